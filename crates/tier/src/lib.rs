@@ -1,1 +1,5 @@
-//! tier
+//! Where Hotshelf's bytes live and how to reach them. All of Hotshelf's `unsafe` code is here.
+
+pub mod error;
+
+pub use error::{Corruption, TierError};

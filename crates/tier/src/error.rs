@@ -1,0 +1,178 @@
+//! The errors of this crate, and [`Corruption`], the one type by which every crate of Hotshelf says that
+//! stored bytes are not what was written.
+//!
+//! Every error can be cloned: one failed read may have many askers.
+
+use std::borrow::Cow;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+/// Stored bytes that are not what was written: a failed checksum, a wrong magic number, an impossible length.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{} is corrupt at byte {offset}: {what}: expected {expected}, found {found}", file.display())]
+pub struct Corruption {
+    /// The file that holds the bytes.
+    pub file: PathBuf,
+    /// Where in the file the damaged item starts.
+    pub offset: u64,
+    /// Which item is damaged, for example `segment checksum`.
+    pub what: Cow<'static, str>,
+    /// What should be there.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+/// What can go wrong between a caller and its bytes.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum TierError {
+    /// The operating system refused or failed an operation on a file.
+    #[error("cannot {operation} {}{}: {source}", path.display(), at(*offset))]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried, as a verb: `open`, `read`, `map`.
+        operation: &'static str,
+        /// The byte offset, for operations that have one.
+        offset: Option<u64>,
+        /// The system's answer.
+        source: Arc<io::Error>,
+    },
+
+    /// The operating system refused something that concerns no file.
+    #[error("cannot {operation}: {source}")]
+    System {
+        /// What was tried, as a verb with its object: `start an I/O thread`.
+        operation: &'static str,
+        /// The system's answer.
+        source: Arc<io::Error>,
+    },
+
+    /// A read asked for bytes beyond the end of the file, or the file was cut short while open.
+    #[error(
+        "cannot read {len_bytes} bytes at {offset} of {}: the file ends at {file_bytes}",
+        path.display()
+    )]
+    ShortRead {
+        /// The file.
+        path: PathBuf,
+        /// First byte asked for.
+        offset: u64,
+        /// How many bytes were asked for.
+        len_bytes: u64,
+        /// Where the file ends.
+        file_bytes: u64,
+    },
+
+    /// The read was cancelled by whoever asked for it.
+    #[error("the read at {offset} of {} was cancelled", path.display())]
+    Cancelled {
+        /// The file.
+        path: PathBuf,
+        /// First byte asked for.
+        offset: u64,
+    },
+
+    /// The I/O engine was shut down before the read could be served.
+    #[error("the read at {offset} of {} was not served: the I/O engine has stopped", path.display())]
+    EngineStopped {
+        /// The file.
+        path: PathBuf,
+        /// First byte asked for.
+        offset: u64,
+    },
+
+    /// No memory for a buffer.
+    #[error("cannot allocate a buffer of {bytes} bytes")]
+    OutOfMemory {
+        /// Size of the buffer.
+        bytes: usize,
+    },
+
+    /// An option has a value that makes no sense.
+    #[error("{option} cannot be {value}: it must be {expected}")]
+    InvalidOption {
+        /// Name of the option.
+        option: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What would be accepted.
+        expected: &'static str,
+    },
+
+    /// Bytes on storage are not what was written.
+    #[error(transparent)]
+    Corruption(#[from] Corruption),
+}
+
+impl TierError {
+    /// An [`TierError::Io`] without an offset.
+    pub fn io(path: &Path, operation: &'static str, source: io::Error) -> Self {
+        Self::Io {
+            path: path.to_path_buf(),
+            operation,
+            offset: None,
+            source: Arc::new(source),
+        }
+    }
+
+    /// An [`TierError::Io`] at a byte offset.
+    pub fn io_at(path: &Path, operation: &'static str, offset: u64, source: io::Error) -> Self {
+        let source = Arc::new(source);
+        Self::Io {
+            path: path.to_path_buf(),
+            operation,
+            offset: Some(offset),
+            source,
+        }
+    }
+
+    /// An [`TierError::System`].
+    pub fn system(operation: &'static str, source: io::Error) -> Self {
+        Self::System {
+            operation,
+            source: Arc::new(source),
+        }
+    }
+}
+
+fn at(offset: Option<u64>) -> String {
+    offset
+        .map(|offset| format!(" at byte {offset}"))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_file_the_operation_and_the_offset() {
+        let refused = || io::Error::from_raw_os_error(libc::EIO);
+        let error = TierError::io_at(Path::new("/db/1.vortex"), "read", 4096, refused());
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot read /db/1.vortex at byte 4096: ")
+        );
+        let error = TierError::io(Path::new("/db"), "open", refused());
+        assert!(error.to_string().starts_with("cannot open /db: "));
+    }
+
+    #[test]
+    fn corruption_keeps_its_fields_when_it_becomes_a_tier_error() {
+        let corruption = Corruption {
+            file: "/db/1.vortex".into(),
+            offset: 7,
+            what: "segment checksum".into(),
+            expected: "1".into(),
+            found: "2".into(),
+        };
+        let text = "/db/1.vortex is corrupt at byte 7: segment checksum: expected 1, found 2";
+        assert_eq!(TierError::from(corruption).to_string(), text);
+    }
+}
