@@ -1,0 +1,235 @@
+//! Comparison kernels over packed words and bytes, and prefetch, as safe functions.
+//!
+//! The Elf's leaf tests and the byte-wise scan are written against this module; it is the only place
+//! where vector instructions are named. A [`Backend`] can only be obtained for instructions the
+//! running machine has, so a kernel can never raise an illegal-instruction fault.
+
+mod generic;
+mod prefetch;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use prefetch::prefetch;
+
+/// Most words or bytes that one mask-returning kernel call examines.
+pub const MASK_LANES: usize = 64;
+
+/// A set of vector instructions that the running machine is known to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backend(Kind);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Generic,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// How a scan combines its result with the bitmap it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combine {
+    /// Overwrite the bitmap.
+    Replace,
+    /// Keep only the rows that are already set; 64-row words without any are skipped.
+    And,
+}
+
+impl Backend {
+    /// The portable implementation, present on every machine.
+    pub const GENERIC: Self = Self(Kind::Generic);
+
+    /// The widest instructions of this machine.
+    pub fn detect() -> Self {
+        *Self::available().last().unwrap_or(&Self::GENERIC)
+    }
+
+    /// Every backend this machine can run, narrowest first. Tests run all of them.
+    pub fn available() -> Vec<Self> {
+        let mut all = vec![Self::GENERIC];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") {
+                all.push(Self(Kind::Avx2));
+            }
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+                all.push(Self(Kind::Avx512));
+            }
+        }
+        all
+    }
+
+    /// A short name for reports: `generic`, `avx2` or `avx512`.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Kind::Generic => "generic",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => "avx512",
+        }
+    }
+
+    /// Tests every field of each packed word against its own inclusive range.
+    ///
+    /// A word holds several unsigned fields, each with a guard bit above it that is clear in `words`.
+    /// `guard` has exactly the guard bits set; `lo` holds the lower bounds with clear guard bits and
+    /// `hi` the upper bounds with the guard bits set. Bit `i` of the answer says whether all fields of
+    /// `words[i]` lie in their ranges. At most [`MASK_LANES`] words are examined.
+    #[inline]
+    pub fn box_mask(self, words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
+        let words = &words[..words.len().min(MASK_LANES)];
+        match self.0 {
+            Kind::Generic => generic::box_mask(words, lo, hi, guard),
+            // SAFETY: a value of this kind is only made after the processor reported AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { x86::box_mask_avx2(words, lo, hi, guard) },
+            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { x86::box_mask_avx512(words, lo, hi, guard) },
+        }
+    }
+
+    /// Bit `i` of the answer says whether `words[i] == key`, for at most [`MASK_LANES`] words.
+    #[inline]
+    pub fn eq_mask(self, words: &[u64], key: u64) -> u64 {
+        let words = &words[..words.len().min(MASK_LANES)];
+        match self.0 {
+            Kind::Generic => generic::eq_mask(words, key),
+            // SAFETY: a value of this kind is only made after the processor reported AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { x86::eq_mask_avx2(words, key) },
+            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { x86::eq_mask_avx512(words, key) },
+        }
+    }
+
+    /// Bit `i` of the answer says whether `bytes[i] == key`, for at most [`MASK_LANES`] bytes.
+    #[inline]
+    pub fn byte_eq_mask(self, bytes: &[u8], key: u8) -> u64 {
+        let bytes = &bytes[..bytes.len().min(MASK_LANES)];
+        match self.0 {
+            Kind::Generic => generic::byte_eq_mask(bytes, key),
+            // SAFETY: a value of this kind is only made after the processor reported AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { x86::byte_eq_mask_avx2(bytes, key) },
+            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { x86::byte_eq_mask_avx512(bytes, key) },
+        }
+    }
+
+    /// Tests a column of one-byte codes against `lo..=hi` and writes one bit per row.
+    ///
+    /// Bit `i % 64` of `bitmap[i / 64]` belongs to `column[i]`. Bits beyond the column are cleared in
+    /// the last word touched. `lo > hi` selects nothing.
+    ///
+    /// # Panics
+    /// When `bitmap` has fewer than `column.len().div_ceil(64)` words.
+    pub fn scan_bytes(self, column: &[u8], lo: u8, hi: u8, combine: Combine, bitmap: &mut [u64]) {
+        let bitmap = &mut bitmap[..column.len().div_ceil(64)];
+        if lo > hi {
+            bitmap.fill(0);
+            return;
+        }
+        match self.0 {
+            Kind::Generic => generic::scan_bytes(column, lo, hi, combine, bitmap),
+            // SAFETY: a value of this kind is only made after the processor reported AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { x86::scan_bytes_avx2(column, lo, hi, combine, bitmap) },
+            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { x86::scan_bytes_avx512(column, lo, hi, combine, bitmap) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Fields of 7 bits with a guard bit each: eight to a word.
+    const GUARD: u64 = 0x8080_8080_8080_8080;
+
+    fn box_mask_by_field(words: &[u64], lo: u64, hi: u64) -> u64 {
+        let mut mask = 0;
+        for (i, word) in words.iter().enumerate() {
+            let inside = (0..8).all(|field| {
+                let of = |w: u64| (w >> (field * 8)) & 0x7f;
+                (of(lo)..=of(hi)).contains(&of(*word))
+            });
+            mask |= u64::from(inside) << i;
+        }
+        mask
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn every_backend_tests_fields_like_a_loop_over_fields(
+            words in proptest::collection::vec(any::<u64>(), 0..=64),
+            lo in any::<u64>(),
+            width in any::<u64>(),
+        ) {
+            let words: Vec<u64> = words.iter().map(|w| w & !GUARD).collect();
+            let lo = lo & !GUARD & 0x3f3f_3f3f_3f3f_3f3f;
+            let hi = (lo | (width & 0x4040_4040_4040_4040)) | GUARD;
+            let expected = box_mask_by_field(&words, lo, hi);
+            for backend in Backend::available() {
+                prop_assert_eq!(backend.box_mask(&words, lo, hi, GUARD), expected, "{}", backend.name());
+            }
+        }
+
+        #[test]
+        fn every_backend_finds_equal_words_and_bytes(
+            words in proptest::collection::vec(0u64..4, 0..=64),
+            key in 0u64..4,
+        ) {
+            let bytes: Vec<u8> = words.iter().map(|&w| w as u8).collect();
+            let expected = words.iter().enumerate().fold(0, |m, (i, &w)| m | (u64::from(w == key) << i));
+            for backend in Backend::available() {
+                prop_assert_eq!(backend.eq_mask(&words, key), expected);
+                prop_assert_eq!(backend.byte_eq_mask(&bytes, key as u8), expected);
+            }
+        }
+
+        #[test]
+        fn every_backend_scans_bytes_like_a_loop(
+            column in proptest::collection::vec(any::<u8>(), 0..300),
+            lo in any::<u8>(),
+            hi in any::<u8>(),
+            before in any::<u64>(),
+        ) {
+            for backend in Backend::available() {
+                for combine in [Combine::Replace, Combine::And] {
+                    let mut bitmap = vec![before; column.len().div_ceil(64)];
+                    backend.scan_bytes(&column, lo, hi, combine, &mut bitmap);
+                    for i in 0..bitmap.len() * 64 {
+                        let inside = column.get(i).is_some_and(|v| (lo..=hi).contains(v));
+                        let kept = combine == Combine::Replace || before >> (i % 64) & 1 == 1;
+                        prop_assert_eq!(bitmap[i / 64] >> (i % 64) & 1 == 1, inside && kept);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_beyond_the_mask_are_ignored() {
+        let words = vec![5u64; 100];
+        for backend in Backend::available() {
+            assert_eq!(backend.eq_mask(&words, 5), u64::MAX);
+        }
+    }
+
+    #[test]
+    fn prefetching_past_the_end_does_nothing() {
+        prefetch(&[1u64, 2], 0);
+        prefetch(&[1u64, 2], 2);
+        prefetch::<u64>(&[], usize::MAX);
+    }
+}

@@ -1,0 +1,193 @@
+//! AVX2 and AVX-512 versions of the kernels. Every function here needs its instructions detected by
+//! [`super::Backend`] before it is called.
+
+use std::arch::x86_64::*;
+
+use super::{Combine, generic};
+
+/// # Safety
+/// 1. The processor has AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn box_mask_avx2(words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
+    let (lo4, hi4) = (_mm256_set1_epi64x(lo as i64), _mm256_set1_epi64x(hi as i64));
+    let guard4 = _mm256_set1_epi64x(guard as i64);
+    let (fours, rest) = words.as_chunks::<4>();
+    let mut mask = 0;
+    for (i, four) in fours.iter().enumerate() {
+        // SAFETY: `four` is 32 readable bytes and the load has no alignment requirement.
+        let word = unsafe { _mm256_loadu_si256(four.as_ptr().cast()) };
+        let above = _mm256_sub_epi64(_mm256_or_si256(word, guard4), lo4);
+        let below = _mm256_sub_epi64(hi4, word);
+        let inside = _mm256_and_si256(_mm256_and_si256(above, below), guard4);
+        let equal = _mm256_cmpeq_epi64(inside, guard4);
+        mask |= (_mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u64) << (4 * i);
+    }
+    if !rest.is_empty() {
+        mask |= generic::box_mask(rest, lo, hi, guard) << (4 * fours.len());
+    }
+    mask
+}
+
+/// # Safety
+/// 1. The processor has AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn eq_mask_avx2(words: &[u64], key: u64) -> u64 {
+    let key4 = _mm256_set1_epi64x(key as i64);
+    let (fours, rest) = words.as_chunks::<4>();
+    let mut mask = 0;
+    for (i, four) in fours.iter().enumerate() {
+        // SAFETY: `four` is 32 readable bytes and the load has no alignment requirement.
+        let word = unsafe { _mm256_loadu_si256(four.as_ptr().cast()) };
+        let equal = _mm256_cmpeq_epi64(word, key4);
+        mask |= (_mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u64) << (4 * i);
+    }
+    if !rest.is_empty() {
+        mask |= generic::eq_mask(rest, key) << (4 * fours.len());
+    }
+    mask
+}
+
+/// # Safety
+/// 1. The processor has AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn byte_eq_mask_avx2(bytes: &[u8], key: u8) -> u64 {
+    let key32 = _mm256_set1_epi8(key as i8);
+    let (halves, rest) = bytes.as_chunks::<32>();
+    let mut mask = 0;
+    for (i, half) in halves.iter().enumerate() {
+        // SAFETY: `half` is 32 readable bytes and the load has no alignment requirement.
+        let byte = unsafe { _mm256_loadu_si256(half.as_ptr().cast()) };
+        let equal = _mm256_movemask_epi8(_mm256_cmpeq_epi8(byte, key32)) as u32;
+        mask |= u64::from(equal) << (32 * i);
+    }
+    if !rest.is_empty() {
+        mask |= generic::byte_eq_mask(rest, key) << (32 * halves.len());
+    }
+    mask
+}
+
+/// # Safety
+/// 1. The processor has AVX2.
+/// 2. `lo <= hi`, and `bitmap` has exactly one word per 64 rows of `column`.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn scan_bytes_avx2(
+    column: &[u8],
+    lo: u8,
+    hi: u8,
+    combine: Combine,
+    bitmap: &mut [u64],
+) {
+    let lo32 = _mm256_set1_epi8(lo as i8);
+    let width32 = _mm256_set1_epi8((hi - lo) as i8);
+    let (full, rest) = column.as_chunks::<64>();
+    for (rows, word) in full.iter().zip(bitmap.iter_mut()) {
+        if combine == Combine::And && *word == 0 {
+            continue;
+        }
+        let half = |at: usize| {
+            // SAFETY: `at` is 0 or 32, so the load stays inside the 64 bytes of `rows`.
+            let byte = unsafe { _mm256_loadu_si256(rows.as_ptr().add(at).cast()) };
+            let offset = _mm256_sub_epi8(byte, lo32);
+            let inside = _mm256_cmpeq_epi8(_mm256_min_epu8(offset, width32), offset);
+            u64::from(_mm256_movemask_epi8(inside) as u32)
+        };
+        let mask = half(0) | half(32) << 32;
+        *word = if combine == Combine::And {
+            *word & mask
+        } else {
+            mask
+        };
+    }
+    if !rest.is_empty() {
+        generic::scan_bytes(rest, lo, hi, combine, &mut bitmap[full.len()..]);
+    }
+}
+
+/// The low `count` lanes, for `count` from 1 to 8.
+fn lanes8(count: usize) -> __mmask8 {
+    (0xff_u32 >> (8 - count)) as __mmask8
+}
+
+/// # Safety
+/// 1. The processor has AVX-512 F and BW.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn box_mask_avx512(words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
+    let (lo8, hi8) = (_mm512_set1_epi64(lo as i64), _mm512_set1_epi64(hi as i64));
+    let guard8 = _mm512_set1_epi64(guard as i64);
+    let mut mask = 0;
+    let mut at = 0;
+    while at < words.len() {
+        let lanes = lanes8((words.len() - at).min(8));
+        // SAFETY: only the lanes inside `words` are loaded; masked-off lanes do not touch memory.
+        let word = unsafe { _mm512_maskz_loadu_epi64(lanes, words.as_ptr().add(at).cast()) };
+        let above = _mm512_sub_epi64(_mm512_or_si512(word, guard8), lo8);
+        let below = _mm512_sub_epi64(hi8, word);
+        let inside = _mm512_and_si512(_mm512_and_si512(above, below), guard8);
+        let equal = _mm512_mask_cmpeq_epi64_mask(lanes, inside, guard8);
+        mask |= u64::from(equal) << at;
+        at += 8;
+    }
+    mask
+}
+
+/// # Safety
+/// 1. The processor has AVX-512 F and BW.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn eq_mask_avx512(words: &[u64], key: u64) -> u64 {
+    let key8 = _mm512_set1_epi64(key as i64);
+    let mut mask = 0;
+    let mut at = 0;
+    while at < words.len() {
+        let lanes = lanes8((words.len() - at).min(8));
+        // SAFETY: only the lanes inside `words` are loaded; masked-off lanes do not touch memory.
+        let word = unsafe { _mm512_maskz_loadu_epi64(lanes, words.as_ptr().add(at).cast()) };
+        mask |= u64::from(_mm512_mask_cmpeq_epi64_mask(lanes, word, key8)) << at;
+        at += 8;
+    }
+    mask
+}
+
+/// # Safety
+/// 1. The processor has AVX-512 F and BW.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn byte_eq_mask_avx512(bytes: &[u8], key: u8) -> u64 {
+    if bytes.is_empty() {
+        return 0;
+    }
+    let lanes = u64::MAX >> (64 - bytes.len().min(64));
+    // SAFETY: only the lanes inside `bytes` are loaded; masked-off lanes do not touch memory.
+    let byte = unsafe { _mm512_maskz_loadu_epi8(lanes, bytes.as_ptr().cast()) };
+    _mm512_mask_cmpeq_epi8_mask(lanes, byte, _mm512_set1_epi8(key as i8))
+}
+
+/// # Safety
+/// 1. The processor has AVX-512 F and BW.
+/// 2. `lo <= hi`, and `bitmap` has exactly one word per 64 rows of `column`.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn scan_bytes_avx512(
+    column: &[u8],
+    lo: u8,
+    hi: u8,
+    combine: Combine,
+    bitmap: &mut [u64],
+) {
+    let lo64 = _mm512_set1_epi8(lo as i8);
+    let width64 = _mm512_set1_epi8((hi - lo) as i8);
+    let (full, rest) = column.as_chunks::<64>();
+    for (rows, word) in full.iter().zip(bitmap.iter_mut()) {
+        if combine == Combine::And && *word == 0 {
+            continue;
+        }
+        // SAFETY: `rows` is 64 readable bytes and the load has no alignment requirement.
+        let byte = unsafe { _mm512_loadu_si512(rows.as_ptr().cast()) };
+        let mask = _mm512_cmple_epu8_mask(_mm512_sub_epi8(byte, lo64), width64);
+        *word = if combine == Combine::And {
+            *word & mask
+        } else {
+            mask
+        };
+    }
+    if !rest.is_empty() {
+        generic::scan_bytes(rest, lo, hi, combine, &mut bitmap[full.len()..]);
+    }
+}
