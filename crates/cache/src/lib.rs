@@ -1,1 +1,40 @@
-//! cache
+//! Which of Hotshelf's bytes stay in DRAM.
+//!
+//! [`CacheManager`] stands between the operators and the storage: it answers requests for *segments*
+//! (compressed pieces of one column) from memory or by one shared read, under one memory [`Budget`] that
+//! the query engine's operators draw on too. What it keeps is decided by a [`policy`].
+//!
+//! The crate knows nothing of Arrow, DataFusion or Vortex. A data file is a [`SegmentReader`] plus a list of
+//! [`SegmentInfo`]s.
+#![forbid(unsafe_code)]
+
+mod admission;
+mod budget;
+mod error;
+mod event;
+mod flight;
+mod key;
+mod lease;
+mod manager;
+#[cfg(test)]
+mod manager_tests;
+#[cfg(test)]
+mod model_tests;
+pub mod policy;
+mod reader;
+mod scan;
+mod shard;
+mod snapshot;
+#[cfg(test)]
+mod testing;
+
+pub use budget::{Budget, BudgetSnapshot, Shortage};
+pub use error::ReadError;
+pub use event::{Event, EventKind};
+pub use flight::SegmentFuture;
+pub use key::{ColumnId, FileId, SegmentInfo, SegmentKey, SegmentKind};
+pub use manager::{CacheManager, CacheOptions};
+pub use policy::PolicyKind;
+pub use reader::{ReadDone, ReadHandle, SegmentReader};
+pub use scan::{ScanContext, ScanCounters};
+pub use snapshot::{CacheStats, ColumnRow, SegmentRow, SegmentState};

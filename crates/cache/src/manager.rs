@@ -1,0 +1,362 @@
+//! [`CacheManager`]: requests in, bytes out.
+//!
+//! # Locks
+//! Taken in this order, none held while calling a reader, waking a task, or dropping bytes that others may own:
+//!
+//! 1. the queue of waiting reads (`admission`),
+//! 2. one shard (never two),
+//! 3. the table of files, or the state of one flight (leaves).
+//!
+//! A hit takes one shard lock and nothing else.
+
+use crate::admission::Admissions;
+use crate::budget::Budget;
+use crate::error::ReadError;
+use crate::event::{Event, EventKind, EventRing};
+use crate::flight::{Asker, Flight, Phase, SegmentFuture};
+use crate::key::{FileId, SegmentInfo, SegmentKey};
+use crate::lease::{Held, Lease};
+use crate::policy::{PolicyKind, Reach, Room};
+use crate::reader::SegmentReader;
+use crate::scan::ScanContext;
+use crate::shard::{Entry, EventCounts, Shard};
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::task::Waker;
+
+/// How a cache is set up.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// The memory budget, in bytes, shared with the operators.
+    pub budget_bytes: u64,
+    /// What to keep.
+    pub policy: PolicyKind,
+    /// How many events are remembered; 0 switches the log off.
+    pub event_log_capacity: usize,
+    /// Into how many independently locked shards the cache is divided.
+    pub partitions: usize,
+    /// The share of the budget set aside for reads under way and bytes in use, in bytes. `None`: an eighth.
+    pub transit_bytes: Option<u64>,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self {
+            budget_bytes: 1 << 30,
+            policy: PolicyKind::Lru,
+            event_log_capacity: 4096,
+            partitions: 8,
+            transit_bytes: None,
+        }
+    }
+}
+
+/// A data file and what the cache must know of it.
+pub(crate) struct FileEntry {
+    pub(crate) reader: Arc<dyn SegmentReader>,
+    pub(crate) segments: Vec<SegmentInfo>,
+    removed: AtomicBool,
+}
+
+/// A shard and the part of its state that is read without its lock.
+struct ShardCell {
+    cached_bytes: Arc<AtomicU64>,
+    shard: Mutex<Shard>,
+}
+
+/// The segment cache. Made with [`CacheManager::new`], shared by all queries of a database.
+pub struct CacheManager {
+    budget: Arc<Budget>,
+    shards: Box<[ShardCell]>,
+    files: RwLock<Vec<Option<Arc<FileEntry>>>>,
+    policy: Mutex<PolicyKind>,
+    pub(crate) admissions: Admissions,
+}
+
+impl CacheManager {
+    /// An empty cache.
+    pub fn new(options: CacheOptions) -> Arc<Self> {
+        let partitions = options.partitions.max(1);
+        let events_per_shard = options.event_log_capacity.div_ceil(partitions);
+        let sequence = Arc::new(AtomicU64::new(0));
+        Arc::new_cyclic(|cache| {
+            let budget = Arc::new(Budget::new(
+                options.budget_bytes,
+                options.transit_bytes,
+                cache.clone(),
+            ));
+            let cell = |_| {
+                let cached_bytes = Arc::new(AtomicU64::new(0));
+                let shard = Shard::new(
+                    options.policy,
+                    EventRing::new(events_per_shard),
+                    Arc::clone(&budget),
+                    Arc::clone(&sequence),
+                    Arc::clone(&cached_bytes),
+                );
+                ShardCell {
+                    cached_bytes,
+                    shard: Mutex::new(shard),
+                }
+            };
+            Self {
+                shards: (0..partitions).map(cell).collect(),
+                budget,
+                files: RwLock::default(),
+                policy: Mutex::new(options.policy),
+                admissions: Admissions::default(),
+            }
+        })
+    }
+
+    /// Makes a file known. The reader must not own this cache (it would never be freed).
+    pub fn add_file(&self, reader: Arc<dyn SegmentReader>, segments: Vec<SegmentInfo>) -> FileId {
+        let mut files = self.files.write();
+        files.push(Some(Arc::new(FileEntry {
+            reader,
+            segments,
+            removed: AtomicBool::new(false),
+        })));
+        FileId((files.len() - 1) as u32)
+    }
+
+    /// Forgets a file and drops its segments. Reads under way still reach their askers; bytes in use stay
+    /// valid. Unknown files are ignored.
+    pub fn remove_file(&self, file: FileId) {
+        let entry = {
+            let mut files = self.files.write();
+            files.get_mut(file.0 as usize).and_then(Option::take)
+        };
+        let Some(entry) = entry else { return };
+        entry.removed.store(true, SeqCst);
+        self.for_each_shard(|shard| shard.drop_where(|resident| resident.key.file == file));
+    }
+
+    /// Asks for a segment. Found: the future is ready. Not found: its read is started at once (or waits for
+    /// memory), shared with all others who ask meanwhile. Must not be called with a lock held that the
+    /// file's reader takes.
+    pub fn request(self: &Arc<Self>, key: SegmentKey, scan: &Arc<ScanContext>) -> SegmentFuture {
+        let mut shard = self.shard(key);
+        let flight = match shard.map.get(&key) {
+            Some(Entry::Resident(slot)) => {
+                let slot = *slot;
+                let lease = shard.hit(slot, scan);
+                drop(shard);
+                let bytes = lease.map(Lease::into_bytes);
+                return SegmentFuture::ready(bytes.ok_or(ReadError::UnknownSegment { key }));
+            }
+            Some(Entry::Flight(flight)) => {
+                let flight = Arc::clone(flight);
+                let future = flight.join(self, scan);
+                scan.count_shared(flight.info.charged_bytes);
+                shard.record(EventKind::Shared, key, &flight.info, Some(scan.query));
+                return future;
+            }
+            None => {
+                let Some((file, info)) = self.segment(key) else {
+                    return SegmentFuture::ready(Err(ReadError::UnknownSegment { key }));
+                };
+                Flight::new(key, info, file, scan)
+            }
+        };
+        let future = flight.join(self, scan);
+        shard.map.insert(key, Entry::Flight(Arc::clone(&flight)));
+        shard.record(EventKind::Miss, key, &flight.info, Some(scan.query));
+        drop(shard);
+        scan.count_miss();
+        self.start_or_queue(flight);
+        future
+    }
+
+    /// The memory budget.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// Changes the budget and evicts what no longer fits.
+    pub fn set_budget_bytes(&self, budget_bytes: u64) {
+        self.budget.set_limit_bytes(budget_bytes);
+        while self.budget.is_over() && self.evict_one_of_all() {}
+        self.budget.memory_may_be_free();
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> PolicyKind {
+        *self.policy.lock()
+    }
+
+    /// Changes the policy. What is resident stays, unless the new policy is [`PolicyKind::None`].
+    pub fn set_policy(&self, kind: PolicyKind) {
+        let mut policy = self.policy.lock();
+        *policy = kind;
+        let cells = self.shards.iter();
+        let dropped: Vec<_> = cells
+            .map(|cell| cell.shard.lock().set_policy(kind))
+            .collect();
+        drop(policy);
+        drop(dropped);
+        self.budget.memory_may_be_free();
+    }
+
+    /// Drops every resident segment. Bytes in use stay valid and count until they are dropped.
+    pub fn clear(&self) {
+        self.for_each_shard(|shard| shard.drop_where(|_| true));
+    }
+
+    /// The latest events, oldest first.
+    pub fn events(&self) -> Vec<Event> {
+        let mut events: Vec<Event> = Vec::new();
+        for cell in &self.shards {
+            events.extend(cell.shard.lock().events.iter());
+        }
+        events.sort_by_key(|event| event.sequence);
+        events
+    }
+
+    /// Sums over the shards of how often each kind of event happened.
+    pub(crate) fn event_counts(&self) -> EventCounts {
+        let mut sums: EventCounts = [0; EventKind::COUNT];
+        for cell in &self.shards {
+            let counts = cell.shard.lock().counts;
+            sums.iter_mut()
+                .zip(counts)
+                .for_each(|(sum, count)| *sum += count);
+        }
+        sums
+    }
+
+    /// Calls `look` with each shard in turn.
+    pub(crate) fn inspect(&self, mut look: impl FnMut(&Shard)) {
+        for cell in &self.shards {
+            look(&cell.shard.lock());
+        }
+    }
+
+    /// The files that exist, in order of their ids.
+    pub(crate) fn files(&self) -> Vec<Arc<FileEntry>> {
+        self.files.read().iter().flatten().cloned().collect()
+    }
+
+    pub(crate) fn shard(&self, key: SegmentKey) -> MutexGuard<'_, Shard> {
+        let shard_idx = (key.mixed() >> 32) as usize % self.shards.len();
+        self.shards[shard_idx].shard.lock()
+    }
+
+    /// Evicts one idle segment from the fullest shard that has one. Returns whether there was one.
+    pub(crate) fn evict_one(&self, reach: Reach) -> bool {
+        let mut by_size: Vec<(u64, usize)> = self
+            .shards
+            .iter()
+            .enumerate()
+            .map(|(shard_idx, cell)| (cell.cached_bytes.load(Relaxed), shard_idx))
+            .filter(|(cached_bytes, _)| *cached_bytes > 0)
+            .collect();
+        by_size.sort_unstable_by(|a, b| b.cmp(a));
+        let evicted = by_size
+            .into_iter()
+            .find_map(|(_, shard_idx)| self.shards[shard_idx].shard.lock().evict(reach));
+        evicted.is_some()
+    }
+
+    /// Evicts the least valuable idle segment, metadata last.
+    pub(crate) fn evict_one_of_all(&self) -> bool {
+        self.evict_one(Reach::Free)
+            || self.evict_one(Reach::Pinned)
+            || self.evict_one(Reach::Metadata)
+    }
+
+    /// A read has ended: keeps or forgets the bytes and wakes the askers.
+    pub(crate) fn complete(&self, flight: &Arc<Flight>, result: Result<Bytes, ReadError>) {
+        let charged_bytes = flight.info.charged_bytes;
+        let outcome = match result {
+            Ok(bytes) => {
+                self.budget.in_flight_to_detached(charged_bytes);
+                flight.scan.count_storage(charged_bytes);
+                Ok(Held::new(bytes, charged_bytes, Arc::clone(&self.budget)))
+            }
+            Err(error) => {
+                self.budget.release_in_flight(charged_bytes);
+                Err(error)
+            }
+        };
+        self.admissions.read_ended();
+        let (wakers, former, displaced) = self.settle(flight, &outcome);
+        for waker in wakers {
+            waker.wake();
+        }
+        drop((former, displaced, outcome));
+        self.budget.memory_may_be_free();
+    }
+
+    fn settle(
+        &self,
+        flight: &Arc<Flight>,
+        outcome: &Result<Arc<Held>, ReadError>,
+    ) -> (Vec<Waker>, Phase, Vec<Arc<Held>>) {
+        let room = Room {
+            cached_bytes: self.budget.cached_bytes(),
+            capacity_bytes: self.budget.capacity_bytes(),
+        };
+        let mut displaced = Vec::new();
+        let mut shard = self.shard(flight.key);
+        let mut state = flight.state.lock();
+        if !matches!(state.phase, Phase::Cancelled) {
+            match outcome {
+                Ok(held) => {
+                    let populate = state.populate && !flight.file.removed.load(SeqCst);
+                    displaced = shard.arrive(flight, held, populate, room);
+                }
+                Err(_) => {
+                    shard.map.remove(&flight.key);
+                    let query = Some(flight.scan.query);
+                    shard.record(EventKind::Fail, flight.key, &flight.info, query);
+                }
+            }
+        }
+        let result = outcome.as_ref().map(Lease::new).map_err(ReadError::clone);
+        let (wakers, former) = state.finish(result);
+        (wakers, former, displaced)
+    }
+
+    /// An asker goes away, with or without its bytes.
+    pub(crate) fn leave(&self, asker: &Asker) {
+        let flight = &asker.flight;
+        let mut shard = self.shard(flight.key);
+        let (waker, cancelled) = flight.state.lock().leave(asker.asker_idx);
+        if cancelled.is_some() {
+            shard.map.remove(&flight.key);
+            let query = Some(flight.scan.query);
+            shard.record(EventKind::Cancel, flight.key, &flight.info, query);
+        }
+        drop(shard);
+        drop((waker, cancelled));
+        self.budget.memory_may_be_free();
+    }
+
+    fn segment(&self, key: SegmentKey) -> Option<(Arc<FileEntry>, SegmentInfo)> {
+        let files = self.files.read();
+        let file = files.get(key.file.0 as usize)?.as_ref()?;
+        let info = file.segments.get(key.segment_idx as usize)?;
+        Some((Arc::clone(file), *info))
+    }
+
+    /// Applies a change to each shard in turn and drops what the change lets go, outside the lock.
+    fn for_each_shard(&self, change: impl Fn(&mut Shard) -> Vec<Arc<Held>>) {
+        for cell in &self.shards {
+            let dropped = change(&mut cell.shard.lock());
+            drop(dropped);
+        }
+        self.budget.memory_may_be_free();
+    }
+}
+
+impl std::fmt::Debug for CacheManager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CacheManager")
+            .field("policy", &self.policy())
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
+    }
+}

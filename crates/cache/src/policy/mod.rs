@@ -1,0 +1,207 @@
+//! Which segments stay. One file per policy; a policy decides, the shard that owns it acts.
+//!
+//! Each shard of the cache has a policy instance of its own and calls it under the shard's lock. A policy sees
+//! data segments only: metadata is kept by the cache itself under every policy.
+
+mod all;
+mod list;
+mod lru;
+mod none;
+
+use crate::key::{ColumnId, SegmentKey};
+pub(crate) use list::SlotList;
+use std::fmt;
+use std::str::FromStr;
+
+/// Where a shard keeps a resident segment. Small and dense, so that a policy can index arrays by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot(pub u32);
+
+impl Slot {
+    pub(crate) fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A data segment as a policy sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name.
+    pub key: SegmentKey,
+    /// Its column.
+    pub column: ColumnId,
+    /// Its row group.
+    pub row_group_idx: u32,
+    /// Its charge.
+    pub bytes: u64,
+}
+
+/// How full the whole cache is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes kept now, all shards together.
+    pub cached_bytes: u64,
+    /// Bytes that may be kept: the budget without operators and transit.
+    pub capacity_bytes: u64,
+}
+
+/// What to do with a segment that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Keep it.
+    Keep,
+    /// Hand it out and forget it.
+    Forget,
+}
+
+/// How far an eviction may go. Tried in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// Only segments that the policy would let go for any other segment.
+    Free,
+    /// Also segments that the policy wants to hold (soft pins).
+    Pinned,
+    /// Also metadata.
+    Metadata,
+}
+
+/// Why a segment leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// It was the victim.
+    Evicted,
+    /// Its file or the whole cache was cleared.
+    Dropped,
+}
+
+/// Decides which data segments of one shard stay.
+pub trait Policy: Send {
+    /// Whether to keep a segment that has just arrived.
+    fn admit(&mut self, incoming: &Candidate, room: Room) -> Admission;
+
+    /// The segment now occupies `slot`.
+    fn insert(&mut self, slot: Slot, segment: &Candidate);
+
+    /// A request was answered from `slot`.
+    fn hit(&mut self, slot: Slot);
+
+    /// Chooses a segment to evict among those for which `idle` holds. The shard then calls
+    /// [`Policy::remove`].
+    fn victim(&mut self, reach: Reach, idle: &dyn Fn(Slot) -> bool) -> Option<Slot>;
+
+    /// The segment in `slot` leaves.
+    fn remove(&mut self, slot: Slot, removal: Removal);
+}
+
+/// The policies one can choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PolicyKind {
+    /// Keeps no data.
+    None,
+    /// Keeps everything until full, then keeps nothing more.
+    All,
+    /// Evicts the least recently used, in each shard for itself.
+    Lru,
+}
+
+impl PolicyKind {
+    /// All policies, by name.
+    pub const ALL: &'static [Self] = &[Self::None, Self::All, Self::Lru];
+
+    /// The name in SQL and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::All => "all",
+            Self::Lru => "lru",
+        }
+    }
+
+    pub(crate) fn build(self) -> Box<dyn Policy> {
+        match self {
+            Self::None => Box::new(none::KeepNone),
+            Self::All => Box::new(all::KeepAll::default()),
+            Self::Lru => Box::new(lru::Lru::default()),
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A policy name that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no cache policy '{name}'; the nearest is '{nearest}'")]
+pub struct UnknownPolicy {
+    /// What was written.
+    pub name: String,
+    /// The most similar name that exists.
+    pub nearest: PolicyKind,
+}
+
+impl FromStr for PolicyKind {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let wanted: String = name
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .map(|c| c.to_ascii_lowercase())
+            .collect();
+        let plain = |kind: Self| kind.name().replace('-', "");
+        let found = Self::ALL.iter().find(|kind| plain(**kind) == wanted);
+        found.copied().ok_or_else(|| UnknownPolicy {
+            name: name.to_owned(),
+            nearest: nearest(&wanted),
+        })
+    }
+}
+
+fn nearest(wanted: &str) -> PolicyKind {
+    let distance = |kind: &&PolicyKind| edit_distance(wanted, &kind.name().replace('-', ""));
+    let found = PolicyKind::ALL.iter().min_by_key(distance);
+    found.copied().unwrap_or(PolicyKind::Lru)
+}
+
+/// Insertions, deletions and replacements that make `b` of `a` (at most 64 characters are compared).
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_found_by_its_own_name_in_any_case() {
+        for kind in PolicyKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(*kind));
+            assert_eq!(kind.name().to_uppercase().parse(), Ok(*kind));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_nearest() {
+        let error = "lrru".parse::<PolicyKind>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "there is no cache policy 'lrru'; the nearest is 'lru'"
+        );
+        assert!("".parse::<PolicyKind>().is_err());
+    }
+}

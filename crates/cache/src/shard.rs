@@ -1,0 +1,291 @@
+//! A part of the cache with a lock of its own: the segments whose key falls here, and their policy.
+
+use crate::budget::Budget;
+use crate::event::{Event, EventKind, EventRing};
+use crate::flight::Flight;
+use crate::key::{Map, SegmentInfo, SegmentKey, SegmentKind};
+use crate::lease::{Held, Lease};
+use crate::policy::{
+    Admission, Candidate, Policy, PolicyKind, Reach, Removal, Room, Slot, SlotList,
+};
+use crate::scan::ScanContext;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The events of a kind are counted even when the log is off.
+pub(crate) type EventCounts = [u64; EventKind::COUNT];
+
+pub(crate) enum Entry {
+    Resident(Slot),
+    Flight(Arc<Flight>),
+}
+
+pub(crate) struct Resident {
+    pub(crate) key: SegmentKey,
+    pub(crate) info: SegmentInfo,
+    pub(crate) held: Arc<Held>,
+    pub(crate) hit_count: u64,
+}
+
+impl Resident {
+    /// Nobody but the cache refers to the bytes. New leases are only made under the shard's lock, so the
+    /// answer `true` stays true while the lock is held.
+    pub(crate) fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.held) == 1
+    }
+
+    fn candidate(&self) -> Candidate {
+        candidate(self.key, &self.info)
+    }
+}
+
+fn candidate(key: SegmentKey, info: &SegmentInfo) -> Candidate {
+    Candidate {
+        key,
+        column: info.column,
+        row_group_idx: info.row_group_idx,
+        bytes: info.charged_bytes,
+    }
+}
+
+/// The state of one shard, behind its lock.
+pub(crate) struct Shard {
+    pub(crate) map: Map<SegmentKey, Entry>,
+    residents: Vec<Option<Resident>>,
+    vacant: Vec<Slot>,
+    policy: Box<dyn Policy>,
+    /// Resident metadata, most recently used first.
+    metadata: SlotList,
+    pub(crate) events: EventRing,
+    pub(crate) counts: EventCounts,
+    budget: Arc<Budget>,
+    sequence: Arc<AtomicU64>,
+    /// Charged bytes of residents; readable without the lock (see `ShardCell`).
+    cached_bytes: Arc<AtomicU64>,
+}
+
+impl Shard {
+    pub(crate) fn new(
+        policy: PolicyKind,
+        events: EventRing,
+        budget: Arc<Budget>,
+        sequence: Arc<AtomicU64>,
+        cached_bytes: Arc<AtomicU64>,
+    ) -> Self {
+        Self {
+            map: Map::default(),
+            residents: Vec::new(),
+            vacant: Vec::new(),
+            policy: policy.build(),
+            metadata: SlotList::default(),
+            events,
+            counts: [0; EventKind::COUNT],
+            budget,
+            sequence,
+            cached_bytes,
+        }
+    }
+
+    /// Counts and logs an event.
+    pub(crate) fn record(
+        &mut self,
+        kind: EventKind,
+        key: SegmentKey,
+        info: &SegmentInfo,
+        query: Option<u64>,
+    ) {
+        self.counts[kind as usize] += 1;
+        if self.events.is_on() {
+            self.events.push(Event {
+                sequence: self.sequence.fetch_add(1, Relaxed),
+                kind,
+                key,
+                column: info.column,
+                bytes: info.charged_bytes,
+                query,
+            });
+        }
+    }
+
+    /// Answers a request from the resident in `slot`.
+    pub(crate) fn hit(&mut self, slot: Slot, scan: &ScanContext) -> Option<Lease> {
+        let resident = self.residents.get_mut(slot.idx())?.as_mut()?;
+        let (key, info) = (resident.key, resident.info);
+        let lease = Lease::new(&resident.held);
+        if scan.populate {
+            resident.hit_count += 1;
+            match info.kind {
+                SegmentKind::Data => self.policy.hit(slot),
+                SegmentKind::Metadata => {
+                    self.metadata.remove(slot);
+                    self.metadata.push_front(slot);
+                }
+            }
+        }
+        scan.count_hit(info.charged_bytes);
+        self.record(EventKind::Hit, key, &info, Some(scan.query));
+        Some(lease)
+    }
+
+    /// Keeps or forgets a segment that has arrived and whose charge is counted as detached. Older metadata
+    /// that makes room for new is returned, to be dropped outside the lock.
+    pub(crate) fn arrive(
+        &mut self,
+        flight: &Flight,
+        held: &Arc<Held>,
+        populate: bool,
+        room: Room,
+    ) -> Vec<Arc<Held>> {
+        let (key, info) = (flight.key, flight.info);
+        let query = Some(flight.scan.query);
+        let mut displaced = Vec::new();
+        let keep = populate
+            && match info.kind {
+                SegmentKind::Metadata => self.admit_metadata(&info, room, &mut displaced),
+                SegmentKind::Data => {
+                    self.policy.admit(&candidate(key, &info), room) == Admission::Keep
+                }
+            };
+        if keep {
+            self.keep(key, info, held);
+            self.record(EventKind::Insert, key, &info, query);
+        } else {
+            self.map.remove(&key);
+            self.record(EventKind::Reject, key, &info, query);
+        }
+        displaced
+    }
+
+    fn keep(&mut self, key: SegmentKey, info: SegmentInfo, held: &Arc<Held>) {
+        let slot = self.occupy(Resident {
+            key,
+            info,
+            held: Arc::clone(held),
+            hit_count: 0,
+        });
+        match info.kind {
+            SegmentKind::Metadata => {
+                self.metadata.push_front(slot);
+                self.budget.add_metadata(info.charged_bytes);
+            }
+            SegmentKind::Data => self.policy.insert(slot, &candidate(key, &info)),
+        }
+        self.map.insert(key, Entry::Resident(slot));
+        self.budget.detached_to_cached(info.charged_bytes);
+        self.cached_bytes.fetch_add(info.charged_bytes, Relaxed);
+    }
+
+    /// Metadata may take half of what can be kept, so that a small budget still caches some data.
+    fn admit_metadata(
+        &mut self,
+        info: &SegmentInfo,
+        room: Room,
+        displaced: &mut Vec<Arc<Held>>,
+    ) -> bool {
+        let Some(others_bytes) = (room.capacity_bytes / 2).checked_sub(info.charged_bytes) else {
+            return false;
+        };
+        while self.budget.metadata_bytes() > others_bytes {
+            match self.evict(Reach::Metadata) {
+                Some(held) => displaced.push(held),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Evicts one idle segment. The bytes are returned to be dropped outside the lock.
+    pub(crate) fn evict(&mut self, reach: Reach) -> Option<Arc<Held>> {
+        let residents = &self.residents;
+        let idle = |slot: Slot| {
+            let resident = residents.get(slot.idx()).and_then(Option::as_ref);
+            resident.is_some_and(Resident::is_idle)
+        };
+        let slot = match reach {
+            Reach::Free | Reach::Pinned => self.policy.victim(reach, &idle),
+            Reach::Metadata => self.metadata.iter_back().find(|slot| idle(*slot)),
+        }?;
+        self.take_out(slot, Removal::Evicted)
+    }
+
+    /// Drops all residents for which `which` holds, in use or not. To be dropped outside the lock.
+    pub(crate) fn drop_where(&mut self, which: impl Fn(&Resident) -> bool) -> Vec<Arc<Held>> {
+        let slots: Vec<Slot> = self.slots(which);
+        let taken = slots
+            .into_iter()
+            .map(|slot| self.take_out(slot, Removal::Dropped));
+        taken.flatten().collect()
+    }
+
+    /// Replaces the policy; what is resident stays unless the new policy keeps nothing.
+    pub(crate) fn set_policy(&mut self, kind: PolicyKind) -> Vec<Arc<Held>> {
+        let is_data = |resident: &Resident| resident.info.kind == SegmentKind::Data;
+        if kind == PolicyKind::None {
+            let dropped = self.drop_where(is_data);
+            self.policy = kind.build();
+            return dropped;
+        }
+        self.policy = kind.build();
+        let mut slots = self.slots(is_data);
+        slots.sort_by_key(|slot| self.resident(*slot).map(|resident| resident.key));
+        for slot in slots {
+            if let Some(candidate) = self.resident(slot).map(Resident::candidate) {
+                self.policy.insert(slot, &candidate);
+            }
+        }
+        Vec::new()
+    }
+
+    pub(crate) fn residents(&self) -> impl Iterator<Item = &Resident> {
+        self.residents.iter().flatten()
+    }
+
+    fn slots(&self, which: impl Fn(&Resident) -> bool) -> Vec<Slot> {
+        let numbered = (0u32..).map(Slot).zip(&self.residents);
+        let chosen = numbered.filter(|(_, resident)| resident.as_ref().is_some_and(&which));
+        chosen.map(|(slot, _)| slot).collect()
+    }
+
+    fn resident(&self, slot: Slot) -> Option<&Resident> {
+        self.residents.get(slot.idx())?.as_ref()
+    }
+
+    fn occupy(&mut self, resident: Resident) -> Slot {
+        if let Some(slot) = self.vacant.pop() {
+            self.residents[slot.idx()] = Some(resident);
+            return slot;
+        }
+        self.residents.push(Some(resident));
+        Slot((self.residents.len() - 1) as u32)
+    }
+
+    fn take_out(&mut self, slot: Slot, removal: Removal) -> Option<Arc<Held>> {
+        let resident = self.residents.get_mut(slot.idx())?.take()?;
+        self.vacant.push(slot);
+        match resident.info.kind {
+            SegmentKind::Data => self.policy.remove(slot, removal),
+            SegmentKind::Metadata => {
+                self.metadata.remove(slot);
+                self.budget.remove_metadata(resident.info.charged_bytes);
+            }
+        }
+        self.map.remove(&resident.key);
+        let kind = if resident.is_idle() {
+            EventKind::Evict
+        } else {
+            EventKind::Detach
+        };
+        self.record(kind, resident.key, &resident.info, None);
+        self.cached_bytes
+            .fetch_sub(resident.info.charged_bytes, Relaxed);
+        self.budget.cached_to_detached(resident.info.charged_bytes);
+        Some(resident.held)
+    }
+}
+
+impl Drop for Shard {
+    /// Bytes in use outlive the cache; their charges do too.
+    fn drop(&mut self) {
+        self.drop_where(|_| true);
+    }
+}
