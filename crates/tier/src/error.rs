@@ -104,6 +104,76 @@ pub enum TierError {
         expected: &'static str,
     },
 
+    /// A range lies outside its region.
+    #[error("bytes {offset} to {} are outside a region of {region_bytes} bytes", offset.saturating_add(*len_bytes))]
+    OutsideRegion {
+        /// First byte of the range.
+        offset: u64,
+        /// Length of the range.
+        len_bytes: u64,
+        /// Length of the region, or of the part of it that may be accessed.
+        region_bytes: u64,
+    },
+
+    /// Another owner has the file or device mapped.
+    #[error("{} is in use by another owner", path.display())]
+    Locked {
+        /// The file or device.
+        path: PathBuf,
+    },
+
+    /// The file had to be mapped directly, but its file system or kernel cannot.
+    #[error("{} cannot be mapped with MAP_SYNC: it is not on a DAX file system", path.display())]
+    NoSyncMapping {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// The path is no devdax character device.
+    #[error("{} is not a devdax device", path.display())]
+    NotDevDax {
+        /// The path.
+        path: PathBuf,
+    },
+
+    /// A device holds fewer bytes than needed.
+    #[error("{} has {device_bytes} bytes, but {needed_bytes} are needed", path.display())]
+    DeviceTooSmall {
+        /// The device.
+        path: PathBuf,
+        /// What it has.
+        device_bytes: u64,
+        /// What is needed.
+        needed_bytes: u64,
+    },
+
+    /// The file or device is open for reading only.
+    #[error("{} is open for reading only", path.display())]
+    ReadOnly {
+        /// The file or device.
+        path: PathBuf,
+    },
+
+    /// Persistent memory cannot be written durably because this CPU lets programs flush no cache lines.
+    #[error("this CPU has no cache-line flush that programs may use")]
+    NoFlushInstruction,
+
+    /// The machine has no such NUMA node.
+    #[error("this machine has no NUMA node {node}")]
+    NoSuchNode {
+        /// Its number.
+        node: u32,
+    },
+
+    /// The kernel refused to place memory on a NUMA node.
+    #[error("cannot place memory on NUMA node {node}: {source}")]
+    NodeBinding {
+        /// The node.
+        node: u32,
+        /// The system's answer.
+        source: Arc<io::Error>,
+    },
+
     /// Bytes on storage are not what was written.
     #[error(transparent)]
     Corruption(#[from] Corruption),
