@@ -1,0 +1,330 @@
+//! Runs operations through an `io_uring` that belongs to one thread.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use super::backlog::{Backlog, Next};
+use super::engine::Shared;
+use super::lane::Lane;
+use super::operation::{Operation, Progress};
+use crate::TierError;
+
+/// `user_data` of the poll on the lane's bell; operations use their slot number.
+const BELL: u64 = u64::MAX;
+/// How long the start waits for the ring to prove that it works.
+const PROOF_TIME_MAX: Duration = Duration::from_secs(2);
+/// Pause when the kernel is short of memory for requests.
+const BUSY_PAUSE: Duration = Duration::from_micros(100);
+
+/// Starts a ring thread; returns when its ring is known to work.
+///
+/// # Errors
+/// [`TierError::System`] when the kernel refuses `io_uring` or is too old for it.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    lane: &Arc<Lane>,
+    idx: usize,
+) -> Result<JoinHandle<()>, TierError> {
+    let (started, answer) = mpsc::sync_channel(1);
+    let (shared, lane) = (Arc::clone(shared), Arc::clone(lane));
+    let run = move || match RingThread::new(shared, lane) {
+        Err(error) => drop(started.send(Err(error))),
+        Ok(mut ring) => {
+            let _ = started.send(Ok(()));
+            ring.run();
+        }
+    };
+    let thread = thread::Builder::new()
+        .name(format!("hotshelf-ring-{idx}"))
+        .spawn(run)
+        .map_err(|error| TierError::system("start an I/O thread", error))?;
+    match answer.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(error)) => Err(TierError::system("set up io_uring", error)),
+        Err(_) => Err(TierError::system(
+            "set up io_uring",
+            io::ErrorKind::Other.into(),
+        )),
+    }
+}
+
+/// An `io_uring`, the operations in it, and those that wait.
+///
+/// Invariants:
+/// 1. A slot is `Some` exactly while the kernel may write for its operation.
+/// 2. The ring is only entered by the thread that made it.
+struct RingThread {
+    ring: IoUring,
+    shared: Arc<Shared>,
+    lane: Arc<Lane>,
+    bell: RawFd,
+    backlog: Backlog,
+    slots: Vec<Option<Operation>>,
+    free_slots: Vec<usize>,
+    in_flight_bytes: usize,
+    finished: Vec<(u64, i32, bool)>,
+}
+
+impl RingThread {
+    fn new(shared: Arc<Shared>, lane: Arc<Lane>) -> io::Result<Self> {
+        let depth = shared.options.depth;
+        let ring = build_ring(depth as u32 + 1)?;
+        let params = ring.params();
+        if !params.is_feature_ext_arg() || !params.is_feature_nodrop() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel is too old",
+            ));
+        }
+        let bell = lane.bell().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut ring = Self {
+            ring,
+            shared,
+            lane,
+            bell,
+            backlog: Backlog::default(),
+            slots: (0..depth).map(|_| None).collect(),
+            free_slots: (0..depth).rev().collect(),
+            in_flight_bytes: 0,
+            finished: Vec::with_capacity(depth + 1),
+        };
+        ring.prove()?;
+        Ok(ring)
+    }
+
+    /// Rings its own bell and waits for it: some systems allow the set-up and fail the use.
+    fn prove(&mut self) -> io::Result<()> {
+        self.watch_bell()?;
+        self.lane.wake();
+        self.enter(1, Some(PROOF_TIME_MAX))?;
+        let heard = self
+            .ring
+            .completion()
+            .map(|entry| (entry.user_data(), entry.result()))
+            .next();
+        match heard {
+            Some((BELL, result)) if result < 0 => Err(io::Error::from_raw_os_error(-result)),
+            Some((BELL, _)) => Ok(()),
+            _ => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    fn watch_bell(&mut self) -> io::Result<()> {
+        let poll = opcode::PollAdd::new(types::Fd(self.bell), libc::POLLIN as u32).multi(true);
+        // SAFETY: A poll request refers to no memory.
+        unsafe { self.push(&poll.build().user_data(BELL)) }
+    }
+
+    /// Serves until the engine stops. Should the ring fail, every read is answered with the error from then on.
+    fn run(&mut self) {
+        let error = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::other("the ring thread panicked"),
+        };
+        tracing::error!(%error, "io_uring failed: answering all its reads with errors");
+        let error = TierError::system("use io_uring", error);
+        self.fail_in_flight(&error);
+        while !self.backlog.is_stopping() {
+            self.backlog.accept(self.lane.collect(), &self.shared);
+            self.backlog.refuse_all(&self.shared, |_| error.clone());
+            if self.lane.fall_asleep() {
+                self.lane.wait_for_bell();
+            }
+        }
+    }
+
+    /// Serves until the engine stops and nothing is in flight.
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            self.backlog.accept(self.lane.collect(), &self.shared);
+            let hold = self.start_operations()?;
+            if self.backlog.is_stopping() && self.in_flight_count() == 0 {
+                return Ok(());
+            }
+            // With all slots taken, mail can wait for a completion, and gathers neighbours meanwhile.
+            let sleep =
+                self.free_slots.is_empty() || self.backlog.is_stopping() || self.lane.fall_asleep();
+            self.enter(usize::from(sleep), hold)?;
+            self.reap()?;
+        }
+    }
+
+    fn in_flight_count(&self) -> usize {
+        self.slots.len() - self.free_slots.len()
+    }
+
+    /// Starts what fits; the time until the bandwidth cap allows more, if that is what stops it.
+    fn start_operations(&mut self) -> io::Result<Option<Duration>> {
+        while let Some(slot) = self.free_slots.pop() {
+            let room_bytes = match self.in_flight_bytes {
+                0 => usize::MAX,
+                taken => self
+                    .shared
+                    .options
+                    .in_flight_bytes_max
+                    .saturating_sub(taken),
+            };
+            match self.backlog.next(room_bytes, &self.shared) {
+                Next::Run(operation) => self.issue(slot, operation)?,
+                other => {
+                    self.free_slots.push(slot);
+                    let Next::Hold(time) = other else {
+                        return Ok(None);
+                    };
+                    return Ok(Some(time));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives an operation to the kernel, or ends it if that is not possible. The slot is taken or free again.
+    fn issue(&mut self, slot: usize, operation: Operation) -> io::Result<()> {
+        let mut left = vec![operation];
+        while let Some(mut operation) = left.pop() {
+            match operation.prepare(&self.shared) {
+                Err(error) => operation.abandon(&self.shared, |_| error.clone()),
+                Ok(Some(errno)) => match operation.progress(-errno, &self.shared) {
+                    Progress::Again => left.push(operation),
+                    Progress::Over(result) => left.extend(operation.end(result, &self.shared)),
+                },
+                Ok(None) => {
+                    let entry = read_entry(&operation).user_data(slot as u64);
+                    self.in_flight_bytes += operation.bytes();
+                    self.slots[slot] = Some(operation);
+                    self.backlog.put_back(left);
+                    // SAFETY: The entry's vectors and the memory they describe belong to the operation, which
+                    // stays in its slot until the kernel reports the end of the entry.
+                    return unsafe { self.push(&entry) };
+                }
+            }
+        }
+        self.free_slots.push(slot);
+        Ok(())
+    }
+
+    /// # Safety
+    /// 1. Memory the entry refers to stays valid until the kernel has reported its end.
+    unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        loop {
+            // SAFETY: Promised by the caller.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return Ok(());
+            }
+            self.enter(0, None)?;
+        }
+    }
+
+    /// Submits what was pushed and waits for `want` completions, at most for the time given.
+    fn enter(&mut self, want: usize, time_max: Option<Duration>) -> io::Result<()> {
+        let entered = match time_max {
+            Some(time) => {
+                let time = types::Timespec::from(time);
+                let args = types::SubmitArgs::new().timespec(&time);
+                self.ring.submitter().submit_with_args(want, &args)
+            }
+            None => self.ring.submit_and_wait(want),
+        };
+        match entered {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ETIME | libc::EINTR) => Ok(()),
+                Some(libc::EBUSY | libc::EAGAIN) => {
+                    thread::sleep(BUSY_PAUSE);
+                    Ok(())
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Takes in completions: continues or ends their operations.
+    fn reap(&mut self) -> io::Result<()> {
+        let mut finished = std::mem::take(&mut self.finished);
+        let more = |entry: &cqueue::Entry| cqueue::more(entry.flags());
+        finished.extend(
+            self.ring
+                .completion()
+                .map(|e| (e.user_data(), e.result(), more(&e))),
+        );
+        for (user_data, result, more) in finished.drain(..) {
+            match user_data {
+                BELL if more => {}
+                BELL => self.watch_bell()?,
+                slot => self.complete(slot as usize, result)?,
+            }
+        }
+        self.finished = finished;
+        Ok(())
+    }
+
+    fn complete(&mut self, slot: usize, result: i32) -> io::Result<()> {
+        let Some(mut operation) = self.slots[slot].take() else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a completion for nothing",
+            ));
+        };
+        self.in_flight_bytes -= operation.bytes();
+        match operation.progress(result, &self.shared) {
+            Progress::Again => self.issue(slot, operation),
+            Progress::Over(result) => {
+                self.free_slots.push(slot);
+                self.backlog.put_back(operation.end(result, &self.shared));
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers the reads in flight although the kernel may still write for them.
+    fn fail_in_flight(&mut self, error: &TierError) {
+        for slot in 0..self.slots.len() {
+            if let Some(operation) = self.slots[slot].take() {
+                operation.abandon_in_flight(&self.shared, error);
+                self.free_slots.push(slot);
+            }
+        }
+        self.in_flight_bytes = 0;
+    }
+}
+
+/// The device call an operation wants next.
+fn read_entry(operation: &Operation) -> squeue::Entry {
+    let fd = types::Fd(operation.file().raw_fd());
+    match operation.vectors() {
+        [one] => opcode::Read::new(fd, one.iov_base.cast(), one.iov_len as u32)
+            .offset(operation.position())
+            .build(),
+        many => opcode::Readv::new(fd, many.as_ptr(), many.len() as u32)
+            .offset(operation.position())
+            .build(),
+    }
+}
+
+/// The ring with the cheapest completion mode the kernel knows.
+fn build_ring(entries: u32) -> io::Result<IoUring> {
+    let mut refused = io::Error::from(io::ErrorKind::Unsupported);
+    for mode in 0..3 {
+        let mut builder = IoUring::builder();
+        builder.setup_clamp();
+        match mode {
+            0 => drop(builder.setup_single_issuer().setup_defer_taskrun()),
+            1 => drop(builder.setup_coop_taskrun()),
+            _ => {}
+        }
+        match builder.build(entries) {
+            Ok(ring) => return Ok(ring),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused)
+}
