@@ -1,0 +1,125 @@
+//! What can go wrong when an Elf is built, asked or read back.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hotshelf_tier::Corruption;
+use thiserror::Error;
+
+/// Errors of this crate.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum ElfError {
+    /// Stored bytes are not what was written.
+    #[error(transparent)]
+    Corruption(#[from] Corruption),
+
+    /// An Elf needs between one and [`crate::keys::DIMENSION_COUNT_MAX`] dimensions.
+    #[error("an Elf has 1 to {max} dimensions, not {found}")]
+    DimensionCount {
+        /// Dimensions asked for.
+        found: usize,
+        /// The most that are supported.
+        max: usize,
+    },
+
+    /// A query box, key or code map was made for another number of dimensions.
+    #[error("expected {expected} dimensions, found {found}")]
+    DimensionMismatch {
+        /// Dimensions of the Elf.
+        expected: usize,
+        /// Dimensions of the argument.
+        found: usize,
+    },
+
+    /// Two columns of one table, or a column and its TIDs, differ in length.
+    #[error("dimension {dimension} has {found} rows where {expected} are expected")]
+    RowCountMismatch {
+        /// The offending dimension; the number of dimensions when it is the TIDs.
+        dimension: usize,
+        /// Rows of the first dimension.
+        expected: usize,
+        /// Rows of this one.
+        found: usize,
+    },
+
+    /// More rows than one Elf can number.
+    #[error("an Elf holds at most {max} rows, not {found}: build one per data file")]
+    TooManyRows {
+        /// Rows given.
+        found: u64,
+        /// The most that fit.
+        max: u64,
+    },
+
+    /// A code is too large for the layout that was chosen.
+    #[error(
+        "code {code} of dimension {dimension} exceeds {max}, the largest this layout can store"
+    )]
+    CodeTooLarge {
+        /// The dimension.
+        dimension: usize,
+        /// The code.
+        code: u32,
+        /// The largest storable code.
+        max: u32,
+    },
+
+    /// The array of a `linear` Elf would outgrow its offsets.
+    #[error("the Elf needs {needed} words, {bits}-bit offsets address {max}: use wider offsets")]
+    OffsetsTooNarrow {
+        /// Words needed.
+        needed: u64,
+        /// Words addressable.
+        max: u64,
+        /// Width of one offset.
+        bits: u32,
+    },
+
+    /// A predicate compares a column with a value of another type.
+    #[error("a {column} column cannot be compared with a {value} value")]
+    TypeMismatch {
+        /// Type of the column.
+        column: &'static str,
+        /// Type of the value.
+        value: &'static str,
+    },
+
+    /// A value lies outside the domain that an encoding was learned from.
+    #[error("row {row} holds a value outside the domain of its encoding")]
+    OutsideDomain {
+        /// The row.
+        row: usize,
+    },
+
+    /// A column has more distinct values than codes exist.
+    #[error("{found} distinct values do not fit into 32-bit codes")]
+    TooManyValues {
+        /// Distinct values found.
+        found: usize,
+    },
+
+    /// Two encodings have no common encoding that can be computed without the data.
+    #[error("the encodings of a {left} and a {right} column cannot be merged: rebuild the index")]
+    Unmergeable {
+        /// Type of the first.
+        left: &'static str,
+        /// Type of the second.
+        right: &'static str,
+    },
+
+    /// The operating system refused an operation on a file.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// The system's answer.
+        source: Arc<io::Error>,
+    },
+}
+
+/// Results of this crate.
+pub type Result<T, E = ElfError> = std::result::Result<T, E>;

@@ -1,0 +1,266 @@
+//! Codes preserve order and predicates mean the same on codes as on values, for every type.
+
+use std::cmp::Ordering;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A column of any supported type, with its values as literals.
+#[derive(Debug, Clone)]
+enum Column {
+    Bool(Vec<bool>),
+    I8(Vec<i8>),
+    I64(Vec<i64>),
+    I128(Vec<i128>),
+    U32(Vec<u32>),
+    U64(Vec<u64>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    Bytes(Vec<Vec<u8>>),
+}
+
+impl Column {
+    fn literals(&self) -> Vec<Value> {
+        let integers = |v: Vec<i128>| v.into_iter().map(Value::Integer).collect();
+        match self {
+            Self::Bool(v) => integers(v.iter().map(|&x| x.into()).collect()),
+            Self::I8(v) => integers(v.iter().map(|&x| x.into()).collect()),
+            Self::I64(v) => integers(v.iter().map(|&x| x.into()).collect()),
+            Self::I128(v) => integers(v.clone()),
+            Self::U32(v) => integers(v.iter().map(|&x| x.into()).collect()),
+            Self::U64(v) => integers(v.iter().map(|&x| x.into()).collect()),
+            Self::F32(v) => v.iter().map(|&x| Value::Float(x.into())).collect(),
+            Self::F64(v) => v.iter().map(|&x| Value::Float(x)).collect(),
+            Self::Bytes(v) => v.iter().cloned().map(Value::Bytes).collect(),
+        }
+    }
+
+    fn with<R>(&self, validity: Option<&[bool]>, use_it: impl FnOnce(Values<'_>) -> R) -> R {
+        let slices: Vec<&[u8]>;
+        let values = match self {
+            Self::Bool(v) => ValuesRef::Bool(v),
+            Self::I8(v) => ValuesRef::I8(v),
+            Self::I64(v) => ValuesRef::I64(v),
+            Self::I128(v) => ValuesRef::I128(v),
+            Self::U32(v) => ValuesRef::U32(v),
+            Self::U64(v) => ValuesRef::U64(v),
+            Self::F32(v) => ValuesRef::F32(v),
+            Self::F64(v) => ValuesRef::F64(v),
+            Self::Bytes(v) => {
+                slices = v.iter().map(Vec::as_slice).collect();
+                ValuesRef::Bytes(&slices)
+            }
+        };
+        use_it(Values { values, validity })
+    }
+}
+
+fn column() -> impl Strategy<Value = Column> {
+    let n = 0..12usize;
+    let vec = proptest::collection::vec::<BoxedStrategy<i64>>;
+    prop_oneof![
+        proptest::collection::vec(any::<bool>(), n.clone()).prop_map(Column::Bool),
+        proptest::collection::vec(any::<i8>(), n.clone()).prop_map(Column::I8),
+        vec((-5i64..5).boxed(), n.clone()).prop_map(Column::I64),
+        vec(any::<i64>().boxed(), n.clone()).prop_map(Column::I64),
+        proptest::collection::vec(any::<i128>(), n.clone()).prop_map(Column::I128),
+        proptest::collection::vec(any::<u32>(), n.clone()).prop_map(Column::U32),
+        proptest::collection::vec(any::<u64>(), n.clone()).prop_map(Column::U64),
+        proptest::collection::vec(any::<f32>(), n.clone()).prop_map(Column::F32),
+        proptest::collection::vec(any::<f64>(), n.clone()).prop_map(Column::F64),
+        proptest::collection::vec(proptest::collection::vec(0u8..3, 0..7), n)
+            .prop_map(Column::Bytes),
+    ]
+}
+
+fn order(a: &Value, b: &Value) -> Option<Ordering> {
+    match (a, b) {
+        (Value::Integer(a), Value::Integer(b)) => Some(a.cmp(b)),
+        (Value::Float(a), Value::Float(b)) => Some(a.total_cmp(b)),
+        (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
+        _ => None,
+    }
+}
+
+fn holds(predicate: &Predicate, value: &Value) -> bool {
+    let is = |bound: &Value, wanted: &[Ordering]| {
+        order(value, bound).is_some_and(|found| wanted.contains(&found))
+    };
+    use Ordering::{Equal, Greater, Less};
+    match predicate {
+        Predicate::Eq(v) => is(v, &[Equal]),
+        Predicate::NotEq(v) => is(v, &[Less, Greater]),
+        Predicate::Lt(v) => is(v, &[Less]),
+        Predicate::Le(v) => is(v, &[Less, Equal]),
+        Predicate::Gt(v) => is(v, &[Greater]),
+        Predicate::Ge(v) => is(v, &[Greater, Equal]),
+        Predicate::Between(lo, hi) => is(lo, &[Greater, Equal]) && is(hi, &[Less, Equal]),
+        Predicate::In(values) => values.iter().any(|v| is(v, &[Equal])),
+        Predicate::IsNull => *value == Value::Null,
+        Predicate::IsNotNull => *value != Value::Null,
+    }
+}
+
+fn predicates(literals: &[Value]) -> Vec<Predicate> {
+    let mut all = vec![
+        Predicate::IsNull,
+        Predicate::IsNotNull,
+        Predicate::In(literals.to_vec()),
+    ];
+    for value in literals.iter().chain([&Value::Null]) {
+        let v = || value.clone();
+        all.extend([
+            Predicate::Eq(v()),
+            Predicate::NotEq(v()),
+            Predicate::Lt(v()),
+        ]);
+        all.extend([Predicate::Le(v()), Predicate::Gt(v()), Predicate::Ge(v())]);
+        all.extend(
+            literals
+                .iter()
+                .map(|hi| Predicate::Between(v(), hi.clone())),
+        );
+    }
+    all
+}
+
+fn same(a: &Value, b: &Value) -> bool {
+    order(a, b).map_or_else(|| a == b, Ordering::is_eq)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn predicates_mean_the_same_on_codes_as_on_values(
+        rows in column(),
+        probes in column(),
+        missing in proptest::collection::vec(any::<bool>(), 12),
+        has_nulls in any::<bool>(),
+        prefix in any::<bool>(),
+    ) {
+        let literals = rows.literals();
+        let validity: Vec<bool> = (0..literals.len()).map(|i| !missing[i]).collect();
+        let shown: Vec<Value> = literals
+            .iter()
+            .zip(&validity)
+            .map(|(v, &ok)| if ok || !has_nulls { v.clone() } else { Value::Null })
+            .collect();
+        let (encoding, codes) = rows.with(has_nulls.then_some(&validity), |values| {
+            let encoding = if prefix && matches!(rows, Column::Bytes(_)) {
+                ColumnEncoding::prefix_for_tests(has_nulls)
+            } else {
+                ColumnEncoding::learn(&values).unwrap()
+            };
+            let codes = encoding.encode(&values).unwrap();
+            (encoding, codes)
+        });
+        let read = ColumnEncoding::from_bytes(Path::new("t"), &encoding.to_bytes()).unwrap();
+        prop_assert_eq!(&read, &encoding);
+        for (row, value) in shown.iter().enumerate() {
+            let decoded = encoding.decode(codes.get(row));
+            prop_assert!(encoding.is_lossy() || same(&decoded.unwrap(), value));
+        }
+        let mut values = literals;
+        if std::mem::discriminant(&rows) == std::mem::discriminant(&probes) {
+            values.extend(probes.literals());
+        }
+        for predicate in predicates(&values) {
+            let (restriction, coverage) = encoding.restriction(&predicate).unwrap();
+            for (row, value) in shown.iter().enumerate() {
+                let accepted = restriction.contains(codes.get(row));
+                let expected = holds(&predicate, value);
+                match coverage {
+                    Coverage::Exact => prop_assert_eq!(accepted, expected, "{:?} on {:?}", predicate, value),
+                    Coverage::Superset => prop_assert!(accepted || !expected),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_union_keeps_the_values_of_both_sides(
+        pair in prop_oneof![
+            (proptest::collection::vec(-9i64..9, 0..6), proptest::collection::vec(0i64..40, 0..6)),
+            (proptest::collection::vec(any::<i64>(), 0..6), proptest::collection::vec(any::<i64>(), 2..6)),
+        ],
+        nulls in any::<(bool, bool)>(),
+    ) {
+        let learn = |rows: &[i64], null: bool| {
+            let validity: Vec<bool> = (0..rows.len()).map(|i| i > 0 || !null).collect();
+            let values = Values { values: ValuesRef::I64(rows), validity: Some(&validity) };
+            let encoding = ColumnEncoding::learn(&values).unwrap();
+            let codes = encoding.encode(&values).unwrap();
+            (encoding, codes)
+        };
+        let (left, left_codes) = learn(&pair.0, nulls.0);
+        let (right, right_codes) = learn(&pair.1, nulls.1);
+        if let Ok((union, from_left, from_right)) = left.union(&right) {
+            for (own, codes, map) in [(&left, left_codes, from_left), (&right, right_codes, from_right)] {
+                for row in 0..codes.len() {
+                    let code = codes.get(row);
+                    prop_assert_eq!(union.decode(map.map(code)), own.decode(code));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reading_an_encoding_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        let _ = ColumnEncoding::from_bytes(Path::new("t"), &bytes);
+    }
+}
+
+#[test]
+fn comparing_with_another_type_is_an_error() {
+    let values = Values {
+        values: ValuesRef::I32(&[1, 2]),
+        validity: None,
+    };
+    let encoding = ColumnEncoding::learn(&values).unwrap();
+    assert!(
+        encoding
+            .restriction(&Predicate::Eq(Value::Float(1.0)))
+            .is_err()
+    );
+    assert!(
+        encoding
+            .restriction(&Predicate::In(vec![Value::Bytes(vec![])]))
+            .is_err()
+    );
+}
+
+#[test]
+fn a_value_outside_the_domain_cannot_be_encoded() {
+    let encoding = ColumnEncoding::learn(&Values {
+        values: ValuesRef::I32(&[1, 2]),
+        validity: None,
+    })
+    .unwrap();
+    let foreign = Values {
+        values: ValuesRef::I32(&[1, 3]),
+        validity: None,
+    };
+    assert!(encoding.encode(&foreign).is_err());
+    let null = Values {
+        values: ValuesRef::I32(&[1, 2]),
+        validity: Some(&[true, false]),
+    };
+    assert!(encoding.encode(&null).is_err());
+}
+
+#[test]
+fn sparse_numbers_get_a_dictionary_and_few_codes() {
+    let values = Values {
+        values: ValuesRef::I64(&[0, 1_000, 2_000]),
+        validity: None,
+    };
+    assert_eq!(ColumnEncoding::learn(&values).unwrap().code_count(), 3);
+    let far = Values {
+        values: ValuesRef::I64(&[i64::MIN, i64::MAX]),
+        validity: None,
+    };
+    assert_eq!(ColumnEncoding::learn(&far).unwrap().code_count(), 2);
+}

@@ -1,0 +1,4 @@
+//! The two layouts of an Elf: `linear`, the papers' array of lists, and `packed`, sorted packed
+//! rows under a small head.
+
+pub mod linear;
