@@ -20,6 +20,7 @@ mod manager;
 mod manager_tests;
 #[cfg(test)]
 mod model_tests;
+mod placement;
 pub mod policy;
 mod reader;
 mod scan;
@@ -34,6 +35,7 @@ pub use event::{Event, EventKind};
 pub use flight::SegmentFuture;
 pub use key::{ColumnId, FileId, SegmentInfo, SegmentKey, SegmentKind};
 pub use manager::{CacheManager, CacheOptions};
+pub use placement::{ColumnShare, Placement};
 pub use policy::PolicyKind;
 pub use reader::{ReadDone, ReadHandle, SegmentReader};
 pub use scan::{ScanContext, ScanCounters};

@@ -16,7 +16,8 @@ use crate::event::{Event, EventKind, EventRing};
 use crate::flight::{Asker, Flight, Phase, SegmentFuture};
 use crate::key::{FileId, SegmentInfo, SegmentKey};
 use crate::lease::{Held, Lease};
-use crate::policy::{PolicyKind, Reach, Room};
+use crate::placement::Placement;
+use crate::policy::{PolicyContext, PolicyKind, Reach, Room};
 use crate::reader::SegmentReader;
 use crate::scan::ScanContext;
 use crate::shard::{Entry, EventCounts, Shard};
@@ -72,6 +73,7 @@ pub struct CacheManager {
     shards: Box<[ShardCell]>,
     files: RwLock<Vec<Option<Arc<FileEntry>>>>,
     policy: Mutex<PolicyKind>,
+    policy_context: PolicyContext,
     pub(crate) admissions: Admissions,
 }
 
@@ -81,16 +83,20 @@ impl CacheManager {
         let partitions = options.partitions.max(1);
         let events_per_shard = options.event_log_capacity.div_ceil(partitions);
         let sequence = Arc::new(AtomicU64::new(0));
+        let policy_context = PolicyContext {
+            partitions,
+            ..PolicyContext::default()
+        };
         Arc::new_cyclic(|cache| {
             let budget = Arc::new(Budget::new(
                 options.budget_bytes,
                 options.transit_bytes,
                 cache.clone(),
             ));
-            let cell = |_| {
+            let cell = |shard_idx| {
                 let cached_bytes = Arc::new(AtomicU64::new(0));
                 let shard = Shard::new(
-                    options.policy,
+                    options.policy.build(&policy_context, shard_idx),
                     EventRing::new(events_per_shard),
                     Arc::clone(&budget),
                     Arc::clone(&sequence),
@@ -106,6 +112,7 @@ impl CacheManager {
                 budget,
                 files: RwLock::default(),
                 policy: Mutex::new(options.policy),
+                policy_context,
                 admissions: Admissions::default(),
             }
         })
@@ -191,13 +198,25 @@ impl CacheManager {
     pub fn set_policy(&self, kind: PolicyKind) {
         let mut policy = self.policy.lock();
         *policy = kind;
-        let cells = self.shards.iter();
-        let dropped: Vec<_> = cells
-            .map(|cell| cell.shard.lock().set_policy(kind))
-            .collect();
+        let mut dropped = Vec::new();
+        for (shard_idx, cell) in self.shards.iter().enumerate() {
+            let fresh = kind.build(&self.policy_context, shard_idx);
+            let keep = kind != PolicyKind::None;
+            dropped.extend(cell.shard.lock().set_policy(fresh, keep));
+        }
         drop(policy);
         drop(dropped);
         self.budget.memory_may_be_free();
+    }
+
+    /// The proportions that the HPCache policies carry out.
+    pub fn placement(&self) -> Arc<Placement> {
+        self.policy_context.placement.current()
+    }
+
+    /// Publishes new proportions. Takes effect at the next decision of each shard; nothing is evicted now.
+    pub fn set_placement(&self, placement: Placement) {
+        self.policy_context.placement.publish(placement);
     }
 
     /// Drops every resident segment. Bytes in use stay valid and count until they are dropped.

@@ -5,9 +5,7 @@ use crate::event::{Event, EventKind, EventRing};
 use crate::flight::Flight;
 use crate::key::{Map, SegmentInfo, SegmentKey, SegmentKind};
 use crate::lease::{Held, Lease};
-use crate::policy::{
-    Admission, Candidate, Policy, PolicyKind, Reach, Removal, Room, Slot, SlotList,
-};
+use crate::policy::{Admission, Candidate, Policy, Reach, Removal, Room, Slot, SlotList};
 use crate::scan::ScanContext;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -66,7 +64,7 @@ pub(crate) struct Shard {
 
 impl Shard {
     pub(crate) fn new(
-        policy: PolicyKind,
+        policy: Box<dyn Policy>,
         events: EventRing,
         budget: Arc<Budget>,
         sequence: Arc<AtomicU64>,
@@ -76,7 +74,7 @@ impl Shard {
             map: Map::default(),
             residents: Vec::new(),
             vacant: Vec::new(),
-            policy: policy.build(),
+            policy,
             metadata: SlotList::default(),
             events,
             counts: [0; EventKind::COUNT],
@@ -217,15 +215,14 @@ impl Shard {
         taken.flatten().collect()
     }
 
-    /// Replaces the policy; what is resident stays unless the new policy keeps nothing.
-    pub(crate) fn set_policy(&mut self, kind: PolicyKind) -> Vec<Arc<Held>> {
+    /// Replaces the policy. What is resident stays, if `keep` says so.
+    pub(crate) fn set_policy(&mut self, policy: Box<dyn Policy>, keep: bool) -> Vec<Arc<Held>> {
         let is_data = |resident: &Resident| resident.info.kind == SegmentKind::Data;
-        if kind == PolicyKind::None {
-            let dropped = self.drop_where(is_data);
-            self.policy = kind.build();
-            return dropped;
-        }
-        self.policy = kind.build();
+        let dropped = match keep {
+            true => Vec::new(),
+            false => self.drop_where(is_data),
+        };
+        self.policy = policy;
         let mut slots = self.slots(is_data);
         slots.sort_by_key(|slot| self.resident(*slot).map(|resident| resident.key));
         for slot in slots {
@@ -233,7 +230,7 @@ impl Shard {
                 self.policy.insert(slot, &candidate);
             }
         }
-        Vec::new()
+        dropped
     }
 
     pub(crate) fn residents(&self) -> impl Iterator<Item = &Resident> {

@@ -78,6 +78,24 @@ impl SlotList {
         true
     }
 
+    /// Puts a slot of the list in front.
+    pub(crate) fn move_to_front(&mut self, slot: Slot) {
+        if self.remove(slot) {
+            self.push_front(slot);
+        }
+    }
+
+    /// The last slot.
+    pub(crate) fn back(&self) -> Option<Slot> {
+        (self.back != NIL).then_some(Slot(self.back))
+    }
+
+    /// The slot next to `slot` towards the front.
+    pub(crate) fn before(&self, slot: Slot) -> Option<Slot> {
+        let link = self.links.get(slot.idx())?;
+        (link.before != NIL).then_some(Slot(link.before))
+    }
+
     /// Whether the slot is in the list.
     pub(crate) fn contains(&self, slot: Slot) -> bool {
         self.links.get(slot.idx()).is_some_and(|link| link.linked)
@@ -102,7 +120,6 @@ impl SlotList {
     }
 
     /// How many slots are in the list.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -133,6 +150,10 @@ mod tests {
                 reversed.reverse();
                 prop_assert_eq!(reversed, model.clone());
                 prop_assert_eq!(list.len(), model.len());
+                prop_assert_eq!(list.back().map(|slot| slot.0), model.last().copied());
+                for pair in model.windows(2) {
+                    prop_assert_eq!(list.before(Slot(pair[1])), Some(Slot(pair[0])));
+                }
             }
         }
     }

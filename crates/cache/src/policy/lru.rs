@@ -18,8 +18,7 @@ impl Policy for Lru {
     }
 
     fn hit(&mut self, slot: Slot) {
-        self.by_recency.remove(slot);
-        self.by_recency.push_front(slot);
+        self.by_recency.move_to_front(slot);
     }
 
     fn victim(&mut self, _reach: Reach, idle: &dyn Fn(Slot) -> bool) -> Option<Slot> {

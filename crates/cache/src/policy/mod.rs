@@ -4,14 +4,29 @@
 //! data segments only: metadata is kept by the cache itself under every policy.
 
 mod all;
+mod clock;
+mod ghost;
+mod hpcache;
+mod hpcache_paper;
+mod lfu;
 mod list;
 mod lru;
+mod mru;
 mod none;
+mod random;
+mod s3fifo;
+mod sieve;
+#[cfg(test)]
+mod traces;
+mod two_queue;
+mod wtinylfu;
 
 use crate::key::{ColumnId, SegmentKey};
+use crate::placement::PublishedPlacement;
 pub(crate) use list::SlotList;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Where a shard keeps a resident segment. Small and dense, so that a policy can index arrays by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,11 +118,52 @@ pub enum PolicyKind {
     All,
     /// Evicts the least recently used, in each shard for itself.
     Lru,
+    /// Evicts the most recently used.
+    Mru,
+    /// Evicts any.
+    Random,
+    /// Second chance.
+    Clock,
+    /// 2Q: must come back to count as hot.
+    TwoQueue,
+    /// Evicts the least frequently used.
+    Lfu,
+    /// S3-FIFO: three queues, the first small.
+    S3Fifo,
+    /// SIEVE: a queue whose hand spares what was used.
+    Sieve,
+    /// W-TinyLFU: newcomers must be more popular than whom they replace.
+    WTinyLfu,
+    /// HPCache as the paper has it: random soft pins.
+    HpCachePaper,
+    /// HPCache with stable soft pins: the product's own.
+    HpCache,
+}
+
+/// What the policies of the shards need to know of the cache.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PolicyContext {
+    pub(crate) placement: Arc<PublishedPlacement>,
+    pub(crate) partitions: usize,
 }
 
 impl PolicyKind {
-    /// All policies, by name.
-    pub const ALL: &'static [Self] = &[Self::None, Self::All, Self::Lru];
+    /// All policies.
+    pub const ALL: &'static [Self] = &[
+        Self::None,
+        Self::All,
+        Self::Lru,
+        Self::Mru,
+        Self::Random,
+        Self::Clock,
+        Self::TwoQueue,
+        Self::Lfu,
+        Self::S3Fifo,
+        Self::Sieve,
+        Self::WTinyLfu,
+        Self::HpCachePaper,
+        Self::HpCache,
+    ];
 
     /// The name in SQL and on the command line.
     pub fn name(self) -> &'static str {
@@ -115,14 +171,44 @@ impl PolicyKind {
             Self::None => "none",
             Self::All => "all",
             Self::Lru => "lru",
+            Self::Mru => "mru",
+            Self::Random => "random",
+            Self::Clock => "clock",
+            Self::TwoQueue => "2q",
+            Self::Lfu => "lfu",
+            Self::S3Fifo => "s3fifo",
+            Self::Sieve => "sieve",
+            Self::WTinyLfu => "wtinylfu",
+            Self::HpCachePaper => "hpcache-paper",
+            Self::HpCache => "hpcache",
         }
     }
 
-    pub(crate) fn build(self) -> Box<dyn Policy> {
+    /// Whether the policy carries out the tuner's placements.
+    pub fn is_tuned(self) -> bool {
+        matches!(self, Self::HpCachePaper | Self::HpCache)
+    }
+
+    pub(crate) fn build(self, context: &PolicyContext, shard_idx: usize) -> Box<dyn Policy> {
+        let placement = || Arc::clone(&context.placement);
         match self {
             Self::None => Box::new(none::KeepNone),
             Self::All => Box::new(all::KeepAll::default()),
             Self::Lru => Box::new(lru::Lru::default()),
+            Self::Mru => Box::new(mru::Mru::default()),
+            Self::Random => Box::new(random::Random::new(shard_idx as u64)),
+            Self::Clock => Box::new(clock::Clock::default()),
+            Self::TwoQueue => Box::new(two_queue::TwoQueue::default()),
+            Self::Lfu => Box::new(lfu::Lfu::default()),
+            Self::S3Fifo => Box::new(s3fifo::S3Fifo::default()),
+            Self::Sieve => Box::new(sieve::Sieve::default()),
+            Self::WTinyLfu => Box::new(wtinylfu::WTinyLfu::new()),
+            Self::HpCachePaper => Box::new(hpcache_paper::HpCachePaper::new(
+                placement(),
+                context.partitions,
+                shard_idx as u64,
+            )),
+            Self::HpCache => Box::new(hpcache::HpCache::new(placement())),
         }
     }
 }
@@ -164,7 +250,7 @@ impl FromStr for PolicyKind {
 fn nearest(wanted: &str) -> PolicyKind {
     let distance = |kind: &&PolicyKind| edit_distance(wanted, &kind.name().replace('-', ""));
     let found = PolicyKind::ALL.iter().min_by_key(distance);
-    found.copied().unwrap_or(PolicyKind::Lru)
+    found.copied().unwrap_or(PolicyKind::HpCache)
 }
 
 /// Insertions, deletions and replacements that make `b` of `a` (at most 64 characters are compared).
@@ -203,5 +289,15 @@ mod tests {
             "there is no cache policy 'lrru'; the nearest is 'lru'"
         );
         assert!("".parse::<PolicyKind>().is_err());
+        for (written, nearest) in [
+            ("s3-fofo", "s3fifo"),
+            ("w-tinylru", "wtinylfu"),
+            ("HPcash", "hpcache"),
+        ] {
+            let error = written.parse::<PolicyKind>().unwrap_err();
+            assert_eq!(error.nearest.name(), nearest);
+        }
+        assert_eq!("S3-FIFO".parse(), Ok(PolicyKind::S3Fifo));
+        assert_eq!("hpcache_paper".parse(), Ok(PolicyKind::HpCachePaper));
     }
 }
