@@ -158,6 +158,48 @@ pub enum TierError {
     #[error("this CPU has no cache-line flush that programs may use")]
     NoFlushInstruction,
 
+    /// Bytes that are no pool of the expected kind.
+    #[error("{} is not the expected pool: {what} is {found}, not {expected}", path.display())]
+    ForeignPool {
+        /// The file or device.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+
+    /// A new pool would destroy one that is there.
+    #[error("{} already holds a pool", path.display())]
+    PoolExists {
+        /// The file or device.
+        path: PathBuf,
+    },
+
+    /// A pool has no room for what was to be added.
+    #[error("the pool has {free_bytes} bytes left, but {needed_bytes} are needed")]
+    PoolFull {
+        /// What was to be added.
+        needed_bytes: u64,
+        /// What is left.
+        free_bytes: u64,
+    },
+
+    /// A pool has been published as often, or holds as many segments, as its format can count.
+    #[error("the pool can count no further: copy it into a new one")]
+    PoolExhausted,
+
+    /// A pool has no such published segment.
+    #[error("the pool has no segment {segment_idx}: it has {segment_count}")]
+    NoSuchSegment {
+        /// The index asked for.
+        segment_idx: usize,
+        /// How many there are.
+        segment_count: usize,
+    },
+
     /// The machine has no such NUMA node.
     #[error("this machine has no NUMA node {node}")]
     NoSuchNode {

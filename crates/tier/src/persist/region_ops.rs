@@ -74,6 +74,20 @@ impl RegionOps {
         })
     }
 
+    /// A view of bytes that were sealed through this window before.
+    ///
+    /// # Errors
+    /// [`TierError::OutsideRegion`] if some of them were not.
+    pub fn sealed(&self, range: Range<usize>) -> Result<Sealed, TierError> {
+        let (offset, len_bytes) = (range.start as u64, range.len() as u64);
+        let sealed = self.window_ref().sealed(range);
+        sealed.ok_or_else(|| TierError::OutsideRegion {
+            offset,
+            len_bytes,
+            region_bytes: self.window().start as u64,
+        })
+    }
+
     fn window_ref(&self) -> &Window {
         match self {
             Self::Native(native) => &native.window,

@@ -140,6 +140,8 @@ pub(crate) fn page_round_up(bytes: usize) -> usize {
 pub(crate) struct Window {
     mapping: Arc<Mapping>,
     range: Range<usize>,
+    /// Where the window began: everything from here to `range.start` has been sealed.
+    sealed_start: usize,
 }
 
 impl Window {
@@ -149,6 +151,7 @@ impl Window {
         Self {
             mapping: Arc::new(mapping),
             range,
+            sealed_start: 0,
         }
     }
 
@@ -216,7 +219,17 @@ impl Window {
         Self {
             mapping: Arc::clone(&self.mapping),
             range,
+            sealed_start: at,
         }
+    }
+
+    /// A view of bytes this window has sealed before, or `None` if it has not sealed all of `range`.
+    pub(crate) fn sealed(&self, range: Range<usize>) -> Option<Sealed> {
+        let inside = self.sealed_start <= range.start && range.end <= self.range.start;
+        (inside && range.start <= range.end).then(|| Sealed {
+            mapping: Arc::clone(&self.mapping),
+            range,
+        })
     }
 }
 
