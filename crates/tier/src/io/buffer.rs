@@ -1,35 +1,36 @@
 //! Page-aligned memory that a device writes to and a caller then reads through [`Bytes`].
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::PAGE_BYTES;
-use crate::TierError;
+use super::arena::Arena;
 
-/// Page-aligned memory of whole pages, not initialised.
+/// Page-aligned memory of whole pages; goes back to its arena when dropped.
 #[derive(Debug)]
 pub(super) struct Buffer {
     start: NonNull<u8>,
     bytes: usize,
+    arena: Arc<Arena>,
 }
 
-// SAFETY: A Buffer owns its memory like a Box does and has no other state; which thread frees it does not matter.
+// SAFETY: A Buffer owns its memory like a Box does; the arena it returns it to is behind a lock.
 unsafe impl Send for Buffer {}
 // SAFETY: A shared Buffer gives out only its address; whoever writes through that address answers for it.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Memory of `bytes` bytes: whole pages, not zero.
-    pub(super) fn allocate(bytes: usize) -> Result<Self, TierError> {
-        debug_assert!(bytes > 0 && bytes.is_multiple_of(PAGE_BYTES));
-        let refused = TierError::OutOfMemory { bytes };
-        let layout = Layout::from_size_align(bytes, PAGE_BYTES).map_err(|_| refused.clone())?;
-        // SAFETY: The layout has a size above zero.
-        let start = unsafe { alloc(layout) };
-        let start = NonNull::new(start).ok_or(refused)?;
-        Ok(Self { start, bytes })
+    /// Takes possession of memory.
+    ///
+    /// # Safety
+    /// 1. The range is mapped, readable and writable, and nobody else has it until it is given back to the arena.
+    pub(super) unsafe fn new(start: NonNull<u8>, bytes: usize, arena: Arc<Arena>) -> Self {
+        Self {
+            start,
+            bytes,
+            arena,
+        }
     }
 
     /// Where the memory starts. It stays there for as long as the Buffer lives.
@@ -37,7 +38,7 @@ impl Buffer {
         self.start.as_ptr()
     }
 
-    /// Hands out `[from, from + len)` without copying; the memory is freed with the last clone.
+    /// Hands out `[from, from + len)` without copying; the memory goes back with the last clone.
     ///
     /// # Safety
     /// 1. `[from, from + len)` lies within the buffer.
@@ -55,11 +56,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: The memory was allocated with this very layout, which was valid then, and is freed only here.
-        unsafe {
-            let layout = Layout::from_size_align_unchecked(self.bytes, PAGE_BYTES);
-            dealloc(self.start.as_ptr(), layout);
-        }
+        // SAFETY: The memory came from this arena and the Buffer is gone after this, as are all views of it: they
+        // borrow the Buffer. The owner of a Buffer that a device writes to keeps it until the device is done.
+        unsafe { self.arena.give_back(self.start, self.bytes) };
     }
 }
 
@@ -80,11 +79,13 @@ impl AsRef<[u8]> for Filled {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PAGE_BYTES;
     use super::*;
 
     #[test]
     fn bytes_are_a_view_of_the_buffer_that_was_written() {
-        let buffer = Buffer::allocate(2 * PAGE_BYTES).unwrap();
+        let arena = Arena::new(0, false);
+        let buffer = arena.allocate(2 * PAGE_BYTES).unwrap();
         let start = buffer.start();
         assert_eq!(start as usize % PAGE_BYTES, 0);
         // SAFETY: The whole buffer is written before 100 bytes inside it are handed out; nobody else knows it.
@@ -92,16 +93,12 @@ mod tests {
             start.write_bytes(7, 2 * PAGE_BYTES);
             buffer.into_bytes(PAGE_BYTES - 50, 100)
         };
-        assert_eq!(bytes, vec![7; 100]);
-        assert_eq!(bytes.as_ptr() as usize, start as usize + PAGE_BYTES - 50);
-    }
-
-    #[test]
-    fn an_impossible_size_is_an_error() {
-        let bytes = isize::MAX as usize - PAGE_BYTES + 1;
-        assert!(matches!(
-            Buffer::allocate(bytes),
-            Err(TierError::OutOfMemory { .. })
-        ));
+        let clone = bytes.clone();
+        drop(bytes);
+        assert_eq!(arena.lent_bytes(), 2 * PAGE_BYTES);
+        assert_eq!(clone, vec![7; 100]);
+        assert_eq!(clone.as_ptr() as usize, start as usize + PAGE_BYTES - 50);
+        drop(clone);
+        assert_eq!(arena.lent_bytes(), 0);
     }
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use super::arena::Arena;
 use super::buffer::Buffer;
 use super::fault::Fault;
 use super::file::IoFile;
@@ -25,6 +26,7 @@ pub(super) struct Shared {
     pub options: IoOptions,
     pub counters: Counters,
     pub throttle: Mutex<Throttle>,
+    pub arena: Arc<Arena>,
     /// Where holes between neighbours are read to. Written by devices at will, read by nobody.
     scratch: Option<Buffer>,
     clock: Instant,
@@ -32,15 +34,17 @@ pub(super) struct Shared {
 
 impl Shared {
     fn new(options: IoOptions) -> Result<Arc<Self>, TierError> {
+        let arena = Arena::new(options.pool_bytes_max, options.huge_pages);
         let scratch_bytes = options.gap_bytes_max.next_multiple_of(PAGE_BYTES);
         let scratch = match scratch_bytes {
             0 => None,
-            bytes => Some(Buffer::allocate(bytes)?),
+            bytes => Some(arena.allocate(bytes)?),
         };
         Ok(Arc::new(Self {
             throttle: Mutex::new(Throttle::new(options.bandwidth_bytes_per_s_max)),
             counters: Counters::default(),
             clock: Instant::now(),
+            arena,
             scratch,
             options,
         }))
@@ -251,7 +255,13 @@ impl IoEngine {
 
     /// What the engine has done since it was started.
     pub fn stats(&self) -> IoStats {
-        self.shared.counters.snapshot(self.shared.now_ns())
+        let (shared, arena) = (&self.shared, &self.shared.arena);
+        let scratch_bytes = shared.options.gap_bytes_max.next_multiple_of(PAGE_BYTES);
+        IoStats {
+            pooled_bytes: arena.pooled_bytes() as u64,
+            lent_bytes: (arena.lent_bytes() - scratch_bytes) as u64,
+            ..shared.counters.snapshot(shared.now_ns())
+        }
     }
 
     /// How files are read, in words, with what was refused and why.

@@ -19,10 +19,12 @@
 //! | `backlog` | what an I/O thread has still to do, in which order |
 //! | `uring`, `pread` | the two ways to run operations |
 //! | `throttle` | pure: the token bucket that stands in for slower storage |
-//! | `buffer` | page-aligned memory |
+//! | `buffer` | page-aligned memory that becomes `Bytes` |
+//! | `arena`, `runs` | where buffers come from and go back to; pure: free ranges by size |
 //! | `fault` | device faults on demand, for tests |
 //! | `stats` | counters |
 
+mod arena;
 mod backlog;
 mod buffer;
 mod engine;
@@ -34,6 +36,7 @@ mod options;
 mod plan;
 mod pread;
 mod request;
+mod runs;
 mod stats;
 mod throttle;
 mod uring;

@@ -118,7 +118,7 @@ impl Operation {
             None => {}
         }
         for copy in &self.copies {
-            self.reads[copy.to_ask].buffer_start()?;
+            self.reads[copy.to_ask].buffer_start(shared)?;
         }
         self.fill_vectors(bytes_max, shared)?;
         Ok(None)
@@ -132,9 +132,9 @@ impl Operation {
             if bytes > 0 {
                 let start = match *part {
                     Part::Gap { .. } => shared.scratch_start(),
-                    Part::Buffer { ask, at, .. } => {
-                        self.reads[ask].buffer_start()?.wrapping_add(at + skip)
-                    }
+                    Part::Buffer { ask, at, .. } => self.reads[ask]
+                        .buffer_start(shared)?
+                        .wrapping_add(at + skip),
                 };
                 self.vectors.push(libc::iovec {
                     iov_base: start.cast(),
@@ -232,7 +232,7 @@ impl Operation {
 
     fn deliver(self, shared: &Shared) {
         for copy in &self.copies {
-            self.copy_page(copy);
+            self.copy_page(copy, shared);
         }
         for read in &self.reads {
             let result = if self.share_end(read) <= self.filled {
@@ -246,9 +246,9 @@ impl Operation {
         }
     }
 
-    fn copy_page(&self, copy: &PageCopy) {
+    fn copy_page(&self, copy: &PageCopy, shared: &Shared) {
         let (from, to) = (&self.reads[copy.from_ask], &self.reads[copy.to_ask]);
-        let (Ok(from), Ok(to)) = (from.buffer_start(), to.buffer_start()) else {
+        let (Ok(from), Ok(to)) = (from.buffer_start(shared), to.buffer_start(shared)) else {
             unreachable!("`prepare` has given a buffer to every read of the operation");
         };
         // SAFETY: The plan places a whole page at `from_at` inside the first buffer, and the second buffer has at

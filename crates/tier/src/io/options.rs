@@ -45,6 +45,11 @@ pub struct IoOptions {
     /// Largest hole between two reads that is read along (and thrown away) to make one operation of both.
     /// Holes are never read while the bandwidth is capped.
     pub gap_bytes_max: usize,
+    /// Free buffer memory kept for the next reads; more goes back to the system. Fresh memory costs several times
+    /// the processor time of all the rest of a read.
+    pub pool_bytes_max: usize,
+    /// Whether buffer memory asks for huge pages.
+    pub huge_pages: bool,
     /// Cap on the bytes read from the device per second; stands in for slower volumes.
     pub bandwidth_bytes_per_s_max: Option<u64>,
     /// Whether to read past the page cache (`O_DIRECT`) where the file system allows it.
@@ -64,6 +69,8 @@ impl Default for IoOptions {
             merge_bytes_max: 4 << 20,
             in_flight_bytes_max: 32 << 20,
             gap_bytes_max: 16 << 10,
+            pool_bytes_max: 32 << 20,
+            huge_pages: true,
             bandwidth_bytes_per_s_max: None,
             direct: true,
             backend: Backend::Auto,

@@ -114,10 +114,10 @@ impl Read {
     }
 
     /// Where the buffer starts; allocates it when first asked.
-    pub(super) fn buffer_start(&self) -> Result<*mut u8, TierError> {
+    pub(super) fn buffer_start(&self, shared: &Shared) -> Result<*mut u8, TierError> {
         let mut state = self.state.lock();
         if state.buffer.is_none() {
-            state.buffer = Some(Buffer::allocate(buffer_bytes(self.offset, self.len))?);
+            state.buffer = Some(shared.arena.allocate(buffer_bytes(self.offset, self.len))?);
         }
         Ok(state.buffer.as_ref().expect("just allocated").start())
     }

@@ -30,10 +30,14 @@ pub struct IoStats {
     pub busy_ns: u64,
     /// Sum over all device operations of their time in flight: divided by `busy_ns` it is the mean depth.
     pub device_ns: u64,
+    /// Buffer memory in use, now: reads in flight and bytes handed out and not yet dropped.
+    pub lent_bytes: u64,
+    /// Free buffer memory kept for the next reads, now.
+    pub pooled_bytes: u64,
 }
 
 impl IoStats {
-    /// What was counted since `earlier`; `in_flight` stays as it is now.
+    /// What was counted since `earlier`; what is said of now stays as it is.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             reads: self.reads - earlier.reads,
@@ -47,6 +51,8 @@ impl IoStats {
             throttled_ns: self.throttled_ns - earlier.throttled_ns,
             busy_ns: self.busy_ns - earlier.busy_ns,
             device_ns: self.device_ns - earlier.device_ns,
+            lent_bytes: self.lent_bytes,
+            pooled_bytes: self.pooled_bytes,
         }
     }
 
@@ -98,6 +104,7 @@ impl Counters {
         }
     }
 
+    /// All that is counted here; buffer memory is not.
     pub(super) fn snapshot(&self, now_ns: u64) -> IoStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let busy = self.busy.lock();
@@ -118,6 +125,8 @@ impl Counters {
             throttled_ns: get(&self.throttled_ns),
             busy_ns: busy.total_ns + open_ns,
             device_ns: get(&self.device_ns),
+            lent_bytes: 0,
+            pooled_bytes: 0,
         }
     }
 }
