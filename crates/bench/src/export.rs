@@ -11,6 +11,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::{partition, sort};
+use arrow::error::ArrowError;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::add_encoded_arrow_schema_to_metadata;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
@@ -18,9 +21,14 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::ColumnPath;
 
 use crate::dataset::Dataset;
 use crate::error::GenerateError;
+
+/// A column gets a dictionary if its first batch has fewer distinct values than one in this many: with more, the writer
+/// would give the dictionary up after a page, and the rest would stay larger than plain values.
+const DISTINCT_SHARE: usize = 5;
 
 /// How to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,10 +95,7 @@ fn write_row_groups<D: Dataset>(
     progress: &mut dyn FnMut(u64),
 ) -> Result<u64, ParquetError> {
     let schema = dataset.schema(table);
-    let level = ZstdLevel::try_new(options.zstd_level)?;
-    let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(level))
-        .build();
+    let mut properties = properties(dataset, table, options)?;
     add_encoded_arrow_schema_to_metadata(&schema, &mut properties);
     let root = ArrowSchemaConverter::new()
         .convert(&schema)?
@@ -114,6 +119,29 @@ fn write_row_groups<D: Dataset>(
     })?;
     writer.close()?;
     Ok(row_count)
+}
+
+/// Compression for all columns, dictionaries for those whose first batch repeats its values.
+fn properties<D: Dataset>(
+    dataset: &D,
+    table: D::Table,
+    options: WriteOptions,
+) -> Result<WriterProperties, ParquetError> {
+    let level = ZstdLevel::try_new(options.zstd_level)?;
+    let mut builder = WriterProperties::builder().set_compression(Compression::ZSTD(level));
+    if let Some(batch) = dataset.partition(table, 0).next() {
+        for (field, array) in batch.schema().fields().iter().zip(batch.columns()) {
+            let repeats = distinct_count(array)? * DISTINCT_SHARE < array.len();
+            let column = ColumnPath::from(field.name().as_str());
+            builder = builder.set_column_dictionary_enabled(column, repeats);
+        }
+    }
+    Ok(builder.build())
+}
+
+fn distinct_count(array: &ArrayRef) -> Result<usize, ArrowError> {
+    let sorted = sort(array, None)?;
+    Ok(partition(&[sorted])?.len())
 }
 
 /// Encodes partitions until all are sent, one fails, or the writer hangs up.

@@ -11,6 +11,9 @@
 //! | part | 200 000 x floor(1 + log2 SF); 200 000 x SF below scale 1, where the logarithm is negative |
 //! | date | 2 556, from 1992-01-01 on |
 //!
+//! Keys, quantities and money are `Int32` (whole cents; no amount exceeds 80 million), dates are `yyyymmdd` integers, texts
+//! are `Utf8View`, the one-bit flags of date are `Boolean`, nothing is nullable.
+//!
 //! Lineorder takes its order keys, line numbers, quantities, discounts, taxes, dates, priorities and ship modes from
 //! TPC-H's random streams, so that with seed 0 they equal those of `lineitem` and `orders` at the same scale.
 
