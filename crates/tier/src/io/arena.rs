@@ -60,7 +60,7 @@ impl Arena {
     /// Memory of `bytes` bytes (whole pages, not zero) with whatever content.
     pub(super) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<Buffer, TierError> {
         debug_assert!(bytes > 0 && bytes.is_multiple_of(PAGE_BYTES));
-        let start = self.state.lock().take(bytes, self.huge_pages);
+        let start = self.state.lock().take(bytes, self.block(), self.huge_pages);
         let start = start.and_then(|start| NonNull::new(start as *mut u8));
         let start = start.ok_or(TierError::OutOfMemory { bytes })?;
         self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -77,8 +77,16 @@ impl Arena {
         self.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
         let mut state = self.state.lock();
         state.resident.insert(start.as_ptr() as usize, bytes);
-        let excess = state.resident.bytes().saturating_sub(self.pool_bytes_max);
-        state.release(excess);
+        state.shrink(self.pool_bytes_max, self.block());
+    }
+
+    /// Memory becomes resident, and is best given back, in steps of this size.
+    fn block(&self) -> usize {
+        if self.huge_pages {
+            HUGE_BYTES
+        } else {
+            PAGE_BYTES
+        }
     }
 
     /// Free memory that is kept for the next buffers.
@@ -94,28 +102,28 @@ impl Arena {
 
 impl State {
     /// A free range, from resident memory if possible.
-    fn take(&mut self, bytes: usize, huge_pages: bool) -> Option<usize> {
+    fn take(&mut self, bytes: usize, block: usize, huge_pages: bool) -> Option<usize> {
         if let Some(start) = self.resident.take(bytes) {
             return Some(start);
         }
-        let grain = if huge_pages { HUGE_BYTES } else { PAGE_BYTES };
-        let grown_bytes = bytes.checked_next_multiple_of(grain)?;
-        let start = match self.released.take(grown_bytes) {
+        if let Some(start) = self.released.take_fragment(bytes, block) {
+            return Some(start);
+        }
+        let grown_bytes = bytes.checked_next_multiple_of(block)?;
+        let start = match self.released.take_blocks(grown_bytes, block) {
             Some(start) => start,
-            None => {
-                self.map_chunk(grown_bytes, huge_pages)?;
-                self.released.take(grown_bytes)?
-            }
+            None => self.map_chunk(grown_bytes, huge_pages)?,
         };
-        // A huge page becomes resident as a whole.
+        // A block becomes resident as a whole.
         if grown_bytes > bytes {
             self.resident.insert(start + bytes, grown_bytes - bytes);
         }
         Some(start)
     }
 
-    fn map_chunk(&mut self, bytes_min: usize, huge_pages: bool) -> Option<()> {
-        let bytes = bytes_min.max(CHUNK_BYTES);
+    /// Maps a chunk and takes so many bytes at its start.
+    fn map_chunk(&mut self, taken_bytes: usize, huge_pages: bool) -> Option<usize> {
+        let bytes = taken_bytes.max(CHUNK_BYTES);
         let mapped_bytes = bytes.checked_add(PAGE_BYTES)?;
         let start = map_aligned(mapped_bytes)?;
         if huge_pages {
@@ -123,24 +131,34 @@ impl State {
             let _ = unsafe { madvise(start as *mut c_void, bytes, Advice::LinuxHugepage) };
         }
         self.chunks.insert(start, bytes);
-        self.released.insert(start, bytes);
-        Some(())
+        if bytes > taken_bytes {
+            self.released
+                .insert(start + taken_bytes, bytes - taken_bytes);
+        }
+        Some(start)
     }
 
-    /// Gives free memory back to the system.
-    fn release(&mut self, mut bytes: usize) {
-        while bytes > 0 {
-            let Some((start, taken_bytes)) = self.resident.take_highest(bytes) else {
-                return;
-            };
-            // SAFETY: The range is mapped and free: nobody has its address, so its content may vanish.
-            let gone = unsafe { madvise(start as *mut c_void, taken_bytes, Advice::LinuxDontNeed) };
-            debug_assert!(gone.is_ok());
-            let (start, joined_bytes) = self.released.insert(start, taken_bytes);
-            if self.chunks.get(&start) == Some(&joined_bytes) {
-                self.unmap_chunk(start, joined_bytes);
+    /// Gives free memory back to the system until at most `bytes_max` is left. Whole blocks go first: part of a
+    /// huge page is given back only by breaking it up, and then in advance, so that it is rare.
+    fn shrink(&mut self, bytes_max: usize, block: usize) {
+        while self.resident.bytes() > bytes_max {
+            let excess = self.resident.bytes() - bytes_max;
+            let blocks = self.resident.take_blocks_of_largest(excess, block);
+            let in_advance = (excess + bytes_max / 8).next_multiple_of(PAGE_BYTES);
+            match blocks.or_else(|| self.resident.take_highest(in_advance)) {
+                Some((start, bytes)) => self.release(start, bytes),
+                None => return,
             }
-            bytes -= taken_bytes;
+        }
+    }
+
+    fn release(&mut self, start: usize, bytes: usize) {
+        // SAFETY: The range is mapped and free: nobody has its address, so its content may vanish.
+        let gone = unsafe { madvise(start as *mut c_void, bytes, Advice::LinuxDontNeed) };
+        debug_assert!(gone.is_ok());
+        let (start, bytes) = self.released.insert(start, bytes);
+        if self.chunks.get(&start) == Some(&bytes) {
+            self.unmap_chunk(start, bytes);
         }
     }
 
@@ -238,6 +256,46 @@ mod tests {
         drop((large, small));
         assert_eq!(arena.pooled_bytes(), 0);
         assert!(arena.state.lock().chunks.is_empty());
+    }
+
+    /// Memory that the system says is behind the chunks.
+    fn resident_bytes(arena: &Arena) -> usize {
+        let state = arena.state.lock();
+        let (mut inside, mut sum) = (false, 0);
+        for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+            let mut words = line.split_ascii_whitespace();
+            let first = words.next().unwrap_or_default();
+            if let Some((start, _)) = first.split_once('-') {
+                let start = usize::from_str_radix(start, 16).unwrap();
+                let chunk = state.chunks.range(..=start).next_back();
+                inside = chunk.is_some_and(|(chunk, bytes)| start < chunk + bytes);
+            } else if inside && first == "Rss:" {
+                sum += words.next().unwrap().parse::<usize>().unwrap() * 1024;
+            }
+        }
+        sum
+    }
+
+    #[test]
+    fn no_more_memory_is_resident_than_is_said() {
+        for huge_pages in [false, true] {
+            let arena = Arena::new(4 << 20, huge_pages);
+            let (mut live, mut number) = (Vec::new(), 1u32);
+            for _ in 0..800 {
+                number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let bytes = (1 + (number >> 16) as usize % 100) * PAGE;
+                let buffer = arena.allocate(bytes).unwrap();
+                fill(&buffer, bytes, 1);
+                live.push(buffer);
+                if live.len() > 150 {
+                    live.swap_remove((number >> 8) as usize % live.len());
+                }
+            }
+            let said = arena.lent_bytes() + arena.pooled_bytes();
+            let found = resident_bytes(&arena);
+            assert!(found <= said, "{found} of {said}");
+            assert!(found >= said / 2, "{found} of {said}");
+        }
     }
 
     #[test]

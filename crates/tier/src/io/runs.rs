@@ -45,23 +45,78 @@ impl FreeRuns {
 
     /// Takes a range of exactly this size, if any is large enough.
     pub(super) fn take(&mut self, bytes: usize) -> Option<usize> {
-        let (start, found_bytes) = self.find(bytes)?;
-        self.remove(start, found_bytes);
-        if found_bytes > bytes {
-            self.add(start + bytes, found_bytes - bytes);
+        let own_class = || {
+            self.by_class
+                .range((class_of(bytes), 0)..(class_of(bytes) + 1, 0))
+        };
+        let sure = self.by_class.range((class_above(bytes), 0)..).take(1);
+        let tries = own_class().take(TRIES_COUNT).chain(sure).chain(own_class());
+        let (run, run_bytes) = tries.map(|key| self.run(key)).find(|run| run.1 >= bytes)?;
+        self.carve((run, run_bytes), run, bytes);
+        Some(run)
+    }
+
+    /// Takes a range of exactly this size out of one that holds no whole block.
+    pub(super) fn take_fragment(&mut self, bytes: usize, block: usize) -> Option<usize> {
+        if bytes >= 2 * block {
+            return None; // There is a whole block in any range as large.
         }
+        let classes = (class_of(bytes), 0)..(class_of(2 * block) + 1, 0);
+        let fits = |&(run, run_bytes): &(usize, usize)| {
+            run_bytes >= bytes && blocks_of(run, run_bytes, block).is_none()
+        };
+        let tries = self.by_class.range(classes).take(TRIES_COUNT);
+        let (run, run_bytes) = tries.map(|key| self.run(key)).find(fits)?;
+        self.carve((run, run_bytes), run, bytes);
+        Some(run)
+    }
+
+    /// Takes whole blocks of together this size (a multiple of a block), one after the other.
+    pub(super) fn take_blocks(&mut self, bytes: usize, block: usize) -> Option<usize> {
+        let sure = self
+            .by_class
+            .range((class_above(bytes.checked_add(block)?), 0)..)
+            .take(1);
+        let tries = self
+            .by_class
+            .range((class_of(bytes), 0)..)
+            .take(TRIES_COUNT)
+            .chain(sure);
+        let (run, start) = tries.map(|key| self.run(key)).find_map(|run| {
+            let (start, blocks_bytes) = blocks_of(run.0, run.1, block)?;
+            (blocks_bytes >= bytes).then_some((run, start))
+        })?;
+        self.carve(run, start, bytes);
         Some(start)
+    }
+
+    /// Takes whole blocks, at most so many bytes (or one block), out of a large range.
+    pub(super) fn take_blocks_of_largest(
+        &mut self,
+        bytes_max: usize,
+        block: usize,
+    ) -> Option<(usize, usize)> {
+        let tries = self
+            .by_class
+            .range((class_of(block), 0)..)
+            .rev()
+            .take(TRIES_COUNT);
+        let (run, (start, blocks_bytes)) = tries
+            .map(|key| self.run(key))
+            .find_map(|run| Some((run, blocks_of(run.0, run.1, block)?)))?;
+        let bytes = blocks_bytes.min(bytes_max.next_multiple_of(block));
+        let start = start + blocks_bytes - bytes;
+        self.carve(run, start, bytes);
+        Some((start, bytes))
     }
 
     /// Takes up to this many bytes from the end of the range at the highest address.
     pub(super) fn take_highest(&mut self, bytes_max: usize) -> Option<(usize, usize)> {
-        let (&start, &found_bytes) = self.by_start.last_key_value()?;
-        self.remove(start, found_bytes);
-        let taken_bytes = found_bytes.min(bytes_max);
-        if found_bytes > taken_bytes {
-            self.add(start, found_bytes - taken_bytes);
-        }
-        Some((start + found_bytes - taken_bytes, taken_bytes))
+        let (&run, &run_bytes) = self.by_start.last_key_value()?;
+        let bytes = run_bytes.min(bytes_max);
+        let start = run + run_bytes - bytes;
+        self.carve((run, run_bytes), start, bytes);
+        Some((start, bytes))
     }
 
     /// Takes exactly this range, which must be one of the set.
@@ -78,19 +133,28 @@ impl FreeRuns {
         self.bytes += bytes;
     }
 
-    /// A range of at least this size: one of its own class if soon found, else of the next classes.
-    fn find(&self, bytes: usize) -> Option<(usize, usize)> {
-        let own_class = || {
-            self.by_class
-                .range((class_of(bytes), 0)..(class_of(bytes) + 1, 0))
-        };
-        let sure = self.by_class.range((class_above(bytes), 0)..).take(1);
-        let tries = own_class().take(TRIES_COUNT).chain(sure).chain(own_class());
-        let with_bytes = |&(_, start): &(u32, usize)| (start, self.by_start[&start]);
-        tries
-            .map(with_bytes)
-            .find(|&(_, found_bytes)| found_bytes >= bytes)
+    /// Takes part of a range; what is before and behind stays.
+    fn carve(&mut self, (run, run_bytes): (usize, usize), start: usize, bytes: usize) {
+        self.remove(run, run_bytes);
+        if start > run {
+            self.add(run, start - run);
+        }
+        let (end, run_end) = (start + bytes, run + run_bytes);
+        if run_end > end {
+            self.add(end, run_end - end);
+        }
     }
+
+    fn run(&self, &(_, start): &(u32, usize)) -> (usize, usize) {
+        (start, self.by_start[&start])
+    }
+}
+
+/// Start and size of the whole blocks inside a range, if there are any.
+fn blocks_of(start: usize, bytes: usize, block: usize) -> Option<(usize, usize)> {
+    let first = start.checked_next_multiple_of(block)?;
+    let end = start + bytes - (start + bytes) % block;
+    (end > first).then(|| (first, end - first))
 }
 
 /// The class a range of this size is in.
@@ -146,31 +210,61 @@ mod tests {
         assert_eq!(runs.bytes(), 6);
     }
 
+    #[test]
+    fn whole_blocks_and_fragments_are_told_apart() {
+        let mut runs = FreeRuns::default();
+        runs.insert(7, 16);
+        runs.insert(101, 8);
+        assert_eq!(
+            runs.take_fragment(9, 10),
+            None,
+            "7..23 holds the block 10..20"
+        );
+        assert_eq!(runs.take_fragment(3, 10), Some(101));
+        assert_eq!(runs.take_blocks(20, 10), None);
+        assert_eq!(runs.take_blocks(10, 10), Some(10));
+        assert_eq!(runs.bytes(), 3 + 3 + 5);
+        assert_eq!(runs.take_blocks_of_largest(1, 10), None);
+        runs.insert(205, 40);
+        assert_eq!(runs.take_blocks_of_largest(11, 10), Some((220, 20)));
+        assert_eq!(runs.take_blocks_of_largest(100, 10), Some((210, 10)));
+    }
+
     proptest! {
         /// Against a map of single addresses.
         #[test]
         fn ranges_are_never_lost_or_lent_twice(
-            steps in proptest::collection::vec((any::<bool>(), 1usize..40), 1..200),
+            steps in proptest::collection::vec((0..8, 1usize..40), 1..200),
         ) {
             const ALL: usize = 500;
             let mut runs = FreeRuns::default();
             runs.insert(0, ALL);
             let mut free = [true; ALL];
             let mut lent: Vec<(usize, usize)> = Vec::new();
-            for (take, number) in steps {
-                if take {
-                    let longest = free.split(|free| !free).map(<[bool]>::len).max().unwrap_or(0);
+            for (step, number) in steps {
+                let longest = free.split(|free| !free).map(<[bool]>::len).max().unwrap_or(0);
+                let mut lend = |(start, bytes): (usize, usize)| {
+                    assert!(free[start..start + bytes].iter().all(|free| *free));
+                    free[start..start + bytes].fill(false);
+                    lent.push((start, bytes));
+                };
+                let blocks = number.next_multiple_of(8);
+                match step {
+                    0 => runs.take_highest(number).into_iter().for_each(lend),
+                    1 => runs.take_fragment(number, 8).into_iter().for_each(|s| lend((s, number))),
+                    2 => runs.take_blocks(blocks, 8).into_iter().for_each(|s| lend((s, blocks))),
+                    3 => runs.take_blocks_of_largest(number, 8).into_iter().for_each(lend),
+                    4 => {
                     let taken = runs.take(number);
                     prop_assert_eq!(taken.is_some(), longest >= number);
-                    if let Some(start) = taken {
-                        prop_assert!(free[start..start + number].iter().all(|free| *free));
-                        free[start..start + number].fill(false);
-                        lent.push((start, number));
+                    taken.into_iter().for_each(|s| lend((s, number)));
                     }
-                } else if !lent.is_empty() {
+                    _ if lent.is_empty() => {}
+                    _ => {
                     let (start, bytes) = lent.swap_remove(number % lent.len());
                     free[start..start + bytes].fill(true);
                     runs.insert(start, bytes);
+                    }
                 }
                 prop_assert_eq!(runs.bytes(), free.iter().filter(|free| **free).count());
             }
