@@ -1,0 +1,370 @@
+//! Writes one data file: temporary name, checksums, sync. The caller renames and commits.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::scalar::ScalarValue;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use vortex::array::stream::ArrayStreamAdapter;
+use vortex::error::vortex_err;
+use vortex::expr::stats::{Precision, Stat};
+use vortex::file::{Footer, WriteOptionsSessionExt, WriteStrategyBuilder, WriteSummary};
+use vortex::io::{IoBuf, VortexWrite};
+use vortex::scalar::Scalar;
+use vortex::session::VortexSession;
+use vortex_arrow::ArrowSessionExt;
+use vortex_datafusion::convert::TryToDataFusion;
+
+use super::open::FilePaths;
+use super::segments::SegmentMap;
+use super::sums::Sums;
+use crate::catalog::FileRow;
+use crate::error::{Error, Result};
+use crate::statistics::{ColumnStats, FileStats, SketchBuilder, bounds_batch};
+
+/// Rows of a row group where memory allows: a decoded four-byte column of it fits in a core's L2 cache,
+/// and its encoded segments are large enough for the device's full bandwidth.
+pub(crate) const ROW_GROUP_ROWS_MAX: usize = 131_072;
+const ROW_GROUP_ROWS_MIN: usize = 8_192;
+
+/// How a file is written.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteOptions {
+    /// Memory the writer may hold, in bytes: fewer rows per row group when it is small.
+    pub buffer_bytes_max: u64,
+    /// Counts rows as they are taken from the input.
+    pub rows_written: Arc<AtomicU64>,
+}
+
+impl WriteOptions {
+    /// Rows of a row group such that about six groups of rows this wide fit in the buffer.
+    fn row_group_rows(&self, row_bytes: u64) -> usize {
+        let rows = (self.buffer_bytes_max / (6 * row_bytes.max(1))) as usize;
+        let rows = rows.clamp(ROW_GROUP_ROWS_MIN, ROW_GROUP_ROWS_MAX);
+        1 << rows.ilog2()
+    }
+}
+
+/// Writes batches of one schema into one data file.
+pub(crate) struct FileWriter {
+    pub session: VortexSession,
+    pub schema: SchemaRef,
+    pub options: WriteOptions,
+}
+
+impl FileWriter {
+    /// Writes the whole stream to the temporary paths and syncs them. Nothing is left behind on failure.
+    pub async fn write(
+        &self,
+        input: SendableRecordBatchStream,
+        paths: &FilePaths,
+    ) -> Result<FileRow> {
+        let written = self.write_files(input, paths).await;
+        if written.is_err() {
+            paths.remove_temporary();
+        }
+        written
+    }
+
+    async fn write_files(
+        &self,
+        mut input: SendableRecordBatchStream,
+        paths: &FilePaths,
+    ) -> Result<FileRow> {
+        let dtype = self.session.arrow().from_arrow_schema(&self.schema)?;
+        let sketches = Arc::new(Mutex::new(SketchBuilder::new(self.schema.fields().len())));
+        let first = input.next().await.transpose().map_err(Error::from_query)?;
+        let row_bytes = first
+            .as_ref()
+            .filter(|batch| batch.num_rows() > 0)
+            .map_or(64, |batch| {
+                (batch.get_array_memory_size() / batch.num_rows()) as u64
+            });
+        let batches = futures::stream::iter(first.map(Ok)).chain(input);
+        let input_error: Arc<Mutex<Option<Error>>> = Arc::default();
+        let arrays = {
+            let (session, schema, sketches) =
+                (self.session.clone(), self.schema.clone(), sketches.clone());
+            let (rows_written, input_error) =
+                (self.options.rows_written.clone(), input_error.clone());
+            batches.map(move |batch| {
+                let batch = batch.map_err(|error| {
+                    let stop = vortex_err!("the input failed: {error}");
+                    *input_error.lock() = Some(Error::from_query(error));
+                    stop
+                })?;
+                sketches.lock().add(&batch);
+                rows_written.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+                session.arrow().from_arrow_record_batch(batch, &schema)
+            })
+        };
+        let strategy = WriteStrategyBuilder::from_session(&self.session)
+            .with_row_block_size(self.options.row_group_rows(row_bytes))
+            .with_data_block_target_bytes(None)
+            .build();
+        let mut sink = ChecksumSink::create(&paths.data_temporary())?;
+        let summary = self
+            .session
+            .write_options()
+            .with_strategy(strategy)
+            .write(&mut sink, ArrayStreamAdapter::new(dtype, arrays))
+            .await
+            .map_err(|error| {
+                let cause = input_error
+                    .lock()
+                    .take()
+                    .or_else(|| sink.failure(&paths.data_temporary()));
+                cause.unwrap_or(Error::Format(error))
+            })?;
+        let sums = sink.finish(summary.footer(), &paths.data_temporary())?;
+        write_synced(&paths.sums_temporary(), &sums.encode())?;
+        let distinct = std::mem::replace(&mut *sketches.lock(), SketchBuilder::new(0)).finish();
+        let stats = self.statistics(&summary, distinct)?;
+        Ok(FileRow {
+            number: paths.number,
+            file_bytes: sums.file_bytes,
+            stats,
+        })
+    }
+
+    fn statistics(
+        &self,
+        summary: &WriteSummary,
+        distinct: Vec<crate::statistics::DistinctSketch>,
+    ) -> Result<FileStats> {
+        let footer = summary.footer();
+        let map = SegmentMap::new(footer)?;
+        let row_count = footer.row_count();
+        let mut columns = Vec::with_capacity(distinct.len());
+        let mut bounds = Vec::with_capacity(distinct.len());
+        for (idx, distinct) in distinct.into_iter().enumerate() {
+            let known = footer
+                .statistics()
+                .map(|stats| column_bounds(stats, idx))
+                .unwrap_or_default();
+            columns.push(ColumnStats {
+                null_count: known.null_count,
+                encoded_bytes: map.column_bytes(idx),
+                bounds_exact: known.exact,
+                distinct,
+            });
+            bounds.push((known.min, known.max));
+        }
+        let bounds = if columns.is_empty() {
+            None
+        } else {
+            Some(bounds_batch(&self.schema, bounds)?)
+        };
+        Ok(FileStats {
+            row_count,
+            columns,
+            bounds,
+        })
+    }
+}
+
+#[derive(Default)]
+struct ColumnBounds {
+    null_count: Option<u64>,
+    min: Option<ScalarValue>,
+    max: Option<ScalarValue>,
+    exact: bool,
+}
+
+/// What the file's own statistics say of a column. Floats that may hold NaN have no usable bounds.
+fn column_bounds(stats: &vortex::file::FileStatistics, idx: usize) -> ColumnBounds {
+    let (set, dtype) = stats.get(idx);
+    let count = |stat| {
+        set.get_as::<u64>(stat, &vortex::dtype::PType::U64.into())
+            .as_exact()
+    };
+    let null_count = count(Stat::NullCount);
+    if dtype.is_float() && count(Stat::NaNCount) != Some(0) {
+        return ColumnBounds {
+            null_count,
+            ..ColumnBounds::default()
+        };
+    }
+    let bound = |stat: Stat| {
+        let (value, exact) = match set.get(stat) {
+            Precision::Exact(value) => (value, true),
+            Precision::Inexact(value) => (value, false),
+            Precision::Absent => return (None, true),
+        };
+        let scalar = stat
+            .dtype(dtype)
+            .and_then(|dtype| Scalar::try_new(dtype, Some(value)).ok());
+        (
+            scalar.and_then(|scalar| TryToDataFusion::<ScalarValue>::try_to_df(&scalar).ok()),
+            exact,
+        )
+    };
+    let ((min, min_exact), (max, max_exact)) = (bound(Stat::Min), bound(Stat::Max));
+    ColumnBounds {
+        null_count,
+        min,
+        max,
+        exact: min_exact && max_exact,
+    }
+}
+
+/// A file being written, with the checksum of every piece the format's writer hands over.
+struct ChecksumSink {
+    file: File,
+    position: u64,
+    pieces: Vec<Piece>,
+    failed: Option<io::ErrorKind>,
+}
+
+struct Piece {
+    offset: u64,
+    len: u64,
+    sum: u32,
+}
+
+impl ChecksumSink {
+    fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(Error::io("create", path))?;
+        Ok(Self {
+            file,
+            position: 0,
+            pieces: Vec::new(),
+            failed: None,
+        })
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file
+            .write_all(bytes)
+            .inspect_err(|error| self.failed = Some(error.kind()))?;
+        let len = bytes.len() as u64;
+        self.pieces.push(Piece {
+            offset: self.position,
+            len,
+            sum: crc32fast::hash(bytes),
+        });
+        self.position += len;
+        Ok(())
+    }
+
+    /// The disk's own error, if that is why writing stopped.
+    fn failure(&self, path: &Path) -> Option<Error> {
+        let source = self.failed?.into();
+        Some(Error::Io {
+            operation: "write",
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Syncs the file and assembles its checksums.
+    fn finish(self, footer: &Footer, path: &Path) -> Result<Sums> {
+        self.file.sync_all().map_err(Error::io("sync", path))?;
+        // The pages were written once and will be read by direct I/O: give them back.
+        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).ok();
+        let segments = footer
+            .segment_map()
+            .iter()
+            .map(|spec| self.sum_of(spec.offset, spec.offset + u64::from(spec.length)))
+            .collect::<Option<Vec<u32>>>();
+        let footer_offset = footer
+            .segment_map()
+            .iter()
+            .map(|spec| spec.byte_range().end)
+            .max()
+            .unwrap_or(0);
+        let footer = self.sum_of(footer_offset, self.position);
+        match (segments, footer) {
+            (Some(segments), Some(footer)) => Ok(Sums {
+                file_bytes: self.position,
+                footer_offset,
+                footer,
+                segments,
+            }),
+            _ => Err(Error::NotSupported {
+                what: "a table file whose segments are not written in whole pieces".into(),
+            }),
+        }
+    }
+
+    /// The checksum of a range that starts and ends with a piece.
+    fn sum_of(&self, start: u64, end: u64) -> Option<u32> {
+        let first = self
+            .pieces
+            .partition_point(|piece| piece.offset + piece.len <= start);
+        let mut hasher = crc32fast::Hasher::new();
+        let mut at = start;
+        for piece in self.pieces[first..]
+            .iter()
+            .take_while(|piece| piece.offset < end)
+        {
+            if piece.offset != at {
+                return None;
+            }
+            hasher.combine(&crc32fast::Hasher::new_with_initial_len(
+                piece.sum, piece.len,
+            ));
+            at += piece.len;
+        }
+        (at == end).then(|| hasher.finalize())
+    }
+}
+
+impl VortexWrite for ChecksumSink {
+    async fn write_all<B: IoBuf>(&mut self, buffer: B) -> io::Result<B> {
+        self.put(buffer.as_slice())?;
+        Ok(buffer)
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    async fn shutdown(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Writes a small file and syncs it.
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = File::create(path).map_err(Error::io("create", path))?;
+    file.write_all(bytes).map_err(Error::io("write", path))?;
+    file.sync_all().map_err(Error::io("sync", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_groups_shrink_with_the_memory_and_grow_to_the_limit() {
+        let rows = |buffer_bytes_max, row_bytes| {
+            WriteOptions {
+                buffer_bytes_max,
+                rows_written: Arc::default(),
+            }
+            .row_group_rows(row_bytes)
+        };
+        assert_eq!(rows(1 << 34, 100), ROW_GROUP_ROWS_MAX);
+        assert_eq!(rows(16 << 20, 100), 16_384);
+        assert_eq!(rows(1, 100), ROW_GROUP_ROWS_MIN);
+    }
+
+    #[test]
+    fn sums_cover_ranges_of_whole_pieces_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sink = ChecksumSink::create(&folder.path().join("f")).unwrap();
+        for piece in [&b"abc"[..], b"defg", b"hi"] {
+            sink.put(piece).unwrap();
+        }
+        assert_eq!(sink.sum_of(3, 9), Some(crc32fast::hash(b"defghi")));
+        assert_eq!(sink.sum_of(0, 9), Some(crc32fast::hash(b"abcdefghi")));
+        assert_eq!(sink.sum_of(1, 7), None);
+    }
+}

@@ -1,0 +1,699 @@
+//! A database: a folder with a catalog, data files and a lock; the engine that reads them; sessions on top.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
+use hotshelf_tier::io::{IoEngine, IoOptions};
+use parking_lot::{Mutex, RwLock};
+use vortex::VortexSessionDefault;
+use vortex::io::session::RuntimeSessionExt;
+use vortex::session::VortexSession;
+
+use crate::catalog::{Catalog, FileRow, TableRow};
+use crate::data_file::{DataFile, FilePaths, FileWriter, WriteOptions};
+use crate::error::{Error, Result, nearest};
+use crate::memory::OperatorPool;
+use crate::options::Options;
+use crate::session::Session;
+use crate::table::Table;
+
+/// An open database. Cheap to clone; the last clone closes it.
+#[derive(Clone)]
+pub struct Database {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    root: PathBuf,
+    pub options: RwLock<Options>,
+    catalog: Catalog,
+    pub engine: Arc<IoEngine>,
+    pub cache: Arc<CacheManager>,
+    pub vortex: VortexSession,
+    pub runtime_env: Arc<RuntimeEnv>,
+    pub pool: Arc<OperatorPool>,
+    tables: RwLock<BTreeMap<String, Arc<Table>>>,
+    /// One change at a time: names, file numbers and the catalog move together.
+    changes: Mutex<()>,
+    next_file_number: AtomicU64,
+    next_column_id: AtomicU32,
+    /// `table.column` of each number the cache knows, for the table functions.
+    pub column_names: RwLock<Vec<(String, String)>>,
+    /// Path below `data` of each file the cache knows, for the table functions.
+    pub file_names: RwLock<BTreeMap<FileId, String>>,
+    pub queries: AtomicU64,
+    runtime: tokio::runtime::Runtime,
+    /// Held for its lock; a scratch folder goes with it.
+    _lock: File,
+    scratch: Option<PathBuf>,
+}
+
+impl Database {
+    /// Opens the database in `folder`, or makes one in a folder that is new or empty.
+    ///
+    /// Fails if another process has it open, if the folder holds something else, or if a file of the catalog
+    /// cannot be read.
+    pub fn open(folder: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_inner(folder.as_ref(), options, None)
+    }
+
+    /// A database in a scratch folder that disappears with the last clone.
+    pub fn temporary(options: Options) -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "hotshelf-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let folder = std::env::temp_dir().join(name);
+        Self::open_inner(&folder, options, Some(folder.clone()))
+    }
+
+    fn open_inner(folder: &Path, options: Options, scratch: Option<PathBuf>) -> Result<Self> {
+        options.validate()?;
+        prepare_folder(folder, options.create)?;
+        let lock = lock_folder(folder)?;
+        let catalog = Catalog::open(&folder.join("catalog.sqlite"))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.threads)
+            .thread_name("hotshelf")
+            .enable_all()
+            .build()
+            .map_err(Error::io("start worker threads for", folder))?;
+        let engine = IoEngine::start(IoOptions {
+            direct: options.direct_io,
+            bandwidth_bytes_per_s_max: options.storage_bandwidth_max,
+            ..IoOptions::default()
+        })?;
+        let cache = CacheManager::new(CacheOptions {
+            budget_bytes: options.budget_bytes,
+            policy: options.policy,
+            ..CacheOptions::default()
+        });
+        let pool = Arc::new(OperatorPool::new(cache.clone(), options.operator_bytes_min));
+        let runtime_env = RuntimeEnvBuilder::new()
+            .with_memory_pool(pool.clone())
+            .build_arc()
+            .map_err(Error::from_query)?;
+        let rows = catalog.tables()?;
+        let next_number = rows.iter().map(highest_number).max().unwrap_or(0) + 1;
+        let inner = Inner {
+            root: folder.to_owned(),
+            options: RwLock::new(options),
+            catalog,
+            engine,
+            cache,
+            vortex: vortex_session(),
+            runtime_env,
+            pool,
+            tables: RwLock::default(),
+            changes: Mutex::new(()),
+            next_file_number: AtomicU64::new(next_number),
+            next_column_id: AtomicU32::new(0),
+            column_names: RwLock::default(),
+            file_names: RwLock::default(),
+            queries: AtomicU64::new(0),
+            runtime,
+            _lock: lock,
+            scratch,
+        };
+        inner.sweep(&rows)?;
+        for row in rows {
+            let table = inner.open_table(row);
+            inner
+                .tables
+                .write()
+                .insert(table.name.clone(), Arc::new(table));
+        }
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// A session: SQL with its own settings over the shared tables.
+    pub fn session(&self) -> Session {
+        Session::new(self)
+    }
+
+    /// The database's folder.
+    pub fn folder(&self) -> &Path {
+        &self.inner.root
+    }
+
+    /// Runs a future on the database's worker threads and waits for it. Not to be called from async code.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.inner.runtime.block_on(future)
+    }
+
+    /// The segment cache, for its statistics and settings.
+    pub fn cache(&self) -> &Arc<CacheManager> {
+        &self.inner.cache
+    }
+
+    /// The I/O engine, for its statistics.
+    pub fn io_engine(&self) -> &Arc<IoEngine> {
+        &self.inner.engine
+    }
+
+    /// Names of all tables, in order.
+    pub fn table_names(&self) -> Vec<String> {
+        self.inner.tables.read().keys().cloned().collect()
+    }
+
+    /// Rows, files and bytes of all tables, in order of their names.
+    pub fn tables(&self) -> Vec<TableSummary> {
+        self.inner
+            .tables
+            .read()
+            .values()
+            .map(|table| table.summary())
+            .collect()
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+}
+
+/// What a table holds.
+#[derive(Debug, Clone)]
+pub struct TableSummary {
+    /// Its name.
+    pub name: String,
+    /// Its columns.
+    pub schema: SchemaRef,
+    /// Rows in all files.
+    pub row_count: u64,
+    /// Number of data files.
+    pub file_count: usize,
+    /// Bytes on disk.
+    pub file_bytes: u64,
+    /// Why the table cannot be read, if it cannot.
+    pub damage: Option<String>,
+}
+
+/// What happens to a table of that name when one is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfExists {
+    Fail,
+    Replace,
+}
+
+impl Inner {
+    /// The table of that name (unqualified, case-sensitive), if there is one.
+    pub fn table(&self, name: &str) -> Option<Arc<Table>> {
+        self.tables.read().get(name).cloned()
+    }
+
+    /// The table of that name, or an error with the nearest name.
+    pub fn require_table(&self, name: &str) -> Result<Arc<Table>> {
+        let tables = self.tables.read();
+        tables
+            .get(name)
+            .cloned()
+            .ok_or_else(|| Error::UnknownTable {
+                table: name.to_owned(),
+                nearest: nearest(name, tables.keys().map(String::as_str)),
+            })
+    }
+
+    pub fn table_names(&self) -> Vec<String> {
+        self.tables.read().keys().cloned().collect()
+    }
+
+    /// Makes a table of the rows of `inputs`, one file for each. All or nothing.
+    pub async fn create_table(
+        self: &Arc<Self>,
+        name: &str,
+        schema: SchemaRef,
+        inputs: Vec<SendableRecordBatchStream>,
+        if_exists: IfExists,
+        rows_written: Arc<AtomicU64>,
+    ) -> Result<u64> {
+        check_storable(&schema, &self.vortex)?;
+        if if_exists == IfExists::Fail && self.table(name).is_some() {
+            return Err(Error::TableExists {
+                table: name.to_owned(),
+            });
+        }
+        // The folder's number need not be the table's id: it only has to be new.
+        let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
+        let folder = self.root.join("data").join(folder_name(name, number));
+        let files = self
+            .write_files(&folder, &schema, inputs, rows_written)
+            .await;
+        let files = files.inspect_err(|_| remove_folder(&folder))?;
+        let files = drop_empty(files, &folder);
+        let row_count = files.iter().map(|file| file.stats.row_count).sum();
+        let committed = self.commit_table(name, &schema, files, &folder, if_exists);
+        committed.inspect_err(|_| remove_folder(&folder))?;
+        Ok(row_count)
+    }
+
+    fn commit_table(
+        &self,
+        name: &str,
+        schema: &SchemaRef,
+        files: Vec<FileRow>,
+        folder: &Path,
+        if_exists: IfExists,
+    ) -> Result<()> {
+        let _change = self.changes.lock();
+        let old = self.table(name);
+        if old.is_some() && if_exists == IfExists::Fail {
+            return Err(Error::TableExists {
+                table: name.to_owned(),
+            });
+        }
+        let folder_name = file_name(folder);
+        let id = self.catalog.add_table(
+            name,
+            schema,
+            &folder_name,
+            &files,
+            old.as_ref().map(|table| table.id),
+        )?;
+        let row = TableRow {
+            id,
+            name: name.to_owned(),
+            folder: folder_name,
+            schema: schema.clone(),
+            files,
+        };
+        let table = Arc::new(self.open_table(row));
+        self.tables.write().insert(name.to_owned(), table);
+        if let Some(old) = old {
+            remove_folder(&self.root.join("data").join(&old.folder));
+        }
+        Ok(())
+    }
+
+    /// Appends the rows of `input` to a table as one file. All or nothing; an empty input adds no file.
+    pub async fn append(
+        self: &Arc<Self>,
+        name: &str,
+        inputs: Vec<SendableRecordBatchStream>,
+        rows_written: Arc<AtomicU64>,
+    ) -> Result<u64> {
+        let table = self.require_table(name)?;
+        let folder = self.root.join("data").join(&table.folder);
+        let files = self
+            .write_files(&folder, &table.schema, inputs, rows_written)
+            .await?;
+        let files = drop_empty(files, &folder);
+        let numbers: Vec<u64> = files.iter().map(|file| file.number).collect();
+        let row_count = files.iter().map(|file| file.stats.row_count).sum();
+        let committed = self.commit_files(name, table.id, files);
+        committed.inspect_err(|_| {
+            for number in numbers {
+                FilePaths::new(&folder, number).remove();
+            }
+        })?;
+        Ok(row_count)
+    }
+
+    fn commit_files(&self, name: &str, table_id: i64, files: Vec<FileRow>) -> Result<()> {
+        let _change = self.changes.lock();
+        // The table may have been dropped or replaced while its rows were written.
+        let table = self.require_table(name)?;
+        if table.id != table_id {
+            return Err(Error::UnknownTable {
+                table: name.to_owned(),
+                nearest: None,
+            });
+        }
+        self.catalog.add_files(table_id, &table.schema, &files)?;
+        let grown = table.with_files(self, files);
+        self.tables.write().insert(name.to_owned(), Arc::new(grown));
+        Ok(())
+    }
+
+    /// Drops a table. Queries that read it finish; its files go at once.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        let _change = self.changes.lock();
+        let table = self.require_table(name)?;
+        self.catalog.drop_table(table.id)?;
+        self.tables.write().remove(name);
+        remove_folder(&self.root.join("data").join(&table.folder));
+        Ok(())
+    }
+
+    async fn write_files(
+        self: &Arc<Self>,
+        folder: &Path,
+        schema: &SchemaRef,
+        inputs: Vec<SendableRecordBatchStream>,
+        rows_written: Arc<AtomicU64>,
+    ) -> Result<Vec<FileRow>> {
+        let sums = folder.join("sums");
+        std::fs::create_dir_all(&sums).map_err(Error::io("create", &sums))?;
+        let budget_bytes = self.options.read().budget_bytes;
+        let buffer_bytes_max = budget_bytes / 2 / inputs.len().max(1) as u64;
+        let writes = inputs.into_iter().map(|input| {
+            let paths = FilePaths::new(
+                folder,
+                self.next_file_number.fetch_add(1, Ordering::Relaxed),
+            );
+            let writer = FileWriter {
+                session: self.vortex.clone(),
+                schema: schema.clone(),
+                options: WriteOptions {
+                    buffer_bytes_max,
+                    rows_written: rows_written.clone(),
+                },
+            };
+            let task = {
+                let paths = paths.clone();
+                async move { writer.write(input, &paths).await }
+            };
+            (paths, tokio::spawn(task))
+        });
+        let writes: Vec<_> = writes.collect();
+        let mut guard = UnfinishedFiles {
+            paths: writes.iter().map(|(paths, _)| paths.clone()).collect(),
+        };
+        let aborts: Vec<_> = writes
+            .iter()
+            .map(|(_, task)| AbortOnDrop(task.abort_handle()))
+            .collect();
+        let mut rows = Vec::with_capacity(writes.len());
+        for (_, task) in writes {
+            rows.push(task.await.map_err(|stopped| {
+                Error::Query(datafusion::error::DataFusionError::ExecutionJoin(Box::new(
+                    stopped,
+                )))
+            })??);
+        }
+        for paths in &guard.paths {
+            paths.rename()?;
+        }
+        sync_folder(&self.root.join("data"))?;
+        guard.paths.clear();
+        drop(aborts);
+        Ok(rows)
+    }
+
+    fn open_table(&self, row: TableRow) -> Table {
+        let column_ids = self.number_columns(&row.name, &row.schema);
+        let folder = row.folder.clone();
+        Table::open(row, column_ids, |file, ids| {
+            self.open_file(&folder, file, ids)
+        })
+    }
+
+    pub(crate) fn open_file(
+        &self,
+        table_folder: &str,
+        file: FileRow,
+        column_ids: &[ColumnId],
+    ) -> Result<DataFile> {
+        let paths = FilePaths::new(&self.root.join("data").join(table_folder), file.number);
+        let name = format!("{table_folder}/{}.vortex", file.number);
+        let file = DataFile::open(
+            file,
+            paths,
+            column_ids,
+            &self.engine,
+            &self.cache,
+            &self.vortex,
+        )?;
+        self.file_names.write().insert(file.cache_id(), name);
+        Ok(file)
+    }
+
+    /// New numbers for a table's columns, and one for what belongs to the whole table.
+    fn number_columns(&self, table: &str, schema: &SchemaRef) -> Vec<ColumnId> {
+        let mut names = self.column_names.write();
+        let columns = schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .chain([String::new()]);
+        columns
+            .map(|column| {
+                names.push((table.to_owned(), column));
+                ColumnId(self.next_column_id.fetch_add(1, Ordering::Relaxed))
+            })
+            .collect()
+    }
+
+    /// Removes what the catalog does not name: leftovers of a crash.
+    fn sweep(&self, rows: &[TableRow]) -> Result<()> {
+        let data = self.root.join("data");
+        for entry in read_folder(&data)? {
+            let name = file_name(&entry);
+            match rows.iter().find(|row| row.folder == name) {
+                None => remove_folder(&entry),
+                Some(row) => sweep_table(&entry, row)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads everything again and compares all checksums. `progress` gets files done and files in all.
+    pub fn verify(&self, mut progress: impl FnMut(usize, usize)) -> Result<VerifyReport> {
+        let rows = self.catalog.tables()?;
+        let file_count = rows.iter().map(|row| row.files.len()).sum();
+        let mut report = VerifyReport {
+            catalog: self.catalog.integrity()?,
+            ..VerifyReport::default()
+        };
+        for row in &rows {
+            for file in &row.files {
+                let paths = FilePaths::new(&self.root.join("data").join(&row.folder), file.number);
+                match DataFile::verify(&paths, file) {
+                    Ok(damages) => report.damages.extend(
+                        damages
+                            .into_iter()
+                            .map(|damage| (row.name.clone(), damage.to_string())),
+                    ),
+                    Err(error) => report.damages.push((row.name.clone(), error.to_string())),
+                }
+                report.file_count += 1;
+                report.file_bytes += file.file_bytes;
+                progress(report.file_count, file_count);
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// What `verify` found.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyReport {
+    /// Files read.
+    pub file_count: usize,
+    /// Their bytes.
+    pub file_bytes: u64,
+    /// SQLite's opinion of the catalog: `ok` when it is.
+    pub catalog: String,
+    /// Table and what is wrong, for every damage.
+    pub damages: Vec<(String, String)>,
+}
+
+impl Database {
+    /// Reads every data file again, past the cache, and compares all checksums.
+    pub fn verify(&self, progress: impl FnMut(usize, usize)) -> Result<VerifyReport> {
+        self.inner.verify(progress)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.scratch {
+            remove_folder(folder);
+        }
+    }
+}
+
+/// The files that have rows; the others are removed.
+fn drop_empty(files: Vec<FileRow>, folder: &Path) -> Vec<FileRow> {
+    let (filled, empty): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|file| file.stats.row_count > 0);
+    for file in empty {
+        FilePaths::new(folder, file.number).remove();
+    }
+    filled
+}
+
+/// Files renamed but not committed, or not even renamed: gone when this is dropped.
+struct UnfinishedFiles {
+    paths: Vec<FilePaths>,
+}
+
+impl Drop for UnfinishedFiles {
+    fn drop(&mut self) {
+        for paths in &self.paths {
+            paths.remove_temporary();
+            paths.remove();
+        }
+    }
+}
+
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A Vortex session that runs its tasks wherever it is called from.
+pub(crate) fn vortex_session() -> VortexSession {
+    VortexSession::default().with_tokio()
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(folder: &Path) -> Result<()> {
+    File::open(folder)
+        .and_then(|file| file.sync_all())
+        .map_err(Error::io("sync", folder))
+}
+
+/// Every column must have a type that Vortex stores.
+fn check_storable(schema: &SchemaRef, session: &VortexSession) -> Result<()> {
+    use vortex_arrow::ArrowSessionExt;
+    for field in schema.fields() {
+        if session.arrow().from_arrow_field(field).is_err() {
+            return Err(Error::UnsupportedType {
+                column: field.name().clone(),
+                data_type: field.data_type().to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn prepare_folder(folder: &Path, create: bool) -> Result<()> {
+    let is_database = folder.join("catalog.sqlite").exists();
+    if !is_database {
+        if !create {
+            return Err(Error::NotADatabase {
+                path: folder.to_owned(),
+                what: "it has no catalog.sqlite".into(),
+            });
+        }
+        if folder.is_file() {
+            return Err(Error::NotADatabase {
+                path: folder.to_owned(),
+                what: "it is a file".into(),
+            });
+        }
+        let foreign = folder.exists() && read_folder(folder)?.iter().any(|entry| !ours(entry));
+        if foreign {
+            return Err(Error::NotADatabase {
+                path: folder.to_owned(),
+                what: "it holds other files".into(),
+            });
+        }
+    }
+    let data = folder.join("data");
+    std::fs::create_dir_all(&data).map_err(Error::io("create", &data))
+}
+
+/// Whether an entry may be there before the catalog is: what a first opening that crashed leaves.
+fn ours(entry: &Path) -> bool {
+    matches!(
+        file_name(entry).as_str(),
+        "LOCK" | "data" | "catalog.sqlite-wal" | "catalog.sqlite-shm" | "catalog.sqlite-journal"
+    )
+}
+
+fn lock_folder(folder: &Path) -> Result<File> {
+    use std::io::{Read, Write};
+    let path = folder.join("LOCK");
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(Error::io("open", &path))?;
+    if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut text = String::new();
+        file.read_to_string(&mut text).ok();
+        return Err(Error::Locked {
+            path: folder.to_owned(),
+            owner: text.trim().parse().ok(),
+        });
+    }
+    file.set_len(0)
+        .and_then(|()| write!(file, "{}", std::process::id()))
+        .map_err(Error::io("write", &path))?;
+    Ok(file)
+}
+
+fn sweep_table(folder: &Path, row: &TableRow) -> Result<()> {
+    let known = |path: &Path, suffix: &str| {
+        let name = file_name(path);
+        let number = name
+            .strip_suffix(suffix)
+            .and_then(|stem| stem.parse::<u64>().ok());
+        number.is_some_and(|number| row.files.iter().any(|file| file.number == number))
+    };
+    for entry in read_folder(folder)? {
+        if entry.is_dir() {
+            for sums in read_folder(&entry)?
+                .into_iter()
+                .filter(|path| !known(path, ".crc"))
+            {
+                std::fs::remove_file(sums).ok();
+            }
+        } else if !known(&entry, ".vortex") {
+            std::fs::remove_file(entry).ok();
+        }
+    }
+    Ok(())
+}
+
+fn read_folder(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).map_err(Error::io("list", folder))?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+fn remove_folder(folder: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(folder)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(folder = %folder.display(), %error, "cannot remove a folder; opening the database again will try once more");
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+/// The highest number in a table's files and folder name.
+fn highest_number(row: &TableRow) -> u64 {
+    let folder = row
+        .folder
+        .rsplit('-')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0);
+    row.files
+        .iter()
+        .map(|file| file.number)
+        .max()
+        .unwrap_or(0)
+        .max(folder)
+}
+
+/// A folder name that shows the table's name, whatever characters it has, and is new.
+fn folder_name(table: &str, number: u64) -> String {
+    let slug: String = table
+        .chars()
+        .take(40)
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
+    format!("{slug}-{number}")
+}

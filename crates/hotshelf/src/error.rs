@@ -1,0 +1,279 @@
+//! What can go wrong, with the fields a front end needs to say it well.
+
+use std::path::{Path, PathBuf};
+
+use datafusion::error::DataFusionError;
+use hotshelf_tier::{Corruption, TierError};
+use vortex::error::VortexError;
+
+/// Everything a database call can fail with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file-system call failed.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io {
+        /// What was being done, as a verb ("create", "sync", …).
+        operation: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Another process has the database open.
+    #[error("database {} is open in another process{}", path.display(), owner.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
+    Locked {
+        /// The database folder.
+        path: PathBuf,
+        /// Its process id, where the lock file tells.
+        owner: Option<u32>,
+    },
+    /// The folder holds something else than a database.
+    #[error("{} is not a Hotshelf database: {what}", path.display())]
+    NotADatabase {
+        /// The folder.
+        path: PathBuf,
+        /// What speaks against it.
+        what: String,
+    },
+    /// The database was written by a newer program.
+    #[error("database format {found} is newer than this program's ({supported})")]
+    NewerFormat {
+        /// Format in the catalog.
+        found: i64,
+        /// Newest format this program reads.
+        supported: i64,
+    },
+    /// Stored bytes are not what was written.
+    #[error(transparent)]
+    Corruption(#[from] Corruption),
+    /// The storage layer failed.
+    #[error(transparent)]
+    Tier(#[from] TierError),
+    /// The catalog failed.
+    #[error("catalog: {0}")]
+    Catalog(#[from] rusqlite::Error),
+    /// The cache could not hand out a segment.
+    #[error(transparent)]
+    Read(hotshelf_cache::ReadError),
+    /// No such table.
+    #[error("table '{table}' does not exist")]
+    UnknownTable {
+        /// The name asked for.
+        table: String,
+        /// The nearest existing name.
+        nearest: Option<String>,
+    },
+    /// The table exists already.
+    #[error("table '{table}' already exists")]
+    TableExists {
+        /// Its name.
+        table: String,
+    },
+    /// A value given by the user cannot be understood.
+    #[error("invalid {what} '{value}': {expected}")]
+    InvalidValue {
+        /// What was being read ("size", "policy", …).
+        what: &'static str,
+        /// The text.
+        value: String,
+        /// What would have been right.
+        expected: String,
+    },
+    /// The memory budget cannot hold what the engine needs to move at all.
+    #[error(
+        "a budget of {budget_bytes} bytes is too small to run: at least {needed_bytes} bytes are needed"
+    )]
+    BudgetTooSmall {
+        /// The budget asked for.
+        budget_bytes: u64,
+        /// The least that works.
+        needed_bytes: u64,
+    },
+    /// An input file or glob names nothing.
+    #[error("no file matches '{pattern}'")]
+    NoInput {
+        /// The path or pattern.
+        pattern: String,
+    },
+    /// An input file cannot be used.
+    #[error("cannot import {}: {what}", path.display())]
+    BadInput {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Input columns do not fit the table's.
+    #[error("columns of {input} do not fit table '{table}': {what}")]
+    SchemaMismatch {
+        /// The input (file or query).
+        input: String,
+        /// The table.
+        table: String,
+        /// The first difference.
+        what: String,
+    },
+    /// A column type cannot be stored.
+    #[error("column '{column}' has type {data_type}, which tables cannot store yet")]
+    UnsupportedType {
+        /// The column.
+        column: String,
+        /// Its type.
+        data_type: String,
+    },
+    /// The statement is valid SQL that Hotshelf does not do yet.
+    #[error("{what} is not supported yet")]
+    NotSupported {
+        /// The statement or feature.
+        what: String,
+    },
+    /// Planning or running a query failed.
+    #[error("{0}")]
+    Query(#[from] DataFusionError),
+    /// Reading or writing a table file failed.
+    #[error("table file: {0}")]
+    Format(#[from] VortexError),
+}
+
+/// Result of a database call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Wraps an operating-system error with what was being done to which path.
+    pub(crate) fn io(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            operation,
+            path,
+            source,
+        }
+    }
+
+    /// A sentence that says what to do about it, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Locked { .. } => Some("close the other program, or open a copy of the folder".into()),
+            Self::UnknownTable { nearest: Some(name), .. } => Some(format!("did you mean '{name}'?")),
+            Self::UnknownTable { .. } => Some("SHOW TABLES lists what there is".into()),
+            Self::TableExists { .. } => {
+                Some("drop it first, append to it with INSERT INTO or `import --append`, or choose another name".into())
+            }
+            Self::BudgetTooSmall { .. } => Some("raise the budget (`--budget`, SET hotshelf.budget)".into()),
+            Self::Corruption(_) => {
+                Some("`hotshelf verify --db DIR` names every damaged file; drop and import again the tables they belong to".into())
+            }
+            Self::NotADatabase { .. } => Some("name a new or empty folder, or one that `hotshelf` made".into()),
+            Self::NewerFormat { .. } => Some("use a newer hotshelf".into()),
+            Self::NoInput { .. } => Some("check the path; quote a glob so that the shell leaves it alone".into()),
+            Self::SchemaMismatch { .. } => Some("give the column types with `--schema`, or select and cast the columns with INSERT INTO … SELECT".into()),
+            Self::Io { source, .. } => io_hint(source),
+            Self::Query(error) => crate::session::query_hint(error),
+            _ => None,
+        }
+    }
+}
+
+fn io_hint(error: &std::io::Error) -> Option<String> {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => {
+            Some("the disk is full: free some space; nothing was changed".into())
+        }
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+            Some("the folder must be writable".into())
+        }
+        _ => None,
+    }
+}
+
+/// Carries our error through DataFusion's streams.
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Query(inner) => inner,
+            other => DataFusionError::External(Box::new(other)),
+        }
+    }
+}
+
+impl Error {
+    /// Takes our own error out of DataFusion's wrapping, where one is inside.
+    pub(crate) fn from_query(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::External(inner) => match inner.downcast::<Error>() {
+                Ok(ours) => *ours,
+                Err(other) => find_corruption(other.as_ref()).map_or_else(
+                    || Self::Query(DataFusionError::External(other)),
+                    Self::Corruption,
+                ),
+            },
+            DataFusionError::Context(text, inner) => match Self::from_query(*inner) {
+                Self::Query(inner) => Self::Query(DataFusionError::Context(text, Box::new(inner))),
+                ours => ours,
+            },
+            other => find_corruption(&other).map_or_else(|| Self::Query(other), Self::Corruption),
+        }
+    }
+}
+
+/// Searches a chain of causes for a corruption report.
+fn find_corruption(error: &(dyn std::error::Error + 'static)) -> Option<Corruption> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<Corruption>() {
+            return Some(found.clone());
+        }
+        if let Some(Error::Corruption(found)) = error.downcast_ref::<Error>() {
+            return Some(found.clone());
+        }
+        if let Some(shared) = error.downcast_ref::<std::sync::Arc<DataFusionError>>() {
+            return find_corruption(shared.as_ref());
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// The nearest of `names` to `name`, if it is near enough to be a slip of the finger.
+pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    names
+        .into_iter()
+        .map(|candidate| {
+            (
+                edit_distance(&name.to_lowercase(), &candidate.to_lowercase()),
+                candidate,
+            )
+        })
+        .filter(|(distance, candidate)| *distance <= (candidate.len().max(name.len()) / 3).max(1))
+        .min()
+        .map(|(_, candidate)| candidate.to_owned())
+}
+
+fn edit_distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, l) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, r) in right.iter().enumerate() {
+            let substituted = diagonal + usize::from(l != *r);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_offers_a_slip_but_not_another_word() {
+        assert_eq!(
+            nearest("lineordr", ["customer", "lineorder"]),
+            Some("lineorder".into())
+        );
+        assert_eq!(nearest("sales", ["customer", "lineorder"]), None);
+    }
+}

@@ -1,0 +1,254 @@
+//! Table functions that show the inside: `SELECT * FROM cache_segments()` and the like.
+//!
+//! Each takes a snapshot when the query is planned.
+
+use std::sync::{Arc, Weak};
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt64Array};
+use datafusion::catalog::{MemTable, TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::{exec_datafusion_err, plan_err};
+use datafusion::error::Result as QueryResult;
+use datafusion::prelude::SessionContext;
+use hotshelf_cache::{ColumnId, SegmentKey, SegmentKind, SegmentState};
+
+use crate::database::Inner;
+
+/// Makes the rows of one function.
+type Rows = fn(&Inner) -> Columns;
+type Columns = Vec<(&'static str, ArrayRef)>;
+
+const FUNCTIONS: &[(&str, Rows)] = &[
+    ("cache_segments", cache_segments),
+    ("cache_columns", cache_columns),
+    ("cache_events", cache_events),
+    ("cache_stats", cache_stats),
+    ("io_stats", io_stats),
+];
+
+/// Makes all functions callable in a session.
+pub(crate) fn register(context: &SessionContext, inner: &Arc<Inner>) {
+    for (name, rows) in FUNCTIONS {
+        context.register_udtf(
+            name,
+            Arc::new(Snapshot {
+                name,
+                rows: *rows,
+                inner: Arc::downgrade(inner),
+            }),
+        );
+    }
+}
+
+struct Snapshot {
+    name: &'static str,
+    rows: Rows,
+    inner: Weak<Inner>,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl TableFunctionImpl for Snapshot {
+    fn call_with_args(&self, args: TableFunctionArgs) -> QueryResult<Arc<dyn TableProvider>> {
+        if !args.exprs().is_empty() {
+            return plan_err!("{}() takes no arguments", self.name);
+        }
+        let inner = self
+            .inner
+            .upgrade()
+            .ok_or_else(|| exec_datafusion_err!("the database is closed"))?;
+        let batch = RecordBatch::try_from_iter((self.rows)(&inner))?;
+        Ok(Arc::new(MemTable::try_new(
+            batch.schema(),
+            vec![vec![batch]],
+        )?))
+    }
+}
+
+fn text(values: impl Iterator<Item = String>) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(values))
+}
+
+fn count(values: impl Iterator<Item = u64>) -> ArrayRef {
+    Arc::new(UInt64Array::from_iter_values(values))
+}
+
+impl Inner {
+    fn column_name(&self, column: ColumnId) -> (String, String) {
+        self.column_names
+            .read()
+            .get(column.0 as usize)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// File names by the cache's file number.
+    fn file_name(&self, key: SegmentKey) -> String {
+        let names = self.file_names.read();
+        names
+            .get(&key.file)
+            .cloned()
+            .unwrap_or_else(|| format!("#{}", key.file.0))
+    }
+}
+
+/// One row per segment in memory or on its way.
+fn cache_segments(inner: &Inner) -> Columns {
+    let rows = inner.cache.segments();
+    let name = |column| inner.column_name(column);
+    vec![
+        (
+            "table_name",
+            text(rows.iter().map(|row| name(row.info.column).0)),
+        ),
+        (
+            "column_name",
+            text(rows.iter().map(|row| name(row.info.column).1)),
+        ),
+        (
+            "file",
+            text(rows.iter().map(|row| inner.file_name(row.key))),
+        ),
+        (
+            "segment",
+            count(rows.iter().map(|row| u64::from(row.key.segment_idx))),
+        ),
+        (
+            "row_group",
+            count(rows.iter().map(|row| u64::from(row.info.row_group_idx))),
+        ),
+        (
+            "kind",
+            text(rows.iter().map(|row| kind_name(row.info.kind).to_owned())),
+        ),
+        (
+            "state",
+            text(rows.iter().map(|row| state_name(row.state).to_owned())),
+        ),
+        (
+            "bytes",
+            count(rows.iter().map(|row| row.info.charged_bytes)),
+        ),
+        ("hits", count(rows.iter().map(|row| row.hit_count))),
+    ]
+}
+
+fn kind_name(kind: SegmentKind) -> &'static str {
+    match kind {
+        SegmentKind::Metadata => "metadata",
+        SegmentKind::Data => "data",
+    }
+}
+
+fn state_name(state: SegmentState) -> &'static str {
+    match state {
+        SegmentState::Idle => "cached",
+        SegmentState::InUse => "in use",
+        SegmentState::Reading => "being read",
+        SegmentState::Waiting => "waiting",
+        _ => "other",
+    }
+}
+
+/// One row per column of a table: how much of it is in memory.
+fn cache_columns(inner: &Inner) -> Columns {
+    let rows = inner.cache.columns();
+    vec![
+        (
+            "table_name",
+            text(rows.iter().map(|row| inner.column_name(row.column).0)),
+        ),
+        (
+            "column_name",
+            text(rows.iter().map(|row| inner.column_name(row.column).1)),
+        ),
+        ("bytes", count(rows.iter().map(|row| row.total_bytes))),
+        (
+            "cached_bytes",
+            count(rows.iter().map(|row| row.cached_bytes)),
+        ),
+        ("segments", count(rows.iter().map(|row| row.segment_count))),
+        (
+            "cached_segments",
+            count(rows.iter().map(|row| row.cached_count)),
+        ),
+    ]
+}
+
+/// The latest events of the cache, oldest first.
+fn cache_events(inner: &Inner) -> Columns {
+    let rows = inner.cache.events();
+    let query: UInt64Array = rows.iter().map(|row| row.query).collect();
+    vec![
+        ("sequence", count(rows.iter().map(|row| row.sequence))),
+        ("event", text(rows.iter().map(|row| row.kind.to_string()))),
+        ("query", Arc::new(query)),
+        (
+            "table_name",
+            text(rows.iter().map(|row| inner.column_name(row.column).0)),
+        ),
+        (
+            "column_name",
+            text(rows.iter().map(|row| inner.column_name(row.column).1)),
+        ),
+        (
+            "file",
+            text(rows.iter().map(|row| inner.file_name(row.key))),
+        ),
+        (
+            "segment",
+            count(rows.iter().map(|row| u64::from(row.key.segment_idx))),
+        ),
+        ("bytes", count(rows.iter().map(|row| row.bytes))),
+    ]
+}
+
+/// One row: counters of the cache and the state of the budget.
+fn cache_stats(inner: &Inner) -> Columns {
+    let stats = inner.cache.stats();
+    let budget = stats.budget;
+    let one = |value: u64| count(std::iter::once(value));
+    vec![
+        ("policy", text(std::iter::once(stats.policy.to_string()))),
+        ("budget_bytes", one(budget.limit_bytes)),
+        ("used_bytes", one(budget.used_bytes)),
+        ("used_bytes_max", one(budget.used_bytes_max)),
+        ("cached_bytes", one(budget.cached_bytes)),
+        ("detached_bytes", one(budget.detached_bytes)),
+        ("in_flight_bytes", one(budget.in_flight_bytes)),
+        ("operator_bytes", one(budget.operator_bytes)),
+        ("operator_bytes_max", one(inner.pool.reserved_bytes_max())),
+        ("overcommits", one(budget.overcommit_count)),
+        ("hits", one(stats.hit_count)),
+        ("misses", one(stats.miss_count)),
+        ("shared", one(stats.shared_count)),
+        ("inserts", one(stats.insert_count)),
+        ("rejects", one(stats.reject_count)),
+        ("evictions", one(stats.evict_count)),
+    ]
+}
+
+/// One row: counters of the I/O engine since the database was opened.
+fn io_stats(inner: &Inner) -> Columns {
+    let stats = inner.engine.stats();
+    let one = |value: u64| count(std::iter::once(value));
+    let cap = inner.engine.bandwidth_max();
+    vec![
+        ("engine", text(std::iter::once(inner.engine.describe()))),
+        ("capped", Arc::new(BooleanArray::from(vec![cap.is_some()]))),
+        ("bandwidth_max", Arc::new(UInt64Array::from(vec![cap]))),
+        ("reads", one(stats.reads)),
+        ("device_operations", one(stats.device_operations)),
+        ("merged", one(stats.merged)),
+        ("requested_bytes", one(stats.requested_bytes)),
+        ("device_bytes", one(stats.device_bytes)),
+        ("errors", one(stats.errors)),
+        ("cancelled", one(stats.cancelled)),
+        ("in_flight", one(stats.in_flight)),
+        ("throttled_ns", one(stats.throttled_ns)),
+        ("busy_ns", one(stats.busy_ns)),
+    ]
+}

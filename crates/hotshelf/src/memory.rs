@@ -1,0 +1,134 @@
+//! The operators' memory: DataFusion's pool on top of the one budget they share with the cache.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::common::resources_datafusion_err;
+use datafusion::error::Result;
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
+use hotshelf_cache::CacheManager;
+
+/// Reservations evict cached segments until they fit (as Velox does), and fail when nothing is left to
+/// evict, except below a floor that operators always have.
+pub(crate) struct OperatorPool {
+    cache: Arc<CacheManager>,
+    /// What operators may use even if the budget is smaller, in bytes.
+    floor_bytes: u64,
+    reserved_bytes_max: AtomicU64,
+}
+
+impl OperatorPool {
+    pub fn new(cache: Arc<CacheManager>, floor_bytes: u64) -> Self {
+        Self {
+            cache,
+            floor_bytes,
+            reserved_bytes_max: AtomicU64::new(0),
+        }
+    }
+
+    fn reserved_bytes(&self) -> u64 {
+        self.cache.budget().snapshot().operator_bytes
+    }
+
+    /// The most that operators ever held at once, in bytes.
+    pub fn reserved_bytes_max(&self) -> u64 {
+        self.reserved_bytes_max.load(Ordering::Relaxed)
+    }
+
+    fn note_peak(&self) {
+        self.reserved_bytes_max
+            .fetch_max(self.reserved_bytes(), Ordering::Relaxed);
+    }
+}
+
+impl MemoryPool for OperatorPool {
+    fn name(&self) -> &str {
+        "hotshelf"
+    }
+
+    fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
+        self.cache.budget().reserve_operator(additional as u64);
+        self.note_peak();
+    }
+
+    fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
+        self.cache.budget().release_operator(shrink as u64);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let additional = additional as u64;
+        if let Err(shortage) = self.cache.budget().try_reserve_operator(additional) {
+            if self.reserved_bytes() + additional > self.floor_bytes {
+                return Err(resources_datafusion_err!(
+                    "operator '{}': {shortage}",
+                    reservation.consumer().name()
+                ));
+            }
+            self.cache.budget().reserve_operator(additional);
+        }
+        self.note_peak();
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        self.reserved_bytes() as usize
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.cache.budget().limit_bytes().max(self.floor_bytes) as usize)
+    }
+}
+
+impl fmt::Debug for OperatorPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OperatorPool")
+            .field("floor_bytes", &self.floor_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for OperatorPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}(budget: {} bytes)",
+            self.name(),
+            self.cache.budget().limit_bytes()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::execution::memory_pool::MemoryConsumer;
+    use hotshelf_cache::CacheOptions;
+
+    fn pool(budget_bytes: u64, floor_bytes: u64) -> Arc<dyn MemoryPool> {
+        let cache = CacheManager::new(CacheOptions {
+            budget_bytes,
+            ..CacheOptions::default()
+        });
+        Arc::new(OperatorPool::new(cache, floor_bytes))
+    }
+
+    #[test]
+    fn reservations_fail_beyond_budget_and_floor() {
+        let pool = pool(1000, 0);
+        let reservation = MemoryConsumer::new("sort").register(&pool);
+        reservation.try_grow(900).unwrap();
+        let refused = reservation.try_grow(200).unwrap_err().to_string();
+        assert!(refused.contains("sort"), "{refused}");
+        drop(reservation);
+        assert_eq!(pool.reserved(), 0);
+    }
+
+    #[test]
+    fn the_floor_is_granted_whatever_the_budget() {
+        let pool = pool(10, 500);
+        let reservation = MemoryConsumer::new("join").register(&pool);
+        reservation.try_grow(500).unwrap();
+        assert!(reservation.try_grow(1).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! Which predicates a scan may take over from DataFusion.
+//!
+//! Vortex evaluates comparisons, membership and NULL tests exactly as DataFusion does, on encoded data. Its
+//! arithmetic is checked where DataFusion's wraps, so anything that computes stays above the scan.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
+    Literal, NotExpr,
+};
+use datafusion::physical_expr::utils::split_conjunction;
+use vortex::expr::Expression;
+use vortex::session::VortexSession;
+use vortex_datafusion::convert::{DefaultExpressionConverter, ExpressionConverter};
+
+/// The predicate as Vortex evaluates it, if it means exactly the same there. `schema` is what its columns
+/// refer to; the result names columns of the file.
+pub(crate) fn convert(
+    session: &VortexSession,
+    predicate: &Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> QueryResult<Option<Expression>> {
+    if !only_compares(predicate)? {
+        return Ok(None);
+    }
+    DefaultExpressionConverter::new(session.clone()).try_convert(predicate, schema)
+}
+
+/// Whether the predicate is built of comparisons of columns and literals alone.
+fn only_compares(predicate: &Arc<dyn PhysicalExpr>) -> QueryResult<bool> {
+    let mut plain = true;
+    predicate.apply(|expr| {
+        let known = expr.downcast_ref::<BinaryExpr>().map_or_else(
+            || {
+                expr.downcast_ref::<Column>().is_some()
+                    || expr.downcast_ref::<Literal>().is_some()
+                    || expr.downcast_ref::<InListExpr>().is_some()
+                    || expr.downcast_ref::<IsNullExpr>().is_some()
+                    || expr.downcast_ref::<IsNotNullExpr>().is_some()
+                    || expr.downcast_ref::<LikeExpr>().is_some()
+                    || expr.downcast_ref::<NotExpr>().is_some()
+            },
+            |binary| compares(*binary.op()),
+        );
+        plain &= known;
+        Ok(if known {
+            TreeNodeRecursion::Continue
+        } else {
+            TreeNodeRecursion::Stop
+        })
+    })?;
+    Ok(plain)
+}
+
+fn compares(op: Operator) -> bool {
+    matches!(
+        op,
+        Operator::Eq
+            | Operator::NotEq
+            | Operator::Lt
+            | Operator::LtEq
+            | Operator::Gt
+            | Operator::GtEq
+            | Operator::And
+            | Operator::Or
+    )
+}
+
+/// A predicate whose bounds become known while the query runs (from a join's build side or a top-k). The
+/// scan uses it to skip row groups; rows are still filtered above.
+#[derive(Debug, Clone)]
+pub(crate) struct DynamicFilter {
+    pub expr: Arc<dyn PhysicalExpr>,
+    pub schema: Arc<Schema>,
+}
+
+impl DynamicFilter {
+    pub fn is_dynamic(expr: &Arc<dyn PhysicalExpr>) -> bool {
+        expr.downcast_ref::<DynamicFilterPhysicalExpr>().is_some()
+    }
+
+    /// The parts of the predicate as it stands now that Vortex can evaluate.
+    pub fn current(&self, session: &VortexSession) -> Vec<Expression> {
+        let Some(filter) = self.expr.downcast_ref::<DynamicFilterPhysicalExpr>() else {
+            return Vec::new();
+        };
+        let Ok(current) = filter.current() else {
+            return Vec::new();
+        };
+        split_conjunction(&current)
+            .into_iter()
+            .filter(|part| part.downcast_ref::<Literal>().is_none())
+            .filter_map(|part| convert(session, part, &self.schema).ok().flatten())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::{DataType, Field};
+    use datafusion::physical_expr::expressions::{binary, col, lit};
+
+    fn schema() -> Schema {
+        Schema::new(vec![
+            Field::new("a", DataType::Int32, true),
+            Field::new("b", DataType::Int32, true),
+        ])
+    }
+
+    #[test]
+    fn comparisons_are_taken_over_and_arithmetic_is_not() {
+        let (schema, session) = (schema(), VortexSession::default_for_tests());
+        let a = || col("a", &schema).unwrap();
+        let compare = binary(a(), Operator::Lt, lit(3i32), &schema).unwrap();
+        assert!(convert(&session, &compare, &schema).unwrap().is_some());
+        let sum = binary(a(), Operator::Plus, col("b", &schema).unwrap(), &schema).unwrap();
+        let arithmetic = binary(sum, Operator::Lt, lit(3i32), &schema).unwrap();
+        assert!(convert(&session, &arithmetic, &schema).unwrap().is_none());
+    }
+
+    trait ForTests {
+        fn default_for_tests() -> Self;
+    }
+
+    impl ForTests for VortexSession {
+        fn default_for_tests() -> Self {
+            use vortex::VortexSessionDefault;
+            <VortexSession as VortexSessionDefault>::default()
+        }
+    }
+}

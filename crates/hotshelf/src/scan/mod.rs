@@ -1,0 +1,12 @@
+//! Scans of tables: what the planner pushed down, and how a scan turns row groups into batches.
+//!
+//! `source` is what DataFusion plans with, `queue` hands row groups to workers and looks ahead, `segments`
+//! connects Vortex's readers to the cache, `filters` decides which predicates a scan may take over.
+
+mod filters;
+mod queue;
+mod segments;
+mod source;
+mod stream;
+
+pub(crate) use source::TableScan;

@@ -1,0 +1,238 @@
+//! Hands the row groups of a scan to its workers, skips those that cannot match, and reads ahead.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hotshelf_cache::ScanContext;
+use vortex::error::VortexResult;
+use vortex::expr::{BoundExpression, Expression};
+use vortex::layout::LayoutReader;
+use vortex::mask::Mask;
+use vortex::session::VortexSession;
+
+use super::filters::DynamicFilter;
+use super::segments::{ScanSegments, SegmentAdapter};
+use crate::data_file::DataFile;
+use crate::error::{Error, Result};
+
+/// What to scan: the same for all workers of one execution.
+pub(crate) struct ScanPlan {
+    pub files: Vec<Arc<DataFile>>,
+    /// Columns of the output, by index in the table.
+    pub columns: Vec<usize>,
+    /// Columns that filters read.
+    pub filter_columns: Vec<usize>,
+    pub conjuncts: Vec<Expression>,
+    pub dynamic: Vec<DynamicFilter>,
+    pub projection: Expression,
+    pub look_ahead_bytes: u64,
+}
+
+/// One file as this execution reads it.
+pub(crate) struct FileScan {
+    pub file: Arc<DataFile>,
+    pub segments: Arc<ScanSegments>,
+    pub reader: Arc<dyn LayoutReader>,
+    pub conjuncts: Vec<BoundExpression>,
+    pub projection: BoundExpression,
+}
+
+/// A row group for a worker.
+pub(crate) struct Morsel {
+    pub file: Arc<FileScan>,
+    pub row_group_idx: usize,
+    pub rows: Range<u64>,
+    ahead: Vec<u32>,
+    ahead_bytes: u64,
+}
+
+/// The shared state of one execution of a scan.
+pub(crate) struct ScanQueue {
+    pub plan: ScanPlan,
+    pub context: Arc<ScanContext>,
+    pub session: VortexSession,
+    position: tokio::sync::Mutex<Position>,
+    /// Bytes read ahead and not yet released.
+    ahead_bytes: AtomicU64,
+    pub morsels_seen: AtomicU64,
+    pub morsels_matched: AtomicU64,
+    pub pruned: Pruned,
+}
+
+/// What was skipped without reading.
+#[derive(Default)]
+pub(crate) struct Pruned {
+    pub row_groups: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+struct Position {
+    files: VecDeque<Arc<DataFile>>,
+    current: Option<Arc<FileScan>>,
+    next_row_group: usize,
+    ready: VecDeque<Morsel>,
+}
+
+impl ScanQueue {
+    pub fn new(plan: ScanPlan, context: Arc<ScanContext>, session: VortexSession) -> Self {
+        let position = Position {
+            files: plan.files.iter().cloned().collect(),
+            current: None,
+            next_row_group: 0,
+            ready: VecDeque::new(),
+        };
+        Self {
+            plan,
+            context,
+            session,
+            position: tokio::sync::Mutex::new(position),
+            ahead_bytes: AtomicU64::new(0),
+            morsels_seen: AtomicU64::new(0),
+            morsels_matched: AtomicU64::new(0),
+            pruned: Pruned::default(),
+        }
+    }
+
+    /// The next row group, with reads for it and those after it under way.
+    pub async fn next(&self) -> Result<Option<Morsel>> {
+        let mut position = self.position.lock().await;
+        loop {
+            let enough = self.ahead_bytes.load(Ordering::Relaxed) >= self.plan.look_ahead_bytes;
+            if enough && let Some(morsel) = position.ready.pop_front() {
+                return Ok(Some(morsel));
+            }
+            match self.discover(&mut position).await? {
+                Some(morsel) => position.ready.push_back(morsel),
+                None => return Ok(position.ready.pop_front()),
+            }
+        }
+    }
+
+    /// The next row group of the files that may hold matching rows.
+    async fn discover(&self, position: &mut Position) -> Result<Option<Morsel>> {
+        loop {
+            let Some(file) = position.current.clone() else {
+                let Some(next) = position.files.pop_front() else {
+                    return Ok(None);
+                };
+                position.current = Some(Arc::new(self.open(next)?));
+                position.next_row_group = 0;
+                continue;
+            };
+            let row_group_idx = position.next_row_group;
+            let Some(rows) = file.file.map.row_groups.get(row_group_idx).cloned() else {
+                position.current = None;
+                continue;
+            };
+            position.next_row_group += 1;
+            if self.cannot_match(&file, &rows).await? {
+                self.pruned.row_groups.fetch_add(1, Ordering::Relaxed);
+                self.pruned.bytes.fetch_add(
+                    self.row_group_bytes(&file, row_group_idx),
+                    Ordering::Relaxed,
+                );
+                continue;
+            }
+            return Ok(Some(self.begin(file, row_group_idx, rows)));
+        }
+    }
+
+    fn open(&self, file: Arc<DataFile>) -> Result<FileScan> {
+        let segments = ScanSegments::new(file.clone(), self.context.clone());
+        let source = Arc::new(SegmentAdapter(segments.clone()));
+        let layout = file.footer.layout();
+        let reader = layout.new_reader("".into(), source, &self.session, &Default::default())?;
+        let bind = |expr: &Expression| expr.bind(file.footer.dtype());
+        let conjuncts = self
+            .plan
+            .conjuncts
+            .iter()
+            .map(bind)
+            .collect::<VortexResult<_>>()?;
+        let projection = bind(&self.plan.projection)?;
+        Ok(FileScan {
+            file,
+            segments,
+            reader,
+            conjuncts,
+            projection,
+        })
+    }
+
+    /// Whether the zone maps prove that no row of the range matches.
+    async fn cannot_match(&self, file: &FileScan, rows: &Range<u64>) -> Result<bool> {
+        let length = (rows.end - rows.start) as usize;
+        let dynamic = self
+            .plan
+            .dynamic
+            .iter()
+            .flat_map(|filter| filter.current(&self.session));
+        let dynamic = dynamic.filter_map(|expr| expr.bind(file.file.footer.dtype()).ok());
+        for conjunct in file.conjuncts.iter().cloned().chain(dynamic) {
+            let mask = file
+                .reader
+                .pruning_evaluation(rows, &conjunct, Mask::new_true(length));
+            let mask = match mask {
+                Ok(mask) => mask.await,
+                Err(error) => Err(error),
+            };
+            if mask
+                .map_err(|error| file.segments.failure().unwrap_or(Error::Format(error)))?
+                .all_false()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn row_group_bytes(&self, file: &FileScan, row_group_idx: usize) -> u64 {
+        let columns = self.plan.columns.iter().chain(&self.plan.filter_columns);
+        let segments =
+            columns.flat_map(|column| file.file.map.data_segments(*column, row_group_idx));
+        segments
+            .map(|idx| u64::from(file.file.map.specs[*idx as usize].length))
+            .sum()
+    }
+
+    /// Starts the reads of a row group: filter columns always, the others where rows usually survive.
+    fn begin(&self, file: Arc<FileScan>, row_group_idx: usize, rows: Range<u64>) -> Morsel {
+        let map = &file.file.map;
+        let mut ahead: Vec<u32> = Vec::new();
+        if self.plan.look_ahead_bytes > 0 {
+            let payload = if self.rows_usually_survive() {
+                self.plan.columns.as_slice()
+            } else {
+                &[]
+            };
+            for column in self.plan.filter_columns.iter().chain(payload) {
+                ahead.extend(map.data_segments(*column, row_group_idx));
+            }
+            ahead.sort_unstable();
+            ahead.dedup();
+        }
+        let ahead_bytes = file.segments.look_ahead(ahead.iter().copied());
+        self.ahead_bytes.fetch_add(ahead_bytes, Ordering::Relaxed);
+        Morsel {
+            file,
+            row_group_idx,
+            rows,
+            ahead,
+            ahead_bytes,
+        }
+    }
+
+    fn rows_usually_survive(&self) -> bool {
+        let seen = self.morsels_seen.load(Ordering::Relaxed);
+        seen < 4 || self.morsels_matched.load(Ordering::Relaxed) * 2 > seen
+    }
+
+    /// Lets go of what was read ahead for a row group.
+    pub fn release(&self, morsel: &mut Morsel) {
+        morsel.file.segments.release(morsel.ahead.drain(..));
+        self.ahead_bytes
+            .fetch_sub(std::mem::take(&mut morsel.ahead_bytes), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,121 @@
+//! Connects Vortex's layout readers to the cache: every segment request of a scan goes through here and
+//! carries the scan's identity (`SegmentSource::request` is HPCache's willNeedPage, awaiting is getPage).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use hotshelf_cache::{ReadError, ScanContext};
+use parking_lot::Mutex;
+use vortex::array::buffer::BufferHandle;
+use vortex::buffer::{Alignment, ByteBuffer};
+use vortex::error::{VortexResult, vortex_err};
+use vortex::layout::segments::{SegmentFuture, SegmentId, SegmentSource};
+
+use crate::data_file::DataFile;
+use crate::error::Error;
+
+type SharedRead = Shared<BoxFuture<'static, Result<Bytes, ReadError>>>;
+
+/// The segments of one file for one scan.
+pub(crate) struct ScanSegments {
+    file: Arc<DataFile>,
+    context: Arc<ScanContext>,
+    /// Reads begun ahead of their use. They stay shared until released, whatever the cache's policy keeps.
+    ahead: Mutex<HashMap<u32, SharedRead>>,
+    /// The first failure, with its type: Vortex's own errors would lose it.
+    failure: Mutex<Option<ReadError>>,
+}
+
+impl ScanSegments {
+    pub fn new(file: Arc<DataFile>, context: Arc<ScanContext>) -> Arc<Self> {
+        Arc::new(Self {
+            file,
+            context,
+            ahead: Mutex::default(),
+            failure: Mutex::default(),
+        })
+    }
+
+    /// Begins reading segments that will be needed soon. Returns their bytes.
+    pub fn look_ahead(&self, segments: impl IntoIterator<Item = u32>) -> u64 {
+        let mut bytes = 0;
+        for segment_idx in segments {
+            let read = self
+                .file
+                .request(segment_idx, &self.context)
+                .boxed()
+                .shared();
+            bytes += u64::from(self.file.map.specs[segment_idx as usize].length);
+            self.ahead.lock().insert(segment_idx, read);
+        }
+        bytes
+    }
+
+    /// Lets go of segments that were read ahead.
+    pub fn release(&self, segments: impl IntoIterator<Item = u32>) {
+        let released: Vec<_> = {
+            let mut ahead = self.ahead.lock();
+            segments
+                .into_iter()
+                .map(|segment_idx| ahead.remove(&segment_idx))
+                .collect()
+        };
+        // Dropping bytes may start other reads: not under the lock.
+        drop(released);
+    }
+
+    /// The typed failure behind an error of Vortex, if a read failed.
+    pub fn failure(&self) -> Option<Error> {
+        self.failure.lock().as_ref().map(|error| match error {
+            ReadError::Tier(hotshelf_tier::TierError::Corruption(found)) => {
+                Error::Corruption(found.clone())
+            }
+            ReadError::Tier(error) => Error::Tier(error.clone()),
+            other => Error::Read(other.clone()),
+        })
+    }
+}
+
+/// What Vortex's readers hold: they ask, the scan answers.
+pub(crate) struct SegmentAdapter(pub Arc<ScanSegments>);
+
+impl SegmentSource for SegmentAdapter {
+    fn request(&self, id: SegmentId) -> SegmentFuture {
+        let segments = self.0.clone();
+        let Some(alignment) = segments
+            .file
+            .map
+            .specs
+            .get(*id as usize)
+            .map(|spec| spec.alignment)
+        else {
+            return futures::future::ready(Err(vortex_err!("no segment {id}"))).boxed();
+        };
+        let ahead = segments.ahead.lock().get(&*id).cloned();
+        let read = match ahead {
+            Some(read) => read.boxed(),
+            None => segments.file.request(*id, &segments.context).boxed(),
+        };
+        async move { finish(&segments, read.await, alignment) }.boxed()
+    }
+}
+
+fn finish(
+    segments: &ScanSegments,
+    read: Result<Bytes, ReadError>,
+    alignment: Alignment,
+) -> VortexResult<BufferHandle> {
+    match read {
+        Ok(bytes) => Ok(BufferHandle::new_host(
+            ByteBuffer::from(bytes).aligned(alignment),
+        )),
+        Err(error) => {
+            let message = vortex_err!("{error}");
+            segments.failure.lock().get_or_insert(error);
+            Err(message)
+        }
+    }
+}

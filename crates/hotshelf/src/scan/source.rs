@@ -1,0 +1,379 @@
+//! A scan as DataFusion plans it: which columns, which filters, how many workers.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Statistics, project_schema};
+use datafusion::datasource::source::{DataSource, OpenArgs};
+use datafusion::error::Result as QueryResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning, PhysicalExpr};
+use datafusion::physical_plan::DisplayFormatType;
+use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
+use datafusion::physical_plan::limit::LimitStream;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
+use hotshelf_cache::ScanContext;
+use parking_lot::Mutex;
+use vortex::dtype::Nullability;
+use vortex::expr::{Expression, get_item, pack, root};
+
+use super::filters::{DynamicFilter, convert};
+use super::queue::{ScanPlan, ScanQueue};
+use super::stream::{Reported, ScanMetrics, open};
+use crate::database::Inner;
+use crate::settings::SessionSettings;
+use crate::table::Table;
+
+/// A scan of a table.
+#[derive(Clone)]
+pub(crate) struct TableScan {
+    pub inner: Arc<Inner>,
+    pub table: Arc<Table>,
+    /// Output columns, by index in the table.
+    pub columns: Vec<usize>,
+    pub schema: SchemaRef,
+    filters: Vec<Filter>,
+    dynamic: Vec<DynamicFilter>,
+    limit: Option<usize>,
+    partitions: usize,
+    metrics: ExecutionPlanMetricsSet,
+    reported: Arc<Mutex<Reported>>,
+}
+
+/// A predicate the scan took over.
+#[derive(Clone)]
+struct Filter {
+    expr: Arc<dyn PhysicalExpr>,
+    converted: Expression,
+    /// Columns it reads, by index in the table.
+    columns: Vec<usize>,
+}
+
+impl TableScan {
+    pub fn new(
+        inner: Arc<Inner>,
+        table: Arc<Table>,
+        projection: Option<Vec<usize>>,
+        limit: Option<usize>,
+        partitions: usize,
+    ) -> QueryResult<Self> {
+        let schema = project_schema(&table.schema, projection.as_ref())?;
+        let columns = projection.unwrap_or_else(|| (0..table.schema.fields().len()).collect());
+        let partitions = partitions.min(row_group_count(&table)).max(1);
+        Ok(Self {
+            inner,
+            columns,
+            schema,
+            filters: Vec::new(),
+            dynamic: Vec::new(),
+            // Each worker stops at the limit on its own, so only a single worker keeps it exactly.
+            limit: limit.filter(|_| partitions == 1),
+            partitions,
+            metrics: ExecutionPlanMetricsSet::new(),
+            reported: Arc::default(),
+            table,
+        })
+    }
+
+    /// Predicates the scan evaluates, in the terms of its output schema when they were pushed.
+    #[expect(dead_code, reason = "star pipelines read it")]
+    pub fn filter_exprs(&self) -> impl Iterator<Item = &Expression> {
+        self.filters.iter().map(|filter| &filter.converted)
+    }
+
+    fn plan(&self) -> ScanPlan {
+        let names = self
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone());
+        let projection = pack(
+            names.map(|name| (name.clone(), get_item(name, root()))),
+            Nullability::NonNullable,
+        );
+        let mut filter_columns: Vec<usize> = self
+            .filters
+            .iter()
+            .flat_map(|filter| filter.columns.clone())
+            .collect();
+        filter_columns.sort_unstable();
+        filter_columns.dedup();
+        let budget_bytes = self.inner.cache.budget().limit_bytes();
+        ScanPlan {
+            files: self.table.files.clone(),
+            columns: self.columns.clone(),
+            filter_columns,
+            conjuncts: self
+                .filters
+                .iter()
+                .map(|filter| filter.converted.clone())
+                .collect(),
+            dynamic: self.dynamic.clone(),
+            projection,
+            look_ahead_bytes: (budget_bytes / 16).min(LOOK_AHEAD_BYTES_MAX),
+        }
+    }
+
+    /// Indices in the table of the columns an expression over the output reads.
+    fn table_columns(&self, expr: &Arc<dyn PhysicalExpr>) -> Vec<usize> {
+        collect_columns(expr)
+            .iter()
+            .filter_map(|column| self.columns.get(column.index()).copied())
+            .collect()
+    }
+}
+
+/// Twice the product of a fast device's bandwidth and the time a worker computes on a row group.
+const LOOK_AHEAD_BYTES_MAX: u64 = 32 << 20;
+
+fn row_group_count(table: &Table) -> usize {
+    table
+        .files
+        .iter()
+        .map(|file| file.map.row_groups.len())
+        .sum()
+}
+
+impl fmt::Debug for TableScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableScan")
+            .field("table", &self.table.name)
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DataSource for TableScan {
+    fn open(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> QueryResult<SendableRecordBatchStream> {
+        let state = self.create_sibling_state(context.session_config().options());
+        self.open_with_args(OpenArgs::new(partition, context).with_shared_state(state))
+    }
+
+    fn open_with_args(&self, args: OpenArgs) -> QueryResult<SendableRecordBatchStream> {
+        let queue = args
+            .sibling_state
+            .and_then(|state| state.downcast::<ScanQueue>().ok());
+        let Some(queue) = queue else {
+            return self.open(args.partition, args.context);
+        };
+        let metrics = ScanMetrics::new(&self.metrics, args.partition, self.reported.clone());
+        let stream = Box::pin(open(queue, self.schema.clone(), metrics));
+        Ok(match self.limit {
+            Some(limit) => {
+                let metrics = BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), args.partition);
+                Box::pin(LimitStream::new(stream, 0, Some(limit), metrics))
+            }
+            None => stream,
+        })
+    }
+
+    /// The queue that the workers of one execution share.
+    fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
+        let settings = config
+            .extensions
+            .get::<SessionSettings>()
+            .cloned()
+            .unwrap_or_default();
+        let mut context = ScanContext::new(settings.query_id, 0, settings.template);
+        context.populate = settings.populate;
+        *self.reported.lock() = Reported::default();
+        Some(Arc::new(ScanQueue::new(
+            self.plan(),
+            Arc::new(context),
+            self.inner.vortex.clone(),
+        )))
+    }
+
+    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let names: Vec<&str> = self
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().as_str())
+            .collect();
+        write!(
+            f,
+            "HotshelfScan: table={}, columns=[{}]",
+            self.table.name,
+            names.join(", ")
+        )?;
+        if !self.filters.is_empty() {
+            let filters: Vec<String> = self
+                .filters
+                .iter()
+                .map(|filter| filter.expr.to_string())
+                .collect();
+            write!(f, ", filter={}", filters.join(" AND "))?;
+        }
+        for dynamic in &self.dynamic {
+            write!(f, ", prune={}", dynamic.expr)?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, ", limit={limit}")?;
+        }
+        write!(f, ", io={}", self.inner.engine.describe())
+    }
+
+    fn repartitioned(
+        &self,
+        target_partitions: usize,
+        _repartition_file_min_size: usize,
+        _output_ordering: Option<LexOrdering>,
+    ) -> QueryResult<Option<Arc<dyn DataSource>>> {
+        let partitions = target_partitions.min(row_group_count(&self.table)).max(1);
+        Ok(
+            (partitions != self.partitions && self.limit.is_none()).then(|| {
+                Arc::new(Self {
+                    partitions,
+                    ..self.clone()
+                }) as _
+            }),
+        )
+    }
+
+    fn output_partitioning(&self) -> Partitioning {
+        Partitioning::UnknownPartitioning(self.partitions)
+    }
+
+    fn eq_properties(&self) -> EquivalenceProperties {
+        EquivalenceProperties::new(self.schema.clone())
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> QueryResult<Arc<Statistics>> {
+        if partition.is_some() && self.partitions > 1 {
+            return Ok(Arc::new(Statistics::new_unknown(&self.schema)));
+        }
+        let table = &self.table.statistics;
+        let mut statistics = Statistics {
+            num_rows: table.num_rows,
+            total_byte_size: Precision::Absent,
+            column_statistics: self
+                .columns
+                .iter()
+                .map(|idx| table.column_statistics[*idx].clone())
+                .collect(),
+        };
+        if let Some(limit) = self.limit {
+            statistics.num_rows = statistics.num_rows.min(&Precision::Exact(limit));
+        }
+        let unfiltered = self.filters.is_empty() && self.limit.is_none();
+        Ok(Arc::new(if unfiltered {
+            statistics
+        } else {
+            statistics.to_inexact()
+        }))
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn DataSource>> {
+        (self.partitions == 1).then(|| {
+            Arc::new(Self {
+                limit,
+                ..self.clone()
+            }) as _
+        })
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.limit
+    }
+
+    fn metrics(&self) -> ExecutionPlanMetricsSet {
+        self.metrics.clone()
+    }
+
+    /// Takes over projections that only choose columns; computing stays with DataFusion.
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExprs,
+    ) -> QueryResult<Option<Arc<dyn DataSource>>> {
+        let chosen = projection.iter().map(|projected| {
+            let column = projected
+                .expr
+                .downcast_ref::<datafusion::physical_expr::expressions::Column>()?;
+            (column.name() == projected.alias).then(|| column.index())
+        });
+        let Some(chosen) = chosen.collect::<Option<Vec<usize>>>() else {
+            return Ok(None);
+        };
+        let mut distinct = chosen.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() != chosen.len() {
+            return Ok(None);
+        }
+        let columns: Vec<usize> = chosen.iter().map(|idx| self.columns[*idx]).collect();
+        let schema = Arc::new(self.schema.project(&chosen)?);
+        Ok(Some(Arc::new(Self {
+            columns,
+            schema,
+            ..self.clone()
+        })))
+    }
+
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        _config: &ConfigOptions,
+    ) -> QueryResult<FilterPushdownPropagation<Arc<dyn DataSource>>> {
+        let mut scan = self.clone();
+        let mut answers = Vec::with_capacity(filters.len());
+        for filter in filters {
+            answers.push(scan.take_filter(&filter)?);
+        }
+        let propagation = FilterPushdownPropagation::with_parent_pushdown_result(answers);
+        Ok(propagation.with_updated_node(Arc::new(scan) as _))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> QueryResult<TreeNodeRecursion>,
+    ) -> QueryResult<TreeNodeRecursion> {
+        for dynamic in &self.dynamic {
+            if f(&dynamic.expr)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+}
+
+impl TableScan {
+    /// Takes over a predicate, wholly or for skipping row groups only.
+    fn take_filter(&mut self, filter: &Arc<dyn PhysicalExpr>) -> QueryResult<PushedDown> {
+        if self.limit.is_some() {
+            return Ok(PushedDown::No);
+        }
+        if DynamicFilter::is_dynamic(filter) {
+            self.dynamic.push(DynamicFilter {
+                expr: filter.clone(),
+                schema: self.schema.clone(),
+            });
+            return Ok(PushedDown::No);
+        }
+        let parts = split_conjunction(filter);
+        let mut taken = Vec::with_capacity(parts.len());
+        for part in parts {
+            let Some(converted) = convert(&self.inner.vortex, part, &self.schema)? else {
+                return Ok(PushedDown::No);
+            };
+            taken.push(Filter {
+                expr: part.clone(),
+                converted,
+                columns: self.table_columns(part),
+            });
+        }
+        self.filters.extend(taken);
+        Ok(PushedDown::Yes)
+    }
+}

@@ -1,0 +1,243 @@
+//! One worker of a scan: takes row groups from the queue, filters on encoded data, decodes what survives.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::error::Result as QueryResult;
+use datafusion::execution::RecordBatchStream;
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput, Time,
+};
+use futures::Stream;
+use futures::stream::BoxStream;
+use hotshelf_cache::ScanCounters;
+use parking_lot::Mutex;
+use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
+use vortex::error::VortexResult;
+use vortex::mask::Mask;
+use vortex_arrow::ArrowSessionExt;
+
+use super::queue::{Morsel, ScanQueue};
+use crate::error::{Error, Result};
+
+/// The batches of one partition.
+pub(crate) fn open(queue: Arc<ScanQueue>, schema: SchemaRef, metrics: ScanMetrics) -> ScanStream {
+    let state = (queue.clone(), schema.clone());
+    let batches = futures::stream::try_unfold(state, |(queue, schema)| async move {
+        while let Some(mut morsel) = queue.next().await? {
+            let batch = read(&queue, &morsel, &schema).await;
+            queue.release(&mut morsel);
+            if let Some(batch) = batch? {
+                return Ok(Some((batch, (queue, schema))));
+            }
+        }
+        Ok::<_, Error>(None)
+    });
+    ScanStream {
+        batches: Box::pin(batches),
+        queue,
+        schema,
+        metrics,
+        left_at: None,
+    }
+}
+
+/// The surviving rows of a row group, or `None` if there are none.
+async fn read(
+    queue: &ScanQueue,
+    morsel: &Morsel,
+    schema: &SchemaRef,
+) -> Result<Option<RecordBatch>> {
+    let typed = |error| {
+        morsel
+            .file
+            .segments
+            .failure()
+            .unwrap_or(Error::Format(error))
+    };
+    let mask = filter(morsel).await.map_err(typed)?;
+    queue.morsels_seen.fetch_add(1, Ordering::Relaxed);
+    let row_count = mask.true_count();
+    if row_count == 0 {
+        return Ok(None);
+    }
+    queue.morsels_matched.fetch_add(1, Ordering::Relaxed);
+    if schema.fields().is_empty() {
+        let options = RecordBatchOptions::new().with_row_count(Some(row_count));
+        let batch = RecordBatch::try_new_with_options(schema.clone(), vec![], &options);
+        return Ok(Some(
+            batch.map_err(datafusion::error::DataFusionError::from)?,
+        ));
+    }
+    let array = project(morsel, mask).await.map_err(typed)?;
+    Ok(Some(decode(queue, array, schema).map_err(typed)?))
+}
+
+/// Evaluates the conjuncts one after the other, each only on the rows that are left.
+async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
+    let mut mask = Mask::new_true((morsel.rows.end - morsel.rows.start) as usize);
+    for conjunct in &morsel.file.conjuncts {
+        if mask.all_false() {
+            break;
+        }
+        mask = morsel
+            .file
+            .reader
+            .filter_evaluation(&morsel.rows, conjunct, MaskFuture::ready(mask))?
+            .await?;
+    }
+    Ok(mask)
+}
+
+async fn project(morsel: &Morsel, mask: Mask) -> VortexResult<ArrayRef> {
+    let file = &morsel.file;
+    file.reader
+        .projection_evaluation(&morsel.rows, &file.projection, MaskFuture::ready(mask))?
+        .await
+}
+
+fn decode(queue: &ScanQueue, array: ArrayRef, schema: &SchemaRef) -> VortexResult<RecordBatch> {
+    let target = Field::new_struct("", schema.fields().clone(), false);
+    let mut context = queue.session.create_execution_ctx();
+    let decoded = queue
+        .session
+        .arrow()
+        .execute_arrow(array, Some(&target), &mut context)?;
+    let (_, columns, _) = decoded.as_struct().clone().into_parts();
+    let options = RecordBatchOptions::new().with_row_count(Some(decoded.len()));
+    Ok(RecordBatch::try_new_with_options(
+        schema.clone(),
+        columns,
+        &options,
+    )?)
+}
+
+/// What a scan counts, as `EXPLAIN ANALYZE` shows it.
+#[derive(Clone)]
+pub(crate) struct ScanMetrics {
+    baseline: BaselineMetrics,
+    bytes_cache: Count,
+    bytes_storage: Count,
+    bytes_shared: Count,
+    bytes_pruned: Count,
+    row_groups_pruned: Count,
+    /// Time in which the worker stood still for a read.
+    io_wait: Time,
+    /// Time in which it filtered and decoded.
+    decode: Time,
+    /// Time between handing out a batch and being asked for the next: the work above the scan.
+    downstream: Time,
+    reported: Arc<Mutex<Reported>>,
+}
+
+/// What of the scan-wide counters went into the metrics already.
+#[derive(Default)]
+pub(crate) struct Reported {
+    counters: ScanCounters,
+    pruned: (u64, u64),
+}
+
+impl ScanMetrics {
+    pub fn new(
+        set: &ExecutionPlanMetricsSet,
+        partition: usize,
+        reported: Arc<Mutex<Reported>>,
+    ) -> Self {
+        let counter = |name: &'static str| MetricBuilder::new(set).counter(name, partition);
+        let time = |name: &'static str| MetricBuilder::new(set).subset_time(name, partition);
+        Self {
+            baseline: BaselineMetrics::new(set, partition),
+            bytes_cache: counter("bytes_cache"),
+            bytes_storage: counter("bytes_storage"),
+            bytes_shared: counter("bytes_shared"),
+            bytes_pruned: counter("bytes_pruned"),
+            row_groups_pruned: counter("row_groups_pruned"),
+            io_wait: time("io_wait"),
+            decode: time("decode"),
+            downstream: time("downstream"),
+            reported,
+        }
+    }
+
+    /// Adds what the whole scan counted since the last report.
+    fn report(&self, queue: &ScanQueue) {
+        let mut reported = self.reported.lock();
+        let now = queue.context.counters();
+        let pruned = (
+            queue.pruned.row_groups.load(Ordering::Relaxed),
+            queue.pruned.bytes.load(Ordering::Relaxed),
+        );
+        self.bytes_cache
+            .add((now.bytes_cache - reported.counters.bytes_cache) as usize);
+        self.bytes_storage
+            .add((now.bytes_storage - reported.counters.bytes_storage) as usize);
+        self.bytes_shared
+            .add((now.bytes_shared - reported.counters.bytes_shared) as usize);
+        self.row_groups_pruned
+            .add((pruned.0 - reported.pruned.0) as usize);
+        self.bytes_pruned
+            .add((pruned.1 - reported.pruned.1) as usize);
+        *reported = Reported {
+            counters: now,
+            pruned,
+        };
+    }
+}
+
+/// The stream of one partition, timing its own work, its waits and the work above it.
+pub(crate) struct ScanStream {
+    batches: BoxStream<'static, Result<RecordBatch>>,
+    queue: Arc<ScanQueue>,
+    schema: SchemaRef,
+    metrics: ScanMetrics,
+    /// When the stream last returned to its caller, and whether with a batch (or waiting for a read).
+    left_at: Option<(Instant, bool)>,
+}
+
+impl Stream for ScanStream {
+    type Item = QueryResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some((since, with_batch)) = self.left_at.take() {
+            let idle = if with_batch {
+                &self.metrics.downstream
+            } else {
+                &self.metrics.io_wait
+            };
+            idle.add_duration(since.elapsed());
+        }
+        let start = Instant::now();
+        let polled = self.batches.as_mut().poll_next(context);
+        let end = Instant::now();
+        self.metrics.decode.add_duration(end - start);
+        self.left_at = Some((end, polled.is_ready()));
+        let polled = polled.map(|item| {
+            item.map(|batch| {
+                batch
+                    .map_err(Into::into)
+                    .record_output(&self.metrics.baseline)
+            })
+        });
+        if matches!(polled, Poll::Ready(None)) {
+            self.left_at = None;
+        }
+        polled
+    }
+}
+
+impl RecordBatchStream for ScanStream {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+impl Drop for ScanStream {
+    fn drop(&mut self) {
+        self.metrics.report(&self.queue);
+    }
+}

@@ -1,0 +1,371 @@
+//! Sessions: SQL text in, batches out.
+//!
+//! Everything is DataFusion's but what concerns our storage: CREATE TABLE streams into data files, DROP and
+//! INSERT go to the catalog, and every query gets a number and a template fingerprint.
+
+mod catalog;
+mod fingerprint;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
+use datafusion::common::TableReference;
+use datafusion::error::DataFusionError;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{
+    CreateMemoryTable, DdlStatement, DropTable, LogicalPlan, Statement as PlanStatement,
+};
+use datafusion::physical_plan::{
+    EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties, execute_stream,
+};
+use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
+use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::dialect::dialect_from_str;
+use vortex_datafusion::VortexFormatFactory;
+
+use crate::database::{Database, IfExists};
+use crate::error::{Error, Result, nearest};
+use crate::settings::SessionSettings;
+
+/// Names under which our tables are found when a query does not qualify them.
+const CATALOG: &str = "hotshelf";
+const SCHEMA: &str = "public";
+
+/// A build side up to this size is collected once and shared by all workers of a join.
+const BROADCAST_ROWS_MAX: usize = 4_000_000;
+const BROADCAST_BYTES_MAX: usize = 64 << 20;
+
+/// A session: SQL with its own settings over the shared tables of a [`Database`].
+#[derive(Clone)]
+pub struct Session {
+    database: Database,
+    context: SessionContext,
+}
+
+/// One parsed SQL statement.
+#[derive(Debug, Clone)]
+pub struct Statement(ParsedStatement);
+
+impl std::fmt::Display for Statement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a statement answers.
+pub struct Answer {
+    /// Columns of the batches.
+    pub schema: SchemaRef,
+    /// The rows; empty for statements that change something.
+    pub batches: SendableRecordBatchStream,
+    /// What was done, for statements that answer with no rows.
+    pub message: Option<String>,
+    /// The plan that runs, with its metrics, if there is one.
+    pub plan: Option<Arc<dyn ExecutionPlan>>,
+}
+
+impl Session {
+    pub(crate) fn new(database: &Database) -> Self {
+        let inner = database.inner();
+        let threads = inner.options.read().threads;
+        let mut config = SessionConfig::new()
+            .with_information_schema(true)
+            .with_target_partitions(threads)
+            .with_default_catalog_and_schema(CATALOG, SCHEMA)
+            .with_create_default_catalog_and_schema(false)
+            .with_option_extension(SessionSettings::new(Arc::downgrade(inner), threads));
+        let optimizer = &mut config.options_mut().optimizer;
+        optimizer.hash_join_single_partition_threshold = BROADCAST_BYTES_MAX;
+        optimizer.hash_join_single_partition_threshold_rows = BROADCAST_ROWS_MAX;
+        let mut builder = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(inner.runtime_env.clone())
+            .with_default_features();
+        if let Some(formats) = builder.file_formats() {
+            formats.push(Arc::new(VortexFormatFactory::new()));
+        }
+        let context = SessionContext::new_with_state(builder.build());
+        let catalog = MemoryCatalogProvider::new();
+        let schema = Arc::new(catalog::HotshelfSchema::new(database.clone()));
+        if let Err(error) = catalog.register_schema(SCHEMA, schema) {
+            tracing::error!(%error, "cannot register the schema of tables");
+        }
+        context.register_catalog(CATALOG, Arc::new(catalog));
+        let context = context.enable_url_table();
+        crate::functions::register(&context, inner);
+        Self {
+            database: database.clone(),
+            context,
+        }
+    }
+
+    /// The DataFusion context behind the session, for what the session does not wrap.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    /// The database of the session.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Splits SQL text into statements.
+    pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
+        let state = self.context.state();
+        let name = state.config().options().sql_parser.dialect;
+        let dialect = dialect_from_str(name)
+            .unwrap_or_else(|| Box::new(datafusion::sql::sqlparser::dialect::GenericDialect));
+        let mut parser = DFParserBuilder::new(sql)
+            .with_dialect(dialect.as_ref())
+            .build()?;
+        Ok(parser
+            .parse_statements()?
+            .into_iter()
+            .map(Statement)
+            .collect())
+    }
+
+    /// Runs SQL text of one or more statements; the answer is the last one's.
+    pub async fn sql(&self, sql: &str) -> Result<Answer> {
+        let mut statements = self.parse(sql)?;
+        let last = statements.pop().ok_or_else(|| Error::InvalidValue {
+            what: "SQL",
+            value: sql.trim().to_owned(),
+            expected: "at least one statement".into(),
+        })?;
+        for statement in statements {
+            let answer = self.execute(statement).await?;
+            drain(answer.batches).await?;
+        }
+        self.execute(last).await
+    }
+
+    /// Runs one statement. Rows come as the caller takes them; dropping the stream cancels the query.
+    pub async fn execute(&self, statement: Statement) -> Result<Answer> {
+        let state = self.context.state();
+        let plan = state
+            .statement_to_plan(statement.0)
+            .await
+            .map_err(|error| self.name_the_nearest(error))?;
+        match plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))
+                if self.is_ours(&create.name) =>
+            {
+                self.create_table(create).await
+            }
+            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) if self.is_ours(&drop.name) => {
+                self.drop_table(&drop)
+            }
+            LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
+                let threads = (set.variable == "hotshelf.threads").then(|| set.value.clone());
+                self.run(LogicalPlan::Statement(PlanStatement::SetVariable(set)))
+                    .await?;
+                if let Some(threads) = threads {
+                    self.follow_threads(&threads).await?;
+                }
+                Ok(Answer::done("set".into()))
+            }
+            plan => self.run(plan).await,
+        }
+    }
+
+    async fn run(&self, plan: LogicalPlan) -> Result<Answer> {
+        let frame = self
+            .context
+            .execute_logical_plan(plan)
+            .await
+            .map_err(|error| self.name_the_nearest(error))?;
+        let (_, plan) = frame.into_parts();
+        let physical = self
+            .numbered_state(&plan)
+            .create_physical_plan(&plan)
+            .await
+            .map_err(Error::from_query)?;
+        let batches =
+            execute_stream(physical.clone(), self.context.task_ctx()).map_err(Error::from_query)?;
+        Ok(Answer {
+            schema: batches.schema(),
+            batches,
+            message: None,
+            plan: Some(physical),
+        })
+    }
+
+    /// The session's state with the next query number and the plan's fingerprint in it.
+    fn numbered_state(&self, plan: &LogicalPlan) -> SessionState {
+        let mut state = self.context.state();
+        let query_id = self
+            .database
+            .inner()
+            .queries
+            .fetch_add(1, Ordering::Relaxed)
+            + 1;
+        if let Some(settings) = state
+            .config_mut()
+            .options_mut()
+            .extensions
+            .get_mut::<SessionSettings>()
+        {
+            settings.query_id = query_id;
+            settings.template = fingerprint::template(plan);
+        }
+        state
+    }
+
+    async fn follow_threads(&self, threads: &str) -> Result<()> {
+        let sql = format!("SET datafusion.execution.target_partitions = {threads}");
+        self.context.sql(&sql).await.map_err(Error::from_query)?;
+        Ok(())
+    }
+
+    /// Whether a name means a table of the database rather than of a schema in memory.
+    fn is_ours(&self, name: &TableReference) -> bool {
+        name.schema().is_none_or(|schema| schema == SCHEMA)
+            && name.catalog().is_none_or(|catalog| catalog == CATALOG)
+    }
+
+    async fn create_table(&self, create: CreateMemoryTable) -> Result<Answer> {
+        let name = create.name.table().to_owned();
+        if create.temporary {
+            return Err(Error::NotSupported {
+                what: "CREATE TEMPORARY TABLE".into(),
+            });
+        }
+        if !create.column_defaults.is_empty() {
+            return Err(Error::NotSupported {
+                what: "a column DEFAULT".into(),
+            });
+        }
+        let exists = self.database.inner().table(&name).is_some();
+        if exists && create.if_not_exists && !create.or_replace {
+            return Ok(Answer::done(format!("table {name} exists already")));
+        }
+        let frame = DataFrame::new(
+            self.numbered_state(&create.input),
+            create.input.as_ref().clone(),
+        );
+        let schema: SchemaRef = frame.schema().inner().clone();
+        ensure_unique_columns(&schema)?;
+        let physical = frame
+            .create_physical_plan()
+            .await
+            .map_err(Error::from_query)?;
+        let input = execute_stream(physical, self.context.task_ctx()).map_err(Error::from_query)?;
+        let if_exists = if create.or_replace {
+            IfExists::Replace
+        } else {
+            IfExists::Fail
+        };
+        let rows = self
+            .database
+            .inner()
+            .create_table(
+                &name,
+                schema,
+                vec![input],
+                if_exists,
+                Arc::new(AtomicU64::new(0)),
+            )
+            .await?;
+        Ok(Answer::done(format!("table {name}: {rows} rows")))
+    }
+
+    fn drop_table(&self, drop: &DropTable) -> Result<Answer> {
+        let name = drop.name.table();
+        match self.database.inner().drop_table(name) {
+            Err(Error::UnknownTable { .. }) if drop.if_exists => {
+                Ok(Answer::done(format!("no table {name}")))
+            }
+            result => result.map(|()| Answer::done(format!("table {name} dropped"))),
+        }
+    }
+
+    /// Offers the nearest table where DataFusion says only that there is none.
+    fn name_the_nearest(&self, error: DataFusionError) -> Error {
+        let text = error.to_string();
+        let missing = text
+            .split_once("table '")
+            .and_then(|(_, rest)| rest.split_once("' not found"))
+            .map(|(name, _)| name.rsplit('.').next().unwrap_or(name).to_owned());
+        match missing {
+            Some(table) => {
+                let names = self.database.table_names();
+                let nearest = nearest(&table, names.iter().map(String::as_str));
+                Error::UnknownTable { table, nearest }
+            }
+            None => Error::from_query(error),
+        }
+    }
+}
+
+impl Answer {
+    fn done(message: String) -> Self {
+        let schema: SchemaRef = Arc::new(arrow::datatypes::Schema::empty());
+        let batches = Box::pin(EmptyRecordBatchStream::new(schema.clone()));
+        Self {
+            schema,
+            batches,
+            message: Some(message),
+            plan: None,
+        }
+    }
+
+    /// All rows.
+    pub async fn collect(self) -> Result<Vec<arrow::array::RecordBatch>> {
+        datafusion::physical_plan::common::collect(self.batches)
+            .await
+            .map_err(Error::from_query)
+    }
+}
+
+async fn drain(mut batches: SendableRecordBatchStream) -> Result<()> {
+    use futures::StreamExt;
+    while let Some(batch) = batches.next().await {
+        batch.map_err(Error::from_query)?;
+    }
+    Ok(())
+}
+
+/// The streams of all partitions of a plan.
+pub(crate) fn execute_partitions(
+    plan: &Arc<dyn ExecutionPlan>,
+    context: &Arc<TaskContext>,
+) -> Result<Vec<SendableRecordBatchStream>> {
+    (0..plan.output_partitioning().partition_count())
+        .map(|partition| {
+            plan.execute(partition, context.clone())
+                .map_err(Error::from_query)
+        })
+        .collect()
+}
+
+fn ensure_unique_columns(schema: &SchemaRef) -> Result<()> {
+    let mut names: Vec<&str> = schema
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::InvalidValue {
+            what: "column list",
+            value: pair[0].to_owned(),
+            expected: "every column name once; rename with AS".into(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// What to do about an error of the query engine.
+pub(crate) fn query_hint(error: &DataFusionError) -> Option<String> {
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => Some(
+            "the operators need more memory: raise the budget (`--budget`, SET hotshelf.budget)"
+                .into(),
+        ),
+        _ => None,
+    }
+}

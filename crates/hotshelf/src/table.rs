@@ -1,0 +1,258 @@
+//! A table: its files at one moment, as DataFusion sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::{Statistics, not_impl_err};
+use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::{TableProvider, TableType};
+use datafusion::error::Result as QueryResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use hotshelf_cache::ColumnId;
+use hotshelf_tier::Corruption;
+
+use crate::catalog::{FileRow, TableRow};
+use crate::data_file::DataFile;
+use crate::database::{Inner, TableSummary};
+use crate::error::{Error, Result};
+use crate::scan::TableScan;
+use crate::statistics::{FileStats, table_statistics};
+
+/// The state of a table between two changes. Immutable: a query keeps the one it was planned on.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub id: i64,
+    pub name: String,
+    pub folder: String,
+    pub schema: SchemaRef,
+    pub files: Vec<Arc<DataFile>>,
+    pub statistics: Statistics,
+    /// The cache's numbers of the columns, and one for what belongs to no column.
+    pub column_ids: Vec<ColumnId>,
+    /// Why the table cannot be read, if one of its files is damaged.
+    pub damage: Option<Corruption>,
+}
+
+impl Table {
+    /// Opens the files of a catalog row. A damaged file makes this table unreadable, not the database.
+    pub fn open(
+        row: TableRow,
+        column_ids: Vec<ColumnId>,
+        open_file: impl Fn(FileRow, &[ColumnId]) -> Result<DataFile>,
+    ) -> Self {
+        let mut files = Vec::new();
+        let mut damage = None;
+        for file in row.files {
+            let number = file.number;
+            match open_file(file, &column_ids) {
+                Ok(file) => files.push(Arc::new(file)),
+                Err(error) => damage = Some(as_corruption(error, &row.folder, number)),
+            }
+        }
+        let statistics = merge_statistics(&row.schema, &files);
+        Self {
+            id: row.id,
+            name: row.name,
+            folder: row.folder,
+            schema: row.schema,
+            files,
+            statistics,
+            column_ids,
+            damage,
+        }
+    }
+
+    /// The table with more files at its end.
+    pub fn with_files(&self, inner: &Inner, rows: Vec<FileRow>) -> Self {
+        let mut files = self.files.clone();
+        let mut damage = self.damage.clone();
+        for row in rows {
+            let number = row.number;
+            match inner.open_file(&self.folder, row, &self.column_ids) {
+                Ok(file) => files.push(Arc::new(file)),
+                Err(error) => damage = Some(as_corruption(error, &self.folder, number)),
+            }
+        }
+        Self {
+            id: self.id,
+            name: self.name.clone(),
+            folder: self.folder.clone(),
+            schema: self.schema.clone(),
+            statistics: merge_statistics(&self.schema, &files),
+            files,
+            column_ids: self.column_ids.clone(),
+            damage,
+        }
+    }
+
+    pub fn summary(&self) -> TableSummary {
+        TableSummary {
+            name: self.name.clone(),
+            schema: self.schema.clone(),
+            row_count: self.files.iter().map(|file| file.stats.row_count).sum(),
+            file_count: self.files.len(),
+            file_bytes: self.files.iter().map(|file| file.file_bytes()).sum(),
+            damage: self.damage.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+fn merge_statistics(schema: &SchemaRef, files: &[Arc<DataFile>]) -> Statistics {
+    let stats: Vec<&FileStats> = files.iter().map(|file| &file.stats).collect();
+    table_statistics(schema, &stats)
+}
+
+fn as_corruption(error: Error, folder: &str, number: u64) -> Corruption {
+    match error {
+        Error::Corruption(corruption) => corruption,
+        other => Corruption {
+            file: format!("data/{folder}/{number}.vortex").into(),
+            offset: 0,
+            what: "data file".into(),
+            expected: "a readable file".into(),
+            found: other.to_string(),
+        },
+    }
+}
+
+/// A table of a database as DataFusion's planner wants it.
+pub(crate) struct TableHandle {
+    pub table: Arc<Table>,
+    pub inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for TableHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("TableHandle")
+            .field(&self.table.name)
+            .finish()
+    }
+}
+
+#[async_trait]
+impl TableProvider for TableHandle {
+    fn schema(&self) -> SchemaRef {
+        self.table.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        Some(self.table.statistics.clone())
+    }
+
+    /// Every filter stays in the plan too; the physical push-down takes those that the scan can do exactly.
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> QueryResult<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![
+            TableProviderFilterPushDown::Unsupported;
+            filters.len()
+        ])
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        if let Some(damage) = &self.table.damage {
+            return Err(Error::Corruption(damage.clone()).into());
+        }
+        let scan = TableScan::new(
+            self.inner.clone(),
+            self.table.clone(),
+            projection.cloned(),
+            limit,
+            state.config().target_partitions(),
+        )?;
+        Ok(DataSourceExec::from_data_source(scan))
+    }
+
+    async fn insert_into(
+        &self,
+        _state: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        insert_op: InsertOp,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        if insert_op != InsertOp::Append {
+            return not_impl_err!(
+                "{insert_op} is not supported yet; CREATE OR REPLACE TABLE … AS SELECT replaces a table"
+            );
+        }
+        let sink = AppendSink {
+            inner: self.inner.clone(),
+            table: self.table.clone(),
+        };
+        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
+    }
+
+    async fn delete_from(
+        &self,
+        _state: &dyn Session,
+        _filters: Vec<Expr>,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        not_impl_err!(
+            "DELETE is not supported yet; CREATE OR REPLACE TABLE … AS SELECT keeps the rows you want"
+        )
+    }
+
+    async fn update(
+        &self,
+        _state: &dyn Session,
+        _assignments: Vec<(String, Expr)>,
+        _filters: Vec<Expr>,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        not_impl_err!(
+            "UPDATE is not supported yet; CREATE OR REPLACE TABLE … AS SELECT computes new rows"
+        )
+    }
+}
+
+/// Appends one file per INSERT.
+struct AppendSink {
+    inner: Arc<Inner>,
+    table: Arc<Table>,
+}
+
+impl std::fmt::Debug for AppendSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("AppendSink").field(&self.table.name).finish()
+    }
+}
+
+impl DisplayAs for AppendSink {
+    fn fmt_as(&self, _format: DisplayFormatType, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "HotshelfAppend: table={}", self.table.name)
+    }
+}
+
+#[async_trait]
+impl DataSink for AppendSink {
+    fn schema(&self) -> &SchemaRef {
+        &self.table.schema
+    }
+
+    async fn write_all(
+        &self,
+        data: SendableRecordBatchStream,
+        _context: &Arc<TaskContext>,
+    ) -> QueryResult<u64> {
+        Ok(self
+            .inner
+            .append(&self.table.name, vec![data], Arc::new(AtomicU64::new(0)))
+            .await?)
+    }
+}
