@@ -18,6 +18,7 @@ mod lease;
 mod manager;
 #[cfg(test)]
 mod manager_tests;
+pub mod model;
 #[cfg(test)]
 mod model_tests;
 mod placement;
@@ -28,6 +29,7 @@ mod shard;
 mod snapshot;
 #[cfg(test)]
 mod testing;
+pub mod tune;
 
 pub use budget::{Budget, BudgetSnapshot, Shortage};
 pub use error::ReadError;

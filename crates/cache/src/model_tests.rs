@@ -155,7 +155,7 @@ impl World {
             .filter(|row| matches!(row.state, SegmentState::Idle | SegmentState::InUse));
         prop_assert_eq!(
             now.cached_bytes,
-            kept.map(|row| row.info.charged_bytes).sum()
+            kept.map(|row| row.info.charged_bytes).sum::<u64>()
         );
         let waiting = rows.iter().filter(|row| row.state == SegmentState::Waiting);
         prop_assert!(waiting.count() <= now.waiting_count);

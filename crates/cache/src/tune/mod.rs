@@ -1,0 +1,188 @@
+//! Which proportion of each column to keep: solvers of the [`Problem`] and the pure function [`tune`].
+//!
+//! * [`greedy`] raises the column with the most saved seconds per byte until nothing more is saved, in microseconds,
+//!   and says with a certificate how far from the optimum it may be.
+//! * [`exact`] solves the linear program with Clarabel, an interior-point solver.
+//!
+//! [`Problem`]: crate::model::Problem
+
+mod certificate;
+mod exact;
+mod greedy;
+mod greedy_paper;
+mod improve;
+#[cfg(test)]
+mod laws;
+
+pub use exact::{exact, least_memory};
+pub use greedy::greedy;
+
+use crate::key::ColumnId;
+use crate::model::{LookBackWindow, ModelForm, Problem, Tiers};
+use crate::placement::{ColumnShare, Placement};
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// What is minimised.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Goal {
+    /// The weighted time of all queries (Equation 4).
+    #[default]
+    Total,
+    /// Equation 5: the slowest query, as far as it is slower than a threshold; plus a scaled-down weighted time,
+    /// so that queries which can or cannot reach the threshold anyway are not forgotten. Always solved exactly.
+    Threshold {
+        /// The response time to stay below, in seconds.
+        threshold_s: f64,
+        /// The factor of the weighted time, for example 0.001.
+        scale: f64,
+    },
+}
+
+/// How to solve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Solver {
+    /// Greedy with certificate.
+    #[default]
+    Greedy,
+    /// Clarabel.
+    Exact,
+}
+
+/// How a placement is found.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TuneOptions {
+    /// The model.
+    pub form: ModelForm,
+    /// The objective.
+    pub goal: Goal,
+    /// The solver.
+    pub solver: Solver,
+}
+
+/// A solved problem.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Solution {
+    /// The proportion of each column of the problem.
+    pub x: Vec<f64>,
+    /// Weighted time under `x`, in seconds.
+    pub total_s: f64,
+    /// Weighted time saved against keeping nothing, in seconds.
+    pub saved_s: f64,
+    /// No placement saves more than this, in seconds.
+    pub saved_s_max: f64,
+    /// What one more byte of budget would save, in seconds per byte: the price of memory.
+    pub saved_s_per_byte: f64,
+    /// Bytes kept and seconds saved after each step of the greedy solver: what smaller budgets would buy.
+    pub curve: Vec<(f64, f64)>,
+}
+
+impl Solution {
+    fn new(problem: &Problem, x: Vec<f64>) -> Self {
+        let total_s = problem.total_s(&x);
+        let saved_s = problem.total_s(&vec![0.0; x.len()]) - total_s;
+        Self {
+            x,
+            total_s,
+            saved_s,
+            saved_s_max: saved_s,
+            saved_s_per_byte: 0.0,
+            curve: Vec::new(),
+        }
+    }
+
+    /// By how much the savings may fall short of the best, as a part of the best.
+    pub fn gap(&self) -> f64 {
+        if self.saved_s_max <= self.saved_s {
+            return 0.0;
+        }
+        1.0 - self.saved_s / self.saved_s_max
+    }
+
+    /// The solution as a placement.
+    pub fn placement(&self, problem: &Problem) -> Placement {
+        let shares = problem.columns.iter().zip(&self.x);
+        Placement::new(shares.map(|(column, x)| ColumnShare {
+            column: column.column,
+            bytes: column.bytes as u64,
+            proportion: *x,
+        }))
+    }
+}
+
+/// Why there is no placement.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// Nothing is known of the machine yet.
+    #[error(
+        "the model needs the bandwidths of storage and memory, not {storage_bandwidth} and {memory_bandwidth}"
+    )]
+    UnknownBandwidth {
+        /// What is known of the storage, in bytes per second.
+        storage_bandwidth: f64,
+        /// What is known of the memory, in bytes per second.
+        memory_bandwidth: f64,
+    },
+    /// The exact solver gave up.
+    #[error("the solver stopped with {status}")]
+    Unsolved {
+        /// The solver's own words.
+        status: String,
+    },
+    /// No placement meets the constraints.
+    #[error("no placement keeps every query within {slowdown} times its in-memory time")]
+    Infeasible {
+        /// What was asked for.
+        slowdown: f64,
+    },
+}
+
+/// What [`tune`] decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// What to keep.
+    pub placement: Placement,
+    /// The problem that was solved.
+    pub problem: Problem,
+    /// Its solution.
+    pub solution: Solution,
+}
+
+/// Decides what to keep: the look-back window and the columns that exist (with their sizes in bytes) against the
+/// machine and the budget. Without observations the placement is empty.
+///
+/// # Errors
+/// [`TuneError`] if the bandwidths are unknown or the exact solver fails; the caller keeps what it has.
+pub fn tune(
+    window: &LookBackWindow,
+    sizes: &BTreeMap<ColumnId, u64>,
+    tiers: Tiers,
+    budget_bytes: u64,
+    options: &TuneOptions,
+) -> Result<Decision, TuneError> {
+    if !tiers.is_known() {
+        return Err(TuneError::UnknownBandwidth {
+            storage_bandwidth: tiers.storage_bandwidth,
+            memory_bandwidth: tiers.memory_bandwidth,
+        });
+    }
+    let problem = Problem::new(&window.terms(), sizes, tiers, budget_bytes, options.form);
+    let solution = solve(&problem, options)?;
+    Ok(Decision {
+        placement: solution.placement(&problem),
+        problem,
+        solution,
+    })
+}
+
+/// Solves a problem as the options say.
+///
+/// # Errors
+/// [`TuneError::Unsolved`] if the exact solver fails.
+pub fn solve(problem: &Problem, options: &TuneOptions) -> Result<Solution, TuneError> {
+    match (options.goal, options.solver) {
+        (Goal::Total, Solver::Greedy) => Ok(greedy(problem)),
+        (goal, _) => exact(problem, goal),
+    }
+}
