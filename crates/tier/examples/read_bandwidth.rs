@@ -8,6 +8,7 @@
 //!     backend=auto    auto, uring or pread
 //!     order=forward   forward or random
 //!     merge=4194304   largest device operation; merge=BLOCK switches merging off
+//!     sizes=equal     equal, or mixed: a sixteenth of a block to a block
 //!     keep=0          bytes held on to before they are dropped, like a cache of that size
 //!     cap=0           bandwidth cap in bytes per second, 0 for none
 //! ```
@@ -19,7 +20,6 @@
 //!     --runtime=5 --time_based
 //! ```
 
-use std::collections::VecDeque;
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,6 +37,7 @@ struct Settings {
     depth: usize,
     seconds: f64,
     random: bool,
+    mixed: bool,
     keep_bytes: usize,
     options: IoOptions,
 }
@@ -60,12 +61,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     load.stop.store(true, Ordering::Relaxed);
     let gigabytes = stats.device_bytes as f64 / 1e9;
     println!(
-        "{:.3} GB/s, {:.1} CPU-ms/GB, {} operations of {:.0} KiB, mean depth {:.1}; {}",
+        "{:.3} GB/s, {:.1} CPU-ms/GB, {} operations of {:.0} KiB, mean depth {:.1}, \
+         {} MiB lent, {} MiB pooled; {}",
         gigabytes / elapsed,
         cpu_ms / gigabytes,
         stats.device_operations,
         stats.device_bytes as f64 / 1024.0 / stats.device_operations.max(1) as f64,
         stats.device_ns as f64 / stats.busy_ns.max(1) as f64,
+        stats.lent_bytes >> 20,
+        stats.pooled_bytes >> 20,
         load.engine.describe(),
     );
     while load.engine.stats().in_flight > 0 {
@@ -80,6 +84,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Settings, Box<dyn Er
         depth: 16,
         seconds: 5.0,
         random: false,
+        mixed: false,
         keep_bytes: 0,
         options: IoOptions::default(),
     };
@@ -93,6 +98,8 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Settings, Box<dyn Er
             ("order", "random") => settings.random = true,
             ("huge", _) => settings.options.huge_pages = value.parse()?,
             ("pool", _) => settings.options.pool_bytes_max = value.parse()?,
+            ("sizes", "equal") => settings.mixed = false,
+            ("sizes", "mixed") => settings.mixed = true,
             ("keep", _) => settings.keep_bytes = value.parse()?,
             ("merge", _) => settings.options.merge_bytes_max = value.parse()?,
             ("cap", _) => {
@@ -115,10 +122,11 @@ struct Load {
     block_bytes: usize,
     blocks: u64,
     random: bool,
+    mixed: bool,
     next: AtomicU64,
     stop: AtomicBool,
     keep_bytes: usize,
-    kept: Mutex<VecDeque<Bytes>>,
+    kept: Mutex<Kept>,
 }
 
 impl Load {
@@ -137,6 +145,7 @@ impl Load {
             block_bytes: settings.block_bytes,
             blocks,
             random: settings.random,
+            mixed: settings.mixed,
             next: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             keep_bytes: settings.keep_bytes,
@@ -146,13 +155,15 @@ impl Load {
 
     fn read_next(load: &Arc<Self>) {
         let step = load.next.fetch_add(1, Ordering::Relaxed);
-        // An odd multiplier below 2^64 scatters the steps well enough.
-        let step = if load.random {
-            step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
-        } else {
-            step
-        };
+        let scattered = scatter(step);
+        let step = if load.random { scattered } else { step };
         let offset = step % load.blocks * load.block_bytes as u64;
+        let shrink = if load.mixed {
+            (scattered >> 20) as usize % 16
+        } else {
+            0
+        };
+        let len = load.block_bytes - load.block_bytes / 16 * shrink;
         let own = Arc::clone(load);
         let done = Box::new(move |answer: Result<Bytes, _>| match answer {
             Err(error) => eprintln!("{error}"),
@@ -163,21 +174,31 @@ impl Load {
                 }
             }
         });
-        load.engine
-            .submit(&load.file, offset, load.block_bytes, done)
-            .detach();
+        load.engine.submit(&load.file, offset, len, done).detach();
     }
 
+    /// Holds on to the bytes in the place of some others.
     fn keep(&self, bytes: Bytes) {
-        if self.keep_bytes < self.block_bytes {
-            return;
-        }
         let mut kept = self.kept.lock().expect("no panics while held");
-        kept.push_back(bytes);
-        if kept.len() > self.keep_bytes / self.block_bytes {
-            kept.pop_front();
+        kept.sum += bytes.len();
+        kept.all.push(bytes);
+        while kept.sum > self.keep_bytes {
+            let idx = scatter(self.next.load(Ordering::Relaxed)) as usize % kept.all.len();
+            kept.sum -= kept.all.swap_remove(idx).len();
         }
     }
+}
+
+/// Bytes held on to.
+#[derive(Default)]
+struct Kept {
+    all: Vec<Bytes>,
+    sum: usize,
+}
+
+/// An odd multiplier scatters steps well enough.
+fn scatter(step: u64) -> u64 {
+    step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
 }
 
 /// User and system time of this process so far.

@@ -45,8 +45,9 @@ pub struct IoOptions {
     /// Largest hole between two reads that is read along (and thrown away) to make one operation of both.
     /// Holes are never read while the bandwidth is capped.
     pub gap_bytes_max: usize,
-    /// Free buffer memory kept for the next reads; more goes back to the system. Fresh memory costs several times
-    /// the processor time of all the rest of a read.
+    /// Free buffer memory kept for the next reads, or an eighth of the buffer memory in use if that is more; what goes
+    /// beyond is given back to the system. Fresh memory costs several times the processor time of all the rest of
+    /// a read.
     pub pool_bytes_max: usize,
     /// Whether buffer memory asks for huge pages.
     pub huge_pages: bool,

@@ -1,32 +1,51 @@
-//! The token bucket that holds the engine to a bandwidth. Pure: time is an argument.
+//! Holds the engine to a bandwidth. Pure: time is an argument.
 //!
-//! An operation is started when the bucket holds enough tokens for it (or is full), and takes as
-//! many tokens as it has bytes; the bucket may go into debt. Tokens come in slightly under the cap, by as much as
-//! a full bucket can add to a second, so that no second exceeds the cap.
+//! Two rules, both on the start of operations. A token bucket spreads them: it fills at the rate of the cap, holds at
+//! most [`BURST_NS`] worth, so that a thread that was late can catch up, and may go into debt by one
+//! operation. A window keeps the promise: in no second do operations of more bytes start than the cap allows.
+
+use std::collections::VecDeque;
 
 use super::PAGE_BYTES;
 
-/// A full bucket holds this share of a second's tokens (10 ms worth).
-const BURST_PER_S: u64 = 100;
-/// Tokens come in at this share of the cap; with one full bucket a second stays under 0.99 of the cap.
-const FILL_PERCENT: u64 = 98;
-const NS_PER_S: u128 = 1_000_000_000;
+const NS_PER_S: u64 = 1_000_000_000;
+/// A full bucket is worth this much time: the longest delay of the thread that costs no bandwidth.
+const BURST_NS: u64 = 45_000_000;
+/// Operations are made small enough to be worth at most this much time.
+const OPERATION_NS_MAX: u64 = 10_000_000;
+/// The window is counted in steps of this time, and is one step longer than a second.
+const STEP_NS: u64 = 5_000_000;
+const WINDOW_STEPS: u64 = NS_PER_S / STEP_NS;
 
-/// A token bucket; tokens are bytes. Times are nanoseconds of one monotonic clock.
+/// The bandwidth cap and what was started lately. Times are nanoseconds of one monotonic clock.
 #[derive(Debug)]
 pub(super) struct Throttle {
     bytes_per_s_max: Option<u64>,
-    /// Tokens in the bucket times [`NS_PER_S`], negative when in debt: exact, without rounding drift.
+    bucket: Bucket,
+    window: Window,
+}
+
+/// Tokens are bytes times nanoseconds per second: exact, without rounding drift.
+#[derive(Debug, Default)]
+struct Bucket {
+    /// Negative when in debt.
     level: i128,
     filled_ns: u64,
+}
+
+/// Bytes started per step of time, oldest first.
+#[derive(Debug, Default)]
+struct Window {
+    steps: VecDeque<(u64, u64)>,
+    sum_bytes: u64,
 }
 
 impl Throttle {
     pub(super) fn new(bytes_per_s_max: Option<u64>) -> Self {
         Self {
             bytes_per_s_max,
-            level: 0,
-            filled_ns: 0,
+            bucket: Bucket::default(),
+            window: Window::default(),
         }
     }
 
@@ -34,47 +53,88 @@ impl Throttle {
         self.bytes_per_s_max
     }
 
-    /// Changes the cap. The bucket starts empty and out of debt.
+    /// Changes the cap. What was started before is forgotten; the bucket starts empty.
     pub(super) fn set(&mut self, bytes_per_s_max: Option<u64>, now_ns: u64) {
-        *self = Self {
-            bytes_per_s_max,
-            level: 0,
-            filled_ns: now_ns,
-        };
+        *self = Self::new(bytes_per_s_max);
+        self.bucket.filled_ns = now_ns;
     }
 
-    /// Largest operation that keeps the flow even: a full bucket, in whole pages, at least one.
+    /// Largest operation that keeps the flow even, in whole pages, at least one.
     pub(super) fn operation_bytes_max(&self) -> usize {
-        match self.bytes_per_s_max {
-            None => usize::MAX,
-            Some(rate) => {
-                let bytes = usize::try_from(rate / BURST_PER_S).unwrap_or(usize::MAX);
-                (bytes - bytes % PAGE_BYTES).max(PAGE_BYTES)
-            }
-        }
+        let Some(rate) = self.bytes_per_s_max else {
+            return usize::MAX;
+        };
+        let bytes = usize::try_from(rate / (NS_PER_S / OPERATION_NS_MAX)).unwrap_or(usize::MAX);
+        (bytes - bytes % PAGE_BYTES).max(PAGE_BYTES)
     }
 
-    /// Takes tokens for an operation of `bytes`, or says how long to wait before asking again.
+    /// Lets an operation of `bytes` start, or says how long to wait before asking again.
     pub(super) fn take(&mut self, bytes: usize, now_ns: u64) -> Result<(), u64> {
         let Some(rate) = self.bytes_per_s_max else {
             return Ok(());
         };
-        let fill_per_ns = (i128::from(rate) * i128::from(FILL_PERCENT) / 100).max(1);
-        let full = (u128::from(rate) * NS_PER_S / u128::from(BURST_PER_S)) as i128;
+        let bytes = bytes as u64;
+        let bucket_ns = self.bucket.wait_ns(bytes, rate, now_ns);
+        let window_ns = self.window.wait_ns(bytes, rate, now_ns);
+        match bucket_ns.max(window_ns) {
+            0 => {
+                self.bucket.level -= i128::from(bytes) * i128::from(NS_PER_S);
+                self.window.add(bytes, now_ns);
+                Ok(())
+            }
+            wait_ns => Err(wait_ns),
+        }
+    }
+}
+
+impl Bucket {
+    /// Fills up to now; the time until there is enough for `bytes`, or a full bucket.
+    fn wait_ns(&mut self, bytes: u64, rate: u64, now_ns: u64) -> u64 {
+        let (rate, full) = (i128::from(rate), i128::from(rate) * i128::from(BURST_NS));
         let elapsed_ns = now_ns.saturating_sub(self.filled_ns);
         self.filled_ns = self.filled_ns.max(now_ns);
-        self.level = self
+        let filled = self
             .level
-            .saturating_add(fill_per_ns.saturating_mul(i128::from(elapsed_ns)))
-            .min(full);
-        let cost = bytes as i128 * NS_PER_S as i128;
-        let missing = cost.min(full) - self.level;
-        if missing > 0 {
-            let wait_ns = (missing + fill_per_ns - 1) / fill_per_ns;
-            return Err(u64::try_from(wait_ns).unwrap_or(u64::MAX));
+            .saturating_add(rate.saturating_mul(i128::from(elapsed_ns)));
+        self.level = filled.min(full);
+        let wanted = (i128::from(bytes) * i128::from(NS_PER_S)).min(full);
+        let missing = (wanted - self.level).max(0);
+        u64::try_from((missing + rate - 1) / rate).unwrap_or(u64::MAX)
+    }
+}
+
+impl Window {
+    /// Forgets what is old; the time until `bytes` more fit. An operation larger than the window waits until it is empty.
+    fn wait_ns(&mut self, bytes: u64, rate: u64, now_ns: u64) -> u64 {
+        let now_step = now_ns / STEP_NS;
+        while self
+            .steps
+            .front()
+            .is_some_and(|(step, _)| step + WINDOW_STEPS < now_step)
+        {
+            self.sum_bytes -= self.steps.pop_front().map_or(0, |(_, bytes)| bytes);
         }
-        self.level -= cost;
-        Ok(())
+        let mut left_bytes = self.sum_bytes;
+        let mut wait_ns = 0;
+        for (step, step_bytes) in &self.steps {
+            if left_bytes.saturating_add(bytes) <= rate {
+                break;
+            }
+            left_bytes -= step_bytes;
+            wait_ns = ((step + WINDOW_STEPS + 1) * STEP_NS)
+                .saturating_sub(now_ns)
+                .max(1);
+        }
+        wait_ns
+    }
+
+    fn add(&mut self, bytes: u64, now_ns: u64) {
+        let now_step = now_ns / STEP_NS;
+        match self.steps.back_mut() {
+            Some((step, step_bytes)) if *step >= now_step => *step_bytes += bytes,
+            _ => self.steps.push_back((now_step, bytes)),
+        }
+        self.sum_bytes += bytes;
     }
 }
 
@@ -82,13 +142,24 @@ impl Throttle {
 mod tests {
     use super::*;
 
-    /// Runs operations of `bytes` as fast as allowed for `run_ns` and gives the (time, bytes) of each.
-    fn run(throttle: &mut Throttle, bytes: usize, run_ns: u64) -> Vec<(u64, usize)> {
-        let (mut now_ns, mut taken) = (0, Vec::new());
+    /// Runs operations of `bytes` for `run_ns` by a thread that is late by up to `late_ns_max` whenever it has to
+    /// wait; the (time, bytes) of each.
+    fn run(
+        throttle: &mut Throttle,
+        bytes: usize,
+        run_ns: u64,
+        late_ns_max: u64,
+    ) -> Vec<(u64, usize)> {
+        let (mut now_ns, mut taken, mut number) = (0, Vec::new(), 1u64);
         while now_ns < run_ns {
             match throttle.take(bytes, now_ns) {
                 Ok(()) => taken.push((now_ns, bytes)),
-                Err(wait_ns) => now_ns += wait_ns,
+                Err(wait_ns) => {
+                    number = number
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    now_ns += wait_ns + (number >> 33) % (late_ns_max + 1);
+                }
             }
         }
         taken
@@ -109,21 +180,23 @@ mod tests {
 
     #[test]
     fn every_second_is_between_95_and_100_percent_of_the_cap() {
-        for rate in [20_000u64, 3_000_000, 300_000_000, 5_000_000_000] {
-            let mut throttle = Throttle::new(Some(rate));
-            let bytes = throttle.operation_bytes_max().min(4 << 20);
-            let taken = run(&mut throttle, bytes, 4_000_000_000);
-            for start_ms in (0..3000).step_by(7) {
-                let start_ns = start_ms * 1_000_000;
-                let got = bytes_between(&taken, start_ns, start_ns + 1_000_000_000) as f64;
-                let grain = if rate < 1_000_000 { bytes as f64 } else { 0.0 };
+        for rate in [200_000u64, 3_000_000, 300_000_000, 5_000_000_000] {
+            for late_ns_max in [0, 1_000_000, 30_000_000] {
+                let mut throttle = Throttle::new(Some(rate));
+                let bytes = throttle.operation_bytes_max().min(4 << 20);
+                let taken = run(&mut throttle, bytes, 4_000_000_000, late_ns_max);
+                for start_ms in (0..3000).step_by(7) {
+                    let start_ns = start_ms * 1_000_000;
+                    let got = bytes_between(&taken, start_ns, start_ns + 1_000_000_000) as f64;
+                    let grain = if rate < 1_000_000 { bytes as f64 } else { 0.0 };
+                    let least = if late_ns_max > 10_000_000 { 0.92 } else { 0.97 } * rate as f64;
+                    assert!(got <= rate as f64, "{got} of {rate} at {start_ms} ms");
+                    assert!(got >= least - grain, "{got} of {rate} at {start_ms} ms");
+                }
+                let mean = bytes_between(&taken, 0, 4_000_000_000) as f64 / 4.0;
                 assert!(
-                    got <= rate as f64 + grain,
-                    "{got} of {rate} at {start_ms} ms"
-                );
-                assert!(
-                    got >= 0.95 * rate as f64 - grain,
-                    "{got} of {rate} at {start_ms} ms"
+                    mean >= 0.95 * rate as f64 - bytes as f64,
+                    "{mean} of {rate}"
                 );
             }
         }
