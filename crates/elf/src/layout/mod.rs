@@ -2,3 +2,4 @@
 //! rows under a small head.
 
 pub mod linear;
+pub mod packed;

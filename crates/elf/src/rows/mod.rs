@@ -6,7 +6,7 @@
 mod shape;
 mod sort;
 
-pub(crate) use shape::RowShape;
+pub(crate) use shape::{Field, RowShape, place};
 pub(crate) use sort::SortedRows;
 
 /// Runs `work` over `items` on up to `thread_count` threads, each taking the next item when it is free.

@@ -47,6 +47,7 @@ pub(crate) fn place(widths: impl Iterator<Item = u32>, guard_bits: u32) -> (Vec<
 /// The layout of a row to be sorted: all codes in dimension order, then the TID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RowShape {
+    code_bits: Vec<u32>,
     fields: Vec<Field>,
     tid: Field,
     word_count: usize,
@@ -73,6 +74,7 @@ impl RowShape {
             mask: 0,
         });
         Self {
+            code_bits,
             fields,
             tid,
             word_count,
@@ -82,6 +84,11 @@ impl RowShape {
 
     pub(crate) fn dimension_count(&self) -> usize {
         self.fields.len()
+    }
+
+    /// Bits of each dimension's codes.
+    pub(crate) fn code_bits(&self) -> &[u32] {
+        &self.code_bits
     }
 
     pub(crate) fn word_count(&self) -> usize {

@@ -1,0 +1,84 @@
+//! Writing leaf blocks, and their checksums.
+//!
+//! The header word of a block: bits 0-31 CRC-32 of the rest of the header and the block, bits 32-47 the
+//! number of rows, bits 48-55 the level of the region.
+
+use crate::rows::RowShape;
+
+use super::geometry::{Geometry, LeafShape};
+
+/// Copies codes of sorted rows into the blocks of one region.
+#[derive(Debug)]
+pub(crate) struct BlockWriter<'a> {
+    rows: &'a RowShape,
+    shape: &'a LeafShape,
+    level: usize,
+    clustered: bool,
+}
+
+impl<'a> BlockWriter<'a> {
+    pub(crate) fn new(rows: &'a RowShape, geometry: &'a Geometry, level: usize) -> Self {
+        let (shape, clustered) = (&geometry.shapes[level], geometry.clustered);
+        Self {
+            rows,
+            shape,
+            level,
+            clustered,
+        }
+    }
+
+    /// Writes a row at a position of a zeroed block.
+    #[inline]
+    pub(crate) fn put(&self, block: &mut [u64], position: usize, row: &[u64]) {
+        let mut at = self.shape.suffix_at(0) + position;
+        let (mut word, mut suffix) = (0, 0);
+        for (idx, field) in self.shape.fields.iter().enumerate() {
+            if field.word != word {
+                block[at] = suffix;
+                at += self.shape.rows_per_block;
+                (word, suffix) = (field.word, 0);
+            }
+            suffix |= u64::from(self.rows.code(row, self.level + idx)) << field.shift;
+        }
+        if !self.shape.fields.is_empty() {
+            block[at] = suffix;
+        }
+        if !self.clustered {
+            let tid = u64::from(self.rows.tid(row));
+            block[self.shape.tids_at() + position / 2] |= tid << (position % 2 * 32);
+        }
+    }
+
+    /// Writes the header of a block with `row_count` rows.
+    pub(crate) fn seal(&self, block: &mut [u64], row_count: usize) {
+        block[0] = (row_count as u64) << 32 | (self.level as u64) << 48;
+        block[0] |= u64::from(checksum(block));
+    }
+}
+
+/// The checksum of a block, which does not depend on the checksum already in it.
+pub(crate) fn checksum(block: &[u64]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut bytes = [0u8; 256];
+    let header = [block[0] >> 32 << 32];
+    for words in std::iter::once(header.as_slice()).chain(block[1..].chunks(32)) {
+        for (target, word) in bytes.chunks_exact_mut(8).zip(words) {
+            target.copy_from_slice(&word.to_le_bytes());
+        }
+        hasher.update(&bytes[..words.len() * 8]);
+    }
+    hasher.finalize()
+}
+
+/// Rows and level that a block's header claims.
+pub(crate) fn header(block: &[u64]) -> (usize, usize) {
+    (
+        (block[0] >> 32) as usize & 0xffff,
+        (block[0] >> 48) as usize,
+    )
+}
+
+/// The checksum stored in a block.
+pub(crate) fn stored_checksum(block: &[u64]) -> u32 {
+    block[0] as u32
+}

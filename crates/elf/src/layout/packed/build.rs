@@ -1,0 +1,208 @@
+//! Building in memory: sort, find the skeleton, then fill leaf blocks and zones in parallel.
+
+use hotshelf_tier::simd::Backend;
+
+use crate::error::Result;
+use crate::keys::CodeTable;
+use crate::rows::{RowShape, SortedRows, for_each_parallel};
+
+use super::block::BlockWriter;
+use super::exact::fingerprint;
+use super::geometry::Geometry;
+use super::skeleton::{Cut, Group, Skeleton, SkeletonBuilder};
+use super::zones::{EMPTY, Zones, widen};
+use super::{PackedElf, PackedOptions};
+
+/// Blocks filled by one task.
+const TASK_BLOCKS: usize = 2048;
+
+impl PackedOptions {
+    pub(crate) fn cut(&self) -> Cut {
+        Cut {
+            group_rows_max: self.group_rows_max.max(1),
+            bucket_rows_max: self.bucket_rows_max,
+        }
+    }
+}
+
+impl PackedElf {
+    /// Builds the Elf of a table. The result is the same, byte for byte, for any number of threads.
+    ///
+    /// # Errors
+    /// None today; the limits of a table are checked when it is made.
+    pub fn build(table: &CodeTable, options: &PackedOptions) -> Result<Self> {
+        Ok(Self::from_sorted(
+            &SortedRows::from_table(table, options.thread_count),
+            options,
+        ))
+    }
+
+    /// Builds the Elf, and says in which order its rows stand: the TID of every row. With
+    /// [`PackedOptions::clustered`], store the table in this order.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn build_with_order(
+        table: &CodeTable,
+        options: &PackedOptions,
+    ) -> Result<(Self, Vec<u32>)> {
+        let rows = SortedRows::from_table(table, options.thread_count);
+        let order = (0..rows.row_count()).map(|row| rows.tid(row)).collect();
+        Ok((Self::from_sorted(&rows, options), order))
+    }
+
+    pub(crate) fn from_sorted(rows: &SortedRows, options: &PackedOptions) -> Self {
+        let mut builder = SkeletonBuilder::new(rows.shape(), options.cut());
+        (0..rows.row_count()).for_each(|row| builder.push(rows.row(row)));
+        let skeleton = builder.finish();
+        let geometry = Geometry::new(
+            rows.shape().code_bits().to_vec(),
+            options.clustered,
+            skeleton.slot_counts.clone(),
+        );
+        let leaves = fill_leaves(rows, &skeleton, &geometry, options.thread_count);
+        let zones = if options.zones {
+            find_zones(rows, &skeleton, options.thread_count)
+        } else {
+            Zones::default()
+        };
+        let fingerprints = if options.fingerprints {
+            fingerprints(rows, options.thread_count)
+        } else {
+            Vec::new()
+        };
+        Self {
+            row_count: skeleton.row_count,
+            geometry,
+            head: skeleton.head,
+            root: skeleton.root,
+            zones,
+            fingerprints,
+            prefix_counts: skeleton.prefix_counts,
+            backend: Backend::detect(),
+            leaves,
+        }
+    }
+}
+
+/// A task: some consecutive blocks of one region.
+struct Fill<'a> {
+    level: usize,
+    first_slot: usize,
+    end_slot: usize,
+    blocks: &'a mut [u64],
+}
+
+fn fill_leaves(
+    rows: &SortedRows,
+    skeleton: &Skeleton,
+    geometry: &Geometry,
+    thread_count: usize,
+) -> Vec<u64> {
+    let mut leaves = vec![0u64; geometry.block_count() * geometry.block_words];
+    let mut groups: Vec<Vec<Group>> = vec![Vec::new(); geometry.shapes.len()];
+    skeleton
+        .groups
+        .iter()
+        .for_each(|group| groups[usize::from(group.level)].push(*group));
+    let (mut tasks, mut rest) = (Vec::new(), leaves.as_mut_slice());
+    for (level, shape) in geometry.shapes.iter().enumerate() {
+        let slot_count = geometry.slot_counts[level];
+        let region = shape.block_count(slot_count) * geometry.block_words;
+        let (own, others) = rest.split_at_mut(region);
+        rest = others;
+        for (idx, blocks) in own
+            .chunks_mut(TASK_BLOCKS * geometry.block_words)
+            .enumerate()
+        {
+            let task_slots = TASK_BLOCKS * shape.rows_per_block;
+            let first_slot = idx * task_slots;
+            let end_slot = slot_count.min(first_slot + task_slots);
+            tasks.push(Fill {
+                level,
+                first_slot,
+                end_slot,
+                blocks,
+            });
+        }
+    }
+    for_each_parallel(thread_count, tasks, |task| {
+        fill_blocks(rows, &groups[task.level], geometry, task);
+    });
+    leaves
+}
+
+/// Fills the blocks of a task. `groups` are the region's, in slot order.
+fn fill_blocks(rows: &SortedRows, groups: &[Group], geometry: &Geometry, task: Fill<'_>) {
+    let writer = BlockWriter::new(rows.shape(), geometry, task.level);
+    let rows_per_block = geometry.shapes[task.level].rows_per_block;
+    let mut at = groups.partition_point(|group| group.slot as usize <= task.first_slot) - 1;
+    let mut slot = task.first_slot;
+    for block in task.blocks.chunks_mut(geometry.block_words) {
+        let block_rows = rows_per_block.min(task.end_slot - slot);
+        let mut position = 0;
+        while position < block_rows {
+            while groups
+                .get(at + 1)
+                .is_some_and(|next| next.slot as usize <= slot)
+            {
+                at += 1;
+            }
+            let group = groups[at];
+            let group_end = groups
+                .get(at + 1)
+                .map_or(task.end_slot, |next| next.slot as usize);
+            let count = (group_end - slot).min(block_rows - position);
+            let first_row = group.row as usize + (slot - group.slot as usize);
+            for idx in 0..count {
+                writer.put(block, position + idx, rows.row(first_row + idx));
+            }
+            (position, slot) = (position + count, slot + count);
+        }
+        writer.seal(block, block_rows);
+    }
+}
+
+fn find_zones(rows: &SortedRows, skeleton: &Skeleton, thread_count: usize) -> Zones {
+    let shape = rows.shape();
+    let dimension_count = shape.dimension_count();
+    let (mut zones, work) = Zones::plan(&skeleton.head, dimension_count);
+    let levels = skeleton.head.node_levels();
+    let mut found: Vec<_> = work
+        .iter()
+        .map(|one| {
+            (
+                one.node,
+                vec![EMPTY; dimension_count - usize::from(levels[one.node])],
+            )
+        })
+        .collect();
+    let tasks: Vec<_> = work.iter().zip(&mut found).collect();
+    for_each_parallel(thread_count, tasks, |(work, (node, bounds))| {
+        let first = usize::from(levels[*node]);
+        for range in &work.rows {
+            for row in range.clone() {
+                widen(bounds, shape, rows.row(row as usize), first);
+            }
+        }
+    });
+    zones.fill(&skeleton.head, dimension_count, found);
+    zones
+}
+
+fn fingerprints(rows: &SortedRows, thread_count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; rows.row_count()];
+    let share = rows.row_count().div_ceil(thread_count.max(1)).max(1);
+    let tasks: Vec<_> = bytes.chunks_mut(share).enumerate().collect();
+    for_each_parallel(thread_count, tasks, |(idx, bytes)| {
+        for (offset, byte) in bytes.iter_mut().enumerate() {
+            *byte = row_fingerprint(rows.shape(), rows.row(idx * share + offset));
+        }
+    });
+    bytes
+}
+
+/// The fingerprint of a sorted row.
+pub(crate) fn row_fingerprint(shape: &RowShape, row: &[u64]) -> u8 {
+    fingerprint((0..shape.dimension_count()).map(|level| shape.code(row, level)))
+}

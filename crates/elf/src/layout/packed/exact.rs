@@ -1,0 +1,216 @@
+//! Exact match: one path through the head, then one group.
+
+use std::ops::Range;
+
+use hotshelf_tier::simd::MASK_LANES;
+
+use crate::error::{ElfError, Result};
+
+use super::PackedElf;
+use super::geometry::LeafShape;
+use super::head::{Link, Node};
+use super::leaf::Run;
+
+/// The hash byte of a key.
+#[inline]
+pub(crate) fn fingerprint(codes: impl Iterator<Item = u32>) -> u8 {
+    let mut hash = 0u64;
+    for code in codes {
+        hash = (hash ^ u64::from(code)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^= hash >> 29;
+    }
+    (hash >> 56) as u8
+}
+
+/// Suffix words that need no allocation.
+const SUFFIX_WORDS: usize = 4;
+
+/// Calls `with` with a key's codes packed like the suffixes of their level's region; `None` when a code is
+/// wider than its column's.
+#[inline]
+fn with_suffix<R>(shape: &LeafShape, codes: &[u32], with: impl FnOnce(&[u64]) -> R) -> Option<R> {
+    let (mut few, mut many) = ([0; SUFFIX_WORDS], Vec::new());
+    let words = if shape.word_count() <= SUFFIX_WORDS {
+        &mut few[..shape.word_count()]
+    } else {
+        many.resize(shape.word_count(), 0);
+        many.as_mut_slice()
+    };
+    for (field, &code) in shape.fields.iter().zip(codes) {
+        if u64::from(code) > field.mask {
+            return None;
+        }
+        field.put(words, code);
+    }
+    Some(with(words))
+}
+
+/// One step of a descent.
+pub(crate) enum Step {
+    /// On to this node.
+    Node(usize),
+    /// The key can only be in this group.
+    Group(Run),
+    /// The key is not there.
+    Absent,
+}
+
+impl<S: AsRef<[u64]>> PackedElf<S> {
+    pub(crate) fn check_key(&self, key: &[u32]) -> Result<()> {
+        let expected = self.dimension_count();
+        if key.len() == expected {
+            Ok(())
+        } else {
+            Err(ElfError::DimensionMismatch {
+                expected,
+                found: key.len(),
+            })
+        }
+    }
+
+    /// Where a descent starts.
+    #[inline]
+    pub(crate) fn first_step(&self) -> Step {
+        match self.root {
+            Link::Node(node) => Step::Node(node),
+            _ if self.row_count == 0 => Step::Absent,
+            _ => Step::Group(Run {
+                level: 0,
+                slots: 0..self.row_count,
+                row: 0,
+            }),
+        }
+    }
+
+    /// The step from the child entry of a node on `level`.
+    #[inline]
+    pub(crate) fn child_step(&self, child: usize, level: usize) -> Step {
+        let rows = self.head.rows_of(child);
+        if rows.is_empty() {
+            return Step::Absent;
+        }
+        let (level, slot) = match Link::unpack(self.head.children[child].link) {
+            Link::Node(node) => return Step::Node(node),
+            Link::Below(slot) => (level + 1, slot),
+            Link::Here(slot) => (level, slot),
+        };
+        Step::Group(Run {
+            level,
+            slots: slot..slot + rows.len(),
+            row: rows.start,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn node(&self, node: usize) -> &Node {
+        &self.head.nodes[node]
+    }
+
+    /// The only group that may hold a key.
+    #[inline]
+    fn descend(&self, key: &[u32]) -> Option<Run> {
+        let mut step = self.first_step();
+        for (level, &code) in key.iter().enumerate() {
+            match step {
+                Step::Absent => return None,
+                Step::Group(run) => return Some(run),
+                Step::Node(node) => {
+                    let child = self.head.child_of(self.node(node), code)?;
+                    step = self.child_step(child, level);
+                }
+            }
+        }
+        match step {
+            Step::Group(run) => Some(run),
+            _ => None,
+        }
+    }
+
+    /// Where in a run the fingerprint says the key may be; the whole run without fingerprints.
+    #[inline]
+    pub(crate) fn narrow(&self, run: Run, key: &[u32]) -> Option<Run> {
+        if self.fingerprints.is_empty() || run.slots.len() > MASK_LANES {
+            return Some(run);
+        }
+        let rows = run.rows();
+        let bytes = &self.fingerprints[rows.start as usize..rows.end as usize];
+        let mask = self
+            .backend
+            .byte_eq_mask(bytes, fingerprint(key.iter().copied()));
+        if mask == 0 {
+            return None;
+        }
+        let (first, end) = (mask.trailing_zeros(), 64 - mask.leading_zeros());
+        let slots = run.slots.start + first as usize..run.slots.start + end as usize;
+        Some(Run {
+            level: run.level,
+            slots,
+            row: run.row + first,
+        })
+    }
+
+    /// The group that may hold a key, narrowed by fingerprints.
+    #[inline]
+    pub(crate) fn locate(&self, key: &[u32]) -> Option<Run> {
+        self.narrow(self.descend(key)?, key)
+    }
+
+    /// The part of a run whose rows equal the key.
+    #[inline]
+    pub(crate) fn match_run(&self, run: &Run, key: &[u32]) -> Option<Run> {
+        let shape = &self.geometry.shapes[run.level];
+        with_suffix(shape, &key[run.level..], |suffix| {
+            self.match_suffix(run, suffix)
+        })
+        .flatten()
+    }
+
+    #[inline]
+    fn match_suffix(&self, run: &Run, suffix: &[u64]) -> Option<Run> {
+        let (mut matched, mut before) = (None::<Run>, 0);
+        for piece in self.leaf_view().pieces(run) {
+            let mask = piece.equal_mask(self.backend, suffix);
+            if mask != 0 {
+                // Equal rows stand side by side.
+                let first = before + mask.trailing_zeros() as usize;
+                let end = before + 64 - mask.leading_zeros() as usize;
+                let matched = matched.get_or_insert(Run {
+                    level: run.level,
+                    slots: run.slots.start + first..0,
+                    row: run.row + first as u32,
+                });
+                matched.slots.end = run.slots.start + end;
+            } else if matched.is_some() {
+                break;
+            }
+            before += piece.len;
+        }
+        matched
+    }
+
+    /// The rows, in Elf order, that equal `key`.
+    ///
+    /// # Errors
+    /// When the key has another number of dimensions.
+    pub fn exact_rows(&self, key: &[u32]) -> Result<Range<u32>> {
+        self.check_key(key)?;
+        let run = self.locate(key).and_then(|run| self.match_run(&run, key));
+        Ok(run.map_or(0..0, |run| run.rows()))
+    }
+
+    /// Appends the TIDs of all rows equal to `key` to `tids`, ascending.
+    ///
+    /// # Errors
+    /// When the key has another number of dimensions.
+    pub fn exact(&self, key: &[u32], tids: &mut Vec<u32>) -> Result<()> {
+        self.check_key(key)?;
+        if let Some(run) = self.locate(key)
+            && let Some(run) = self.match_run(&run, key)
+        {
+            for piece in self.leaf_view().pieces(&run) {
+                tids.extend((0..piece.len).map(|idx| piece.tid(idx)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! Reading leaf blocks: one row's codes and TID, and the test of a whole run of rows at once.
+
+use std::ops::Range;
+
+use hotshelf_tier::simd::{Backend, MASK_LANES, prefetch};
+
+use crate::keys::{QueryBox, Restriction};
+
+use super::geometry::{Geometry, LeafShape};
+
+/// The blocks of an Elf together with their geometry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leaves<'a> {
+    pub(crate) geometry: &'a Geometry,
+    pub(crate) words: &'a [u64],
+}
+
+/// Consecutive rows of one leaf region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) level: usize,
+    pub(crate) slots: Range<usize>,
+    /// The row of the first slot.
+    pub(crate) row: u32,
+}
+
+impl Run {
+    pub(crate) fn rows(&self) -> Range<u32> {
+        self.row..self.row + self.slots.len() as u32
+    }
+}
+
+/// Up to 64 rows inside one block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    block: &'a [u64],
+    shape: &'a LeafShape,
+    /// Position of the first row in the block.
+    first: usize,
+    /// Number of rows.
+    pub(crate) len: usize,
+    /// The row of the first.
+    pub(crate) row: u32,
+    clustered: bool,
+}
+
+impl Piece<'_> {
+    /// One suffix word of all rows.
+    #[inline]
+    fn suffix(&self, word: usize) -> &[u64] {
+        &self.block[self.shape.suffix_at(word) + self.first..][..self.len]
+    }
+
+    /// The TID of the `idx`-th row.
+    #[inline]
+    pub(crate) fn tid(&self, idx: usize) -> u32 {
+        if self.clustered {
+            return self.row + idx as u32;
+        }
+        let position = self.first + idx;
+        let pair = self.block[self.shape.tids_at() + position / 2];
+        (pair >> (position % 2 * 32)) as u32
+    }
+
+    /// The code of the `idx`-th row at `column` columns past the region's level.
+    #[inline]
+    pub(crate) fn code(&self, idx: usize, column: usize) -> u32 {
+        let field = self.shape.fields[column];
+        let word = self.block[self.shape.suffix_at(field.word) + self.first + idx];
+        ((word >> field.shift) & field.mask) as u32
+    }
+
+    /// All rows of the piece as a mask.
+    #[inline]
+    pub(crate) fn all(&self) -> u64 {
+        u64::MAX >> (64 - self.len)
+    }
+
+    /// The rows whose suffix words equal `key`.
+    #[inline]
+    pub(crate) fn equal_mask(&self, backend: Backend, key: &[u64]) -> u64 {
+        let mut mask = self.all();
+        for (word, &key) in key.iter().enumerate() {
+            mask &= backend.eq_mask(self.suffix(word), key);
+            if mask == 0 {
+                break;
+            }
+        }
+        mask
+    }
+
+    /// The rows that pass a test.
+    #[inline]
+    pub(crate) fn test_mask(&self, backend: Backend, test: &LeafTest<'_>) -> u64 {
+        if let ([bounds], []) = (test.bounds.as_slice(), test.sets.as_slice()) {
+            return backend.box_mask(self.suffix(bounds.word), bounds.lo, bounds.hi, bounds.guard);
+        }
+        let mut mask = self.all();
+        for bounds in &test.bounds {
+            let words = self.suffix(bounds.word);
+            mask &= backend.box_mask(words, bounds.lo, bounds.hi, bounds.guard);
+            if mask == 0 {
+                return 0;
+            }
+        }
+        for (column, set) in &test.sets {
+            let mut rest = mask;
+            while rest != 0 {
+                let idx = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                if !set.contains(self.code(idx, *column)) {
+                    mask &= !(1 << idx);
+                }
+            }
+        }
+        mask
+    }
+}
+
+/// The pieces of a run, in order.
+pub(crate) struct Pieces<'a> {
+    leaves: Leaves<'a>,
+    shape: &'a LeafShape,
+    /// Word at which the current block starts.
+    block_at: usize,
+    /// Position in the current block.
+    position: usize,
+    /// Rows still to come.
+    left: usize,
+    row: u32,
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece<'a>> {
+        if self.left == 0 {
+            return None;
+        }
+        let Leaves { geometry, words } = self.leaves;
+        let (rows_per_block, first, row) = (self.shape.rows_per_block, self.position, self.row);
+        let (block, in_block) = match rows_per_block {
+            // Nothing is stored: neither codes nor TIDs.
+            0 => (&words[..0], self.left),
+            rows => (
+                &words[self.block_at..self.block_at + geometry.block_words],
+                rows - first,
+            ),
+        };
+        let len = in_block.min(self.left).min(MASK_LANES);
+        self.left -= len;
+        self.row += len as u32;
+        self.position += len;
+        if self.position == rows_per_block {
+            self.position = 0;
+            self.block_at += geometry.block_words;
+        }
+        Some(Piece {
+            block,
+            shape: self.shape,
+            first,
+            len,
+            row,
+            clustered: geometry.clustered,
+        })
+    }
+}
+
+impl<'a> Leaves<'a> {
+    /// The rows of a run in pieces of at most 64, each inside one block.
+    #[inline]
+    pub(crate) fn pieces(self, run: &Run) -> Pieces<'a> {
+        let shape = &self.geometry.shapes[run.level];
+        let (block, position) = match shape.rows_per_block as u32 {
+            0 => (0, 0),
+            rows => (run.slots.start as u32 / rows, run.slots.start as u32 % rows),
+        };
+        Pieces {
+            leaves: self,
+            shape,
+            block_at: (self.geometry.first_blocks[run.level] + block as usize)
+                * self.geometry.block_words,
+            position: position as usize,
+            left: run.slots.len(),
+            row: run.row,
+        }
+    }
+
+    /// Starts loading the suffixes of a run.
+    #[inline]
+    pub(crate) fn prefetch(self, run: &Run) {
+        let shape = &self.geometry.shapes[run.level];
+        if shape.rows_per_block == 0 {
+            return;
+        }
+        for (block, inside) in self.geometry.pieces(run.level, run.slots.clone()) {
+            for word in 0..shape.word_count().max(1) {
+                let first = block + shape.suffix_at(word) + inside.start;
+                let last = block + shape.suffix_at(word) + inside.end - 1;
+                for at in (first..=last).step_by(8) {
+                    prefetch(self.words, at);
+                }
+                prefetch(self.words, last);
+            }
+        }
+    }
+
+    /// Starts loading the TIDs of a run.
+    #[inline]
+    pub(crate) fn prefetch_tids(self, run: &Run) {
+        let shape = &self.geometry.shapes[run.level];
+        if shape.rows_per_block == 0 || self.geometry.clustered {
+            return;
+        }
+        for (block, inside) in self.geometry.pieces(run.level, run.slots.clone()) {
+            prefetch(self.words, block + shape.tids_at() + inside.start / 2);
+            prefetch(self.words, block + shape.tids_at() + (inside.end - 1) / 2);
+        }
+    }
+}
+
+/// Bounds of all codes in one suffix word.
+#[derive(Debug, Clone, Copy)]
+struct WordBounds {
+    word: usize,
+    lo: u64,
+    hi: u64,
+    guard: u64,
+}
+
+/// What a query demands of the suffixes in one level's region.
+#[derive(Debug, Clone)]
+pub(crate) struct LeafTest<'q> {
+    /// Only words with a restricted code.
+    bounds: Vec<WordBounds>,
+    /// Sets to check on rows inside the bounds, by column past the region's level.
+    sets: Vec<(usize, &'q Restriction)>,
+    /// Whether every row passes.
+    pub(crate) accepts_all: bool,
+    /// Whether no row passes.
+    pub(crate) accepts_none: bool,
+}
+
+impl<'q> LeafTest<'q> {
+    pub(crate) fn new(query: &'q QueryBox, level: usize, shape: &LeafShape) -> Self {
+        let mut bounds: Vec<WordBounds> = Vec::with_capacity(shape.word_count());
+        for (word, &guard) in shape.guards.iter().enumerate() {
+            bounds.push(WordBounds {
+                word,
+                lo: 0,
+                hi: u64::MAX,
+                guard,
+            });
+        }
+        let mut restricted = 0u64;
+        let (mut sets, mut accepts_none) = (Vec::new(), false);
+        for (column, restriction) in query.dimensions()[level..].iter().enumerate() {
+            if restriction.is_any() {
+                continue;
+            }
+            let field = shape.fields[column];
+            let (lo, hi) = restriction.hull();
+            let (lo, hi) = (u64::from(lo), u64::from(hi).min(field.mask));
+            accepts_none |= lo > hi;
+            let word = &mut bounds[field.word];
+            word.lo |= (lo & field.mask) << field.shift;
+            word.hi &= !(field.mask << field.shift) | hi << field.shift;
+            restricted |= 1 << field.word;
+            if let Restriction::Set(_) = restriction {
+                sets.push((column, restriction));
+            }
+        }
+        bounds.retain(|bounds| restricted >> bounds.word & 1 == 1);
+        Self {
+            accepts_all: bounds.is_empty() && !accepts_none,
+            accepts_none,
+            bounds,
+            sets,
+        }
+    }
+}

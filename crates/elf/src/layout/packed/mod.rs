@@ -1,0 +1,147 @@
+//! The project's own layout: sorted packed rows in blocks, under a small head.
+//!
+//! An Elf is a sorted table without its prefixes. The *head* keeps the upper levels, where a prefix is
+//! shared by many rows: nodes in level order without pointers between entries. Below a prefix that few
+//! rows share stands a *group*: the rows' remaining codes, packed so that a few vector instructions test
+//! all of them. Every child of a node knows its first row, so counting a prefix range never reads a leaf.
+//!
+//! * `skeleton` finds the shape, `build` writes the leaves, `external` and `merge` do so within bounded
+//!   memory;
+//! * `head`, `geometry`, `leaf` and `block` are the parts;
+//! * `exact`, `batch`, `select`, `parallel` and `output` answer queries;
+//! * `file` and `verify` read, write and check.
+
+mod batch;
+mod block;
+mod build;
+mod exact;
+mod geometry;
+mod head;
+mod leaf;
+mod output;
+mod rows;
+mod select;
+mod skeleton;
+mod verify;
+mod zones;
+
+#[cfg(test)]
+mod tests;
+
+use hotshelf_tier::simd::Backend;
+
+use geometry::Geometry;
+use head::{Head, Link};
+use leaf::Leaves;
+use zones::Zones;
+
+/// How a packed Elf is built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedOptions {
+    /// Leave TIDs out: the table itself is stored in Elf order, and TIDs are row numbers.
+    pub clustered: bool,
+    /// Keep one hash byte per row in the head, so that exact matches without a hit read no leaf.
+    pub fingerprints: bool,
+    /// Keep smallest and largest codes of the larger nodes.
+    pub zones: bool,
+    /// Threads that build.
+    pub thread_count: usize,
+    /// A prefix with more rows becomes a node of the head.
+    pub group_rows_max: usize,
+    /// Neighbouring groups are joined up to this many rows.
+    pub bucket_rows_max: usize,
+}
+
+impl Default for PackedOptions {
+    fn default() -> Self {
+        Self {
+            clustered: false,
+            fingerprints: false,
+            zones: true,
+            thread_count: 1,
+            group_rows_max: 64,
+            bucket_rows_max: 24,
+        }
+    }
+}
+
+/// An Elf in the packed layout. `S` holds the leaf blocks: a vector, or a view of a mapped file.
+///
+/// Invariants, established by the builder and checked when a file is read:
+/// 1. Nodes, children, bitmaps and sorted codes stand in level order, each referred to exactly once.
+/// 2. The children of a node tile its rows; codes ascend strictly.
+/// 3. The groups of one level fill that level's region in row order without gaps.
+/// 4. Rows ascend by (codes, TID) and TIDs are distinct.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedElf<S = Vec<u64>> {
+    row_count: usize,
+    geometry: Geometry,
+    head: Head,
+    root: Link,
+    zones: Zones,
+    /// One byte per row, or empty.
+    fingerprints: Vec<u8>,
+    /// Distinct prefixes of length 1, 2, ….
+    prefix_counts: Vec<u64>,
+    backend: Backend,
+    leaves: S,
+}
+
+impl<S> PackedElf<S> {
+    /// Number of dimensions.
+    pub fn dimension_count(&self) -> usize {
+        self.geometry.dimension_count()
+    }
+
+    /// Number of rows.
+    pub fn row_count(&self) -> usize {
+        self.row_count
+    }
+
+    /// Whether TIDs are row numbers.
+    pub fn is_clustered(&self) -> bool {
+        self.geometry.clustered
+    }
+
+    /// Bytes of one leaf block.
+    pub fn block_bytes(&self) -> usize {
+        self.geometry.block_words * 8
+    }
+
+    /// Distinct prefixes of length 1, 2, … up to the number of dimensions: the number of lists a
+    /// `linear` Elf could have per level, exact.
+    pub fn prefix_counts(&self) -> &[u64] {
+        &self.prefix_counts
+    }
+
+    /// Bytes of the head with its zones and fingerprints: what should stay in fast memory.
+    pub fn head_bytes(&self) -> u64 {
+        let zones = self.zones.starts.len() * 4 + self.zones.bounds.len() * 8;
+        self.head.size_bytes() + (zones + self.fingerprints.len()) as u64
+    }
+
+    /// Bytes of the leaf blocks.
+    pub fn leaf_bytes(&self) -> u64 {
+        (self.geometry.block_count() * self.geometry.block_words * 8) as u64
+    }
+
+    /// Bytes of head and leaves.
+    pub fn size_bytes(&self) -> u64 {
+        self.head_bytes() + self.leaf_bytes()
+    }
+
+    /// The same Elf answering with given vector instructions.
+    pub fn with_backend(self, backend: Backend) -> Self {
+        Self { backend, ..self }
+    }
+}
+
+impl<S: AsRef<[u64]>> PackedElf<S> {
+    #[inline]
+    fn leaf_view(&self) -> Leaves<'_> {
+        Leaves {
+            geometry: &self.geometry,
+            words: self.leaves.as_ref(),
+        }
+    }
+}

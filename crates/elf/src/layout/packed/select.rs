@@ -1,0 +1,277 @@
+//! Range and partial-match queries: depth first through the head, then packed tests of whole groups.
+//!
+//! Groups that follow each other in a leaf region are tested as one run. A run waits in a short queue
+//! while its cache lines are on their way.
+
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
+
+use crate::error::Result;
+use crate::keys::{QueryBox, Restriction};
+
+use super::PackedElf;
+use super::exact::Step;
+use super::head::Node;
+use super::leaf::{LeafTest, Run};
+use super::output::{Count, Output, Ranges, Tids, sort_tids};
+
+/// Runs that wait for their cache lines.
+const QUEUE_RUNS: usize = 8;
+
+/// Longer runs are not prefetched any further: the processor sees the sequence itself.
+const PREFETCH_ROWS: usize = 256;
+
+/// A part of the Elf to search: where it starts and the level of that place.
+pub(crate) type Start = (Step, usize);
+
+/// A query being answered.
+pub(crate) struct Select<'a, S, O> {
+    elf: &'a PackedElf<S>,
+    query: &'a QueryBox,
+    hulls: Vec<(u32, u32)>,
+    /// No dimension from here on is restricted.
+    restricted_end: usize,
+    /// Per level, the test of its region, made when first needed.
+    tests: Vec<Option<LeafTest<'a>>>,
+    queue: VecDeque<Waiting>,
+    out: O,
+}
+
+/// A run, and whether all its rows are known to be accepted.
+struct Waiting {
+    run: Run,
+    is_accepted: bool,
+}
+
+/// Hulls of the restrictions, and the first dimension from which on none is restricted.
+pub(crate) fn bounds_of(query: &QueryBox) -> (Vec<(u32, u32)>, usize) {
+    let hulls = query.dimensions().iter().map(Restriction::hull).collect();
+    let last = query.dimensions().iter().rposition(|one| !one.is_any());
+    (hulls, last.map_or(0, |last| last + 1))
+}
+
+impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
+    pub(crate) fn new(elf: &'a PackedElf<S>, query: &'a QueryBox, out: O) -> Self {
+        let (hulls, restricted_end) = bounds_of(query);
+        Self {
+            elf,
+            query,
+            hulls,
+            restricted_end,
+            tests: vec![None; elf.dimension_count() + 1],
+            queue: VecDeque::with_capacity(QUEUE_RUNS),
+            out,
+        }
+    }
+
+    /// Searches everything below the given places, in order, and returns the output.
+    pub(crate) fn run(mut self, starts: impl IntoIterator<Item = Start>) -> O {
+        let mut starts = starts.into_iter();
+        let mut flow = starts.try_for_each(|(step, level)| self.step(step, level, false));
+        while flow.is_continue() {
+            let Some(waiting) = self.queue.pop_front() else {
+                break;
+            };
+            flow = self.answer(&waiting);
+        }
+        self.out
+    }
+
+    fn step(&mut self, step: Step, level: usize, is_accepted: bool) -> ControlFlow<()> {
+        match step {
+            Step::Absent => ControlFlow::Continue(()),
+            Step::Group(run) => self.enqueue(run, is_accepted),
+            Step::Node(at) => {
+                let node = self.elf.node(at);
+                let is_accepted = is_accepted || level >= self.restricted_end;
+                match if is_accepted {
+                    Some(true)
+                } else {
+                    self.zone_verdict(at, level)
+                } {
+                    Some(false) => ControlFlow::Continue(()),
+                    Some(true) if !O::WANTS_TIDS => {
+                        let rows = self.elf.head.node_rows(node);
+                        let slots = 0..rows.len();
+                        self.enqueue(
+                            Run {
+                                level: 0,
+                                slots,
+                                row: rows.start,
+                            },
+                            true,
+                        )
+                    }
+                    verdict => self.visit(node, level, verdict.is_some()),
+                }
+            }
+        }
+    }
+
+    /// Whether all rows below a node are accepted, or none are, as far as its zone says.
+    fn zone_verdict(&self, node: usize, level: usize) -> Option<bool> {
+        let bounds = self.elf.zones.of(node, self.hulls.len() - level)?;
+        let mut is_inside = true;
+        for (column, &(min, max)) in (level..self.restricted_end).zip(bounds) {
+            let (lo, hi) = self.hulls[column];
+            if max < lo || min > hi {
+                return Some(false);
+            }
+            let is_set = matches!(self.query.dimensions()[column], Restriction::Set(_));
+            is_inside &= lo <= min && max <= hi && !is_set;
+        }
+        is_inside.then_some(true)
+    }
+
+    fn visit(&mut self, node: &Node, level: usize, is_accepted: bool) -> ControlFlow<()> {
+        let elf = self.elf;
+        let restriction = &self.query.dimensions()[level];
+        let hull = if is_accepted {
+            (0, u32::MAX)
+        } else {
+            self.hulls[level]
+        };
+        let is_set = !is_accepted && matches!(restriction, Restriction::Set(_));
+        elf.head.for_children(node, hull, |child, code| {
+            if is_set && code.is_some_and(|code| !restriction.contains(code)) {
+                return ControlFlow::Continue(());
+            }
+            self.step(elf.child_step(child, level), level + 1, is_accepted)
+        })
+    }
+
+    /// Queues a run, or lengthens the last one by it.
+    #[inline]
+    fn enqueue(&mut self, run: Run, is_accepted: bool) -> ControlFlow<()> {
+        if let Some(last) = self.queue.back_mut()
+            && last.is_accepted == is_accepted
+            && last.run.level == run.level
+            && last.run.rows().end == run.row
+        {
+            let rows_only = is_accepted && !O::WANTS_TIDS;
+            if rows_only || last.run.slots.end == run.slots.start {
+                if !rows_only && last.run.slots.len() < PREFETCH_ROWS {
+                    self.elf.leaf_view().prefetch(&run);
+                }
+                last.run.slots.end += run.slots.len();
+                return ControlFlow::Continue(());
+            }
+        }
+        if self.queue.len() == QUEUE_RUNS
+            && let Some(waiting) = self.queue.pop_front()
+        {
+            self.answer(&waiting)?;
+        }
+        if !is_accepted && run.slots.len() < PREFETCH_ROWS {
+            self.elf.leaf_view().prefetch(&run);
+        }
+        self.queue.push_back(Waiting { run, is_accepted });
+        ControlFlow::Continue(())
+    }
+
+    fn answer(&mut self, waiting: &Waiting) -> ControlFlow<()> {
+        let Waiting { run, is_accepted } = waiting;
+        let (query, shape) = (self.query, &self.elf.geometry.shapes[run.level]);
+        let test = if *is_accepted {
+            None
+        } else {
+            let test =
+                self.tests[run.level].get_or_insert_with(|| LeafTest::new(query, run.level, shape));
+            if test.accepts_none {
+                return ControlFlow::Continue(());
+            }
+            Some(&*test).filter(|test| !test.accepts_all)
+        };
+        if test.is_none() && !O::WANTS_TIDS {
+            return self.out.rows(run.rows());
+        }
+        for piece in self.elf.leaf_view().pieces(run) {
+            let mask = match test {
+                Some(test) => piece.test_mask(self.elf.backend, test),
+                None => piece.all(),
+            };
+            if mask != 0 {
+                self.out.piece(&piece, mask)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl<S: AsRef<[u64]>> PackedElf<S> {
+    fn answer<O: Output>(&self, query: &QueryBox, out: O) -> Result<O> {
+        query.check(self.dimension_count())?;
+        if query.is_none() {
+            return Ok(out);
+        }
+        Ok(Select::new(self, query, out).run([(self.first_step(), 0)]))
+    }
+
+    /// The TIDs of accepted rows, ascending.
+    ///
+    /// # Errors
+    /// When the query has another number of dimensions.
+    pub fn select(&self, query: &QueryBox) -> Result<Vec<u32>> {
+        self.limit(query, usize::MAX)
+    }
+
+    /// The accepted rows in Elf order, as ranges that do not touch. With a clustered Elf these are
+    /// ranges of the table.
+    ///
+    /// # Errors
+    /// When the query has another number of dimensions.
+    pub fn select_rows(&self, query: &QueryBox) -> Result<Vec<Range<u32>>> {
+        Ok(self.answer(query, Ranges::default())?.ranges)
+    }
+
+    /// The TIDs of up to `row_count_max` accepted rows, the first in key order, ascending.
+    ///
+    /// # Errors
+    /// When the query has another number of dimensions.
+    pub fn limit(&self, query: &QueryBox, row_count_max: usize) -> Result<Vec<u32>> {
+        if row_count_max == 0 {
+            query.check(self.dimension_count())?;
+            return Ok(Vec::new());
+        }
+        let out = Tids {
+            tids: Vec::new(),
+            enough: row_count_max,
+        };
+        let mut tids = self.answer(query, out)?.tids;
+        sort_tids(&mut tids);
+        Ok(tids)
+    }
+
+    /// How many rows are accepted. Ranges on the first dimensions alone never read a leaf.
+    ///
+    /// # Errors
+    /// When the query has another number of dimensions.
+    pub fn count(&self, query: &QueryBox) -> Result<u64> {
+        Ok(self
+            .answer(
+                query,
+                Count {
+                    count: 0,
+                    enough: u64::MAX,
+                },
+            )?
+            .count)
+    }
+
+    /// Whether any row is accepted.
+    ///
+    /// # Errors
+    /// When the query has another number of dimensions.
+    pub fn exists(&self, query: &QueryBox) -> Result<bool> {
+        Ok(self
+            .answer(
+                query,
+                Count {
+                    count: 0,
+                    enough: 1,
+                },
+            )?
+            .count
+            > 0)
+    }
+}

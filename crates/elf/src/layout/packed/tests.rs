@@ -1,0 +1,155 @@
+//! The packed layout against the naive scan.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cases;
+use crate::keys::{CodeTable, QueryBox};
+use crate::scan::naive;
+
+/// Options that make tiny tables have nodes, buckets and all.
+fn small(options: PackedOptions) -> PackedOptions {
+    PackedOptions {
+        group_rows_max: 4,
+        bucket_rows_max: 2,
+        ..options
+    }
+}
+
+/// Every combination of what changes the structure.
+fn variants() -> Vec<PackedOptions> {
+    let mut all = Vec::new();
+    for clustered in [false, true] {
+        for (fingerprints, zones) in [(false, true), (true, false)] {
+            let options = PackedOptions {
+                clustered,
+                fingerprints,
+                zones,
+                ..Default::default()
+            };
+            all.extend([small(options.clone()), options]);
+        }
+    }
+    all
+}
+
+/// The table a clustered Elf answers for: rows in Elf order, TIDs their numbers.
+fn reordered(table: &CodeTable, order: &[u32]) -> Vec<u32> {
+    let mut new_tids = std::collections::HashMap::new();
+    for (row, tid) in order.iter().enumerate() {
+        new_tids.insert(*tid, row as u32);
+    }
+    (0..table.row_count())
+        .map(|row| new_tids[&table.tid(row)])
+        .collect()
+}
+
+fn build(table: &CodeTable, options: &PackedOptions) -> (PackedElf, CodeTable) {
+    let (elf, order) = PackedElf::build_with_order(table, options).unwrap();
+    let table = if options.clustered {
+        table.clone().with_tids(reordered(table, &order)).unwrap()
+    } else {
+        table.clone()
+    };
+    (elf, table)
+}
+
+fn check_answers(elf: &PackedElf, order: &[u32], table: &CodeTable, query: &QueryBox) {
+    let expected = naive(table, query).unwrap();
+    assert_eq!(elf.select(query).unwrap(), expected);
+    assert_eq!(elf.count(query).unwrap(), expected.len() as u64);
+    assert_eq!(elf.exists(query).unwrap(), !expected.is_empty());
+    let some = elf.limit(query, 3).unwrap();
+    assert_eq!(some.len(), expected.len().min(3));
+    assert!(some.iter().all(|tid| expected.binary_search(tid).is_ok()));
+    let ranges = elf.select_rows(query).unwrap();
+    assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+    let mut tids: Vec<u32> = ranges
+        .into_iter()
+        .flatten()
+        .map(|row| order[row as usize])
+        .collect();
+    tids.sort_unstable();
+    assert_eq!(tids, expected);
+    let hulls = query.dimensions().iter().map(|one| one.hull());
+    if hulls.clone().all(|(lo, hi)| lo == hi) {
+        let key: Vec<u32> = hulls.map(|(lo, _)| lo).collect();
+        let mut tids = Vec::new();
+        elf.exact(&key, &mut tids).unwrap();
+        assert_eq!(tids, expected);
+        assert_eq!(elf.exact_rows(&key).unwrap().len(), expected.len());
+    }
+}
+
+/// Keys of all rows and some near misses, looked up together.
+fn check_batch(elf: &PackedElf, table: &CodeTable) {
+    let mut keys: Vec<Vec<u32>> = (0..table.row_count()).map(|row| table.row(row)).collect();
+    let mut misses = keys.clone();
+    for (idx, key) in misses.iter_mut().enumerate() {
+        let at = idx % key.len();
+        key[at] = key[at].wrapping_add(1);
+    }
+    keys.extend(misses);
+    let mut found = vec![Vec::new(); keys.len()];
+    elf.exact_batch(&keys.concat(), |key, tid| found[key].push(tid))
+        .unwrap();
+    for (key, found) in keys.iter().zip(&found) {
+        let mut one_at_a_time = Vec::new();
+        elf.exact(key, &mut one_at_a_time).unwrap();
+        assert_eq!(&one_at_a_time, found);
+        assert_eq!(found, &naive(table, &QueryBox::exactly(key)).unwrap());
+    }
+}
+
+fn order_of(elf: &PackedElf, table: &CodeTable) -> Vec<u32> {
+    if elf.is_clustered() {
+        return (0..elf.row_count() as u32).collect();
+    }
+    PackedElf::build_with_order(table, &PackedOptions::default())
+        .unwrap()
+        .1
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn answers_equal_a_scan(table in cases::table(400, u32::MAX), seed in any::<u64>()) {
+        for options in variants() {
+            let (elf, table) = build(&table, &options);
+            let order = order_of(&elf, &table);
+            let threaded = PackedOptions { thread_count: 3, ..options };
+            prop_assert_eq!(&build(&table, &threaded).0, &elf);
+            elf.verify(Path::new("test.elf")).unwrap();
+            check_batch(&elf, &table);
+            let mut elf = elf;
+            for backend in Backend::available() {
+                elf = elf.with_backend(backend);
+                for query in cases::queries(&table, seed, 6) {
+                    check_answers(&elf, &order, &table, &query);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_box_over_every_tiny_table_is_answered() {
+    for (dimensions, codes, rows) in [(1, 3, 4), (2, 2, 4), (3, 2, 3), (2, 3, 2)] {
+        let boxes = cases::all_boxes(dimensions, codes);
+        for table in cases::all_tables(dimensions, codes, rows) {
+            let options = PackedOptions {
+                group_rows_max: 1,
+                bucket_rows_max: 1,
+                ..Default::default()
+            };
+            let (elf, table) = build(&table, &options);
+            let order = order_of(&elf, &table);
+            boxes
+                .iter()
+                .for_each(|query| check_answers(&elf, &order, &table, query));
+        }
+    }
+}
