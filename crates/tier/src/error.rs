@@ -200,6 +200,13 @@ pub enum TierError {
         segment_count: usize,
     },
 
+    /// No emulated device has this name.
+    #[error("there is no emulated device `{name}`; there are {}", crate::emulated::DEVICE_NAMES.join(", "))]
+    NoSuchDeviceModel {
+        /// The name asked for.
+        name: String,
+    },
+
     /// The machine has no such NUMA node.
     #[error("this machine has no NUMA node {node}")]
     NoSuchNode {

@@ -1,10 +1,12 @@
 //! Where Hotshelf's bytes live and how to reach them. All of Hotshelf's `unsafe` code is here.
 
 pub mod crash;
+pub mod emulated;
 pub mod error;
 pub mod io;
 pub mod persist;
 pub mod pool;
+pub mod probe;
 pub mod region;
 pub mod replace_file;
 pub mod simd;

@@ -1,0 +1,153 @@
+//! Measuring an emulated device in simulated time: any number of threads, exact, and over at once.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::device::{Device, Request};
+use super::model::DeviceModel;
+use crate::probe::{Operation, Pattern, Placement, Point};
+
+/// Requests per thread that are not counted, until all threads are at work.
+const WARM_UP_REQUESTS: u64 = 96;
+const REQUESTS: u64 = 480;
+/// Ranges of different threads start this far apart.
+const RANGE_BYTES: u64 = 1 << 36;
+
+/// What the measured threads of a point achieve together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Simulated {
+    /// Bandwidth of the point's operation.
+    pub bandwidth_bytes_per_s: f64,
+    /// Bandwidth of the other operation beside it.
+    pub beside_bandwidth_bytes_per_s: Option<f64>,
+    /// Time of one access, for dependent ones.
+    pub latency_ns: Option<f64>,
+}
+
+/// Runs a point's threads against an idle device. Sizes of other operations beside are the point's.
+pub fn simulate(model: &DeviceModel, point: &Point) -> Simulated {
+    let mut device = Device::new(model.clone());
+    let other = match point.operation {
+        Operation::Read => Operation::Write,
+        Operation::Write => Operation::Read,
+    };
+    let mut askers: Vec<Asker> = (0..point.threads)
+        .map(|thread| Asker::new(thread, point.operation))
+        .chain((0..point.beside_threads).map(|thread| Asker::new(thread, other)))
+        .collect();
+    let far = matches!(
+        point.placement,
+        Placement::Far | Placement::FarFirst | Placement::BothFar
+    );
+    if far && point.placement != Placement::FarFirst {
+        warm_up_far(&mut device, point, &askers);
+    }
+    let window = match point.pattern {
+        Pattern::Dependent => 1,
+        _ => model.outstanding_per_thread as u64,
+    };
+    let mut ready: BinaryHeap<Reverse<(u64, usize)>> = (0..askers.len())
+        .map(|asker_idx| Reverse((0, asker_idx)))
+        .collect();
+    let measured = point.threads as usize;
+    while let Some(Reverse((now_ns, asker_idx))) = ready.pop() {
+        if askers[..measured]
+            .iter()
+            .all(|asker| asker.sent >= WARM_UP_REQUESTS + REQUESTS)
+        {
+            break;
+        }
+        let asker = &mut askers[asker_idx];
+        let request = asker.next(point, far);
+        asker
+            .in_flight
+            .push(Reverse(device.submit(now_ns, &request)));
+        if asker.sent == WARM_UP_REQUESTS {
+            asker.counted_from_ns = now_ns;
+        }
+        // Submit again at once while the window has room, else when the oldest request has ended.
+        let next_ns = match (asker.in_flight.len() as u64) < window {
+            true => now_ns,
+            false => asker
+                .in_flight
+                .pop()
+                .map_or(now_ns, |Reverse(end_ns)| end_ns.max(now_ns)),
+        };
+        asker.last_ns = next_ns;
+        ready.push(Reverse((next_ns, asker_idx)));
+    }
+    let bandwidth = |askers: &[Asker]| {
+        askers
+            .iter()
+            .map(|asker| asker.bandwidth(point.access_bytes))
+            .sum()
+    };
+    let bandwidth_bytes_per_s: f64 = bandwidth(&askers[..measured]);
+    let per_thread = bandwidth_bytes_per_s / f64::from(point.threads.max(1));
+    Simulated {
+        bandwidth_bytes_per_s,
+        beside_bandwidth_bytes_per_s: (point.beside_threads > 0)
+            .then(|| bandwidth(&askers[measured..])),
+        latency_ns: (point.pattern == Pattern::Dependent)
+            .then(|| point.access_bytes as f64 * 1e9 / per_thread),
+    }
+}
+
+fn warm_up_far(device: &mut Device, point: &Point, askers: &[Asker]) {
+    for asker in askers {
+        let mut asker = asker.clone();
+        for _ in 0..2 * (WARM_UP_REQUESTS + REQUESTS) {
+            let request = asker.next(point, true);
+            device.submit(0, &request);
+        }
+    }
+    let mut fresh = Device::new(device.model().clone());
+    fresh.take_warmth(device);
+    *device = fresh;
+}
+
+#[derive(Debug, Clone)]
+struct Asker {
+    thread: u32,
+    operation: Operation,
+    sent: u64,
+    in_flight: BinaryHeap<Reverse<u64>>,
+    counted_from_ns: u64,
+    last_ns: u64,
+}
+
+impl Asker {
+    fn new(thread: u32, operation: Operation) -> Self {
+        Self {
+            thread,
+            operation,
+            sent: 0,
+            in_flight: BinaryHeap::new(),
+            counted_from_ns: 0,
+            last_ns: 0,
+        }
+    }
+
+    fn next(&mut self, point: &Point, far: bool) -> Request {
+        let step = match point.pattern {
+            Pattern::Sequential => self.sent,
+            // A fixed walk over aligned places, never two neighbours in a row.
+            Pattern::Random | Pattern::Dependent => self.sent.wrapping_mul(0x9e37_79b9) % 65_536,
+        };
+        self.sent += 1;
+        Request {
+            operation: self.operation,
+            pattern: point.pattern,
+            offset: u64::from(self.thread) * RANGE_BYTES + step * point.access_bytes.max(1),
+            len_bytes: point.access_bytes,
+            thread: self.thread,
+            far,
+        }
+    }
+
+    fn bandwidth(&self, access_bytes: u64) -> f64 {
+        let counted = self.sent.saturating_sub(WARM_UP_REQUESTS);
+        let passed_ns = self.last_ns.saturating_sub(self.counted_from_ns).max(1);
+        counted as f64 * access_bytes as f64 * 1e9 / passed_ns as f64
+    }
+}
