@@ -9,11 +9,13 @@ use crate::event::EventKind;
 use crate::flight::{Flight, Phase};
 use crate::manager::CacheManager;
 use crate::policy::Reach;
+use crate::tuner::StorageProgress;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::time::{Duration, Instant};
 
 /// The waiting reads and the number of those under way.
 #[derive(Default)]
@@ -21,11 +23,55 @@ pub(crate) struct Admissions {
     queue: Mutex<VecDeque<Arc<Flight>>>,
     reading_count: AtomicUsize,
     tickets: AtomicUsize,
+    clock: Mutex<ReadClock>,
+    wait_ns: AtomicU64,
+}
+
+/// Measures the time in which anything is being read.
+#[derive(Default)]
+struct ReadClock {
+    reading_count: usize,
+    reading_since: Option<Instant>,
+    reading: Duration,
+    bytes: u64,
 }
 
 impl Admissions {
-    pub(crate) fn read_ended(&self) {
+    fn read_begins(&self) {
+        self.reading_count.fetch_add(1, SeqCst);
+        let mut clock = self.clock.lock();
+        clock.reading_count += 1;
+        clock.reading_since.get_or_insert_with(Instant::now);
+    }
+
+    pub(crate) fn read_ended(&self, arrived_bytes: u64) {
         self.reading_count.fetch_sub(1, SeqCst);
+        let mut clock = self.clock.lock();
+        clock.bytes += arrived_bytes;
+        clock.reading_count -= 1;
+        if clock.reading_count == 0
+            && let Some(since) = clock.reading_since.take()
+        {
+            clock.reading += since.elapsed();
+        }
+    }
+
+    pub(crate) fn count_wait(&self, wait: Duration) {
+        let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        self.wait_ns.fetch_add(wait_ns, Relaxed);
+    }
+
+    pub(crate) fn progress(&self) -> StorageProgress {
+        let clock = self.clock.lock();
+        let under_way = clock
+            .reading_since
+            .map_or(Duration::ZERO, |since| since.elapsed());
+        let reading = clock.reading + under_way;
+        StorageProgress {
+            bytes: clock.bytes,
+            reading_ns: u64::try_from(reading.as_nanos()).unwrap_or(u64::MAX),
+            wait_ns: self.wait_ns.load(Relaxed),
+        }
     }
 }
 
@@ -34,7 +80,7 @@ impl CacheManager {
     pub(crate) fn start_or_queue(self: &Arc<Self>, flight: Arc<Flight>) {
         let charged_bytes = flight.info.charged_bytes;
         if !self.budget().has_waiting() && self.make_room(charged_bytes) {
-            self.admissions.reading_count.fetch_add(1, SeqCst);
+            self.admissions.read_begins();
             return self.start(flight);
         }
         let (key, info, query) = (flight.key, flight.info, flight.scan.query);
@@ -78,7 +124,7 @@ impl CacheManager {
         } else {
             self.overcommit(&queue)?
         };
-        self.admissions.reading_count.fetch_add(1, SeqCst);
+        self.admissions.read_begins();
         self.budget().remove_waiting();
         queue.remove(flight_idx)
     }

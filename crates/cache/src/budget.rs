@@ -25,6 +25,8 @@ pub struct Budget {
     operator_bytes: AtomicU64,
     overcommit_count: AtomicU64,
     used_bytes_max: AtomicU64,
+    /// The latest peak of reads under way and detached bytes.
+    transit_bytes_max: AtomicU64,
     /// Reads that wait for memory.
     waiting_count: AtomicUsize,
     cache: Weak<CacheManager>,
@@ -94,6 +96,7 @@ impl Budget {
             operator_bytes: 0.into(),
             overcommit_count: 0.into(),
             used_bytes_max: 0.into(),
+            transit_bytes_max: 0.into(),
             waiting_count: 0.into(),
             cache,
         }
@@ -107,11 +110,32 @@ impl Budget {
     /// How much of the budget may be *kept* segments: what operators and transit leave. Transit is the share
     /// set aside for reads under way and bytes in use.
     pub fn capacity_bytes(&self) -> u64 {
-        let limit_bytes = self.limit_bytes();
-        let transit_bytes = self.transit_bytes.unwrap_or(limit_bytes / 8);
-        limit_bytes
-            .saturating_sub(transit_bytes)
+        self.limit_bytes()
+            .saturating_sub(self.transit_bytes())
             .saturating_sub(self.operator_bytes.load(Relaxed))
+    }
+
+    /// The share of the budget set aside for reads under way and bytes in use that are not kept. Unless it was
+    /// configured, what these lately needed at most and an eighth more, between 1/32 and 1/4 of the budget.
+    pub fn transit_bytes(&self) -> u64 {
+        let limit_bytes = self.limit_bytes();
+        let peak_bytes = self.transit_bytes_max.load(Relaxed);
+        let needed_bytes = peak_bytes.saturating_add(peak_bytes / 8);
+        let measured_bytes = needed_bytes.clamp(limit_bytes / 32, limit_bytes / 4);
+        self.transit_bytes.unwrap_or(measured_bytes)
+    }
+
+    /// Forgets a little of the peak of transit. Called at each step of the tuner.
+    pub(crate) fn decay_transit(&self) {
+        let now_bytes = self.transit_now_bytes();
+        let decayed = |peak: u64| Some((peak - peak / 64).max(now_bytes));
+        let _ = self
+            .transit_bytes_max
+            .fetch_update(Relaxed, Relaxed, decayed);
+    }
+
+    fn transit_now_bytes(&self) -> u64 {
+        self.in_flight_bytes.load(Relaxed) + self.detached_bytes.load(Relaxed)
     }
 
     /// What the budget is spent on.
@@ -216,6 +240,8 @@ impl Budget {
         let charged = self.try_charge(bytes);
         if charged {
             self.in_flight_bytes.fetch_add(bytes, Relaxed);
+            let transit_bytes = self.transit_now_bytes();
+            self.transit_bytes_max.fetch_max(transit_bytes, Relaxed);
         }
         charged
     }

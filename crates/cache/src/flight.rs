@@ -157,7 +157,9 @@ impl Asker {
         if let Phase::Done(result) = &state.phase {
             let result = result.as_ref().map(Lease::bytes).map_err(ReadError::clone);
             if let Some(since) = self.stood_since {
-                self.scan.count_wait(since.elapsed());
+                let wait = since.elapsed();
+                self.scan.count_wait(wait);
+                self.cache.admissions.count_wait(wait);
             }
             return Poll::Ready(result);
         }

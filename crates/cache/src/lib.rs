@@ -30,6 +30,7 @@ mod snapshot;
 #[cfg(test)]
 mod testing;
 pub mod tune;
+pub mod tuner;
 
 pub use budget::{Budget, BudgetSnapshot, Shortage};
 pub use error::ReadError;

@@ -14,15 +14,17 @@ use crate::budget::Budget;
 use crate::error::ReadError;
 use crate::event::{Event, EventKind, EventRing};
 use crate::flight::{Asker, Flight, Phase, SegmentFuture};
-use crate::key::{FileId, SegmentInfo, SegmentKey};
+use crate::key::{ColumnId, FileId, SegmentInfo, SegmentKey, SegmentKind};
 use crate::lease::{Held, Lease};
 use crate::placement::Placement;
 use crate::policy::{PolicyContext, PolicyKind, Reach, Room};
 use crate::reader::SegmentReader;
 use crate::scan::ScanContext;
 use crate::shard::{Entry, EventCounts, Shard};
+use crate::tuner::StorageProgress;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::task::Waker;
@@ -38,7 +40,7 @@ pub struct CacheOptions {
     pub event_log_capacity: usize,
     /// Into how many independently locked shards the cache is divided.
     pub partitions: usize,
-    /// The share of the budget set aside for reads under way and bytes in use, in bytes. `None`: an eighth.
+    /// The share of the budget set aside for reads under way and bytes in use, in bytes. `None`: measured.
     pub transit_bytes: Option<u64>,
 }
 
@@ -61,6 +63,44 @@ pub(crate) struct FileEntry {
     removed: AtomicBool,
 }
 
+/// The files by id, and what they sum up to.
+#[derive(Default)]
+struct FileTable {
+    entries: Vec<Option<Arc<FileEntry>>>,
+    /// Charged bytes of data by column.
+    sizes: Arc<BTreeMap<ColumnId, u64>>,
+}
+
+impl FileTable {
+    fn add(&mut self, entry: Arc<FileEntry>) -> FileId {
+        let sizes = Arc::make_mut(&mut self.sizes);
+        for info in entry.data_segments() {
+            *sizes.entry(info.column).or_default() += info.charged_bytes;
+        }
+        self.entries.push(Some(entry));
+        FileId((self.entries.len() - 1) as u32)
+    }
+
+    fn remove(&mut self, file: FileId) -> Option<Arc<FileEntry>> {
+        let entry = self.entries.get_mut(file.0 as usize)?.take()?;
+        let sizes = Arc::make_mut(&mut self.sizes);
+        for info in entry.data_segments() {
+            if let Some(size) = sizes.get_mut(&info.column) {
+                *size -= info.charged_bytes;
+            }
+        }
+        sizes.retain(|_, size| *size > 0);
+        Some(entry)
+    }
+}
+
+impl FileEntry {
+    fn data_segments(&self) -> impl Iterator<Item = &SegmentInfo> {
+        let segments = self.segments.iter();
+        segments.filter(|info| info.kind == SegmentKind::Data)
+    }
+}
+
 /// A shard and the part of its state that is read without its lock.
 struct ShardCell {
     cached_bytes: Arc<AtomicU64>,
@@ -71,7 +111,7 @@ struct ShardCell {
 pub struct CacheManager {
     budget: Arc<Budget>,
     shards: Box<[ShardCell]>,
-    files: RwLock<Vec<Option<Arc<FileEntry>>>>,
+    files: RwLock<FileTable>,
     policy: Mutex<PolicyKind>,
     policy_context: PolicyContext,
     pub(crate) admissions: Admissions,
@@ -120,23 +160,18 @@ impl CacheManager {
 
     /// Makes a file known. The reader must not own this cache (it would never be freed).
     pub fn add_file(&self, reader: Arc<dyn SegmentReader>, segments: Vec<SegmentInfo>) -> FileId {
-        let mut files = self.files.write();
-        files.push(Some(Arc::new(FileEntry {
+        self.files.write().add(Arc::new(FileEntry {
             reader,
             segments,
             removed: AtomicBool::new(false),
-        })));
-        FileId((files.len() - 1) as u32)
+        }))
     }
 
     /// Forgets a file and drops its segments. Reads under way still reach their askers; bytes in use stay
     /// valid. Unknown files are ignored.
     pub fn remove_file(&self, file: FileId) {
-        let entry = {
-            let mut files = self.files.write();
-            files.get_mut(file.0 as usize).and_then(Option::take)
-        };
-        let Some(entry) = entry else { return };
+        let removed = self.files.write().remove(file);
+        let Some(entry) = removed else { return };
         entry.removed.store(true, SeqCst);
         self.for_each_shard(|shard| shard.drop_where(|resident| resident.key.file == file));
     }
@@ -224,6 +259,16 @@ impl CacheManager {
         self.for_each_shard(|shard| shard.drop_where(|_| true));
     }
 
+    /// The columns of the files that exist, and their sizes in charged bytes of data.
+    pub fn column_sizes(&self) -> Arc<BTreeMap<ColumnId, u64>> {
+        Arc::clone(&self.files.read().sizes)
+    }
+
+    /// What reading did since the cache was made.
+    pub fn storage_progress(&self) -> StorageProgress {
+        self.admissions.progress()
+    }
+
     /// The latest events, oldest first.
     pub fn events(&self) -> Vec<Event> {
         let mut events: Vec<Event> = Vec::new();
@@ -255,7 +300,13 @@ impl CacheManager {
 
     /// The files that exist, in order of their ids.
     pub(crate) fn files(&self) -> Vec<Arc<FileEntry>> {
-        self.files.read().iter().flatten().cloned().collect()
+        self.files
+            .read()
+            .entries
+            .iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn shard(&self, key: SegmentKey) -> MutexGuard<'_, Shard> {
@@ -300,7 +351,8 @@ impl CacheManager {
                 Err(error)
             }
         };
-        self.admissions.read_ended();
+        let arrived = outcome.as_ref().map_or(0, |_| charged_bytes);
+        self.admissions.read_ended(arrived);
         let (wakers, former, displaced) = self.settle(flight, &outcome);
         for waker in wakers {
             waker.wake();
@@ -356,7 +408,7 @@ impl CacheManager {
 
     fn segment(&self, key: SegmentKey) -> Option<(Arc<FileEntry>, SegmentInfo)> {
         let files = self.files.read();
-        let file = files.get(key.file.0 as usize)?.as_ref()?;
+        let file = files.entries.get(key.file.0 as usize)?.as_ref()?;
         let info = file.segments.get(key.segment_idx as usize)?;
         Some((Arc::clone(file), *info))
     }

@@ -129,6 +129,7 @@ pub(crate) fn cache(budget_bytes: u64, policy: PolicyKind) -> Arc<CacheManager> 
         budget_bytes,
         policy,
         partitions: 1,
+        transit_bytes: Some(budget_bytes / 8),
         ..CacheOptions::default()
     })
 }

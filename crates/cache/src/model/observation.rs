@@ -37,4 +37,10 @@ impl Observation {
         let bandwidth = f64::from(self.worker_count) * self.processed_bytes as f64 / busy_s;
         (bandwidth.is_finite() && bandwidth > 0.0).then_some(bandwidth)
     }
+
+    /// The time of the run in seconds: busy and waiting, shared by the workers.
+    pub fn run_s(&self) -> Option<f64> {
+        let worker_s = (self.busy_ns as f64 + self.wait_ns as f64) * 1e-9;
+        (self.worker_count > 0).then(|| worker_s / f64::from(self.worker_count))
+    }
 }

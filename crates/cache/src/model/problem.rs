@@ -54,6 +54,10 @@ pub struct Term {
     pub processing_bandwidth: f64,
     /// Which query it is part of: pipelines of one query run one after the other.
     pub query_idx: usize,
+    /// Fingerprint of the query's plan without literals.
+    pub template: u64,
+    /// Number of the pipeline in its query.
+    pub pipeline: u32,
 }
 
 impl Term {
@@ -136,6 +140,8 @@ impl Problem {
                     columns,
                     processing_bandwidth: term.processing_bandwidth,
                     query_idx: *query_idxs.entry(term.template).or_insert(next_idx),
+                    template: term.template,
+                    pipeline: term.pipeline,
                 });
             }
         }
@@ -182,6 +188,35 @@ impl Problem {
         times_s
     }
 
+    /// Whether any input differs from another problem's by more than a part of it. Weights are compared relative
+    /// to their sum: only proportions between them matter.
+    pub fn differs(&self, other: &Self, part: f64) -> bool {
+        let moved = |a: f64, b: f64| a != b && (a - b).abs() > part * a.abs().max(b.abs());
+        let total = |problem: &Self| problem.terms.iter().map(|t| t.weight).sum::<f64>();
+        let (ours, theirs) = (total(self), total(other));
+        let column_moved = |(a, b): (&ProblemColumn, &ProblemColumn)| {
+            a.column != b.column || moved(a.bytes, b.bytes)
+        };
+        let term_moved = |(a, b): (&Term, &Term)| {
+            (a.template, a.pipeline) != (b.template, b.pipeline)
+                || moved(a.weight / ours, b.weight / theirs)
+                || moved(a.processing_bandwidth, b.processing_bandwidth)
+                || a.columns.len() != b.columns.len()
+                || a.columns
+                    .iter()
+                    .zip(&b.columns)
+                    .any(|(a, b)| a.column_idx != b.column_idx || moved(a.bytes, b.bytes))
+        };
+        self.form != other.form
+            || moved(self.budget_bytes, other.budget_bytes)
+            || moved(self.tiers.storage_bandwidth, other.tiers.storage_bandwidth)
+            || moved(self.tiers.memory_bandwidth, other.tiers.memory_bandwidth)
+            || self.columns.len() != other.columns.len()
+            || self.terms.len() != other.terms.len()
+            || self.columns.iter().zip(&other.columns).any(column_moved)
+            || self.terms.iter().zip(&other.terms).any(term_moved)
+    }
+
     /// Bytes that proportions `x` keep.
     pub fn kept_bytes(&self, x: &[f64]) -> f64 {
         let kept = self
@@ -206,6 +241,7 @@ mod tests {
             weight: 1.0,
             columns,
             processing_bandwidth,
+            run_s: None,
         };
         let sizes = (0..4)
             .map(|column| (ColumnId(column), 24_000_000_000))
@@ -256,6 +292,7 @@ mod tests {
             weight: 1.0,
             columns: vec![(ColumnId(9), 10.0), (ColumnId(8), 10.0)],
             processing_bandwidth: 1.0,
+            run_s: None,
         };
         let sizes = [(ColumnId(8), 4)].into_iter().collect();
         problem = Problem::new(&[term], &sizes, problem.tiers, 1, ModelForm::Shared);

@@ -59,6 +59,8 @@ pub struct TemplateTerm {
     pub columns: Vec<(ColumnId, f64)>,
     /// Throughput in bytes per second, infinite while unknown.
     pub processing_bandwidth: f64,
+    /// Time of the latest finished run, in seconds.
+    pub run_s: Option<f64>,
 }
 
 #[derive(Debug, Clone)]
@@ -91,7 +93,6 @@ pub struct LookBackWindow {
     /// Runs already counted: by (query, pipeline).
     counted: Map<(u64, u32), u64>,
     runs: VecDeque<Run>,
-    changes: u64,
 }
 
 /// How many queries are remembered by number, to recognise their later observations.
@@ -117,7 +118,6 @@ impl LookBackWindow {
             arrivals: VecDeque::new(),
             counted: Map::default(),
             runs: VecDeque::new(),
-            changes: 0,
         }
     }
 
@@ -126,7 +126,6 @@ impl LookBackWindow {
         if observation.columns.is_empty() {
             return;
         }
-        self.changes += 1;
         let at = self.arrival(observation.query);
         let key = (observation.template, observation.pipeline);
         let run_key = (observation.query, observation.pipeline);
@@ -139,6 +138,7 @@ impl LookBackWindow {
                 weight: 0.0,
                 columns: Vec::new(),
                 processing_bandwidth: f64::INFINITY,
+                run_s: None,
             },
             at,
             is_bandwidth_final: false,
@@ -164,11 +164,6 @@ impl LookBackWindow {
         self.forget_old();
     }
 
-    /// Changes with every observation taken in.
-    pub fn change_count(&self) -> u64 {
-        self.changes
-    }
-
     /// The templates that count, heaviest first, without those that are negligible.
     pub fn terms(&self) -> Vec<TemplateTerm> {
         let mut terms: Vec<TemplateTerm> = self.entries.values().map(|e| self.aged(e)).collect();
@@ -182,10 +177,10 @@ impl LookBackWindow {
         terms
     }
 
-    /// The throughput learned for a template's pipeline, in bytes per second.
-    pub fn processing_bandwidth(&self, template: u64, pipeline: u32) -> Option<f64> {
+    /// What was learned of a template's pipeline.
+    pub fn term(&self, template: u64, pipeline: u32) -> Option<TemplateTerm> {
         let entry = self.entries.get(&(template, pipeline))?;
-        Some(entry.term.processing_bandwidth).filter(|bandwidth| bandwidth.is_finite())
+        Some(self.aged(entry))
     }
 
     fn aged(&self, entry: &Entry) -> TemplateTerm {
@@ -261,6 +256,9 @@ impl Entry {
 
     fn learn(&mut self, observation: &Observation) {
         self.learn_bytes(observation);
+        if observation.finished {
+            self.term.run_s = observation.run_s();
+        }
         let Some(bandwidth) = observation.processing_bandwidth() else {
             return;
         };
@@ -407,12 +405,16 @@ mod tests {
             finished: false,
             ..run(query, 7)
         };
+        let learned = |window: &LookBackWindow| {
+            let term = window.term(7, 0).expect("the template was observed");
+            (term.processing_bandwidth, term.run_s)
+        };
         window.observe(&early(0));
-        assert_eq!(window.processing_bandwidth(7, 0), Some(2e4));
+        assert_eq!(learned(&window), (2e4, None));
         window.observe(&run(0, 7));
-        assert_eq!(window.processing_bandwidth(7, 0), Some(2e6));
+        assert_eq!(learned(&window), (2e6, Some(5e-4)));
         window.observe(&early(1));
-        assert_eq!(window.processing_bandwidth(7, 0), Some(2e6));
+        assert_eq!(learned(&window), (2e6, Some(5e-4)));
     }
 
     #[test]

@@ -74,6 +74,8 @@ fn random_term(
         columns: read,
         processing_bandwidth: storage_bandwidth * draw.between(0.5, 12.0),
         query_idx,
+        template: query_idx as u64,
+        pipeline: 0,
     }
 }
 
@@ -312,6 +314,8 @@ fn fixture_problem(instance: &serde_json::Value) -> Problem {
             .collect(),
         processing_bandwidth: 1e9 * number(&term["processing_bandwidth"]),
         query_idx,
+        template: query_idx as u64,
+        pipeline: 0,
     });
     Problem {
         columns: columns.collect(),

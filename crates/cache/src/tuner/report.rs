@@ -1,0 +1,240 @@
+//! What the tuner knows and did, as rows for table functions.
+
+use super::{Solved, Tuner};
+use crate::key::ColumnId;
+use crate::model::{Problem, Term};
+use crate::tune::{Goal, Solution, TuneOptions, solve};
+
+/// What the tuner did so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TunerStats {
+    /// Steps taken.
+    pub step_count: u64,
+    /// Steps without anything to do.
+    pub skip_count: u64,
+    /// Problems solved, or tried to.
+    pub solve_count: u64,
+    /// Problems that could not be solved.
+    pub failure_count: u64,
+    /// Why the latest of those could not be.
+    pub last_error: Option<String>,
+    /// Columns of the last problem.
+    pub column_count: usize,
+    /// Pipelines of the last problem.
+    pub term_count: usize,
+    /// Bytes that could be kept in the last problem.
+    pub budget_bytes: u64,
+    /// Bytes that the last placement keeps.
+    pub kept_bytes: u64,
+    /// By how much the savings of the last placement may fall short of the best, as a part.
+    pub gap: f64,
+    /// Weighted time that the last placement is predicted to save, in seconds.
+    pub saved_s: f64,
+    /// What a further byte of budget would save, in seconds.
+    pub saved_s_per_byte: f64,
+    /// Time of the last solution, in nanoseconds (0 if nobody measured it).
+    pub solve_ns: u64,
+    /// Time of the longest solution, in nanoseconds.
+    pub solve_ns_max: u64,
+    /// Storage bandwidth as measured, in bytes per second; 0 while unknown.
+    pub storage_bandwidth: f64,
+    /// Memory bandwidth as known, in bytes per second.
+    pub memory_bandwidth: f64,
+}
+
+/// What limits a pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Bound {
+    /// Missing bytes come too slowly.
+    Storage,
+    /// Cached bytes come too slowly.
+    Memory,
+    /// The pipeline itself.
+    Processing,
+}
+
+/// A pipeline of the look-back window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PipelineRow {
+    /// Fingerprint of the plan without literals.
+    pub template: u64,
+    /// Number of the pipeline in its query.
+    pub pipeline: u32,
+    /// How much it counts.
+    pub weight: f64,
+    /// Charged bytes it reads.
+    pub bytes: f64,
+    /// Its own throughput in bytes per second; infinite while unknown.
+    pub processing_bandwidth: f64,
+    /// Predicted time under the placement in force, in seconds.
+    pub predicted_s: f64,
+    /// Predicted time with everything in memory, in seconds.
+    pub in_memory_s: f64,
+    /// Time of its latest finished run, in seconds.
+    pub actual_s: Option<f64>,
+    /// What limits it under the placement in force, by the prediction.
+    pub bound: Bound,
+}
+
+/// A column of the last placement.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TargetRow {
+    /// Which column.
+    pub column: ColumnId,
+    /// Its size in charged bytes.
+    pub bytes: u64,
+    /// The proportion to keep.
+    pub proportion: f64,
+    /// What its last kept byte saves (its first byte, if none is kept), in seconds.
+    pub saved_s_per_byte: f64,
+}
+
+/// A point of the curve of time against memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdviceRow {
+    /// Bytes that could be kept.
+    pub budget_bytes: u64,
+    /// Weighted time of the window's pipelines, in seconds.
+    pub total_s: f64,
+    /// That time relative to everything in memory.
+    pub slowdown: f64,
+    /// What a further byte would save there, in seconds.
+    pub saved_s_per_byte: f64,
+}
+
+impl TunerStats {
+    pub(super) fn note(&mut self, problem: &Problem, solution: &Solution) {
+        self.column_count = problem.columns.len();
+        self.term_count = problem.terms.len();
+        self.budget_bytes = problem.budget_bytes as u64;
+        self.kept_bytes = problem.kept_bytes(&solution.x) as u64;
+        self.gap = solution.gap();
+        self.saved_s = solution.saved_s;
+        self.saved_s_per_byte = solution.saved_s_per_byte;
+    }
+}
+
+impl Tuner {
+    /// What the tuner did so far.
+    pub fn stats(&self) -> TunerStats {
+        let tiers = self.tiers();
+        TunerStats {
+            storage_bandwidth: tiers.storage_bandwidth,
+            memory_bandwidth: tiers.memory_bandwidth,
+            ..self.stats.clone()
+        }
+    }
+
+    /// Records how long a step with a solution took.
+    pub fn note_solve_ns(&mut self, solve_ns: u64) {
+        self.stats.solve_ns = solve_ns;
+        self.stats.solve_ns_max = self.stats.solve_ns_max.max(solve_ns);
+    }
+
+    /// The pipelines that count, heaviest first.
+    pub fn pipelines(&self) -> Vec<PipelineRow> {
+        let Some(solved) = &self.solved else {
+            return Vec::new();
+        };
+        let row = |term: &Term| {
+            let learned = self.window.term(term.template, term.pipeline);
+            PipelineRow {
+                template: term.template,
+                pipeline: term.pipeline,
+                weight: term.weight,
+                bytes: term.bytes(),
+                processing_bandwidth: term.processing_bandwidth,
+                predicted_s: solved.problem.term_s(term, &solved.solution.x),
+                in_memory_s: solved
+                    .problem
+                    .term_s(term, &vec![1.0; solved.solution.x.len()]),
+                actual_s: learned.and_then(|learned| learned.run_s),
+                bound: solved.bound(term),
+            }
+        };
+        solved.problem.terms.iter().map(row).collect()
+    }
+
+    /// The predicted time of a template's pipeline under the placement in force, in seconds.
+    pub fn predicted_s(&self, template: u64, pipeline: u32) -> Option<f64> {
+        let rows = self.pipelines();
+        let mut rows = rows.iter();
+        let row = rows.find(|row| (row.template, row.pipeline) == (template, pipeline))?;
+        Some(row.predicted_s)
+    }
+
+    /// The columns of the last placement.
+    pub fn targets(&self) -> Vec<TargetRow> {
+        let Some(solved) = &self.solved else {
+            return Vec::new();
+        };
+        let columns = solved.problem.columns.iter().enumerate();
+        let row = |(column_idx, column): (usize, &crate::model::ProblemColumn)| TargetRow {
+            column: column.column,
+            bytes: column.bytes as u64,
+            proportion: solved.solution.x[column_idx],
+            saved_s_per_byte: solved.worth(column_idx),
+        };
+        columns.map(row).collect()
+    }
+
+    /// What other amounts of memory would buy: `row_count` steps from nothing to all columns that are read.
+    pub fn advice(&self, row_count: u32) -> Vec<AdviceRow> {
+        let Some(solved) = &self.solved else {
+            return Vec::new();
+        };
+        let problem = &solved.problem;
+        let all = vec![1.0; problem.columns.len()];
+        let all_bytes = problem.kept_bytes(&all);
+        let in_memory_s = problem.total_s(&all).max(f64::MIN_POSITIVE);
+        let options = TuneOptions {
+            goal: Goal::Total,
+            ..solved.options
+        };
+        let row = |step: u32| {
+            let budget_bytes = all_bytes * f64::from(step) / f64::from(row_count.max(1));
+            let at = Problem {
+                budget_bytes,
+                ..problem.clone()
+            };
+            let solution = solve(&at, &options).ok()?;
+            Some(AdviceRow {
+                budget_bytes: budget_bytes as u64,
+                total_s: solution.total_s,
+                slowdown: solution.total_s / in_memory_s,
+                saved_s_per_byte: solution.saved_s_per_byte,
+            })
+        };
+        (0..=row_count).filter_map(row).collect()
+    }
+}
+
+impl Solved {
+    fn bound(&self, term: &Term) -> Bound {
+        let time_s = self.problem.term_s(term, &self.solution.x);
+        let processing_s = term.bytes() / term.processing_bandwidth;
+        if time_s <= processing_s * (1.0 + 1e-9) {
+            return Bound::Processing;
+        }
+        let cached = term
+            .columns
+            .iter()
+            .map(|c| c.bytes * self.solution.x[c.column_idx]);
+        let memory_s = cached.sum::<f64>() / self.problem.tiers.memory_bandwidth;
+        match time_s <= memory_s * (1.0 + 1e-9) {
+            true => Bound::Memory,
+            false => Bound::Storage,
+        }
+    }
+
+    /// What the last kept byte of a column saves, or its first if none is kept.
+    fn worth(&self, column_idx: usize) -> f64 {
+        const STEP: f64 = 1e-6;
+        let mut x = self.solution.x.clone();
+        let sign = if x[column_idx] > STEP { -1.0 } else { 1.0 };
+        x[column_idx] += sign * STEP;
+        let change_s = self.problem.total_s(&x) - self.problem.total_s(&self.solution.x);
+        let bytes = STEP * self.problem.columns[column_idx].bytes;
+        (-sign * change_s / bytes).max(0.0)
+    }
+}

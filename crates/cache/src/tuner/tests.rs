@@ -1,0 +1,299 @@
+//! Behaviour of the tuner: adaptation, skipping, failure, bad input; and with a cache, resident shares.
+
+use super::*;
+use crate::key::mix;
+use crate::testing::*;
+use crate::{CacheManager, CacheOptions, ScanContext, SegmentKey};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const GB: u64 = 1_000_000_000;
+
+/// A run of the template that reads columns `4 t .. 4 t + 4`, 10 bytes of each per unit.
+fn run(query: u64, template: u64, bandwidth: f64) -> Observation {
+    let columns: Vec<(ColumnId, u64)> = (0..4)
+        .map(|column| (ColumnId(4 * template as u32 + column), GB))
+        .collect();
+    Observation {
+        query,
+        pipeline: 0,
+        template,
+        columns,
+        processed_bytes: 4 * GB,
+        busy_ns: (4.0 * GB as f64 / bandwidth * 1e9) as u64,
+        wait_ns: 0,
+        worker_count: 1,
+        priority: 1.0,
+        finished: true,
+    }
+}
+
+fn sizes(column_count: u32) -> BTreeMap<ColumnId, u64> {
+    (0..column_count)
+        .map(|column| (ColumnId(column), GB))
+        .collect()
+}
+
+fn tuner(a: f64) -> Tuner {
+    Tuner::new(TunerOptions {
+        storage_bandwidth: Some(1e9),
+        window: WindowOptions {
+            smoothing: crate::model::Smoothing::Exponential { a },
+            ..WindowOptions::default()
+        },
+        ..TunerOptions::default()
+    })
+}
+
+fn step(tuner: &mut Tuner, observations: &[Observation], capacity_bytes: u64) -> TunerStep {
+    let sizes = sizes(40);
+    let input = TunerInput {
+        observations,
+        storage: StorageProgress::default(),
+        sizes: &sizes,
+        capacity_bytes,
+        policy: PolicyKind::HpCache,
+    };
+    tuner.step(0, &input)
+}
+
+fn placed(step: TunerStep) -> Placement {
+    match step {
+        TunerStep::Placed(placement) => placement,
+        other => panic!("no placement: {other:?}"),
+    }
+}
+
+#[test]
+fn memory_goes_to_the_pipeline_that_gains_from_it() {
+    let mut tuner = tuner(0.1);
+    // Template 0 is bound by its own processing at 0.9 GB/s, template 1 could go ten times faster.
+    let observations = [run(0, 0, 0.9e9), run(1, 0, 0.9e9), run(2, 1, 10e9)];
+    let placement = placed(step(&mut tuner, &observations, 4 * GB));
+    assert_eq!(placement.proportion(ColumnId(0)), 0.0);
+    let kept_bytes = placement.kept_bytes();
+    assert!(kept_bytes > 3.5e9, "{kept_bytes}");
+    let rows = tuner.pipelines();
+    let by_template = |template| *rows.iter().find(|row| row.template == template).unwrap();
+    assert_eq!(by_template(0).bound, Bound::Processing);
+    assert!((by_template(0).predicted_s / 4.444 - 1.0).abs() < 0.01);
+    assert!(by_template(1).predicted_s < 0.5);
+    let advice = tuner.advice(8);
+    assert_eq!(advice.len(), 9);
+    assert!(
+        advice
+            .windows(2)
+            .all(|pair| pair[1].total_s <= pair[0].total_s * 1.001)
+    );
+    assert!((advice[8].slowdown - 1.0).abs() < 1e-6 || advice[8].slowdown < 1.0);
+    assert!(tuner.targets().iter().any(|row| row.saved_s_per_byte > 0.0));
+}
+
+#[test]
+fn nothing_is_solved_when_nothing_moved() {
+    let mut tuner = tuner(0.2);
+    assert!(matches!(
+        step(&mut tuner, &[run(0, 1, 5e9)], 2 * GB),
+        TunerStep::Placed(_)
+    ));
+    assert_eq!(step(&mut tuner, &[], 2 * GB), TunerStep::Skipped);
+    assert_eq!(
+        step(&mut tuner, &[run(1, 1, 5.01e9)], 2 * GB),
+        TunerStep::Skipped
+    );
+    assert_eq!(step(&mut tuner, &[], 2 * GB + 1000), TunerStep::Skipped);
+    assert!(matches!(
+        step(&mut tuner, &[], 3 * GB),
+        TunerStep::Placed(_)
+    ));
+    assert!(matches!(
+        step(&mut tuner, &[run(2, 2, 5e9)], 3 * GB),
+        TunerStep::Placed(_)
+    ));
+    let stats = tuner.stats();
+    assert_eq!(
+        (stats.step_count, stats.skip_count, stats.solve_count),
+        (6, 3, 3)
+    );
+}
+
+#[test]
+fn with_strong_smoothing_a_change_of_template_is_followed_within_two_queries() {
+    let mut tuner = tuner(0.5);
+    let first: Vec<Observation> = (0..8).map(|query| run(query, 0, 10e9)).collect();
+    let placement = placed(step(&mut tuner, &first, 2 * GB));
+    assert_eq!(placement.proportion(ColumnId(4)), 0.0);
+    let _ = step(&mut tuner, &[run(8, 1, 10e9)], 2 * GB);
+    let placement = placed(step(&mut tuner, &[run(9, 1, 10e9)], 2 * GB));
+    let of_second: f64 = (4..8)
+        .map(|column| placement.proportion(ColumnId(column)))
+        .sum();
+    assert!(of_second >= 0.9 * 2.0, "{of_second}");
+}
+
+#[test]
+fn a_failed_solution_leaves_the_last_placement_and_is_reported() {
+    let mut tuner = tuner(0.2);
+    tuner.options.tune = Some(TuneOptions {
+        solver: Solver::Exact,
+        ..TuneOptions::default()
+    });
+    let good = placed(step(&mut tuner, &[run(0, 1, 5e9)], 2 * GB));
+    let mut broken = run(1, 2, 5e9);
+    broken.priority = 1e9;
+    broken.columns = vec![(ColumnId(0), u64::MAX)];
+    let _ = step(&mut tuner, &[broken], 2 * GB);
+    // A problem that no solver can make sense of.
+    let mut nonsense = tuner.solved.clone().unwrap().problem;
+    nonsense
+        .terms
+        .iter_mut()
+        .for_each(|term| term.weight = f64::NAN);
+    let options = tuner.tune_options(PolicyKind::HpCache);
+    assert!(matches!(
+        tuner.solve(nonsense, options),
+        TunerStep::Failed(_)
+    ));
+    let stats = tuner.stats();
+    assert_eq!(stats.failure_count, 1);
+    assert!(stats.last_error.is_some());
+    assert!(good.kept_bytes() > 0.0);
+    assert!(!tuner.targets().is_empty(), "the last solution stands");
+}
+
+#[test]
+fn without_any_knowledge_of_the_storage_the_tuner_waits() {
+    let mut tuner = Tuner::new(TunerOptions::default());
+    assert_eq!(step(&mut tuner, &[run(0, 1, 5e9)], GB), TunerStep::Skipped);
+    assert!(tuner.pipelines().is_empty() && tuner.advice(4).is_empty());
+}
+
+#[test]
+fn a_budget_of_nothing_ten_thousand_templates_and_two_thousand_columns_are_survived() {
+    let mut tuner = tuner(0.01);
+    let sizes: BTreeMap<ColumnId, u64> = (0..2000)
+        .map(|column| (ColumnId(column), mix(u64::from(column)) % GB))
+        .collect();
+    let observations: Vec<Observation> = (0..10_000)
+        .map(|query| Observation {
+            columns: (0..8)
+                .map(|n| (ColumnId((mix(query * 8 + n) % 2000) as u32), mix(n) % GB))
+                .collect(),
+            ..run(query, query, 2e9)
+        })
+        .collect();
+    for capacity_bytes in [0, 1, 50 * GB, u64::MAX] {
+        let input = TunerInput {
+            observations: &observations,
+            storage: StorageProgress::default(),
+            sizes: &sizes,
+            capacity_bytes,
+            policy: PolicyKind::HpCache,
+        };
+        let placement = placed(tuner.step(0, &input));
+        assert!(placement.kept_bytes() <= capacity_bytes as f64 * (1.0 + 1e-6));
+    }
+    assert!(tuner.stats().term_count <= 640);
+}
+
+/// A cache over a file of four columns of 100 segments, `row group x column`.
+fn wide_cache(policy: PolicyKind, budget_bytes: u64) -> Arc<CacheManager> {
+    let cache = CacheManager::new(CacheOptions {
+        budget_bytes,
+        policy,
+        transit_bytes: Some(budget_bytes / 10),
+        ..CacheOptions::default()
+    });
+    let mut segments = data_segments(400, 1000);
+    for (idx, info) in segments.iter_mut().enumerate() {
+        info.column = ColumnId(idx as u32 % 4);
+        info.row_group_idx = idx as u32 / 4;
+    }
+    cache.add_file(Arc::new(InstantReader), segments);
+    cache
+}
+
+fn scan_columns(cache: &Arc<CacheManager>, columns: std::ops::Range<u32>) {
+    let scan = Arc::new(ScanContext::new(1, 0, 0));
+    for row_group in 0..100 {
+        for column in columns.clone() {
+            let key = SegmentKey {
+                segment_idx: 4 * row_group + column,
+                ..key(0)
+            };
+            drop(now(cache.request(key, &scan)));
+        }
+    }
+}
+
+#[test]
+fn the_resident_share_follows_the_target_through_changes() {
+    for (policy, tolerance) in [
+        (PolicyKind::HpCache, 0.03),
+        (PolicyKind::HpCachePaper, 0.25),
+    ] {
+        let cache = wide_cache(policy, 200_000);
+        for targets in [
+            [0.9, 0.3, 0.3, 0.0],
+            [0.1, 0.9, 0.2, 0.5],
+            [0.5, 0.0, 1.0, 0.2],
+        ] {
+            let share = |(column, proportion): (u32, f64)| crate::ColumnShare {
+                column: ColumnId(column),
+                bytes: 100_000,
+                proportion,
+            };
+            cache.set_placement(Placement::new((0..4).zip(targets).map(share)));
+            (0..3).for_each(|_| scan_columns(&cache, 0..4));
+            for (row, target) in cache.columns().iter().zip(targets) {
+                let actual = row.cached_bytes as f64 / row.total_bytes as f64;
+                assert!(
+                    actual >= target - tolerance,
+                    "{policy}: {actual} of {target}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_thread_tunes_a_cache_by_itself_and_ends_when_dropped() {
+    let cache = wide_cache(PolicyKind::HpCache, 100_000);
+    let options = TunerOptions {
+        period_ms: 1,
+        storage_bandwidth: Some(1e9),
+        ..TunerOptions::default()
+    };
+    let thread = TunerThread::start(&cache, options).expect("threads are to be had");
+    thread.observe(Observation {
+        columns: vec![(ColumnId(2), 100_000)],
+        ..run(1, 1, 10e9)
+    });
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while cache.placement().proportion(ColumnId(2)) < 0.8 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let proportion = cache.placement().proportion(ColumnId(2));
+    assert!((0.85..=0.95).contains(&proportion), "{proportion}");
+    assert!(thread.inspect(|tuner| tuner.stats().solve_ns_max) > 0);
+    let weak = Arc::downgrade(&cache);
+    drop(cache);
+    thread.step_now();
+    drop(thread);
+    assert!(
+        weak.upgrade().is_none(),
+        "the tuner does not keep the cache alive"
+    );
+}
+
+#[test]
+fn reading_is_measured() {
+    let cache = wide_cache(PolicyKind::None, 100_000);
+    scan_columns(&cache, 0..2);
+    let progress = cache.storage_progress();
+    assert_eq!(progress.bytes, 200_000);
+    assert!(progress.reading_ns > 0);
+    assert_eq!(cache.column_sizes().len(), 4);
+    cache.remove_file(crate::FileId(0));
+    assert!(cache.column_sizes().is_empty());
+}
