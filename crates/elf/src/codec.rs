@@ -33,6 +33,11 @@ impl Writer {
         values.iter().for_each(|&value| self.u32(value));
     }
 
+    pub(crate) fn u64s(&mut self, values: &[u64]) {
+        self.bytes.reserve(values.len() * 8);
+        values.iter().for_each(|&value| self.u64(value));
+    }
+
     pub(crate) fn blob(&mut self, bytes: &[u8]) {
         self.u32(bytes.len() as u32);
         self.bytes.extend_from_slice(bytes);
@@ -122,6 +127,16 @@ impl<'a> Reader<'a> {
         let bytes = self.take(count.saturating_mul(4), what)?;
         let (words, _) = bytes.as_chunks::<4>();
         Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
+    }
+
+    pub(crate) fn u64s(
+        &mut self,
+        count: usize,
+        what: &'static str,
+    ) -> Result<Vec<u64>, Corruption> {
+        let bytes = self.take(count.saturating_mul(8), what)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
 
     pub(crate) fn blob(&mut self, what: &'static str) -> Result<&'a [u8], Corruption> {

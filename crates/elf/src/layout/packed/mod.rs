@@ -15,6 +15,7 @@ mod batch;
 mod block;
 mod build;
 mod exact;
+mod file;
 mod geometry;
 mod head;
 mod leaf;
@@ -26,10 +27,13 @@ mod verify;
 mod zones;
 
 #[cfg(test)]
+mod file_tests;
+#[cfg(test)]
 mod tests;
 
 use hotshelf_tier::simd::Backend;
 
+pub use file::ElfHead;
 use geometry::Geometry;
 use head::{Head, Link};
 use leaf::Leaves;

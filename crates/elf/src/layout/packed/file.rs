@@ -1,0 +1,463 @@
+//! A packed Elf as a file: superblock, head sections, leaf blocks. Little endian throughout.
+//!
+//! ```text
+//! superblock, 4096 bytes
+//!   0   magic "HSELFPAK"   8  version u32   12 flags u32 (1 clustered, 2 fingerprints, 4 zones)
+//!   16  dimensions u32     20 rows u32      24 words per block u32   28 zero u32
+//!   32  one entry per section: offset u64, bytes u64, CRC-32 u32, zero u32
+//!   4092 CRC-32 of bytes 0-4091
+//! sections, each on a multiple of 64
+//!   0 shape       bits u32 per dimension; rows u32 per leaf region; prefix count u64 per dimension
+//!   1 encodings   count u32, then the column encodings, when the caller keeps them here
+//!   2 nodes       kind, first code, last offset, children, first child, first code or word: u32 each
+//!   3 children    row u32, link u32 (bits 30-31: 0 node, 1 group below, 2 bucket; rest: number)
+//!   4 bitmaps u64 5 ranks u32 6 codes u32
+//!   7 zones       count of nodes u32, then start u32 each, then min u32, max u32 per bound
+//!   8 fingerprints u8 per row
+//!   9 leaves      on a multiple of 4096; blocks have their own checksums, the entry's CRC is 0
+//! ```
+//!
+//! The head is small: reading it checks all of it, so that queries over it cannot go astray. Leaves may be
+//! read at once and checked, or mapped and checked block by block by whoever brings them in.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use hotshelf_tier::Corruption;
+use hotshelf_tier::simd::Backend;
+
+use crate::codec::{Reader, Writer};
+use crate::error::{ElfError, Result};
+use crate::keys::{ColumnEncoding, DIMENSION_COUNT_MAX, ROW_COUNT_MAX};
+
+use super::PackedElf;
+use super::geometry::Geometry;
+use super::head::{Child, Head, Link, Node, NodeKind};
+use super::zones::Zones;
+
+const MAGIC: &[u8; 8] = b"HSELFPAK";
+const VERSION: u32 = 1;
+const SUPERBLOCK_BYTES: usize = 4096;
+const SECTION_ALIGN: u64 = 64;
+const LEAF_ALIGN: u64 = 4096;
+const SECTION_COUNT: usize = 10;
+const LEAVES: usize = 9;
+const FLAG_CLUSTERED: u32 = 1;
+const FLAG_FINGERPRINTS: u32 = 2;
+const FLAG_ZONES: u32 = 4;
+
+/// Where a section lies and its checksum.
+#[derive(Debug, Clone, Copy, Default)]
+struct Section {
+    offset: u64,
+    len_bytes: u64,
+    crc: u32,
+}
+
+/// An Elf whose leaves are elsewhere, as read from the start of a file.
+#[derive(Debug, Clone)]
+pub struct ElfHead {
+    elf: PackedElf<()>,
+    /// The column encodings kept in the file; empty if there are none.
+    pub encodings: Vec<ColumnEncoding>,
+    /// Byte offset of the leaf blocks in the file.
+    pub leaf_offset: u64,
+}
+
+impl ElfHead {
+    /// Bytes of the leaf blocks.
+    pub fn leaf_bytes(&self) -> u64 {
+        self.elf.leaf_bytes()
+    }
+
+    /// Adds the leaf blocks: the words from [`Self::leaf_offset`] on, little endian. Their checksums are
+    /// for the caller to check, with [`PackedElf::verify_blocks`] or block by block.
+    ///
+    /// # Errors
+    /// When there are fewer words than the head needs.
+    pub fn with_leaves<S: AsRef<[u64]>>(self, file: &Path, leaves: S) -> Result<PackedElf<S>> {
+        let (expected, found) = (self.leaf_bytes(), leaves.as_ref().len() as u64 * 8);
+        if found < expected {
+            return Err(ElfError::Corruption(Corruption {
+                file: file.to_path_buf(),
+                offset: self.leaf_offset,
+                what: "leaf bytes".into(),
+                expected: expected.to_string(),
+                found: found.to_string(),
+            }));
+        }
+        Ok(self.elf.replace_leaves(leaves))
+    }
+}
+
+impl<S> PackedElf<S> {
+    fn replace_leaves<T>(self, leaves: T) -> PackedElf<T> {
+        PackedElf {
+            row_count: self.row_count,
+            geometry: self.geometry,
+            head: self.head,
+            root: self.root,
+            zones: self.zones,
+            fingerprints: self.fingerprints,
+            prefix_counts: self.prefix_counts,
+            backend: self.backend,
+            leaves,
+        }
+    }
+
+    /// The sections before the leaves.
+    fn head_sections(&self, encodings: &[ColumnEncoding]) -> Vec<Vec<u8>> {
+        let mut sections: Vec<Writer> = (0..LEAVES).map(|_| Writer::default()).collect();
+        let slot_counts: Vec<u32> = self
+            .geometry
+            .slot_counts
+            .iter()
+            .map(|&n| n as u32)
+            .collect();
+        sections[0].u32s(&self.geometry.code_bits);
+        sections[0].u32s(&slot_counts);
+        sections[0].u64s(&self.prefix_counts);
+        sections[1].u32(encodings.len() as u32);
+        encodings
+            .iter()
+            .for_each(|encoding| encoding.write(&mut sections[1]));
+        for node in &self.head.nodes {
+            let kind = match node.kind {
+                NodeKind::Dense => 0,
+                NodeKind::Bitmap => 1,
+                NodeKind::Sorted => 2,
+            };
+            sections[2].u32s(&[kind, node.first_code, node.last_offset]);
+            sections[2].u32s(&[node.child_count, node.child_at, node.codes_at]);
+        }
+        self.head
+            .children
+            .iter()
+            .for_each(|child| sections[3].u32s(&[child.row, child.link]));
+        sections[4].u64s(&self.head.bitmaps);
+        sections[5].u32s(&self.head.ranks);
+        sections[6].u32s(&self.head.codes);
+        sections[7].u32(self.zones.starts.len() as u32);
+        sections[7].u32s(&self.zones.starts);
+        self.zones
+            .bounds
+            .iter()
+            .for_each(|&(min, max)| sections[7].u32s(&[min, max]));
+        sections[8].bytes.extend_from_slice(&self.fingerprints);
+        sections.into_iter().map(|section| section.bytes).collect()
+    }
+
+    fn superblock(&self, sections: &[Section]) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.bytes.extend_from_slice(MAGIC);
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let flags = flag(self.geometry.clustered, FLAG_CLUSTERED)
+            | flag(!self.fingerprints.is_empty(), FLAG_FINGERPRINTS)
+            | flag(!self.zones.starts.is_empty(), FLAG_ZONES);
+        out.u32s(&[
+            VERSION,
+            flags,
+            self.dimension_count() as u32,
+            self.row_count as u32,
+        ]);
+        out.u32s(&[self.geometry.block_words as u32, 0]);
+        for section in sections {
+            out.u64s(&[section.offset, section.len_bytes]);
+            out.u32s(&[section.crc, 0]);
+        }
+        out.bytes.resize(SUPERBLOCK_BYTES - 4, 0);
+        out.u32(crc32fast::hash(&out.bytes));
+        out.bytes
+    }
+
+    /// Writes everything up to the first leaf block.
+    pub(crate) fn write_head(
+        &self,
+        encodings: &[ColumnEncoding],
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let contents = self.head_sections(encodings);
+        let mut sections = Vec::with_capacity(SECTION_COUNT);
+        let mut end = SUPERBLOCK_BYTES as u64;
+        for content in &contents {
+            let offset = end.next_multiple_of(SECTION_ALIGN);
+            let (len_bytes, crc) = (content.len() as u64, crc32fast::hash(content));
+            sections.push(Section {
+                offset,
+                len_bytes,
+                crc,
+            });
+            end = offset + len_bytes;
+        }
+        let offset = end.next_multiple_of(LEAF_ALIGN);
+        sections.push(Section {
+            offset,
+            len_bytes: self.leaf_bytes(),
+            crc: 0,
+        });
+        out.write_all(&self.superblock(&sections))?;
+        let mut at = SUPERBLOCK_BYTES as u64;
+        for (section, content) in sections.iter().zip(contents.iter().chain([&Vec::new()])) {
+            out.write_all(&vec![0; (section.offset - at) as usize])?;
+            out.write_all(content)?;
+            at = section.offset + content.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Writes words as little-endian bytes.
+pub(crate) fn write_words(words: &[u64], out: &mut impl Write) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(words.len().min(8192) * 8);
+    for words in words.chunks(8192) {
+        bytes.clear();
+        words
+            .iter()
+            .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        out.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+impl<S: AsRef<[u64]>> PackedElf<S> {
+    /// Writes the Elf in the file format. `encodings` are kept for the reader, one per dimension, or none.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_to(&self, encodings: &[ColumnEncoding], out: &mut impl Write) -> io::Result<()> {
+        self.write_head(encodings, out)?;
+        let word_count = self.geometry.block_count() * self.geometry.block_words;
+        write_words(&self.leaves.as_ref()[..word_count], out)
+    }
+}
+
+/// What the superblock says.
+struct Superblock {
+    flags: u32,
+    dimension_count: usize,
+    row_count: usize,
+    block_words: usize,
+    sections: [Section; SECTION_COUNT],
+}
+
+fn read_superblock(file: &Path, bytes: &[u8]) -> Result<Superblock, Corruption> {
+    let mut input = Reader::new(file, bytes, 0);
+    let all = input.clone().take(SUPERBLOCK_BYTES, "superblock")?;
+    if input.take(8, "magic")? != MAGIC {
+        return Err(input.corrupt("magic", "HSELFPAK", "other bytes"));
+    }
+    let version = input.u32("version")?;
+    if version != VERSION {
+        return Err(input.corrupt("version", VERSION, version));
+    }
+    let (body, stored) = all.split_at(SUPERBLOCK_BYTES - 4);
+    let (found, stored) = (
+        crc32fast::hash(body),
+        Reader::new(file, stored, 0).u32("checksum")?,
+    );
+    if found != stored {
+        return Err(input.corrupt("superblock checksum", stored, found));
+    }
+    let flags = input.u32("flags")?;
+    let dimension_count = input.u32("dimensions")? as usize;
+    let row_count = input.u32("rows")? as usize;
+    let block_words = input.u32("words per block")? as usize;
+    input.u32("reserved word")?;
+    if !(1..=DIMENSION_COUNT_MAX).contains(&dimension_count) || row_count > ROW_COUNT_MAX {
+        return Err(input.corrupt("dimensions or rows", "numbers in range", "others"));
+    }
+    let mut sections = [Section::default(); SECTION_COUNT];
+    for section in &mut sections {
+        *section = Section {
+            offset: input.u64("section offset")?,
+            len_bytes: input.u64("section length")?,
+            crc: input.u32("section checksum")?,
+        };
+        input.u32("reserved word")?;
+    }
+    Ok(Superblock {
+        flags,
+        dimension_count,
+        row_count,
+        block_words,
+        sections,
+    })
+}
+
+/// A reader over one section, its checksum verified.
+fn open_section<'a>(
+    file: &'a Path,
+    bytes: &'a [u8],
+    section: &Section,
+) -> Result<Reader<'a>, Corruption> {
+    let whole = Reader::new(file, bytes, 0);
+    let range = usize::try_from(section.offset).ok().and_then(|start| {
+        let end = start.checked_add(usize::try_from(section.len_bytes).ok()?)?;
+        bytes.get(start..end)
+    });
+    let Some(content) = range else {
+        return Err(whole.corrupt("section", "a range inside the file", section.offset));
+    };
+    let found = crc32fast::hash(content);
+    if found != section.crc {
+        return Err(whole.corrupt("section checksum", section.crc, found));
+    }
+    Ok(Reader::new(file, content, section.offset))
+}
+
+fn read_geometry(
+    input: &mut Reader<'_>,
+    superblock: &Superblock,
+) -> Result<(Geometry, Vec<u64>), Corruption> {
+    let dimension_count = superblock.dimension_count;
+    let code_bits = input.u32s(dimension_count, "code bits")?;
+    if code_bits.iter().any(|bits| !(1..=32).contains(bits)) {
+        return Err(input.corrupt("code bits", "1 to 32", "others"));
+    }
+    let slot_counts = input.u32s(dimension_count + 1, "rows per region")?;
+    let slot_counts: Vec<usize> = slot_counts
+        .into_iter()
+        .map(|count| count as usize)
+        .collect();
+    if slot_counts.iter().sum::<usize>() != superblock.row_count {
+        return Err(input.corrupt("rows per region", superblock.row_count, "another sum"));
+    }
+    let prefix_counts = input.u64s(dimension_count, "prefix counts")?;
+    let is_clustered = superblock.flags & FLAG_CLUSTERED != 0;
+    let geometry = Geometry::new(code_bits, is_clustered, slot_counts);
+    if geometry.block_words != superblock.block_words {
+        return Err(input.corrupt(
+            "words per block",
+            geometry.block_words,
+            superblock.block_words,
+        ));
+    }
+    Ok((geometry, prefix_counts))
+}
+
+fn read_nodes(input: &mut Reader<'_>) -> Result<Vec<Node>, Corruption> {
+    let mut nodes = Vec::with_capacity(input.remaining() / 24);
+    while input.remaining() > 0 {
+        let kind = match input.u32("node kind")? {
+            0 => NodeKind::Dense,
+            1 => NodeKind::Bitmap,
+            2 => NodeKind::Sorted,
+            other => return Err(input.corrupt("node kind", "0 to 2", other)),
+        };
+        nodes.push(Node {
+            kind,
+            first_code: input.u32("first code")?,
+            last_offset: input.u32("last offset")?,
+            child_count: input.u32("children")?,
+            child_at: input.u32("first child")?,
+            codes_at: input.u32("first code position")?,
+        });
+    }
+    Ok(nodes)
+}
+
+fn pairs(input: &mut Reader<'_>, what: &'static str) -> Result<Vec<(u32, u32)>, Corruption> {
+    let words = input.u32s(input.remaining() / 4, what)?;
+    let (pairs, rest) = words.as_chunks::<2>();
+    if rest.is_empty() && input.remaining() == 0 {
+        Ok(pairs.iter().map(|&[a, b]| (a, b)).collect())
+    } else {
+        Err(input.corrupt(what, "whole pairs", "a remainder"))
+    }
+}
+
+impl PackedElf {
+    /// Reads the head of an Elf from the first bytes of its file, at least up to the leaves. `file` is
+    /// named in errors.
+    ///
+    /// # Errors
+    /// When the bytes are not the head of a packed Elf, or are damaged.
+    pub fn read_head(file: &Path, bytes: &[u8]) -> Result<ElfHead> {
+        let superblock = read_superblock(file, bytes)?;
+        let open = |section: usize| open_section(file, bytes, &superblock.sections[section]);
+        let (geometry, prefix_counts) = read_geometry(&mut open(0)?, &superblock)?;
+        let mut input = open(1)?;
+        let encoding_count = input.u32("number of encodings")? as usize;
+        if encoding_count != 0 && encoding_count != superblock.dimension_count {
+            let found = input.corrupt(
+                "number of encodings",
+                superblock.dimension_count,
+                encoding_count,
+            );
+            return Err(found.into());
+        }
+        let encodings = (0..encoding_count)
+            .map(|_| ColumnEncoding::read(&mut input))
+            .collect::<Result<Vec<_>, Corruption>>()?;
+        let children = pairs(&mut open(3)?, "children")?;
+        let mut bitmaps = open(4)?;
+        let (mut ranks, mut codes) = (open(5)?, open(6)?);
+        let head = Head {
+            nodes: read_nodes(&mut open(2)?)?,
+            children: children
+                .into_iter()
+                .map(|(row, link)| Child { row, link })
+                .collect(),
+            bitmaps: bitmaps.u64s(bitmaps.remaining() / 8, "bitmaps")?,
+            ranks: ranks.u32s(ranks.remaining() / 4, "ranks")?,
+            codes: codes.u32s(codes.remaining() / 4, "codes")?,
+        };
+        let mut input = open(7)?;
+        let zone_count = input.u32("number of zones")? as usize;
+        let starts = input.u32s(zone_count, "zone starts")?;
+        let zones = Zones {
+            starts,
+            bounds: pairs(&mut input, "zone bounds")?,
+        };
+        let mut input = open(8)?;
+        let fingerprints = input.take(input.remaining(), "fingerprints")?.to_vec();
+        let root = if head.nodes.is_empty() {
+            Link::Here(0)
+        } else {
+            Link::Node(0)
+        };
+        let elf = PackedElf {
+            row_count: superblock.row_count,
+            geometry,
+            head,
+            root,
+            zones,
+            fingerprints,
+            prefix_counts,
+            backend: Backend::detect(),
+            leaves: (),
+        };
+        elf.verify_head(file)?;
+        Ok(ElfHead {
+            elf,
+            encodings,
+            leaf_offset: superblock.sections[LEAVES].offset,
+        })
+    }
+
+    /// Reads an Elf with its leaves and checks all checksums. `file` is named in errors.
+    ///
+    /// # Errors
+    /// When the bytes are not a packed Elf, or are damaged.
+    pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<(Self, Vec<ColumnEncoding>)> {
+        let mut head = Self::read_head(file, bytes)?;
+        let start = usize::try_from(head.leaf_offset).ok();
+        let Some(rest) = start.and_then(|start| bytes.get(start..)) else {
+            let whole = Reader::new(file, bytes, 0);
+            return Err(whole
+                .corrupt("length of the file", head.leaf_offset, bytes.len())
+                .into());
+        };
+        let mut input = Reader::new(file, rest, head.leaf_offset);
+        let leaves = input.u64s(head.leaf_bytes() as usize / 8, "leaves")?;
+        if input.remaining() > 0 {
+            return Err(input
+                .corrupt("end of the file", 0, input.remaining())
+                .into());
+        }
+        let encodings = std::mem::take(&mut head.encodings);
+        let elf = head.with_leaves(file, leaves)?;
+        elf.verify_blocks(file)?;
+        Ok((elf, encodings))
+    }
+}
