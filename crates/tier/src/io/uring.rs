@@ -284,8 +284,11 @@ impl RingThread {
         }
     }
 
-    /// Answers the reads in flight although the kernel may still write for them.
+    /// Answers the reads in flight although the kernel may still write for them, into memory that is never freed.
     fn fail_in_flight(&mut self, error: &TierError) {
+        if self.in_flight_count() > 0 {
+            std::mem::forget(Arc::clone(&self.shared)); // It owns the scratch memory.
+        }
         for slot in 0..self.slots.len() {
             if let Some(operation) = self.slots[slot].take() {
                 operation.abandon_in_flight(&self.shared, error);
