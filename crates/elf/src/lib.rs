@@ -10,10 +10,12 @@
 #[cfg(test)]
 mod cases;
 mod codec;
+mod deletes;
 mod error;
 pub mod keys;
 pub mod layout;
 mod rows;
 pub mod scan;
 
+pub use deletes::DeleteBitmap;
 pub use error::{ElfError, Result};

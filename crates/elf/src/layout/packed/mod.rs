@@ -20,6 +20,7 @@ mod geometry;
 mod head;
 mod leaf;
 mod output;
+mod parallel;
 mod rows;
 mod select;
 mod skeleton;
@@ -37,6 +38,7 @@ pub use file::ElfHead;
 use geometry::Geometry;
 use head::{Head, Link};
 use leaf::Leaves;
+pub use parallel::ParallelOptions;
 use zones::Zones;
 
 /// How a packed Elf is built.

@@ -95,6 +95,16 @@ pub(crate) struct Tids {
     pub(crate) enough: usize,
 }
 
+impl Tids {
+    /// Collects without a limit.
+    pub(crate) fn all() -> Self {
+        Self {
+            tids: Vec::new(),
+            enough: usize::MAX,
+        }
+    }
+}
+
 impl Output for Tids {
     const WANTS_TIDS: bool = true;
 

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
+use crate::DeleteBitmap;
 use crate::error::Result;
 use crate::keys::{QueryBox, Restriction};
 
@@ -213,6 +214,16 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     /// When the query has another number of dimensions.
     pub fn select(&self, query: &QueryBox) -> Result<Vec<u32>> {
         self.limit(query, usize::MAX)
+    }
+
+    /// The TIDs of accepted rows that are not deleted, ascending.
+    ///
+    /// # Errors
+    /// When the query has another number of dimensions.
+    pub fn select_live(&self, query: &QueryBox, deletes: &DeleteBitmap) -> Result<Vec<u32>> {
+        let mut tids = self.select(query)?;
+        deletes.filter(&mut tids);
+        Ok(tids)
     }
 
     /// The accepted rows in Elf order, as ranges that do not touch. With a clustered Elf these are

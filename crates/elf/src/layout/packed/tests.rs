@@ -113,7 +113,7 @@ fn order_of(elf: &PackedElf, table: &CodeTable) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(50))]
 
     #[test]
     fn answers_equal_a_scan(table in cases::table(400, u32::MAX), seed in any::<u64>()) {
@@ -129,6 +129,26 @@ proptest! {
                 elf = elf.with_backend(backend);
                 for query in cases::queries(&table, seed, 6) {
                     check_answers(&elf, &order, &table, &query);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn threads_do_not_change_answers(table in cases::table(600, 300), seed in any::<u64>()) {
+        for options in [small(PackedOptions::default()), PackedOptions::default()] {
+            let elf = PackedElf::build(&table, &options).unwrap();
+            for query in cases::queries(&table, seed, 4) {
+                let expected = naive(&table, &query).unwrap();
+                for (thread_count, rows_min, morsels_per_thread) in [(1, 0, 1), (3, 0, 2), (2, 50, 8)] {
+                    let options = ParallelOptions { thread_count, rows_min, morsels_per_thread };
+                    prop_assert_eq!(&elf.select_parallel(&query, &options).unwrap(), &expected);
+                    let count = elf.count_parallel(&query, &options).unwrap();
+                    prop_assert_eq!(count, expected.len() as u64);
                 }
             }
         }
