@@ -7,6 +7,7 @@ pub mod io;
 pub mod persist;
 pub mod pool;
 pub mod probe;
+pub mod profile;
 pub mod region;
 pub mod replace_file;
 pub mod simd;

@@ -190,7 +190,9 @@ fn recorded(name: &str) -> Option<DeviceModel> {
     let grid = |operation, pattern, persist: Option<PersistInstruction>| {
         let wanted = |row: &&Row| {
             let point = &row.point;
-            (point.operation, point.pattern, point.persist) == (operation, pattern, persist)
+            let alone = point.beside_threads == 0;
+            alone
+                && (point.operation, point.pattern, point.persist) == (operation, pattern, persist)
         };
         grid_of(rows.iter().filter(wanted))
     };

@@ -43,7 +43,7 @@ fn row(device: &str, key: (&str, &str, &str), access_bytes: u64, value: &str) ->
     let point = Point {
         pattern: match pattern {
             "latency" => Pattern::Dependent,
-            "random" => Pattern::Random,
+            "random" | "mixed" => Pattern::Random,
             _ => Pattern::Sequential,
         },
         persist: match (operation, instruction) {
@@ -51,6 +51,10 @@ fn row(device: &str, key: (&str, &str, &str), access_bytes: u64, value: &str) ->
             (_, "nt") => Some(PersistInstruction::NonTemporal),
             (_, "clwb" | "clflushopt") => Some(PersistInstruction::Flush),
             _ => Some(PersistInstruction::None),
+        },
+        beside_threads: match pattern {
+            "mixed" => threads,
+            _ => 0,
         },
         ..Point::new(operation, access_bytes, threads)
     };
@@ -88,7 +92,7 @@ mod tests {
             .chain(&others)
             .map(|device| recorded_rows(device).len())
             .sum();
-        assert_eq!(count, 1176 + 2 * 8);
+        assert_eq!(count, 1176 + 2 * 8 + 6 * 8);
         assert!(recorded_rows("nothing").is_empty());
     }
 

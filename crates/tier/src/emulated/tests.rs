@@ -22,7 +22,9 @@ fn simulated_threads_get_the_recorded_bandwidth_at_every_point_of_every_device()
         let model = DeviceModel::named(name).unwrap();
         let used = |row: &Row| {
             let nt = crate::probe::PersistInstruction::NonTemporal;
-            row.latency_ns.is_none() && row.point.persist.is_none_or(|persist| persist == nt)
+            row.latency_ns.is_none()
+                && row.point.beside_threads == 0
+                && row.point.persist.is_none_or(|persist| persist == nt)
         };
         for row in recorded_rows(name).into_iter().filter(used) {
             let found = simulate(&model, &row.point).bandwidth_bytes_per_s;

@@ -1,0 +1,49 @@
+//! What to do about a tier that nobody has measured: values that are nowhere bad rather than somewhere best.
+
+use super::{TierProfile, Value};
+use crate::probe::{Grouping, PersistInstruction, Pinning};
+
+const UNMEASURED: &str = "not measured";
+/// More writers than this harm slow memory, and one device rarely needs them.
+const WRITERS_MAX: u32 = 4;
+/// A page: the grain that no tier dislikes.
+const PAGE_BYTES: u64 = 4096;
+/// Large enough to saturate a drive at moderate depth.
+const FILE_GRAIN_BYTES: u64 = 256 << 10;
+/// Enough to saturate a drive at that grain.
+const FILE_DEPTH: u32 = 16;
+/// The grain of the first persistent memory.
+const RANDOM_BYTES: u64 = 256;
+
+impl TierProfile {
+    /// Conservative values for an unmeasured tier. `tier` is `dram`, `file:…`, `dax:…`, `node:…` or `emulated:…`.
+    pub fn defaults(tier: &str, physical_cores: u32) -> Self {
+        let file = tier.starts_with("file:");
+        let slow = !file && tier != "dram";
+        let grain_bytes = if file { FILE_GRAIN_BYTES } else { PAGE_BYTES };
+        let random_bytes = if file { PAGE_BYTES } else { RANDOM_BYTES };
+        let cores = physical_cores.max(1);
+        Self {
+            tier: tier.to_owned(),
+            emulated: tier.starts_with("emulated:"),
+            read_threads: Value::default(cores, UNMEASURED),
+            read_grain_bytes: Value::default(grain_bytes, UNMEASURED),
+            read_grouping: Value::default(Grouping::Individual, UNMEASURED),
+            write_threads: Value::default(cores.min(WRITERS_MAX), UNMEASURED),
+            write_grain_bytes: Value::default(grain_bytes, UNMEASURED),
+            write_grouping: Value::default(Grouping::Individual, UNMEASURED),
+            persist: Value::default(PersistInstruction::NonTemporal, UNMEASURED),
+            read_pinning: Value::default(Pinning::None, UNMEASURED),
+            write_pinning: Value::default(Pinning::None, UNMEASURED),
+            near_only: Value::default(slow, UNMEASURED),
+            stripe_sockets: Value::default(false, UNMEASURED),
+            serialise: Value::default(false, UNMEASURED),
+            random_bytes_min: Value::default(random_bytes, UNMEASURED),
+            random_bytes_avoid: Value::default(Vec::new(), UNMEASURED),
+            queue_depth: Value::default(file.then_some(FILE_DEPTH), UNMEASURED),
+            slow_reader_cap: Value::default(None, UNMEASURED),
+            interleave: Value::default(None, UNMEASURED),
+            insights: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! The rules. Each looks at the rows it needs and gives a value with its reason, or nothing if they were not measured.
+
+use super::insights;
+use super::measured::{Measured, best_of, gb, is_alone, is_ground, size, smallest_within};
+use super::{TierProfile, Value};
+use crate::probe::{
+    Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row,
+};
+
+/// What comes within this of the best is as good.
+const AS_GOOD: f64 = 0.95;
+/// A tighter pinning must gain more than this.
+const PINNING_GAIN: f64 = 0.97;
+/// A random access must reach this part of the plateau: half of what the paper's devices lose from 256 bytes on.
+const RANDOM_PLATEAU: f64 = 0.7;
+/// A size is a dip if a smaller one is this much faster.
+const DIP: f64 = 0.8;
+/// Reads and writes at once must reach this part of the better of the two alone.
+const MIXED_WORTH: f64 = 0.9;
+/// Two sockets must reach this times one socket's bandwidth for striping to pay.
+const STRIPING_GAIN: f64 = 1.5;
+/// Readers of slow memory must leave DRAM this part of its bandwidth.
+const DRAM_KEPT: f64 = 0.9;
+/// Interleave weights larger than this say nothing more.
+const WEIGHT_MAX: u32 = 16;
+
+/// What a profile is derived from.
+#[derive(Debug, Clone, Copy)]
+pub struct DeriveInput<'a> {
+    /// The tier's name.
+    pub tier: &'a str,
+    /// Its measurements.
+    pub rows: &'a [Row],
+    /// Measurements of DRAM alone, for interleaving; may be empty.
+    pub dram_rows: &'a [Row],
+    /// DRAM reads with [`Point::beside_threads`] readers of this tier beside them; may be empty.
+    pub dram_beside_rows: &'a [Row],
+    /// How many physical cores are near the tier.
+    pub physical_cores: u32,
+}
+
+/// Derives a tier's profile. Whatever was not measured keeps its conservative default.
+pub fn derive(input: &DeriveInput<'_>) -> TierProfile {
+    let measured = Measured { rows: input.rows };
+    let mut profile = TierProfile::defaults(input.tier, input.physical_cores);
+    profile.emulated = profile.emulated || input.rows.iter().any(|row| row.emulated);
+    set(
+        &mut profile.read_threads,
+        read_threads(&measured, input.physical_cores),
+    );
+    let readers = profile.read_threads.value;
+    set(
+        &mut profile.read_grain_bytes,
+        grain(&measured, Operation::Read, readers),
+    );
+    set(
+        &mut profile.read_grouping,
+        grouping(&measured, Operation::Read),
+    );
+    set(&mut profile.write_threads, write_threads(&measured));
+    let writers = profile.write_threads.value;
+    set(
+        &mut profile.write_grain_bytes,
+        grain(&measured, Operation::Write, writers),
+    );
+    set(
+        &mut profile.write_grouping,
+        grouping(&measured, Operation::Write),
+    );
+    set(&mut profile.persist, persist(&measured));
+    set(
+        &mut profile.read_pinning,
+        pinning(&measured, Operation::Read),
+    );
+    set(
+        &mut profile.write_pinning,
+        pinning(&measured, Operation::Write),
+    );
+    set(&mut profile.near_only, near_only(&measured));
+    set(&mut profile.stripe_sockets, stripe_sockets(&measured));
+    set(&mut profile.serialise, serialise(&measured));
+    set(&mut profile.random_bytes_min, random_bytes_min(&measured));
+    set(
+        &mut profile.random_bytes_avoid,
+        random_bytes_avoid(&measured),
+    );
+    set(&mut profile.queue_depth, queue_depth(&measured));
+    set(
+        &mut profile.slow_reader_cap,
+        slow_reader_cap(input.dram_beside_rows),
+    );
+    set(
+        &mut profile.interleave,
+        interleave(&measured, input.dram_rows),
+    );
+    profile.insights = insights::of(&measured, &profile, input.physical_cores);
+    profile
+}
+
+fn set<T>(value: &mut Value<T>, derived: Option<Value<T>>) {
+    if let Some(derived) = derived {
+        *value = derived;
+    }
+}
+
+/// The smallest count that is as good as the best; more than the physical cores only if that is better.
+fn read_threads(measured: &Measured<'_>, physical_cores: u32) -> Option<Value<u32>> {
+    let ground = measured.matching(|row| is_ground(row, Operation::Read));
+    let on_cores: Vec<&Row> = ground
+        .iter()
+        .filter(|row| row.point.threads <= physical_cores)
+        .copied()
+        .collect();
+    let best = best_of(&ground)?;
+    let enough = best_of(&on_cores)
+        .is_some_and(|row| row.bandwidth_bytes_per_s >= AS_GOOD * best.bandwidth_bytes_per_s);
+    let candidates = if enough { on_cores } else { ground };
+    let (threads, row, _) = smallest_within(&candidates, AS_GOOD, |row| row.point.threads)?;
+    Some(Value::measured(
+        threads,
+        format!(
+            "{threads} threads read {} sequentially, the best of all counts is {} with {} (insight 2)",
+            gb(row.bandwidth_bytes_per_s),
+            gb(best.bandwidth_bytes_per_s),
+            best.point.threads
+        ),
+    ))
+}
+
+/// The smallest count that is as good as the best of all sizes and counts: the two must be chosen together.
+fn write_threads(measured: &Measured<'_>) -> Option<Value<u32>> {
+    let ground = durable_writes(measured);
+    let (threads, row, best) = smallest_within(&ground, AS_GOOD, |row| row.point.threads)?;
+    let most = ground.iter().map(|row| row.point.threads).max()?;
+    let with_most: Vec<&Row> = ground
+        .iter()
+        .filter(|r| r.point.threads == most && r.point.access_bytes >= row.point.access_bytes)
+        .copied()
+        .collect();
+    let with_most = best_of(&with_most).map_or(0.0, |row| row.bandwidth_bytes_per_s);
+    Some(Value::measured(
+        threads,
+        format!(
+            "{threads} threads write {} in pieces of {}, the best of all is {} with {}; {most} threads in such pieces \
+             or larger ones write {} (insight 7)",
+            gb(row.bandwidth_bytes_per_s),
+            size(row.point.access_bytes),
+            gb(best.bandwidth_bytes_per_s),
+            best.point.threads,
+            gb(with_most)
+        ),
+    ))
+}
+
+/// Sequential durable writes by the better instruction, of either grouping's own ranges.
+fn durable_writes<'a>(measured: &Measured<'a>) -> Vec<&'a Row> {
+    let non_temporal = measured.matching(|row| {
+        is_ground(row, Operation::Write)
+            && row.point.persist == Some(PersistInstruction::NonTemporal)
+    });
+    match non_temporal.is_empty() {
+        true => measured.matching(|row| is_ground(row, Operation::Write)),
+        false => non_temporal,
+    }
+}
+
+/// The smallest access that is as good as the best at the chosen count of threads.
+fn grain(measured: &Measured<'_>, operation: Operation, threads: u32) -> Option<Value<u64>> {
+    let ground = match operation {
+        Operation::Read => measured.matching(|row| is_ground(row, Operation::Read)),
+        Operation::Write => durable_writes(measured),
+    };
+    let at_threads: Vec<&Row> = ground
+        .into_iter()
+        .filter(|row| row.point.threads == threads)
+        .collect();
+    let (bytes, row, best) = smallest_within(&at_threads, AS_GOOD, |row| row.point.access_bytes)?;
+    let insight = match operation {
+        Operation::Read => 1,
+        Operation::Write => 6,
+    };
+    Some(Value::measured(
+        bytes,
+        format!(
+            "{threads} threads get {} in pieces of {}, the best is {} in pieces of {} (insight {insight})",
+            gb(row.bandwidth_bytes_per_s),
+            size(bytes),
+            gb(best.bandwidth_bytes_per_s),
+            size(best.point.access_bytes)
+        ),
+    ))
+}
+
+/// Ranges of their own unless taking turns is clearly better at the sizes both were measured at, taken at the worst:
+/// what matters is what a size chosen without care costs.
+fn grouping(measured: &Measured<'_>, operation: Operation) -> Option<Value<Grouping>> {
+    let pairs = measured.matching(|row| {
+        is_alone(row, operation)
+            && row.point.grouping == Grouping::Grouped
+            && row.point.pattern == Pattern::Sequential
+    });
+    let ratios = pairs.into_iter().filter_map(|grouped| {
+        let individual = measured.at(&Point {
+            grouping: Grouping::Individual,
+            ..grouped.point
+        })?;
+        Some((
+            individual.bandwidth_bytes_per_s / grouped.bandwidth_bytes_per_s,
+            grouped,
+            individual,
+        ))
+    });
+    let ratios: Vec<_> = ratios.collect();
+    let (ratio, grouped, individual) = ratios.iter().max_by(|a, b| a.0.total_cmp(&b.0)).copied()?;
+    let worst_for_individual = ratios
+        .iter()
+        .map(|(ratio, ..)| *ratio)
+        .fold(f64::INFINITY, f64::min);
+    let value = match ratio * worst_for_individual >= AS_GOOD {
+        true => Grouping::Individual,
+        false => Grouping::Grouped,
+    };
+    Some(Value::measured(
+        value,
+        format!(
+            "{} threads in pieces of {} get {} in ranges of their own and {} taking turns, the largest difference measured \
+             (insights 1 and 6)",
+            grouped.point.threads,
+            size(grouped.point.access_bytes),
+            gb(individual.bandwidth_bytes_per_s),
+            gb(grouped.bandwidth_bytes_per_s)
+        ),
+    ))
+}
+
+fn persist(measured: &Measured<'_>) -> Option<Value<PersistInstruction>> {
+    let best_with = |instruction| {
+        move |pattern| {
+            measured.best(move |row: &Row| {
+                is_alone(row, Operation::Write)
+                    && row.point.persist == Some(instruction)
+                    && row.point.pattern == pattern
+            })
+        }
+    };
+    let (nt, flush) = (
+        best_with(PersistInstruction::NonTemporal),
+        best_with(PersistInstruction::Flush),
+    );
+    let both = |pattern| Some((nt(pattern)?, flush(pattern)?));
+    let (nt, flush) = both(Pattern::Sequential).or_else(|| both(Pattern::Random))?;
+    let value = match nt.bandwidth_bytes_per_s >= AS_GOOD * flush.bandwidth_bytes_per_s {
+        true => PersistInstruction::NonTemporal,
+        false => PersistInstruction::Flush,
+    };
+    Some(Value::measured(
+        value,
+        format!(
+            "non-temporal stores write {} at best, stores with flushes {}",
+            gb(nt.bandwidth_bytes_per_s),
+            gb(flush.bandwidth_bytes_per_s)
+        ),
+    ))
+}
+
+/// The loosest that is as good.
+fn pinning(measured: &Measured<'_>, operation: Operation) -> Option<Value<Pinning>> {
+    let peaks = measured.by_pinning(|row| is_ground(row, operation));
+    if peaks.len() < 2 {
+        return None;
+    }
+    let best = peaks.iter().map(|(_, peak)| *peak).fold(0.0, f64::max);
+    let (value, _) = peaks
+        .iter()
+        .find(|(_, peak)| *peak >= PINNING_GAIN * best)
+        .copied()?;
+    let all: Vec<String> = peaks
+        .iter()
+        .map(|(pinning, peak)| format!("{} pinned to {}", gb(*peak), super::debug_word(pinning)))
+        .collect();
+    let insight = match operation {
+        Operation::Read => 3,
+        Operation::Write => 8,
+    };
+    Some(Value::measured(
+        value,
+        format!("{} (insight {insight})", all.join(", ")),
+    ))
+}
+
+fn near_only(measured: &Measured<'_>) -> Option<Value<bool>> {
+    let at = |operation, placement| {
+        measured.peak(|row| is_alone(row, operation) && row.point.placement == placement)
+    };
+    let near = at(Operation::Read, Placement::Near)?;
+    let far = at(Operation::Read, Placement::Far)?;
+    let first = at(Operation::Read, Placement::FarFirst);
+    let first = first.map_or(String::new(), |first| {
+        format!(" ({} at first touch)", gb(first))
+    });
+    Some(Value::measured(
+        far < AS_GOOD * near,
+        format!(
+            "near memory is read at {}, far memory at {}{first} (insights 4 and 9)",
+            gb(near),
+            gb(far)
+        ),
+    ))
+}
+
+fn stripe_sockets(measured: &Measured<'_>) -> Option<Value<bool>> {
+    let at = |placement| {
+        measured.peak(|row| is_alone(row, Operation::Read) && row.point.placement == placement)
+    };
+    let (one, both) = (at(Placement::Near)?, at(Placement::BothNear)?);
+    Some(Value::measured(
+        both >= STRIPING_GAIN * one,
+        format!(
+            "one socket reads {}, all sockets their own memory {} (insight 5)",
+            gb(one),
+            gb(both)
+        ),
+    ))
+}
+
+fn serialise(measured: &Measured<'_>) -> Option<Value<bool>> {
+    let mixed = measured
+        .matching(|row| row.point.beside_threads > 0 && row.point.operation == Operation::Read);
+    let with_total = mixed
+        .into_iter()
+        .filter_map(|row| Some((row, row.bandwidth_bytes_per_s + beside(measured, row)?)));
+    let (row, total) = with_total.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let alone = |operation| {
+        measured.peak(|other| {
+            is_alone(other, operation)
+                && other.point.placement == Placement::Near
+                && other.point.pattern == row.point.pattern
+        })
+    };
+    let better = f64::max(
+        alone(Operation::Read)?,
+        alone(Operation::Write).unwrap_or(0.0),
+    );
+    Some(Value::measured(
+        total < MIXED_WORTH * better,
+        format!(
+            "{} readers and {} writers together move at most {}, one kind alone {} (insight 11)",
+            row.point.threads,
+            row.point.beside_threads,
+            gb(total),
+            gb(better)
+        ),
+    ))
+}
+
+/// The bandwidth of the other operation: in the same row, or in a row of its own.
+pub(super) fn beside(measured: &Measured<'_>, row: &Row) -> Option<f64> {
+    let other = |candidate: &&Row| {
+        let (a, b) = (&candidate.point, &row.point);
+        a.operation != b.operation
+            && (a.threads, a.beside_threads) == (b.beside_threads, b.threads)
+            && (a.pattern, a.access_bytes) == (b.pattern, b.access_bytes)
+    };
+    let in_own_row = || {
+        measured
+            .rows
+            .iter()
+            .find(other)
+            .map(|row| row.bandwidth_bytes_per_s)
+    };
+    row.beside_bandwidth_bytes_per_s.or_else(in_own_row)
+}
+
+/// Random reads at the count of threads that reads most at random, by size.
+pub(super) fn random_reads<'a>(measured: &Measured<'a>) -> Vec<&'a Row> {
+    let random = |row: &Row| {
+        is_alone(row, Operation::Read)
+            && row.point.pattern == Pattern::Random
+            && row.point.placement == Placement::Near
+    };
+    let threads = measured.best(random).map(|row| row.point.threads);
+    let mut rows = measured.matching(|row| random(row) && Some(row.point.threads) == threads);
+    rows.sort_by_key(|row| row.point.access_bytes);
+    rows
+}
+
+fn random_bytes_min(measured: &Measured<'_>) -> Option<Value<u64>> {
+    let rows = random_reads(measured);
+    let (bytes, row, best) = smallest_within(&rows, RANDOM_PLATEAU, |row| row.point.access_bytes)?;
+    let smaller = rows.iter().rfind(|row| row.point.access_bytes < bytes);
+    let smaller = smaller.map_or(String::new(), |row| {
+        format!(
+            ", of {} only {}",
+            size(row.point.access_bytes),
+            gb(row.bandwidth_bytes_per_s)
+        )
+    });
+    Some(Value::measured(
+        bytes,
+        format!(
+            "random reads of {} get {}{smaller}; the best is {} (insight 12)",
+            size(bytes),
+            gb(row.bandwidth_bytes_per_s),
+            gb(best.bandwidth_bytes_per_s)
+        ),
+    ))
+}
+
+fn random_bytes_avoid(measured: &Measured<'_>) -> Option<Value<Vec<u64>>> {
+    let rows = random_reads(measured);
+    let mut best_smaller: Option<&Row> = None;
+    let mut dips = Vec::new();
+    for row in &rows {
+        if best_smaller
+            .is_some_and(|best| row.bandwidth_bytes_per_s < DIP * best.bandwidth_bytes_per_s)
+        {
+            dips.push(row.point.access_bytes);
+        }
+        best_smaller = best_of(&[row, best_smaller.unwrap_or(row)]);
+    }
+    let reason = match dips.first() {
+        None => "no size is slower than a smaller one".to_owned(),
+        Some(_) => "smaller random reads are faster".to_owned(),
+    };
+    (rows.len() > 1).then(|| Value::measured(dips, reason))
+}
+
+fn queue_depth(measured: &Measured<'_>) -> Option<Value<Option<u32>>> {
+    let rows =
+        measured.matching(|row| is_alone(row, Operation::Read) && row.point.queue_depth.is_some());
+    let (depth, row, best) = smallest_within(&rows, AS_GOOD, |row| row.point.queue_depth)?;
+    Some(Value::measured(
+        depth,
+        format!(
+            "{} in flight of {} read {}, the best is {}",
+            depth.unwrap_or(1),
+            size(row.point.access_bytes),
+            gb(row.bandwidth_bytes_per_s),
+            gb(best.bandwidth_bytes_per_s)
+        ),
+    ))
+}
+
+fn slow_reader_cap(dram_beside: &[Row]) -> Option<Value<Option<u32>>> {
+    let alone = dram_beside
+        .iter()
+        .find(|row| row.point.beside_threads == 0)?
+        .bandwidth_bytes_per_s;
+    let beside: Vec<&Row> = dram_beside
+        .iter()
+        .filter(|row| row.point.beside_threads > 0)
+        .collect();
+    let harmless = beside
+        .iter()
+        .filter(|row| row.bandwidth_bytes_per_s >= DRAM_KEPT * alone);
+    let cap = harmless
+        .map(|row| row.point.beside_threads)
+        .max()
+        .unwrap_or(1);
+    let most = beside.iter().map(|row| row.point.beside_threads).max()?;
+    let worst = beside
+        .iter()
+        .map(|row| row.bandwidth_bytes_per_s)
+        .fold(f64::INFINITY, f64::min);
+    Some(Value::measured(
+        (cap < most).then_some(cap),
+        format!(
+            "DRAM alone is read at {}, at {} beside readers of this tier",
+            gb(alone),
+            gb(worst)
+        ),
+    ))
+}
+
+/// Pages in proportion to the bandwidth of many readers.
+fn interleave(measured: &Measured<'_>, dram_rows: &[Row]) -> Option<Value<Option<(u32, u32)>>> {
+    let peak = |rows: &Measured<'_>| rows.peak(|row| is_ground(row, Operation::Read));
+    let (dram, slow) = (peak(&Measured { rows: dram_rows })?, peak(measured)?);
+    let best = (1..=WEIGHT_MAX)
+        .flat_map(|a| (1..=WEIGHT_MAX).map(move |b| (a, b)))
+        .map(|(a, b)| {
+            (
+                ((f64::from(a) / f64::from(b)) / (dram / slow)).ln().abs(),
+                a + b,
+                (a, b),
+            )
+        })
+        // Near enough is as good, and then small numbers are better.
+        .map(|(error, sum, weights)| (error.max(0.03), sum, weights))
+        .min_by(|x, y| x.0.total_cmp(&y.0).then(x.1.cmp(&y.1)))?;
+    Some(Value::measured(
+        Some(best.2),
+        format!("DRAM is read at {}, this tier at {}", gb(dram), gb(slow)),
+    ))
+}

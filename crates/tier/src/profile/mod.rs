@@ -1,0 +1,186 @@
+//! From measurements to decisions: how each tier of this machine wants to be used, with the reason for every value.
+//!
+//! [`derive`] is pure: rows in, [`TierProfile`] out. Its rules are the twelve insights of `Maximizing persistent memory
+//! bandwidth utilization for OLAP workloads` (SIGMOD 2021) made mechanical, so that they say what is true of the
+//! measured device and not what was true of the paper's. [`MachineProfile`] keeps the profiles of all tiers in a file
+//! that belongs to one machine; on another machine, or without the file, conservative defaults apply and say so.
+
+mod defaults;
+mod derive;
+mod fingerprint;
+mod insights;
+mod measured;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::probe::{Grouping, PersistInstruction, Pinning};
+
+pub use derive::{DeriveInput, derive};
+pub use fingerprint::Fingerprint;
+pub use insights::Insight;
+pub use store::{PROFILE_FILE, ProfileOrigin};
+
+/// The version of the profile file.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One decision and why it was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Value<T> {
+    /// What to do.
+    pub value: T,
+    /// The measurement behind it, or why there is none.
+    pub reason: String,
+    /// Whether it follows from a measurement; defaults do not.
+    pub measured: bool,
+}
+
+/// How one tier wants to be used: the practices of section 7 of the paper, and those that files and CXL need.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TierProfile {
+    /// The tier: `dram`, `file:DIR`, `dax:PATH`, `node:N`, `emulated:NAME`.
+    pub tier: String,
+    /// Whether the rows behind it came from a model.
+    pub emulated: bool,
+    /// Threads that scan together.
+    pub read_threads: Value<u32>,
+    /// Bytes to read at once.
+    pub read_grain_bytes: Value<u64>,
+    /// Whether readers have ranges of their own.
+    pub read_grouping: Value<Grouping>,
+    /// Threads that write together.
+    pub write_threads: Value<u32>,
+    /// Bytes to write at once.
+    pub write_grain_bytes: Value<u64>,
+    /// Whether writers have ranges of their own.
+    pub write_grouping: Value<Grouping>,
+    /// How to make written bytes durable.
+    pub persist: Value<PersistInstruction>,
+    /// Where readers run.
+    pub read_pinning: Value<Pinning>,
+    /// Where writers run.
+    pub write_pinning: Value<Pinning>,
+    /// Whether only the sockets near the data should access it.
+    pub near_only: Value<bool>,
+    /// Whether data should be spread over the tiers of all sockets.
+    pub stripe_sockets: Value<bool>,
+    /// Whether reading and writing should take turns.
+    pub serialise: Value<bool>,
+    /// The smallest random access that is worth making.
+    pub random_bytes_min: Value<u64>,
+    /// Sizes of random accesses that are slower than smaller ones.
+    pub random_bytes_avoid: Value<Vec<u64>>,
+    /// Requests to keep in flight, for files.
+    pub queue_depth: Value<Option<u32>>,
+    /// How many threads may read the tier while DRAM must stay fast.
+    pub slow_reader_cap: Value<Option<u32>>,
+    /// Pages on DRAM and on this tier when one range is spread over both.
+    pub interleave: Value<Option<(u32, u32)>>,
+    /// What the measurements say about each insight of the paper.
+    pub insights: Vec<Insight>,
+}
+
+/// The profiles of one machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MachineProfile {
+    /// [`SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// The machine.
+    pub fingerprint: Fingerprint,
+    /// Conditions that may change without making it another machine.
+    pub conditions: BTreeMap<String, String>,
+    /// By tier.
+    pub tiers: BTreeMap<String, TierProfile>,
+}
+
+impl<T> Value<T> {
+    fn measured(value: T, reason: String) -> Self {
+        Self {
+            value,
+            reason,
+            measured: true,
+        }
+    }
+
+    fn default(value: T, reason: &str) -> Self {
+        Self {
+            value,
+            reason: reason.to_owned(),
+            measured: false,
+        }
+    }
+}
+
+/// A line of a profile, ready to print.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileLine {
+    /// Name of the decision.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Whether it follows from a measurement.
+    pub measured: bool,
+    /// Why.
+    pub reason: String,
+}
+
+impl TierProfile {
+    /// Every decision with its reason.
+    pub fn lines(&self) -> Vec<ProfileLine> {
+        vec![
+            line("read_threads", &self.read_threads, u32::to_string),
+            line("read_grain_bytes", &self.read_grain_bytes, u64::to_string),
+            line("read_grouping", &self.read_grouping, debug_word),
+            line("write_threads", &self.write_threads, u32::to_string),
+            line("write_grain_bytes", &self.write_grain_bytes, u64::to_string),
+            line("write_grouping", &self.write_grouping, debug_word),
+            line("persist", &self.persist, debug_word),
+            line("read_pinning", &self.read_pinning, debug_word),
+            line("write_pinning", &self.write_pinning, debug_word),
+            line("near_only", &self.near_only, bool::to_string),
+            line("stripe_sockets", &self.stripe_sockets, bool::to_string),
+            line("serialise", &self.serialise, bool::to_string),
+            line("random_bytes_min", &self.random_bytes_min, u64::to_string),
+            line("random_bytes_avoid", &self.random_bytes_avoid, |sizes| {
+                format!("{sizes:?}")
+            }),
+            line("queue_depth", &self.queue_depth, optional),
+            line("slow_reader_cap", &self.slow_reader_cap, optional),
+            line("interleave", &self.interleave, |weights| match weights {
+                Some((dram, slow)) => format!("{dram}:{slow}"),
+                None => "none".to_owned(),
+            }),
+        ]
+    }
+}
+
+fn line<T>(name: &'static str, value: &Value<T>, show: impl Fn(&T) -> String) -> ProfileLine {
+    ProfileLine {
+        name,
+        value: show(&value.value),
+        measured: value.measured,
+        reason: value.reason.clone(),
+    }
+}
+
+fn optional(value: &Option<u32>) -> String {
+    value.map_or("none".to_owned(), |value| value.to_string())
+}
+
+/// `NonTemporal` as `non_temporal`.
+fn debug_word(value: &impl fmt::Debug) -> String {
+    let mut word = String::new();
+    for letter in format!("{value:?}").chars() {
+        if letter.is_uppercase() && !word.is_empty() {
+            word.push('_');
+        }
+        word.extend(letter.to_lowercase());
+    }
+    word
+}

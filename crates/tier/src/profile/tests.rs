@@ -1,0 +1,364 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::emulated::recorded_rows;
+use crate::probe::{Operation, Pattern, Placement, Point, Row};
+use crate::topology::{Topology, Tree};
+
+const PAPER: &str = include_str!("paper-figures.csv");
+const TWO_SOCKETS: &str = include_str!("../topology/trees/two-sockets.tree");
+const FULL_DEVICES: [&str; 4] = [
+    "optane100-128",
+    "optane100-256",
+    "optane100-512",
+    "optane200-256",
+];
+/// The hosts of the recorded grids have more than 16 and less than 32 cores a socket.
+const RECORDED_CORES: u32 = 18;
+
+fn paper_rows() -> Vec<Row> {
+    let word = |text: &str| serde_json::Value::String(text.to_owned());
+    let row = |line: &str| {
+        let f: Vec<&str> = line.split(',').collect();
+        let number = |at: usize| f[at].parse::<f64>().unwrap();
+        let operation: Operation = serde_json::from_value(word(f[0])).unwrap();
+        Row {
+            tier: "dax:/dev/dax0.0".to_owned(),
+            emulated: false,
+            point: Point {
+                pattern: serde_json::from_value(word(f[1])).unwrap(),
+                grouping: serde_json::from_value(word(f[2])).unwrap(),
+                pinning: serde_json::from_value(word(f[3])).unwrap(),
+                placement: serde_json::from_value(word(f[4])).unwrap(),
+                beside_threads: number(7) as u32,
+                ..Point::new(operation, number(5) as u64, number(6) as u32)
+            },
+            bandwidth_bytes_per_s: number(8) * 1e9,
+            latency_ns: None,
+            beside_bandwidth_bytes_per_s: f[9].parse::<f64>().ok().map(|gb| gb * 1e9),
+            spread: 0.0,
+        }
+    };
+    PAPER
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(row)
+        .collect()
+}
+
+fn derived(tier: &str, rows: &[Row], physical_cores: u32) -> TierProfile {
+    derive(&DeriveInput {
+        tier,
+        rows,
+        dram_rows: &[],
+        dram_beside_rows: &[],
+        physical_cores,
+    })
+}
+
+fn of_device(device: &str) -> TierProfile {
+    derived(device, &recorded_rows(device), RECORDED_CORES)
+}
+
+fn holds(profile: &TierProfile) -> BTreeMap<u8, Option<bool>> {
+    profile
+        .insights
+        .iter()
+        .map(|insight| (insight.number, insight.holds))
+        .collect()
+}
+
+#[test]
+fn the_papers_figures_give_the_papers_advice() {
+    let profile = derived("dax:/dev/dax0.0", &paper_rows(), 18);
+    assert!(
+        (16..=18).contains(&profile.read_threads.value),
+        "{:?}",
+        profile.read_threads
+    );
+    assert_eq!(profile.read_grouping.value, Grouping::Individual);
+    assert_eq!(profile.read_grain_bytes.value, 4096);
+    assert!(
+        (4..=6).contains(&profile.write_threads.value),
+        "{:?}",
+        profile.write_threads
+    );
+    assert_eq!(profile.write_grain_bytes.value, 4096);
+    assert_eq!(profile.write_grouping.value, Grouping::Individual);
+    assert_eq!(profile.read_pinning.value, Pinning::Node);
+    assert_eq!(profile.write_pinning.value, Pinning::Core);
+    assert!(profile.near_only.value && profile.stripe_sockets.value && profile.serialise.value);
+    assert_eq!(profile.random_bytes_min.value, 256);
+    let missing: Vec<_> = holds(&profile)
+        .into_iter()
+        .filter(|(_, holds)| *holds != Some(true))
+        .collect();
+    assert_eq!(missing, [], "{:#?}", profile.insights);
+}
+
+#[test]
+fn every_recorded_persistent_memory_gives_the_papers_advice() {
+    for device in FULL_DEVICES {
+        let profile = of_device(device);
+        let what = format!("{device}: {profile:#?}");
+        assert!((16..=32).contains(&profile.read_threads.value), "{what}");
+        assert!((4..=8).contains(&profile.write_threads.value), "{what}");
+        assert!(
+            (512..=4096).contains(&profile.write_grain_bytes.value),
+            "{what}"
+        );
+        assert_eq!(
+            profile.persist.value,
+            PersistInstruction::NonTemporal,
+            "{what}"
+        );
+        assert!(
+            profile.serialise.value && profile.serialise.measured,
+            "{what}"
+        );
+        assert_eq!(profile.random_bytes_min.value, 256, "{what}");
+        let holds = holds(&profile);
+        for number in [2, 6, 7, 11, 12] {
+            assert_eq!(holds[&number], Some(true), "insight {number} of {what}");
+        }
+    }
+}
+
+#[test]
+fn differences_between_devices_show_in_their_profiles() {
+    let read = |device: &str| {
+        let profile = of_device(device);
+        (profile.read_threads.value, profile.read_grain_bytes.value)
+    };
+    assert_eq!(read("optane100-128"), (16, 4096));
+    assert_eq!(read("optane100-256"), (16, 4096));
+    // The largest modules saturate with any size, and the second generation wants more threads than cores.
+    assert_eq!(read("optane100-512"), (16, 64));
+    assert_eq!(read("optane200-256"), (32, 4096));
+    let writers = |device: &str| of_device(device).write_threads.value;
+    let found = FULL_DEVICES.map(writers);
+    assert_eq!(found, [8, 8, 4, 8]);
+    // Few modules are saturated by fewer threads.
+    assert_eq!(
+        (
+            writers("optane-1-dimm"),
+            of_device("optane-1-dimm").read_threads.value
+        ),
+        (1, 8)
+    );
+    assert_eq!(of_device("optane100-256").random_bytes_avoid.value, [1024]);
+}
+
+#[test]
+fn dram_does_not_get_the_advice_for_persistent_memory() {
+    for device in ["dram-beside-optane100", "dram-beside-optane200"] {
+        let profile = of_device(device);
+        let what = format!("{device}: {profile:#?}");
+        assert!(profile.write_threads.value >= 32, "{what}");
+        assert!(
+            !profile.serialise.value && profile.serialise.measured,
+            "{what}"
+        );
+        assert_eq!(profile.random_bytes_min.value, 64, "{what}");
+        let holds = holds(&profile);
+        for number in [7, 11, 12] {
+            assert_eq!(holds[&number], Some(false), "insight {number} of {what}");
+        }
+    }
+}
+
+#[test]
+fn an_unmeasured_tier_keeps_defaults_that_say_so() {
+    let profile = derived("file:/db", &[], 4);
+    assert!(
+        profile
+            .lines()
+            .iter()
+            .all(|line| !line.measured && line.reason == "not measured")
+    );
+    assert_eq!(
+        (profile.queue_depth.value, profile.read_threads.value),
+        (Some(16), 4)
+    );
+    assert!(
+        profile
+            .insights
+            .iter()
+            .all(|insight| insight.holds.is_none())
+    );
+    let dram = TierProfile::defaults("dram", 0);
+    assert_eq!((dram.queue_depth.value, dram.read_threads.value), (None, 1));
+}
+
+#[test]
+fn every_measured_value_names_its_measurement() {
+    for line in derived("dax", &paper_rows(), 18)
+        .lines()
+        .iter()
+        .filter(|line| line.measured)
+    {
+        assert!(
+            line.reason.contains("B/s") || line.name == "random_bytes_avoid",
+            "{line:?}"
+        );
+    }
+    let words: Vec<_> = of_device("optane100-128")
+        .lines()
+        .into_iter()
+        .map(|line| line.value)
+        .collect();
+    assert!(words.contains(&"non_temporal".to_owned()), "{words:?}");
+}
+
+#[test]
+fn weights_and_caps_follow_from_what_dram_keeps() {
+    let row = |bandwidth: f64, beside_threads| Row {
+        tier: "dram".to_owned(),
+        emulated: false,
+        point: Point {
+            beside_threads,
+            ..Point::new(Operation::Read, 4096, 8)
+        },
+        bandwidth_bytes_per_s: bandwidth,
+        latency_ns: None,
+        beside_bandwidth_bytes_per_s: None,
+        spread: 0.0,
+    };
+    let beside = [row(100e9, 0), row(97e9, 2), row(91e9, 4), row(60e9, 8)];
+    let profile = derive(&DeriveInput {
+        tier: "node:1",
+        rows: &[row(33e9, 0)],
+        dram_rows: &[row(100e9, 0)],
+        dram_beside_rows: &beside,
+        physical_cores: 8,
+    });
+    assert_eq!(profile.slow_reader_cap.value, Some(4));
+    assert_eq!(profile.interleave.value, Some((3, 1)));
+}
+
+#[test]
+fn file_reads_get_the_smallest_depth_that_saturates() {
+    let row = |depth, bandwidth| Row {
+        tier: "file:/db".to_owned(),
+        emulated: false,
+        point: Point {
+            queue_depth: Some(depth),
+            ..Point::new(Operation::Read, 65_536, 1)
+        },
+        bandwidth_bytes_per_s: bandwidth,
+        latency_ns: None,
+        beside_bandwidth_bytes_per_s: None,
+        spread: 0.0,
+    };
+    let rows = [
+        row(1, 0.4e9),
+        row(4, 1.2e9),
+        row(16, 1.49e9),
+        row(64, 1.5e9),
+    ];
+    assert_eq!(derived("file:/db", &rows, 2).queue_depth.value, Some(16));
+}
+
+fn machine() -> Topology {
+    Topology::parse(&Tree::from_text(TWO_SOCKETS))
+}
+
+#[test]
+fn a_saved_profile_is_found_again_on_the_same_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let (empty, origin) = MachineProfile::load(folder.path(), &machine()).unwrap();
+    assert_eq!((origin, empty.tiers.len()), (ProfileOrigin::Missing, 0));
+    let mut profile = empty;
+    profile
+        .tiers
+        .insert("dax".to_owned(), derived("dax", &paper_rows(), 18));
+    profile.save(folder.path()).unwrap();
+    let (loaded, origin) = MachineProfile::load(folder.path(), &machine()).unwrap();
+    assert_eq!((&loaded, origin), (&profile, ProfileOrigin::Measured));
+    assert_eq!(loaded.tier("dax").write_threads.value, 4);
+    assert!(!loaded.tier("node:9").write_threads.measured);
+}
+
+#[test]
+fn a_profile_of_another_machine_or_version_or_of_nothing_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    MachineProfile::empty(&machine())
+        .save(folder.path())
+        .unwrap();
+    let fewer_cores = TWO_SOCKETS.replace("\t27,63", "\t18,54");
+    let other = Topology::parse(&Tree::from_text(&fewer_cores));
+    let (_, origin) = MachineProfile::load(folder.path(), &other).unwrap();
+    let expected = ProfileOrigin::OtherMachine {
+        differences: vec!["cores: 4 then, 3 now".to_owned()],
+    };
+    assert_eq!(origin, expected);
+    let path = folder.path().join(PROFILE_FILE);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(
+        &path,
+        text.replace("\"schema_version\": 1", "\"schema_version\": 9"),
+    )
+    .unwrap();
+    let (_, origin) = MachineProfile::load(folder.path(), &machine()).unwrap();
+    assert_eq!(origin, ProfileOrigin::OtherVersion { found: 9 });
+    for damaged in [
+        &text[..text.len() / 2],
+        "",
+        "[1]",
+        "{\"schema_version\": 1}",
+    ] {
+        std::fs::write(&path, damaged).unwrap();
+        let (_, origin) = MachineProfile::load(folder.path(), &machine()).unwrap();
+        assert!(
+            matches!(origin, ProfileOrigin::Damaged { .. }),
+            "{damaged:?}"
+        );
+    }
+}
+
+#[test]
+fn a_few_reserved_megabytes_do_not_make_another_machine() {
+    let more = TWO_SOCKETS.replace("48234496 kB", "48230000 kB");
+    let more = Fingerprint::of(&Topology::parse(&Tree::from_text(&more)));
+    assert_eq!(
+        more.differences(&Fingerprint::of(&machine())),
+        [] as [String; 0]
+    );
+    let half = TWO_SOCKETS.replace("48234496 kB", "24117248 kB");
+    let half = Fingerprint::of(&Topology::parse(&Tree::from_text(&half)));
+    assert_eq!(half.differences(&Fingerprint::of(&machine())).len(), 1);
+}
+
+#[test]
+fn rows_survive_json() {
+    let rows = paper_rows();
+    let text = serde_json::to_string(&rows).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<Row>>(&text).unwrap(), rows);
+    let one: serde_json::Value = serde_json::to_value(&rows[0]).unwrap();
+    for field in [
+        "tier",
+        "emulated",
+        "operation",
+        "pattern",
+        "access_bytes",
+        "threads",
+        "grouping",
+        "pinning",
+    ] {
+        assert!(one.get(field).is_some(), "{field}");
+    }
+    assert_eq!(one["bandwidth_bytes_per_s"], 37e9);
+    let far = rows
+        .iter()
+        .filter(|row| row.point.placement == Placement::Far)
+        .count();
+    assert_eq!(
+        (
+            far,
+            rows.iter()
+                .filter(|row| row.point.pattern == Pattern::Random)
+                .count()
+        ),
+        (2, 3)
+    );
+}
