@@ -26,6 +26,7 @@ pub mod policy;
 mod reader;
 mod scan;
 mod shard;
+pub mod simulate;
 mod snapshot;
 #[cfg(test)]
 mod testing;

@@ -1,0 +1,196 @@
+//! Replays the HPCache paper's query sequence on its modelled server, and other mixes on a small machine:
+//! `cargo run --release -p hotshelf-cache --example simulate [paper|mixes|sweep]`. All times are simulated.
+
+use hotshelf_cache::PolicyKind;
+use hotshelf_cache::model::{Smoothing, WindowOptions};
+use hotshelf_cache::simulate::*;
+use hotshelf_cache::tuner::TunerOptions;
+
+const GB: u64 = 1_000_000_000;
+
+fn setup(policy: PolicyKind, budget_bytes: u64) -> Setup {
+    Setup {
+        policy,
+        budget_bytes,
+        ..Setup::default()
+    }
+}
+
+/// Everything in memory from the start, or a policy by name.
+fn named(name: &str, cache_gb: u64) -> Setup {
+    match name {
+        "memory" => Setup {
+            is_warm: true,
+            ..setup(PolicyKind::All, 1000 * GB)
+        },
+        _ => setup(name.parse().expect("a policy"), cache_gb * GB),
+    }
+}
+
+fn per_query(drive_count: u32, cache_gb: u64) {
+    let names = ["memory", "none", "lru", "hpcache-paper", "hpcache"];
+    println!(
+        "\nper query, {} GB/s, {cache_gb} GB cache (simulated seconds)",
+        7 * drive_count
+    );
+    println!(
+        "{:>5} {:>6} {}",
+        "query",
+        "",
+        names.map(|name| format!("{name:>14}")).join("")
+    );
+    let trace = paper_sequence();
+    let runs =
+        names.map(|name| simulate(&paper_machine(drive_count), &trace, &named(name, cache_gb)));
+    for (query_idx, query) in trace.queries.iter().enumerate() {
+        let times = runs
+            .each_ref()
+            .map(|run| format!("{:>14.2}", run.queries[query_idx].time_s));
+        println!("{:>5} {:>6} {}", query_idx + 1, query.name, times.join(""));
+    }
+    let totals = runs
+        .each_ref()
+        .map(|run| format!("{:>14.1}", run.total_s()));
+    println!("{:>5} {:>6} {}", "total", "", totals.join(""));
+}
+
+fn claims() {
+    println!(
+        "\n{:<40} {:>6} {:>6} {:>8} {:>14} {:>8}",
+        "claim", "GB/s", "cache", "paper", "hpcache-paper", "hpcache"
+    );
+    for claim in paper_claims() {
+        let ratio = |hpcache: &str| {
+            let total_s = |name: &str| {
+                let name = if name == "hpcache" { hpcache } else { name };
+                let setup = named(name, claim.cache_gb);
+                simulate(&paper_machine(claim.drive_count), &paper_sequence(), &setup).total_s()
+            };
+            total_s(claim.slow) / total_s(claim.fast)
+        };
+        println!(
+            "{:<40} {:>6} {:>6} {:>8.2} {:>14.2} {:>8.2}",
+            claim.what,
+            7 * claim.drive_count,
+            claim.cache_gb,
+            claim.ratio,
+            ratio("hpcache-paper"),
+            ratio("hpcache"),
+        );
+    }
+}
+
+fn sweep() {
+    println!(
+        "\ntotal by cache size, 28 GB/s (simulated seconds; in memory: {:.1})",
+        { simulate(&paper_machine(4), &paper_sequence(), &named("memory", 0)).total_s() }
+    );
+    print!("{:>14}", "GB");
+    let sizes = [20, 40, 60, 80, 100, 120, 140, 160];
+    sizes.iter().for_each(|gb| print!("{gb:>8}"));
+    println!();
+    for kind in PolicyKind::ALL {
+        print!("{kind:>14}");
+        for cache_gb in sizes {
+            let setup = setup(*kind, cache_gb * GB);
+            print!(
+                "{:>8.1}",
+                simulate(&paper_machine(4), &paper_sequence(), &setup).total_s()
+            );
+        }
+        println!();
+    }
+}
+
+fn smoothing() {
+    println!("\nhpcache by half-life of the smoothing, in queries (simulated seconds)");
+    let half_lives = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
+    let tuner = |half_life: f64| TunerOptions {
+        window: WindowOptions {
+            smoothing: Smoothing::Exponential {
+                a: 1.0 - 0.5f64.powf(1.0 / half_life),
+            },
+            ..WindowOptions::default()
+        },
+        ..TunerOptions::default()
+    };
+    for half_life in half_lives {
+        print!("{half_life:>6}");
+        for cache_gb in [40, 80, 120] {
+            let setup = Setup {
+                tuner: tuner(half_life),
+                ..setup(PolicyKind::HpCache, cache_gb * GB)
+            };
+            print!(
+                "{:>8.1}",
+                simulate(&paper_machine(4), &paper_sequence(), &setup).total_s()
+            );
+        }
+        for kind in Mix::ALL {
+            let setup = Setup {
+                tuner: tuner(half_life),
+                ..setup(PolicyKind::HpCache, 3 * GB)
+            };
+            print!(
+                "{:>9.2}",
+                simulate(&small_machine(), &small_mix(kind), &setup).total_s()
+            );
+        }
+        println!();
+    }
+}
+
+fn small_machine() -> Machine {
+    Machine {
+        storage_bandwidth: 1.5e9,
+        memory_bandwidth: 14.6e9,
+        missing_byte_passes: 2.0,
+        lookahead_bytes: 64_000_000,
+        setup_s: 0.02,
+    }
+}
+
+fn small_mix(kind: Mix) -> Trace {
+    mix_trace(kind, GB, small_machine().storage_bandwidth)
+}
+
+fn mixes() {
+    for budget_gb in [2, 3, 6] {
+        println!(
+            "\nmixes over 12 columns of 1 GB, 1.5 GB/s, {budget_gb} GB cache (simulated seconds)"
+        );
+        print!("{:>14}", "");
+        Mix::ALL
+            .iter()
+            .for_each(|kind| print!("{:>12}", kind.name()));
+        println!();
+        for policy in PolicyKind::ALL {
+            print!("{policy:>14}");
+            for kind in Mix::ALL {
+                let setup = setup(*policy, budget_gb * GB);
+                print!(
+                    "{:>12.1}",
+                    simulate(&small_machine(), &small_mix(kind), &setup).total_s()
+                );
+            }
+            println!();
+        }
+    }
+}
+
+fn main() {
+    let what = std::env::args().nth(1).unwrap_or_default();
+    let wants = |name: &str| what.is_empty() || what == name;
+    if wants("paper") {
+        per_query(4, 80);
+        per_query(4, 120);
+        claims();
+    }
+    if wants("sweep") {
+        sweep();
+        smoothing();
+    }
+    if wants("mixes") {
+        mixes();
+    }
+}
