@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::datasource::file_format::options::ArrowReadOptions;
 use datafusion::logical_expr::{cast, ident};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::datasource::file_format::options::ArrowReadOptions;
 use datafusion::prelude::{
-    CsvReadOptions, DataFrame, JsonReadOptions, ParquetReadOptions,
-    SessionContext,
+    CsvReadOptions, DataFrame, JsonReadOptions, ParquetReadOptions, SessionContext,
 };
 
 use crate::database::{Database, IfExists};
@@ -281,7 +280,9 @@ impl Database {
 
 /// The rows a plan says it will make.
 fn known_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
-    let statistics = StatisticsContext::default().compute(plan.as_ref(), &StatisticsArgs::default()).ok()?;
+    let statistics = StatisticsContext::default()
+        .compute(plan.as_ref(), &StatisticsArgs::default())
+        .ok()?;
     statistics.num_rows.get_value().copied()
 }
 

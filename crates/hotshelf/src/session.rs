@@ -85,7 +85,9 @@ impl Session {
             .with_runtime_env(inner.runtime_env.clone())
             .with_default_features();
         if let Some(formats) = builder.file_formats() {
-            formats.push(Arc::new(VortexFormatFactory::new()));
+            formats.push(Arc::new(VortexFormatFactory::new_with_session(
+                inner.vortex.clone(),
+            )));
         }
         let context = SessionContext::new_with_state(builder.build());
         let catalog = MemoryCatalogProvider::new();

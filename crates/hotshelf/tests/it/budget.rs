@@ -1,0 +1,112 @@
+//! Budgets: what fits, what does not, and that nothing hangs.
+
+use hotshelf::{Options, PolicyKind};
+
+use crate::Fixture;
+
+fn filled(options: Options) -> Fixture {
+    let db = Fixture::with(options);
+    db.run(
+        "CREATE TABLE t AS SELECT value AS a, value * 7 % 1000003 AS b, value % 1000 AS c \
+         FROM generate_series(1, 600000) AS g(value)",
+    )
+    .unwrap();
+    db
+}
+
+#[test]
+fn the_smallest_budget_still_answers() {
+    for policy in [PolicyKind::None, PolicyKind::Lru, PolicyKind::All] {
+        let db = filled(Options {
+            budget_bytes: 1 << 20,
+            policy,
+            ..Options::default()
+        });
+        for _ in 0..3 {
+            assert_eq!(
+                db.rows("SELECT count(*), sum(a), min(b), max(c) FROM t WHERE c < 500")[0]
+                    .split('|')
+                    .next(),
+                Some("300000")
+            );
+        }
+    }
+}
+
+#[test]
+fn a_warm_cache_reads_nothing_from_storage_and_no_cache_reads_everything() {
+    let db = filled(Options::default());
+    let device_bytes = || {
+        db.rows("SELECT device_bytes FROM io_stats()")[0]
+            .parse::<u64>()
+            .unwrap()
+    };
+    db.run("SELECT sum(a), sum(b) FROM t").unwrap();
+    let warm = device_bytes();
+    db.run("SELECT sum(a), sum(b) FROM t").unwrap();
+    assert_eq!(device_bytes(), warm);
+    db.run("SET hotshelf.policy = 'none'").unwrap();
+    db.database().cache().clear();
+    db.run("SELECT sum(a), sum(b) FROM t").unwrap();
+    let cold = device_bytes();
+    db.run("SELECT sum(a), sum(b) FROM t").unwrap();
+    assert!(
+        device_bytes() - cold > 500_000,
+        "{} bytes",
+        device_bytes() - cold
+    );
+}
+
+#[test]
+fn cached_bytes_stay_within_the_budget() {
+    let db = filled(Options {
+        budget_bytes: 2 << 20,
+        ..Options::default()
+    });
+    db.run("SELECT sum(a), sum(b), sum(c) FROM t").unwrap();
+    let snapshot = db.database().cache().budget().snapshot();
+    assert!(snapshot.cached_bytes <= 2 << 20, "{snapshot:?}");
+    assert_eq!(
+        snapshot.detached_bytes + snapshot.in_flight_bytes,
+        0,
+        "{snapshot:?}"
+    );
+}
+
+#[test]
+fn a_cancelled_query_gives_its_memory_back() {
+    let db = filled(Options::default());
+    let session = db.database().session();
+    db.database().block_on(async {
+        use futures::StreamExt;
+        let mut answer = session.sql("SELECT a, b, c FROM t").await.unwrap();
+        answer.batches.next().await.unwrap().unwrap();
+    });
+    for _ in 0..200 {
+        let snapshot = db.database().cache().budget().snapshot();
+        if snapshot.detached_bytes + snapshot.in_flight_bytes + snapshot.operator_bytes == 0 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{:?}", db.database().cache().budget().snapshot());
+}
+
+#[test]
+fn a_capped_device_delivers_no_more_than_the_cap() {
+    let db = filled(Options {
+        storage_bandwidth_max: Some(4_000_000),
+        ..Options::default()
+    });
+    let before = std::time::Instant::now();
+    db.run("SELECT sum(a), sum(b), sum(c) FROM t").unwrap();
+    let bytes: f64 = db.rows("SELECT device_bytes FROM io_stats()")[0]
+        .parse()
+        .unwrap();
+    let least = bytes / 4_000_000.0 * 0.8;
+    assert!(
+        before.elapsed().as_secs_f64() > least,
+        "{bytes} bytes in {:?}",
+        before.elapsed()
+    );
+}

@@ -1,0 +1,134 @@
+//! Damage on disk, and who may open what.
+
+use std::path::PathBuf;
+
+use hotshelf::{Database, Error, Options};
+
+use crate::Fixture;
+
+fn data_files(db: &Fixture, table: &str) -> Vec<PathBuf> {
+    let data = PathBuf::from(db.path("db/data"));
+    let folders = std::fs::read_dir(data)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
+    let folder = folders
+        .into_iter()
+        .find(|path| {
+            path.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with(table)
+        })
+        .unwrap();
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
+    files
+        .filter(|path| path.extension().is_some_and(|ending| ending == "vortex"))
+        .collect()
+}
+
+fn flip(path: &PathBuf, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn two_tables() -> Fixture {
+    let db = Fixture::new();
+    for table in ["good", "bad"] {
+        db.run(&format!("CREATE TABLE {table} AS SELECT value * 7919 % 1000003 AS a FROM generate_series(1, 200000) AS g(value)")).unwrap();
+    }
+    db
+}
+
+#[test]
+fn a_flipped_byte_is_an_error_with_file_and_offset_and_other_tables_work() {
+    let mut db = two_tables();
+    let file = data_files(&db, "bad").remove(0);
+    flip(&file, 5000);
+    db.reopen();
+    match db.error("SELECT sum(a) FROM bad") {
+        Error::Corruption(found) => {
+            assert_eq!(found.file, file);
+            assert!(found.offset <= 5000, "{found}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(db.rows("SELECT count(a) FROM good"), ["200000"]);
+    let report = db.database().verify(|_, _| {}).unwrap();
+    assert_eq!(report.damages.len(), 1);
+    assert_eq!(report.damages[0].0, "bad");
+}
+
+#[test]
+fn a_damaged_footer_or_a_cut_file_spoils_its_table_only() {
+    for cut in [false, true] {
+        let mut db = two_tables();
+        let file = data_files(&db, "bad").remove(0);
+        let length = std::fs::metadata(&file).unwrap().len() as usize;
+        if cut {
+            std::fs::File::options()
+                .write(true)
+                .open(&file)
+                .unwrap()
+                .set_len(length as u64 / 2)
+                .unwrap();
+        } else {
+            flip(&file, length - 20);
+        }
+        db.reopen();
+        assert!(matches!(
+            db.error("SELECT sum(a) FROM bad"),
+            Error::Corruption(_)
+        ));
+        assert_eq!(db.rows("SELECT count(a) FROM good"), ["200000"]);
+        assert_eq!(db.database().verify(|_, _| {}).unwrap().damages.len(), 1);
+        db.run("DROP TABLE bad").unwrap();
+        assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+    }
+}
+
+#[test]
+fn a_second_opening_is_refused_and_names_the_owner() {
+    let db = Fixture::new();
+    let second = Database::open(db.path("db"), Options::default());
+    match second {
+        Err(Error::Locked { owner, .. }) => assert_eq!(owner, Some(std::process::id())),
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("opened twice"),
+    }
+}
+
+#[test]
+fn foreign_folders_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("letter.txt"), "dear").unwrap();
+    assert!(matches!(
+        Database::open(folder.path(), Options::default()),
+        Err(Error::NotADatabase { .. })
+    ));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn leftovers_of_a_crash_are_swept_on_opening() {
+    let mut db = two_tables();
+    let file = data_files(&db, "good").remove(0);
+    let folder = file.parent().unwrap().to_owned();
+    let orphans = [
+        folder.join("99.vortex"),
+        folder.join("98.vortex.tmp"),
+        folder.join("sums/99.crc"),
+    ];
+    for orphan in &orphans {
+        std::fs::write(orphan, "half").unwrap();
+    }
+    let folder = PathBuf::from(db.path("db/data/lost-77"));
+    std::fs::create_dir_all(folder.join("sums")).unwrap();
+    db.reopen();
+    assert!(orphans.iter().all(|orphan| !orphan.exists()) && !folder.exists());
+    assert_eq!(db.rows("SELECT count(a) FROM good"), ["200000"]);
+}

@@ -1,0 +1,78 @@
+//! Tests of the database as its users see it: one binary, one topic a module.
+
+mod budget;
+mod damage;
+mod import;
+mod sql;
+
+use arrow::array::RecordBatch;
+use arrow::util::pretty::pretty_format_batches;
+use hotshelf::{Database, Error, Options, Result};
+
+/// A database in a folder of its own.
+struct Fixture {
+    folder: tempfile::TempDir,
+    database: Option<Database>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    fn with(options: Options) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(folder.path().join("db"), options).unwrap();
+        Self {
+            folder,
+            database: Some(database),
+        }
+    }
+
+    fn database(&self) -> &Database {
+        self.database.as_ref().unwrap()
+    }
+
+    /// Closes and opens the database again.
+    fn reopen(&mut self) -> &Database {
+        self.database = None;
+        self.database =
+            Some(Database::open(self.folder.path().join("db"), Options::default()).unwrap());
+        self.database()
+    }
+
+    fn run(&self, sql: &str) -> Result<Vec<RecordBatch>> {
+        let session = self.database().session();
+        self.database()
+            .block_on(async { session.sql(sql).await?.collect().await })
+    }
+
+    /// The answer as text, one line a row, cells separated by `|`.
+    fn rows(&self, sql: &str) -> Vec<String> {
+        lines(&self.run(sql).unwrap())
+    }
+
+    fn error(&self, sql: &str) -> Error {
+        self.run(sql).expect_err(sql)
+    }
+
+    /// A path next to the database.
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_string_lossy().into_owned()
+    }
+}
+
+fn lines(batches: &[RecordBatch]) -> Vec<String> {
+    let text = pretty_format_batches(batches).unwrap().to_string();
+    text.lines()
+        .filter(|line| line.starts_with('|'))
+        .skip(1)
+        .map(|line| {
+            line.trim_matches('|')
+                .split('|')
+                .map(str::trim)
+                .collect::<Vec<_>>()
+                .join("|")
+        })
+        .collect()
+}

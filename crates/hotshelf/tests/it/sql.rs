@@ -1,0 +1,273 @@
+//! SQL over stored tables.
+
+use hotshelf::Error;
+
+use crate::Fixture;
+
+#[test]
+fn a_created_table_is_there_after_reopening() {
+    let mut db = Fixture::new();
+    db.run("CREATE TABLE t (a INT, b VARCHAR)").unwrap();
+    assert_eq!(db.rows("SELECT count(*) FROM t"), ["0"]);
+    db.run("INSERT INTO t VALUES (1, 'one'), (2, NULL)")
+        .unwrap();
+    db.run("INSERT INTO t SELECT a + 10, b FROM t").unwrap();
+    db.reopen();
+    assert_eq!(
+        db.rows("SELECT a, b FROM t ORDER BY a"),
+        ["1|one", "2|", "11|one", "12|"]
+    );
+}
+
+#[test]
+fn create_table_as_keeps_values_of_every_common_type() {
+    let db = Fixture::new();
+    let select = "SELECT 1::TINYINT i8, -2::SMALLINT i16, 3::INT i32, 4::BIGINT i64, 5::INT UNSIGNED u32, \
+        1.5::FLOAT f32, 2.5::DOUBLE f64, true b, 'text' s, DATE '2020-02-29' d, 12.34::DECIMAL(10,2) dec, \
+        TIMESTAMP '2021-01-02 03:04:05.678' ts, X'0aff' bin, [1, 2, NULL] l, {x: 1, y: 'z'} st, NULL::INT n";
+    let direct = db.rows(select);
+    db.run(&format!("CREATE TABLE t AS {select}")).unwrap();
+    assert_eq!(db.rows("SELECT * FROM t"), direct);
+}
+
+#[test]
+fn filters_answer_as_datafusion_does_on_values_nulls_and_strings() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE t AS SELECT value AS a, CASE WHEN value % 7 = 0 THEN NULL ELSE value % 5 END AS b, \
+         concat('k', value % 3) AS s FROM generate_series(1, 300000) AS g(value)",
+    )
+    .unwrap();
+    for predicate in [
+        "a = 77",
+        "a > 299000 AND b = 2",
+        "b IS NULL",
+        "b IS NOT NULL AND s = 'k1'",
+        "s IN ('k0', 'k2') OR a < 5",
+        "s LIKE 'k%' AND a BETWEEN 100 AND 200000",
+        "NOT (b = 1)",
+        "a + b > 150000",
+        "a < 0",
+    ] {
+        let stored = db.rows(&format!(
+            "SELECT count(*), sum(a), min(s), max(b) FROM t WHERE {predicate}"
+        ));
+        let computed = db.rows(&format!(
+            "SELECT count(*), sum(a), min(s), max(b) FROM (SELECT value AS a, CASE WHEN value % 7 = 0 THEN NULL \
+             ELSE value % 5 END AS b, concat('k', value % 3) AS s FROM generate_series(1, 300000) AS g(value)) \
+             WHERE {predicate}"
+        ));
+        assert_eq!(stored, computed, "{predicate}");
+    }
+}
+
+#[test]
+fn scans_skip_row_groups_that_cannot_match() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 400000) AS g(value)")
+        .unwrap();
+    let plan = db
+        .rows("EXPLAIN ANALYZE SELECT count(*) FROM t WHERE a < 100")
+        .join("\n");
+    assert!(plan.contains("row_groups_pruned=3"), "{plan}");
+    assert!(plan.contains("bytes_storage="), "{plan}");
+}
+
+#[test]
+fn limits_and_empty_results_are_exact() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 300000) AS g(value)")
+        .unwrap();
+    assert_eq!(
+        db.rows("SELECT count(*) FROM (SELECT a FROM t LIMIT 7)"),
+        ["7"]
+    );
+    assert_eq!(
+        db.rows("SELECT a FROM t ORDER BY a DESC LIMIT 2"),
+        ["300000", "299999"]
+    );
+    assert_eq!(db.rows("SELECT a FROM t WHERE a < 0").len(), 0);
+    assert_eq!(
+        db.rows("SELECT count(*) FROM (SELECT a FROM t WHERE a > 10 LIMIT 5 OFFSET 3)"),
+        ["5"]
+    );
+}
+
+#[test]
+fn joins_between_stored_tables_answer_right() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE f AS SELECT value AS id, value % 100 AS k FROM generate_series(1, 200000) AS g(value)").unwrap();
+    db.run("CREATE TABLE d AS SELECT value AS k, value % 3 AS c FROM generate_series(0, 99) AS g(value)").unwrap();
+    let rows = db.rows(
+        "SELECT c, count(*), sum(id) FROM f JOIN d ON f.k = d.k WHERE c > 0 GROUP BY c ORDER BY c",
+    );
+    let counted = db.rows(
+        "SELECT k % 3, count(*), sum(id) FROM (SELECT value AS id, value % 100 AS k FROM generate_series(1, 200000) \
+         AS g(value)) WHERE k % 3 > 0 GROUP BY 1 ORDER BY 1",
+    );
+    assert_eq!(rows, counted);
+}
+
+#[test]
+fn statistics_reach_the_planner() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 1000) AS g(value)")
+        .unwrap();
+    let plan = db
+        .rows("EXPLAIN SELECT count(*), min(a), max(a) FROM t")
+        .join("\n");
+    assert!(
+        plan.contains("PlaceholderRowExec"),
+        "answered from statistics: {plan}"
+    );
+    assert_eq!(
+        db.rows("SELECT count(*), min(a), max(a) FROM t"),
+        ["1000|1|1000"]
+    );
+}
+
+#[test]
+fn dropping_and_replacing_tables_removes_their_rows() {
+    let mut db = Fixture::new();
+    db.run("CREATE TABLE t AS VALUES (1)").unwrap();
+    assert!(matches!(
+        db.error("CREATE TABLE t AS VALUES (2)"),
+        Error::TableExists { .. }
+    ));
+    db.run("CREATE TABLE IF NOT EXISTS t AS VALUES (3)")
+        .unwrap();
+    assert_eq!(db.rows("SELECT * FROM t"), ["1"]);
+    db.run("CREATE OR REPLACE TABLE t AS VALUES (4)").unwrap();
+    assert_eq!(db.rows("SELECT * FROM t"), ["4"]);
+    db.reopen();
+    assert_eq!(db.rows("SELECT * FROM t"), ["4"]);
+    db.run("DROP TABLE t").unwrap();
+    db.run("DROP TABLE IF EXISTS t").unwrap();
+    db.reopen();
+    assert!(db.database().table_names().is_empty());
+}
+
+#[test]
+fn an_unknown_table_offers_the_nearest_name() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE lineorder AS VALUES (1)").unwrap();
+    let error = db.error("SELECT * FROM lineordr");
+    assert!(
+        matches!(&error, Error::UnknownTable { nearest: Some(name), .. } if name == "lineorder"),
+        "{error:?}"
+    );
+    assert!(error.hint().unwrap().contains("lineorder"));
+}
+
+#[test]
+fn delete_and_update_say_that_they_are_not_supported_yet() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS VALUES (1)").unwrap();
+    for sql in ["DELETE FROM t", "UPDATE t SET column1 = 2"] {
+        let error = db.error(sql).to_string();
+        assert!(error.contains("not supported yet"), "{sql}: {error}");
+    }
+}
+
+#[test]
+fn settings_are_shown_as_they_were_set() {
+    let db = Fixture::new();
+    let session = db.database().session();
+    let show = |sql: &str| {
+        let answer = db
+            .database()
+            .block_on(async { session.sql(sql).await?.collect().await });
+        answer.map(|batches| crate::lines(&batches))
+    };
+    show("SET hotshelf.budget = '64MB'").unwrap();
+    show("SET hotshelf.policy = 'none'").unwrap();
+    show("SET hotshelf.storage_bandwidth = '300MB/s'").unwrap();
+    show("SET hotshelf.threads = 3").unwrap();
+    assert_eq!(
+        show("SHOW hotshelf.budget").unwrap(),
+        ["hotshelf.budget|64000000"]
+    );
+    assert_eq!(
+        show("SHOW hotshelf.policy").unwrap(),
+        ["hotshelf.policy|none"]
+    );
+    assert_eq!(
+        show("SHOW hotshelf.storage_bandwidth").unwrap(),
+        ["hotshelf.storage_bandwidth|300000000"]
+    );
+    assert_eq!(
+        show("SHOW datafusion.execution.target_partitions").unwrap()[0],
+        "datafusion.execution.target_partitions|3"
+    );
+    for bad in [
+        "SET hotshelf.budget = 'lots'",
+        "SET hotshelf.polcy = 'lru'",
+        "SET hotshelf.threads = 0",
+        "SET hotshelf.budget = '1'",
+    ] {
+        assert!(show(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn files_are_queried_and_written_without_set_up() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS VALUES (1, 'x'), (2, 'y')")
+        .unwrap();
+    for ending in ["parquet", "csv", "json", "arrow", "vortex"] {
+        let path = db.path(&format!("out.{ending}"));
+        db.run(&format!(
+            "COPY (SELECT column1 AS a, column2 AS b FROM t) TO '{path}' STORED AS {ending}"
+        ))
+        .unwrap();
+        assert_eq!(
+            db.rows(&format!("SELECT a, b FROM '{path}' ORDER BY a")),
+            ["1|x", "2|y"],
+            "{ending}"
+        );
+    }
+}
+
+#[test]
+fn the_inside_shows_in_table_functions() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT value AS a, value * 2 AS b FROM generate_series(1, 300000) AS g(value)").unwrap();
+    db.run("SELECT sum(a) FROM t").unwrap();
+    let columns =
+        db.rows("SELECT table_name, column_name, cached_bytes > 0 FROM cache_columns() ORDER BY 2");
+    assert_eq!(
+        columns,
+        ["t||false", "t|a|true", "t|b|false"].map(str::to_owned)[3 - columns.len()..]
+    );
+    assert_ne!(
+        db.rows("SELECT count(*) FROM cache_segments() WHERE kind = 'data'"),
+        ["0"]
+    );
+    assert_ne!(
+        db.rows("SELECT count(*) FROM cache_events() WHERE event = 'miss'"),
+        ["0"]
+    );
+    assert_eq!(
+        db.rows("SELECT reads > 0, device_bytes > 0 FROM io_stats()"),
+        ["true|true"]
+    );
+}
+
+#[test]
+fn views_and_information_schema_work_over_stored_tables() {
+    let db = Fixture::new();
+    let session = db.database().session();
+    let run = |sql: &str| {
+        let answer = db
+            .database()
+            .block_on(async { session.sql(sql).await?.collect().await });
+        crate::lines(&answer.unwrap())
+    };
+    run("CREATE TABLE t AS VALUES (1), (2)");
+    run("CREATE VIEW v AS SELECT sum(column1) AS s FROM t");
+    assert_eq!(run("SELECT s FROM v"), ["3"]);
+    let tables = run(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1",
+    );
+    assert_eq!(tables, ["t", "v"]);
+}
