@@ -8,6 +8,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::PAGE_BYTES;
 use super::engine::Shared;
 use super::lane::Mail;
 use super::operation::Operation;
@@ -15,6 +16,12 @@ use super::plan::{Limits, plan};
 use super::request::Read;
 use super::stats::count;
 use crate::TierError;
+
+/// Reads that arrive together become at least this many operations, so that merging does not leave a device
+/// that works in parallel with a single one…
+const OPERATIONS_MIN: usize = 4;
+/// …unless they would be smaller than this: from here on larger operations cost less per byte but are no faster.
+const SHARE_BYTES_MIN: usize = 512 << 10;
 
 /// Reads and operations that wait for their turn.
 #[derive(Default)]
@@ -96,7 +103,11 @@ impl Backlog {
             reads.into_iter().partition(|read| read.needs_device());
         answerable.iter().for_each(|read| read.answer(shared));
         let asks: Vec<_> = reads.iter().map(|read| read.ask()).collect();
-        for planned in plan(&asks, &limits(shared)) {
+        let bytes = reads
+            .iter()
+            .map(|read| (read.end() - read.start()) as usize)
+            .sum();
+        for planned in plan(&asks, &limits(bytes, shared)) {
             count(&shared.counters.merged, planned.asks.len() as u64 - 1);
             self.operations.push_back(Operation::new(planned, &reads));
         }
@@ -142,15 +153,19 @@ fn stopped(read: &Read) -> TierError {
     }
 }
 
-/// Sizes of operations as the options and the bandwidth cap of this moment want them.
-fn limits(shared: &Shared) -> Limits {
+/// Sizes of operations for reads of together so many bytes, as the options and the bandwidth cap of this moment want
+/// them.
+fn limits(bytes: usize, shared: &Shared) -> Limits {
     let throttle = shared.throttle.lock();
     let capped = throttle.bytes_per_s_max().is_some();
+    let share_bytes = (bytes / OPERATIONS_MIN).next_multiple_of(PAGE_BYTES);
+    let operation_bytes_max = shared
+        .options
+        .merge_bytes_max
+        .min(throttle.operation_bytes_max())
+        .min(share_bytes.max(SHARE_BYTES_MIN));
     Limits {
-        operation_bytes_max: shared
-            .options
-            .merge_bytes_max
-            .min(throttle.operation_bytes_max()),
+        operation_bytes_max,
         gap_bytes_max: if capped { 0 } else { shared.scratch_bytes() },
         parts_max: libc::UIO_MAXIOV as usize,
     }
