@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod cases;
 mod codec;
+pub mod cost;
 mod deletes;
 mod error;
 pub mod keys;

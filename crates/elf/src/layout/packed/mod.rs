@@ -71,6 +71,21 @@ impl Default for PackedOptions {
     }
 }
 
+/// What one level of a packed Elf holds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LevelShape {
+    /// Nodes of the head.
+    pub nodes: f64,
+    /// Children of those nodes that have rows.
+    pub children: f64,
+    /// Groups in the level's leaf region.
+    pub groups: f64,
+    /// Rows in the level's leaf region.
+    pub rows: f64,
+    /// Suffix words of such a row.
+    pub words: f64,
+}
+
 /// An Elf in the packed layout. `S` holds the leaf blocks: a vector, or a view of a mapped file.
 ///
 /// Invariants, established by the builder and checked when a file is read:
@@ -118,6 +133,37 @@ impl<S> PackedElf<S> {
     /// `linear` Elf could have per level, exact.
     pub fn prefix_counts(&self) -> &[u64] {
         &self.prefix_counts
+    }
+
+    /// What every level of the Elf holds, for estimates.
+    pub fn level_shapes(&self) -> Vec<LevelShape> {
+        let geometry = &self.geometry;
+        let mut shapes: Vec<LevelShape> = geometry
+            .shapes
+            .iter()
+            .zip(&geometry.slot_counts)
+            .map(|(shape, &rows)| LevelShape {
+                rows: rows as f64,
+                words: shape.word_count() as f64,
+                ..LevelShape::default()
+            })
+            .collect();
+        if self.head.nodes.is_empty() {
+            shapes[0].groups = 1.0;
+        }
+        for (node, &level) in self.head.nodes.iter().zip(&self.head.node_levels()) {
+            let level = usize::from(level);
+            shapes[level].nodes += 1.0;
+            for (_, link) in self.head.links_of(node) {
+                shapes[level].children += 1.0;
+                match link {
+                    Link::Node(_) => {}
+                    Link::Below(_) => shapes[level + 1].groups += 1.0,
+                    Link::Here(_) => shapes[level].groups += 1.0,
+                }
+            }
+        }
+        shapes
     }
 
     /// Bytes of the head with its zones and fingerprints: what should stay in fast memory.

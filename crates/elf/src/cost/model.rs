@@ -1,0 +1,314 @@
+//! The cost of a query on a packed Elf and on a scan.
+//!
+//! How many nodes, groups and rows there are at each level is known exactly from the Elf; a query reaches
+//! the share of them that the restrictions on the columns before that level accept. Columns are taken as
+//! independent, each with its own histogram. (Schneider, arXiv 1609.01319, shows that the size of the
+//! visited region explains the time.)
+
+use crate::error::Result;
+use crate::keys::{CodeTable, QueryBox, Restriction};
+use crate::layout::packed::{LevelShape, PackedElf};
+
+use super::Histogram;
+
+/// What answering a query takes, in units that cost about the same everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Work {
+    /// Nodes of the head looked at.
+    pub nodes: f64,
+    /// Child entries looked at.
+    pub children: f64,
+    /// Places in the leaves where reading starts anew.
+    pub jumps: f64,
+    /// Suffix words tested.
+    pub words: f64,
+    /// Rows returned.
+    pub results: f64,
+}
+
+impl Work {
+    fn terms(&self) -> [f64; 5] {
+        [
+            self.nodes,
+            self.children,
+            self.jumps,
+            self.words,
+            self.results,
+        ]
+    }
+}
+
+/// Nanoseconds per unit of [`Work`], and per query.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Costs {
+    /// One node.
+    pub node_ns: f64,
+    /// One child entry.
+    pub child_ns: f64,
+    /// One jump: the latency of memory, where it cannot be hidden.
+    pub jump_ns: f64,
+    /// One suffix word.
+    pub word_ns: f64,
+    /// One result.
+    pub result_ns: f64,
+    /// A query that finds nothing.
+    pub query_ns: f64,
+    /// Starting one more thread.
+    pub thread_ns: f64,
+}
+
+impl Default for Costs {
+    /// Figures of a 2020s server; calibrate for better ones.
+    fn default() -> Self {
+        Self {
+            node_ns: 20.0,
+            child_ns: 4.0,
+            jump_ns: 60.0,
+            word_ns: 0.7,
+            result_ns: 3.0,
+            query_ns: 200.0,
+            thread_ns: 30_000.0,
+        }
+    }
+}
+
+impl Costs {
+    /// The predicted time of some work on one thread.
+    pub fn predict_ns(&self, work: &Work) -> f64 {
+        let prices = [
+            self.node_ns,
+            self.child_ns,
+            self.jump_ns,
+            self.word_ns,
+            self.result_ns,
+        ];
+        self.query_ns
+            + prices
+                .iter()
+                .zip(work.terms())
+                .map(|(price, term)| price * term)
+                .sum::<f64>()
+    }
+
+    /// The prices that explain measured times best: least squares of the relative error, no price
+    /// negative. Terms that never occur keep their price.
+    pub fn fit(&self, measured: &[(Work, f64)]) -> Self {
+        let measured: Vec<_> = measured.iter().filter(|(_, ns)| *ns > 0.0).collect();
+        let mut prices = [
+            self.node_ns,
+            self.child_ns,
+            self.jump_ns,
+            self.word_ns,
+            self.result_ns,
+            self.query_ns,
+        ];
+        let rows: Vec<[f64; 6]> = measured
+            .iter()
+            .map(|(work, ns)| {
+                let [a, b, c, d, e] = work.terms();
+                [a / ns, b / ns, c / ns, d / ns, e / ns, 1.0 / ns]
+            })
+            .collect();
+        // Coordinate descent: each price in turn takes its best value while the others stand still.
+        for _ in 0..2_000 {
+            for at in 0..prices.len() {
+                let (mut top, mut bottom) = (0.0, 0.0);
+                for row in &rows {
+                    let others: f64 = (0..prices.len())
+                        .filter(|&i| i != at)
+                        .map(|i| row[i] * prices[i])
+                        .sum();
+                    top += row[at] * (1.0 - others);
+                    bottom += row[at] * row[at];
+                }
+                if bottom > 0.0 {
+                    prices[at] = (top / bottom).max(0.0);
+                }
+            }
+        }
+        let [node_ns, child_ns, jump_ns, word_ns, result_ns, query_ns] = prices;
+        Self {
+            node_ns,
+            child_ns,
+            jump_ns,
+            word_ns,
+            result_ns,
+            query_ns,
+            thread_ns: self.thread_ns,
+        }
+    }
+}
+
+/// What a scan of the same columns costs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScanCost {
+    /// Nanoseconds per row and restricted column.
+    pub row_column_ns: f64,
+    /// Nanoseconds per result.
+    pub result_ns: f64,
+}
+
+/// Which way to answer a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Path {
+    /// Through the Elf.
+    Elf,
+    /// By scanning the restricted columns.
+    Scan,
+}
+
+/// A decision and the figures behind it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// The cheaper path.
+    pub path: Path,
+    /// Rows the query is expected to return.
+    pub rows: f64,
+    /// Predicted time through the Elf, with `thread_count` threads.
+    pub elf_ns: f64,
+    /// Predicted time of the scan, with all threads.
+    pub scan_ns: f64,
+    /// Threads to use.
+    pub thread_count: usize,
+    /// Why, in a few words for `EXPLAIN`.
+    pub reason: String,
+}
+
+/// Statistics of one Elf.
+#[derive(Debug, Clone)]
+pub struct CostModel {
+    row_count: f64,
+    levels: Vec<LevelShape>,
+    histograms: Vec<Histogram>,
+    /// Prices in use.
+    pub costs: Costs,
+}
+
+impl CostModel {
+    /// The model of an Elf and the table it was built from.
+    pub fn new<S>(elf: &PackedElf<S>, table: &CodeTable, costs: Costs) -> Self {
+        Self {
+            row_count: elf.row_count() as f64,
+            levels: elf.level_shapes(),
+            histograms: table.columns().iter().map(Histogram::from_column).collect(),
+            costs,
+        }
+    }
+
+    /// The share of rows a query accepts.
+    ///
+    /// # Errors
+    /// When the query has another number of dimensions.
+    pub fn selectivity(&self, query: &QueryBox) -> Result<f64> {
+        Ok(self.selectivities(query)?.iter().product())
+    }
+
+    fn selectivities(&self, query: &QueryBox) -> Result<Vec<f64>> {
+        query.check(self.histograms.len())?;
+        let pairs = self.histograms.iter().zip(query.dimensions());
+        Ok(pairs
+            .map(|(histogram, restriction)| histogram.selectivity(restriction))
+            .collect())
+    }
+
+    /// What answering a query through the Elf takes.
+    ///
+    /// # Errors
+    /// When the query has another number of dimensions.
+    pub fn work(&self, query: &QueryBox) -> Result<Work> {
+        let selectivities = self.selectivities(query)?;
+        let restricted_end = query
+            .dimensions()
+            .iter()
+            .rposition(|one| !one.is_any())
+            .map_or(0, |last| last + 1);
+        let mut work = Work {
+            results: self.row_count * selectivities.iter().product::<f64>(),
+            ..Work::default()
+        };
+        // The share of this level's nodes that is reached, and in how many stretches.
+        let (mut reached, mut stretches) = (1.0f64, 1.0f64);
+        for (level, shape) in self.levels.iter().enumerate() {
+            if level > 0 {
+                reached *= selectivities[level - 1];
+                let is_any = matches!(query.dimensions()[level - 1], Restriction::Any);
+                if !is_any {
+                    // One stretch of neighbours per node reached above.
+                    stretches = (self.levels[level - 1].nodes * reached
+                        / selectivities[level - 1].max(1e-12))
+                    .max(1.0);
+                }
+            }
+            let has_tests = level < restricted_end;
+            let nodes = shape.nodes * reached;
+            let fanout = if shape.nodes > 0.0 {
+                shape.children / shape.nodes
+            } else {
+                0.0
+            };
+            let here = selectivities.get(level).copied().unwrap_or(1.0);
+            work.nodes += nodes;
+            work.children += nodes * fanout * here;
+            let groups = shape.groups * reached;
+            work.jumps += groups.min(stretches);
+            if has_tests {
+                work.words += shape.rows * reached * shape.words.max(1.0);
+            }
+        }
+        Ok(work)
+    }
+
+    /// Elf or scan, and with how many threads.
+    ///
+    /// # Errors
+    /// When the query has another number of dimensions.
+    pub fn choose(&self, query: &QueryBox, scan: &ScanCost, thread_count: usize) -> Result<Choice> {
+        let work = self.work(query)?;
+        let alone_ns = self.costs.predict_ns(&work);
+        let threads = thread_count.max(1) as f64;
+        let together_ns = alone_ns / threads + self.costs.thread_ns * (threads - 1.0);
+        let (elf_ns, thread_count) = if together_ns < alone_ns {
+            (together_ns, thread_count.max(1))
+        } else {
+            (alone_ns, 1)
+        };
+        let restricted = query
+            .dimensions()
+            .iter()
+            .filter(|one| !one.is_any())
+            .count();
+        let tested = self.row_count * restricted as f64 * scan.row_column_ns;
+        let scan_ns = (tested + work.results * scan.result_ns) / threads;
+        let path = if elf_ns <= scan_ns {
+            Path::Elf
+        } else {
+            Path::Scan
+        };
+        let reason = format!(
+            "{} rows expected; elf {} for {} nodes and {} suffix words, scan {} for {restricted} columns",
+            work.results.round(),
+            show_ns(elf_ns),
+            work.nodes.ceil(),
+            work.words.ceil(),
+            show_ns(scan_ns),
+        );
+        Ok(Choice {
+            path,
+            rows: work.results,
+            elf_ns,
+            scan_ns,
+            thread_count,
+            reason,
+        })
+    }
+}
+
+/// A time in the largest unit that keeps it above one.
+fn show_ns(ns: f64) -> String {
+    match ns {
+        ns if ns >= 1e9 => format!("{:.2} s", ns / 1e9),
+        ns if ns >= 1e6 => format!("{:.2} ms", ns / 1e6),
+        ns if ns >= 1e3 => format!("{:.2} us", ns / 1e3),
+        ns => format!("{ns:.0} ns"),
+    }
+}
