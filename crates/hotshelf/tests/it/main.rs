@@ -3,6 +3,7 @@
 mod budget;
 mod damage;
 mod import;
+mod layers;
 mod sql;
 
 use arrow::array::RecordBatch;
