@@ -86,7 +86,7 @@ pub fn mix_trace(kind: Mix, column_bytes: u64, storage_bandwidth: f64) -> Trace 
 /// Runs of 3, 1, 1, 2, 2, 3, 3, ... queries.
 fn alternating(query: u64) -> usize {
     let mut left = query;
-    let mut run = 0;
+    let mut run: u64 = 0;
     loop {
         let length = if run == 0 { 3 } else { run.div_ceil(2) };
         if left < length {
