@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -117,8 +118,16 @@ impl TableScan {
                 .collect(),
             dynamic: self.dynamic.clone(),
             projection,
+            column_ids: self.table.column_ids.clone(),
             look_ahead_bytes: (budget_bytes / 16).min(LOOK_AHEAD_BYTES_MAX),
         }
+    }
+
+    /// A number for this scan within its query, the same in every run of the template.
+    fn pipeline(&self) -> u32 {
+        let mut hasher = DefaultHasher::new();
+        (self.table.id, &self.columns, self.filters.len()).hash(&mut hasher);
+        hasher.finish() as u32
     }
 
     /// Indices in the table of the columns an expression over the output reads.
@@ -168,7 +177,12 @@ impl DataSource for TableScan {
             return self.open(args.partition, args.context);
         };
         let metrics = ScanMetrics::new(&self.metrics, args.partition, self.reported.clone());
-        let stream = Box::pin(open(queue, self.schema.clone(), metrics));
+        let stream = Box::pin(open(
+            queue,
+            self.schema.clone(),
+            metrics,
+            self.inner.tuner.clone(),
+        ));
         Ok(match self.limit {
             Some(limit) => {
                 let metrics = BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), args.partition);
@@ -185,7 +199,7 @@ impl DataSource for TableScan {
             .get::<SessionSettings>()
             .cloned()
             .unwrap_or_default();
-        let mut context = ScanContext::new(settings.query_id, 0, settings.template);
+        let mut context = ScanContext::new(settings.query_id, self.pipeline(), settings.template);
         context.populate = settings.populate;
         *self.reported.lock() = Reported::default();
         Some(Arc::new(ScanQueue::new(

@@ -16,6 +16,7 @@ use datafusion::physical_plan::metrics::{
 use futures::Stream;
 use futures::stream::BoxStream;
 use hotshelf_cache::ScanCounters;
+use hotshelf_cache::tuner::TunerThread;
 use parking_lot::Mutex;
 use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
 use vortex::error::VortexResult;
@@ -26,12 +27,19 @@ use super::queue::{Morsel, ScanQueue};
 use crate::error::{Error, Result};
 
 /// The batches of one partition.
-pub(crate) fn open(queue: Arc<ScanQueue>, schema: SchemaRef, metrics: ScanMetrics) -> ScanStream {
+pub(crate) fn open(
+    queue: Arc<ScanQueue>,
+    schema: SchemaRef,
+    metrics: ScanMetrics,
+    tuner: Option<Arc<TunerThread>>,
+) -> ScanStream {
+    queue.enter();
     let state = (queue.clone(), schema.clone());
     let batches = futures::stream::try_unfold(state, |(queue, schema)| async move {
         while let Some(mut morsel) = queue.next().await? {
             let batch = read(&queue, &morsel, &schema).await;
-            queue.release(&mut morsel);
+            let matched = !matches!(batch, Ok(None));
+            queue.release(&mut morsel, matched);
             if let Some(batch) = batch? {
                 return Ok(Some((batch, (queue, schema))));
             }
@@ -43,6 +51,7 @@ pub(crate) fn open(queue: Arc<ScanQueue>, schema: SchemaRef, metrics: ScanMetric
         queue,
         schema,
         metrics,
+        tuner,
         left_at: None,
     }
 }
@@ -195,6 +204,7 @@ pub(crate) struct ScanStream {
     queue: Arc<ScanQueue>,
     schema: SchemaRef,
     metrics: ScanMetrics,
+    tuner: Option<Arc<TunerThread>>,
     /// When the stream last returned to its caller, and whether with a batch (or waiting for a read).
     left_at: Option<(Instant, bool)>,
 }
@@ -204,17 +214,23 @@ impl Stream for ScanStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if let Some((since, with_batch)) = self.left_at.take() {
-            let idle = if with_batch {
-                &self.metrics.downstream
+            let (idle, work) = if with_batch {
+                (&self.metrics.downstream, &self.queue.work.busy_ns)
             } else {
-                &self.metrics.io_wait
+                (&self.metrics.io_wait, &self.queue.work.wait_ns)
             };
-            idle.add_duration(since.elapsed());
+            let elapsed = since.elapsed();
+            idle.add_duration(elapsed);
+            work.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
         }
         let start = Instant::now();
         let polled = self.batches.as_mut().poll_next(context);
         let end = Instant::now();
         self.metrics.decode.add_duration(end - start);
+        self.queue
+            .work
+            .busy_ns
+            .fetch_add((end - start).as_nanos() as u64, Ordering::Relaxed);
         self.left_at = Some((end, polled.is_ready()));
         let polled = polled.map(|item| {
             item.map(|batch| {
@@ -239,5 +255,8 @@ impl RecordBatchStream for ScanStream {
 impl Drop for ScanStream {
     fn drop(&mut self) {
         self.metrics.report(&self.queue);
+        if let (Some(observation), Some(tuner)) = (self.queue.leave(), &self.tuner) {
+            tuner.observe(observation);
+        }
     }
 }
