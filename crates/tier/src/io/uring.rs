@@ -104,15 +104,12 @@ impl RingThread {
         self.watch_bell()?;
         self.lane.wake();
         self.enter(1, Some(PROOF_TIME_MAX))?;
-        let heard = self
-            .ring
-            .completion()
-            .map(|entry| (entry.user_data(), entry.result()))
-            .next();
-        match heard {
-            Some((BELL, result)) if result < 0 => Err(io::Error::from_raw_os_error(-result)),
-            Some((BELL, _)) => Ok(()),
-            _ => Err(io::ErrorKind::TimedOut.into()),
+        match self.ring.completion().next() {
+            None => Err(io::ErrorKind::TimedOut.into()),
+            Some(entry) if entry.result() < 0 => Err(io::Error::from_raw_os_error(-entry.result())),
+            // Without this the bell would have to be emptied and watched anew after each ring.
+            Some(entry) if !cqueue::more(entry.flags()) => Err(io::ErrorKind::Unsupported.into()),
+            Some(_) => Ok(()),
         }
     }
 
@@ -130,8 +127,12 @@ impl RingThread {
             Err(_) => io::Error::other("the ring thread panicked"),
         };
         tracing::error!(%error, "io_uring failed: answering all its reads with errors");
-        let error = TierError::system("use io_uring", error);
-        self.fail_in_flight(&error);
+        self.refuse(&TierError::system("use io_uring", error));
+    }
+
+    /// Answers every read with the error until the engine stops.
+    fn refuse(&mut self, error: &TierError) {
+        self.fail_in_flight(error);
         while !self.backlog.is_stopping() {
             self.backlog.accept(self.lane.collect(), &self.shared);
             self.backlog.refuse_all(&self.shared, |_| error.clone());
@@ -330,4 +331,56 @@ fn build_ring(entries: u32) -> io::Result<IoUring> {
         }
     }
     Err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::mpsc::channel;
+
+    use super::super::file::IoFile;
+    use super::super::options::IoOptions;
+    use super::super::request::{Read, ReadRequest};
+    use super::*;
+
+    #[test]
+    fn when_the_ring_fails_every_read_is_answered_with_the_reason() {
+        let mut on_disk = tempfile::NamedTempFile::new().unwrap();
+        on_disk.write_all(&[1; 40_960]).unwrap();
+        let file = IoFile::open(on_disk.path(), true).unwrap();
+        let shared = Shared::new(IoOptions {
+            depth: 1,
+            ..IoOptions::default()
+        })
+        .unwrap();
+        let lane = Arc::new(Lane::with_bell().unwrap());
+        let Ok(mut ring) = RingThread::new(Arc::clone(&shared), Arc::clone(&lane)) else {
+            return;
+        };
+        let (sender, receiver) = channel();
+        let send = |offset| {
+            let (file, sender) = (Arc::clone(&file), sender.clone());
+            let done = Box::new(move |answer| sender.send(answer).unwrap());
+            shared.counters.asked(1, 100, 0);
+            lane.send([Read::new(ReadRequest {
+                file,
+                offset,
+                len: 100,
+                done,
+            })]);
+        };
+        // Too far apart to be one operation: one is in flight, one waits, and one has not been seen.
+        [0, 30_000].into_iter().for_each(send);
+        ring.backlog.accept(lane.collect(), &shared);
+        ring.start_operations().unwrap();
+        assert_eq!(ring.in_flight_count(), 1);
+        send(7);
+        let failed = TierError::system("use io_uring", io::ErrorKind::BrokenPipe.into());
+        lane.stop();
+        ring.refuse(&failed);
+        let answers: Vec<_> = receiver.try_iter().map(Result::unwrap_err).collect();
+        assert_eq!(answers.len(), 3);
+        assert_eq!(answers[0].to_string(), failed.to_string());
+        assert_eq!(shared.counters.snapshot(0).in_flight, 0);
+    }
 }
