@@ -72,6 +72,16 @@ struct RingThread {
     finished: Vec<(u64, i32, bool)>,
 }
 
+/// What the ring thread waits for. Cancellations, a new cap and the end of the engine wake it in any case.
+enum Pause {
+    /// All is started.
+    UntilMail,
+    /// Something has to end first. Mail can wait, and gathers neighbours meanwhile.
+    UntilRoom,
+    /// The bandwidth cap holds the next operation back. Mail can wait.
+    For(Duration),
+}
+
 impl RingThread {
     fn new(shared: Arc<Shared>, lane: Arc<Lane>) -> io::Result<Self> {
         let depth = shared.options.depth;
@@ -146,14 +156,16 @@ impl RingThread {
     fn serve(&mut self) -> io::Result<()> {
         loop {
             self.backlog.accept(self.lane.collect(), &self.shared);
-            let hold = self.start_operations()?;
+            let pause = self.start_operations()?;
             if self.backlog.is_stopping() && self.in_flight_count() == 0 {
                 return Ok(());
             }
-            // With all slots taken, mail can wait for a completion, and gathers neighbours meanwhile.
-            let sleep =
-                self.free_slots.is_empty() || self.backlog.is_stopping() || self.lane.fall_asleep();
-            self.enter(usize::from(sleep), hold)?;
+            let (sleep, time_max) = match pause {
+                Pause::UntilMail => (self.lane.fall_asleep(), None),
+                Pause::UntilRoom => (true, None),
+                Pause::For(time) => (true, Some(time)),
+            };
+            self.enter(usize::from(sleep), time_max)?;
             self.reap()?;
         }
     }
@@ -162,8 +174,8 @@ impl RingThread {
         self.slots.len() - self.free_slots.len()
     }
 
-    /// Starts what fits; the time until the bandwidth cap allows more, if that is what stops it.
-    fn start_operations(&mut self) -> io::Result<Option<Duration>> {
+    /// Starts what fits.
+    fn start_operations(&mut self) -> io::Result<Pause> {
         while let Some(slot) = self.free_slots.pop() {
             let room_bytes = match self.in_flight_bytes {
                 0 => usize::MAX,
@@ -173,18 +185,20 @@ impl RingThread {
                     .in_flight_bytes_max
                     .saturating_sub(taken),
             };
-            match self.backlog.next(room_bytes, &self.shared) {
-                Next::Run(operation) => self.issue(slot, operation)?,
-                other => {
-                    self.free_slots.push(slot);
-                    let Next::Hold(time) = other else {
-                        return Ok(None);
-                    };
-                    return Ok(Some(time));
+            let pause = match self.backlog.next(room_bytes, &self.shared) {
+                Next::Run(operation) => {
+                    self.issue(slot, operation)?;
+                    continue;
                 }
-            }
+                Next::Hold(time) => Pause::For(time),
+                Next::NoRoom => Pause::UntilRoom,
+                Next::Nothing if self.backlog.is_stopping() => Pause::UntilRoom,
+                Next::Nothing => Pause::UntilMail,
+            };
+            self.free_slots.push(slot);
+            return Ok(pause);
         }
-        Ok(None)
+        Ok(Pause::UntilRoom)
     }
 
     /// Gives an operation to the kernel, or ends it if that is not possible. The slot is taken or free again.
