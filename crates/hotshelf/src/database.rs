@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use hotshelf_cache::tuner::{TunerOptions, TunerThread};
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
 use hotshelf_tier::io::{IoEngine, IoOptions};
 use parking_lot::{Mutex, RwLock};
@@ -37,8 +36,6 @@ pub(crate) struct Inner {
     catalog: Catalog,
     pub engine: Arc<IoEngine>,
     pub cache: Arc<CacheManager>,
-    /// Chooses what the HPCache policies keep. Without it (no thread to be had) they keep what they kept.
-    pub tuner: Option<Arc<TunerThread>>,
     pub vortex: VortexSession,
     pub runtime_env: Arc<RuntimeEnv>,
     pub pool: Arc<OperatorPool>,
@@ -100,8 +97,6 @@ impl Database {
             policy: options.policy,
             ..CacheOptions::default()
         });
-        let tuner = TunerThread::start(&cache, TunerOptions::default())
-            .inspect_err(|error| tracing::warn!(%error, "no thread for the tuner"));
         let pool = Arc::new(OperatorPool::new(cache.clone(), options.operator_bytes_min));
         let runtime_env = RuntimeEnvBuilder::new()
             .with_memory_pool(pool.clone())
@@ -115,7 +110,6 @@ impl Database {
             catalog,
             engine,
             cache,
-            tuner: tuner.ok().map(Arc::new),
             vortex: vortex_session(),
             runtime_env,
             pool,
@@ -228,6 +222,10 @@ impl Inner {
                 table: name.to_owned(),
                 nearest: nearest(name, tables.keys().map(String::as_str)),
             })
+    }
+
+    pub fn table_names(&self) -> Vec<String> {
+        self.tables.read().keys().cloned().collect()
     }
 
     /// Makes a table of the rows of `inputs`, one file for each. All or nothing.
