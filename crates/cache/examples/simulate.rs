@@ -1,5 +1,5 @@
 //! Replays the HPCache paper's query sequence on its modelled server, and other mixes on a small machine:
-//! `cargo run --release -p hotshelf-cache --example simulate [paper|mixes|sweep]`. All times are simulated.
+//! `cargo run --release -p hotshelf-cache --example simulate [paper|sweep|figure8|mixes]`. All times are simulated.
 
 use hotshelf_cache::PolicyKind;
 use hotshelf_cache::model::{Smoothing, WindowOptions};
@@ -140,6 +140,73 @@ fn smoothing() {
     }
 }
 
+fn figure_8() {
+    println!(
+        "\nFigure 8: fixed window against smoothing, 28 GB/s, 80 GB cache (simulated seconds)"
+    );
+    let half_life = |half_life: f64| Smoothing::Exponential {
+        a: 1.0 - 0.5f64.powf(1.0 / half_life),
+    };
+    let smoothings = [
+        ("last 15 queries", Smoothing::Fixed { query_count: 15 }),
+        ("a = 1 - 2^-1", half_life(1.0)),
+        ("a = 1 - 2^-1/2", half_life(2.0)),
+        ("a = 1 - 2^-1/4", half_life(4.0)),
+        ("a = 1 - 2^-1/16", half_life(16.0)),
+    ];
+    for (name, smoothing) in smoothings {
+        for policy in [PolicyKind::HpCachePaper, PolicyKind::HpCache] {
+            let setup = Setup {
+                tuner: TunerOptions {
+                    window: WindowOptions {
+                        smoothing,
+                        ..WindowOptions::default()
+                    },
+                    ..TunerOptions::default()
+                },
+                ..setup(policy, 80 * GB)
+            };
+            let run = simulate(&paper_machine(4), &paper_alternation(), &setup);
+            let times = run
+                .queries
+                .iter()
+                .map(|query| format!("{:>4.1}", query.time_s));
+            println!(
+                "{name:>16} {policy:>14} {:>6.1}:{}",
+                run.total_s(),
+                times.collect::<String>()
+            );
+        }
+    }
+}
+
+/// Predicted against simulated time of queries whose template the tuner knows.
+fn predictions() {
+    println!("\nprediction error of the time of known templates (simulated)");
+    for (policy, cache_gb) in [(PolicyKind::HpCache, 80), (PolicyKind::HpCachePaper, 80)] {
+        let run = simulate(
+            &paper_machine(4),
+            &paper_sequence(),
+            &setup(policy, cache_gb * GB),
+        );
+        let warm = run.queries.iter().skip(2);
+        let errors = warm.filter_map(|q| Some((q.predicted_s? / q.time_s - 1.0).abs()));
+        let mut errors: Vec<f64> = errors.collect();
+        errors.sort_by(f64::total_cmp);
+        let at = |part: f64| 100.0 * errors[((errors.len() - 1) as f64 * part) as usize];
+        let tuner = &run.tuner;
+        println!(
+            "{policy:>14}: median {:.1} %, 95th percentile {:.1} % of {}; {} steps, {} solved, {} skipped",
+            at(0.5),
+            at(0.95),
+            errors.len(),
+            tuner.step_count,
+            tuner.solve_count,
+            tuner.skip_count
+        );
+    }
+}
+
 fn small_machine() -> Machine {
     Machine {
         storage_bandwidth: 1.5e9,
@@ -185,6 +252,10 @@ fn main() {
         per_query(4, 80);
         per_query(4, 120);
         claims();
+        predictions();
+    }
+    if wants("figure8") {
+        figure_8();
     }
     if wants("sweep") {
         sweep();

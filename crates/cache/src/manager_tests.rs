@@ -325,3 +325,22 @@ fn columns_are_summed_over_files() {
     };
     assert_eq!(cache.columns(), [expected]);
 }
+
+#[test]
+#[ignore = "measures time, wants an optimised build"]
+fn a_hit_costs_less_than_two_microseconds() {
+    let keeping = PolicyKind::ALL
+        .iter()
+        .filter(|kind| **kind != PolicyKind::None);
+    for policy in keeping {
+        let (cache, scan) = instant(1 << 20, *policy);
+        read_all(&cache, &scan, &(0..16).collect::<Vec<_>>());
+        let start = std::time::Instant::now();
+        for turn in 0..1_000_000u32 {
+            drop(now(cache.request(key(turn % 16), &scan)));
+        }
+        let hit_ns = start.elapsed().as_nanos() / 1_000_000;
+        println!("{policy}: {hit_ns} ns per request and release");
+        assert!(hit_ns < 2_000, "{policy}: {hit_ns} ns");
+    }
+}

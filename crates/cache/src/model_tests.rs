@@ -291,6 +291,11 @@ fn many_threads_under_three_segments_each_neither_block_nor_miscount() {
             }
             for turn in 0..50u64 {
                 cache.set_budget_bytes(key::mix(turn) % (4 * WORKERS * SEGMENT_BYTES));
+                cache.set_placement(Placement::new([ColumnShare {
+                    column: ColumnId(0),
+                    bytes: 32 * SEGMENT_BYTES,
+                    proportion: (key::mix(turn) % 100) as f64 / 99.0,
+                }]));
                 thread::yield_now();
             }
             cache.set_budget_bytes(3 * WORKERS * SEGMENT_BYTES);

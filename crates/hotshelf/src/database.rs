@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use hotshelf_cache::tuner::{TunerOptions, TunerThread};
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
 use hotshelf_tier::io::{IoEngine, IoOptions};
 use parking_lot::{Mutex, RwLock};
@@ -36,6 +37,8 @@ pub(crate) struct Inner {
     catalog: Catalog,
     pub engine: Arc<IoEngine>,
     pub cache: Arc<CacheManager>,
+    /// Chooses what the HPCache policies keep. Without it (no thread to be had) they keep what they kept.
+    pub tuner: Option<Arc<TunerThread>>,
     pub vortex: VortexSession,
     pub runtime_env: Arc<RuntimeEnv>,
     pub pool: Arc<OperatorPool>,
@@ -97,6 +100,8 @@ impl Database {
             policy: options.policy,
             ..CacheOptions::default()
         });
+        let tuner = TunerThread::start(&cache, TunerOptions::default())
+            .inspect_err(|error| tracing::warn!(%error, "no thread for the tuner"));
         let pool = Arc::new(OperatorPool::new(cache.clone(), options.operator_bytes_min));
         let runtime_env = RuntimeEnvBuilder::new()
             .with_memory_pool(pool.clone())
@@ -110,6 +115,7 @@ impl Database {
             catalog,
             engine,
             cache,
+            tuner: tuner.ok().map(Arc::new),
             vortex: vortex_session(),
             runtime_env,
             pool,
@@ -222,10 +228,6 @@ impl Inner {
                 table: name.to_owned(),
                 nearest: nearest(name, tables.keys().map(String::as_str)),
             })
-    }
-
-    pub fn table_names(&self) -> Vec<String> {
-        self.tables.read().keys().cloned().collect()
     }
 
     /// Makes a table of the rows of `inputs`, one file for each. All or nothing.

@@ -2,16 +2,21 @@
 //!
 //! Each takes a snapshot when the query is planned.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt64Array};
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::catalog::{MemTable, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{exec_datafusion_err, plan_err};
 use datafusion::error::Result as QueryResult;
 use datafusion::prelude::SessionContext;
+use hotshelf_cache::tuner::Tuner;
 use hotshelf_cache::{ColumnId, SegmentKey, SegmentKind, SegmentState};
 
 use crate::database::Inner;
+
+/// Points of the advice curve.
+const ADVICE_ROWS: u32 = 20;
 
 /// Makes the rows of one function.
 type Rows = fn(&Inner) -> Columns;
@@ -23,6 +28,10 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("cache_events", cache_events),
     ("cache_stats", cache_stats),
     ("io_stats", io_stats),
+    ("hpcache_columns", hpcache_columns),
+    ("hpcache_pipelines", hpcache_pipelines),
+    ("hpcache_tuner", hpcache_tuner),
+    ("hpcache_advice", hpcache_advice),
 ];
 
 /// Makes all functions callable in a session.
@@ -70,6 +79,10 @@ impl TableFunctionImpl for Snapshot {
 
 fn text(values: impl Iterator<Item = String>) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(values))
+}
+
+fn real(values: impl Iterator<Item = f64>) -> ArrayRef {
+    Arc::new(Float64Array::from_iter_values(values))
 }
 
 fn count(values: impl Iterator<Item = u64>) -> ArrayRef {
@@ -250,5 +263,136 @@ fn io_stats(inner: &Inner) -> Columns {
         ("in_flight", one(stats.in_flight)),
         ("throttled_ns", one(stats.throttled_ns)),
         ("busy_ns", one(stats.busy_ns)),
+    ]
+}
+
+/// One row per column of the tuner's last placement.
+fn hpcache_columns(inner: &Inner) -> Columns {
+    let rows = inner
+        .tuner
+        .as_ref()
+        .map(|tuner| tuner.inspect(Tuner::targets))
+        .unwrap_or_default();
+    let kept: BTreeMap<ColumnId, f64> = inner
+        .cache
+        .columns()
+        .into_iter()
+        .map(|row| {
+            (
+                row.column,
+                row.cached_bytes as f64 / (row.total_bytes as f64).max(1.0),
+            )
+        })
+        .collect();
+    vec![
+        (
+            "table_name",
+            text(rows.iter().map(|row| inner.column_name(row.column).0)),
+        ),
+        (
+            "column_name",
+            text(rows.iter().map(|row| inner.column_name(row.column).1)),
+        ),
+        ("bytes", count(rows.iter().map(|row| row.bytes))),
+        ("target", real(rows.iter().map(|row| row.proportion))),
+        (
+            "actual",
+            real(
+                rows.iter()
+                    .map(|row| kept.get(&row.column).copied().unwrap_or(0.0)),
+            ),
+        ),
+        (
+            "seconds_saved_per_gb",
+            real(rows.iter().map(|row| row.saved_s_per_byte * 1e9)),
+        ),
+    ]
+}
+
+/// One row per pipeline of the look-back window.
+fn hpcache_pipelines(inner: &Inner) -> Columns {
+    let rows = inner
+        .tuner
+        .as_ref()
+        .map(|tuner| tuner.inspect(Tuner::pipelines))
+        .unwrap_or_default();
+    let actual: Float64Array = rows.iter().map(|row| row.actual_s).collect();
+    vec![
+        (
+            "template",
+            text(rows.iter().map(|row| format!("{:016x}", row.template))),
+        ),
+        (
+            "pipeline",
+            count(rows.iter().map(|row| u64::from(row.pipeline))),
+        ),
+        ("weight", real(rows.iter().map(|row| row.weight))),
+        ("bytes", real(rows.iter().map(|row| row.bytes))),
+        (
+            "processing_bandwidth",
+            real(rows.iter().map(|row| row.processing_bandwidth)),
+        ),
+        ("predicted_s", real(rows.iter().map(|row| row.predicted_s))),
+        ("actual_s", Arc::new(actual)),
+        ("in_memory_s", real(rows.iter().map(|row| row.in_memory_s))),
+        (
+            "bound",
+            text(
+                rows.iter()
+                    .map(|row| format!("{:?}", row.bound).to_lowercase()),
+            ),
+        ),
+    ]
+}
+
+/// One row: what the tuner did.
+fn hpcache_tuner(inner: &Inner) -> Columns {
+    let stats = inner
+        .tuner
+        .as_ref()
+        .map(|tuner| tuner.inspect(Tuner::stats))
+        .unwrap_or_default();
+    let one = |value: u64| count(std::iter::once(value));
+    let one_real = |value: f64| real(std::iter::once(value));
+    vec![
+        ("steps", one(stats.step_count)),
+        ("skipped", one(stats.skip_count)),
+        ("solves", one(stats.solve_count)),
+        ("failures", one(stats.failure_count)),
+        (
+            "last_error",
+            Arc::new(StringArray::from(vec![stats.last_error])),
+        ),
+        ("columns", one(stats.column_count as u64)),
+        ("pipelines", one(stats.term_count as u64)),
+        ("budget_bytes", one(stats.budget_bytes)),
+        ("kept_bytes", one(stats.kept_bytes)),
+        ("gap", one_real(stats.gap)),
+        ("saved_s", one_real(stats.saved_s)),
+        ("solve_ns", one(stats.solve_ns)),
+        ("solve_ns_max", one(stats.solve_ns_max)),
+        ("storage_bandwidth", one_real(stats.storage_bandwidth)),
+        ("memory_bandwidth", one_real(stats.memory_bandwidth)),
+    ]
+}
+
+/// The curve of time against memory: what each further part of memory would buy.
+fn hpcache_advice(inner: &Inner) -> Columns {
+    let rows = inner
+        .tuner
+        .as_ref()
+        .map(|tuner| tuner.inspect(|tuner| tuner.advice(ADVICE_ROWS)))
+        .unwrap_or_default();
+    vec![
+        (
+            "budget_bytes",
+            count(rows.iter().map(|row| row.budget_bytes)),
+        ),
+        ("total_s", real(rows.iter().map(|row| row.total_s))),
+        ("slowdown", real(rows.iter().map(|row| row.slowdown))),
+        (
+            "seconds_saved_per_gb",
+            real(rows.iter().map(|row| row.saved_s_per_byte * 1e9)),
+        ),
     ]
 }

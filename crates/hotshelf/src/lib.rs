@@ -30,7 +30,6 @@ mod options;
 mod scan;
 mod session;
 mod settings;
-mod star;
 mod statistics;
 mod table;
 

@@ -99,6 +99,7 @@ pub(crate) struct FileStats {
 
 impl FileStats {
     /// Statistics of nothing, for `column_count` columns.
+    #[cfg(test)]
     pub fn empty(column_count: usize) -> Self {
         Self {
             row_count: 0,

@@ -90,7 +90,7 @@ fn alternating(query: u64) -> usize {
     loop {
         let length = if run == 0 { 3 } else { run.div_ceil(2) };
         if left < length {
-            return if run % 2 == 0 { 0 } else { 6 };
+            return if run.is_multiple_of(2) { 0 } else { 6 };
         }
         left -= length;
         run += 1;

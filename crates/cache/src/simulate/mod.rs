@@ -11,7 +11,7 @@ mod tests;
 
 pub use device::Machine;
 pub use mixes::{Mix, mix_trace};
-pub use paper::{PaperClaim, paper_claims, paper_machine, paper_sequence};
+pub use paper::{PaperClaim, paper_alternation, paper_claims, paper_machine, paper_sequence};
 
 use crate::key::{ColumnId, SegmentInfo, SegmentKey, SegmentKind};
 use crate::manager::{CacheManager, CacheOptions};

@@ -55,6 +55,32 @@ fn query(name: &'static str) -> TraceQuery {
     }
 }
 
+/// The sequence of Figure 8: three runs of one template, then runs of two templates in turn that grow longer. The
+/// templates read distinct columns of equal size and could use more than the 80 GB of cache there are; their
+/// throughput (170 GB/s) is assumed such that this holds.
+pub fn paper_alternation() -> Trace {
+    let query = |is_second: bool| TraceQuery {
+        name: if is_second { "Q2" } else { "Q1" },
+        columns: (0..4)
+            .map(|column| ColumnId(column + 4 * u32::from(is_second)))
+            .collect(),
+        processing_bandwidth: 170.0 * GB,
+        priority: 1.0,
+    };
+    let runs = [3, 1, 2, 2, 3, 3, 4, 4, 5, 5];
+    let queries = runs
+        .iter()
+        .enumerate()
+        .flat_map(|(run_idx, length)| vec![query(run_idx % 2 == 1); *length]);
+    Trace {
+        columns: (0..8)
+            .map(|column| (ColumnId(column), 24_000_000_000))
+            .collect(),
+        segment_bytes: 16_000_000,
+        queries: queries.collect(),
+    }
+}
+
 /// A ratio of two total times that the paper states.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PaperClaim {

@@ -133,7 +133,7 @@ impl CodeTable {
         })
     }
 
-    /// The same rows with TIDs of the caller's choice.
+    /// The same rows with TIDs of the caller's choice, which must be distinct.
     ///
     /// # Errors
     /// When there are not as many TIDs as rows.

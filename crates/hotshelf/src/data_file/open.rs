@@ -9,7 +9,7 @@ use hotshelf_cache::{
     SegmentKey, SegmentKind, SegmentReader,
 };
 use hotshelf_tier::Corruption;
-use hotshelf_tier::io::{IoEngine, IoFile, ReadTicket, buffer_bytes};
+use hotshelf_tier::io::{IoEngine, IoFile, ReadTicket};
 use vortex::buffer::{Alignment, ByteBuffer};
 use vortex::file::{DeserializeStep, Footer};
 use vortex::session::VortexSession;
@@ -225,11 +225,11 @@ fn segment_infos(map: &SegmentMap, column_ids: &[ColumnId]) -> Vec<SegmentInfo> 
     let whole_table = column_ids.len() - 1;
     map.places
         .iter()
-        .zip(&map.specs)
-        .map(|(place, spec)| SegmentInfo {
+        .enumerate()
+        .map(|(idx, place)| SegmentInfo {
             column: column_ids[place.column_idx.unwrap_or(whole_table)],
             row_group_idx: place.row_group_idx,
-            charged_bytes: buffer_bytes(spec.offset, spec.length as usize) as u64,
+            charged_bytes: map.charged_bytes(idx as u32),
             kind: if place.auxiliary {
                 SegmentKind::Metadata
             } else {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use hotshelf_tier::io::buffer_bytes;
 use vortex::error::{VortexResult, vortex_err};
 use vortex::file::{Footer, SegmentSpec};
 use vortex::layout::{LayoutChildType, LayoutRef};
@@ -96,6 +97,12 @@ impl SegmentMap {
             .get(column_idx)
             .and_then(|groups| groups.get(row_group_idx))
             .map_or(&[], Vec::as_slice)
+    }
+
+    /// DRAM that a segment takes once read.
+    pub fn charged_bytes(&self, segment_idx: u32) -> u64 {
+        let spec = &self.specs[segment_idx as usize];
+        buffer_bytes(spec.offset, spec.length as usize) as u64
     }
 
     /// Bytes of a column's segments in the file, its zone maps and dictionaries included.

@@ -1,11 +1,14 @@
 //! Hands the row groups of a scan to its workers, skips those that cannot match, and reads ahead.
+//! What the workers did becomes an observation for the cache's tuner (HPCache §4.1).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use hotshelf_cache::ScanContext;
+use hotshelf_cache::model::Observation;
+use hotshelf_cache::{ColumnId, ScanContext};
+use parking_lot::Mutex;
 use vortex::error::VortexResult;
 use vortex::expr::{BoundExpression, Expression};
 use vortex::layout::LayoutReader;
@@ -28,6 +31,8 @@ pub(crate) struct ScanPlan {
     pub dynamic: Vec<DynamicFilter>,
     pub projection: Expression,
     pub look_ahead_bytes: u64,
+    /// The cache's numbers of the table's columns.
+    pub column_ids: Vec<ColumnId>,
 }
 
 /// One file as this execution reads it.
@@ -59,6 +64,19 @@ pub(crate) struct ScanQueue {
     pub morsels_seen: AtomicU64,
     pub morsels_matched: AtomicU64,
     pub pruned: Pruned,
+    pub work: Work,
+}
+
+/// What the workers of a scan did so far.
+#[derive(Default)]
+pub(crate) struct Work {
+    /// Bytes in memory that each column's segments took, by index in the table.
+    column_bytes: Mutex<BTreeMap<usize, u64>>,
+    pub busy_ns: AtomicU64,
+    pub wait_ns: AtomicU64,
+    /// Workers that read, and those of them that are still at it.
+    workers: AtomicU32,
+    workers_left: AtomicU32,
 }
 
 /// What was skipped without reading.
@@ -92,7 +110,39 @@ impl ScanQueue {
             morsels_seen: AtomicU64::new(0),
             morsels_matched: AtomicU64::new(0),
             pruned: Pruned::default(),
+            work: Work::default(),
         }
+    }
+
+    /// A worker begins.
+    pub fn enter(&self) {
+        self.work.workers.fetch_add(1, Ordering::Relaxed);
+        self.work.workers_left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A worker ends. The last one gets the observation of the whole run.
+    pub fn leave(&self) -> Option<Observation> {
+        if self.work.workers_left.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return None;
+        }
+        let column_bytes = self.work.column_bytes.lock();
+        let columns: Vec<(ColumnId, u64)> = column_bytes
+            .iter()
+            .map(|(column, bytes)| (self.plan.column_ids[*column], *bytes))
+            .collect();
+        let processed_bytes = columns.iter().map(|(_, bytes)| bytes).sum();
+        (processed_bytes > 0).then(|| Observation {
+            query: self.context.query,
+            pipeline: self.context.pipeline,
+            template: self.context.template,
+            columns,
+            processed_bytes,
+            busy_ns: self.work.busy_ns.load(Ordering::Relaxed),
+            wait_ns: self.work.wait_ns.load(Ordering::Relaxed),
+            worker_count: self.work.workers.load(Ordering::Relaxed),
+            priority: 1.0,
+            finished: true,
+        })
     }
 
     /// The next row group, with reads for it and those after it under way.
@@ -197,6 +247,28 @@ impl ScanQueue {
             .sum()
     }
 
+    /// Filter columns were read in any case, the others if rows survived.
+    fn count(&self, morsel: &Morsel, matched: bool) {
+        let map = &morsel.file.file.map;
+        let mut columns: Vec<usize> = self.plan.filter_columns.clone();
+        if matched {
+            columns.extend(
+                self.plan
+                    .columns
+                    .iter()
+                    .filter(|column| !self.plan.filter_columns.contains(column)),
+            );
+        }
+        let mut column_bytes = self.work.column_bytes.lock();
+        for column in columns {
+            let segments = map.data_segments(column, morsel.row_group_idx);
+            *column_bytes.entry(column).or_default() += segments
+                .iter()
+                .map(|idx| map.charged_bytes(*idx))
+                .sum::<u64>();
+        }
+    }
+
     /// Starts the reads of a row group: filter columns always, the others where rows usually survive.
     fn begin(&self, file: Arc<FileScan>, row_group_idx: usize, rows: Range<u64>) -> Morsel {
         let map = &file.file.map;
@@ -229,8 +301,9 @@ impl ScanQueue {
         seen < 4 || self.morsels_matched.load(Ordering::Relaxed) * 2 > seen
     }
 
-    /// Lets go of what was read ahead for a row group.
-    pub fn release(&self, morsel: &mut Morsel) {
+    /// Lets go of what was read ahead for a row group, and counts what was read of it.
+    pub fn release(&self, morsel: &mut Morsel, matched: bool) {
+        self.count(morsel, matched);
         morsel.file.segments.release(morsel.ahead.drain(..));
         self.ahead_bytes
             .fetch_sub(std::mem::take(&mut morsel.ahead_bytes), Ordering::Relaxed);

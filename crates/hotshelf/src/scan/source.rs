@@ -2,9 +2,10 @@
 
 use std::any::Any;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -82,70 +83,22 @@ impl TableScan {
         })
     }
 
-    /// Whether the scan may stop before its last row.
-    pub fn has_limit(&self) -> bool {
-        self.limit.is_some()
-    }
-
-    /// The predicates that become known while the query runs.
-    pub fn dynamic_exprs(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
-        self.dynamic.iter().map(|dynamic| &dynamic.expr)
-    }
-
-    /// The queue of a star pipeline: `keys` are read with the filters' columns, `payload` where rows survive
-    /// (both by index in the output); `ranges` skip row groups.
-    pub fn star_queue(
-        &self,
-        config: &ConfigOptions,
-        payload: &[usize],
-        keys: &[usize],
-        ranges: Vec<DynamicFilter>,
-    ) -> Arc<ScanQueue> {
-        let mut plan = self.plan();
-        plan.columns = payload.iter().map(|idx| self.columns[*idx]).collect();
-        plan.projection = projection(payload.iter().map(|idx| self.schema.field(*idx)));
-        plan.filter_columns
-            .extend(keys.iter().map(|idx| self.columns[*idx]));
-        plan.filter_columns.sort_unstable();
-        plan.filter_columns.dedup();
-        plan.dynamic.extend(ranges);
-        self.queue(plan, config)
-    }
-
-    fn queue(&self, plan: ScanPlan, config: &ConfigOptions) -> Arc<ScanQueue> {
-        let settings = config
-            .extensions
-            .get::<SessionSettings>()
-            .cloned()
-            .unwrap_or_default();
-        let mut context = ScanContext::new(settings.query_id, 0, settings.template);
-        context.populate = settings.populate;
-        let session = self.inner.vortex.clone();
-        Arc::new(ScanQueue::new(plan, Arc::new(context), session))
-    }
-
-    /// Table, columns and predicates, for EXPLAIN.
-    pub fn describe(&self) -> String {
-        let names: Vec<&str> = self
-            .schema
-            .fields()
-            .iter()
-            .map(|field| field.name().as_str())
-            .collect();
-        let mut text = format!("table={}, columns=[{}]", self.table.name, names.join(", "));
-        if !self.filters.is_empty() {
-            let filters: Vec<String> = self
-                .filters
-                .iter()
-                .map(|filter| filter.expr.to_string())
-                .collect();
-            text.push_str(&format!(", filter={}", filters.join(" AND ")));
-        }
-        text
+    /// Predicates the scan evaluates, in the terms of its output schema when they were pushed.
+    #[expect(dead_code, reason = "star pipelines read it")]
+    pub fn filter_exprs(&self) -> impl Iterator<Item = &Expression> {
+        self.filters.iter().map(|filter| &filter.converted)
     }
 
     fn plan(&self) -> ScanPlan {
-        let projection = projection(self.schema.fields().iter().map(AsRef::as_ref));
+        let names = self
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone());
+        let projection = pack(
+            names.map(|name| (name.clone(), get_item(name, root()))),
+            Nullability::NonNullable,
+        );
         let mut filter_columns: Vec<usize> = self
             .filters
             .iter()
@@ -165,8 +118,16 @@ impl TableScan {
                 .collect(),
             dynamic: self.dynamic.clone(),
             projection,
+            column_ids: self.table.column_ids.clone(),
             look_ahead_bytes: (budget_bytes / 16).min(LOOK_AHEAD_BYTES_MAX),
         }
+    }
+
+    /// A number for this scan within its query, the same in every run of the template.
+    fn pipeline(&self) -> u32 {
+        let mut hasher = DefaultHasher::new();
+        (self.table.id, &self.columns, self.filters.len()).hash(&mut hasher);
+        hasher.finish() as u32
     }
 
     /// Indices in the table of the columns an expression over the output reads.
@@ -176,15 +137,6 @@ impl TableScan {
             .filter_map(|column| self.columns.get(column.index()).copied())
             .collect()
     }
-}
-
-/// A struct of columns.
-fn projection<'a>(fields: impl Iterator<Item = &'a Field>) -> Expression {
-    let columns = fields.map(|field| {
-        let name = field.name().clone();
-        (name.clone(), get_item(name, root()))
-    });
-    pack(columns, Nullability::NonNullable)
 }
 
 /// Twice the product of a fast device's bandwidth and the time a worker computes on a row group.
@@ -225,7 +177,12 @@ impl DataSource for TableScan {
             return self.open(args.partition, args.context);
         };
         let metrics = ScanMetrics::new(&self.metrics, args.partition, self.reported.clone());
-        let stream = Box::pin(open(queue, self.schema.clone(), metrics));
+        let stream = Box::pin(open(
+            queue,
+            self.schema.clone(),
+            metrics,
+            self.inner.tuner.clone(),
+        ));
         Ok(match self.limit {
             Some(limit) => {
                 let metrics = BaselineMetrics::new(&ExecutionPlanMetricsSet::new(), args.partition);
@@ -237,12 +194,42 @@ impl DataSource for TableScan {
 
     /// The queue that the workers of one execution share.
     fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
+        let settings = config
+            .extensions
+            .get::<SessionSettings>()
+            .cloned()
+            .unwrap_or_default();
+        let mut context = ScanContext::new(settings.query_id, self.pipeline(), settings.template);
+        context.populate = settings.populate;
         *self.reported.lock() = Reported::default();
-        Some(self.queue(self.plan(), config))
+        Some(Arc::new(ScanQueue::new(
+            self.plan(),
+            Arc::new(context),
+            self.inner.vortex.clone(),
+        )))
     }
 
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "HotshelfScan: {}", self.describe())?;
+        let names: Vec<&str> = self
+            .schema
+            .fields()
+            .iter()
+            .map(|field| field.name().as_str())
+            .collect();
+        write!(
+            f,
+            "HotshelfScan: table={}, columns=[{}]",
+            self.table.name,
+            names.join(", ")
+        )?;
+        if !self.filters.is_empty() {
+            let filters: Vec<String> = self
+                .filters
+                .iter()
+                .map(|filter| filter.expr.to_string())
+                .collect();
+            write!(f, ", filter={}", filters.join(" AND "))?;
+        }
         for dynamic in &self.dynamic {
             write!(f, ", prune={}", dynamic.expr)?;
         }

@@ -16,6 +16,7 @@ use datafusion::physical_plan::metrics::{
 use futures::Stream;
 use futures::stream::BoxStream;
 use hotshelf_cache::ScanCounters;
+use hotshelf_cache::tuner::TunerThread;
 use parking_lot::Mutex;
 use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
 use vortex::error::VortexResult;
@@ -26,19 +27,33 @@ use super::queue::{Morsel, ScanQueue};
 use crate::error::{Error, Result};
 
 /// The batches of one partition.
-pub(crate) fn open(queue: Arc<ScanQueue>, schema: SchemaRef, metrics: ScanMetrics) -> ScanStream {
+pub(crate) fn open(
+    queue: Arc<ScanQueue>,
+    schema: SchemaRef,
+    metrics: ScanMetrics,
+    tuner: Option<Arc<TunerThread>>,
+) -> ScanStream {
+    queue.enter();
     let state = (queue.clone(), schema.clone());
     let batches = futures::stream::try_unfold(state, |(queue, schema)| async move {
         while let Some(mut morsel) = queue.next().await? {
             let batch = read(&queue, &morsel, &schema).await;
-            queue.release(&mut morsel);
+            let matched = !matches!(batch, Ok(None));
+            queue.release(&mut morsel, matched);
             if let Some(batch) = batch? {
                 return Ok(Some((batch, (queue, schema))));
             }
         }
         Ok::<_, Error>(None)
     });
-    ScanStream::new(Box::pin(batches), queue, schema, metrics)
+    ScanStream {
+        batches: Box::pin(batches),
+        queue,
+        schema,
+        metrics,
+        tuner,
+        left_at: None,
+    }
 }
 
 /// The surviving rows of a row group, or `None` if there are none.
@@ -73,7 +88,7 @@ async fn read(
 }
 
 /// Evaluates the conjuncts one after the other, each only on the rows that are left.
-pub(crate) async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
+async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
     let mut mask = Mask::new_true((morsel.rows.end - morsel.rows.start) as usize);
     for conjunct in &morsel.file.conjuncts {
         if mask.all_false() {
@@ -95,11 +110,7 @@ async fn project(morsel: &Morsel, mask: Mask) -> VortexResult<ArrayRef> {
         .await
 }
 
-pub(crate) fn decode(
-    queue: &ScanQueue,
-    array: ArrayRef,
-    schema: &SchemaRef,
-) -> VortexResult<RecordBatch> {
+fn decode(queue: &ScanQueue, array: ArrayRef, schema: &SchemaRef) -> VortexResult<RecordBatch> {
     let target = Field::new_struct("", schema.fields().clone(), false);
     let mut context = queue.session.create_execution_ctx();
     let decoded = queue
@@ -193,25 +204,9 @@ pub(crate) struct ScanStream {
     queue: Arc<ScanQueue>,
     schema: SchemaRef,
     metrics: ScanMetrics,
+    tuner: Option<Arc<TunerThread>>,
     /// When the stream last returned to its caller, and whether with a batch (or waiting for a read).
     left_at: Option<(Instant, bool)>,
-}
-
-impl ScanStream {
-    pub fn new(
-        batches: BoxStream<'static, Result<RecordBatch>>,
-        queue: Arc<ScanQueue>,
-        schema: SchemaRef,
-        metrics: ScanMetrics,
-    ) -> Self {
-        Self {
-            batches,
-            queue,
-            schema,
-            metrics,
-            left_at: None,
-        }
-    }
 }
 
 impl Stream for ScanStream {
@@ -219,17 +214,23 @@ impl Stream for ScanStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if let Some((since, with_batch)) = self.left_at.take() {
-            let idle = if with_batch {
-                &self.metrics.downstream
+            let (idle, work) = if with_batch {
+                (&self.metrics.downstream, &self.queue.work.busy_ns)
             } else {
-                &self.metrics.io_wait
+                (&self.metrics.io_wait, &self.queue.work.wait_ns)
             };
-            idle.add_duration(since.elapsed());
+            let elapsed = since.elapsed();
+            idle.add_duration(elapsed);
+            work.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
         }
         let start = Instant::now();
         let polled = self.batches.as_mut().poll_next(context);
         let end = Instant::now();
         self.metrics.decode.add_duration(end - start);
+        self.queue
+            .work
+            .busy_ns
+            .fetch_add((end - start).as_nanos() as u64, Ordering::Relaxed);
         self.left_at = Some((end, polled.is_ready()));
         let polled = polled.map(|item| {
             item.map(|batch| {
@@ -254,5 +255,8 @@ impl RecordBatchStream for ScanStream {
 impl Drop for ScanStream {
     fn drop(&mut self) {
         self.metrics.report(&self.queue);
+        if let (Some(observation), Some(tuner)) = (self.queue.leave(), &self.tuner) {
+            tuner.observe(observation);
+        }
     }
 }

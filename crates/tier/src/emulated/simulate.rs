@@ -7,9 +7,10 @@ use super::device::{Device, Request};
 use super::model::DeviceModel;
 use crate::probe::{Operation, Pattern, Placement, Point};
 
-/// Requests per thread that are not counted, until all threads are at work.
-const WARM_UP_REQUESTS: u64 = 96;
-const REQUESTS: u64 = 480;
+/// Requests per thread that are not counted: more than any thread has in flight, so that all are at work.
+const WARM_UP_REQUESTS: u64 = 80;
+/// Requests per measured thread that are counted.
+const REQUESTS: u64 = 100;
 /// Ranges of different threads start this far apart.
 const RANGE_BYTES: u64 = 1 << 36;
 
@@ -50,21 +51,23 @@ pub fn simulate(model: &DeviceModel, point: &Point) -> Simulated {
         .map(|asker_idx| Reverse((0, asker_idx)))
         .collect();
     let measured = point.threads as usize;
+    let all_sent =
+        |askers: &[Asker], count: u64| askers[..measured].iter().all(|asker| asker.sent >= count);
+    // Between two ends of requests the device was busy all the time, so bytes by time is exact.
+    let (mut counting, mut counted_from_ns, mut last_end_ns) = (false, 0, 0u64);
     while let Some(Reverse((now_ns, asker_idx))) = ready.pop() {
-        if askers[..measured]
-            .iter()
-            .all(|asker| asker.sent >= WARM_UP_REQUESTS + REQUESTS)
-        {
+        if !counting && all_sent(&askers, WARM_UP_REQUESTS) {
+            (counting, counted_from_ns) = (true, last_end_ns);
+        }
+        if all_sent(&askers, WARM_UP_REQUESTS + REQUESTS) {
             break;
         }
         let asker = &mut askers[asker_idx];
         let request = asker.next(point, far);
-        asker
-            .in_flight
-            .push(Reverse(device.submit(now_ns, &request)));
-        if asker.sent == WARM_UP_REQUESTS {
-            asker.counted_from_ns = now_ns;
-        }
+        let end_ns = device.submit(now_ns, &request);
+        last_end_ns = last_end_ns.max(end_ns);
+        asker.counted += u64::from(counting);
+        asker.in_flight.push(Reverse(end_ns));
         // Submit again at once while the window has room, else when the oldest request has ended.
         let next_ns = match (asker.in_flight.len() as u64) < window {
             true => now_ns,
@@ -73,16 +76,14 @@ pub fn simulate(model: &DeviceModel, point: &Point) -> Simulated {
                 .pop()
                 .map_or(now_ns, |Reverse(end_ns)| end_ns.max(now_ns)),
         };
-        asker.last_ns = next_ns;
         ready.push(Reverse((next_ns, asker_idx)));
     }
+    let passed_ns = last_end_ns.saturating_sub(counted_from_ns).max(1) as f64;
     let bandwidth = |askers: &[Asker]| {
-        askers
-            .iter()
-            .map(|asker| asker.bandwidth(point.access_bytes))
-            .sum()
+        let counted: u64 = askers.iter().map(|asker| asker.counted).sum();
+        counted as f64 * point.access_bytes as f64 * 1e9 / passed_ns
     };
-    let bandwidth_bytes_per_s: f64 = bandwidth(&askers[..measured]);
+    let bandwidth_bytes_per_s = bandwidth(&askers[..measured]);
     let per_thread = bandwidth_bytes_per_s / f64::from(point.threads.max(1));
     Simulated {
         bandwidth_bytes_per_s,
@@ -112,8 +113,7 @@ struct Asker {
     operation: Operation,
     sent: u64,
     in_flight: BinaryHeap<Reverse<u64>>,
-    counted_from_ns: u64,
-    last_ns: u64,
+    counted: u64,
 }
 
 impl Asker {
@@ -123,8 +123,7 @@ impl Asker {
             operation,
             sent: 0,
             in_flight: BinaryHeap::new(),
-            counted_from_ns: 0,
-            last_ns: 0,
+            counted: 0,
         }
     }
 
@@ -143,11 +142,5 @@ impl Asker {
             thread: self.thread,
             far,
         }
-    }
-
-    fn bandwidth(&self, access_bytes: u64) -> f64 {
-        let counted = self.sent.saturating_sub(WARM_UP_REQUESTS);
-        let passed_ns = self.last_ns.saturating_sub(self.counted_from_ns).max(1);
-        counted as f64 * access_bytes as f64 * 1e9 / passed_ns as f64
     }
 }

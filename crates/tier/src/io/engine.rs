@@ -33,7 +33,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    fn new(options: IoOptions) -> Result<Arc<Self>, TierError> {
+    pub(super) fn new(options: IoOptions) -> Result<Arc<Self>, TierError> {
         let arena = Arena::new(options.pool_bytes_max, options.huge_pages);
         let scratch_bytes = options.gap_bytes_max.next_multiple_of(PAGE_BYTES);
         let scratch = match scratch_bytes {

@@ -72,6 +72,16 @@ struct RingThread {
     finished: Vec<(u64, i32, bool)>,
 }
 
+/// What the ring thread waits for. Cancellations, a new cap and the end of the engine wake it in any case.
+enum Pause {
+    /// All is started.
+    UntilMail,
+    /// Something has to end first. Mail can wait, and gathers neighbours meanwhile.
+    UntilRoom,
+    /// The bandwidth cap holds the next operation back. Mail can wait.
+    For(Duration),
+}
+
 impl RingThread {
     fn new(shared: Arc<Shared>, lane: Arc<Lane>) -> io::Result<Self> {
         let depth = shared.options.depth;
@@ -104,15 +114,12 @@ impl RingThread {
         self.watch_bell()?;
         self.lane.wake();
         self.enter(1, Some(PROOF_TIME_MAX))?;
-        let heard = self
-            .ring
-            .completion()
-            .map(|entry| (entry.user_data(), entry.result()))
-            .next();
-        match heard {
-            Some((BELL, result)) if result < 0 => Err(io::Error::from_raw_os_error(-result)),
-            Some((BELL, _)) => Ok(()),
-            _ => Err(io::ErrorKind::TimedOut.into()),
+        match self.ring.completion().next() {
+            None => Err(io::ErrorKind::TimedOut.into()),
+            Some(entry) if entry.result() < 0 => Err(io::Error::from_raw_os_error(-entry.result())),
+            // Without this the bell would have to be emptied and watched anew after each ring.
+            Some(entry) if !cqueue::more(entry.flags()) => Err(io::ErrorKind::Unsupported.into()),
+            Some(_) => Ok(()),
         }
     }
 
@@ -130,8 +137,12 @@ impl RingThread {
             Err(_) => io::Error::other("the ring thread panicked"),
         };
         tracing::error!(%error, "io_uring failed: answering all its reads with errors");
-        let error = TierError::system("use io_uring", error);
-        self.fail_in_flight(&error);
+        self.refuse(&TierError::system("use io_uring", error));
+    }
+
+    /// Answers every read with the error until the engine stops.
+    fn refuse(&mut self, error: &TierError) {
+        self.fail_in_flight(error);
         while !self.backlog.is_stopping() {
             self.backlog.accept(self.lane.collect(), &self.shared);
             self.backlog.refuse_all(&self.shared, |_| error.clone());
@@ -145,14 +156,16 @@ impl RingThread {
     fn serve(&mut self) -> io::Result<()> {
         loop {
             self.backlog.accept(self.lane.collect(), &self.shared);
-            let hold = self.start_operations()?;
+            let pause = self.start_operations()?;
             if self.backlog.is_stopping() && self.in_flight_count() == 0 {
                 return Ok(());
             }
-            // With all slots taken, mail can wait for a completion, and gathers neighbours meanwhile.
-            let sleep =
-                self.free_slots.is_empty() || self.backlog.is_stopping() || self.lane.fall_asleep();
-            self.enter(usize::from(sleep), hold)?;
+            let (sleep, time_max) = match pause {
+                Pause::UntilMail => (self.lane.fall_asleep(), None),
+                Pause::UntilRoom => (true, None),
+                Pause::For(time) => (true, Some(time)),
+            };
+            self.enter(usize::from(sleep), time_max)?;
             self.reap()?;
         }
     }
@@ -161,8 +174,8 @@ impl RingThread {
         self.slots.len() - self.free_slots.len()
     }
 
-    /// Starts what fits; the time until the bandwidth cap allows more, if that is what stops it.
-    fn start_operations(&mut self) -> io::Result<Option<Duration>> {
+    /// Starts what fits.
+    fn start_operations(&mut self) -> io::Result<Pause> {
         while let Some(slot) = self.free_slots.pop() {
             let room_bytes = match self.in_flight_bytes {
                 0 => usize::MAX,
@@ -172,18 +185,20 @@ impl RingThread {
                     .in_flight_bytes_max
                     .saturating_sub(taken),
             };
-            match self.backlog.next(room_bytes, &self.shared) {
-                Next::Run(operation) => self.issue(slot, operation)?,
-                other => {
-                    self.free_slots.push(slot);
-                    let Next::Hold(time) = other else {
-                        return Ok(None);
-                    };
-                    return Ok(Some(time));
+            let pause = match self.backlog.next(room_bytes, &self.shared) {
+                Next::Run(operation) => {
+                    self.issue(slot, operation)?;
+                    continue;
                 }
-            }
+                Next::Hold(time) => Pause::For(time),
+                Next::NoRoom => Pause::UntilRoom,
+                Next::Nothing if self.backlog.is_stopping() => Pause::UntilRoom,
+                Next::Nothing => Pause::UntilMail,
+            };
+            self.free_slots.push(slot);
+            return Ok(pause);
         }
-        Ok(None)
+        Ok(Pause::UntilRoom)
     }
 
     /// Gives an operation to the kernel, or ends it if that is not possible. The slot is taken or free again.
@@ -330,4 +345,56 @@ fn build_ring(entries: u32) -> io::Result<IoUring> {
         }
     }
     Err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::mpsc::channel;
+
+    use super::super::file::IoFile;
+    use super::super::options::IoOptions;
+    use super::super::request::{Read, ReadRequest};
+    use super::*;
+
+    #[test]
+    fn when_the_ring_fails_every_read_is_answered_with_the_reason() {
+        let mut on_disk = tempfile::NamedTempFile::new().unwrap();
+        on_disk.write_all(&[1; 40_960]).unwrap();
+        let file = IoFile::open(on_disk.path(), true).unwrap();
+        let shared = Shared::new(IoOptions {
+            depth: 1,
+            ..IoOptions::default()
+        })
+        .unwrap();
+        let lane = Arc::new(Lane::with_bell().unwrap());
+        let Ok(mut ring) = RingThread::new(Arc::clone(&shared), Arc::clone(&lane)) else {
+            return;
+        };
+        let (sender, receiver) = channel();
+        let send = |offset| {
+            let (file, sender) = (Arc::clone(&file), sender.clone());
+            let done = Box::new(move |answer| sender.send(answer).unwrap());
+            shared.counters.asked(1, 100, 0);
+            lane.send([Read::new(ReadRequest {
+                file,
+                offset,
+                len: 100,
+                done,
+            })]);
+        };
+        // Too far apart to be one operation: one is in flight, one waits, and one has not been seen.
+        [0, 30_000].into_iter().for_each(send);
+        ring.backlog.accept(lane.collect(), &shared);
+        ring.start_operations().unwrap();
+        assert_eq!(ring.in_flight_count(), 1);
+        send(7);
+        let failed = TierError::system("use io_uring", io::ErrorKind::BrokenPipe.into());
+        lane.stop();
+        ring.refuse(&failed);
+        let answers: Vec<_> = receiver.try_iter().map(Result::unwrap_err).collect();
+        assert_eq!(answers.len(), 3);
+        assert_eq!(answers[0].to_string(), failed.to_string());
+        assert_eq!(shared.counters.snapshot(0).in_flight, 0);
+    }
 }

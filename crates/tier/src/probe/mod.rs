@@ -1,5 +1,22 @@
 //! Measuring what a tier can do.
+//!
+//! A [`Plan`] lists the points: access size, threads, grouping, pinning, placement, instruction, mixture, and for files
+//! block size and depth. [`probe`] measures them, refuses what cannot be true, and survives interruption;
+//! [`derive`](crate::profile::derive) turns the rows into advice. Emulated tiers are run in simulated time.
 
 mod axes;
+mod file;
+mod journal;
+mod kernels;
+mod memory;
+mod plan;
+mod run;
+mod target;
+
+#[cfg(test)]
+mod tests;
 
 pub use axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row};
+pub use plan::{Plan, PlanOptions};
+pub use run::{Outcome, ProbeOptions, ProbeReport, Progress, Refusal, probe};
+pub use target::ProbeTarget;

@@ -31,10 +31,7 @@ impl PackedElf {
     /// # Errors
     /// None today; the limits of a table are checked when it is made.
     pub fn build(table: &CodeTable, options: &PackedOptions) -> Result<Self> {
-        Ok(Self::from_sorted(
-            &SortedRows::from_table(table, options.thread_count),
-            options,
-        ))
+        Ok(Self::from_sorted(&sorted(table, options), options))
     }
 
     /// Builds the Elf, and says in which order its rows stand: the TID of every row. With
@@ -46,7 +43,7 @@ impl PackedElf {
         table: &CodeTable,
         options: &PackedOptions,
     ) -> Result<(Self, Vec<u32>)> {
-        let rows = SortedRows::from_table(table, options.thread_count);
+        let rows = sorted(table, options);
         let order = (0..rows.row_count()).map(|row| rows.tid(row)).collect();
         Ok((Self::from_sorted(&rows, options), order))
     }
@@ -83,6 +80,11 @@ impl PackedElf {
             leaves,
         }
     }
+}
+
+fn sorted(table: &CodeTable, options: &PackedOptions) -> SortedRows {
+    let code_max = options.code_max.as_deref().unwrap_or_default();
+    SortedRows::with_code_max(table, code_max, options.thread_count)
 }
 
 /// A task: some consecutive blocks of one region.

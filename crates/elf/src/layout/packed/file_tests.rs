@@ -22,6 +22,7 @@ fn options(bits: u8) -> PackedOptions {
         group_rows_max: if bits & 8 != 0 { 4 } else { 64 },
         bucket_rows_max: if bits & 8 != 0 { 2 } else { 24 },
         thread_count: 1,
+        code_max: None,
     }
 }
 

@@ -5,8 +5,8 @@
 //! rows share stands a *group*: the rows' remaining codes, packed so that a few vector instructions test
 //! all of them. Every child of a node knows its first row, so counting a prefix range never reads a leaf.
 //!
-//! * `skeleton` finds the shape, `build` writes the leaves, `external` and `merge` do so within bounded
-//!   memory;
+//! * `skeleton` finds the shape, `build` writes the leaves; `external` and `merge` do so within bounded
+//!   memory through `stream`;
 //! * `head`, `geometry`, `leaf` and `block` are the parts;
 //! * `exact`, `batch`, `select`, `parallel` and `output` answer queries;
 //! * `file` and `verify` read, write and check.
@@ -15,29 +15,36 @@ mod batch;
 mod block;
 mod build;
 mod exact;
+mod external;
 mod file;
 mod geometry;
 mod head;
 mod leaf;
+mod merge;
 mod output;
 mod parallel;
 mod rows;
 mod select;
 mod skeleton;
+mod stream;
 mod verify;
 mod zones;
 
 #[cfg(test)]
 mod file_tests;
 #[cfg(test)]
+mod stream_tests;
+#[cfg(test)]
 mod tests;
 
 use hotshelf_tier::simd::Backend;
 
+pub use external::{ExternalBuilder, ExternalOptions};
 pub use file::ElfHead;
 use geometry::Geometry;
 use head::{Head, Link};
 use leaf::Leaves;
+pub use merge::{MergeInput, merge};
 pub use parallel::ParallelOptions;
 use zones::Zones;
 
@@ -56,6 +63,8 @@ pub struct PackedOptions {
     pub group_rows_max: usize,
     /// Neighbouring groups are joined up to this many rows.
     pub bucket_rows_max: usize,
+    /// Largest code of each dimension to leave room for; the table's own where larger or absent.
+    pub code_max: Option<Vec<u32>>,
 }
 
 impl Default for PackedOptions {
@@ -67,6 +76,7 @@ impl Default for PackedOptions {
             thread_count: 1,
             group_rows_max: 64,
             bucket_rows_max: 24,
+            code_max: None,
         }
     }
 }

@@ -1,0 +1,314 @@
+//! Measuring mapped memory: threads, pinning, repeats, and the checks that the numbers are real.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point};
+use super::kernels::{Source, Span, expected_sum, fill, link, next_random};
+use super::run::{Measured, Refusal};
+use crate::error::TierError;
+use crate::region::Region;
+
+/// Accesses between two looks at the clock's flag take at least this many bytes.
+const CHECK_BYTES: usize = 32 << 10;
+
+/// Memory to measure: a front half that is read and a back half that is written or chased through, for each socket.
+#[derive(Debug)]
+pub(super) struct MemoryBench {
+    spans: Vec<Arc<Span>>,
+    /// CPUs near each span.
+    cpus: Vec<Vec<u32>>,
+}
+
+/// What one thread did.
+#[derive(Debug, Clone, Copy)]
+struct Done {
+    operation: Operation,
+    bytes: u64,
+    seconds: f64,
+    sum_is_right: bool,
+}
+
+impl MemoryBench {
+    /// Takes regions of equal use, one per socket, with the CPUs near each; fills the halves that are read.
+    pub(super) fn new(regions: Vec<(Region, Vec<u32>)>) -> Result<Self, TierError> {
+        let mut bench = Self {
+            spans: Vec::new(),
+            cpus: Vec::new(),
+        };
+        for (region, cpus) in regions {
+            let path = region.path().to_path_buf();
+            let mut span = Span::new(region).ok_or(TierError::ReadOnly { path })?;
+            if let Some(bytes) = span.exclusive() {
+                let half = bytes.len() / 2;
+                fill(&mut bytes[..half]);
+                bytes[half..].fill(1);
+            }
+            bench.spans.push(span);
+            bench.cpus.push(cpus);
+        }
+        Ok(bench)
+    }
+
+    /// Bytes of one half.
+    pub(super) fn half_bytes(&self) -> usize {
+        let half = |span: &Arc<Span>| span.len_bytes() / 2 / 4096 * 4096;
+        self.spans.iter().map(half).min().unwrap_or(0)
+    }
+
+    /// Runs a point for a while.
+    pub(super) fn measure(&mut self, point: &Point, time: Duration) -> Result<Measured, Refusal> {
+        if point.access_bytes as usize > self.half_bytes() / point.threads.max(1) as usize {
+            return Err(Refusal::DoesNotFit);
+        }
+        if point.pattern == Pattern::Dependent {
+            return self.chase(point, time);
+        }
+        let done = self.run_threads(point, time)?;
+        if done.iter().any(|done| !done.sum_is_right) {
+            return Err(Refusal::WrongSum);
+        }
+        let of = |operation| {
+            let of_operation = done.iter().filter(|done| done.operation == operation);
+            of_operation
+                .map(|done| done.bytes as f64 / done.seconds)
+                .sum::<f64>()
+        };
+        let other = match point.operation {
+            Operation::Read => Operation::Write,
+            Operation::Write => Operation::Read,
+        };
+        Ok(Measured {
+            bandwidth_bytes_per_s: of(point.operation),
+            beside_bandwidth_bytes_per_s: (point.beside_threads > 0).then(|| of(other)),
+            latency_ns: None,
+        })
+    }
+
+    fn run_threads(&self, point: &Point, time: Duration) -> Result<Vec<Done>, Refusal> {
+        let total = point.threads + point.beside_threads;
+        let barrier = Barrier::new(total as usize + 1);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let mut workers = Vec::new();
+            for thread_idx in 0..total {
+                let worker = self.worker(point, thread_idx);
+                let (barrier, stop) = (&barrier, &stop);
+                workers.push(scope.spawn(move || {
+                    let pinned = worker.pin();
+                    barrier.wait();
+                    let done = worker.run(stop);
+                    pinned.map(|()| done)
+                }));
+            }
+            barrier.wait();
+            thread::sleep(time);
+            stop.store(true, Ordering::Relaxed);
+            // A panic in a worker is a bug of ours: pass it on.
+            let join = |worker: thread::ScopedJoinHandle<'_, _>| {
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            workers.into_iter().map(join).collect()
+        })
+    }
+
+    fn worker(&self, point: &Point, thread_idx: u32) -> Worker {
+        let beside = thread_idx >= point.threads;
+        let (operation, group_idx, group_count) = match (beside, point.operation) {
+            (false, operation) => (operation, thread_idx, point.threads),
+            (true, Operation::Read) => (
+                Operation::Write,
+                thread_idx - point.threads,
+                point.beside_threads,
+            ),
+            (true, Operation::Write) => (
+                Operation::Read,
+                thread_idx - point.threads,
+                point.beside_threads,
+            ),
+        };
+        let sockets = self.spans.len();
+        let (cpu_socket, span_socket) = match point.placement {
+            Placement::Near => (0, 0),
+            Placement::Far | Placement::FarFirst => (0, 1 % sockets),
+            Placement::BothNear => (thread_idx as usize % sockets, thread_idx as usize % sockets),
+            Placement::BothFar => (
+                thread_idx as usize % sockets,
+                (thread_idx as usize + 1) % sockets,
+            ),
+            Placement::BothShared => (thread_idx as usize % sockets, 0),
+        };
+        let half = self.half_bytes();
+        let base = match operation {
+            Operation::Read => 0,
+            Operation::Write => half,
+        };
+        let length = point
+            .range_bytes
+            .map_or(half, |range| (range as usize).min(half));
+        Worker {
+            span: Arc::clone(&self.spans[span_socket]),
+            cpus: pinned_cpus(&self.cpus[cpu_socket], point.pinning, thread_idx),
+            operation,
+            pattern: point.pattern,
+            grouping: point.grouping,
+            persist: point.persist.unwrap_or(PersistInstruction::NonTemporal),
+            access_bytes: point.access_bytes as usize,
+            range: base..base + length,
+            group_idx: group_idx as usize,
+            group_count: group_count as usize,
+        }
+    }
+
+    /// Follows a chain through the back half: each access waits for the one before.
+    fn chase(&mut self, point: &Point, time: Duration) -> Result<Measured, Refusal> {
+        let half = self.half_bytes();
+        let piece = point.access_bytes as usize;
+        let length = point
+            .range_bytes
+            .map_or(half, |range| (range as usize).min(half))
+            / piece
+            * piece;
+        let bytes = self.spans[0].exclusive().ok_or(Refusal::Busy)?;
+        link(&mut bytes[half..half + length], piece, half);
+        let span = &self.spans[0];
+        let (mut at, mut steps, mut sum) = (half, 0u64, 0u64);
+        let start = Instant::now();
+        while start.elapsed() < time {
+            for _ in 0..1000 {
+                let next = span.word(at) as usize;
+                // The rest of the piece, beginning with the word that was just read.
+                sum = sum.wrapping_add(span.sum(at..at + piece));
+                at = next;
+            }
+            steps += 1000;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        std::hint::black_box(sum);
+        if !(half..half + length).contains(&at) {
+            return Err(Refusal::WrongSum);
+        }
+        Ok(Measured {
+            bandwidth_bytes_per_s: steps as f64 * piece as f64 / seconds,
+            beside_bandwidth_bytes_per_s: None,
+            latency_ns: Some(seconds * 1e9 / steps as f64),
+        })
+    }
+
+    /// Copies one half over the other with all near CPUs: an upper bound for what the machine can do is a few times this.
+    pub(super) fn copy_bandwidth(&self, threads: u32, time: Duration) -> Result<f64, Refusal> {
+        let point = Point {
+            beside_threads: threads.max(1),
+            ..Point::new(Operation::Read, 4096, threads.max(1))
+        };
+        let done = self.run_threads(&point, time)?;
+        Ok(done
+            .iter()
+            .map(|done| done.bytes as f64 / done.seconds)
+            .sum())
+    }
+}
+
+/// One measuring thread.
+struct Worker {
+    span: Arc<Span>,
+    cpus: Option<Vec<u32>>,
+    operation: Operation,
+    pattern: Pattern,
+    grouping: Grouping,
+    persist: PersistInstruction,
+    access_bytes: usize,
+    range: Range<usize>,
+    group_idx: usize,
+    group_count: usize,
+}
+
+impl Worker {
+    fn pin(&self) -> Result<(), Refusal> {
+        let Some(cpus) = &self.cpus else {
+            return Ok(());
+        };
+        let mut set = CpuSet::new();
+        let known = cpus.iter().filter(|cpu| (**cpu as usize) < CpuSet::MAX_CPU);
+        known.for_each(|cpu| set.set(*cpu as usize));
+        sched_setaffinity(None, &set).map_err(|_| Refusal::CannotPin)
+    }
+
+    fn run(&self, stop: &AtomicBool) -> Done {
+        let source = Source::new();
+        // With ranges of their own, threads take neighbouring pieces in a row; taking turns, every n-th.
+        let (own, step) = match self.grouping {
+            Grouping::Individual => {
+                let own = self.range.len() / self.group_count / 4096 * 4096;
+                let own = own.max(self.access_bytes);
+                let start = self.range.start + self.group_idx * own;
+                (start..(start + own).min(self.range.end), self.access_bytes)
+            }
+            Grouping::Grouped => {
+                let step = self.access_bytes * self.group_count;
+                let start = self.range.start + self.group_idx * self.access_bytes;
+                let rounds = self.range.len() / step;
+                (start..self.range.start + rounds * step, step)
+            }
+        };
+        let places = (own.len() / step).max(1);
+        let per_check = (CHECK_BYTES / self.access_bytes).max(1);
+        let (mut place, mut random) = (0, next_random(self.group_idx as u64 + 1));
+        let (mut count, mut first_sum, mut sum) = (0u64, 0u64, 0u64);
+        let start = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            for _ in 0..per_check {
+                let at = own.start + place * step;
+                let piece = at..at + self.access_bytes;
+                match self.operation {
+                    Operation::Read => {
+                        first_sum = first_sum.wrapping_add(at as u64 / 8);
+                        sum = sum.wrapping_add(self.span.sum(piece));
+                    }
+                    Operation::Write => self.span.write(piece, &source, self.persist),
+                }
+                place = match self.pattern {
+                    Pattern::Sequential => (place + 1) % places,
+                    Pattern::Random | Pattern::Dependent => {
+                        random = next_random(random);
+                        ((u128::from(random) * places as u128) >> 64) as usize
+                    }
+                };
+            }
+            count += per_check as u64;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let sum_is_right = match self.operation {
+            Operation::Read => sum == expected_sum(first_sum, count, self.access_bytes),
+            Operation::Write => self.was_written(&own),
+        };
+        Done {
+            operation: self.operation,
+            bytes: count * self.access_bytes as u64,
+            seconds,
+            sum_is_right,
+        }
+    }
+
+    /// The first piece of a sequential run has been written if anything has.
+    fn was_written(&self, own: &Range<usize>) -> bool {
+        let expected: [u8; 8] = std::array::from_fn(Source::byte_at);
+        self.pattern != Pattern::Sequential
+            || self.span.word(own.start) == u64::from_ne_bytes(expected)
+    }
+}
+
+fn pinned_cpus(near: &[u32], pinning: Pinning, thread_idx: u32) -> Option<Vec<u32>> {
+    match (pinning, near.len()) {
+        (Pinning::None, _) | (_, 0) => None,
+        (Pinning::Node, _) => Some(near.to_vec()),
+        (Pinning::Core, count) => Some(vec![near[thread_idx as usize % count]]),
+    }
+}

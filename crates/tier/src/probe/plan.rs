@@ -1,0 +1,345 @@
+//! What to measure, in which order, and how long that takes: a pure function of the tier and the machine.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point};
+use super::target::ProbeTarget;
+use crate::topology::Topology;
+
+const QUICK_SIZES: &[u64] = &[64, 256, 1024, 4096, 65_536, 1 << 20];
+const RANDOM_SIZES: &[u64] = &[64, 128, 256, 512, 1024, 2048, 4096, 8192];
+const QUICK_RANDOM_SIZES: &[u64] = &[64, 256, 1024, 4096];
+const FILE_SIZES: &[u64] = &[4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const QUICK_FILE_SIZES: &[u64] = &[4 << 10, 64 << 10, 1 << 20];
+const DEPTHS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
+const QUICK_DEPTHS: &[u32] = &[1, 4, 16];
+/// One emulated socket: the paper's 18 cores and as many hyperthreads.
+const EMULATED_THREADS: &[u32] = &[1, 2, 4, 6, 8, 12, 16, 18, 24, 32, 36];
+const QUICK_EMULATED_THREADS: &[u32] = &[1, 4, 8, 18, 36];
+const EMULATED_CORES: u32 = 18;
+
+/// How thorough to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// Under a minute: fewer sizes, counts and repeats.
+    pub quick: bool,
+}
+
+/// Points to measure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// In order.
+    pub points: Vec<Point>,
+    /// How often each is measured.
+    pub repeat_count: u32,
+    /// How long each repeat takes.
+    pub repeat: Duration,
+    /// How long each is run before anything counts.
+    pub warm_up: Duration,
+    /// Preparing the working set.
+    pub preparation: Duration,
+}
+
+impl Plan {
+    /// The plan for a tier on a machine.
+    pub fn new(target: &ProbeTarget, topology: &Topology, options: &PlanOptions) -> Self {
+        let quick = options.quick;
+        let points = match target {
+            ProbeTarget::File(_) => file_points(quick),
+            ProbeTarget::Emulated(_) => {
+                let threads = if quick {
+                    QUICK_EMULATED_THREADS
+                } else {
+                    EMULATED_THREADS
+                };
+                memory_points(quick, threads, EMULATED_CORES, 2)
+            }
+            ProbeTarget::Dram => {
+                let (threads, cores) = thread_counts(topology, quick);
+                memory_points(quick, &threads, cores, topology.socket_count())
+            }
+            ProbeTarget::Dax(_) | ProbeTarget::Node(_) => {
+                let (threads, cores) = thread_counts(topology, quick);
+                memory_points(quick, &threads, cores, 1)
+            }
+        };
+        let millis =
+            |quick_ms, full_ms| Duration::from_millis(if quick { quick_ms } else { full_ms });
+        let emulated = matches!(target, ProbeTarget::Emulated(_));
+        Self {
+            points,
+            repeat_count: if emulated { 1 } else { 3 },
+            repeat: if emulated {
+                Duration::ZERO
+            } else {
+                millis(60, 200)
+            },
+            warm_up: if emulated {
+                Duration::ZERO
+            } else {
+                millis(15, 50)
+            },
+            preparation: if emulated {
+                Duration::ZERO
+            } else {
+                Duration::from_secs(3)
+            },
+        }
+    }
+
+    /// How long it will take, about.
+    pub fn duration(&self) -> Duration {
+        let point = self.repeat * self.repeat_count + self.warm_up;
+        self.preparation + point * u32::try_from(self.points.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Powers of two up to all logical CPUs, and the physical cores.
+fn thread_counts(topology: &Topology, quick: bool) -> (Vec<u32>, u32) {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).max(1);
+    let logical = count(topology.nodes.iter().map(|node| node.cpus.len()).sum());
+    let cores = count(topology.physical_cores.len()).min(logical);
+    let mut counts: BTreeSet<u32> = [1, cores].into();
+    if !quick {
+        counts.insert(logical);
+        counts.extend(
+            (0..)
+                .map(|power| 1 << power)
+                .take_while(|count| *count <= logical),
+        );
+    }
+    (counts.into_iter().collect(), cores)
+}
+
+fn memory_points(quick: bool, threads: &[u32], cores: u32, sockets: usize) -> Vec<Point> {
+    let all_sizes: Vec<u64> = (6..=25).map(|power| 1 << power).collect();
+    let sizes = if quick { QUICK_SIZES } else { &all_sizes[..] };
+    let mut points = Vec::new();
+    for operation in [Operation::Read, Operation::Write] {
+        sequential(&mut points, operation, sizes, threads);
+        pinned(&mut points, operation, threads);
+        random(&mut points, operation, quick, threads);
+    }
+    instructions(&mut points, threads);
+    points.extend([64, 256].map(|access_bytes| Point {
+        pattern: Pattern::Dependent,
+        ..Point::new(Operation::Read, access_bytes, 1)
+    }));
+    mixed(&mut points, threads, cores);
+    if sockets > 1 {
+        placed(&mut points, threads);
+    }
+    if !quick {
+        points.extend((15..=28).map(|power| Point {
+            pattern: Pattern::Random,
+            range_bytes: Some(1 << power),
+            ..Point::new(Operation::Read, 64, 1)
+        }));
+    }
+    unique(points)
+}
+
+fn sequential(points: &mut Vec<Point>, operation: Operation, sizes: &[u64], threads: &[u32]) {
+    for &access_bytes in sizes {
+        for &count in threads {
+            let point = Point::new(operation, access_bytes, count);
+            points.push(point);
+            if count > 1 {
+                points.push(Point {
+                    grouping: Grouping::Grouped,
+                    ..point
+                });
+            }
+        }
+    }
+}
+
+fn pinned(points: &mut Vec<Point>, operation: Operation, threads: &[u32]) {
+    for &count in threads {
+        for pinning in [Pinning::Node, Pinning::Core] {
+            points.push(Point {
+                pinning,
+                ..Point::new(operation, 4096, count)
+            });
+        }
+    }
+}
+
+fn random(points: &mut Vec<Point>, operation: Operation, quick: bool, threads: &[u32]) {
+    let sizes = if quick {
+        QUICK_RANDOM_SIZES
+    } else {
+        RANDOM_SIZES
+    };
+    for &access_bytes in sizes {
+        for &count in threads {
+            points.push(Point {
+                pattern: Pattern::Random,
+                ..Point::new(operation, access_bytes, count)
+            });
+        }
+    }
+}
+
+fn instructions(points: &mut Vec<Point>, threads: &[u32]) {
+    for persist in [PersistInstruction::Flush, PersistInstruction::None] {
+        for pattern in [Pattern::Sequential, Pattern::Random] {
+            for access_bytes in [64, 256, 4096] {
+                points.extend(threads.iter().map(|count| Point {
+                    pattern,
+                    persist: Some(persist),
+                    ..Point::new(Operation::Write, access_bytes, *count)
+                }));
+            }
+        }
+    }
+}
+
+/// Readers beside writers, as far as the cores go; with one core, one of each.
+fn mixed(points: &mut Vec<Point>, threads: &[u32], cores: u32) {
+    for &writers in threads {
+        for &readers in threads {
+            if readers.saturating_add(writers) <= cores.saturating_mul(2).max(2) {
+                points.push(Point {
+                    beside_threads: writers,
+                    ..Point::new(Operation::Read, 4096, readers)
+                });
+            }
+        }
+    }
+}
+
+fn placed(points: &mut Vec<Point>, threads: &[u32]) {
+    // The first touch comes before all others of the far memory.
+    let placements = [
+        Placement::FarFirst,
+        Placement::Far,
+        Placement::BothNear,
+        Placement::BothFar,
+        Placement::BothShared,
+    ];
+    for operation in [Operation::Read, Operation::Write] {
+        for placement in placements {
+            points.extend(threads.iter().map(|count| Point {
+                pinning: Pinning::Node,
+                placement,
+                ..Point::new(operation, 4096, *count)
+            }));
+        }
+    }
+}
+
+fn file_points(quick: bool) -> Vec<Point> {
+    let (sizes, depths) = match quick {
+        true => (QUICK_FILE_SIZES, QUICK_DEPTHS),
+        false => (FILE_SIZES, DEPTHS),
+    };
+    let mut points = Vec::new();
+    for pattern in [Pattern::Sequential, Pattern::Random] {
+        for &access_bytes in sizes {
+            points.extend(depths.iter().map(|depth| Point {
+                pattern,
+                queue_depth: Some(*depth),
+                ..Point::new(Operation::Read, access_bytes, 1)
+            }));
+        }
+    }
+    points.extend(
+        sizes
+            .iter()
+            .filter(|size| **size >= 64 << 10)
+            .map(|access_bytes| Point {
+                persist: Some(PersistInstruction::Flush),
+                ..Point::new(Operation::Write, *access_bytes, 1)
+            }),
+    );
+    points
+}
+
+fn unique(points: Vec<Point>) -> Vec<Point> {
+    let mut seen = BTreeSet::new();
+    points
+        .into_iter()
+        .filter(|point| seen.insert(*point))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Tree;
+
+    fn two_sockets() -> Topology {
+        Topology::parse(&Tree::from_text(include_str!(
+            "../topology/trees/two-sockets.tree"
+        )))
+    }
+
+    fn plan(tier: &str, topology: &Topology, quick: bool) -> Plan {
+        Plan::new(&tier.parse().unwrap(), topology, &PlanOptions { quick })
+    }
+
+    #[test]
+    fn a_quick_plan_takes_less_than_a_minute_on_any_machine() {
+        for topology in [Topology::default(), two_sockets()] {
+            for tier in ["dram", "file:/tmp", "node:1", "emulated:optane"] {
+                let plan = plan(tier, &topology, true);
+                assert!(
+                    plan.duration() < Duration::from_secs(55),
+                    "{tier}: {:?}",
+                    plan.duration()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_plan_covers_every_axis_once() {
+        let plan = plan("dram", &two_sockets(), false);
+        let any = |wanted: fn(&Point) -> bool| assert!(plan.points.iter().any(wanted));
+        any(|point| point.access_bytes == 64);
+        any(|point| point.access_bytes == 32 << 20);
+        any(|point| point.threads == 72);
+        any(|point| point.grouping == Grouping::Grouped);
+        any(|point| point.pinning == Pinning::Core);
+        any(|point| point.placement == Placement::FarFirst);
+        any(|point| point.placement == Placement::BothShared);
+        any(|point| point.persist == Some(PersistInstruction::Flush));
+        any(|point| point.pattern == Pattern::Dependent);
+        any(|point| point.beside_threads > 0);
+        any(|point| point.range_bytes.is_some());
+        let unique: BTreeSet<_> = plan.points.iter().collect();
+        assert_eq!(unique.len(), plan.points.len());
+    }
+
+    #[test]
+    fn one_socket_has_no_far_memory() {
+        let plan = plan("dram", &Topology::default(), false);
+        assert!(
+            plan.points
+                .iter()
+                .all(|point| point.placement == Placement::Near)
+        );
+        assert!(
+            plan.points.iter().any(|point| point.beside_threads == 1),
+            "one reader beside one writer"
+        );
+    }
+
+    #[test]
+    fn files_are_read_by_block_size_and_depth() {
+        let plan = plan("file:/tmp", &Topology::default(), false);
+        let depths: BTreeSet<_> = plan
+            .points
+            .iter()
+            .filter_map(|point| point.queue_depth)
+            .collect();
+        assert_eq!(depths.into_iter().collect::<Vec<_>>(), DEPTHS);
+        assert!(
+            plan.points
+                .iter()
+                .any(|point| point.operation == Operation::Write)
+        );
+    }
+}

@@ -1,0 +1,535 @@
+//! Running a plan: repeats and medians, plausibility, progress, interruption.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::axes::{Point, Row};
+use super::file::FileBench;
+use super::journal::{Journal, JournalHead};
+use super::memory::MemoryBench;
+use super::plan::{Plan, PlanOptions};
+use super::target::ProbeTarget;
+use crate::emulated::{DeviceModel, simulate};
+use crate::error::TierError;
+use crate::profile::Fingerprint;
+use crate::region::{AnonymousOptions, FileOptions, Region, SyncMapping};
+use crate::topology::Topology;
+
+/// A measurement above this times the bandwidth of copying is an error of measurement.
+const COPY_BOUND: f64 = 4.0;
+const COPY_TIME: Duration = Duration::from_millis(60);
+/// The best repeat counts: a bound must not be low because something else was running.
+const COPY_REPEATS: u32 = 5;
+/// The working set must be this times the last-level cache, or the cache is measured.
+const CACHE_MULTIPLE: u64 = 4;
+const WORKING_SET_BYTES_MIN: u64 = 256 << 20;
+const QUICK_WORKING_SET_BYTES_MIN: u64 = 128 << 20;
+const FILE_BYTES: u64 = 1 << 30;
+const QUICK_FILE_BYTES: u64 = 256 << 20;
+
+/// How to run a probe.
+#[derive(Debug, Clone, Default)]
+pub struct ProbeOptions {
+    /// Under a minute.
+    pub quick: bool,
+    /// Where to keep what was measured, to go on after an interruption.
+    pub journal: Option<PathBuf>,
+    /// Bytes to read from; by default several times the last-level cache.
+    pub working_set_bytes: Option<u64>,
+    /// Measure this instead of the plan for the tier.
+    pub plan: Option<Plan>,
+    /// Allow writing over a devdax device, which destroys what it holds.
+    pub overwrite_device: bool,
+}
+
+/// One repeat.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Measured {
+    pub(super) bandwidth_bytes_per_s: f64,
+    pub(super) beside_bandwidth_bytes_per_s: Option<f64>,
+    pub(super) latency_ns: Option<f64>,
+}
+
+/// Why a point gave no number.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// What was read is not what had been written.
+    #[error("the bytes read are not those that were written")]
+    WrongSum,
+    /// Faster than the machine can be: something was not measured.
+    #[error(
+        "{found_bytes_per_s:.3e} bytes/s is more than {bound_bytes_per_s:.3e}, which this machine cannot do"
+    )]
+    Impossible {
+        /// What was measured.
+        found_bytes_per_s: f64,
+        /// The bound.
+        bound_bytes_per_s: f64,
+    },
+    /// The file system reads through the page cache.
+    #[error("the file cannot be read past the page cache")]
+    NotDirect,
+    /// The threads cannot be pinned.
+    #[error("the system does not let threads be pinned to these CPUs")]
+    CannotPin,
+    /// The accesses do not fit into the working set.
+    #[error("the working set is too small for these accesses")]
+    DoesNotFit,
+    /// The memory is in use.
+    #[error("the memory is still in use")]
+    Busy,
+    /// The system refused.
+    #[error("{reason}")]
+    Failed {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// What became of a point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// A number.
+    Row(Row),
+    /// None, and why.
+    Refused {
+        /// The point.
+        point: Point,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+impl Outcome {
+    fn point(&self) -> &Point {
+        match self {
+            Self::Row(row) => &row.point,
+            Self::Refused { point, .. } => point,
+        }
+    }
+}
+
+/// How far a probe is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// Points done, those of an earlier run included.
+    pub done_count: usize,
+    /// Points of the plan.
+    pub total_count: usize,
+    /// What just became of one; `None` at the start.
+    pub last: Option<&'a Outcome>,
+    /// How long the rest takes, about.
+    pub left: Duration,
+}
+
+/// Everything a probe found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProbeReport {
+    /// The tier.
+    pub tier: String,
+    /// Whether the numbers come from a model.
+    pub emulated: bool,
+    /// The machine.
+    pub fingerprint: Fingerprint,
+    /// Bytes that were read from.
+    pub working_set_bytes: u64,
+    /// Bandwidth of reading and writing at once with all cores, the ground of the plausibility bound.
+    pub copy_bandwidth_bytes_per_s: Option<f64>,
+    /// Whether the whole plan was run.
+    pub complete: bool,
+    /// The measurements.
+    pub rows: Vec<Row>,
+    /// Points without a number.
+    pub refused: Vec<(Point, Refusal)>,
+}
+
+impl ProbeReport {
+    /// The largest spread of any row's repeats. Above a tenth, something else was using the machine, and a profile
+    /// should not be made of it.
+    pub fn spread_max(&self) -> f64 {
+        self.rows.iter().map(|row| row.spread).fold(0.0, f64::max)
+    }
+
+    /// The part of the rows whose repeats lie within a tenth.
+    pub fn steady_part(&self) -> f64 {
+        let steady = self.rows.iter().filter(|row| row.spread <= 0.1).count();
+        steady as f64 / self.rows.len().max(1) as f64
+    }
+}
+
+/// Measures a tier. `progress` is told after each point and may stop the probe; a journal then lets a later call go on.
+///
+/// # Errors
+/// What mapping, reading or writing says; points that cannot be measured are [`ProbeReport::refused`] instead.
+pub fn probe(
+    target: &ProbeTarget,
+    topology: &Topology,
+    options: &ProbeOptions,
+    progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+) -> Result<ProbeReport, TierError> {
+    let plan_options = PlanOptions {
+        quick: options.quick,
+    };
+    let plan = options.plan.clone();
+    let plan = plan.unwrap_or_else(|| Plan::new(target, topology, &plan_options));
+    let head = JournalHead {
+        tier: target.to_string(),
+        quick: options.quick,
+        working_set_bytes: working_set_bytes(target, topology, options),
+        fingerprint: Fingerprint::of(topology),
+    };
+    let (mut journal, outcomes) = match &options.journal {
+        Some(path) => {
+            let (journal, outcomes) = Journal::open(path, &head)?;
+            (Some(journal), outcomes)
+        }
+        None => (None, Vec::new()),
+    };
+    let mut run = Run {
+        target,
+        plan: &plan,
+        outcomes,
+        bench: None,
+        bound_bytes_per_s: None,
+    };
+    let complete = run.all(topology, options, &head, &mut journal, progress)?;
+    if let (true, Some(journal)) = (complete, journal) {
+        journal.remove()?;
+    }
+    Ok(run.report(head, complete))
+}
+
+fn working_set_bytes(target: &ProbeTarget, topology: &Topology, options: &ProbeOptions) -> u64 {
+    let (memory_min, file) = match options.quick {
+        true => (QUICK_WORKING_SET_BYTES_MIN, QUICK_FILE_BYTES),
+        false => (WORKING_SET_BYTES_MIN, FILE_BYTES),
+    };
+    let default = match target {
+        ProbeTarget::File(_) => file,
+        _ => memory_min.max(CACHE_MULTIPLE * topology.last_level_cache_bytes()),
+    };
+    options.working_set_bytes.unwrap_or(default)
+}
+
+/// What is measured.
+enum Bench {
+    Memory(MemoryBench),
+    File(FileBench),
+    Emulated(Box<DeviceModel>),
+}
+
+struct Run<'a> {
+    target: &'a ProbeTarget,
+    plan: &'a Plan,
+    outcomes: Vec<Outcome>,
+    bench: Option<Bench>,
+    bound_bytes_per_s: Option<f64>,
+}
+
+impl Run<'_> {
+    fn all(
+        &mut self,
+        topology: &Topology,
+        options: &ProbeOptions,
+        head: &JournalHead,
+        journal: &mut Option<Journal>,
+        progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
+    ) -> Result<bool, TierError> {
+        let total_count = self.plan.points.len();
+        let done =
+            |run: &Self, point: &Point| run.outcomes.iter().any(|outcome| outcome.point() == point);
+        let open: Vec<Point> = self
+            .plan
+            .points
+            .iter()
+            .filter(|point| !done(self, point))
+            .copied()
+            .collect();
+        let mut tell = |done_count: usize, last: Option<&Outcome>, left| {
+            let progress_now = Progress {
+                done_count,
+                total_count,
+                last,
+                left,
+            };
+            progress(progress_now).is_break()
+        };
+        if tell(total_count - open.len(), None, self.plan.duration()) {
+            return Ok(open.is_empty());
+        }
+        let started = Instant::now();
+        for (open_idx, point) in open.iter().enumerate() {
+            if self.bench.is_none() {
+                self.prepare(topology, options, head.working_set_bytes)?;
+            }
+            let outcome = self.point(point);
+            if let Some(journal) = journal {
+                journal.append(&outcome)?;
+            }
+            let done_here = u32::try_from(open_idx + 1).unwrap_or(u32::MAX);
+            let left_count = u32::try_from(open.len() - open_idx - 1).unwrap_or(u32::MAX);
+            let stop = tell(
+                total_count - open.len() + open_idx + 1,
+                Some(&outcome),
+                started.elapsed() / done_here * left_count,
+            );
+            self.outcomes.push(outcome);
+            if stop {
+                return Ok(left_count == 0);
+            }
+        }
+        Ok(true)
+    }
+
+    fn prepare(
+        &mut self,
+        topology: &Topology,
+        options: &ProbeOptions,
+        working_set_bytes: u64,
+    ) -> Result<(), TierError> {
+        let bench = match self.target {
+            ProbeTarget::Emulated(name) => Bench::Emulated(Box::new(DeviceModel::named(name)?)),
+            ProbeTarget::File(folder) => Bench::File(FileBench::new(folder, working_set_bytes)?),
+            ProbeTarget::Dram | ProbeTarget::Node(_) | ProbeTarget::Dax(_) => {
+                let regions = regions(self.target, topology, options, working_set_bytes)?;
+                Bench::Memory(MemoryBench::new(regions)?)
+            }
+        };
+        // Smaller sets are read from the caches, and how fast those are is no question here.
+        let beyond_caches = working_set_bytes >= CACHE_MULTIPLE * topology.last_level_cache_bytes();
+        if let (Bench::Memory(memory), true) = (&bench, beyond_caches) {
+            let threads = u32::try_from(topology.physical_cores.len()).unwrap_or(1);
+            let copy = |_| memory.copy_bandwidth(threads.max(1), COPY_TIME).ok();
+            let best = (0..COPY_REPEATS).filter_map(copy).max_by(f64::total_cmp);
+            self.bound_bytes_per_s = best.map(|bandwidth| COPY_BOUND * bandwidth);
+        }
+        self.bench = Some(bench);
+        Ok(())
+    }
+
+    fn point(&mut self, point: &Point) -> Outcome {
+        let measured = self
+            .repeats(point)
+            .and_then(|repeats| self.judge(point, repeats));
+        match measured {
+            Ok(row) => Outcome::Row(row),
+            Err(refusal) => Outcome::Refused {
+                point: *point,
+                refusal,
+            },
+        }
+    }
+
+    fn repeats(&mut self, point: &Point) -> Result<Vec<Measured>, Refusal> {
+        let mut one = |time: Duration| match &mut self.bench {
+            Some(Bench::Memory(memory)) => memory.measure(point, time),
+            Some(Bench::File(file)) => file.measure(point, time),
+            Some(Bench::Emulated(model)) => {
+                let simulated = simulate(model, point);
+                Ok(Measured {
+                    bandwidth_bytes_per_s: simulated.bandwidth_bytes_per_s,
+                    beside_bandwidth_bytes_per_s: simulated.beside_bandwidth_bytes_per_s,
+                    latency_ns: simulated.latency_ns,
+                })
+            }
+            None => Err(Refusal::Busy),
+        };
+        // A first touch happens once: there is nothing to warm up and nothing to repeat.
+        if point.placement == super::Placement::FarFirst {
+            return Ok(vec![one(self.plan.repeat)?]);
+        }
+        if !self.plan.warm_up.is_zero() {
+            one(self.plan.warm_up)?;
+        }
+        (0..self.plan.repeat_count.max(1))
+            .map(|_| one(self.plan.repeat))
+            .collect()
+    }
+
+    /// The median repeat, if it is possible.
+    fn judge(&self, point: &Point, mut repeats: Vec<Measured>) -> Result<Row, Refusal> {
+        repeats.sort_by(|a, b| a.bandwidth_bytes_per_s.total_cmp(&b.bandwidth_bytes_per_s));
+        let bandwidth = |at: usize| repeats[at].bandwidth_bytes_per_s;
+        let (first, median, last) = (
+            bandwidth(0),
+            bandwidth(repeats.len() / 2),
+            bandwidth(repeats.len() - 1),
+        );
+        // Ranges that fit into a cache are faster than memory, and are measured to show just that.
+        let bound = self
+            .bound_bytes_per_s
+            .filter(|_| point.range_bytes.is_none());
+        if let Some(bound_bytes_per_s) = bound.filter(|bound| median > *bound) {
+            return Err(Refusal::Impossible {
+                found_bytes_per_s: median,
+                bound_bytes_per_s,
+            });
+        }
+        let middle = repeats[repeats.len() / 2];
+        Ok(Row {
+            tier: self.target.to_string(),
+            emulated: matches!(self.target, ProbeTarget::Emulated(_)),
+            point: *point,
+            bandwidth_bytes_per_s: median,
+            latency_ns: middle.latency_ns,
+            beside_bandwidth_bytes_per_s: middle.beside_bandwidth_bytes_per_s,
+            spread: (last - first) / median,
+        })
+    }
+
+    fn report(self, head: JournalHead, complete: bool) -> ProbeReport {
+        let mut report = ProbeReport {
+            tier: head.tier,
+            emulated: matches!(self.target, ProbeTarget::Emulated(_)),
+            fingerprint: head.fingerprint,
+            working_set_bytes: head.working_set_bytes,
+            copy_bandwidth_bytes_per_s: self.bound_bytes_per_s.map(|bound| bound / COPY_BOUND),
+            complete,
+            rows: Vec::new(),
+            refused: Vec::new(),
+        };
+        for outcome in self.outcomes {
+            match outcome {
+                Outcome::Row(row) => report.rows.push(row),
+                Outcome::Refused { point, refusal } => report.refused.push((point, refusal)),
+            }
+        }
+        report
+    }
+}
+
+/// Memory of twice the working set, one region for each socket of DRAM, with the CPUs near it.
+fn regions(
+    target: &ProbeTarget,
+    topology: &Topology,
+    options: &ProbeOptions,
+    working_set_bytes: u64,
+) -> Result<Vec<(Region, Vec<u32>)>, TierError> {
+    let too_large = || TierError::InvalidOption {
+        option: "working set",
+        value: working_set_bytes.to_string(),
+        expected: "less than half the address space",
+    };
+    let len_bytes = working_set_bytes
+        .checked_mul(2)
+        .and_then(|bytes| usize::try_from(bytes).ok());
+    let len_bytes = len_bytes.ok_or_else(too_large)?;
+    let anonymous = |node: Option<u32>| {
+        let options = AnonymousOptions {
+            node,
+            ..AnonymousOptions::default()
+        };
+        Region::anonymous(len_bytes, &options)
+    };
+    match target {
+        ProbeTarget::Node(node) => Ok(vec![(
+            anonymous(Some(*node))?,
+            topology.near_cpus(*node).to_vec(),
+        )]),
+        ProbeTarget::Dax(path) => {
+            let first = topology.nodes.first().map_or(&[][..], |node| &node.cpus);
+            Ok(vec![(
+                dax_region(path, len_bytes as u64, options)?,
+                first.to_vec(),
+            )])
+        }
+        _ if topology.socket_count() > 1 => {
+            let mut sockets: Vec<(u32, &crate::topology::Node)> = topology
+                .nodes
+                .iter()
+                .filter_map(|node| Some((node.socket?, node)))
+                .collect();
+            sockets.sort_by_key(|(socket, node)| (*socket, node.id));
+            sockets.dedup_by_key(|(socket, _)| *socket);
+            let region = |(socket, first): &(u32, &crate::topology::Node)| {
+                let of_socket = topology
+                    .nodes
+                    .iter()
+                    .filter(|node| node.socket == Some(*socket));
+                let cpus = of_socket.flat_map(|node| node.cpus.clone()).collect();
+                Ok((anonymous(Some(first.id))?, cpus))
+            };
+            sockets.iter().map(region).collect()
+        }
+        _ => {
+            let cpus = topology
+                .nodes
+                .iter()
+                .flat_map(|node| node.cpus.clone())
+                .collect();
+            Ok(vec![(anonymous(None)?, cpus)])
+        }
+    }
+}
+
+/// A file on a DAX file system, which is removed at once so that nothing stays behind, or a whole device.
+fn dax_region(path: &Path, len_bytes: u64, options: &ProbeOptions) -> Result<Region, TierError> {
+    if !path.is_dir() {
+        if !options.overwrite_device {
+            return Err(TierError::InvalidOption {
+                option: "tier",
+                value: format!("dax:{}", path.display()),
+                expected: "a folder on a DAX file system, unless overwriting a device is allowed",
+            });
+        }
+        return Region::open_devdax(path, len_bytes);
+    }
+    let file = path.join("hotshelf-probe-dax.tmp");
+    let file_options = FileOptions {
+        len_bytes: Some(len_bytes),
+        read_only: false,
+        sync: SyncMapping::Require,
+    };
+    let region = Region::open_file(&file, &file_options)?;
+    std::fs::remove_file(&file).map_err(|source| TierError::io(&file, "remove", source))?;
+    Ok(region)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Operation;
+
+    fn judged(bandwidths: &[f64], bound_bytes_per_s: Option<f64>) -> Result<Row, Refusal> {
+        let plan = Plan::new(
+            &ProbeTarget::Dram,
+            &Topology::default(),
+            &PlanOptions::default(),
+        );
+        let run = Run {
+            target: &ProbeTarget::Dram,
+            plan: &plan,
+            outcomes: Vec::new(),
+            bench: None,
+            bound_bytes_per_s,
+        };
+        let repeat = |bandwidth_bytes_per_s: &f64| Measured {
+            bandwidth_bytes_per_s: *bandwidth_bytes_per_s,
+            beside_bandwidth_bytes_per_s: None,
+            latency_ns: None,
+        };
+        run.judge(
+            &Point::new(Operation::Read, 256, 1),
+            bandwidths.iter().map(repeat).collect(),
+        )
+    }
+
+    #[test]
+    fn the_median_counts_and_the_spread_is_told() {
+        let row = judged(&[12e9, 8e9, 10e9], Some(40e9)).unwrap();
+        assert_eq!((row.bandwidth_bytes_per_s, row.spread), (10e9, 0.4));
+    }
+
+    #[test]
+    fn a_number_no_machine_reaches_is_refused() {
+        let refused = judged(&[790_776e9; 3], Some(60e9)).unwrap_err();
+        assert!(matches!(refused, Refusal::Impossible { .. }), "{refused}");
+        assert!(judged(&[790_776e9; 3], None).is_ok());
+    }
+}
