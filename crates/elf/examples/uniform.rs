@@ -1,6 +1,8 @@
 //! Compares both layouts and a byte-wise column scan on uniform data, one thread, alternating.
 //!
-//! `cargo run --release -p hotshelf-elf --example uniform -- [rows] [dimensions] [codes] [rounds]`
+//! `cargo run --release -p hotshelf-elf --example uniform -- [rows] [dimensions] [codes] [rounds] [part]`
+//!
+//! With `part` only the comparisons whose name contains it are run.
 //!
 //! For huge pages set `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`; all structures then use them alike.
 
@@ -45,6 +47,12 @@ type Contender<'a> = (&'a str, Box<dyn Fn() -> u64 + 'a>);
 
 /// Runs all contenders in turn, `rounds` times; prints medians and ratios to the first.
 fn compare(what: &str, query_count: usize, rounds: usize, contenders: &[Contender<'_>]) {
+    if std::env::args()
+        .nth(5)
+        .is_some_and(|part| !what.contains(&part))
+    {
+        return;
+    }
     let mut seconds = vec![Vec::new(); contenders.len()];
     let mut sums = vec![0; contenders.len()];
     for _ in 0..rounds {

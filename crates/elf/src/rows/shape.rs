@@ -47,7 +47,7 @@ pub(crate) fn place(widths: impl Iterator<Item = u32>, guard_bits: u32) -> (Vec<
 /// The layout of a row to be sorted: all codes in dimension order, then the TID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RowShape {
-    code_bits: Vec<u32>,
+    code_max: Vec<u32>,
     fields: Vec<Field>,
     tid: Field,
     word_count: usize,
@@ -59,10 +59,9 @@ pub(crate) struct RowShape {
 impl RowShape {
     /// The shape of rows with the given largest code per dimension and the largest TID.
     pub(crate) fn new(code_max: &[u32], tid_max: u32) -> Self {
-        let code_bits: Vec<u32> = code_max.iter().map(|&max| self::code_bits(max)).collect();
-        let widths = code_bits.iter().copied().chain([self::code_bits(tid_max)]);
+        let widths = code_max.iter().chain([&tid_max]).map(|&max| code_bits(max));
         let (mut fields, word_count) = place(widths, 0);
-        let mut level_of_bit = vec![code_bits.len() as u8; word_count * 64];
+        let mut level_of_bit = vec![code_max.len() as u8; word_count * 64];
         for (level, field) in fields.iter().enumerate() {
             let width = field.mask.count_ones();
             let first = field.word * 64 + (64 - field.shift - width) as usize;
@@ -74,7 +73,7 @@ impl RowShape {
             mask: 0,
         });
         Self {
-            code_bits,
+            code_max: code_max.to_vec(),
             fields,
             tid,
             word_count,
@@ -86,9 +85,9 @@ impl RowShape {
         self.fields.len()
     }
 
-    /// Bits of each dimension's codes.
-    pub(crate) fn code_bits(&self) -> &[u32] {
-        &self.code_bits
+    /// Largest code of each dimension that there is room for.
+    pub(crate) fn code_max(&self) -> &[u32] {
+        &self.code_max
     }
 
     pub(crate) fn word_count(&self) -> usize {

@@ -53,7 +53,7 @@ impl PackedElf {
         (0..rows.row_count()).for_each(|row| builder.push(rows.row(row)));
         let skeleton = builder.finish();
         let geometry = Geometry::new(
-            rows.shape().code_bits().to_vec(),
+            rows.shape().code_max().to_vec(),
             options.clustered,
             skeleton.slot_counts.clone(),
         );

@@ -25,6 +25,9 @@ pub(crate) fn fingerprint(codes: impl Iterator<Item = u32>) -> u8 {
 /// Suffix words that need no allocation.
 const SUFFIX_WORDS: usize = 4;
 
+/// Runs up to this length are read whole.
+const LIKELY_ROWS_MIN: usize = 12;
+
 /// Calls `with` with a key's codes packed like the suffixes of their level's region; `None` when a code is
 /// wider than its column's.
 #[inline]
@@ -155,14 +158,53 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         self.narrow(self.descend(key)?, key)
     }
 
+    /// The part of a run where a key most likely stands: rows are sorted, so the next code says about
+    /// how far in. Reading only this part saves cache lines; being wrong costs reading the run as well.
+    #[inline]
+    pub(crate) fn likely_part(&self, run: &Run, key: &[u32]) -> Run {
+        let len = run.slots.len();
+        let Some(&code) = key.get(run.level).filter(|_| len > LIKELY_ROWS_MIN) else {
+            return run.clone();
+        };
+        let share = (f64::from(code) + 0.5) / (f64::from(self.geometry.code_max[run.level]) + 1.0);
+        let center = (len as f64 * share) as usize;
+        let spread = (4.0 * len as f64 * share * (1.0 - share).max(0.0)).sqrt() as usize + 1;
+        let first = center.saturating_sub(spread).min(len - 1);
+        let end = (center + spread + 1).clamp(first + 1, len);
+        let slots = run.slots.start + first..run.slots.start + end;
+        Run {
+            level: run.level,
+            slots,
+            row: run.row + first as u32,
+        }
+    }
+
     /// The part of a run whose rows equal the key.
     #[inline]
     pub(crate) fn match_run(&self, run: &Run, key: &[u32]) -> Option<Run> {
         let shape = &self.geometry.shapes[run.level];
         with_suffix(shape, &key[run.level..], |suffix| {
-            self.match_suffix(run, suffix)
+            let part = self.likely_part(run, key);
+            if part.slots.len() < run.slots.len() && self.is_enclosed(run, &part, suffix) {
+                self.match_suffix(&part, suffix)
+            } else {
+                self.match_suffix(run, suffix)
+            }
         })
         .flatten()
+    }
+
+    /// Whether rows equal to a suffix can only stand in the given part of a run: it starts and ends with
+    /// the run, or with a smaller and a larger first word.
+    #[inline]
+    fn is_enclosed(&self, run: &Run, part: &Run, suffix: &[u64]) -> bool {
+        let Some(&key) = suffix.first() else {
+            return false;
+        };
+        let leaves = self.leaf_view();
+        let first_word = |slot: usize| leaves.first_word(run.level, slot);
+        (part.slots.start == run.slots.start || first_word(part.slots.start) < key)
+            && (part.slots.end == run.slots.end || first_word(part.slots.end - 1) > key)
     }
 
     #[inline]
@@ -204,9 +246,11 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     /// When the key has another number of dimensions.
     pub fn exact(&self, key: &[u32], tids: &mut Vec<u32>) -> Result<()> {
         self.check_key(key)?;
-        if let Some(run) = self.locate(key)
-            && let Some(run) = self.match_run(&run, key)
-        {
+        let Some(run) = self.locate(key) else {
+            return Ok(());
+        };
+        self.leaf_view().prefetch_tids(&self.likely_part(&run, key));
+        if let Some(run) = self.match_run(&run, key) {
             for piece in self.leaf_view().pieces(&run) {
                 tids.extend((0..piece.len).map(|idx| piece.tid(idx)));
             }

@@ -7,7 +7,7 @@
 //!   32  one entry per section: offset u64, bytes u64, CRC-32 u32, zero u32
 //!   4092 CRC-32 of bytes 0-4091
 //! sections, each on a multiple of 64
-//!   0 shape       bits u32 per dimension; rows u32 per leaf region; prefix count u64 per dimension
+//!   0 shape       largest code u32 per dimension; rows u32 per leaf region; prefix count u64 per dimension
 //!   1 encodings   count u32, then the column encodings, when the caller keeps them here
 //!   2 nodes       kind, first code, last offset, children, first child, first code or word: u32 each
 //!   3 children    row u32, link u32 (bits 30-31: 0 node, 1 group below, 2 bucket; rest: number)
@@ -114,7 +114,7 @@ impl<S> PackedElf<S> {
             .iter()
             .map(|&n| n as u32)
             .collect();
-        sections[0].u32s(&self.geometry.code_bits);
+        sections[0].u32s(&self.geometry.code_max);
         sections[0].u32s(&slot_counts);
         sections[0].u64s(&self.prefix_counts);
         sections[1].u32(encodings.len() as u32);
@@ -310,10 +310,7 @@ fn read_geometry(
     superblock: &Superblock,
 ) -> Result<(Geometry, Vec<u64>), Corruption> {
     let dimension_count = superblock.dimension_count;
-    let code_bits = input.u32s(dimension_count, "code bits")?;
-    if code_bits.iter().any(|bits| !(1..=32).contains(bits)) {
-        return Err(input.corrupt("code bits", "1 to 32", "others"));
-    }
+    let code_max = input.u32s(dimension_count, "largest codes")?;
     let slot_counts = input.u32s(dimension_count + 1, "rows per region")?;
     let slot_counts: Vec<usize> = slot_counts
         .into_iter()
@@ -324,7 +321,7 @@ fn read_geometry(
     }
     let prefix_counts = input.u64s(dimension_count, "prefix counts")?;
     let is_clustered = superblock.flags & FLAG_CLUSTERED != 0;
-    let geometry = Geometry::new(code_bits, is_clustered, slot_counts);
+    let geometry = Geometry::new(code_max, is_clustered, slot_counts);
     if geometry.block_words != superblock.block_words {
         return Err(input.corrupt(
             "words per block",

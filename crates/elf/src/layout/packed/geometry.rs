@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use crate::rows::{Field, place};
+use crate::rows::{Field, code_bits, place};
 
 /// Words of the smallest block: 256 bytes.
 const BLOCK_WORDS_MIN: usize = 32;
@@ -79,6 +79,8 @@ impl LeafShape {
 /// The leaf regions of an Elf: their shapes and where they stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Geometry {
+    /// Largest code of each dimension that there is room for.
+    pub(crate) code_max: Vec<u32>,
     /// Bits of each dimension's codes.
     pub(crate) code_bits: Vec<u32>,
     /// Whether TIDs are left out because they are the row numbers.
@@ -94,8 +96,9 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry for codes of the given widths and `slot_counts` rows per level.
-    pub(crate) fn new(code_bits: Vec<u32>, clustered: bool, slot_counts: Vec<usize>) -> Self {
+    /// The geometry for codes up to the given ones and `slot_counts` rows per level.
+    pub(crate) fn new(code_max: Vec<u32>, clustered: bool, slot_counts: Vec<usize>) -> Self {
+        let code_bits: Vec<u32> = code_max.iter().map(|&max| code_bits(max)).collect();
         let mut block_words = BLOCK_WORDS_MIN;
         while LeafShape::new(&code_bits, block_words, clustered).rows_per_block < BLOCK_ROWS_MIN {
             block_words *= 2;
@@ -114,6 +117,7 @@ impl Geometry {
             })
             .collect();
         Self {
+            code_max,
             code_bits,
             clustered,
             block_words,
@@ -164,22 +168,27 @@ mod tests {
 
     #[test]
     fn ten_small_columns_fill_a_256_byte_block_with_twenty_suffixes_of_seven() {
-        let geometry = Geometry::new(vec![7; 10], false, vec![0; 11]);
+        let geometry = Geometry::new(vec![127; 10], false, vec![0; 11]);
         assert_eq!(geometry.block_words, 32);
         assert_eq!(geometry.shapes[3].word_count(), 1);
         assert_eq!(geometry.shapes[3].rows_per_block, 20);
         assert_eq!(
-            Geometry::new(vec![7; 10], true, vec![0; 11]).shapes[3].rows_per_block,
+            Geometry::new(vec![127; 10], true, vec![0; 11]).shapes[3].rows_per_block,
             31
         );
     }
 
     #[test]
     fn blocks_hold_their_rows_for_any_width() {
-        for bits in [vec![1], vec![32; 64], vec![7; 10], vec![33 - 1, 1, 20, 31]] {
+        for code_max in [
+            vec![1],
+            vec![u32::MAX; 64],
+            vec![127; 10],
+            vec![u32::MAX, 1, 1 << 20, 1 << 30],
+        ] {
             for clustered in [false, true] {
-                let levels = bits.len() + 1;
-                let geometry = Geometry::new(bits.clone(), clustered, vec![100; levels]);
+                let levels = code_max.len() + 1;
+                let geometry = Geometry::new(code_max.clone(), clustered, vec![100; levels]);
                 for shape in &geometry.shapes {
                     let tid_words = if clustered {
                         0
@@ -195,7 +204,7 @@ mod tests {
 
     #[test]
     fn pieces_tile_the_slots() {
-        let geometry = Geometry::new(vec![7; 10], false, vec![50; 11]);
+        let geometry = Geometry::new(vec![127; 10], false, vec![50; 11]);
         let pieces: Vec<_> = geometry.pieces(3, 15..45).collect();
         let first = geometry.first_blocks[3];
         let at = |block: usize| (first + block) * 32;

@@ -4,6 +4,8 @@
 //! needs no pointer to be found: only its position, by arithmetic (dense), by rank (bitmap) or by search
 //! (sorted). The run has one entry more than the node has children; it says where the last child's rows end.
 
+use hotshelf_tier::simd::prefetch;
+
 /// What a child entry leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
@@ -118,6 +120,20 @@ impl Head {
                     word &= word - 1;
                 }
                 node.first_code + word_idx as u32 * 64 + word.trailing_zeros()
+            }
+        }
+    }
+
+    /// Starts loading what finding the child of `code` takes.
+    #[inline]
+    pub(crate) fn prefetch_child(&self, node: &Node, code: u32) {
+        let offset = code.saturating_sub(node.first_code).min(node.last_offset) as usize;
+        match node.kind {
+            NodeKind::Dense => prefetch(&self.children, node.child_at as usize + offset),
+            NodeKind::Bitmap => prefetch(&self.bitmaps, node.codes_at as usize + offset / 64),
+            NodeKind::Sorted => {
+                let middle = node.child_count as usize / 2;
+                prefetch(&self.codes, node.codes_at as usize + middle);
             }
         }
     }

@@ -187,6 +187,17 @@ impl<'a> Leaves<'a> {
         }
     }
 
+    /// The first suffix word of a row; its region must have some.
+    #[inline]
+    pub(crate) fn first_word(self, level: usize, slot: usize) -> u64 {
+        let shape = &self.geometry.shapes[level];
+        let rows = shape.rows_per_block as u32;
+        let (block, position) = (slot as u32 / rows, slot as u32 % rows);
+        let block_at =
+            (self.geometry.first_blocks[level] + block as usize) * self.geometry.block_words;
+        self.words[block_at + shape.suffix_at(0) + position as usize]
+    }
+
     /// Starts loading the suffixes of a run.
     #[inline]
     pub(crate) fn prefetch(self, run: &Run) {

@@ -15,7 +15,7 @@ use super::PackedElf;
 use super::exact::Step;
 use super::leaf::Run;
 use super::output::{Count, Output, Tids, sort_tids};
-use super::select::{Select, Start, bounds_of};
+use super::select::{Select, Start, restricted_end};
 
 /// How a query is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
             start: (self.first_step(), 0),
             row_count: self.row_count as u64,
         }];
-        let (hulls, restricted_end) = bounds_of(query);
+        let restricted_end = restricted_end(query);
         let morsel_count = (options.thread_count * options.morsels_per_thread.max(1)) as u64;
         let mut total = self.row_count as u64;
         if options.thread_count < 2 {
@@ -143,7 +143,7 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
                     (Step::Node(node), level)
                         if is_large(&part) || !is_enough && narrows(&part) =>
                     {
-                        self.open(query, hulls[level], node, level, &mut opened);
+                        self.open(query, node, level, &mut opened);
                     }
                     _ => opened.push(part),
                 }
@@ -155,19 +155,12 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
     }
 
     /// Replaces a node by those of its children that a query accepts; neighbouring groups become one.
-    fn open(
-        &self,
-        query: &QueryBox,
-        hull: (u32, u32),
-        node: usize,
-        level: usize,
-        parts: &mut Vec<Part>,
-    ) {
+    fn open(&self, query: &QueryBox, node: usize, level: usize, parts: &mut Vec<Part>) {
         let restriction = &query.dimensions()[level];
         let is_set = matches!(restriction, Restriction::Set(_));
         let _ = self
             .head
-            .for_children::<()>(self.node(node), hull, |child, code| {
+            .for_children::<()>(self.node(node), restriction.hull(), |child, code| {
                 if is_set && code.is_some_and(|code| !restriction.contains(code)) {
                     return ControlFlow::Continue(());
                 }

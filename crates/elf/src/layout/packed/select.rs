@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
+use hotshelf_tier::simd::prefetch;
+
 use crate::DeleteBitmap;
 use crate::error::Result;
 use crate::keys::{QueryBox, Restriction};
@@ -22,6 +24,9 @@ const QUEUE_RUNS: usize = 8;
 /// Longer runs are not prefetched any further: the processor sees the sequence itself.
 const PREFETCH_ROWS: usize = 256;
 
+/// Siblings looked ahead.
+const AHEAD_STEPS: usize = 8;
+
 /// A part of the Elf to search: where it starts and the level of that place.
 pub(crate) type Start = (Step, usize);
 
@@ -29,11 +34,10 @@ pub(crate) type Start = (Step, usize);
 pub(crate) struct Select<'a, S, O> {
     elf: &'a PackedElf<S>,
     query: &'a QueryBox,
-    hulls: Vec<(u32, u32)>,
     /// No dimension from here on is restricted.
     restricted_end: usize,
-    /// Per level, the test of its region, made when first needed.
-    tests: Vec<Option<LeafTest<'a>>>,
+    /// The tests of leaf regions, by level, made when first needed.
+    tests: Vec<(usize, LeafTest<'a>)>,
     queue: VecDeque<Waiting>,
     out: O,
 }
@@ -44,22 +48,19 @@ struct Waiting {
     is_accepted: bool,
 }
 
-/// Hulls of the restrictions, and the first dimension from which on none is restricted.
-pub(crate) fn bounds_of(query: &QueryBox) -> (Vec<(u32, u32)>, usize) {
-    let hulls = query.dimensions().iter().map(Restriction::hull).collect();
+/// The first dimension from which on none is restricted.
+pub(crate) fn restricted_end(query: &QueryBox) -> usize {
     let last = query.dimensions().iter().rposition(|one| !one.is_any());
-    (hulls, last.map_or(0, |last| last + 1))
+    last.map_or(0, |last| last + 1)
 }
 
 impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
     pub(crate) fn new(elf: &'a PackedElf<S>, query: &'a QueryBox, out: O) -> Self {
-        let (hulls, restricted_end) = bounds_of(query);
         Self {
             elf,
             query,
-            hulls,
-            restricted_end,
-            tests: vec![None; elf.dimension_count() + 1],
+            restricted_end: restricted_end(query),
+            tests: Vec::new(),
             queue: VecDeque::with_capacity(QUEUE_RUNS),
             out,
         }
@@ -111,10 +112,13 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
 
     /// Whether all rows below a node are accepted, or none are, as far as its zone says.
     fn zone_verdict(&self, node: usize, level: usize) -> Option<bool> {
-        let bounds = self.elf.zones.of(node, self.hulls.len() - level)?;
+        let bounds = self
+            .elf
+            .zones
+            .of(node, self.elf.dimension_count() - level)?;
         let mut is_inside = true;
         for (column, &(min, max)) in (level..self.restricted_end).zip(bounds) {
-            let (lo, hi) = self.hulls[column];
+            let (lo, hi) = self.query.dimensions()[column].hull();
             if max < lo || min > hi {
                 return Some(false);
             }
@@ -130,15 +134,51 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
         let hull = if is_accepted {
             (0, u32::MAX)
         } else {
-            self.hulls[level]
+            restriction.hull()
         };
         let is_set = !is_accepted && matches!(restriction, Restriction::Set(_));
+        let mut ahead = [const { Step::Absent }; AHEAD_STEPS];
+        let mut count = 0;
         elf.head.for_children(node, hull, |child, code| {
             if is_set && code.is_some_and(|code| !restriction.contains(code)) {
                 return ControlFlow::Continue(());
             }
-            self.step(elf.child_step(child, level), level + 1, is_accepted)
-        })
+            let step = elf.child_step(child, level);
+            if let Step::Node(node) = step {
+                prefetch(&elf.head.nodes, node);
+            }
+            ahead[count] = step;
+            count += 1;
+            if count == AHEAD_STEPS {
+                count = 0;
+                return self.take_steps(&mut ahead, level + 1, is_accepted);
+            }
+            ControlFlow::Continue(())
+        })?;
+        self.take_steps(&mut ahead[..count], level + 1, is_accepted)
+    }
+
+    /// Takes steps to siblings, after asking for what each will look at.
+    #[inline]
+    fn take_steps(
+        &mut self,
+        steps: &mut [Step],
+        level: usize,
+        is_accepted: bool,
+    ) -> ControlFlow<()> {
+        let elf = self.elf;
+        if !is_accepted && level < self.restricted_end {
+            let (lo, _) = self.query.dimensions()[level].hull();
+            for step in steps.iter() {
+                if let Step::Node(node) = step {
+                    elf.head.prefetch_child(elf.node(*node), lo);
+                }
+            }
+        }
+        for step in steps {
+            self.step(std::mem::replace(step, Step::Absent), level, is_accepted)?;
+        }
+        ControlFlow::Continue(())
     }
 
     /// Queues a run, or lengthens the last one by it.
@@ -170,19 +210,32 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
         ControlFlow::Continue(())
     }
 
+    /// Where the test of a level's region stands in `tests`.
+    #[inline]
+    fn test_of(&mut self, level: usize) -> usize {
+        match self.tests.iter().position(|(one, _)| *one == level) {
+            Some(at) => at,
+            None => {
+                let shape = &self.elf.geometry.shapes[level];
+                self.tests
+                    .push((level, LeafTest::new(self.query, level, shape)));
+                self.tests.len() - 1
+            }
+        }
+    }
+
     fn answer(&mut self, waiting: &Waiting) -> ControlFlow<()> {
         let Waiting { run, is_accepted } = waiting;
-        let (query, shape) = (self.query, &self.elf.geometry.shapes[run.level]);
         let test = if *is_accepted {
             None
         } else {
-            let test =
-                self.tests[run.level].get_or_insert_with(|| LeafTest::new(query, run.level, shape));
-            if test.accepts_none {
-                return ControlFlow::Continue(());
-            }
-            Some(&*test).filter(|test| !test.accepts_all)
+            Some(self.test_of(run.level))
         };
+        let test = test.map(|at| &self.tests[at].1);
+        if test.is_some_and(|test| test.accepts_none) {
+            return ControlFlow::Continue(());
+        }
+        let test = test.filter(|test| !test.accepts_all);
         if test.is_none() && !O::WANTS_TIDS {
             return self.out.rows(run.rows());
         }

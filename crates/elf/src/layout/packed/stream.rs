@@ -103,7 +103,7 @@ fn without_leaves(shape: &RowShape, options: &PackedOptions, skeleton: &Skeleton
     PackedElf {
         row_count: skeleton.row_count,
         geometry: Geometry::new(
-            shape.code_bits().to_vec(),
+            shape.code_max().to_vec(),
             options.clustered,
             skeleton.slot_counts.clone(),
         ),
