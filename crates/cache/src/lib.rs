@@ -4,6 +4,14 @@
 //! (compressed pieces of one column) from memory or by one shared read, under one memory [`Budget`] that
 //! the query engine's operators draw on too. What it keeps is decided by a [`policy`].
 //!
+//! | module | answers |
+//! |---|---|
+//! | [`policy`] | which segment is kept, which is evicted |
+//! | [`model`] | how long a pipeline takes when so much of each column is in memory |
+//! | [`tune`] | how much of each column *should* be in memory (HPCache, §4) |
+//! | [`tuner`] | the same again and again while queries run |
+//! | [`simulate`] | what all of that would do on another machine |
+//!
 //! The crate knows nothing of Arrow, DataFusion or Vortex. A data file is a [`SegmentReader`] plus a list of
 //! [`SegmentInfo`]s.
 #![forbid(unsafe_code)]

@@ -84,7 +84,8 @@ fn the_tuner_predicts_what_the_machine_then_does() {
 
 #[test]
 fn simulations_repeat_exactly() {
-    let trace = mix_trace(Mix::Uniform, 200_000_000, 1e9);
+    let mut trace = mix_trace(Mix::Uniform, 200_000_000, 1e9);
+    trace.segment_bytes *= 8;
     for policy in [
         PolicyKind::HpCache,
         PolicyKind::HpCachePaper,

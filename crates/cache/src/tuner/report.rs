@@ -136,6 +136,7 @@ impl Tuner {
         let Some(solved) = &self.solved else {
             return Vec::new();
         };
+        let all = vec![1.0; solved.solution.x.len()];
         let row = |term: &Term| {
             let learned = self.window.term(term.template, term.pipeline);
             PipelineRow {
@@ -145,9 +146,7 @@ impl Tuner {
                 bytes: term.bytes(),
                 processing_bandwidth: term.processing_bandwidth,
                 predicted_s: solved.problem.term_s(term, &solved.solution.x),
-                in_memory_s: solved
-                    .problem
-                    .term_s(term, &vec![1.0; solved.solution.x.len()]),
+                in_memory_s: solved.problem.term_s(term, &all),
                 actual_s: learned.and_then(|learned| learned.run_s),
                 bound: solved.bound(term),
             }
@@ -157,10 +156,10 @@ impl Tuner {
 
     /// The predicted time of a template's pipeline under the placement in force, in seconds.
     pub fn predicted_s(&self, template: u64, pipeline: u32) -> Option<f64> {
-        let rows = self.pipelines();
-        let mut rows = rows.iter();
-        let row = rows.find(|row| (row.template, row.pipeline) == (template, pipeline))?;
-        Some(row.predicted_s)
+        let solved = self.solved.as_ref()?;
+        let mut terms = solved.problem.terms.iter();
+        let term = terms.find(|term| (term.template, term.pipeline) == (template, pipeline))?;
+        Some(solved.problem.term_s(term, &solved.solution.x))
     }
 
     /// The columns of the last placement.
