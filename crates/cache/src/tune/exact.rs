@@ -55,8 +55,7 @@ impl LinearProgram {
         let cones: [SupportedConeT<f64>; 1] = [NonnegativeConeT(row_count)];
         let settings = DefaultSettings {
             verbose: false,
-            max_threads: 1,
-            time_limit: 1.0,
+            max_threads: 1, // bounded by iterations, not by time: what is decided must not depend on load
             ..DefaultSettings::default()
         };
         let bounds = &self.bounds;
