@@ -1,0 +1,84 @@
+//! Scans the same columns of the same files through Hotshelf's segment cache and through plain `vortex-datafusion`, in
+//! alternating runs.
+//!
+//! `cargo run --release -p hotshelf --example scan_compare -- DB TABLE COLUMN,COLUMN,… [RUNS]`
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::execution::SessionStateBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use hotshelf::{Database, Options, PolicyKind, Result};
+use vortex::VortexSessionDefault;
+use vortex::io::session::RuntimeSessionExt;
+use vortex::session::VortexSession;
+use vortex_datafusion::VortexFormatFactory;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, table, columns, rest @ ..] = arguments.as_slice() else {
+        eprintln!("usage: scan_compare DB TABLE COLUMN,COLUMN,… [RUNS]");
+        std::process::exit(2);
+    };
+    let runs: usize = rest.first().and_then(|text| text.parse().ok()).unwrap_or(9);
+    let options = Options { budget_bytes: 16 << 30, policy: PolicyKind::All, ..Options::default() };
+    let database = Database::open(folder, options.clone())?;
+    let ours = database.session();
+    let maxima: Vec<String> = columns.split(',').map(|column| format!("max({column})")).collect();
+    let sql = |from: &str| format!("SELECT {} FROM {from}", maxima.join(", "));
+    let (mut ours_s, mut plain_s) = (Vec::new(), Vec::new());
+    database.block_on(async {
+        let plain = plain_context(folder, table, options.threads).await?;
+        for run in 0..=runs {
+            let start = Instant::now();
+            let answer = ours.sql(&sql(table)).await?.collect().await?;
+            let ours_run = start.elapsed().as_secs_f64();
+            let start = Instant::now();
+            let other = plain.sql(&sql("plain")).await?.collect().await?;
+            let plain_run = start.elapsed().as_secs_f64();
+            assert_eq!(format!("{:?}", answer[0].columns()), format!("{:?}", other[0].columns()), "answers differ");
+            // The first run warms both caches.
+            if run > 0 {
+                ours_s.push(ours_run);
+                plain_s.push(plain_run);
+            }
+        }
+        Ok::<_, hotshelf::Error>(())
+    })?;
+    let (ours_s, plain_s) = (median(&mut ours_s), median(&mut plain_s));
+    println!("hotshelf {ours_s:.3} s, vortex-datafusion {plain_s:.3} s, speed ratio {:.2}", plain_s / ours_s);
+    Ok(())
+}
+
+/// DataFusion with the published Vortex table source over the table's own files.
+async fn plain_context(folder: &str, table: &str, threads: usize) -> Result<SessionContext> {
+    let session = VortexSession::default().with_tokio();
+    let factory = Arc::new(VortexFormatFactory::new_with_session(session));
+    let mut builder = SessionStateBuilder::new()
+        .with_config(SessionConfig::new().with_target_partitions(threads))
+        .with_default_features()
+        .with_table_factory(
+            "VORTEX".into(),
+            Arc::new(datafusion::datasource::provider::DefaultTableFactory::new()),
+        );
+    if let Some(formats) = builder.file_formats() {
+        formats.push(factory);
+    }
+    let context = SessionContext::new_with_state(builder.build());
+    let data = std::path::Path::new(folder).join("data");
+    let location = std::fs::read_dir(&data)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(table)))
+        .unwrap_or(data);
+    let create = format!("CREATE EXTERNAL TABLE plain STORED AS VORTEX LOCATION '{}/'", location.display());
+    context.sql(&create).await?;
+    Ok(context)
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
