@@ -197,8 +197,8 @@ impl From<Error> for DataFusionError {
 }
 
 impl Error {
-    /// Takes our own error out of DataFusion's wrapping, where one is inside.
-    pub(crate) fn from_query(error: DataFusionError) -> Self {
+    /// Takes our own error out of DataFusion's wrapping, where one is inside: for errors that an answer's batches yield.
+    pub fn from_query(error: DataFusionError) -> Self {
         match error {
             DataFusionError::External(inner) => match inner.downcast::<Error>() {
                 Ok(ours) => *ours,

@@ -1,5 +1,7 @@
 //! Import: files of other formats into a table, streaming, in parallel, all or nothing.
 
+mod batches;
+
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,9 +16,11 @@ use datafusion::prelude::{
     CsvReadOptions, DataFrame, JsonReadOptions, ParquetReadOptions, SessionContext,
 };
 
-use crate::database::{Database, IfExists};
+use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::session::execute_partitions;
+
+pub use batches::BatchIter;
 
 /// Input of this size and more is written by all threads, one file each.
 const PARALLEL_BYTES_MIN: u64 = 128 << 20;
@@ -159,22 +163,9 @@ impl Database {
         progress.rows_expected.store(expected, Ordering::Relaxed);
         let inputs = execute_partitions(&plan, &context.task_ctx())?;
         let rows_done = progress.rows_done.clone();
-        let inner = self.inner();
-        let row_count = match options.existing {
-            ExistingTable::Append if inner.table(&options.table).is_some() => {
-                inner.append(&options.table, inputs, rows_done).await?
-            }
-            ExistingTable::Replace => {
-                inner
-                    .create_table(&options.table, schema, inputs, IfExists::Replace, rows_done)
-                    .await?
-            }
-            _ => {
-                inner
-                    .create_table(&options.table, schema, inputs, IfExists::Fail, rows_done)
-                    .await?
-            }
-        };
+        let row_count = self
+            .add_rows(&options.table, schema, inputs, options.existing, rows_done)
+            .await?;
         Ok(ImportReport {
             row_count,
             input_count: files.len(),

@@ -36,6 +36,8 @@ mod table;
 pub use database::{Database, TableSummary, VerifyReport};
 pub use error::{Error, Result};
 pub use hotshelf_cache::PolicyKind;
-pub use import::{ExistingTable, FileFormat, ImportOptions, ImportProgress, ImportReport};
+pub use import::{
+    BatchIter, ExistingTable, FileFormat, ImportOptions, ImportProgress, ImportReport,
+};
 pub use options::{BUDGET_BYTES_MIN, Options, parse_bandwidth, parse_size};
 pub use session::{Answer, Session, Statement};

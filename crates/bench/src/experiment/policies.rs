@@ -1,0 +1,127 @@
+//! One sequence of queries under several cache policies, each from a cold cache.
+
+use hotshelf::{Database, PolicyKind, Session};
+
+use super::{ExperimentError, Measurement, Query, measure};
+
+/// A policy with the budget it is given.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// What charts and tables call it.
+    pub label: String,
+    /// The policy.
+    pub policy: PolicyKind,
+    /// The budget in bytes.
+    pub budget_bytes: u64,
+}
+
+/// What the sequence cost under one setting.
+#[derive(Debug, Clone)]
+pub struct SettingRun {
+    /// The setting.
+    pub setting: Setting,
+    /// Measurements by pass and query; the first pass starts with a cold cache.
+    pub passes: Vec<Vec<Measurement>>,
+}
+
+impl SettingRun {
+    /// The measurements of the last pass, by query.
+    pub fn last_pass(&self) -> &[Measurement] {
+        self.passes.last().map_or(&[], Vec::as_slice)
+    }
+
+    /// Seconds of all queries of all passes.
+    pub fn seconds(&self) -> f64 {
+        self.passes.iter().flatten().map(|run| run.seconds).sum()
+    }
+
+    /// Bytes that all queries of all passes read from storage.
+    pub fn bytes_storage(&self) -> u64 {
+        let runs = self.passes.iter().flatten();
+        runs.map(|run| run.bytes_storage).sum()
+    }
+
+    /// Seconds passed after each query, over all passes.
+    pub fn cumulative_seconds(&self) -> Vec<f64> {
+        let runs = self.passes.iter().flatten();
+        runs.scan(0.0, |sum, run| {
+            *sum += run.seconds;
+            Some(*sum)
+        })
+        .collect()
+    }
+}
+
+/// Empties the cache, sets policy and budget, and runs the queries `pass_count` times in turn. `done` hears of
+/// each run: the pass, counted from 0, and the query's name.
+///
+/// # Errors
+/// That of the first query that fails, or that a setting is refused.
+pub async fn run_setting(
+    database: &Database,
+    session: &Session,
+    setting: Setting,
+    queries: &[Query],
+    pass_count: usize,
+    mut done: impl FnMut(usize, &str),
+) -> Result<SettingRun, ExperimentError> {
+    set(session, "policy", setting.policy.name()).await?;
+    set(session, "budget", &setting.budget_bytes.to_string()).await?;
+    database.cache().clear();
+    let mut passes = Vec::with_capacity(pass_count);
+    for pass_idx in 0..pass_count {
+        let mut pass = Vec::with_capacity(queries.len());
+        for query in queries {
+            pass.push(measure(session, *query).await?);
+            done(pass_idx, query.0);
+        }
+        passes.push(pass);
+    }
+    Ok(SettingRun { setting, passes })
+}
+
+async fn set(session: &Session, name: &str, value: &str) -> Result<(), ExperimentError> {
+    session
+        .sql(&format!("SET hotshelf.{name} = '{value}'"))
+        .await?;
+    Ok(())
+}
+
+/// Encoded bytes of the columns of which something is in the cache: what the queries before read, if the policy
+/// kept everything.
+pub fn touched_bytes(database: &Database) -> u64 {
+    let columns = database.cache().columns();
+    let touched = columns.iter().filter(|column| column.cached_bytes > 0);
+    touched.map(|column| column.total_bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_add_up_over_the_passes() {
+        let pass = |seconds: f64| {
+            vec![
+                Measurement {
+                    seconds,
+                    bytes_storage: 7,
+                    ..Measurement::default()
+                };
+                2
+            ]
+        };
+        let run = SettingRun {
+            setting: Setting {
+                label: "lru".into(),
+                policy: PolicyKind::Lru,
+                budget_bytes: 1,
+            },
+            passes: vec![pass(2.0), pass(1.0)],
+        };
+        assert_eq!(run.cumulative_seconds(), [2.0, 4.0, 5.0, 6.0]);
+        assert_eq!(run.seconds(), 6.0);
+        assert_eq!(run.bytes_storage(), 28);
+        assert_eq!(run.last_pass().len(), 2);
+    }
+}

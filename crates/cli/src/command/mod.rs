@@ -1,0 +1,28 @@
+//! The commands, one file each.
+
+mod bench;
+mod comparison;
+mod demo;
+mod generate;
+mod import;
+mod shell;
+mod sql;
+mod tables;
+mod verify;
+
+use crate::failure::Result;
+use crate::flags::Command;
+
+/// Does what the flags ask for.
+pub fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Demo(demo) => demo::run(&demo),
+        Command::Import(import) => import::run(&import),
+        Command::Sql(sql) => sql::run(sql),
+        Command::Shell(engine) => shell::run(&engine),
+        Command::Tables(tables) => tables::run(tables),
+        Command::Verify { db } => verify::run(&db),
+        Command::Generate(generate) => generate::run(&generate),
+        Command::Bench(bench) => bench::run(bench),
+    }
+}

@@ -1,0 +1,147 @@
+//! What ends the program, how it is told, and with which exit code.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use hotshelf_bench::{ExperimentError, GenerateError};
+
+/// Everything a command can fail with.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The flags make no sense together or hold a bad value.
+    #[error("{message}")]
+    Usage {
+        message: String,
+        hint: Option<String>,
+    },
+    #[error(transparent)]
+    Engine(#[from] hotshelf::Error),
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io {
+        operation: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// Rows could not be written in the format asked for.
+    #[error("cannot write the answer as {format}: {what}")]
+    Format { format: &'static str, what: String },
+    /// A statement of several failed.
+    #[error("statement {number}: {source}")]
+    Statement { number: usize, source: Box<Failure> },
+    #[error("database {} is damaged in {damage_count} places", path.display())]
+    Damaged { path: PathBuf, damage_count: usize },
+    #[error("interrupted")]
+    Interrupted,
+    /// Whoever read the answer has seen enough.
+    #[error("nobody reads the answer any more")]
+    BrokenPipe,
+}
+
+/// Result of a command.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Usage {
+            message: message.into(),
+            hint: Some(hint.into()),
+        }
+    }
+
+    /// Wraps an operating-system error with what was being done to which path.
+    pub fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            operation,
+            path,
+            source,
+        }
+    }
+
+    /// A sentence that says what to do about it, where there is one.
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Usage { hint, .. } => hint.clone(),
+            Self::Engine(error) => error.hint(),
+            Self::Experiment(error) => error.hint(),
+            Self::Statement { source, .. } => source.hint(),
+            Self::Damaged { .. } => {
+                Some("drop the tables named above and import them again".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::BrokenPipe => 0,
+            Self::Usage { .. } => 2,
+            Self::Interrupted => 130,
+            Self::Statement { source, .. } => source.exit_code(),
+            _ => 1,
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        match self {
+            Self::BrokenPipe => true,
+            Self::Statement { source, .. } => source.is_quiet(),
+            _ => false,
+        }
+    }
+
+    /// Tells it on standard error.
+    pub fn print(&self) {
+        if self.is_quiet() {
+            return;
+        }
+        let hint = self.hint().map(|hint| format!("\n\nhint: {hint}"));
+        note(&format!("error: {self}{}", hint.unwrap_or_default()));
+    }
+
+    /// Tells it and gives the exit code.
+    pub fn report(self) -> ExitCode {
+        self.print();
+        ExitCode::from(self.exit_code())
+    }
+}
+
+/// A line for humans, on standard error. Nobody listening is no error.
+pub fn note(line: &str) {
+    writeln!(io::stderr(), "{line}").ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_of_a_statement_is_that_of_its_cause() {
+        let stopped = Failure::Statement {
+            number: 2,
+            source: Box::new(Failure::Interrupted),
+        };
+        assert_eq!(stopped.exit_code(), 130);
+        assert_eq!(Failure::usage("no", "yes").exit_code(), 2);
+        let damaged = Failure::Damaged {
+            path: "db".into(),
+            damage_count: 1,
+        };
+        assert_eq!(damaged.exit_code(), 1);
+    }
+
+    #[test]
+    fn a_broken_pipe_is_quiet_and_no_failure() {
+        let broken = Failure::Statement {
+            number: 1,
+            source: Box::new(Failure::BrokenPipe),
+        };
+        assert!(broken.is_quiet());
+        assert_eq!(broken.exit_code(), 0);
+    }
+}

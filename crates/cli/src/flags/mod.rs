@@ -1,0 +1,335 @@
+//! The flags made sense of: names resolved, sizes in bytes, contradictions refused.
+
+mod raw;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use hotshelf::{
+    Database, ExistingTable, ImportOptions, Options, PolicyKind, parse_bandwidth, parse_size,
+};
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::{Failure, Result};
+use crate::output::{Format, Target};
+use raw::{
+    Raw, RawBench, RawCommand, RawDemo, RawEngine, RawGenerate, RawImport, RawResources,
+    RawSettings, RawSql, RawTables,
+};
+
+/// A call of the program.
+#[derive(Debug)]
+pub struct Flags {
+    verbose: u8,
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub enum Command {
+    Demo(Demo),
+    Import(Import),
+    Sql(Sql),
+    Shell(Engine),
+    Tables(Tables),
+    Verify { db: PathBuf },
+    Generate(Generate),
+    Bench(Bench),
+}
+
+#[derive(Debug)]
+pub struct Demo {
+    pub scale: f64,
+    pub folder: PathBuf,
+    pub keep: bool,
+}
+
+#[derive(Debug)]
+pub struct Import {
+    pub engine: Engine,
+    pub options: ImportOptions,
+}
+
+#[derive(Debug)]
+pub struct Sql {
+    pub engine: Engine,
+    pub source: Source,
+    pub target: Target,
+    pub format: Format,
+    pub timing: bool,
+}
+
+/// Where statements come from.
+#[derive(Debug)]
+pub enum Source {
+    Text(String),
+    File(PathBuf),
+    Stdin,
+}
+
+#[derive(Debug)]
+pub struct Tables {
+    pub db: PathBuf,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub struct Generate {
+    pub benchmark: Benchmark,
+    pub scale: f64,
+    pub target: GenerateTarget,
+    pub threads: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Benchmark {
+    Ssb,
+    Tpch,
+}
+
+/// Where generated tables go.
+#[derive(Debug)]
+pub enum GenerateTarget {
+    Parquet(PathBuf),
+    Database(PathBuf),
+}
+
+#[derive(Debug)]
+pub struct Bench {
+    pub scale: f64,
+    pub engine: Engine,
+    /// Folder of Parquet files to query in place.
+    pub parquet: Option<PathBuf>,
+    pub format: Format,
+    pub run_count: usize,
+    /// Names of the queries; all if empty.
+    pub queries: Vec<String>,
+}
+
+/// A database and how to open it.
+#[derive(Debug)]
+pub struct Engine {
+    /// Its folder; without one, a temporary database.
+    pub db: Option<PathBuf>,
+    pub options: Options,
+}
+
+impl Engine {
+    pub fn open(&self) -> Result<Database> {
+        Ok(match &self.db {
+            Some(folder) => Database::open(folder, self.options.clone())?,
+            None => Database::temporary(self.options.clone())?,
+        })
+    }
+}
+
+/// Reads the program's flags. Asking for help, or what is no flag at all, ends the program here.
+pub fn read() -> Result<Flags> {
+    validate(Raw::parse())
+}
+
+impl Flags {
+    /// Sends the log to standard error: warnings, or what `-v` and `RUST_LOG` ask for.
+    pub fn start_log(&self) {
+        let default = match self.verbose {
+            0 => "warn",
+            1 => "warn,hotshelf=info,hotshelf_cache=info,hotshelf_tier=info",
+            2 => "info,hotshelf=debug,hotshelf_cache=debug,hotshelf_tier=debug",
+            _ => "debug",
+        };
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .init();
+    }
+}
+
+fn validate(raw: Raw) -> Result<Flags> {
+    let command = match raw.command {
+        RawCommand::Demo(demo) => Command::Demo(validate_demo(demo)),
+        RawCommand::Import(import) => Command::Import(validate_import(import)?),
+        RawCommand::Sql(sql) => Command::Sql(validate_sql(sql)?),
+        RawCommand::Shell(shell) => Command::Shell(validate_engine(shell.engine)?),
+        RawCommand::Tables(tables) => Command::Tables(validate_tables(tables)?),
+        RawCommand::Verify(verify) => Command::Verify { db: verify.db },
+        RawCommand::Generate(generate) => Command::Generate(validate_generate(generate)?),
+        RawCommand::Bench(bench) => Command::Bench(validate_bench(bench)?),
+    };
+    Ok(Flags {
+        verbose: raw.verbose,
+        command,
+    })
+}
+
+fn validate_demo(raw: RawDemo) -> Demo {
+    Demo {
+        scale: raw.scale,
+        folder: raw.dir,
+        keep: raw.keep,
+    }
+}
+
+fn validate_import(raw: RawImport) -> Result<Import> {
+    let existing = match (raw.append, raw.replace) {
+        (true, _) => ExistingTable::Append,
+        (_, true) => ExistingTable::Replace,
+        _ => ExistingTable::Fail,
+    };
+    let format = raw.format.map(|name| name.parse()).transpose();
+    Ok(Import {
+        engine: Engine {
+            db: Some(raw.db),
+            options: with_resources(Options::default(), &raw.resources)?,
+        },
+        options: ImportOptions {
+            table: raw.table,
+            inputs: raw.files,
+            format: format.map_err(bad_value)?,
+            schema: raw.schema,
+            existing,
+            csv_delimiter: delimiter(&raw.delimiter)?,
+            csv_header: !raw.no_header,
+        },
+    })
+}
+
+fn delimiter(text: &str) -> Result<u8> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        [byte] if byte.is_ascii() => Ok(*byte),
+        _ => Err(Failure::usage(
+            format!("invalid delimiter '{text}'"),
+            "give one ASCII character, or 'tab'",
+        )),
+    }
+}
+
+fn validate_sql(raw: RawSql) -> Result<Sql> {
+    let source = match (raw.command, raw.file) {
+        (Some(text), _) => Source::Text(text),
+        (None, Some(path)) => Source::File(path),
+        (None, None) => Source::Stdin,
+    };
+    let format = Format::parse(&raw.format)?;
+    let target = raw.output.map_or(Target::Stdout, Target::File);
+    target.check(format)?;
+    Ok(Sql {
+        engine: validate_engine(raw.engine)?,
+        source,
+        target,
+        format,
+        timing: raw.timing,
+    })
+}
+
+fn validate_tables(raw: RawTables) -> Result<Tables> {
+    Ok(Tables {
+        db: raw.db,
+        format: text_format(&raw.format)?,
+    })
+}
+
+fn validate_generate(raw: RawGenerate) -> Result<Generate> {
+    let benchmark = match raw.benchmark.to_ascii_lowercase().as_str() {
+        "ssb" => Benchmark::Ssb,
+        "tpch" | "tpc-h" => Benchmark::Tpch,
+        _ => return Err(unknown_benchmark(&raw.benchmark, "ssb, tpch")),
+    };
+    let target = match (raw.out, raw.db) {
+        (Some(folder), _) => GenerateTarget::Parquet(folder),
+        (None, Some(folder)) => GenerateTarget::Database(folder),
+        (None, None) => {
+            return Err(Failure::usage(
+                "there is nowhere to put the tables",
+                "give --out DIR for Parquet files or --db DIR for a database",
+            ));
+        }
+    };
+    Ok(Generate {
+        benchmark,
+        scale: raw.scale,
+        target,
+        threads: raw.threads.map_or(Options::default().threads, usize::from),
+    })
+}
+
+fn validate_bench(raw: RawBench) -> Result<Bench> {
+    if !raw.benchmark.eq_ignore_ascii_case("ssb") {
+        return Err(unknown_benchmark(&raw.benchmark, "ssb"));
+    }
+    Ok(Bench {
+        scale: raw.scale,
+        engine: Engine {
+            db: raw.data,
+            options: with_settings(&raw.settings)?,
+        },
+        parquet: raw.parquet,
+        format: text_format(&raw.format)?,
+        run_count: raw.runs as usize,
+        queries: raw.queries,
+    })
+}
+
+fn validate_engine(raw: RawEngine) -> Result<Engine> {
+    Ok(Engine {
+        db: raw.db,
+        options: with_settings(&raw.settings)?,
+    })
+}
+
+fn with_settings(raw: &RawSettings) -> Result<Options> {
+    let mut options = with_resources(Options::default(), &raw.resources)?;
+    if let Some(name) = &raw.policy {
+        options.policy = name
+            .parse()
+            .map_err(|unknown| Failure::usage(format!("{unknown}"), policy_hint()))?;
+    }
+    if let Some(rate) = &raw.storage_bandwidth {
+        options.storage_bandwidth_max = parse_bandwidth(rate).map_err(bad_value)?;
+    }
+    Ok(options)
+}
+
+fn with_resources(mut options: Options, raw: &RawResources) -> Result<Options> {
+    if let Some(size) = &raw.budget {
+        options.budget_bytes = parse_size(size).map_err(bad_value)?;
+    }
+    if let Some(threads) = raw.threads {
+        options.threads = usize::from(threads);
+    }
+    Ok(options)
+}
+
+fn policy_hint() -> String {
+    let names: Vec<&str> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
+    format!("the policies are {}", names.join(", "))
+}
+
+fn text_format(name: &str) -> Result<Format> {
+    let format = Format::parse(name)?;
+    if format.is_binary() {
+        return Err(Failure::usage(
+            format!("this list cannot be written as {format}"),
+            "the formats are table, csv, json, ndjson, markdown",
+        ));
+    }
+    Ok(format)
+}
+
+fn unknown_benchmark(name: &str, known: &str) -> Failure {
+    Failure::usage(
+        format!("there is no benchmark '{name}' here"),
+        format!("there is {known}"),
+    )
+}
+
+/// A value that the library could not read is a misuse of the program.
+fn bad_value(error: hotshelf::Error) -> Failure {
+    Failure::Usage {
+        message: error.to_string(),
+        hint: error.hint(),
+    }
+}

@@ -1,0 +1,77 @@
+use super::*;
+
+fn flags(line: &str) -> Result<Flags> {
+    validate(Raw::try_parse_from(line.split_whitespace()).unwrap())
+}
+
+fn refusal(line: &str) -> String {
+    match flags(line) {
+        Err(Failure::Usage { message, hint }) => {
+            format!("{message} | {}", hint.unwrap_or_default())
+        }
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_flags_are_consistent() {
+    use clap::CommandFactory;
+    Raw::command().debug_assert();
+}
+
+#[test]
+fn sizes_rates_and_names_are_resolved() {
+    let line =
+        "hotshelf sql --budget 64MB --policy S3-FIFO --storage-bandwidth 300MB/s --threads 3 -c x";
+    let Command::Sql(sql) = flags(line).unwrap().command else {
+        panic!("not sql");
+    };
+    assert_eq!(sql.engine.options.budget_bytes, 64_000_000);
+    assert_eq!(sql.engine.options.policy, PolicyKind::S3Fifo);
+    assert_eq!(sql.engine.options.storage_bandwidth_max, Some(300_000_000));
+    assert_eq!(sql.engine.options.threads, 3);
+    assert!(sql.engine.db.is_none());
+}
+
+#[test]
+fn bad_values_are_refused_with_what_would_be_right() {
+    for (line, expected) in [
+        ("hotshelf sql --budget lots -c x", "64MB"),
+        ("hotshelf sql --policy lrru -c x", "nearest is 'lru'"),
+        ("hotshelf sql --storage-bandwidth fast -c x", "300MB/s"),
+        ("hotshelf sql --format xml -c x", "ndjson"),
+        ("hotshelf tables --db d --format parquet", "markdown"),
+        ("hotshelf import --db d --format xml t f", "parquet"),
+        ("hotshelf import --db d --delimiter :: t f", "tab"),
+        ("hotshelf generate tpcds --scale 1 --out d", "ssb, tpch"),
+        ("hotshelf bench tpch --scale 1", "ssb"),
+    ] {
+        let refusal = refusal(line);
+        assert!(refusal.contains(expected), "{line}: {refusal}");
+    }
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_refused() {
+    for line in [
+        "hotshelf import --db d t f --append --replace",
+        "hotshelf sql -c x -f y",
+        "hotshelf generate ssb --scale 1 --out d --db e",
+        "hotshelf generate ssb --scale 1",
+        "hotshelf bench ssb --scale 1 --data d --parquet e",
+        "hotshelf sql --threads 0 -c x",
+        "hotshelf import --db d t",
+    ] {
+        assert!(
+            Raw::try_parse_from(line.split_whitespace()).is_err(),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_tab_can_be_written_as_a_word() {
+    assert_eq!(delimiter("tab").unwrap(), b'\t');
+    assert_eq!(delimiter(";").unwrap(), b';');
+    assert!(delimiter("é").is_err());
+}

@@ -1,0 +1,193 @@
+//! Answers on their way out: which format, which place.
+//!
+//! Every format but `table` writes batches as they come; nothing is collected.
+
+mod formats;
+mod markdown;
+mod sink;
+mod table;
+
+use std::fmt;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+
+use crate::failure::{Failure, Result};
+use sink::Sink;
+
+/// How rows are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Table,
+    Csv,
+    Json,
+    Ndjson,
+    Markdown,
+    Parquet,
+    Arrow,
+}
+
+impl Format {
+    const ALL: [(Format, &'static str); 7] = [
+        (Format::Table, "table"),
+        (Format::Csv, "csv"),
+        (Format::Json, "json"),
+        (Format::Ndjson, "ndjson"),
+        (Format::Markdown, "markdown"),
+        (Format::Parquet, "parquet"),
+        (Format::Arrow, "arrow"),
+    ];
+
+    /// The format of that name.
+    pub fn parse(name: &str) -> Result<Self> {
+        let found = Self::ALL
+            .iter()
+            .find(|(_, known)| known.eq_ignore_ascii_case(name));
+        found.map(|(format, _)| *format).ok_or_else(|| {
+            let names = Self::ALL.map(|(_, name)| name).join(", ");
+            Failure::usage(
+                format!("there is no output format '{name}'"),
+                format!("the formats are {names}"),
+            )
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// Whether it is not for reading, and one answer is all that a file of it holds.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Self::Parquet | Self::Arrow)
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where answers go.
+#[derive(Debug, Clone)]
+pub enum Target {
+    Stdout,
+    File(PathBuf),
+}
+
+impl Target {
+    /// Refuses to write bytes onto a terminal.
+    pub fn check(&self, format: Format) -> Result<()> {
+        let terminal = matches!(self, Self::Stdout) && std::io::stdout().is_terminal();
+        if format.is_binary() && terminal {
+            return Err(Failure::usage(
+                format!("{format} is not for a terminal"),
+                "add --output FILE or redirect the output",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Writes one answer.
+trait AnswerWriter {
+    /// Takes a batch. False: it has enough, more would not be written.
+    fn write(&mut self, batch: &RecordBatch) -> Result<bool>;
+
+    /// Writes what is left.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// Writes answers one after the other to one place.
+pub struct Output {
+    format: Format,
+    sink: Sink,
+    answer_count: usize,
+}
+
+impl Output {
+    /// Opens the place. A file appears under its name only when [`Output::close`] is called.
+    pub fn open(target: Target, format: Format) -> Result<Self> {
+        Ok(Self {
+            format,
+            sink: Sink::open(target)?,
+            answer_count: 0,
+        })
+    }
+
+    /// Starts the next answer.
+    pub fn begin(&mut self, schema: &SchemaRef) -> Result<Answer<'_>> {
+        if self.format.is_binary() && self.answer_count > 0 {
+            return Err(Failure::usage(
+                format!("a file of format {} holds one answer", self.format),
+                "run one statement that answers with rows, or choose csv, json or ndjson",
+            ));
+        }
+        self.answer_count += 1;
+        let sink = &mut self.sink;
+        let broken = sink.broken();
+        let writer: Box<dyn AnswerWriter + '_> = match self.format {
+            Format::Table => Box::new(table::TableWriter::new(sink, schema.clone())),
+            Format::Markdown => Box::new(markdown::MarkdownWriter::new(sink, schema)?),
+            Format::Csv => Box::new(formats::CsvWriter::new(sink, schema)),
+            Format::Json => Box::new(formats::json(sink)),
+            Format::Ndjson => Box::new(formats::ndjson(sink)),
+            Format::Parquet => Box::new(formats::ParquetWriter::new(sink, schema)?),
+            Format::Arrow => Box::new(formats::ArrowWriter::new(sink, schema)?),
+        };
+        Ok(Answer { writer, broken })
+    }
+
+    /// Writes a whole answer that is at hand.
+    pub fn print(&mut self, batch: &RecordBatch) -> Result<()> {
+        let mut answer = self.begin(&batch.schema())?;
+        answer.write(batch)?;
+        answer.finish()
+    }
+
+    /// Pushes out what is buffered, so that an answer is seen before the next is computed.
+    pub fn flush(&mut self) -> Result<()> {
+        self.sink.flush_all()
+    }
+
+    /// All is written: the file gets its name.
+    pub fn close(self) -> Result<()> {
+        self.sink.close()
+    }
+}
+
+/// Prints lines of text on standard output.
+pub fn print_lines(lines: &[String]) -> Result<()> {
+    use std::io::Write;
+    let mut sink = Sink::open(Target::Stdout)?;
+    let broken = sink.broken();
+    for line in lines {
+        let written = writeln!(sink, "{line}");
+        written.map_err(|error| {
+            broken.or(Failure::io("write", Path::new("standard output"))(error))
+        })?;
+    }
+    sink.close()
+}
+
+/// One answer being written.
+pub struct Answer<'a> {
+    writer: Box<dyn AnswerWriter + 'a>,
+    broken: sink::Broken,
+}
+
+impl Answer<'_> {
+    /// Takes a batch. False: the rest would not be written, so it need not be computed.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<bool> {
+        let written = self.writer.write(batch);
+        written.map_err(|failure| self.broken.or(failure))
+    }
+
+    /// Writes what is left.
+    pub fn finish(self) -> Result<()> {
+        let finished = self.writer.finish();
+        finished.map_err(|failure| self.broken.or(failure))
+    }
+}

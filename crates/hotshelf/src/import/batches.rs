@@ -1,0 +1,62 @@
+//! Rows that a program computes, into a table: what generators and embedding programs use.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+
+use super::{ExistingTable, ImportProgress};
+use crate::database::{Database, IfExists};
+use crate::error::Result;
+
+/// Batches of one schema, computed as they are taken.
+pub type BatchIter = Box<dyn Iterator<Item = RecordBatch> + Send>;
+
+impl Database {
+    /// Writes the rows of `inputs` into a table, in parallel, one data file for each input that has rows;
+    /// returns the number of rows. On failure, or when the future is dropped, nothing has changed.
+    ///
+    /// All batches must have the columns of `schema`; when rows are appended, these must be the table's.
+    pub async fn import_batches(
+        &self,
+        table: &str,
+        schema: SchemaRef,
+        inputs: Vec<BatchIter>,
+        existing: ExistingTable,
+        progress: &ImportProgress,
+    ) -> Result<u64> {
+        let streams = inputs.into_iter().map(|batches| {
+            let stream = futures::stream::iter(batches.map(Ok));
+            Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream)) as _
+        });
+        let streams = streams.collect();
+        let rows_done = progress.rows_done.clone();
+        self.add_rows(table, schema.clone(), streams, existing, rows_done)
+            .await
+    }
+
+    /// Appends to a table, makes it or replaces it.
+    pub(super) async fn add_rows(
+        &self,
+        table: &str,
+        schema: SchemaRef,
+        inputs: Vec<SendableRecordBatchStream>,
+        existing: ExistingTable,
+        rows_done: Arc<AtomicU64>,
+    ) -> Result<u64> {
+        let inner = self.inner();
+        let if_exists = match existing {
+            ExistingTable::Append if inner.table(table).is_some() => {
+                return inner.append(table, inputs, rows_done).await;
+            }
+            ExistingTable::Replace => IfExists::Replace,
+            ExistingTable::Append | ExistingTable::Fail => IfExists::Fail,
+        };
+        inner
+            .create_table(table, schema, inputs, if_exists, rows_done)
+            .await
+    }
+}
