@@ -6,6 +6,7 @@
 
 mod column;
 mod encoding;
+mod mapping;
 mod predicate;
 mod restriction;
 mod table;
