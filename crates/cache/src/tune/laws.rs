@@ -343,3 +343,18 @@ fn exact_equals_cvxpy_on_the_papers_formulation() {
         );
     }
 }
+
+#[test]
+#[ignore = "measures time, wants an optimised build"]
+fn large_problems_are_solved() {
+    for form in [ModelForm::Shared, ModelForm::Paper] {
+        let problem = random_problem(5, 2000, 512, form);
+        let start = std::time::Instant::now();
+        let by_greedy = greedy(&problem);
+        let greedy_ms = start.elapsed().as_millis();
+        let exact = best(&problem);
+        let exact_ms = start.elapsed().as_millis() - greedy_ms;
+        println!("2000 x 512 {form:?}: greedy {greedy_ms} ms, exact {exact_ms} ms");
+        assert!(by_greedy.saved_s <= exact.saved_s * (1.0 + 1e-5));
+    }
+}
