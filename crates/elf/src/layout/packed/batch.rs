@@ -1,7 +1,7 @@
 //! Batched exact match: the memory accesses of many keys overlap.
 //!
 //! Keys are taken [`LANES`] at a time and moved through the head step by step together; before a step
-//! needs a cache line, all lanes have asked for theirs; last come those of the suffixes and TIDs.
+//! needs a cache line, all lanes have asked for theirs; the suffixes come after the head, and the TIDs of the hits last.
 
 use hotshelf_tier::simd::prefetch;
 
@@ -45,7 +45,10 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             for (lane, key) in lanes.iter_mut().zip(keys.chunks(dimension_count)) {
                 if let Lane::Group(run) = lane {
                     *lane = match self.match_run(run, key) {
-                        Some(run) => Lane::Group(run),
+                        Some(run) => {
+                            self.leaf_view().prefetch_tids(&run);
+                            Lane::Group(run)
+                        }
                         None => Lane::Done,
                     };
                 }
@@ -105,9 +108,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             }
             Step::Group(run) => match self.narrow(run, key) {
                 Some(run) => {
-                    let part = self.likely_part(&run, key);
-                    self.leaf_view().prefetch(&part);
-                    self.leaf_view().prefetch_tids(&part);
+                    self.leaf_view().prefetch(&self.likely_part(&run, key));
                     Lane::Group(run)
                 }
                 None => Lane::Done,

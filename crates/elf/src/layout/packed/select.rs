@@ -184,6 +184,7 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
     /// Queues a run, or lengthens the last one by it.
     #[inline]
     fn enqueue(&mut self, run: Run, is_accepted: bool) -> ControlFlow<()> {
+        let is_accepted = is_accepted || run.level >= self.restricted_end;
         if let Some(last) = self.queue.back_mut()
             && last.is_accepted == is_accepted
             && last.run.level == run.level
@@ -191,10 +192,11 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
         {
             let rows_only = is_accepted && !O::WANTS_TIDS;
             if rows_only || last.run.slots.end == run.slots.start {
-                if !rows_only && last.run.slots.len() < PREFETCH_ROWS {
-                    self.elf.leaf_view().prefetch(&run);
-                }
+                let is_short = last.run.slots.len() < PREFETCH_ROWS;
                 last.run.slots.end += run.slots.len();
+                if is_short {
+                    self.prefetch(&run, is_accepted);
+                }
                 return ControlFlow::Continue(());
             }
         }
@@ -203,11 +205,22 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
         {
             self.answer(&waiting)?;
         }
-        if !is_accepted && run.slots.len() < PREFETCH_ROWS {
-            self.elf.leaf_view().prefetch(&run);
-        }
+        self.prefetch(&run, is_accepted);
         self.queue.push_back(Waiting { run, is_accepted });
         ControlFlow::Continue(())
+    }
+
+    /// Starts loading what answering a run will read.
+    #[inline]
+    fn prefetch(&self, run: &Run, is_accepted: bool) {
+        if run.slots.len() >= PREFETCH_ROWS {
+            return;
+        }
+        if !is_accepted {
+            self.elf.leaf_view().prefetch(run);
+        } else if O::WANTS_TIDS {
+            self.elf.leaf_view().prefetch_tids(run);
+        }
     }
 
     /// Where the test of a level's region stands in `tests`.
