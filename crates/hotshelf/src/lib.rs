@@ -30,6 +30,7 @@ mod options;
 mod scan;
 mod session;
 mod settings;
+mod star;
 mod statistics;
 mod table;
 

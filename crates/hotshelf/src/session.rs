@@ -83,7 +83,8 @@ impl Session {
         let mut builder = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(inner.runtime_env.clone())
-            .with_default_features();
+            .with_default_features()
+            .with_physical_optimizer_rule(Arc::new(crate::star::FuseStarPipelines));
         if let Some(formats) = builder.file_formats() {
             formats.push(Arc::new(VortexFormatFactory::new_with_session(
                 inner.vortex.clone(),

@@ -27,6 +27,10 @@ const KEYS: &[(&str, &str)] = &[
         "populate",
         "whether queries may change what the cache holds (session)",
     ),
+    (
+        "star_pipelines",
+        "whether scans, look-ups and aggregation run as one operator (session)",
+    ),
 ];
 
 /// The settings of one session, with a way to the database's own.
@@ -35,6 +39,7 @@ pub(crate) struct SessionSettings {
     inner: Weak<Inner>,
     pub threads: usize,
     pub populate: bool,
+    pub star_pipelines: bool,
     /// Number of the query being planned.
     pub query_id: u64,
     /// Fingerprint of its plan without literals.
@@ -47,6 +52,7 @@ impl Default for SessionSettings {
             inner: Weak::new(),
             threads: 1,
             populate: true,
+            star_pipelines: false,
             query_id: 0,
             template: 0,
         }
@@ -73,6 +79,7 @@ impl SessionSettings {
                 .map_or_else(|| "none".to_owned(), |rate| rate.to_string()),
             "threads" => self.threads.to_string(),
             "populate" => self.populate.to_string(),
+            "star_pipelines" => self.star_pipelines.to_string(),
             _ => return None,
         })
     }
@@ -81,6 +88,7 @@ impl SessionSettings {
         match key {
             "threads" => self.threads = parse_threads(value)?,
             "populate" => self.populate = parse_switch(value)?,
+            "star_pipelines" => self.star_pipelines = parse_switch(value)?,
             _ => {
                 if let Some(inner) = self.inner.upgrade() {
                     inner.change_setting(key, value)?;

@@ -9,4 +9,7 @@ mod segments;
 mod source;
 mod stream;
 
+pub(crate) use filters::DynamicFilter;
+pub(crate) use queue::{Morsel, ScanQueue};
 pub(crate) use source::TableScan;
+pub(crate) use stream::{Reported, ScanMetrics, ScanStream, decode, filter};

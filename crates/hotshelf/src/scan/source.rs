@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -83,22 +83,70 @@ impl TableScan {
         })
     }
 
-    /// Predicates the scan evaluates, in the terms of its output schema when they were pushed.
-    #[expect(dead_code, reason = "star pipelines read it")]
-    pub fn filter_exprs(&self) -> impl Iterator<Item = &Expression> {
-        self.filters.iter().map(|filter| &filter.converted)
+    /// Whether the scan may stop before its last row.
+    pub fn has_limit(&self) -> bool {
+        self.limit.is_some()
     }
 
-    fn plan(&self) -> ScanPlan {
-        let names = self
+    /// The predicates that become known while the query runs.
+    pub fn dynamic_exprs(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        self.dynamic.iter().map(|dynamic| &dynamic.expr)
+    }
+
+    /// The queue of a star pipeline: `keys` are read with the filters' columns, `payload` where rows survive
+    /// (both by index in the output); `ranges` skip row groups.
+    pub fn star_queue(
+        &self,
+        config: &ConfigOptions,
+        payload: &[usize],
+        keys: &[usize],
+        ranges: Vec<DynamicFilter>,
+    ) -> Arc<ScanQueue> {
+        let mut plan = self.plan();
+        plan.columns = payload.iter().map(|idx| self.columns[*idx]).collect();
+        plan.projection = projection(payload.iter().map(|idx| self.schema.field(*idx)));
+        plan.filter_columns
+            .extend(keys.iter().map(|idx| self.columns[*idx]));
+        plan.filter_columns.sort_unstable();
+        plan.filter_columns.dedup();
+        plan.dynamic.extend(ranges);
+        self.queue(plan, config)
+    }
+
+    fn queue(&self, plan: ScanPlan, config: &ConfigOptions) -> Arc<ScanQueue> {
+        let settings = config
+            .extensions
+            .get::<SessionSettings>()
+            .cloned()
+            .unwrap_or_default();
+        let mut context = ScanContext::new(settings.query_id, self.pipeline(), settings.template);
+        context.populate = settings.populate;
+        let session = self.inner.vortex.clone();
+        Arc::new(ScanQueue::new(plan, Arc::new(context), session))
+    }
+
+    /// Table, columns and predicates, for EXPLAIN.
+    pub fn describe(&self) -> String {
+        let names: Vec<&str> = self
             .schema
             .fields()
             .iter()
-            .map(|field| field.name().clone());
-        let projection = pack(
-            names.map(|name| (name.clone(), get_item(name, root()))),
-            Nullability::NonNullable,
-        );
+            .map(|field| field.name().as_str())
+            .collect();
+        let mut text = format!("table={}, columns=[{}]", self.table.name, names.join(", "));
+        if !self.filters.is_empty() {
+            let filters: Vec<String> = self
+                .filters
+                .iter()
+                .map(|filter| filter.expr.to_string())
+                .collect();
+            text.push_str(&format!(", filter={}", filters.join(" AND ")));
+        }
+        text
+    }
+
+    fn plan(&self) -> ScanPlan {
+        let projection = projection(self.schema.fields().iter().map(AsRef::as_ref));
         let mut filter_columns: Vec<usize> = self
             .filters
             .iter()
@@ -137,6 +185,15 @@ impl TableScan {
             .filter_map(|column| self.columns.get(column.index()).copied())
             .collect()
     }
+}
+
+/// A struct of columns.
+fn projection<'a>(fields: impl Iterator<Item = &'a Field>) -> Expression {
+    let columns = fields.map(|field| {
+        let name = field.name().clone();
+        (name.clone(), get_item(name, root()))
+    });
+    pack(columns, Nullability::NonNullable)
 }
 
 /// Twice the product of a fast device's bandwidth and the time a worker computes on a row group.
@@ -194,42 +251,12 @@ impl DataSource for TableScan {
 
     /// The queue that the workers of one execution share.
     fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
-        let settings = config
-            .extensions
-            .get::<SessionSettings>()
-            .cloned()
-            .unwrap_or_default();
-        let mut context = ScanContext::new(settings.query_id, self.pipeline(), settings.template);
-        context.populate = settings.populate;
         *self.reported.lock() = Reported::default();
-        Some(Arc::new(ScanQueue::new(
-            self.plan(),
-            Arc::new(context),
-            self.inner.vortex.clone(),
-        )))
+        Some(self.queue(self.plan(), config))
     }
 
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let names: Vec<&str> = self
-            .schema
-            .fields()
-            .iter()
-            .map(|field| field.name().as_str())
-            .collect();
-        write!(
-            f,
-            "HotshelfScan: table={}, columns=[{}]",
-            self.table.name,
-            names.join(", ")
-        )?;
-        if !self.filters.is_empty() {
-            let filters: Vec<String> = self
-                .filters
-                .iter()
-                .map(|filter| filter.expr.to_string())
-                .collect();
-            write!(f, ", filter={}", filters.join(" AND "))?;
-        }
+        write!(f, "HotshelfScan: {}", self.describe())?;
         for dynamic in &self.dynamic {
             write!(f, ", prune={}", dynamic.expr)?;
         }

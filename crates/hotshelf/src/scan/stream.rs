@@ -33,7 +33,6 @@ pub(crate) fn open(
     metrics: ScanMetrics,
     tuner: Option<Arc<TunerThread>>,
 ) -> ScanStream {
-    queue.enter();
     let state = (queue.clone(), schema.clone());
     let batches = futures::stream::try_unfold(state, |(queue, schema)| async move {
         while let Some(mut morsel) = queue.next().await? {
@@ -46,14 +45,7 @@ pub(crate) fn open(
         }
         Ok::<_, Error>(None)
     });
-    ScanStream {
-        batches: Box::pin(batches),
-        queue,
-        schema,
-        metrics,
-        tuner,
-        left_at: None,
-    }
+    ScanStream::new(Box::pin(batches), queue, schema, metrics, tuner)
 }
 
 /// The surviving rows of a row group, or `None` if there are none.
@@ -88,7 +80,7 @@ async fn read(
 }
 
 /// Evaluates the conjuncts one after the other, each only on the rows that are left.
-async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
+pub(crate) async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
     let mut mask = Mask::new_true((morsel.rows.end - morsel.rows.start) as usize);
     for conjunct in &morsel.file.conjuncts {
         if mask.all_false() {
@@ -110,7 +102,11 @@ async fn project(morsel: &Morsel, mask: Mask) -> VortexResult<ArrayRef> {
         .await
 }
 
-fn decode(queue: &ScanQueue, array: ArrayRef, schema: &SchemaRef) -> VortexResult<RecordBatch> {
+pub(crate) fn decode(
+    queue: &ScanQueue,
+    array: ArrayRef,
+    schema: &SchemaRef,
+) -> VortexResult<RecordBatch> {
     let target = Field::new_struct("", schema.fields().clone(), false);
     let mut context = queue.session.create_execution_ctx();
     let decoded = queue
@@ -207,6 +203,27 @@ pub(crate) struct ScanStream {
     tuner: Option<Arc<TunerThread>>,
     /// When the stream last returned to its caller, and whether with a batch (or waiting for a read).
     left_at: Option<(Instant, bool)>,
+}
+
+impl ScanStream {
+    /// A worker's stream over the row groups of `queue`; what it did goes to the tuner.
+    pub fn new(
+        batches: BoxStream<'static, Result<RecordBatch>>,
+        queue: Arc<ScanQueue>,
+        schema: SchemaRef,
+        metrics: ScanMetrics,
+        tuner: Option<Arc<TunerThread>>,
+    ) -> Self {
+        queue.enter();
+        Self {
+            batches,
+            queue,
+            schema,
+            metrics,
+            tuner,
+            left_at: None,
+        }
+    }
 }
 
 impl Stream for ScanStream {

@@ -1,0 +1,99 @@
+//! Times queries with star pipelines on and off: `star_times DATABASE QUERIES [DATA [REPEATS [EXPLAIN]]]`.
+//!
+//! Imports `DATA/*.parquet` if the database has no tables yet, then runs every `*.sql` of the folder
+//! QUERIES in turn, alternating both settings, and prints the medians in milliseconds.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use hotshelf::{Database, ImportOptions, ImportProgress, Options, Session};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, queries, rest @ ..] = arguments.as_slice() else {
+        return Err("usage: star_times DATABASE QUERIES [DATA [REPEATS [EXPLAIN]]]".into());
+    };
+    let options = Options {
+        budget_bytes: 8 << 30,
+        threads: 2,
+        ..Options::default()
+    };
+    let database = Database::open(folder, options)?;
+    if let (Some(data), true) = (rest.first(), database.table_names().is_empty()) {
+        import(&database, Path::new(data))?;
+    }
+    let repeats = rest.get(1).map_or(Ok(5), |text| text.parse())?;
+    let explain = rest.get(2).map(String::as_str);
+    let session = database.session();
+    let mut sums = [0.0; 2];
+    for path in files(Path::new(queries), "sql")? {
+        let sql = std::fs::read_to_string(&path)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if let Some(explain) = explain {
+            println!("== {name}");
+            print(&database, &session, &format!("{explain} {sql}"))?;
+            continue;
+        }
+        let mut times = [Vec::new(), Vec::new()];
+        let mut rows = [0, 0];
+        for _ in 0..repeats {
+            for (side, switch) in ["off", "on"].into_iter().enumerate() {
+                let set = format!("SET hotshelf.star_pipelines = {switch}");
+                database.block_on(async { session.sql(&set).await?.collect().await })?;
+                let start = Instant::now();
+                let batches =
+                    database.block_on(async { session.sql(&sql).await?.collect().await })?;
+                times[side].push(start.elapsed().as_secs_f64() * 1e3);
+                rows[side] = batches.iter().map(|batch| batch.num_rows()).sum();
+            }
+        }
+        let medians = times.map(median);
+        sums[0] += medians[0];
+        sums[1] += medians[1];
+        println!(
+            "{name} off {:8.1} on {:8.1} rows {} {}",
+            medians[0], medians[1], rows[0], rows[1]
+        );
+    }
+    println!("sum off {:8.1} on {:8.1}", sums[0], sums[1]);
+    Ok(())
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn print(database: &Database, session: &Session, sql: &str) -> Result<()> {
+    let batches = database.block_on(async { session.sql(sql).await?.collect().await })?;
+    println!("{}", arrow::util::pretty::pretty_format_batches(&batches)?);
+    Ok(())
+}
+
+fn import(database: &Database, data: &Path) -> Result<()> {
+    for path in files(data, "parquet")? {
+        let options = ImportOptions {
+            table: path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            inputs: vec![path.to_string_lossy().into_owned()],
+            ..ImportOptions::default()
+        };
+        let progress = ImportProgress::default();
+        database.block_on(database.import(&options, &progress))?;
+    }
+    Ok(())
+}
+
+fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    found.retain(|path| path.extension().is_some_and(|found| found == ending));
+    found.sort();
+    Ok(found)
+}

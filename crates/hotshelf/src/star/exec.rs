@@ -1,0 +1,226 @@
+//! `StarPipelineExec`: the operator that stands for a star-shaped part of a plan.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use futures::future::{BoxFuture, FutureExt, Shared};
+use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+
+use super::prepare::{Output, Prepared, Ready, Star, prepare};
+use super::worker::Worker;
+use crate::error::Error;
+use crate::scan::{Reported, ScanMetrics, ScanStream};
+
+/// One preparation serves all partitions, also when the one that began it is dropped, and its failure too:
+/// build sides must not run twice.
+type Preparation = Shared<BoxFuture<'static, Result<Arc<Prepared>, Arc<DataFusionError>>>>;
+
+/// Scan, look-ups and aggregation in one operator, with the plan it stands for kept for data that is no star.
+pub(super) struct StarPipelineExec {
+    star: Arc<Star>,
+    original: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+    reported: Arc<Mutex<Reported>>,
+    preparation: OnceLock<Preparation>,
+    /// What became of it, for EXPLAIN ANALYZE.
+    outcome: Arc<OnceLock<Arc<Prepared>>>,
+}
+
+impl StarPipelineExec {
+    /// `original` must be a plan of its own: both may have to run.
+    pub fn new(star: Arc<Star>, original: Arc<dyn ExecutionPlan>) -> Self {
+        let partitions = original.output_partitioning().partition_count();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(original.schema()),
+            Partitioning::UnknownPartitioning(partitions),
+            match star.output {
+                Output::Rows(_) => EmissionType::Incremental,
+                Output::Groups(_) => EmissionType::Final,
+            },
+            Boundedness::Bounded,
+        );
+        Self {
+            star,
+            original,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+            reported: Arc::default(),
+            preparation: OnceLock::new(),
+            outcome: Arc::default(),
+        }
+    }
+
+    fn preparation(&self, context: &Arc<TaskContext>) -> Preparation {
+        let begin = || {
+            let (star, context, outcome) =
+                (self.star.clone(), context.clone(), self.outcome.clone());
+            let run = async move {
+                let prepared = Arc::new(prepare(star, context).await.map_err(Arc::new)?);
+                if let Prepared::Fallback(reason) = prepared.as_ref() {
+                    tracing::debug!(reason, "a star pipeline runs its original plan");
+                }
+                outcome.set(prepared.clone()).ok();
+                Ok(prepared)
+            };
+            run.boxed().shared()
+        };
+        self.preparation.get_or_init(begin).clone()
+    }
+}
+
+fn open(
+    ready: &Arc<Ready>,
+    schema: SchemaRef,
+    partition: usize,
+    context: &TaskContext,
+    metrics: ScanMetrics,
+) -> QueryResult<SendableRecordBatchStream> {
+    let worker = Worker::new(ready.clone(), schema.clone(), partition, context)?;
+    let batches = futures::stream::try_unfold(worker, |mut worker| async move {
+        let batch = worker.next().await?;
+        Ok::<_, Error>(batch.map(|batch| (batch, worker)))
+    });
+    Ok(Box::pin(ScanStream::new(
+        batches.boxed(),
+        ready.queue.clone(),
+        schema,
+        metrics,
+        ready.star.scan.inner.tuner.clone(),
+    )))
+}
+
+impl ExecutionPlan for StarPipelineExec {
+    fn name(&self) -> &str {
+        "StarPipelineExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.star.joins.iter().map(|join| &join.build).collect()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        if children.len() != self.star.joins.len() {
+            return internal_err!(
+                "{} children for {} look-ups",
+                children.len(),
+                self.star.joins.len()
+            );
+        }
+        let mut joins = self.star.joins.clone();
+        for (join, child) in joins.iter_mut().zip(children) {
+            join.build = child;
+        }
+        let star = Star {
+            scan: self.star.scan.clone(),
+            joins,
+            narrow: self.star.narrow.clone(),
+            filters: self.star.filters.clone(),
+            output: match &self.star.output {
+                Output::Rows(exprs) => Output::Rows(exprs.clone()),
+                Output::Groups(aggregates) => Output::Groups(aggregates.clone()),
+            },
+        };
+        Ok(Arc::new(Self::new(Arc::new(star), self.original.clone())))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> QueryResult<TreeNodeRecursion>,
+    ) -> QueryResult<TreeNodeRecursion> {
+        let dynamic = self.star.scan.dynamic_exprs();
+        for expr in dynamic.chain(&self.star.narrow.exprs) {
+            if f(expr)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> QueryResult<SendableRecordBatchStream> {
+        let preparation = self.preparation(&context);
+        let metrics = ScanMetrics::new(&self.metrics, partition, self.reported.clone());
+        let (schema, original) = (self.schema(), self.original.clone());
+        let stream = {
+            let schema = schema.clone();
+            async move {
+                let prepared = preparation.await.map_err(DataFusionError::Shared)?;
+                match prepared.as_ref() {
+                    Prepared::Ready(ready) => open(ready, schema, partition, &context, metrics),
+                    Prepared::Fallback(_) => original.execute(partition, context),
+                }
+            }
+        };
+        let batches = futures::stream::once(stream).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+impl fmt::Debug for StarPipelineExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StarPipelineExec")
+            .field("scan", &self.star.scan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for StarPipelineExec {
+    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let star = &self.star;
+        write!(f, "StarPipelineExec: scan=[{}]", star.scan.describe())?;
+        let lookups = star.joins.iter().map(|join| {
+            let key = star.scan.schema.field(join.probe_key);
+            format!("{} {} {}", join.matching, key.name(), join.build_key)
+        });
+        write!(f, ", look-ups=[{}]", lookups.collect::<Vec<_>>().join("; "))?;
+        for filter in &star.filters {
+            write!(f, ", filter={filter}")?;
+        }
+        if let Output::Groups(aggregates) = &star.output {
+            let names: Vec<&str> = aggregates
+                .functions
+                .iter()
+                .map(|each| each.name())
+                .collect();
+            let step = if aggregates.finish {
+                "whole"
+            } else {
+                "partial"
+            };
+            write!(f, ", aggregates=[{}] ({step})", names.join(", "))?;
+        }
+        match self.outcome.get().map(Arc::as_ref) {
+            Some(Prepared::Ready(ready)) => write!(f, ", ran=[{}]", ready.describe()),
+            Some(Prepared::Fallback(reason)) => write!(f, ", ran the original plan: {reason}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Dense aggregation: every group is a number made of one code per look-up, so that finding a row's group is
+//! arithmetic. The aggregates themselves are DataFusion's own group accumulators: their NULL, overflow and
+//! type rules are its rules.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
+use arrow::compute::take;
+use arrow::datatypes::SchemaRef;
+use arrow::row::{RowConverter, SortField};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+
+use super::lookup::{Lookup, MISS};
+use super::shape::Matching;
+
+/// Up to this product of code counts, groups are numbered by an array instead of a hash map.
+const DENSE_CODES_MAX: u64 = 1 << 20;
+
+/// The groups of one look-up: distinct tuples of its grouping columns.
+pub(super) struct JoinCodes {
+    pub join: usize,
+    /// Code by slot.
+    by_slot: Vec<u32>,
+    /// Code of a row kept without a match.
+    of_miss: u32,
+    /// A build row for each code; `None` for NULLs of a row without a match.
+    rows: Vec<Option<u32>>,
+    stride: u64,
+}
+
+/// How rows are numbered by group: the same for all workers.
+pub(super) struct GroupCodes {
+    pub joins: Vec<JoinCodes>,
+    /// Product of the numbers of codes.
+    pub code_count: u64,
+}
+
+impl GroupCodes {
+    /// Numbers the groups of `keys`, (look-up, column of its build side) each. `None` if there are too many.
+    pub fn build(
+        keys: &[(usize, usize)],
+        lookups: &[Lookup],
+        matchings: &[Matching],
+        builds: &[RecordBatch],
+    ) -> QueryResult<Option<Self>> {
+        let mut joins: Vec<usize> = keys.iter().map(|(join, _)| *join).collect();
+        joins.sort_unstable();
+        joins.dedup();
+        let mut codes = Vec::with_capacity(joins.len());
+        let mut code_count = 1u64;
+        for join in joins {
+            let columns: Vec<ArrayRef> = keys
+                .iter()
+                .filter(|(of, _)| *of == join)
+                .map(|(_, column)| builds[join].column(*column).clone())
+                .collect();
+            let (by_row, mut rows) = distinct(&columns, builds[join].num_rows())?;
+            let of_miss = rows.len() as u32;
+            if matchings[join] == Matching::Outer {
+                rows.push(None);
+            }
+            let stride = code_count;
+            let Some(product) = code_count.checked_mul(rows.len().max(1) as u64) else {
+                return Ok(None);
+            };
+            code_count = product;
+            codes.push(JoinCodes {
+                join,
+                by_slot: lookups[join].by_slot(&by_row, of_miss),
+                of_miss,
+                rows,
+                stride,
+            });
+        }
+        Ok(Some(Self {
+            joins: codes,
+            code_count,
+        }))
+    }
+
+    pub fn size_bytes(&self) -> usize {
+        self.joins
+            .iter()
+            .map(|codes| codes.by_slot.len() * 4 + codes.rows.len() * 8)
+            .sum()
+    }
+}
+
+/// A code for every row such that equal tuples have equal codes, and a row for every code.
+fn distinct(columns: &[ArrayRef], row_count: usize) -> QueryResult<(Vec<u32>, Vec<Option<u32>>)> {
+    let fields = columns
+        .iter()
+        .map(|column| SortField::new(column.data_type().clone()))
+        .collect();
+    let rows = RowConverter::new(fields)?.convert_columns(columns)?;
+    let mut codes = HashMap::new();
+    let mut first_rows = Vec::new();
+    let mut by_row = Vec::with_capacity(row_count);
+    for (idx, row) in rows.iter().enumerate() {
+        let code = *codes.entry(row).or_insert_with(|| {
+            first_rows.push(Some(idx as u32));
+            first_rows.len() as u32 - 1
+        });
+        by_row.push(code);
+    }
+    Ok((by_row, first_rows))
+}
+
+/// What is computed per group, over the columns of the survivors' batch.
+#[derive(Debug, Clone)]
+pub(super) struct Aggregates {
+    pub functions: Vec<Arc<AggregateFunctionExpr>>,
+    /// Arguments of each function.
+    pub arguments: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+    /// Condition of each function (`FILTER (WHERE …)`).
+    pub conditions: Vec<Option<Arc<dyn PhysicalExpr>>>,
+    /// Whether to give final values instead of states for another aggregation to merge.
+    pub finish: bool,
+    /// Grouping columns: (look-up, column of its build side).
+    pub keys: Vec<(usize, usize)>,
+}
+
+/// The groups one worker has seen.
+pub(super) struct GroupTable {
+    codes: Arc<GroupCodes>,
+    aggregates: Arc<Aggregates>,
+    schema: SchemaRef,
+    numbers: Numbers,
+    /// Code of each group.
+    seen: Vec<u64>,
+    accumulators: Vec<Box<dyn GroupsAccumulator>>,
+    group_of_row: Vec<usize>,
+    row_codes: Vec<u64>,
+}
+
+enum Numbers {
+    Array(Vec<u32>),
+    Map(HashMap<u64, u32>),
+}
+
+impl GroupTable {
+    pub fn new(
+        codes: Arc<GroupCodes>,
+        aggregates: Arc<Aggregates>,
+        schema: SchemaRef,
+    ) -> QueryResult<Self> {
+        let accumulators = aggregates
+            .functions
+            .iter()
+            .map(|function| function.create_groups_accumulator())
+            .collect::<QueryResult<_>>()?;
+        let numbers = if codes.code_count <= DENSE_CODES_MAX {
+            Numbers::Array(vec![MISS; codes.code_count as usize])
+        } else {
+            Numbers::Map(HashMap::new())
+        };
+        Ok(Self {
+            codes,
+            aggregates,
+            schema,
+            numbers,
+            seen: Vec::new(),
+            accumulators,
+            group_of_row: Vec::new(),
+            row_codes: Vec::new(),
+        })
+    }
+
+    /// Adds rows: `slots` by look-up, and the columns the arguments need.
+    pub fn add(&mut self, slots: &[Vec<u32>], batch: &RecordBatch) -> QueryResult<()> {
+        self.number_rows(slots, batch.num_rows());
+        let groups = self.seen.len();
+        let aggregates = self.aggregates.clone();
+        let parts = aggregates.arguments.iter().zip(&aggregates.conditions);
+        for (accumulator, (arguments, condition)) in self.accumulators.iter_mut().zip(parts) {
+            let evaluate =
+                |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(batch)?.into_array(batch.num_rows());
+            let values = arguments
+                .iter()
+                .map(evaluate)
+                .collect::<QueryResult<Vec<_>>>()?;
+            let condition = condition.as_ref().map(evaluate).transpose()?;
+            let condition = condition
+                .as_deref()
+                .map(|array| datafusion::common::cast::as_boolean_array(array))
+                .transpose()?;
+            accumulator.update_batch(&values, &self.group_of_row, condition, groups)?;
+        }
+        Ok(())
+    }
+
+    /// Fills `group_of_row`, numbering new groups in the order they appear.
+    fn number_rows(&mut self, slots: &[Vec<u32>], row_count: usize) {
+        self.row_codes.clear();
+        self.row_codes.resize(row_count, 0);
+        for codes in &self.codes.joins {
+            for (total, slot) in self.row_codes.iter_mut().zip(&slots[codes.join]) {
+                let code = codes
+                    .by_slot
+                    .get(*slot as usize)
+                    .copied()
+                    .unwrap_or(codes.of_miss);
+                *total += u64::from(code) * codes.stride;
+            }
+        }
+        let (seen, numbers) = (&mut self.seen, &mut self.numbers);
+        let group_of = |code: &u64| {
+            let next = seen.len() as u32;
+            let number = match numbers {
+                Numbers::Array(array) => &mut array[*code as usize],
+                Numbers::Map(map) => map.entry(*code).or_insert(MISS),
+            };
+            if *number == MISS {
+                *number = next;
+                seen.push(*code);
+            }
+            *number as usize
+        };
+        self.group_of_row.clear();
+        self.group_of_row
+            .extend(self.row_codes.iter().map(group_of));
+    }
+
+    /// Makes the one group of an aggregation without grouping exist even if no row came: a row that every
+    /// function is told to skip.
+    pub fn ensure_one_group(&mut self, empty: &RecordBatch) -> QueryResult<()> {
+        if !self.seen.is_empty() {
+            return Ok(());
+        }
+        self.seen.push(0);
+        let skip = BooleanArray::from(vec![false]);
+        for (accumulator, arguments) in self.accumulators.iter_mut().zip(&self.aggregates.arguments)
+        {
+            let null = |expr: &Arc<dyn PhysicalExpr>| {
+                let data_type = expr.data_type(&empty.schema())?;
+                Ok(new_null_array(&data_type, 1))
+            };
+            let values = arguments
+                .iter()
+                .map(null)
+                .collect::<QueryResult<Vec<_>>>()?;
+            accumulator.update_batch(&values, &[0], Some(&skip), 1)?;
+        }
+        Ok(())
+    }
+
+    pub fn group_count(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Memory in bytes.
+    pub fn size_bytes(&self) -> usize {
+        let numbers = match &self.numbers {
+            Numbers::Array(array) => array.len() * 4,
+            Numbers::Map(map) => map.capacity() * 24,
+        };
+        let accumulators: usize = self.accumulators.iter().map(|each| each.size()).sum();
+        numbers + accumulators + self.seen.capacity() * 8
+    }
+
+    /// Takes all groups out as a batch of the aggregation's schema.
+    pub fn take(&mut self, builds: &[RecordBatch]) -> QueryResult<RecordBatch> {
+        let mut columns = Vec::with_capacity(self.schema.fields().len());
+        for (join, column) in &self.aggregates.keys {
+            let codes = self.codes.joins.iter().find(|codes| codes.join == *join);
+            let rows: UInt32Array = self
+                .seen
+                .iter()
+                .map(|code| {
+                    let codes = codes?;
+                    let code = (code / codes.stride) % codes.rows.len().max(1) as u64;
+                    codes.rows.get(code as usize).copied().flatten()
+                })
+                .collect();
+            columns.push(take(builds[*join].column(*column), &rows, None)?);
+        }
+        for accumulator in &mut self.accumulators {
+            if self.aggregates.finish {
+                columns.push(accumulator.evaluate(EmitTo::All)?);
+            } else {
+                columns.extend(accumulator.state(EmitTo::All)?);
+            }
+        }
+        self.seen.clear();
+        match &mut self.numbers {
+            Numbers::Array(array) => array.fill(MISS),
+            Numbers::Map(map) => map.clear(),
+        }
+        let options = arrow::array::RecordBatchOptions::new()
+            .with_row_count(Some(columns.first().map_or(0, |column| column.len())));
+        Ok(RecordBatch::try_new_with_options(
+            self.schema.clone(),
+            columns,
+            &options,
+        )?)
+    }
+}

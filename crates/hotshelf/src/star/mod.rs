@@ -1,0 +1,20 @@
+//! Star pipelines: scan, filter, look up in small build sides and aggregate in one operator (the role that
+//! the compiled, pipelined engine plays in the HPCache paper).
+//!
+//! `rule` finds star-shaped parts of a physical plan, `shape` says what such a part means, `exec` is the
+//! operator, `prepare` runs the build sides, `lookup` maps keys to build rows, `worker` takes row groups
+//! through filters and look-ups, `groups` aggregates the survivors. The replaced plan is kept and runs instead
+//! where the data turns out not to be a star (duplicate build keys, too many groups to number).
+
+mod exec;
+mod groups;
+mod keys;
+mod lookup;
+mod prepare;
+mod rule;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub(crate) use rule::FuseStarPipelines;

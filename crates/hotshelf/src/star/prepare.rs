@@ -1,0 +1,256 @@
+//! Runs the build sides once, for all workers, and makes look-ups of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::concat_batches;
+use datafusion::common::ScalarValue;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, Column, DynamicFilterPhysicalExpr, Literal,
+};
+use datafusion::physical_plan::collect;
+use futures::future::try_join_all;
+
+use super::groups::GroupCodes;
+use super::keys::KeyColumn;
+use super::lookup::Lookup;
+use super::shape::{Join, Matching, Narrow, Source};
+use crate::scan::{DynamicFilter, ScanQueue, TableScan};
+
+/// A star as planned: what to look up, what rows must pass, what comes out.
+pub(super) struct Star {
+    pub scan: TableScan,
+    pub joins: Vec<Join>,
+    /// The columns that filters and outputs need, from the scan and from build sides.
+    pub narrow: Narrow,
+    /// Predicates over the narrow columns.
+    pub filters: Vec<Arc<dyn PhysicalExpr>>,
+    pub output: Output,
+}
+
+/// What a star gives its parent.
+pub(super) enum Output {
+    /// A row for each survivor: expressions over the narrow columns.
+    Rows(Vec<Arc<dyn PhysicalExpr>>),
+    /// A row for each group.
+    Groups(Arc<super::groups::Aggregates>),
+}
+
+impl Star {
+    /// Whether something of a look-up's build rows is needed for surviving rows.
+    pub fn attaches(&self, join: usize) -> bool {
+        let narrow = self.narrow.sources.iter();
+        let mut narrow =
+            narrow.filter(|source| matches!(source, Source::Build { join: of, .. } if *of == join));
+        let grouped = match &self.output {
+            Output::Rows(_) => false,
+            Output::Groups(aggregates) => aggregates.keys.iter().any(|(of, _)| *of == join),
+        };
+        narrow.next().is_some() || grouped
+    }
+
+    /// The scan's columns that the narrow batch needs, by index in the scan's output.
+    pub fn payload(&self) -> Vec<usize> {
+        let sources = self.narrow.sources.iter();
+        sources
+            .filter_map(|source| match source {
+                Source::Probe(column) => Some(*column),
+                Source::Build { .. } => None,
+            })
+            .collect()
+    }
+}
+
+/// What the workers share once the build sides are there.
+pub(super) struct Ready {
+    pub star: Arc<Star>,
+    pub queue: Arc<ScanQueue>,
+    pub lookups: Vec<Lookup>,
+    pub builds: Vec<RecordBatch>,
+    pub codes: Option<Arc<GroupCodes>>,
+    pub probed: Vec<Probed>,
+    /// Whether a build side without keys lets no row survive.
+    pub nothing: bool,
+    /// What the look-ups hold of the operators' memory.
+    _reservation: MemoryReservation,
+}
+
+/// How many rows a look-up was asked for and how many it kept.
+#[derive(Default)]
+pub(super) struct Probed {
+    pub rows: AtomicU64,
+    pub kept: AtomicU64,
+}
+
+/// The build sides turned out to be fit for look-ups, or not.
+pub(super) enum Prepared {
+    Ready(Arc<Ready>),
+    /// Why the original plan has to run.
+    Fallback(String),
+}
+
+/// Runs all build sides at the same time and builds the look-ups.
+pub(super) async fn prepare(star: Arc<Star>, context: Arc<TaskContext>) -> QueryResult<Prepared> {
+    let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
+    let tasks = star.joins.iter().map(|join| {
+        let (build, context) = (join.build.clone(), context.clone());
+        SpawnedTask::spawn(async move {
+            let batches = collect(build.clone(), context).await?;
+            Ok::<_, DataFusionError>(concat_batches(&build.schema(), &batches)?)
+        })
+    });
+    let joined = try_join_all(tasks.map(|task| task.join_unwind()));
+    let builds = joined
+        .await
+        .map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))?
+        .into_iter()
+        .collect::<QueryResult<Vec<RecordBatch>>>()?;
+    for build in &builds {
+        reservation.try_grow(build.get_array_memory_size())?;
+    }
+    let mut lookups = Vec::with_capacity(builds.len());
+    let mut ranges = Vec::new();
+    for (idx, (join, build)) in star.joins.iter().zip(&builds).enumerate() {
+        let keys = join
+            .build_key
+            .evaluate(build)?
+            .into_array(build.num_rows())?;
+        let Ok(lookup) = Lookup::build(&KeyColumn::new(&keys)?, join.matching, star.attaches(idx))
+        else {
+            return Ok(Prepared::Fallback(format!(
+                "the key {} repeats",
+                join.build_key
+            )));
+        };
+        reservation.try_grow(lookup.size_bytes())?;
+        ranges.extend(key_range(&star.scan, join, &keys)?);
+        lookups.push(lookup);
+    }
+    let matchings: Vec<Matching> = star.joins.iter().map(|join| join.matching).collect();
+    let codes = match &star.output {
+        Output::Rows(_) => None,
+        Output::Groups(aggregates) => {
+            let codes = GroupCodes::build(&aggregates.keys, &lookups, &matchings, &builds)?;
+            let Some(codes) = codes else {
+                return Ok(Prepared::Fallback(
+                    "there are too many groups to number".into(),
+                ));
+            };
+            reservation.try_grow(codes.size_bytes())?;
+            Some(Arc::new(codes))
+        }
+    };
+    let nothing = lookups.iter().zip(&matchings).any(|(lookup, matching)| {
+        lookup.row_count() == 0 && matches!(matching, Matching::Inner | Matching::Semi)
+    });
+    let keys: Vec<usize> = star.joins.iter().map(|join| join.probe_key).collect();
+    let config = context.session_config().options();
+    let queue = star.scan.star_queue(config, &star.payload(), &keys, ranges);
+    Ok(Prepared::Ready(Arc::new(Ready {
+        queue,
+        probed: lookups.iter().map(|_| Probed::default()).collect(),
+        lookups,
+        builds,
+        codes,
+        nothing,
+        star,
+        _reservation: reservation,
+    })))
+}
+
+/// The range of a look-up's keys as a predicate that row groups must be able to meet.
+fn key_range(scan: &TableScan, join: &Join, keys: &ArrayRef) -> QueryResult<Option<DynamicFilter>> {
+    if !matches!(join.matching, Matching::Inner | Matching::Semi) {
+        return Ok(None);
+    }
+    let field = scan.schema.field(join.probe_key);
+    if field.data_type() != keys.data_type() {
+        return Ok(None);
+    }
+    let Some((min, max)) = bounds(keys)? else {
+        return Ok(None);
+    };
+    let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), join.probe_key));
+    let compare = |op, bound: ScalarValue| -> Arc<dyn PhysicalExpr> {
+        Arc::new(BinaryExpr::new(
+            column.clone(),
+            op,
+            Arc::new(Literal::new(bound)),
+        ))
+    };
+    let range = BinaryExpr::new(
+        compare(Operator::GtEq, min),
+        Operator::And,
+        compare(Operator::LtEq, max),
+    );
+    Ok(Some(DynamicFilter {
+        expr: Arc::new(DynamicFilterPhysicalExpr::new(
+            vec![column],
+            Arc::new(range),
+        )),
+        schema: scan.schema.clone(),
+    }))
+}
+
+/// The least and the greatest key, if there is one.
+fn bounds(keys: &ArrayRef) -> QueryResult<Option<(ScalarValue, ScalarValue)>> {
+    let order = |descending| {
+        let options = arrow::compute::SortOptions {
+            descending,
+            nulls_first: false,
+        };
+        arrow::compute::sort_to_indices(keys, Some(options), Some(1))
+    };
+    if keys.null_count() == keys.len() {
+        return Ok(None);
+    }
+    let bound = |indices: arrow::array::UInt32Array| {
+        ScalarValue::try_from_array(keys, indices.value(0) as usize)
+    };
+    Ok(Some((bound(order(false)?)?, bound(order(true)?)?)))
+}
+
+impl Ready {
+    /// The look-ups in the order that drops most rows first, as measured so far.
+    pub fn order(&self) -> Vec<usize> {
+        let share = |join: usize| {
+            let (rows, kept) = (
+                self.probed[join].rows.load(Ordering::Relaxed),
+                self.probed[join].kept.load(Ordering::Relaxed),
+            );
+            if rows == 0 {
+                self.lookups[join].density()
+            } else {
+                kept as f64 / rows as f64
+            }
+        };
+        let mut order: Vec<(f64, usize)> = (0..self.lookups.len())
+            .map(|join| (share(join), join))
+            .collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        order.into_iter().map(|(_, join)| join).collect()
+    }
+
+    /// The look-ups as EXPLAIN ANALYZE shows them: order, kind, keys, share of rows kept.
+    pub fn describe(&self) -> String {
+        let parts = self.order().into_iter().map(|join| {
+            let field = self.star.scan.schema.field(self.star.joins[join].probe_key);
+            let rows = self.probed[join].rows.load(Ordering::Relaxed);
+            let kept = self.probed[join].kept.load(Ordering::Relaxed);
+            format!(
+                "{} {} {} keys kept {kept} of {rows}",
+                field.name(),
+                self.lookups[join].kind(),
+                self.lookups[join].row_count()
+            )
+        });
+        parts.collect::<Vec<_>>().join("; ")
+    }
+}

@@ -1,0 +1,216 @@
+//! The optimizer rule that replaces star-shaped parts of a physical plan.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result as QueryResult;
+use datafusion::physical_expr::{Partitioning, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use super::exec::StarPipelineExec;
+use super::groups::Aggregates;
+use super::prepare::{Output, Star};
+use super::shape::{Declined, Matching, Shape, Source, groups_by_bytes};
+use crate::settings::SessionSettings;
+
+/// Aggregates whose group accumulators this operator drives.
+const FUNCTIONS: &[&str] = &["sum", "count", "min", "max", "avg"];
+
+/// Replaces stars by [`StarPipelineExec`]; runs after DataFusion's own rules.
+#[derive(Debug, Default)]
+pub(crate) struct FuseStarPipelines;
+
+impl PhysicalOptimizerRule for FuseStarPipelines {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        let settings = config.extensions.get::<SessionSettings>();
+        if !settings.is_some_and(|settings| settings.star_pipelines) {
+            return Ok(plan);
+        }
+        plan.transform_down(|node| {
+            let fused = if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+                fuse_aggregate(&node, aggregate)
+            } else if node.downcast_ref::<HashJoinExec>().is_some() {
+                fuse_rows(&node)
+            } else {
+                return Ok(Transformed::no(node));
+            };
+            match fused {
+                Ok(star) => Ok(Transformed::yes(star)),
+                Err(Declined(reason)) => {
+                    tracing::debug!(plan = node.name(), reason, "not a star pipeline");
+                    Ok(Transformed::no(node))
+                }
+            }
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "fuse_star_pipelines"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// A star that gives the rows of a tree of joins.
+fn fuse_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, Declined> {
+    let shape = Shape::recognise(plan)?;
+    let exprs: Vec<_> = shape
+        .outputs
+        .iter()
+        .chain(&shape.filters)
+        .cloned()
+        .collect();
+    let narrow = shape.narrow(&exprs)?;
+    let (outputs, filters) = narrow.exprs.split_at(shape.outputs.len());
+    let (outputs, filters) = (outputs.to_vec(), filters.to_vec());
+    replace(
+        plan,
+        Star {
+            scan: shape.scan,
+            joins: shape.joins,
+            narrow,
+            filters,
+            output: Output::Rows(outputs),
+        },
+    )
+}
+
+/// A star that gives the groups of an aggregation, or their states.
+fn fuse_aggregate(
+    plan: &Arc<dyn ExecutionPlan>,
+    aggregate: &AggregateExec,
+) -> Result<Arc<dyn ExecutionPlan>, Declined> {
+    let finish = match aggregate.mode() {
+        AggregateMode::Partial => false,
+        AggregateMode::Single => true,
+        mode => return Err(Declined(format!("{mode:?} aggregation has no scan below"))),
+    };
+    if aggregate.limit_options().is_some() || aggregate.group_expr().has_grouping_set() {
+        return Err(Declined::because(
+            "the aggregation has a limit or grouping sets",
+        ));
+    }
+    for function in aggregate.aggr_expr() {
+        let known = FUNCTIONS.contains(&function.fun().name());
+        let plain = !function.is_distinct() && function.order_bys().is_empty();
+        if !known || !plain || !function.groups_accumulator_supported() {
+            return Err(Declined(format!(
+                "{} stays with DataFusion",
+                function.name()
+            )));
+        }
+    }
+    let shape = Shape::recognise(aggregate.input())?;
+    if shape.joins.is_empty() {
+        return Err(Declined::because("there is nothing to look up"));
+    }
+    let keys = aggregate
+        .group_expr()
+        .expr()
+        .iter()
+        .map(|(expr, _)| group_key(&shape, expr))
+        .collect::<Result<Vec<_>, _>>()?;
+    let rewrite = |expr: &Arc<dyn PhysicalExpr>| shape.rewrite(expr);
+    let arguments = aggregate
+        .aggr_expr()
+        .iter()
+        .map(|function| function.expressions().iter().map(rewrite).collect())
+        .collect::<Result<Vec<Vec<_>>, _>>()?;
+    let conditions = aggregate
+        .filter_expr()
+        .iter()
+        .map(|condition| condition.as_ref().map(rewrite).transpose())
+        .collect::<Result<Vec<_>, _>>()?;
+    let exprs: Vec<_> = arguments
+        .iter()
+        .flatten()
+        .chain(conditions.iter().flatten())
+        .chain(&shape.filters)
+        .cloned()
+        .collect();
+    let narrow = shape.narrow(&exprs)?;
+    let mut narrowed = narrow.exprs.iter().cloned();
+    let arguments = arguments
+        .iter()
+        .map(|each| narrowed.by_ref().take(each.len()).collect())
+        .collect();
+    let conditions = conditions
+        .iter()
+        .map(|each| each.as_ref().and_then(|_| narrowed.next()))
+        .collect();
+    let filters = narrowed.collect();
+    let aggregates = Aggregates {
+        functions: aggregate.aggr_expr().to_vec(),
+        arguments,
+        conditions,
+        finish,
+        keys,
+    };
+    replace(
+        plan,
+        Star {
+            scan: shape.scan,
+            joins: shape.joins,
+            narrow,
+            filters,
+            output: Output::Groups(Arc::new(aggregates)),
+        },
+    )
+}
+
+/// A grouping column as one of a build side; the scan's key column counts as the build key it equals.
+fn group_key(shape: &Shape, expr: &Arc<dyn PhysicalExpr>) -> Result<(usize, usize), Declined> {
+    let wide = shape.rewrite(expr)?;
+    let (join, column) = match shape.source(&wide) {
+        Some(Source::Build { join, column }) => (join, column),
+        Some(Source::Probe(probe)) => shape
+            .joins
+            .iter()
+            .enumerate()
+            .filter(|(_, join)| join.probe_key == probe && join.matching == Matching::Inner)
+            .find_map(|(idx, join)| {
+                let key = join
+                    .build_key
+                    .downcast_ref::<datafusion::physical_expr::expressions::Column>()?;
+                Some((idx, key.index()))
+            })
+            .ok_or_else(|| Declined(format!("{expr} groups by a scanned column")))?,
+        None => return Err(Declined(format!("{expr} groups by more than a column"))),
+    };
+    let schema = shape.joins[join].build.schema();
+    let data_type = schema.field(column).data_type();
+    if !groups_by_bytes(data_type) {
+        return Err(Declined(format!("{expr} groups by {data_type}")));
+    }
+    Ok((join, column))
+}
+
+/// The operator in place of `plan`, with the same partitioning where others rely on it.
+fn replace(plan: &Arc<dyn ExecutionPlan>, star: Star) -> Result<Arc<dyn ExecutionPlan>, Declined> {
+    if plan.output_ordering().is_some() {
+        return Err(Declined::because("the plan keeps an order"));
+    }
+    let original = reset_plan_states(plan.clone())?;
+    let fused: Arc<dyn ExecutionPlan> = Arc::new(StarPipelineExec::new(Arc::new(star), original));
+    match plan.output_partitioning() {
+        Partitioning::Hash(exprs, count) => {
+            let partitioning = Partitioning::Hash(exprs.clone(), *count);
+            Ok(Arc::new(RepartitionExec::try_new(fused, partitioning)?))
+        }
+        Partitioning::UnknownPartitioning(_) | Partitioning::RoundRobinBatch(_) => Ok(fused),
+        other => Err(Declined(format!("the plan is partitioned by {other}"))),
+    }
+}

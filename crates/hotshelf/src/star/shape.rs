@@ -1,0 +1,502 @@
+//! What a part of a physical plan means as a star: one scan, look-ups by its columns, filters and outputs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{JoinSide, JoinType, NullEquality};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::Result as QueryResult;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+use super::keys::is_key_type;
+use crate::scan::TableScan;
+
+/// Build sides above this estimate stay with DataFusion, which can partition them.
+const BUILD_ROWS_MAX: usize = 8_000_000;
+/// A build key with fewer distinct values than this share of its table's rows is not worth trying.
+const DISTINCT_SHARE_MIN: f64 = 0.7;
+
+/// Why a plan is not taken for a star.
+#[derive(Debug)]
+pub(super) struct Declined(pub String);
+
+impl Declined {
+    pub fn because(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl From<datafusion::error::DataFusionError> for Declined {
+    fn from(error: datafusion::error::DataFusionError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// What becomes of a scanned row that finds, or does not find, its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Matching {
+    /// Kept with the build row if there is one.
+    Inner,
+    /// Kept if there is a build row.
+    Semi,
+    /// Kept if there is none.
+    Anti,
+    /// Kept always, with the build row or NULLs.
+    Outer,
+}
+
+impl Matching {
+    /// Whether build rows are attached, so that their keys must be unique.
+    pub fn attaches(self) -> bool {
+        matches!(self, Self::Inner | Self::Outer)
+    }
+}
+
+impl fmt::Display for Matching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inner => "inner",
+            Self::Semi => "semi",
+            Self::Anti => "anti",
+            Self::Outer => "left",
+        })
+    }
+}
+
+/// One look-up of the star.
+#[derive(Debug, Clone)]
+pub(super) struct Join {
+    pub build: Arc<dyn ExecutionPlan>,
+    /// Key over the build's schema.
+    pub build_key: Arc<dyn PhysicalExpr>,
+    /// Key column, by index in the scan's output.
+    pub probe_key: usize,
+    pub matching: Matching,
+    /// First column of the build in the wide schema.
+    first_column: usize,
+}
+
+/// Where a column comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Column of the scan's output.
+    Probe(usize),
+    /// Column of a build side.
+    Build { join: usize, column: usize },
+}
+
+/// A star. Its expressions are over the wide schema: the scan's columns, then those of each build side.
+#[derive(Clone)]
+pub(super) struct Shape {
+    pub scan: TableScan,
+    pub joins: Vec<Join>,
+    /// Predicates that rows must pass besides the scan's own.
+    pub filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// The columns of the replaced plan.
+    pub outputs: Vec<Arc<dyn PhysicalExpr>>,
+    wide: Vec<(Source, FieldRef)>,
+}
+
+impl Shape {
+    /// Reads a plan as a star, or says why not.
+    pub fn recognise(plan: &Arc<dyn ExecutionPlan>) -> Result<Self, Declined> {
+        if let Some(leaf) = plan.downcast_ref::<DataSourceExec>() {
+            return Self::of_scan(leaf);
+        }
+        if let Some(input) = pass_through(plan) {
+            return Self::recognise(input);
+        }
+        if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+            return Self::of_filter(filter);
+        }
+        if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+            let mut shape = Self::recognise(projection.input())?;
+            shape.outputs = projection
+                .expr()
+                .iter()
+                .map(|projected| shape.rewrite(&projected.expr))
+                .collect::<Result<_, _>>()?;
+            return Ok(shape);
+        }
+        if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+            return Self::of_join(join);
+        }
+        Err(Declined(format!("{} is not part of a star", plan.name())))
+    }
+
+    fn of_scan(leaf: &DataSourceExec) -> Result<Self, Declined> {
+        let scan = leaf
+            .data_source()
+            .downcast_ref::<TableScan>()
+            .ok_or_else(|| Declined::because("the scan is not of a table of the database"))?
+            .clone();
+        if scan.has_limit() {
+            return Err(Declined::because("the scan has a limit"));
+        }
+        let fields = scan.schema.fields();
+        let wide: Vec<_> = fields
+            .iter()
+            .enumerate()
+            .map(|(idx, field)| (Source::Probe(idx), field.clone()))
+            .collect();
+        Ok(Self {
+            outputs: columns_from(&wide, 0..wide.len()),
+            scan,
+            joins: Vec::new(),
+            filters: Vec::new(),
+            wide,
+        })
+    }
+
+    fn of_filter(filter: &FilterExec) -> Result<Self, Declined> {
+        if filter.fetch().is_some() {
+            return Err(Declined::because("a filter has a limit"));
+        }
+        let mut shape = Self::recognise(filter.input())?;
+        let predicate = shape.rewrite(filter.predicate())?;
+        shape.filters.push(predicate);
+        if let Some(projection) = filter.projection() {
+            shape.project(projection)?;
+        }
+        Ok(shape)
+    }
+
+    fn of_join(join: &HashJoinExec) -> Result<Self, Declined> {
+        if join.fetch().is_some() || join.null_aware {
+            return Err(Declined::because("a join has a limit or a NULL rule"));
+        }
+        if join.null_equality() != NullEquality::NullEqualsNothing {
+            return Err(Declined::because("a join takes NULL keys for equal"));
+        }
+        let [(left_key, right_key)] = join.on() else {
+            return Err(Declined::because("a join has more than one key"));
+        };
+        let (probe_side, matching) = probe_side(join)?;
+        if join.filter().is_some() && matching != Matching::Inner {
+            return Err(Declined(format!("a {matching} join has a condition")));
+        }
+        let (build, build_key, probe, probe_key) = match probe_side {
+            JoinSide::Left => (join.right(), right_key, join.left(), left_key),
+            _ => (join.left(), left_key, join.right(), right_key),
+        };
+        let mut shape = Self::recognise(probe)?;
+        let probe_key = shape.probe_column(probe_key)?;
+        check_build(build, build_key)?;
+        let key_type = build_key.data_type(&build.schema())?;
+        let probe_type = shape.scan.schema.field(probe_key).data_type();
+        if !is_key_type(&key_type) || !(key_type == *probe_type || widens(probe_type, &key_type)) {
+            return Err(Declined(format!(
+                "keys of type {key_type} are not looked up by {probe_type}"
+            )));
+        }
+        shape.attach(build, build_key, probe_key, matching);
+        let first_column = shape.joins.last().map_or(0, |join| join.first_column);
+        let build_outputs = columns_from(&shape.wide, first_column..shape.wide.len());
+        shape.add_condition(join, probe_side, &build_outputs)?;
+        let probe_outputs = std::mem::take(&mut shape.outputs);
+        shape.outputs = joined(join, probe_side, probe_outputs, build_outputs);
+        if let Some(projection) = &join.projection {
+            shape.project(projection)?;
+        }
+        Ok(shape)
+    }
+
+    fn attach(
+        &mut self,
+        build: &Arc<dyn ExecutionPlan>,
+        build_key: &Arc<dyn PhysicalExpr>,
+        probe_key: usize,
+        matching: Matching,
+    ) {
+        let (join, first_column) = (self.joins.len(), self.wide.len());
+        let fields = build.schema();
+        let columns = fields.fields().iter().enumerate().map(|(column, field)| {
+            let nullable = field.is_nullable() || matching == Matching::Outer;
+            let field = Arc::new(field.as_ref().clone().with_nullable(nullable));
+            (Source::Build { join, column }, field)
+        });
+        self.wide.extend(columns);
+        self.joins.push(Join {
+            build: build.clone(),
+            build_key: build_key.clone(),
+            probe_key,
+            matching,
+            first_column,
+        });
+    }
+
+    /// An inner join's own condition is a filter on its rows.
+    fn add_condition(
+        &mut self,
+        join: &HashJoinExec,
+        probe_side: JoinSide,
+        build: &[Arc<dyn PhysicalExpr>],
+    ) -> Result<(), Declined> {
+        let Some(condition) = join.filter() else {
+            return Ok(());
+        };
+        let predicate = replace_columns(condition.expression(), |column| {
+            let from = condition.column_indices().get(column.index())?;
+            let side = if from.side == probe_side {
+                self.outputs.as_slice()
+            } else {
+                build
+            };
+            side.get(from.index).cloned()
+        })?;
+        self.filters.push(predicate);
+        Ok(())
+    }
+
+    fn project(&mut self, projection: &[usize]) -> Result<(), Declined> {
+        self.outputs = projection
+            .iter()
+            .map(|idx| self.outputs.get(*idx).cloned())
+            .collect::<Option<_>>()
+            .ok_or_else(|| Declined::because("a projection names no column"))?;
+        Ok(())
+    }
+
+    /// An expression over the replaced plan's columns as one over the wide schema.
+    pub fn rewrite(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Declined> {
+        Ok(replace_columns(expr, |column| {
+            self.outputs.get(column.index()).cloned()
+        })?)
+    }
+
+    /// Where an expression over the wide schema comes from, if it is a plain column.
+    pub fn source(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Source> {
+        let column = expr.downcast_ref::<Column>()?;
+        self.wide.get(column.index()).map(|(source, _)| *source)
+    }
+
+    fn probe_column(&self, key: &Arc<dyn PhysicalExpr>) -> Result<usize, Declined> {
+        let wide = self.rewrite(key)?;
+        // A cast to a wider integer keeps the key; the types are compared by the caller.
+        let column = wide
+            .downcast_ref::<CastExpr>()
+            .map_or(&wide, CastExpr::expr);
+        match self.source(column) {
+            Some(Source::Probe(column)) => Ok(column),
+            _ => Err(Declined(format!(
+                "{key} is not a column of the scanned table"
+            ))),
+        }
+    }
+
+    /// The columns that `exprs` read, and the expressions over these alone.
+    pub fn narrow(&self, exprs: &[Arc<dyn PhysicalExpr>]) -> QueryResult<Narrow> {
+        let mut used: Vec<usize> = exprs
+            .iter()
+            .flat_map(|expr| {
+                collect_columns(expr)
+                    .into_iter()
+                    .map(|column| column.index())
+            })
+            .collect();
+        used.sort_unstable();
+        used.dedup();
+        let exprs = exprs.iter().map(|expr| {
+            replace_columns(expr, |column| {
+                let idx = used.binary_search(&column.index()).ok()?;
+                Some(Arc::new(Column::new(column.name(), idx)) as _)
+            })
+        });
+        Ok(Narrow {
+            exprs: exprs.collect::<QueryResult<_>>()?,
+            sources: used.iter().map(|idx| self.wide[*idx].0).collect(),
+            schema: Arc::new(Schema::new(
+                used.iter()
+                    .map(|idx| self.wide[*idx].1.clone())
+                    .collect::<Vec<_>>(),
+            )),
+        })
+    }
+}
+
+/// Expressions over the few columns that they need.
+#[derive(Debug, Clone)]
+pub(super) struct Narrow {
+    pub exprs: Vec<Arc<dyn PhysicalExpr>>,
+    pub sources: Vec<Source>,
+    pub schema: SchemaRef,
+}
+
+fn columns_from(
+    wide: &[(Source, FieldRef)],
+    range: std::ops::Range<usize>,
+) -> Vec<Arc<dyn PhysicalExpr>> {
+    range
+        .map(|idx| Arc::new(Column::new(wide[idx].1.name(), idx)) as _)
+        .collect()
+}
+
+fn replace_columns(
+    expr: &Arc<dyn PhysicalExpr>,
+    replacement: impl Fn(&Column) -> Option<Arc<dyn PhysicalExpr>>,
+) -> QueryResult<Arc<dyn PhysicalExpr>> {
+    expr.clone()
+        .transform_down(|node| {
+            let Some(column) = node.downcast_ref::<Column>() else {
+                return Ok(Transformed::no(node));
+            };
+            match replacement(column) {
+                Some(expr) => Ok(Transformed::new(
+                    expr,
+                    true,
+                    datafusion::common::tree_node::TreeNodeRecursion::Jump,
+                )),
+                None => datafusion::common::internal_err!("no column {column}"),
+            }
+        })
+        .data()
+}
+
+/// The input of operators that only move batches between tasks.
+fn pass_through(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    if let Some(repartition) = plan.downcast_ref::<RepartitionExec>() {
+        return (!repartition.preserve_order()).then(|| repartition.input());
+    }
+    if let Some(coalesce) = plan.downcast_ref::<CoalescePartitionsExec>() {
+        return coalesce.fetch().is_none().then(|| coalesce.input());
+    }
+    plan.downcast_ref::<CooperativeExec>()
+        .map(CooperativeExec::input)
+}
+
+/// Which side stays a stream of scanned rows: the one the join preserves, or the one with the larger table.
+fn probe_side(join: &HashJoinExec) -> Result<(JoinSide, Matching), Declined> {
+    let (left, right) = (largest_table(join.left()), largest_table(join.right()));
+    let (side, matching) = match join.join_type() {
+        JoinType::Inner if left > right => (JoinSide::Left, Matching::Inner),
+        JoinType::Inner => (JoinSide::Right, Matching::Inner),
+        JoinType::LeftSemi => (JoinSide::Left, Matching::Semi),
+        JoinType::LeftAnti => (JoinSide::Left, Matching::Anti),
+        JoinType::Left => (JoinSide::Left, Matching::Outer),
+        JoinType::RightSemi => (JoinSide::Right, Matching::Semi),
+        JoinType::RightAnti => (JoinSide::Right, Matching::Anti),
+        JoinType::Right => (JoinSide::Right, Matching::Outer),
+        other => return Err(Declined(format!("{other} joins are not looked up"))),
+    };
+    let smaller_probes = match side {
+        JoinSide::Left => left < right,
+        _ => right < left,
+    };
+    if smaller_probes {
+        return Err(Declined::because("the preserved side is the smaller one"));
+    }
+    Ok((side, matching))
+}
+
+/// Rows of the largest table below a plan.
+fn largest_table(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    let own = table_scan(plan)
+        .and_then(|scan| scan.table.statistics.num_rows.get_value().copied())
+        .unwrap_or(0);
+    let below = plan.children().into_iter().map(largest_table).max();
+    own.max(below.unwrap_or(0))
+}
+
+fn table_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
+    plan.downcast_ref::<DataSourceExec>()?
+        .data_source()
+        .downcast_ref::<TableScan>()
+}
+
+/// Refuses build sides that are too large, or whose key is known to repeat.
+fn check_build(
+    build: &Arc<dyn ExecutionPlan>,
+    key: &Arc<dyn PhysicalExpr>,
+) -> Result<(), Declined> {
+    let statistics =
+        StatisticsContext::default().compute(build.as_ref(), &StatisticsArgs::default())?;
+    let rows = statistics.num_rows.get_value().copied().unwrap_or(0);
+    if rows > BUILD_ROWS_MAX {
+        return Err(Declined(format!("a build side has {rows} rows")));
+    }
+    let share = key
+        .downcast_ref::<Column>()
+        .and_then(|column| distinct_share(build, column.index()));
+    match share {
+        Some(share) if share < DISTINCT_SHARE_MIN => {
+            Err(Declined(format!("the build key {key} repeats")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Distinct values of a table's column by its rows, where the plan passes the column through.
+fn distinct_share(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f64> {
+    if let Some(scan) = table_scan(plan) {
+        let statistics = &scan.table.statistics;
+        let rows = *statistics.num_rows.get_value()?;
+        let column = scan.columns.get(column)?;
+        let distinct = *statistics
+            .column_statistics
+            .get(*column)?
+            .distinct_count
+            .get_value()?;
+        return Some(distinct as f64 / rows.max(1) as f64);
+    }
+    if let Some(input) = pass_through(plan) {
+        return distinct_share(input, column);
+    }
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        let column = match filter.projection() {
+            Some(projection) => *projection.get(column)?,
+            None => column,
+        };
+        return distinct_share(filter.input(), column);
+    }
+    let projection = plan.downcast_ref::<ProjectionExec>()?;
+    let column = projection
+        .expr()
+        .get(column)?
+        .expr
+        .downcast_ref::<Column>()?;
+    distinct_share(projection.input(), column.index())
+}
+
+/// The columns of a join in its own order, before its projection.
+fn joined(
+    join: &HashJoinExec,
+    probe_side: JoinSide,
+    probe: Vec<Arc<dyn PhysicalExpr>>,
+    build: Vec<Arc<dyn PhysicalExpr>>,
+) -> Vec<Arc<dyn PhysicalExpr>> {
+    use JoinType::{LeftAnti, LeftSemi, RightAnti, RightSemi};
+    if matches!(
+        join.join_type(),
+        LeftSemi | LeftAnti | RightSemi | RightAnti
+    ) {
+        return probe;
+    }
+    match probe_side {
+        JoinSide::Left => probe.into_iter().chain(build).collect(),
+        _ => build.into_iter().chain(probe).collect(),
+    }
+}
+
+/// Whether every integer of one type is the same integer in the other.
+fn widens(from: &DataType, to: &DataType) -> bool {
+    let bits = |data_type: &DataType| data_type.primitive_width().unwrap_or(0);
+    let lossless = from.is_signed_integer() == to.is_signed_integer() || to.is_signed_integer();
+    from.is_integer() && to.is_integer() && lossless && bits(from) < bits(to)
+}
+
+/// Whether values of this type group the same way by their bytes as DataFusion groups them.
+pub(super) fn groups_by_bytes(data_type: &DataType) -> bool {
+    !data_type.is_floating() && !data_type.is_nested()
+}

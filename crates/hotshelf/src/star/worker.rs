@@ -1,0 +1,439 @@
+//! One worker of a star pipeline: takes row groups from the scan's queue through filters and look-ups, most
+//! selective first, and decodes the other columns for surviving rows only.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{BatchCoalescer, filter_record_batch, take};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::cast::as_boolean_array;
+use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use vortex::array::{MaskFuture, VortexSessionExecute};
+use vortex::buffer::BitBuffer;
+use vortex::error::VortexResult;
+use vortex::expr::{get_item, root};
+use vortex::mask::{AllOr, Mask};
+use vortex_arrow::ArrowSessionExt;
+
+use super::groups::GroupTable;
+use super::keys::KeyColumn;
+use super::lookup::{Hits, MISS};
+use super::prepare::{Output, Ready};
+use super::shape::Source;
+use crate::error::{Error, Result};
+use crate::scan::{Morsel, decode, filter};
+
+/// A key column is decoded whole while at least one row in this many is left: skipping costs more than
+/// decoding a packed integer.
+const WHOLE_ROWS_PER_SURVIVOR: usize = 8;
+
+/// The state of one worker.
+pub(super) struct Worker {
+    ready: Arc<Ready>,
+    schema: SchemaRef,
+    sink: Sink,
+    reservation: MemoryReservation,
+    batch_rows: usize,
+    hits: Hits,
+    finished: bool,
+}
+
+enum Sink {
+    Rows(Box<BatchCoalescer>),
+    Groups(Box<GroupTable>),
+}
+
+/// What became of a row group.
+enum Read {
+    /// No row survived the look-ups.
+    Nothing,
+    /// Rows went to the output.
+    Rows,
+    /// So did they, and groups came out early because they need too much memory.
+    Early(RecordBatch),
+}
+
+/// The rows of a row group that are left, and where they stand in the look-ups.
+struct Survivors {
+    row_count: usize,
+    /// Row numbers in the row group; `None` while all are left.
+    rows: Option<Vec<u32>>,
+    /// Slots by look-up; empty where not needed.
+    slots: Vec<Vec<u32>>,
+}
+
+impl Survivors {
+    fn new(mask: &Mask, join_count: usize) -> Self {
+        let rows = match mask.bit_buffer() {
+            AllOr::All => None,
+            AllOr::None => Some(Vec::new()),
+            AllOr::Some(bits) => {
+                let mut rows = Vec::with_capacity(mask.true_count());
+                bits.for_each_set_index(|row| rows.push(row as u32));
+                Some(rows)
+            }
+        };
+        Self {
+            row_count: mask.len(),
+            rows,
+            slots: vec![Vec::new(); join_count],
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.rows.as_ref().map_or(self.row_count, Vec::len)
+    }
+
+    /// Keeps the rows at `hits.positions`; their slots in look-up `join` are `hits.slots`.
+    fn keep(&mut self, join: usize, hits: &Hits) {
+        if hits.positions.len() != self.count() {
+            let gather = |from: &[u32]| -> Vec<u32> {
+                hits.positions
+                    .iter()
+                    .map(|position| from[*position as usize])
+                    .collect()
+            };
+            for slots in self.slots.iter_mut().filter(|slots| !slots.is_empty()) {
+                *slots = gather(slots);
+            }
+            self.rows = Some(match &self.rows {
+                Some(rows) => gather(rows),
+                None => hits.positions.clone(),
+            });
+        }
+        self.slots[join].clone_from(&hits.slots);
+    }
+
+    fn mask(&self) -> Mask {
+        match &self.rows {
+            None => Mask::new_true(self.row_count),
+            Some(rows) => Mask::from_buffer(BitBuffer::from_indices(
+                self.row_count,
+                rows.iter().map(|row| *row as usize),
+            )),
+        }
+    }
+}
+
+impl Worker {
+    pub fn new(
+        ready: Arc<Ready>,
+        schema: SchemaRef,
+        partition: usize,
+        context: &TaskContext,
+    ) -> QueryResult<Self> {
+        let batch_rows = context.session_config().batch_size();
+        let sink = match (&ready.star.output, &ready.codes) {
+            (Output::Groups(aggregates), Some(codes)) => {
+                let table = GroupTable::new(codes.clone(), aggregates.clone(), schema.clone())?;
+                Sink::Groups(Box::new(table))
+            }
+            _ => {
+                let coalescer = BatchCoalescer::new(schema.clone(), batch_rows);
+                Sink::Rows(Box::new(coalescer))
+            }
+        };
+        let consumer = MemoryConsumer::new(format!("StarPipelineExec[{partition}]"));
+        Ok(Self {
+            ready,
+            schema,
+            sink,
+            reservation: consumer.register(context.memory_pool()),
+            batch_rows,
+            hits: Hits::default(),
+            finished: false,
+        })
+    }
+
+    /// The next batch of the output.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Sink::Rows(coalescer) = &mut self.sink
+                && let Some(batch) = coalescer.next_completed_batch()
+            {
+                return Ok(Some(batch));
+            }
+            if self.finished {
+                return Ok(None);
+            }
+            let morsel = if self.ready.nothing {
+                None
+            } else {
+                self.ready.queue.next().await?
+            };
+            let Some(mut morsel) = morsel else {
+                self.finished = true;
+                if let Some(batch) = self.finish().map_err(Error::from_query)? {
+                    return Ok(Some(batch));
+                }
+                continue;
+            };
+            let read = self.read(&morsel).await;
+            let matched = !matches!(read, Ok(Read::Nothing));
+            self.ready.queue.release(&mut morsel, matched);
+            if let Read::Early(batch) = read? {
+                return Ok(Some(batch));
+            }
+            // Lets a cancelled query stop here even when no read ever makes it wait.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What is left when there are no more rows.
+    fn finish(&mut self) -> QueryResult<Option<RecordBatch>> {
+        match &mut self.sink {
+            Sink::Rows(coalescer) => {
+                coalescer.finish_buffered_batch()?;
+                Ok(None)
+            }
+            Sink::Groups(groups) => {
+                if let Output::Groups(aggregates) = &self.ready.star.output
+                    && aggregates.keys.is_empty()
+                {
+                    let narrow = self.ready.star.narrow.schema.clone();
+                    groups.ensure_one_group(&RecordBatch::new_empty(narrow))?;
+                }
+                if groups.group_count() == 0 {
+                    return Ok(None);
+                }
+                groups.take(&self.ready.builds).map(Some)
+            }
+        }
+    }
+
+    /// Takes a row group through the pipeline.
+    async fn read(&mut self, morsel: &Morsel) -> Result<Read> {
+        let typed = |error| {
+            morsel
+                .file
+                .segments
+                .failure()
+                .unwrap_or(Error::Format(error))
+        };
+        let ready = self.ready.clone();
+        let mask = filter(morsel).await.map_err(typed)?;
+        let mut survivors = Survivors::new(&mask, ready.lookups.len());
+        ready.queue.morsels_seen.fetch_add(1, Ordering::Relaxed);
+        for join in ready.order() {
+            if survivors.count() == 0 {
+                return Ok(Read::Nothing);
+            }
+            self.look_up(join, morsel, &mut survivors).await?;
+        }
+        if survivors.count() == 0 {
+            return Ok(Read::Nothing);
+        }
+        ready.queue.morsels_matched.fetch_add(1, Ordering::Relaxed);
+        let payload = ready.payload(morsel, &survivors).await?;
+        let early = self.push(survivors, payload).map_err(Error::from_query)?;
+        Ok(early.map_or(Read::Rows, Read::Early))
+    }
+
+    async fn look_up(
+        &mut self,
+        join: usize,
+        morsel: &Morsel,
+        survivors: &mut Survivors,
+    ) -> Result<()> {
+        let ready = self.ready.clone();
+        let before = survivors.count();
+        let whole = before * WHOLE_ROWS_PER_SURVIVOR >= survivors.row_count;
+        let mask = if whole {
+            Mask::new_true(survivors.row_count)
+        } else {
+            survivors.mask()
+        };
+        let typed = |error| {
+            morsel
+                .file
+                .segments
+                .failure()
+                .unwrap_or(Error::Format(error))
+        };
+        let plan = &ready.star.joins[join];
+        let keys = ready
+            .key_column(morsel, plan.probe_key, mask)
+            .await
+            .map_err(typed)?;
+        let keys = KeyColumn::new(&keys).map_err(Error::from_query)?;
+        let rows = survivors.rows.as_deref().filter(|_| whole);
+        ready.lookups[join].probe(
+            &keys,
+            rows,
+            plan.matching,
+            ready.star.attaches(join),
+            &mut self.hits,
+        );
+        let probed = &ready.probed[join];
+        probed.rows.fetch_add(before as u64, Ordering::Relaxed);
+        probed
+            .kept
+            .fetch_add(self.hits.positions.len() as u64, Ordering::Relaxed);
+        survivors.keep(join, &self.hits);
+        Ok(())
+    }
+
+    /// Hands survivors to the output.
+    fn push(
+        &mut self,
+        survivors: Survivors,
+        payload: RecordBatch,
+    ) -> QueryResult<Option<RecordBatch>> {
+        let mut slots = survivors.slots;
+        let mut batch = self.narrow_batch(&slots, &payload)?;
+        for predicate in &self.ready.star.filters {
+            let kept = predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
+            let kept = prep_null(as_boolean_array(&kept)?);
+            batch = filter_record_batch(&batch, &kept)?;
+            for slots in slots.iter_mut().filter(|slots| !slots.is_empty()) {
+                let mut row = 0;
+                slots.retain(|_| {
+                    row += 1;
+                    kept.value(row - 1)
+                });
+            }
+        }
+        if batch.num_rows() == 0 {
+            return Ok(None);
+        }
+        match &mut self.sink {
+            Sink::Rows(_) => self.push_rows(&batch).map(|()| None),
+            Sink::Groups(groups) => {
+                groups.add(&slots, &batch)?;
+                self.bound_groups()
+            }
+        }
+    }
+
+    fn narrow_batch(&self, slots: &[Vec<u32>], payload: &RecordBatch) -> QueryResult<RecordBatch> {
+        let ready = &self.ready;
+        let narrow = &ready.star.narrow;
+        let mut payload_columns = payload.columns().iter();
+        let mut rows_by_join: Vec<Option<UInt32Array>> = vec![None; ready.lookups.len()];
+        let mut columns = Vec::with_capacity(narrow.sources.len());
+        for source in &narrow.sources {
+            match source {
+                Source::Probe(_) => columns.extend(payload_columns.next().cloned()),
+                Source::Build { join, column } => {
+                    let rows = rows_by_join[*join].get_or_insert_with(|| {
+                        let lookup = &ready.lookups[*join];
+                        let row = |slot: &u32| Some(lookup.row(*slot)).filter(|row| *row != MISS);
+                        slots[*join].iter().map(row).collect()
+                    });
+                    columns.push(take(ready.builds[*join].column(*column), rows, None)?);
+                }
+            }
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(payload.num_rows()));
+        Ok(RecordBatch::try_new_with_options(
+            narrow.schema.clone(),
+            columns,
+            &options,
+        )?)
+    }
+
+    fn push_rows(&mut self, batch: &RecordBatch) -> QueryResult<()> {
+        let Output::Rows(exprs) = &self.ready.star.output else {
+            return Ok(());
+        };
+        let columns = exprs
+            .iter()
+            .map(|expr| expr.evaluate(batch)?.into_array(batch.num_rows()))
+            .collect::<QueryResult<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let output = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?;
+        if let Sink::Rows(coalescer) = &mut self.sink {
+            let mut start = 0;
+            while start < output.num_rows() {
+                let rows = self.batch_rows.min(output.num_rows() - start);
+                coalescer.push_batch(output.slice(start, rows))?;
+                start += rows;
+            }
+        }
+        Ok(())
+    }
+
+    /// Accounts for the groups, and gives them away when there is no memory for more (they are merged above).
+    fn bound_groups(&mut self) -> QueryResult<Option<RecordBatch>> {
+        let Sink::Groups(groups) = &mut self.sink else {
+            return Ok(None);
+        };
+        match self.reservation.try_resize(groups.size_bytes()) {
+            Ok(()) => Ok(None),
+            Err(shortage) => match &self.ready.star.output {
+                Output::Groups(aggregates) if !aggregates.finish => {
+                    groups.take(&self.ready.builds).map(Some)
+                }
+                _ => Err(shortage),
+            },
+        }
+    }
+}
+
+impl Ready {
+    async fn key_column(
+        &self,
+        morsel: &Morsel,
+        column: usize,
+        mask: Mask,
+    ) -> VortexResult<ArrayRef> {
+        let (file, queue) = (&morsel.file, &self.queue);
+        let field = self.star.scan.schema.field(column);
+        let expr = get_item(field.name().as_str(), root()).bind(file.reader.dtype())?;
+        let array = file
+            .reader
+            .projection_evaluation(&morsel.rows, &expr, MaskFuture::ready(mask))?
+            .await?;
+        let mut context = queue.session.create_execution_ctx();
+        queue
+            .session
+            .arrow()
+            .execute_arrow(array, Some(field), &mut context)
+    }
+
+    /// The scan's columns that survivors need.
+    async fn payload(&self, morsel: &Morsel, survivors: &Survivors) -> Result<RecordBatch> {
+        let typed = |error| {
+            morsel
+                .file
+                .segments
+                .failure()
+                .unwrap_or(Error::Format(error))
+        };
+        let star = &self.star;
+        let schema = Arc::new(
+            star.scan
+                .schema
+                .project(&star.payload())
+                .map_err(DataFusionError::from)?,
+        );
+        if schema.fields().is_empty() {
+            let options = RecordBatchOptions::new().with_row_count(Some(survivors.count()));
+            let batch = RecordBatch::try_new_with_options(schema, vec![], &options);
+            return Ok(batch.map_err(DataFusionError::from)?);
+        }
+        let file = &morsel.file;
+        let evaluate = async {
+            let mask = MaskFuture::ready(survivors.mask());
+            let projected =
+                file.reader
+                    .projection_evaluation(&morsel.rows, &file.projection, mask)?;
+            decode(&self.queue, projected.await?, &schema)
+        };
+        evaluate.await.map_err(typed)
+    }
+}
+
+/// NULL in a predicate drops the row.
+fn prep_null(array: &BooleanArray) -> BooleanArray {
+    if array.null_count() == 0 {
+        return array.clone();
+    }
+    array
+        .iter()
+        .map(|value| Some(value == Some(true)))
+        .collect()
+}
