@@ -21,10 +21,17 @@ fn main() -> Result<()> {
         std::process::exit(2);
     };
     let runs: usize = rest.first().and_then(|text| text.parse().ok()).unwrap_or(9);
-    let options = Options { budget_bytes: 16 << 30, policy: PolicyKind::All, ..Options::default() };
+    let options = Options {
+        budget_bytes: 16 << 30,
+        policy: PolicyKind::All,
+        ..Options::default()
+    };
     let database = Database::open(folder, options.clone())?;
     let ours = database.session();
-    let maxima: Vec<String> = columns.split(',').map(|column| format!("max({column})")).collect();
+    let maxima: Vec<String> = columns
+        .split(',')
+        .map(|column| format!("max({column})"))
+        .collect();
     let sql = |from: &str| format!("SELECT {} FROM {from}", maxima.join(", "));
     let (mut ours_s, mut plain_s) = (Vec::new(), Vec::new());
     database.block_on(async {
@@ -36,7 +43,11 @@ fn main() -> Result<()> {
             let start = Instant::now();
             let other = plain.sql(&sql("plain")).await?.collect().await?;
             let plain_run = start.elapsed().as_secs_f64();
-            assert_eq!(format!("{:?}", answer[0].columns()), format!("{:?}", other[0].columns()), "answers differ");
+            assert_eq!(
+                format!("{:?}", answer[0].columns()),
+                format!("{:?}", other[0].columns()),
+                "answers differ"
+            );
             // The first run warms both caches.
             if run > 0 {
                 ours_s.push(ours_run);
@@ -46,7 +57,10 @@ fn main() -> Result<()> {
         Ok::<_, hotshelf::Error>(())
     })?;
     let (ours_s, plain_s) = (median(&mut ours_s), median(&mut plain_s));
-    println!("hotshelf {ours_s:.3} s, vortex-datafusion {plain_s:.3} s, speed ratio {:.2}", plain_s / ours_s);
+    println!(
+        "hotshelf {ours_s:.3} s, vortex-datafusion {plain_s:.3} s, speed ratio {:.2}",
+        plain_s / ours_s
+    );
     Ok(())
 }
 
@@ -71,9 +85,15 @@ async fn plain_context(folder: &str, table: &str, threads: usize) -> Result<Sess
         .flatten()
         .flatten()
         .map(|entry| entry.path())
-        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(table)))
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(table))
+        })
         .unwrap_or(data);
-    let create = format!("CREATE EXTERNAL TABLE plain STORED AS VORTEX LOCATION '{}/'", location.display());
+    let create = format!(
+        "CREATE EXTERNAL TABLE plain STORED AS VORTEX LOCATION '{}/'",
+        location.display()
+    );
     context.sql(&create).await?;
     Ok(context)
 }

@@ -93,6 +93,8 @@ impl Database {
         let engine = IoEngine::start(IoOptions {
             direct: options.direct_io,
             bandwidth_bytes_per_s_max: options.storage_bandwidth_max,
+            // Freed buffers kept for reuse are memory too: small budgets keep few.
+            pool_bytes_max: (options.budget_bytes / 16).min(32 << 20) as usize,
             ..IoOptions::default()
         })?;
         let cache = CacheManager::new(CacheOptions {

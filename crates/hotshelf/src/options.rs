@@ -31,7 +31,7 @@ impl Default for Options {
         Self {
             budget_bytes: default_budget_bytes(),
             threads: std::thread::available_parallelism().map_or(2, usize::from),
-            policy: PolicyKind::Lru,
+            policy: PolicyKind::HpCache,
             storage_bandwidth_max: None,
             direct_io: true,
             operator_bytes_min: 64 << 20,

@@ -159,7 +159,9 @@ impl Session {
             {
                 self.create_table(create).await
             }
-            LogicalPlan::Ddl(DdlStatement::DropTable(drop)) if self.is_ours(&drop.name) => {
+            LogicalPlan::Ddl(DdlStatement::DropTable(drop))
+                if self.is_stored_or_missing(&drop.name) =>
+            {
                 self.drop_table(&drop)
             }
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
@@ -230,6 +232,12 @@ impl Session {
             && name.catalog().is_none_or(|catalog| catalog == CATALOG)
     }
 
+    /// Whether a table to drop is the database's, or nobody's (then the database says so, with the nearest name).
+    fn is_stored_or_missing(&self, name: &TableReference) -> bool {
+        let stored = self.database.inner().table(name.table()).is_some();
+        self.is_ours(name) && (stored || !self.context.table_exist(name.clone()).unwrap_or(false))
+    }
+
     async fn create_table(&self, create: CreateMemoryTable) -> Result<Answer> {
         let name = create.name.table().to_owned();
         if create.temporary {
@@ -292,7 +300,7 @@ impl Session {
         let missing = text
             .split_once("table '")
             .and_then(|(_, rest)| rest.split_once("' not found"))
-            .map(|(name, _)| name.rsplit('.').next().unwrap_or(name).to_owned());
+            .map(|(name, _)| name.splitn(3, '.').last().unwrap_or(name).to_owned());
         match missing {
             Some(table) => {
                 let names = self.database.table_names();
