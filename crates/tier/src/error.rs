@@ -207,6 +207,18 @@ pub enum TierError {
         name: String,
     },
 
+    /// Too many measurements of a tier differ from one repeat to the next.
+    #[error(
+        "only {steady_percent} % of the measurements of {tier} agree from one repeat to the next: \
+         something else is using the machine"
+    )]
+    UnsteadyMeasurement {
+        /// The tier.
+        tier: String,
+        /// How many of a hundred measurements agree.
+        steady_percent: u32,
+    },
+
     /// The machine has no such NUMA node.
     #[error("this machine has no NUMA node {node}")]
     NoSuchNode {

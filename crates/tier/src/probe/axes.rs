@@ -148,7 +148,7 @@ pub struct Row {
     /// The combination.
     #[serde(flatten)]
     pub point: Point,
-    /// All threads of [`Point::operation`] together; the median of the repeats.
+    /// All threads of [`Point::operation`] together; the median of the best repeats.
     pub bandwidth_bytes_per_s: f64,
     /// Time of one access, where accesses do not overlap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,7 +156,7 @@ pub struct Row {
     /// Bandwidth of the other operation, when one ran beside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside_bandwidth_bytes_per_s: Option<f64>,
-    /// Largest minus smallest repeat, as a part of the median.
+    /// Largest minus smallest of the best repeats, as a part of the largest.
     #[serde(default)]
     pub spread: f64,
 }

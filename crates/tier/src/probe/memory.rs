@@ -12,6 +12,7 @@ use super::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Pla
 use super::kernels::{Source, Span, expected_sum, fill, link, next_random};
 use super::run::{Measured, Refusal};
 use crate::error::TierError;
+use crate::persist::LINE_BYTES;
 use crate::region::Region;
 
 /// Accesses between two looks at the clock's flag take at least this many bytes.
@@ -63,7 +64,14 @@ impl MemoryBench {
 
     /// Runs a point for a while.
     pub(super) fn measure(&mut self, point: &Point, time: Duration) -> Result<Measured, Refusal> {
-        if point.access_bytes as usize > self.half_bytes() / point.threads.max(1) as usize {
+        let range_bytes = point
+            .range_bytes
+            .unwrap_or(u64::MAX)
+            .min(self.half_bytes() as u64);
+        let threads = u64::from(point.threads.max(point.beside_threads).max(1));
+        let whole_lines =
+            point.access_bytes > 0 && point.access_bytes.is_multiple_of(LINE_BYTES as u64);
+        if !whole_lines || point.threads == 0 || point.access_bytes > range_bytes / threads {
             return Err(Refusal::DoesNotFit);
         }
         if point.pattern == Pattern::Dependent {
@@ -243,21 +251,7 @@ impl Worker {
 
     fn run(&self, stop: &AtomicBool) -> Done {
         let source = Source::new();
-        // With ranges of their own, threads take neighbouring pieces in a row; taking turns, every n-th.
-        let (own, step) = match self.grouping {
-            Grouping::Individual => {
-                let own = self.range.len() / self.group_count / 4096 * 4096;
-                let own = own.max(self.access_bytes);
-                let start = self.range.start + self.group_idx * own;
-                (start..(start + own).min(self.range.end), self.access_bytes)
-            }
-            Grouping::Grouped => {
-                let step = self.access_bytes * self.group_count;
-                let start = self.range.start + self.group_idx * self.access_bytes;
-                let rounds = self.range.len() / step;
-                (start..self.range.start + rounds * step, step)
-            }
-        };
+        let (own, step) = self.places();
         let places = (own.len() / step).max(1);
         let per_check = (CHECK_BYTES / self.access_bytes).max(1);
         let (mut place, mut random) = (0, next_random(self.group_idx as u64 + 1));
@@ -297,6 +291,25 @@ impl Worker {
         }
     }
 
+    /// Where its pieces may begin, and how far they are apart: with ranges of their own, threads take neighbouring pieces;
+    /// taking turns, every n-th.
+    fn places(&self) -> (Range<usize>, usize) {
+        match self.grouping {
+            Grouping::Individual => {
+                let own = self.range.len() / self.group_count / 4096 * 4096;
+                let own = own.max(self.access_bytes);
+                let start = self.range.start + self.group_idx * own;
+                (start..(start + own).min(self.range.end), self.access_bytes)
+            }
+            Grouping::Grouped => {
+                let step = self.access_bytes * self.group_count;
+                let start = self.range.start + self.group_idx * self.access_bytes;
+                let rounds = self.range.len() / step;
+                (start..self.range.start + rounds * step, step)
+            }
+        }
+    }
+
     /// The first piece of a sequential run has been written if anything has.
     fn was_written(&self, own: &Range<usize>) -> bool {
         let expected: [u8; 8] = std::array::from_fn(Source::byte_at);
@@ -310,5 +323,122 @@ fn pinned_cpus(near: &[u32], pinning: Pinning, thread_idx: u32) -> Option<Vec<u3
         (Pinning::None, _) | (_, 0) => None,
         (Pinning::Node, _) => Some(near.to_vec()),
         (Pinning::Core, count) => Some(vec![near[thread_idx as usize % count]]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::AnonymousOptions;
+
+    fn bench(sockets: u32) -> MemoryBench {
+        let region = || Region::anonymous(1 << 20, &AnonymousOptions::default()).unwrap();
+        MemoryBench::new(
+            (0..sockets)
+                .map(|socket| (region(), vec![socket * 2, socket * 2 + 1]))
+                .collect(),
+        )
+        .unwrap()
+    }
+
+    fn placed(placement: Placement) -> Point {
+        Point {
+            placement,
+            pinning: Pinning::Core,
+            ..Point::new(Operation::Read, 64, 3)
+        }
+    }
+
+    #[test]
+    fn threads_go_to_the_sockets_and_the_memory_that_a_placement_names() {
+        let bench = bench(2);
+        let of = |placement| -> Vec<(u32, usize)> {
+            let worker = |thread_idx| {
+                let worker = bench.worker(&placed(placement), thread_idx);
+                let span = bench
+                    .spans
+                    .iter()
+                    .position(|span| Arc::ptr_eq(span, &worker.span));
+                (worker.cpus.unwrap()[0], span.unwrap())
+            };
+            (0..3).map(worker).collect()
+        };
+        assert_eq!(of(Placement::Near), [(0, 0), (1, 0), (0, 0)]);
+        assert_eq!(of(Placement::Far), [(0, 1), (1, 1), (0, 1)]);
+        assert_eq!(of(Placement::BothNear), [(0, 0), (3, 1), (0, 0)]);
+        assert_eq!(of(Placement::BothFar), [(0, 1), (3, 0), (0, 1)]);
+        assert_eq!(of(Placement::BothShared), [(0, 0), (3, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn points_that_would_leave_their_range_are_refused() {
+        let mut bench = bench(1);
+        let point = Point::new(Operation::Read, 4096, 1);
+        let impossible = [
+            Point {
+                access_bytes: 0,
+                ..point
+            },
+            Point {
+                access_bytes: 100,
+                ..point
+            },
+            Point {
+                threads: 0,
+                ..point
+            },
+            Point {
+                access_bytes: 1 << 19,
+                beside_threads: 2,
+                ..point
+            },
+            Point {
+                range_bytes: Some(64),
+                ..point
+            },
+            Point {
+                threads: 2,
+                access_bytes: 1 << 19,
+                ..point
+            },
+        ];
+        for point in impossible {
+            let refused = bench.measure(&point, Duration::from_millis(1)).unwrap_err();
+            assert_eq!(refused, Refusal::DoesNotFit, "{point:?}");
+        }
+        assert!(bench.measure(&point, Duration::from_millis(1)).is_ok());
+    }
+
+    #[test]
+    fn writers_never_reach_what_readers_read_nor_each_others_pieces() {
+        let bench = bench(1);
+        for grouping in [Grouping::Individual, Grouping::Grouped] {
+            let point = Point {
+                grouping,
+                beside_threads: 3,
+                ..Point::new(Operation::Read, 256, 2)
+            };
+            let half = bench.half_bytes();
+            let pieces = |worker: &Worker| -> Vec<usize> {
+                let (own, step) = worker.places();
+                own.step_by(step)
+                    .filter(|at| at + 256 <= worker.range.end)
+                    .collect()
+            };
+            let all: Vec<(Operation, Vec<usize>)> = (0..5)
+                .map(|thread_idx| bench.worker(&point, thread_idx))
+                .map(|worker| (worker.operation, pieces(&worker)))
+                .collect();
+            let mut written = std::collections::BTreeSet::new();
+            for (operation, pieces) in all {
+                assert!(!pieces.is_empty());
+                match operation {
+                    Operation::Read => assert!(pieces.iter().all(|at| at + 256 <= half)),
+                    Operation::Write => {
+                        assert!(pieces.iter().all(|at| *at >= half && written.insert(*at)))
+                    }
+                }
+            }
+        }
     }
 }

@@ -31,8 +31,10 @@ pub struct PlanOptions {
 pub struct Plan {
     /// In order.
     pub points: Vec<Point>,
-    /// How often each is measured.
+    /// How often each is measured if the repeats agree.
     pub repeat_count: u32,
+    /// How often at most, if they do not.
+    pub repeat_count_max: u32,
     /// How long each repeat takes.
     pub repeat: Duration,
     /// How long each is run before anything counts.
@@ -70,6 +72,11 @@ impl Plan {
         Self {
             points,
             repeat_count: if emulated { 1 } else { 3 },
+            repeat_count_max: match (emulated, quick) {
+                (true, _) => 1,
+                (false, true) => 5,
+                (false, false) => 9,
+            },
             repeat: if emulated {
                 Duration::ZERO
             } else {
@@ -88,7 +95,7 @@ impl Plan {
         }
     }
 
-    /// How long it will take, about.
+    /// How long it will take on a quiet machine, about.
     pub fn duration(&self) -> Duration {
         let point = self.repeat * self.repeat_count + self.warm_up;
         self.preparation + point * u32::try_from(self.points.len()).unwrap_or(u32::MAX)

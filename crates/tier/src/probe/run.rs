@@ -18,6 +18,10 @@ use crate::profile::Fingerprint;
 use crate::region::{AnonymousOptions, FileOptions, Region, SyncMapping};
 use crate::topology::Topology;
 
+/// Repeats that lie within this part of the best agree.
+const STEADY_SPREAD: f64 = 0.1;
+/// A profile is made only if this part of the rows has repeats that agree.
+const STEADY_PART: f64 = 0.9;
 /// A measurement above this times the bandwidth of copying is an error of measurement.
 const COPY_BOUND: f64 = 4.0;
 const COPY_TIME: Duration = Duration::from_millis(60);
@@ -150,15 +154,28 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
-    /// The largest spread of any row's repeats. Above a tenth, something else was using the machine, and a profile
-    /// should not be made of it.
-    pub fn spread_max(&self) -> f64 {
-        self.rows.iter().map(|row| row.spread).fold(0.0, f64::max)
+    /// Whether a profile may be made of it: too many rows whose repeats do not agree mean that something else was using
+    /// the machine.
+    ///
+    /// # Errors
+    /// [`TierError::UnsteadyMeasurement`].
+    pub fn check_steady(&self) -> Result<(), TierError> {
+        match self.steady_part() >= STEADY_PART {
+            true => Ok(()),
+            false => Err(TierError::UnsteadyMeasurement {
+                tier: self.tier.clone(),
+                steady_percent: (self.steady_part() * 100.0) as u32,
+            }),
+        }
     }
 
     /// The part of the rows whose repeats lie within a tenth.
     pub fn steady_part(&self) -> f64 {
-        let steady = self.rows.iter().filter(|row| row.spread <= 0.1).count();
+        let steady = self
+            .rows
+            .iter()
+            .filter(|row| row.spread <= STEADY_SPREAD)
+            .count();
         steady as f64 / self.rows.len().max(1) as f64
     }
 }
@@ -347,20 +364,30 @@ impl Run<'_> {
         if !self.plan.warm_up.is_zero() {
             one(self.plan.warm_up)?;
         }
-        (0..self.plan.repeat_count.max(1))
-            .map(|_| one(self.plan.repeat))
-            .collect()
+        // Whatever else runs on the machine makes a repeat slower and never faster, so the best ones are kept, and
+        // they count once they agree.
+        let wanted = self.plan.repeat_count.max(1) as usize;
+        let mut repeats = Vec::new();
+        for done in 1..=self
+            .plan
+            .repeat_count_max
+            .max(self.plan.repeat_count)
+            .max(1) as usize
+        {
+            repeats.push(one(self.plan.repeat)?);
+            repeats.sort_by(|a, b| b.bandwidth_bytes_per_s.total_cmp(&a.bandwidth_bytes_per_s));
+            repeats.truncate(wanted);
+            if done >= wanted && spread(&repeats) <= STEADY_SPREAD {
+                break;
+            }
+        }
+        Ok(repeats)
     }
 
-    /// The median repeat, if it is possible.
+    /// The median of the kept repeats, if it is possible.
     fn judge(&self, point: &Point, mut repeats: Vec<Measured>) -> Result<Row, Refusal> {
         repeats.sort_by(|a, b| a.bandwidth_bytes_per_s.total_cmp(&b.bandwidth_bytes_per_s));
-        let bandwidth = |at: usize| repeats[at].bandwidth_bytes_per_s;
-        let (first, median, last) = (
-            bandwidth(0),
-            bandwidth(repeats.len() / 2),
-            bandwidth(repeats.len() - 1),
-        );
+        let median = repeats[repeats.len() / 2].bandwidth_bytes_per_s;
         // Ranges that fit into a cache are faster than memory, and are measured to show just that.
         let bound = self
             .bound_bytes_per_s
@@ -379,7 +406,7 @@ impl Run<'_> {
             bandwidth_bytes_per_s: median,
             latency_ns: middle.latency_ns,
             beside_bandwidth_bytes_per_s: middle.beside_bandwidth_bytes_per_s,
-            spread: (last - first) / median,
+            spread: spread(&repeats),
         })
     }
 
@@ -402,6 +429,15 @@ impl Run<'_> {
         }
         report
     }
+}
+
+/// Largest minus smallest, as a part of the largest.
+fn spread(repeats: &[Measured]) -> f64 {
+    let bandwidths = repeats.iter().map(|repeat| repeat.bandwidth_bytes_per_s);
+    let (least, most) = bandwidths.fold((f64::INFINITY, 0.0), |(least, most), bandwidth| {
+        (f64::min(least, bandwidth), f64::max(most, bandwidth))
+    });
+    (most - least) / most
 }
 
 /// Memory of twice the working set, one region for each socket of DRAM, with the CPUs near it.
@@ -523,7 +559,30 @@ mod tests {
     #[test]
     fn the_median_counts_and_the_spread_is_told() {
         let row = judged(&[12e9, 8e9, 10e9], Some(40e9)).unwrap();
-        assert_eq!((row.bandwidth_bytes_per_s, row.spread), (10e9, 0.4));
+        assert_eq!((row.bandwidth_bytes_per_s, row.spread), (10e9, 1.0 / 3.0));
+    }
+
+    #[test]
+    fn a_report_of_disturbed_rows_makes_no_profile() {
+        let row = |spread| Row {
+            spread,
+            ..judged(&[1e9], None).unwrap()
+        };
+        let report = |rows| ProbeReport {
+            tier: "dram".to_owned(),
+            emulated: false,
+            fingerprint: Fingerprint::of(&Topology::default()),
+            working_set_bytes: 1,
+            copy_bandwidth_bytes_per_s: None,
+            complete: true,
+            rows,
+            refused: Vec::new(),
+        };
+        assert!(report(vec![row(0.05), row(0.0)]).check_steady().is_ok());
+        let error = report(vec![row(0.05), row(0.3)])
+            .check_steady()
+            .unwrap_err();
+        assert!(error.to_string().contains("50 %"), "{error}");
     }
 
     #[test]

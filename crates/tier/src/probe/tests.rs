@@ -12,6 +12,7 @@ fn short_plan(points: Vec<Point>) -> Plan {
     Plan {
         points,
         repeat_count: 2,
+        repeat_count_max: 3,
         repeat: Duration::from_millis(4),
         warm_up: Duration::from_millis(1),
         preparation: Duration::ZERO,
