@@ -378,9 +378,11 @@ async fn read(
     let schema = schema.map(AsRef::as_ref);
     let frame = match format {
         FileFormat::Parquet => {
-            let mut read = ParquetReadOptions::default();
-            read.file_extension = &ending;
-            read.schema = schema;
+            let read = ParquetReadOptions {
+                file_extension: &ending,
+                schema,
+                ..ParquetReadOptions::default()
+            };
             context.read_parquet(paths, read).await
         }
         FileFormat::Csv => {
@@ -393,16 +395,20 @@ async fn read(
             context.read_csv(paths, read).await
         }
         FileFormat::Json => {
-            let mut read = JsonReadOptions::default();
-            read.file_extension = &ending;
-            read.schema_infer_max_records = INFER_LINES;
-            read.schema = schema;
+            let read = JsonReadOptions {
+                file_extension: &ending,
+                schema_infer_max_records: INFER_LINES,
+                schema,
+                ..JsonReadOptions::default()
+            };
             context.read_json(paths, read).await
         }
         FileFormat::Arrow => {
-            let mut read = ArrowReadOptions::default();
-            read.file_extension = &ending;
-            read.schema = schema;
+            let read = ArrowReadOptions {
+                file_extension: &ending,
+                schema,
+                ..ArrowReadOptions::default()
+            };
             context.read_arrow(paths, read).await
         }
     };

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 pub enum ExperimentError {
     /// The engine failed.
     #[error(transparent)]
-    Engine(#[from] hotshelf::Error),
+    Engine(Box<hotshelf::Error>),
     /// A query of the experiment failed.
     #[error("{query}: {source}")]
     Query {
         /// Its name.
         query: String,
         /// The cause.
-        source: hotshelf::Error,
+        source: Box<hotshelf::Error>,
     },
     /// The benchmark has no query of this name.
     #[error("there is no query '{name}'; there are {}", known.join(", "))]
@@ -45,6 +45,12 @@ pub enum ExperimentError {
         /// The cause.
         what: String,
     },
+}
+
+impl From<hotshelf::Error> for ExperimentError {
+    fn from(error: hotshelf::Error) -> Self {
+        Self::Engine(Box::new(error))
+    }
 }
 
 impl ExperimentError {

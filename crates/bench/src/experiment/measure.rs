@@ -34,7 +34,7 @@ pub async fn measure(session: &Session, query: Query) -> Result<Measurement, Exp
         .await
         .map_err(|source| ExperimentError::Query {
             query: name.to_owned(),
-            source,
+            source: Box::new(source),
         })
 }
 
