@@ -95,6 +95,11 @@ fn check_batch(elf: &PackedElf, table: &CodeTable) {
     let mut found = vec![Vec::new(); keys.len()];
     elf.exact_batch(&keys.concat(), |key, tid| found[key].push(tid))
         .unwrap();
+    // Few keys are taken as they come, many in an order of their own.
+    let mut few = Vec::new();
+    let first = keys[..keys.len().min(1)].concat();
+    elf.exact_batch(&first, |_, tid| few.push(tid)).unwrap();
+    assert_eq!(found.first().cloned().unwrap_or_default(), few);
     for (key, found) in keys.iter().zip(&found) {
         let mut one_at_a_time = Vec::new();
         elf.exact(key, &mut one_at_a_time).unwrap();
