@@ -10,6 +10,7 @@ mod journal;
 mod kernels;
 mod memory;
 mod plan;
+mod regions;
 mod run;
 mod target;
 
