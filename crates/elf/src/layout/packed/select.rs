@@ -14,7 +14,7 @@ use crate::keys::{QueryBox, Restriction};
 
 use super::PackedElf;
 use super::exact::Step;
-use super::head::Node;
+use super::head::{Link, Node};
 use super::leaf::{LeafTest, Run};
 use super::output::{Count, Output, Ranges, Tids, sort_tids};
 
@@ -136,6 +136,11 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
         } else {
             restriction.hull()
         };
+        if (is_accepted || restriction.is_any())
+            && let Some(run) = elf.single_run(node, level)
+        {
+            return self.enqueue(run, is_accepted);
+        }
         let is_set = !is_accepted && matches!(restriction, Restriction::Set(_));
         let mut ahead = [const { Step::Absent }; AHEAD_STEPS];
         let mut count = 0;
@@ -266,6 +271,28 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
 }
 
 impl<S: AsRef<[u64]>> PackedElf<S> {
+    /// All rows below a node of `level` as one run, if they stand in one leaf region: they do when the
+    /// first and the last child's groups do and nothing is missing between them.
+    #[inline]
+    fn single_run(&self, node: &Node, level: usize) -> Option<Run> {
+        let head = &self.head;
+        let first = node.child_at as usize;
+        let last = first + node.child_count as usize - 1;
+        let link_of = |child: usize| Link::unpack(head.children[child].link);
+        let (level, start, last_slot) = match (link_of(first), link_of(last)) {
+            (Link::Below(start), Link::Below(last)) => (level + 1, start, last),
+            (Link::Here(start), Link::Here(last)) => (level, start, last),
+            _ => return None,
+        };
+        let (rows, end) = (head.node_rows(node), last_slot + head.rows_of(last).len());
+        let is_gapless = start + rows.len() == end;
+        is_gapless.then_some(Run {
+            level,
+            slots: start..end,
+            row: rows.start,
+        })
+    }
+
     fn answer<O: Output>(&self, query: &QueryBox, out: O) -> Result<O> {
         query.check(self.dimension_count())?;
         if query.is_none() {
