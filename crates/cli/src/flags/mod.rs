@@ -4,6 +4,7 @@ mod raw;
 #[cfg(test)]
 mod tests;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -143,6 +144,7 @@ impl Flags {
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
             .init();
     }
 }
