@@ -28,11 +28,11 @@ fn main() -> Result<()> {
     };
     let database = Database::open(folder, options.clone())?;
     let ours = database.session();
-    let maxima: Vec<String> = columns
+    let sums: Vec<String> = columns
         .split(',')
-        .map(|column| format!("max({column})"))
+        .map(|column| format!("sum({column})"))
         .collect();
-    let sql = |from: &str| format!("SELECT {} FROM {from}", maxima.join(", "));
+    let sql = |from: &str| format!("SELECT {} FROM {from}", sums.join(", "));
     let (mut ours_s, mut plain_s) = (Vec::new(), Vec::new());
     database.block_on(async {
         let plain = plain_context(folder, table, options.threads).await?;

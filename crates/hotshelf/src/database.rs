@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
+use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::tuner::{TunerOptions, TunerThread};
@@ -18,7 +19,7 @@ use vortex::io::session::RuntimeSessionExt;
 use vortex::session::VortexSession;
 
 use crate::catalog::{Catalog, FileRow, TableRow};
-use crate::data_file::{DataFile, FilePaths, FileWriter, WriteOptions};
+use crate::data_file::{DataFile, FilePaths, FileWriter, InputParts, WriteOptions};
 use crate::error::{Error, Result, nearest};
 use crate::memory::OperatorPool;
 use crate::options::Options;
@@ -358,48 +359,34 @@ impl Inner {
     ) -> Result<Vec<FileRow>> {
         let sums = folder.join("sums");
         std::fs::create_dir_all(&sums).map_err(Error::io("create", &sums))?;
+        let input_count = inputs.len().max(1);
         let budget_bytes = self.options.read().budget_bytes;
-        let buffer_bytes_max = budget_bytes / 2 / inputs.len().max(1) as u64;
-        let writes = inputs.into_iter().map(|input| {
-            let paths = FilePaths::new(
-                folder,
-                self.next_file_number.fetch_add(1, Ordering::Relaxed),
-            );
-            let writer = FileWriter {
-                session: self.vortex.clone(),
-                schema: schema.clone(),
-                options: WriteOptions {
-                    buffer_bytes_max,
+        let unfinished = Arc::new(UnfinishedFiles::default());
+        let writes: Vec<_> = inputs
+            .into_iter()
+            .map(|input| {
+                let series = FileSeries {
+                    inner: self.clone(),
+                    folder: folder.to_owned(),
+                    schema: schema.clone(),
+                    buffer_bytes_max: budget_bytes / 2 / input_count as u64,
                     rows_written: rows_written.clone(),
-                },
-            };
-            let task = {
-                let paths = paths.clone();
-                async move { writer.write(input, &paths).await }
-            };
-            (paths, tokio::spawn(task))
-        });
-        let writes: Vec<_> = writes.collect();
-        let mut guard = UnfinishedFiles {
-            paths: writes.iter().map(|(paths, _)| paths.clone()).collect(),
-        };
+                    unfinished: unfinished.clone(),
+                };
+                tokio::spawn(async move { series.write(InputParts::new(input)).await })
+            })
+            .collect();
         let aborts: Vec<_> = writes
             .iter()
-            .map(|(_, task)| AbortOnDrop(task.abort_handle()))
+            .map(|task| AbortOnDrop(task.abort_handle()))
             .collect();
         let mut rows = Vec::with_capacity(writes.len());
-        for (_, task) in writes {
-            rows.push(task.await.map_err(|stopped| {
-                Error::Query(datafusion::error::DataFusionError::ExecutionJoin(Box::new(
-                    stopped,
-                )))
-            })??);
+        for task in writes {
+            let stopped = |error| Error::Query(DataFusionError::ExecutionJoin(Box::new(error)));
+            rows.extend(task.await.map_err(stopped)??);
         }
-        for paths in &guard.paths {
-            paths.rename()?;
-        }
+        unfinished.finish()?;
         sync_folder(&self.root.join("data"))?;
-        guard.paths.clear();
         drop(aborts);
         Ok(rows)
     }
@@ -527,14 +514,64 @@ fn drop_empty(files: Vec<FileRow>, folder: &Path) -> Vec<FileRow> {
     filled
 }
 
-/// Files renamed but not committed, or not even renamed: gone when this is dropped.
+/// Writes one input stream into as many files as the memory asks for.
+struct FileSeries {
+    inner: Arc<Inner>,
+    folder: PathBuf,
+    schema: SchemaRef,
+    buffer_bytes_max: u64,
+    rows_written: Arc<AtomicU64>,
+    unfinished: Arc<UnfinishedFiles>,
+}
+
+impl FileSeries {
+    /// How much larger batches are in memory than their segments in a file, carefully.
+    const COMPRESSION_MIN: u64 = 3;
+
+    async fn write(self, input: InputParts) -> Result<Vec<FileRow>> {
+        let mut rows = Vec::new();
+        loop {
+            let number = self.inner.next_file_number.fetch_add(1, Ordering::Relaxed);
+            let paths = FilePaths::new(&self.folder, number);
+            self.unfinished.paths.lock().push(paths.clone());
+            let writer = FileWriter {
+                session: self.inner.vortex.clone(),
+                schema: self.schema.clone(),
+                options: WriteOptions {
+                    buffer_bytes_max: self.buffer_bytes_max,
+                    rows_written: self.rows_written.clone(),
+                },
+            };
+            let part = input.part(self.buffer_bytes_max * Self::COMPRESSION_MIN);
+            rows.push(writer.write(part, &paths).await?);
+            if input.is_ended().await {
+                return Ok(rows);
+            }
+        }
+    }
+}
+
+/// Files being written, or written and not yet renamed: gone when this is dropped before [`Self::finish`].
+#[derive(Default)]
 struct UnfinishedFiles {
-    paths: Vec<FilePaths>,
+    paths: Mutex<Vec<FilePaths>>,
+}
+
+impl UnfinishedFiles {
+    /// Gives all files their final names.
+    fn finish(&self) -> Result<()> {
+        let mut paths = self.paths.lock();
+        for paths in paths.iter() {
+            paths.rename()?;
+        }
+        paths.clear();
+        Ok(())
+    }
 }
 
 impl Drop for UnfinishedFiles {
     fn drop(&mut self) {
-        for paths in &self.paths {
+        for paths in self.paths.get_mut().iter() {
             paths.remove_temporary();
             paths.remove();
         }

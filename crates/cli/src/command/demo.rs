@@ -20,7 +20,7 @@ use crate::output::print_lines;
 use crate::progress::{Progress, bytes};
 
 /// Policies that have to make do with a small budget, in the order of the columns.
-const POLICIES: &[PolicyKind] = &[PolicyKind::None, PolicyKind::Lru];
+const POLICIES: &[PolicyKind] = &[PolicyKind::None, PolicyKind::Lru, PolicyKind::HpCache];
 /// Their budget, as a share of the columns that the queries read.
 const BUDGET_SHARE: f64 = 0.4;
 /// The storage bandwidth that all runs get, in bytes per second: a cloud volume's.

@@ -1,0 +1,112 @@
+//! Cuts a stream of batches into parts of bounded size, each of which becomes a data file.
+//!
+//! The format's writer keeps a file's compressed segments until their order is settled, so the memory of an
+//! import follows the size of the file being written, not of the row group.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::error::Result as QueryResult;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use tokio::sync::Mutex;
+
+/// A stream that is consumed part by part.
+pub(crate) struct InputParts {
+    schema: SchemaRef,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    input: SendableRecordBatchStream,
+    ended: bool,
+    /// Bytes of the current part that may still come, as batches in memory.
+    left_bytes: u64,
+}
+
+impl InputParts {
+    pub fn new(input: SendableRecordBatchStream) -> Self {
+        let schema = input.schema();
+        Self {
+            schema,
+            state: Arc::new(Mutex::new(State {
+                input,
+                ended: false,
+                left_bytes: 0,
+            })),
+        }
+    }
+
+    /// The next part: batches until they take `part_bytes` in memory. A part holds one batch at least, if any is left.
+    pub fn part(&self, part_bytes: u64) -> SendableRecordBatchStream {
+        let start = (self.state.clone(), true);
+        let batches = futures::stream::unfold(start, move |(state, first)| async move {
+            let batch = {
+                let mut state = state.lock().await;
+                if first {
+                    state.left_bytes = part_bytes.max(1);
+                }
+                state.next().await?
+            };
+            Some((batch, (state, false)))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), batches))
+    }
+
+    /// Whether the stream has ended.
+    pub async fn is_ended(&self) -> bool {
+        self.state.lock().await.ended
+    }
+}
+
+impl State {
+    async fn next(&mut self) -> Option<QueryResult<arrow::array::RecordBatch>> {
+        if self.ended || self.left_bytes == 0 {
+            return None;
+        }
+        let next = self.input.next().await;
+        match &next {
+            Some(Ok(batch)) => {
+                let bytes = batch.get_array_memory_size() as u64;
+                self.left_bytes = self.left_bytes.saturating_sub(bytes);
+            }
+            _ => self.ended = true,
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{Int64Array, RecordBatch};
+
+    fn batches(count: i64) -> SendableRecordBatchStream {
+        let batch = |i| {
+            RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from(vec![i; 10])) as _)])
+                .unwrap()
+        };
+        let schema = batch(0).schema();
+        let stream = futures::stream::iter((0..count).map(move |i| Ok(batch(i))));
+        Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+    }
+
+    async fn sizes(count: i64, part_bytes: u64) -> Vec<usize> {
+        let parts = InputParts::new(batches(count));
+        let mut sizes = Vec::new();
+        while !parts.is_ended().await {
+            sizes.push(parts.part(part_bytes).count().await);
+        }
+        sizes
+    }
+
+    #[tokio::test]
+    async fn parts_cover_the_input_in_order_and_in_size() {
+        assert_eq!(sizes(5, u64::MAX).await, [5]);
+        assert_eq!(sizes(0, 100).await, [0]);
+        let parts = sizes(5, 1).await;
+        assert_eq!(parts.iter().sum::<usize>(), 5);
+        assert!(parts.iter().all(|size| *size <= 1), "{parts:?}");
+    }
+}
