@@ -37,7 +37,7 @@ fn main() -> Result<()> {
             continue;
         }
         let mut times = [Vec::new(), Vec::new()];
-        let mut rows = [0, 0];
+        let mut rows = [Vec::new(), Vec::new()];
         for _ in 0..repeats {
             for (side, switch) in ["off", "on"].into_iter().enumerate() {
                 let set = format!("SET hotshelf.star_pipelines = {switch}");
@@ -46,19 +46,34 @@ fn main() -> Result<()> {
                 let batches =
                     database.block_on(async { session.sql(&sql).await?.collect().await })?;
                 times[side].push(start.elapsed().as_secs_f64() * 1e3);
-                rows[side] = batches.iter().map(|batch| batch.num_rows()).sum();
+                rows[side] = sorted_rows(&batches)?;
             }
         }
         let medians = times.map(median);
         sums[0] += medians[0];
         sums[1] += medians[1];
+        let verdict = if rows[0] == rows[1] {
+            "equal"
+        } else {
+            "DIFFERENT"
+        };
         println!(
-            "{name} off {:8.1} on {:8.1} rows {} {}",
-            medians[0], medians[1], rows[0], rows[1]
+            "{name} off {:8.1} on {:8.1} ms, {} rows {verdict}",
+            medians[0],
+            medians[1],
+            rows[1].len()
         );
     }
     println!("sum off {:8.1} on {:8.1}", sums[0], sums[1]);
     Ok(())
+}
+
+fn sorted_rows(batches: &[arrow::array::RecordBatch]) -> Result<Vec<String>> {
+    let text = arrow::util::pretty::pretty_format_batches(batches)?.to_string();
+    let mut rows: Vec<String> = text.lines().skip(3).map(str::to_owned).collect();
+    rows.sort();
+    rows.retain(|row| row.starts_with('|'));
+    Ok(rows)
 }
 
 fn median(mut times: Vec<f64>) -> f64 {

@@ -52,7 +52,7 @@ impl Default for SessionSettings {
             inner: Weak::new(),
             threads: 1,
             populate: true,
-            star_pipelines: false,
+            star_pipelines: true,
             query_id: 0,
             template: 0,
         }

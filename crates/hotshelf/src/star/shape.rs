@@ -25,6 +25,9 @@ use crate::scan::TableScan;
 
 /// Build sides above this estimate stay with DataFusion, which can partition them.
 const BUILD_ROWS_MAX: usize = 8_000_000;
+/// Where DataFusion meant to build on the side of the larger table, because it expects few rows of it, only
+/// build sides up to this estimate are looked up instead.
+const SWAPPED_BUILD_ROWS_MAX: usize = 100_000;
 /// A build key with fewer distinct values than this share of its table's rows is not worth trying.
 const DISTINCT_SHARE_MIN: f64 = 0.7;
 
@@ -193,7 +196,13 @@ impl Shape {
         };
         let mut shape = Self::recognise(probe)?;
         let probe_key = shape.probe_column(probe_key)?;
-        check_build(build, build_key)?;
+        let swapped = probe_side == JoinSide::Left && matching == Matching::Inner;
+        let rows_max = if swapped {
+            SWAPPED_BUILD_ROWS_MAX
+        } else {
+            BUILD_ROWS_MAX
+        };
+        check_build(build, build_key, rows_max)?;
         let key_type = build_key.data_type(&build.schema())?;
         let probe_type = shape.scan.schema.field(probe_key).data_type();
         if !is_key_type(&key_type) || !(key_type == *probe_type || widens(probe_type, &key_type)) {
@@ -419,11 +428,12 @@ fn table_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
 fn check_build(
     build: &Arc<dyn ExecutionPlan>,
     key: &Arc<dyn PhysicalExpr>,
+    rows_max: usize,
 ) -> Result<(), Declined> {
     let statistics =
         StatisticsContext::default().compute(build.as_ref(), &StatisticsArgs::default())?;
     let rows = statistics.num_rows.get_value().copied().unwrap_or(0);
-    if rows > BUILD_ROWS_MAX {
+    if rows > rows_max {
         return Err(Declined(format!("a build side has {rows} rows")));
     }
     let share = key
