@@ -59,24 +59,32 @@ def main():
         out.writelines(f"{i},text {i % 977}\n" for i in range(arguments.rows))
     command = [arguments.hotshelf, "import", "--db", db, "t", source, "--append"]
 
-    start = time.monotonic()
-    subprocess.run(command, check=True, capture_output=True)
-    whole = time.monotonic() - start
-    acknowledged, uncertain, killed = 1, 0, 0
+    acknowledged, uncertain, killed, appends = 0, 0, 0, 0
+    whole = 1.0
     while killed < arguments.kills:
+        if acknowledged + uncertain >= 5:
+            # A growing table would only make the counting slow.
+            subprocess.run(["rm", "-rf", db], check=True)
+            acknowledged, uncertain = 0, 0
+        start = time.monotonic()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(chance.uniform(0, whole * 1.1))
-        process.kill()
-        if process.wait() == 0:
+        try:
+            code = process.wait(timeout=chance.uniform(0, whole * 1.05))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        if code == 0:
             acknowledged += 1
+            appends += 1
+            whole = time.monotonic() - start
         else:
             killed += 1
         rows, distinct = count_rows(arguments.hotshelf, db)
         parts, rest = divmod(rows, arguments.rows)
         # A kill between the commit and the exit leaves a whole append that nobody was told of.
-        uncertain += max(0, parts - acknowledged - uncertain)
+        uncertain += max(0, min(1, parts - acknowledged - uncertain))
         problems = []
-        if rest or parts != acknowledged + uncertain or distinct != arguments.rows:
+        if rest or parts != acknowledged + uncertain or distinct not in (0, arguments.rows):
             problems.append(f"{rows} rows, {acknowledged} acknowledged appends")
         if orphans(db):
             problems.append(f"orphans: {orphans(db)}")
@@ -87,8 +95,8 @@ def main():
         if problems:
             raise SystemExit(f"after {killed} kills: {'; '.join(problems)} (kept in {folder})")
     print(
-        f"{killed} kills over {whole:.2f} s imports: {acknowledged} appends acknowledged, "
-        f"{uncertain} committed but not acknowledged, nothing lost, nothing half-done, no orphan"
+        f"{killed} kills of imports that take {whole:.2f} s, {appends} appends acknowledged: "
+        "nothing lost, nothing half-done, no orphan"
     )
     subprocess.run(["rm", "-rf", folder], check=True)
 
