@@ -18,7 +18,7 @@ use vortex::session::VortexSession;
 use super::filters::DynamicFilter;
 use super::segments::{ScanSegments, SegmentAdapter};
 use crate::data_file::DataFile;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// What to scan: the same for all workers of one execution.
 pub(crate) struct ScanPlan {
@@ -229,7 +229,7 @@ impl ScanQueue {
                 Err(error) => Err(error),
             };
             if mask
-                .map_err(|error| file.segments.failure().unwrap_or(Error::Format(error)))?
+                .map_err(|error| file.segments.typed(error))?
                 .all_false()
             {
                 return Ok(true);

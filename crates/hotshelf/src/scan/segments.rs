@@ -11,7 +11,7 @@ use hotshelf_cache::{ReadError, ScanContext};
 use parking_lot::Mutex;
 use vortex::array::buffer::BufferHandle;
 use vortex::buffer::{Alignment, ByteBuffer};
-use vortex::error::{VortexResult, vortex_err};
+use vortex::error::{VortexError, VortexResult, vortex_err};
 use vortex::layout::segments::{SegmentFuture, SegmentId, SegmentSource};
 
 use crate::data_file::DataFile;
@@ -67,15 +67,16 @@ impl ScanSegments {
         drop(released);
     }
 
-    /// The typed failure behind an error of Vortex, if a read failed.
-    pub fn failure(&self) -> Option<Error> {
-        self.failure.lock().as_ref().map(|error| match error {
-            ReadError::Tier(hotshelf_tier::TierError::Corruption(found)) => {
-                Error::Corruption(found.clone())
+    /// The typed failure behind an error of Vortex if a read failed, else Vortex's own.
+    pub fn typed(&self, error: VortexError) -> Error {
+        match self.failure.lock().clone() {
+            Some(ReadError::Tier(hotshelf_tier::TierError::Corruption(found))) => {
+                Error::Corruption(found)
             }
-            ReadError::Tier(error) => Error::Tier(error.clone()),
-            other => Error::Read(other.clone()),
-        })
+            Some(ReadError::Tier(failure)) => Error::Tier(failure),
+            Some(failure) => Error::Read(failure),
+            None => Error::Format(error),
+        }
     }
 }
 

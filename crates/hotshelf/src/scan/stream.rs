@@ -54,13 +54,7 @@ async fn read(
     morsel: &Morsel,
     schema: &SchemaRef,
 ) -> Result<Option<RecordBatch>> {
-    let typed = |error| {
-        morsel
-            .file
-            .segments
-            .failure()
-            .unwrap_or(Error::Format(error))
-    };
+    let typed = |error| morsel.file.segments.typed(error);
     let mask = filter(morsel).await.map_err(typed)?;
     queue.morsels_seen.fetch_add(1, Ordering::Relaxed);
     let row_count = mask.true_count();

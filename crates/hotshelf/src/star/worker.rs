@@ -206,13 +206,7 @@ impl Worker {
 
     /// Takes a row group through the pipeline.
     async fn read(&mut self, morsel: &Morsel) -> Result<Read> {
-        let typed = |error| {
-            morsel
-                .file
-                .segments
-                .failure()
-                .unwrap_or(Error::Format(error))
-        };
+        let typed = |error| morsel.file.segments.typed(error);
         let ready = self.ready.clone();
         let mask = filter(morsel).await.map_err(typed)?;
         let mut survivors = Survivors::new(&mask, ready.lookups.len());
@@ -246,13 +240,7 @@ impl Worker {
         } else {
             survivors.mask()
         };
-        let typed = |error| {
-            morsel
-                .file
-                .segments
-                .failure()
-                .unwrap_or(Error::Format(error))
-        };
+        let typed = |error| morsel.file.segments.typed(error);
         let plan = &ready.star.joins[join];
         let keys = ready
             .key_column(morsel, plan.probe_key, mask)
@@ -396,13 +384,7 @@ impl Ready {
 
     /// The scan's columns that survivors need.
     async fn payload(&self, morsel: &Morsel, survivors: &Survivors) -> Result<RecordBatch> {
-        let typed = |error| {
-            morsel
-                .file
-                .segments
-                .failure()
-                .unwrap_or(Error::Format(error))
-        };
+        let typed = |error| morsel.file.segments.typed(error);
         let star = &self.star;
         let schema = Arc::new(
             star.scan
