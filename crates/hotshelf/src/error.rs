@@ -240,28 +240,13 @@ pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) 
         .into_iter()
         .map(|candidate| {
             (
-                edit_distance(&name.to_lowercase(), &candidate.to_lowercase()),
+                strsim::levenshtein(&name.to_lowercase(), &candidate.to_lowercase()),
                 candidate,
             )
         })
         .filter(|(distance, candidate)| *distance <= (candidate.len().max(name.len()) / 3).max(1))
         .min()
         .map(|(_, candidate)| candidate.to_owned())
-}
-
-fn edit_distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, l) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, r) in right.iter().enumerate() {
-            let substituted = diagonal + usize::from(l != *r);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]

@@ -248,25 +248,9 @@ impl FromStr for PolicyKind {
 }
 
 fn nearest(wanted: &str) -> PolicyKind {
-    let distance = |kind: &&PolicyKind| edit_distance(wanted, &kind.name().replace('-', ""));
+    let distance = |kind: &&PolicyKind| strsim::levenshtein(wanted, &kind.name().replace('-', ""));
     let found = PolicyKind::ALL.iter().min_by_key(distance);
     found.copied().unwrap_or(PolicyKind::HpCache)
-}
-
-/// Insertions, deletions and replacements that make `b` of `a` (at most 64 characters are compared).
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

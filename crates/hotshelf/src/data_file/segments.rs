@@ -1,5 +1,6 @@
 //! Which column and row group each segment of a data file belongs to, from the footer's layout tree.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hotshelf_tier::io::buffer_bytes;
@@ -27,7 +28,7 @@ pub(crate) struct SegmentMap {
     pub places: Vec<SegmentPlace>,
     /// Rows of each row group, in file order.
     pub row_groups: Vec<Range<u64>>,
-    /// `by_column[column][row group]` lists data segments.
+    /// `by_column[column][row group]` lists the data segments that hold rows of the group.
     by_column: Vec<Vec<Vec<u32>>>,
 }
 
@@ -35,12 +36,12 @@ pub(crate) struct SegmentMap {
 struct Found {
     segment_idx: usize,
     column_idx: Option<usize>,
-    first_row: u64,
+    rows: Range<u64>,
     auxiliary: bool,
 }
 
 impl SegmentMap {
-    /// Walks the layout tree. The row groups are the boundaries common to all columns' chunks.
+    /// Walks the layout tree. The row groups are the boundaries common to most columns' chunks.
     pub fn new(footer: &Footer) -> VortexResult<Self> {
         let root = footer.layout();
         let column_names: Vec<String> = footer
@@ -64,7 +65,7 @@ impl SegmentMap {
         let mut places = vec![none; specs.len()];
         let mut by_column = vec![vec![Vec::new(); row_groups.len()]; column_names.len()];
         for found in walk.found {
-            let group = row_groups.partition_point(|rows| rows.end <= found.first_row);
+            let group = row_groups.partition_point(|rows| rows.end <= found.rows.start);
             let place = places.get_mut(found.segment_idx).ok_or_else(|| {
                 vortex_err!(
                     "layout names segment {} of {}",
@@ -77,10 +78,11 @@ impl SegmentMap {
                 row_group_idx: group as u32,
                 auxiliary: found.auxiliary,
             };
-            if let (Some(column), false) = (found.column_idx, found.auxiliary)
-                && let Some(group) = by_column[column].get_mut(group)
-            {
-                group.push(found.segment_idx as u32);
+            if let (Some(column), false) = (found.column_idx, found.auxiliary) {
+                let end = row_groups.partition_point(|rows| rows.start < found.rows.end);
+                for segments in by_column[column].get_mut(group..end).unwrap_or_default() {
+                    segments.push(found.segment_idx as u32);
+                }
             }
         }
         Ok(Self {
@@ -91,12 +93,18 @@ impl SegmentMap {
         })
     }
 
-    /// The data segments of a column that start in a row group.
+    /// The data segments of a column that hold rows of a row group. A column whose chunks are longer than
+    /// a row group has the same segment in several.
     pub fn data_segments(&self, column_idx: usize, row_group_idx: usize) -> &[u32] {
         self.by_column
             .get(column_idx)
             .and_then(|groups| groups.get(row_group_idx))
             .map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a segment's first row is in the row group: true in one row group of those that share it.
+    pub fn starts_in(&self, segment_idx: u32, row_group_idx: usize) -> bool {
+        self.places[segment_idx as usize].row_group_idx as usize == row_group_idx
     }
 
     /// DRAM that a segment takes once read.
@@ -135,7 +143,7 @@ impl Walk<'_> {
             self.found.push(Found {
                 segment_idx: *segment as usize,
                 column_idx: column,
-                first_row: row,
+                rows: row..row.saturating_add(layout.row_count()),
                 auxiliary,
             });
         }
@@ -164,30 +172,26 @@ impl Walk<'_> {
     }
 }
 
-/// Row ranges between the boundaries that every chunked column has.
+/// Row ranges between the boundaries that at least half of the chunked columns have. A column whose chunks
+/// lie elsewhere (a dictionary that filled up starts a new chunk) does not coarsen the row groups of all.
 fn row_groups(columns: Vec<Vec<u64>>, row_count: u64) -> Vec<Range<u64>> {
     if row_count == 0 {
         return Vec::new();
     }
-    let mut common: Option<Vec<u64>> = None;
-    for mut boundaries in columns
-        .into_iter()
-        .filter(|boundaries| !boundaries.is_empty())
-    {
+    let mut chunked_columns = 0;
+    let mut columns_at: BTreeMap<u64, usize> = BTreeMap::new();
+    for mut boundaries in columns {
         boundaries.sort_unstable();
         boundaries.dedup();
-        common = Some(match common {
-            None => boundaries,
-            Some(common) => common
-                .into_iter()
-                .filter(|row| boundaries.binary_search(row).is_ok())
-                .collect(),
-        });
+        chunked_columns += usize::from(!boundaries.is_empty());
+        for row in boundaries {
+            *columns_at.entry(row).or_default() += 1;
+        }
     }
-    let mut starts: Vec<u64> = common
-        .unwrap_or_default()
+    let mut starts: Vec<u64> = columns_at
         .into_iter()
-        .filter(|row| *row > 0 && *row < row_count)
+        .filter(|(row, columns)| *row > 0 && *row < row_count && 2 * columns >= chunked_columns)
+        .map(|(row, _)| row)
         .collect();
     starts.insert(0, 0);
     let ends = starts
@@ -208,9 +212,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn row_groups_are_the_boundaries_all_columns_share() {
+    fn row_groups_are_the_boundaries_most_columns_share() {
         assert_eq!(
-            row_groups(vec![vec![0, 10, 20, 30], vec![0, 20], vec![]], 35),
+            row_groups(
+                vec![vec![0, 10, 20, 30], vec![0, 20], vec![0, 20, 33], vec![]],
+                35
+            ),
             [0..20, 20..35]
         );
         assert_eq!(

@@ -11,11 +11,16 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::scalar::ScalarValue;
 use futures::StreamExt;
 use parking_lot::Mutex;
+use vortex::array::arrays::Dict;
+use vortex::array::arrays::dict::DictArraySlotsExt;
 use vortex::array::stream::ArrayStreamAdapter;
+use vortex::array::{ArrayRef, ExecutionCtx};
+use vortex::compressor::BtrBlocksCompressorBuilder;
 use vortex::error::vortex_err;
 use vortex::expr::stats::{Precision, Stat};
 use vortex::file::{Footer, WriteOptionsSessionExt, WriteStrategyBuilder, WriteSummary};
 use vortex::io::{IoBuf, VortexWrite};
+use vortex::layout::layouts::compressed::CompressorPlugin;
 use vortex::scalar::Scalar;
 use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
@@ -32,6 +37,10 @@ use crate::statistics::{ColumnStats, FileStats, SketchBuilder, bounds_batch};
 /// and its encoded segments are large enough for the device's full bandwidth.
 pub(crate) const ROW_GROUP_ROWS_MAX: usize = 131_072;
 const ROW_GROUP_ROWS_MIN: usize = 8_192;
+
+/// Values of a row group above which a column gets no dictionary of its own layout: such a dictionary
+/// fills up every few row groups, and each time the column's chunks leave the grid of the row groups.
+const DICTIONARY_VALUES_MAX: usize = 8_192;
 
 /// How a file is written.
 #[derive(Debug, Clone)]
@@ -107,6 +116,7 @@ impl FileWriter {
         let strategy = WriteStrategyBuilder::from_session(&self.session)
             .with_row_block_size(self.options.row_group_rows(row_bytes))
             .with_data_block_target_bytes(None)
+            .with_probe_compressor(small_dictionaries(&self.session))
             .build();
         let mut sink = ChecksumSink::create(&paths.data_temporary())?;
         let summary = self
@@ -166,6 +176,18 @@ impl FileWriter {
             columns,
             bounds,
         })
+    }
+}
+
+/// Judges by a column's first row group whether the column gets a dictionary: not if it would be large.
+fn small_dictionaries(session: &VortexSession) -> impl CompressorPlugin {
+    let compressor = BtrBlocksCompressorBuilder::from_session(session).build();
+    move |chunk: &ArrayRef, ctx: &mut ExecutionCtx| {
+        let compressed = compressor.compress(chunk, ctx)?;
+        let large = compressed
+            .as_opt::<Dict>()
+            .is_some_and(|dict| dict.values().len() > DICTIONARY_VALUES_MAX);
+        Ok(if large { chunk.clone() } else { compressed })
     }
 }
 

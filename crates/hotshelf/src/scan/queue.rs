@@ -239,11 +239,12 @@ impl ScanQueue {
     }
 
     fn row_group_bytes(&self, file: &FileScan, row_group_idx: usize) -> u64 {
+        let map = &file.file.map;
         let columns = self.plan.columns.iter().chain(&self.plan.filter_columns);
-        let segments =
-            columns.flat_map(|column| file.file.map.data_segments(*column, row_group_idx));
+        let segments = columns.flat_map(|column| map.data_segments(*column, row_group_idx));
         segments
-            .map(|idx| u64::from(file.file.map.specs[*idx as usize].length))
+            .filter(|idx| map.starts_in(**idx, row_group_idx))
+            .map(|idx| u64::from(map.specs[*idx as usize].length))
             .sum()
     }
 
@@ -264,6 +265,7 @@ impl ScanQueue {
             let segments = map.data_segments(column, morsel.row_group_idx);
             *column_bytes.entry(column).or_default() += segments
                 .iter()
+                .filter(|idx| map.starts_in(**idx, morsel.row_group_idx))
                 .map(|idx| map.charged_bytes(*idx))
                 .sum::<u64>();
         }

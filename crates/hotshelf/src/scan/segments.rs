@@ -19,12 +19,18 @@ use crate::error::Error;
 
 type SharedRead = Shared<BoxFuture<'static, Result<Bytes, ReadError>>>;
 
+/// A read begun ahead of its use, and the number of row groups that asked for it.
+struct ReadAhead {
+    read: SharedRead,
+    row_groups: u32,
+}
+
 /// The segments of one file for one scan.
 pub(crate) struct ScanSegments {
     file: Arc<DataFile>,
     context: Arc<ScanContext>,
     /// Reads begun ahead of their use. They stay shared until released, whatever the cache's policy keeps.
-    ahead: Mutex<HashMap<u32, SharedRead>>,
+    ahead: Mutex<HashMap<u32, ReadAhead>>,
     /// The first failure, with its type: Vortex's own errors would lose it.
     failure: Mutex<Option<ReadError>>,
 }
@@ -43,26 +49,39 @@ impl ScanSegments {
     pub fn look_ahead(&self, segments: impl IntoIterator<Item = u32>) -> u64 {
         let mut bytes = 0;
         for segment_idx in segments {
+            if let Some(ahead) = self.ahead.lock().get_mut(&segment_idx) {
+                ahead.row_groups += 1;
+                continue;
+            }
             let read = self
                 .file
                 .request(segment_idx, &self.context)
                 .boxed()
                 .shared();
             bytes += u64::from(self.file.map.specs[segment_idx as usize].length);
-            self.ahead.lock().insert(segment_idx, read);
+            let ahead = ReadAhead {
+                read,
+                row_groups: 1,
+            };
+            self.ahead.lock().insert(segment_idx, ahead);
         }
         bytes
     }
 
     /// Lets go of segments that were read ahead.
     pub fn release(&self, segments: impl IntoIterator<Item = u32>) {
-        let released: Vec<_> = {
-            let mut ahead = self.ahead.lock();
-            segments
-                .into_iter()
-                .map(|segment_idx| ahead.remove(&segment_idx))
-                .collect()
-        };
+        let mut released = Vec::new();
+        let mut ahead = self.ahead.lock();
+        for segment_idx in segments {
+            let Some(held) = ahead.get_mut(&segment_idx) else {
+                continue;
+            };
+            held.row_groups -= 1;
+            if held.row_groups == 0 {
+                released.push(ahead.remove(&segment_idx));
+            }
+        }
+        drop(ahead);
         // Dropping bytes may start other reads: not under the lock.
         drop(released);
     }
@@ -95,7 +114,11 @@ impl SegmentSource for SegmentAdapter {
         else {
             return futures::future::ready(Err(vortex_err!("no segment {id}"))).boxed();
         };
-        let ahead = segments.ahead.lock().get(&*id).cloned();
+        let ahead = segments
+            .ahead
+            .lock()
+            .get(&*id)
+            .map(|ahead| ahead.read.clone());
         let read = match ahead {
             Some(read) => read.boxed(),
             None => segments.file.request(*id, &segments.context).boxed(),
