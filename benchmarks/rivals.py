@@ -6,7 +6,8 @@
 
 A repeat runs one pass of every engine, in an order that rotates; a pass is a fresh process in fresh control groups that
 runs all queries once per warm-up and then once measured. Before a pass the engine's files leave the page cache. Figures
-are medians over repeats. A `--command` reads the pass's statements from standard input and reports each one's time in
+are medians over repeats. With `--sequence FILE` (from `hotshelf bench hpcache --sequence NAME --list --format json`) a pass is
+that sequence once, from a cold start. A `--command` reads the pass's statements from standard input and reports each one's time in
 a line on standard error that `--timing-pattern` matches.
 """
 
@@ -126,6 +127,21 @@ def summary(passes):
     }
 
 
+def load_sequence(path):
+    """Query texts of a sequence by position and name (`07 Q2.1`), in order."""
+    entries = json.loads(Path(path).read_text())
+    return {f"{position:02} {entry['query']}": entry["sql"] for position, entry in enumerate(entries, 1)}
+
+
+def by_template(queries):
+    """Median seconds of each template of a sequence, its first query of all left out: it meets a cold start."""
+    times = {}
+    for name, entry in list(queries.items())[1:]:
+        if "median_s" in entry:
+            times.setdefault(name.partition(" ")[2], []).append(entry["median_s"])
+    return {template: statistics.median(seconds) for template, seconds in sorted(times.items())}
+
+
 def machine():
     return {
         "cpus": default_threads(),
@@ -142,6 +158,13 @@ def print_table(engines):
         print(f"{query:7}" + "".join(f"{c['median_s']:18.3f}" if "median_s" in c else f"{'failed':>18}" for c in cells))
     sums = [engines[name]["sum_of_medians_s"] for name in names]
     print("sum    " + "".join(f"{s:18.3f}" if s is not None else f"{'-':>18}" for s in sums))
+    templates = [engines[name].get("by_template", {}) for name in names]
+    for template in sorted({template for each in templates for template in each}):
+        cells = [each.get(template) for each in templates]
+        print(f"{template:7}" + "".join(f"{c:18.3f}" if c is not None else f"{'-':>18}" for c in cells))
+    peaks = [engines[name]["peak_charged_bytes"] for name in names]
+    if all(peaks):
+        print("peak MB" + "".join(f"{peak / 1e6:18.0f}" for peak in peaks))
 
 
 def parse_arguments():
@@ -159,9 +182,12 @@ def parse_arguments():
     parser.add_argument("--warmups", type=int, default=1)
     parser.add_argument("--keep-page-cache", action="store_true")
     parser.add_argument("--queries", nargs="*")
+    parser.add_argument("--sequence", type=Path, help="JSON list of {query, sql}: one cold pass in that order")
     parser.add_argument("--out", type=Path)
     settings = parser.parse_args()
     settings.command_data = dict(settings.command_data)
+    if settings.sequence:
+        settings.warmups = 0
     for name, path in settings.engine:
         if name not in ENGINES:
             parser.error(f"no engine {name!r}; there are {', '.join(ENGINES)}")
@@ -177,7 +203,7 @@ def parse_arguments():
 
 def main():
     settings = parse_arguments()
-    queries = load_queries(settings.benchmark)
+    queries = load_sequence(settings.sequence) if settings.sequence else load_queries(settings.benchmark)
     if settings.queries:
         queries = {name: queries[name] for name in settings.queries}
     runs = [(name, path, "worker") for name, path in settings.engine]
@@ -192,6 +218,9 @@ def main():
                 sys.exit(f"error: {error}")
             print(f"repeat {repeat + 1}: {name} done", file=sys.stderr)
     engines = {name: summary(passes[name]) for name in passes}
+    if settings.sequence:
+        for engine in engines.values():
+            engine["by_template"] = by_template(engine["queries"])
     print_table(engines)
     if settings.out:
         shown = {key: str(value) if isinstance(value, Path) else value for key, value in vars(settings).items()}

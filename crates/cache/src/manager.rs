@@ -264,6 +264,17 @@ impl CacheManager {
         Arc::clone(&self.files.read().sizes)
     }
 
+    /// Charged bytes of data in memory by column; columns without any are left out. Cheap.
+    pub fn resident_bytes(&self) -> BTreeMap<ColumnId, u64> {
+        let mut resident: BTreeMap<ColumnId, u64> = BTreeMap::new();
+        self.inspect(|shard| {
+            for (column, bytes) in shard.column_bytes() {
+                *resident.entry(*column).or_default() += bytes;
+            }
+        });
+        resident
+    }
+
     /// What reading did since the cache was made.
     pub fn storage_progress(&self) -> StorageProgress {
         self.admissions.progress()

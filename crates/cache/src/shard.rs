@@ -3,7 +3,7 @@
 use crate::budget::Budget;
 use crate::event::{Event, EventKind, EventRing};
 use crate::flight::Flight;
-use crate::key::{Map, SegmentInfo, SegmentKey, SegmentKind};
+use crate::key::{ColumnId, Map, SegmentInfo, SegmentKey, SegmentKind};
 use crate::lease::{Held, Lease};
 use crate::policy::{Admission, Candidate, Policy, Reach, Removal, Room, Slot, SlotList};
 use crate::scan::ScanContext;
@@ -60,6 +60,8 @@ pub(crate) struct Shard {
     sequence: Arc<AtomicU64>,
     /// Charged bytes of residents; readable without the lock (see `ShardCell`).
     cached_bytes: Arc<AtomicU64>,
+    /// Charged bytes of resident data by column.
+    column_bytes: Map<ColumnId, u64>,
 }
 
 impl Shard {
@@ -81,7 +83,13 @@ impl Shard {
             budget,
             sequence,
             cached_bytes,
+            column_bytes: Map::default(),
         }
+    }
+
+    /// Charged bytes of resident data by column.
+    pub(crate) fn column_bytes(&self) -> &Map<ColumnId, u64> {
+        &self.column_bytes
     }
 
     /// Counts and logs an event.
@@ -166,7 +174,10 @@ impl Shard {
                 self.metadata.push_front(slot);
                 self.budget.add_metadata(info.charged_bytes);
             }
-            SegmentKind::Data => self.policy.insert(slot, &candidate(key, &info)),
+            SegmentKind::Data => {
+                self.policy.insert(slot, &candidate(key, &info));
+                *self.column_bytes.entry(info.column).or_default() += info.charged_bytes;
+            }
         }
         self.map.insert(key, Entry::Resident(slot));
         self.budget.detached_to_cached(info.charged_bytes);
@@ -260,7 +271,10 @@ impl Shard {
         let resident = self.residents.get_mut(slot.idx())?.take()?;
         self.vacant.push(slot);
         match resident.info.kind {
-            SegmentKind::Data => self.policy.remove(slot, removal),
+            SegmentKind::Data => {
+                self.policy.remove(slot, removal);
+                self.forget_column_bytes(&resident.info);
+            }
             SegmentKind::Metadata => {
                 self.metadata.remove(slot);
                 self.budget.remove_metadata(resident.info.charged_bytes);
@@ -277,6 +291,15 @@ impl Shard {
             .fetch_sub(resident.info.charged_bytes, Relaxed);
         self.budget.cached_to_detached(resident.info.charged_bytes);
         Some(resident.held)
+    }
+
+    fn forget_column_bytes(&mut self, info: &SegmentInfo) {
+        if let Some(bytes) = self.column_bytes.get_mut(&info.column) {
+            *bytes -= info.charged_bytes;
+            if *bytes == 0 {
+                self.column_bytes.remove(&info.column);
+            }
+        }
     }
 }
 

@@ -166,6 +166,11 @@ impl Database {
         &self.inner.cache
     }
 
+    /// What decides how much of each column HPCache keeps; `None` if the system refused it a thread.
+    pub fn tuner(&self) -> Option<&Arc<TunerThread>> {
+        self.inner.tuner.as_ref()
+    }
+
     /// The I/O engine, for its statistics.
     pub fn io_engine(&self) -> &Arc<IoEngine> {
         &self.inner.engine

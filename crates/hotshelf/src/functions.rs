@@ -323,6 +323,13 @@ fn hpcache_pipelines(inner: &Inner) -> Columns {
             text(rows.iter().map(|row| format!("{:016x}", row.template))),
         ),
         (
+            "table_name",
+            text(rows.iter().map(|row| {
+                let name = row.column.map(|column| inner.column_name(column).0);
+                name.unwrap_or_default()
+            })),
+        ),
+        (
             "pipeline",
             count(rows.iter().map(|row| u64::from(row.pipeline))),
         ),
@@ -355,9 +362,20 @@ fn hpcache_tuner(inner: &Inner) -> Columns {
     let one = |value: u64| count(std::iter::once(value));
     let one_real = |value: f64| real(std::iter::once(value));
     vec![
+        (
+            "working",
+            Arc::new(BooleanArray::from(vec![
+                inner.tuner.as_ref().is_some_and(|tuner| !tuner.is_paused()),
+            ])),
+        ),
         ("steps", one(stats.step_count)),
+        ("step_ns", one(stats.step_ns_total)),
         ("skipped", one(stats.skip_count)),
         ("solves", one(stats.solve_count)),
+        (
+            "decisions",
+            one(stats.solve_count.saturating_sub(stats.failure_count)),
+        ),
         ("failures", one(stats.failure_count)),
         (
             "last_error",
@@ -369,6 +387,10 @@ fn hpcache_tuner(inner: &Inner) -> Columns {
         ("kept_bytes", one(stats.kept_bytes)),
         ("gap", one_real(stats.gap)),
         ("saved_s", one_real(stats.saved_s)),
+        (
+            "seconds_saved_per_gb",
+            one_real(stats.saved_s_per_byte * 1e9),
+        ),
         ("solve_ns", one(stats.solve_ns)),
         ("solve_ns_max", one(stats.solve_ns_max)),
         ("storage_bandwidth", one_real(stats.storage_bandwidth)),

@@ -6,6 +6,9 @@ use std::sync::Weak;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::common::{DataFusionError, config_err};
 use hotshelf_cache::PolicyKind;
+use hotshelf_cache::model::{ModelForm, Smoothing};
+use hotshelf_cache::tune::{Goal, Solver, TuneOptions};
+use hotshelf_cache::tuner::TunerOptions;
 
 use crate::database::Inner;
 use crate::error::{Error, Result, nearest};
@@ -28,6 +31,30 @@ const KEYS: &[(&str, &str)] = &[
         "whether queries may change what the cache holds (session)",
     ),
     (
+        "priority",
+        "how much the session's query times matter to HPCache; 1 is normal (session)",
+    ),
+    (
+        "tuner",
+        "whether HPCache's tuner works, or leaves what it decided last (database)",
+    ),
+    (
+        "tuner_period_ms",
+        "time between the tuner's steps (database)",
+    ),
+    (
+        "tuner_window",
+        "how past queries fade: a half-life such as '4 queries', or 'last 15' (database)",
+    ),
+    (
+        "tuner_solver",
+        "greedy, exact, or auto: what the policy is made for (database)",
+    ),
+    (
+        "response_goal",
+        "slowest query to aim at, such as 500ms, or 'none': least time in all (database)",
+    ),
+    (
         "star_pipelines",
         "whether scans, look-ups and aggregation run as one operator (session)",
     ),
@@ -40,6 +67,7 @@ pub(crate) struct SessionSettings {
     pub threads: usize,
     pub populate: bool,
     pub star_pipelines: bool,
+    pub priority: f64,
     /// Number of the query being planned.
     pub query_id: u64,
     /// Fingerprint of its plan without literals.
@@ -53,6 +81,7 @@ impl Default for SessionSettings {
             threads: 1,
             populate: true,
             star_pipelines: true,
+            priority: 1.0,
             query_id: 0,
             template: 0,
         }
@@ -80,7 +109,8 @@ impl SessionSettings {
             "threads" => self.threads.to_string(),
             "populate" => self.populate.to_string(),
             "star_pipelines" => self.star_pipelines.to_string(),
-            _ => return None,
+            "priority" => self.priority.to_string(),
+            _ => return inner.tuner_setting(key),
         })
     }
 
@@ -89,6 +119,7 @@ impl SessionSettings {
             "threads" => self.threads = parse_threads(value)?,
             "populate" => self.populate = parse_switch(value)?,
             "star_pipelines" => self.star_pipelines = parse_switch(value)?,
+            "priority" => self.priority = parse_priority(value)?,
             _ => {
                 if let Some(inner) = self.inner.upgrade() {
                     inner.change_setting(key, value)?;
@@ -129,10 +160,165 @@ impl Inner {
                 self.engine.set_bandwidth_max(rate)?;
                 options.storage_bandwidth_max = rate;
             }
+            _ => self.change_tuner(key, value)?,
+        }
+        Ok(())
+    }
+
+    fn change_tuner(&self, key: &str, value: &str) -> Result<()> {
+        let Some(tuner) = &self.tuner else {
+            return Ok(());
+        };
+        match key {
+            "tuner" => tuner.set_paused(!parse_switch(value)?),
+            "tuner_period_ms" => {
+                let period_ms = parse_period(value)?;
+                tuner.configure(|options| options.period_ms = period_ms);
+            }
+            "tuner_window" => {
+                let smoothing = parse_window(value)?;
+                tuner.configure(|options| options.window.smoothing = smoothing);
+            }
+            "tuner_solver" => {
+                let solver = parse_solver(value)?;
+                tuner.configure(|options| options.tune = tune_options(solver, goal(options)));
+            }
+            "response_goal" => {
+                let goal = parse_goal(value)?;
+                tuner.configure(|options| options.tune = tune_options(solver(options), goal));
+            }
             _ => {}
         }
         Ok(())
     }
+
+    fn tuner_setting(&self, key: &str) -> Option<String> {
+        let tuner = self.tuner.as_ref()?;
+        let options = tuner.inspect(|tuner| tuner.options().clone());
+        Some(match key {
+            "tuner" => (!tuner.is_paused()).to_string(),
+            "tuner_period_ms" => options.period_ms.to_string(),
+            "tuner_window" => match options.window.smoothing {
+                Smoothing::Exponential { a } => {
+                    format!("{} queries", round(-1.0 / (1.0 - a).log2()))
+                }
+                Smoothing::Fixed { query_count } => format!("last {query_count}"),
+            },
+            "tuner_solver" => match solver(&options) {
+                None => "auto".to_owned(),
+                Some(Solver::Greedy) => "greedy".to_owned(),
+                Some(Solver::Exact) => "exact".to_owned(),
+            },
+            "response_goal" => match goal(&options) {
+                Goal::Total => "none".to_owned(),
+                Goal::Threshold { threshold_s, .. } => format!("{}ms", round(threshold_s * 1e3)),
+            },
+            _ => return None,
+        })
+    }
+}
+
+fn round(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+fn solver(options: &TunerOptions) -> Option<Solver> {
+    options.tune.map(|tune| tune.solver)
+}
+
+fn goal(options: &TunerOptions) -> Goal {
+    options.tune.map_or(Goal::Total, |tune| tune.goal)
+}
+
+/// A goal needs the shared form; without one, and without a solver, the policy's own options hold.
+fn tune_options(solver: Option<Solver>, goal: Goal) -> Option<TuneOptions> {
+    if solver.is_none() && goal == Goal::Total {
+        return None;
+    }
+    Some(TuneOptions {
+        form: ModelForm::Shared,
+        goal,
+        solver: solver.unwrap_or_default(),
+    })
+}
+
+fn refused(what: &'static str, value: &str, expected: &str) -> Error {
+    Error::InvalidValue {
+        what,
+        value: value.to_owned(),
+        expected: expected.into(),
+    }
+}
+
+fn parse_priority(value: &str) -> Result<f64> {
+    let parsed = value.trim().parse().ok();
+    parsed
+        .filter(|priority: &f64| (0.0..=1e6).contains(priority))
+        .ok_or_else(|| refused("priority", value, "a number from 0 to 1000000; 1 is normal"))
+}
+
+fn parse_period(value: &str) -> Result<u64> {
+    let parsed = value.trim().parse().ok();
+    parsed
+        .filter(|period_ms| (1..=3_600_000).contains(period_ms))
+        .ok_or_else(|| refused("period", value, "milliseconds from 1 to 3600000"))
+}
+
+fn parse_window(value: &str) -> Result<Smoothing> {
+    let lower = value.trim().to_ascii_lowercase();
+    if let Some(count) = lower.strip_prefix("last") {
+        let parsed = count.trim().parse().ok();
+        let count = parsed.filter(|count| (1..=100_000).contains(count));
+        return count
+            .map(|query_count| Smoothing::Fixed { query_count })
+            .ok_or_else(|| refused("window", value, "'last N' with N from 1 to 100000"));
+    }
+    let number = lower.trim_end_matches(char::is_alphabetic).trim();
+    let half_life: Option<f64> = number.parse().ok();
+    half_life
+        .filter(|half_life| (0.01..=1e6).contains(half_life))
+        .map(|half_life| Smoothing::Exponential {
+            a: 1.0 - 0.5f64.powf(1.0 / half_life),
+        })
+        .ok_or_else(|| {
+            refused(
+                "window",
+                value,
+                "a half-life such as '4 queries', or 'last 15'",
+            )
+        })
+}
+
+fn parse_solver(value: &str) -> Result<Option<Solver>> {
+    match value.trim().to_ascii_lowercase().as_str() {
+        "auto" => Ok(None),
+        "greedy" => Ok(Some(Solver::Greedy)),
+        "exact" => Ok(Some(Solver::Exact)),
+        _ => Err(refused("solver", value, "greedy, exact or auto")),
+    }
+}
+
+/// The weight of the total time beside the slowest query's.
+const GOAL_SCALE: f64 = 1e-3;
+
+fn parse_goal(value: &str) -> Result<Goal> {
+    let lower = value.trim().to_ascii_lowercase();
+    if lower == "none" {
+        return Ok(Goal::Total);
+    }
+    let (number, unit_s) = match lower.strip_suffix("ms") {
+        Some(number) => (number, 1e-3),
+        None => (lower.strip_suffix('s').unwrap_or(&lower), 1.0),
+    };
+    let number: Option<f64> = number.trim().parse().ok();
+    number
+        .map(|number| number * unit_s)
+        .filter(|threshold_s| (1e-6..=1e6).contains(threshold_s))
+        .map(|threshold_s| Goal::Threshold {
+            threshold_s,
+            scale: GOAL_SCALE,
+        })
+        .ok_or_else(|| refused("goal", value, "a time such as 500ms or 2s, or 'none'"))
 }
 
 fn parse_threads(value: &str) -> Result<usize> {

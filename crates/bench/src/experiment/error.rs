@@ -37,6 +37,16 @@ pub enum ExperimentError {
         /// Rows it has.
         found: u64,
     },
+    /// The paper has no such figure, or not one that can be shown so.
+    #[error("figure {number} of the HPCache paper cannot be {how}; there are {}", known.join(", "))]
+    UnknownFigure {
+        /// What was asked for.
+        number: u32,
+        /// Simulated or measured.
+        how: &'static str,
+        /// The figures there are.
+        known: Vec<String>,
+    },
     /// A chart could not be drawn or written.
     #[error("cannot write the chart {}: {what}", path.display())]
     Chart {

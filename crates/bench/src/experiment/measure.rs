@@ -22,6 +22,10 @@ pub struct Measurement {
     pub bytes_cache: u64,
     /// Encoded bytes that scans had read from storage.
     pub bytes_storage: u64,
+    /// Time of the query's longest pipeline over stored tables, in seconds.
+    pub pipeline_s: Option<f64>,
+    /// What the tuner predicted for that pipeline when it began, in seconds, if it knew it.
+    pub predicted_s: Option<f64>,
 }
 
 /// Runs a query to its end and drops the rows.
@@ -53,12 +57,30 @@ async fn run(session: &Session, sql: &str) -> hotshelf::Result<Measurement> {
         let plan = answer.plan.as_deref();
         plan.map_or(0, |plan| sum_of_metric(plan, name))
     };
+    let longest = answer.plan.as_deref().and_then(longest_pipeline);
     Ok(Measurement {
         seconds,
         row_count,
         bytes_cache: sum("bytes_cache"),
         bytes_storage: sum("bytes_storage"),
+        pipeline_s: longest.map(|(pipeline_s, _)| pipeline_s),
+        predicted_s: longest.and_then(|(_, predicted_s)| predicted_s),
     })
+}
+
+/// Actual and predicted time of the longest pipeline of a plan, in seconds.
+fn longest_pipeline(plan: &dyn ExecutionPlan) -> Option<(f64, Option<f64>)> {
+    let metrics = plan.metrics();
+    let seconds = |name| {
+        let value = metrics.as_ref()?.sum_by_name(name)?;
+        Some(value.as_usize() as f64 * 1e-9)
+    };
+    let own = seconds("pipeline_time").map(|actual_s| (actual_s, seconds("predicted_time")));
+    let children = plan.children().into_iter();
+    children
+        .filter_map(|child| longest_pipeline(child.as_ref()))
+        .chain(own)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// A counter of that name, summed over all operators of a plan.
@@ -89,6 +111,8 @@ pub fn median(runs: &[Measurement]) -> Measurement {
         row_count: middle(runs, |run| run.row_count).unwrap_or_default(),
         bytes_cache: middle(runs, |run| run.bytes_cache).unwrap_or_default(),
         bytes_storage: middle(runs, |run| run.bytes_storage).unwrap_or_default(),
+        pipeline_s: middle(runs, |run| run.pipeline_s).flatten(),
+        predicted_s: middle(runs, |run| run.predicted_s).flatten(),
     }
 }
 

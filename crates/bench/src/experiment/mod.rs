@@ -1,11 +1,14 @@
 //! Experiments: queries timed, bytes counted, policies compared, results drawn.
 //!
 //! [`measure`] runs one query; [`ssb`] prepares the Star Schema Benchmark and repeats its queries; [`policies`]
-//! runs one sequence of queries under several cache policies; [`chart`] draws that.
+//! runs one sequence of queries under several cache policies; [`chart`] draws that. [`hpcache`] repeats the experiments
+//! of the HPCache paper, [`plot`] draws their figures.
 
 pub mod chart;
 mod error;
+pub mod hpcache;
 mod measure;
+pub mod plot;
 pub mod policies;
 pub mod ssb;
 

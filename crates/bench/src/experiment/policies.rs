@@ -2,6 +2,7 @@
 
 use hotshelf::{Database, PolicyKind, Session};
 
+use super::hpcache::begin_cold;
 use super::{ExperimentError, Measurement, Query, measure};
 
 /// A policy with the budget it is given.
@@ -52,7 +53,7 @@ impl SettingRun {
     }
 }
 
-/// Empties the cache, sets policy and budget, and runs the queries `pass_count` times in turn. `done` hears of
+/// Empties the cache, makes the tuner forget, sets policy and budget, and runs the queries `pass_count` times in turn. `done` hears of
 /// each run: the pass, counted from 0, and the query's name.
 ///
 /// # Errors
@@ -65,9 +66,7 @@ pub async fn run_setting(
     pass_count: usize,
     mut done: impl FnMut(usize, &str),
 ) -> Result<SettingRun, ExperimentError> {
-    set(session, "policy", setting.policy.name()).await?;
-    set(session, "budget", &setting.budget_bytes.to_string()).await?;
-    database.cache().clear();
+    begin_cold(database, session, setting.policy, setting.budget_bytes).await?;
     let mut passes = Vec::with_capacity(pass_count);
     for pass_idx in 0..pass_count {
         let mut pass = Vec::with_capacity(queries.len());
@@ -78,13 +77,6 @@ pub async fn run_setting(
         passes.push(pass);
     }
     Ok(SettingRun { setting, passes })
-}
-
-async fn set(session: &Session, name: &str, value: &str) -> Result<(), ExperimentError> {
-    session
-        .sql(&format!("SET hotshelf.{name} = '{value}'"))
-        .await?;
-    Ok(())
 }
 
 /// Encoded bytes of the columns of which something is in the cache: what the queries before read, if the policy

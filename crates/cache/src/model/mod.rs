@@ -8,6 +8,6 @@ mod observation;
 mod problem;
 mod window;
 
-pub use observation::Observation;
+pub use observation::{Observation, RunningPipeline};
 pub use problem::{ModelForm, Problem, ProblemColumn, Term, TermColumn, Tiers};
 pub use window::{LookBackWindow, Smoothing, TemplateTerm, WindowOptions};

@@ -44,3 +44,9 @@ impl Observation {
         (self.worker_count > 0).then(|| worker_s / f64::from(self.worker_count))
     }
 }
+
+/// A pipeline that runs now and can be asked how it is doing.
+pub trait RunningPipeline: Send + Sync {
+    /// What it did so far; nothing before its first row group and after its end.
+    fn observe(&self) -> Option<Observation>;
+}

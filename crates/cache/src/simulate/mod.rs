@@ -11,7 +11,9 @@ mod tests;
 
 pub use device::Machine;
 pub use mixes::{Mix, mix_trace};
-pub use paper::{PaperClaim, paper_alternation, paper_claims, paper_machine, paper_sequence};
+pub use paper::{
+    PaperClaim, paper_alternation, paper_claims, paper_machine, paper_query, paper_sequence,
+};
 
 use crate::key::{ColumnId, SegmentInfo, SegmentKey, SegmentKind};
 use crate::manager::{CacheManager, CacheOptions};
@@ -94,9 +96,24 @@ pub struct SimulatedQuery {
     pub predicted_s: Option<f64>,
 }
 
+/// What the tuner thought of the query under way at one of its steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prediction {
+    /// Number of the query in the trace.
+    pub query_idx: usize,
+    /// Virtual time since the trace began, in seconds.
+    pub at_s: f64,
+    /// Predicted time of the query under the placement in force, in seconds.
+    pub predicted_s: f64,
+    /// Predicted time with everything in memory, in seconds.
+    pub in_memory_s: f64,
+}
+
 /// A simulated trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulated {
+    /// What the tuner predicted while queries ran, in order.
+    pub predictions: Vec<Prediction>,
     /// The queries in order.
     pub queries: Vec<SimulatedQuery>,
     /// What the tuner did.
@@ -120,7 +137,34 @@ pub fn simulate(machine: &Machine, trace: &Trace, setup: &Setup) -> Simulated {
     Simulated {
         queries: queries.collect(),
         tuner: simulator.tuner.stats(),
+        predictions: simulator.predictions,
     }
+}
+
+/// The virtual time in seconds of a query of a trace when `share` of each column is in memory, evenly spread, and the
+/// cache does not change.
+pub fn simulate_placed(machine: &Machine, trace: &Trace, query_idx: usize, share: f64) -> f64 {
+    let query = &trace.queries[query_idx];
+    let segment_bytes = trace.segment_bytes.max(1);
+    let count = |column: &ColumnId| {
+        let bytes = trace.columns.get(column).copied().unwrap_or(0);
+        bytes.div_ceil(segment_bytes)
+    };
+    let counts: Vec<u64> = query.columns.iter().map(count).collect();
+    let mut run = Run::new(machine, 0.0, query.processing_bandwidth);
+    for row_group_idx in 0..counts.iter().copied().max().unwrap_or(0) {
+        let there = counts
+            .iter()
+            .filter(|count| row_group_idx < **count)
+            .count();
+        let bytes = there as u64 * segment_bytes;
+        let place = crate::placement::keep_order(crate::FileId(0), row_group_idx as u32);
+        match place < share {
+            true => run.row_group(0, bytes),
+            false => run.row_group(bytes, 0),
+        }
+    }
+    run.now_s() + machine.setup_s
 }
 
 struct Simulator<'a> {
@@ -134,6 +178,7 @@ struct Simulator<'a> {
     now_s: f64,
     next_step_s: f64,
     storage: StorageProgress,
+    predictions: Vec<Prediction>,
 }
 
 impl<'a> Simulator<'a> {
@@ -171,6 +216,7 @@ impl<'a> Simulator<'a> {
             now_s: 0.0,
             next_step_s: 0.0,
             storage: StorageProgress::default(),
+            predictions: Vec::new(),
         }
     }
 
@@ -292,6 +338,18 @@ impl<'a> Simulator<'a> {
         };
         if let TunerStep::Placed(placement) = self.tuner.step(nanos(run.now_s()), &input) {
             self.cache.set_placement(placement);
+        }
+        let template = template(query.name);
+        if let (Some(predicted_s), Some(in_memory_s)) = (
+            self.tuner.predicted_s(template, 0),
+            self.tuner.predicted_with(template, 0, |_| 1.0),
+        ) {
+            self.predictions.push(Prediction {
+                query_idx,
+                at_s: run.now_s(),
+                predicted_s,
+                in_memory_s,
+            });
         }
     }
 }

@@ -55,6 +55,32 @@ fn query(name: &'static str) -> TraceQuery {
     }
 }
 
+/// A single query over 96 GB in four columns, as in Figures 1 and 3 to 7: Q1.1, Q1.3, Q2.2 or Q3.1. Q1.3 (300 GB/s) and
+/// Q3.1 (19.6 GB/s) follow from Figure 1's ratios, Q2.2 (80 GB/s) from the text; Q1.1 (150 GB/s) is assumed. `None` for
+/// other names.
+pub fn paper_query(name: &str, count: usize) -> Option<Trace> {
+    let (name, processing) = match name {
+        "Q1.1" => ("Q1.1", 150.0),
+        "Q1.3" => ("Q1.3", 300.0),
+        "Q2.2" => ("Q2.2", 80.0),
+        "Q3.1" => ("Q3.1", 19.6),
+        _ => return None,
+    };
+    let query = TraceQuery {
+        name,
+        columns: (0..4).map(ColumnId).collect(),
+        processing_bandwidth: processing * GB,
+        priority: 1.0,
+    };
+    Some(Trace {
+        columns: (0..4)
+            .map(|column| (ColumnId(column), 24_000_000_000))
+            .collect(),
+        segment_bytes: 16_000_000,
+        queries: vec![query; count],
+    })
+}
+
 /// The sequence of Figure 8: three runs of one template, then runs of two templates in turn that grow longer. The
 /// templates read distinct columns of equal size and could use more than the 80 GB of cache there are; their
 /// throughput (170 GB/s) is assumed such that this holds.

@@ -68,6 +68,33 @@ fn with_half_in_memory_hpcache_halves_the_time_and_lru_finds_nothing() {
 }
 
 #[test]
+fn a_placed_query_takes_what_the_model_says() {
+    let trace = repeated(4e9, 1);
+    for (share, expected_s) in [(0.0, 2.0), (0.5, 1.0), (0.75, 0.5), (1.0, 0.5)] {
+        let time_s = simulate_placed(&machine(), &trace, 0, share);
+        assert!(
+            (time_s / expected_s - 1.0).abs() < 0.15,
+            "{share}: {time_s}"
+        );
+    }
+}
+
+#[test]
+fn predictions_are_made_while_the_first_query_runs() {
+    let setup = Setup {
+        budget_bytes: 1_100_000_000,
+        ..Setup::default()
+    };
+    let simulated = simulate(&machine(), &repeated(3e9, 1), &setup);
+    let early = simulated.predictions.first().expect("steps were taken");
+    assert!(early.at_s < 0.5 * simulated.total_s(), "{early:?}");
+    assert!(
+        (early.in_memory_s / (2.0 / 3.0) - 1.0).abs() < 0.1,
+        "{early:?}"
+    );
+}
+
+#[test]
 fn the_tuner_predicts_what_the_machine_then_does() {
     let trace = repeated(3e9, 6);
     let setup = Setup {

@@ -37,6 +37,11 @@ impl BandwidthMeter {
         }
     }
 
+    /// Counts from here on: what the storage did before says nothing.
+    pub(super) fn begin_at(&mut self, now_ns: u64, progress: StorageProgress) {
+        self.last = Some((now_ns, progress));
+    }
+
     /// Bytes per second, if anything is known.
     pub(super) fn bandwidth(&self) -> Option<f64> {
         self.bandwidth

@@ -110,6 +110,25 @@ impl Tuner {
         }
     }
 
+    /// Forgets all that was learned, as if it had been made now.
+    pub fn forget(&mut self, now_ns: u64, storage: StorageProgress) {
+        *self = Self::new(self.options.clone());
+        self.storage.begin_at(now_ns, storage);
+    }
+
+    /// The options in force.
+    pub fn options(&self) -> &TunerOptions {
+        &self.options
+    }
+
+    /// Changes the options. A window that fades otherwise begins anew; the bandwidths learned stay.
+    pub fn configure(&mut self, options: TunerOptions) {
+        if options.window != self.options.window {
+            self.window = LookBackWindow::new(options.window.clone());
+        }
+        self.options = options;
+    }
+
     /// Takes in what happened and decides. `now_ns` is a monotonic clock; if it jumps nonetheless, the bandwidth
     /// sample of that step is ignored.
     pub fn step(&mut self, now_ns: u64, input: &TunerInput<'_>) -> TunerStep {

@@ -32,6 +32,8 @@ pub struct TunerStats {
     pub saved_s: f64,
     /// What a further byte of budget would save, in seconds.
     pub saved_s_per_byte: f64,
+    /// Time of all steps, in nanoseconds (0 if nobody measured it).
+    pub step_ns_total: u64,
     /// Time of the last solution, in nanoseconds (0 if nobody measured it).
     pub solve_ns: u64,
     /// Time of the longest solution, in nanoseconds.
@@ -64,6 +66,8 @@ pub struct PipelineRow {
     pub weight: f64,
     /// Charged bytes it reads.
     pub bytes: f64,
+    /// One of the columns it reads (all belong to one table).
+    pub column: Option<ColumnId>,
     /// Its own throughput in bytes per second; infinite while unknown.
     pub processing_bandwidth: f64,
     /// Predicted time under the placement in force, in seconds.
@@ -131,6 +135,11 @@ impl Tuner {
         self.stats.solve_ns_max = self.stats.solve_ns_max.max(solve_ns);
     }
 
+    /// Records how long a step took, whatever came of it.
+    pub fn note_step_ns(&mut self, step_ns: u64) {
+        self.stats.step_ns_total += step_ns;
+    }
+
     /// The pipelines that count, heaviest first.
     pub fn pipelines(&self) -> Vec<PipelineRow> {
         let Some(solved) = &self.solved else {
@@ -144,6 +153,10 @@ impl Tuner {
                 pipeline: term.pipeline,
                 weight: term.weight,
                 bytes: term.bytes(),
+                column: term
+                    .columns
+                    .first()
+                    .map(|of| solved.problem.columns[of.column_idx].column),
                 processing_bandwidth: term.processing_bandwidth,
                 predicted_s: solved.problem.term_s(term, &solved.solution.x),
                 in_memory_s: solved.problem.term_s(term, &all),
@@ -160,6 +173,21 @@ impl Tuner {
         let mut terms = solved.problem.terms.iter();
         let term = terms.find(|term| (term.template, term.pipeline) == (template, pipeline))?;
         Some(solved.problem.term_s(term, &solved.solution.x))
+    }
+
+    /// The predicted time of a template's pipeline when such shares of the columns are in memory, in seconds.
+    pub fn predicted_with(
+        &self,
+        template: u64,
+        pipeline: u32,
+        share: impl Fn(ColumnId) -> f64,
+    ) -> Option<f64> {
+        let problem = &self.solved.as_ref()?.problem;
+        let mut terms = problem.terms.iter();
+        let term = terms.find(|term| (term.template, term.pipeline) == (template, pipeline))?;
+        let columns = problem.columns.iter();
+        let x: Vec<f64> = columns.map(|column| share(column.column)).collect();
+        Some(problem.term_s(term, &x))
     }
 
     /// The columns of the last placement.

@@ -286,6 +286,131 @@ fn the_thread_tunes_a_cache_by_itself_and_ends_when_dropped() {
     );
 }
 
+/// A pipeline in the middle of its run.
+struct HalfWay(Observation);
+
+impl crate::model::RunningPipeline for HalfWay {
+    fn observe(&self) -> Option<Observation> {
+        Some(self.0.clone())
+    }
+}
+
+fn until(holds: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    holds()
+}
+
+fn fast_thread(cache: &Arc<CacheManager>) -> TunerThread {
+    let options = TunerOptions {
+        period_ms: 1,
+        storage_bandwidth: Some(1e9),
+        ..TunerOptions::default()
+    };
+    TunerThread::start(cache, options).expect("threads are to be had")
+}
+
+#[test]
+fn a_pipeline_under_way_is_tuned_for_before_it_ends_and_forgotten_when_it_is_gone() {
+    let cache = wide_cache(PolicyKind::HpCache, 100_000);
+    let thread = fast_thread(&cache);
+    let half_way = Arc::new(HalfWay(Observation {
+        columns: vec![(ColumnId(2), 100_000)],
+        processed_bytes: 50_000,
+        busy_ns: 5_000,
+        finished: false,
+        ..run(1, 1, 10e9)
+    }));
+    let weak: std::sync::Weak<HalfWay> = Arc::downgrade(&half_way);
+    thread.watch(weak.clone());
+    assert!(until(|| cache.placement().proportion(ColumnId(2)) > 0.8));
+    let learned = thread.inspect(|tuner| tuner.pipelines()[0].processing_bandwidth);
+    assert!((learned / 10e9 - 1.0).abs() < 1e-6, "{learned}");
+    drop(half_way);
+    assert!(until(|| weak.strong_count() == 0));
+    thread.step_now();
+}
+
+#[test]
+fn a_paused_tuner_learns_nothing_and_forgetting_empties_the_placement() {
+    let cache = wide_cache(PolicyKind::HpCache, 100_000);
+    let thread = fast_thread(&cache);
+    let observe = |query| {
+        thread.observe(Observation {
+            columns: vec![(ColumnId(2), 100_000)],
+            ..run(query, 1, 10e9)
+        });
+    };
+    observe(1);
+    assert!(until(|| cache.placement().proportion(ColumnId(2)) > 0.8));
+    thread.set_paused(true);
+    thread.forget();
+    assert_eq!(cache.placement().kept_bytes(), 0.0);
+    observe(2);
+    thread.step_now();
+    assert_eq!(cache.placement().kept_bytes(), 0.0);
+    thread.set_paused(false);
+    thread.configure(|options| options.storage_bandwidth = Some(1e9));
+    observe(3);
+    assert!(until(|| cache.placement().proportion(ColumnId(2)) > 0.8));
+}
+
+#[test]
+fn residency_decides_what_is_predicted_with_it() {
+    let mut tuner = tuner(0.2);
+    let _ = step(&mut tuner, &[run(0, 0, 10e9)], 2 * GB);
+    let predicted = |share: f64| tuner.predicted_with(0, 0, |_| share).unwrap();
+    assert!((predicted(0.0) - 4.0).abs() < 1e-9);
+    assert!((predicted(0.5) - 2.0).abs() < 1e-9);
+    assert!((predicted(1.0) - 0.4).abs() < 1e-9);
+    assert_eq!(tuner.predicted_with(7, 0, |_| 1.0), None);
+}
+
+#[test]
+fn resident_bytes_follow_inserts_evictions_and_dropped_files() {
+    let cache = wide_cache(PolicyKind::Lru, 100_000);
+    scan_columns(&cache, 0..4);
+    let by_rows = || {
+        let rows = cache.columns().into_iter();
+        let kept = rows.filter(|row| row.cached_bytes > 0);
+        kept.map(|row| (row.column, row.cached_bytes)).collect()
+    };
+    let resident: BTreeMap<ColumnId, u64> = by_rows();
+    assert!(!resident.is_empty());
+    assert_eq!(cache.resident_bytes(), resident);
+    cache.remove_file(crate::FileId(0));
+    assert!(cache.resident_bytes().is_empty());
+}
+
+#[test]
+fn bandwidths_of_zero_and_a_dropped_table_leave_a_tuner_that_works() {
+    let mut tuner = Tuner::new(TunerOptions {
+        storage_bandwidth: Some(0.0),
+        memory_bandwidth: 0.0,
+        ..TunerOptions::default()
+    });
+    assert_eq!(step(&mut tuner, &[run(0, 1, 0.0)], GB), TunerStep::Skipped);
+    assert!(tuner.tiers().memory_bandwidth > 0.0);
+    let mut tuner = self::tuner(0.2);
+    let _ = step(&mut tuner, &[run(0, 1, 5e9), run(1, 2, 5e9)], 4 * GB);
+    let sizes = BTreeMap::new(); // all tables are gone
+    let input = TunerInput {
+        observations: &[],
+        storage: StorageProgress::default(),
+        sizes: &sizes,
+        capacity_bytes: 4 * GB,
+        policy: PolicyKind::HpCache,
+    };
+    assert_eq!(placed(tuner.step(0, &input)).kept_bytes(), 0.0);
+    assert!(tuner.pipelines().is_empty());
+    // A clock that jumps back and forth.
+    for now_ns in [u64::MAX, 0, 1 << 62, 5] {
+        let _ = tuner.step(now_ns, &input);
+    }
+}
+
 #[test]
 fn reading_is_measured() {
     let cache = wide_cache(PolicyKind::None, 100_000);

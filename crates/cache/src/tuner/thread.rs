@@ -2,8 +2,9 @@
 
 use super::{Tuner, TunerInput, TunerOptions, TunerStep};
 use crate::manager::CacheManager;
-use crate::model::Observation;
-use parking_lot::{Condvar, Mutex};
+use crate::model::{Observation, RunningPipeline};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,10 +12,14 @@ use std::time::{Duration, Instant};
 /// Observations beyond this wait for no step: the oldest are dropped.
 const INBOX_MAX: usize = 65_536;
 
-/// How fast the operators' peak is forgotten, per step.
+/// How fast the operators' peak is forgotten, per period.
 const PEAK_DECAY: f64 = 0.95;
 
-/// Tunes a cache every so often. Dropping it ends the thread; the last placement stays in force.
+/// Pipelines that end bring the next step forward, but not closer to the last one than this part of the period.
+const STEPS_PER_PERIOD_MAX: u32 = 10;
+
+/// Tunes a cache every so often, and soon after each pipeline's end. Dropping it ends the thread; the last
+/// placement stays in force.
 pub struct TunerThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -24,11 +29,26 @@ struct Shared {
     cache: Weak<CacheManager>,
     tuner: Mutex<Tuner>,
     inbox: Mutex<Vec<Observation>>,
-    stop: Mutex<bool>,
+    running: Mutex<Vec<Weak<dyn RunningPipeline>>>,
+    signal: Mutex<Signal>,
     wake: Condvar,
+    paused: AtomicBool,
+    period_ms: AtomicU64,
     started: Instant,
-    operator_peak_bytes: Mutex<f64>,
-    period: Duration,
+    peaks: Mutex<Peaks>,
+}
+
+#[derive(Default)]
+struct Signal {
+    stop: bool,
+    /// A pipeline has ended.
+    ended: bool,
+}
+
+/// What operators lately needed at most, and when that was last forgotten a little.
+struct Peaks {
+    operator_bytes: f64,
+    decayed_at: Instant,
 }
 
 impl TunerThread {
@@ -37,15 +57,21 @@ impl TunerThread {
     /// # Errors
     /// If the system refuses a thread.
     pub fn start(cache: &Arc<CacheManager>, options: TunerOptions) -> std::io::Result<Self> {
+        let now = Instant::now();
         let shared = Arc::new(Shared {
             cache: Arc::downgrade(cache),
-            period: Duration::from_millis(options.period_ms.max(1)),
+            period_ms: options.period_ms.into(),
             tuner: Mutex::new(Tuner::new(options)),
             inbox: Mutex::default(),
-            stop: Mutex::new(false),
+            running: Mutex::default(),
+            signal: Mutex::default(),
             wake: Condvar::new(),
-            started: Instant::now(),
-            operator_peak_bytes: Mutex::new(0.0),
+            paused: false.into(),
+            started: now,
+            peaks: Mutex::new(Peaks {
+                operator_bytes: 0.0,
+                decayed_at: now,
+            }),
         });
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
@@ -57,13 +83,24 @@ impl TunerThread {
         })
     }
 
-    /// Hands in an observation; it counts from the next step on. Cheap.
+    /// Hands in an observation; it counts from the next step on. Cheap. Finished runs bring that step forward.
     pub fn observe(&self, observation: Observation) {
+        let finished = observation.finished;
         let mut inbox = self.shared.inbox.lock();
         if inbox.len() >= INBOX_MAX {
             inbox.drain(..INBOX_MAX / 2);
         }
         inbox.push(observation);
+        drop(inbox);
+        if finished {
+            self.shared.signal.lock().ended = true;
+            self.shared.wake.notify_all();
+        }
+    }
+
+    /// Asks a pipeline how it is doing at each step, as long as it lives.
+    pub fn watch(&self, pipeline: Weak<dyn RunningPipeline>) {
+        self.shared.running.lock().push(pipeline);
     }
 
     /// Takes a step now, for example at the end of a query, instead of waiting for the next period.
@@ -71,15 +108,51 @@ impl TunerThread {
         self.shared.step();
     }
 
+    /// Stops tuning, or goes on. Meanwhile the last placement stands and what pipelines do is not learned.
+    pub fn set_paused(&self, paused: bool) {
+        self.shared.paused.store(paused, Relaxed);
+    }
+
+    /// Whether tuning is stopped.
+    pub fn is_paused(&self) -> bool {
+        self.shared.paused.load(Relaxed)
+    }
+
+    /// Forgets all that was learned and publishes an empty placement, as if the cache had been made now.
+    pub fn forget(&self) {
+        let Some(cache) = self.shared.cache.upgrade() else {
+            return;
+        };
+        let mut tuner = self.shared.tuner.lock();
+        self.shared.inbox.lock().clear();
+        tuner.forget(self.shared.now_ns(), cache.storage_progress());
+        cache.set_placement(crate::Placement::default());
+    }
+
+    /// Changes the options; the next step follows them.
+    pub fn configure(&self, change: impl FnOnce(&mut TunerOptions)) {
+        let mut tuner = self.shared.tuner.lock();
+        let mut options = tuner.options().clone();
+        change(&mut options);
+        self.shared.period_ms.store(options.period_ms, Relaxed);
+        tuner.configure(options);
+    }
+
     /// Looks at the tuner, for its rows and statistics. Do not hold on to it: the next step waits.
     pub fn inspect<T>(&self, look: impl FnOnce(&Tuner) -> T) -> T {
         look(&self.shared.tuner.lock())
+    }
+
+    /// Looks at the tuner unless it is at work; for those who cannot wait.
+    pub fn try_inspect<T>(&self, look: impl FnOnce(&Tuner) -> T) -> Option<T> {
+        let tuner = self.shared.tuner.try_lock()?;
+        Some(look(&tuner))
     }
 }
 
 impl Drop for TunerThread {
     fn drop(&mut self) {
-        *self.shared.stop.lock() = true;
+        self.shared.signal.lock().stop = true;
         self.shared.wake.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic of the tuner has been printed; queries go on without it
@@ -89,27 +162,52 @@ impl Drop for TunerThread {
 
 impl Shared {
     fn run(&self) {
-        let mut stop = self.stop.lock();
-        while !*stop {
-            let timed_out = self.wake.wait_for(&mut stop, self.period).timed_out();
-            if *stop {
-                return;
+        let mut signal = self.signal.lock();
+        while self.sleep(&mut signal) {
+            MutexGuard::unlocked(&mut signal, || self.step());
+        }
+    }
+
+    /// Waits until the next step is due. False: there is none.
+    fn sleep(&self, signal: &mut MutexGuard<'_, Signal>) -> bool {
+        let (now, period) = (Instant::now(), self.period());
+        loop {
+            let wait = match signal.ended {
+                true => period / STEPS_PER_PERIOD_MAX,
+                false => period,
+            };
+            if signal.stop {
+                return false;
             }
-            if timed_out {
-                parking_lot::MutexGuard::unlocked(&mut stop, || self.step());
+            if self.wake.wait_until(signal, now + wait).timed_out() && now.elapsed() >= wait {
+                signal.ended = false;
+                return !signal.stop;
             }
         }
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_millis(self.period_ms.load(Relaxed).clamp(1, 3_600_000))
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn step(&self) {
         let Some(cache) = self.cache.upgrade() else {
             return;
         };
-        let mut tuner = self.tuner.lock();
-        let observations = std::mem::take(&mut *self.inbox.lock());
-        let sizes = cache.column_sizes();
         let begun = Instant::now();
-        let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let under_way = self.ask_running();
+        if self.paused.load(Relaxed) {
+            self.inbox.lock().clear();
+            return;
+        }
+        let mut tuner = self.tuner.lock();
+        let mut observations = std::mem::take(&mut *self.inbox.lock());
+        observations.extend(under_way);
+        let sizes = cache.column_sizes();
         let input = TunerInput {
             observations: &observations,
             storage: cache.storage_progress(),
@@ -117,29 +215,54 @@ impl Shared {
             capacity_bytes: self.capacity_bytes(&cache),
             policy: cache.policy(),
         };
-        match tuner.step(now_ns, &input) {
+        let solving = Instant::now();
+        match tuner.step(self.now_ns(), &input) {
             TunerStep::Skipped => {}
             TunerStep::Placed(placement) => {
-                let solve_ns = begun.elapsed().as_nanos();
-                tuner.note_solve_ns(u64::try_from(solve_ns).unwrap_or(u64::MAX));
+                tuner.note_solve_ns(nanos(solving));
                 cache.set_placement(placement);
             }
             TunerStep::Failed(error) => {
                 tracing::warn!(%error, "tuning failed; the last placement stays in force");
             }
         }
+        tuner.note_step_ns(nanos(begun));
+    }
+
+    /// What the pipelines that run now did so far. Those that are gone are forgotten.
+    fn ask_running(&self) -> Vec<Observation> {
+        let mut alive = Vec::new();
+        self.running.lock().retain(|pipeline| {
+            let pipeline = pipeline.upgrade();
+            let is_alive = pipeline.is_some();
+            alive.extend(pipeline);
+            is_alive
+        });
+        // Outside the lock: whoever drops the last reference drops a whole scan.
+        alive
+            .iter()
+            .filter_map(|pipeline| pipeline.observe())
+            .collect()
     }
 
     /// What may be kept, with the operators at their recent peak, and without metadata.
     fn capacity_bytes(&self, cache: &CacheManager) -> u64 {
         let budget = cache.budget();
-        budget.decay_transit();
         let now = budget.snapshot();
-        let mut peak = self.operator_peak_bytes.lock();
-        *peak = (*peak * PEAK_DECAY).max(now.operator_bytes as f64);
+        let mut peaks = self.peaks.lock();
+        if peaks.decayed_at.elapsed() >= self.period() {
+            peaks.decayed_at = Instant::now();
+            peaks.operator_bytes *= PEAK_DECAY;
+            budget.decay_transit();
+        }
+        peaks.operator_bytes = peaks.operator_bytes.max(now.operator_bytes as f64);
         now.limit_bytes
             .saturating_sub(budget.transit_bytes())
-            .saturating_sub(*peak as u64)
+            .saturating_sub(peaks.operator_bytes as u64)
             .saturating_sub(now.metadata_bytes)
     }
+}
+
+fn nanos(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

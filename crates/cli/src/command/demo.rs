@@ -1,13 +1,15 @@
 //! `hotshelf demo`: one workload under several cache policies, as a table and a chart.
 //!
 //! The queries run once unmeasured, all in memory: what they read tells how large their columns are, and the budget
-//! of the policies is a share of that. Then each policy starts with a cold cache.
+//! of the policies is a share of that. Then each policy starts with a cold cache. At last a few policies run with
+//! other budgets: time against memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use hotshelf::{BUDGET_BYTES_MIN, Database, Options, PolicyKind, Session};
 use hotshelf_bench::experiment::chart;
+use hotshelf_bench::experiment::plot::{Figure, Panel, Series};
 use hotshelf_bench::experiment::policies::{Setting, SettingRun, run_setting, touched_bytes};
 use hotshelf_bench::ssb::{SsbGenerator, queries};
 
@@ -23,6 +25,10 @@ use crate::progress::{Progress, bytes};
 const POLICIES: &[PolicyKind] = &[PolicyKind::None, PolicyKind::Lru, PolicyKind::HpCache];
 /// Their budget, as a share of the columns that the queries read.
 const BUDGET_SHARE: f64 = 0.4;
+/// Other budgets for the chart of time against budget, as shares of the columns that the queries read.
+const SWEPT_SHARES: [f64; 3] = [0.2, 0.6, 0.8];
+/// How often the queries run with each of these budgets.
+const SWEPT_PASS_COUNT: usize = 2;
 /// The storage bandwidth that all runs get, in bytes per second: a cloud volume's.
 const STORAGE_BANDWIDTH: u64 = 300_000_000;
 /// How often the queries run under each policy. The first time the cache is cold.
@@ -41,15 +47,22 @@ pub fn run(demo: &Demo) -> Result<()> {
         place.database.display()
     ));
     prepare(&database, &dataset, threads)?;
-    let runs = compare(&database)?;
+    let touched_bytes = look(&database)?;
+    let runs = compare(&database, touched_bytes)?;
     let stored = database.tables().iter().map(|table| table.file_bytes).sum();
     let facts = Facts::new(demo.scale, stored, threads, &runs);
     let chart = demo.folder.join("demo.svg");
     chart::cumulative_time(&runs, &facts.title(), &facts.subtitle(), &chart)?;
+    let budget_chart = demo.folder.join("demo-budget.svg");
+    sweep(&database, touched_bytes, &runs)?.draw(&budget_chart)?;
     let mut lines = vec![facts.title(), facts.subtitle(), String::new()];
     lines.extend(comparison::table(queries(), &runs));
     lines.push(String::new());
-    lines.push(format!("chart: {}", chart.display()));
+    lines.push(format!("chart of time by policy: {}", chart.display()));
+    lines.push(format!(
+        "chart of time by budget: {}",
+        budget_chart.display()
+    ));
     if demo.keep {
         lines.push(format!("database: {}", place.database.display()));
     }
@@ -83,40 +96,90 @@ impl Drop for Place {
     }
 }
 
-/// Runs the queries under each policy and all in memory, always with capped storage.
-fn compare(database: &Database) -> Result<Vec<SettingRun>> {
-    let session = database.session();
+/// Everything in memory, with room for what is on its way and for operators.
+fn in_memory(database: &Database) -> Setting {
     let stored: u64 = database.tables().iter().map(|table| table.file_bytes).sum();
-    let in_memory = Setting {
+    Setting {
         label: "all in memory".to_owned(),
         policy: PolicyKind::All,
-        // Room for the data, and as much again for what is on its way and for operators.
         budget_bytes: 2 * stored + (1 << 30),
-    };
+    }
+}
+
+/// Runs the queries once in memory. Returns the bytes of the columns that they read; from then on storage is capped.
+fn look(database: &Database) -> Result<u64> {
+    let session = database.session();
     let look = Setting {
         label: "a first look".to_owned(),
-        ..in_memory.clone()
+        ..in_memory(database)
     };
     one_setting(database, &session, look, 1)?;
-    let budget_bytes = (touched_bytes(database) as f64 * BUDGET_SHARE) as u64;
     let cap = format!("SET hotshelf.storage_bandwidth = '{STORAGE_BANDWIDTH}'");
     interrupt::run(database, async { Ok(session.sql(&cap).await.map(drop)?) })?;
-    let mut settings: Vec<Setting> = POLICIES
-        .iter()
-        .map(|policy| Setting {
-            label: match policy {
-                PolicyKind::None => "no cache".to_owned(),
-                policy => policy.to_string(),
-            },
-            policy: *policy,
-            budget_bytes: budget_bytes.max(BUDGET_BYTES_MIN),
-        })
-        .collect();
-    settings.push(in_memory);
+    Ok(touched_bytes(database))
+}
+
+fn setting(policy: PolicyKind, touched_bytes: u64, share: f64) -> Setting {
+    Setting {
+        label: match policy {
+            PolicyKind::None => "no cache".to_owned(),
+            policy => policy.to_string(),
+        },
+        policy,
+        budget_bytes: ((touched_bytes as f64 * share) as u64).max(BUDGET_BYTES_MIN),
+    }
+}
+
+/// Runs the queries under each policy and all in memory.
+fn compare(database: &Database, touched_bytes: u64) -> Result<Vec<SettingRun>> {
+    let session = database.session();
+    let policies = POLICIES.iter();
+    let settings = policies.map(|policy| setting(*policy, touched_bytes, BUDGET_SHARE));
     settings
-        .into_iter()
+        .chain([in_memory(database)])
         .map(|setting| one_setting(database, &session, setting, PASS_COUNT))
         .collect()
+}
+
+/// Time against budget: of `compared` the first passes, and the policies that cache with other budgets.
+fn sweep(database: &Database, touched_bytes: u64, compared: &[SettingRun]) -> Result<Figure> {
+    let session = database.session();
+    let mut panel = Panel::new(
+        "",
+        "budget (% of the columns read)",
+        "time of the passes (s)",
+    );
+    for run in compared {
+        let policy = run.setting.policy;
+        let passes = run.passes.iter().take(SWEPT_PASS_COUNT).flatten();
+        let seconds: f64 = passes.map(|measurement| measurement.seconds).sum();
+        let mut points = vec![(100.0 * BUDGET_SHARE, seconds)];
+        for share in SWEPT_SHARES {
+            let seconds = match policy {
+                PolicyKind::None | PolicyKind::All => seconds,
+                policy => {
+                    let mut setting = setting(policy, touched_bytes, share);
+                    setting.label = format!("{policy} with {:.0} %", 100.0 * share);
+                    one_setting(database, &session, setting, SWEPT_PASS_COUNT)?.seconds()
+                }
+            };
+            points.push((100.0 * share, seconds));
+        }
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        panel.series.push(Series {
+            label: run.setting.label.clone(),
+            points,
+        });
+    }
+    Ok(Figure {
+        title: "Time against memory".to_owned(),
+        subtitle: format!(
+            "{} queries, {SWEPT_PASS_COUNT} passes from a cold cache, storage capped to {}/s",
+            queries().len(),
+            bytes(STORAGE_BANDWIDTH)
+        ),
+        panels: vec![panel],
+    })
 }
 
 fn one_setting(

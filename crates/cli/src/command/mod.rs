@@ -4,6 +4,7 @@ mod bench;
 mod comparison;
 mod demo;
 mod generate;
+mod hpcache;
 mod import;
 mod shell;
 mod sql;
@@ -24,5 +25,6 @@ pub fn run(command: Command) -> Result<()> {
         Command::Verify { db } => verify::run(&db),
         Command::Generate(generate) => generate::run(&generate),
         Command::Bench(bench) => bench::run(bench),
+        Command::Hpcache(hpcache) => hpcache::run(&hpcache),
     }
 }

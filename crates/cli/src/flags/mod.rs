@@ -11,13 +11,14 @@ use clap::Parser;
 use hotshelf::{
     Database, ExistingTable, ImportOptions, Options, PolicyKind, parse_bandwidth, parse_size,
 };
+use hotshelf_bench::experiment::hpcache::{Contender, Sequence};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, Result};
 use crate::output::{Format, Target};
 use raw::{
-    Raw, RawBench, RawCommand, RawDemo, RawEngine, RawGenerate, RawImport, RawResources,
-    RawSettings, RawSql, RawTables,
+    Raw, RawBench, RawBenches, RawCommand, RawDemo, RawEngine, RawGenerate, RawHpcache, RawImport,
+    RawResources, RawSettings, RawSql, RawTables,
 };
 
 /// A call of the program.
@@ -38,6 +39,7 @@ pub enum Command {
     Verify { db: PathBuf },
     Generate(Generate),
     Bench(Bench),
+    Hpcache(Hpcache),
 }
 
 #[derive(Debug)]
@@ -109,6 +111,35 @@ pub struct Bench {
     pub queries: Vec<String>,
 }
 
+/// The experiments of the HPCache paper.
+#[derive(Debug)]
+pub struct Hpcache {
+    pub what: HpcacheWhat,
+    pub scale: f64,
+    pub engine: Engine,
+    /// `None`: as large in proportion as the paper's.
+    pub budget_bytes: Option<u64>,
+    /// `None`: as slow in proportion as the paper's. `Some(None)`: not capped.
+    pub storage_bandwidth: Option<Option<u64>>,
+    pub run_count: usize,
+    pub format: Format,
+}
+
+#[derive(Debug)]
+pub enum HpcacheWhat {
+    Sequence {
+        sequence: Sequence,
+        seed: u64,
+        contenders: Vec<Contender>,
+        list: bool,
+    },
+    Figures {
+        numbers: Vec<u32>,
+        measured: bool,
+        folder: PathBuf,
+    },
+}
+
 /// A database and how to open it.
 #[derive(Debug)]
 pub struct Engine {
@@ -158,7 +189,10 @@ fn validate(raw: Raw) -> Result<Flags> {
         RawCommand::Tables(tables) => Command::Tables(validate_tables(tables)?),
         RawCommand::Verify(verify) => Command::Verify { db: verify.db },
         RawCommand::Generate(generate) => Command::Generate(validate_generate(generate)?),
-        RawCommand::Bench(bench) => Command::Bench(validate_bench(bench)?),
+        RawCommand::Bench { which } => match which {
+            RawBenches::Ssb(bench) => Command::Bench(validate_bench(bench)?),
+            RawBenches::Hpcache(hpcache) => Command::Hpcache(validate_hpcache(hpcache)?),
+        },
     };
     Ok(Flags {
         verbose: raw.verbose,
@@ -259,9 +293,6 @@ fn validate_generate(raw: RawGenerate) -> Result<Generate> {
 }
 
 fn validate_bench(raw: RawBench) -> Result<Bench> {
-    if !raw.benchmark.eq_ignore_ascii_case("ssb") {
-        return Err(unknown_benchmark(&raw.benchmark, "ssb"));
-    }
     Ok(Bench {
         scale: raw.scale,
         engine: Engine {
@@ -275,6 +306,57 @@ fn validate_bench(raw: RawBench) -> Result<Bench> {
     })
 }
 
+fn validate_hpcache(raw: RawHpcache) -> Result<Hpcache> {
+    let what = match &raw.sequence {
+        Some(name) => HpcacheWhat::Sequence {
+            sequence: name.parse().map_err(|unknown| {
+                let names = Sequence::ALL.map(Sequence::name).join(", ");
+                Failure::usage(format!("{unknown}"), format!("the sequences are {names}"))
+            })?,
+            seed: raw.seed,
+            contenders: contenders(&raw.policy)?,
+            list: raw.list,
+        },
+        None => HpcacheWhat::Figures {
+            numbers: raw.figure,
+            measured: raw.measured,
+            folder: raw.out,
+        },
+    };
+    let rate = raw.storage_bandwidth.as_deref().map(parse_bandwidth);
+    let size = raw.resources.budget.as_deref().map(parse_size);
+    Ok(Hpcache {
+        what,
+        scale: raw.scale,
+        engine: Engine {
+            db: raw.db,
+            options: with_resources(Options::default(), &raw.resources)?,
+        },
+        budget_bytes: size.transpose().map_err(bad_value)?,
+        storage_bandwidth: rate.transpose().map_err(bad_value)?,
+        run_count: raw.runs as usize,
+        format: text_format(&raw.format)?,
+    })
+}
+
+/// Policies by name, and `memory`. No names: all.
+fn contenders(names: &[String]) -> Result<Vec<Contender>> {
+    if names.is_empty() {
+        let all = PolicyKind::ALL.iter().map(|kind| Contender::Policy(*kind));
+        return Ok(all.chain([Contender::Memory]).collect());
+    }
+    let contender = |name: &String| match name.eq_ignore_ascii_case("memory") {
+        true => Ok(Contender::Memory),
+        false => policy(name).map(Contender::Policy),
+    };
+    names.iter().map(contender).collect()
+}
+
+fn policy(name: &str) -> Result<PolicyKind> {
+    name.parse()
+        .map_err(|unknown| Failure::usage(format!("{unknown}"), policy_hint()))
+}
+
 fn validate_engine(raw: RawEngine) -> Result<Engine> {
     Ok(Engine {
         db: raw.db,
@@ -285,9 +367,7 @@ fn validate_engine(raw: RawEngine) -> Result<Engine> {
 fn with_settings(raw: &RawSettings) -> Result<Options> {
     let mut options = with_resources(Options::default(), &raw.resources)?;
     if let Some(name) = &raw.policy {
-        options.policy = name
-            .parse()
-            .map_err(|unknown| Failure::usage(format!("{unknown}"), policy_hint()))?;
+        options.policy = policy(name)?;
     }
     if let Some(rate) = &raw.storage_bandwidth {
         options.storage_bandwidth_max = parse_bandwidth(rate).map_err(bad_value)?;

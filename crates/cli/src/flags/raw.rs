@@ -45,9 +45,27 @@ pub enum RawCommand {
     /// Make the tables of a benchmark, as Parquet files or in a database
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(RawGenerate),
-    /// Time the queries of a benchmark
+    /// Time the queries of a benchmark, or repeat the experiments of a paper
+    #[command(after_help = BENCHES)]
+    Bench {
+        #[command(subcommand)]
+        which: RawBenches,
+    },
+}
+
+const BENCHES: &str = "\
+Examples:
+  hotshelf bench ssb --scale 1
+  hotshelf bench hpcache --sequence paper";
+
+#[derive(Debug, Subcommand)]
+pub enum RawBenches {
+    /// Time the queries of the Star Schema Benchmark
     #[command(after_help = BENCH_EXAMPLES)]
-    Bench(RawBench),
+    Ssb(RawBench),
+    /// Run a sequence of queries under each cache policy, or make a figure of the HPCache paper
+    #[command(after_help = HPCACHE_EXAMPLES)]
+    Hpcache(RawHpcache),
 }
 
 const DEMO_EXAMPLES: &str = "\
@@ -211,8 +229,6 @@ numbers are medians.";
 
 #[derive(Debug, Args)]
 pub struct RawBench {
-    /// Which benchmark: ssb (Star Schema Benchmark)
-    pub benchmark: String,
     /// Scale factor: 1 is about 6 million rows in the largest table
     #[arg(long, value_name = "SF")]
     pub scale: f64,
@@ -233,6 +249,60 @@ pub struct RawBench {
     pub queries: Vec<String>,
     #[command(flatten)]
     pub settings: RawSettings,
+}
+
+const HPCACHE_EXAMPLES: &str = "\
+Examples:
+  hotshelf bench hpcache --sequence paper --scale 1
+  hotshelf bench hpcache --sequence skewed --db ssb10 --budget 400MB --storage-bandwidth 900MB/s --policy lru,hpcache --format json
+  hotshelf bench hpcache --figure 11,13 --out figures
+  hotshelf bench hpcache --figure 11 --measured --db ssb10
+
+Sequences: paper, uniform, skewed, alternating, big-scan, two-tenants, growing. Each policy starts with a cold
+cache; 'memory' is everything in memory. Without --budget it is 80/96 of the largest query's columns, without
+--storage-bandwidth a third of what Q2.1 processes in memory, as in the paper. Figures are simulated at the
+paper's scale unless --measured is given.";
+
+#[derive(Debug, Args)]
+pub struct RawHpcache {
+    /// Which sequence of queries
+    #[arg(long, value_name = "NAME", required_unless_present = "figure")]
+    pub sequence: Option<String>,
+    /// Figures of the paper to make: 1, 3 to 14
+    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with_all = ["sequence", "policy", "budget", "list"])]
+    pub figure: Vec<u32>,
+    /// Measure the figures here instead of simulating the paper's server
+    #[arg(long, requires = "figure", conflicts_with = "sequence")]
+    pub measured: bool,
+    /// Folder for the figures
+    #[arg(long, value_name = "DIR", default_value = "figures")]
+    pub out: PathBuf,
+    /// Scale factor of the Star Schema Benchmark: 1 is 6 million rows
+    #[arg(long, default_value_t = 1.0, value_name = "SF")]
+    pub scale: f64,
+    /// Database with the benchmark's tables, of whatever scale; made at --scale if it does not exist
+    #[arg(long, value_name = "DIR")]
+    pub db: Option<PathBuf>,
+    /// Only these policies, such as lru,hpcache,memory [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub policy: Vec<String>,
+    /// Cap on reads from storage, such as 300MB/s, or none
+    #[arg(long, value_name = "RATE")]
+    pub storage_bandwidth: Option<String>,
+    #[command(flatten)]
+    pub resources: RawResources,
+    /// Draws the sequence's queries; 0 is the paper's own order
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub seed: u64,
+    /// How often each policy runs, in turn; the run with the median time is shown
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Only list the queries of the sequence
+    #[arg(long)]
+    pub list: bool,
+    /// Format of the result: table, csv, json, ndjson, markdown
+    #[arg(long, default_value = "table", value_name = "FORMAT")]
+    pub format: String,
 }
 
 /// Where statements run and with what.

@@ -44,7 +44,11 @@ fn bad_values_are_refused_with_what_would_be_right() {
         ("hotshelf import --db d --format xml t f", "parquet"),
         ("hotshelf import --db d --delimiter :: t f", "tab"),
         ("hotshelf generate tpcds --scale 1 --out d", "ssb, tpch"),
-        ("hotshelf bench tpch --scale 1", "ssb"),
+        ("hotshelf bench hpcache --sequence papr", "two-tenants"),
+        (
+            "hotshelf bench hpcache --sequence paper --policy lru,hpcash",
+            "nearest is 'hpcache'",
+        ),
     ] {
         let refusal = refusal(line);
         assert!(refusal.contains(expected), "{line}: {refusal}");
@@ -59,6 +63,11 @@ fn flags_that_contradict_each_other_are_refused() {
         "hotshelf generate ssb --scale 1 --out d --db e",
         "hotshelf generate ssb --scale 1",
         "hotshelf bench ssb --scale 1 --data d --parquet e",
+        "hotshelf bench tpch --scale 1",
+        "hotshelf bench hpcache",
+        "hotshelf bench hpcache --sequence paper --figure 1",
+        "hotshelf bench hpcache --sequence paper --measured",
+        "hotshelf bench hpcache --sequence paper --runs 0",
         "hotshelf sql --threads 0 -c x",
         "hotshelf import --db d t",
     ] {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use hotshelf_cache::model::Observation;
+use hotshelf_cache::model::{Observation, RunningPipeline};
 use hotshelf_cache::{ColumnId, ScanContext};
 use parking_lot::Mutex;
 use vortex::error::VortexResult;
@@ -33,6 +33,10 @@ pub(crate) struct ScanPlan {
     pub look_ahead_bytes: u64,
     /// The cache's numbers of the table's columns.
     pub column_ids: Vec<ColumnId>,
+    /// How much the query's time matters to the tuner.
+    pub priority: f64,
+    /// What the tuner thinks the pipeline will take, if it knows the template, in seconds.
+    pub predicted_s: Option<f64>,
 }
 
 /// One file as this execution reads it.
@@ -72,6 +76,8 @@ pub(crate) struct ScanQueue {
 pub(crate) struct Work {
     /// Bytes in memory that each column's segments took, by index in the table.
     column_bytes: Mutex<BTreeMap<usize, u64>>,
+    /// Row groups that workers are done with.
+    row_groups: AtomicU64,
     pub busy_ns: AtomicU64,
     pub wait_ns: AtomicU64,
     /// Workers that read, and those of them that are still at it.
@@ -114,10 +120,10 @@ impl ScanQueue {
         }
     }
 
-    /// A worker begins.
-    pub fn enter(&self) {
-        self.work.workers.fetch_add(1, Ordering::Relaxed);
+    /// A worker begins. True for the first.
+    pub fn enter(&self) -> bool {
         self.work.workers_left.fetch_add(1, Ordering::Relaxed);
+        self.work.workers.fetch_add(1, Ordering::Relaxed) == 0
     }
 
     /// A worker ends. The last one gets the observation of the whole run.
@@ -125,12 +131,18 @@ impl ScanQueue {
         if self.work.workers_left.fetch_sub(1, Ordering::AcqRel) != 1 {
             return None;
         }
+        self.observation(1.0, true)
+    }
+
+    /// What the workers did. The bytes of the whole run are `whole` times those read so far.
+    fn observation(&self, whole: f64, finished: bool) -> Option<Observation> {
         let column_bytes = self.work.column_bytes.lock();
+        let of_run = |bytes: u64| (bytes as f64 * whole) as u64;
         let columns: Vec<(ColumnId, u64)> = column_bytes
             .iter()
-            .map(|(column, bytes)| (self.plan.column_ids[*column], *bytes))
+            .map(|(column, bytes)| (self.plan.column_ids[*column], of_run(*bytes)))
             .collect();
-        let processed_bytes = columns.iter().map(|(_, bytes)| bytes).sum();
+        let processed_bytes = column_bytes.values().sum();
         (processed_bytes > 0).then(|| Observation {
             query: self.context.query,
             pipeline: self.context.pipeline,
@@ -140,8 +152,8 @@ impl ScanQueue {
             busy_ns: self.work.busy_ns.load(Ordering::Relaxed),
             wait_ns: self.work.wait_ns.load(Ordering::Relaxed),
             worker_count: self.work.workers.load(Ordering::Relaxed),
-            priority: 1.0,
-            finished: true,
+            priority: self.plan.priority,
+            finished,
         })
     }
 
@@ -260,6 +272,7 @@ impl ScanQueue {
                     .filter(|column| !self.plan.filter_columns.contains(column)),
             );
         }
+        self.work.row_groups.fetch_add(1, Ordering::Relaxed);
         let mut column_bytes = self.work.column_bytes.lock();
         for column in columns {
             let segments = map.data_segments(column, morsel.row_group_idx);
@@ -309,5 +322,22 @@ impl ScanQueue {
         morsel.file.segments.release(morsel.ahead.drain(..));
         self.ahead_bytes
             .fetch_sub(std::mem::take(&mut morsel.ahead_bytes), Ordering::Relaxed);
+    }
+}
+
+impl RunningPipeline for ScanQueue {
+    /// The bytes of the whole run, as if the row groups to come were like those so far.
+    fn observe(&self) -> Option<Observation> {
+        if self.work.workers_left.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let done = self.work.row_groups.load(Ordering::Relaxed);
+        let pruned = self.pruned.row_groups.load(Ordering::Relaxed);
+        let files = self.plan.files.iter();
+        let all: usize = files.map(|file| file.map.row_groups.len()).sum();
+        let left = (all as u64).saturating_sub(done + pruned) as f64;
+        let match_share = done as f64 / (done + pruned).max(1) as f64;
+        let whole = 1.0 + left * match_share / done.max(1) as f64;
+        self.observation(whole, false)
     }
 }

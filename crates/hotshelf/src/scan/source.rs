@@ -21,6 +21,7 @@ use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, Push
 use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
 use hotshelf_cache::ScanContext;
+use hotshelf_cache::tuner::Tuner;
 use parking_lot::Mutex;
 use vortex::dtype::Nullability;
 use vortex::expr::{Expression, get_item, pack, root};
@@ -121,6 +122,11 @@ impl TableScan {
             .unwrap_or_default();
         let mut context = ScanContext::new(settings.query_id, self.pipeline(), settings.template);
         context.populate = settings.populate;
+        let plan = ScanPlan {
+            priority: settings.priority,
+            predicted_s: self.predicted_s(settings.template),
+            ..plan
+        };
         let session = self.inner.vortex.clone();
         Arc::new(ScanQueue::new(plan, Arc::new(context), session))
     }
@@ -167,8 +173,28 @@ impl TableScan {
             dynamic: self.dynamic.clone(),
             projection,
             column_ids: self.table.column_ids.clone(),
+            priority: 1.0,
+            predicted_s: None,
             look_ahead_bytes: (budget_bytes / 16).min(LOOK_AHEAD_BYTES_MAX),
         }
+    }
+
+    /// What the tuner expects of the pipeline with what is in memory now, in seconds.
+    fn predicted_s(&self, template: u64) -> Option<f64> {
+        let tuner = self.inner.tuner.as_ref()?;
+        let cache = &self.inner.cache;
+        if !cache.policy().is_tuned() {
+            return None; // what is in memory will not stay
+        }
+        let (sizes, resident) = (cache.column_sizes(), cache.resident_bytes());
+        let share = |column| {
+            let bytes = |of: &std::collections::BTreeMap<_, u64>| {
+                of.get(&column).copied().unwrap_or(0) as f64
+            };
+            bytes(&resident) / bytes(&sizes).max(1.0)
+        };
+        let predict = |tuner: &Tuner| tuner.predicted_with(template, self.pipeline(), share);
+        tuner.try_inspect(predict).flatten()
     }
 
     /// A number for this scan within its query, the same in every run of the template.

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, SchemaRef};
@@ -16,6 +16,7 @@ use datafusion::physical_plan::metrics::{
 use futures::Stream;
 use futures::stream::BoxStream;
 use hotshelf_cache::ScanCounters;
+use hotshelf_cache::model::{Observation, RunningPipeline};
 use hotshelf_cache::tuner::TunerThread;
 use parking_lot::Mutex;
 use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
@@ -132,6 +133,9 @@ pub(crate) struct ScanMetrics {
     /// Time between handing out a batch and being asked for the next: the work above the scan.
     downstream: Time,
     reported: Arc<Mutex<Reported>>,
+    /// For what only one worker reports.
+    set: ExecutionPlanMetricsSet,
+    partition: usize,
 }
 
 /// What of the scan-wide counters went into the metrics already.
@@ -160,7 +164,22 @@ impl ScanMetrics {
             decode: time("decode"),
             downstream: time("downstream"),
             reported,
+            set: set.clone(),
+            partition,
         }
+    }
+
+    /// How long the pipeline ran, and what the tuner had predicted when it began.
+    fn report_run(&self, run: &Observation, predicted_s: Option<f64>) {
+        let report = |name: &'static str, seconds: Option<f64>| {
+            let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            if let Some(time) = time {
+                let metric = MetricBuilder::new(&self.set).subset_time(name, self.partition);
+                metric.add_duration(time);
+            }
+        };
+        report("pipeline_time", run.run_s());
+        report("predicted_time", predicted_s);
     }
 
     /// Adds what the whole scan counted since the last report.
@@ -208,7 +227,12 @@ impl ScanStream {
         metrics: ScanMetrics,
         tuner: Option<Arc<TunerThread>>,
     ) -> Self {
-        queue.enter();
+        if queue.enter()
+            && let Some(tuner) = &tuner
+        {
+            let running: Arc<dyn RunningPipeline> = queue.clone();
+            tuner.watch(Arc::downgrade(&running));
+        }
         Self {
             batches,
             queue,
@@ -266,8 +290,12 @@ impl RecordBatchStream for ScanStream {
 impl Drop for ScanStream {
     fn drop(&mut self) {
         self.metrics.report(&self.queue);
-        if let (Some(observation), Some(tuner)) = (self.queue.leave(), &self.tuner) {
-            tuner.observe(observation);
+        let Some(run) = self.queue.leave() else {
+            return;
+        };
+        self.metrics.report_run(&run, self.queue.plan.predicted_s);
+        if let Some(tuner) = &self.tuner {
+            tuner.observe(run);
         }
     }
 }

@@ -4,8 +4,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use datafusion::logical_expr::LogicalPlan;
 
-/// A number for the plan's text without its literals.
+/// A number for the plan's text without its literals. EXPLAIN ANALYZE counts as the query it runs.
 pub(super) fn template(plan: &LogicalPlan) -> u64 {
+    let plan = match plan {
+        LogicalPlan::Analyze(analyze) => analyze.input.as_ref(),
+        plan => plan,
+    };
     let mut hasher = DefaultHasher::new();
     without_literals(&plan.display_indent().to_string()).hash(&mut hasher);
     hasher.finish()

@@ -5,6 +5,7 @@ mod damage;
 mod import;
 mod layers;
 mod sql;
+mod tuning;
 
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;

@@ -1,0 +1,2 @@
+SELECT sum(lo_orderdate) AS s0, sum(lo_revenue) AS s1, sum(lo_partkey) AS s2, sum(lo_suppkey) AS s3
+FROM lineorder

@@ -1,0 +1,157 @@
+//! HPCache as users see it: settings, table functions, predictions, and what happens to its knowledge.
+
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use hotshelf::Options;
+
+use super::{Fixture, lines};
+
+fn with_table() -> Fixture {
+    let fixture = Fixture::with(Options {
+        budget_bytes: 64 << 20,
+        threads: 2,
+        ..Options::default()
+    });
+    fixture
+        .run(
+            "CREATE TABLE t AS SELECT value AS a, value * 7 % 1000 AS b, value % 13 AS c \
+             FROM generate_series(1, 200000)",
+        )
+        .unwrap();
+    fixture
+}
+
+/// Runs a query that the tuner hears of, and waits until it has.
+fn observed(fixture: &Fixture) {
+    let tuner = fixture.database().tuner().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        fixture
+            .run("SELECT sum(a), sum(b) FROM t WHERE c < 9")
+            .unwrap();
+        tuner.step_now();
+        if !tuner.inspect(|tuner| tuner.pipelines()).is_empty() || Instant::now() > deadline {
+            return;
+        }
+        // Bandwidth is learned from reads, and those must take a while.
+        fixture.database().cache().clear();
+    }
+}
+
+#[test]
+fn settings_of_the_tuner_are_shown_as_they_were_set() {
+    let fixture = with_table();
+    for (name, value, shown) in [
+        ("priority", "3", "3"),
+        ("tuner", "off", "false"),
+        ("tuner", "on", "true"),
+        ("tuner_period_ms", "50", "50"),
+        ("tuner_window", "8 queries", "8 queries"),
+        ("tuner_window", "last 15", "last 15"),
+        ("tuner_solver", "exact", "exact"),
+        ("response_goal", "250ms", "250ms"),
+        ("response_goal", "none", "none"),
+        ("tuner_solver", "auto", "auto"),
+    ] {
+        let rows = fixture.rows(&format!(
+            "SET hotshelf.{name} = '{value}'; SHOW hotshelf.{name}"
+        ));
+        assert_eq!(rows, [format!("hotshelf.{name}|{shown}")], "{name} {value}");
+    }
+    for (name, value) in [
+        ("priority", "-1"),
+        ("priority", "much"),
+        ("tuner", "perhaps"),
+        ("tuner_period_ms", "0"),
+        ("tuner_window", "last 0"),
+        ("tuner_window", "0 queries"),
+        ("tuner_solver", "oracle"),
+        ("response_goal", "-3s"),
+    ] {
+        let error = fixture.error(&format!("SET hotshelf.{name} = '{value}'"));
+        assert!(error.to_string().contains(value), "{name}: {error}");
+    }
+}
+
+#[test]
+fn explain_analyze_says_what_was_predicted_for_a_known_query() {
+    let fixture = with_table();
+    observed(&fixture);
+    let plan = fixture
+        .rows("EXPLAIN ANALYZE SELECT sum(a), sum(b) FROM t WHERE c < 9")
+        .join("\n");
+    for metric in ["pipeline_time=", "predicted_time="] {
+        assert!(plan.contains(metric), "{metric}: {plan}");
+    }
+    let unknown = fixture
+        .rows("EXPLAIN ANALYZE SELECT max(b) FROM t")
+        .join("\n");
+    assert!(!unknown.contains("predicted_time="), "{unknown}");
+}
+
+#[test]
+fn table_functions_show_columns_pipelines_tuner_and_advice() {
+    let fixture = with_table();
+    observed(&fixture);
+    let pipelines =
+        fixture.rows("SELECT table_name, weight > 0, bytes > 0, bound FROM hpcache_pipelines()");
+    assert!(pipelines[0].starts_with("t|true|true|"), "{pipelines:?}");
+    let columns = fixture.rows(
+        "SELECT column_name, target BETWEEN 0 AND 1, actual BETWEEN 0 AND 1 FROM hpcache_columns() ORDER BY 1",
+    );
+    assert_eq!(columns, ["a|true|true", "b|true|true", "c|true|true"]);
+    let tuner =
+        fixture.rows("SELECT working, steps > 0, step_ns > 0, decisions > 0 FROM hpcache_tuner()");
+    assert_eq!(tuner, ["true|true|true|true"]);
+    assert_eq!(
+        fixture.rows("SELECT count(*) FROM hpcache_advice()"),
+        ["21"]
+    );
+}
+
+#[test]
+fn a_dropped_table_leaves_the_tuner_and_queries_go_on() {
+    let fixture = with_table();
+    observed(&fixture);
+    fixture.run("CREATE TABLE u AS SELECT 1 AS x").unwrap();
+    fixture.run("DROP TABLE t").unwrap();
+    fixture.database().tuner().unwrap().step_now();
+    assert_eq!(
+        fixture.rows("SELECT count(*) FROM hpcache_columns()"),
+        ["0"]
+    );
+    assert_eq!(fixture.rows("SELECT x FROM u"), ["1"]);
+}
+
+#[test]
+fn a_query_cancelled_in_the_middle_stalls_nothing() {
+    let fixture = with_table();
+    let session = fixture.database().session();
+    for _ in 0..20 {
+        fixture.database().block_on(async {
+            let mut answer = session.sql("SELECT a, b, c FROM t").await.unwrap();
+            let first = answer.batches.next().await.unwrap().unwrap();
+            assert!(first.num_rows() > 0);
+        });
+        fixture.database().tuner().unwrap().step_now();
+    }
+    let rows = fixture
+        .database()
+        .block_on(async { session.sql("SELECT count(*) FROM t").await?.collect().await });
+    assert_eq!(lines(&rows.unwrap()), ["200000"]);
+    let stats = fixture.rows("SELECT in_flight_bytes, operator_bytes FROM cache_stats()");
+    assert!(stats[0].starts_with("0|"), "{stats:?}");
+}
+
+#[test]
+fn the_least_budget_and_a_paused_tuner_still_answer() {
+    let fixture = with_table();
+    for policy in ["hpcache", "hpcache-paper"] {
+        let rows = fixture.rows(&format!(
+            "SET hotshelf.policy = '{policy}'; SET hotshelf.budget = '1MiB'; SET hotshelf.tuner = off; \
+             SELECT count(*), sum(c) FROM t"
+        ));
+        assert_eq!(rows, ["200000|1199988"]);
+    }
+}
