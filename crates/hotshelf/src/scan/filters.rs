@@ -15,6 +15,7 @@ use datafusion::physical_expr::expressions::{
     Literal, NotExpr,
 };
 use datafusion::physical_expr::utils::split_conjunction;
+use datafusion::scalar::ScalarValue;
 use vortex::expr::Expression;
 use vortex::session::VortexSession;
 use vortex_datafusion::convert::{DefaultExpressionConverter, ExpressionConverter};
@@ -72,6 +73,67 @@ fn compares(op: Operator) -> bool {
     )
 }
 
+/// An integer or date column lies between two values, both included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IntegerRange {
+    /// Column, by its index.
+    pub column: usize,
+    pub min: i128,
+    pub max: i128,
+}
+
+impl IntegerRange {
+    /// The predicate as a range, if it is one.
+    pub fn of(predicate: &Arc<dyn PhysicalExpr>) -> Option<Self> {
+        let binary = predicate.downcast_ref::<BinaryExpr>()?;
+        let (left, right) = (binary.left(), binary.right());
+        let (column, value, op) = match left.downcast_ref::<Column>() {
+            Some(column) => (column, right.downcast_ref::<Literal>()?, *binary.op()),
+            None => (
+                right.downcast_ref::<Column>()?,
+                left.downcast_ref::<Literal>()?,
+                binary.op().swap()?,
+            ),
+        };
+        let value = integer(value.value())?;
+        let (min, max) = match op {
+            Operator::Eq => (value, value),
+            Operator::Lt => (i128::MIN, value - 1),
+            Operator::LtEq => (i128::MIN, value),
+            Operator::Gt => (value + 1, i128::MAX),
+            Operator::GtEq => (value, i128::MAX),
+            _ => return None,
+        };
+        let column = column.index();
+        Some(Self { column, min, max })
+    }
+
+    /// Adds a range to others: as one with that of the same column.
+    pub fn add_to(self, ranges: &mut Vec<Self>) {
+        match ranges.iter_mut().find(|range| range.column == self.column) {
+            Some(range) => {
+                range.min = range.min.max(self.min);
+                range.max = range.max.min(self.max);
+            }
+            None => ranges.push(self),
+        }
+    }
+}
+
+fn integer(value: &ScalarValue) -> Option<i128> {
+    match value {
+        ScalarValue::Int8(value) => value.map(i128::from),
+        ScalarValue::Int16(value) => value.map(i128::from),
+        ScalarValue::Int32(value) | ScalarValue::Date32(value) => value.map(i128::from),
+        ScalarValue::Int64(value) => value.map(i128::from),
+        ScalarValue::UInt8(value) => value.map(i128::from),
+        ScalarValue::UInt16(value) => value.map(i128::from),
+        ScalarValue::UInt32(value) => value.map(i128::from),
+        ScalarValue::UInt64(value) => value.map(i128::from),
+        _ => None,
+    }
+}
+
 /// A predicate whose bounds become known while the query runs (from a join's build side or a top-k). The
 /// scan uses it to skip row groups; rows are still filtered above.
 #[derive(Debug, Clone)]
@@ -123,6 +185,32 @@ mod tests {
         let sum = binary(a(), Operator::Plus, col("b", &schema).unwrap(), &schema).unwrap();
         let arithmetic = binary(sum, Operator::Lt, lit(3i32), &schema).unwrap();
         assert!(convert(&session, &arithmetic, &schema).unwrap().is_none());
+    }
+
+    #[test]
+    fn comparisons_with_a_literal_are_ranges_whichever_side_it_is_on() {
+        let schema = schema();
+        let a = || col("a", &schema).unwrap();
+        let range = |left, op, right| {
+            let predicate = binary(left, op, right, &schema).unwrap();
+            IntegerRange::of(&predicate).map(|range| (range.column, range.min, range.max))
+        };
+        assert_eq!(range(a(), Operator::Lt, lit(3i32)), Some((0, i128::MIN, 2)));
+        assert_eq!(range(lit(3i32), Operator::Lt, a()), Some((0, 4, i128::MAX)));
+        assert_eq!(range(a(), Operator::Eq, lit(3i32)), Some((0, 3, 3)));
+        assert_eq!(range(a(), Operator::NotEq, lit(3i32)), None);
+        let null = lit(ScalarValue::Int32(None));
+        assert_eq!(range(a(), Operator::Lt, null), None);
+    }
+
+    #[test]
+    fn ranges_of_one_column_become_one() {
+        let mut ranges = Vec::new();
+        for (column, min, max) in [(0, 1, 9), (1, 0, 4), (0, 5, 20)] {
+            IntegerRange { column, min, max }.add_to(&mut ranges);
+        }
+        let bounds: Vec<_> = ranges.iter().map(|r| (r.column, r.min, r.max)).collect();
+        assert_eq!(bounds, [(0, 5, 9), (1, 0, 4)]);
     }
 
     trait ForTests {

@@ -9,7 +9,7 @@ mod segments;
 mod source;
 mod stream;
 
-pub(crate) use filters::DynamicFilter;
+pub(crate) use filters::{DynamicFilter, IntegerRange};
 pub(crate) use queue::{Morsel, ScanQueue};
 pub(crate) use source::TableScan;
-pub(crate) use stream::{Reported, ScanMetrics, ScanStream, decode, filter};
+pub(crate) use stream::{Reported, ScanMetrics, ScanStream, filter};

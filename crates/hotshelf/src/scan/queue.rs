@@ -10,12 +10,12 @@ use hotshelf_cache::model::{Observation, RunningPipeline};
 use hotshelf_cache::{ColumnId, ScanContext};
 use parking_lot::Mutex;
 use vortex::error::VortexResult;
-use vortex::expr::{BoundExpression, Expression};
+use vortex::expr::{BoundExpression, Expression, get_item, root};
 use vortex::layout::LayoutReader;
 use vortex::mask::Mask;
 use vortex::session::VortexSession;
 
-use super::filters::DynamicFilter;
+use super::filters::{DynamicFilter, IntegerRange};
 use super::segments::{ScanSegments, SegmentAdapter};
 use crate::data_file::DataFile;
 use crate::error::Result;
@@ -28,6 +28,10 @@ pub(crate) struct ScanPlan {
     /// Columns that filters read.
     pub filter_columns: Vec<usize>,
     pub conjuncts: Vec<Expression>,
+    /// Ranges that the worker tests itself, by column of the table; empty but for star pipelines.
+    pub ranges: Vec<IntegerRange>,
+    /// Predicates that skip row groups but are not evaluated on rows here.
+    pub prune_only: Vec<Expression>,
     pub dynamic: Vec<DynamicFilter>,
     pub projection: Expression,
     pub look_ahead_bytes: u64,
@@ -44,8 +48,12 @@ pub(crate) struct FileScan {
     pub file: Arc<DataFile>,
     pub segments: Arc<ScanSegments>,
     pub reader: Arc<dyn LayoutReader>,
+    /// What proves that no row of a row group matches; the first of them are evaluated on rows.
     pub conjuncts: Vec<BoundExpression>,
+    pub row_conjuncts: usize,
     pub projection: BoundExpression,
+    /// The columns that are read, one by one, by index in the table.
+    pub columns: BTreeMap<usize, BoundExpression>,
 }
 
 /// A row group for a worker.
@@ -97,6 +105,19 @@ struct Position {
     current: Option<Arc<FileScan>>,
     next_row_group: usize,
     ready: VecDeque<Morsel>,
+}
+
+impl FileScan {
+    /// Whether the zone maps prove that a predicate holds for no row of a range.
+    async fn prunes(&self, rows: &Range<u64>, conjunct: &BoundExpression) -> Result<bool> {
+        let all = Mask::new_true((rows.end - rows.start) as usize);
+        let mask = match self.reader.pruning_evaluation(rows, conjunct, all) {
+            Ok(mask) => mask.await,
+            Err(error) => Err(error),
+        };
+        let mask = mask.map_err(|error| self.segments.typed(error))?;
+        Ok(mask.all_false())
+    }
 }
 
 impl ScanQueue {
@@ -207,25 +228,34 @@ impl ScanQueue {
         let layout = file.footer.layout();
         let reader = layout.new_reader("".into(), source, &self.session, &Default::default())?;
         let bind = |expr: &Expression| expr.bind(file.footer.dtype());
-        let conjuncts = self
-            .plan
+        let plan = &self.plan;
+        let conjuncts = plan
             .conjuncts
             .iter()
+            .chain(&plan.prune_only)
             .map(bind)
             .collect::<VortexResult<_>>()?;
-        let projection = bind(&self.plan.projection)?;
+        let projection = bind(&plan.projection)?;
+        let names = file.footer.dtype().as_struct_fields_opt();
+        let names = names.map(|fields| fields.names());
+        let columns = plan.columns.iter().chain(&plan.filter_columns);
+        let columns = columns
+            .filter_map(|column| Some((*column, names?.get(*column)?.clone())))
+            .map(|(column, name)| Ok((column, bind(&get_item(name, root()))?)))
+            .collect::<VortexResult<_>>()?;
         Ok(FileScan {
             file,
             segments,
             reader,
             conjuncts,
+            row_conjuncts: plan.conjuncts.len(),
             projection,
+            columns,
         })
     }
 
     /// Whether the zone maps prove that no row of the range matches.
     async fn cannot_match(&self, file: &FileScan, rows: &Range<u64>) -> Result<bool> {
-        let length = (rows.end - rows.start) as usize;
         let dynamic = self
             .plan
             .dynamic
@@ -233,17 +263,11 @@ impl ScanQueue {
             .flat_map(|filter| filter.current(&self.session));
         let dynamic = dynamic.filter_map(|expr| expr.bind(file.file.footer.dtype()).ok());
         for conjunct in file.conjuncts.iter().cloned().chain(dynamic) {
-            let mask = file
-                .reader
-                .pruning_evaluation(rows, &conjunct, Mask::new_true(length));
-            let mask = match mask {
-                Ok(mask) => mask.await,
-                Err(error) => Err(error),
-            };
-            if mask
-                .map_err(|error| file.segments.typed(error))?
-                .all_false()
-            {
+            // The first row's zone mostly decides, at a fraction of the price of a mask of all rows.
+            let first = rows.start..rows.end.min(rows.start + 1);
+            let pruned = file.prunes(&first, &conjunct).await?
+                && (rows.end <= first.end || file.prunes(rows, &conjunct).await?);
+            if pruned {
                 return Ok(true);
             }
         }

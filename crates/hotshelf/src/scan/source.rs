@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use vortex::dtype::Nullability;
 use vortex::expr::{Expression, get_item, pack, root};
 
-use super::filters::{DynamicFilter, convert};
+use super::filters::{DynamicFilter, IntegerRange, convert};
 use super::queue::{ScanPlan, ScanQueue};
 use super::stream::{Reported, ScanMetrics, open};
 use crate::database::Inner;
@@ -95,7 +95,7 @@ impl TableScan {
     }
 
     /// The queue of a star pipeline: `keys` are read with the filters' columns, `payload` where rows survive
-    /// (both by index in the output); `ranges` skip row groups.
+    /// (both by index in the output); `ranges` skip row groups. The worker has to test the plan's own ranges.
     pub fn star_queue(
         &self,
         config: &ConfigOptions,
@@ -110,8 +110,27 @@ impl TableScan {
             .extend(keys.iter().map(|idx| self.columns[*idx]));
         plan.filter_columns.sort_unstable();
         plan.filter_columns.dedup();
-        plan.dynamic.extend(ranges);
+        let ranges = ranges
+            .iter()
+            .flat_map(|range| range.current(&self.inner.vortex));
+        plan.prune_only.extend(ranges);
+        self.test_ranges(&mut plan);
         self.queue(plan, config)
+    }
+
+    /// Leaves predicates that are ranges of integers to the worker.
+    fn test_ranges(&self, plan: &mut ScanPlan) {
+        plan.conjuncts.clear();
+        for filter in &self.filters {
+            match (IntegerRange::of(&filter.expr), filter.columns.as_slice()) {
+                (Some(range), [column]) => {
+                    let column = *column;
+                    IntegerRange { column, ..range }.add_to(&mut plan.ranges);
+                    plan.prune_only.push(filter.converted.clone());
+                }
+                _ => plan.conjuncts.push(filter.converted.clone()),
+            }
+        }
     }
 
     fn queue(&self, plan: ScanPlan, config: &ConfigOptions) -> Arc<ScanQueue> {
@@ -170,6 +189,8 @@ impl TableScan {
                 .iter()
                 .map(|filter| filter.converted.clone())
                 .collect(),
+            ranges: Vec::new(),
+            prune_only: Vec::new(),
             dynamic: self.dynamic.clone(),
             projection,
             column_ids: self.table.column_ids.clone(),

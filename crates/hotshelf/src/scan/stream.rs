@@ -74,10 +74,11 @@ async fn read(
     Ok(Some(decode(queue, array, schema).map_err(typed)?))
 }
 
-/// Evaluates the conjuncts one after the other, each only on the rows that are left.
+/// Evaluates the conjuncts one after the other, each only on the rows that are left (but not those that the
+/// worker tests itself).
 pub(crate) async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
     let mut mask = Mask::new_true((morsel.rows.end - morsel.rows.start) as usize);
-    for conjunct in &morsel.file.conjuncts {
+    for conjunct in &morsel.file.conjuncts[..morsel.file.row_conjuncts] {
         if mask.all_false() {
             break;
         }
@@ -97,11 +98,7 @@ async fn project(morsel: &Morsel, mask: Mask) -> VortexResult<ArrayRef> {
         .await
 }
 
-pub(crate) fn decode(
-    queue: &ScanQueue,
-    array: ArrayRef,
-    schema: &SchemaRef,
-) -> VortexResult<RecordBatch> {
+fn decode(queue: &ScanQueue, array: ArrayRef, schema: &SchemaRef) -> VortexResult<RecordBatch> {
     let target = Field::new_struct("", schema.fields().clone(), false);
     let mut context = queue.session.create_execution_ctx();
     let decoded = queue

@@ -44,15 +44,6 @@ struct Hash {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Duplicates;
 
-/// What a row must have to be looked at again, and where it was.
-#[derive(Default)]
-pub(super) struct Hits {
-    /// Positions of the kept rows in the input.
-    pub positions: Vec<u32>,
-    /// Their slots, if asked for.
-    pub slots: Vec<u32>,
-}
-
 impl Lookup {
     /// Builds the map. Repeated keys are an error where they would repeat rows; `want_rows` keeps build rows.
     pub fn build(
@@ -154,95 +145,45 @@ impl Lookup {
         self.rows.iter().map(value).collect()
     }
 
-    /// Looks up keys. `rows` says which value each input position has; without it, position and value agree.
-    pub fn probe(
-        &self,
-        keys: &KeyColumn,
-        rows: Option<&[u32]>,
-        matching: Matching,
-        want_slots: bool,
-        hits: &mut Hits,
-    ) {
-        match &keys.values {
-            KeyValues::I32(values) => {
-                self.probe_values(values, keys, rows, matching, want_slots, hits)
-            }
-            KeyValues::I64(values) => {
-                self.probe_values(values, keys, rows, matching, want_slots, hits)
-            }
-            KeyValues::U32(values) => {
-                self.probe_values(values, keys, rows, matching, want_slots, hits)
-            }
-            KeyValues::U64(values) => {
-                self.probe_values(values, keys, rows, matching, want_slots, hits)
-            }
+    /// The least key and a bit per key from there on, where keys stand in a bitmap: slot `i` is key `min + i`.
+    pub fn dense(&self) -> Option<(u64, &[u64])> {
+        match &self.table {
+            Table::Dense(dense) => Some((dense.min, &dense.bits)),
+            Table::Hash(_) => None,
         }
     }
 
-    fn probe_values<K: Key>(
-        &self,
-        values: &[K],
-        keys: &KeyColumn,
-        rows: Option<&[u32]>,
-        matching: Matching,
-        want_slots: bool,
-        hits: &mut Hits,
-    ) {
-        let nulls = keys.nulls.as_ref();
-        let word = |idx: usize| values.get(idx).map(|key| key.word());
-        match (&self.table, rows, nulls) {
-            (Table::Dense(dense), None, None) => {
-                let found = values.iter().map(|key| dense.find(key.word()));
-                collect(found, matching, want_slots, hits);
-            }
-            (Table::Dense(dense), Some(rows), None) => {
-                let found = rows.iter().map(|row| match word(*row as usize) {
-                    Some(word) => dense.find(word),
-                    None => (0, false),
-                });
-                collect(found, matching, want_slots, hits);
-            }
-            (table, rows, nulls) => {
-                let count = rows.map_or(values.len(), <[u32]>::len);
-                let found = (0..count).map(|position| {
-                    let idx = rows.map_or(position, |rows| rows[position] as usize);
-                    match word(idx).filter(|_| nulls.is_none_or(|nulls| nulls.is_valid(idx))) {
-                        None => (0, false),
-                        Some(word) => match table {
-                            Table::Dense(dense) => dense.find(word),
-                            Table::Hash(hash) => hash.find(word),
-                        },
-                    }
-                });
-                collect(found, matching, want_slots, hits);
-            }
+    /// The slot of a key, if there is a row that has it.
+    #[inline]
+    pub fn find(&self, word: u64) -> Option<u32> {
+        match &self.table {
+            Table::Dense(dense) => dense.find(word),
+            Table::Hash(hash) => hash.find(word),
         }
     }
 }
 
 impl Dense {
-    /// The slot of a key, and whether a row has it. Without branches: at middling selectivities the
-    /// processor could not predict them.
     #[inline]
-    fn find(&self, word: u64) -> (u32, bool) {
-        let slot = word.wrapping_sub(self.min).min(self.limit);
-        let bits = self.bits.get((slot >> 6) as usize).copied().unwrap_or(0);
-        (slot as u32, (bits >> (slot & 63)) & 1 == 1)
+    fn find(&self, word: u64) -> Option<u32> {
+        let slot = word.wrapping_sub(self.min);
+        let bits = self.bits.get(usize::try_from(slot >> 6).ok()?)?;
+        ((bits >> (slot & 63)) & 1 == 1).then_some(slot as u32)
     }
 }
 
 impl Hash {
     #[inline]
-    fn find(&self, word: u64) -> (u32, bool) {
+    fn find(&self, word: u64) -> Option<u32> {
         let mask = self.entries.len() - 1;
         let mut at = hash_word(word, self.shift);
         loop {
             let (key, row) = self.entries[at & mask];
             if row == MISS {
-                return (0, false);
+                return None;
             }
             if key == word {
-                return (row, true);
+                return Some(row);
             }
             at += 1;
         }
@@ -251,53 +192,6 @@ impl Hash {
 
 fn hash_word(word: u64, shift: u32) -> usize {
     ((word ^ (word >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> shift) as usize
-}
-
-/// Writes the kept positions (and slots) one after the other: every row is written, the end moves for hits.
-fn collect(
-    found: impl ExactSizeIterator<Item = (u32, bool)>,
-    matching: Matching,
-    want_slots: bool,
-    hits: &mut Hits,
-) {
-    let count = found.len();
-    hits.positions.resize(count, 0);
-    hits.slots.resize(if want_slots { count } else { 0 }, 0);
-    let positions = hits.positions.as_mut_slice();
-    let mut end = 0;
-    match (matching, want_slots) {
-        (Matching::Outer, _) => {
-            for (position, (slot, hit)) in found.enumerate() {
-                positions[position] = position as u32;
-                if let Some(target) = hits.slots.get_mut(position) {
-                    *target = if hit { slot } else { MISS };
-                }
-            }
-            end = count;
-        }
-        (Matching::Anti, _) => {
-            for (position, (_, hit)) in found.enumerate() {
-                positions[end] = position as u32;
-                end += usize::from(!hit);
-            }
-        }
-        (Matching::Inner | Matching::Semi, false) => {
-            for (position, (_, hit)) in found.enumerate() {
-                positions[end] = position as u32;
-                end += usize::from(hit);
-            }
-        }
-        (Matching::Inner | Matching::Semi, true) => {
-            let slots = hits.slots.as_mut_slice();
-            for (position, (slot, hit)) in found.enumerate() {
-                positions[end] = position as u32;
-                slots[end] = slot;
-                end += usize::from(hit);
-            }
-        }
-    }
-    hits.positions.truncate(end);
-    hits.slots.truncate(end);
 }
 
 fn dense(
@@ -355,34 +249,16 @@ mod tests {
         KeyColumn::new(&array).unwrap()
     }
 
-    fn probe(lookup: &Lookup, keys: &KeyColumn, rows: Option<&[u32]>, matching: Matching) -> Hits {
-        let mut hits = Hits::default();
-        lookup.probe(keys, rows, matching, true, &mut hits);
-        hits
-    }
-
     #[test]
     fn dense_and_hash_find_the_same_rows() {
         for scale in [1i64, 1 << 40] {
             let build: Vec<i64> = [-5, 3, 0, 9].map(|key| key * scale).to_vec();
-            let keys = column(Arc::new(Int64Array::from(build.clone())));
+            let keys = column(Arc::new(Int64Array::from(build)));
             let lookup = Lookup::build(&keys, Matching::Inner, true).unwrap();
             assert_eq!(lookup.kind(), if scale == 1 { "dense" } else { "hash" });
-            let asked: Vec<i64> = (-20..20)
-                .map(|key| key * scale)
-                .chain([i64::MIN, i64::MAX])
-                .collect();
-            let hits = probe(
-                &lookup,
-                &column(Arc::new(Int64Array::from(asked.clone()))),
-                None,
-                Matching::Inner,
-            );
-            let found: Vec<(i64, u32)> = hits
-                .positions
-                .iter()
-                .zip(&hits.slots)
-                .map(|(position, slot)| (asked[*position as usize], lookup.row(*slot)))
+            let asked = (-20..20).map(|key| key * scale).chain([i64::MIN, i64::MAX]);
+            let found: Vec<(i64, u32)> = asked
+                .filter_map(|key| Some((key, lookup.row(lookup.find(key as u64)?))))
                 .collect();
             assert_eq!(
                 found,
@@ -392,32 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn null_keys_match_nothing_on_either_side() {
-        let keys = column(Arc::new(Int32Array::from(vec![
-            Some(1),
-            None,
-            Some(2),
-            None,
-        ])));
+    fn null_keys_are_not_found() {
+        let keys = vec![Some(1), None, Some(2), None];
+        let keys = column(Arc::new(Int32Array::from(keys)));
         let lookup = Lookup::build(&keys, Matching::Inner, true).unwrap();
         assert_eq!(lookup.row_count(), 2);
-        let asked = column(Arc::new(Int32Array::from(vec![
-            None,
-            Some(2),
-            Some(0),
-            Some(1),
-        ])));
-        assert_eq!(
-            probe(&lookup, &asked, None, Matching::Inner).positions,
-            [1, 3]
-        );
-        assert_eq!(
-            probe(&lookup, &asked, Some(&[0, 3]), Matching::Anti).positions,
-            [0]
-        );
-        let outer = probe(&lookup, &asked, None, Matching::Outer);
-        assert_eq!(outer.positions, [0, 1, 2, 3]);
-        assert_eq!(outer.slots[0], MISS);
+        assert_eq!(lookup.find(0), None);
     }
 
     #[test]
@@ -429,22 +285,14 @@ mod tests {
                 Err(Duplicates)
             ));
             let lookup = Lookup::build(&keys, Matching::Semi, false).unwrap();
-            assert_eq!(
-                probe(&lookup, &keys, None, Matching::Semi).positions,
-                [0, 1, 2]
-            );
+            assert!(lookup.find(7).is_some() && lookup.find(far).is_some());
         }
     }
 
     #[test]
-    fn an_empty_build_side_matches_nothing() {
+    fn an_empty_build_side_has_no_key() {
         let empty = column(Arc::new(Int32Array::from(Vec::<i32>::new())));
         let lookup = Lookup::build(&empty, Matching::Inner, true).unwrap();
-        let asked = column(Arc::new(Int32Array::from(vec![0, 1])));
-        assert!(
-            probe(&lookup, &asked, None, Matching::Inner)
-                .positions
-                .is_empty()
-        );
+        assert_eq!((lookup.find(0), lookup.find(1)), (None, None));
     }
 }

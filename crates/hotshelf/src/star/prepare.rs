@@ -218,21 +218,19 @@ fn bounds(keys: &ArrayRef) -> QueryResult<Option<(ScalarValue, ScalarValue)>> {
 }
 
 impl Ready {
+    /// The share of the rows asked for that a look-up kept so far, or a guess.
+    pub fn share_kept(&self, join: usize) -> f64 {
+        let probed = &self.probed[join];
+        match probed.rows.load(Ordering::Relaxed) {
+            0 => self.lookups[join].density(),
+            rows => probed.kept.load(Ordering::Relaxed) as f64 / rows as f64,
+        }
+    }
+
     /// The look-ups in the order that drops most rows first, as measured so far.
     pub fn order(&self) -> Vec<usize> {
-        let share = |join: usize| {
-            let (rows, kept) = (
-                self.probed[join].rows.load(Ordering::Relaxed),
-                self.probed[join].kept.load(Ordering::Relaxed),
-            );
-            if rows == 0 {
-                self.lookups[join].density()
-            } else {
-                kept as f64 / rows as f64
-            }
-        };
         let mut order: Vec<(f64, usize)> = (0..self.lookups.len())
-            .map(|join| (share(join), join))
+            .map(|join| (self.share_kept(join), join))
             .collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
         order.into_iter().map(|(_, join)| join).collect()

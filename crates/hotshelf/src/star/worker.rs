@@ -4,31 +4,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use super::groups::GroupTable;
+use super::lookup::MISS;
+use super::prepare::{Output, Ready};
+use super::select::{Selector, Survivors};
+use super::shape::Source;
+use crate::error::{Error, Result};
+use crate::scan::{Morsel, filter};
+use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{BatchCoalescer, filter_record_batch, take};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::cast::as_boolean_array;
-use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::error::Result as QueryResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use vortex::array::{MaskFuture, VortexSessionExecute};
-use vortex::buffer::BitBuffer;
-use vortex::error::VortexResult;
-use vortex::expr::{get_item, root};
-use vortex::mask::{AllOr, Mask};
-use vortex_arrow::ArrowSessionExt;
-
-use super::groups::GroupTable;
-use super::keys::KeyColumn;
-use super::lookup::{Hits, MISS};
-use super::prepare::{Output, Ready};
-use super::shape::Source;
-use crate::error::{Error, Result};
-use crate::scan::{Morsel, decode, filter};
-
-/// A key column is decoded whole while at least one row in this many is left: skipping costs more than
-/// decoding a packed integer.
-const WHOLE_ROWS_PER_SURVIVOR: usize = 8;
 
 /// The state of one worker.
 pub(super) struct Worker {
@@ -37,7 +26,9 @@ pub(super) struct Worker {
     sink: Sink,
     reservation: MemoryReservation,
     batch_rows: usize,
-    hits: Hits,
+    selector: Selector,
+    /// The table's columns that rows are tested by.
+    tested: Vec<usize>,
     finished: bool,
 }
 
@@ -54,68 +45,6 @@ enum Read {
     Rows,
     /// So did they, and groups came out early because they need too much memory.
     Early(RecordBatch),
-}
-
-/// The rows of a row group that are left, and where they stand in the look-ups.
-struct Survivors {
-    row_count: usize,
-    /// Row numbers in the row group; `None` while all are left.
-    rows: Option<Vec<u32>>,
-    /// Slots by look-up; empty where not needed.
-    slots: Vec<Vec<u32>>,
-}
-
-impl Survivors {
-    fn new(mask: &Mask, join_count: usize) -> Self {
-        let rows = match mask.bit_buffer() {
-            AllOr::All => None,
-            AllOr::None => Some(Vec::new()),
-            AllOr::Some(bits) => {
-                let mut rows = Vec::with_capacity(mask.true_count());
-                bits.for_each_set_index(|row| rows.push(row as u32));
-                Some(rows)
-            }
-        };
-        Self {
-            row_count: mask.len(),
-            rows,
-            slots: vec![Vec::new(); join_count],
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.rows.as_ref().map_or(self.row_count, Vec::len)
-    }
-
-    /// Keeps the rows at `hits.positions`; their slots in look-up `join` are `hits.slots`.
-    fn keep(&mut self, join: usize, hits: &Hits) {
-        if hits.positions.len() != self.count() {
-            let gather = |from: &[u32]| -> Vec<u32> {
-                hits.positions
-                    .iter()
-                    .map(|position| from[*position as usize])
-                    .collect()
-            };
-            for slots in self.slots.iter_mut().filter(|slots| !slots.is_empty()) {
-                *slots = gather(slots);
-            }
-            self.rows = Some(match &self.rows {
-                Some(rows) => gather(rows),
-                None => hits.positions.clone(),
-            });
-        }
-        self.slots[join].clone_from(&hits.slots);
-    }
-
-    fn mask(&self) -> Mask {
-        match &self.rows {
-            None => Mask::new_true(self.row_count),
-            Some(rows) => Mask::from_buffer(BitBuffer::from_indices(
-                self.row_count,
-                rows.iter().map(|row| *row as usize),
-            )),
-        }
-    }
 }
 
 impl Worker {
@@ -138,12 +67,13 @@ impl Worker {
         };
         let consumer = MemoryConsumer::new(format!("StarPipelineExec[{partition}]"));
         Ok(Self {
+            selector: Selector::new(&ready),
+            tested: ready.tested(),
             ready,
             schema,
             sink,
             reservation: consumer.register(context.memory_pool()),
             batch_rows,
-            hits: Hits::default(),
             finished: false,
         })
     }
@@ -209,59 +139,29 @@ impl Worker {
         let typed = |error| morsel.file.segments.typed(error);
         let ready = self.ready.clone();
         let mask = filter(morsel).await.map_err(typed)?;
-        let mut survivors = Survivors::new(&mask, ready.lookups.len());
         ready.queue.morsels_seen.fetch_add(1, Ordering::Relaxed);
-        for join in ready.order() {
-            if survivors.count() == 0 {
-                return Ok(Read::Nothing);
-            }
-            self.look_up(join, morsel, &mut survivors).await?;
+        if mask.all_false() {
+            return Ok(Read::Nothing);
         }
+        let mut columns = Vec::with_capacity(self.tested.len());
+        for column in &self.tested {
+            columns.push(ready.chunk_column(morsel, *column).await?);
+        }
+        let survivors = self
+            .selector
+            .select(&ready, &self.tested, &columns, &mask)
+            .map_err(typed)?;
         if survivors.count() == 0 {
             return Ok(Read::Nothing);
         }
         ready.queue.morsels_matched.fetch_add(1, Ordering::Relaxed);
-        let payload = ready.payload(morsel, &survivors).await?;
+        let known = (self.tested.as_slice(), columns.as_slice());
+        let payload = ready
+            .payload(morsel, &survivors, known, self.selector.buffer())
+            .await?;
+        drop(columns);
         let early = self.push(survivors, payload).map_err(Error::from_query)?;
         Ok(early.map_or(Read::Rows, Read::Early))
-    }
-
-    async fn look_up(
-        &mut self,
-        join: usize,
-        morsel: &Morsel,
-        survivors: &mut Survivors,
-    ) -> Result<()> {
-        let ready = self.ready.clone();
-        let before = survivors.count();
-        let whole = before * WHOLE_ROWS_PER_SURVIVOR >= survivors.row_count;
-        let mask = if whole {
-            Mask::new_true(survivors.row_count)
-        } else {
-            survivors.mask()
-        };
-        let typed = |error| morsel.file.segments.typed(error);
-        let plan = &ready.star.joins[join];
-        let keys = ready
-            .key_column(morsel, plan.probe_key, mask)
-            .await
-            .map_err(typed)?;
-        let keys = KeyColumn::new(&keys).map_err(Error::from_query)?;
-        let rows = survivors.rows.as_deref().filter(|_| whole);
-        ready.lookups[join].probe(
-            &keys,
-            rows,
-            plan.matching,
-            ready.star.attaches(join),
-            &mut self.hits,
-        );
-        let probed = &ready.probed[join];
-        probed.rows.fetch_add(before as u64, Ordering::Relaxed);
-        probed
-            .kept
-            .fetch_add(self.hits.positions.len() as u64, Ordering::Relaxed);
-        survivors.keep(join, &self.hits);
-        Ok(())
     }
 
     /// Hands survivors to the output.
@@ -358,54 +258,6 @@ impl Worker {
                 _ => Err(shortage),
             },
         }
-    }
-}
-
-impl Ready {
-    async fn key_column(
-        &self,
-        morsel: &Morsel,
-        column: usize,
-        mask: Mask,
-    ) -> VortexResult<ArrayRef> {
-        let (file, queue) = (&morsel.file, &self.queue);
-        let field = self.star.scan.schema.field(column);
-        let expr = get_item(field.name().as_str(), root()).bind(file.reader.dtype())?;
-        let array = file
-            .reader
-            .projection_evaluation(&morsel.rows, &expr, MaskFuture::ready(mask))?
-            .await?;
-        let mut context = queue.session.create_execution_ctx();
-        queue
-            .session
-            .arrow()
-            .execute_arrow(array, Some(field), &mut context)
-    }
-
-    /// The scan's columns that survivors need.
-    async fn payload(&self, morsel: &Morsel, survivors: &Survivors) -> Result<RecordBatch> {
-        let typed = |error| morsel.file.segments.typed(error);
-        let star = &self.star;
-        let schema = Arc::new(
-            star.scan
-                .schema
-                .project(&star.payload())
-                .map_err(DataFusionError::from)?,
-        );
-        if schema.fields().is_empty() {
-            let options = RecordBatchOptions::new().with_row_count(Some(survivors.count()));
-            let batch = RecordBatch::try_new_with_options(schema, vec![], &options);
-            return Ok(batch.map_err(DataFusionError::from)?);
-        }
-        let file = &morsel.file;
-        let evaluate = async {
-            let mask = MaskFuture::ready(survivors.mask());
-            let projected =
-                file.reader
-                    .projection_evaluation(&morsel.rows, &file.projection, mask)?;
-            decode(&self.queue, projected.await?, &schema)
-        };
-        evaluate.await.map_err(typed)
     }
 }
 

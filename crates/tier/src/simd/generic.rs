@@ -45,3 +45,39 @@ pub(super) fn scan_bytes(column: &[u8], lo: u8, hi: u8, combine: Combine, bitmap
         }
     }
 }
+
+/// One word of the answer for at most 64 rows.
+pub(super) fn range_word(values: &[u32], lo: u32, span: u32) -> u64 {
+    let mut mask = 0;
+    for (i, &value) in values.iter().enumerate() {
+        mask |= u64::from(value.wrapping_sub(lo) <= span) << i;
+    }
+    mask
+}
+
+/// One word of the answer for at most 64 rows.
+pub(super) fn set_word(values: &[u32], min: u32, set: &[u64]) -> u64 {
+    let mut mask = 0;
+    for (i, &value) in values.iter().enumerate() {
+        let slot = value.wrapping_sub(min);
+        let word = set.get((slot >> 6) as usize).copied().unwrap_or(0);
+        mask |= ((word >> (slot & 63)) & 1) << i;
+    }
+    mask
+}
+
+/// Fills a bitmap from the answers for 64 rows at a time.
+pub(super) fn by_word(
+    values: &[u32],
+    combine: Combine,
+    bitmap: &mut [u64],
+    answer: impl Fn(&[u32]) -> u64,
+) {
+    for (rows, word) in values.chunks(64).zip(bitmap) {
+        match combine {
+            Combine::Replace => *word = answer(rows),
+            Combine::And if *word == 0 => {}
+            Combine::And => *word &= answer(rows),
+        }
+    }
+}

@@ -1,7 +1,7 @@
-//! Comparison kernels over packed words and bytes, and prefetch, as safe functions.
+//! Comparison kernels over packed words, columns and bytes, and prefetch, as safe functions.
 //!
-//! The Elf's leaf tests and the byte-wise scan are written against this module; it is the only place
-//! where vector instructions are named. A [`Backend`] can only be obtained for instructions the
+//! The Elf's leaf tests, the byte-wise scan and star pipelines are written against this module; it is the only
+//! place where vector instructions are named. A [`Backend`] can only be obtained for instructions the
 //! running machine has, so a kernel can never raise an illegal-instruction fault.
 
 mod generic;
@@ -144,6 +144,70 @@ impl Backend {
             Kind::Avx512 => unsafe { x86::scan_bytes_avx512(column, lo, hi, combine, bitmap) },
         }
     }
+
+    /// Tests values against the range of `span + 1` values that begins at `lo` (and may wrap around, so that the
+    /// bit patterns of signed values can be tested too), one bit per row.
+    ///
+    /// Bit `i % 64` of `bitmap[i / 64]` belongs to `values[i]`. Bits beyond the values are cleared in the last
+    /// word touched.
+    ///
+    /// # Panics
+    /// When `bitmap` has fewer than `values.len().div_ceil(64)` words.
+    pub fn in_range(
+        self,
+        values: &[u32],
+        lo: u32,
+        span: u32,
+        combine: Combine,
+        bitmap: &mut [u64],
+    ) {
+        let bitmap = &mut bitmap[..values.len().div_ceil(64)];
+        match self.0 {
+            Kind::Generic => generic::by_word(values, combine, bitmap, |rows| {
+                generic::range_word(rows, lo, span)
+            }),
+            // SAFETY: a value of this kind is only made after the processor reported AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { x86::in_range_avx2(values, lo, span, combine, bitmap) },
+            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { x86::in_range_avx512(values, lo, span, combine, bitmap) },
+        }
+    }
+
+    /// Tests which values are in a set, one bit per row: `value` is in it if bit `value - min` (modulo 2^32) of
+    /// `set` is set, counted from the lowest bit of the first word.
+    ///
+    /// The bitmap is written as by [`in_range`](Self::in_range).
+    ///
+    /// # Panics
+    /// When `bitmap` has fewer than `values.len().div_ceil(64)` words, or `set` has more than 2^26.
+    pub fn in_set(
+        self,
+        values: &[u32],
+        min: u32,
+        set: &[u64],
+        combine: Combine,
+        bitmap: &mut [u64],
+    ) {
+        assert!(set.len() <= 1 << 26, "a set of more than 2^32 bits");
+        let bitmap = &mut bitmap[..values.len().div_ceil(64)];
+        if set.is_empty() {
+            bitmap.fill(0);
+            return;
+        }
+        match self.0 {
+            Kind::Generic => generic::by_word(values, combine, bitmap, |rows| {
+                generic::set_word(rows, min, set)
+            }),
+            // SAFETY: a value of this kind is only made after the processor reported AVX2 (which every processor
+            // with AVX-512 has: wider gathers were no faster); `set` is neither empty nor too large.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 | Kind::Avx512 => unsafe {
+                x86::in_set_avx2(values, min, set, combine, bitmap)
+            },
+        }
+    }
 }
 
 #[cfg(test)]
@@ -212,6 +276,40 @@ mod tests {
                         let inside = column.get(i).is_some_and(|v| (lo..=hi).contains(v));
                         let kept = combine == Combine::Replace || before >> (i % 64) & 1 == 1;
                         prop_assert_eq!(bitmap[i / 64] >> (i % 64) & 1 == 1, inside && kept);
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn every_backend_tests_ranges_and_sets_like_a_loop(
+            values in proptest::collection::vec(prop_oneof![any::<u32>(), 0u32..300], 0..200),
+            lo in prop_oneof![any::<u32>(), 0u32..300],
+            span in prop_oneof![any::<u32>(), 0u32..100],
+            set in proptest::collection::vec(any::<u64>(), 0..5),
+            before in any::<u64>(),
+        ) {
+            let in_set = |value: u32| {
+                let slot = value.wrapping_sub(lo) as usize;
+                set.get(slot / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+            };
+            for backend in Backend::available() {
+                for combine in [Combine::Replace, Combine::And] {
+                    let mut ranged = vec![before; values.len().div_ceil(64)];
+                    let mut found = ranged.clone();
+                    backend.in_range(&values, lo, span, combine, &mut ranged);
+                    backend.in_set(&values, lo, &set, combine, &mut found);
+                    for i in 0..ranged.len() * 64 {
+                        let kept = combine == Combine::Replace || before >> (i % 64) & 1 == 1;
+                        let bit = |bitmap: &[u64]| bitmap[i / 64] >> (i % 64) & 1 == 1;
+                        let inside = values.get(i).is_some_and(|v| v.wrapping_sub(lo) <= span);
+                        let member = values.get(i).is_some_and(|v| in_set(*v));
+                        prop_assert_eq!(bit(&ranged), inside && kept, "{}", backend.name());
+                        prop_assert_eq!(bit(&found), member && kept, "{}", backend.name());
                     }
                 }
             }

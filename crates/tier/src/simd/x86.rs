@@ -191,3 +191,103 @@ pub(super) unsafe fn scan_bytes_avx512(
         generic::scan_bytes(rest, lo, hi, combine, &mut bitmap[full.len()..]);
     }
 }
+
+/// # Safety
+/// 1. The processor has AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn in_range_avx2(
+    values: &[u32],
+    lo: u32,
+    span: u32,
+    combine: Combine,
+    bitmap: &mut [u64],
+) {
+    let (lo8, span8) = (_mm256_set1_epi32(lo as i32), _mm256_set1_epi32(span as i32));
+    generic::by_word(values, combine, bitmap, |rows| {
+        let (eights, rest) = rows.as_chunks::<8>();
+        let mut mask = 0;
+        for (i, eight) in eights.iter().enumerate() {
+            // SAFETY: `eight` is 32 readable bytes and the load has no alignment requirement.
+            let value = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
+            let offset = _mm256_sub_epi32(value, lo8);
+            let inside = _mm256_cmpeq_epi32(_mm256_min_epu32(offset, span8), offset);
+            let bits = _mm256_movemask_ps(_mm256_castsi256_ps(inside)) as u32;
+            mask |= u64::from(bits) << (8 * i);
+        }
+        if !rest.is_empty() {
+            mask |= generic::range_word(rest, lo, span) << (8 * eights.len());
+        }
+        mask
+    });
+}
+
+/// # Safety
+/// 1. The processor has AVX-512 F and BW.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn in_range_avx512(
+    values: &[u32],
+    lo: u32,
+    span: u32,
+    combine: Combine,
+    bitmap: &mut [u64],
+) {
+    let (lo16, span16) = (_mm512_set1_epi32(lo as i32), _mm512_set1_epi32(span as i32));
+    generic::by_word(values, combine, bitmap, |rows| {
+        let (sixteens, rest) = rows.as_chunks::<16>();
+        let mut mask = 0;
+        for (i, sixteen) in sixteens.iter().enumerate() {
+            // SAFETY: `sixteen` is 64 readable bytes and the load has no alignment requirement.
+            let value = unsafe { _mm512_loadu_si512(sixteen.as_ptr().cast()) };
+            let inside = _mm512_cmple_epu32_mask(_mm512_sub_epi32(value, lo16), span16);
+            mask |= u64::from(inside) << (16 * i);
+        }
+        if !rest.is_empty() {
+            mask |= generic::range_word(rest, lo, span) << (16 * sixteens.len());
+        }
+        mask
+    });
+}
+
+/// # Safety
+/// 1. The processor has AVX2.
+/// 2. `set` is not empty and has at most 2^26 words, so that its bits are numbered by 32 bits.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn in_set_avx2(
+    values: &[u32],
+    min: u32,
+    set: &[u64],
+    combine: Combine,
+    bitmap: &mut [u64],
+) {
+    let last = (set.len() as u64 * 64 - 1) as u32;
+    let (min8, last8) = (
+        _mm256_set1_epi32(min as i32),
+        _mm256_set1_epi32(last as i32),
+    );
+    let low5 = _mm256_set1_epi32(31);
+    generic::by_word(values, combine, bitmap, |rows| {
+        let (eights, rest) = rows.as_chunks::<8>();
+        let mut mask = 0;
+        for (i, eight) in eights.iter().enumerate() {
+            // SAFETY: `eight` is 32 readable bytes and the load has no alignment requirement.
+            let value = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
+            let slot = _mm256_sub_epi32(value, min8);
+            let near = _mm256_min_epu32(slot, last8);
+            let inside = _mm256_cmpeq_epi32(near, slot);
+            // SAFETY: `near` numbers a bit of `set`, so `near / 32` is the index of one of the 32-bit halves of its
+            // words (little-endian: bit `b` of half `h` is bit `32 h + b`), below 2^27 and so not negative.
+            let half = unsafe {
+                _mm256_i32gather_epi32::<4>(set.as_ptr().cast(), _mm256_srli_epi32::<5>(near))
+            };
+            // The wanted bit becomes the sign.
+            let shift = _mm256_sub_epi32(low5, _mm256_and_si256(near, low5));
+            let hit = _mm256_and_si256(_mm256_sllv_epi32(half, shift), inside);
+            let bits = _mm256_movemask_ps(_mm256_castsi256_ps(hit)) as u32;
+            mask |= u64::from(bits) << (8 * i);
+        }
+        if !rest.is_empty() {
+            mask |= generic::set_word(rest, min, set) << (8 * eights.len());
+        }
+        mask
+    });
+}

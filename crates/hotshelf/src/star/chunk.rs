@@ -1,0 +1,484 @@
+//! Columns of a row group of which any 1024 rows can be decoded alone, into a buffer that stays in the core's
+//! first cache: what a look-up or a filter reads is never written to memory.
+//!
+//! Packed integers, frames of reference, dictionaries and constants are decoded here; any other encoding is
+//! decoded as a whole by Vortex first.
+
+use std::mem::MaybeUninit;
+
+use arrow::array::{Array, ArrayRef as ArrowRef};
+use arrow::datatypes::DataType;
+use datafusion::common::internal_err;
+use datafusion::error::Result as QueryResult;
+use vortex::array::arrays::dict::DictArraySlotsExt;
+use vortex::array::arrays::extension::ExtensionArrayExt;
+use vortex::array::arrays::{Constant, Dict, Extension, Primitive, PrimitiveArray};
+use vortex::array::dtype::{DType, NativePType, PType};
+use vortex::array::{ArrayRef, ExecutionCtx};
+use vortex::buffer::Buffer;
+use vortex::encodings::fastlanes::unpack_iter::{self, BitPackingStrategy, UnpackedChunks};
+use vortex::encodings::fastlanes::{
+    BitPacked, BitPackedArrayExt, BitWidthsView, FoR, FoRArrayExt, FoRArraySlotsExt, FoRReferences,
+};
+use vortex::error::{VortexResult, vortex_ensure, vortex_err};
+use vortex::scalar::Scalar;
+
+/// Rows that are decoded together: a block of Vortex's bit packing.
+pub(super) const CHUNK_ROWS: usize = 1024;
+
+/// A column of a row group.
+pub(super) struct ChunkColumn {
+    len: usize,
+    stored: Stored,
+    /// Values by code, where the stored integers are codes.
+    pub dictionary: Option<Vec<u64>>,
+    /// A bit per row that is not NULL, where some are.
+    pub valid: Option<Vec<u64>>,
+    /// Whether the column's type has a sign (codes have none).
+    pub signed: bool,
+    width_bytes: usize,
+}
+
+/// The stored integers, by width.
+enum Stored {
+    Bits8(Encoded<u8>),
+    Bits16(Encoded<u16>),
+    Bits32(Encoded<u32>),
+    Bits64(Encoded<u64>),
+}
+
+struct Encoded<T> {
+    base: Base<T>,
+    references: References<T>,
+}
+
+enum Base<T> {
+    Plain(Buffer<T>),
+    Packed(Packed<T>),
+    Constant(T),
+}
+
+/// What is added to the stored integers.
+enum References<T> {
+    Nothing,
+    One(T),
+    PerChunk(Vec<T>),
+}
+
+/// Bit-packed integers, with those that did not fit beside them.
+struct Packed<T> {
+    words: Buffer<T>,
+    blocks: Blocks,
+    /// Row and value, by row.
+    patches: Vec<(u32, T)>,
+}
+
+enum Blocks {
+    /// All blocks have this width in bits.
+    Width(usize),
+    /// Block `i` begins at this byte and ends where the next begins.
+    Offsets(Vec<u64>),
+}
+
+/// One chunk of a column: words of 32 bits for types up to that width, else of 64 bits. Signed values are
+/// extended with their sign, codes and others with zeros.
+pub(super) struct ChunkBuffer {
+    pub narrow: Box<[u32; CHUNK_ROWS]>,
+    /// Empty until a wide column comes.
+    pub wide: Vec<u64>,
+}
+
+impl Default for ChunkBuffer {
+    fn default() -> Self {
+        Self {
+            narrow: Box::new([0; CHUNK_ROWS]),
+            wide: Vec::new(),
+        }
+    }
+}
+
+/// An unsigned integer that columns are stored as.
+trait Unit: unpack_iter::BitPacked<Physical = Self> {
+    fn plus(self, other: Self) -> Self;
+    fn of(scalar: &Scalar) -> Option<Self>;
+}
+
+macro_rules! unit {
+    ($unsigned:ty, $signed:ty) => {
+        impl Unit for $unsigned {
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            fn of(scalar: &Scalar) -> Option<Self> {
+                let primitive = scalar.as_primitive_opt()?;
+                match primitive.ptype() {
+                    <$signed as NativePType>::PTYPE => {
+                        primitive.typed_value::<$signed>().map(|v| v as Self)
+                    }
+                    <$unsigned as NativePType>::PTYPE => primitive.typed_value::<$unsigned>(),
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+unit!(u8, i8);
+unit!(u16, i16);
+unit!(u32, i32);
+unit!(u64, i64);
+
+impl ChunkColumn {
+    /// A column as it is stored. `None`: in a way that has to be decoded as a whole.
+    pub fn of_stored(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Option<Self>> {
+        if let Some(extension) = array.as_opt::<Extension>() {
+            return Self::of_stored(extension.storage_array(), ctx);
+        }
+        if !array.validity()?.definitely_no_nulls() {
+            return Ok(None);
+        }
+        if let Some(dict) = array.as_opt::<Dict>() {
+            return Self::of_dictionary(dict.codes(), dict.values(), ctx);
+        }
+        let DType::Primitive(ptype, _) = array.dtype() else {
+            return Ok(None);
+        };
+        let stored = match ptype {
+            PType::I8 | PType::U8 => encoded(array, ctx)?.map(Stored::Bits8),
+            PType::I16 | PType::U16 => encoded(array, ctx)?.map(Stored::Bits16),
+            PType::I32 | PType::U32 => encoded(array, ctx)?.map(Stored::Bits32),
+            PType::I64 | PType::U64 => encoded(array, ctx)?.map(Stored::Bits64),
+            _ => None,
+        };
+        Ok(stored.map(|stored| Self {
+            len: array.len(),
+            stored,
+            dictionary: None,
+            valid: None,
+            signed: ptype.is_signed_int(),
+            width_bytes: ptype.byte_width(),
+        }))
+    }
+
+    fn of_dictionary(
+        codes: &ArrayRef,
+        values: &ArrayRef,
+        ctx: &mut ExecutionCtx,
+    ) -> VortexResult<Option<Self>> {
+        let storage = match values.dtype() {
+            DType::Primitive(ptype, _) if ptype.is_int() => *ptype,
+            _ => return Ok(None),
+        };
+        if !values.validity()?.definitely_no_nulls() {
+            return Ok(None);
+        }
+        let Some(codes) = Self::of_stored(codes, ctx)? else {
+            return Ok(None);
+        };
+        if codes.dictionary.is_some() || codes.is_wide() {
+            return Ok(None);
+        }
+        let values = values.clone().execute::<PrimitiveArray>(ctx)?;
+        Ok(Some(Self {
+            dictionary: Some(words_of(&values, storage)?),
+            signed: storage.is_signed_int(),
+            width_bytes: storage.byte_width(),
+            ..codes
+        }))
+    }
+
+    /// A decoded column of integers, dates or times.
+    pub fn of_decoded(array: &ArrowRef) -> QueryResult<Self> {
+        let data = array.to_data();
+        let Some(bytes) = data.buffers().first() else {
+            return internal_err!("a key column has no values");
+        };
+        let (offset, len) = (data.offset(), data.len());
+        macro_rules! plain {
+            ($kind:path, $word:ty) => {{
+                let values: &[$word] = &bytes.typed_data()[offset..offset + len];
+                $kind(Encoded {
+                    base: Base::Plain(Buffer::copy_from(values)),
+                    references: References::Nothing,
+                })
+            }};
+        }
+        let width_bytes = array.data_type().primitive_width().unwrap_or(0);
+        let stored = match array.data_type().primitive_width() {
+            Some(1) => plain!(Stored::Bits8, u8),
+            Some(2) => plain!(Stored::Bits16, u16),
+            Some(4) => plain!(Stored::Bits32, u32),
+            Some(8) => plain!(Stored::Bits64, u64),
+            _ => return internal_err!("{} is not a key type", array.data_type()),
+        };
+        let unsigned = matches!(
+            array.data_type(),
+            DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64
+        );
+        Ok(Self {
+            len,
+            stored,
+            dictionary: None,
+            valid: array
+                .logical_nulls()
+                .filter(|nulls| nulls.null_count() > 0)
+                .map(|nulls| nulls.inner().bit_chunks().iter_padded().collect()),
+            signed: !unsigned,
+            width_bytes,
+        })
+    }
+
+    /// Width of the column's values.
+    pub fn width_bytes(&self) -> usize {
+        self.width_bytes
+    }
+
+    /// Whether chunks are words of 64 bits.
+    pub fn is_wide(&self) -> bool {
+        matches!(self.stored, Stored::Bits64(_))
+    }
+
+    /// Rows of a chunk: 1024 but for the last.
+    pub fn chunk_len(&self, chunk: usize) -> usize {
+        self.len.saturating_sub(chunk * CHUNK_ROWS).min(CHUNK_ROWS)
+    }
+
+    /// Decodes a chunk: codes, where there is a dictionary.
+    pub fn decode(&self, chunk: usize, buffer: &mut ChunkBuffer) -> VortexResult<()> {
+        let len = self.chunk_len(chunk);
+        let narrow = buffer.narrow.as_mut_slice();
+        let extend = self.signed && self.dictionary.is_none();
+        match &self.stored {
+            Stored::Bits8(stored) if extend => {
+                stored.decode(chunk, len, narrow, |word| word as i8 as i32 as u32)
+            }
+            Stored::Bits8(stored) => stored.decode(chunk, len, narrow, u32::from),
+            Stored::Bits16(stored) if extend => {
+                stored.decode(chunk, len, narrow, |word| word as i16 as i32 as u32)
+            }
+            Stored::Bits16(stored) => stored.decode(chunk, len, narrow, u32::from),
+            Stored::Bits32(stored) => stored.decode(chunk, len, narrow, |word| word),
+            Stored::Bits64(stored) => {
+                buffer.wide.resize(CHUNK_ROWS, 0);
+                stored.decode(chunk, len, &mut buffer.wide, |word| word)
+            }
+        }
+    }
+
+    /// The value at a row of a decoded chunk, as a word of 64 bits with its sign.
+    pub fn word(&self, buffer: &ChunkBuffer, row: usize) -> u64 {
+        if self.is_wide() {
+            return buffer.wide.get(row).copied().unwrap_or(0);
+        }
+        let word = buffer.narrow[row % CHUNK_ROWS];
+        match &self.dictionary {
+            Some(values) => values.get(word as usize).copied().unwrap_or(0),
+            None if self.signed => i64::from(word as i32) as u64,
+            None => u64::from(word),
+        }
+    }
+}
+
+/// Integers as words of 64 bits, with their signs.
+fn words_of(values: &PrimitiveArray, ptype: PType) -> VortexResult<Vec<u64>> {
+    macro_rules! words {
+        ($native:ty, $wide:ty) => {
+            values
+                .to_buffer::<$native>()
+                .iter()
+                .map(|value| <$wide>::from(*value) as u64)
+                .collect()
+        };
+    }
+    Ok(match ptype {
+        PType::U8 => words!(u8, u64),
+        PType::U16 => words!(u16, u64),
+        PType::U32 => words!(u32, u64),
+        PType::U64 => words!(u64, u64),
+        PType::I8 => words!(i8, i64),
+        PType::I16 => words!(i16, i64),
+        PType::I32 => words!(i32, i64),
+        PType::I64 => words!(i64, i64),
+        other => return Err(vortex_err!("{other} is no integer")),
+    })
+}
+
+fn encoded<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Option<Encoded<T>>> {
+    let Some(frame) = array.as_opt::<FoR>() else {
+        let base = base(array, ctx)?;
+        return Ok(base.map(|base| Encoded {
+            base,
+            references: References::Nothing,
+        }));
+    };
+    let Some(base) = base(frame.encoded(), ctx)? else {
+        return Ok(None);
+    };
+    let references = match frame.references() {
+        FoRReferences::Global(reference) => T::of(reference).map(References::One),
+        FoRReferences::Blocked(_) if frame.offset() != 0 => None,
+        FoRReferences::Blocked(references) => {
+            let references = references.clone().execute::<PrimitiveArray>(ctx)?;
+            unsigned::<T>(&references).map(|references| References::PerChunk(references.to_vec()))
+        }
+    };
+    Ok(references.map(|references| Encoded { base, references }))
+}
+
+fn base<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Option<Base<T>>> {
+    if let Some(primitive) = array.as_opt::<Primitive>() {
+        let values = primitive.into_owned();
+        return Ok(unsigned(&values).map(Base::Plain));
+    }
+    if let Some(constant) = array.as_opt::<Constant>() {
+        return Ok(T::of(constant.scalar()).map(Base::Constant));
+    }
+    let Some(packed) = array.as_opt::<BitPacked>() else {
+        return Ok(None);
+    };
+    let Some(bytes) = packed.packed().as_host_opt() else {
+        return Ok(None);
+    };
+    if packed.offset() != 0 || !bytes.is_aligned(vortex::buffer::Alignment::of::<T>()) {
+        return Ok(None);
+    }
+    let blocks = match packed.bit_widths() {
+        BitWidthsView::Global(width) => Blocks::Width(usize::from(width)),
+        BitWidthsView::Blocked(offsets) => {
+            let offsets = offsets.clone().execute::<PrimitiveArray>(ctx)?;
+            Blocks::Offsets(words_of(&offsets, ptype_of(&offsets)?)?)
+        }
+    };
+    let words = Buffer::<T>::from_byte_buffer(bytes.clone());
+    let mut patches = Vec::new();
+    if let Some(found) = packed.patches() {
+        let indices = found.indices().clone().execute::<PrimitiveArray>(ctx)?;
+        let indices = words_of(&indices, ptype_of(&indices)?)?;
+        let values = found.values().clone().execute::<PrimitiveArray>(ctx)?;
+        let Some(values) = unsigned::<T>(&values) else {
+            return Ok(None);
+        };
+        let offset = found.offset() as u64;
+        let rows = indices.iter().map(|idx| idx.wrapping_sub(offset) as u32);
+        patches.extend(rows.zip(values.iter().copied()));
+    }
+    Ok(Some(Base::Packed(Packed {
+        words,
+        blocks,
+        patches,
+    })))
+}
+
+fn ptype_of(array: &PrimitiveArray) -> VortexResult<PType> {
+    match array.dtype() {
+        DType::Primitive(ptype, _) => Ok(*ptype),
+        other => Err(vortex_err!("{other} is not primitive")),
+    }
+}
+
+/// The values reinterpreted without sign, if they have this width.
+fn unsigned<T: Unit>(values: &PrimitiveArray) -> Option<Buffer<T>> {
+    let DType::Primitive(ptype, _) = values.dtype() else {
+        return None;
+    };
+    if !ptype.is_int() || ptype.to_unsigned() != T::PTYPE {
+        return None;
+    }
+    let bytes = values.buffer_handle().as_host_opt()?;
+    bytes
+        .is_aligned(vortex::buffer::Alignment::of::<T>())
+        .then(|| Buffer::from_byte_buffer(bytes.clone()))
+}
+
+impl<T: Unit> Encoded<T> {
+    fn decode<O: Copy>(
+        &self,
+        chunk: usize,
+        len: usize,
+        output: &mut [O],
+        widen: impl Fn(T) -> O,
+    ) -> VortexResult<()> {
+        let reference = match &self.references {
+            References::Nothing => T::default(),
+            References::One(reference) => *reference,
+            References::PerChunk(references) => *references
+                .get(chunk)
+                .ok_or_else(|| vortex_err!("no reference for chunk {chunk}"))?,
+        };
+        let output = &mut output[..len];
+        let put = |output: &mut [O], values: &[T]| {
+            for (target, value) in output.iter_mut().zip(values) {
+                *target = widen(value.plus(reference));
+            }
+        };
+        match &self.base {
+            Base::Constant(value) => output.fill(widen(value.plus(reference))),
+            Base::Plain(values) => {
+                let start = chunk * CHUNK_ROWS;
+                vortex_ensure!(values.len() >= start + len, "a column ends early");
+                put(output, &values[start..start + len]);
+            }
+            Base::Packed(packed) => {
+                let (words, width) = packed.block(chunk)?;
+                let mut scratch = [const { MaybeUninit::<T>::uninit() }; CHUNK_ROWS];
+                let mut unpacked = UnpackedChunks::<T, _>::try_new_with_strategy(
+                    BitPackingStrategy,
+                    words,
+                    width,
+                    0,
+                    len,
+                    &mut scratch,
+                )?;
+                if let Some(values) = unpacked.initial() {
+                    put(output, values);
+                }
+                for (row, value) in packed.patches_of(chunk) {
+                    if let Some(target) = output.get_mut(*row as usize % CHUNK_ROWS) {
+                        *target = widen(value.plus(reference));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Unit> Packed<T> {
+    /// The words of a block, and the width of its values in bits.
+    fn block(&self, chunk: usize) -> VortexResult<(&[T], usize)> {
+        let (start, end) = match &self.blocks {
+            Blocks::Width(width) => (chunk * 128 * width, (chunk + 1) * 128 * width),
+            Blocks::Offsets(offsets) => {
+                let base = offsets.first().copied().unwrap_or(0);
+                let bound = |idx: usize| {
+                    let offset = offsets.get(idx)?.checked_sub(base)?;
+                    usize::try_from(offset).ok()
+                };
+                bound(chunk)
+                    .zip(bound(chunk + 1))
+                    .ok_or_else(|| vortex_err!("no bounds for block {chunk}"))?
+            }
+        };
+        let unit = size_of::<T>();
+        let width = end.saturating_sub(start) / 128;
+        vortex_ensure!(
+            start <= end && (end - start) % 128 == 0 && width <= unit * 8,
+            "block {chunk} is packed from byte {start} to {end}"
+        );
+        let words = self.words.get(start / unit..end / unit);
+        words
+            .map(|words| (words, width))
+            .ok_or_else(|| vortex_err!("block {chunk} ends after the packed bytes"))
+    }
+
+    fn patches_of(&self, chunk: usize) -> &[(u32, T)] {
+        if self.patches.is_empty() {
+            return &[];
+        }
+        let rows = (chunk * CHUNK_ROWS) as u32;
+        let start = self.patches.partition_point(|(row, _)| *row < rows);
+        let rest = &self.patches[start..];
+        let len = rest.partition_point(|(row, _)| *row < rows + CHUNK_ROWS as u32);
+        &rest[..len]
+    }
+}

@@ -1,0 +1,548 @@
+//! Which rows of a row group pass the filters and look-ups, 1024 rows at a time: each key or filter column is
+//! decoded into a small buffer, tested, and overwritten by the next chunk.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
+use hotshelf_tier::simd::{Backend, Combine};
+use vortex::buffer::BitBuffer;
+use vortex::error::VortexResult;
+use vortex::mask::{AllOr, Mask};
+
+use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn};
+use super::lookup::{Lookup, MISS};
+use super::prepare::Ready;
+use super::shape::Matching;
+use crate::scan::IntegerRange;
+
+/// Words of a bitmap with a bit per row of a chunk.
+const WORDS: usize = CHUNK_ROWS / 64;
+/// Once fewer than one row in this many is left, rows are looked up one by one instead of 64 at a time.
+const VECTOR_ROWS_PER_SURVIVOR: usize = 4;
+
+/// The rows of a row group that are left, and where they stand in the look-ups.
+pub(super) struct Survivors {
+    pub row_count: usize,
+    /// Row numbers in the row group, ascending.
+    pub rows: Vec<u32>,
+    /// Slots by look-up; empty where not needed.
+    pub slots: Vec<Vec<u32>>,
+}
+
+impl Survivors {
+    pub fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn mask(&self) -> Mask {
+        if self.rows.len() == self.row_count {
+            return Mask::new_true(self.row_count);
+        }
+        let rows = self.rows.iter().map(|row| *row as usize);
+        Mask::from_buffer(BitBuffer::from_indices(self.row_count, rows))
+    }
+}
+
+/// What a worker needs to select rows, kept from row group to row group.
+pub(super) struct Selector {
+    backend: Backend,
+    buffers: Vec<ChunkBuffer>,
+    /// Which columns of the present chunk are decoded.
+    decoded: Vec<bool>,
+    /// Rows that are left.
+    left: [u64; WORDS],
+    found: [u64; WORDS],
+    /// Their numbers in the chunk.
+    rows: Vec<u16>,
+    /// Slots of wide keys.
+    near: Vec<u32>,
+    /// Slots by row of the chunk, for look-ups in hash tables.
+    hashed: Vec<Vec<u32>>,
+    /// Rows that filters were asked for and those they kept.
+    ranges: Vec<(u64, u64)>,
+}
+
+/// A filter or look-up, made ready for how the column is stored in this row group.
+struct Test<'a> {
+    column: usize,
+    matching: Matching,
+    condition: Condition<'a>,
+    of: Of,
+    asked: u64,
+    kept: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Of {
+    Range(usize),
+    Join(usize),
+}
+
+enum Condition<'a> {
+    Always,
+    Never,
+    /// Values from `lo` to `lo + span`.
+    Range {
+        lo: u32,
+        span: u32,
+    },
+    WideRange {
+        lo: u64,
+        span: u64,
+    },
+    /// Values `min + i` for the set bits `i`.
+    Set {
+        min: u32,
+        set: Cow<'a, [u64]>,
+    },
+    WideSet {
+        min: u64,
+        set: &'a [u64],
+    },
+    Find(&'a Lookup),
+}
+
+/// How the slot of a key is found for a row that is left.
+enum Slots<'a> {
+    Offset(u32),
+    WideOffset(u64),
+    ByCode(Vec<u32>),
+    /// Found already when the row was tested.
+    Hashed,
+    Find(&'a Lookup),
+}
+
+impl Selector {
+    pub fn new(ready: &Ready) -> Self {
+        Self {
+            backend: Backend::detect(),
+            buffers: Vec::new(),
+            decoded: Vec::new(),
+            left: [0; WORDS],
+            found: [0; WORDS],
+            rows: Vec::with_capacity(CHUNK_ROWS),
+            near: Vec::new(),
+            hashed: vec![Vec::new(); ready.lookups.len()],
+            ranges: vec![(0, 0); ready.queue.plan.ranges.len()],
+        }
+    }
+
+    /// A buffer for other columns of the row group, once rows are selected.
+    pub fn buffer(&mut self) -> &mut ChunkBuffer {
+        if self.buffers.is_empty() {
+            self.buffers.push(ChunkBuffer::default());
+        }
+        &mut self.buffers[0]
+    }
+
+    /// The rows of `mask` that pass. `columns` are those of `tested`, in its order.
+    pub fn select(
+        &mut self,
+        ready: &Ready,
+        tested: &[usize],
+        columns: &[ChunkColumn],
+        mask: &Mask,
+    ) -> VortexResult<Survivors> {
+        let row_count = mask.len();
+        let mut survivors = Survivors {
+            row_count,
+            rows: Vec::new(),
+            slots: vec![Vec::new(); ready.lookups.len()],
+        };
+        self.buffers
+            .resize_with(columns.len().max(1), ChunkBuffer::default);
+        let mut tests = self.tests(ready, tested, columns);
+        let slots = slots(ready, tested, columns);
+        let masked: Option<Vec<u64>> = match mask.bit_buffer() {
+            AllOr::All => None,
+            AllOr::None => return Ok(survivors),
+            AllOr::Some(bits) => Some(bits.chunks().iter_padded().collect()),
+        };
+        for chunk in 0..row_count.div_ceil(CHUNK_ROWS) {
+            let len = (row_count - chunk * CHUNK_ROWS).min(CHUNK_ROWS);
+            first_rows(len, &mut self.left);
+            if let Some(masked) = &masked {
+                let words = &masked[chunk * WORDS..masked.len().min((chunk + 1) * WORDS)];
+                self.left.iter_mut().zip(words).for_each(|(a, b)| *a &= b);
+            }
+            if self.test_chunk(chunk, len, columns, &mut tests)? == 0 {
+                continue;
+            }
+            self.list_rows();
+            let first = (chunk * CHUNK_ROWS) as u32;
+            let rows = self.rows.iter().map(|row| first + u32::from(*row));
+            survivors.rows.extend(rows);
+            for (join, column, slots) in &slots {
+                let column_idx = *column;
+                self.decode(column_idx, chunk, columns)?;
+                let target = &mut survivors.slots[*join];
+                self.slots_of(
+                    *join,
+                    &columns[column_idx],
+                    (column_idx, chunk),
+                    slots,
+                    target,
+                );
+            }
+        }
+        self.count(ready, &tests);
+        Ok(survivors)
+    }
+
+    /// All tests in the order that is cheapest so far.
+    fn tests<'a>(
+        &self,
+        ready: &'a Ready,
+        tested: &[usize],
+        columns: &[ChunkColumn],
+    ) -> Vec<Test<'a>> {
+        let place = |table_column: usize| tested.iter().position(|idx| *idx == table_column);
+        let ranges = ready.queue.plan.ranges.iter().enumerate();
+        let ranges = ranges.filter_map(|(idx, range)| {
+            let column = place(range.column)?;
+            Some(Test {
+                column,
+                matching: Matching::Inner,
+                condition: range_condition(range, &columns[column]),
+                of: Of::Range(idx),
+                asked: 0,
+                kept: 0,
+            })
+        });
+        let joins = ready.star.joins.iter().enumerate();
+        let joins = joins.filter_map(|(idx, join)| {
+            let column = place(ready.star.scan.columns[join.probe_key])?;
+            Some(Test {
+                column,
+                matching: join.matching,
+                condition: match join.matching {
+                    Matching::Outer => Condition::Always,
+                    _ => look_up_condition(&ready.lookups[idx], &columns[column]),
+                },
+                of: Of::Join(idx),
+                asked: 0,
+                kept: 0,
+            })
+        });
+        let mut tests: Vec<(f64, Test)> = ranges
+            .chain(joins)
+            .map(|test| (self.benefit(ready, &test), test))
+            .collect();
+        tests.sort_by(|a, b| b.0.total_cmp(&a.0));
+        tests.into_iter().map(|(_, test)| test).collect()
+    }
+
+    /// Rows dropped per unit of work: what should come first.
+    fn benefit(&self, ready: &Ready, test: &Test) -> f64 {
+        let kept = match test.of {
+            Of::Range(idx) => match self.ranges[idx] {
+                (0, _) => 0.3,
+                (asked, kept) => kept as f64 / asked as f64,
+            },
+            Of::Join(idx) => ready.share_kept(idx),
+        };
+        // Decoding is part of every test; a range costs little more, a hash table is a walk through memory.
+        let cost = match test.condition {
+            Condition::Find(_) => 4.0,
+            Condition::Set { .. } | Condition::WideSet { .. } => 2.0,
+            _ => 1.0,
+        };
+        (1.0 - kept) / cost
+    }
+
+    /// Tests the rows of a chunk that are left. Returns how many stay.
+    fn test_chunk(
+        &mut self,
+        chunk: usize,
+        len: usize,
+        columns: &[ChunkColumn],
+        tests: &mut [Test],
+    ) -> VortexResult<usize> {
+        self.decoded.clear();
+        self.decoded.resize(columns.len(), false);
+        let mut left = count(&self.left);
+        for test in tests {
+            if left == 0 {
+                break;
+            }
+            test.asked += left as u64;
+            if !matches!(test.condition, Condition::Always) {
+                self.decode(test.column, chunk, columns)?;
+                self.apply(test, chunk, len, left, &columns[test.column]);
+                left = count(&self.left);
+            }
+            test.kept += left as u64;
+        }
+        Ok(left)
+    }
+
+    fn decode(&mut self, idx: usize, chunk: usize, columns: &[ChunkColumn]) -> VortexResult<()> {
+        if !std::mem::replace(&mut self.decoded[idx], true) {
+            columns[idx].decode(chunk, &mut self.buffers[idx])?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, test: &Test, chunk: usize, len: usize, left: usize, column: &ChunkColumn) {
+        self.found = self.left;
+        let buffer = &self.buffers[test.column];
+        let dense = left * VECTOR_ROWS_PER_SURVIVOR >= len;
+        match &test.condition {
+            Condition::Always => return,
+            Condition::Never => self.found = [0; WORDS],
+            Condition::Range { lo, span } => {
+                let values = &buffer.narrow[..len];
+                let backend = self.backend;
+                backend.in_range(values, *lo, *span, Combine::And, &mut self.found);
+            }
+            Condition::WideRange { lo, span } => {
+                keep(&mut self.found, |row| {
+                    buffer.wide[row].wrapping_sub(*lo) <= *span
+                });
+            }
+            Condition::Set { min, set } if dense => {
+                let values = &buffer.narrow[..len];
+                let backend = self.backend;
+                backend.in_set(values, *min, set, Combine::And, &mut self.found);
+            }
+            Condition::Set { min, set } => keep(&mut self.found, |row| {
+                is_set(set, buffer.narrow[row % CHUNK_ROWS].wrapping_sub(*min))
+            }),
+            Condition::WideSet { min, set } if dense => {
+                self.near.clear();
+                self.near.extend(
+                    buffer.wide[..len]
+                        .iter()
+                        .map(|word| u32::try_from(word.wrapping_sub(*min)).unwrap_or(u32::MAX)),
+                );
+                let backend = self.backend;
+                backend.in_set(&self.near, 0, set, Combine::And, &mut self.found);
+            }
+            Condition::WideSet { min, set } => keep(&mut self.found, |row| {
+                u32::try_from(buffer.wide[row].wrapping_sub(*min))
+                    .is_ok_and(|slot| is_set(set, slot))
+            }),
+            Condition::Find(lookup) => {
+                let Of::Join(join) = test.of else { return };
+                let slots = &mut self.hashed[join];
+                slots.resize(CHUNK_ROWS, MISS);
+                keep(&mut self.found, |row| {
+                    let slot = lookup.find(column.word(buffer, row));
+                    slots[row] = slot.unwrap_or(MISS);
+                    slot.is_some()
+                });
+            }
+        }
+        if let Some(valid) = &column.valid {
+            let valid = valid.iter().skip(chunk * WORDS);
+            self.found.iter_mut().zip(valid).for_each(|(a, b)| *a &= b);
+        }
+        if test.matching == Matching::Anti {
+            let found = self.found.iter();
+            self.left.iter_mut().zip(found).for_each(|(a, b)| *a &= !b);
+        } else {
+            self.left = self.found;
+        }
+    }
+
+    fn list_rows(&mut self) {
+        self.rows.clear();
+        for (idx, word) in self.left.iter().enumerate() {
+            let first = (idx * 64) as u16;
+            if *word == u64::MAX {
+                self.rows.extend(first..first + 64);
+                continue;
+            }
+            let mut bits = *word;
+            while bits != 0 {
+                self.rows.push(first + bits.trailing_zeros() as u16);
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Appends the slots of the listed rows.
+    fn slots_of(
+        &self,
+        join: usize,
+        column: &ChunkColumn,
+        (column_idx, chunk): (usize, usize),
+        slots: &Slots,
+        target: &mut Vec<u32>,
+    ) {
+        let buffer = &self.buffers[column_idx];
+        let rows = self.rows.iter().map(|row| usize::from(*row));
+        let narrow = |row: usize| buffer.narrow[row % CHUNK_ROWS];
+        match slots {
+            Slots::Offset(min) => target.extend(rows.map(|row| narrow(row).wrapping_sub(*min))),
+            Slots::WideOffset(min) => {
+                target.extend(rows.map(|row| buffer.wide[row].wrapping_sub(*min) as u32));
+            }
+            Slots::ByCode(slots) => {
+                let slot = |row| slots.get(narrow(row) as usize).copied().unwrap_or(MISS);
+                target.extend(rows.map(slot));
+            }
+            Slots::Hashed => target.extend(rows.map(|row| self.hashed[join][row])),
+            Slots::Find(lookup) => {
+                let is_null = |row: usize| {
+                    let valid = column.valid.as_ref();
+                    valid.is_some_and(|valid| !is_set(valid, (chunk * CHUNK_ROWS + row) as u32))
+                };
+                target.extend(rows.map(|row| match is_null(row) {
+                    true => MISS,
+                    false => lookup.find(column.word(buffer, row)).unwrap_or(MISS),
+                }));
+            }
+        }
+    }
+}
+
+impl Selector {
+    /// Adds what the tests kept to what is known of them.
+    fn count(&mut self, ready: &Ready, tests: &[Test]) {
+        for test in tests {
+            match test.of {
+                Of::Range(idx) => {
+                    self.ranges[idx].0 += test.asked;
+                    self.ranges[idx].1 += test.kept;
+                }
+                Of::Join(join) => {
+                    let probed = &ready.probed[join];
+                    probed.rows.fetch_add(test.asked, Ordering::Relaxed);
+                    probed.kept.fetch_add(test.kept, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// Which column each look-up's slots are found in and how, for those whose build rows are needed.
+fn slots<'a>(
+    ready: &'a Ready,
+    tested: &[usize],
+    columns: &[ChunkColumn],
+) -> Vec<(usize, usize, Slots<'a>)> {
+    let joins = ready.star.joins.iter().enumerate();
+    let attached = joins.filter(|(idx, _)| ready.star.attaches(*idx));
+    attached
+        .filter_map(|(idx, join)| {
+            let table_column = ready.star.scan.columns[join.probe_key];
+            let place = tested.iter().position(|idx| *idx == table_column)?;
+            let (lookup, column) = (&ready.lookups[idx], &columns[place]);
+            let slots = match (&column.dictionary, column.valid.is_some()) {
+                (Some(values), false) => Slots::ByCode(
+                    values
+                        .iter()
+                        .map(|word| lookup.find(*word).unwrap_or(MISS))
+                        .collect(),
+                ),
+                _ if join.matching == Matching::Outer => Slots::Find(lookup),
+                _ => match (lookup.dense(), column.is_wide()) {
+                    (Some((min, _)), true) => Slots::WideOffset(min),
+                    (Some((min, bits)), false) if fits(min, bits, column) => {
+                        Slots::Offset(min as u32)
+                    }
+                    _ => Slots::Hashed,
+                },
+            };
+            Some((idx, place, slots))
+        })
+        .collect()
+}
+
+/// Whether the keys of a dense look-up are values of a column of 32 bits or less.
+fn fits(min: u64, bits: &[u64], column: &ChunkColumn) -> bool {
+    let last = min.wrapping_add(bits.len() as u64 * 64 - 1);
+    if column.signed {
+        i32::try_from(min as i64).is_ok() && i32::try_from(last as i64).is_ok()
+    } else {
+        u32::try_from(min).is_ok() && u32::try_from(last).is_ok()
+    }
+}
+
+fn look_up_condition<'a>(lookup: &'a Lookup, column: &ChunkColumn) -> Condition<'a> {
+    if let Some(values) = &column.dictionary {
+        return by_code(values, |word| lookup.find(word).is_some());
+    }
+    match lookup.dense() {
+        Some((min, set)) if column.is_wide() => Condition::WideSet { min, set },
+        Some((min, bits)) if fits(min, bits, column) => Condition::Set {
+            min: min as u32,
+            set: Cow::Borrowed(bits),
+        },
+        _ => Condition::Find(lookup),
+    }
+}
+
+/// A test of values as one of their codes.
+fn by_code<'a>(values: &[u64], passes: impl Fn(u64) -> bool) -> Condition<'a> {
+    let mut set = vec![0u64; values.len() / 64 + 1];
+    for (code, word) in values.iter().enumerate() {
+        set[code / 64] |= u64::from(passes(*word)) << (code % 64);
+    }
+    Condition::Set {
+        min: 0,
+        set: Cow::Owned(set),
+    }
+}
+
+fn range_condition<'a>(range: &IntegerRange, column: &ChunkColumn) -> Condition<'a> {
+    let value = |word: u64| match column.signed {
+        true => i128::from(word as i64),
+        false => i128::from(word),
+    };
+    if let Some(values) = &column.dictionary {
+        return by_code(values, |word| {
+            (range.min..=range.max).contains(&value(word))
+        });
+    }
+    let (least, greatest) = match (column.signed, column.is_wide()) {
+        (true, false) => (i128::from(i32::MIN), i128::from(i32::MAX)),
+        (false, false) => (0, i128::from(u32::MAX)),
+        (true, true) => (i128::from(i64::MIN), i128::from(i64::MAX)),
+        (false, true) => (0, i128::from(u64::MAX)),
+    };
+    let (min, max) = (range.min.max(least), range.max.min(greatest));
+    if min > max {
+        Condition::Never
+    } else if column.is_wide() {
+        Condition::WideRange {
+            lo: min as u64,
+            span: (max - min) as u64,
+        }
+    } else {
+        Condition::Range {
+            lo: min as u32,
+            span: (max - min) as u32,
+        }
+    }
+}
+
+fn count(words: &[u64; WORDS]) -> usize {
+    words.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+/// Sets the bits of the first `len` rows.
+fn first_rows(len: usize, words: &mut [u64; WORDS]) {
+    for (idx, word) in words.iter_mut().enumerate() {
+        let rows = len.saturating_sub(idx * 64).min(64);
+        *word = u64::MAX.checked_shr(64 - rows as u32).unwrap_or(0);
+    }
+}
+
+/// Clears the bits of the rows that do not pass.
+fn keep(words: &mut [u64; WORDS], mut passes: impl FnMut(usize) -> bool) {
+    for (idx, word) in words.iter_mut().enumerate() {
+        let mut bits = *word;
+        while bits != 0 {
+            let bit = bits.trailing_zeros();
+            *word &= !(u64::from(!passes(idx * 64 + bit as usize)) << bit);
+            bits &= bits - 1;
+        }
+    }
+}
+
+fn is_set(words: &[u64], bit: u32) -> bool {
+    let word = words.get((bit >> 6) as usize).copied().unwrap_or(0);
+    (word >> (bit & 63)) & 1 == 1
+}
