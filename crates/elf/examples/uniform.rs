@@ -32,16 +32,6 @@ fn table(row_count: usize, dimension_count: usize, code_count: u32) -> CodeTable
     CodeTable::new(columns.collect()).expect("a valid shape")
 }
 
-/// Seconds this thread has been running: less noisy than the clock on a busy machine.
-fn thread_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    let nanoseconds = text
-        .split(' ')
-        .next()
-        .and_then(|word| word.parse::<f64>().ok());
-    nanoseconds.expect("a number") / 1e9
-}
-
 /// One contender: queries answered per second over the whole list, and a checksum of the answers.
 type Contender<'a> = (&'a str, Box<dyn Fn() -> u64 + 'a>);
 
@@ -57,9 +47,9 @@ fn compare(what: &str, query_count: usize, rounds: usize, contenders: &[Contende
     let mut sums = vec![0; contenders.len()];
     for _ in 0..rounds {
         for (idx, (_, run)) in contenders.iter().enumerate() {
-            let start = thread_seconds();
+            let start = Instant::now();
             sums[idx] = black_box(run());
-            seconds[idx].push(thread_seconds() - start);
+            seconds[idx].push(start.elapsed().as_secs_f64());
         }
     }
     assert!(
@@ -105,11 +95,11 @@ fn main() {
             bytes as f64 / row_count as f64
         );
     };
-    let start = thread_seconds();
+    let start = Instant::now();
     let packed = PackedElf::build(&table, &PackedOptions::default()).expect("built");
     build(
         "build packed, 1 thread",
-        thread_seconds() - start,
+        start.elapsed().as_secs_f64(),
         packed.size_bytes(),
     );
     let start = Instant::now();
@@ -124,11 +114,11 @@ fn main() {
         again.size_bytes(),
     );
     drop(again);
-    let start = thread_seconds();
+    let start = Instant::now();
     let linear = LinearElf::<Wide>::build(&table, 1).expect("built");
     build(
         "build linear, 1 thread",
-        thread_seconds() - start,
+        start.elapsed().as_secs_f64(),
         linear.size_bytes(),
     );
     let estimate = UniformEstimate::new(row_count as u64, dimension_count, code_count);

@@ -8,7 +8,7 @@ mod shape;
 mod sort;
 
 pub(crate) use merge::{Merger, RowStream};
-pub(crate) use shape::{Field, RowShape, code_bits, place};
+pub(crate) use shape::{Field, RowShape, code_bits, place_tightly};
 pub(crate) use sort::SortedRows;
 
 /// Runs `work` over `items` on up to `thread_count` threads, each taking the next item when it is free.

@@ -14,6 +14,9 @@ pub use prefetch::prefetch;
 /// Most words or bytes that one mask-returning kernel call examines.
 pub const MASK_LANES: usize = 64;
 
+/// Most numbers that [`Backend::sort_few`] sorts with vector instructions.
+pub const SORT_LANES: usize = 64;
+
 /// A set of vector instructions that the running machine is known to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backend(Kind);
@@ -118,6 +121,23 @@ impl Backend {
             // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => unsafe { x86::byte_eq_mask_avx512(bytes, key) },
+        }
+    }
+
+    /// Sorts numbers; up to [`SORT_LANES`] of them without a branch where the machine can.
+    #[inline]
+    pub fn sort_few(self, numbers: &mut [u32]) {
+        if numbers.len() < 2 {
+            return;
+        }
+        match self.0 {
+            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW, and
+            // the number of lanes was compared.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 if numbers.len() <= SORT_LANES => unsafe {
+                x86::sort_few_avx512(numbers);
+            },
+            _ => numbers.sort_unstable(),
         }
     }
 
@@ -258,6 +278,19 @@ mod tests {
             for backend in Backend::available() {
                 prop_assert_eq!(backend.eq_mask(&words, key), expected);
                 prop_assert_eq!(backend.byte_eq_mask(&bytes, key as u8), expected);
+            }
+        }
+
+        #[test]
+        fn every_backend_sorts_any_few_numbers(
+            numbers in proptest::collection::vec(prop_oneof![any::<u32>(), 0u32..20, Just(u32::MAX)], 0..=80),
+        ) {
+            let mut expected = numbers.clone();
+            expected.sort_unstable();
+            for backend in Backend::available() {
+                let mut sorted = numbers.clone();
+                backend.sort_few(&mut sorted);
+                prop_assert_eq!(&sorted, &expected, "{}", backend.name());
             }
         }
 

@@ -291,3 +291,110 @@ pub(super) unsafe fn in_set_avx2(
         mask
     });
 }
+
+/// One step of a bitonic network over 16 lanes: each lane is compared with that at `partner`, and those in
+/// `upper` keep the larger of the two.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn exchange(lanes: __m512i, partner: __m512i, upper: __mmask16) -> __m512i {
+    let other = _mm512_permutexvar_epi32(partner, lanes);
+    let smaller = _mm512_min_epu32(lanes, other);
+    _mm512_mask_max_epu32(smaller, upper, lanes, other)
+}
+
+/// The lane numbers with the bits of `mask` flipped.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn partners(mask: i32) -> __m512i {
+    let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    _mm512_xor_si512(lanes, _mm512_set1_epi32(mask))
+}
+
+/// Sorts 16 lanes of which the first half ascends and the second descends, or any rotation of that.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn merge_lanes(lanes: __m512i) -> __m512i {
+    let lanes = exchange(lanes, partners(8), 0xff00);
+    let lanes = exchange(lanes, partners(4), 0xf0f0);
+    let lanes = exchange(lanes, partners(2), 0xcccc);
+    exchange(lanes, partners(1), 0xaaaa)
+}
+
+/// Sorts 16 lanes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn sort_lanes(lanes: __m512i) -> __m512i {
+    let lanes = exchange(lanes, partners(1), 0xaaaa);
+    let lanes = exchange(lanes, partners(3), 0xcccc);
+    let lanes = exchange(lanes, partners(1), 0xaaaa);
+    let lanes = exchange(lanes, partners(7), 0xf0f0);
+    let lanes = exchange(lanes, partners(2), 0xcccc);
+    let lanes = exchange(lanes, partners(1), 0xaaaa);
+    let lanes = exchange(lanes, partners(15), 0xff00);
+    let lanes = exchange(lanes, partners(4), 0xf0f0);
+    let lanes = exchange(lanes, partners(2), 0xcccc);
+    exchange(lanes, partners(1), 0xaaaa)
+}
+
+/// Merges two sorted halves of `R` registers each into one sorted sequence.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn merge_registers<const R: usize>(lanes: &mut [__m512i]) {
+    let reverse = partners(15);
+    let (low, high) = lanes.split_at_mut(R);
+    for (low, high) in low.iter_mut().zip(high.iter_mut().rev()) {
+        let other = _mm512_permutexvar_epi32(reverse, *high);
+        (*low, *high) = (_mm512_min_epu32(*low, other), _mm512_max_epu32(*low, other));
+    }
+    if R == 2 {
+        for half in [low, high] {
+            let (a, b) = (half[0], half[1]);
+            (half[0], half[1]) = (_mm512_min_epu32(a, b), _mm512_max_epu32(a, b));
+        }
+    }
+    lanes.iter_mut().for_each(|one| *one = merge_lanes(*one));
+}
+
+/// Sorts up to 64 numbers by a bitonic network; absent lanes count as the largest number.
+///
+/// # Safety
+/// 1. The processor has AVX-512 F and BW.
+/// 2. There are from 1 to 64 numbers.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn sort_few_avx512(numbers: &mut [u32]) {
+    let len = numbers.len();
+    let present = |register: usize| {
+        let count = len.saturating_sub(register * 16).min(16);
+        ((1u32 << count) - 1) as __mmask16
+    };
+    let mut lanes = [_mm512_set1_epi32(-1); 4];
+    let register_count = len.div_ceil(16);
+    for (register, target) in lanes[..register_count].iter_mut().enumerate() {
+        // SAFETY: only the lanes inside `numbers` are loaded; masked-off lanes do not touch memory.
+        let loaded = unsafe {
+            _mm512_mask_loadu_epi32(
+                *target,
+                present(register),
+                numbers.as_ptr().add(register * 16).cast(),
+            )
+        };
+        *target = sort_lanes(loaded);
+    }
+    if register_count > 1 {
+        merge_registers::<1>(&mut lanes[..2]);
+    }
+    if register_count > 2 {
+        merge_registers::<1>(&mut lanes[2..]);
+        merge_registers::<2>(&mut lanes);
+    }
+    for (register, lanes) in lanes[..register_count].iter().enumerate() {
+        // SAFETY: only the lanes inside `numbers` are stored; masked-off lanes do not touch memory.
+        unsafe {
+            _mm512_mask_storeu_epi32(
+                numbers.as_mut_ptr().add(register * 16).cast(),
+                present(register),
+                *lanes,
+            );
+        }
+    }
+}

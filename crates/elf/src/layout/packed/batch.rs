@@ -1,7 +1,9 @@
 //! Batched exact match: the memory accesses of many keys overlap.
 //!
-//! Keys are taken [`LANES`] at a time and moved through the head step by step together; before a step
-//! needs a cache line, all lanes have asked for theirs; the suffixes come after the head, and the TIDs of the hits last.
+//! Keys are taken [`LANES`] at a time. All of them descend to their groups, whose suffixes are then on their
+//! way; next all suffixes are compared, and the TIDs of the hits asked for; the TIDs come last. Many keys are
+//! ordered first, so that neighbours share nodes, pages and lines of the head; few move through the head
+//! level by level together, because each of its lines may be far away as well.
 
 use hotshelf_tier::simd::prefetch;
 
@@ -17,18 +19,41 @@ const LANES: usize = 32;
 /// Keys are ordered first when there is one for every so many rows, or more.
 const ORDERED_SHARE: usize = 256;
 
-/// First bits of the packed key that decide the order.
-const ORDER_BITS: u32 = 16;
+/// First bits of the packed key that decide the order, at most.
+const ORDER_BITS_MAX: u32 = 16;
 
-/// Where the key of a lane has got to.
-enum Lane {
-    /// About to look at this node.
-    Node(usize),
-    /// About to look at this child entry.
-    Child(usize),
-    /// About to compare with this group, or found in this part of it.
-    Group(Run),
-    Done,
+/// The keys of a batch and the order in which they are looked up.
+struct Keys<'k> {
+    codes: &'k [u32],
+    dimension_count: usize,
+    /// Empty when keys are taken as they come.
+    order: Vec<u32>,
+}
+
+impl<'k> Keys<'k> {
+    /// Number of the key that comes `at`-th.
+    #[inline]
+    fn idx(&self, at: usize) -> usize {
+        self.order.get(at).map_or(at, |&idx| idx as usize)
+    }
+
+    /// The key that comes `at`-th.
+    #[inline]
+    fn key(&self, at: usize) -> &'k [u32] {
+        &self.codes[self.idx(at) * self.dimension_count..][..self.dimension_count]
+    }
+}
+
+/// Keys on their way through the head: place in the order, and node or child entry.
+type Travellers = Vec<(usize, usize)>;
+
+/// Keys in flight.
+#[derive(Default)]
+struct Flight {
+    at_nodes: Travellers,
+    at_children: Travellers,
+    /// Keys that reached a group, or were found in this part of it.
+    runs: Vec<(usize, Run)>,
 }
 
 impl<S: AsRef<[u64]>> PackedElf<S> {
@@ -46,30 +71,42 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             });
         }
         let key_count = keys.len() / dimension_count;
-        let order = self.order_of(keys, key_count);
-        let idx_at = |at: usize| order.get(at).map_or(at, |&idx| idx as usize);
-        let key_at = |at: usize| &keys[idx_at(at) * dimension_count..][..dimension_count];
-        let mut lanes = Vec::with_capacity(LANES);
+        let keys = Keys {
+            codes: keys,
+            dimension_count,
+            order: self.order_of(keys, key_count),
+        };
+        let mut flight = Flight::default();
         for first in (0..key_count).step_by(LANES) {
             let end = key_count.min(first + LANES);
-            (end..key_count.min(end + LANES)).for_each(|at| prefetch(key_at(at), 0));
-            self.descend_all(|lane| key_at(first + lane), end - first, &mut lanes);
-            for (idx, lane) in lanes.iter_mut().enumerate() {
-                if let Lane::Group(run) = lane {
-                    *lane = match self.match_run(run, key_at(first + idx)) {
-                        Some(run) => {
-                            self.leaf_view().prefetch_tids(&run);
-                            Lane::Group(run)
-                        }
-                        None => Lane::Done,
-                    };
+            for at in end..key_count.min(end + LANES) {
+                let codes = keys.key(at);
+                prefetch(codes, 0);
+                prefetch(codes, dimension_count - 1);
+            }
+            flight.runs.clear();
+            if keys.order.is_empty() {
+                self.descend_together(&keys, first..end, &mut flight);
+            } else {
+                for at in first..end {
+                    if let Some(run) = self.locate(keys.key(at)) {
+                        self.expect(at, run, keys.key(at), &mut flight.runs);
+                    }
                 }
             }
-            for (idx, lane) in lanes.iter().enumerate() {
-                if let Lane::Group(run) = lane {
-                    for piece in self.leaf_view().pieces(run) {
-                        (0..piece.len).for_each(|at| found(idx_at(first + idx), piece.tid(at)));
-                    }
+            flight.runs.retain_mut(|(at, run)| {
+                let matched = self.match_run(run, keys.key(*at));
+                if let Some(matched) = matched {
+                    self.leaf_view().prefetch_tids(&matched);
+                    *run = matched;
+                    return true;
+                }
+                false
+            });
+            for (at, run) in &flight.runs {
+                let key_idx = keys.idx(*at);
+                for piece in self.leaf_view().pieces(run) {
+                    (0..piece.len).for_each(|row| found(key_idx, piece.tid(row)));
                 }
             }
         }
@@ -83,83 +120,99 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         if is_few || u32::try_from(key_count).is_err() {
             return Vec::new();
         }
-        let shape = &self.geometry.shapes[0];
+        let order_bits = key_count.ilog2().min(ORDER_BITS_MAX);
+        let fields = &self.geometry.shapes[0].fields;
+        let leading = fields
+            .iter()
+            .take_while(|field| field.word == 0 && field.shift + 32 > 64 - order_bits);
+        let leading = &fields[..leading.count()];
         let digit = |key: &[u32]| {
-            let codes = shape
-                .fields
-                .iter()
-                .zip(key)
-                .filter(|(field, _)| field.word == 0);
+            let codes = leading.iter().zip(key);
             let word = codes.fold(0, |word, (field, &code)| {
                 word | u64::from(code).min(field.mask) << field.shift
             });
-            (word >> (64 - ORDER_BITS)) as usize
+            (word >> (64 - order_bits)) as u16
         };
-        let mut starts = vec![0u32; (1 << ORDER_BITS) + 1];
-        let keys = || keys.chunks_exact(self.dimension_count());
-        keys().for_each(|key| starts[digit(key) + 1] += 1);
+        let mut starts = vec![0u32; (1 << order_bits) + 1];
+        let keys = keys.chunks_exact(self.dimension_count());
+        let digits: Vec<u16> = keys.map(digit).collect();
+        digits
+            .iter()
+            .for_each(|&digit| starts[usize::from(digit) + 1] += 1);
         for at in 1..starts.len() {
             starts[at] += starts[at - 1];
         }
         let mut order = vec![0; key_count];
-        for (idx, key) in keys().enumerate() {
-            let start = &mut starts[digit(key)];
+        for (idx, &digit) in digits.iter().enumerate() {
+            let start = &mut starts[usize::from(digit)];
             order[*start as usize] = idx as u32;
             *start += 1;
         }
         order
     }
 
-    /// Moves the keys of all lanes to their groups, whose suffixes are then on their way.
-    fn descend_all<'k>(
+    /// Notes the run where a key may be, and asks for what comparing it takes.
+    #[inline]
+    fn expect(&self, at: usize, run: Run, key: &[u32], runs: &mut Vec<(usize, Run)>) {
+        self.leaf_view().prefetch(&self.likely_part(&run, key));
+        runs.push((at, run));
+    }
+
+    /// Moves keys to their groups, level by level, all of them a step at a time.
+    fn descend_together(
         &self,
-        key_of: impl Fn(usize) -> &'k [u32],
-        lane_count: usize,
-        lanes: &mut Vec<Lane>,
+        keys: &Keys<'_>,
+        keys_at: std::ops::Range<usize>,
+        flight: &mut Flight,
     ) {
-        lanes.clear();
-        lanes.extend((0..lane_count).map(|lane| self.enter(self.first_step(), key_of(lane))));
+        let Flight {
+            at_nodes,
+            at_children,
+            runs,
+        } = flight;
+        at_nodes.clear();
+        for at in keys_at {
+            self.enter(at, self.first_step(), keys, at_nodes, runs);
+        }
         for level in 0..self.dimension_count() {
-            let mut is_busy = false;
-            for (idx, lane) in lanes.iter_mut().enumerate() {
-                if let Lane::Node(node) = *lane {
-                    *lane = match self.head.child_of(self.node(node), key_of(idx)[level]) {
-                        Some(child) => {
-                            prefetch(&self.head.children, child);
-                            Lane::Child(child)
-                        }
-                        None => Lane::Done,
-                    };
-                    is_busy = true;
+            at_children.clear();
+            for &(at, node) in at_nodes.iter() {
+                if let Some(child) = self.head.child_of(self.node(node), keys.key(at)[level]) {
+                    prefetch(&self.head.children, child);
+                    at_children.push((at, child));
                 }
             }
-            if !is_busy {
+            at_nodes.clear();
+            for &(at, child) in at_children.iter() {
+                self.enter(at, self.child_step(child, level), keys, at_nodes, runs);
+            }
+            if at_nodes.is_empty() {
                 break;
-            }
-            for (idx, lane) in lanes.iter_mut().enumerate() {
-                if let Lane::Child(child) = *lane {
-                    *lane = self.enter(self.child_step(child, level), key_of(idx));
-                }
             }
         }
     }
 
-    /// The lane's state after a step, with what it needs next on its way.
+    /// Where a key goes after a step, with what it needs next on its way.
     #[inline]
-    fn enter(&self, step: Step, key: &[u32]) -> Lane {
+    fn enter(
+        &self,
+        at: usize,
+        step: Step,
+        keys: &Keys<'_>,
+        at_nodes: &mut Travellers,
+        runs: &mut Vec<(usize, Run)>,
+    ) {
         match step {
-            Step::Absent => Lane::Done,
+            Step::Absent => {}
             Step::Node(node) => {
                 prefetch(&self.head.nodes, node);
-                Lane::Node(node)
+                at_nodes.push((at, node));
             }
-            Step::Group(run) => match self.narrow(run, key) {
-                Some(run) => {
-                    self.leaf_view().prefetch(&self.likely_part(&run, key));
-                    Lane::Group(run)
+            Step::Group(run) => {
+                if let Some(run) = self.narrow(run, keys.key(at)) {
+                    self.expect(at, run, keys.key(at), runs);
                 }
-                None => Lane::Done,
-            },
+            }
         }
     }
 }

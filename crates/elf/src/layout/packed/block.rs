@@ -3,7 +3,7 @@
 //! The header word of a block: bits 0-31 CRC-32 of the rest of the header and the block, bits 32-47 the
 //! number of rows, bits 48-55 the level of the region.
 
-use crate::rows::RowShape;
+use crate::rows::{Field, RowShape};
 
 use super::geometry::{Geometry, LeafShape};
 
@@ -12,6 +12,8 @@ use super::geometry::{Geometry, LeafShape};
 pub(crate) struct BlockWriter<'a> {
     rows: &'a RowShape,
     shape: &'a LeafShape,
+    /// Level and field of every code of a suffix, word by word.
+    fields: Vec<(usize, Field)>,
     level: usize,
     clustered: bool,
 }
@@ -19,9 +21,12 @@ pub(crate) struct BlockWriter<'a> {
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(rows: &'a RowShape, geometry: &'a Geometry, level: usize) -> Self {
         let (shape, clustered) = (&geometry.shapes[level], geometry.clustered);
+        let mut fields: Vec<_> = (level..).zip(shape.fields.iter().copied()).collect();
+        fields.sort_by_key(|(_, field)| field.word);
         Self {
             rows,
             shape,
+            fields,
             level,
             clustered,
         }
@@ -32,15 +37,15 @@ impl<'a> BlockWriter<'a> {
     pub(crate) fn put(&self, block: &mut [u64], position: usize, row: &[u64]) {
         let mut at = self.shape.suffix_at(0) + position;
         let (mut word, mut suffix) = (0, 0);
-        for (idx, field) in self.shape.fields.iter().enumerate() {
+        for (level, field) in &self.fields {
             if field.word != word {
                 block[at] = suffix;
                 at += self.shape.rows_per_block;
                 (word, suffix) = (field.word, 0);
             }
-            suffix |= u64::from(self.rows.code(row, self.level + idx)) << field.shift;
+            suffix |= u64::from(self.rows.code(row, *level)) << field.shift;
         }
-        if !self.shape.fields.is_empty() {
+        if !self.fields.is_empty() {
             block[at] = suffix;
         }
         if !self.clustered {

@@ -28,6 +28,21 @@ const SUFFIX_WORDS: usize = 4;
 /// Runs up to this length are read whole.
 const LIKELY_ROWS_MIN: usize = 12;
 
+/// Runs up to this length have their spread in a table.
+const SPREAD_ROWS: usize = 128;
+
+/// How far from its likely position a key may well stand among that many rows: two standard deviations of
+/// the number of rows before it, at most.
+static SPREADS: [u8; SPREAD_ROWS] = {
+    let mut spreads = [0; SPREAD_ROWS];
+    let mut rows = 0;
+    while rows < SPREAD_ROWS {
+        spreads[rows] = rows.isqrt() as u8;
+        rows += 1;
+    }
+    spreads
+};
+
 /// Calls `with` with a key's codes packed like the suffixes of their level's region; `None` when a code is
 /// wider than its column's.
 #[inline]
@@ -39,13 +54,12 @@ fn with_suffix<R>(shape: &LeafShape, codes: &[u32], with: impl FnOnce(&[u64]) ->
         many.resize(shape.word_count(), 0);
         many.as_mut_slice()
     };
+    let mut excess = 0;
     for (field, &code) in shape.fields.iter().zip(codes) {
-        if u64::from(code) > field.mask {
-            return None;
-        }
+        excess |= u64::from(code) & !field.mask;
         field.put(words, code);
     }
-    Some(with(words))
+    (excess == 0).then(|| with(words))
 }
 
 /// One step of a descent.
@@ -166,11 +180,13 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         let Some(&code) = key.get(run.level).filter(|_| len > LIKELY_ROWS_MIN) else {
             return run.clone();
         };
-        let share = (f64::from(code) + 0.5) / (f64::from(self.geometry.code_max[run.level]) + 1.0);
-        let center = (len as f64 * share) as usize;
-        let spread = (4.0 * len as f64 * share * (1.0 - share).max(0.0)).sqrt() as usize + 1;
+        let center = self.geometry.shapes[run.level].likely_position(code, len);
+        let spread = match SPREADS.get(len) {
+            Some(&spread) => spread.into(),
+            None => len.isqrt(),
+        };
         let first = center.saturating_sub(spread).min(len - 1);
-        let end = (center + spread + 1).clamp(first + 1, len);
+        let end = (center + spread + 1).min(len);
         let slots = run.slots.start + first..run.slots.start + end;
         Run {
             level: run.level,
@@ -185,8 +201,9 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         let shape = &self.geometry.shapes[run.level];
         with_suffix(shape, &key[run.level..], |suffix| {
             let part = self.likely_part(run, key);
-            if part.slots.len() < run.slots.len() && self.is_enclosed(run, &part, suffix) {
-                self.match_suffix(&part, suffix)
+            let found = self.match_suffix(&part, suffix);
+            if self.is_all(run, &part, found.as_ref(), suffix) {
+                found
             } else {
                 self.match_suffix(run, suffix)
             }
@@ -194,17 +211,28 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         .flatten()
     }
 
-    /// Whether rows equal to a suffix can only stand in the given part of a run: it starts and ends with
-    /// the run, or with a smaller and a larger first word.
+    /// Whether what was found in a part is all that the run has: at both ends the part is the run's end, or
+    /// has a row that does not match. Without a match, smaller and larger rows must stand there.
     #[inline]
-    fn is_enclosed(&self, run: &Run, part: &Run, suffix: &[u64]) -> bool {
+    fn is_all(&self, run: &Run, part: &Run, found: Option<&Run>, suffix: &[u64]) -> bool {
+        let (starts, ends) = (
+            part.slots.start == run.slots.start,
+            part.slots.end == run.slots.end,
+        );
+        if starts && ends {
+            return true;
+        }
+        if let Some(found) = found {
+            return (starts || found.slots.start > part.slots.start)
+                && (ends || found.slots.end < part.slots.end);
+        }
         let Some(&key) = suffix.first() else {
             return false;
         };
-        let leaves = self.leaf_view();
-        let first_word = |slot: usize| leaves.first_word(run.level, slot);
-        (part.slots.start == run.slots.start || first_word(part.slots.start) < key)
-            && (part.slots.end == run.slots.end || first_word(part.slots.end - 1) > key)
+        let (leaves, shape) = (self.leaf_view(), &self.geometry.shapes[run.level]);
+        let order = |slot: usize| shape.order_of(leaves.first_word(run.level, slot));
+        (starts || order(part.slots.start) < shape.order_of(key))
+            && (ends || order(part.slots.end - 1) > shape.order_of(key))
     }
 
     #[inline]
@@ -252,7 +280,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         self.leaf_view().prefetch_tids(&self.likely_part(&run, key));
         if let Some(run) = self.match_run(&run, key) {
             for piece in self.leaf_view().pieces(&run) {
-                tids.extend((0..piece.len).map(|idx| piece.tid(idx)));
+                piece.extend_tids(tids);
             }
         }
         Ok(())

@@ -36,7 +36,7 @@ use super::head::{Child, Head, Link, Node, NodeKind};
 use super::zones::Zones;
 
 const MAGIC: &[u8; 8] = b"HSELFPAK";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const SUPERBLOCK_BYTES: usize = 4096;
 const SECTION_ALIGN: u64 = 64;
 const LEAF_ALIGN: u64 = 4096;

@@ -170,7 +170,7 @@ proptest! {
     #[test]
     fn random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(PackedElf::from_bytes(file(), &bytes).is_err());
-        let mut with_magic = b"HSELFPAK\x01\0\0\0".to_vec();
+        let mut with_magic = b"HSELFPAK\x02\0\0\0".to_vec();
         with_magic.extend(bytes);
         with_magic.resize(4096, 0);
         prop_assert!(PackedElf::from_bytes(file(), &with_magic).is_err());

@@ -7,19 +7,30 @@
 //! header word | suffix word 0 of every row | suffix word 1 of every row | … | TIDs, two to a word
 //! ```
 //!
-//! A suffix holds the codes from the region's level on, each with a clear guard bit above it, from the top
-//! bit of its first word down, no code across two words. Suffixes therefore compare like their codes, and
-//! all codes of a word are tested at once.
+//! A suffix holds the codes from the region's level on, each with a clear guard bit above it, so that all
+//! codes of a word are tested at once. No code stands across two words. Codes stand in column order, from
+//! the top bit of the first word down; where another distribution over words saves a word, columns within a
+//! word still do, and the region's first column still leads.
 
 use std::ops::Range;
 
-use crate::rows::{Field, code_bits, place};
+use crate::rows::{Field, code_bits, place_tightly};
 
 /// Words of the smallest block: 256 bytes.
 const BLOCK_WORDS_MIN: usize = 32;
 
 /// Rows that a block must have room for at the shallowest level; wide rows get larger blocks.
 const BLOCK_ROWS_MIN: usize = 8;
+
+/// Whether the field of a column stands next after that of the column before it.
+fn is_in_order(fields: &[Field], column: usize) -> bool {
+    let field = fields[column];
+    let top = field.shift + field.mask.count_ones() + 1;
+    match column.checked_sub(1) {
+        Some(before) => fields[before].word == field.word && fields[before].shift == top,
+        None => top == 64,
+    }
+}
 
 /// The blocks of one leaf region.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,11 +41,18 @@ pub(crate) struct LeafShape {
     pub(crate) guards: Vec<u64>,
     /// Rows of a block; 0 when rows need no storage at all (nothing left of the key, no TIDs).
     pub(crate) rows_per_block: usize,
+    /// 2^64 divided by the rows of a block, rounded up.
+    reciprocal: u64,
+    /// First suffix words shifted right by this ascend with the rows.
+    order_shift: u32,
+    /// 2^32 divided by the number of codes the first column has room for.
+    first_share: u64,
 }
 
 impl LeafShape {
-    fn new(code_bits: &[u32], block_words: usize, clustered: bool) -> Self {
-        let (fields, word_count) = place(code_bits.iter().copied(), 1);
+    fn new(code_max: &[u32], block_words: usize, clustered: bool) -> Self {
+        let widths: Vec<u32> = code_max.iter().map(|&max| code_bits(max)).collect();
+        let (fields, word_count) = place_tightly(&widths);
         let mut guards = vec![0; word_count];
         for field in &fields {
             guards[field.word] |= (field.mask + 1) << field.shift;
@@ -42,11 +60,41 @@ impl LeafShape {
         // Half words: two per suffix word, one per TID; an odd TID count leaves half a word unused.
         let row_halves = 2 * word_count + usize::from(!clustered);
         let rows_per_block = (2 * (block_words - 1)).checked_div(row_halves).unwrap_or(0);
+        let leading = fields
+            .iter()
+            .zip(0..)
+            .take_while(|(field, idx)| field.word == 0 && is_in_order(&fields, *idx));
         Self {
+            order_shift: leading.last().map_or(0, |(field, _)| field.shift),
+            reciprocal: u64::MAX
+                .checked_div(rows_per_block as u64)
+                .map_or(0, |share| share.wrapping_add(1)),
+            first_share: (1 << 32) / (u64::from(code_max.first().copied().unwrap_or(0)) + 1),
             fields,
             guards,
             rows_per_block,
         }
+    }
+
+    /// The block of a slot, counted from the region's first, and the position inside it. Only for regions
+    /// that have blocks.
+    #[inline]
+    pub(crate) fn locate(&self, slot: usize) -> (usize, usize) {
+        let block = ((slot as u128 * u128::from(self.reciprocal)) >> 64) as usize;
+        (block, slot - block * self.rows_per_block)
+    }
+
+    /// About how far into `len` sorted rows a code of the first column stands.
+    #[inline]
+    pub(crate) fn likely_position(&self, code: u32, len: usize) -> usize {
+        let share = (u64::from(code) * self.first_share).min(1 << 32);
+        ((len as u64 * share) >> 32) as usize
+    }
+
+    /// What of a first suffix word ascends with the rows.
+    #[inline]
+    pub(crate) fn order_of(&self, first_word: u64) -> u64 {
+        first_word >> self.order_shift
     }
 
     /// Words of one suffix.
@@ -100,11 +148,11 @@ impl Geometry {
     pub(crate) fn new(code_max: Vec<u32>, clustered: bool, slot_counts: Vec<usize>) -> Self {
         let code_bits: Vec<u32> = code_max.iter().map(|&max| code_bits(max)).collect();
         let mut block_words = BLOCK_WORDS_MIN;
-        while LeafShape::new(&code_bits, block_words, clustered).rows_per_block < BLOCK_ROWS_MIN {
+        while LeafShape::new(&code_max, block_words, clustered).rows_per_block < BLOCK_ROWS_MIN {
             block_words *= 2;
         }
         let shapes: Vec<_> = (0..=code_bits.len())
-            .map(|level| LeafShape::new(&code_bits[level..], block_words, clustered))
+            .map(|level| LeafShape::new(&code_max[level..], block_words, clustered))
             .collect();
         let mut block_count = 0;
         let first_blocks = shapes
@@ -138,25 +186,24 @@ impl Geometry {
     }
 
     /// The pieces of `slots` of a level's region, block by block: word at which the block starts, and the
-    /// positions inside it.
+    /// positions inside it. The region must have blocks.
     #[inline]
     pub(crate) fn pieces(
         &self,
         level: usize,
         slots: Range<usize>,
     ) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
-        let rows = self.shapes[level].rows_per_block.max(1);
-        let (block_words, mut slot) = (self.block_words, slots.start);
-        let mut block = slot / rows;
-        let mut inside = slot % rows;
-        block += self.first_blocks[level];
+        let shape = &self.shapes[level];
+        let (rows, block_words, mut slot) = (shape.rows_per_block, self.block_words, slots.start);
+        let (block, mut inside) = shape.locate(slot);
+        let mut block_at = (self.first_blocks[level] + block) * block_words;
         std::iter::from_fn(move || {
             if slot >= slots.end {
                 return None;
             }
             let count = (rows - inside).min(slots.end - slot);
-            let piece = (block * block_words, inside..inside + count);
-            (slot, block, inside) = (slot + count, block + 1, 0);
+            let piece = (block_at, inside..inside + count);
+            (slot, block_at, inside) = (slot + count, block_at + block_words, 0);
             Some(piece)
         })
     }

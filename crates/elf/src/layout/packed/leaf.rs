@@ -62,6 +62,20 @@ impl Piece<'_> {
         (pair >> (position % 2 * 32)) as u32
     }
 
+    /// Appends the TIDs of all rows.
+    #[inline]
+    pub(crate) fn extend_tids(&self, tids: &mut Vec<u32>) {
+        if self.clustered {
+            tids.extend(self.row..self.row + self.len as u32);
+            return;
+        }
+        let pair_at = self.shape.tids_at() + self.first / 2;
+        let odd = self.first % 2;
+        let pairs = &self.block[pair_at..pair_at + (odd + self.len).div_ceil(2)];
+        let halves = odd..odd + self.len;
+        tids.extend(halves.map(|half| (pairs[half / 2] >> (half % 2 * 32)) as u32));
+    }
+
     /// The code of the `idx`-th row at `column` columns past the region's level.
     #[inline]
     pub(crate) fn code(&self, idx: usize, column: usize) -> u32 {
@@ -172,16 +186,12 @@ impl<'a> Leaves<'a> {
     #[inline]
     pub(crate) fn pieces(self, run: &Run) -> Pieces<'a> {
         let shape = &self.geometry.shapes[run.level];
-        let (block, position) = match shape.rows_per_block as u32 {
-            0 => (0, 0),
-            rows => (run.slots.start as u32 / rows, run.slots.start as u32 % rows),
-        };
+        let (block, position) = shape.locate(run.slots.start);
         Pieces {
             leaves: self,
             shape,
-            block_at: (self.geometry.first_blocks[run.level] + block as usize)
-                * self.geometry.block_words,
-            position: position as usize,
+            block_at: (self.geometry.first_blocks[run.level] + block) * self.geometry.block_words,
+            position,
             left: run.slots.len(),
             row: run.row,
         }
@@ -191,11 +201,9 @@ impl<'a> Leaves<'a> {
     #[inline]
     pub(crate) fn first_word(self, level: usize, slot: usize) -> u64 {
         let shape = &self.geometry.shapes[level];
-        let rows = shape.rows_per_block as u32;
-        let (block, position) = (slot as u32 / rows, slot as u32 % rows);
-        let block_at =
-            (self.geometry.first_blocks[level] + block as usize) * self.geometry.block_words;
-        self.words[block_at + shape.suffix_at(0) + position as usize]
+        let (block, position) = shape.locate(slot);
+        let block_at = (self.geometry.first_blocks[level] + block) * self.geometry.block_words;
+        self.words[block_at + shape.suffix_at(0) + position]
     }
 
     /// Starts loading the suffixes of a run.
@@ -206,7 +214,7 @@ impl<'a> Leaves<'a> {
             return;
         }
         for (block, inside) in self.geometry.pieces(run.level, run.slots.clone()) {
-            for word in 0..shape.word_count().max(1) {
+            for word in 0..shape.word_count() {
                 let first = block + shape.suffix_at(word) + inside.start;
                 let last = block + shape.suffix_at(word) + inside.end - 1;
                 for at in (first..=last).step_by(8) {

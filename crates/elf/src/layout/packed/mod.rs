@@ -8,7 +8,7 @@
 //! * `skeleton` finds the shape, `build` writes the leaves; `external` and `merge` do so within bounded
 //!   memory through `stream`;
 //! * `head`, `geometry`, `leaf` and `block` are the parts;
-//! * `exact`, `batch`, `select`, `parallel` and `output` answer queries;
+//! * `exact`, `batch`, `select`, `parallel`, `output` and `tids` answer queries;
 //! * `file` and `verify` read, write and check.
 
 mod batch;
@@ -27,6 +27,7 @@ mod rows;
 mod select;
 mod skeleton;
 mod stream;
+mod tids;
 mod verify;
 mod zones;
 

@@ -12,6 +12,9 @@ pub(crate) trait Output {
     /// Consecutive accepted rows. Not called when TIDs are wanted.
     fn rows(&mut self, rows: Range<u32>) -> ControlFlow<()>;
 
+    /// So many rows are about to be shown, all accepted.
+    fn expect(&mut self, _row_count: usize) {}
+
     /// The accepted rows of a piece.
     fn piece(&mut self, piece: &Piece<'_>, mask: u64) -> ControlFlow<()>;
 }
@@ -116,10 +119,15 @@ impl Output for Tids {
         ControlFlow::Continue(())
     }
 
+    fn expect(&mut self, row_count: usize) {
+        self.tids
+            .reserve(row_count.min(self.enough - self.tids.len()));
+    }
+
     #[inline]
     fn piece(&mut self, piece: &Piece<'_>, mut mask: u64) -> ControlFlow<()> {
         if mask == piece.all() && self.tids.len() + piece.len <= self.enough {
-            self.tids.extend((0..piece.len).map(|idx| piece.tid(idx)));
+            piece.extend_tids(&mut self.tids);
         } else {
             while mask != 0 && self.tids.len() < self.enough {
                 self.tids.push(piece.tid(mask.trailing_zeros() as usize));
@@ -130,46 +138,6 @@ impl Output for Tids {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
-        }
-    }
-}
-
-/// Sorts TIDs: through a bitmap when they are many of those possible.
-pub(crate) fn sort_tids(tids: &mut Vec<u32>) {
-    if tids.is_sorted() {
-        return;
-    }
-    let max = tids.iter().copied().max().unwrap_or(0) as usize;
-    let is_dense = tids.len() >= 4096 && max / 64 < tids.len();
-    if !is_dense {
-        tids.sort_unstable();
-        return;
-    }
-    let mut bitmap = vec![0u64; max / 64 + 1];
-    for &tid in tids.iter() {
-        bitmap[tid as usize / 64] |= 1 << (tid % 64);
-    }
-    tids.clear();
-    for (word_idx, mut word) in bitmap.into_iter().enumerate() {
-        while word != 0 {
-            tids.push(word_idx as u32 * 64 + word.trailing_zeros());
-            word &= word - 1;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_and_few_tids_come_out_sorted() {
-        for count in [0u32, 1, 100, 5_000, 50_000] {
-            let mut tids: Vec<u32> = (0..count).map(|i| i * 7919 % 50_021).collect();
-            let mut expected = tids.clone();
-            expected.sort_unstable();
-            sort_tids(&mut tids);
-            assert_eq!(tids, expected);
         }
     }
 }

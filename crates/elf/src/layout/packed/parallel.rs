@@ -14,8 +14,9 @@ use crate::rows::for_each_parallel;
 use super::PackedElf;
 use super::exact::Step;
 use super::leaf::Run;
-use super::output::{Count, Output, Tids, sort_tids};
+use super::output::{Count, Output, Tids};
 use super::select::{Select, Start, restricted_end};
+use super::tids::sort_tids;
 
 /// How a query is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
                 all
             });
         let mut tids = tids.take().unwrap_or_default();
-        sort_tids(&mut tids);
+        sort_tids(self.backend, &mut tids);
         Ok(tids)
     }
 

@@ -16,7 +16,8 @@ use super::PackedElf;
 use super::exact::Step;
 use super::head::{Link, Node};
 use super::leaf::{LeafTest, Run};
-use super::output::{Count, Output, Ranges, Tids, sort_tids};
+use super::output::{Count, Output, Ranges, Tids};
+use super::tids::sort_tids;
 
 /// Runs that wait for their cache lines.
 const QUEUE_RUNS: usize = 8;
@@ -61,9 +62,20 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
             query,
             restricted_end: restricted_end(query),
             tests: Vec::new(),
-            queue: VecDeque::with_capacity(QUEUE_RUNS),
+            queue: VecDeque::new(),
             out,
         }
+    }
+
+    /// Searches everything below one place and returns the output.
+    pub(crate) fn run_one(mut self, (step, level): Start) -> O {
+        if let Step::Group(run) = step {
+            let is_accepted = run.level >= self.restricted_end;
+            self.prefetch(&run, is_accepted);
+            let _ = self.answer(&Waiting { run, is_accepted });
+            return self.out;
+        }
+        self.run([(step, level)])
     }
 
     /// Searches everything below the given places, in order, and returns the output.
@@ -140,6 +152,12 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
             && let Some(run) = elf.single_run(node, level)
         {
             return self.enqueue(run, is_accepted);
+        }
+        if hull.0 == hull.1 {
+            return match elf.head.child_of(node, hull.0) {
+                Some(child) => self.step(elf.child_step(child, level), level + 1, false),
+                None => ControlFlow::Continue(()),
+            };
         }
         let is_set = !is_accepted && matches!(restriction, Restriction::Set(_));
         let mut ahead = [const { Step::Absent }; AHEAD_STEPS];
@@ -257,11 +275,16 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
         if test.is_none() && !O::WANTS_TIDS {
             return self.out.rows(run.rows());
         }
+        let Some(test) = test else {
+            self.out.expect(run.slots.len());
+            return self
+                .elf
+                .leaf_view()
+                .pieces(run)
+                .try_for_each(|piece| self.out.piece(&piece, piece.all()));
+        };
         for piece in self.elf.leaf_view().pieces(run) {
-            let mask = match test {
-                Some(test) => piece.test_mask(self.elf.backend, test),
-                None => piece.all(),
-            };
+            let mask = piece.test_mask(self.elf.backend, test);
             if mask != 0 {
                 self.out.piece(&piece, mask)?;
             }
@@ -298,7 +321,26 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         if query.is_none() {
             return Ok(out);
         }
-        Ok(Select::new(self, query, out).run([(self.first_step(), 0)]))
+        Ok(Select::new(self, query, out).run_one(self.start_of(query)))
+    }
+
+    /// Where the search for a query starts: as long as its dimensions accept one code each, there is
+    /// only one way to go.
+    #[inline]
+    fn start_of(&self, query: &QueryBox) -> Start {
+        let mut step = self.first_step();
+        for (level, restriction) in query.dimensions().iter().enumerate() {
+            match (&step, restriction) {
+                (Step::Node(node), Restriction::Range { lo, hi }) if lo == hi => {
+                    step = match self.head.child_of(self.node(*node), *lo) {
+                        Some(child) => self.child_step(child, level),
+                        None => Step::Absent,
+                    }
+                }
+                _ => return (step, level),
+            }
+        }
+        (step, self.dimension_count())
     }
 
     /// The TIDs of accepted rows, ascending.
@@ -342,7 +384,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             enough: row_count_max,
         };
         let mut tids = self.answer(query, out)?.tids;
-        sort_tids(&mut tids);
+        sort_tids(self.backend, &mut tids);
         Ok(tids)
     }
 
