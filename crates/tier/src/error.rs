@@ -262,6 +262,38 @@ impl TierError {
         }
     }
 
+    /// A sentence that says what to do about it, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Io { source, .. } | Self::System { source, .. } => return io_hint(source),
+            Self::NoSyncMapping { .. } => {
+                "mount the file system with -o dax=always, or measure it as ordinary files (file:DIR)"
+            }
+            Self::NotDevDax { .. } => {
+                "devdax devices are called /dev/daxN.M; `ndctl list` shows them"
+            }
+            Self::DeviceTooSmall { .. } => "use a larger device, or ask for less (--working-set)",
+            Self::OutOfMemory { .. } => "ask for less memory (--working-set, --budget)",
+            Self::Locked { .. } => "close the other program",
+            Self::ForeignPool { .. } => "name another file; nothing was changed in this one",
+            Self::PoolExists { .. } => "name a new file, or remove this one if it is not needed",
+            Self::PoolFull { .. } => "remove segments, or make a larger pool",
+            Self::UnsteadyMeasurement { .. } => {
+                "measure again when nothing else runs; no profile was stored"
+            }
+            Self::NoSuchNode { .. } => "/sys/devices/system/node lists the nodes there are",
+            Self::NodeBinding { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                "a container may forbid mbind: allow it there, or measure `dram`"
+            }
+            Self::NodeBinding { .. } => "the node may have no memory of its own, or too little",
+            Self::NoFlushInstruction => "map the file without MAP_SYNC, through the page cache",
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+
     /// An [`TierError::System`].
     pub fn system(operation: &'static str, source: io::Error) -> Self {
         Self::System {
@@ -269,6 +301,19 @@ impl TierError {
             source: Arc::new(source),
         }
     }
+}
+
+fn io_hint(error: &io::Error) -> Option<String> {
+    let hint = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "the file system is full: free some space; nothing was changed"
+        }
+        io::ErrorKind::PermissionDenied => "check who may read and write there",
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is mounted for reading only",
+        io::ErrorKind::NotFound => "check the path",
+        _ => return None,
+    };
+    Some(hint.to_owned())
 }
 
 fn at(offset: Option<u64>) -> String {
@@ -292,6 +337,22 @@ mod tests {
         );
         let error = TierError::io(Path::new("/db"), "open", refused());
         assert!(error.to_string().starts_with("cannot open /db: "));
+    }
+
+    #[test]
+    fn what_a_user_can_mend_comes_with_a_hint() {
+        let hint = |code| {
+            let source = io::Error::from_raw_os_error(code);
+            TierError::io(Path::new("/db/x"), "write", source).hint()
+        };
+        assert!(hint(libc::ENOSPC).unwrap().contains("full"));
+        assert!(hint(libc::EACCES).is_some() && hint(libc::EIO).is_none());
+        let binding = |code| TierError::NodeBinding {
+            node: 1,
+            source: io::Error::from_raw_os_error(code).into(),
+        };
+        assert!(binding(libc::EPERM).hint().unwrap().contains("container"));
+        assert!(binding(libc::ENOMEM).hint().unwrap().contains("too little"));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The emulated device as a pure state machine: requests go in at given times, and their ends come out.
 //!
-//! The device serves one request after the other at the bandwidth its model has for the present mixture of threads,
-//! and no request ends before its latency has passed. A thread with too many requests in flight waits for its oldest.
-//! Time is a number that the caller supplies, so a simulation and a real clock use the same code.
+//! Reads and writes wait in queues of their own, as in a memory controller. Each queue is served one request after the
+//! other at the bandwidth the model has for its threads, and while both have work they divide the device's time fairly:
+//! neither gets less than half unless it needs less. No request ends before its latency has passed, and a thread with
+//! too many requests in flight waits for its oldest. Time is a number that the caller supplies, so a simulation and a
+//! real clock use the same code.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,6 +17,22 @@ const ACTIVE_NS: u64 = 2_000;
 const CATCH_UP_NS: u64 = 2_000;
 /// Far memory is warm after its first touch in pieces of this size.
 const WARM_BYTES: u64 = 2 << 20;
+
+/// Where an asker sits, seen from the memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// On the memory's socket.
+    #[default]
+    Near,
+    /// On another socket, while nobody uses the link the other way.
+    Far,
+    /// On another socket, while that socket's memory is read from here.
+    BothFar,
+    /// On either socket, and others on the other one want the same memory.
+    Shared,
+    /// Moved from socket to socket by the scheduler.
+    Unpinned,
+}
 
 /// One access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,17 +47,36 @@ pub struct Request {
     pub len_bytes: u64,
     /// Who asks.
     pub thread: u32,
-    /// Whether the asker sits on another socket.
-    pub far: bool,
+    /// Where the asker sits.
+    pub reach: Reach,
 }
 
 /// The state of an emulated device.
 #[derive(Debug, Clone)]
 pub struct Device {
     model: DeviceModel,
-    free_ns: f64,
+    reads: Queue,
+    writes: Queue,
     streams: Vec<Stream>,
     warm: HashSet<u64>,
+}
+
+/// Requests of one direction.
+#[derive(Debug, Clone, Copy)]
+struct Queue {
+    /// When all that wait are served.
+    free_ns: f64,
+    /// What the last request was like.
+    pattern: Pattern,
+    len_bytes: u64,
+}
+
+impl Queue {
+    const EMPTY: Self = Self {
+        free_ns: 0.0,
+        pattern: Pattern::Sequential,
+        len_bytes: 0,
+    };
 }
 
 /// What one thread does in one direction.
@@ -57,7 +94,8 @@ impl Device {
     pub fn new(model: DeviceModel) -> Self {
         Self {
             model,
-            free_ns: 0.0,
+            reads: Queue::EMPTY,
+            writes: Queue::EMPTY,
             streams: Vec::new(),
             warm: HashSet::new(),
         }
@@ -96,12 +134,18 @@ impl Device {
         stream.last_end_ns = u64::MAX;
         let service_ns = request.len_bytes as f64 * 1e9 / self.bandwidth(now_ns, request);
         let earliest_ns = start_ns.saturating_sub(CATCH_UP_NS) as f64;
-        self.free_ns = self.free_ns.max(earliest_ns) + service_ns;
+        let queue = self.queue(request.operation);
+        *queue = Queue {
+            free_ns: queue.free_ns.max(earliest_ns) + service_ns,
+            pattern: request.pattern,
+            len_bytes: request.len_bytes,
+        };
+        let free_ns = queue.free_ns;
         let latency_ns = self
             .model
             .direction(request.operation)
             .latency_ns(request.pattern);
-        let end_ns = (self.free_ns.ceil() as u64).max(start_ns + latency_ns);
+        let end_ns = (free_ns.ceil() as u64).max(start_ns + latency_ns);
         let stream = &mut self.streams[stream_idx];
         stream.last_end_ns = end_ns;
         stream.next_offset = request.offset + request.len_bytes;
@@ -117,26 +161,46 @@ impl Device {
         self.warm = std::mem::take(&mut other.warm);
     }
 
-    fn bandwidth(&mut self, now_ns: u64, request: &Request) -> f64 {
-        let active = |operation| {
-            let streams = self.streams.iter().filter(|s| s.operation == operation);
-            streams
-                .filter(|s| s.last_end_ns.saturating_add(ACTIVE_NS) > now_ns)
-                .count()
-        };
-        let (readers, writers) = (active(Operation::Read), active(Operation::Write));
-        let threads = match request.operation {
-            Operation::Read => readers,
-            Operation::Write => writers,
-        };
-        let threads = u32::try_from(threads).unwrap_or(u32::MAX);
-        let direction = self.model.direction(request.operation);
-        let mut bandwidth = direction.bandwidth(request.pattern, request.len_bytes, threads);
-        bandwidth *= self.grain_efficiency(request);
-        if readers > 0 && writers > 0 {
-            bandwidth *= self.model.mixed_efficiency;
+    fn queue(&mut self, operation: Operation) -> &mut Queue {
+        match operation {
+            Operation::Read => &mut self.reads,
+            Operation::Write => &mut self.writes,
         }
-        bandwidth * self.far_efficiency(request)
+    }
+
+    fn bandwidth(&mut self, now_ns: u64, request: &Request) -> f64 {
+        let threads = self.active(request.operation, now_ns);
+        let direction = self.model.direction(request.operation);
+        let (pattern, len_bytes) = (request.pattern, request.len_bytes);
+        let own_need = direction.need(pattern, len_bytes, threads);
+        let bandwidth = direction.bandwidth(pattern, len_bytes, threads);
+        let mixed = self.mixed_part(own_need, request.operation, now_ns);
+        bandwidth * mixed * self.grain_efficiency(request) * self.reach_efficiency(request)
+    }
+
+    /// Threads that have a request of this direction in flight, or had one until just now.
+    fn active(&self, operation: Operation, now_ns: u64) -> u32 {
+        let streams = self.streams.iter().filter(|s| s.operation == operation);
+        let active = streams.filter(|s| s.last_end_ns.saturating_add(ACTIVE_NS) > now_ns);
+        u32::try_from(active.count()).unwrap_or(u32::MAX)
+    }
+
+    /// What a direction keeps of its bandwidth beside the other one: its part of the device's time by what it needs of
+    /// it alone, less what changing between the two costs, which is most when they change most often.
+    fn mixed_part(&self, own_need: f64, operation: Operation, now_ns: u64) -> f64 {
+        let (other, queue) = match operation {
+            Operation::Read => (Operation::Write, &self.writes),
+            Operation::Write => (Operation::Read, &self.reads),
+        };
+        let threads = self.active(other, now_ns);
+        if threads == 0 {
+            return 1.0;
+        }
+        let direction = self.model.direction(other);
+        let other_need = direction.need(queue.pattern, queue.len_bytes, threads);
+        let (own, others) = (fair(own_need, other_need), fair(other_need, own_need));
+        let change_loss = (1.0 - self.model.mixed_efficiency) * 4.0 * own * others;
+        own / own_need * (1.0 - change_loss)
     }
 
     /// Useful bytes by moved bytes. The grids were measured with aligned accesses, so of a random access only the
@@ -157,12 +221,16 @@ impl Device {
         least_bytes as f64 / touched_bytes as f64
     }
 
-    fn far_efficiency(&mut self, request: &Request) -> f64 {
+    fn reach_efficiency(&mut self, request: &Request) -> f64 {
         let far = self.model.far;
-        match (request.far, request.operation) {
-            (false, _) => 1.0,
-            (true, Operation::Write) => far.write,
-            (true, Operation::Read) => {
+        match (request.reach, request.operation) {
+            (Reach::Near, _) => 1.0,
+            (Reach::Shared, Operation::Write) => far.shared_write,
+            (_, Operation::Write) => far.write,
+            // Whose memory it is changes all the time, so that every access is a first touch.
+            (Reach::Shared | Reach::Unpinned, Operation::Read) => far.first_read,
+            (Reach::BothFar, Operation::Read) => far.both_read,
+            (Reach::Far, Operation::Read) => {
                 let first = self.warm.insert(request.offset / WARM_BYTES);
                 if first { far.first_read } else { far.read }
             }
@@ -186,4 +254,9 @@ impl Device {
             self.streams.len() - 1
         })
     }
+}
+
+/// The part of the time that one of two askers gets who need these parts: half each, or what the other leaves.
+fn fair(own_need: f64, other_need: f64) -> f64 {
+    own_need.min((1.0 - other_need).max(0.5))
 }

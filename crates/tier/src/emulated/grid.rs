@@ -48,6 +48,35 @@ impl Grid {
         below + (above - below) * part
     }
 
+    /// What some threads reach of the most that any count does with accesses of this size; 1 from that count on.
+    pub fn part_of_peak(&self, access_bytes: u64, threads: u32) -> f64 {
+        let at = |threads: &f64| self.at(access_bytes, *threads as u32);
+        let best = self
+            .threads
+            .iter()
+            .max_by(|a, b| at(a).total_cmp(&at(b)))
+            .copied();
+        let best = best.unwrap_or(1.0);
+        match f64::from(threads) < best {
+            true => self.at(access_bytes, threads) / at(&best),
+            false => 1.0,
+        }
+    }
+
+    /// The grid with one more row, for an access size above all others.
+    pub(super) fn with_row(mut self, access_bytes: u64, value: &mut dyn FnMut(u32) -> f64) -> Self {
+        if self
+            .access_bytes
+            .last()
+            .is_some_and(|last| *last < access_bytes as f64)
+        {
+            self.access_bytes.push(access_bytes as f64);
+            let row = self.threads.iter().map(|threads| value(*threads as u32));
+            self.bytes_per_s.push(row.collect());
+        }
+        self
+    }
+
     /// Whether it is the same everywhere.
     pub fn is_constant(&self) -> bool {
         self.access_bytes.len() == 1 && self.threads.len() == 1
@@ -83,6 +112,25 @@ mod tests {
         assert_eq!((grid.at(128, 1), grid.at(64, 2)), (2.0, 2.5));
         assert_eq!((grid.at(1, 1), grid.at(1 << 40, 99)), (1.0, 8.0));
         assert_eq!((grid.peak(), Grid::constant(5.0).at(77, 7)), (8.0, 5.0));
+    }
+
+    #[test]
+    fn threads_need_all_of_the_device_from_the_best_count_on() {
+        let grid = Grid::new(&[1, 4, 8], &[(64, vec![2.0, 8.0, 4.0])]).unwrap();
+        let needs = [1, 4, 8, 99].map(|threads| grid.part_of_peak(64, threads));
+        assert_eq!(needs, [0.25, 1.0, 1.0, 1.0]);
+        assert_eq!(Grid::constant(5.0).part_of_peak(64, 1), 1.0);
+    }
+
+    #[test]
+    fn a_further_row_lies_above_all_others() {
+        let grid = Grid::new(&[1, 4], &[(64, vec![2.0, 8.0])]).unwrap();
+        let grid = grid.with_row(256, &mut |threads| f64::from(threads) * 10.0);
+        assert_eq!(
+            (grid.at(64, 4), grid.at(256, 4), grid.at(999, 1)),
+            (8.0, 40.0, 10.0)
+        );
+        assert_eq!(grid.clone().with_row(128, &mut |_| 1.0), grid);
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod tier;
 #[cfg(test)]
 mod tests;
 
-pub use device::{Device, Request};
+pub use device::{Device, Reach, Request};
 pub use grid::Grid;
 pub use model::{DEVICE_NAMES, DeviceModel, DirectionModel, FarModel};
 pub use recorded::recorded_rows;

@@ -33,8 +33,25 @@ pub struct FarModel {
     pub first_read: f64,
     /// Reads, again.
     pub read: f64,
+    /// Reads, again, while the other socket reads the same way.
+    pub both_read: f64,
     /// Writes.
     pub write: f64,
+    /// Writes of both sockets to the same memory, together.
+    pub shared_write: f64,
+}
+
+impl FarModel {
+    /// The same part of everything.
+    const fn constant(part: f64) -> Self {
+        Self {
+            first_read: part,
+            read: part,
+            both_read: part,
+            write: part,
+            shared_write: part,
+        }
+    }
 }
 
 /// An emulated device.
@@ -54,7 +71,7 @@ pub struct DeviceModel {
     pub grain_bytes: u64,
     /// Access from another socket.
     pub far: FarModel,
-    /// What reads and writes at the same time keep of the time-weighted bandwidth.
+    /// What reads and writes that divide the device's time equally keep of the bandwidth.
     pub mixed_efficiency: f64,
 }
 
@@ -109,11 +126,19 @@ impl DirectionModel {
 
     /// The bandwidth of some threads together.
     pub fn bandwidth(&self, pattern: Pattern, access_bytes: u64, threads: u32) -> f64 {
-        let grid = match pattern {
+        self.grid(pattern).at(access_bytes, threads)
+    }
+
+    /// The part of the device's time that some threads can make use of: all of it from the count on that reaches most.
+    pub(super) fn need(&self, pattern: Pattern, access_bytes: u64, threads: u32) -> f64 {
+        self.grid(pattern).part_of_peak(access_bytes, threads)
+    }
+
+    fn grid(&self, pattern: Pattern) -> &Grid {
+        match pattern {
             Pattern::Sequential => &self.sequential,
             Pattern::Random | Pattern::Dependent => &self.random,
-        };
-        grid.at(access_bytes, threads)
+        }
     }
 
     fn constant(latency_ns: (u64, u64), bytes_per_s: f64) -> Self {
@@ -126,14 +151,17 @@ impl DirectionModel {
     }
 }
 
-/// Reads 33 of 40 GB/s from the second touch on, 8 at first; writes 7 of 12.5 (PMem paper, sections 3.4 and 4.4).
+/// Reads 33 of 40 GB/s from the second touch on, 8 at first, 50 of 80 both ways; writes 7 of 12.5, and 8 from both
+/// sockets to one (PMem paper, sections 3.4, 3.5, 4.4 and 4.5).
 const OPTANE_FAR: FarModel = FarModel {
     first_read: 8.0 / 40.0,
     read: 33.0 / 40.0,
+    both_read: 50.0 / 80.0,
     write: 7.0 / 12.5,
+    shared_write: 8.0 / 12.5,
 };
 
-/// 45 % of the read and 40 % of the write bandwidth are left when both run (PMem paper, figure 11).
+/// 45 % of the read and 40 % of the write bandwidth are left when both could use all of the device (PMem paper, figure 11).
 const OPTANE_MIXED: f64 = 0.85;
 
 fn optane() -> DeviceModel {
@@ -158,11 +186,7 @@ fn nand() -> DeviceModel {
         write: DirectionModel::constant((16_000, 16_000), 0.6 * GB),
         outstanding_per_thread: 64,
         grain_bytes: 4096,
-        far: FarModel {
-            first_read: 1.0,
-            read: 1.0,
-            write: 1.0,
-        },
+        far: FarModel::constant(1.0),
         mixed_efficiency: 1.0,
     }
 }
@@ -175,11 +199,7 @@ fn cxl() -> DeviceModel {
         write: DirectionModel::constant((250, 250), 36.0 * GB),
         outstanding_per_thread: OUTSTANDING_PER_THREAD,
         grain_bytes: 64,
-        far: FarModel {
-            first_read: 0.5,
-            read: 0.5,
-            write: 0.5,
-        },
+        far: FarModel::constant(0.5),
         mixed_efficiency: 1.0,
     }
 }
@@ -201,6 +221,7 @@ fn recorded(name: &str) -> Option<DeviceModel> {
         .iter()
         .find(|row| row.point.pattern == Pattern::Dependent && row.point.access_bytes == 64);
     let random_latency_ns = line?.latency_ns? as u64;
+    let sequential = grid(Operation::Read, Pattern::Sequential, None)?;
     Some(DeviceModel {
         name: name.to_owned(),
         source: "PerMA-Bench results (MIT licence, PVLDB 2022), branch eval",
@@ -208,8 +229,8 @@ fn recorded(name: &str) -> Option<DeviceModel> {
             // Consecutive lines of a grain come from the device's buffer; table 1 has 175 to 325 for the two.
             sequential_latency_ns: random_latency_ns * 175 / 325,
             random_latency_ns,
-            sequential: grid(Operation::Read, Pattern::Sequential, None)?,
-            random: grid(Operation::Read, Pattern::Random, None)?,
+            random: with_pages(grid(Operation::Read, Pattern::Random, None)?, &sequential),
+            sequential,
         },
         write: DirectionModel {
             sequential_latency_ns: 90,
@@ -222,6 +243,18 @@ fn recorded(name: &str) -> Option<DeviceModel> {
         far: OPTANE_FAR,
         mixed_efficiency: OPTANE_MIXED,
     })
+}
+
+/// The recorded random reads end at 1 KiB, where the prefetcher makes a dip; from a page on they reach two thirds of what
+/// is read sequentially, and more threads never harm them (PMem paper, section 5.2).
+fn with_pages(random: Grid, sequential: &Grid) -> Grid {
+    const PAGE_BYTES: u64 = 4096;
+    let mut best: f64 = 0.0;
+    let mut page = |threads: u32| {
+        best = best.max(sequential.at(PAGE_BYTES, threads));
+        best * 2.0 / 3.0
+    };
+    random.with_row(PAGE_BYTES, &mut page)
 }
 
 fn grid_of<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<Grid> {

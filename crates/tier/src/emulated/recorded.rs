@@ -1,6 +1,6 @@
 //! The measured grids that come with the crate, as rows.
 
-use crate::probe::{Operation, Pattern, PersistInstruction, Point, Row};
+use crate::probe::{Operation, Pattern, PersistInstruction, Pinning, Point, Row};
 
 /// Bandwidths and latencies from PerMA-Bench (MIT licence); the file's head says more.
 const OPTANE: &str = include_str!("optane.csv");
@@ -10,7 +10,8 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// Every recorded measurement of a device: `optane100-128`, `optane100-256`, `optane100-512`, `optane200-256`,
 /// `optane-1-dimm`, `optane-4-dimms`, `dram-beside-optane100`, `dram-beside-optane200`. Empty for other names.
 ///
-/// The threads of a sequential run took chunks of 64 MiB in turn, so each has a range of its own.
+/// The threads were pinned to the memory's node; those of a sequential run took chunks of 64 MiB in turn, so each has a
+/// range of its own.
 pub fn recorded_rows(device: &str) -> Vec<Row> {
     let lines = OPTANE.lines().filter(|line| !line.starts_with('#'));
     let mut rows = Vec::new();
@@ -41,6 +42,7 @@ fn row(device: &str, key: (&str, &str, &str), access_bytes: u64, value: &str) ->
     };
     let latency_ns = (pattern == "latency").then_some(value);
     let point = Point {
+        pinning: Pinning::Node,
         pattern: match pattern {
             "latency" => Pattern::Dependent,
             "random" | "mixed" => Pattern::Random,
@@ -98,7 +100,10 @@ mod tests {
 
     #[test]
     fn a_recorded_point_has_its_published_value() {
-        let point = Point::new(Operation::Read, 4096, 16);
+        let point = Point {
+            pinning: Pinning::Node,
+            ..Point::new(Operation::Read, 4096, 16)
+        };
         let rows = recorded_rows("optane100-256");
         let row = rows.iter().find(|row| row.point == point).unwrap();
         assert_eq!(row.bandwidth_bytes_per_s, 42.44 * GIB);

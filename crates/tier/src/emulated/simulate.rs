@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::device::{Device, Request};
+use super::device::{Device, Reach, Request};
 use super::model::DeviceModel;
-use crate::probe::{Operation, Pattern, Placement, Point};
+use crate::probe::{Operation, Pattern, Pinning, Placement, Point};
 
 /// Requests per thread that are not counted: more than any thread has in flight, so that all are at work.
 const WARM_UP_REQUESTS: u64 = 80;
@@ -25,8 +25,46 @@ pub struct Simulated {
     pub latency_ns: Option<f64>,
 }
 
-/// Runs a point's threads against an idle device. Sizes of other operations beside are the point's.
+/// Runs a point's threads against idle memory: one device, or one for each of two sockets. Sizes of other operations
+/// beside are the point's.
 pub fn simulate(model: &DeviceModel, point: &Point) -> Simulated {
+    match point.placement {
+        Placement::BothNear => on_both_sockets(model, point, Reach::Near),
+        Placement::BothFar => on_both_sockets(model, point, Reach::BothFar),
+        Placement::BothShared => on_one_device(model, point, Reach::Shared),
+        Placement::Far | Placement::FarFirst => on_one_device(model, point, Reach::Far),
+        Placement::Near if point.pinning == Pinning::None && point.threads > 1 => {
+            on_one_device(model, point, Reach::Unpinned)
+        }
+        Placement::Near => on_one_device(model, point, Reach::Near),
+    }
+}
+
+/// Half of the threads on each of two devices.
+fn on_both_sockets(model: &DeviceModel, point: &Point, reach: Reach) -> Simulated {
+    let first = Point {
+        threads: point.threads.div_ceil(2),
+        beside_threads: point.beside_threads.div_ceil(2),
+        ..*point
+    };
+    let mut total = on_one_device(model, &first, reach);
+    let second = Point {
+        threads: point.threads / 2,
+        beside_threads: point.beside_threads / 2,
+        ..*point
+    };
+    if second.threads > 0 {
+        let other = on_one_device(model, &second, reach);
+        total.bandwidth_bytes_per_s += other.bandwidth_bytes_per_s;
+        let both = total.beside_bandwidth_bytes_per_s;
+        let both =
+            both.map(|bandwidth| bandwidth + other.beside_bandwidth_bytes_per_s.unwrap_or(0.0));
+        total.beside_bandwidth_bytes_per_s = both;
+    }
+    total
+}
+
+fn on_one_device(model: &DeviceModel, point: &Point, reach: Reach) -> Simulated {
     let mut device = Device::new(model.clone());
     let other = match point.operation {
         Operation::Read => Operation::Write,
@@ -36,11 +74,7 @@ pub fn simulate(model: &DeviceModel, point: &Point) -> Simulated {
         .map(|thread| Asker::new(thread, point.operation))
         .chain((0..point.beside_threads).map(|thread| Asker::new(thread, other)))
         .collect();
-    let far = matches!(
-        point.placement,
-        Placement::Far | Placement::FarFirst | Placement::BothFar
-    );
-    if far && point.placement != Placement::FarFirst {
+    if point.placement == Placement::Far {
         warm_up_far(&mut device, point, &askers);
     }
     let window = match point.pattern {
@@ -63,7 +97,7 @@ pub fn simulate(model: &DeviceModel, point: &Point) -> Simulated {
             break;
         }
         let asker = &mut askers[asker_idx];
-        let request = asker.next(point, far);
+        let request = asker.next(point, reach);
         let end_ns = device.submit(now_ns, &request);
         last_end_ns = last_end_ns.max(end_ns);
         asker.counted += u64::from(counting);
@@ -98,7 +132,7 @@ fn warm_up_far(device: &mut Device, point: &Point, askers: &[Asker]) {
     for asker in askers {
         let mut asker = asker.clone();
         for _ in 0..2 * (WARM_UP_REQUESTS + REQUESTS) {
-            let request = asker.next(point, true);
+            let request = asker.next(point, Reach::Far);
             device.submit(0, &request);
         }
     }
@@ -127,7 +161,7 @@ impl Asker {
         }
     }
 
-    fn next(&mut self, point: &Point, far: bool) -> Request {
+    fn next(&mut self, point: &Point, reach: Reach) -> Request {
         let step = match point.pattern {
             Pattern::Sequential => self.sent,
             // A fixed walk over aligned places, never two neighbours in a row.
@@ -140,7 +174,7 @@ impl Asker {
             offset: u64::from(self.thread) * RANGE_BYTES + step * point.access_bytes.max(1),
             len_bytes: point.access_bytes,
             thread: self.thread,
-            far,
+            reach,
         }
     }
 }

@@ -1,8 +1,16 @@
 use super::*;
 use crate::error::TierError;
-use crate::probe::{Operation, Pattern, Placement, Point, Row};
+use crate::probe::{Operation, Pattern, Pinning, Placement, Point, Row};
 
 const OPERATIONS: [Operation; 2] = [Operation::Read, Operation::Write];
+
+/// Threads pinned to the memory's node.
+fn near(operation: Operation, access_bytes: u64, threads: u32) -> Point {
+    Point {
+        pinning: Pinning::Node,
+        ..Point::new(operation, access_bytes, threads)
+    }
+}
 
 fn assert_near(found: f64, expected: f64, tolerance: f64, what: &str) {
     let error = (found - expected).abs() / expected;
@@ -50,7 +58,7 @@ fn dependent_reads_take_the_recorded_latency() {
         let model = DeviceModel::named(name).unwrap();
         let point = Point {
             pattern: Pattern::Dependent,
-            ..Point::new(Operation::Read, 64, 1)
+            ..near(Operation::Read, 64, 1)
         };
         let found = simulate(&model, &point).latency_ns.unwrap();
         assert_near(found, latency_ns, 0.05, name);
@@ -61,7 +69,7 @@ fn dependent_reads_take_the_recorded_latency() {
 fn table_1_has_its_bandwidths_once_enough_is_in_flight() {
     let model = DeviceModel::named("optane").unwrap();
     for (operation, expected) in [(Operation::Read, 32e9), (Operation::Write, 13e9)] {
-        let found = simulate(&model, &Point::new(operation, 4096, 8)).bandwidth_bytes_per_s;
+        let found = simulate(&model, &near(operation, 4096, 8)).bandwidth_bytes_per_s;
         assert_near(found, expected, 0.05, &format!("{operation:?}"));
     }
 }
@@ -72,7 +80,7 @@ fn few_requests_in_flight_bound_the_bandwidth_by_the_latency() {
     model.outstanding_per_thread = 2;
     let point = Point {
         pattern: Pattern::Random,
-        ..Point::new(Operation::Read, 256, 1)
+        ..near(Operation::Read, 256, 1)
     };
     let found = simulate(&model, &point).bandwidth_bytes_per_s;
     assert_near(found, 2.0 * 256.0 / 325e-9, 0.05, "two in flight");
@@ -82,13 +90,13 @@ fn few_requests_in_flight_bound_the_bandwidth_by_the_latency() {
 fn a_random_access_pays_for_all_the_grains_it_touches() {
     let random = |access_bytes| Point {
         pattern: Pattern::Random,
-        ..Point::new(Operation::Read, access_bytes, 16)
+        ..near(Operation::Read, access_bytes, 16)
     };
     let model = DeviceModel::named("optane").unwrap();
     let of = |access_bytes| simulate(&model, &random(access_bytes)).bandwidth_bytes_per_s;
     assert_near(of(64), 32e9 / 4.0, 0.05, "a quarter of a grain");
     assert_near(of(256), 32e9, 0.05, "one grain");
-    let sequential = simulate(&model, &Point::new(Operation::Read, 64, 16)).bandwidth_bytes_per_s;
+    let sequential = simulate(&model, &near(Operation::Read, 64, 16)).bandwidth_bytes_per_s;
     assert!(sequential > 3.0 * of(64), "neighbours share a grain");
     let mut device = Device::new(model);
     let at = |offset| Request {
@@ -97,7 +105,7 @@ fn a_random_access_pays_for_all_the_grains_it_touches() {
         offset,
         len_bytes: 65_536,
         thread: 0,
-        far: false,
+        reach: Reach::Near,
     };
     let aligned_ns = device.submit(0, &at(0));
     let crossing_ns = device.submit(aligned_ns, &at(100)) - aligned_ns;
@@ -114,27 +122,27 @@ fn far_access_is_slower_and_slowest_at_first_touch() {
         let point = Point {
             placement,
             // One access per warmed piece, so that the first touch is all there is.
-            ..Point::new(operation, 2 << 20, 8)
+            ..near(operation, 2 << 20, 8)
         };
         simulate(&model, &point).bandwidth_bytes_per_s
     };
-    let near = of(Operation::Read, Placement::Near);
+    let near_read = of(Operation::Read, Placement::Near);
     assert_near(
         of(Operation::Read, Placement::FarFirst),
-        near * 0.2,
+        near_read * 0.2,
         0.05,
         "first far read",
     );
     assert_near(
         of(Operation::Read, Placement::Far),
-        near * 0.825,
+        near_read * 0.825,
         0.05,
         "far read",
     );
-    let near = of(Operation::Write, Placement::Near);
+    let near_write = of(Operation::Write, Placement::Near);
     assert_near(
         of(Operation::Write, Placement::Far),
-        near * 0.56,
+        near_write * 0.56,
         0.05,
         "far write",
     );
@@ -143,14 +151,86 @@ fn far_access_is_slower_and_slowest_at_first_touch() {
 #[test]
 fn reads_and_writes_at_once_are_less_than_the_better_of_the_two_alone() {
     let model = DeviceModel::named("optane100-128").unwrap();
-    let alone = simulate(&model, &Point::new(Operation::Read, 4096, 16)).bandwidth_bytes_per_s;
+    let alone = simulate(&model, &near(Operation::Read, 4096, 16)).bandwidth_bytes_per_s;
     let point = Point {
         beside_threads: 6,
-        ..Point::new(Operation::Read, 4096, 16)
+        ..near(Operation::Read, 4096, 16)
     };
     let mixed = simulate(&model, &point);
     let together = mixed.bandwidth_bytes_per_s + mixed.beside_bandwidth_bytes_per_s.unwrap();
     assert!(together < 0.9 * alone, "{together:.3e} of {alone:.3e}");
+}
+
+#[test]
+fn readers_and_writers_divide_the_device_fairly_however_many_they_are() {
+    let model = DeviceModel::named("optane100-128").unwrap();
+    let alone = |operation, threads| {
+        simulate(&model, &near(operation, 4096, threads)).bandwidth_bytes_per_s
+    };
+    let mixed = |readers, writers| {
+        let point = Point {
+            beside_threads: writers,
+            ..near(Operation::Read, 4096, readers)
+        };
+        let mixed = simulate(&model, &point);
+        (
+            mixed.bandwidth_bytes_per_s / alone(Operation::Read, readers),
+            mixed.beside_bandwidth_bytes_per_s.unwrap() / alone(Operation::Write, writers),
+        )
+    };
+    // Figure 11 of the paper: 45 and 40 % with 30 readers and 4 writers, 84 % with one writer, 92 % with one reader.
+    let (read, write) = mixed(30, 4);
+    assert!(
+        (0.38..0.5).contains(&read) && (0.36..0.5).contains(&write),
+        "{read} {write}"
+    );
+    let (read, _) = mixed(30, 1);
+    assert!((0.65..0.9).contains(&read), "{read}");
+    let (_, write) = mixed(1, 4);
+    assert!((0.85..1.0).contains(&write), "{write}");
+}
+
+#[test]
+fn two_sockets_reach_what_their_placement_allows() {
+    let model = DeviceModel::named("optane").unwrap();
+    let of = |operation, placement, pinning| {
+        let point = Point {
+            placement,
+            pinning,
+            ..near(operation, 4096, 16)
+        };
+        simulate(&model, &point).bandwidth_bytes_per_s
+    };
+    let alone = of(Operation::Read, Placement::Near, Pinning::Core);
+    for (placement, pinning, part) in [
+        (Placement::BothNear, Pinning::Node, 2.0),
+        (Placement::BothFar, Pinning::Node, 1.25),
+        (Placement::BothShared, Pinning::Node, 0.2),
+        (Placement::Near, Pinning::None, 0.2),
+    ] {
+        let found = of(Operation::Read, placement, pinning);
+        assert_near(
+            found,
+            alone * part,
+            0.05,
+            &format!("{placement:?} {pinning:?}"),
+        );
+    }
+    let alone = of(Operation::Write, Placement::Near, Pinning::Core);
+    let shared = of(Operation::Write, Placement::BothShared, Pinning::Node);
+    assert_near(shared, alone * 0.64, 0.05, "writes of both");
+}
+
+#[test]
+fn random_pages_are_read_at_two_thirds_of_what_is_read_sequentially() {
+    let model = DeviceModel::named("optane100-128").unwrap();
+    let random = Point {
+        pattern: Pattern::Random,
+        ..near(Operation::Read, 4096, 36)
+    };
+    let sequential = simulate(&model, &near(Operation::Read, 4096, 16)).bandwidth_bytes_per_s;
+    let found = simulate(&model, &random).bandwidth_bytes_per_s;
+    assert_near(found, sequential * 2.0 / 3.0, 0.05, "random pages");
 }
 
 #[test]
@@ -202,7 +282,7 @@ fn one_request_at_a_time_ends_when_bandwidth_and_latency_say() {
                 offset: 1 << 20,
                 len_bytes: 4096,
                 thread: 3,
-                far: false,
+                reach: Reach::Near,
             };
             let now_ns = 1_000_000_000;
             let took_ns = device.submit(now_ns, &request) - now_ns;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use super::clock::Clock;
-use super::device::{Device, Request};
+use super::device::{Device, Reach, Request};
 use super::grid::Grid;
 use super::model::DeviceModel;
 use crate::error::TierError;
@@ -185,7 +185,7 @@ impl EmulatedTier {
                 offset,
                 len_bytes,
                 thread,
-                far: false,
+                reach: Reach::Near,
             };
             end_ns = end_ns.max(device.submit(now_ns, &request));
         }

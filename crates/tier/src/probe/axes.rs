@@ -1,5 +1,7 @@
 //! What can be varied when a tier is measured, and the row that one measurement gives.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Direction of an access.
@@ -94,7 +96,7 @@ pub struct Point {
     pub pattern: Pattern,
     /// Bytes of one access.
     pub access_bytes: u64,
-    /// Threads doing [`Point::operation`].
+    /// Threads doing [`Point::operation`]; for reading files, rings.
     pub threads: u32,
     /// Where the threads' accesses lie.
     pub grouping: Grouping,
@@ -105,7 +107,7 @@ pub struct Point {
     /// How writes are made durable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persist: Option<PersistInstruction>,
-    /// Threads doing the other operation at the same time.
+    /// Threads doing the other operation at the same time; with [`Point::on_dram`], reading the tier.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub beside_threads: u32,
     /// Requests in flight, for files.
@@ -114,6 +116,9 @@ pub struct Point {
     /// Range of random accesses, if it is not the whole working set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range_bytes: Option<u64>,
+    /// Not the tier is measured but DRAM, while the tier is read beside it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub on_dram: bool,
 }
 
 impl Point {
@@ -134,14 +139,61 @@ impl Point {
             beside_threads: 0,
             queue_depth: None,
             range_bytes: None,
+            on_dram: false,
         }
     }
+}
+
+/// `write 4096 bytes, sequential, 2 threads, persist=flush`.
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operation = word(&self.operation);
+        let pattern = word(&self.pattern);
+        let plain = Self::new(self.operation, self.access_bytes, self.threads);
+        write!(
+            f,
+            "{operation} {} bytes, {pattern}, {} threads",
+            self.access_bytes, self.threads
+        )?;
+        if self.grouping != plain.grouping {
+            write!(f, ", {}", word(&self.grouping))?;
+        }
+        if self.pinning != plain.pinning {
+            write!(f, ", pinning={}", word(&self.pinning))?;
+        }
+        if self.placement != plain.placement {
+            write!(f, ", placement={}", word(&self.placement))?;
+        }
+        if let Some(persist) = self.persist.filter(|_| self.persist != plain.persist) {
+            write!(f, ", persist={}", word(&persist))?;
+        }
+        if let Some(depth) = self.queue_depth {
+            write!(f, ", depth {depth}")?;
+        }
+        if let Some(range_bytes) = self.range_bytes {
+            write!(f, ", within {range_bytes} bytes")?;
+        }
+        if self.on_dram {
+            write!(f, ", on DRAM")?;
+        }
+        if self.beside_threads > 0 {
+            write!(f, ", {} beside", self.beside_threads)?;
+        }
+        Ok(())
+    }
+}
+
+/// The word that stands for a value of an axis in JSON.
+pub(crate) fn word(value: &impl Serialize) -> String {
+    let json = serde_json::to_value(value).unwrap_or_default();
+    json.as_str().unwrap_or_default().to_owned()
 }
 
 /// One measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was measured: `dram`, `file:DIR`, `dax:PATH`, `node:N`, `emulated:NAME`.
+    /// What was measured: `dram`, `file:DIR`, `dax:PATH`, `node:N`, `emulated:NAME`; `dram` also in the rows of another
+    /// tier's probe that read DRAM beside it.
     pub tier: String,
     /// Whether the numbers come from a model and not from a device.
     pub emulated: bool,
@@ -165,4 +217,29 @@ pub struct Row {
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+// serde's `skip_serializing_if` passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(switch: &bool) -> bool {
+    !switch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_says_what_is_special_about_it() {
+        let point = Point::new(Operation::Write, 256, 2);
+        assert_eq!(point.to_string(), "write 256 bytes, sequential, 2 threads");
+        let point = Point {
+            grouping: Grouping::Grouped,
+            persist: Some(PersistInstruction::Flush),
+            beside_threads: 3,
+            ..point
+        };
+        let expected = "write 256 bytes, sequential, 2 threads, grouped, persist=flush, 3 beside";
+        assert_eq!(point.to_string(), expected);
+    }
 }

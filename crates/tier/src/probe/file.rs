@@ -1,17 +1,22 @@
-//! Measuring files: direct reads through the I/O engine by block size and depth, and synced writes.
+//! Measuring files: direct reads through the I/O engine by block size and depth, synced writes, both at once, and reads
+//! of DRAM beside them.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::axes::{Operation, Pattern, Point};
 use super::kernels::next_random;
+use super::memory::MemoryBench;
 use super::run::{Measured, Refusal};
 use crate::error::TierError;
 use crate::io::{IoEngine, IoFile, IoOptions, ReadFuture};
+use crate::region::Region;
 
 const READ_NAME: &str = "hotshelf-probe-read.tmp";
 const WRITE_NAME: &str = "hotshelf-probe-write.tmp";
@@ -26,14 +31,38 @@ const SYNC_BYTES: usize = 64 << 20;
 pub(super) struct FileBench {
     folder: PathBuf,
     len_bytes: u64,
+    /// DRAM that is read beside the file.
+    dram: Option<MemoryBench>,
+    engine: String,
+}
+
+/// What was moved, and in which time.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    count: u64,
+    bytes: u64,
+    seconds: f64,
+}
+
+impl Moved {
+    fn bytes_per_s(self) -> f64 {
+        self.bytes as f64 / self.seconds
+    }
 }
 
 impl FileBench {
     /// Writes a file of `len_bytes`.
-    pub(super) fn new(folder: &Path, len_bytes: u64) -> Result<Self, TierError> {
+    pub(super) fn new(
+        folder: &Path,
+        len_bytes: u64,
+        dram: Option<Region>,
+    ) -> Result<Self, TierError> {
+        let dram = dram.map(|region| MemoryBench::new(vec![(region, Vec::new())], None));
         let bench = Self {
             folder: folder.to_path_buf(),
-            len_bytes: len_bytes / FILL_BYTES as u64 * FILL_BYTES as u64,
+            len_bytes: (len_bytes / FILL_BYTES as u64).max(1) * FILL_BYTES as u64,
+            dram: dram.transpose()?,
+            engine: IoEngine::start(IoOptions::default())?.describe(),
         };
         let path = bench.folder.join(READ_NAME);
         let io = |operation| {
@@ -53,27 +82,96 @@ impl FileBench {
         Ok(bench)
     }
 
+    /// How files are read here, for the record.
+    pub(super) fn engine(&self) -> &str {
+        &self.engine
+    }
+
     /// Runs a point for a while.
-    pub(super) fn measure(&self, point: &Point, time: Duration) -> Result<Measured, Refusal> {
-        let failed = |error: TierError| Refusal::Failed {
-            reason: error.to_string(),
-        };
+    pub(super) fn measure(&mut self, point: &Point, time: Duration) -> Result<Measured, Refusal> {
+        if point.access_bytes == 0 || point.access_bytes > self.len_bytes || point.threads == 0 {
+            return Err(Refusal::DoesNotFit);
+        }
         match point.operation {
-            Operation::Read => self.read(point, time),
-            Operation::Write => self.write(point, time).map_err(failed),
+            _ if point.on_dram => self.on_dram(point, time),
+            Operation::Read if point.beside_threads > 0 => self.mixed(point, time),
+            Operation::Read => {
+                let moved = self.read(point, time)?;
+                let one_by_one = point.queue_depth == Some(1) && point.threads == 1;
+                let latency_ns = moved.seconds * 1e9 / moved.count as f64;
+                Ok(Measured {
+                    bandwidth_bytes_per_s: moved.bytes_per_s(),
+                    beside_bandwidth_bytes_per_s: None,
+                    latency_ns: one_by_one.then_some(latency_ns),
+                })
+            }
+            Operation::Write => Ok(Measured {
+                bandwidth_bytes_per_s: self.write(
+                    point.threads,
+                    point.access_bytes,
+                    &Until::at(time),
+                )?,
+                beside_bandwidth_bytes_per_s: None,
+                latency_ns: None,
+            }),
         }
     }
 
-    fn read(&self, point: &Point, time: Duration) -> Result<Measured, Refusal> {
-        let failed = |error: TierError| Refusal::Failed {
-            reason: error.to_string(),
+    /// Reads while others write files of their own.
+    fn mixed(&self, point: &Point, time: Duration) -> Result<Measured, Refusal> {
+        let stop = AtomicBool::new(false);
+        let (read, written) = thread::scope(|scope| {
+            let until = Until {
+                stop: Some(&stop),
+                ..Until::at(time)
+            };
+            let write =
+                scope.spawn(move || self.write(point.beside_threads, point.access_bytes, &until));
+            let read = self.read(point, time);
+            stop.store(true, Ordering::Relaxed);
+            (read, joined(write))
+        });
+        Ok(Measured {
+            bandwidth_bytes_per_s: read?.bytes_per_s(),
+            beside_bandwidth_bytes_per_s: Some(written?),
+            latency_ns: None,
+        })
+    }
+
+    /// Reads DRAM, with or without reads of the file beside.
+    fn on_dram(&mut self, point: &Point, time: Duration) -> Result<Measured, Refusal> {
+        let mut dram = self.dram.take().ok_or(Refusal::DoesNotFit)?;
+        let alone = Point {
+            on_dram: false,
+            beside_threads: 0,
+            queue_depth: None,
+            ..*point
         };
+        let of_file = Point {
+            threads: point.beside_threads,
+            ..*point
+        };
+        let (read, measured) = thread::scope(|scope| {
+            let beside =
+                (point.beside_threads > 0).then(|| scope.spawn(|| self.read(&of_file, time)));
+            let measured = dram.measure(&alone, time);
+            (beside.map(joined).transpose(), measured)
+        });
+        self.dram = Some(dram);
+        Ok(Measured {
+            beside_bandwidth_bytes_per_s: read?.map(Moved::bytes_per_s),
+            ..measured?
+        })
+    }
+
+    fn read(&self, point: &Point, time: Duration) -> Result<Moved, Refusal> {
         let depth = point.queue_depth.unwrap_or(1) as usize;
         let block = point.access_bytes as usize;
+        let rings = point.threads as usize;
         let options = IoOptions {
-            threads: 1,
+            threads: rings,
             depth,
-            pread_threads: depth.clamp(1, 16),
+            pread_threads: (depth * rings).clamp(1, 16),
             // Blocks must not be merged, or another size would be measured.
             merge_bytes_max: block,
             gap_bytes_max: 0,
@@ -95,7 +193,8 @@ impl FileBench {
             random: 1,
         };
         let start = Instant::now();
-        let mut flying: VecDeque<(u64, ReadFuture)> = (0..depth).map(|_| reads.next()).collect();
+        let mut flying: VecDeque<(u64, ReadFuture)> =
+            (0..depth * rings).map(|_| reads.next()).collect();
         let mut count = 0u64;
         while let Some((offset, read)) = flying.pop_front() {
             let bytes = read.wait().map_err(failed)?;
@@ -107,44 +206,97 @@ impl FileBench {
                 flying.push_back(reads.next());
             }
         }
-        let seconds = start.elapsed().as_secs_f64();
-        Ok(Measured {
-            bandwidth_bytes_per_s: count as f64 * block as f64 / seconds,
-            beside_bandwidth_bytes_per_s: None,
-            latency_ns: (depth == 1).then(|| seconds * 1e9 / count as f64),
+        Ok(Moved {
+            count,
+            bytes: count * block as u64,
+            seconds: start.elapsed().as_secs_f64(),
         })
     }
 
-    fn write(&self, point: &Point, time: Duration) -> Result<Measured, TierError> {
-        let path = self.folder.join(WRITE_NAME);
-        let io = |operation| {
-            let path = path.clone();
-            move |source| TierError::io(&path, operation, source)
-        };
-        let block = vec![0x3cu8; point.access_bytes as usize];
-        let per_sync = (SYNC_BYTES / block.len()).max(1);
-        let (mut bytes, start) = (0u64, Instant::now());
-        while bytes == 0 || start.elapsed() < time {
-            let mut file = File::create(&path).map_err(io("create"))?;
-            for _ in 0..per_sync {
-                file.write_all(&block).map_err(io("write"))?;
-                bytes += block.len() as u64;
-            }
-            file.sync_data().map_err(io("sync"))?;
-        }
-        Ok(Measured {
-            bandwidth_bytes_per_s: bytes as f64 / start.elapsed().as_secs_f64(),
-            beside_bandwidth_bytes_per_s: None,
-            latency_ns: None,
-        })
+    /// Several threads write a file each; bytes per second of all together.
+    fn write(&self, threads: u32, block_bytes: u64, until: &Until<'_>) -> Result<f64, Refusal> {
+        let moved: Vec<Result<Moved, TierError>> = thread::scope(|scope| {
+            let one = |number| scope.spawn(move || self.write_one(number, block_bytes, until));
+            let writers: Vec<_> = (0..threads).map(one).collect();
+            writers.into_iter().map(joined).collect()
+        });
+        let rate = |moved: Result<Moved, TierError>| moved.map(Moved::bytes_per_s).map_err(failed);
+        moved.into_iter().map(rate).sum()
     }
+
+    fn write_one(
+        &self,
+        number: u32,
+        block_bytes: u64,
+        until: &Until<'_>,
+    ) -> Result<Moved, TierError> {
+        let path = self.folder.join(format!("{WRITE_NAME}.{number}"));
+        let written = write_file(&path, block_bytes as usize, until);
+        // What stays behind of a full file system would keep it full.
+        let removed = fs::remove_file(&path);
+        let moved = written?;
+        removed.map_err(|source| TierError::io(&path, "remove", source))?;
+        Ok(moved)
+    }
+}
+
+/// When to stop writing.
+#[derive(Debug, Clone, Copy)]
+struct Until<'a> {
+    time: Duration,
+    /// Stops only when this is set, too.
+    stop: Option<&'a AtomicBool>,
+}
+
+impl Until<'_> {
+    fn at(time: Duration) -> Self {
+        Self { time, stop: None }
+    }
+
+    fn is_over(&self, passed: Duration) -> bool {
+        let stopped = self.stop.is_none_or(|stop| stop.load(Ordering::Relaxed));
+        stopped && passed >= self.time
+    }
+}
+
+fn write_file(path: &Path, block_bytes: usize, until: &Until<'_>) -> Result<Moved, TierError> {
+    let io = |operation| move |source| TierError::io(path, operation, source);
+    let block = vec![0x3cu8; block_bytes];
+    let per_sync = (SYNC_BYTES / block.len()).max(1) as u64;
+    let (mut count, start) = (0u64, Instant::now());
+    while count == 0 || !until.is_over(start.elapsed()) {
+        let mut file = File::create(path).map_err(io("create"))?;
+        for _ in 0..per_sync {
+            file.write_all(&block).map_err(io("write"))?;
+        }
+        file.sync_data().map_err(io("sync"))?;
+        count += per_sync;
+    }
+    Ok(Moved {
+        count,
+        bytes: count * block.len() as u64,
+        seconds: start.elapsed().as_secs_f64(),
+    })
+}
+
+fn failed(error: TierError) -> Refusal {
+    Refusal::Failed {
+        reason: error.to_string(),
+    }
+}
+
+/// What a thread found. A panic in it is a bug of ours: pass it on.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 impl Drop for FileBench {
     fn drop(&mut self) {
-        for name in [READ_NAME, WRITE_NAME] {
-            // The second file may never have been written.
-            let _ = fs::remove_file(self.folder.join(name));
+        // Measuring is over; a file that cannot be removed is the user's to see.
+        if let Err(error) = fs::remove_file(self.folder.join(READ_NAME)) {
+            tracing::debug!(%error, "cannot remove the file that was measured");
         }
     }
 }

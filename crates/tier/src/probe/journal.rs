@@ -48,6 +48,12 @@ impl Journal {
         Ok((journal, outcomes))
     }
 
+    /// What a journal holds for this probe, leaving it as it is.
+    pub(super) fn kept(path: &Path, head: &JournalHead) -> Result<Vec<Outcome>, TierError> {
+        let bytes = std::fs::read(path).map_err(|source| TierError::io(path, "read", source))?;
+        Ok(understood(&bytes, head).1)
+    }
+
     pub(super) fn append(&mut self, outcome: &Outcome) -> Result<(), TierError> {
         self.line(outcome)
     }

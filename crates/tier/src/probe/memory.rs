@@ -24,33 +24,33 @@ pub(super) struct MemoryBench {
     spans: Vec<Arc<Span>>,
     /// CPUs near each span.
     cpus: Vec<Vec<u32>>,
+    /// DRAM that is read beside slow memory.
+    dram: Option<Arc<Span>>,
 }
 
 /// What one thread did.
 #[derive(Debug, Clone, Copy)]
 struct Done {
-    operation: Operation,
+    beside: bool,
     bytes: u64,
     seconds: f64,
     sum_is_right: bool,
 }
 
 impl MemoryBench {
-    /// Takes regions of equal use, one per socket, with the CPUs near each; fills the halves that are read.
-    pub(super) fn new(regions: Vec<(Region, Vec<u32>)>) -> Result<Self, TierError> {
+    /// Takes regions of equal use, one per socket, with the CPUs near each; fills the halves that are read. `dram` is
+    /// for points that read DRAM beside the regions.
+    pub(super) fn new(
+        regions: Vec<(Region, Vec<u32>)>,
+        dram: Option<Region>,
+    ) -> Result<Self, TierError> {
         let mut bench = Self {
             spans: Vec::new(),
             cpus: Vec::new(),
+            dram: dram.map(filled).transpose()?,
         };
         for (region, cpus) in regions {
-            let path = region.path().to_path_buf();
-            let mut span = Span::new(region).ok_or(TierError::ReadOnly { path })?;
-            if let Some(bytes) = span.exclusive() {
-                let half = bytes.len() / 2;
-                fill(&mut bytes[..half]);
-                bytes[half..].fill(1);
-            }
-            bench.spans.push(span);
+            bench.spans.push(filled(region)?);
             bench.cpus.push(cpus);
         }
         Ok(bench)
@@ -59,7 +59,8 @@ impl MemoryBench {
     /// Bytes of one half.
     pub(super) fn half_bytes(&self) -> usize {
         let half = |span: &Arc<Span>| span.len_bytes() / 2 / 4096 * 4096;
-        self.spans.iter().map(half).min().unwrap_or(0)
+        let spans = self.spans.iter().chain(&self.dram);
+        spans.map(half).min().unwrap_or(0)
     }
 
     /// Runs a point for a while.
@@ -81,19 +82,15 @@ impl MemoryBench {
         if done.iter().any(|done| !done.sum_is_right) {
             return Err(Refusal::WrongSum);
         }
-        let of = |operation| {
-            let of_operation = done.iter().filter(|done| done.operation == operation);
-            of_operation
+        let of = |beside| {
+            let of_kind = done.iter().filter(|done| done.beside == beside);
+            of_kind
                 .map(|done| done.bytes as f64 / done.seconds)
                 .sum::<f64>()
         };
-        let other = match point.operation {
-            Operation::Read => Operation::Write,
-            Operation::Write => Operation::Read,
-        };
         Ok(Measured {
-            bandwidth_bytes_per_s: of(point.operation),
-            beside_bandwidth_bytes_per_s: (point.beside_threads > 0).then(|| of(other)),
+            bandwidth_bytes_per_s: of(false),
+            beside_bandwidth_bytes_per_s: (point.beside_threads > 0).then(|| of(true)),
             latency_ns: None,
         })
     }
@@ -129,18 +126,14 @@ impl MemoryBench {
 
     fn worker(&self, point: &Point, thread_idx: u32) -> Worker {
         let beside = thread_idx >= point.threads;
-        let (operation, group_idx, group_count) = match (beside, point.operation) {
-            (false, operation) => (operation, thread_idx, point.threads),
-            (true, Operation::Read) => (
-                Operation::Write,
-                thread_idx - point.threads,
-                point.beside_threads,
-            ),
-            (true, Operation::Write) => (
-                Operation::Read,
-                thread_idx - point.threads,
-                point.beside_threads,
-            ),
+        let (group_idx, group_count) = match beside {
+            false => (thread_idx, point.threads),
+            true => (thread_idx - point.threads, point.beside_threads),
+        };
+        let operation = match (beside && !point.on_dram, point.operation) {
+            (false, operation) => operation,
+            (true, Operation::Read) => Operation::Write,
+            (true, Operation::Write) => Operation::Read,
         };
         let sockets = self.spans.len();
         let (cpu_socket, span_socket) = match point.placement {
@@ -161,8 +154,10 @@ impl MemoryBench {
         let length = point
             .range_bytes
             .map_or(half, |range| (range as usize).min(half));
+        let dram = self.dram.as_ref().filter(|_| point.on_dram && !beside);
         Worker {
-            span: Arc::clone(&self.spans[span_socket]),
+            beside,
+            span: Arc::clone(dram.unwrap_or(&self.spans[span_socket])),
             cpus: pinned_cpus(&self.cpus[cpu_socket], point.pinning, thread_idx),
             operation,
             pattern: point.pattern,
@@ -226,6 +221,7 @@ impl MemoryBench {
 
 /// One measuring thread.
 struct Worker {
+    beside: bool,
     span: Arc<Span>,
     cpus: Option<Vec<u32>>,
     operation: Operation,
@@ -284,7 +280,7 @@ impl Worker {
             Operation::Write => self.was_written(&own),
         };
         Done {
-            operation: self.operation,
+            beside: self.beside,
             bytes: count * self.access_bytes as u64,
             seconds,
             sum_is_right,
@@ -318,6 +314,18 @@ impl Worker {
     }
 }
 
+/// The region, its front half filled with what sums can be checked against.
+fn filled(region: Region) -> Result<Arc<Span>, TierError> {
+    let path = region.path().to_path_buf();
+    let mut span = Span::new(region).ok_or(TierError::ReadOnly { path })?;
+    if let Some(bytes) = span.exclusive() {
+        let half = bytes.len() / 2;
+        fill(&mut bytes[..half]);
+        bytes[half..].fill(1);
+    }
+    Ok(span)
+}
+
 fn pinned_cpus(near: &[u32], pinning: Pinning, thread_idx: u32) -> Option<Vec<u32>> {
     match (pinning, near.len()) {
         (Pinning::None, _) | (_, 0) => None,
@@ -337,6 +345,7 @@ mod tests {
             (0..sockets)
                 .map(|socket| (region(), vec![socket * 2, socket * 2 + 1]))
                 .collect(),
+            Some(region()),
         )
         .unwrap()
     }
@@ -368,6 +377,26 @@ mod tests {
         assert_eq!(of(Placement::BothNear), [(0, 0), (3, 1), (0, 0)]);
         assert_eq!(of(Placement::BothFar), [(0, 1), (3, 0), (0, 1)]);
         assert_eq!(of(Placement::BothShared), [(0, 0), (3, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn dram_is_read_by_some_threads_while_others_read_the_tier() {
+        let mut bench = bench(1);
+        let point = Point {
+            on_dram: true,
+            beside_threads: 2,
+            ..Point::new(Operation::Read, 64, 1)
+        };
+        for (thread_idx, on_dram) in [(0, true), (1, false), (2, false)] {
+            let worker = bench.worker(&point, thread_idx);
+            assert_eq!(worker.operation, Operation::Read);
+            assert_eq!(
+                Arc::ptr_eq(&worker.span, bench.dram.as_ref().unwrap()),
+                on_dram
+            );
+        }
+        let measured = bench.measure(&point, Duration::from_millis(2)).unwrap();
+        assert!(measured.beside_bandwidth_bytes_per_s.unwrap() > 0.0);
     }
 
     #[test]

@@ -17,7 +17,8 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use axes::word;
 pub use axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row};
 pub use plan::{Plan, PlanOptions};
-pub use run::{Outcome, ProbeOptions, ProbeReport, Progress, Refusal, probe};
+pub use run::{Outcome, ProbeOptions, ProbeReport, Progress, Refusal, probe, resumable_count};
 pub use target::ProbeTarget;

@@ -14,6 +14,14 @@ const FILE_SIZES: &[u64] = &[4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 
 const QUICK_FILE_SIZES: &[u64] = &[4 << 10, 64 << 10, 1 << 20];
 const DEPTHS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
 const QUICK_DEPTHS: &[u32] = &[1, 4, 16];
+/// Reads of files beside something else: enough in flight to keep a drive busy.
+const BESIDE_DEPTH: u32 = 16;
+const BESIDE_BYTES: u64 = 1 << 20;
+/// Files are written from this size on: the importer never writes less at once.
+const FILE_WRITE_BYTES_MIN: u64 = 64 << 10;
+const FILE_WRITERS_MAX: u32 = 8;
+/// Ranges of random accesses, from the first cache to several times the last one, as powers of two.
+const RANGES: std::ops::RangeInclusive<u32> = 15..=28;
 /// One emulated socket: the paper's 18 cores and as many hyperthreads.
 const EMULATED_THREADS: &[u32] = &[1, 2, 4, 6, 8, 12, 16, 18, 24, 32, 36];
 const QUICK_EMULATED_THREADS: &[u32] = &[1, 4, 8, 18, 36];
@@ -47,8 +55,10 @@ impl Plan {
     /// The plan for a tier on a machine.
     pub fn new(target: &ProbeTarget, topology: &Topology, options: &PlanOptions) -> Self {
         let quick = options.quick;
+        let (threads, cores) = thread_counts(topology, quick);
+        let sockets = topology.socket_count();
         let points = match target {
-            ProbeTarget::File(_) => file_points(quick),
+            ProbeTarget::File(_) => file_points(quick, cores),
             ProbeTarget::Emulated(_) => {
                 let threads = if quick {
                     QUICK_EMULATED_THREADS
@@ -57,13 +67,11 @@ impl Plan {
                 };
                 memory_points(quick, threads, EMULATED_CORES, 2)
             }
-            ProbeTarget::Dram => {
-                let (threads, cores) = thread_counts(topology, quick);
-                memory_points(quick, &threads, cores, topology.socket_count())
-            }
+            ProbeTarget::Dram => memory_points(quick, &threads, cores, sockets),
             ProbeTarget::Dax(_) | ProbeTarget::Node(_) => {
-                let (threads, cores) = thread_counts(topology, quick);
-                memory_points(quick, &threads, cores, 1)
+                let mut points = memory_points(quick, &threads, cores, 1);
+                points.extend(beside_dram(&threads, cores));
+                points
             }
         };
         let millis =
@@ -95,10 +103,49 @@ impl Plan {
         }
     }
 
+    /// Its axes in words, with the number of points each.
+    pub fn outline(&self) -> Vec<(&'static str, usize)> {
+        let mut counts: Vec<(&'static str, usize)> = Vec::new();
+        for point in &self.points {
+            let axis = axis(point);
+            match counts.iter_mut().find(|(name, _)| *name == axis) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((axis, 1)),
+            }
+        }
+        counts
+    }
+
     /// How long it will take on a quiet machine, about.
     pub fn duration(&self) -> Duration {
         let point = self.repeat * self.repeat_count + self.warm_up;
         self.preparation + point * u32::try_from(self.points.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// What a point is measured for.
+fn axis(point: &Point) -> &'static str {
+    let write = point.operation == Operation::Write;
+    let persist = Point::new(point.operation, 0, 0).persist;
+    match point {
+        point if point.on_dram => "DRAM beside the tier",
+        point if point.beside_threads > 0 => "readers beside writers",
+        point if point.placement != Placement::Near => "near and far, one and two sockets",
+        point if point.pattern == Pattern::Dependent => "latency",
+        point if point.range_bytes.is_some() => "random access by size and range",
+        point if point.queue_depth.is_some() && point.pattern == Pattern::Random => {
+            "random reads by block and depth"
+        }
+        point if point.queue_depth.is_some() => "sequential reads by block and depth",
+        point if point.pattern == Pattern::Random && point.persist == persist && write => {
+            "random writes"
+        }
+        point if point.pattern == Pattern::Random && !write => "random reads",
+        point if point.persist != persist && point.persist != Some(PersistInstruction::Flush) => {
+            "persist instruction"
+        }
+        _ if write => "writes by size and threads",
+        _ => "sequential reads by size and threads",
     }
 }
 
@@ -125,7 +172,6 @@ fn memory_points(quick: bool, threads: &[u32], cores: u32, sockets: usize) -> Ve
     let mut points = Vec::new();
     for operation in [Operation::Read, Operation::Write] {
         sequential(&mut points, operation, sizes, threads);
-        pinned(&mut points, operation, threads);
         random(&mut points, operation, quick, threads);
     }
     instructions(&mut points, threads);
@@ -134,15 +180,18 @@ fn memory_points(quick: bool, threads: &[u32], cores: u32, sockets: usize) -> Ve
         ..Point::new(Operation::Read, access_bytes, 1)
     }));
     mixed(&mut points, threads, cores);
+    if !quick {
+        ranged(&mut points, threads, cores);
+    }
     if sockets > 1 {
+        // What the scheduler does to threads that may run anywhere is an axis of its own.
+        points
+            .iter_mut()
+            .for_each(|point| point.pinning = Pinning::Node);
         placed(&mut points, threads);
     }
-    if !quick {
-        points.extend((15..=28).map(|power| Point {
-            pattern: Pattern::Random,
-            range_bytes: Some(1 << power),
-            ..Point::new(Operation::Read, 64, 1)
-        }));
+    for operation in [Operation::Read, Operation::Write] {
+        pinned(&mut points, operation, threads);
     }
     unique(points)
 }
@@ -164,7 +213,7 @@ fn sequential(points: &mut Vec<Point>, operation: Operation, sizes: &[u64], thre
 
 fn pinned(points: &mut Vec<Point>, operation: Operation, threads: &[u32]) {
     for &count in threads {
-        for pinning in [Pinning::Node, Pinning::Core] {
+        for pinning in [Pinning::None, Pinning::Node, Pinning::Core] {
             points.push(Point {
                 pinning,
                 ..Point::new(operation, 4096, count)
@@ -187,6 +236,42 @@ fn random(points: &mut Vec<Point>, operation: Operation, quick: bool, threads: &
             });
         }
     }
+}
+
+/// Random accesses in ranges of growing size: one thread's in single lines, and all cores' in several sizes.
+fn ranged(points: &mut Vec<Point>, threads: &[u32], cores: u32) {
+    let random = |operation, access_bytes, count, power| Point {
+        pattern: Pattern::Random,
+        range_bytes: Some(1u64 << power),
+        ..Point::new(operation, access_bytes, count)
+    };
+    points.extend(RANGES.map(|power| random(Operation::Read, 64, 1, power)));
+    let most = threads
+        .iter()
+        .copied()
+        .filter(|count| *count <= cores)
+        .max();
+    for operation in [Operation::Read, Operation::Write] {
+        for access_bytes in [64, 256, 4096] {
+            let of_power = |power| random(operation, access_bytes, most.unwrap_or(1), power);
+            points.extend(RANGES.step_by(3).map(of_power));
+        }
+    }
+}
+
+/// Half of the cores read DRAM while some of the others read the tier, so that what they take from each other is memory
+/// and not processor time.
+fn beside_dram(threads: &[u32], cores: u32) -> Vec<Point> {
+    let on_dram = (cores / 2).max(1);
+    let room = cores.saturating_sub(on_dram).max(1);
+    let beside = threads.iter().copied().filter(|count| *count <= room);
+    let counts: BTreeSet<u32> = [0, 1, room].into_iter().chain(beside).collect();
+    let point = |beside_threads| Point {
+        beside_threads,
+        on_dram: true,
+        ..Point::new(Operation::Read, 4096, on_dram)
+    };
+    counts.into_iter().map(point).collect()
 }
 
 fn instructions(points: &mut Vec<Point>, threads: &[u32]) {
@@ -237,7 +322,7 @@ fn placed(points: &mut Vec<Point>, threads: &[u32]) {
     }
 }
 
-fn file_points(quick: bool) -> Vec<Point> {
+fn file_points(quick: bool, cores: u32) -> Vec<Point> {
     let (sizes, depths) = match quick {
         true => (QUICK_FILE_SIZES, QUICK_DEPTHS),
         false => (FILE_SIZES, DEPTHS),
@@ -252,16 +337,29 @@ fn file_points(quick: bool) -> Vec<Point> {
             }));
         }
     }
-    points.extend(
-        sizes
-            .iter()
-            .filter(|size| **size >= 64 << 10)
-            .map(|access_bytes| Point {
-                persist: Some(PersistInstruction::Flush),
-                ..Point::new(Operation::Write, *access_bytes, 1)
-            }),
-    );
-    points
+    let reads = |access_bytes, rings| Point {
+        queue_depth: Some(BESIDE_DEPTH),
+        ..Point::new(Operation::Read, access_bytes, rings)
+    };
+    points.extend([64 << 10, BESIDE_BYTES].map(|access_bytes| reads(access_bytes, 2)));
+    let writers: BTreeSet<u32> = [1, 2, cores.clamp(1, FILE_WRITERS_MAX)].into();
+    for &access_bytes in sizes.iter().filter(|size| **size >= FILE_WRITE_BYTES_MIN) {
+        points.extend(writers.iter().map(|count| Point {
+            persist: Some(PersistInstruction::Flush),
+            ..Point::new(Operation::Write, access_bytes, *count)
+        }));
+    }
+    points.extend(writers.iter().map(|count| Point {
+        beside_threads: *count,
+        ..reads(BESIDE_BYTES, 1)
+    }));
+    points.extend([0, 1].map(|beside_threads| Point {
+        beside_threads,
+        on_dram: true,
+        threads: (cores / 2).max(1),
+        ..reads(BESIDE_BYTES, 1)
+    }));
+    unique(points)
 }
 
 fn unique(points: Vec<Point>) -> Vec<Point> {
@@ -315,7 +413,8 @@ mod tests {
         any(|point| point.persist == Some(PersistInstruction::Flush));
         any(|point| point.pattern == Pattern::Dependent);
         any(|point| point.beside_threads > 0);
-        any(|point| point.range_bytes.is_some());
+        any(|point| point.range_bytes.is_some() && point.access_bytes == 4096);
+        any(|point| point.pinning == Pinning::None);
         let unique: BTreeSet<_> = plan.points.iter().collect();
         assert_eq!(unique.len(), plan.points.len());
     }
@@ -343,10 +442,38 @@ mod tests {
             .filter_map(|point| point.queue_depth)
             .collect();
         assert_eq!(depths.into_iter().collect::<Vec<_>>(), DEPTHS);
+        let any = |wanted: fn(&&Point) -> bool| assert!(plan.points.iter().any(|p| wanted(&p)));
+        any(|point| point.operation == Operation::Write && point.threads == 2);
+        any(|point| point.operation == Operation::Read && point.beside_threads > 0);
+        any(|point| point.on_dram && point.beside_threads > 0);
+    }
+
+    #[test]
+    fn several_sockets_are_measured_with_pinned_threads_and_slow_memory_beside_dram() {
+        let dram = plan("dram", &two_sockets(), false);
+        let unpinned = |point: &&Point| point.pinning == Pinning::None;
         assert!(
-            plan.points
+            dram.points
                 .iter()
-                .any(|point| point.operation == Operation::Write)
+                .filter(unpinned)
+                .all(|point| point.access_bytes == 4096)
+        );
+        let node = plan("node:1", &two_sockets(), true);
+        let beside: Vec<u32> = node
+            .points
+            .iter()
+            .filter(|p| p.on_dram)
+            .map(|p| p.beside_threads)
+            .collect();
+        assert!(
+            beside.starts_with(&[0, 1]) && beside.len() > 2,
+            "{beside:?}"
+        );
+        let one = plan("dax:/mnt", &Topology::default(), true);
+        assert!(
+            one.points
+                .iter()
+                .any(|p| p.on_dram && (p.threads, p.beside_threads) == (1, 1))
         );
     }
 }

@@ -1,5 +1,6 @@
 //! The memory that a probe of mapped memory measures.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::run::ProbeOptions;
@@ -24,6 +25,7 @@ pub(super) fn regions(
         .checked_mul(2)
         .and_then(|bytes| usize::try_from(bytes).ok());
     let len_bytes = len_bytes.ok_or_else(too_large)?;
+    check_memory(target, topology, len_bytes)?;
     let anonymous = |node: Option<u32>| {
         let options = AnonymousOptions {
             node,
@@ -72,8 +74,58 @@ pub(super) fn regions(
     }
 }
 
+/// DRAM to be read beside a slow tier, near the CPUs that read it.
+pub(super) fn dram_beside(
+    target: &ProbeTarget,
+    topology: &Topology,
+    working_set_bytes: u64,
+) -> Result<Region, TierError> {
+    let near = match target {
+        ProbeTarget::Node(node) => topology.near_cpus(*node),
+        _ => topology.nodes.first().map_or(&[][..], |node| &node.cpus),
+    };
+    let home = topology
+        .nodes
+        .iter()
+        .find(|node| !near.is_empty() && node.cpus == near);
+    let several = topology.nodes.len() > 1;
+    let options = AnonymousOptions {
+        node: home.filter(|_| several).map(|node| node.id),
+        ..AnonymousOptions::default()
+    };
+    let len_bytes = usize::try_from(working_set_bytes.saturating_mul(2)).unwrap_or(usize::MAX);
+    Region::anonymous(len_bytes, &options)
+}
+
+/// Refuses a working set that would push the rest of the machine out of its memory.
+fn check_memory(
+    target: &ProbeTarget,
+    topology: &Topology,
+    len_bytes: usize,
+) -> Result<(), TierError> {
+    let all = || topology.nodes.iter().map(|node| node.memory_bytes).sum();
+    let memory_bytes: u64 = match target {
+        ProbeTarget::Node(node) => topology.node(*node).map_or(0, |node| node.memory_bytes),
+        ProbeTarget::Dax(_) => 0,
+        _ => all(),
+    };
+    let regions = match target {
+        ProbeTarget::Dram => topology.socket_count() as u64,
+        _ => 1,
+    };
+    let needed_bytes = (len_bytes as u64).saturating_mul(regions);
+    // Nothing is known of a machine whose nodes the kernel does not describe.
+    match memory_bytes > 0 && needed_bytes > memory_bytes / 4 * 3 {
+        true => Err(TierError::OutOfMemory { bytes: len_bytes }),
+        false => Ok(()),
+    }
+}
+
 /// A file on a DAX file system, which is removed at once so that nothing stays behind, or a whole device.
 fn dax_region(path: &Path, len_bytes: u64, options: &ProbeOptions) -> Result<Region, TierError> {
+    if !path.exists() {
+        return Err(TierError::io(path, "open", ErrorKind::NotFound.into()));
+    }
     if !path.is_dir() {
         if !options.overwrite_device {
             return Err(TierError::InvalidOption {

@@ -1,5 +1,6 @@
 //! Running a plan: repeats and medians, plausibility, progress, interruption.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,11 +12,12 @@ use super::file::FileBench;
 use super::journal::{Journal, JournalHead};
 use super::memory::MemoryBench;
 use super::plan::{Plan, PlanOptions};
-use super::regions::regions;
+use super::regions::{dram_beside, regions};
 use super::target::ProbeTarget;
 use crate::emulated::{DeviceModel, simulate};
 use crate::error::TierError;
-use crate::profile::Fingerprint;
+use crate::profile::{Fingerprint, conditions};
+use crate::region::Region;
 use crate::topology::Topology;
 
 /// Repeats that lie within this part of the best agree.
@@ -141,8 +143,14 @@ pub struct ProbeReport {
     pub emulated: bool,
     /// The machine.
     pub fingerprint: Fingerprint,
+    /// What else of the machine may have mattered.
+    #[serde(default)]
+    pub conditions: BTreeMap<String, String>,
     /// Bytes that were read from.
     pub working_set_bytes: u64,
+    /// How files were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_engine: Option<String>,
     /// Bandwidth of reading and writing at once with all cores, the ground of the plausibility bound.
     pub copy_bandwidth_bytes_per_s: Option<f64>,
     /// Whether the whole plan was run.
@@ -195,12 +203,7 @@ pub fn probe(
     };
     let plan = options.plan.clone();
     let plan = plan.unwrap_or_else(|| Plan::new(target, topology, &plan_options));
-    let head = JournalHead {
-        tier: target.to_string(),
-        quick: options.quick,
-        working_set_bytes: working_set_bytes(target, topology, options),
-        fingerprint: Fingerprint::of(topology),
-    };
+    let head = head(target, topology, options);
     let (mut journal, outcomes) = match &options.journal {
         Some(path) => {
             let (journal, outcomes) = Journal::open(path, &head)?;
@@ -219,7 +222,34 @@ pub fn probe(
     if let (true, Some(journal)) = (complete, journal) {
         journal.remove()?;
     }
-    Ok(run.report(head, complete))
+    Ok(run.report(head, conditions(topology), complete))
+}
+
+/// How many points of a probe with these options are already in its journal.
+///
+/// # Errors
+/// [`TierError::Io`] if there is a journal that cannot be read.
+pub fn resumable_count(
+    target: &ProbeTarget,
+    topology: &Topology,
+    options: &ProbeOptions,
+) -> Result<usize, TierError> {
+    match &options.journal {
+        Some(path) if path.exists() => {
+            let kept = Journal::kept(path, &head(target, topology, options))?;
+            Ok(kept.len())
+        }
+        _ => Ok(0),
+    }
+}
+
+fn head(target: &ProbeTarget, topology: &Topology, options: &ProbeOptions) -> JournalHead {
+    JournalHead {
+        tier: target.to_string(),
+        quick: options.quick,
+        working_set_bytes: working_set_bytes(target, topology, options),
+        fingerprint: Fingerprint::of(topology),
+    }
 }
 
 fn working_set_bytes(target: &ProbeTarget, topology: &Topology, options: &ProbeOptions) -> u64 {
@@ -312,10 +342,15 @@ impl Run<'_> {
     ) -> Result<(), TierError> {
         let bench = match self.target {
             ProbeTarget::Emulated(name) => Bench::Emulated(Box::new(DeviceModel::named(name)?)),
-            ProbeTarget::File(folder) => Bench::File(FileBench::new(folder, working_set_bytes)?),
+            ProbeTarget::File(folder) => {
+                let bytes = WORKING_SET_BYTES_MIN.min(working_set_bytes);
+                let dram = self.dram_beside(topology, bytes)?;
+                Bench::File(FileBench::new(folder, working_set_bytes, dram)?)
+            }
             ProbeTarget::Dram | ProbeTarget::Node(_) | ProbeTarget::Dax(_) => {
                 let regions = regions(self.target, topology, options, working_set_bytes)?;
-                Bench::Memory(MemoryBench::new(regions)?)
+                let dram = self.dram_beside(topology, working_set_bytes)?;
+                Bench::Memory(MemoryBench::new(regions, dram)?)
             }
         };
         // Smaller sets are read from the caches, and how fast those are is no question here.
@@ -328,6 +363,16 @@ impl Run<'_> {
         }
         self.bench = Some(bench);
         Ok(())
+    }
+
+    fn dram_beside(
+        &self,
+        topology: &Topology,
+        working_set_bytes: u64,
+    ) -> Result<Option<Region>, TierError> {
+        let wanted = self.plan.points.iter().any(|point| point.on_dram);
+        let region = || dram_beside(self.target, topology, working_set_bytes);
+        wanted.then(region).transpose()
     }
 
     fn point(&mut self, point: &Point) -> Outcome {
@@ -388,10 +433,11 @@ impl Run<'_> {
     fn judge(&self, point: &Point, mut repeats: Vec<Measured>) -> Result<Row, Refusal> {
         repeats.sort_by(|a, b| a.bandwidth_bytes_per_s.total_cmp(&b.bandwidth_bytes_per_s));
         let median = repeats[repeats.len() / 2].bandwidth_bytes_per_s;
-        // Ranges that fit into a cache are faster than memory, and are measured to show just that.
+        // Ranges that fit into a cache are faster than memory, and are measured to show just that; and DRAM is faster
+        // than the slow memory whose copying gave the bound.
         let bound = self
             .bound_bytes_per_s
-            .filter(|_| point.range_bytes.is_none());
+            .filter(|_| point.range_bytes.is_none() && !point.on_dram);
         if let Some(bound_bytes_per_s) = bound.filter(|bound| median > *bound) {
             return Err(Refusal::Impossible {
                 found_bytes_per_s: median,
@@ -400,7 +446,10 @@ impl Run<'_> {
         }
         let middle = repeats[repeats.len() / 2];
         Ok(Row {
-            tier: self.target.to_string(),
+            tier: match point.on_dram {
+                true => ProbeTarget::Dram.to_string(),
+                false => self.target.to_string(),
+            },
             emulated: matches!(self.target, ProbeTarget::Emulated(_)),
             point: *point,
             bandwidth_bytes_per_s: median,
@@ -410,12 +459,22 @@ impl Run<'_> {
         })
     }
 
-    fn report(self, head: JournalHead, complete: bool) -> ProbeReport {
+    fn report(
+        self,
+        head: JournalHead,
+        conditions: BTreeMap<String, String>,
+        complete: bool,
+    ) -> ProbeReport {
         let mut report = ProbeReport {
             tier: head.tier,
             emulated: matches!(self.target, ProbeTarget::Emulated(_)),
             fingerprint: head.fingerprint,
+            conditions,
             working_set_bytes: head.working_set_bytes,
+            io_engine: match &self.bench {
+                Some(Bench::File(file)) => Some(file.engine().to_owned()),
+                _ => None,
+            },
             copy_bandwidth_bytes_per_s: self.bound_bytes_per_s.map(|bound| bound / COPY_BOUND),
             complete,
             rows: Vec::new(),
@@ -485,7 +544,9 @@ mod tests {
             tier: "dram".to_owned(),
             emulated: false,
             fingerprint: Fingerprint::of(&Topology::default()),
+            conditions: BTreeMap::new(),
             working_set_bytes: 1,
+            io_engine: None,
             copy_bandwidth_bytes_per_s: None,
             complete: true,
             rows,

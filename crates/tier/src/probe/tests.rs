@@ -115,15 +115,30 @@ fn files_are_measured_and_removed() {
         persist: Some(PersistInstruction::Flush),
         ..Point::new(Operation::Write, 1 << 20, 1)
     };
-    let options = short_options(vec![read, write]);
+    let mixed = Point {
+        beside_threads: 2,
+        ..read
+    };
+    let beside = Point {
+        on_dram: true,
+        beside_threads: 1,
+        ..read
+    };
+    let options = short_options(vec![read, write, mixed, beside]);
     let report = run(&format!("file:{}", folder.path().display()), &options).unwrap();
+    assert!(report.io_engine.is_some());
     let not_direct = |refused: &(Point, Refusal)| refused.1 == Refusal::NotDirect;
     assert!(
         report.refused.iter().all(not_direct),
         "{:?}",
         report.refused
     );
-    assert_eq!(report.rows.len() + report.refused.len(), 2);
+    assert_eq!(report.rows.len() + report.refused.len(), 4);
+    let beside = |row: &&Row| row.point.beside_threads > 0;
+    for row in report.rows.iter().filter(beside) {
+        assert!(row.beside_bandwidth_bytes_per_s.unwrap() > 0.0, "{row:?}");
+        assert_eq!(row.tier == "dram", row.point.on_dram);
+    }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
@@ -142,8 +157,6 @@ fn an_emulated_device_measured_gives_the_advice_of_its_recorded_grid() {
     let input = |rows| DeriveInput {
         tier: device,
         rows,
-        dram_rows: &[],
-        dram_beside_rows: &[],
         physical_cores: 18,
     };
     let probed = derive(&input(&report.rows));
@@ -190,6 +203,8 @@ fn an_interrupted_probe_goes_on_where_it_stopped() {
     )
     .unwrap();
     assert!(!first.complete);
+    let count = || resumable_count(&ProbeTarget::Dram, &topology, &options).unwrap();
+    assert_eq!(count(), 3);
     assert_eq!(first.rows.len() + first.refused.len(), 3);
     // A power cut in the middle of a line.
     let mut text = std::fs::read_to_string(&journal).unwrap();
@@ -240,6 +255,12 @@ fn tiers_that_are_not_there_are_errors_that_name_them() {
     );
     let error = run("file:/no/such/folder", &options).unwrap_err();
     assert!(error.to_string().contains("/no/such/folder"), "{error}");
+    let error = run("dax:/no/such/device", &options).unwrap_err();
+    assert!(error.to_string().contains("/no/such/device"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let error = run(&format!("dax:{}", folder.path().display()), &options).unwrap_err();
+    assert!(matches!(error, TierError::NoSyncMapping { .. }), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     let error = run("dax:/dev/null", &options).unwrap_err();
     assert!(error.to_string().contains("DAX file system"), "{error}");
     let overwrite = ProbeOptions {
@@ -256,6 +277,12 @@ fn tiers_that_are_not_there_are_errors_that_name_them() {
         run("dram", &huge).unwrap_err(),
         TierError::InvalidOption { .. }
     ));
+    let too_much = ProbeOptions {
+        working_set_bytes: Some(1 << 45),
+        ..huge
+    };
+    let error = run("dram", &too_much).unwrap_err();
+    assert!(matches!(error, TierError::OutOfMemory { .. }), "{error}");
 }
 
 #[test]
@@ -295,8 +322,6 @@ fn quick_probe_of_this_machine() {
     let profile = derive(&DeriveInput {
         tier: "dram",
         rows: &report.rows,
-        dram_rows: &[],
-        dram_beside_rows: &[],
         physical_cores: Topology::read().physical_cores.len() as u32,
     });
     for line in profile.lines() {

@@ -8,10 +8,12 @@ const UNMEASURED: &str = "not measured";
 const WRITERS_MAX: u32 = 4;
 /// A page: the grain that no tier dislikes.
 const PAGE_BYTES: u64 = 4096;
-/// Large enough to saturate a drive at moderate depth.
-const FILE_GRAIN_BYTES: u64 = 256 << 10;
-/// Enough to saturate a drive at that grain.
-const FILE_DEPTH: u32 = 16;
+/// Large enough for any drive, and costs little processor time per byte.
+const FILE_READ_BYTES: u64 = 4 << 20;
+/// What is smaller is gathered before it is written.
+const FILE_WRITE_BYTES: u64 = 64 << 10;
+/// Enough for small reads on a fast drive.
+const FILE_DEPTH: u32 = 64;
 /// The grain of the first persistent memory.
 const RANDOM_BYTES: u64 = 256;
 
@@ -20,17 +22,20 @@ impl TierProfile {
     pub fn defaults(tier: &str, physical_cores: u32) -> Self {
         let file = tier.starts_with("file:");
         let slow = !file && tier != "dram";
-        let grain_bytes = if file { FILE_GRAIN_BYTES } else { PAGE_BYTES };
+        let (read_bytes, write_bytes) = match file {
+            true => (FILE_READ_BYTES, FILE_WRITE_BYTES),
+            false => (PAGE_BYTES, PAGE_BYTES),
+        };
         let random_bytes = if file { PAGE_BYTES } else { RANDOM_BYTES };
         let cores = physical_cores.max(1);
         Self {
             tier: tier.to_owned(),
             emulated: tier.starts_with("emulated:"),
-            read_threads: Value::default(cores, UNMEASURED),
-            read_grain_bytes: Value::default(grain_bytes, UNMEASURED),
+            read_threads: Value::default(if file { 1 } else { cores }, UNMEASURED),
+            read_grain_bytes: Value::default(read_bytes, UNMEASURED),
             read_grouping: Value::default(Grouping::Individual, UNMEASURED),
             write_threads: Value::default(cores.min(WRITERS_MAX), UNMEASURED),
-            write_grain_bytes: Value::default(grain_bytes, UNMEASURED),
+            write_grain_bytes: Value::default(write_bytes, UNMEASURED),
             write_grouping: Value::default(Grouping::Individual, UNMEASURED),
             persist: Value::default(PersistInstruction::NonTemporal, UNMEASURED),
             read_pinning: Value::default(Pinning::None, UNMEASURED),
@@ -40,6 +45,7 @@ impl TierProfile {
             serialise: Value::default(false, UNMEASURED),
             random_bytes_min: Value::default(random_bytes, UNMEASURED),
             random_bytes_avoid: Value::default(Vec::new(), UNMEASURED),
+            read_bandwidth_bytes_per_s: Value::default(None, UNMEASURED),
             queue_depth: Value::default(file.then_some(FILE_DEPTH), UNMEASURED),
             slow_reader_cap: Value::default(None, UNMEASURED),
             interleave: Value::default(None, UNMEASURED),

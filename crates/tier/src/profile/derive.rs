@@ -1,10 +1,12 @@
 //! The rules. Each looks at the rows it needs and gives a value with its reason, or nothing if they were not measured.
 
+use std::collections::BTreeSet;
+
 use super::insights;
 use super::measured::{Measured, best_of, gb, is_alone, is_ground, size, smallest_within};
 use super::{TierProfile, Value};
 use crate::probe::{
-    Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row,
+    Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row, word,
 };
 
 /// What comes within this of the best is as good.
@@ -29,19 +31,21 @@ const WEIGHT_MAX: u32 = 16;
 pub struct DeriveInput<'a> {
     /// The tier's name.
     pub tier: &'a str,
-    /// Its measurements.
+    /// Its measurements, and those of DRAM beside it.
     pub rows: &'a [Row],
-    /// Measurements of DRAM alone, for interleaving; may be empty.
-    pub dram_rows: &'a [Row],
-    /// DRAM reads with [`Point::beside_threads`] readers of this tier beside them; may be empty.
-    pub dram_beside_rows: &'a [Row],
     /// How many physical cores are near the tier.
     pub physical_cores: u32,
 }
 
 /// Derives a tier's profile. Whatever was not measured keeps its conservative default.
 pub fn derive(input: &DeriveInput<'_>) -> TierProfile {
-    let measured = Measured { rows: input.rows };
+    let (dram, rows): (Vec<Row>, Vec<Row>) = input
+        .rows
+        .iter()
+        .cloned()
+        .partition(|row| row.point.on_dram);
+    let measured = Measured { rows: &rows };
+    let dram = Measured { rows: &dram };
     let mut profile = TierProfile::defaults(input.tier, input.physical_cores);
     profile.emulated = profile.emulated || input.rows.iter().any(|row| row.emulated);
     set(
@@ -84,15 +88,13 @@ pub fn derive(input: &DeriveInput<'_>) -> TierProfile {
         &mut profile.random_bytes_avoid,
         random_bytes_avoid(&measured),
     );
+    set(
+        &mut profile.read_bandwidth_bytes_per_s,
+        read_bandwidth(&measured),
+    );
     set(&mut profile.queue_depth, queue_depth(&measured));
-    set(
-        &mut profile.slow_reader_cap,
-        slow_reader_cap(input.dram_beside_rows),
-    );
-    set(
-        &mut profile.interleave,
-        interleave(&measured, input.dram_rows),
-    );
+    set(&mut profile.slow_reader_cap, slow_reader_cap(&dram));
+    set(&mut profile.interleave, interleave(&measured, &dram));
     profile.insights = insights::of(&measured, &profile, input.physical_cores);
     profile
 }
@@ -276,7 +278,7 @@ fn pinning(measured: &Measured<'_>, operation: Operation) -> Option<Value<Pinnin
         .copied()?;
     let all: Vec<String> = peaks
         .iter()
-        .map(|(pinning, peak)| format!("{} pinned to {}", gb(*peak), super::debug_word(pinning)))
+        .map(|(pinning, peak)| format!("{} pinned to {}", gb(*peak), word(pinning)))
         .collect();
     let insight = match operation {
         Operation::Read => 3,
@@ -425,14 +427,43 @@ fn random_bytes_avoid(measured: &Measured<'_>) -> Option<Value<Vec<u64>>> {
     (rows.len() > 1).then(|| Value::measured(dips, reason))
 }
 
+fn read_bandwidth(measured: &Measured<'_>) -> Option<Value<Option<u64>>> {
+    let best = measured.best(|row| is_ground(row, Operation::Read))?;
+    Some(Value::measured(
+        Some(best.bandwidth_bytes_per_s as u64),
+        format!(
+            "{} sequentially in pieces of {}",
+            gb(best.bandwidth_bytes_per_s),
+            size(best.point.access_bytes)
+        ),
+    ))
+}
+
+/// For each size of sequential and random blocks the smallest depth that is as good as the best, and of these the largest:
+/// deep enough for whatever is read.
 fn queue_depth(measured: &Measured<'_>) -> Option<Value<Option<u32>>> {
     let rows =
         measured.matching(|row| is_alone(row, Operation::Read) && row.point.queue_depth.is_some());
-    let (depth, row, best) = smallest_within(&rows, AS_GOOD, |row| row.point.queue_depth)?;
+    let kinds: BTreeSet<(u64, Pattern)> = rows
+        .iter()
+        .map(|row| (row.point.access_bytes, row.point.pattern))
+        .collect();
+    let of_kind = |kind: (u64, Pattern)| {
+        let alike: Vec<&Row> = rows
+            .iter()
+            .filter(|row| (row.point.access_bytes, row.point.pattern) == kind)
+            .copied()
+            .collect();
+        smallest_within(&alike, AS_GOOD, |row| row.point.queue_depth)
+    };
+    let (depth, row, best) = kinds
+        .into_iter()
+        .filter_map(of_kind)
+        .max_by_key(|(depth, ..)| *depth)?;
     Some(Value::measured(
         depth,
         format!(
-            "{} in flight of {} read {}, the best is {}",
+            "{} in flight of {} read {}, the best is {}; other sizes need no more",
             depth.unwrap_or(1),
             size(row.point.access_bytes),
             gb(row.bandwidth_bytes_per_s),
@@ -441,15 +472,14 @@ fn queue_depth(measured: &Measured<'_>) -> Option<Value<Option<u32>>> {
     ))
 }
 
-fn slow_reader_cap(dram_beside: &[Row]) -> Option<Value<Option<u32>>> {
-    let alone = dram_beside
-        .iter()
-        .find(|row| row.point.beside_threads == 0)?
-        .bandwidth_bytes_per_s;
-    let beside: Vec<&Row> = dram_beside
-        .iter()
-        .filter(|row| row.point.beside_threads > 0)
-        .collect();
+/// How many readers leave DRAM nearly all of its bandwidth. Reads of files are no readers of memory.
+fn slow_reader_cap(dram: &Measured<'_>) -> Option<Value<Option<u32>>> {
+    let rows = dram.matching(|row| row.point.queue_depth.is_none());
+    let readers = rows.iter().map(|row| row.point.threads).max()?;
+    let rows = rows.into_iter().filter(|row| row.point.threads == readers);
+    let (alone, beside): (Vec<&Row>, Vec<&Row>) =
+        rows.partition(|row| row.point.beside_threads == 0);
+    let alone = best_of(&alone)?.bandwidth_bytes_per_s;
     let harmless = beside
         .iter()
         .filter(|row| row.bandwidth_bytes_per_s >= DRAM_KEPT * alone);
@@ -473,9 +503,13 @@ fn slow_reader_cap(dram_beside: &[Row]) -> Option<Value<Option<u32>>> {
 }
 
 /// Pages in proportion to the bandwidth of many readers.
-fn interleave(measured: &Measured<'_>, dram_rows: &[Row]) -> Option<Value<Option<(u32, u32)>>> {
-    let peak = |rows: &Measured<'_>| rows.peak(|row| is_ground(row, Operation::Read));
-    let (dram, slow) = (peak(&Measured { rows: dram_rows })?, peak(measured)?);
+fn interleave(measured: &Measured<'_>, dram: &Measured<'_>) -> Option<Value<Option<(u32, u32)>>> {
+    let memory = |row: &Row| is_ground(row, Operation::Read) && row.point.queue_depth.is_none();
+    let readers = dram.best(memory)?.point.threads;
+    let (dram, slow) = (
+        dram.peak(memory)?,
+        measured.peak(|row| memory(row) && row.point.threads <= readers)?,
+    );
     let best = (1..=WEIGHT_MAX)
         .flat_map(|a| (1..=WEIGHT_MAX).map(move |b| (a, b)))
         .map(|(a, b)| {

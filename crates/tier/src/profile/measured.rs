@@ -22,6 +22,7 @@ pub(super) fn is_ground(row: &Row, operation: Operation) -> bool {
 /// No other operation runs beside, and written bytes are made durable.
 pub(super) fn is_alone(row: &Row, operation: Operation) -> bool {
     row.point.operation == operation
+        && row.point.range_bytes.is_none()
         && row.point.beside_threads == 0
         && row.point.persist != Some(PersistInstruction::None)
 }

@@ -16,16 +16,15 @@ mod store;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::probe::{Grouping, PersistInstruction, Pinning};
+use crate::probe::{Grouping, PersistInstruction, Pinning, word};
 
 pub use derive::{DeriveInput, derive};
 pub use fingerprint::Fingerprint;
 pub use insights::Insight;
-pub use store::{PROFILE_FILE, ProfileOrigin};
+pub use store::{PROFILE_FILE, ProfileOrigin, conditions};
 
 /// The version of the profile file.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -48,7 +47,7 @@ pub struct TierProfile {
     pub tier: String,
     /// Whether the rows behind it came from a model.
     pub emulated: bool,
-    /// Threads that scan together.
+    /// Threads that scan together; for files, rings.
     pub read_threads: Value<u32>,
     /// Bytes to read at once.
     pub read_grain_bytes: Value<u64>,
@@ -76,6 +75,8 @@ pub struct TierProfile {
     pub random_bytes_min: Value<u64>,
     /// Sizes of random accesses that are slower than smaller ones.
     pub random_bytes_avoid: Value<Vec<u64>>,
+    /// What it is read with at best.
+    pub read_bandwidth_bytes_per_s: Value<Option<u64>>,
     /// Requests to keep in flight, for files.
     pub queue_depth: Value<Option<u32>>,
     /// How many threads may read the tier while DRAM must stay fast.
@@ -136,13 +137,13 @@ impl TierProfile {
         vec![
             line("read_threads", &self.read_threads, u32::to_string),
             line("read_grain_bytes", &self.read_grain_bytes, u64::to_string),
-            line("read_grouping", &self.read_grouping, debug_word),
+            line("read_grouping", &self.read_grouping, word),
             line("write_threads", &self.write_threads, u32::to_string),
             line("write_grain_bytes", &self.write_grain_bytes, u64::to_string),
-            line("write_grouping", &self.write_grouping, debug_word),
-            line("persist", &self.persist, debug_word),
-            line("read_pinning", &self.read_pinning, debug_word),
-            line("write_pinning", &self.write_pinning, debug_word),
+            line("write_grouping", &self.write_grouping, word),
+            line("persist", &self.persist, word),
+            line("read_pinning", &self.read_pinning, word),
+            line("write_pinning", &self.write_pinning, word),
             line("near_only", &self.near_only, bool::to_string),
             line("stripe_sockets", &self.stripe_sockets, bool::to_string),
             line("serialise", &self.serialise, bool::to_string),
@@ -150,6 +151,11 @@ impl TierProfile {
             line("random_bytes_avoid", &self.random_bytes_avoid, |sizes| {
                 format!("{sizes:?}")
             }),
+            line(
+                "read_bandwidth_bytes_per_s",
+                &self.read_bandwidth_bytes_per_s,
+                |bandwidth| bandwidth.map_or("unknown".to_owned(), |b| b.to_string()),
+            ),
             line("queue_depth", &self.queue_depth, optional),
             line("slow_reader_cap", &self.slow_reader_cap, optional),
             line("interleave", &self.interleave, |weights| match weights {
@@ -171,16 +177,4 @@ fn line<T>(name: &'static str, value: &Value<T>, show: impl Fn(&T) -> String) ->
 
 fn optional(value: &Option<u32>) -> String {
     value.map_or("none".to_owned(), |value| value.to_string())
-}
-
-/// `NonTemporal` as `non_temporal`.
-fn debug_word(value: &impl fmt::Debug) -> String {
-    let mut word = String::new();
-    for letter in format!("{value:?}").chars() {
-        if letter.is_uppercase() && !word.is_empty() {
-            word.push('_');
-        }
-        word.extend(letter.to_lowercase());
-    }
-    word
 }

@@ -1,6 +1,7 @@
 //! The profile file: written whole, read with suspicion.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -38,20 +39,52 @@ pub enum ProfileOrigin {
     },
 }
 
+/// What may change on a machine without making it another one, for the record.
+pub fn conditions(topology: &Topology) -> BTreeMap<String, String> {
+    let conditions = [
+        ("kernel", topology.kernel.clone()),
+        ("huge_pages", topology.huge_pages.clone()),
+        ("demotion", topology.demotion.to_string()),
+        (
+            "last_level_cache_bytes",
+            topology.last_level_cache_bytes().to_string(),
+        ),
+    ];
+    conditions
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+}
+
+impl fmt::Display for ProfileOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Measured => write!(f, "it was measured on this machine"),
+            Self::Missing => write!(f, "there is no profile"),
+            Self::OtherMachine { differences } => {
+                write!(
+                    f,
+                    "it was measured on another machine ({})",
+                    differences.join("; ")
+                )
+            }
+            Self::OtherVersion { found } => {
+                write!(
+                    f,
+                    "another version of the program wrote it (schema {found})"
+                )
+            }
+            Self::Damaged { reason } => write!(f, "it is damaged ({reason})"),
+        }
+    }
+}
+
 impl MachineProfile {
     /// A profile of this machine without any tier.
     pub fn empty(topology: &Topology) -> Self {
-        let conditions = [
-            ("kernel", topology.kernel.clone()),
-            ("huge_pages", topology.huge_pages.clone()),
-            ("demotion", topology.demotion.to_string()),
-        ];
         Self {
             schema_version: SCHEMA_VERSION,
             fingerprint: Fingerprint::of(topology),
-            conditions: conditions
-                .map(|(name, value)| (name.to_owned(), value))
-                .into(),
+            conditions: conditions(topology),
             tiers: BTreeMap::new(),
         }
     }

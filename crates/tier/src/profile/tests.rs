@@ -50,8 +50,6 @@ fn derived(tier: &str, rows: &[Row], physical_cores: u32) -> TierProfile {
     derive(&DeriveInput {
         tier,
         rows,
-        dram_rows: &[],
-        dram_beside_rows: &[],
         physical_cores,
     })
 }
@@ -178,7 +176,7 @@ fn an_unmeasured_tier_keeps_defaults_that_say_so() {
     );
     assert_eq!(
         (profile.queue_depth.value, profile.read_threads.value),
-        (Some(16), 4)
+        (Some(64), 1)
     );
     assert!(
         profile
@@ -212,11 +210,12 @@ fn every_measured_value_names_its_measurement() {
 
 #[test]
 fn weights_and_caps_follow_from_what_dram_keeps() {
-    let row = |bandwidth: f64, beside_threads| Row {
-        tier: "dram".to_owned(),
+    let row = |bandwidth: f64, beside_threads, on_dram| Row {
+        tier: if on_dram { "dram" } else { "node:1" }.to_owned(),
         emulated: false,
         point: Point {
             beside_threads,
+            on_dram,
             ..Point::new(Operation::Read, 4096, 8)
         },
         bandwidth_bytes_per_s: bandwidth,
@@ -224,16 +223,16 @@ fn weights_and_caps_follow_from_what_dram_keeps() {
         beside_bandwidth_bytes_per_s: None,
         spread: 0.0,
     };
-    let beside = [row(100e9, 0), row(97e9, 2), row(91e9, 4), row(60e9, 8)];
-    let profile = derive(&DeriveInput {
-        tier: "node:1",
-        rows: &[row(33e9, 0)],
-        dram_rows: &[row(100e9, 0)],
-        dram_beside_rows: &beside,
-        physical_cores: 8,
-    });
+    let beside = [(100e9, 0), (97e9, 2), (91e9, 4), (60e9, 8)];
+    let mut rows = vec![row(33e9, 0, false)];
+    rows.extend(beside.map(|(bandwidth, slow_readers)| row(bandwidth, slow_readers, true)));
+    let profile = derived("node:1", &rows, 8);
     assert_eq!(profile.slow_reader_cap.value, Some(4));
     assert_eq!(profile.interleave.value, Some((3, 1)));
+    assert_eq!(
+        profile.read_bandwidth_bytes_per_s.value,
+        Some(33_000_000_000)
+    );
 }
 
 #[test]
@@ -257,6 +256,24 @@ fn file_reads_get_the_smallest_depth_that_saturates() {
         row(64, 1.5e9),
     ];
     assert_eq!(derived("file:/db", &rows, 2).queue_depth.value, Some(16));
+    // Small blocks want more in flight than large ones, and must get it.
+    let small = |depth, bandwidth| {
+        let mut row = row(depth, bandwidth);
+        row.point.access_bytes = 4096;
+        row.point.pattern = Pattern::Random;
+        row
+    };
+    let rows = [
+        &rows[..],
+        &[small(1, 0.1e9), small(16, 0.2e9), small(64, 0.4e9)],
+    ]
+    .concat();
+    let profile = derived("file:/db", &rows, 2);
+    assert_eq!(profile.queue_depth.value, Some(64));
+    assert_eq!(
+        profile.read_bandwidth_bytes_per_s.value,
+        Some(1_500_000_000)
+    );
 }
 
 fn machine() -> Topology {
