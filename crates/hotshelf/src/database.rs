@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
@@ -13,16 +13,18 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::tuner::{TunerOptions, TunerThread};
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
 use hotshelf_tier::io::{IoEngine, IoOptions};
+use hotshelf_tier::profile::PROFILE_FILE;
 use parking_lot::{Mutex, RwLock};
 use vortex::VortexSessionDefault;
 use vortex::io::session::RuntimeSessionExt;
 use vortex::session::VortexSession;
 
 use crate::catalog::{Catalog, FileRow, TableRow};
-use crate::data_file::{DataFile, FilePaths, FileWriter, InputParts, WriteOptions};
+use crate::data_file::{DataFile, FilePaths, FileWriter, InputParts, WriteGate, WriteOptions};
 use crate::error::{Error, Result, nearest};
 use crate::memory::OperatorPool;
 use crate::options::Options;
+use crate::profile::{self, EngineProfile};
 use crate::session::Session;
 use crate::table::Table;
 
@@ -35,6 +37,9 @@ pub struct Database {
 pub(crate) struct Inner {
     root: PathBuf,
     pub options: RwLock<Options>,
+    /// How this machine wants to be used.
+    pub profile: Arc<EngineProfile>,
+    write_gate: Arc<WriteGate>,
     catalog: Catalog,
     pub engine: Arc<IoEngine>,
     pub cache: Arc<CacheManager>,
@@ -85,13 +90,18 @@ impl Database {
         prepare_folder(folder, options.create)?;
         let lock = lock_folder(folder)?;
         let catalog = Catalog::open(&folder.join("catalog.sqlite"))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(options.threads)
-            .thread_name("hotshelf")
-            .enable_all()
-            .build()
+        let profile = EngineProfile::load(folder, options.machine_profile, options.threads);
+        if let Some(notice) = &profile.notice {
+            tracing::warn!("{notice}");
+        }
+        let profile = Arc::new(profile);
+        let runtime = start_workers(options.threads, profile.clone())
             .map_err(Error::io("start worker threads for", folder))?;
         let engine = IoEngine::start(IoOptions {
+            threads: profile.io_threads.value,
+            depth: profile.io_depth.value,
+            merge_bytes_max: profile.io_bytes.value,
+            in_flight_bytes_max: profile.look_ahead_bytes.value as usize,
             direct: options.direct_io,
             bandwidth_bytes_per_s_max: options.storage_bandwidth_max,
             // Freed buffers kept for reuse are memory too: small budgets keep few.
@@ -103,6 +113,12 @@ impl Database {
             policy: options.policy,
             ..CacheOptions::default()
         });
+        let readers = profile.serialise.value.then(|| engine.clone());
+        let write_gate = Arc::new(WriteGate::new(
+            profile.writers.value,
+            profile.write_bytes.value,
+            readers,
+        ));
         let tuner = TunerThread::start(&cache, TunerOptions::default())
             .inspect_err(|error| tracing::warn!(%error, "no thread for the tuner"));
         let pool = Arc::new(OperatorPool::new(cache.clone(), options.operator_bytes_min));
@@ -115,6 +131,8 @@ impl Database {
         let inner = Inner {
             root: folder.to_owned(),
             options: RwLock::new(options),
+            profile,
+            write_gate,
             catalog,
             engine,
             cache,
@@ -509,6 +527,25 @@ impl Drop for Inner {
     }
 }
 
+/// Worker threads, where the profile wants them.
+fn start_workers(
+    threads: usize,
+    profile: Arc<EngineProfile>,
+) -> std::io::Result<tokio::runtime::Runtime> {
+    let started = AtomicUsize::new(0);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("hotshelf")
+        .on_thread_start(move || {
+            let worker_idx = started.fetch_add(1, Ordering::Relaxed);
+            if let Some(cpus) = profile.cpus_of(worker_idx, threads) {
+                profile::pin(&cpus);
+            }
+        })
+        .enable_all()
+        .build()
+}
+
 /// The files that have rows; the others are removed.
 fn drop_empty(files: Vec<FileRow>, folder: &Path) -> Vec<FileRow> {
     let (filled, empty): (Vec<_>, Vec<_>) =
@@ -545,6 +582,7 @@ impl FileSeries {
                 options: WriteOptions {
                     buffer_bytes_max: self.buffer_bytes_max,
                     rows_written: self.rows_written.clone(),
+                    gate: self.inner.write_gate.clone(),
                 },
             };
             let part = input.part(self.buffer_bytes_max * Self::COMPRESSION_MIN);
@@ -648,7 +686,12 @@ fn prepare_folder(folder: &Path, create: bool) -> Result<()> {
 fn ours(entry: &Path) -> bool {
     matches!(
         file_name(entry).as_str(),
-        "LOCK" | "data" | "catalog.sqlite-wal" | "catalog.sqlite-shm" | "catalog.sqlite-journal"
+        "LOCK"
+            | "data"
+            | PROFILE_FILE
+            | "catalog.sqlite-wal"
+            | "catalog.sqlite-shm"
+            | "catalog.sqlite-journal"
     )
 }
 

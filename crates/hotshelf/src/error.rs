@@ -169,6 +169,7 @@ impl Error {
             Self::SchemaMismatch { .. } => Some("give the column types with `--schema`, or select and cast the columns with INSERT INTO … SELECT".into()),
             Self::Io { source, .. } => io_hint(source),
             Self::Query(error) => crate::session::query_hint(error),
+            Self::Tier(error) => error.hint(),
             _ => None,
         }
     }

@@ -28,6 +28,7 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("cache_events", cache_events),
     ("cache_stats", cache_stats),
     ("io_stats", io_stats),
+    ("machine_profile", machine_profile),
     ("hpcache_columns", hpcache_columns),
     ("hpcache_pipelines", hpcache_pipelines),
     ("hpcache_tuner", hpcache_tuner),
@@ -263,6 +264,17 @@ fn io_stats(inner: &Inner) -> Columns {
         ("in_flight", one(stats.in_flight)),
         ("throttled_ns", one(stats.throttled_ns)),
         ("busy_ns", one(stats.busy_ns)),
+    ]
+}
+
+/// One row per value that follows from the machine profile: what is in force and from where.
+fn machine_profile(inner: &Inner) -> Columns {
+    let rows = inner.profile.lines();
+    vec![
+        ("name", text(rows.iter().map(|row| row.name.to_owned()))),
+        ("value", text(rows.iter().map(|row| row.value.clone()))),
+        ("source", text(rows.iter().map(|row| row.source.clone()))),
+        ("reason", text(rows.iter().map(|row| row.reason.clone()))),
     ]
 }
 

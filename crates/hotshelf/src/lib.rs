@@ -27,6 +27,7 @@ mod functions;
 mod import;
 mod memory;
 mod options;
+mod profile;
 mod scan;
 mod session;
 mod settings;

@@ -24,6 +24,8 @@ pub struct Options {
     pub operator_bytes_min: u64,
     /// Whether a folder that does not exist is created.
     pub create: bool,
+    /// Whether to follow the machine profile that `hotshelf probe` has left in the folder.
+    pub machine_profile: bool,
 }
 
 impl Default for Options {
@@ -36,6 +38,7 @@ impl Default for Options {
             direct_io: true,
             operator_bytes_min: 64 << 20,
             create: true,
+            machine_profile: true,
         }
     }
 }

@@ -149,6 +149,10 @@ impl Session {
     /// Runs one statement. Rows come as the caller takes them; dropping the stream cancels the query.
     pub async fn execute(&self, statement: Statement) -> Result<Answer> {
         let state = self.context.state();
+        let statement = match shows_profile(&statement) {
+            true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),
+            false => statement,
+        };
         let plan = state
             .statement_to_plan(statement.0)
             .await
@@ -330,6 +334,17 @@ impl Answer {
             .await
             .map_err(Error::from_query)
     }
+}
+
+/// SHOW answers with one row per setting, and the profile has many values.
+const SHOW_PROFILE: &str = "SELECT name, value, source, reason FROM machine_profile()";
+
+fn shows_profile(statement: &Statement) -> bool {
+    statement
+        .to_string()
+        // The parser prints the parts of a variable with blanks between.
+        .replace('.', " ")
+        .eq_ignore_ascii_case("SHOW hotshelf profile")
 }
 
 async fn drain(mut batches: SendableRecordBatchStream) -> Result<()> {

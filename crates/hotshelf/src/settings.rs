@@ -13,6 +13,7 @@ use hotshelf_cache::tuner::TunerOptions;
 use crate::database::Inner;
 use crate::error::{Error, Result, nearest};
 use crate::options::{BUDGET_BYTES_MIN, parse_bandwidth, parse_size};
+use crate::profile::{self, described};
 
 /// What can be set, with a description each.
 const KEYS: &[(&str, &str)] = &[
@@ -60,6 +61,12 @@ const KEYS: &[(&str, &str)] = &[
     ),
 ];
 
+/// What can be seen and not set: it is measured.
+const PROFILE: (&str, &str) = (
+    "profile",
+    "whose machine profile is in force; SHOW hotshelf.profile lists its values (database)",
+);
+
 /// The settings of one session, with a way to the database's own.
 #[derive(Clone)]
 pub(crate) struct SessionSettings {
@@ -99,6 +106,17 @@ impl SessionSettings {
 
     fn value(&self, key: &str) -> Option<String> {
         let inner = self.inner.upgrade()?;
+        if key == PROFILE.0 {
+            return Some(inner.profile.origin.clone());
+        }
+        if let Some(name) = key.strip_prefix("profile.") {
+            let line = inner
+                .profile
+                .lines()
+                .into_iter()
+                .find(|line| line.name == name)?;
+            return Some(described(&line.value, &line.source));
+        }
         let options = inner.options.read();
         Some(match key {
             "budget" => options.budget_bytes.to_string(),
@@ -372,6 +390,12 @@ impl ExtensionOptions for SessionSettings {
     }
 
     fn set(&mut self, key: &str, value: &str) -> datafusion::error::Result<()> {
+        if key == PROFILE.0 || key.starts_with("profile.") {
+            return config_err!(
+                "hotshelf.{key} is measured and cannot be set: `hotshelf probe --db DIR` measures, `--no-profile` \
+                 opens a database without"
+            );
+        }
         let names = || KEYS.iter().map(|(name, _)| *name);
         if !names().any(|name| name == key) {
             let hint = nearest(key, names())
@@ -383,12 +407,16 @@ impl ExtensionOptions for SessionSettings {
     }
 
     fn entries(&self) -> Vec<ConfigEntry> {
-        KEYS.iter()
-            .map(|(name, description)| ConfigEntry {
-                key: format!("hotshelf.{name}"),
-                value: self.value(name),
-                description,
-            })
-            .collect()
+        let entry = |name: &str, description| ConfigEntry {
+            key: format!("hotshelf.{name}"),
+            value: self.value(name),
+            description,
+        };
+        let settings = KEYS.iter().chain([&PROFILE]);
+        let settings = settings.map(|&(name, description)| entry(name, description));
+        let measured = profile::NAMES.iter();
+        let measured =
+            measured.map(|&(name, description)| entry(&format!("profile.{name}"), description));
+        settings.chain(measured).collect()
     }
 }

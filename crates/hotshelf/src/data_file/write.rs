@@ -26,6 +26,7 @@ use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
 use vortex_datafusion::convert::TryToDataFusion;
 
+use super::gate::WriteGate;
 use super::open::FilePaths;
 use super::segments::SegmentMap;
 use super::sums::Sums;
@@ -43,12 +44,14 @@ const ROW_GROUP_ROWS_MIN: usize = 8_192;
 const DICTIONARY_VALUES_MAX: usize = 8_192;
 
 /// How a file is written.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct WriteOptions {
     /// Memory the writer may hold, in bytes: fewer rows per row group when it is small.
     pub buffer_bytes_max: u64,
     /// Counts rows as they are taken from the input.
     pub rows_written: Arc<AtomicU64>,
+    /// The way to the device.
+    pub gate: Arc<WriteGate>,
 }
 
 impl WriteOptions {
@@ -118,7 +121,7 @@ impl FileWriter {
             .with_data_block_target_bytes(None)
             .with_probe_compressor(small_dictionaries(&self.session))
             .build();
-        let mut sink = ChecksumSink::create(&paths.data_temporary())?;
+        let mut sink = ChecksumSink::create(&paths.data_temporary(), self.options.gate.clone())?;
         let summary = self
             .session
             .write_options()
@@ -132,7 +135,9 @@ impl FileWriter {
                     .or_else(|| sink.failure(&paths.data_temporary()));
                 cause.unwrap_or(Error::Format(error))
             })?;
-        let sums = sink.finish(summary.footer(), &paths.data_temporary())?;
+        let sums = sink
+            .finish(summary.footer(), &paths.data_temporary())
+            .await?;
         write_synced(&paths.sums_temporary(), &sums.encode())?;
         let distinct = std::mem::replace(&mut *sketches.lock(), SketchBuilder::new(0)).finish();
         let stats = self.statistics(&summary, distinct)?;
@@ -241,6 +246,10 @@ struct ChecksumSink {
     file: File,
     position: u64,
     pieces: Vec<Piece>,
+    /// What is gathered for the next write.
+    gathered: Vec<u8>,
+    unsynced_bytes: u64,
+    gate: Arc<WriteGate>,
     failed: Option<io::ErrorKind>,
 }
 
@@ -251,20 +260,21 @@ struct Piece {
 }
 
 impl ChecksumSink {
-    fn create(path: &Path) -> Result<Self> {
+    fn create(path: &Path, gate: Arc<WriteGate>) -> Result<Self> {
         let file = File::create(path).map_err(Error::io("create", path))?;
         Ok(Self {
             file,
             position: 0,
             pieces: Vec::new(),
+            gathered: Vec::new(),
+            unsynced_bytes: 0,
+            gate,
             failed: None,
         })
     }
 
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file
-            .write_all(bytes)
-            .inspect_err(|error| self.failed = Some(error.kind()))?;
+    /// Takes a piece over. Small ones are gathered; large ones are written where they are.
+    async fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         let len = bytes.len() as u64;
         self.pieces.push(Piece {
             offset: self.position,
@@ -272,7 +282,45 @@ impl ChecksumSink {
             sum: crc32fast::hash(bytes),
         });
         self.position += len;
+        if bytes.len() >= self.gate.piece_bytes {
+            self.write_gathered().await?;
+            return self.write_out(bytes).await;
+        }
+        self.gathered.extend_from_slice(bytes);
+        match self.gathered.len() >= self.gate.piece_bytes {
+            true => self.write_gathered().await,
+            false => Ok(()),
+        }
+    }
+
+    async fn write_gathered(&mut self) -> io::Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let gathered = std::mem::take(&mut self.gathered);
+        self.write_out(&gathered).await?;
+        self.gathered = gathered;
+        self.gathered.clear();
         Ok(())
+    }
+
+    async fn write_out(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let gate = self.gate.clone();
+        let _place = gate.enter().await;
+        let written = self.file.write_all(bytes);
+        self.noted(written)?;
+        self.unsynced_bytes += bytes.len() as u64;
+        if gate.is_turn(self.unsynced_bytes) {
+            self.unsynced_bytes = 0;
+            let synced = gate.take_turn(&self.file).await;
+            self.noted(synced)?;
+        }
+        Ok(())
+    }
+
+    /// Remembers why the disk refused: the format's writer wraps errors beyond recognition.
+    fn noted(&mut self, done: io::Result<()>) -> io::Result<()> {
+        done.inspect_err(|error| self.failed = Some(error.kind()))
     }
 
     /// The disk's own error, if that is why writing stopped.
@@ -286,7 +334,10 @@ impl ChecksumSink {
     }
 
     /// Syncs the file and assembles its checksums.
-    fn finish(self, footer: &Footer, path: &Path) -> Result<Sums> {
+    async fn finish(mut self, footer: &Footer, path: &Path) -> Result<Sums> {
+        self.write_gathered()
+            .await
+            .map_err(Error::io("write", path))?;
         self.file.sync_all().map_err(Error::io("sync", path))?;
         // The pages were written once and will be read by direct I/O: give them back.
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).ok();
@@ -340,16 +391,16 @@ impl ChecksumSink {
 
 impl VortexWrite for ChecksumSink {
     async fn write_all<B: IoBuf>(&mut self, buffer: B) -> io::Result<B> {
-        self.put(buffer.as_slice())?;
+        self.put(buffer.as_slice()).await?;
         Ok(buffer)
     }
 
     async fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.write_gathered().await
     }
 
     async fn shutdown(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.write_gathered().await
     }
 }
 
@@ -370,6 +421,7 @@ mod tests {
             WriteOptions {
                 buffer_bytes_max,
                 rows_written: Arc::default(),
+                gate: Arc::new(WriteGate::new(1, 4096, None)),
             }
             .row_group_rows(row_bytes)
         };
@@ -378,15 +430,32 @@ mod tests {
         assert_eq!(rows(1, 100), ROW_GROUP_ROWS_MIN);
     }
 
-    #[test]
-    fn sums_cover_ranges_of_whole_pieces_only() {
+    #[tokio::test]
+    async fn sums_cover_ranges_of_whole_pieces_only() {
         let folder = tempfile::tempdir().unwrap();
-        let mut sink = ChecksumSink::create(&folder.path().join("f")).unwrap();
+        let gate = Arc::new(WriteGate::new(1, 4096, None));
+        let mut sink = ChecksumSink::create(&folder.path().join("f"), gate).unwrap();
         for piece in [&b"abc"[..], b"defg", b"hi"] {
-            sink.put(piece).unwrap();
+            sink.put(piece).await.unwrap();
         }
         assert_eq!(sink.sum_of(3, 9), Some(crc32fast::hash(b"defghi")));
         assert_eq!(sink.sum_of(0, 9), Some(crc32fast::hash(b"abcdefghi")));
         assert_eq!(sink.sum_of(1, 7), None);
+    }
+
+    #[tokio::test]
+    async fn gathered_and_large_pieces_reach_the_file_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let mut expected = Vec::new();
+        let gate = Arc::new(WriteGate::new(1, 100, None));
+        let mut sink = ChecksumSink::create(&path, gate).unwrap();
+        for (len, byte) in [(3, 1), (90, 2), (9, 3), (500, 4), (1, 5), (100, 6), (7, 7)] {
+            let piece = vec![byte; len];
+            sink.put(&piece).await.unwrap();
+            expected.extend(piece);
+        }
+        sink.write_gathered().await.unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), expected);
     }
 }

@@ -196,7 +196,7 @@ impl TableScan {
             column_ids: self.table.column_ids.clone(),
             priority: 1.0,
             predicted_s: None,
-            look_ahead_bytes: (budget_bytes / 16).min(LOOK_AHEAD_BYTES_MAX),
+            look_ahead_bytes: (budget_bytes / 16).min(self.inner.profile.look_ahead_bytes.value),
         }
     }
 
@@ -242,9 +242,6 @@ fn projection<'a>(fields: impl Iterator<Item = &'a Field>) -> Expression {
     });
     pack(columns, Nullability::NonNullable)
 }
-
-/// Twice the product of a fast device's bandwidth and the time a worker computes on a row group.
-const LOOK_AHEAD_BYTES_MAX: u64 = 32 << 20;
 
 fn row_group_count(table: &Table) -> usize {
     table

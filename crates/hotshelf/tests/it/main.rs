@@ -4,6 +4,7 @@ mod budget;
 mod damage;
 mod import;
 mod layers;
+mod profile;
 mod sql;
 mod tuning;
 

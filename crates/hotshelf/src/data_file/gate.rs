@@ -1,0 +1,94 @@
+//! How importers share the device: so many write at once, in pieces of a size it likes, and if reads and writes disturb
+//! each other, one at a time and after the reads that wait.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hotshelf_tier::io::IoEngine;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// In turns, a file reaches the device after so many bytes and not whenever the system likes.
+const TURN_BYTES: u64 = 16 << 20;
+/// How long a writer lets readers go first. It must end: a query may be waiting for this very writer.
+const WAIT_MAX: Duration = Duration::from_millis(20);
+const WAIT_STEP: Duration = Duration::from_millis(1);
+
+/// The way to the device for everything that is imported into one database.
+pub(crate) struct WriteGate {
+    places: Semaphore,
+    /// What is smaller is gathered before it is written.
+    pub piece_bytes: usize,
+    /// The reads to take turns with.
+    readers: Option<Arc<IoEngine>>,
+}
+
+impl WriteGate {
+    /// A gate for `writers` at once. With `readers`, writers take turns with what is read through that engine.
+    pub fn new(writers: usize, piece_bytes: usize, readers: Option<Arc<IoEngine>>) -> Self {
+        let writers = if readers.is_some() { 1 } else { writers.max(1) };
+        Self {
+            places: Semaphore::new(writers),
+            piece_bytes,
+            readers,
+        }
+    }
+
+    /// Waits for a place; the device may be written to while it is held.
+    pub async fn enter(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed; without a place, writing is only less orderly.
+        self.places.acquire().await.ok()
+    }
+
+    /// Whether a file with so much that has not reached the device should give it now.
+    pub fn is_turn(&self, unsynced_bytes: u64) -> bool {
+        self.readers.is_some() && unsynced_bytes >= TURN_BYTES
+    }
+
+    /// Gives a file's bytes to the device after the reads that are in flight. The caller holds a place.
+    pub async fn take_turn(&self, file: &File) -> io::Result<()> {
+        let mut waited = Duration::ZERO;
+        while waited < WAIT_MAX && self.is_read() {
+            tokio::time::sleep(WAIT_STEP).await;
+            waited += WAIT_STEP;
+        }
+        file.sync_data()
+    }
+
+    fn is_read(&self) -> bool {
+        let readers = self.readers.as_ref();
+        readers.is_some_and(|engine| engine.stats().in_flight > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hotshelf_tier::io::IoOptions;
+
+    fn free(gate: &WriteGate) -> usize {
+        gate.places.available_permits()
+    }
+
+    #[tokio::test]
+    async fn so_many_writers_get_in_and_their_places_become_free_again() {
+        let gate = WriteGate::new(2, 4096, None);
+        let first = gate.enter().await;
+        assert!(first.is_some() && free(&gate) == 1);
+        drop(first);
+        assert_eq!(free(&gate), 2);
+        assert!(!gate.is_turn(u64::MAX));
+    }
+
+    #[tokio::test]
+    async fn in_turns_one_writes_and_does_not_wait_for_ever() {
+        let engine = IoEngine::start(IoOptions::default()).unwrap();
+        let gate = WriteGate::new(4, 4096, Some(engine));
+        assert_eq!(free(&gate), 1);
+        assert!(gate.is_turn(TURN_BYTES) && !gate.is_turn(TURN_BYTES - 1));
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(folder.path().join("f")).unwrap();
+        gate.take_turn(&file).await.unwrap();
+    }
+}

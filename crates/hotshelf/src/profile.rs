@@ -1,0 +1,457 @@
+//! What the machine profile says, as settings of this engine.
+//!
+//! `hotshelf probe --db` leaves a profile in the database's folder. Opening the database reads it, checks that it belongs
+//! to this machine and this device, and makes an [`EngineProfile`] of it: one value for everything the engine can do one
+//! way or another, each with where it comes from. Without a profile, or with a damaged or foreign one, conservative
+//! defaults apply and say so.
+
+use std::fmt::Display;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use hotshelf_tier::io::PAGE_BYTES;
+use hotshelf_tier::probe::Pinning;
+use hotshelf_tier::profile::{MachineProfile, PROFILE_FILE, ProfileOrigin, TierProfile, Value};
+use hotshelf_tier::topology::Topology;
+
+/// Names of the values, with what each means.
+pub(crate) const NAMES: &[(&str, &str)] = &[
+    ("io_threads", "rings that read files (profile)"),
+    ("io_depth", "reads in flight per ring (profile)"),
+    ("io_bytes", "largest read given to the device (profile)"),
+    ("look_ahead", "bytes that a scan reads ahead (profile)"),
+    (
+        "writers",
+        "importers that write to the device at once (profile)",
+    ),
+    (
+        "write_bytes",
+        "what importers write at once, at least (profile)",
+    ),
+    (
+        "serialise",
+        "whether importers let queries read first (profile)",
+    ),
+    ("pinning", "where workers run (profile)"),
+    ("placement", "which sockets' processors work (profile)"),
+];
+
+/// A scan reads ahead what the device delivers in this time: twice what a worker computes on a row group.
+const LOOK_AHEAD_MILLIS: u64 = 20;
+const LOOK_AHEAD_BYTES: std::ops::RangeInclusive<u64> = (8 << 20)..=(128 << 20);
+const LOOK_AHEAD_BYTES_DEFAULT: u64 = 32 << 20;
+/// Smaller reads cost processor time per byte, which a probe does not count.
+const IO_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(16 << 20);
+const IO_DEPTH: std::ops::RangeInclusive<u32> = 16..=1024;
+const IO_THREADS_MAX: u32 = 16;
+const WRITE_BYTES: std::ops::RangeInclusive<u64> = (16 << 10)..=(16 << 20);
+
+/// A value of the engine and where it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Setting<T> {
+    pub value: T,
+    /// `measured (file:/db)` or `default`.
+    pub source: String,
+    /// The measurement, or why there is none.
+    pub reason: String,
+}
+
+/// Where workers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    /// On all.
+    All,
+    /// On the first one only, whose memory they then use.
+    First,
+}
+
+/// The settings that follow from the profile.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct EngineProfile {
+    /// Whose values are in force, in a sentence.
+    pub origin: String,
+    /// What is wrong with the profile that is there, if anything is.
+    pub notice: Option<String>,
+    pub io_threads: Setting<usize>,
+    pub io_depth: Setting<usize>,
+    pub io_bytes: Setting<usize>,
+    pub look_ahead_bytes: Setting<u64>,
+    pub writers: Setting<usize>,
+    pub write_bytes: Setting<usize>,
+    pub serialise: Setting<bool>,
+    pub pinning: Setting<Pinning>,
+    pub sockets: Setting<Sockets>,
+    /// The processors that the first socket, or all of them, have; empty if the kernel does not say.
+    pub cpus: Vec<u32>,
+}
+
+/// A line for people to read.
+pub(crate) struct ProfileLine {
+    pub name: &'static str,
+    pub value: String,
+    pub source: String,
+    pub reason: String,
+}
+
+impl EngineProfile {
+    /// The settings for a database in `root`; `follow` false gives the defaults.
+    pub fn load(root: &Path, follow: bool, threads: usize) -> Self {
+        let cores = u32::try_from(threads).unwrap_or(u32::MAX);
+        if !follow || !root.join(PROFILE_FILE).exists() {
+            let origin = match follow {
+                true => "defaults: there is no profile (`hotshelf probe --db` makes one)",
+                false => "defaults: the profile is not followed",
+            };
+            return Self::defaults(origin.to_owned(), cores);
+        }
+        let topology = Topology::read();
+        let (machine, trouble) = match MachineProfile::load(root, &topology) {
+            Ok((machine, ProfileOrigin::Measured)) => (machine, None),
+            Ok((machine, origin)) => (machine, Some(origin.to_string())),
+            // Whatever is wrong with the file, the database can do without it.
+            Err(error) => (MachineProfile::empty(&topology), Some(error.to_string())),
+        };
+        if let Some(trouble) = trouble {
+            let mut profile = Self::defaults(format!("defaults: {trouble}"), cores);
+            profile.notice = Some(format!(
+                "the machine profile is not used: {trouble}; `hotshelf probe --db {}` makes a new one",
+                root.display()
+            ));
+            return profile;
+        }
+        let file = machine
+            .tiers
+            .values()
+            .find(|tier| is_here(&tier.tier, root));
+        Self::of(file, machine.tiers.get("dram"), &topology, cores)
+    }
+
+    fn defaults(origin: String, cores: u32) -> Self {
+        Self {
+            origin,
+            ..Self::of(None, None, &Topology::default(), cores)
+        }
+    }
+
+    /// The settings by the profiles of the database's files and of memory.
+    fn of(
+        file: Option<&TierProfile>,
+        dram: Option<&TierProfile>,
+        topology: &Topology,
+        cores: u32,
+    ) -> Self {
+        let names: Vec<&str> = [file, dram]
+            .iter()
+            .flatten()
+            .map(|tier| tier.tier.as_str())
+            .collect();
+        let origin = match names.is_empty() {
+            true => "defaults: the profile has nothing on this folder's device".to_owned(),
+            false => format!("measured on this machine ({})", names.join(", ")),
+        };
+        let file = file
+            .cloned()
+            .unwrap_or_else(|| TierProfile::defaults("file:", cores));
+        let dram = dram
+            .cloned()
+            .unwrap_or_else(|| TierProfile::defaults("dram", cores));
+        let bandwidth = &file.read_bandwidth_bytes_per_s;
+        let several = topology.socket_count() > 1;
+        let first_only = several && dram.near_only.value && !dram.stripe_sockets.value;
+        let sockets = if first_only {
+            Sockets::First
+        } else {
+            Sockets::All
+        };
+        Self {
+            origin,
+            notice: None,
+            io_threads: setting(&file, &file.read_threads, |n| {
+                (*n).clamp(1, IO_THREADS_MAX) as usize
+            }),
+            io_depth: setting(&file, &file.queue_depth, |depth| {
+                clamp(depth.unwrap_or(*IO_DEPTH.end()), IO_DEPTH) as usize
+            }),
+            io_bytes: setting(&file, &file.read_grain_bytes, |bytes| {
+                (clamp(*bytes, IO_BYTES) as usize).next_multiple_of(PAGE_BYTES)
+            }),
+            look_ahead_bytes: setting(&file, bandwidth, |bandwidth| {
+                let of_time = |rate| clamp(rate / 1000 * LOOK_AHEAD_MILLIS, LOOK_AHEAD_BYTES);
+                bandwidth.map_or(LOOK_AHEAD_BYTES_DEFAULT, of_time)
+            }),
+            writers: setting(&file, &file.write_threads, |n| (*n).max(1) as usize),
+            write_bytes: setting(&file, &file.write_grain_bytes, |bytes| {
+                clamp(*bytes, WRITE_BYTES) as usize
+            }),
+            serialise: setting(&file, &file.serialise, |serialise| *serialise),
+            pinning: setting(&dram, &dram.read_pinning, |pinning| *pinning),
+            sockets: match several {
+                true => setting(&dram, &dram.near_only, |_| sockets),
+                false => Setting {
+                    value: sockets,
+                    source: "this machine".to_owned(),
+                    reason: "there is one socket".to_owned(),
+                },
+            },
+            cpus: cpus(topology, sockets),
+        }
+    }
+
+    /// Every value and where it comes from, in the order of [`NAMES`].
+    pub fn lines(&self) -> Vec<ProfileLine> {
+        let values = [
+            line(&self.io_threads, usize::to_string),
+            line(&self.io_depth, usize::to_string),
+            line(&self.io_bytes, usize::to_string),
+            line(&self.look_ahead_bytes, u64::to_string),
+            line(&self.writers, usize::to_string),
+            line(&self.write_bytes, usize::to_string),
+            line(&self.serialise, bool::to_string),
+            line(&self.pinning, |pinning| {
+                format!("{pinning:?}").to_lowercase()
+            }),
+            line(&self.sockets, |sockets| match sockets {
+                Sockets::All => "all sockets".to_owned(),
+                Sockets::First => "first socket".to_owned(),
+            }),
+        ];
+        let named = NAMES.iter().zip(values);
+        named
+            .map(|(&(name, _), (value, source, reason))| ProfileLine {
+                name,
+                value,
+                source,
+                reason,
+            })
+            .collect()
+    }
+
+    /// The processors that the `worker_idx`-th thread may run on; `None` if it may run anywhere.
+    pub fn cpus_of(&self, worker_idx: usize, worker_count: usize) -> Option<Vec<u32>> {
+        if self.cpus.is_empty() {
+            return None;
+        }
+        match (self.pinning.value, self.sockets.value) {
+            // Threads beyond the workers wait for files, and need no processor of their own.
+            (Pinning::Core, _) if worker_idx < worker_count && worker_count <= self.cpus.len() => {
+                Some(vec![self.cpus[worker_idx]])
+            }
+            (Pinning::None, Sockets::All) => None,
+            _ => Some(self.cpus.clone()),
+        }
+    }
+}
+
+/// Lets the calling thread run on these processors only. A system that refuses leaves it where it is.
+pub(crate) fn pin(cpus: &[u32]) {
+    let mut set = rustix::thread::CpuSet::new();
+    let known = cpus.iter().map(|cpu| *cpu as usize);
+    known
+        .filter(|cpu| *cpu < rustix::thread::CpuSet::MAX_CPU)
+        .for_each(|cpu| set.set(cpu));
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::debug!(%error, "cannot pin a worker");
+    }
+}
+
+/// Whether a measured folder lies on the device of `root`.
+fn is_here(tier: &str, root: &Path) -> bool {
+    let device = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    let measured = tier
+        .strip_prefix("file:")
+        .and_then(|path| device(Path::new(path)));
+    measured.is_some() && measured == device(root)
+}
+
+/// All processors, or those of the first socket, in order.
+fn cpus(topology: &Topology, sockets: Sockets) -> Vec<u32> {
+    let first = topology.nodes.iter().filter_map(|node| node.socket).min();
+    let of_sockets = topology
+        .nodes
+        .iter()
+        .filter(|node| sockets == Sockets::All || node.socket == first);
+    of_sockets.flat_map(|node| node.cpus.clone()).collect()
+}
+
+fn setting<T, U>(tier: &TierProfile, value: &Value<T>, of: impl Fn(&T) -> U) -> Setting<U> {
+    Setting {
+        value: of(&value.value),
+        source: match value.measured {
+            true => format!("measured ({})", tier.tier),
+            false => "default".to_owned(),
+        },
+        reason: value.reason.clone(),
+    }
+}
+
+fn clamp<T: Ord + Copy>(value: T, range: std::ops::RangeInclusive<T>) -> T {
+    value.clamp(*range.start(), *range.end())
+}
+
+fn line<T>(setting: &Setting<T>, show: impl Fn(&T) -> String) -> (String, String, String) {
+    let shown = show(&setting.value);
+    (shown, setting.source.clone(), setting.reason.clone())
+}
+
+/// The values for SHOW ALL: what is in force and from where, in one text.
+pub(crate) fn described(value: &impl Display, source: &impl Display) -> String {
+    format!("{value} ({source})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hotshelf_tier::probe::{Operation, PersistInstruction, Point, Row};
+    use hotshelf_tier::profile::{DeriveInput, derive};
+
+    fn row(point: Point, bandwidth_bytes_per_s: f64) -> Row {
+        Row {
+            tier: "file:/db".to_owned(),
+            emulated: false,
+            point,
+            bandwidth_bytes_per_s,
+            latency_ns: None,
+            beside_bandwidth_bytes_per_s: None,
+            spread: 0.0,
+        }
+    }
+
+    /// A drive that reads 6 GB/s in blocks of 2 MiB with 32 in flight, and is written best by two.
+    fn fast_drive(folder: &Path) -> TierProfile {
+        let read = |bytes, depth, bandwidth| {
+            let point = Point {
+                queue_depth: Some(depth),
+                ..Point::new(Operation::Read, bytes, 1)
+            };
+            row(point, bandwidth)
+        };
+        let write = |bytes, writers, bandwidth| {
+            let point = Point {
+                persist: Some(PersistInstruction::Flush),
+                ..Point::new(Operation::Write, bytes, writers)
+            };
+            row(point, bandwidth)
+        };
+        let rows = [
+            read(2 << 20, 8, 4e9),
+            read(2 << 20, 32, 6e9),
+            read(4096, 32, 1e9),
+            write(1 << 20, 1, 1e9),
+            write(1 << 20, 2, 2e9),
+        ];
+        derive(&DeriveInput {
+            tier: &format!("file:{}", folder.display()),
+            rows: &rows,
+            physical_cores: 4,
+        })
+    }
+
+    fn with_profile() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let mut machine = MachineProfile::empty(&Topology::read());
+        let tier = fast_drive(folder.path());
+        machine.tiers.insert(tier.tier.clone(), tier);
+        machine.save(folder.path()).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_measured_device_sets_depth_blocks_look_ahead_and_writers() {
+        let folder = with_profile();
+        let profile = EngineProfile::load(folder.path(), true, 4);
+        assert_eq!((profile.io_threads.value, profile.io_depth.value), (1, 32));
+        assert_eq!(
+            (profile.io_bytes.value, profile.look_ahead_bytes.value),
+            (2 << 20, 120_000_000)
+        );
+        assert_eq!(
+            (profile.writers.value, profile.write_bytes.value),
+            (2, 1 << 20)
+        );
+        assert!(
+            profile.io_depth.source.starts_with("measured (file:"),
+            "{:?}",
+            profile.io_depth
+        );
+        assert!(profile.io_depth.reason.contains("GB/s"));
+        assert_eq!(profile.serialise.source, "default");
+        assert!(profile.origin.contains("measured on this machine") && profile.notice.is_none());
+    }
+
+    #[test]
+    fn without_a_profile_or_with_one_of_elsewhere_defaults_say_why() {
+        let nothing = tempfile::tempdir().unwrap();
+        let profile = EngineProfile::load(nothing.path(), true, 4);
+        assert!(profile.origin.contains("no profile") && profile.notice.is_none());
+        assert!(
+            profile.lines()[..8]
+                .iter()
+                .all(|line| line.source == "default")
+        );
+        assert_eq!(profile.look_ahead_bytes.value, 32 << 20);
+        let followed = EngineProfile::load(with_profile().path(), false, 4);
+        assert_eq!(
+            EngineProfile {
+                origin: profile.origin.clone(),
+                ..followed
+            },
+            profile
+        );
+
+        let folder = with_profile();
+        let path = folder.path().join(PROFILE_FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, &text[..text.len() / 2]).unwrap();
+        let damaged = EngineProfile::load(folder.path(), true, 4);
+        assert!(damaged.notice.unwrap().contains("damaged") && damaged.origin.contains("damaged"));
+        let model = &Topology::read().cpu_model;
+        std::fs::write(
+            &path,
+            text.replace(&format!("\"{model}\""), "\"Another CPU\""),
+        )
+        .unwrap();
+        let foreign = EngineProfile::load(folder.path(), true, 4);
+        assert!(foreign.notice.unwrap().contains("another machine"));
+        assert_eq!(foreign.io_depth, profile.io_depth);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let unreadable = EngineProfile::load(folder.path(), true, 4);
+        assert!(unreadable.notice.unwrap().contains("cannot read"));
+    }
+
+    #[test]
+    fn a_profile_of_a_device_that_is_gone_is_not_this_folders() {
+        let folder = with_profile();
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::fs::copy(
+            folder.path().join(PROFILE_FILE),
+            elsewhere.path().join(PROFILE_FILE),
+        )
+        .unwrap();
+        drop(folder);
+        let profile = EngineProfile::load(elsewhere.path(), true, 4);
+        assert!(
+            profile.origin.contains("nothing on this folder's device"),
+            "{}",
+            profile.origin
+        );
+        assert_eq!(profile.io_depth.source, "default");
+    }
+
+    #[test]
+    fn workers_run_where_the_profile_says() {
+        let mut profile = EngineProfile::defaults(String::new(), 2);
+        assert_eq!(profile.cpus_of(0, 2), None);
+        profile.cpus = vec![4, 5, 6];
+        assert_eq!(profile.cpus_of(0, 2), None);
+        profile.pinning.value = Pinning::Core;
+        let of = |profile: &EngineProfile| [0, 1, 2].map(|worker| profile.cpus_of(worker, 2));
+        assert_eq!(
+            of(&profile),
+            [Some(vec![4]), Some(vec![5]), Some(vec![4, 5, 6])]
+        );
+        profile.pinning.value = Pinning::None;
+        profile.sockets.value = Sockets::First;
+        assert_eq!(profile.cpus_of(1, 2), Some(vec![4, 5, 6]));
+    }
+}

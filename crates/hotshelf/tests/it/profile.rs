@@ -1,0 +1,137 @@
+//! The machine profile as a database follows it.
+
+use hotshelf::Options;
+use hotshelf_tier::probe::{Operation, PersistInstruction, Point, Row};
+use hotshelf_tier::profile::{DeriveInput, MachineProfile, PROFILE_FILE, derive};
+use hotshelf_tier::topology::Topology;
+
+use crate::Fixture;
+
+/// Leaves a profile of the database's device in its folder: 300 MB/s with 16 in flight, reads and writes in turns.
+fn leave_profile(db: &Fixture) {
+    let folder = db.path("db");
+    let read = |depth, beside_threads| Point {
+        queue_depth: Some(depth),
+        beside_threads,
+        ..Point::new(Operation::Read, 1 << 20, 1)
+    };
+    let write = Point {
+        persist: Some(PersistInstruction::Flush),
+        ..Point::new(Operation::Write, 1 << 20, 1)
+    };
+    let row = |point, bandwidth_bytes_per_s, beside| Row {
+        tier: "file:".to_owned(),
+        emulated: false,
+        point,
+        bandwidth_bytes_per_s,
+        latency_ns: None,
+        beside_bandwidth_bytes_per_s: beside,
+        spread: 0.0,
+    };
+    let rows = [
+        row(read(1, 0), 100e6, None),
+        row(read(16, 0), 300e6, None),
+        row(write, 200e6, None),
+        row(read(16, 1), 80e6, Some(60e6)),
+    ];
+    let tier = derive(&DeriveInput {
+        tier: &format!("file:{folder}"),
+        rows: &rows,
+        physical_cores: 2,
+    });
+    let mut machine = MachineProfile::empty(&Topology::read());
+    machine.tiers.insert(tier.tier.clone(), tier);
+    machine.save(std::path::Path::new(&folder)).unwrap();
+}
+
+fn shown(db: &Fixture, name: &str) -> Vec<String> {
+    let all = db.rows("SHOW hotshelf.profile");
+    let of_name = all.iter().find(|row| row.starts_with(&format!("{name}|")));
+    of_name.unwrap().split('|').map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_in_force_is_shown_with_where_it_comes_from() {
+    let mut db = Fixture::new();
+    assert_eq!(shown(&db, "io_depth")[1..3], ["64", "default"]);
+    leave_profile(&db);
+    db.reopen();
+    let depth = shown(&db, "io_depth");
+    assert_eq!(depth[1], "16");
+    assert!(
+        depth[2].starts_with("measured (file:") && depth[3].contains("300 MB/s"),
+        "{depth:?}"
+    );
+    assert_eq!(shown(&db, "serialise")[1], "true");
+    assert_eq!(shown(&db, "pinning")[2], "default");
+    let all = db.rows("SHOW ALL");
+    let look_ahead = "hotshelf.profile.look_ahead|8388608 (measured (file:";
+    assert!(all.iter().any(|row| row.starts_with(look_ahead)), "{all:?}");
+    let settings =
+        "SELECT value FROM information_schema.df_settings WHERE name = 'hotshelf.profile'";
+    assert!(db.rows(settings)[0].starts_with("measured on this machine"));
+    assert_eq!(db.rows("SHOW hotshelf.profile.io_depth").len(), 1);
+}
+
+#[test]
+fn a_measured_value_cannot_be_set() {
+    let db = Fixture::new();
+    for name in ["profile", "profile.io_depth"] {
+        let error = db.error(&format!("SET hotshelf.{name} = 1")).to_string();
+        assert!(error.contains("hotshelf probe --db"), "{error}");
+    }
+}
+
+#[test]
+fn tables_are_the_same_with_and_without_a_profile_and_with_a_damaged_one() {
+    let mut db = Fixture::new();
+    let make = "AS SELECT value AS a, value % 100 AS b, concat('text ', value) AS c FROM generate_series(1, 400000)";
+    db.run(&format!("CREATE TABLE plain {make}")).unwrap();
+    leave_profile(&db);
+    db.reopen();
+    // Written and read in turns, both in one statement.
+    db.run(&format!("CREATE TABLE turns {make}")).unwrap();
+    db.run("INSERT INTO turns SELECT * FROM turns WHERE b = 7")
+        .unwrap();
+    db.run("INSERT INTO plain SELECT * FROM plain WHERE b = 7")
+        .unwrap();
+    std::fs::write(
+        db.path(&format!("db/{PROFILE_FILE}")),
+        "{\"schema_version\": 1",
+    )
+    .unwrap();
+    db.reopen();
+    assert_eq!(shown(&db, "io_depth")[1..3], ["64", "default"]);
+    let origin = "SELECT value FROM information_schema.df_settings WHERE name = 'hotshelf.profile'";
+    assert!(db.rows(origin)[0].contains("damaged"));
+    let sums = |table: &str| {
+        db.rows(&format!(
+            "SELECT count(*), sum(a), sum(b), max(c) FROM {table}"
+        ))
+    };
+    assert_eq!(sums("plain"), sums("turns"));
+    let report = db.database().verify(|_, _| {}).unwrap();
+    assert!(report.damages.is_empty(), "{:?}", report.damages);
+}
+
+#[test]
+fn a_profile_can_be_left_aside() {
+    let db = Fixture::new();
+    leave_profile(&db);
+    let folder = db.path("db");
+    drop(db);
+    let options = Options {
+        machine_profile: false,
+        ..Options::default()
+    };
+    let database = hotshelf::Database::open(folder, options).unwrap();
+    let session = database.session();
+    let rows = database
+        .block_on(async { session.sql("SHOW hotshelf.profile").await?.collect().await })
+        .unwrap();
+    assert!(
+        crate::lines(&rows)
+            .iter()
+            .all(|row| !row.contains("|measured"))
+    );
+}
