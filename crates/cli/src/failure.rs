@@ -18,6 +18,14 @@ pub enum Failure {
     #[error(transparent)]
     Engine(#[from] hotshelf::Error),
     #[error(transparent)]
+    Tier(#[from] hotshelf_tier::TierError),
+    /// A file that should hold measurements holds something else.
+    #[error("{} is no result of a probe: {what}", path.display())]
+    NoProbe { path: PathBuf, what: String },
+    /// Measurements of another machine.
+    #[error("{} was measured on another machine ({differences})", path.display())]
+    OtherMachine { path: PathBuf, differences: String },
+    #[error(transparent)]
     Generate(#[from] GenerateError),
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
@@ -68,6 +76,11 @@ impl Failure {
         match self {
             Self::Usage { hint, .. } => hint.clone(),
             Self::Engine(error) => error.hint(),
+            Self::Tier(error) => error.hint(),
+            Self::NoProbe { .. } => Some("`hotshelf probe --out FILE` writes one".to_owned()),
+            Self::OtherMachine { .. } => {
+                Some("measure here: `hotshelf probe --db DIR`; nothing was stored".to_owned())
+            }
             Self::Experiment(error) => error.hint(),
             Self::Statement { source, .. } => source.hint(),
             Self::Damaged { .. } => {

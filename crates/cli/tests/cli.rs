@@ -8,6 +8,8 @@ mod damage;
 mod formats;
 #[path = "cli/interrupts.rs"]
 mod interrupts;
+#[path = "cli/probe.rs"]
+mod probe;
 #[path = "cli/refusals.rs"]
 mod refusals;
 
@@ -59,6 +61,7 @@ impl Bench {
             .args(arguments)
             .current_dir(self.folder.path())
             .env("HOTSHELF_HISTORY", self.path("history"))
+            .env("XDG_CACHE_HOME", self.path("cache"))
             .env_remove("RUST_LOG")
             .stdin(Stdio::null());
         command

@@ -2,10 +2,12 @@
 //!
 //! [`measure`] runs one query; [`ssb`] prepares the Star Schema Benchmark and repeats its queries; [`policies`]
 //! runs one sequence of queries under several cache policies; [`chart`] draws that. [`hpcache`] repeats the experiments
-//! of the HPCache paper, [`plot`] draws their figures.
+//! of the HPCache paper, [`plot`] draws their figures,
+//! [`heat_map`] what a probe measured.
 
 pub mod chart;
 mod error;
+pub mod heat_map;
 pub mod hpcache;
 mod measure;
 pub mod plot;

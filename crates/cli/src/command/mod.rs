@@ -6,6 +6,7 @@ mod demo;
 mod generate;
 mod hpcache;
 mod import;
+mod probe;
 mod shell;
 mod sql;
 mod tables;
@@ -26,5 +27,6 @@ pub fn run(command: Command) -> Result<()> {
         Command::Generate(generate) => generate::run(&generate),
         Command::Bench(bench) => bench::run(bench),
         Command::Hpcache(hpcache) => hpcache::run(&hpcache),
+        Command::Probe(probe) => probe::run(&probe),
     }
 }

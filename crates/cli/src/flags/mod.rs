@@ -4,6 +4,7 @@ mod raw;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -12,13 +13,16 @@ use hotshelf::{
     Database, ExistingTable, ImportOptions, Options, PolicyKind, parse_bandwidth, parse_size,
 };
 use hotshelf_bench::experiment::hpcache::{Contender, Sequence};
+use hotshelf_tier::TierError;
+use hotshelf_tier::emulated::DEVICE_NAMES;
+use hotshelf_tier::probe::ProbeTarget;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, Result};
 use crate::output::{Format, Target};
 use raw::{
     Raw, RawBench, RawBenches, RawCommand, RawDemo, RawEngine, RawGenerate, RawHpcache, RawImport,
-    RawResources, RawSettings, RawSql, RawTables,
+    RawProbe, RawResources, RawSettings, RawSql, RawTables,
 };
 
 /// A call of the program.
@@ -40,6 +44,7 @@ pub enum Command {
     Generate(Generate),
     Bench(Bench),
     Hpcache(Hpcache),
+    Probe(Probe),
 }
 
 #[derive(Debug)]
@@ -140,6 +145,39 @@ pub enum HpcacheWhat {
     },
 }
 
+#[derive(Debug)]
+pub struct Probe {
+    pub source: ProbeSource,
+    /// Database that is to follow the profile.
+    pub db: Option<PathBuf>,
+    /// `None`: the measurements are not printed.
+    pub format: Option<Format>,
+    pub out: Option<PathBuf>,
+    pub explain: bool,
+}
+
+/// Where measurements come from.
+#[derive(Debug)]
+pub enum ProbeSource {
+    /// The JSON file of an earlier probe.
+    File(PathBuf),
+    Measure(Measure),
+}
+
+#[derive(Debug)]
+pub struct Measure {
+    pub target: ProbeTarget,
+    pub quick: bool,
+    pub working_set_bytes: Option<u64>,
+    pub overwrite_device: bool,
+    /// Where to note what is done, if the user says.
+    pub journal: Option<PathBuf>,
+    /// Forget what was done before.
+    pub fresh: bool,
+    /// Print the plan only.
+    pub dry_run: bool,
+}
+
 /// A database and how to open it.
 #[derive(Debug)]
 pub struct Engine {
@@ -193,6 +231,7 @@ fn validate(raw: Raw) -> Result<Flags> {
             RawBenches::Ssb(bench) => Command::Bench(validate_bench(bench)?),
             RawBenches::Hpcache(hpcache) => Command::Hpcache(validate_hpcache(hpcache)?),
         },
+        RawCommand::Probe(probe) => Command::Probe(validate_probe(probe)?),
     };
     Ok(Flags {
         verbose: raw.verbose,
@@ -357,6 +396,63 @@ fn policy(name: &str) -> Result<PolicyKind> {
         .map_err(|unknown| Failure::usage(format!("{unknown}"), policy_hint()))
 }
 
+fn validate_probe(raw: RawProbe) -> Result<Probe> {
+    let format = raw.format.as_deref().map(text_format).transpose()?;
+    let working_set = raw.working_set.as_deref().map(parse_size).transpose();
+    let working_set_bytes = working_set.map_err(bad_value)?;
+    if working_set_bytes.is_some_and(|bytes| bytes < WORKING_SET_BYTES_MIN) {
+        return Err(Failure::usage(
+            "the working set is too small to measure anything",
+            "give 1MB at least; less than four times the last-level cache measures the cache",
+        ));
+    }
+    let source = match (raw.from, raw.tier) {
+        (Some(path), _) => ProbeSource::File(path),
+        (None, tier) => ProbeSource::Measure(Measure {
+            target: match (tier, &raw.db) {
+                (Some(tier), _) => tier.parse().map_err(bad_tier)?,
+                (None, Some(folder)) => ProbeTarget::File(folder.clone()),
+                (None, None) => ProbeTarget::Dram,
+            },
+            quick: raw.quick,
+            working_set_bytes,
+            overwrite_device: raw.overwrite_device,
+            journal: raw.resume,
+            fresh: raw.fresh,
+            dry_run: raw.dry_run,
+        }),
+    };
+    Ok(Probe {
+        source,
+        db: raw.db,
+        format: format.or(raw.out.as_ref().map(|_| Format::Json)),
+        out: raw.out,
+        explain: raw.explain,
+    })
+}
+
+/// Less is not even a few pieces for a few threads.
+const WORKING_SET_BYTES_MIN: u64 = 1_000_000;
+
+/// A tier that cannot be understood is a misuse of the program.
+fn bad_tier(error: TierError) -> Failure {
+    Failure::Usage {
+        hint: match &error {
+            TierError::NoSuchDeviceModel { name } => {
+                let likeness = |known: &&&str| (common_prefix(known, name), Reverse(known.len()));
+                let nearest = DEVICE_NAMES.iter().max_by_key(likeness);
+                nearest.map(|name| format!("`emulated:{name}` is one"))
+            }
+            _ => Some("for example --tier dram or --tier file:/mnt/data".to_owned()),
+        },
+        message: error.to_string(),
+    }
+}
+
+fn common_prefix(a: &str, b: &str) -> usize {
+    a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count()
+}
+
 fn validate_engine(raw: RawEngine) -> Result<Engine> {
     Ok(Engine {
         db: raw.db,
@@ -382,6 +478,7 @@ fn with_resources(mut options: Options, raw: &RawResources) -> Result<Options> {
     if let Some(threads) = raw.threads {
         options.threads = usize::from(threads);
     }
+    options.machine_profile = !raw.no_profile;
     Ok(options)
 }
 

@@ -51,6 +51,9 @@ pub enum RawCommand {
         #[command(subcommand)]
         which: RawBenches,
     },
+    /// Measure memory, files or slow shelves, and derive how to use them
+    #[command(after_help = PROBE_EXAMPLES)]
+    Probe(RawProbe),
 }
 
 const BENCHES: &str = "\
@@ -305,6 +308,61 @@ pub struct RawHpcache {
     pub format: String,
 }
 
+const PROBE_EXAMPLES: &str = "\
+Examples:
+  hotshelf probe --quick --explain
+  hotshelf probe --db mydb
+  hotshelf probe --tier file:/mnt/nvme --out nvme.json
+  hotshelf probe --tier emulated:optane100-128 --format csv
+  hotshelf probe --from nvme.json --explain
+
+The plan and its duration come first. A probe that was interrupted goes on where it stopped when it is
+called the same way again. With --out, heat maps are drawn beside the file (SVG). With --db the profile
+is kept in the database, which follows it from the next opening on; SHOW hotshelf.profile says how.";
+
+#[derive(Debug, Args)]
+pub struct RawProbe {
+    /// What to measure: dram, file:DIR, dax:PATH, node:N or emulated:NAME [default: dram; with --db, the
+    /// database's folder]
+    #[arg(long, value_name = "TIER", conflicts_with = "from")]
+    pub tier: Option<String>,
+    /// Under a minute: fewer sizes, counts and repeats
+    #[arg(long, conflicts_with = "from")]
+    pub quick: bool,
+    /// Keep the profile in this database
+    #[arg(long, value_name = "DIR")]
+    pub db: Option<PathBuf>,
+    /// Format of the measurements: json, ndjson, csv, table, markdown [default: json with --out, else the
+    /// profile only]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+    /// Write the measurements into a file, and heat maps beside it
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Print each value of the profile with the measurement behind it
+    #[arg(long)]
+    pub explain: bool,
+    /// Use the measurements in the JSON file of an earlier probe instead of measuring
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Note what is done in this file, and go on from what it says [default: beside --out, else in the
+    /// user's cache folder]
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    pub resume: Option<PathBuf>,
+    /// Begin anew even if an interrupted probe could go on
+    #[arg(long, conflicts_with = "from")]
+    pub fresh: bool,
+    /// Print the plan and how long it takes, and measure nothing
+    #[arg(long, conflicts_with = "from")]
+    pub dry_run: bool,
+    /// Bytes to read from, such as 512MB [default: four times the last-level cache or more]
+    #[arg(long, value_name = "SIZE", conflicts_with = "from")]
+    pub working_set: Option<String>,
+    /// Allow writing over a devdax device, which destroys what it holds
+    #[arg(long, conflicts_with = "from")]
+    pub overwrite_device: bool,
+}
+
 /// Where statements run and with what.
 #[derive(Debug, Args)]
 pub struct RawEngine {
@@ -335,6 +393,9 @@ pub struct RawResources {
     /// Worker threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = thread_count())]
     pub threads: Option<u16>,
+    /// Do not follow the machine profile that `hotshelf probe --db` has left in the database
+    #[arg(long)]
+    pub no_profile: bool,
 }
 
 fn thread_count() -> impl clap::builder::TypedValueParser<Value = u16> {

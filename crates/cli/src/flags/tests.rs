@@ -49,6 +49,14 @@ fn bad_values_are_refused_with_what_would_be_right() {
             "hotshelf bench hpcache --sequence paper --policy lru,hpcash",
             "nearest is 'hpcache'",
         ),
+        ("hotshelf probe --tier ram", "emulated:NAME"),
+        ("hotshelf probe --tier node:x", "file:DIR"),
+        (
+            "hotshelf probe --tier emulated:octane",
+            "`emulated:optane` is one",
+        ),
+        ("hotshelf probe --format parquet", "ndjson"),
+        ("hotshelf probe --working-set 1kB", "1MB"),
     ] {
         let refusal = refusal(line);
         assert!(refusal.contains(expected), "{line}: {refusal}");
@@ -69,6 +77,8 @@ fn flags_that_contradict_each_other_are_refused() {
         "hotshelf bench hpcache --sequence paper --measured",
         "hotshelf bench hpcache --sequence paper --runs 0",
         "hotshelf sql --threads 0 -c x",
+        "hotshelf probe --from x --tier dram",
+        "hotshelf probe --from x --quick",
         "hotshelf import --db d t",
     ] {
         assert!(
@@ -76,6 +86,27 @@ fn flags_that_contradict_each_other_are_refused() {
             "{line}"
         );
     }
+}
+
+#[test]
+fn a_probe_measures_what_it_is_asked_to() {
+    let probe = |line: &str| match flags(line).unwrap().command {
+        Command::Probe(probe) => probe,
+        other => panic!("{other:?}"),
+    };
+    let target = |line: &str| match probe(line).source {
+        ProbeSource::Measure(measure) => measure.target.to_string(),
+        ProbeSource::File(path) => path.display().to_string(),
+    };
+    assert_eq!(target("hotshelf probe --quick"), "dram");
+    assert_eq!(target("hotshelf probe --db d"), "file:d");
+    assert_eq!(target("hotshelf probe --db d --tier node:1"), "node:1");
+    assert_eq!(target("hotshelf probe --from r.json --db d"), "r.json");
+    assert_eq!(probe("hotshelf probe").format, None);
+    assert_eq!(
+        probe("hotshelf probe --out r.json").format,
+        Some(Format::Json)
+    );
 }
 
 #[test]

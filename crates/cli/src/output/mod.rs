@@ -9,7 +9,7 @@ mod table;
 
 use std::fmt;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -160,14 +160,21 @@ impl Output {
 
 /// Prints lines of text on standard output.
 pub fn print_lines(lines: &[String]) -> Result<()> {
+    write_lines(Target::Stdout, lines)
+}
+
+/// Writes lines of text.
+pub fn write_lines(target: Target, lines: &[String]) -> Result<()> {
     use std::io::Write;
-    let mut sink = Sink::open(Target::Stdout)?;
+    let place = match &target {
+        Target::Stdout => PathBuf::from("standard output"),
+        Target::File(path) => path.clone(),
+    };
+    let mut sink = Sink::open(target)?;
     let broken = sink.broken();
     for line in lines {
         let written = writeln!(sink, "{line}");
-        written.map_err(|error| {
-            broken.or(Failure::io("write", Path::new("standard output"))(error))
-        })?;
+        written.map_err(|error| broken.or(Failure::io("write", &place)(error)))?;
     }
     sink.close()
 }

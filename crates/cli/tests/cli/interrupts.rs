@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Bench, entries};
 
-fn press_ctrl_c(child: &Child) {
+pub(super) fn press_ctrl_c(child: &Child) {
     let pid = child.id().to_string();
     assert!(
         Command::new("kill")
