@@ -148,6 +148,31 @@ pub struct ScanCost {
     pub result_ns: f64,
 }
 
+impl ScanCost {
+    /// The prices that explain measured times best, given rows times restricted columns and results of each
+    /// query: least squares of the relative error, no price negative.
+    pub fn fit(measured: &[([f64; 2], f64)]) -> Self {
+        let mut prices = [0.0; 2];
+        for _ in 0..200 {
+            for at in 0..2 {
+                let (mut top, mut bottom) = (0.0, 0.0);
+                for (terms, ns) in measured.iter().filter(|(_, ns)| *ns > 0.0) {
+                    let (own, other) = (terms[at] / ns, terms[1 - at] / ns);
+                    top += own * (1.0 - other * prices[1 - at]);
+                    bottom += own * own;
+                }
+                if bottom > 0.0 {
+                    prices[at] = (top / bottom).max(0.0);
+                }
+            }
+        }
+        Self {
+            row_column_ns: prices[0],
+            result_ns: prices[1],
+        }
+    }
+}
+
 /// Which way to answer a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {

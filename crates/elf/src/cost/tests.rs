@@ -134,3 +134,26 @@ fn without_a_log_columns_ascend_by_distinct_codes() {
     let empty = CodeTable::new(vec![CodeColumn::U8(vec![]); 3]).unwrap();
     assert_eq!(advise(&empty, 0, &[]).unwrap().order.len(), 3);
 }
+
+#[test]
+fn calibration_finds_prices_with_any_clock() {
+    let table = cases::uniform(20_000, 4, 20, 9);
+    let (elf, _) = model(&table);
+    let mut ticks = 0.0;
+    let found = calibrate(&elf, &table, 20, || {
+        ticks += 500.0;
+        ticks
+    })
+    .unwrap();
+    let (costs, scan) = (found.costs, found.scan);
+    for price in [
+        costs.node_ns,
+        costs.word_ns,
+        costs.query_ns,
+        scan.row_column_ns,
+        scan.result_ns,
+    ] {
+        assert!(price.is_finite() && price >= 0.0);
+    }
+    assert!(costs.query_ns > 0.0);
+}

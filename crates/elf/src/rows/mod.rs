@@ -11,7 +11,8 @@ pub(crate) use merge::{Merger, RowStream};
 pub(crate) use shape::{Field, RowShape, code_bits, place_tightly};
 pub(crate) use sort::SortedRows;
 
-/// Runs `work` over `items` on up to `thread_count` threads, each taking the next item when it is free.
+/// Runs `work` over `items` on up to `thread_count` threads, this one among them, each taking the next item
+/// when it is free.
 pub(crate) fn for_each_parallel<T: Send>(
     thread_count: usize,
     items: Vec<T>,
@@ -24,13 +25,15 @@ pub(crate) fn for_each_parallel<T: Send>(
     }
     let queue = std::sync::Mutex::new(items.into_iter());
     std::thread::scope(|scope| {
-        for _ in 0..worker_count {
-            scope.spawn(|| {
-                while let Some(item) = next(&queue) {
-                    work(item);
-                }
-            });
+        let take_items = || {
+            while let Some(item) = next(&queue) {
+                work(item);
+            }
+        };
+        for _ in 1..worker_count {
+            scope.spawn(take_items);
         }
+        take_items();
     });
 }
 

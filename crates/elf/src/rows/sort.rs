@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use hotshelf_tier::region::prefer_huge_pages;
+
 use crate::keys::CodeTable;
 
 use super::{RowShape, for_each_parallel};
@@ -139,6 +141,7 @@ fn partition_of<const W: usize>(row: &[u64; W]) -> usize {
 fn sort<const W: usize>(table: &CodeTable, shape: &RowShape, thread_count: usize) -> Vec<u64> {
     let row_count = table.row_count();
     let mut rows = vec![[0u64; W]; row_count];
+    prefer_huge_pages(&mut rows);
     if row_count < PARTITION_ROWS_MIN {
         pack(
             table,

@@ -6,6 +6,7 @@
 //! advisory lock; a program that ignores the lock and cuts the file short causes a bus error, as with any mapping.
 
 mod dax;
+mod huge;
 mod mapping;
 mod numa;
 mod prefault;
@@ -26,6 +27,7 @@ use rustix::mm::{Advice, MapFlags};
 use crate::error::TierError;
 use crate::topology::PersistenceDomain;
 use dax::SyncAnswer;
+pub use huge::prefer_huge_pages;
 pub use mapping::Sealed;
 pub(crate) use mapping::{Mapping, Window, page_round_up};
 pub use prefault::Prefault;

@@ -1,6 +1,6 @@
 //! The portable kernels: the definition every vector version is tested against.
 
-use super::Combine;
+use super::{Combine, Slice};
 
 pub(super) fn box_mask(words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
     let mut mask = 0;
@@ -79,5 +79,25 @@ pub(super) fn by_word(
             Combine::And if *word == 0 => {}
             Combine::And => *word &= answer(rows),
         }
+    }
+}
+
+/// Bit by bit from the top: which rows are below `lo` or above `hi`, and which are still equal to them.
+#[inline(always)]
+pub(super) fn scan_slices(slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) {
+    let (mut outside, mut equals_lo, mut equals_hi) = ([0; 8], [u64::MAX; 8], [u64::MAX; 8]);
+    for (slice, bit) in slices.iter().zip((0..slices.len()).rev()) {
+        let spread = |code: u32| 0u64.wrapping_sub(u64::from(code >> bit & 1));
+        let (lo_bits, hi_bits) = (spread(lo), spread(hi));
+        let equals = equals_lo.iter_mut().zip(&mut equals_hi);
+        for ((bits, outside), (equals_lo, equals_hi)) in slice.iter().zip(&mut outside).zip(equals)
+        {
+            *outside |= *equals_lo & lo_bits & !bits | *equals_hi & !hi_bits & bits;
+            *equals_lo &= !(bits ^ lo_bits);
+            *equals_hi &= !(bits ^ hi_bits);
+        }
+    }
+    for (mask, outside) in mask.iter_mut().zip(outside) {
+        *mask &= !outside;
     }
 }

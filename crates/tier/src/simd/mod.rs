@@ -17,6 +17,12 @@ pub const MASK_LANES: usize = 64;
 /// Most numbers that [`Backend::sort_few`] sorts with vector instructions.
 pub const SORT_LANES: usize = 64;
 
+/// Rows of one block of bit slices.
+pub const SLICE_ROWS: usize = 512;
+
+/// One bit of each of [`SLICE_ROWS`] rows, row `i` in bit `i % 64` of word `i / 64`.
+pub type Slice = [u64; SLICE_ROWS / 64];
+
 /// A set of vector instructions that the running machine is known to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backend(Kind);
@@ -121,6 +127,23 @@ impl Backend {
             // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => unsafe { x86::byte_eq_mask_avx512(bytes, key) },
+        }
+    }
+
+    /// Clears the bits of rows whose codes lie outside `lo..=hi` in `mask`.
+    ///
+    /// A block holds the codes of [`SLICE_ROWS`] rows bit by bit: `slices` has their most significant bits
+    /// first, one slice per bit (BitWeaving/V, SIGMOD 2013). Bits of `lo` and `hi` above these are ignored.
+    #[inline]
+    pub fn scan_slices(self, slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) {
+        match self.0 {
+            Kind::Generic => generic::scan_slices(slices, lo, hi, mask),
+            // SAFETY: a value of this kind is only made after the processor reported AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { x86::scan_slices_avx2(slices, lo, hi, mask) },
+            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { x86::scan_slices_avx512(slices, lo, hi, mask) },
         }
     }
 
@@ -278,6 +301,28 @@ mod tests {
             for backend in Backend::available() {
                 prop_assert_eq!(backend.eq_mask(&words, key), expected);
                 prop_assert_eq!(backend.byte_eq_mask(&bytes, key as u8), expected);
+            }
+        }
+
+        #[test]
+        fn every_backend_scans_slices_like_a_loop(
+            codes in proptest::collection::vec(0u32..32, SLICE_ROWS),
+            lo in 0u32..32,
+            hi in 0u32..32,
+        ) {
+            let mut slices = [[0u64; SLICE_ROWS / 64]; 5];
+            for (row, code) in codes.iter().enumerate() {
+                for (bit, slice) in slices.iter_mut().rev().enumerate() {
+                    slice[row / 64] |= u64::from(code >> bit & 1) << (row % 64);
+                }
+            }
+            for backend in Backend::available() {
+                let mut mask = [u64::MAX - 1; SLICE_ROWS / 64];
+                backend.scan_slices(&slices, lo, hi, &mut mask);
+                for (row, code) in codes.iter().enumerate() {
+                    let expected = row % 64 != 0 && (lo..=hi).contains(code);
+                    prop_assert_eq!(mask[row / 64] >> (row % 64) & 1 == 1, expected);
+                }
             }
         }
 

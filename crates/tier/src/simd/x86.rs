@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Combine, generic};
+use super::{Combine, Slice, generic};
 
 /// # Safety
 /// 1. The processor has AVX2.
@@ -397,4 +397,18 @@ pub(super) unsafe fn sort_few_avx512(numbers: &mut [u32]) {
             );
         }
     }
+}
+
+/// # Safety
+/// 1. The processor has AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn scan_slices_avx2(slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) {
+    generic::scan_slices(slices, lo, hi, mask);
+}
+
+/// # Safety
+/// 1. The processor has AVX-512 F and BW.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn scan_slices_avx512(slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) {
+    generic::scan_slices(slices, lo, hi, mask);
 }

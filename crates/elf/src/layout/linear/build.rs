@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use hotshelf_tier::region::prefer_huge_pages;
+
 use crate::error::{ElfError, Result};
 use crate::keys::CodeTable;
 use crate::rows::{SortedRows, for_each_parallel};
@@ -70,6 +72,7 @@ impl<O: Offset> LinearElf<O> {
             });
         }
         let mut words = vec![0u32; needed as usize];
+        prefer_huge_pages(&mut words);
         let (root, mut rest) = words.split_at_mut(root_words as usize);
         root.chunks_mut(O::WORDS)
             .for_each(|link| O::write(Link::Absent, link));

@@ -44,14 +44,15 @@ impl<'k> Keys<'k> {
     }
 }
 
-/// Keys on their way through the head: place in the order, and node or child entry.
+/// Keys at nodes: place in the order, and node.
 type Travellers = Vec<(usize, usize)>;
 
 /// Keys in flight.
 #[derive(Default)]
 struct Flight {
     at_nodes: Travellers,
-    at_children: Travellers,
+    /// Place in the order, node and child entry.
+    at_children: Vec<(usize, usize, usize)>,
     /// Keys that reached a group, or were found in this part of it.
     runs: Vec<(usize, Run)>,
 }
@@ -178,13 +179,16 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             at_children.clear();
             for &(at, node) in at_nodes.iter() {
                 if let Some(child) = self.head.child_of(self.node(node), keys.key(at)[level]) {
-                    prefetch(&self.head.children, child);
-                    at_children.push((at, child));
+                    if !self.bottoms.prefetch_child(node, child) {
+                        prefetch(&self.head.children, child);
+                    }
+                    at_children.push((at, node, child));
                 }
             }
             at_nodes.clear();
-            for &(at, child) in at_children.iter() {
-                self.enter(at, self.child_step(child, level), keys, at_nodes, runs);
+            for &(at, node, child) in at_children.iter() {
+                let step = self.child_step(node, child, level);
+                self.enter(at, step, keys, at_nodes, runs);
             }
             if at_nodes.is_empty() {
                 break;
@@ -205,7 +209,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         match step {
             Step::Absent => {}
             Step::Node(node) => {
-                prefetch(&self.head.nodes, node);
+                self.prefetch_node(node);
                 at_nodes.push((at, node));
             }
             Step::Group(run) => {

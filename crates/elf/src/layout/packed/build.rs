@@ -1,5 +1,6 @@
 //! Building in memory: sort, find the skeleton, then fill leaf blocks and zones in parallel.
 
+use hotshelf_tier::region::prefer_huge_pages;
 use hotshelf_tier::simd::Backend;
 
 use crate::error::Result;
@@ -7,6 +8,7 @@ use crate::keys::CodeTable;
 use crate::rows::{RowShape, SortedRows, for_each_parallel};
 
 use super::block::BlockWriter;
+use super::bottom::Bottoms;
 use super::exact::fingerprint;
 use super::geometry::Geometry;
 use super::skeleton::{Cut, Group, Skeleton, SkeletonBuilder};
@@ -71,6 +73,7 @@ impl PackedElf {
         Self {
             row_count: skeleton.row_count,
             geometry,
+            bottoms: Bottoms::new(&skeleton.head),
             head: skeleton.head,
             root: skeleton.root,
             zones,
@@ -102,6 +105,7 @@ fn fill_leaves(
     thread_count: usize,
 ) -> Vec<u64> {
     let mut leaves = vec![0u64; geometry.block_count() * geometry.block_words];
+    prefer_huge_pages(&mut leaves);
     let mut groups: Vec<Vec<Group>> = vec![Vec::new(); geometry.shapes.len()];
     skeleton
         .groups

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hotshelf_tier::simd::MASK_LANES;
+use hotshelf_tier::simd::{MASK_LANES, prefetch};
 
 use crate::error::{ElfError, Result};
 
@@ -101,7 +101,14 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
 
     /// The step from the child entry of a node on `level`.
     #[inline]
-    pub(crate) fn child_step(&self, child: usize, level: usize) -> Step {
+    pub(crate) fn child_step(&self, node: usize, child: usize, level: usize) -> Step {
+        if let Some(run) = self.bottoms.groups(node, child..child + 1, level) {
+            return if run.slots.is_empty() {
+                Step::Absent
+            } else {
+                Step::Group(run)
+            };
+        }
         let rows = self.head.rows_of(child);
         if rows.is_empty() {
             return Step::Absent;
@@ -116,6 +123,13 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             slots: slot..slot + rows.len(),
             row: rows.start,
         })
+    }
+
+    /// Starts loading what a step to a node looks at first.
+    #[inline]
+    pub(crate) fn prefetch_node(&self, node: usize) {
+        prefetch(&self.head.nodes, node);
+        self.bottoms.prefetch_node(node);
     }
 
     #[inline]
@@ -133,7 +147,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
                 Step::Group(run) => return Some(run),
                 Step::Node(node) => {
                     let child = self.head.child_of(self.node(node), code)?;
-                    step = self.child_step(child, level);
+                    step = self.child_step(node, child, level);
                 }
             }
         }

@@ -31,6 +31,7 @@ use crate::error::{ElfError, Result};
 use crate::keys::{ColumnEncoding, DIMENSION_COUNT_MAX, ROW_COUNT_MAX};
 
 use super::PackedElf;
+use super::bottom::Bottoms;
 use super::geometry::Geometry;
 use super::head::{Child, Head, Link, Node, NodeKind};
 use super::zones::Zones;
@@ -96,6 +97,7 @@ impl<S> PackedElf<S> {
             row_count: self.row_count,
             geometry: self.geometry,
             head: self.head,
+            bottoms: self.bottoms,
             root: self.root,
             zones: self.zones,
             fingerprints: self.fingerprints,
@@ -413,10 +415,11 @@ impl PackedElf {
         } else {
             Link::Node(0)
         };
-        let elf = PackedElf {
+        let mut elf = PackedElf {
             row_count: superblock.row_count,
             geometry,
             head,
+            bottoms: Bottoms::default(),
             root,
             zones,
             fingerprints,
@@ -425,6 +428,7 @@ impl PackedElf {
             leaves: (),
         };
         elf.verify_head(file)?;
+        elf.bottoms = Bottoms::new(&elf.head);
         Ok(ElfHead {
             elf,
             encodings,

@@ -164,6 +164,42 @@ impl Head {
         }
     }
 
+    /// The entries of those children of a node that may hold codes in `lo..=hi`.
+    #[inline]
+    pub(crate) fn children_within(
+        &self,
+        node: &Node,
+        (lo, hi): (u32, u32),
+    ) -> std::ops::Range<usize> {
+        // Children before which smaller first codes stand, as many as `code` allows.
+        let before = |code: u32| match node.kind {
+            NodeKind::Sorted => self.codes_of(node).partition_point(|&one| one < code) as u32,
+            _ if code <= node.first_code => 0,
+            _ if code - node.first_code > node.last_offset => node.child_count,
+            NodeKind::Dense => code - node.first_code,
+            NodeKind::Bitmap => {
+                let offset = code - node.first_code;
+                let word_idx = node.codes_at as usize + (offset / 64) as usize;
+                let below = self.bitmaps[word_idx] & ((1u64 << (offset % 64)) - 1);
+                self.ranks[word_idx] + below.count_ones()
+            }
+        };
+        let mut first = before(lo);
+        if node.kind == NodeKind::Sorted
+            && self.codes_of(node).get(first as usize) != Some(&lo)
+            && let Some(before) = first.checked_sub(1)
+            && self.children[(node.child_at + before) as usize].link >> TAG_SHIFT == TAG_HERE
+        {
+            // The bucket before may reach so far.
+            first = before;
+        }
+        let end = hi
+            .checked_add(1)
+            .map_or(node.child_count, before)
+            .max(first);
+        (node.child_at + first) as usize..(node.child_at + end) as usize
+    }
+
     /// Calls `visit(child, code)` for the children that may hold rows with codes in `lo..=hi`, ascending;
     /// `code` is absent for a child with several codes.
     #[inline]

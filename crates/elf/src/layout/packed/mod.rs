@@ -7,12 +7,13 @@
 //!
 //! * `skeleton` finds the shape, `build` writes the leaves; `external` and `merge` do so within bounded
 //!   memory through `stream`;
-//! * `head`, `geometry`, `leaf` and `block` are the parts;
+//! * `head`, `bottom`, `geometry`, `leaf` and `block` are the parts;
 //! * `exact`, `batch`, `select`, `parallel`, `output` and `tids` answer queries;
 //! * `file` and `verify` read, write and check.
 
 mod batch;
 mod block;
+mod bottom;
 mod build;
 mod exact;
 mod external;
@@ -40,6 +41,7 @@ mod tests;
 
 use hotshelf_tier::simd::Backend;
 
+use bottom::Bottoms;
 pub use external::{ExternalBuilder, ExternalOptions};
 pub use file::ElfHead;
 use geometry::Geometry;
@@ -87,7 +89,7 @@ impl Default for PackedOptions {
 pub struct LevelShape {
     /// Nodes of the head.
     pub nodes: f64,
-    /// Children of those nodes that have rows.
+    /// Children with rows that queries visit one by one.
     pub children: f64,
     /// Groups in the level's leaf region.
     pub groups: f64,
@@ -109,6 +111,8 @@ pub struct PackedElf<S = Vec<u64>> {
     row_count: usize,
     geometry: Geometry,
     head: Head,
+    /// Part of the head once more, smaller.
+    bottoms: Bottoms,
     root: Link,
     zones: Zones,
     /// One byte per row, or empty.
@@ -162,11 +166,13 @@ impl<S> PackedElf<S> {
         if self.head.nodes.is_empty() {
             shapes[0].groups = 1.0;
         }
-        for (node, &level) in self.head.nodes.iter().zip(&self.head.node_levels()) {
+        let levels = self.head.node_levels();
+        for (at, (node, &level)) in self.head.nodes.iter().zip(&levels).enumerate() {
             let level = usize::from(level);
             shapes[level].nodes += 1.0;
+            let is_visited_at_once = self.bottoms.contains(at);
             for (_, link) in self.head.links_of(node) {
-                shapes[level].children += 1.0;
+                shapes[level].children += if is_visited_at_once { 0.0 } else { 1.0 };
                 match link {
                     Link::Node(_) => {}
                     Link::Below(_) => shapes[level + 1].groups += 1.0,
@@ -180,7 +186,8 @@ impl<S> PackedElf<S> {
     /// Bytes of the head with its zones and fingerprints: what should stay in fast memory.
     pub fn head_bytes(&self) -> u64 {
         let zones = self.zones.starts.len() * 4 + self.zones.bounds.len() * 8;
-        self.head.size_bytes() + (zones + self.fingerprints.len()) as u64
+        let extra = (zones + self.fingerprints.len()) as u64;
+        self.head.size_bytes() + self.bottoms.size_bytes() + extra
     }
 
     /// Bytes of the leaf blocks.

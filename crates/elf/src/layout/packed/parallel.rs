@@ -16,7 +16,7 @@ use super::exact::Step;
 use super::leaf::Run;
 use super::output::{Count, Output, Tids};
 use super::select::{Select, Start, restricted_end};
-use super::tids::sort_tids;
+use super::tids::sort_parts;
 
 /// How a query is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,16 +58,8 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
     /// When the query has another number of dimensions.
     pub fn select_parallel(&self, query: &QueryBox, options: &ParallelOptions) -> Result<Vec<u32>> {
         let outputs = self.answer_parallel(query, options, Tids::all)?;
-        let mut tids = outputs
-            .into_iter()
-            .map(|out| out.tids)
-            .reduce(|mut all, more| {
-                all.extend(more);
-                all
-            });
-        let mut tids = tids.take().unwrap_or_default();
-        sort_tids(self.backend, &mut tids);
-        Ok(tids)
+        let parts = outputs.into_iter().map(|out| out.tids).collect();
+        Ok(sort_parts(self.backend, parts, options.thread_count))
     }
 
     /// [`Self::count`] on several threads.
@@ -92,11 +84,15 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
         if query.is_none() {
             return Ok(Vec::new());
         }
+        let start = self.start_of(query);
+        if options.thread_count < 2 || self.rows_from(query, &start) < options.rows_min {
+            return Ok(vec![Select::new(self, query, output()).run_one(start)]);
+        }
         let run = |parts: Vec<Part>| {
             let starts = parts.into_iter().map(|part| part.start);
             Select::new(self, query, output()).run(starts)
         };
-        match self.plan(query, options) {
+        match self.plan(query, start, options) {
             Plan::Sequential(parts) => Ok(vec![run(parts)]),
             Plan::Morsels(morsels) => {
                 let mut outputs: Vec<Option<O>> = morsels.iter().map(|_| None).collect();
@@ -109,17 +105,27 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
         }
     }
 
-    fn plan(&self, query: &QueryBox, options: &ParallelOptions) -> Plan {
-        let mut parts = vec![Part {
-            start: (self.first_step(), 0),
-            row_count: self.row_count as u64,
-        }];
+    /// How many rows a query reaches at most, as far as the place where it starts can tell.
+    pub(crate) fn rows_from(&self, query: &QueryBox, (step, level): &Start) -> u64 {
+        let rows = match step {
+            Step::Absent => 0,
+            Step::Group(run) => run.slots.len(),
+            Step::Node(node) => {
+                let hull = query.dimensions()[*level].hull();
+                let children = self.head.children_within(self.node(*node), hull);
+                let row = |child: usize| self.head.children[child].row as usize;
+                row(children.end) - row(children.start)
+            }
+        };
+        rows as u64
+    }
+
+    fn plan(&self, query: &QueryBox, start: Start, options: &ParallelOptions) -> Plan {
+        let row_count = self.rows_from(query, &start);
+        let mut parts = vec![Part { start, row_count }];
         let restricted_end = restricted_end(query);
         let morsel_count = (options.thread_count * options.morsels_per_thread.max(1)) as u64;
-        let mut total = self.row_count as u64;
-        if options.thread_count < 2 {
-            return Plan::Sequential(parts);
-        }
+        let mut total = row_count;
         loop {
             if total < options.rows_min {
                 return Plan::Sequential(parts);
@@ -159,6 +165,17 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
     fn open(&self, query: &QueryBox, node: usize, level: usize, parts: &mut Vec<Part>) {
         let restriction = &query.dimensions()[level];
         let is_set = matches!(restriction, Restriction::Set(_));
+        let children = self
+            .head
+            .children_within(self.node(node), restriction.hull());
+        if !is_set && let Some(run) = self.bottoms.groups(node, children, level) {
+            let row_count = run.slots.len() as u64;
+            parts.push(Part {
+                start: (Step::Group(run), level + 1),
+                row_count,
+            });
+            return;
+        }
         let _ = self
             .head
             .for_children::<()>(self.node(node), restriction.hull(), |child, code| {
@@ -166,7 +183,7 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
                     return ControlFlow::Continue(());
                 }
                 let row_count = self.head.rows_of(child).len() as u64;
-                match (self.child_step(child, level), parts.last_mut()) {
+                match (self.child_step(node, child, level), parts.last_mut()) {
                     (Step::Absent, _) => {}
                     (
                         Step::Group(run),

@@ -6,15 +6,13 @@
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
-use hotshelf_tier::simd::prefetch;
-
 use crate::DeleteBitmap;
 use crate::error::Result;
 use crate::keys::{QueryBox, Restriction};
 
 use super::PackedElf;
 use super::exact::Step;
-use super::head::{Link, Node};
+use super::head::{Link, Node, NodeKind};
 use super::leaf::{LeafTest, Run};
 use super::output::{Count, Output, Ranges, Tids};
 use super::tids::sort_tids;
@@ -116,7 +114,7 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
                             true,
                         )
                     }
-                    verdict => self.visit(node, level, verdict.is_some()),
+                    verdict => self.visit(at, level, verdict.is_some()),
                 }
             }
         }
@@ -140,8 +138,9 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
         is_inside.then_some(true)
     }
 
-    fn visit(&mut self, node: &Node, level: usize, is_accepted: bool) -> ControlFlow<()> {
+    fn visit(&mut self, at: usize, level: usize, is_accepted: bool) -> ControlFlow<()> {
         let elf = self.elf;
+        let node = elf.node(at);
         let restriction = &self.query.dimensions()[level];
         let hull = if is_accepted {
             (0, u32::MAX)
@@ -153,22 +152,32 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
         {
             return self.enqueue(run, is_accepted);
         }
+        let is_set = !is_accepted && matches!(restriction, Restriction::Set(_));
+        if !is_set {
+            let children = elf.head.children_within(node, hull);
+            if let Some(run) = elf.bottoms.groups(at, children, level) {
+                return if run.slots.is_empty() {
+                    ControlFlow::Continue(())
+                } else {
+                    self.enqueue(run, is_accepted)
+                };
+            }
+        }
         if hull.0 == hull.1 {
             return match elf.head.child_of(node, hull.0) {
-                Some(child) => self.step(elf.child_step(child, level), level + 1, false),
+                Some(child) => self.step(elf.child_step(at, child, level), level + 1, false),
                 None => ControlFlow::Continue(()),
             };
         }
-        let is_set = !is_accepted && matches!(restriction, Restriction::Set(_));
         let mut ahead = [const { Step::Absent }; AHEAD_STEPS];
         let mut count = 0;
         elf.head.for_children(node, hull, |child, code| {
             if is_set && code.is_some_and(|code| !restriction.contains(code)) {
                 return ControlFlow::Continue(());
             }
-            let step = elf.child_step(child, level);
+            let step = elf.child_step(at, child, level);
             if let Step::Node(node) = step {
-                prefetch(&elf.head.nodes, node);
+                elf.prefetch_node(node);
             }
             ahead[count] = step;
             count += 1;
@@ -194,7 +203,7 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
             let (lo, _) = self.query.dimensions()[level].hull();
             for step in steps.iter() {
                 if let Step::Node(node) = step {
-                    elf.head.prefetch_child(elf.node(*node), lo);
+                    elf.prefetch_child(*node, lo);
                 }
             }
         }
@@ -294,6 +303,16 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
 }
 
 impl<S: AsRef<[u64]>> PackedElf<S> {
+    /// Starts loading what finding the child of `code` takes.
+    #[inline]
+    fn prefetch_child(&self, at: usize, code: u32) {
+        let node = self.node(at);
+        let child = node.child_at + code.saturating_sub(node.first_code).min(node.last_offset);
+        if node.kind != NodeKind::Dense || !self.bottoms.prefetch_child(at, child as usize) {
+            self.head.prefetch_child(node, code);
+        }
+    }
+
     /// All rows below a node of `level` as one run, if they stand in one leaf region: they do when the
     /// first and the last child's groups do and nothing is missing between them.
     #[inline]
@@ -327,13 +346,13 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     /// Where the search for a query starts: as long as its dimensions accept one code each, there is
     /// only one way to go.
     #[inline]
-    fn start_of(&self, query: &QueryBox) -> Start {
+    pub(crate) fn start_of(&self, query: &QueryBox) -> Start {
         let mut step = self.first_step();
         for (level, restriction) in query.dimensions().iter().enumerate() {
             match (&step, restriction) {
                 (Step::Node(node), Restriction::Range { lo, hi }) if lo == hi => {
                     step = match self.head.child_of(self.node(*node), *lo) {
-                        Some(child) => self.child_step(child, level),
+                        Some(child) => self.child_step(*node, child, level),
                         None => Step::Absent,
                     }
                 }

@@ -13,6 +13,7 @@ use crate::keys::{ColumnEncoding, ROW_COUNT_MAX};
 use crate::rows::RowShape;
 
 use super::block::BlockWriter;
+use super::bottom::Bottoms;
 use super::build::row_fingerprint;
 use super::file::write_words;
 use super::geometry::Geometry;
@@ -107,6 +108,7 @@ fn without_leaves(shape: &RowShape, options: &PackedOptions, skeleton: &Skeleton
             options.clustered,
             skeleton.slot_counts.clone(),
         ),
+        bottoms: Bottoms::new(&skeleton.head),
         head: skeleton.head.clone(),
         root: skeleton.root,
         zones,

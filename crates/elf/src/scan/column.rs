@@ -1,31 +1,9 @@
-//! Scans: the naive oracle of every test, and the byte-wise column scan that an Elf competes with.
+//! A scan over byte-wise columns in the order of the table.
 
 use hotshelf_tier::simd::{Backend, Combine};
 
 use crate::error::Result;
 use crate::keys::{CodeColumn, CodeTable, QueryBox, Restriction};
-
-/// The TIDs of all rows that `query` accepts, ascending, found by looking at every row.
-///
-/// # Errors
-/// When the query has another number of dimensions.
-pub fn naive(table: &CodeTable, query: &QueryBox) -> Result<Vec<u32>> {
-    query.check(table.dimension_count())?;
-    let accepted = |row: &usize| {
-        let codes = table.columns().iter().map(|column| column.get(*row));
-        query
-            .dimensions()
-            .iter()
-            .zip(codes)
-            .all(|(one, code)| one.contains(code))
-    };
-    let mut tids: Vec<u32> = (0..table.row_count())
-        .filter(accepted)
-        .map(|row| table.tid(row))
-        .collect();
-    tids.sort_unstable();
-    Ok(tids)
-}
 
 /// A scan over columns of codes: one-byte columns with vector instructions, the others in a loop.
 /// Restricted columns are ANDed into one bitmap, 64 rows a word.

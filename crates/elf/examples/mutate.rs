@@ -1,0 +1,310 @@
+//! Damages files of both layouts, mends their checksums, and asks what can still be read: nothing may panic,
+//! hang or reach outside.
+//!
+//! `cargo run --release -p hotshelf-elf --example mutate -- [seconds] [seed]`
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hotshelf_elf::keys::{
+    CodeColumn, CodeTable, ColumnEncoding, QueryBox, Restriction, Values, ValuesRef,
+};
+use hotshelf_elf::layout::linear::{LinearElf, Narrow, Offset, Wide};
+use hotshelf_elf::layout::packed::{PackedElf, PackedOptions, ParallelOptions};
+
+/// A splitmix generator.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+}
+
+fn table(random: &mut Random) -> CodeTable {
+    let row_count = [0, 1, 3, 40, 70, 200, 900][random.below(7)];
+    let columns = (0..1 + random.below(6)).map(|_| {
+        let max = [0, 1, 5, 30, 99, 300, 70_000][random.below(7)];
+        let codes = (0..row_count)
+            .map(|_| random.below(max + 1) as u32)
+            .collect::<Vec<_>>();
+        CodeColumn::from_codes(codes.into_iter(), max as u32)
+    });
+    CodeTable::new(columns.collect()).expect("columns of one length")
+}
+
+fn options(random: &mut Random) -> PackedOptions {
+    let is_small = random.below(2) == 0;
+    PackedOptions {
+        clustered: random.below(2) == 0,
+        fingerprints: random.below(3) == 0,
+        zones: random.below(2) == 0,
+        group_rows_max: if is_small { 1 + random.below(8) } else { 64 },
+        bucket_rows_max: if is_small { random.below(5) } else { 24 },
+        ..Default::default()
+    }
+}
+
+fn number(bytes: &[u8], at: usize, len: usize) -> usize {
+    let word = bytes.get(at..at + len).unwrap_or_default();
+    word.iter()
+        .rev()
+        .fold(0, |number, &byte| number << 8 | usize::from(byte))
+}
+
+fn put(bytes: &mut [u8], at: usize, word: u32) {
+    if let Some(target) = bytes.get_mut(at..at + 4) {
+        target.copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// Changes some bytes: flips, words of all sizes, copies of other places, a cut.
+fn damage(bytes: &mut Vec<u8>, first: usize, random: &mut Random) {
+    for _ in 0..1 + random.below(4) {
+        let len = bytes.len();
+        // Most of a small file is padding: half of the changes hit what is not zero.
+        let mut at = first + random.below(len.saturating_sub(first));
+        for _ in 0..64 {
+            if bytes.get(at) != Some(&0) || random.below(16) == 0 {
+                break;
+            }
+            at = first + random.below(len.saturating_sub(first));
+        }
+        match random.below(6) {
+            0 => {
+                let bit = 1 << random.below(8);
+                bytes
+                    .iter_mut()
+                    .skip(at)
+                    .take(1)
+                    .for_each(|byte| *byte ^= bit);
+            }
+            1 => put(bytes, at / 4 * 4, random.next() as u32),
+            2 => put(bytes, at / 4 * 4, random.below(100) as u32),
+            3 => put(
+                bytes,
+                at / 4 * 4,
+                [u32::MAX, 1 << 31, 1 << 30, 3 << 30][random.below(4)],
+            ),
+            4 => {
+                let (from, count) = (random.below(len), random.below(40));
+                for offset in 0..count.min(len.saturating_sub(at.max(from))) {
+                    bytes[at + offset] = bytes[from + offset];
+                }
+            }
+            _ if random.below(20) == 0 => bytes.truncate(at),
+            _ => {
+                let step = random.below(9) as u32;
+                let word = number(bytes, at / 4 * 4, 4) as u32;
+                put(bytes, at / 4 * 4, word.wrapping_add(step).wrapping_sub(4));
+            }
+        }
+    }
+}
+
+/// Makes all checksums of a packed file right again.
+fn mend_packed(bytes: &mut [u8]) {
+    if bytes.len() < 4096 {
+        return;
+    }
+    for section in 0..10 {
+        let entry = 32 + section * 24;
+        let (offset, len) = (number(bytes, entry, 8), number(bytes, entry + 8, 8));
+        let Some(content) = offset
+            .checked_add(len)
+            .and_then(|end| bytes.get(offset..end))
+        else {
+            continue;
+        };
+        if section < 9 {
+            let crc = crc32fast::hash(content);
+            put(bytes, entry + 16, crc);
+            continue;
+        }
+        let block_bytes = number(bytes, 24, 4) * 8;
+        for block in (offset..offset + len).step_by(block_bytes.max(8)) {
+            let Some(content) = bytes
+                .get(block..block + block_bytes)
+                .filter(|one| one.len() > 8)
+            else {
+                break;
+            };
+            let mut hasher = crc32fast::Hasher::new();
+            hasher.update(&[0; 4]);
+            hasher.update(&content[4..]);
+            let crc = hasher.finalize();
+            put(bytes, block, crc);
+        }
+    }
+    let crc = crc32fast::hash(&bytes[..4092]);
+    put(bytes, 4092, crc);
+}
+
+fn mend_linear(bytes: &mut [u8]) {
+    if bytes.len() >= 48 {
+        let words = (bytes.len() as u64 - 48) / 4;
+        bytes[32..40].copy_from_slice(&words.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[48..]);
+        put(bytes, 40, crc);
+        let crc = crc32fast::hash(&bytes[..44]);
+        put(bytes, 44, crc);
+    }
+}
+
+fn query(dimension_count: usize, random: &mut Random) -> QueryBox {
+    let restrictions = (0..dimension_count).map(|_| match random.below(4) {
+        0 => Restriction::Any,
+        1 => Restriction::exactly(random.below(40) as u32),
+        _ => {
+            let lo = random.below(60) as u32;
+            Restriction::Range {
+                lo,
+                hi: lo + random.below(200) as u32,
+            }
+        }
+    });
+    QueryBox::new(restrictions.collect())
+}
+
+fn ask_packed(elf: &PackedElf, random: &mut Random) {
+    let dimension_count = elf.dimension_count();
+    let threads = ParallelOptions {
+        thread_count: 1 + random.below(2),
+        rows_min: 0,
+        morsels_per_thread: 2,
+    };
+    for _ in 0..4 {
+        let query = query(dimension_count, random);
+        let counts = (elf.select(&query).map(|tids| tids.len()), elf.count(&query));
+        drop((
+            counts,
+            elf.select_rows(&query),
+            elf.limit(&query, 3),
+            elf.exists(&query),
+        ));
+        drop((
+            elf.select_parallel(&query, &threads),
+            elf.count_parallel(&query, &threads),
+        ));
+    }
+    let keys: Vec<u32> = (0..40 * dimension_count)
+        .map(|_| random.below(60) as u32)
+        .collect();
+    let _ = elf.exact_batch(&keys, |_, _| {});
+    keys.chunks(dimension_count)
+        .for_each(|key| drop(elf.exact(key, &mut Vec::new())));
+    let _ = elf.verify(Path::new("mutated"));
+}
+
+fn ask_linear<O: Offset>(bytes: &[u8], random: &mut Random) -> bool {
+    let Ok(elf) = LinearElf::<O>::from_bytes(Path::new("mutated"), bytes) else {
+        return false;
+    };
+    for _ in 0..4 {
+        let query = query(elf.dimension_count(), random);
+        drop((elf.select(&query), elf.count(&query), elf.limit(&query, 3)));
+    }
+    let key: Vec<u32> = (0..elf.dimension_count())
+        .map(|_| random.below(60) as u32)
+        .collect();
+    let _ = elf.exact(&key, &mut Vec::new());
+    true
+}
+
+fn main() {
+    let argument = |idx: usize, default: u64| {
+        let text = std::env::args().nth(idx);
+        text.map_or(default, |text| text.parse().expect("a number"))
+    };
+    let (end, first_seed) = (Duration::from_secs(argument(1, 60)), argument(2, 1));
+    let start = Instant::now();
+    let (mut iteration, mut read, mut slowest) = (0u64, 0u64, Duration::ZERO);
+    while start.elapsed() < end {
+        let seed = first_seed.wrapping_mul(1 << 40).wrapping_add(iteration);
+        let began = Instant::now();
+        let was_read = std::panic::catch_unwind(|| one(seed)).unwrap_or_else(|panic| {
+            eprintln!("seed {seed} panics");
+            std::panic::resume_unwind(panic)
+        });
+        read += u64::from(was_read);
+        iteration += 1;
+        slowest = slowest.max(began.elapsed());
+        if iteration.is_multiple_of(100_000) {
+            println!(
+                "{iteration} files, {read} readable, slowest {slowest:?}, {:?}",
+                start.elapsed()
+            );
+        }
+    }
+    println!(
+        "{iteration} files, {read} readable, slowest {slowest:?}, {:?}: no panic",
+        start.elapsed()
+    );
+}
+
+/// Writes, damages and reads one file; says whether it could still be read.
+fn one(seed: u64) -> bool {
+    let random = &mut Random(seed);
+    let table = table(random);
+    match random.below(5) {
+        0 => {
+            let Ok(elf) = LinearElf::<Wide>::build(&table, 1) else {
+                // Too many codes in the first column for this layout.
+                return false;
+            };
+            let mut bytes = elf.to_bytes();
+            damage(&mut bytes, 12, random);
+            mend_linear(&mut bytes);
+            ask_linear::<Wide>(&bytes, random)
+        }
+        1 => {
+            let Ok(elf) = LinearElf::<Narrow>::build(&table, 1) else {
+                // Too many codes in the first column for this layout.
+                return false;
+            };
+            let mut bytes = elf.to_bytes();
+            damage(&mut bytes, 12, random);
+            mend_linear(&mut bytes);
+            ask_linear::<Narrow>(&bytes, random)
+        }
+        _ => {
+            let elf = PackedElf::build(&table, &options(random)).expect("built");
+            let values = Values {
+                values: ValuesRef::I64(&[5, 9, 1 << 40]),
+                validity: None,
+            };
+            let encoding = ColumnEncoding::learn(&values).expect("learned");
+            let encodings = vec![
+                encoding;
+                if random.below(2) == 0 {
+                    table.dimension_count()
+                } else {
+                    0
+                }
+            ];
+            let mut bytes = Vec::new();
+            elf.write_to(&encodings, &mut bytes).expect("written");
+            // Rarely the superblock, mostly what it describes.
+            let first = if random.below(8) == 0 { 12 } else { 4096 };
+            damage(&mut bytes, first, random);
+            if random.below(16) > 0 {
+                mend_packed(&mut bytes);
+            }
+            match PackedElf::from_bytes(Path::new("mutated"), &bytes) {
+                Ok((elf, _)) => {
+                    ask_packed(&elf, random);
+                    true
+                }
+                Err(_) => false,
+            }
+        }
+    }
+}

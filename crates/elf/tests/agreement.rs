@@ -1,0 +1,368 @@
+//! Every way to answer a query agrees with looking at every value: all types, layouts, instructions and
+//! numbers of threads.
+
+use std::cmp::Ordering;
+
+use hotshelf_elf::ElfError;
+use hotshelf_elf::keys::{
+    CodeTable, ColumnEncoding, Coverage, Predicate, QueryBox, Value, Values, ValuesRef,
+};
+use hotshelf_elf::layout::Elf;
+use hotshelf_elf::layout::linear::{LinearElf, Narrow, Wide};
+use hotshelf_elf::layout::packed::{PackedElf, PackedOptions, ParallelOptions};
+use hotshelf_elf::scan::{ColumnScan, ZoneScan};
+use hotshelf_tier::simd::Backend;
+
+const TABLE_COUNT: u64 = 1_400;
+const QUERIES_PER_TABLE: u64 = 8;
+
+/// A splitmix generator.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+}
+
+/// A column of one of the thirteen types.
+enum Column {
+    Bool(Vec<bool>),
+    I8(Vec<i8>),
+    I16(Vec<i16>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    I128(Vec<i128>),
+    U8(Vec<u8>),
+    U16(Vec<u16>),
+    U32(Vec<u32>),
+    U64(Vec<u64>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    Bytes(Vec<Vec<u8>>),
+}
+
+const TYPE_COUNT: usize = 13;
+
+impl Column {
+    /// Few or many different values, as `spread` says.
+    fn random(kind: usize, row_count: usize, spread: usize, random: &mut Random) -> Self {
+        let mut numbers = || -> Vec<i64> {
+            let wide = if spread > 20 { 1 << 40 } else { 1 };
+            let number = |_| (random.below(spread) as i64 - spread as i64 / 3) * wide;
+            (0..row_count).map(number).collect()
+        };
+        let floats = |numbers: Vec<i64>| {
+            numbers.into_iter().map(|n| match n {
+                -1 => f64::NAN,
+                -2 => -0.0,
+                -3 => f64::NEG_INFINITY,
+                n => n as f64 / 8.0,
+            })
+        };
+        match kind {
+            0 => Self::Bool(numbers().iter().map(|n| n % 2 == 0).collect()),
+            1 => Self::I8(numbers().iter().map(|&n| n as i8).collect()),
+            2 => Self::I16(numbers().iter().map(|&n| n as i16).collect()),
+            3 => Self::I32(numbers().iter().map(|&n| n as i32).collect()),
+            4 => Self::I64(numbers()),
+            5 => Self::I128(numbers().iter().map(|&n| i128::from(n) << 60).collect()),
+            6 => Self::U8(numbers().iter().map(|&n| n as u8).collect()),
+            7 => Self::U16(numbers().iter().map(|&n| n as u16).collect()),
+            8 => Self::U32(numbers().iter().map(|&n| n as u32).collect()),
+            9 => Self::U64(numbers().iter().map(|&n| n as u64).collect()),
+            10 => Self::F32(floats(numbers()).map(|x| x as f32).collect()),
+            11 => Self::F64(floats(numbers()).collect()),
+            _ => {
+                let letters = |n: i64| vec![b'a' + (n & 3) as u8; n.rem_euclid(11) as usize];
+                Self::Bytes(numbers().into_iter().map(letters).collect())
+            }
+        }
+    }
+
+    fn value(&self, row: usize) -> Value {
+        match self {
+            Self::Bool(v) => Value::Integer(v[row].into()),
+            Self::I8(v) => Value::Integer(v[row].into()),
+            Self::I16(v) => Value::Integer(v[row].into()),
+            Self::I32(v) => Value::Integer(v[row].into()),
+            Self::I64(v) => Value::Integer(v[row].into()),
+            Self::I128(v) => Value::Integer(v[row]),
+            Self::U8(v) => Value::Integer(v[row].into()),
+            Self::U16(v) => Value::Integer(v[row].into()),
+            Self::U32(v) => Value::Integer(v[row].into()),
+            Self::U64(v) => Value::Integer(v[row].into()),
+            Self::F32(v) => Value::Float(v[row].into()),
+            Self::F64(v) => Value::Float(v[row]),
+            Self::Bytes(v) => Value::Bytes(v[row].clone()),
+        }
+    }
+
+    fn with<R>(&self, validity: Option<&[bool]>, use_it: impl FnOnce(&Values<'_>) -> R) -> R {
+        let slices: Vec<&[u8]>;
+        let values = match self {
+            Self::Bool(v) => ValuesRef::Bool(v),
+            Self::I8(v) => ValuesRef::I8(v),
+            Self::I16(v) => ValuesRef::I16(v),
+            Self::I32(v) => ValuesRef::I32(v),
+            Self::I64(v) => ValuesRef::I64(v),
+            Self::I128(v) => ValuesRef::I128(v),
+            Self::U8(v) => ValuesRef::U8(v),
+            Self::U16(v) => ValuesRef::U16(v),
+            Self::U32(v) => ValuesRef::U32(v),
+            Self::U64(v) => ValuesRef::U64(v),
+            Self::F32(v) => ValuesRef::F32(v),
+            Self::F64(v) => ValuesRef::F64(v),
+            Self::Bytes(v) => {
+                slices = v.iter().map(Vec::as_slice).collect();
+                ValuesRef::Bytes(&slices)
+            }
+        };
+        use_it(&Values { values, validity })
+    }
+}
+
+fn compare(a: &Value, b: &Value) -> Option<Ordering> {
+    match (a, b) {
+        (Value::Integer(a), Value::Integer(b)) => Some(a.cmp(b)),
+        (Value::Float(a), Value::Float(b)) => Some(a.total_cmp(b)),
+        (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
+        _ => None,
+    }
+}
+
+fn holds(predicate: &Predicate, value: &Value) -> bool {
+    let is =
+        |bound: &Value, wanted: fn(Ordering) -> bool| compare(value, bound).is_some_and(wanted);
+    match predicate {
+        Predicate::Eq(bound) => is(bound, Ordering::is_eq),
+        Predicate::NotEq(bound) => is(bound, Ordering::is_ne),
+        Predicate::Lt(bound) => is(bound, Ordering::is_lt),
+        Predicate::Le(bound) => is(bound, Ordering::is_le),
+        Predicate::Gt(bound) => is(bound, Ordering::is_gt),
+        Predicate::Ge(bound) => is(bound, Ordering::is_ge),
+        Predicate::Between(lo, hi) => is(lo, Ordering::is_ge) && is(hi, Ordering::is_le),
+        Predicate::In(values) => values.iter().any(|bound| is(bound, Ordering::is_eq)),
+        Predicate::IsNull => *value == Value::Null,
+        Predicate::IsNotNull => *value != Value::Null,
+        other => panic!("{other:?} is not tested"),
+    }
+}
+
+/// A table of typed columns, its codes and encodings.
+struct Table {
+    columns: Vec<Column>,
+    validities: Vec<Option<Vec<bool>>>,
+    encodings: Vec<ColumnEncoding>,
+    codes: CodeTable,
+}
+
+impl Table {
+    fn random(random: &mut Random) -> Self {
+        let row_count = [0, 1, 2, 30, 64, 65, 300][random.below(7)] + random.below(3);
+        let spread = [1, 2, 5, 17, 100, 5_000][random.below(6)];
+        let columns: Vec<Column> = (0..1 + random.below(5))
+            .map(|_| Column::random(random.below(TYPE_COUNT), row_count, spread, random))
+            .collect();
+        let validities: Vec<_> = columns
+            .iter()
+            .map(|_| {
+                let nulls = random.below(3);
+                (nulls > 0).then(|| (0..row_count).map(|_| random.below(4) >= nulls).collect())
+            })
+            .collect();
+        let mut encodings = Vec::new();
+        let mut codes = Vec::new();
+        for (column, validity) in columns.iter().zip(&validities) {
+            column.with(validity.as_deref(), |values: &Values<'_>| {
+                let encoding = ColumnEncoding::learn(values).unwrap();
+                codes.push(encoding.encode(values).unwrap());
+                encodings.push(encoding);
+            });
+        }
+        let codes = CodeTable::new(codes).unwrap();
+        Self {
+            columns,
+            validities,
+            encodings,
+            codes,
+        }
+    }
+
+    fn value(&self, column: usize, row: usize) -> Value {
+        match &self.validities[column] {
+            Some(validity) if !validity[row] => Value::Null,
+            _ => self.columns[column].value(row),
+        }
+    }
+
+    fn predicate(&self, column: usize, random: &mut Random) -> Predicate {
+        let row_count = self.codes.row_count();
+        let mut literal = || match (row_count, random.below(12)) {
+            (0, _) | (_, 0) => Value::Null,
+            (_, choice) => match self.columns[column].value(random.below(row_count)) {
+                Value::Integer(n) if choice == 1 => Value::Integer(n + 1),
+                Value::Bytes(mut bytes) if choice == 1 => {
+                    bytes.push(b'b');
+                    Value::Bytes(bytes)
+                }
+                value => value,
+            },
+        };
+        let (a, b, c) = (literal(), literal(), literal());
+        match random.below(10) {
+            0 => Predicate::Eq(a),
+            1 => Predicate::NotEq(a),
+            2 => Predicate::Lt(a),
+            3 => Predicate::Le(a),
+            4 => Predicate::Gt(a),
+            5 => Predicate::Ge(a),
+            6 => Predicate::Between(a, b),
+            7 => Predicate::In(vec![a, b, c]),
+            8 => Predicate::IsNull,
+            _ => Predicate::IsNotNull,
+        }
+    }
+}
+
+/// All structures over one table.
+struct Structures {
+    elfs: Vec<(String, Box<dyn Elf>)>,
+    packed: Vec<PackedElf>,
+    order: Vec<u32>,
+    zones: ZoneScan,
+}
+
+impl Structures {
+    fn build(codes: &CodeTable) -> Self {
+        let mut elfs: Vec<(String, Box<dyn Elf>)> = Vec::new();
+        // `linear` refuses codes of more than 31 bits, in the first column of more than 16.
+        match LinearElf::<Narrow>::build(codes, 1) {
+            Ok(narrow) => {
+                elfs.push(("narrow".into(), Box::new(narrow)));
+                let wide = LinearElf::<Wide>::build(codes, 2).unwrap();
+                elfs.push(("wide".into(), Box::new(wide)));
+            }
+            Err(refused) => assert!(matches!(refused, ElfError::CodeTooLarge { .. })),
+        }
+        let small = PackedOptions {
+            group_rows_max: 4,
+            bucket_rows_max: 2,
+            ..Default::default()
+        };
+        let large = PackedOptions {
+            fingerprints: true,
+            thread_count: 2,
+            ..Default::default()
+        };
+        let mut packed = Vec::new();
+        for (name, options) in [("small groups", small), ("large groups", large)] {
+            let elf = PackedElf::build(codes, &options).unwrap();
+            for backend in Backend::available() {
+                let elf = elf.clone().with_backend(backend);
+                elfs.push((format!("packed, {name}, {}", backend.name()), Box::new(elf)));
+            }
+            packed.push(elf);
+        }
+        let (_, order) = PackedElf::build_with_order(codes, &PackedOptions::default()).unwrap();
+        let zones = ZoneScan::new(codes, &order);
+        Self {
+            elfs,
+            packed,
+            order,
+            zones,
+        }
+    }
+
+    fn check(&self, codes: &CodeTable, query: &QueryBox, expected: &[u32]) {
+        for (name, elf) in &self.elfs {
+            assert_eq!(elf.select(query).unwrap(), expected, "{name}: {query:?}");
+            assert_eq!(
+                elf.count(query).unwrap(),
+                expected.len() as u64,
+                "{name}: {query:?}"
+            );
+        }
+        for elf in &self.packed {
+            for thread_count in [1, 2, 3] {
+                let options = ParallelOptions {
+                    thread_count,
+                    rows_min: 0,
+                    morsels_per_thread: 2,
+                };
+                assert_eq!(elf.select_parallel(query, &options).unwrap(), expected);
+                let count = elf.count_parallel(query, &options).unwrap();
+                assert_eq!(count, expected.len() as u64);
+            }
+        }
+        let rows = self.zones.select_rows(query).unwrap().into_iter().flatten();
+        let mut tids: Vec<u32> = rows.map(|row| self.order[row as usize]).collect();
+        tids.sort_unstable();
+        assert_eq!(tids, expected);
+        for backend in Backend::available() {
+            let scan = ColumnScan::with_backend(codes, backend);
+            assert_eq!(scan.select(query).unwrap(), expected, "{}", backend.name());
+        }
+    }
+}
+
+#[test]
+fn all_structures_agree_with_a_look_at_every_value() {
+    let mut random = Random(2_024);
+    let (mut pair_count, mut row_count, mut superset_count) = (0, 0, 0);
+    for _ in 0..TABLE_COUNT {
+        let table = Table::random(&mut random);
+        let structures = Structures::build(&table.codes);
+        for _ in 0..QUERIES_PER_TABLE {
+            let column_count = table.columns.len();
+            let mut query = QueryBox::unrestricted(column_count);
+            let (mut predicates, mut is_exact) = (Vec::new(), true);
+            for _ in 0..random.below(4) {
+                let column = random.below(column_count);
+                let predicate = table.predicate(column, &mut random);
+                let (restriction, coverage) =
+                    table.encodings[column].restriction(&predicate).unwrap();
+                query.restrict(column, &restriction).unwrap();
+                is_exact &= coverage == Coverage::Exact;
+                predicates.push((column, predicate));
+            }
+            let is_accepted = |row: &u32| {
+                let value = |column: usize| table.value(column, *row as usize);
+                predicates
+                    .iter()
+                    .all(|(column, predicate)| holds(predicate, &value(*column)))
+            };
+            let accepted: Vec<u32> = (0..table.codes.row_count() as u32)
+                .filter(is_accepted)
+                .collect();
+            let expected = if is_exact {
+                accepted
+            } else {
+                // Codes say less than values: every accepted row must still be among the answers.
+                let by_code = hotshelf_elf::scan::naive(&table.codes, &query).unwrap();
+                assert!(
+                    accepted.iter().all(|row| by_code.contains(row)),
+                    "{predicates:?}"
+                );
+                superset_count += 1;
+                by_code
+            };
+            structures.check(&table.codes, &query, &expected);
+            pair_count += 1;
+            row_count += expected.len();
+        }
+    }
+    println!(
+        "{pair_count} pairs of table and query over {TYPE_COUNT} types, {row_count} rows found, \
+         {superset_count} queries that codes answer by a superset"
+    );
+    assert!(pair_count >= 10_000);
+}
