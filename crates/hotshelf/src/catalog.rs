@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::{Error, Result};
+use crate::index::IndexDefinition;
 use crate::statistics::{ColumnStats, DistinctSketch, FileStats};
 
 /// Version of the folder's format; a program reads this version and older ones.
@@ -45,6 +46,19 @@ CREATE TABLE IF NOT EXISTS file_columns (
   distinct_sketch BLOB NOT NULL,
   PRIMARY KEY (file_id, column_idx)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS indexes (
+  number INTEGER PRIMARY KEY,
+  table_id INTEGER NOT NULL REFERENCES tables(id) ON DELETE CASCADE,
+  name TEXT NOT NULL UNIQUE,
+  columns TEXT NOT NULL,
+  clustered INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS index_files (
+  index_number INTEGER NOT NULL REFERENCES indexes(number) ON DELETE CASCADE,
+  file_id INTEGER NOT NULL REFERENCES files(id) ON DELETE CASCADE,
+  file_bytes INTEGER NOT NULL,
+  PRIMARY KEY (index_number, file_id)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// A table as the catalog knows it.
@@ -56,6 +70,26 @@ pub(crate) struct TableRow {
     pub folder: String,
     pub schema: SchemaRef,
     pub files: Vec<FileRow>,
+    pub indexes: Vec<IndexRow>,
+}
+
+/// An index as the catalog knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexRow {
+    pub definition: IndexDefinition,
+    /// Numbers of the data files that have an index file, with its length.
+    pub files: Vec<(u64, u64)>,
+}
+
+/// What becomes of a table's files in one transaction.
+#[derive(Debug, Default)]
+pub(crate) struct FileChange<'a> {
+    /// Numbers of files to forget.
+    pub removed: &'a [u64],
+    pub added: &'a [FileRow],
+    pub new_index: Option<&'a IndexDefinition>,
+    /// Index, data file and length of new index files.
+    pub index_files: &'a [(i64, u64, u64)],
 }
 
 /// A data file as the catalog knows it.
@@ -126,7 +160,9 @@ impl Catalog {
             .map(|(id, name, folder, schema)| {
                 let schema = decode_schema(&schema)?;
                 let files = files_of(&connection, id, &schema)?;
+                let indexes = indexes_of(&connection, id, &schema)?;
                 Ok(TableRow {
+                    indexes,
                     id,
                     name,
                     folder,
@@ -161,12 +197,49 @@ impl Catalog {
         Ok(id)
     }
 
-    /// Adds files to a table in one transaction.
-    pub fn add_files(&self, table_id: i64, schema: &SchemaRef, files: &[FileRow]) -> Result<()> {
+    /// Changes a table's files and indexes in one transaction.
+    pub fn change_files(
+        &self,
+        table_id: i64,
+        schema: &SchemaRef,
+        change: &FileChange<'_>,
+    ) -> Result<()> {
         let mut connection = self.connection.lock();
         let transaction = connection.transaction()?;
-        insert_files(&transaction, table_id, schema, files)?;
+        for number in change.removed {
+            transaction.execute(
+                "DELETE FROM files WHERE table_id = ?1 AND number = ?2",
+                params![table_id, number],
+            )?;
+        }
+        insert_files(&transaction, table_id, schema, change.added)?;
+        if let Some(index) = change.new_index {
+            let columns: Vec<&str> = index
+                .columns
+                .iter()
+                .map(|column| schema.field(*column).name().as_str())
+                .collect();
+            let columns = serde_json::to_string(&columns).unwrap_or_default();
+            transaction.execute(
+                "INSERT INTO indexes VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![index.id, table_id, index.name, columns, index.clustered],
+            )?;
+        }
+        for (index, number, bytes) in change.index_files {
+            transaction.execute(
+                "INSERT INTO index_files SELECT ?1, id, ?3 FROM files WHERE table_id = ?4 AND number = ?2",
+                params![index, number, bytes, table_id],
+            )?;
+        }
         transaction.commit()?;
+        Ok(())
+    }
+
+    /// Forgets an index and its files.
+    pub fn drop_index(&self, number: i64) -> Result<()> {
+        self.connection
+            .lock()
+            .execute("DELETE FROM indexes WHERE number = ?1", params![number])?;
         Ok(())
     }
 
@@ -220,6 +293,42 @@ fn files_of(connection: &Connection, table_id: i64, schema: &SchemaRef) -> Resul
                 file_bytes,
                 stats,
             })
+        })
+        .collect()
+}
+
+fn indexes_of(connection: &Connection, table_id: i64, schema: &SchemaRef) -> Result<Vec<IndexRow>> {
+    let mut statement = connection.prepare(
+        "SELECT number, name, columns, clustered FROM indexes WHERE table_id = ?1 ORDER BY number",
+    )?;
+    let rows = statement
+        .query_map(params![table_id], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })?
+        .collect::<rusqlite::Result<Vec<(i64, String, String, bool)>>>()?;
+    let mut statement = connection.prepare(
+        "SELECT files.number, index_files.file_bytes FROM index_files JOIN files ON files.id = file_id
+         WHERE index_number = ?1 ORDER BY files.number",
+    )?;
+    rows.into_iter()
+        .map(|(id, name, columns, clustered)| {
+            let names: Vec<String> = serde_json::from_str(&columns)
+                .map_err(|error| damaged(format!("index {name}: {error}")))?;
+            let columns = names
+                .iter()
+                .map(|column| schema.index_of(column))
+                .collect::<Result<Vec<usize>, _>>()
+                .map_err(|error| damaged(format!("index {name}: {error}")))?;
+            let files = statement
+                .query_map(params![id], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect::<rusqlite::Result<Vec<(u64, u64)>>>()?;
+            let definition = IndexDefinition {
+                id,
+                name,
+                columns,
+                clustered,
+            };
+            Ok(IndexRow { definition, files })
         })
         .collect()
 }
@@ -362,7 +471,19 @@ mod tests {
         let id = catalog
             .add_table("t", &schema(), "t-1", &[file(1)], None)
             .unwrap();
-        catalog.add_files(id, &schema(), &[file(2)]).unwrap();
+        let index = IndexDefinition {
+            id: 9,
+            name: "i".into(),
+            columns: vec![1, 0],
+            clustered: true,
+        };
+        let change = FileChange {
+            added: &[file(2)],
+            new_index: Some(&index),
+            index_files: &[(9, 1, 70), (9, 2, 80)],
+            ..FileChange::default()
+        };
+        catalog.change_files(id, &schema(), &change).unwrap();
         drop(catalog);
         let tables = Catalog::open(&path).unwrap().tables().unwrap();
         assert_eq!(tables.len(), 1);
@@ -370,6 +491,40 @@ mod tests {
         let numbers: Vec<u64> = tables[0].files.iter().map(|file| file.number).collect();
         assert_eq!(numbers, [1, 2]);
         assert_eq!(tables[0].files[0].stats.columns[1].null_count, Some(1));
+        assert_eq!(tables[0].indexes[0].definition, index);
+        assert_eq!(tables[0].indexes[0].files, [(1, 70), (2, 80)]);
+    }
+
+    #[test]
+    fn removed_files_take_their_index_files_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = Catalog::open(&folder.path().join("c")).unwrap();
+        let id = catalog
+            .add_table("t", &schema(), "t-1", &[file(1), file(2)], None)
+            .unwrap();
+        let index = IndexDefinition {
+            id: 3,
+            name: "i".into(),
+            columns: vec![0],
+            clustered: false,
+        };
+        let change = FileChange {
+            new_index: Some(&index),
+            index_files: &[(3, 1, 70), (3, 2, 80)],
+            ..FileChange::default()
+        };
+        catalog.change_files(id, &schema(), &change).unwrap();
+        let change = FileChange {
+            removed: &[1],
+            added: &[file(5)],
+            index_files: &[(3, 5, 90)],
+            ..FileChange::default()
+        };
+        catalog.change_files(id, &schema(), &change).unwrap();
+        let tables = catalog.tables().unwrap();
+        assert_eq!(tables[0].indexes[0].files, [(2, 80), (5, 90)]);
+        catalog.drop_index(3).unwrap();
+        assert!(catalog.tables().unwrap()[0].indexes.is_empty());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A database: a folder with a catalog, data files and a lock; the engine that reads them; sessions on top.
 
+mod indexes;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,11 +24,14 @@ use vortex::session::VortexSession;
 use crate::catalog::{Catalog, FileRow, TableRow};
 use crate::data_file::{DataFile, FilePaths, FileWriter, InputParts, WriteGate, WriteOptions};
 use crate::error::{Error, Result, nearest};
+use crate::index::{ElfStore, cluster};
 use crate::memory::OperatorPool;
 use crate::options::Options;
 use crate::profile::{self, EngineProfile};
 use crate::session::Session;
 use crate::table::Table;
+
+pub use indexes::IndexSpec;
 
 /// An open database. Cheap to clone; the last clone closes it.
 #[derive(Clone)]
@@ -43,6 +48,8 @@ pub(crate) struct Inner {
     catalog: Catalog,
     pub engine: Arc<IoEngine>,
     pub cache: Arc<CacheManager>,
+    /// Elfs in memory.
+    pub elfs: Arc<ElfStore>,
     /// Chooses what the HPCache policies keep. Without it (no thread to be had) they keep what they kept.
     pub tuner: Option<Arc<TunerThread>>,
     pub vortex: VortexSession,
@@ -51,6 +58,8 @@ pub(crate) struct Inner {
     tables: RwLock<BTreeMap<String, Arc<Table>>>,
     /// One change at a time: names, file numbers and the catalog move together.
     changes: Mutex<()>,
+    /// One rewriting of files at a time: making indexes and merging files.
+    rewrites: tokio::sync::Mutex<()>,
     next_file_number: AtomicU64,
     next_column_id: AtomicU32,
     /// `table.column` of each number the cache knows, for the table functions.
@@ -135,6 +144,7 @@ impl Database {
             write_gate,
             catalog,
             engine,
+            elfs: Arc::new(ElfStore::new(cache.clone())),
             cache,
             tuner: tuner.ok().map(Arc::new),
             vortex: vortex_session(),
@@ -142,6 +152,7 @@ impl Database {
             pool,
             tables: RwLock::default(),
             changes: Mutex::new(()),
+            rewrites: tokio::sync::Mutex::default(),
             next_file_number: AtomicU64::new(next_number),
             next_column_id: AtomicU32::new(0),
             column_names: RwLock::default(),
@@ -275,7 +286,7 @@ impl Inner {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
         let folder = self.root.join("data").join(folder_name(name, number));
         let files = self
-            .write_files(&folder, &schema, inputs, rows_written)
+            .write_files(&folder, &schema, inputs, rows_written, None)
             .await;
         let files = files.inspect_err(|_| remove_folder(&folder))?;
         let files = drop_empty(files, &folder);
@@ -314,6 +325,7 @@ impl Inner {
             folder: folder_name,
             schema: schema.clone(),
             files,
+            indexes: Vec::new(),
         };
         let table = Arc::new(self.open_table(row));
         self.tables.write().insert(name.to_owned(), table);
@@ -333,34 +345,18 @@ impl Inner {
         let table = self.require_table(name)?;
         let folder = self.root.join("data").join(&table.folder);
         let files = self
-            .write_files(&folder, &table.schema, inputs, rows_written)
+            .write_files(
+                &folder,
+                &table.schema,
+                inputs,
+                rows_written,
+                self.order_of(&table),
+            )
             .await?;
         let files = drop_empty(files, &folder);
-        let numbers: Vec<u64> = files.iter().map(|file| file.number).collect();
         let row_count = files.iter().map(|file| file.stats.row_count).sum();
-        let committed = self.commit_files(name, table.id, files);
-        committed.inspect_err(|_| {
-            for number in numbers {
-                FilePaths::new(&folder, number).remove();
-            }
-        })?;
+        self.exchange_files(&table, &[], files, None).await?;
         Ok(row_count)
-    }
-
-    fn commit_files(&self, name: &str, table_id: i64, files: Vec<FileRow>) -> Result<()> {
-        let _change = self.changes.lock();
-        // The table may have been dropped or replaced while its rows were written.
-        let table = self.require_table(name)?;
-        if table.id != table_id {
-            return Err(Error::UnknownTable {
-                table: name.to_owned(),
-                nearest: None,
-            });
-        }
-        self.catalog.add_files(table_id, &table.schema, &files)?;
-        let grown = table.with_files(self, files);
-        self.tables.write().insert(name.to_owned(), Arc::new(grown));
-        Ok(())
     }
 
     /// Drops a table. Queries that read it finish; its files go at once.
@@ -379,6 +375,7 @@ impl Inner {
         schema: &SchemaRef,
         inputs: Vec<SendableRecordBatchStream>,
         rows_written: Arc<AtomicU64>,
+        order: Option<RowOrder>,
     ) -> Result<Vec<FileRow>> {
         let sums = folder.join("sums");
         std::fs::create_dir_all(&sums).map_err(Error::io("create", &sums))?;
@@ -395,6 +392,7 @@ impl Inner {
                     buffer_bytes_max: budget_bytes / 2 / input_count as u64,
                     rows_written: rows_written.clone(),
                     unfinished: unfinished.clone(),
+                    order: order.clone(),
                 };
                 tokio::spawn(async move { series.write(InputParts::new(input)).await })
             })
@@ -416,10 +414,13 @@ impl Inner {
 
     fn open_table(&self, row: TableRow) -> Table {
         let column_ids = self.number_columns(&row.name, &row.schema);
-        let folder = row.folder.clone();
-        Table::open(row, column_ids, |file, ids| {
-            self.open_file(&folder, file, ids)
-        })
+        let (folder, schema) = (row.folder.clone(), row.schema.clone());
+        Table::open(
+            row,
+            column_ids,
+            |file, ids| self.open_file(&folder, file, ids),
+            |index, files| self.open_index(&folder, &schema, index, files),
+        )
     }
 
     pub(crate) fn open_file(
@@ -494,6 +495,7 @@ impl Inner {
                 report.file_bytes += file.file_bytes;
                 progress(report.file_count, file_count);
             }
+            self.verify_indexes(row, &mut report);
         }
         Ok(report)
     }
@@ -564,6 +566,15 @@ struct FileSeries {
     buffer_bytes_max: u64,
     rows_written: Arc<AtomicU64>,
     unfinished: Arc<UnfinishedFiles>,
+    order: Option<RowOrder>,
+}
+
+/// The order in which data files hold their rows.
+#[derive(Debug, Clone)]
+struct RowOrder {
+    columns: Vec<usize>,
+    stretch_rows: u64,
+    threads: usize,
 }
 
 impl FileSeries {
@@ -585,7 +596,15 @@ impl FileSeries {
                     gate: self.inner.write_gate.clone(),
                 },
             };
-            let part = input.part(self.buffer_bytes_max * Self::COMPRESSION_MIN);
+            let mut part = input.part(self.buffer_bytes_max * Self::COMPRESSION_MIN);
+            if let Some(order) = &self.order {
+                part = cluster(
+                    part,
+                    order.columns.clone(),
+                    order.stretch_rows,
+                    order.threads,
+                );
+            }
             rows.push(writer.write(part, &paths).await?);
             if input.is_ended().await {
                 return Ok(rows);
@@ -728,7 +747,9 @@ fn sweep_table(folder: &Path, row: &TableRow) -> Result<()> {
         number.is_some_and(|number| row.files.iter().any(|file| file.number == number))
     };
     for entry in read_folder(folder)? {
-        if entry.is_dir() {
+        if file_name(&entry) == "elf" {
+            indexes::sweep(&entry, row)?;
+        } else if entry.is_dir() {
             for sums in read_folder(&entry)?
                 .into_iter()
                 .filter(|path| !known(path, ".crc"))
@@ -769,12 +790,15 @@ fn highest_number(row: &TableRow) -> u64 {
         .next()
         .and_then(|number| number.parse().ok())
         .unwrap_or(0);
+    let indexes = row.indexes.iter();
+    let index = indexes.map(|index| index.definition.id as u64).max();
     row.files
         .iter()
         .map(|file| file.number)
         .max()
         .unwrap_or(0)
         .max(folder)
+        .max(index.unwrap_or(0))
 }
 
 /// A folder name that shows the table's name, whatever characters it has, and is new.

@@ -70,6 +70,43 @@ pub enum Error {
         /// Its name.
         table: String,
     },
+    /// No such column.
+    #[error("table '{table}' has no column '{column}'")]
+    UnknownColumn {
+        /// The table.
+        table: String,
+        /// The name asked for.
+        column: String,
+        /// The nearest existing name.
+        nearest: Option<String>,
+    },
+    /// No such index.
+    #[error("index '{index}' does not exist")]
+    UnknownIndex {
+        /// The name asked for.
+        index: String,
+        /// The nearest existing name.
+        nearest: Option<String>,
+    },
+    /// The index exists already.
+    #[error("index '{index}' already exists, on table '{table}'")]
+    IndexExists {
+        /// Its name.
+        index: String,
+        /// The table it is on.
+        table: String,
+    },
+    /// A column of this type has no order that an Elf knows.
+    #[error("column '{column}' has type {data_type}, which an Elf cannot index")]
+    NotIndexable {
+        /// The column.
+        column: String,
+        /// Its type.
+        data_type: String,
+    },
+    /// Building or asking an index failed.
+    #[error("index: {0}")]
+    Elf(hotshelf_elf::ElfError),
     /// A value given by the user cannot be understood.
     #[error("invalid {what} '{value}': {expected}")]
     InvalidValue {
@@ -139,6 +176,25 @@ pub enum Error {
 /// Result of a database call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+impl From<hotshelf_elf::ElfError> for Error {
+    fn from(error: hotshelf_elf::ElfError) -> Self {
+        use hotshelf_elf::ElfError;
+        match error {
+            ElfError::Corruption(found) => Self::Corruption(found),
+            ElfError::Io {
+                path,
+                operation,
+                source,
+            } => Self::Io {
+                operation,
+                path,
+                source: std::io::Error::new(source.kind(), source.to_string()),
+            },
+            other => Self::Elf(other),
+        }
+    }
+}
+
 impl Error {
     /// Wraps an operating-system error with what was being done to which path.
     pub(crate) fn io(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
@@ -155,6 +211,12 @@ impl Error {
         match self {
             Self::Locked { .. } => Some("close the other program, or open a copy of the folder".into()),
             Self::UnknownTable { nearest: Some(name), .. } => Some(format!("did you mean '{name}'?")),
+            Self::UnknownColumn { nearest: Some(name), .. } | Self::UnknownIndex { nearest: Some(name), .. } => {
+                Some(format!("did you mean '{name}'?"))
+            }
+            Self::UnknownIndex { .. } => Some("SELECT * FROM hotshelf_indexes() lists what there is".into()),
+            Self::IndexExists { .. } => Some("drop it first, say IF NOT EXISTS, or choose another name".into()),
+            Self::NotIndexable { .. } => Some("leave the column out; numbers, dates, times, booleans, strings and binaries can be indexed".into()),
             Self::UnknownTable { .. } => Some("SHOW TABLES lists what there is".into()),
             Self::TableExists { .. } => {
                 Some("drop it first, append to it with INSERT INTO or `import --append`, or choose another name".into())

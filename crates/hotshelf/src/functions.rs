@@ -3,6 +3,7 @@
 //! Each takes a snapshot when the query is planned.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
@@ -14,6 +15,8 @@ use hotshelf_cache::tuner::Tuner;
 use hotshelf_cache::{ColumnId, SegmentKey, SegmentKind, SegmentState};
 
 use crate::database::Inner;
+use crate::index::{IndexFile, Stretch, TableIndex};
+use crate::table::Table;
 
 /// Points of the advice curve.
 const ADVICE_ROWS: u32 = 20;
@@ -33,6 +36,8 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("hpcache_pipelines", hpcache_pipelines),
     ("hpcache_tuner", hpcache_tuner),
     ("hpcache_advice", hpcache_advice),
+    ("hotshelf_indexes", hotshelf_indexes),
+    ("elf_stats", elf_stats),
 ];
 
 /// Makes all functions callable in a session.
@@ -428,5 +433,133 @@ fn hpcache_advice(inner: &Inner) -> Columns {
             "seconds_saved_per_gb",
             real(rows.iter().map(|row| row.saved_s_per_byte * 1e9)),
         ),
+    ]
+}
+
+/// One row per index.
+fn hotshelf_indexes(inner: &Inner) -> Columns {
+    let tables = inner.all_tables();
+    let rows: Vec<_> = tables
+        .iter()
+        .flat_map(|table| table.indexes.iter().map(move |index| (table, index)))
+        .collect();
+    let files = |row: &(&Arc<Table>, &TableIndex)| -> Vec<Arc<IndexFile>> {
+        row.1
+            .files
+            .values()
+            .filter_map(|file| file.as_ref().ok().cloned())
+            .collect()
+    };
+    let damages = rows
+        .iter()
+        .map(|(_, index)| index.damage().map(ToString::to_string));
+    vec![
+        (
+            "index_name",
+            text(rows.iter().map(|(_, index)| index.definition.name.clone())),
+        ),
+        (
+            "table_name",
+            text(rows.iter().map(|(table, _)| table.name.clone())),
+        ),
+        ("kind", text(rows.iter().map(|_| "elf".to_owned()))),
+        (
+            "columns",
+            text(
+                rows.iter()
+                    .map(|(table, index)| index.column_names(&table.schema).join(", ")),
+            ),
+        ),
+        (
+            "clustered",
+            Arc::new(BooleanArray::from_iter(
+                rows.iter()
+                    .map(|(_, index)| Some(index.definition.clustered)),
+            )),
+        ),
+        (
+            "files",
+            count(rows.iter().map(|(table, _)| table.files.len() as u64)),
+        ),
+        (
+            "indexed_files",
+            count(rows.iter().map(|row| files(row).len() as u64)),
+        ),
+        (
+            "rows",
+            count(rows.iter().map(|row| {
+                files(row)
+                    .iter()
+                    .flat_map(|file| &file.stretches)
+                    .map(|stretch| stretch.rows.end - stretch.rows.start)
+                    .sum()
+            })),
+        ),
+        (
+            "bytes",
+            count(
+                rows.iter()
+                    .map(|row| files(row).iter().map(|file| file.file_bytes()).sum()),
+            ),
+        ),
+        ("damage", Arc::new(StringArray::from_iter(damages))),
+    ]
+}
+
+/// One row per Elf, with the store's counters in every row.
+fn elf_stats(inner: &Inner) -> Columns {
+    let tables = inner.all_tables();
+    let mut rows = Vec::new();
+    for table in &tables {
+        for index in &table.indexes {
+            for (number, file) in &index.files {
+                let Ok(file) = file else { continue };
+                for idx in 0..file.stretches.len() {
+                    rows.push((index.definition.name.clone(), *number, file.clone(), idx));
+                }
+            }
+        }
+    }
+    let elfs = &inner.elfs;
+    let stretch = |row: &(String, u64, Arc<IndexFile>, usize)| row.3;
+    let of = |row: &(String, u64, Arc<IndexFile>, usize), what: fn(&Stretch) -> u64| {
+        what(&row.2.stretches[row.3])
+    };
+    let resident = rows
+        .iter()
+        .map(|row| Some(elfs.is_resident(&row.2.stretches[row.3])));
+    let every = |value: u64| count(rows.iter().map(move |_| value));
+    vec![
+        ("index_name", text(rows.iter().map(|row| row.0.clone()))),
+        ("file", count(rows.iter().map(|row| row.1))),
+        ("stretch", count(rows.iter().map(|row| stretch(row) as u64))),
+        (
+            "rows",
+            count(
+                rows.iter()
+                    .map(|row| of(row, |one| one.rows.end - one.rows.start)),
+            ),
+        ),
+        (
+            "clustered",
+            Arc::new(BooleanArray::from_iter(
+                rows.iter().map(|row| Some(row.2.clustered)),
+            )),
+        ),
+        (
+            "bytes",
+            count(rows.iter().map(|row| of(row, Stretch::file_bytes))),
+        ),
+        (
+            "head_bytes",
+            count(rows.iter().map(|row| of(row, Stretch::head_bytes))),
+        ),
+        ("resident", Arc::new(BooleanArray::from_iter(resident))),
+        ("resident_bytes", every(elfs.resident_bytes())),
+        ("limit_bytes", every(elfs.limit_bytes())),
+        ("reads", every(elfs.read_count.load(Ordering::Relaxed))),
+        ("read_bytes", every(elfs.read_bytes.load(Ordering::Relaxed))),
+        ("evictions", every(elfs.evict_count.load(Ordering::Relaxed))),
+        ("queries", every(elfs.query_count.load(Ordering::Relaxed))),
     ]
 }

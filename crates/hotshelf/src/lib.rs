@@ -25,6 +25,7 @@ mod database;
 mod error;
 mod functions;
 mod import;
+mod index;
 mod memory;
 mod options;
 mod profile;
@@ -35,7 +36,7 @@ mod star;
 mod statistics;
 mod table;
 
-pub use database::{Database, TableSummary, VerifyReport};
+pub use database::{Database, IndexSpec, TableSummary, VerifyReport};
 pub use error::{Error, Result};
 pub use hotshelf_cache::PolicyKind;
 pub use import::{

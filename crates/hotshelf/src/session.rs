@@ -5,6 +5,7 @@
 
 mod catalog;
 mod fingerprint;
+mod index;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,6 +149,11 @@ impl Session {
 
     /// Runs one statement. Rows come as the caller takes them; dropping the stream cancels the query.
     pub async fn execute(&self, statement: Statement) -> Result<Answer> {
+        if let ParsedStatement::Statement(own) = &statement.0
+            && let Some(answer) = self.run_own(own).await
+        {
+            return answer;
+        }
         let state = self.context.state();
         let statement = match shows_profile(&statement) {
             true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),

@@ -59,6 +59,10 @@ const KEYS: &[(&str, &str)] = &[
         "star_pipelines",
         "whether scans, look-ups and aggregation run as one operator (session)",
     ),
+    (
+        "elf",
+        "whether scans ask Elf indexes for their rows: on (where that is faster), off, always (session)",
+    ),
 ];
 
 /// What can be seen and not set: it is measured.
@@ -66,6 +70,28 @@ const PROFILE: (&str, &str) = (
     "profile",
     "whose machine profile is in force; SHOW hotshelf.profile lists its values (database)",
 );
+
+/// Whether scans ask Elf indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum ElfUse {
+    /// Never.
+    Off,
+    /// Where that is expected to be faster.
+    #[default]
+    On,
+    /// Wherever they can help: for tests and measurements.
+    Always,
+}
+
+impl std::fmt::Display for ElfUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Always => "always",
+        })
+    }
+}
 
 /// The settings of one session, with a way to the database's own.
 #[derive(Clone)]
@@ -75,6 +101,7 @@ pub(crate) struct SessionSettings {
     pub populate: bool,
     pub star_pipelines: bool,
     pub priority: f64,
+    pub elf: ElfUse,
     /// Number of the query being planned.
     pub query_id: u64,
     /// Fingerprint of its plan without literals.
@@ -89,6 +116,7 @@ impl Default for SessionSettings {
             populate: true,
             star_pipelines: true,
             priority: 1.0,
+            elf: ElfUse::On,
             query_id: 0,
             template: 0,
         }
@@ -128,6 +156,7 @@ impl SessionSettings {
             "populate" => self.populate.to_string(),
             "star_pipelines" => self.star_pipelines.to_string(),
             "priority" => self.priority.to_string(),
+            "elf" => self.elf.to_string(),
             _ => return inner.tuner_setting(key),
         })
     }
@@ -138,6 +167,7 @@ impl SessionSettings {
             "populate" => self.populate = parse_switch(value)?,
             "star_pipelines" => self.star_pipelines = parse_switch(value)?,
             "priority" => self.priority = parse_priority(value)?,
+            "elf" => self.elf = parse_elf(value)?,
             _ => {
                 if let Some(inner) = self.inner.upgrade() {
                     inner.change_setting(key, value)?;
@@ -350,6 +380,21 @@ fn parse_threads(value: &str) -> Result<usize> {
             value: value.to_owned(),
             expected: "a whole number from 1 to 4096".into(),
         })
+}
+
+fn parse_elf(value: &str) -> Result<ElfUse> {
+    if value.trim().eq_ignore_ascii_case("always") {
+        return Ok(ElfUse::Always);
+    }
+    let expected = || Error::InvalidValue {
+        what: "use of indexes",
+        value: value.to_owned(),
+        expected: "on, off or always".into(),
+    };
+    Ok(match parse_switch(value).map_err(|_| expected())? {
+        true => ElfUse::On,
+        false => ElfUse::Off,
+    })
 }
 
 fn parse_switch(value: &str) -> Result<bool> {

@@ -18,10 +18,11 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use hotshelf_cache::ColumnId;
 use hotshelf_tier::Corruption;
 
-use crate::catalog::{FileRow, TableRow};
+use crate::catalog::{FileRow, IndexRow, TableRow};
 use crate::data_file::DataFile;
 use crate::database::{Inner, TableSummary};
 use crate::error::{Error, Result};
+use crate::index::TableIndex;
 use crate::scan::TableScan;
 use crate::statistics::{FileStats, table_statistics};
 
@@ -33,6 +34,7 @@ pub(crate) struct Table {
     pub folder: String,
     pub schema: SchemaRef,
     pub files: Vec<Arc<DataFile>>,
+    pub indexes: Vec<TableIndex>,
     pub statistics: Statistics,
     /// The cache's numbers of the columns, and one for what belongs to no column.
     pub column_ids: Vec<ColumnId>,
@@ -46,6 +48,7 @@ impl Table {
         row: TableRow,
         column_ids: Vec<ColumnId>,
         open_file: impl Fn(FileRow, &[ColumnId]) -> Result<DataFile>,
+        open_index: impl Fn(IndexRow, &[Arc<DataFile>]) -> TableIndex,
     ) -> Self {
         let mut files = Vec::new();
         let mut damage = None;
@@ -57,7 +60,10 @@ impl Table {
             }
         }
         let statistics = merge_statistics(&row.schema, &files);
+        let indexes = row.indexes.into_iter();
+        let indexes = indexes.map(|index| open_index(index, &files)).collect();
         Self {
+            indexes,
             id: row.id,
             name: row.name,
             folder: row.folder,
@@ -69,18 +75,10 @@ impl Table {
         }
     }
 
-    /// The table with more files at its end.
-    pub fn with_files(&self, inner: &Inner, rows: Vec<FileRow>) -> Self {
-        let mut files = self.files.clone();
-        let mut damage = self.damage.clone();
-        for row in rows {
-            let number = row.number;
-            match inner.open_file(&self.folder, row, &self.column_ids) {
-                Ok(file) => files.push(Arc::new(file)),
-                Err(error) => damage = Some(as_corruption(error, &self.folder, number)),
-            }
-        }
+    /// The table with other files and indexes.
+    pub fn changed(&self, files: Vec<Arc<DataFile>>, indexes: Vec<TableIndex>) -> Self {
         Self {
+            indexes,
             id: self.id,
             name: self.name.clone(),
             folder: self.folder.clone(),
@@ -88,8 +86,14 @@ impl Table {
             statistics: merge_statistics(&self.schema, &files),
             files,
             column_ids: self.column_ids.clone(),
-            damage,
+            damage: self.damage.clone(),
         }
+    }
+
+    /// The index that data files are in the order of, if there is one.
+    pub fn clustered(&self) -> Option<&TableIndex> {
+        let mut indexes = self.indexes.iter();
+        indexes.find(|index| index.definition.clustered)
     }
 
     pub fn summary(&self) -> TableSummary {
@@ -176,7 +180,7 @@ impl TableProvider for TableHandle {
             self.table.clone(),
             projection.cloned(),
             limit,
-            state.config().target_partitions(),
+            state.config_options(),
         )?;
         Ok(DataSourceExec::from_data_source(scan))
     }

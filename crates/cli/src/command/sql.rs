@@ -18,7 +18,7 @@ pub fn run(sql: Sql) -> Result<()> {
         if timing {
             let seconds = outcome.elapsed.as_secs_f64();
             note(&format!(
-                "statement {number}: {}, {seconds:.3} s",
+                "statement {number}: {}, {seconds:.6} s",
                 outcome.summary()
             ));
         } else if let Some(message) = &outcome.message {

@@ -1,5 +1,8 @@
 //! How the codes of one column are distributed.
 
+use hotshelf_tier::Corruption;
+
+use crate::codec::{Reader, Writer};
 use crate::keys::{CodeColumn, Restriction};
 
 /// Most counters of a histogram.
@@ -69,5 +72,27 @@ impl Histogram {
         rows -= f64::from(self.counts[first_bucket]) * cut_before as f64 / width;
         rows -= f64::from(self.counts[last_bucket]) * cut_after as f64 / width;
         rows.max(0.0)
+    }
+
+    pub(crate) fn write(&self, out: &mut Writer) {
+        out.u32(self.shift);
+        out.u64(self.total);
+        out.u32(self.counts.len() as u32);
+        out.u32s(&self.counts);
+    }
+
+    pub(crate) fn read(input: &mut Reader<'_>) -> Result<Self, Corruption> {
+        let shift = input.u32("histogram shift")?;
+        let total = input.u64("histogram total")?;
+        let count = input.u32("histogram size")?;
+        if shift > 31 || !(1..=BUCKET_COUNT_MAX).contains(&count) {
+            return Err(input.corrupt("histogram", "at most 1024 counters", count));
+        }
+        let counts = input.u32s(count as usize, "histogram counters")?;
+        Ok(Self {
+            shift,
+            counts,
+            total,
+        })
     }
 }

@@ -5,6 +5,9 @@
 //! independent, each with its own histogram. (Schneider, arXiv 1609.01319, shows that the size of the
 //! visited region explains the time.)
 
+use std::path::Path as FilePath;
+
+use crate::codec::{Reader, Writer};
 use crate::error::Result;
 use crate::keys::{CodeTable, QueryBox, Restriction};
 use crate::layout::packed::{LevelShape, PackedElf};
@@ -218,6 +221,65 @@ impl CostModel {
             histograms: table.columns().iter().map(Histogram::from_column).collect(),
             costs,
         }
+    }
+
+    /// The model as bytes, for a file of the caller's. Prices are not part of it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u64(self.row_count.to_bits());
+        out.u32(self.levels.len() as u32);
+        for level in &self.levels {
+            let figures = [
+                level.nodes,
+                level.children,
+                level.groups,
+                level.rows,
+                level.words,
+            ];
+            out.u64s(&figures.map(f64::to_bits));
+        }
+        out.u32(self.histograms.len() as u32);
+        self.histograms
+            .iter()
+            .for_each(|histogram| histogram.write(&mut out));
+        out.bytes
+    }
+
+    /// Reads what [`Self::to_bytes`] wrote. `file` is named in errors.
+    ///
+    /// # Errors
+    /// When the bytes are not a model.
+    pub fn from_bytes(file: &FilePath, bytes: &[u8], costs: Costs) -> Result<Self> {
+        let mut input = Reader::new(file, bytes, 0);
+        let row_count = f64::from_bits(input.u64("rows of a model")?);
+        let level_count = input.u32("levels of a model")? as usize;
+        let mut levels = Vec::with_capacity(level_count.min(input.remaining() / 40));
+        for _ in 0..level_count {
+            let figures = input.u64s(5, "level of a model")?;
+            let figure = |idx: usize| f64::from_bits(figures[idx]);
+            levels.push(LevelShape {
+                nodes: figure(0),
+                children: figure(1),
+                groups: figure(2),
+                rows: figure(3),
+                words: figure(4),
+            });
+        }
+        let histogram_count = input.u32("histograms of a model")? as usize;
+        let mut histograms = Vec::with_capacity(histogram_count.min(input.remaining() / 16));
+        for _ in 0..histogram_count {
+            histograms.push(Histogram::read(&mut input)?);
+        }
+        if levels.len() != histograms.len() + 1 || input.remaining() > 0 {
+            let found = input.corrupt("model", "one level more than histograms", levels.len());
+            return Err(found.into());
+        }
+        Ok(Self {
+            row_count,
+            levels,
+            histograms,
+            costs,
+        })
     }
 
     /// The share of rows a query accepts.

@@ -157,3 +157,17 @@ fn calibration_finds_prices_with_any_clock() {
     }
     assert!(costs.query_ns > 0.0);
 }
+
+#[test]
+fn a_model_reads_back_and_its_damages_are_noticed() {
+    let table = cases::uniform(5_000, 3, 10, 5);
+    let (_, model) = model(&table);
+    let bytes = model.to_bytes();
+    let file = std::path::Path::new("model");
+    let read = CostModel::from_bytes(file, &bytes, Costs::default()).unwrap();
+    let query = equal_on(3, 0..2);
+    assert_eq!(read.work(&query).unwrap(), model.work(&query).unwrap());
+    for len in 0..bytes.len() {
+        assert!(CostModel::from_bytes(file, &bytes[..len], Costs::default()).is_err());
+    }
+}

@@ -87,6 +87,8 @@ pub(crate) struct DataFile {
     pub stats: FileStats,
     pub footer: Footer,
     pub map: SegmentMap,
+    /// Checksum of the footer: it tells this file from any other.
+    pub footer_sum: u32,
     file_bytes: u64,
     cache: Arc<CacheManager>,
     cache_id: FileId,
@@ -142,6 +144,7 @@ impl DataFile {
             stats: row.stats,
             footer,
             map,
+            footer_sum: sums.footer,
             file_bytes: sums.file_bytes,
             cache: cache.clone(),
             cache_id,

@@ -147,6 +147,12 @@ impl DynamicFilter {
         expr.downcast_ref::<DynamicFilterPhysicalExpr>().is_some()
     }
 
+    /// The predicate as it stands now.
+    pub fn expr_now(&self) -> Option<Arc<dyn PhysicalExpr>> {
+        let filter = self.expr.downcast_ref::<DynamicFilterPhysicalExpr>()?;
+        filter.current().ok()
+    }
+
     /// The parts of the predicate as it stands now that Vortex can evaluate.
     pub fn current(&self, session: &VortexSession) -> Vec<Expression> {
         let Some(filter) = self.expr.downcast_ref::<DynamicFilterPhysicalExpr>() else {

@@ -11,5 +11,6 @@ mod stream;
 
 pub(crate) use filters::{DynamicFilter, IntegerRange};
 pub(crate) use queue::{Morsel, ScanQueue};
+pub(crate) use segments::{ScanSegments, SegmentAdapter};
 pub(crate) use source::TableScan;
 pub(crate) use stream::{Reported, ScanMetrics, ScanStream, filter};

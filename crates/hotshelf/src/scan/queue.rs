@@ -19,6 +19,7 @@ use super::filters::{DynamicFilter, IntegerRange};
 use super::segments::{ScanSegments, SegmentAdapter};
 use crate::data_file::DataFile;
 use crate::error::Result;
+use crate::index::{ElfAccess, Selected, Selection};
 
 /// What to scan: the same for all workers of one execution.
 pub(crate) struct ScanPlan {
@@ -27,7 +28,14 @@ pub(crate) struct ScanPlan {
     pub columns: Vec<usize>,
     /// Columns that filters read.
     pub filter_columns: Vec<usize>,
-    pub conjuncts: Vec<Expression>,
+    /// Those of the filter columns that are read in any case.
+    pub tested_columns: Vec<usize>,
+    /// Predicates, with the numbers of the filters they are.
+    pub conjuncts: Vec<(Expression, usize)>,
+    /// The columns of each filter.
+    pub filters: Vec<Vec<usize>>,
+    /// The index to ask.
+    pub elf: Option<Arc<ElfAccess>>,
     /// Ranges that the worker tests itself, by column of the table; empty but for star pipelines.
     pub ranges: Vec<IntegerRange>,
     /// Predicates that skip row groups but are not evaluated on rows here.
@@ -54,6 +62,11 @@ pub(crate) struct FileScan {
     pub projection: BoundExpression,
     /// The columns that are read, one by one, by index in the table.
     pub columns: BTreeMap<usize, BoundExpression>,
+    /// One flag per conjunct evaluated on rows: whether it holds for every row that an Elf selects.
+    pub covered: Vec<bool>,
+    /// The filter columns that are read of row groups whose rows an Elf selected.
+    left_columns: Vec<usize>,
+    selection: Option<Arc<Selection>>,
 }
 
 /// A row group for a worker.
@@ -61,6 +74,8 @@ pub(crate) struct Morsel {
     pub file: Arc<FileScan>,
     pub row_group_idx: usize,
     pub rows: Range<u64>,
+    /// What an Elf selected of the rows.
+    pub selected: Selected,
     ahead: Vec<u32>,
     ahead_bytes: u64,
 }
@@ -105,9 +120,24 @@ struct Position {
     current: Option<Arc<FileScan>>,
     next_row_group: usize,
     ready: VecDeque<Morsel>,
+    /// The Elfs' answers by file number, once asked.
+    selections: Option<BTreeMap<u64, Arc<Selection>>>,
 }
 
 impl FileScan {
+    /// The conjuncts that rows must still be tested by, with their numbers: all, but those that an Elf's
+    /// selection covers.
+    pub fn left_conjuncts<'a>(
+        &'a self,
+        selected: &'a Selected,
+    ) -> impl Iterator<Item = (usize, &'a BoundExpression)> {
+        let is_covered = move |idx: usize| {
+            matches!(selected, Selected::Rows(_)) && self.covered.get(idx) == Some(&true)
+        };
+        let conjuncts = self.conjuncts.iter().enumerate();
+        conjuncts.filter(move |(idx, _)| !is_covered(*idx))
+    }
+
     /// Whether the zone maps prove that a predicate holds for no row of a range.
     async fn prunes(&self, rows: &Range<u64>, conjunct: &BoundExpression) -> Result<bool> {
         let all = Mask::new_true((rows.end - rows.start) as usize);
@@ -127,6 +157,7 @@ impl ScanQueue {
             current: None,
             next_row_group: 0,
             ready: VecDeque::new(),
+            selections: None,
         };
         Self {
             plan,
@@ -200,7 +231,12 @@ impl ScanQueue {
                 let Some(next) = position.files.pop_front() else {
                     return Ok(None);
                 };
-                position.current = Some(Arc::new(self.open(next)?));
+                let elf = self.plan.elf.as_ref();
+                let selections = position
+                    .selections
+                    .get_or_insert_with(|| elf.map(|elf| elf.start()).unwrap_or_default());
+                let selection = selections.remove(&next.paths.number);
+                position.current = Some(Arc::new(self.open(next, selection)?));
                 position.next_row_group = 0;
                 continue;
             };
@@ -210,7 +246,11 @@ impl ScanQueue {
                 continue;
             };
             position.next_row_group += 1;
-            if self.cannot_match(&file, &rows).await? {
+            let selected = match &file.selection {
+                Some(selection) => selection.rows(&rows).await,
+                None => Selected::Unknown,
+            };
+            if selected.is_empty() || self.cannot_match(&file, &rows, &selected).await? {
                 self.pruned.row_groups.fetch_add(1, Ordering::Relaxed);
                 self.pruned.bytes.fetch_add(
                     self.row_group_bytes(&file, row_group_idx),
@@ -218,20 +258,31 @@ impl ScanQueue {
                 );
                 continue;
             }
-            return Ok(Some(self.begin(file, row_group_idx, rows)));
+            return Ok(Some(self.begin(file, row_group_idx, rows, selected)));
         }
     }
 
-    fn open(&self, file: Arc<DataFile>) -> Result<FileScan> {
+    fn open(&self, file: Arc<DataFile>, selection: Option<Arc<Selection>>) -> Result<FileScan> {
         let segments = ScanSegments::new(file.clone(), self.context.clone());
         let source = Arc::new(SegmentAdapter(segments.clone()));
         let layout = file.footer.layout();
         let reader = layout.new_reader("".into(), source, &self.session, &Default::default())?;
         let bind = |expr: &Expression| expr.bind(file.footer.dtype());
         let plan = &self.plan;
+        let query = plan.elf.as_ref().filter(|_| selection.is_some());
+        let query = query.and_then(|elf| elf.file(file.paths.number));
+        let is_covered = |filter: usize| query.is_some_and(|query| query.covered[filter]);
+        let covered = plan.conjuncts.iter().map(|(_, filter)| is_covered(*filter));
+        let covered = covered.collect();
+        let left = (0..plan.filters.len()).filter(|filter| !is_covered(*filter));
+        let left = left.flat_map(|filter| &plan.filters[filter]);
+        let mut left_columns: Vec<usize> = left.chain(&plan.tested_columns).copied().collect();
+        left_columns.sort_unstable();
+        left_columns.dedup();
         let conjuncts = plan
             .conjuncts
             .iter()
+            .map(|(conjunct, _)| conjunct)
             .chain(&plan.prune_only)
             .map(bind)
             .collect::<VortexResult<_>>()?;
@@ -251,18 +302,27 @@ impl ScanQueue {
             row_conjuncts: plan.conjuncts.len(),
             projection,
             columns,
+            covered,
+            left_columns,
+            selection,
         })
     }
 
     /// Whether the zone maps prove that no row of the range matches.
-    async fn cannot_match(&self, file: &FileScan, rows: &Range<u64>) -> Result<bool> {
+    async fn cannot_match(
+        &self,
+        file: &FileScan,
+        rows: &Range<u64>,
+        selected: &Selected,
+    ) -> Result<bool> {
         let dynamic = self
             .plan
             .dynamic
             .iter()
             .flat_map(|filter| filter.current(&self.session));
         let dynamic = dynamic.filter_map(|expr| expr.bind(file.file.footer.dtype()).ok());
-        for conjunct in file.conjuncts.iter().cloned().chain(dynamic) {
+        let conjuncts = file.left_conjuncts(selected).map(|(_, conjunct)| conjunct);
+        for conjunct in conjuncts.cloned().chain(dynamic) {
             // The first row's zone mostly decides, at a fraction of the price of a mask of all rows.
             let first = rows.start..rows.end.min(rows.start + 1);
             let pruned = file.prunes(&first, &conjunct).await?
@@ -287,14 +347,11 @@ impl ScanQueue {
     /// Filter columns were read in any case, the others if rows survived.
     fn count(&self, morsel: &Morsel, matched: bool) {
         let map = &morsel.file.file.map;
-        let mut columns: Vec<usize> = self.plan.filter_columns.clone();
+        let filters = self.filter_columns(&morsel.file, &morsel.selected);
+        let mut columns: Vec<usize> = filters.to_vec();
         if matched {
-            columns.extend(
-                self.plan
-                    .columns
-                    .iter()
-                    .filter(|column| !self.plan.filter_columns.contains(column)),
-            );
+            let payload = self.plan.columns.iter();
+            columns.extend(payload.filter(|column| !filters.contains(column)));
         }
         self.work.row_groups.fetch_add(1, Ordering::Relaxed);
         let mut column_bytes = self.work.column_bytes.lock();
@@ -308,8 +365,22 @@ impl ScanQueue {
         }
     }
 
+    /// The columns read to choose rows of a row group.
+    fn filter_columns<'a>(&'a self, file: &'a FileScan, selected: &Selected) -> &'a [usize] {
+        match selected {
+            Selected::Rows(_) => &file.left_columns,
+            Selected::Unknown => &self.plan.filter_columns,
+        }
+    }
+
     /// Starts the reads of a row group: filter columns always, the others where rows usually survive.
-    fn begin(&self, file: Arc<FileScan>, row_group_idx: usize, rows: Range<u64>) -> Morsel {
+    fn begin(
+        &self,
+        file: Arc<FileScan>,
+        row_group_idx: usize,
+        rows: Range<u64>,
+        selected: Selected,
+    ) -> Morsel {
         let map = &file.file.map;
         let mut ahead: Vec<u32> = Vec::new();
         if self.plan.look_ahead_bytes > 0 {
@@ -318,7 +389,8 @@ impl ScanQueue {
             } else {
                 &[]
             };
-            for column in self.plan.filter_columns.iter().chain(payload) {
+            let filters = self.filter_columns(&file, &selected);
+            for column in filters.iter().chain(payload) {
                 ahead.extend(map.data_segments(*column, row_group_idx));
             }
             ahead.sort_unstable();
@@ -330,6 +402,7 @@ impl ScanQueue {
             file,
             row_group_idx,
             rows,
+            selected,
             ahead,
             ahead_bytes,
         }

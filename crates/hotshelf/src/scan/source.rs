@@ -30,7 +30,8 @@ use super::filters::{DynamicFilter, IntegerRange, convert};
 use super::queue::{ScanPlan, ScanQueue};
 use super::stream::{Reported, ScanMetrics, open};
 use crate::database::Inner;
-use crate::settings::SessionSettings;
+use crate::index::{Access, Condition, Conjunct, choose, condition};
+use crate::settings::{ElfUse, SessionSettings};
 use crate::table::Table;
 
 /// A scan of a table.
@@ -45,8 +46,12 @@ pub(crate) struct TableScan {
     dynamic: Vec<DynamicFilter>,
     limit: Option<usize>,
     partitions: usize,
+    /// Whether Elfs may be asked.
+    elf: ElfUse,
     metrics: ExecutionPlanMetricsSet,
     reported: Arc<Mutex<Reported>>,
+    /// How the last run found its rows.
+    ran: Arc<Mutex<Option<Access>>>,
 }
 
 /// A predicate the scan took over.
@@ -54,8 +59,7 @@ pub(crate) struct TableScan {
 struct Filter {
     expr: Arc<dyn PhysicalExpr>,
     converted: Expression,
-    /// Columns it reads, by index in the table.
-    columns: Vec<usize>,
+    conjunct: Conjunct,
 }
 
 impl TableScan {
@@ -64,8 +68,10 @@ impl TableScan {
         table: Arc<Table>,
         projection: Option<Vec<usize>>,
         limit: Option<usize>,
-        partitions: usize,
+        config: &ConfigOptions,
     ) -> QueryResult<Self> {
+        let partitions = config.execution.target_partitions;
+        let settings = config.extensions.get::<SessionSettings>();
         let schema = project_schema(&table.schema, projection.as_ref())?;
         let columns = projection.unwrap_or_else(|| (0..table.schema.fields().len()).collect());
         let partitions = partitions.min(row_group_count(&table)).max(1);
@@ -78,10 +84,49 @@ impl TableScan {
             // Each worker stops at the limit on its own, so only a single worker keeps it exactly.
             limit: limit.filter(|_| partitions == 1),
             partitions,
+            elf: settings.map_or(ElfUse::Off, |settings| settings.elf),
             metrics: ExecutionPlanMetricsSet::new(),
             reported: Arc::default(),
+            ran: Arc::default(),
             table,
         })
+    }
+
+    /// Elf or scan, for rows that also meet `hints` (conditions on the table's columns).
+    /// With `runs` the choice will be carried out.
+    fn access(&self, hints: &[Condition], runs: bool) -> Access {
+        if self.elf == ElfUse::Off || self.table.indexes.is_empty() || self.limit.is_some() {
+            return Access::default();
+        }
+        let filters = self.filters.iter();
+        let conjuncts: Vec<Conjunct> = filters.map(|filter| filter.conjunct.clone()).collect();
+        choose(
+            &self.inner.elfs,
+            &self.table,
+            &conjuncts,
+            hints,
+            self.partitions,
+            (self.elf, runs),
+        )
+    }
+
+    /// A predicate over the output as a condition on a column of the table.
+    fn condition(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Condition> {
+        let found = condition(expr, &self.schema)?;
+        Some(Condition {
+            column: *self.columns.get(found.column)?,
+            ..found
+        })
+    }
+
+    /// The parts of predicates that are known by now as conditions.
+    fn hints(&self, ranges: &[DynamicFilter]) -> Vec<Condition> {
+        let mut hints = Vec::new();
+        for expr in ranges.iter().filter_map(DynamicFilter::expr_now) {
+            let parts = split_conjunction(&expr).into_iter();
+            hints.extend(parts.filter_map(|part| self.condition(part)));
+        }
+        hints
     }
 
     /// Whether the scan may stop before its last row.
@@ -103,11 +148,12 @@ impl TableScan {
         keys: &[usize],
         ranges: Vec<DynamicFilter>,
     ) -> Arc<ScanQueue> {
-        let mut plan = self.plan();
+        let mut plan = self.plan(&self.hints(&ranges));
         plan.columns = payload.iter().map(|idx| self.columns[*idx]).collect();
         plan.projection = projection(payload.iter().map(|idx| self.schema.field(*idx)));
-        plan.filter_columns
+        plan.tested_columns
             .extend(keys.iter().map(|idx| self.columns[*idx]));
+        plan.filter_columns.extend(&plan.tested_columns);
         plan.filter_columns.sort_unstable();
         plan.filter_columns.dedup();
         let ranges = ranges
@@ -121,14 +167,16 @@ impl TableScan {
     /// Leaves predicates that are ranges of integers to the worker.
     fn test_ranges(&self, plan: &mut ScanPlan) {
         plan.conjuncts.clear();
-        for filter in &self.filters {
-            match (IntegerRange::of(&filter.expr), filter.columns.as_slice()) {
+        for (number, filter) in self.filters.iter().enumerate() {
+            let columns = filter.conjunct.columns.as_slice();
+            match (IntegerRange::of(&filter.expr), columns) {
                 (Some(range), [column]) => {
                     let column = *column;
+                    plan.tested_columns.push(column);
                     IntegerRange { column, ..range }.add_to(&mut plan.ranges);
                     plan.prune_only.push(filter.converted.clone());
                 }
-                _ => plan.conjuncts.push(filter.converted.clone()),
+                _ => plan.conjuncts.push((filter.converted.clone(), number)),
             }
         }
     }
@@ -167,15 +215,21 @@ impl TableScan {
                 .collect();
             text.push_str(&format!(", filter={}", filters.join(" AND ")));
         }
+        let ran = self.ran.lock().clone();
+        let access = ran.unwrap_or_else(|| self.access(&[], false));
+        text.push_str(&access.to_string());
         text
     }
 
-    fn plan(&self) -> ScanPlan {
+    fn plan(&self, hints: &[Condition]) -> ScanPlan {
+        let access = self.access(hints, true);
+        let elf = access.elf.clone();
+        *self.ran.lock() = Some(access);
         let projection = projection(self.schema.fields().iter().map(AsRef::as_ref));
         let mut filter_columns: Vec<usize> = self
             .filters
             .iter()
-            .flat_map(|filter| filter.columns.clone())
+            .flat_map(|filter| filter.conjunct.columns.clone())
             .collect();
         filter_columns.sort_unstable();
         filter_columns.dedup();
@@ -187,8 +241,16 @@ impl TableScan {
             conjuncts: self
                 .filters
                 .iter()
-                .map(|filter| filter.converted.clone())
+                .enumerate()
+                .map(|(number, filter)| (filter.converted.clone(), number))
                 .collect(),
+            tested_columns: Vec::new(),
+            filters: self
+                .filters
+                .iter()
+                .map(|filter| filter.conjunct.columns.clone())
+                .collect(),
+            elf,
             ranges: Vec::new(),
             prune_only: Vec::new(),
             dynamic: self.dynamic.clone(),
@@ -296,7 +358,7 @@ impl DataSource for TableScan {
     /// The queue that the workers of one execution share.
     fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
         *self.reported.lock() = Reported::default();
-        Some(self.queue(self.plan(), config))
+        Some(self.queue(self.plan(&[]), config))
     }
 
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
@@ -455,7 +517,10 @@ impl TableScan {
             taken.push(Filter {
                 expr: part.clone(),
                 converted,
-                columns: self.table_columns(part),
+                conjunct: Conjunct {
+                    condition: self.condition(part),
+                    columns: self.table_columns(part),
+                },
             });
         }
         self.filters.extend(taken);

@@ -26,6 +26,7 @@ use vortex_arrow::ArrowSessionExt;
 
 use super::queue::{Morsel, ScanQueue};
 use crate::error::{Error, Result};
+use crate::index::Selected;
 
 /// The batches of one partition.
 pub(crate) fn open(
@@ -77,9 +78,12 @@ async fn read(
 /// Evaluates the conjuncts one after the other, each only on the rows that are left (but not those that the
 /// worker tests itself).
 pub(crate) async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
-    let mut mask = Mask::new_true((morsel.rows.end - morsel.rows.start) as usize);
-    for conjunct in &morsel.file.conjuncts[..morsel.file.row_conjuncts] {
-        if mask.all_false() {
+    let mut mask = match &morsel.selected {
+        Selected::Rows(mask) => mask.clone(),
+        Selected::Unknown => Mask::new_true((morsel.rows.end - morsel.rows.start) as usize),
+    };
+    for (idx, conjunct) in morsel.file.left_conjuncts(&morsel.selected) {
+        if mask.all_false() || idx >= morsel.file.row_conjuncts {
             break;
         }
         mask = morsel

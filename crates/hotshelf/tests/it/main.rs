@@ -3,6 +3,7 @@
 mod budget;
 mod damage;
 mod import;
+mod index;
 mod layers;
 mod profile;
 mod sql;

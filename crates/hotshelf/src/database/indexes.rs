@@ -1,0 +1,580 @@
+//! Making, dropping and keeping up indexes, and merging files. Every change of a table's files goes through
+//! [`Inner::exchange_files`]: new files are written and synced first, then one transaction names them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::{Inner, RowOrder, VerifyReport, drop_empty, file_name, read_folder};
+use crate::catalog::{FileChange, FileRow, IndexRow, TableRow};
+use crate::data_file::{DataFile, FilePaths};
+use crate::error::{Error, Result, nearest};
+use crate::index::{
+    IndexDefinition, IndexFile, IndexPaths, IndexWriter, Indexed, Indexes, TableIndex,
+    advise_order, is_indexable, stretch_rows, verify,
+};
+use crate::scan::TableScan;
+use crate::session::execute_partitions;
+use crate::table::Table;
+
+/// What a `CREATE INDEX` asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexSpec {
+    /// Name of the index, unique in the database.
+    pub name: String,
+    /// The table.
+    pub table: String,
+    /// Its columns to index, in the order of the Elf unless `advise` is set.
+    pub columns: Vec<String>,
+    /// Whether the engine chooses the order of the columns.
+    pub advise: bool,
+    /// Whether data files are rewritten in the order of the Elf.
+    pub clustered: bool,
+}
+
+/// Files with fewer rows than this are merged with their neighbours.
+const MERGE_ROWS: u64 = 1 << 22;
+
+/// An index file that is on disk and not yet in the catalog: index and data file.
+type FileOfIndex = (i64, u64);
+
+/// New files of a change, gone when this is dropped before the change is committed.
+#[derive(Default)]
+struct Uncommitted {
+    data: Vec<FilePaths>,
+    indexes: Vec<IndexPaths>,
+}
+
+impl Drop for Uncommitted {
+    fn drop(&mut self) {
+        self.data.iter().for_each(FilePaths::remove);
+        self.indexes.iter().for_each(IndexPaths::remove);
+    }
+}
+
+impl Inner {
+    /// All tables, in order of their names.
+    pub fn all_tables(&self) -> Vec<Arc<Table>> {
+        self.tables.read().values().cloned().collect()
+    }
+
+    /// The table that has an index of that name.
+    pub fn table_of_index(&self, index: &str) -> Option<Arc<Table>> {
+        let mut tables = self.all_tables().into_iter();
+        tables.find(|table| {
+            let mut indexes = table.indexes.iter();
+            indexes.any(|one| one.definition.name == index)
+        })
+    }
+
+    /// Makes an index and its files. On failure nothing has changed. Returns the rows indexed.
+    pub async fn create_index(self: &Arc<Self>, spec: &IndexSpec) -> Result<u64> {
+        let _rewrite = self.rewrites.lock().await;
+        let table = self.require_table(&spec.table)?;
+        if let Some(damage) = &table.damage {
+            return Err(Error::Corruption(damage.clone()));
+        }
+        self.ensure_new_index(&spec.name)?;
+        if let Some(other) = table.clustered().filter(|_| spec.clustered) {
+            return Err(Error::NotSupported {
+                what: format!(
+                    "a second clustered index (the rows of '{}' are in the order of '{}')",
+                    table.name, other.definition.name
+                ),
+            });
+        }
+        let mut columns = resolve(&table, &spec.columns)?;
+        let row_count = table.files.iter().map(|file| file.stats.row_count).sum();
+        if let (true, Some(file)) = (spec.advise, table.files.first()) {
+            columns = advise_order(file, &table.schema, &columns, &self.vortex, row_count).await?;
+        }
+        let definition = IndexDefinition {
+            id: self.next_file_number.fetch_add(1, Ordering::Relaxed) as i64,
+            name: spec.name.clone(),
+            columns,
+            clustered: spec.clustered,
+        };
+        let mut removed = Vec::new();
+        let mut added = Vec::new();
+        if spec.clustered {
+            let order = self.order_by(&table.schema, definition.columns.clone());
+            removed = table.files.iter().map(|file| file.paths.number).collect();
+            let files = table.files.clone();
+            added = self.rewrite(&table, files, Some(order)).await?;
+        }
+        self.exchange_files(&table, &removed, added, Some(definition))
+            .await?;
+        Ok(row_count)
+    }
+
+    fn ensure_new_index(&self, name: &str) -> Result<()> {
+        match self.table_of_index(name) {
+            None => Ok(()),
+            Some(table) => Err(Error::IndexExists {
+                index: name.to_owned(),
+                table: table.name.clone(),
+            }),
+        }
+    }
+
+    /// Drops an index. Queries that use it finish; its files go at once.
+    pub fn drop_index(&self, name: &str) -> Result<()> {
+        let _change = self.changes.lock();
+        let Some(table) = self.table_of_index(name) else {
+            let tables = self.all_tables();
+            let names = tables.iter().flat_map(|table| &table.indexes);
+            return Err(Error::UnknownIndex {
+                index: name.to_owned(),
+                nearest: nearest(name, names.map(|index| index.definition.name.as_str())),
+            });
+        };
+        let (dropped, kept): (Vec<_>, Vec<_>) = table
+            .indexes
+            .iter()
+            .cloned()
+            .partition(|index| index.definition.name == name);
+        let folder = self.root.join("data").join(&table.folder);
+        for index in &dropped {
+            self.catalog.drop_index(index.definition.id)?;
+        }
+        let changed = table.changed(table.files.clone(), kept);
+        self.tables
+            .write()
+            .insert(table.name.clone(), Arc::new(changed));
+        for index in dropped {
+            for number in index.files.keys() {
+                IndexPaths::new(&folder, *number, index.definition.id).remove();
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges the small files of a table, and their Elfs. Returns how many files became how many.
+    pub async fn optimize_table(self: &Arc<Self>, name: &str) -> Result<(usize, usize)> {
+        let _rewrite = self.rewrites.lock().await;
+        let table = self.require_table(name)?;
+        if let Some(damage) = &table.damage {
+            return Err(Error::Corruption(damage.clone()));
+        }
+        let small: Vec<Arc<DataFile>> = table
+            .files
+            .iter()
+            .filter(|file| file.stats.row_count < MERGE_ROWS)
+            .cloned()
+            .collect();
+        let unindexed = table.indexes.iter().any(|index| {
+            let mut files = table.files.iter();
+            files.any(|file| !matches!(index.files.get(&file.paths.number), Some(Ok(_))))
+        });
+        let merges = if small.len() > 1 { small } else { Vec::new() };
+        if merges.is_empty() && !unindexed {
+            return Ok((0, 0));
+        }
+        let removed: Vec<u64> = merges.iter().map(|file| file.paths.number).collect();
+        let added = if merges.is_empty() {
+            Vec::new()
+        } else {
+            let order = self.order_of(&table);
+            self.rewrite(&table, merges, order).await?
+        };
+        let counts = (removed.len(), added.len());
+        let rebuilt = self.without_broken_indexes(&table);
+        self.exchange_files(&rebuilt, &removed, added, None).await?;
+        Ok(counts)
+    }
+
+    /// The table as if broken index files had never been tried, so that they are built again.
+    fn without_broken_indexes(&self, table: &Arc<Table>) -> Arc<Table> {
+        let broken = |index: &TableIndex| index.damage().is_some();
+        if !table.indexes.iter().any(broken) {
+            return table.clone();
+        }
+        let _change = self.changes.lock();
+        let mut indexes = table.indexes.clone();
+        for index in &mut indexes {
+            index.files.retain(|_, file| file.is_ok());
+        }
+        let changed = Arc::new(table.changed(table.files.clone(), indexes));
+        let mut tables = self.tables.write();
+        match tables.get_mut(&table.name) {
+            Some(current) if Arc::ptr_eq(current, table) => {
+                *current = changed.clone();
+                changed
+            }
+            _ => table.clone(),
+        }
+    }
+
+    /// The order of a table's rows, if it is clustered.
+    pub(super) fn order_of(&self, table: &Table) -> Option<RowOrder> {
+        let index = table.clustered()?;
+        Some(self.order_by(&table.schema, index.definition.columns.clone()))
+    }
+
+    fn order_by(&self, schema: &SchemaRef, columns: Vec<usize>) -> RowOrder {
+        let options = self.options.read();
+        RowOrder {
+            columns,
+            stretch_rows: stretch_rows(schema, options.budget_bytes),
+            threads: options.threads,
+        }
+    }
+
+    /// Writes the rows of some files into new ones.
+    async fn rewrite(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        files: Vec<Arc<DataFile>>,
+        order: Option<RowOrder>,
+    ) -> Result<Vec<FileRow>> {
+        let part = Arc::new(table.changed(files, Vec::new()));
+        let session = crate::session::Session::new(&super::Database {
+            inner: self.clone(),
+        });
+        let mut config = session.context().copied_config();
+        // One reader keeps the rows in the order of the files.
+        config.options_mut().execution.target_partitions = 1;
+        if let Some(settings) = config
+            .options_mut()
+            .extensions
+            .get_mut::<crate::settings::SessionSettings>()
+        {
+            settings.populate = false;
+        }
+        let scan = TableScan::new(self.clone(), part, None, None, config.options())
+            .map_err(Error::from_query)?;
+        let scan: Arc<dyn ExecutionPlan> =
+            datafusion::datasource::source::DataSourceExec::from_data_source(scan);
+        let context = TaskContext::default()
+            .with_session_config(config)
+            .with_runtime(self.runtime_env.clone());
+        let inputs = execute_partitions(&scan, &Arc::new(context))?;
+        let folder = self.root.join("data").join(&table.folder);
+        let rows = Arc::new(AtomicU64::new(0));
+        let written = self
+            .write_files(&folder, &table.schema, inputs, rows, order)
+            .await?;
+        Ok(drop_empty(written, &folder))
+    }
+
+    /// Takes files out of a table and puts others in, with index files for all indexes, in one transaction.
+    /// `added` are on disk already and are removed on failure.
+    pub(super) async fn exchange_files(
+        self: &Arc<Self>,
+        planned: &Arc<Table>,
+        removed: &[u64],
+        added: Vec<FileRow>,
+        new_index: Option<IndexDefinition>,
+    ) -> Result<()> {
+        let folder = self.root.join("data").join(&planned.folder);
+        let mut uncommitted = Uncommitted {
+            data: added
+                .iter()
+                .map(|file| FilePaths::new(&folder, file.number))
+                .collect(),
+            indexes: Vec::new(),
+        };
+        let opened = added
+            .iter()
+            .map(|row| {
+                let file = self.open_file(&planned.folder, row.clone(), &planned.column_ids);
+                Ok(Arc::new(file?))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let mut tried: BTreeMap<FileOfIndex, Indexed> = BTreeMap::new();
+        loop {
+            // The table may have changed, or gone, while its rows were written.
+            let table = self.require_table(&planned.name)?;
+            let gone = || Error::UnknownTable {
+                table: planned.name.clone(),
+                nearest: None,
+            };
+            if table.id != planned.id {
+                return Err(gone());
+            }
+            let (leaving, mut files): (Vec<_>, Vec<_>) = table
+                .files
+                .iter()
+                .cloned()
+                .partition(|file| removed.contains(&file.paths.number));
+            if leaving.len() != removed.len() {
+                return Err(gone());
+            }
+            files.extend(opened.iter().cloned());
+            self.index_files(
+                &table,
+                &files,
+                new_index.as_ref(),
+                &mut tried,
+                &mut uncommitted,
+            )
+            .await?;
+            let _change = self.changes.lock();
+            let unchanged = self
+                .table(&planned.name)
+                .is_some_and(|now| Arc::ptr_eq(&now, &table));
+            if !unchanged {
+                continue;
+            }
+            if let Some(index) = &new_index {
+                self.ensure_new_index(&index.name)?;
+            }
+            let written: Vec<(i64, u64, u64)> = tried
+                .iter()
+                .filter_map(|((index, file), tried)| match tried {
+                    Indexed::Written(bytes) => Some((*index, *file, *bytes)),
+                    Indexed::Refused(_) => None,
+                })
+                .collect();
+            let change = FileChange {
+                removed,
+                added: &added,
+                new_index: new_index.as_ref(),
+                index_files: &written,
+            };
+            self.catalog
+                .change_files(table.id, &table.schema, &change)?;
+            uncommitted.data.clear();
+            uncommitted.indexes.clear();
+            let indexes = self.changed_indexes(&table, &files, new_index, &tried);
+            let changed = Arc::new(table.changed(files, indexes));
+            self.tables.write().insert(table.name.clone(), changed);
+            self.remove_files(&table, &folder, &leaving);
+            return Ok(());
+        }
+    }
+
+    /// Writes the index files that are missing and have not been tried.
+    async fn index_files(
+        self: &Arc<Self>,
+        table: &Table,
+        files: &[Arc<DataFile>],
+        new_index: Option<&IndexDefinition>,
+        tried: &mut BTreeMap<FileOfIndex, Indexed>,
+        uncommitted: &mut Uncommitted,
+    ) -> Result<()> {
+        let folder = self.root.join("data").join(&table.folder);
+        let existing = table.indexes.iter().map(|index| &index.definition);
+        for definition in existing.chain(new_index) {
+            let known = table
+                .indexes
+                .iter()
+                .find(|index| index.definition.id == definition.id);
+            let order = self.order_by(&table.schema, definition.columns.clone());
+            let writer = IndexWriter {
+                schema: table.schema.clone(),
+                session: self.vortex.clone(),
+                columns: order.columns,
+                clustered: definition.clustered,
+                stretch_rows: order.stretch_rows,
+                threads: order.threads,
+            };
+            for file in files {
+                let number = file.paths.number;
+                let has = known.is_some_and(|index| index.files.contains_key(&number));
+                if has || tried.contains_key(&(definition.id, number)) {
+                    continue;
+                }
+                let paths = IndexPaths::new(&folder, number, definition.id);
+                let indexed = writer.write(file, &paths).await?;
+                match &indexed {
+                    Indexed::Written(_) => {
+                        uncommitted.indexes.push(paths.clone());
+                        paths.rename()?;
+                    }
+                    Indexed::Refused(reason) => tracing::warn!(
+                        index = definition.name,
+                        file = number,
+                        reason,
+                        "a data file cannot be indexed and will be scanned"
+                    ),
+                }
+                tried.insert((definition.id, number), indexed);
+            }
+        }
+        Ok(())
+    }
+
+    /// The table's indexes after a change, the new files open.
+    fn changed_indexes(
+        &self,
+        table: &Table,
+        files: &[Arc<DataFile>],
+        new_index: Option<IndexDefinition>,
+        tried: &BTreeMap<FileOfIndex, Indexed>,
+    ) -> Vec<TableIndex> {
+        let new_index = new_index.map(|definition| TableIndex {
+            definition,
+            files: BTreeMap::new(),
+            lost_ns: Default::default(),
+        });
+        let mut indexes: Vec<TableIndex> = table.indexes.iter().cloned().chain(new_index).collect();
+        let numbers: BTreeSet<u64> = files.iter().map(|file| file.paths.number).collect();
+        for index in &mut indexes {
+            index.files.retain(|number, _| numbers.contains(number));
+            for file in files {
+                let number = file.paths.number;
+                let written = tried.get(&(index.definition.id, number));
+                if matches!(written, Some(Indexed::Written(_))) {
+                    let opened = self.open_index_file(&table.folder, &index.definition, file);
+                    index.files.insert(number, opened);
+                }
+            }
+        }
+        indexes
+    }
+
+    /// Removes data files that left a table, and their index files.
+    fn remove_files(&self, table: &Table, folder: &Path, leaving: &[Arc<DataFile>]) {
+        for file in leaving {
+            file.paths.remove();
+            for index in &table.indexes {
+                IndexPaths::new(folder, file.paths.number, index.definition.id).remove();
+            }
+        }
+    }
+
+    fn open_index_file(
+        &self,
+        table_folder: &str,
+        definition: &IndexDefinition,
+        file: &DataFile,
+    ) -> Result<Arc<IndexFile>, hotshelf_tier::Corruption> {
+        let folder = self.root.join("data").join(table_folder);
+        let path = IndexPaths::new(&folder, file.paths.number, definition.id).file();
+        let opened = IndexFile::open(
+            &self.engine,
+            &self.elfs,
+            &path,
+            indexes_of(file),
+            definition.columns.len(),
+        );
+        opened.map(Arc::new).map_err(|error| {
+            tracing::warn!(%error, index = definition.name, "an index file cannot be used; its rows are scanned");
+            match error {
+                Error::Corruption(found) => found,
+                other => hotshelf_tier::Corruption {
+                    file: path,
+                    offset: 0,
+                    what: "index file".into(),
+                    expected: "a readable file".into(),
+                    found: other.to_string(),
+                },
+            }
+        })
+    }
+
+    /// Opens the files of an index of the catalog. Damaged ones are remembered as such.
+    pub(super) fn open_index(
+        &self,
+        table_folder: &str,
+        _schema: &SchemaRef,
+        row: IndexRow,
+        files: &[Arc<DataFile>],
+    ) -> TableIndex {
+        let known: BTreeSet<u64> = row.files.iter().map(|(number, _)| *number).collect();
+        let files = files
+            .iter()
+            .filter(|file| known.contains(&file.paths.number))
+            .map(|file| {
+                let opened = self.open_index_file(table_folder, &row.definition, file);
+                (file.paths.number, opened)
+            })
+            .collect();
+        TableIndex {
+            definition: row.definition,
+            files,
+            lost_ns: Default::default(),
+        }
+    }
+
+    /// Reads all index files of a table again.
+    pub(super) fn verify_indexes(&self, row: &TableRow, report: &mut VerifyReport) {
+        let folder = self.root.join("data").join(&row.folder);
+        let table = self.table(&row.name).filter(|table| table.id == row.id);
+        for index in &row.indexes {
+            for (number, bytes) in &index.files {
+                let path = IndexPaths::new(&folder, *number, index.definition.id).file();
+                let data = table.iter().flat_map(|table| &table.files);
+                let mut data = data.filter(|file| file.paths.number == *number);
+                let indexes = data.next().map(|file| indexes_of(file));
+                let columns = index.definition.columns.len();
+                if let Err(error) = verify(&path, indexes, columns) {
+                    report.damages.push((row.name.clone(), error.to_string()));
+                }
+                report.file_count += 1;
+                report.file_bytes += bytes;
+            }
+        }
+    }
+}
+
+fn indexes_of(file: &DataFile) -> Indexes {
+    Indexes {
+        row_count: file.stats.row_count,
+        file_bytes: file.file_bytes(),
+        footer_sum: file.footer_sum,
+    }
+}
+
+/// The columns of a table by name: at least one, none twice, all of types that can be indexed.
+fn resolve(table: &Table, names: &[String]) -> Result<Vec<usize>> {
+    let mut columns = Vec::with_capacity(names.len());
+    for name in names {
+        let fields = table.schema.fields();
+        let Some(column) = fields.iter().position(|field| field.name() == name) else {
+            let known = fields.iter().map(|field| field.name().as_str());
+            return Err(Error::UnknownColumn {
+                table: table.name.clone(),
+                column: name.clone(),
+                nearest: nearest(name, known),
+            });
+        };
+        if !is_indexable(fields[column].data_type()) {
+            return Err(Error::NotIndexable {
+                column: name.clone(),
+                data_type: fields[column].data_type().to_string(),
+            });
+        }
+        if columns.contains(&column) {
+            return Err(Error::InvalidValue {
+                what: "column list",
+                value: name.clone(),
+                expected: "every column once".into(),
+            });
+        }
+        columns.push(column);
+    }
+    let max = hotshelf_elf::keys::DIMENSION_COUNT_MAX;
+    if columns.is_empty() || columns.len() > max {
+        return Err(Error::InvalidValue {
+            what: "number of indexed columns",
+            value: columns.len().to_string(),
+            expected: format!("1 to {max}"),
+        });
+    }
+    Ok(columns)
+}
+
+/// Removes index files that the catalog does not name.
+pub(super) fn sweep(folder: &Path, row: &TableRow) -> Result<()> {
+    let known: BTreeSet<String> = row
+        .indexes
+        .iter()
+        .flat_map(|index| {
+            let files = index.files.iter();
+            files.map(|(number, _)| IndexPaths::new(folder, *number, index.definition.id).name())
+        })
+        .collect();
+    for entry in read_folder(folder)? {
+        if !known.contains(&file_name(&entry)) {
+            std::fs::remove_file(entry).ok();
+        }
+    }
+    Ok(())
+}

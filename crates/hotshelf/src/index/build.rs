@@ -1,0 +1,290 @@
+//! Makes the index file of a data file: learns its columns, encodes them, builds an Elf per stretch.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray};
+use arrow::datatypes::{Field, SchemaRef};
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::DataFusionError;
+use hotshelf_cache::ScanContext;
+use hotshelf_elf::ElfError;
+use hotshelf_elf::cost::{CostModel, advise};
+use hotshelf_elf::keys::{CodeColumn, CodeTable};
+use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
+use vortex::array::{MaskFuture, VortexSessionExecute};
+use vortex::expr::{get_item, pack, root};
+use vortex::layout::LayoutReader;
+use vortex::session::VortexSession;
+use vortex_arrow::ArrowSessionExt;
+
+use super::file::{COSTS, FileWriter, IndexPaths, Indexes};
+use super::keys::{KeyColumn, KeyLearner};
+use crate::data_file::DataFile;
+use crate::error::{Error, Result};
+use crate::scan::{ScanSegments, SegmentAdapter};
+
+/// Rows read together: those of a large row group.
+const PIECE_ROWS: u64 = 1 << 17;
+/// Rows looked at to advise an order of columns.
+const SAMPLE_ROWS: u64 = 1 << 17;
+
+/// Reads whole columns of a data file, without a trace in the cache.
+struct ColumnReader {
+    segments: Arc<ScanSegments>,
+    reader: Arc<dyn LayoutReader>,
+    session: VortexSession,
+    schema: SchemaRef,
+}
+
+impl ColumnReader {
+    fn new(
+        file: &Arc<DataFile>,
+        schema: &SchemaRef,
+        columns: &[usize],
+        session: &VortexSession,
+    ) -> Result<Self> {
+        let context = Arc::new(ScanContext::new(0, 0, 0).with_populate(false));
+        let segments = ScanSegments::new(file.clone(), context);
+        let source = Arc::new(SegmentAdapter(segments.clone()));
+        let layout = file.footer.layout();
+        let reader = layout.new_reader("".into(), source, session, &Default::default())?;
+        let schema = schema
+            .project(columns)
+            .map_err(DataFusionError::from)?
+            .into();
+        Ok(Self {
+            segments,
+            reader,
+            session: session.clone(),
+            schema,
+        })
+    }
+
+    async fn read(&self, rows: &Range<u64>) -> Result<Vec<ArrayRef>> {
+        let columns = self.schema.fields().iter().map(|field| {
+            let name = field.name().clone();
+            (name.clone(), get_item(name, root()))
+        });
+        let projection = pack(columns, vortex::dtype::Nullability::NonNullable);
+        let projection = projection.bind(self.reader.dtype())?;
+        let mask = MaskFuture::new_true((rows.end - rows.start) as usize);
+        let typed = |error| self.segments.typed(error);
+        let projected = self
+            .reader
+            .projection_evaluation(rows, &projection, mask)
+            .map_err(typed)?;
+        let projected = projected.await.map_err(typed)?;
+        let target = Field::new_struct("", self.schema.fields().clone(), false);
+        let mut context = self.session.create_execution_ctx();
+        let arrow = self.session.arrow();
+        let decoded = arrow
+            .execute_arrow(projected, Some(&target), &mut context)
+            .map_err(typed)?;
+        Ok(decoded.as_struct().clone().into_parts().1)
+    }
+}
+
+/// Builds index files.
+pub(crate) struct IndexWriter {
+    pub schema: SchemaRef,
+    pub session: VortexSession,
+    /// Columns in the order of the Elf, by index in the table.
+    pub columns: Vec<usize>,
+    /// Whether the rows of data files should stand in this order.
+    pub clustered: bool,
+    pub stretch_rows: u64,
+    pub threads: usize,
+}
+
+/// What became of an index file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Indexed {
+    /// It is there, under its temporary name, with so many bytes.
+    Written(u64),
+    /// The data cannot be indexed; the file will be scanned.
+    Refused(String),
+}
+
+impl IndexWriter {
+    /// Writes and syncs the index file of a data file. Nothing is left behind on failure.
+    pub async fn write(&self, file: &Arc<DataFile>, paths: &IndexPaths) -> Result<Indexed> {
+        let folder = paths.folder();
+        std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+        let unfinished = Unfinished(Some(paths.clone()));
+        match self.write_file(file, paths).await {
+            Ok(bytes) => {
+                unfinished.keep();
+                Ok(Indexed::Written(bytes))
+            }
+            Err(Error::Elf(
+                refused @ (ElfError::TooManyValues { .. } | ElfError::TooManyRows { .. }),
+            )) => Ok(Indexed::Refused(refused.to_string())),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write_file(&self, file: &Arc<DataFile>, paths: &IndexPaths) -> Result<u64> {
+        let reader = ColumnReader::new(file, &self.schema, &self.columns, &self.session)?;
+        let row_count = file.stats.row_count;
+        let mut learners: Vec<KeyLearner> = Vec::new();
+        learners.resize_with(self.columns.len(), KeyLearner::default);
+        // A file of one stretch is read once.
+        let keeps = row_count <= self.stretch_rows;
+        let mut kept = Vec::new();
+        for rows in pieces(0..row_count) {
+            let columns = reader.read(&rows).await?;
+            for (learner, column) in learners.iter_mut().zip(&columns) {
+                learner.add(column)?;
+            }
+            if keeps {
+                kept.push(columns);
+            }
+        }
+        let keys = learners.into_iter().map(KeyLearner::finish);
+        let keys = Arc::new(keys.collect::<Result<Vec<KeyColumn>>>()?);
+        let mut kept = kept.into_iter();
+        let mut writer = None;
+        for first in (0..row_count).step_by(self.stretch_rows as usize) {
+            let end = row_count.min(first + self.stretch_rows);
+            let mut batches = Vec::new();
+            for rows in pieces(first..end) {
+                batches.push(match kept.next() {
+                    Some(columns) => columns,
+                    None => reader.read(&rows).await?,
+                });
+            }
+            let built = self.build(keys.clone(), batches, self.clustered).await?;
+            let (elf, model, in_order) = built;
+            let mut out = match writer.take() {
+                Some(out) => out,
+                // Only if the first stretch is in order can the file be clustered; the others then have to be.
+                None => FileWriter::create(&paths.temporary(), in_order)?,
+            };
+            if elf.is_clustered() != out.is_clustered() {
+                return Box::pin(self.write_unclustered(file, paths)).await;
+            }
+            let add = move || out.add(first..end, &elf, &model).map(|()| out);
+            writer = Some(blocking(add).await?);
+        }
+        let indexes = Indexes {
+            row_count,
+            file_bytes: file.file_bytes(),
+            footer_sum: file.footer_sum,
+        };
+        match writer {
+            Some(writer) => blocking(move || writer.finish(&keys, indexes)).await,
+            None => FileWriter::create(&paths.temporary(), false)?.finish(&keys, indexes),
+        }
+    }
+
+    /// Once more, with TIDs: the rows are not in the order of the index.
+    async fn write_unclustered(&self, file: &Arc<DataFile>, paths: &IndexPaths) -> Result<u64> {
+        let plain = Self {
+            schema: self.schema.clone(),
+            session: self.session.clone(),
+            columns: self.columns.clone(),
+            clustered: false,
+            ..*self
+        };
+        plain.write_file(file, paths).await
+    }
+
+    /// The Elf of a stretch, and whether it is clustered.
+    async fn build(
+        &self,
+        keys: Arc<Vec<KeyColumn>>,
+        batches: Vec<Vec<ArrayRef>>,
+        clustered: bool,
+    ) -> Result<(PackedElf, CostModel, bool)> {
+        let threads = self.threads;
+        blocking(move || {
+            let table = encode(&keys, batches)?;
+            let options = |clustered| PackedOptions {
+                clustered,
+                thread_count: threads,
+                ..PackedOptions::default()
+            };
+            let mut elf = None;
+            if clustered {
+                let (built, order) = PackedElf::build_with_order(&table, &options(true))?;
+                let in_order = (0..).zip(&order).all(|(row, tid)| row == *tid);
+                elf = in_order.then_some(built);
+            }
+            let elf = match elf {
+                Some(elf) => elf,
+                None => PackedElf::build(&table, &options(false))?,
+            };
+            let model = CostModel::new(&elf, &table, COSTS);
+            let clustered = elf.is_clustered();
+            Ok((elf, model, clustered))
+        })
+        .await
+    }
+}
+
+/// Rows that are read together.
+fn pieces(rows: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let starts = rows.clone().step_by(PIECE_ROWS as usize);
+    starts.map(move |start| start..rows.end.min(start + PIECE_ROWS))
+}
+
+/// The codes of some batches as one table.
+fn encode(keys: &[KeyColumn], batches: Vec<Vec<ArrayRef>>) -> Result<CodeTable> {
+    let columns = keys.iter().enumerate().map(|(idx, key)| {
+        let encoded = batches.iter().map(|batch| key.encode(&batch[idx]));
+        let encoded = encoded.collect::<Result<Vec<CodeColumn>>>()?;
+        let max = encoded.iter().map(CodeColumn::max).max().unwrap_or(0);
+        let codes = encoded
+            .iter()
+            .flat_map(|column| (0..column.len()).map(|row| column.get(row)));
+        Ok(CodeColumn::from_codes(codes, max))
+    });
+    Ok(CodeTable::new(columns.collect::<Result<_>>()?)?)
+}
+
+/// Runs work that keeps a core busy away from the runtime's threads.
+async fn blocking<R: Send + 'static>(
+    work: impl FnOnce() -> Result<R> + Send + 'static,
+) -> Result<R> {
+    let stopped = |error| Error::Query(DataFusionError::ExecutionJoin(Box::new(error)));
+    SpawnedTask::spawn_blocking(work).await.map_err(stopped)?
+}
+
+/// Removes a file that was not finished.
+struct Unfinished(Option<IndexPaths>);
+
+impl Unfinished {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(paths) = &self.0 {
+            std::fs::remove_file(paths.temporary()).ok();
+        }
+    }
+}
+
+/// The columns in the order that suits an Elf best, from a sample of a data file.
+pub(crate) async fn advise_order(
+    file: &Arc<DataFile>,
+    schema: &SchemaRef,
+    columns: &[usize],
+    session: &VortexSession,
+    row_count: u64,
+) -> Result<Vec<usize>> {
+    let reader = ColumnReader::new(file, schema, columns, session)?;
+    let sample = 0..file.stats.row_count.min(SAMPLE_ROWS);
+    let arrays = reader.read(&sample).await?;
+    let codes = arrays.iter().map(|array| {
+        let mut learner = KeyLearner::default();
+        learner.add(array)?;
+        learner.finish()?.encode(array)
+    });
+    let table = CodeTable::new(codes.collect::<Result<_>>()?)?;
+    let advice = advise(&table, row_count, &[])?;
+    Ok(advice.order.into_iter().map(|at| columns[at]).collect())
+}

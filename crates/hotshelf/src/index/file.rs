@@ -1,0 +1,619 @@
+//! The index file of a data file (`docs/FORMAT.md`): one packed Elf per stretch of rows, how columns become
+//! codes, and what the planner wants to know of each Elf.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::StreamExt;
+use hotshelf_cache::CacheManager;
+use hotshelf_elf::cost::{CostModel, Costs};
+use hotshelf_elf::layout::packed::PackedElf;
+use hotshelf_tier::Corruption;
+use hotshelf_tier::io::{IoEngine, IoFile};
+
+use super::keys::KeyColumn;
+use super::store::ElfStore;
+use crate::error::{Error, Result};
+
+const MAGIC: &[u8; 8] = b"HSELFIDX";
+const VERSION: u32 = 1;
+const SUPERBLOCK_BYTES: usize = 4096;
+/// Elfs start on multiples of this, so that direct reads fit.
+const ALIGN: u64 = 4096;
+const FLAG_CLUSTERED: u32 = 1;
+/// One read of an Elf, and how many are under way at the same time.
+const READ_BYTES: usize = 4 << 20;
+const READS: usize = 8;
+
+/// Prices of an Elf's work on the machines measured (`docs/BENCHMARKS.md`).
+pub(super) const COSTS: Costs = Costs {
+    node_ns: 20.0,
+    child_ns: 4.0,
+    jump_ns: 60.0,
+    word_ns: 0.7,
+    result_ns: 12.0,
+    query_ns: 2_000.0,
+    thread_ns: 0.0,
+};
+
+/// Where the index file of a data file lives.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexPaths {
+    folder: PathBuf,
+    file_number: u64,
+    index_id: i64,
+}
+
+impl IndexPaths {
+    pub fn new(table_folder: &Path, file_number: u64, index_id: i64) -> Self {
+        Self {
+            folder: table_folder.join("elf"),
+            file_number,
+            index_id,
+        }
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.folder.join(self.name())
+    }
+
+    pub fn temporary(&self) -> PathBuf {
+        self.folder.join(format!("{}.tmp", self.name()))
+    }
+
+    /// The name in the folder.
+    pub fn name(&self) -> String {
+        format!("{}-{}.elf", self.file_number, self.index_id)
+    }
+
+    /// Gives the file its final name and makes the name durable.
+    pub fn rename(&self) -> Result<()> {
+        let from = self.temporary();
+        std::fs::rename(&from, self.file()).map_err(Error::io("rename", &from))?;
+        crate::database::sync_folder(&self.folder)
+    }
+
+    /// Removes what there is of the file. Failing to is harmless: opening sweeps.
+    pub fn remove(&self) {
+        std::fs::remove_file(self.temporary()).ok();
+        std::fs::remove_file(self.file()).ok();
+    }
+}
+
+/// The data file an index file was made for: another one is foreign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Indexes {
+    pub row_count: u64,
+    pub file_bytes: u64,
+    pub footer_sum: u32,
+}
+
+/// One Elf of an index file.
+#[derive(Debug)]
+pub(crate) struct Stretch {
+    /// Rows of the data file.
+    pub rows: Range<u64>,
+    pub model: CostModel,
+    /// The Elf's name in the store.
+    pub key: u64,
+    offset: u64,
+    leaf_offset: u64,
+    bytes: u64,
+    /// Held while the Elf is being read.
+    pub reading: tokio::sync::Mutex<()>,
+}
+
+impl Stretch {
+    /// Bytes of the Elf in its file.
+    pub fn file_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes of the Elf in memory, about: the head is larger there.
+    pub fn memory_bytes(&self) -> u64 {
+        self.bytes + self.leaf_offset / 2
+    }
+
+    /// Bytes of its head in the file.
+    pub fn head_bytes(&self) -> u64 {
+        self.leaf_offset
+    }
+}
+
+/// Writes an index file: Elfs first, then what describes them, then the superblock.
+pub(super) struct FileWriter {
+    path: PathBuf,
+    file: File,
+    at: u64,
+    meta: Vec<u8>,
+    stretch_count: u32,
+    clustered: bool,
+}
+
+impl FileWriter {
+    pub fn create(path: &Path, clustered: bool) -> Result<Self> {
+        let file = File::create(path).map_err(Error::io("create", path))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            at: SUPERBLOCK_BYTES as u64,
+            meta: Vec::new(),
+            stretch_count: 0,
+            clustered,
+        })
+    }
+
+    pub fn is_clustered(&self) -> bool {
+        self.clustered
+    }
+
+    /// Adds the Elf of some rows.
+    pub fn add(&mut self, rows: Range<u64>, elf: &PackedElf, model: &CostModel) -> Result<()> {
+        let io = |error| Error::io("write", &self.path)(error);
+        let offset = self.at.next_multiple_of(ALIGN);
+        self.file.seek(SeekFrom::Start(offset)).map_err(io)?;
+        let mut out = std::io::BufWriter::with_capacity(1 << 20, &self.file);
+        elf.write_to(&[], &mut out).map_err(io)?;
+        out.flush().map_err(io)?;
+        drop(out);
+        self.at = self.file.stream_position().map_err(io)?;
+        let bytes = self.at - offset;
+        let leaf_offset = bytes - elf.leaf_bytes();
+        for number in [
+            rows.start,
+            rows.end - rows.start,
+            offset,
+            leaf_offset,
+            bytes,
+        ] {
+            self.meta.extend_from_slice(&number.to_le_bytes());
+        }
+        put_blob(&mut self.meta, &model.to_bytes());
+        self.stretch_count += 1;
+        Ok(())
+    }
+
+    /// Writes the rest and syncs the file; returns its length.
+    pub fn finish(mut self, keys: &[KeyColumn], indexes: Indexes) -> Result<u64> {
+        let mut meta = Vec::new();
+        keys.iter()
+            .for_each(|key| put_blob(&mut meta, &key.to_bytes()));
+        meta.extend_from_slice(&self.meta);
+        let io = |error| Error::io("write", &self.path)(error);
+        let meta_offset = self.at.next_multiple_of(ALIGN);
+        self.file.seek(SeekFrom::Start(meta_offset)).map_err(io)?;
+        self.file.write_all(&meta).map_err(io)?;
+        let mut block = MAGIC.to_vec();
+        let flags = if self.clustered { FLAG_CLUSTERED } else { 0 };
+        put_words(&mut block, &[VERSION, flags]);
+        for number in [indexes.row_count, indexes.file_bytes] {
+            block.extend_from_slice(&number.to_le_bytes());
+        }
+        put_words(&mut block, &[indexes.footer_sum, keys.len() as u32]);
+        for number in [meta_offset, meta.len() as u64] {
+            block.extend_from_slice(&number.to_le_bytes());
+        }
+        put_words(&mut block, &[crc32fast::hash(&meta), self.stretch_count]);
+        block.resize(SUPERBLOCK_BYTES - 4, 0);
+        let sum = crc32fast::hash(&block);
+        put_words(&mut block, &[sum]);
+        self.file.seek(SeekFrom::Start(0)).map_err(io)?;
+        self.file.write_all(&block).map_err(io)?;
+        self.file
+            .sync_all()
+            .map_err(Error::io("sync", &self.path))?;
+        // Read again past the page cache, if at all.
+        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).ok();
+        Ok(meta_offset + meta.len() as u64)
+    }
+}
+
+fn put_words(bytes: &mut Vec<u8>, words: &[u32]) {
+    words
+        .iter()
+        .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+}
+
+fn put_blob(bytes: &mut Vec<u8>, blob: &[u8]) {
+    put_words(bytes, &[blob.len() as u32]);
+    bytes.extend_from_slice(blob);
+}
+
+/// Takes numbers from bytes that may be anything.
+struct Fields<'a> {
+    path: &'a Path,
+    bytes: &'a [u8],
+    /// Offset of `bytes` in the file.
+    offset: u64,
+}
+
+impl<'a> Fields<'a> {
+    fn corrupt(
+        &self,
+        what: &'static str,
+        expected: impl ToString,
+        found: impl ToString,
+    ) -> Corruption {
+        corrupt(self.path, self.offset, what, expected, found)
+    }
+
+    fn take(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], Corruption> {
+        let Some((taken, rest)) = self.bytes.split_at_checked(count) else {
+            return Err(self.corrupt(what, format!("{count} bytes"), self.bytes.len()));
+        };
+        self.bytes = rest;
+        self.offset += count as u64;
+        Ok(taken)
+    }
+
+    fn word(&mut self, what: &'static str) -> Result<u32, Corruption> {
+        let taken = self.take(4, what)?;
+        Ok(u32::from_le_bytes([taken[0], taken[1], taken[2], taken[3]]))
+    }
+
+    fn number(&mut self, what: &'static str) -> Result<u64, Corruption> {
+        let (low, high) = (self.word(what)?, self.word(what)?);
+        Ok(u64::from(low) | u64::from(high) << 32)
+    }
+
+    fn blob(&mut self, what: &'static str) -> Result<&'a [u8], Corruption> {
+        let count = self.word(what)? as usize;
+        self.take(count, what)
+    }
+}
+
+fn corrupt(
+    path: &Path,
+    offset: u64,
+    what: &'static str,
+    expected: impl ToString,
+    found: impl ToString,
+) -> Corruption {
+    Corruption {
+        file: path.to_owned(),
+        offset,
+        what: what.into(),
+        expected: expected.to_string(),
+        found: found.to_string(),
+    }
+}
+
+/// What the superblock says.
+struct Superblock {
+    clustered: bool,
+    indexes: Indexes,
+    column_count: usize,
+    meta: Range<u64>,
+    meta_sum: u32,
+    stretch_count: u32,
+}
+
+impl Superblock {
+    fn read(path: &Path, bytes: &[u8]) -> Result<Self, Corruption> {
+        let mut input = Fields {
+            path,
+            bytes,
+            offset: 0,
+        };
+        let Some((body, sum)) = bytes.split_at_checked(SUPERBLOCK_BYTES - 4) else {
+            return Err(input.corrupt("superblock", SUPERBLOCK_BYTES, bytes.len()));
+        };
+        if input.take(8, "magic")? != MAGIC {
+            return Err(input.corrupt("magic", "HSELFIDX", "other bytes"));
+        }
+        let found = crc32fast::hash(body);
+        if sum != found.to_le_bytes() {
+            return Err(input.corrupt("superblock", "its checksum", format!("{found:08x}")));
+        }
+        let version = input.word("version")?;
+        if version != VERSION {
+            return Err(input.corrupt("version", VERSION, version));
+        }
+        let clustered = input.word("flags")? & FLAG_CLUSTERED != 0;
+        let (row_count, file_bytes) = (input.number("rows")?, input.number("data bytes")?);
+        let footer_sum = input.word("data checksum")?;
+        let column_count = input.word("columns")? as usize;
+        let (start, length) = (input.number("description")?, input.number("description")?);
+        Ok(Self {
+            clustered,
+            indexes: Indexes {
+                row_count,
+                file_bytes,
+                footer_sum,
+            },
+            column_count,
+            meta: start..start.saturating_add(length),
+            meta_sum: input.word("description's checksum")?,
+            stretch_count: input.word("stretches")?,
+        })
+    }
+
+    /// Whether the file belongs to the data file and the index it stands for.
+    fn check(&self, path: &Path, indexes: Indexes, column_count: usize) -> Result<(), Corruption> {
+        if self.indexes != indexes {
+            let show = |of: Indexes| {
+                format!(
+                    "{} rows, {} bytes, sum {:08x}",
+                    of.row_count, of.file_bytes, of.footer_sum
+                )
+            };
+            return Err(corrupt(
+                path,
+                16,
+                "indexed data file",
+                show(indexes),
+                show(self.indexes),
+            ));
+        }
+        if self.column_count != column_count {
+            return Err(corrupt(
+                path,
+                36,
+                "indexed columns",
+                column_count,
+                self.column_count,
+            ));
+        }
+        Ok(())
+    }
+
+    fn read_meta(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+    ) -> Result<(Vec<KeyColumn>, Vec<Stretch>), Error> {
+        let found = crc32fast::hash(bytes);
+        if found != self.meta_sum {
+            let (expected, found) = (format!("{:08x}", self.meta_sum), format!("{found:08x}"));
+            let sum = "checksum of the description";
+            return Err(corrupt(path, self.meta.start, sum, expected, found).into());
+        }
+        let mut input = Fields {
+            path,
+            bytes,
+            offset: self.meta.start,
+        };
+        let keys = (0..self.column_count)
+            .map(|_| KeyColumn::from_bytes(path, input.blob("encoding")?))
+            .collect::<Result<Vec<_>>>()?;
+        let mut stretches = Vec::new();
+        let mut end = 0;
+        for _ in 0..self.stretch_count {
+            let (first, count) = (input.number("first row")?, input.number("rows")?);
+            let offset = input.number("offset")?;
+            let leaf_offset = input.number("leaf offset")?;
+            let bytes = input.number("bytes")?;
+            let model = CostModel::from_bytes(path, input.blob("model")?, COSTS)?;
+            let fits = leaf_offset <= bytes
+                && offset
+                    .checked_add(bytes)
+                    .is_some_and(|end| end <= self.meta.start)
+                && first == end
+                && count <= u64::from(u32::MAX);
+            if !fits {
+                let what = "stretch of rows";
+                return Err(input
+                    .corrupt(what, "one that follows the last", first)
+                    .into());
+            }
+            end = first + count;
+            stretches.push(Stretch {
+                rows: first..end,
+                model,
+                key: next_key(),
+                offset,
+                leaf_offset,
+                bytes,
+                reading: tokio::sync::Mutex::new(()),
+            });
+        }
+        if end != self.indexes.row_count {
+            return Err(input
+                .corrupt("indexed rows", self.indexes.row_count, end)
+                .into());
+        }
+        Ok((keys, stretches))
+    }
+}
+
+fn next_key() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// An index file open for reading. Its description stays in memory, on the budget; Elfs come and go.
+pub(crate) struct IndexFile {
+    pub stretches: Vec<Stretch>,
+    pub keys: Vec<KeyColumn>,
+    /// Whether the data file's rows stand in the order of these Elfs.
+    pub clustered: bool,
+    file_bytes: u64,
+    engine: Arc<IoEngine>,
+    io: Arc<IoFile>,
+    store: Arc<ElfStore>,
+    _described: Held,
+}
+
+impl std::fmt::Debug for IndexFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IndexFile")
+            .field("path", &self.io.path())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Memory of the budget, until dropped.
+pub(super) struct Held {
+    cache: Arc<CacheManager>,
+    bytes: u64,
+}
+
+impl Held {
+    /// Memory that cannot be refused.
+    pub fn reserve(cache: &Arc<CacheManager>, bytes: u64) -> Self {
+        cache.budget().reserve_operator(bytes);
+        Self {
+            cache: cache.clone(),
+            bytes,
+        }
+    }
+
+    /// Memory, if there is so much.
+    pub fn try_reserve(cache: &Arc<CacheManager>, bytes: u64) -> Option<Self> {
+        cache.budget().try_reserve_operator(bytes).ok()?;
+        Some(Self {
+            cache: cache.clone(),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.cache.budget().release_operator(self.bytes);
+    }
+}
+
+impl IndexFile {
+    /// Opens the index file of a data file and checks its description.
+    pub fn open(
+        engine: &Arc<IoEngine>,
+        store: &Arc<ElfStore>,
+        path: &Path,
+        indexes: Indexes,
+        column_count: usize,
+    ) -> Result<Self> {
+        let io = engine.open(path)?;
+        let length = io.len_bytes();
+        let read = |offset: u64, length: u64| -> Result<bytes::Bytes> {
+            Ok(futures::executor::block_on(engine.read(
+                &io,
+                offset,
+                length as usize,
+            ))?)
+        };
+        let superblock = read(0, length.min(SUPERBLOCK_BYTES as u64))?;
+        let superblock = Superblock::read(path, &superblock)?;
+        superblock.check(path, indexes, column_count)?;
+        if superblock.meta.end != length {
+            return Err(corrupt(path, length, "file length", superblock.meta.end, length).into());
+        }
+        let meta = read(superblock.meta.start, length - superblock.meta.start)?;
+        let (keys, stretches) = superblock.read_meta(path, &meta)?;
+        let described = keys.iter().map(KeyColumn::size_bytes).sum::<u64>() + meta.len() as u64;
+        Ok(Self {
+            stretches,
+            keys,
+            clustered: superblock.clustered,
+            file_bytes: length,
+            engine: engine.clone(),
+            io: io.clone(),
+            store: store.clone(),
+            _described: store.hold(described),
+        })
+    }
+
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Reads an Elf from the device and checks every byte of it.
+    pub(super) async fn read(&self, stretch: &Stretch) -> Result<PackedElf> {
+        let path = self.io.path();
+        let mut reads = futures::stream::iter((0..stretch.bytes).step_by(READ_BYTES).map(|at| {
+            let length = (stretch.bytes - at).min(READ_BYTES as u64) as usize;
+            self.engine.read(&self.io, stretch.offset + at, length)
+        }))
+        .buffered(READS);
+        let mut head: Vec<u8> = Vec::with_capacity(stretch.leaf_offset as usize);
+        let mut leaves = Vec::with_capacity((stretch.bytes - stretch.leaf_offset) as usize / 8);
+        while let Some(read) = reads.next().await {
+            let read = read?;
+            let missing = (stretch.leaf_offset as usize - head.len()).min(read.len());
+            let (first, rest) = read.split_at(missing);
+            head.extend_from_slice(first);
+            // Both parts are whole words: leaves start on a page.
+            let (words, _) = rest.as_chunks::<8>();
+            leaves.extend(words.iter().map(|word| u64::from_le_bytes(*word)));
+        }
+        let at = |error: hotshelf_elf::ElfError| located(error.into(), stretch.offset);
+        let head = PackedElf::read_head(path, &head).map_err(at)?;
+        if head.leaf_offset != stretch.leaf_offset {
+            let (expected, found) = (stretch.leaf_offset, head.leaf_offset);
+            return Err(corrupt(path, stretch.offset, "leaf offset", expected, found).into());
+        }
+        let elf = head.with_leaves(path, leaves).map_err(at)?;
+        let leaf_base = stretch.offset + stretch.leaf_offset;
+        elf.verify_blocks(path)
+            .map_err(|damage| located(damage.into(), leaf_base))?;
+        let fits = elf.row_count() as u64 == stretch.rows.end - stretch.rows.start
+            && elf.dimension_count() == self.keys.len()
+            && elf.is_clustered() == self.clustered;
+        if !fits {
+            let (what, found) = ("rows and columns of an Elf", elf.row_count());
+            return Err(corrupt(path, stretch.offset, what, "those indexed", found).into());
+        }
+        Ok(elf)
+    }
+}
+
+impl Drop for IndexFile {
+    fn drop(&mut self) {
+        self.store.forget(&self.stretches);
+    }
+}
+
+/// The corruption with its place in the whole file.
+fn located(error: Error, base: u64) -> Error {
+    match error {
+        Error::Corruption(found) => Error::Corruption(Corruption {
+            offset: found.offset + base,
+            ..found
+        }),
+        other => other,
+    }
+}
+
+/// Reads an index file again and checks everything, to the last row.
+pub(crate) fn verify(
+    path: &Path,
+    indexes: Option<Indexes>,
+    column_count: usize,
+) -> Result<(), Error> {
+    let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+    let superblock = Superblock::read(path, bytes.get(..SUPERBLOCK_BYTES).unwrap_or(&bytes))?;
+    superblock.check(path, indexes.unwrap_or(superblock.indexes), column_count)?;
+    let (start, end) = (superblock.meta.start as usize, superblock.meta.end as usize);
+    let Some(meta) = bytes.get(start..end).filter(|_| end == bytes.len()) else {
+        return Err(corrupt(path, bytes.len() as u64, "file length", end, bytes.len()).into());
+    };
+    let (_, stretches) = superblock.read_meta(path, meta)?;
+    for stretch in &stretches {
+        let range = stretch.offset as usize..(stretch.offset + stretch.bytes) as usize;
+        let Some(content) = bytes.get(range) else {
+            return Err(corrupt(path, stretch.offset, "Elf", "a whole one", "a part").into());
+        };
+        let at = |error: Error| located(error, stretch.offset);
+        let (elf, _) = PackedElf::from_bytes(path, content).map_err(|error| at(error.into()))?;
+        elf.verify(path).map_err(|error| at(error.into()))?;
+        if elf.row_count() as u64 != stretch.rows.end - stretch.rows.start {
+            return Err(corrupt(
+                path,
+                stretch.offset,
+                "rows",
+                "those indexed",
+                elf.row_count(),
+            )
+            .into());
+        }
+    }
+    Ok(())
+}

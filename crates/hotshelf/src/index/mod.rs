@@ -1,0 +1,96 @@
+//! Elf indexes of tables: an Elf for every stretch of rows of every data file.
+//!
+//! `keys` turns columns and literals into the Elf's codes, `build` makes the index file of a data file,
+//! `cluster` puts rows in the order of an index, `file` is the file, `store` holds its Elfs in memory under
+//! the budget, `predicate` reads filters, `access` decides between Elf and scan, `selection` asks the Elfs
+//! while a scan runs.
+
+mod access;
+mod build;
+mod cluster;
+mod file;
+mod keys;
+mod predicate;
+mod selection;
+mod store;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use hotshelf_tier::Corruption;
+
+pub(crate) use access::{Access, Conjunct, ElfAccess, Lost, choose};
+pub(crate) use build::{IndexWriter, Indexed, advise_order};
+pub(crate) use cluster::cluster;
+pub(crate) use file::{IndexFile, IndexPaths, Indexes, Stretch, verify};
+pub(crate) use keys::is_indexable;
+pub(crate) use predicate::{Condition, condition};
+pub(crate) use selection::{Selected, Selection};
+pub(crate) use store::ElfStore;
+
+/// Most rows of one Elf.
+const STRETCH_ROWS_MAX: u64 = 1 << 22;
+/// Stretches are powers of two from this, the largest row group, so that whole row groups fill them.
+const STRETCH_ROWS_MIN: u64 = 1 << 17;
+
+/// An index as the user defined it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IndexDefinition {
+    pub id: i64,
+    pub name: String,
+    /// Columns of the table in the Elf's order.
+    pub columns: Vec<usize>,
+    /// Whether data files hold their rows in the Elf's order.
+    pub clustered: bool,
+}
+
+/// An index with its open files.
+#[derive(Debug, Clone)]
+pub(crate) struct TableIndex {
+    pub definition: IndexDefinition,
+    /// By the number of the data file. Files that could not be indexed are missing.
+    pub files: BTreeMap<u64, Result<Arc<IndexFile>, Corruption>>,
+    /// What queries lost so far because Elfs were not in memory.
+    pub lost_ns: Lost,
+}
+
+impl TableIndex {
+    /// The first damage, if there is one.
+    pub fn damage(&self) -> Option<&Corruption> {
+        self.files.values().find_map(|file| file.as_ref().err())
+    }
+
+    /// The names of its columns.
+    pub fn column_names<'a>(&self, schema: &'a Schema) -> Vec<&'a str> {
+        let columns = self.definition.columns.iter();
+        columns
+            .map(|column| schema.field(*column).name().as_str())
+            .collect()
+    }
+}
+
+/// Rows of a stretch such that sorting one takes about an eighth of the budget.
+pub(crate) fn stretch_rows(schema: &SchemaRef, budget_bytes: u64) -> u64 {
+    let widths = schema.fields().iter().map(|field| {
+        let width = field.data_type().primitive_width();
+        width.map_or(32, |bytes| bytes as u64)
+    });
+    let row_bytes = 32 + widths.sum::<u64>();
+    let rows = (budget_bytes / 8 / row_bytes).clamp(STRETCH_ROWS_MIN, STRETCH_ROWS_MAX);
+    1 << rows.ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::{DataType, Field};
+
+    #[test]
+    fn stretches_are_powers_of_two_that_follow_the_budget() {
+        let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)]));
+        assert_eq!(stretch_rows(&schema, 1 << 20), STRETCH_ROWS_MIN);
+        assert_eq!(stretch_rows(&schema, 1 << 27), 1 << 18);
+        assert_eq!(stretch_rows(&schema, 1 << 40), STRETCH_ROWS_MAX);
+    }
+}

@@ -1,0 +1,176 @@
+//! `CREATE INDEX`, `DROP INDEX` and `OPTIMIZE TABLE`: statements that DataFusion parses and does not run.
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CreateIndex, Expr, Ident, IndexType, ObjectName, ObjectType,
+    Statement as SqlStatement, Value,
+};
+
+use super::{Answer, Session};
+use crate::database::IndexSpec;
+use crate::error::{Error, Result};
+
+impl Session {
+    /// Runs the statement if it is about indexes or files.
+    pub(super) async fn run_own(&self, statement: &SqlStatement) -> Option<Result<Answer>> {
+        match statement {
+            SqlStatement::CreateIndex(create) => Some(self.create_index(create).await),
+            SqlStatement::Drop {
+                object_type: ObjectType::Index,
+                if_exists,
+                names,
+                ..
+            } => Some(self.drop_indexes(names, *if_exists)),
+            SqlStatement::OptimizeTable { name, .. } => Some(self.optimize(name).await),
+            _ => None,
+        }
+    }
+
+    async fn create_index(&self, create: &CreateIndex) -> Result<Answer> {
+        let spec = self.index_spec(create)?;
+        if create.if_not_exists && self.database.inner().table_of_index(&spec.name).is_some() {
+            return Ok(Answer::done(format!("index {} exists already", spec.name)));
+        }
+        let rows = self.database.inner().create_index(&spec).await?;
+        let name = &spec.name;
+        Ok(Answer::done(format!("index {name}: {rows} rows")))
+    }
+
+    fn drop_indexes(&self, names: &[ObjectName], if_exists: bool) -> Result<Answer> {
+        let mut done = Vec::new();
+        for name in names {
+            let name = last_part(name)?;
+            done.push(match self.database.inner().drop_index(&name) {
+                Err(Error::UnknownIndex { .. }) if if_exists => format!("no index {name}"),
+                result => result.map(|()| format!("index {name} dropped"))?,
+            });
+        }
+        Ok(Answer::done(done.join("\n")))
+    }
+
+    async fn optimize(&self, name: &ObjectName) -> Result<Answer> {
+        let table = last_part(name)?;
+        let (before, after) = self.database.inner().optimize_table(&table).await?;
+        Ok(Answer::done(match before {
+            0 => format!("table {table}: nothing to merge"),
+            _ => format!("table {table}: {before} files became {after}"),
+        }))
+    }
+
+    fn index_spec(&self, create: &CreateIndex) -> Result<IndexSpec> {
+        match &create.using {
+            Some(IndexType::Custom(kind)) if kind.value.eq_ignore_ascii_case("elf") => {}
+            Some(kind) => {
+                return Err(Error::InvalidValue {
+                    what: "kind of index",
+                    value: kind.to_string(),
+                    expected: "USING elf".into(),
+                });
+            }
+            None => {
+                return Err(Error::InvalidValue {
+                    what: "kind of index",
+                    value: String::new(),
+                    expected: "CREATE INDEX … ON … USING elf (…)".into(),
+                });
+            }
+        }
+        let unsupported = [
+            (create.unique, "UNIQUE"),
+            (create.concurrently, "CONCURRENTLY"),
+            (!create.include.is_empty(), "INCLUDE"),
+            (create.nulls_distinct.is_some(), "NULLS DISTINCT"),
+            (create.predicate.is_some(), "WHERE"),
+            (!create.index_options.is_empty(), "an index option"),
+            (!create.alter_options.is_empty(), "an option"),
+        ];
+        if let Some((_, what)) = unsupported.iter().find(|(asked, _)| *asked) {
+            return Err(Error::NotSupported {
+                what: format!("{what} in CREATE INDEX"),
+            });
+        }
+        let table = last_part(&create.table_name)?;
+        let columns = create
+            .columns
+            .iter()
+            .map(|column| {
+                let plain = column.operator_class.is_none()
+                    && column.column.options.asc != Some(false)
+                    && column.column.options.nulls_first != Some(false);
+                match &column.column.expr {
+                    Expr::Identifier(ident) if plain => Ok(normalise(ident)),
+                    other => Err(Error::NotSupported {
+                        what: format!(
+                            "'{other}' as an indexed column (columns ascend, NULL first)"
+                        ),
+                    }),
+                }
+            })
+            .collect::<Result<Vec<String>>>()?;
+        let name = match &create.name {
+            Some(name) => last_part(name)?,
+            None => format!("{table}_{}_elf", columns.join("_")),
+        };
+        let mut spec = IndexSpec {
+            name,
+            table,
+            columns,
+            advise: false,
+            clustered: false,
+        };
+        create
+            .with
+            .iter()
+            .try_for_each(|option| take_option(option, &mut spec))?;
+        Ok(spec)
+    }
+}
+
+/// Reads `order = 'auto'` and `clustered = true`.
+fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
+    let wrong = || Error::InvalidValue {
+        what: "index option",
+        value: option.to_string(),
+        expected: "order = 'auto' or 'given', clustered = true or false".into(),
+    };
+    let Expr::BinaryOp { left, op, right } = option else {
+        return Err(wrong());
+    };
+    let (Expr::Identifier(key), BinaryOperator::Eq) = (left.as_ref(), op) else {
+        return Err(wrong());
+    };
+    let value = match right.as_ref() {
+        Expr::Value(value) => match &value.value {
+            Value::Boolean(value) => value.to_string(),
+            Value::SingleQuotedString(text) => text.to_ascii_lowercase(),
+            _ => return Err(wrong()),
+        },
+        Expr::Identifier(word) => word.value.to_ascii_lowercase(),
+        _ => return Err(wrong()),
+    };
+    match (key.value.to_ascii_lowercase().as_str(), value.as_str()) {
+        ("order", "auto") => spec.advise = true,
+        ("order", "given") => spec.advise = false,
+        ("clustered", "true" | "on") => spec.clustered = true,
+        ("clustered", "false" | "off") => spec.clustered = false,
+        _ => return Err(wrong()),
+    }
+    Ok(())
+}
+
+/// The name without catalog and schema.
+fn last_part(name: &ObjectName) -> Result<String> {
+    let last = name.0.last().and_then(|part| part.as_ident());
+    last.map(normalise).ok_or_else(|| Error::InvalidValue {
+        what: "name",
+        value: name.to_string(),
+        expected: "an identifier".into(),
+    })
+}
+
+/// Names are lower case unless quoted.
+fn normalise(ident: &Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    }
+}
