@@ -240,6 +240,7 @@ fn persist(measured: &Measured<'_>) -> Option<Value<PersistInstruction>> {
         move |pattern| {
             measured.best(move |row: &Row| {
                 is_alone(row, Operation::Write)
+                    && row.point.placement == Placement::Near
                     && row.point.persist == Some(instruction)
                     && row.point.pattern == pattern
             })
