@@ -192,10 +192,10 @@ struct Axes {
     y: fn(&Point) -> (u64, String),
 }
 
-/// The maps that have at least two cells.
+/// The maps that have something to compare.
 fn maps(report: &ProbeReport) -> Vec<HeatMap> {
     let maps = AXES.iter().map(|axes| map_of(axes, &report.rows));
-    let drawn = |map: &HeatMap| map.x.len() * map.y.len() > 1;
+    let drawn = |map: &HeatMap| map.x.len() > 2 || map.y.len() > 1;
     maps.filter(drawn).collect()
 }
 
