@@ -43,8 +43,9 @@ def duckdb_contender(columns, order):
 
     connection = duckdb.connect()
     connection.execute("SET threads = 1")
-    table = pyarrow.table({f"c{i}": column[order] for i, column in enumerate(columns)} | {"tid": order})
-    connection.execute("CREATE TABLE t AS SELECT * FROM table")
+    source = pyarrow.table({f"c{i}": column[order] for i, column in enumerate(columns)} | {"tid": order})
+    connection.execute("CREATE TABLE t AS SELECT * FROM source")
+    del source
     maximum = int(columns[0].max())
 
     def answer(bounds):
