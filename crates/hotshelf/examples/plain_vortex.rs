@@ -39,17 +39,20 @@ fn main() -> Result<(), Failure> {
     let cache_bytes: u64 = cache_bytes.parse()?;
     let cache = eviction.map(|eviction| MokaSegmentCache::new(cache_bytes, eviction));
     let threads = rest.first().map_or(Ok(2), |text| text.parse())?;
+    let folder = Path::new(folder);
+    let schemas = schemas(folder)?;
     let mut statements = String::new();
     std::io::stdin().read_to_string(&mut statements)?;
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()
         .build()?
-        .block_on(run(Path::new(folder), cache, threads, &statements))
+        .block_on(run(folder, schemas, cache, threads, &statements))
 }
 
 async fn run(
     folder: &Path,
+    schemas: Vec<(String, arrow::datatypes::SchemaRef)>,
     cache: Option<MokaSegmentCache>,
     threads: usize,
     statements: &str,
@@ -57,7 +60,7 @@ async fn run(
     let config = SessionConfig::new().with_target_partitions(threads);
     let context = SessionContext::new_with_config(config);
     let session = VortexSession::default().with_tokio();
-    for (name, schema) in schemas(folder)? {
+    for (name, schema) in schemas {
         let source = open(&session, &files(folder, &name)?, cache.as_ref()).await?;
         let table = VortexTable::new(Arc::new(source), session.clone(), schema);
         context.register_table(name.as_str(), Arc::new(table))?;

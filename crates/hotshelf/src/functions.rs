@@ -412,6 +412,7 @@ fn hpcache_tuner(inner: &Inner) -> Columns {
         ("solve_ns_max", one(stats.solve_ns_max)),
         ("storage_bandwidth", one_real(stats.storage_bandwidth)),
         ("memory_bandwidth", one_real(stats.memory_bandwidth)),
+        ("overlap_loss", one_real(stats.overlap_loss)),
     ]
 }
 

@@ -17,6 +17,8 @@ pub struct Observation {
     pub columns: Vec<(ColumnId, u64)>,
     /// Of those bytes, how many were processed so far.
     pub processed_bytes: u64,
+    /// Charged bytes that were read from storage for the run so far.
+    pub storage_bytes: u64,
     /// Time that workers spent processing (not waiting for input), summed over workers, in nanoseconds.
     pub busy_ns: u64,
     /// Time that workers waited for input, summed over workers, in nanoseconds.

@@ -26,7 +26,8 @@ impl Tiers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ModelForm {
     /// All missing bytes pass through one device: `sum of b (1 - x) / S`. Physically right for one device and a
-    /// reader that always has the next bytes under way.
+    /// reader that always has the next bytes under way. As far as it has not, reading and processing do not overlap:
+    /// [`Problem::overlap_loss`].
     #[default]
     Shared,
     /// The paper's Equations 1-3: each column has its part of the bandwidth, and the slowest column decides:
@@ -90,6 +91,9 @@ pub struct Problem {
     pub budget_bytes: f64,
     /// The model.
     pub form: ModelForm,
+    /// The part of the shorter of reading and processing that is not hidden behind the longer, 0 to 1. Of the
+    /// shared form only; the paper's has none.
+    pub overlap_loss: f64,
 }
 
 impl Problem {
@@ -107,6 +111,7 @@ impl Problem {
             tiers,
             budget_bytes: budget_bytes as f64,
             form,
+            overlap_loss: 0.0,
         };
         let mut column_idxs: Map<ColumnId, usize> = Map::default();
         let mut query_idxs: Map<u64, usize> = Map::default();
@@ -159,7 +164,10 @@ impl Problem {
             ModelForm::Shared => {
                 let cached = term.columns.iter().map(|c| c.bytes * proportion(c));
                 let cached_bytes: f64 = cached.sum();
-                ((bytes - cached_bytes) / storage).max(cached_bytes / memory)
+                let reading_s = (bytes - cached_bytes).max(0.0) / storage;
+                let by_storage_s = reading_s + self.overlap_loss * floor_s;
+                let by_processing_s = floor_s + self.overlap_loss * reading_s;
+                by_storage_s.max(by_processing_s).max(cached_bytes / memory)
             }
             ModelForm::Paper => {
                 let column_s = |column: &TermColumn| {
@@ -208,6 +216,7 @@ impl Problem {
                     .any(|(a, b)| a.column_idx != b.column_idx || moved(a.bytes, b.bytes))
         };
         self.form != other.form
+            || (self.overlap_loss - other.overlap_loss).abs() > part
             || moved(self.budget_bytes, other.budget_bytes)
             || moved(self.tiers.storage_bandwidth, other.tiers.storage_bandwidth)
             || moved(self.tiers.memory_bandwidth, other.tiers.memory_bandwidth)

@@ -315,6 +315,7 @@ mod tests {
             template,
             columns: vec![(ColumnId(template as u32), 1000)],
             processed_bytes: 1000,
+            storage_bytes: 0,
             busy_ns: 1_000_000,
             wait_ns: 0,
             worker_count: 2,

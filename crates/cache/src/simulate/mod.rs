@@ -20,7 +20,7 @@ use crate::manager::{CacheManager, CacheOptions};
 use crate::model::Observation;
 use crate::policy::PolicyKind;
 use crate::reader::{ReadDone, ReadHandle, SegmentReader};
-use crate::scan::ScanContext;
+use crate::scan::{ScanContext, ScanCounters};
 use crate::tuner::{StorageProgress, Tuner, TunerInput, TunerOptions, TunerStats, TunerStep};
 use bytes::Bytes;
 use device::Run;
@@ -277,12 +277,12 @@ impl<'a> Simulator<'a> {
             run.row_group(missing_bytes, after.bytes_cache - before.bytes_cache);
             self.storage.bytes += missing_bytes;
             while run.now_s() >= self.next_step_s {
-                self.tune(query_idx, &run, false);
+                self.tune(query_idx, &run, after, false);
             }
         }
         drop(ahead);
-        self.tune(query_idx, &run, true);
         let counters = scan.counters();
+        self.tune(query_idx, &run, counters, true);
         let time_s = run.now_s() - self.now_s + self.machine.setup_s;
         self.storage.reading_ns += nanos(run.storage_busy_s());
         self.storage.wait_ns += nanos(run.wait_s());
@@ -297,7 +297,7 @@ impl<'a> Simulator<'a> {
     }
 
     /// A step of the tuner in the middle or at the end of a query.
-    fn tune(&mut self, query_idx: usize, run: &Run<'_>, finished: bool) {
+    fn tune(&mut self, query_idx: usize, run: &Run<'_>, counters: ScanCounters, finished: bool) {
         let period_s = self.setup.tuner.period_ms.max(1) as f64 * 1e-3;
         if !finished {
             self.next_step_s += period_s;
@@ -318,6 +318,7 @@ impl<'a> Simulator<'a> {
             template: template(query.name),
             columns: query.columns.iter().map(size).collect(),
             processed_bytes: run.processed_bytes(),
+            storage_bytes: counters.bytes_storage,
             busy_ns: nanos(run.busy_s()),
             wait_ns: nanos(run.wait_s()),
             worker_count: 1,
@@ -325,6 +326,7 @@ impl<'a> Simulator<'a> {
             finished,
         };
         let sizes = self.cache.column_sizes();
+        let resident = self.cache.resident_bytes();
         let input = TunerInput {
             observations: &[observation],
             storage: StorageProgress {
@@ -333,6 +335,7 @@ impl<'a> Simulator<'a> {
                 ..self.storage
             },
             sizes: &sizes,
+            resident: &resident,
             capacity_bytes: self.cache.budget().capacity_bytes(),
             policy: self.setup.policy,
         };

@@ -56,11 +56,11 @@ fn query(name: &'static str) -> TraceQuery {
 }
 
 /// A single query over 96 GB in four columns, as in Figures 1 and 3 to 7: Q1.1, Q1.3, Q2.2 or Q3.1. Q1.3 (300 GB/s) and
-/// Q3.1 (19.6 GB/s) follow from Figure 1's ratios, Q2.2 (80 GB/s) from the text; Q1.1 (150 GB/s) is assumed. `None` for
+/// Q3.1 (19.6 GB/s) follow from Figure 1's ratios, Q2.2 (80 GB/s) from the text; Q1.1 (250 GB/s) is assumed. `None` for
 /// other names.
 pub fn paper_query(name: &str, count: usize) -> Option<Trace> {
     let (name, processing) = match name {
-        "Q1.1" => ("Q1.1", 150.0),
+        "Q1.1" => ("Q1.1", 250.0),
         "Q1.3" => ("Q1.3", 300.0),
         "Q2.2" => ("Q2.2", 80.0),
         "Q3.1" => ("Q3.1", 19.6),

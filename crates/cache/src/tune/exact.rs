@@ -123,20 +123,26 @@ impl<'a> Scaled<'a> {
         for (term_idx, term) in self.problem.terms.iter().enumerate() {
             let time = self.time(term_idx);
             let all = term.bytes();
-            let storage_s = |bytes: f64| bytes / tiers.storage_bandwidth / self.time_unit;
+            let storage_s = move |bytes: f64| bytes / tiers.storage_bandwidth / self.time_unit;
             let memory_s = |bytes: f64| bytes / tiers.memory_bandwidth / self.time_unit;
             let floor = all / term.processing_bandwidth / self.time_unit;
-            program.at_most(-floor, [(time, -1.0)]);
             let columns = term.columns.iter();
             match self.problem.form {
                 ModelForm::Shared => {
-                    let missing = columns.clone();
-                    let missing = missing.map(|c| (c.column_idx, -storage_s(c.bytes)));
-                    program.at_most(-storage_s(all), missing.chain([(time, -1.0)]));
+                    let loss = self.problem.overlap_loss;
+                    let missing = |part: f64| {
+                        let columns = term.columns.iter();
+                        columns.map(move |c| (c.column_idx, -part * storage_s(c.bytes)))
+                    };
+                    let by_storage = storage_s(all) + loss * floor;
+                    program.at_most(-by_storage, missing(1.0).chain([(time, -1.0)]));
+                    let by_processing = floor + loss * storage_s(all);
+                    program.at_most(-by_processing, missing(loss).chain([(time, -1.0)]));
                     let cached = columns.map(|c| (c.column_idx, memory_s(c.bytes)));
                     program.at_most(0.0, cached.chain([(time, -1.0)]));
                 }
                 ModelForm::Paper => {
+                    program.at_most(-floor, [(time, -1.0)]);
                     for column in columns {
                         let x = column.column_idx;
                         let missing = [(x, -storage_s(all)), (time, -1.0)];

@@ -1,7 +1,8 @@
 //! Greedy by marginal density: raise the column that saves most seconds per byte, as far as that rate holds.
 //!
 //! A term's savings are a concave, piecewise linear function of its cached bytes `y`: they grow by `1/S` per byte
-//! until storage is no longer the slowest part, then stay, and shrink by `1/M` per byte once memory is.
+//! until storage is no longer the slowest part, then by the part of it that processing does not hide, and shrink by
+//! `1/M` per byte once memory is the slowest.
 
 use super::Solution;
 use super::certificate;
@@ -11,11 +12,13 @@ use crate::model::{ModelForm, Problem};
 
 /// One term's savings as a function of cached bytes.
 pub(super) struct Savings {
-    /// Up to here a cached byte saves storage time.
+    /// Up to here a cached byte saves all of its storage time.
     pub(super) grows_to: f64,
     /// From here a cached byte costs memory time.
     pub(super) shrinks_from: f64,
     rise: f64,
+    /// Between the two.
+    drag: f64,
     fall: f64,
 }
 
@@ -28,13 +31,18 @@ impl Savings {
         );
         let bytes = term.bytes();
         let floor_s = bytes / term.processing_bandwidth;
+        let loss = problem.overlap_loss;
+        let reading_s = bytes / storage;
+        // Where memory takes as long as storage with what processing adds, and the other way round.
+        let above_storage = (reading_s + loss * floor_s) / (1.0 / memory + 1.0 / storage);
+        let above_processing = (floor_s + loss * reading_s) / (1.0 / memory + loss / storage);
+        let shrinks_from = above_storage.max(above_processing);
         let at_floor = bytes - storage * floor_s;
-        let at_memory = bytes / (1.0 + storage / memory);
-        let grows_to = at_floor.min(at_memory).max(0.0);
         Self {
-            grows_to,
-            shrinks_from: (memory * floor_s).max(grows_to),
+            grows_to: at_floor.min(shrinks_from).max(0.0),
+            shrinks_from,
             rise: term.weight / storage,
+            drag: loss * term.weight / storage,
             fall: -term.weight / memory,
         }
     }
@@ -44,7 +52,7 @@ impl Savings {
         if cached < self.grows_to {
             self.rise
         } else if cached < self.shrinks_from {
-            0.0
+            self.drag
         } else {
             self.fall
         }

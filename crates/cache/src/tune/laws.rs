@@ -45,6 +45,10 @@ fn random_problem(seed: u64, column_count: usize, term_count: usize, form: Model
         budget_bytes: all_bytes * draw.between(0.05, 0.7),
         columns,
         form,
+        overlap_loss: match form {
+            ModelForm::Shared => [0.0, 0.1, 0.3][seed as usize % 3],
+            ModelForm::Paper => 0.0,
+        },
     }
 }
 
@@ -236,6 +240,7 @@ fn two_of_three_columns() -> (LookBackWindow, BTreeMap<ColumnId, u64>) {
         processed_bytes: 1500,
         busy_ns: 1_000,
         wait_ns: 0,
+        storage_bytes: 0,
         worker_count: 1,
         priority: 1.0,
         finished: true,
@@ -326,6 +331,7 @@ fn fixture_problem(instance: &serde_json::Value) -> Problem {
         },
         budget_bytes: 1e9 * number(&instance["budget"]),
         form: ModelForm::Paper,
+        overlap_loss: 0.0,
     }
 }
 

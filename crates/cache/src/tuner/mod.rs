@@ -37,6 +37,9 @@ pub struct TunerOptions {
     pub memory_bandwidth: f64,
     /// A step is skipped when no input of the model has changed by more than this part since the last solution.
     pub skip_below: f64,
+    /// What is in memory, or the last placement, stays although a better one is known, if the predicted time is not
+    /// longer by more than this part. Every change costs reads.
+    pub stay_below: f64,
 }
 
 impl Default for TunerOptions {
@@ -48,6 +51,7 @@ impl Default for TunerOptions {
             storage_bandwidth: None,
             memory_bandwidth: 10e9,
             skip_below: 0.02,
+            stay_below: 0.01,
         }
     }
 }
@@ -61,6 +65,8 @@ pub struct TunerInput<'a> {
     pub storage: StorageProgress,
     /// The columns that exist and their sizes in charged bytes.
     pub sizes: &'a BTreeMap<ColumnId, u64>,
+    /// What of them is in memory, in charged bytes.
+    pub resident: &'a BTreeMap<ColumnId, u64>,
     /// Bytes that may be kept.
     pub capacity_bytes: u64,
     /// The policy that will carry the placement out.
@@ -85,6 +91,7 @@ pub struct Tuner {
     window: LookBackWindow,
     storage: BandwidthMeter,
     memory_bandwidth: f64,
+    overlap_loss: f64,
     solved: Option<Solved>,
     stats: TunerStats,
 }
@@ -104,6 +111,7 @@ impl Tuner {
             window: LookBackWindow::new(options.window.clone()),
             storage: BandwidthMeter::new(options.storage_bandwidth),
             memory_bandwidth: sane_bandwidth(options.memory_bandwidth),
+            overlap_loss: OVERLAP_LOSS,
             solved: None,
             stats: TunerStats::default(),
             options,
@@ -137,6 +145,7 @@ impl Tuner {
         for observation in input.observations {
             self.window.observe(observation);
             self.learn_memory_bandwidth(observation);
+            self.learn_overlap(observation);
         }
         let options = self.tune_options(input.policy);
         let tiers = self.tiers();
@@ -145,13 +154,16 @@ impl Tuner {
             self.stats.skip_count += 1;
             return TunerStep::Skipped;
         }
-        let problem = Problem::new(
+        let mut problem = Problem::new(
             &self.window.terms(),
             input.sizes,
             tiers,
             input.capacity_bytes,
             options.form,
         );
+        if options.form == ModelForm::Shared {
+            problem.overlap_loss = self.overlap_loss;
+        }
         let stands = self.solved.as_ref().is_some_and(|solved| {
             solved.options == options && !problem.differs(&solved.problem, self.options.skip_below)
         });
@@ -159,13 +171,21 @@ impl Tuner {
             self.stats.skip_count += 1;
             return TunerStep::Skipped;
         }
-        self.solve(problem, options)
+        self.solve(problem, options, input.resident)
     }
 
-    fn solve(&mut self, problem: Problem, options: TuneOptions) -> TunerStep {
+    fn solve(
+        &mut self,
+        problem: Problem,
+        options: TuneOptions,
+        resident: &BTreeMap<ColumnId, u64>,
+    ) -> TunerStep {
         self.stats.solve_count += 1;
         match solve(&problem, &options) {
-            Ok(solution) => {
+            Ok(mut solution) => {
+                if options.form == ModelForm::Shared && options.goal == Goal::Total {
+                    self.stay(&problem, resident, &mut solution);
+                }
                 let placement = solution.placement(&problem);
                 self.stats.note(&problem, &solution);
                 self.solved = Some(Solved {
@@ -179,6 +199,39 @@ impl Tuner {
                 self.stats.failure_count += 1;
                 self.stats.last_error = Some(error.to_string());
                 TunerStep::Failed(error)
+            }
+        }
+    }
+
+    /// Prefers the last placement, or else what is in memory anyway, to a solution that is hardly better.
+    fn stay(&self, problem: &Problem, resident: &BTreeMap<ColumnId, u64>, solution: &mut Solution) {
+        let last = self
+            .solved
+            .as_ref()
+            .map(|solved| solved.solution.placement(&solved.problem));
+        let columns = || problem.columns.iter();
+        let placed = last.map(|last| {
+            columns()
+                .map(|column| last.proportion(column.column))
+                .collect()
+        });
+        let in_memory = columns().map(|column| {
+            let bytes = resident.get(&column.column).copied().unwrap_or(0) as f64;
+            (bytes / column.bytes).min(1.0)
+        });
+        let candidates: [Option<Vec<f64>>; 2] = [placed, Some(in_memory.collect())];
+        let longest_s = solution.total_s * (1.0 + self.options.stay_below);
+        for mut x in candidates.into_iter().flatten() {
+            let excess = problem.kept_bytes(&x) / problem.budget_bytes;
+            if excess > 1.0 {
+                x.iter_mut().for_each(|x| *x /= excess);
+            }
+            let total_s = problem.total_s(&x);
+            if total_s <= longest_s {
+                solution.saved_s += solution.total_s - total_s;
+                solution.total_s = total_s;
+                solution.x = x;
+                return;
             }
         }
     }
@@ -202,6 +255,23 @@ impl Tuner {
         })
     }
 
+    /// A run that read and processed shows how much of the shorter was hidden.
+    fn learn_overlap(&mut self, observation: &Observation) {
+        let (Some(storage), Some(run_s)) = (self.storage.bandwidth(), observation.run_s()) else {
+            return;
+        };
+        let reading_s = observation.storage_bytes as f64 / storage;
+        let processing_s = observation.busy_ns as f64 * 1e-9 / f64::from(observation.worker_count);
+        let (shorter_s, longer_s) = (reading_s.min(processing_s), reading_s.max(processing_s));
+        let says_something = observation.finished
+            && longer_s >= OVERLAP_RUN_S_MIN
+            && shorter_s >= OVERLAP_PART_MIN * longer_s;
+        if says_something {
+            let loss = ((run_s - longer_s) / shorter_s).clamp(0.0, OVERLAP_LOSS_MAX);
+            self.overlap_loss += OVERLAP_LEARNING * (loss - self.overlap_loss);
+        }
+    }
+
     /// A pipeline that processes faster than the memory is thought to be shows that it is not.
     fn learn_memory_bandwidth(&mut self, observation: &Observation) {
         let processing = observation.processing_bandwidth().unwrap_or(0.0);
@@ -210,6 +280,16 @@ impl Tuner {
         }
     }
 }
+
+/// The part of the shorter of reading and processing that is not hidden, before anything was measured.
+const OVERLAP_LOSS: f64 = 0.1;
+/// More than this would be no overlap at all.
+const OVERLAP_LOSS_MAX: f64 = 0.5;
+/// How much a run changes what is known of it.
+const OVERLAP_LEARNING: f64 = 0.2;
+/// Runs whose shorter part is shorter than this part of the longer say nothing about it, nor do short runs.
+const OVERLAP_PART_MIN: f64 = 0.2;
+const OVERLAP_RUN_S_MIN: f64 = 0.02;
 
 fn sane_bandwidth(bandwidth: f64) -> f64 {
     if bandwidth.is_finite() && bandwidth > 0.0 {

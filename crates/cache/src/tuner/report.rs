@@ -2,7 +2,7 @@
 
 use super::{Solved, Tuner};
 use crate::key::ColumnId;
-use crate::model::{Problem, Term};
+use crate::model::{ModelForm, Problem, Term};
 use crate::tune::{Goal, Solution, TuneOptions, solve};
 
 /// What the tuner did so far.
@@ -42,6 +42,8 @@ pub struct TunerStats {
     pub storage_bandwidth: f64,
     /// Memory bandwidth as known, in bytes per second.
     pub memory_bandwidth: f64,
+    /// The part of the shorter of reading and processing that the longer does not hide, as measured.
+    pub overlap_loss: f64,
 }
 
 /// What limits a pipeline.
@@ -125,6 +127,7 @@ impl Tuner {
         TunerStats {
             storage_bandwidth: tiers.storage_bandwidth,
             memory_bandwidth: tiers.memory_bandwidth,
+            overlap_loss: self.overlap_loss,
             ..self.stats.clone()
         }
     }
@@ -237,18 +240,32 @@ impl Tuner {
 }
 
 impl Solved {
+    /// What takes longest by itself.
     fn bound(&self, term: &Term) -> Bound {
-        let time_s = self.problem.term_s(term, &self.solution.x);
-        let processing_s = term.bytes() / term.processing_bandwidth;
-        if time_s <= processing_s * (1.0 + 1e-9) {
+        let (problem, bytes) = (&self.problem, term.bytes());
+        let columns = || {
+            term.columns
+                .iter()
+                .map(|c| (c.bytes, self.solution.x[c.column_idx]))
+        };
+        let (missing_bytes, cached_bytes) = match problem.form {
+            ModelForm::Shared => {
+                let cached_bytes: f64 = columns().map(|(bytes, x)| bytes * x).sum();
+                (bytes - cached_bytes, cached_bytes)
+            }
+            ModelForm::Paper => {
+                let missing = columns().map(|(_, x)| bytes * (1.0 - x));
+                let cached = columns().map(|(_, x)| bytes * x);
+                (missing.fold(0.0, f64::max), cached.fold(0.0, f64::max))
+            }
+        };
+        let storage_s = missing_bytes / problem.tiers.storage_bandwidth;
+        let memory_s = cached_bytes / problem.tiers.memory_bandwidth;
+        let processing_s = bytes / term.processing_bandwidth;
+        if processing_s * (1.0 + 1e-9) >= storage_s.max(memory_s) {
             return Bound::Processing;
         }
-        let cached = term
-            .columns
-            .iter()
-            .map(|c| c.bytes * self.solution.x[c.column_idx]);
-        let memory_s = cached.sum::<f64>() / self.problem.tiers.memory_bandwidth;
-        match time_s <= memory_s * (1.0 + 1e-9) {
+        match memory_s >= storage_s {
             true => Bound::Memory,
             false => Bound::Storage,
         }

@@ -207,11 +207,12 @@ impl Shared {
         let mut tuner = self.tuner.lock();
         let mut observations = std::mem::take(&mut *self.inbox.lock());
         observations.extend(under_way);
-        let sizes = cache.column_sizes();
+        let (sizes, resident) = (cache.column_sizes(), cache.resident_bytes());
         let input = TunerInput {
             observations: &observations,
             storage: cache.storage_progress(),
             sizes: &sizes,
+            resident: &resident,
             capacity_bytes: self.capacity_bytes(&cache),
             policy: cache.policy(),
         };

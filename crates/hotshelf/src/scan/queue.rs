@@ -201,6 +201,7 @@ impl ScanQueue {
             template: self.context.template,
             columns,
             processed_bytes,
+            storage_bytes: self.context.counters().bytes_storage,
             busy_ns: self.work.busy_ns.load(Ordering::Relaxed),
             wait_ns: self.work.wait_ns.load(Ordering::Relaxed),
             worker_count: self.work.workers.load(Ordering::Relaxed),

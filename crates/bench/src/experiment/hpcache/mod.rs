@@ -116,6 +116,7 @@ fn random_problem(
         },
         budget_bytes: 0.4 * 24e9 * column_count as f64,
         form,
+        overlap_loss: 0.1,
     }
 }
 
