@@ -15,14 +15,18 @@ pub struct StorageProgress {
 const SAMPLE_BYTES_MIN: u64 = 1 << 20;
 const SAMPLE_READING_NS_MIN: u64 = 10_000_000;
 
+/// A window with so many bytes counts in full, a shorter one in proportion: devices and volumes answer short bursts
+/// faster than they can go on.
+const SAMPLE_BYTES_FULL: u64 = 64 << 20;
+
 /// A window in which requests stood still for at least this part of the reading time used all there was.
 const SATURATED_WAIT_SHARE: f64 = 0.25;
 
 /// Steps further apart than this (or going backwards) mean that the clock jumped or the process slept.
 const STEP_NS_MAX: u64 = 60_000_000_000;
 
-/// A moving average of bytes per second. Faster windows always count; slower ones only if somebody waited, because
-/// otherwise the readers and not the storage were slow.
+/// A moving average of bytes per second. Windows in which somebody waited count most. Without waiting, the readers and
+/// not the storage were slow, so that only faster windows count.
 #[derive(Debug, Clone)]
 pub(super) struct BandwidthMeter {
     bandwidth: Option<f64>,
@@ -61,18 +65,20 @@ impl BandwidthMeter {
         }
         if is_enough && is_steady {
             let is_saturated = wait_ns as f64 >= SATURATED_WAIT_SHARE * reading_ns as f64;
-            self.learn(bytes as f64 / (reading_ns as f64 * 1e-9), is_saturated);
+            let rate = bytes as f64 / (reading_ns as f64 * 1e-9);
+            let weight = bytes as f64 / SAMPLE_BYTES_FULL as f64;
+            self.learn(rate, weight.min(1.0), is_saturated);
         }
     }
 
-    fn learn(&mut self, rate: f64, is_saturated: bool) {
+    fn learn(&mut self, rate: f64, weight: f64, is_saturated: bool) {
         let known = *self.bandwidth.get_or_insert(rate);
         let learning = match (rate > known, is_saturated) {
-            (true, _) => 0.5,
-            (false, true) => 0.3,
+            (_, true) => 0.4,
+            (true, false) => 0.1,
             (false, false) => 0.0,
         };
-        self.bandwidth = Some(known + learning * (rate - known));
+        self.bandwidth = Some(known + weight * learning * (rate - known));
     }
 }
 
@@ -107,8 +113,29 @@ mod tests {
         assert!((meter.bandwidth().unwrap() / 1.5e9 - 1.0).abs() < 0.01);
         feed(&mut meter, &mut start, 300_000_000, true);
         assert!((meter.bandwidth().unwrap() / 3e8 - 1.0).abs() < 0.01);
-        feed(&mut meter, &mut start, 900_000_000, false);
+        (0..3).for_each(|_| feed(&mut meter, &mut start, 900_000_000, false));
         assert!((meter.bandwidth().unwrap() / 9e8 - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn short_bursts_hardly_count() {
+        let mut meter = BandwidthMeter::new(None);
+        let mut start = (0, StorageProgress::default());
+        feed(&mut meter, &mut start, 600_000_000, true);
+        for _ in 0..10 {
+            // A burst of 20 MB at 2 GB/s, then 100 MB that somebody waits for.
+            start.0 += 10_000_000;
+            start.1.bytes += 20_000_000;
+            start.1.reading_ns += 10_000_000;
+            meter.sample(start.0, start.1);
+            start.0 += 166_000_000;
+            start.1.bytes += 100_000_000;
+            start.1.reading_ns += 166_666_667;
+            start.1.wait_ns += 100_000_000;
+            meter.sample(start.0, start.1);
+        }
+        let bandwidth = meter.bandwidth().unwrap();
+        assert!((bandwidth / 6e8 - 1.0).abs() < 0.15, "{bandwidth}");
     }
 
     #[test]
