@@ -1,6 +1,6 @@
 //! Runs sqllogictest files over stored tables and, as a control, over DataFusion's own in-memory tables.
 //!
-//! `cargo run -p hotshelf --example sqllogictest -- FOLDER [FILTER]`, where FOLDER holds `.slt` files such as the
+//! `cargo run -p hotshelf --example sqllogictest -- FOLDER [FILTER [on|off]]` (star pipelines on or off), where FOLDER holds `.slt` files such as the
 //! `test_files` of the crate `datafusion-sqllogictest`. A record counts as failed only if the control passes
 //! it; what fails in both needs tables, files or functions that the field's own runner prepares. Records that
 //! compare the text of a plan are skipped: our scans print another text.
@@ -169,10 +169,11 @@ struct Tally {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let Some(folder) = arguments.next() else {
-        eprintln!("usage: sqllogictest FOLDER [FILTER]");
+        eprintln!("usage: sqllogictest FOLDER [FILTER [on|off]]");
         std::process::exit(2);
     };
     let filter = arguments.next().unwrap_or_default();
+    let star = arguments.next().unwrap_or_else(|| "on".into());
     std::env::set_current_dir(Path::new(&folder).parent().unwrap_or(Path::new("."))).ok();
     let mut files = Vec::new();
     find(Path::new(&folder), &mut files);
@@ -183,7 +184,7 @@ fn main() {
         .iter()
         .filter(|file| file.to_string_lossy().contains(&filter))
     {
-        let tally = run_file(file, &mut by_reason);
+        let tally = run_file(file, &star, &mut by_reason);
         let name = file.strip_prefix(&folder).unwrap_or(file).display();
         println!(
             "{name}: {} passed, {} failed, {} skipped, {} unprepared",
@@ -220,7 +221,7 @@ fn find(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn run_file(file: &Path, by_reason: &mut BTreeMap<String, usize>) -> Tally {
+fn run_file(file: &Path, star: &str, by_reason: &mut BTreeMap<String, usize>) -> Tally {
     let mut tally = Tally::default();
     let Ok(records) = sqllogictest::parse_file::<DefaultColumnType>(file) else {
         return tally;
@@ -242,6 +243,11 @@ fn run_file(file: &Path, by_reason: &mut BTreeMap<String, usize>) -> Tally {
         let expected = run_records(control, &records).await;
         std::fs::remove_dir_all(&scratch).ok();
         std::fs::create_dir_all(&scratch).ok();
+        let mut switched = stored.clone();
+        let set = format!("SET hotshelf.star_pipelines = {star}");
+        if let Err(error) = switched.run(&set).await {
+            eprintln!("{set}: {error}");
+        }
         let outcomes = run_records(stored, &records).await;
         for ((sql, ours), (_, control)) in outcomes.into_iter().zip(expected) {
             match (ours, control) {

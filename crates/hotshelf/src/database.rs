@@ -27,6 +27,7 @@ use crate::error::{Error, Result, nearest};
 use crate::index::{ElfStore, cluster};
 use crate::memory::OperatorPool;
 use crate::options::Options;
+use crate::pipelines::{Observers, PipelineLog};
 use crate::profile::{self, EngineProfile};
 use crate::session::Session;
 use crate::table::Table;
@@ -67,6 +68,8 @@ pub(crate) struct Inner {
     /// Path below `data` of each file the cache knows, for the table functions.
     pub file_names: RwLock<BTreeMap<FileId, String>>,
     pub queries: AtomicU64,
+    /// The latest runs of pipelines.
+    pub pipelines: Arc<PipelineLog>,
     runtime: tokio::runtime::Runtime,
     /// Held for its lock; a scratch folder goes with it.
     _lock: File,
@@ -158,6 +161,7 @@ impl Database {
             column_names: RwLock::default(),
             file_names: RwLock::default(),
             queries: AtomicU64::new(0),
+            pipelines: Arc::default(),
             runtime,
             _lock: lock,
             scratch,
@@ -250,6 +254,14 @@ pub(crate) enum IfExists {
 }
 
 impl Inner {
+    /// Who is told when a pipeline has run.
+    pub fn observers(&self) -> Observers {
+        Observers {
+            tuner: self.tuner.clone(),
+            log: self.pipelines.clone(),
+        }
+    }
+
     /// The table of that name (unqualified, case-sensitive), if there is one.
     pub fn table(&self, name: &str) -> Option<Arc<Table>> {
         self.tables.read().get(name).cloned()

@@ -16,6 +16,7 @@ use hotshelf_cache::{ColumnId, SegmentKey, SegmentKind, SegmentState};
 
 use crate::database::Inner;
 use crate::index::{IndexFile, Stretch, TableIndex};
+use crate::pipelines::PipelineRun;
 use crate::table::Table;
 
 /// Points of the advice curve.
@@ -32,6 +33,7 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("cache_stats", cache_stats),
     ("io_stats", io_stats),
     ("machine_profile", machine_profile),
+    ("pipelines", pipelines),
     ("hpcache_columns", hpcache_columns),
     ("hpcache_pipelines", hpcache_pipelines),
     ("hpcache_tuner", hpcache_tuner),
@@ -280,6 +282,55 @@ fn machine_profile(inner: &Inner) -> Columns {
         ("value", text(rows.iter().map(|row| row.value.clone()))),
         ("source", text(rows.iter().map(|row| row.source.clone()))),
         ("reason", text(rows.iter().map(|row| row.reason.clone()))),
+    ]
+}
+
+/// The latest runs of pipelines, oldest first.
+fn pipelines(inner: &Inner) -> Columns {
+    let rows = inner.pipelines.runs();
+    let number = |value: fn(&PipelineRun) -> u64| count(rows.iter().map(value));
+    let seconds =
+        |value: fn(&PipelineRun) -> u64| real(rows.iter().map(|row| value(row) as f64 * 1e-9));
+    vec![
+        ("query", number(|row| row.query)),
+        ("pipeline", number(|row| u64::from(row.pipeline))),
+        (
+            "template",
+            text(rows.iter().map(|row| format!("{:016x}", row.template))),
+        ),
+        ("table_name", text(rows.iter().map(|row| row.table.clone()))),
+        (
+            "operator",
+            text(rows.iter().map(|row| row.operator.name().to_owned())),
+        ),
+        ("workers", number(|row| u64::from(row.workers))),
+        ("row_groups", number(|row| row.row_groups)),
+        ("row_groups_pruned", number(|row| row.row_groups_pruned)),
+        ("rows_in", number(|row| row.rows_in)),
+        ("rows_kept", number(|row| row.rows_kept)),
+        ("encoded_bytes", number(|row| row.encoded_bytes)),
+        ("decoded_bytes", number(|row| row.decoded_bytes)),
+        ("bytes_cache", number(|row| row.counters.bytes_cache)),
+        ("bytes_storage", number(|row| row.counters.bytes_storage)),
+        ("busy_s", seconds(|row| row.busy_ns)),
+        ("wait_s", seconds(|row| row.wait_ns)),
+        ("elapsed_s", seconds(|row| row.elapsed_ns)),
+        (
+            "p_bw_encoded",
+            real(rows.iter().map(|row| row.bandwidth(row.encoded_bytes))),
+        ),
+        (
+            "p_bw_decoded",
+            real(rows.iter().map(|row| row.bandwidth(row.decoded_bytes))),
+        ),
+        (
+            "finished",
+            Arc::new(
+                rows.iter()
+                    .map(|row| Some(row.finished))
+                    .collect::<BooleanArray>(),
+            ),
+        ),
     ]
 }
 

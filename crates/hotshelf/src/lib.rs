@@ -28,6 +28,7 @@ mod import;
 mod index;
 mod memory;
 mod options;
+mod pipelines;
 mod profile;
 mod scan;
 mod session;

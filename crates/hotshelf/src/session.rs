@@ -4,6 +4,7 @@
 //! INSERT go to the catalog, and every query gets a number and a template fingerprint.
 
 mod catalog;
+mod explain;
 mod fingerprint;
 mod index;
 
@@ -194,13 +195,16 @@ impl Session {
             .await
             .map_err(|error| self.name_the_nearest(error))?;
         let (_, plan) = frame.into_parts();
-        let physical = self
-            .numbered_state(&plan)
+        let state = self.numbered_state(&plan);
+        let physical = state
             .create_physical_plan(&plan)
             .await
             .map_err(Error::from_query)?;
-        let batches =
+        let mut batches =
             execute_stream(physical.clone(), self.context.task_ctx()).map_err(Error::from_query)?;
+        if explain::takes_notes(&plan) {
+            batches = explain::with_notes(batches, &state)?;
+        }
         Ok(Answer {
             schema: batches.schema(),
             batches,
@@ -226,6 +230,7 @@ impl Session {
         {
             settings.query_id = query_id;
             settings.template = fingerprint::template(plan);
+            settings.notes = Arc::default();
         }
         state
     }
@@ -260,20 +265,26 @@ impl Session {
                 what: "a column DEFAULT".into(),
             });
         }
+        if create.if_not_exists && create.or_replace {
+            // DataFusion's words.
+            let text = "'IF NOT EXISTS' cannot coexist with 'REPLACE'".into();
+            return Err(Error::Query(DataFusionError::Execution(text)));
+        }
         let exists = self.database.inner().table(&name).is_some();
-        if exists && create.if_not_exists && !create.or_replace {
+        if exists && create.if_not_exists {
             return Ok(Answer::done(format!("table {name} exists already")));
         }
         let frame = DataFrame::new(
             self.numbered_state(&create.input),
             create.input.as_ref().clone(),
         );
-        let schema: SchemaRef = frame.schema().inner().clone();
-        ensure_unique_columns(&schema)?;
+        let declared: SchemaRef = frame.schema().inner().clone();
+        ensure_unique_columns(&declared)?;
         let physical = frame
             .create_physical_plan()
             .await
             .map_err(Error::from_query)?;
+        let schema = with_types_of(&declared, &physical.schema());
         let input = execute_stream(physical, self.context.task_ctx()).map_err(Error::from_query)?;
         let if_exists = if create.or_replace {
             IfExists::Replace
@@ -291,7 +302,12 @@ impl Session {
                 Arc::new(AtomicU64::new(0)),
             )
             .await?;
-        Ok(Answer::done(format!("table {name}: {rows} rows")))
+        let note = if create.constraints.is_empty() {
+            ""
+        } else {
+            "; its keys are neither checked nor kept"
+        };
+        Ok(Answer::done(format!("table {name}: {rows} rows{note}")))
     }
 
     fn drop_table(&self, drop: &DropTable) -> Result<Answer> {
@@ -372,6 +388,19 @@ pub(crate) fn execute_partitions(
                 .map_err(Error::from_query)
         })
         .collect()
+}
+
+/// The fields as declared, with the types that the analysed plan really gives.
+fn with_types_of(declared: &SchemaRef, planned: &SchemaRef) -> SchemaRef {
+    let fields = declared.fields().iter().zip(planned.fields());
+    let fields: Vec<_> = fields
+        .map(|(field, planned)| {
+            let field = field.as_ref().clone();
+            field.with_data_type(planned.data_type().clone())
+        })
+        .collect();
+    let schema = arrow::datatypes::Schema::new(fields);
+    Arc::new(schema.with_metadata(declared.metadata().clone()))
 }
 
 fn ensure_unique_columns(schema: &SchemaRef) -> Result<()> {

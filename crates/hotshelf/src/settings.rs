@@ -1,7 +1,7 @@
 //! `SET hotshelf.…` and `SHOW hotshelf.…`: settings of the database and of the session.
 
 use std::any::Any;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::common::{DataFusionError, config_err};
@@ -9,6 +9,7 @@ use hotshelf_cache::PolicyKind;
 use hotshelf_cache::model::{ModelForm, Smoothing};
 use hotshelf_cache::tune::{Goal, Solver, TuneOptions};
 use hotshelf_cache::tuner::TunerOptions;
+use parking_lot::Mutex;
 
 use crate::database::Inner;
 use crate::error::{Error, Result, nearest};
@@ -106,6 +107,8 @@ pub(crate) struct SessionSettings {
     pub query_id: u64,
     /// Fingerprint of its plan without literals.
     pub template: u64,
+    /// What the rules have to say about the query being planned.
+    pub notes: Arc<Mutex<Vec<String>>>,
 }
 
 impl Default for SessionSettings {
@@ -119,6 +122,7 @@ impl Default for SessionSettings {
             elf: ElfUse::On,
             query_id: 0,
             template: 0,
+            notes: Arc::default(),
         }
     }
 }
@@ -129,6 +133,14 @@ impl SessionSettings {
             inner,
             threads,
             ..Self::default()
+        }
+    }
+
+    /// Remembers something for EXPLAIN, once.
+    pub fn note(&self, note: String) {
+        let mut notes = self.notes.lock();
+        if !notes.contains(&note) {
+            notes.push(note);
         }
     }
 

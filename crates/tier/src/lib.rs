@@ -11,6 +11,8 @@ pub mod profile;
 pub mod region;
 pub mod replace_file;
 pub mod simd;
+mod thread_time;
 pub mod topology;
 
 pub use error::{Corruption, TierError};
+pub use thread_time::thread_time_ns;

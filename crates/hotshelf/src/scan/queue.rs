@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
+use arrow::array::RecordBatch;
 use hotshelf_cache::model::{Observation, RunningPipeline};
 use hotshelf_cache::{ColumnId, ScanContext};
 use parking_lot::Mutex;
@@ -20,9 +22,13 @@ use super::segments::{ScanSegments, SegmentAdapter};
 use crate::data_file::DataFile;
 use crate::error::Result;
 use crate::index::{ElfAccess, Selected, Selection};
+use crate::pipelines::{Operator, PipelineRun, decoded_bytes};
 
 /// What to scan: the same for all workers of one execution.
 pub(crate) struct ScanPlan {
+    pub table: String,
+    /// What takes the rows.
+    pub operator: Operator,
     pub files: Vec<Arc<DataFile>>,
     /// Columns of the output, by index in the table.
     pub columns: Vec<usize>,
@@ -103,9 +109,39 @@ pub(crate) struct Work {
     row_groups: AtomicU64,
     pub busy_ns: AtomicU64,
     pub wait_ns: AtomicU64,
+    rows_in: AtomicU64,
+    rows_kept: AtomicU64,
+    decoded_bytes: AtomicU64,
+    begun: OnceLock<Instant>,
+    elapsed_ns: AtomicU64,
+    /// Whether a worker found no more row groups.
+    drained: AtomicBool,
     /// Workers that read, and those of them that are still at it.
     workers: AtomicU32,
     workers_left: AtomicU32,
+}
+
+impl Work {
+    /// Notes that there is nothing left to take.
+    pub fn drain(&self) {
+        self.drained.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts rows that went on.
+    pub fn keep(&self, rows: usize) {
+        self.rows_kept.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// Counts what was decoded.
+    pub fn decode_bytes(&self, bytes: u64) {
+        self.decoded_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a decoded batch.
+    pub fn decode_batch(&self, batch: &RecordBatch) {
+        let columns = batch.columns().iter();
+        self.decode_bytes(columns.map(|column| decoded_bytes(column)).sum());
+    }
 }
 
 /// What was skipped without reading.
@@ -174,15 +210,49 @@ impl ScanQueue {
 
     /// A worker begins. True for the first.
     pub fn enter(&self) -> bool {
+        self.work.begun.get_or_init(Instant::now);
         self.work.workers_left.fetch_add(1, Ordering::Relaxed);
         self.work.workers.fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// A worker ends. The last one gets the observation of the whole run.
-    pub fn leave(&self) -> Option<Observation> {
-        if self.work.workers_left.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return None;
+    /// A worker ends. The last one gets the whole run.
+    pub fn leave(&self) -> Option<PipelineRun> {
+        let elapsed = self.work.begun.get().map(Instant::elapsed);
+        let elapsed_ns = elapsed.unwrap_or_default().as_nanos() as u64;
+        self.work
+            .elapsed_ns
+            .fetch_max(elapsed_ns, Ordering::Relaxed);
+        let last = self.work.workers_left.fetch_sub(1, Ordering::AcqRel) == 1;
+        last.then(|| self.run())
+    }
+
+    /// What the workers did so far.
+    pub fn run(&self) -> PipelineRun {
+        let work = &self.work;
+        let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        PipelineRun {
+            query: self.context.query,
+            pipeline: self.context.pipeline,
+            template: self.context.template,
+            table: self.plan.table.clone(),
+            operator: self.plan.operator,
+            workers: work.workers.load(Ordering::Relaxed),
+            row_groups: load(&work.row_groups),
+            row_groups_pruned: load(&self.pruned.row_groups),
+            rows_in: load(&work.rows_in),
+            rows_kept: load(&work.rows_kept),
+            encoded_bytes: work.column_bytes.lock().values().sum(),
+            decoded_bytes: load(&work.decoded_bytes),
+            counters: self.context.counters(),
+            busy_ns: load(&work.busy_ns),
+            wait_ns: load(&work.wait_ns),
+            elapsed_ns: load(&work.elapsed_ns),
+            finished: work.drained.load(Ordering::Relaxed),
         }
+    }
+
+    /// The finished run as the tuner wants it, if anything was read.
+    pub fn whole_observation(&self) -> Option<Observation> {
         self.observation(1.0, true)
     }
 
@@ -220,7 +290,13 @@ impl ScanQueue {
             }
             match self.discover(&mut position).await? {
                 Some(morsel) => position.ready.push_back(morsel),
-                None => return Ok(position.ready.pop_front()),
+                None => {
+                    let last = position.ready.pop_front();
+                    if last.is_none() {
+                        self.work.drain();
+                    }
+                    return Ok(last);
+                }
             }
         }
     }
@@ -348,6 +424,8 @@ impl ScanQueue {
     /// Filter columns were read in any case, the others if rows survived.
     fn count(&self, morsel: &Morsel, matched: bool) {
         let map = &morsel.file.file.map;
+        let rows = morsel.rows.end - morsel.rows.start;
+        self.work.rows_in.fetch_add(rows, Ordering::Relaxed);
         let filters = self.filter_columns(&morsel.file, &morsel.selected);
         let mut columns: Vec<usize> = filters.to_vec();
         if matched {

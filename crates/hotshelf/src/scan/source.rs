@@ -31,6 +31,7 @@ use super::queue::{ScanPlan, ScanQueue};
 use super::stream::{Reported, ScanMetrics, open};
 use crate::database::Inner;
 use crate::index::{Access, Condition, Conjunct, choose, condition};
+use crate::pipelines::Operator;
 use crate::settings::{ElfUse, SessionSettings};
 use crate::table::Table;
 
@@ -149,6 +150,7 @@ impl TableScan {
         ranges: Vec<DynamicFilter>,
     ) -> Arc<ScanQueue> {
         let mut plan = self.plan(&self.hints(&ranges));
+        plan.operator = Operator::Star;
         plan.columns = payload.iter().map(|idx| self.columns[*idx]).collect();
         plan.projection = projection(payload.iter().map(|idx| self.schema.field(*idx)));
         plan.tested_columns
@@ -235,6 +237,8 @@ impl TableScan {
         filter_columns.dedup();
         let budget_bytes = self.inner.cache.budget().limit_bytes();
         ScanPlan {
+            table: self.table.name.clone(),
+            operator: Operator::Scan,
             files: self.table.files.clone(),
             columns: self.columns.clone(),
             filter_columns,
@@ -344,7 +348,7 @@ impl DataSource for TableScan {
             queue,
             self.schema.clone(),
             metrics,
-            self.inner.tuner.clone(),
+            self.inner.observers(),
         ));
         Ok(match self.limit {
             Some(limit) => {

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
@@ -11,13 +12,13 @@ use arrow::datatypes::{Field, SchemaRef};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::RecordBatchStream;
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput, Time,
+    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, RecordOutput, Time,
 };
 use futures::Stream;
 use futures::stream::BoxStream;
 use hotshelf_cache::ScanCounters;
 use hotshelf_cache::model::{Observation, RunningPipeline};
-use hotshelf_cache::tuner::TunerThread;
+use hotshelf_tier::thread_time_ns;
 use parking_lot::Mutex;
 use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
 use vortex::error::VortexResult;
@@ -27,13 +28,14 @@ use vortex_arrow::ArrowSessionExt;
 use super::queue::{Morsel, ScanQueue};
 use crate::error::{Error, Result};
 use crate::index::Selected;
+use crate::pipelines::{Observers, PipelineRun};
 
 /// The batches of one partition.
 pub(crate) fn open(
     queue: Arc<ScanQueue>,
     schema: SchemaRef,
     metrics: ScanMetrics,
-    tuner: Option<Arc<TunerThread>>,
+    observers: Observers,
 ) -> ScanStream {
     let state = (queue.clone(), schema.clone());
     let batches = futures::stream::try_unfold(state, |(queue, schema)| async move {
@@ -47,7 +49,7 @@ pub(crate) fn open(
         }
         Ok::<_, Error>(None)
     });
-    ScanStream::new(Box::pin(batches), queue, schema, metrics, tuner)
+    ScanStream::new(Box::pin(batches), queue, schema, metrics, observers)
 }
 
 /// The surviving rows of a row group, or `None` if there are none.
@@ -64,6 +66,7 @@ async fn read(
         return Ok(None);
     }
     queue.morsels_matched.fetch_add(1, Ordering::Relaxed);
+    queue.work.keep(row_count);
     if schema.fields().is_empty() {
         let options = RecordBatchOptions::new().with_row_count(Some(row_count));
         let batch = RecordBatch::try_new_with_options(schema.clone(), vec![], &options);
@@ -72,7 +75,9 @@ async fn read(
         ));
     }
     let array = project(morsel, mask).await.map_err(typed)?;
-    Ok(Some(decode(queue, array, schema).map_err(typed)?))
+    let batch = decode(queue, array, schema).map_err(typed)?;
+    queue.work.decode_batch(&batch);
+    Ok(Some(batch))
 }
 
 /// Evaluates the conjuncts one after the other, each only on the rows that are left (but not those that the
@@ -127,6 +132,9 @@ pub(crate) struct ScanMetrics {
     bytes_shared: Count,
     bytes_pruned: Count,
     row_groups_pruned: Count,
+    /// The pipeline's throughput in MB/s of encoded and of decoded bytes, told by its last worker.
+    p_bw_encoded: Gauge,
+    p_bw_decoded: Gauge,
     /// Time in which the worker stood still for a read.
     io_wait: Time,
     /// Time in which it filtered and decoded.
@@ -153,6 +161,7 @@ impl ScanMetrics {
         reported: Arc<Mutex<Reported>>,
     ) -> Self {
         let counter = |name: &'static str| MetricBuilder::new(set).counter(name, partition);
+        let gauge = |name: &'static str| MetricBuilder::new(set).gauge(name, partition);
         let time = |name: &'static str| MetricBuilder::new(set).subset_time(name, partition);
         Self {
             baseline: BaselineMetrics::new(set, partition),
@@ -161,6 +170,8 @@ impl ScanMetrics {
             bytes_shared: counter("bytes_shared"),
             bytes_pruned: counter("bytes_pruned"),
             row_groups_pruned: counter("row_groups_pruned"),
+            p_bw_encoded: gauge("p_bw_encoded_mb_s"),
+            p_bw_decoded: gauge("p_bw_decoded_mb_s"),
             io_wait: time("io_wait"),
             decode: time("decode"),
             downstream: time("downstream"),
@@ -168,6 +179,13 @@ impl ScanMetrics {
             set: set.clone(),
             partition,
         }
+    }
+
+    /// The pipeline's throughput.
+    fn report_throughput(&self, run: &PipelineRun) {
+        let mb_s = |bytes| (run.bandwidth(bytes) * 1e-6) as usize;
+        self.p_bw_encoded.set(mb_s(run.encoded_bytes));
+        self.p_bw_decoded.set(mb_s(run.decoded_bytes));
     }
 
     /// How long the pipeline ran, and what the tuner had predicted when it began.
@@ -214,9 +232,38 @@ pub(crate) struct ScanStream {
     queue: Arc<ScanQueue>,
     schema: SchemaRef,
     metrics: ScanMetrics,
-    tuner: Option<Arc<TunerThread>>,
-    /// When the stream last returned to its caller, and whether with a batch (or waiting for a read).
-    left_at: Option<(Instant, bool)>,
+    observers: Observers,
+    left: Option<Left>,
+}
+
+/// When and where the stream last returned to its caller.
+struct Left {
+    at: Instant,
+    thread: ThreadId,
+    thread_ns: u64,
+    /// Whether with a batch, or waiting for a read.
+    with_batch: bool,
+}
+
+impl Left {
+    fn now(with_batch: bool) -> Self {
+        Self {
+            at: Instant::now(),
+            thread: std::thread::current().id(),
+            thread_ns: thread_time_ns(),
+            with_batch,
+        }
+    }
+
+    /// What was computed since, in nanoseconds: the thread's own time if the stream is back on it, which does not
+    /// count what others took from the processor.
+    fn computed_ns(&self) -> u64 {
+        if self.thread == std::thread::current().id() {
+            thread_time_ns().saturating_sub(self.thread_ns)
+        } else {
+            self.at.elapsed().as_nanos() as u64
+        }
+    }
 }
 
 impl ScanStream {
@@ -226,10 +273,10 @@ impl ScanStream {
         queue: Arc<ScanQueue>,
         schema: SchemaRef,
         metrics: ScanMetrics,
-        tuner: Option<Arc<TunerThread>>,
+        observers: Observers,
     ) -> Self {
         if queue.enter()
-            && let Some(tuner) = &tuner
+            && let Some(tuner) = &observers.tuner
         {
             let running: Arc<dyn RunningPipeline> = queue.clone();
             tuner.watch(Arc::downgrade(&running));
@@ -239,8 +286,8 @@ impl ScanStream {
             queue,
             schema,
             metrics,
-            tuner,
-            left_at: None,
+            observers,
+            left: None,
         }
     }
 }
@@ -249,25 +296,28 @@ impl Stream for ScanStream {
     type Item = QueryResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some((since, with_batch)) = self.left_at.take() {
-            let (idle, work) = if with_batch {
-                (&self.metrics.downstream, &self.queue.work.busy_ns)
+        if let Some(left) = self.left.take() {
+            let work = &self.queue.work;
+            let elapsed = left.at.elapsed();
+            if left.with_batch {
+                self.metrics.downstream.add_duration(elapsed);
+                work.busy_ns
+                    .fetch_add(left.computed_ns(), Ordering::Relaxed);
             } else {
-                (&self.metrics.io_wait, &self.queue.work.wait_ns)
-            };
-            let elapsed = since.elapsed();
-            idle.add_duration(elapsed);
-            work.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
+                let wait_ns = elapsed.as_nanos() as u64;
+                self.metrics.io_wait.add_duration(elapsed);
+                work.wait_ns.fetch_add(wait_ns, Ordering::Relaxed);
+            }
         }
-        let start = Instant::now();
+        let start = Left::now(true);
         let polled = self.batches.as_mut().poll_next(context);
-        let end = Instant::now();
-        self.metrics.decode.add_duration(end - start);
+        let busy_ns = start.computed_ns();
         self.queue
             .work
             .busy_ns
-            .fetch_add((end - start).as_nanos() as u64, Ordering::Relaxed);
-        self.left_at = Some((end, polled.is_ready()));
+            .fetch_add(busy_ns, Ordering::Relaxed);
+        self.metrics.decode.add_duration(start.at.elapsed());
+        self.left = Some(Left::now(polled.is_ready()));
         let polled = polled.map(|item| {
             item.map(|batch| {
                 batch
@@ -276,7 +326,7 @@ impl Stream for ScanStream {
             })
         });
         if matches!(polled, Poll::Ready(None)) {
-            self.left_at = None;
+            self.left = None;
         }
         polled
     }
@@ -294,9 +344,15 @@ impl Drop for ScanStream {
         let Some(run) = self.queue.leave() else {
             return;
         };
-        self.metrics.report_run(&run, self.queue.plan.predicted_s);
-        if let Some(tuner) = &self.tuner {
-            tuner.observe(run);
+        self.metrics.report_throughput(&run);
+        self.observers.log.add(run);
+        let Some(observation) = self.queue.whole_observation() else {
+            return;
+        };
+        let predicted_s = self.queue.plan.predicted_s;
+        self.metrics.report_run(&observation, predicted_s);
+        if let Some(tuner) = &self.observers.tuner {
+            tuner.observe(observation);
         }
     }
 }

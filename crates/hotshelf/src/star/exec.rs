@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::SchemaRef;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as QueryResult};
@@ -19,6 +18,7 @@ use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
+use super::groups::Keys;
 use super::prepare::{Output, Prepared, Ready, Star, prepare};
 use super::worker::Worker;
 use crate::error::Error;
@@ -82,25 +82,60 @@ impl StarPipelineExec {
     }
 }
 
+/// What a partition's rows come from.
+enum Source {
+    Star(Box<Worker>),
+    Original(SendableRecordBatchStream),
+}
+
+/// The stream of one partition. A whole aggregation that runs out of memory has given nothing away yet: the
+/// original plan, which can spill, begins from the start.
 fn open(
     ready: &Arc<Ready>,
-    schema: SchemaRef,
+    original: Arc<dyn ExecutionPlan>,
     partition: usize,
-    context: &TaskContext,
+    context: Arc<TaskContext>,
     metrics: ScanMetrics,
 ) -> QueryResult<SendableRecordBatchStream> {
-    let worker = Worker::new(ready.clone(), schema.clone(), partition, context)?;
-    let batches = futures::stream::try_unfold(worker, |mut worker| async move {
-        let batch = worker.next().await?;
-        Ok::<_, Error>(batch.map(|batch| (batch, worker)))
+    let schema = original.schema();
+    let whole = matches!(&ready.star.output, Output::Groups(aggregates) if aggregates.finish);
+    let worker = Worker::new(ready.clone(), schema.clone(), partition, &context)?;
+    let begin = Source::Star(Box::new(worker));
+    let batches = futures::stream::try_unfold(begin, move |mut source| {
+        let (original, context) = (original.clone(), context.clone());
+        async move {
+            if let Source::Star(worker) = &mut source {
+                match worker.next().await {
+                    Err(Error::Query(error)) if whole && is_shortage(&error) => {
+                        tracing::debug!(%error, "a star pipeline begins again as its original plan");
+                        let stream = original.execute(partition, context);
+                        source = Source::Original(stream.map_err(Error::from_query)?);
+                    }
+                    batch => return Ok(batch?.map(|batch| (batch, source))),
+                }
+            }
+            let Source::Original(stream) = &mut source else {
+                return Ok(None);
+            };
+            let batch = stream.next().await.transpose();
+            Ok::<_, Error>(
+                batch
+                    .map_err(Error::from_query)?
+                    .map(|batch| (batch, source)),
+            )
+        }
     });
     Ok(Box::pin(ScanStream::new(
         batches.boxed(),
         ready.queue.clone(),
         schema,
         metrics,
-        ready.star.scan.inner.tuner.clone(),
+        ready.star.scan.inner.observers(),
     )))
+}
+
+fn is_shortage(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 impl ExecutionPlan for StarPipelineExec {
@@ -165,14 +200,11 @@ impl ExecutionPlan for StarPipelineExec {
         let preparation = self.preparation(&context);
         let metrics = ScanMetrics::new(&self.metrics, partition, self.reported.clone());
         let (schema, original) = (self.schema(), self.original.clone());
-        let stream = {
-            let schema = schema.clone();
-            async move {
-                let prepared = preparation.await.map_err(DataFusionError::Shared)?;
-                match prepared.as_ref() {
-                    Prepared::Ready(ready) => open(ready, schema, partition, &context, metrics),
-                    Prepared::Fallback(_) => original.execute(partition, context),
-                }
+        let stream = async move {
+            let prepared = preparation.await.map_err(DataFusionError::Shared)?;
+            match prepared.as_ref() {
+                Prepared::Ready(ready) => open(ready, original, partition, context, metrics),
+                Prepared::Fallback(_) => original.execute(partition, context),
             }
         };
         let batches = futures::stream::once(stream).try_flatten();
@@ -196,11 +228,9 @@ impl DisplayAs for StarPipelineExec {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         let star = &self.star;
         write!(f, "StarPipelineExec: scan=[{}]", star.scan.describe())?;
-        let lookups = star.joins.iter().map(|join| {
-            let key = star.scan.schema.field(join.probe_key);
-            format!("{} {} {}", join.matching, key.name(), join.build_key)
-        });
-        write!(f, ", look-ups=[{}]", lookups.collect::<Vec<_>>().join("; "))?;
+        if !star.joins.is_empty() {
+            write!(f, ", look-ups=[{}]", star.forecast())?;
+        }
         for filter in &star.filters {
             write!(f, ", filter={filter}")?;
         }
@@ -215,10 +245,18 @@ impl DisplayAs for StarPipelineExec {
             } else {
                 "partial"
             };
-            write!(f, ", aggregates=[{}] ({step})", names.join(", "))?;
+            let by = match &aggregates.keys {
+                Keys::Nothing => "one group",
+                Keys::Builds(_) => "groups numbered by build rows",
+                Keys::Values(_) => "groups hashed",
+            };
+            write!(f, ", aggregates=[{}] ({step}), {by}", names.join(", "))?;
         }
         match self.outcome.get().map(Arc::as_ref) {
-            Some(Prepared::Ready(ready)) => write!(f, ", ran=[{}]", ready.describe()),
+            Some(Prepared::Ready(ready)) => {
+                let throughput = ready.queue.run().describe();
+                write!(f, ", ran=[{}], {throughput}", ready.describe())
+            }
             Some(Prepared::Fallback(reason)) => write!(f, ", ran the original plan: {reason}"),
             None => Ok(()),
         }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, SortField};
@@ -25,7 +25,7 @@ pub(super) struct JoinCodes {
     pub join: usize,
     /// Code by slot.
     by_slot: Vec<u32>,
-    /// Code of a row kept without a match.
+    /// Code of a row kept without a match, and of slots without a build row.
     of_miss: u32,
     /// A build row for each code; `None` for NULLs of a row without a match.
     rows: Vec<Option<u32>>,
@@ -37,16 +37,26 @@ pub(super) struct GroupCodes {
     pub joins: Vec<JoinCodes>,
     /// Product of the numbers of codes.
     pub code_count: u64,
+    /// The grouping columns by build row, each with its look-up.
+    columns: Vec<(usize, ArrayRef)>,
 }
 
 impl GroupCodes {
-    /// Numbers the groups of `keys`, (look-up, column of its build side) each. `None` if there are too many.
+    /// Numbers the groups of `keys`, (look-up, expression over its build side) each. `None` if there are too many.
     pub fn build(
-        keys: &[(usize, usize)],
+        keys: &[(usize, Arc<dyn PhysicalExpr>)],
         lookups: &[Lookup],
         matchings: &[Matching],
         builds: &[RecordBatch],
     ) -> QueryResult<Option<Self>> {
+        let keys: Vec<(usize, ArrayRef)> = keys
+            .iter()
+            .map(|(join, expr)| {
+                let build = &builds[*join];
+                let column = expr.evaluate(build)?.into_array(build.num_rows())?;
+                Ok((*join, column))
+            })
+            .collect::<QueryResult<_>>()?;
         let mut joins: Vec<usize> = keys.iter().map(|(join, _)| *join).collect();
         joins.sort_unstable();
         joins.dedup();
@@ -56,12 +66,17 @@ impl GroupCodes {
             let columns: Vec<ArrayRef> = keys
                 .iter()
                 .filter(|(of, _)| *of == join)
-                .map(|(_, column)| builds[join].column(*column).clone())
+                .map(|(_, column)| column.clone())
                 .collect();
             let (by_row, mut rows) = distinct(&columns, builds[join].num_rows())?;
-            let of_miss = rows.len() as u32;
+            let all_null = |row: &usize| columns.iter().all(|column| column.is_null(*row));
+            let mut of_miss = rows.len() as u32;
             if matchings[join] == Matching::Outer {
-                rows.push(None);
+                // A row without a match belongs to the group of NULLs, which build rows may have made already.
+                match (0..builds[join].num_rows()).find(all_null) {
+                    Some(row) => of_miss = by_row[row],
+                    None => rows.push(None),
+                }
             }
             let stride = code_count;
             let Some(product) = code_count.checked_mul(rows.len().max(1) as u64) else {
@@ -79,6 +94,7 @@ impl GroupCodes {
         Ok(Some(Self {
             joins: codes,
             code_count,
+            columns: keys,
         }))
     }
 
@@ -120,8 +136,18 @@ pub(super) struct Aggregates {
     pub conditions: Vec<Option<Arc<dyn PhysicalExpr>>>,
     /// Whether to give final values instead of states for another aggregation to merge.
     pub finish: bool,
-    /// Grouping columns: (look-up, column of its build side).
-    pub keys: Vec<(usize, usize)>,
+    pub keys: Keys,
+}
+
+/// What rows are grouped by.
+#[derive(Debug, Clone)]
+pub(super) enum Keys {
+    /// Nothing: one group, even of no rows.
+    Nothing,
+    /// What build rows determine: (look-up, expression over its build side).
+    Builds(Vec<(usize, Arc<dyn PhysicalExpr>)>),
+    /// Any expressions over the columns of the survivors' batch.
+    Values(Vec<Arc<dyn PhysicalExpr>>),
 }
 
 /// The groups one worker has seen.
@@ -225,29 +251,6 @@ impl GroupTable {
             .extend(self.row_codes.iter().map(group_of));
     }
 
-    /// Makes the one group of an aggregation without grouping exist even if no row came: a row that every
-    /// function is told to skip.
-    pub fn ensure_one_group(&mut self, empty: &RecordBatch) -> QueryResult<()> {
-        if !self.seen.is_empty() {
-            return Ok(());
-        }
-        self.seen.push(0);
-        let skip = BooleanArray::from(vec![false]);
-        for (accumulator, arguments) in self.accumulators.iter_mut().zip(&self.aggregates.arguments)
-        {
-            let null = |expr: &Arc<dyn PhysicalExpr>| {
-                let data_type = expr.data_type(&empty.schema())?;
-                Ok(new_null_array(&data_type, 1))
-            };
-            let values = arguments
-                .iter()
-                .map(null)
-                .collect::<QueryResult<Vec<_>>>()?;
-            accumulator.update_batch(&values, &[0], Some(&skip), 1)?;
-        }
-        Ok(())
-    }
-
     pub fn group_count(&self) -> usize {
         self.seen.len()
     }
@@ -263,9 +266,9 @@ impl GroupTable {
     }
 
     /// Takes all groups out as a batch of the aggregation's schema.
-    pub fn take(&mut self, builds: &[RecordBatch]) -> QueryResult<RecordBatch> {
+    pub fn take(&mut self) -> QueryResult<RecordBatch> {
         let mut columns = Vec::with_capacity(self.schema.fields().len());
-        for (join, column) in &self.aggregates.keys {
+        for (join, column) in &self.codes.columns {
             let codes = self.codes.joins.iter().find(|codes| codes.join == *join);
             let rows: UInt32Array = self
                 .seen
@@ -276,7 +279,7 @@ impl GroupTable {
                     codes.rows.get(code as usize).copied().flatten()
                 })
                 .collect();
-            columns.push(take(builds[*join].column(*column), &rows, None)?);
+            columns.push(take(column, &rows, None)?);
         }
         for accumulator in &mut self.accumulators {
             if self.aggregates.finish {

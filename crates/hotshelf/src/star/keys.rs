@@ -106,4 +106,17 @@ impl KeyColumn {
         let nulls = array.logical_nulls().filter(|nulls| nulls.null_count() > 0);
         Ok(Self { values, nulls })
     }
+
+    /// The key at a row as a word (see [`Key::word`]), unless it is NULL.
+    pub fn word(&self, row: usize) -> Option<u64> {
+        if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+            return None;
+        }
+        match &self.values {
+            KeyValues::I32(values) => values.get(row).map(|key| key.word()),
+            KeyValues::I64(values) => values.get(row).map(|key| key.word()),
+            KeyValues::U32(values) => values.get(row).map(|key| key.word()),
+            KeyValues::U64(values) => values.get(row).map(|key| key.word()),
+        }
+    }
 }

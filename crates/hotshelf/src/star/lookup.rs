@@ -81,10 +81,7 @@ impl Lookup {
             .reduce(|a, b| if K::less(a, b) { b } else { a });
         let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
         let range = max.wrapping_sub(min);
-        let dense_max = DENSE_RANGE_MIN
-            .max(row_count as u64 * DENSE_KEYS_PER_ROW)
-            .min(u64::from(u32::MAX) / 2);
-        let (table, rows) = if range < dense_max {
+        let (table, rows) = if is_dense(range, row_count) {
             dense(words(), min, range + 1, unique, want_rows)?
         } else {
             (hash(words(), row_count, unique)?, Vec::new())
@@ -96,7 +93,16 @@ impl Lookup {
         })
     }
 
-    /// How keys are found, for EXPLAIN.
+    /// How keys would be found, for EXPLAIN.
+    pub fn kind_for(range: u64, row_count: usize, want_rows: bool) -> &'static str {
+        match (is_dense(range, row_count), want_rows) {
+            (true, false) => "bitmap",
+            (true, true) => "dense",
+            (false, _) => "hash",
+        }
+    }
+
+    /// How keys are found, for EXPLAIN ANALYZE.
     pub fn kind(&self) -> &'static str {
         match &self.table {
             Table::Dense(_) if self.rows.is_empty() => "bitmap",
@@ -161,6 +167,14 @@ impl Lookup {
             Table::Hash(hash) => hash.find(word),
         }
     }
+}
+
+/// Whether keys of this range (greatest less least) stand in an array.
+fn is_dense(range: u64, row_count: usize) -> bool {
+    let dense_max = DENSE_RANGE_MIN
+        .max(row_count as u64 * DENSE_KEYS_PER_ROW)
+        .min(u64::from(u32::MAX) / 2);
+    range < dense_max
 }
 
 impl Dense {

@@ -15,13 +15,15 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, Column, DynamicFilterPhysicalExpr, Literal,
 };
-use datafusion::physical_plan::collect;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::StreamExt;
 use futures::future::try_join_all;
 
-use super::groups::GroupCodes;
+use super::groups::{GroupCodes, Keys};
 use super::keys::KeyColumn;
 use super::lookup::Lookup;
 use super::shape::{Join, Matching, Narrow, Source};
+use crate::pipelines::decoded_bytes;
 use crate::scan::{DynamicFilter, ScanQueue, TableScan};
 
 /// A star as planned: what to look up, what rows must pass, what comes out.
@@ -51,9 +53,37 @@ impl Star {
             narrow.filter(|source| matches!(source, Source::Build { join: of, .. } if *of == join));
         let grouped = match &self.output {
             Output::Rows(_) => false,
-            Output::Groups(aggregates) => aggregates.keys.iter().any(|(of, _)| *of == join),
+            Output::Groups(aggregates) => match &aggregates.keys {
+                Keys::Builds(keys) => keys.iter().any(|(of, _)| *of == join),
+                Keys::Nothing | Keys::Values(_) => false,
+            },
         };
         narrow.next().is_some() || grouped
+    }
+
+    /// The look-ups as EXPLAIN shows them before they are built: in the order that statistics suggest, with the
+    /// kind they suggest. Both are decided again by what the build sides really hold.
+    pub fn forecast(&self) -> String {
+        let mut order: Vec<usize> = (0..self.joins.len()).collect();
+        let kept = |join: &usize| self.joins[*join].forecast.kept().unwrap_or(1.0);
+        order.sort_by(|a, b| kept(a).total_cmp(&kept(b)));
+        let describe = |idx: usize| {
+            let join = &self.joins[idx];
+            let key = self.scan.schema.field(join.probe_key).name();
+            let forecast = &join.forecast;
+            let mut text = format!("{} {key} = {}", join.matching, join.build_key);
+            if let (Some(rows), Some(range)) = (forecast.rows, forecast.range) {
+                let kind = Lookup::kind_for(range, rows, self.attaches(idx));
+                text.push_str(&format!(": {kind}"));
+            }
+            if let (Some(rows), Some(kept)) = (forecast.rows, forecast.kept()) {
+                let percent = kept * 100.0;
+                text.push_str(&format!(", about {rows} keys, keeps {percent:.3} %"));
+            }
+            text
+        };
+        let parts: Vec<String> = order.into_iter().map(describe).collect();
+        parts.join("; ")
     }
 
     /// The scan's columns that the narrow batch needs, by index in the scan's output.
@@ -79,7 +109,7 @@ pub(super) struct Ready {
     /// Whether a build side without keys lets no row survive.
     pub nothing: bool,
     /// What the look-ups hold of the operators' memory.
-    _reservation: MemoryReservation,
+    _reservations: Vec<MemoryReservation>,
 }
 
 /// How many rows a look-up was asked for and how many it kept.
@@ -96,25 +126,41 @@ pub(super) enum Prepared {
     Fallback(String),
 }
 
+/// Why there are no look-ups.
+enum Unfit {
+    /// The data is no star, or memory is short: the original plan can still answer.
+    Fallback(String),
+    Failed(DataFusionError),
+}
+
+impl From<DataFusionError> for Unfit {
+    fn from(error: DataFusionError) -> Self {
+        Self::Failed(error)
+    }
+}
+
 /// Runs all build sides at the same time and builds the look-ups.
 pub(super) async fn prepare(star: Arc<Star>, context: Arc<TaskContext>) -> QueryResult<Prepared> {
-    let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
+    match look_ups(star, context).await {
+        Ok(ready) => Ok(Prepared::Ready(Arc::new(ready))),
+        Err(Unfit::Fallback(reason)) => Ok(Prepared::Fallback(reason)),
+        Err(Unfit::Failed(error)) => Err(error),
+    }
+}
+
+async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, Unfit> {
     let tasks = star.joins.iter().map(|join| {
         let (build, context) = (join.build.clone(), context.clone());
-        SpawnedTask::spawn(async move {
-            let batches = collect(build.clone(), context).await?;
-            Ok::<_, DataFusionError>(concat_batches(&build.schema(), &batches)?)
-        })
+        SpawnedTask::spawn(run_build(build, context))
     });
     let joined = try_join_all(tasks.map(|task| task.join_unwind()));
-    let builds = joined
+    let sides = joined
         .await
         .map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))?
         .into_iter()
-        .collect::<QueryResult<Vec<RecordBatch>>>()?;
-    for build in &builds {
-        reservation.try_grow(build.get_array_memory_size())?;
-    }
+        .collect::<Result<Vec<_>, Unfit>>()?;
+    let (builds, mut reservations): (Vec<_>, Vec<_>) = sides.into_iter().unzip();
+    let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
     let mut lookups = Vec::with_capacity(builds.len());
     let mut ranges = Vec::new();
     for (idx, (join, build)) in star.joins.iter().zip(&builds).enumerate() {
@@ -124,36 +170,28 @@ pub(super) async fn prepare(star: Arc<Star>, context: Arc<TaskContext>) -> Query
             .into_array(build.num_rows())?;
         let Ok(lookup) = Lookup::build(&KeyColumn::new(&keys)?, join.matching, star.attaches(idx))
         else {
-            return Ok(Prepared::Fallback(format!(
+            return Err(Unfit::Fallback(format!(
                 "the key {} repeats",
                 join.build_key
             )));
         };
-        reservation.try_grow(lookup.size_bytes())?;
+        reserve(&reservation, lookup.size_bytes())?;
         ranges.extend(key_range(&star.scan, join, &keys)?);
         lookups.push(lookup);
     }
     let matchings: Vec<Matching> = star.joins.iter().map(|join| join.matching).collect();
-    let codes = match &star.output {
-        Output::Rows(_) => None,
-        Output::Groups(aggregates) => {
-            let codes = GroupCodes::build(&aggregates.keys, &lookups, &matchings, &builds)?;
-            let Some(codes) = codes else {
-                return Ok(Prepared::Fallback(
-                    "there are too many groups to number".into(),
-                ));
-            };
-            reservation.try_grow(codes.size_bytes())?;
-            Some(Arc::new(codes))
-        }
-    };
+    let codes = group_codes(&star, &lookups, &matchings, &builds)?;
+    if let Some(codes) = &codes {
+        reserve(&reservation, codes.size_bytes())?;
+    }
+    reservations.push(reservation);
     let nothing = lookups.iter().zip(&matchings).any(|(lookup, matching)| {
         lookup.row_count() == 0 && matches!(matching, Matching::Inner | Matching::Semi)
     });
     let keys: Vec<usize> = star.joins.iter().map(|join| join.probe_key).collect();
     let config = context.session_config().options();
     let queue = star.scan.star_queue(config, &star.payload(), &keys, ranges);
-    Ok(Prepared::Ready(Arc::new(Ready {
+    Ok(Ready {
         queue,
         probed: lookups.iter().map(|_| Probed::default()).collect(),
         lookups,
@@ -161,8 +199,67 @@ pub(super) async fn prepare(star: Arc<Star>, context: Arc<TaskContext>) -> Query
         codes,
         nothing,
         star,
-        _reservation: reservation,
-    })))
+        _reservations: reservations,
+    })
+}
+
+/// The rows of a build side, accounted for as they come.
+async fn run_build(
+    build: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+) -> Result<(RecordBatch, MemoryReservation), Unfit> {
+    let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
+    let mut batches = Vec::new();
+    let mut stream = execute_stream(build.clone(), context)?;
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        // The values only: many batches may look into one buffer.
+        let bytes: u64 = batch
+            .columns()
+            .iter()
+            .map(|column| decoded_bytes(column))
+            .sum();
+        reserve(&reservation, bytes as usize)?;
+        batches.push(batch);
+    }
+    let rows = concat_batches(&build.schema(), &batches).map_err(DataFusionError::from)?;
+    drop(batches);
+    let held = rows.get_array_memory_size();
+    reserve(&reservation, held.saturating_sub(reservation.size()))?;
+    reservation.resize(held);
+    Ok((rows, reservation))
+}
+
+fn reserve(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
+    reservation.try_grow(bytes).map_err(|_| {
+        let held = reservation.size();
+        Unfit::Fallback(format!(
+            "no memory for {bytes} bytes of a look-up beside {held}"
+        ))
+    })
+}
+
+/// The numbers of the groups, where build rows determine them.
+fn group_codes(
+    star: &Star,
+    lookups: &[Lookup],
+    matchings: &[Matching],
+    builds: &[RecordBatch],
+) -> Result<Option<Arc<GroupCodes>>, Unfit> {
+    let Output::Groups(aggregates) = &star.output else {
+        return Ok(None);
+    };
+    let Keys::Builds(keys) = &aggregates.keys else {
+        return Ok(None);
+    };
+    match GroupCodes::build(keys, lookups, matchings, builds) {
+        Ok(Some(codes)) => Ok(Some(Arc::new(codes))),
+        Ok(None) => Err(Unfit::Fallback(
+            "there are too many groups to number".into(),
+        )),
+        // An expression may fail on a build row that no scanned row finds.
+        Err(error) => Err(Unfit::Fallback(format!("grouping build rows: {error}"))),
+    }
 }
 
 /// The range of a look-up's keys as a predicate that row groups must be able to meet.

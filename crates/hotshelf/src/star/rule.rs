@@ -14,9 +14,9 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::exec::StarPipelineExec;
-use super::groups::Aggregates;
+use super::groups::{Aggregates, Keys};
 use super::prepare::{Output, Star};
-use super::shape::{Declined, Matching, Shape, Source, groups_by_bytes};
+use super::shape::{Declined, Shape, groups_by_bytes};
 use crate::settings::SessionSettings;
 
 /// Aggregates whose group accumulators this operator drives.
@@ -33,9 +33,9 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
         config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         let settings = config.extensions.get::<SessionSettings>();
-        if !settings.is_some_and(|settings| settings.star_pipelines) {
+        let Some(settings) = settings.filter(|settings| settings.star_pipelines) else {
             return Ok(plan);
-        }
+        };
         plan.transform_down(|node| {
             let fused = if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
                 fuse_aggregate(&node, aggregate)
@@ -47,7 +47,9 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
             match fused {
                 Ok(star) => Ok(Transformed::yes(star)),
                 Err(Declined(reason)) => {
-                    tracing::debug!(plan = node.name(), reason, "not a star pipeline");
+                    if let Some(candidate) = candidate(&node) {
+                        settings.note(format!("{candidate}: {reason}"));
+                    }
                     Ok(Transformed::no(node))
                 }
             }
@@ -62,6 +64,29 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// A join or aggregation as EXPLAIN names it where it stays DataFusion's.
+fn candidate(node: &Arc<dyn ExecutionPlan>) -> Option<String> {
+    if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        let keys = join.on().iter();
+        let keys: Vec<String> = keys
+            .map(|(left, right)| format!("{left} = {right}"))
+            .collect();
+        return Some(format!(
+            "{} join on {}",
+            join.join_type(),
+            keys.join(" and ")
+        ));
+    }
+    let aggregate = node.downcast_ref::<AggregateExec>()?;
+    let begins = matches!(
+        aggregate.mode(),
+        AggregateMode::Partial | AggregateMode::Single
+    );
+    let functions = aggregate.aggr_expr().iter();
+    let names: Vec<&str> = functions.map(|function| function.name()).collect();
+    begins.then(|| format!("aggregation [{}]", names.join(", ")))
 }
 
 /// A star that gives the rows of a tree of joins.
@@ -114,15 +139,12 @@ fn fuse_aggregate(
         }
     }
     let shape = Shape::recognise(aggregate.input())?;
-    if shape.joins.is_empty() {
-        return Err(Declined::because("there is nothing to look up"));
+    if shape.joins.is_empty() && !aggregate.dynamic_expressions_produced().is_empty() {
+        return Err(Declined::because(
+            "the extremes found so far skip row groups in DataFusion's aggregation",
+        ));
     }
-    let keys = aggregate
-        .group_expr()
-        .expr()
-        .iter()
-        .map(|(expr, _)| group_key(&shape, expr))
-        .collect::<Result<Vec<_>, _>>()?;
+    let keys = group_keys(&shape, aggregate)?;
     let rewrite = |expr: &Arc<dyn PhysicalExpr>| shape.rewrite(expr);
     let arguments = aggregate
         .aggr_expr()
@@ -134,10 +156,15 @@ fn fuse_aggregate(
         .iter()
         .map(|condition| condition.as_ref().map(rewrite).transpose())
         .collect::<Result<Vec<_>, _>>()?;
+    let values = match &keys {
+        Keys::Values(values) => values.as_slice(),
+        Keys::Nothing | Keys::Builds(_) => &[],
+    };
     let exprs: Vec<_> = arguments
         .iter()
         .flatten()
         .chain(conditions.iter().flatten())
+        .chain(values)
         .chain(&shape.filters)
         .cloned()
         .collect();
@@ -151,6 +178,10 @@ fn fuse_aggregate(
         .iter()
         .map(|each| each.as_ref().and_then(|_| narrowed.next()))
         .collect();
+    let keys = match keys {
+        Keys::Values(values) => Keys::Values(narrowed.by_ref().take(values.len()).collect()),
+        other => other,
+    };
     let filters = narrowed.collect();
     let aggregates = Aggregates {
         functions: aggregate.aggr_expr().to_vec(),
@@ -171,31 +202,24 @@ fn fuse_aggregate(
     )
 }
 
-/// A grouping column as one of a build side; the scan's key column counts as the build key it equals.
-fn group_key(shape: &Shape, expr: &Arc<dyn PhysicalExpr>) -> Result<(usize, usize), Declined> {
-    let wide = shape.rewrite(expr)?;
-    let (join, column) = match shape.source(&wide) {
-        Some(Source::Build { join, column }) => (join, column),
-        Some(Source::Probe(probe)) => shape
-            .joins
-            .iter()
-            .enumerate()
-            .filter(|(_, join)| join.probe_key == probe && join.matching == Matching::Inner)
-            .find_map(|(idx, join)| {
-                let key = join
-                    .build_key
-                    .downcast_ref::<datafusion::physical_expr::expressions::Column>()?;
-                Some((idx, key.index()))
-            })
-            .ok_or_else(|| Declined(format!("{expr} groups by a scanned column")))?,
-        None => return Err(Declined(format!("{expr} groups by more than a column"))),
-    };
-    let schema = shape.joins[join].build.schema();
-    let data_type = schema.field(column).data_type();
-    if !groups_by_bytes(data_type) {
-        return Err(Declined(format!("{expr} groups by {data_type}")));
+/// What rows are grouped by: numbers of build rows where these determine all grouping columns.
+fn group_keys(shape: &Shape, aggregate: &AggregateExec) -> Result<Keys, Declined> {
+    let exprs = aggregate.group_expr().expr().iter();
+    let wide = exprs
+        .map(|(expr, _)| shape.rewrite(expr))
+        .collect::<Result<Vec<_>, _>>()?;
+    if wide.is_empty() {
+        return Ok(Keys::Nothing);
     }
-    Ok((join, column))
+    let over_builds = wide.iter().map(|expr| {
+        let (join, expr) = shape.over_build(expr)?;
+        let data_type = expr.data_type(&shape.joins[join].build.schema()).ok()?;
+        groups_by_bytes(&data_type).then_some((join, expr))
+    });
+    Ok(match over_builds.collect::<Option<Vec<_>>>() {
+        Some(keys) => Keys::Builds(keys),
+        None => Keys::Values(wide),
+    })
 }
 
 /// The operator in place of `plan`, with the same partitioning where others rely on it.

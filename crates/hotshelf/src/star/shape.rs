@@ -3,14 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{JoinSide, JoinType, NullEquality};
+use datafusion::common::{JoinSide, JoinType, NullEquality, ScalarValue};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -20,7 +23,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
-use super::keys::is_key_type;
+use super::keys::{KeyColumn, is_key_type};
 use crate::scan::TableScan;
 
 /// Build sides above this estimate stay with DataFusion, which can partition them.
@@ -87,6 +90,7 @@ pub(super) struct Join {
     /// Key column, by index in the scan's output.
     pub probe_key: usize,
     pub matching: Matching,
+    pub forecast: Forecast,
     /// First column of the build in the wide schema.
     first_column: usize,
 }
@@ -100,16 +104,21 @@ pub(super) enum Source {
     Build { join: usize, column: usize },
 }
 
-/// A star. Its expressions are over the wide schema: the scan's columns, then those of each build side.
+/// A star. Its expressions are over the wide schema: the scan's columns, those of each build side, and what
+/// projections compute from them.
 #[derive(Clone)]
 pub(super) struct Shape {
     pub scan: TableScan,
     pub joins: Vec<Join>,
-    /// Predicates that rows must pass besides the scan's own.
+    /// Predicates that rows must pass besides the scan's own. They read no computed column: those may only be
+    /// computed for rows that passed.
     pub filters: Vec<Arc<dyn PhysicalExpr>>,
     /// The columns of the replaced plan.
     pub outputs: Vec<Arc<dyn PhysicalExpr>>,
-    wide: Vec<(Source, FieldRef)>,
+    /// Every column, and where it comes from unless it is computed.
+    wide: Vec<(Option<Source>, FieldRef)>,
+    /// The computed columns and what they are, each over earlier columns.
+    computed: Vec<(usize, Arc<dyn PhysicalExpr>)>,
 }
 
 impl Shape {
@@ -126,11 +135,16 @@ impl Shape {
         }
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
             let mut shape = Self::recognise(projection.input())?;
+            let schema = projection.schema();
             shape.outputs = projection
                 .expr()
                 .iter()
-                .map(|projected| shape.rewrite(&projected.expr))
-                .collect::<Result<_, _>>()?;
+                .zip(schema.fields())
+                .map(|(projected, field)| {
+                    let expr = shape.rewrite(&projected.expr)?;
+                    Ok(shape.column_of(expr, field))
+                })
+                .collect::<Result<_, Declined>>()?;
             return Ok(shape);
         }
         if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
@@ -152,7 +166,7 @@ impl Shape {
         let wide: Vec<_> = fields
             .iter()
             .enumerate()
-            .map(|(idx, field)| (Source::Probe(idx), field.clone()))
+            .map(|(idx, field)| (Some(Source::Probe(idx)), field.clone()))
             .collect();
         Ok(Self {
             outputs: columns_from(&wide, 0..wide.len()),
@@ -160,6 +174,7 @@ impl Shape {
             joins: Vec::new(),
             filters: Vec::new(),
             wide,
+            computed: Vec::new(),
         })
     }
 
@@ -169,7 +184,7 @@ impl Shape {
         }
         let mut shape = Self::recognise(filter.input())?;
         let predicate = shape.rewrite(filter.predicate())?;
-        shape.filters.push(predicate);
+        shape.filters.push(shape.inline(&predicate)?);
         if let Some(projection) = filter.projection() {
             shape.project(projection)?;
         }
@@ -202,7 +217,7 @@ impl Shape {
         } else {
             BUILD_ROWS_MAX
         };
-        check_build(build, build_key, rows_max)?;
+        let forecast = check_build(build, build_key, rows_max)?;
         let key_type = build_key.data_type(&build.schema())?;
         let probe_type = shape.scan.schema.field(probe_key).data_type();
         if !is_key_type(&key_type) || !(key_type == *probe_type || widens(probe_type, &key_type)) {
@@ -210,7 +225,7 @@ impl Shape {
                 "keys of type {key_type} are not looked up by {probe_type}"
             )));
         }
-        shape.attach(build, build_key, probe_key, matching);
+        shape.attach(build, build_key, probe_key, matching, forecast);
         let first_column = shape.joins.last().map_or(0, |join| join.first_column);
         let build_outputs = columns_from(&shape.wide, first_column..shape.wide.len());
         shape.add_condition(join, probe_side, &build_outputs)?;
@@ -228,13 +243,14 @@ impl Shape {
         build_key: &Arc<dyn PhysicalExpr>,
         probe_key: usize,
         matching: Matching,
+        forecast: Forecast,
     ) {
         let (join, first_column) = (self.joins.len(), self.wide.len());
         let fields = build.schema();
         let columns = fields.fields().iter().enumerate().map(|(column, field)| {
             let nullable = field.is_nullable() || matching == Matching::Outer;
             let field = Arc::new(field.as_ref().clone().with_nullable(nullable));
-            (Source::Build { join, column }, field)
+            (Some(Source::Build { join, column }), field)
         });
         self.wide.extend(columns);
         self.joins.push(Join {
@@ -242,6 +258,7 @@ impl Shape {
             build_key: build_key.clone(),
             probe_key,
             matching,
+            forecast,
             first_column,
         });
     }
@@ -265,7 +282,8 @@ impl Shape {
             };
             side.get(from.index).cloned()
         })?;
-        self.filters.push(predicate);
+        refuse_volatile(&predicate)?;
+        self.filters.push(self.inline(&predicate)?);
         Ok(())
     }
 
@@ -280,19 +298,87 @@ impl Shape {
 
     /// An expression over the replaced plan's columns as one over the wide schema.
     pub fn rewrite(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Declined> {
+        refuse_volatile(expr)?;
         Ok(replace_columns(expr, |column| {
             self.outputs.get(column.index()).cloned()
         })?)
     }
 
+    /// The expression if it is a plain column or a constant, else a computed column that stands for it.
+    fn column_of(
+        &mut self,
+        expr: Arc<dyn PhysicalExpr>,
+        field: &FieldRef,
+    ) -> Arc<dyn PhysicalExpr> {
+        if expr.downcast_ref::<Column>().is_some() || expr.downcast_ref::<Literal>().is_some() {
+            return expr;
+        }
+        let idx = self.wide.len();
+        self.wide.push((None, field.clone()));
+        self.computed.push((idx, expr));
+        Arc::new(Column::new(field.name(), idx))
+    }
+
+    /// The expression with computed columns replaced by what they are.
+    pub fn inline(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Declined> {
+        let mut expr = expr.clone();
+        for (idx, definition) in self.computed.iter().rev() {
+            expr = put_in_place(&expr, *idx, definition)?;
+        }
+        Ok(expr)
+    }
+
     /// Where an expression over the wide schema comes from, if it is a plain column.
     pub fn source(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Source> {
         let column = expr.downcast_ref::<Column>()?;
-        self.wide.get(column.index()).map(|(source, _)| *source)
+        self.wide
+            .get(column.index())
+            .and_then(|(source, _)| *source)
+    }
+
+    /// An expression over the wide schema as one over a single build side, if that has all its columns. A scanned
+    /// key column counts as the build key it equals.
+    pub fn over_build(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+    ) -> Option<(usize, Arc<dyn PhysicalExpr>)> {
+        let expr = self.inline(expr).ok()?;
+        let columns = collect_columns(&expr);
+        (0..self.joins.len()).find_map(|join| {
+            let in_build = |idx: usize| match self.wide.get(idx)?.0? {
+                Source::Build { join: of, column } => (of == join).then_some(column),
+                Source::Probe(probe) => self.build_key_for(join, probe),
+            };
+            let all = !columns.is_empty()
+                && columns
+                    .iter()
+                    .all(|column| in_build(column.index()).is_some());
+            let plain = self.joins[join].matching == Matching::Inner
+                || expr.downcast_ref::<Column>().is_some();
+            if !all || !plain {
+                return None;
+            }
+            let over = replace_columns(&expr, |column| {
+                let idx = in_build(column.index())?;
+                Some(Arc::new(Column::new(column.name(), idx)) as _)
+            });
+            over.ok().map(|expr| (join, expr))
+        })
+    }
+
+    /// The build column that equals a scanned key column for every row that a look-up keeps.
+    fn build_key_for(&self, join: usize, probe: usize) -> Option<usize> {
+        let join = &self.joins[join];
+        let key = join.build_key.downcast_ref::<Column>()?.index();
+        let build_type = join.build.schema().field(key).data_type().clone();
+        let equal = join.probe_key == probe
+            && join.matching == Matching::Inner
+            && build_type == *self.scan.schema.field(probe).data_type();
+        equal.then_some(key)
     }
 
     fn probe_column(&self, key: &Arc<dyn PhysicalExpr>) -> Result<usize, Declined> {
-        let wide = self.rewrite(key)?;
+        let wide = self.inline(&self.rewrite(key)?)?;
         // A cast to a wider integer keeps the key; the types are compared by the caller.
         let column = wide
             .downcast_ref::<CastExpr>()
@@ -305,32 +391,64 @@ impl Shape {
         }
     }
 
-    /// The columns that `exprs` read, and the expressions over these alone.
+    /// The columns that `exprs` read, and the expressions over these alone. What a projection computes and
+    /// several of them read stays a column, computed once.
     pub fn narrow(&self, exprs: &[Arc<dyn PhysicalExpr>]) -> QueryResult<Narrow> {
+        let mut exprs = exprs.to_vec();
+        let mut kept: Vec<(usize, Arc<dyn PhysicalExpr>)> = Vec::new();
+        for (idx, definition) in self.computed.iter().rev() {
+            let users = exprs.iter().chain(kept.iter().map(|(_, expr)| expr));
+            match users.map(|expr| count_uses(expr, *idx)).sum::<usize>() {
+                0 => {}
+                1 => {
+                    for expr in exprs
+                        .iter_mut()
+                        .chain(kept.iter_mut().map(|(_, expr)| expr))
+                    {
+                        *expr = put_in_place(expr, *idx, definition)?;
+                    }
+                }
+                _ => kept.push((*idx, definition.clone())),
+            }
+        }
+        kept.reverse();
         let mut used: Vec<usize> = exprs
             .iter()
+            .chain(kept.iter().map(|(_, expr)| expr))
             .flat_map(|expr| {
                 collect_columns(expr)
                     .into_iter()
                     .map(|column| column.index())
             })
+            .filter(|idx| self.wide[*idx].0.is_some())
             .collect();
         used.sort_unstable();
         used.dedup();
-        let exprs = exprs.iter().map(|expr| {
+        let fields = |columns: &mut dyn Iterator<Item = usize>| -> SchemaRef {
+            Arc::new(Schema::new(
+                columns
+                    .map(|idx| self.wide[idx].1.clone())
+                    .collect::<Vec<_>>(),
+            ))
+        };
+        let schema = fields(&mut used.iter().copied());
+        let sources = used.iter().filter_map(|idx| self.wide[*idx].0).collect();
+        used.extend(kept.iter().map(|(idx, _)| *idx));
+        let over_used = |expr: &Arc<dyn PhysicalExpr>| {
             replace_columns(expr, |column| {
-                let idx = used.binary_search(&column.index()).ok()?;
+                let idx = used.iter().position(|idx| *idx == column.index())?;
                 Some(Arc::new(Column::new(column.name(), idx)) as _)
             })
-        });
+        };
         Ok(Narrow {
-            exprs: exprs.collect::<QueryResult<_>>()?,
-            sources: used.iter().map(|idx| self.wide[*idx].0).collect(),
-            schema: Arc::new(Schema::new(
-                used.iter()
-                    .map(|idx| self.wide[*idx].1.clone())
-                    .collect::<Vec<_>>(),
-            )),
+            exprs: exprs.iter().map(over_used).collect::<QueryResult<_>>()?,
+            sources,
+            schema,
+            computed: kept
+                .iter()
+                .map(|(_, expr)| over_used(expr))
+                .collect::<QueryResult<_>>()?,
+            whole_schema: fields(&mut used.iter().copied()),
         })
     }
 }
@@ -341,10 +459,64 @@ pub(super) struct Narrow {
     pub exprs: Vec<Arc<dyn PhysicalExpr>>,
     pub sources: Vec<Source>,
     pub schema: SchemaRef,
+    /// Further columns, each computed from those before it.
+    computed: Vec<Arc<dyn PhysicalExpr>>,
+    whole_schema: SchemaRef,
+}
+
+impl Narrow {
+    /// Adds the computed columns to rows that passed all filters.
+    pub fn compute(&self, batch: RecordBatch) -> QueryResult<RecordBatch> {
+        if self.computed.is_empty() {
+            return Ok(batch);
+        }
+        let row_count = batch.num_rows();
+        let mut columns = batch.columns().to_vec();
+        // Expressions find their columns by number, so each may see the whole schema's prefix.
+        let mut so_far = batch;
+        for expr in &self.computed {
+            columns.push(expr.evaluate(&so_far)?.into_array(row_count)?);
+            let fields = &self.whole_schema.fields()[..columns.len()];
+            let schema = Arc::new(Schema::new(fields.to_vec()));
+            so_far = RecordBatch::try_new(schema, columns.clone())?;
+        }
+        Ok(so_far)
+    }
+}
+
+/// What a random function gives must be computed where the plan says, and once.
+fn refuse_volatile(expr: &Arc<dyn PhysicalExpr>) -> Result<(), Declined> {
+    if is_volatile(expr) {
+        return Err(Declined(format!("{expr} differs from call to call")));
+    }
+    Ok(())
+}
+
+/// How often an expression reads a column.
+fn count_uses(expr: &Arc<dyn PhysicalExpr>, idx: usize) -> usize {
+    let own = expr.downcast_ref::<Column>();
+    let own = usize::from(own.is_some_and(|column| column.index() == idx));
+    let below = expr.children().into_iter();
+    own + below.map(|child| count_uses(child, idx)).sum::<usize>()
+}
+
+/// The expression with one column replaced.
+fn put_in_place(
+    expr: &Arc<dyn PhysicalExpr>,
+    idx: usize,
+    definition: &Arc<dyn PhysicalExpr>,
+) -> QueryResult<Arc<dyn PhysicalExpr>> {
+    replace_columns(expr, |column| {
+        Some(if column.index() == idx {
+            definition.clone()
+        } else {
+            Arc::new(column.clone())
+        })
+    })
 }
 
 fn columns_from(
-    wide: &[(Source, FieldRef)],
+    wide: &[(Option<Source>, FieldRef)],
     range: std::ops::Range<usize>,
 ) -> Vec<Arc<dyn PhysicalExpr>> {
     range
@@ -429,21 +601,53 @@ fn check_build(
     build: &Arc<dyn ExecutionPlan>,
     key: &Arc<dyn PhysicalExpr>,
     rows_max: usize,
-) -> Result<(), Declined> {
+) -> Result<Forecast, Declined> {
     let statistics =
         StatisticsContext::default().compute(build.as_ref(), &StatisticsArgs::default())?;
-    let rows = statistics.num_rows.get_value().copied().unwrap_or(0);
-    if rows > rows_max {
-        return Err(Declined(format!("a build side has {rows} rows")));
+    let rows = statistics.num_rows.get_value().copied();
+    if rows.unwrap_or(0) > rows_max {
+        return Err(Declined(format!(
+            "the build side of {key} has about {} rows, more than {rows_max}",
+            rows.unwrap_or(0)
+        )));
     }
-    let share = key
-        .downcast_ref::<Column>()
-        .and_then(|column| distinct_share(build, column.index()));
-    match share {
-        Some(share) if share < DISTINCT_SHARE_MIN => {
-            Err(Declined(format!("the build key {key} repeats")))
-        }
-        _ => Ok(()),
+    let column = key.downcast_ref::<Column>().map(Column::index);
+    let share = column.and_then(|column| distinct_share(build, column));
+    if share.is_some_and(|share| share < DISTINCT_SHARE_MIN) {
+        return Err(Declined(format!("the build key {key} repeats")));
+    }
+    let range = column.and_then(|column| {
+        let statistics = statistics.column_statistics.get(column)?;
+        let word = |value: &Precision<ScalarValue>| {
+            let array = value.get_value()?.to_array().ok()?;
+            KeyColumn::new(&array).ok()?.word(0)
+        };
+        let (min, max) = (word(&statistics.min_value)?, word(&statistics.max_value)?);
+        Some(max.wrapping_sub(min))
+    });
+    Ok(Forecast {
+        rows,
+        range,
+        table_rows: largest_table(build),
+    })
+}
+
+/// What the statistics say about a look-up before it is built.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Forecast {
+    /// Build rows after filters.
+    pub rows: Option<usize>,
+    /// Greatest key less least key.
+    pub range: Option<u64>,
+    /// Rows of the build side's largest table.
+    pub table_rows: usize,
+}
+
+impl Forecast {
+    /// The share of scanned rows that find a key, if keys are spread evenly over the table's rows.
+    pub fn kept(&self) -> Option<f64> {
+        let rows = self.rows? as f64;
+        (self.table_rows > 0).then(|| (rows / self.table_rows as f64).min(1.0))
     }
 }
 

@@ -1,11 +1,14 @@
-//! On and off give equal rows: hand-made cases, and random stars with NULLs, repeated keys and empty sides.
+//! On and off give equal rows: hand-made cases. `corpus` has generated ones.
+
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
+use futures::StreamExt;
 
 use crate::{Database, Options, Session};
 
-struct Bench {
+pub(super) struct Bench {
     database: Database,
     session: Session,
 }
@@ -17,6 +20,10 @@ impl Bench {
             threads: 2,
             ..Options::default()
         };
+        Self::with(options, statements)
+    }
+
+    pub fn with(options: Options, statements: &[&str]) -> Self {
         let database = Database::temporary(options).unwrap();
         let session = database.session();
         let bench = Self { database, session };
@@ -26,7 +33,7 @@ impl Bench {
         bench
     }
 
-    fn run(&self, sql: &str) -> Vec<RecordBatch> {
+    pub fn run(&self, sql: &str) -> Vec<RecordBatch> {
         self.try_run(sql)
             .unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
@@ -36,16 +43,23 @@ impl Bench {
             .block_on(async { self.session.sql(sql).await?.collect().await })
     }
 
-    fn switch(&self, star: &str) {
+    pub fn switch(&self, star: &str) {
         self.run(&format!("SET hotshelf.star_pipelines = {star}"));
     }
 
     /// The rows in a fixed order, as text.
     fn rows(&self, sql: &str) -> Vec<String> {
-        let text = pretty_format_batches(&self.run(sql)).unwrap().to_string();
+        self.try_rows(sql)
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    pub fn try_rows(&self, sql: &str) -> crate::Result<Vec<String>> {
+        let text = pretty_format_batches(&self.try_run(sql)?)
+            .map_err(|error| crate::Error::Query(error.into()))?
+            .to_string();
         let mut rows: Vec<String> = text.lines().map(str::to_owned).collect();
         rows.sort();
-        rows
+        Ok(rows)
     }
 
     /// Runs a query both ways; returns the plan with the rule on.
@@ -59,8 +73,13 @@ impl Bench {
     }
 
     fn plan(&self, how: &str, sql: &str) -> String {
-        let plan = self.run(&format!("{how} {sql}"));
-        pretty_format_batches(&plan).unwrap().to_string()
+        self.try_plan(how, sql)
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    pub fn try_plan(&self, how: &str, sql: &str) -> crate::Result<String> {
+        let plan = self.try_run(&format!("{how} {sql}"))?;
+        Ok(pretty_format_batches(&plan).unwrap().to_string())
     }
 }
 
@@ -145,6 +164,7 @@ fn outer_semi_and_anti_joins_agree() {
     for sql in [
         "SELECT amount, kind FROM sales LEFT JOIN items ON sales.item = items.id",
         "SELECT kind, count(*), sum(price) FROM sales LEFT JOIN items ON sales.item = items.id GROUP BY kind",
+        "SELECT price, count(*), sum(amount) FROM sales LEFT JOIN items ON sales.item = items.id GROUP BY price",
         "SELECT amount FROM sales WHERE item IN (SELECT id FROM items WHERE price > 20)",
         "SELECT amount FROM sales WHERE EXISTS (SELECT 1 FROM twice WHERE twice.id = sales.item)",
         "SELECT count(*) FROM sales WHERE NOT EXISTS (SELECT 1 FROM items WHERE items.id = sales.item)",
@@ -181,119 +201,164 @@ fn explain_analyze_names_the_look_ups() {
     );
 }
 
-/// Random stars over tables with NULLs, repeated and missing keys, empty sides and several key types.
 #[test]
-fn random_stars_agree() {
-    let mut random = Random(0x5eed);
-    for _ in 0..4 {
-        let types = ["INT", "BIGINT", "SMALLINT", "INT UNSIGNED", "DATE"];
-        let chosen: Vec<&str> = (0..3).map(|_| types[random.below(types.len())]).collect();
-        let mut statements = Vec::new();
-        let keys: Vec<String> = chosen
-            .iter()
-            .enumerate()
-            .map(|(idx, key_type)| {
-                let range = 3 + random.below(60);
-                let nulls = 2 + random.below(9);
-                format!(
-                    "CASE WHEN value % {nulls} = 1 THEN NULL ELSE {} END AS k{idx}",
-                    key(&format!("value * 7 % {range}"), key_type)
-                )
-            })
-            .collect();
-        let rows = [0, 1, 50, 900][random.below(4)].max(random.below(1000));
-        statements.push(format!(
-            "CREATE TABLE f AS SELECT {}, value AS v, value % 4 AS g FROM generate_series(1, {rows}) AS s(value)",
-            keys.join(", ")
-        ));
-        for (idx, key_type) in chosen.iter().enumerate() {
-            let rows = [0, 1, 5, 40][random.below(4)];
-            let repeat = 1 + random.below(6) / 5;
-            statements.push(format!(
-                "CREATE TABLE d{idx} AS SELECT CASE WHEN value = 2 THEN NULL ELSE {} END AS k,
-                    CASE WHEN value % 6 = 0 THEN NULL ELSE concat('x', value % 3) END AS a, value AS b
-                 FROM generate_series(1, {rows}) AS s(value)",
-                key(&format!("value / {repeat}"), key_type)
-            ));
-        }
-        let statements: Vec<&str> = statements.iter().map(String::as_str).collect();
-        let bench = Bench::new(&statements);
-        for _ in 0..8 {
-            bench.compare(&random.query());
-        }
+fn aggregates_of_a_scan_alone_agree() {
+    let bench = shop();
+    for sql in [
+        "SELECT sum(amount * 2), count(*), avg(weight) FROM sales WHERE shop = 3",
+        "SELECT count(*), sum(amount), max(day) FROM sales WHERE amount > 1000000",
+        "SELECT sum(amount) FILTER (WHERE item > 3), count(item) FROM sales WHERE amount + item > 5",
+        "SELECT shop, item, sum(amount), avg(weight), count(*) FROM sales WHERE day < DATE '2024-01-20' GROUP BY 1, 2",
+        "SELECT amount % 7, min(weight), count(*) FROM sales GROUP BY amount % 7",
+        "SELECT DISTINCT shop FROM sales",
+        "SELECT kind, shop, sum(amount) FROM sales JOIN items ON item = id GROUP BY kind, shop",
+    ] {
+        let plan = bench.compare(sql);
+        assert!(plan.contains("StarPipelineExec"), "{plan}");
     }
 }
 
-fn key(expr: &str, key_type: &str) -> String {
-    match key_type {
-        "DATE" => format!("CAST(DATE '2020-01-01' + CAST({expr} AS INT) AS DATE)"),
-        other => format!("CAST({expr} AS {other})"),
-    }
+#[test]
+fn what_a_filter_keeps_out_is_not_computed() {
+    let bench = shop();
+    let sql = "SELECT shop, sum(x), avg(x) FROM (SELECT shop, 100 / item AS x FROM sales WHERE item <> 0) t
+        WHERE x > 2 GROUP BY shop";
+    let plan = bench.compare(sql);
+    assert!(plan.contains("StarPipelineExec"), "{plan}");
 }
 
-/// A linear congruential generator: the same queries on every run.
-struct Random(u64);
+#[test]
+fn random_functions_stay_where_they_are() {
+    let bench = shop();
+    bench.switch("on");
+    let sql = "SELECT sum(x), count(x) FROM (SELECT random() AS x FROM sales) t";
+    let plan = bench.plan("EXPLAIN", sql);
+    assert!(plan.contains("differs from call to call"), "{plan}");
+}
 
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        ((self.0 >> 33) as usize) % end
-    }
-
-    fn query(&mut self) -> String {
-        let joins = 1 + self.below(3);
-        let kinds = [
-            "JOIN",
-            "JOIN",
-            "JOIN",
-            "LEFT JOIN",
-            "LEFT SEMI JOIN",
-            "LEFT ANTI JOIN",
-        ];
-        let mut from = "f".to_owned();
-        let mut attached = Vec::new();
-        for idx in 0..joins {
-            let kind = kinds[self.below(kinds.len())];
-            from.push_str(&format!(" {kind} d{idx} ON f.k{idx} = d{idx}.k"));
-            if !kind.contains("SEMI") && !kind.contains("ANTI") {
-                attached.push(idx);
-            }
-        }
-        let mut conditions = vec!["true".to_owned()];
-        for idx in &attached {
-            match self.below(4) {
-                0 => conditions.push(format!("d{idx}.b < {}", self.below(40))),
-                1 => conditions.push(format!("d{idx}.b + f.v < {}", self.below(900))),
-                _ => {}
-            }
-        }
-        if self.below(3) == 0 {
-            conditions.push(format!("f.v > {}", self.below(500)));
-        }
-        let filter = conditions.join(" AND ");
-        let column = |random: &mut Self| match attached.as_slice() {
-            [] => "f.g".to_owned(),
-            some => format!(
-                "d{}.{}",
-                some[random.below(some.len())],
-                ["a", "b", "k"][random.below(3)]
-            ),
+#[test]
+fn groups_beyond_the_memory_are_merged_or_spilled() {
+    for threads in [1, 2] {
+        let options = Options {
+            budget_bytes: 1 << 20,
+            operator_bytes_min: 6 << 20,
+            threads,
+            ..Options::default()
         };
-        let (first, second) = (column(self), column(self));
-        match self.below(4) {
-            0 => format!("SELECT f.v, {first} AS x, {second} AS y FROM {from} WHERE {filter}"),
-            1 => format!(
-                "SELECT count(*), sum(f.v), avg(f.v), min({first}) FROM {from} WHERE {filter}"
-            ),
-            2 => format!(
-                "SELECT {first} AS x, count(*), sum(f.v), max(f.g) FROM {from} WHERE {filter} GROUP BY 1"
-            ),
-            _ => format!(
-                "SELECT {first} AS x, {second} AS y, count({second}), sum(f.v * 2) FROM {from} WHERE {filter} GROUP BY 1, 2"
-            ),
-        }
+        let table = "CREATE TABLE t AS SELECT value * 7 % 60013 AS k, value AS v FROM generate_series(1, 40000) AS s(value)";
+        let bench = Bench::with(options, &[table, "INSERT INTO t SELECT * FROM t"]);
+        bench.run(
+            "SET datafusion.execution.skip_partial_aggregation_probe_rows_threshold = 100000000",
+        );
+        let plan =
+            bench.compare("SELECT k, count(*), sum(v), min(v), max(v), avg(v) FROM t GROUP BY k");
+        assert!(plan.contains("groups hashed"), "{plan}");
     }
+}
+
+#[test]
+fn explain_says_what_is_looked_up_and_what_is_not() {
+    let bench = shop();
+    bench.switch("on");
+    let plan = bench.plan(
+        "EXPLAIN",
+        &format!("SELECT kind, sum(amount) {STAR} GROUP BY kind"),
+    );
+    assert!(
+        plan.contains("inner item = id@0: dense, about 10 keys, keeps 100.000 %"),
+        "{plan}"
+    );
+    assert!(!plan.contains("stay with DataFusion"), "{plan}");
+    for (sql, reason) in [
+        (
+            "SELECT city FROM sales FULL JOIN shops ON shop = id",
+            "Full joins are not looked up",
+        ),
+        (
+            "SELECT stddev(amount) FROM sales",
+            "stddev(sales.amount) stays with DataFusion",
+        ),
+        (
+            "SELECT name FROM sales JOIN twice ON amount + 1 = twice.id",
+            "is not a column of the scanned table",
+        ),
+    ] {
+        let plan = bench.plan("EXPLAIN", sql);
+        assert!(plan.contains("star_pipelines"), "{plan}");
+        assert!(plan.contains(reason), "{plan}");
+    }
+}
+
+/// The sales of `shop()` in files of their own: as many row groups.
+fn many_row_groups(count: usize) -> Bench {
+    let bench = shop();
+    bench.run("CREATE TABLE parts AS SELECT * FROM sales");
+    for _ in 1..count {
+        bench.run("INSERT INTO parts SELECT * FROM sales");
+    }
+    bench
+}
+
+#[test]
+fn pipelines_shows_what_ran() {
+    let bench = many_row_groups(3);
+    bench.switch("on");
+    bench.run("SELECT kind, sum(amount) FROM parts JOIN items ON item = id WHERE amount > 0 GROUP BY kind");
+    let rows = bench.rows(
+        "SELECT operator, workers, row_groups, rows_in, finished, decoded_bytes > 0, p_bw_encoded > 0
+         FROM pipelines() WHERE table_name = 'parts'",
+    );
+    let found = rows
+        .iter()
+        .any(|row| row.split_whitespace().collect::<String>() == "|star|2|3|9000|true|true|true|");
+    assert!(found, "{rows:?}");
+}
+
+#[test]
+fn a_star_returns_to_its_caller_after_every_row_group() {
+    let bench = many_row_groups(12);
+    bench.run("SET hotshelf.threads = 1");
+    bench.switch("on");
+    let sql = "SELECT kind, sum(amount) FROM parts JOIN items ON item = id GROUP BY kind";
+    bench.run(sql);
+    let polls = bench.database.block_on(async {
+        let mut batches = bench.session.sql(sql).await.unwrap().batches;
+        let mut polls = 0;
+        while let Some(batch) = std::future::poll_fn(|context| {
+            polls += 1;
+            batches.poll_next_unpin(context)
+        })
+        .await
+        {
+            batch.unwrap();
+        }
+        polls
+    });
+    assert!(polls > 12, "{polls} polls");
+}
+
+#[test]
+fn a_cancelled_star_takes_no_more_row_groups() {
+    let bench = many_row_groups(24);
+    bench.switch("on");
+    // Slow enough that the query cannot end before it is cancelled.
+    bench.run("SET hotshelf.storage_bandwidth = '30KB/s'");
+    let sql =
+        "SELECT kind, sum(amount), sum(weight) FROM parts JOIN items ON item = id GROUP BY kind";
+    let cancelled = bench.database.block_on(async {
+        let answer = bench.session.sql(sql).await.unwrap();
+        tokio::time::timeout(Duration::from_millis(300), answer.collect()).await
+    });
+    assert!(
+        cancelled.is_err(),
+        "the query ended too soon to be cancelled"
+    );
+    bench.run("SET hotshelf.storage_bandwidth = 'none'");
+    let told = "SELECT count(*) FROM pipelines() WHERE table_name = 'parts' AND operator = 'star' \
+                AND NOT finished AND row_groups < 24";
+    let stopped = (0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        bench.rows(told).iter().any(|row| row.contains("| 1 "))
+    });
+    assert!(stopped, "{:?}", bench.rows("SELECT * FROM pipelines()"));
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::groups::GroupTable;
+use super::aggregate::Groups;
 use super::lookup::MISS;
 use super::prepare::{Output, Ready};
 use super::select::{Selector, Survivors};
@@ -25,16 +25,21 @@ pub(super) struct Worker {
     schema: SchemaRef,
     sink: Sink,
     reservation: MemoryReservation,
+    /// What groups may take once memory has run short, in bytes: half of what they had then. The rest is for those
+    /// who merge them.
+    group_bytes_max: usize,
     batch_rows: usize,
     selector: Selector,
     /// The table's columns that rows are tested by.
     tested: Vec<usize>,
+    /// Groups that are on their way out, in batches of the usual size.
+    pending: Option<RecordBatch>,
     finished: bool,
 }
 
 enum Sink {
     Rows(Box<BatchCoalescer>),
-    Groups(Box<GroupTable>),
+    Groups(Box<Groups>),
 }
 
 /// What became of a row group.
@@ -55,12 +60,12 @@ impl Worker {
         context: &TaskContext,
     ) -> QueryResult<Self> {
         let batch_rows = context.session_config().batch_size();
-        let sink = match (&ready.star.output, &ready.codes) {
-            (Output::Groups(aggregates), Some(codes)) => {
-                let table = GroupTable::new(codes.clone(), aggregates.clone(), schema.clone())?;
-                Sink::Groups(Box::new(table))
+        let sink = match &ready.star.output {
+            Output::Groups(aggregates) => {
+                let groups = Groups::new(ready.codes.as_ref(), aggregates, &schema, context)?;
+                Sink::Groups(Box::new(groups))
             }
-            _ => {
+            Output::Rows(_) => {
                 let coalescer = BatchCoalescer::new(schema.clone(), batch_rows);
                 Sink::Rows(Box::new(coalescer))
             }
@@ -73,7 +78,9 @@ impl Worker {
             schema,
             sink,
             reservation: consumer.register(context.memory_pool()),
+            group_bytes_max: usize::MAX,
             batch_rows,
+            pending: None,
             finished: false,
         })
     }
@@ -81,6 +88,9 @@ impl Worker {
     /// The next batch of the output.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
+            if let Some(batch) = self.next_pending() {
+                return Ok(Some(batch));
+            }
             if let Sink::Rows(coalescer) = &mut self.sink
                 && let Some(batch) = coalescer.next_completed_batch()
             {
@@ -90,26 +100,35 @@ impl Worker {
                 return Ok(None);
             }
             let morsel = if self.ready.nothing {
+                self.ready.queue.work.drain();
                 None
             } else {
                 self.ready.queue.next().await?
             };
             let Some(mut morsel) = morsel else {
                 self.finished = true;
-                if let Some(batch) = self.finish().map_err(Error::from_query)? {
-                    return Ok(Some(batch));
-                }
+                self.pending = self.finish().map_err(Error::from_query)?;
                 continue;
             };
             let read = self.read(&morsel).await;
             let matched = !matches!(read, Ok(Read::Nothing));
             self.ready.queue.release(&mut morsel, matched);
             if let Read::Early(batch) = read? {
-                return Ok(Some(batch));
+                self.pending = Some(batch);
             }
             // Lets a cancelled query stop here even when no read ever makes it wait.
             tokio::task::yield_now().await;
         }
+    }
+
+    fn next_pending(&mut self) -> Option<RecordBatch> {
+        let batch = self.pending.take()?;
+        if batch.num_rows() <= self.batch_rows {
+            return Some(batch).filter(|batch| batch.num_rows() > 0);
+        }
+        let rest = batch.num_rows() - self.batch_rows;
+        self.pending = Some(batch.slice(self.batch_rows, rest));
+        Some(batch.slice(0, self.batch_rows))
     }
 
     /// What is left when there are no more rows.
@@ -119,18 +138,7 @@ impl Worker {
                 coalescer.finish_buffered_batch()?;
                 Ok(None)
             }
-            Sink::Groups(groups) => {
-                if let Output::Groups(aggregates) = &self.ready.star.output
-                    && aggregates.keys.is_empty()
-                {
-                    let narrow = self.ready.star.narrow.schema.clone();
-                    groups.ensure_one_group(&RecordBatch::new_empty(narrow))?;
-                }
-                if groups.group_count() == 0 {
-                    return Ok(None);
-                }
-                groups.take(&self.ready.builds).map(Some)
-            }
+            Sink::Groups(groups) => groups.finish(),
         }
     }
 
@@ -146,6 +154,9 @@ impl Worker {
         let mut columns = Vec::with_capacity(self.tested.len());
         for column in &self.tested {
             columns.push(ready.chunk_column(morsel, *column).await?);
+            let data_type = ready.star.scan.table.schema.field(*column).data_type();
+            let width = data_type.primitive_width().unwrap_or(0);
+            ready.queue.work.decode_bytes((mask.len() * width) as u64);
         }
         let survivors = self
             .selector
@@ -160,6 +171,7 @@ impl Worker {
             .payload(morsel, &survivors, known, self.selector.buffer())
             .await?;
         drop(columns);
+        ready.queue.work.decode_batch(&payload);
         let early = self.push(survivors, payload).map_err(Error::from_query)?;
         Ok(early.map_or(Read::Rows, Read::Early))
     }
@@ -187,12 +199,14 @@ impl Worker {
         if batch.num_rows() == 0 {
             return Ok(None);
         }
+        self.ready.queue.work.keep(batch.num_rows());
+        let batch = self.ready.star.narrow.compute(batch)?;
         match &mut self.sink {
             Sink::Rows(_) => self.push_rows(&batch).map(|()| None),
-            Sink::Groups(groups) => {
-                groups.add(&slots, &batch)?;
-                self.bound_groups()
-            }
+            Sink::Groups(groups) => match groups.add(&slots, &batch)? {
+                Some(early) => Ok(Some(early)),
+                None => self.bound_groups(),
+            },
         }
     }
 
@@ -249,14 +263,21 @@ impl Worker {
         let Sink::Groups(groups) = &mut self.sink else {
             return Ok(None);
         };
-        match self.reservation.try_resize(groups.size_bytes()) {
-            Ok(()) => Ok(None),
-            Err(shortage) => match &self.ready.star.output {
-                Output::Groups(aggregates) if !aggregates.finish => {
-                    groups.take(&self.ready.builds).map(Some)
-                }
-                _ => Err(shortage),
-            },
+        let bytes = groups.size_bytes();
+        let Err(shortage) = self.reservation.try_resize(bytes) else {
+            if bytes <= self.group_bytes_max {
+                return Ok(None);
+            }
+            return groups.take_early();
+        };
+        match &self.ready.star.output {
+            Output::Groups(aggregates) if !aggregates.finish => {
+                self.group_bytes_max = self.group_bytes_max.min(bytes / 2);
+                let early = groups.take_early()?;
+                self.reservation.try_resize(groups.size_bytes()).ok();
+                early.map_or(Err(shortage), |early| Ok(Some(early)))
+            }
+            _ => Err(shortage),
         }
     }
 }

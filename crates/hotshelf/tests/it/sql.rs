@@ -271,3 +271,29 @@ fn views_and_information_schema_work_over_stored_tables() {
     );
     assert_eq!(tables, ["t", "v"]);
 }
+
+#[test]
+fn replacing_and_keeping_a_table_at_once_is_refused() {
+    let db = Fixture::new();
+    let error = db.error("CREATE OR REPLACE TABLE IF NOT EXISTS t AS VALUES (1)");
+    assert!(
+        error
+            .to_string()
+            .contains("'IF NOT EXISTS' cannot coexist with 'REPLACE'"),
+        "{error}"
+    );
+}
+
+#[test]
+fn keys_that_are_not_kept_are_named_in_the_answer() {
+    let db = Fixture::new();
+    let session = db.database().session();
+    let message = |sql: &'static str| {
+        let answer = db.database().block_on(session.sql(sql));
+        answer.unwrap().message.unwrap()
+    };
+    let note = "its keys are neither checked nor kept";
+    assert!(message("CREATE TABLE t (a INT PRIMARY KEY)").ends_with(note));
+    assert!(message("CREATE TABLE u (a INT, UNIQUE (a))").ends_with(note));
+    assert!(!message("CREATE TABLE v (a INT)").contains(note));
+}
