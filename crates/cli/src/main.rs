@@ -15,6 +15,7 @@ mod script;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    hotshelf::keep_freed_memory();
     let done = flags::read().and_then(|flags| {
         flags.start_log();
         command::run(flags.command)

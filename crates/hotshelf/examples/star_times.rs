@@ -15,6 +15,7 @@ fn main() -> Result<()> {
     let [folder, queries, rest @ ..] = arguments.as_slice() else {
         return Err("usage: star_times DATABASE QUERIES [DATA [REPEATS [EXPLAIN]]]".into());
     };
+    hotshelf::keep_freed_memory();
     let options = Options {
         budget_bytes: 8 << 30,
         threads: 2,

@@ -1,5 +1,6 @@
 //! Where Hotshelf's bytes live and how to reach them. All of Hotshelf's `unsafe` code is here.
 
+pub mod allocator;
 pub mod crash;
 pub mod emulated;
 pub mod error;

@@ -1,7 +1,7 @@
 //! Columns of a row group of which any 1024 rows can be decoded alone, into a buffer that stays in the core's
 //! first cache: what a look-up or a filter reads is never written to memory.
 //!
-//! Packed integers, frames of reference, dictionaries and constants are decoded here; any other encoding is
+//! Packed integers, frames of reference, runs, dictionaries and constants are decoded here; any other encoding is
 //! decoded as a whole by Vortex first.
 
 use std::mem::MaybeUninit;
@@ -20,6 +20,7 @@ use vortex::encodings::fastlanes::unpack_iter::{self, BitPackingStrategy, Unpack
 use vortex::encodings::fastlanes::{
     BitPacked, BitPackedArrayExt, BitWidthsView, FoR, FoRArrayExt, FoRArraySlotsExt, FoRReferences,
 };
+use vortex::encodings::runend::{RunEnd, RunEndArrayExt, RunEndArraySlotsExt};
 use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 use vortex::scalar::Scalar;
 
@@ -55,8 +56,18 @@ struct Encoded<T> {
 enum Base<T> {
     Plain(Buffer<T>),
     Packed(Packed<T>),
+    Runs(Runs<T>),
     Constant(T),
 }
+
+/// Values that repeat: the value of run `i` stands up to (but not in) row `ends[i]`.
+struct Runs<T> {
+    ends: Vec<u32>,
+    values: Vec<T>,
+}
+
+/// A run is written this many values at a time: most are shorter, and a fixed number needs no loop.
+const RUN_VALUES: usize = 8;
 
 /// What is added to the stored integers.
 enum References<T> {
@@ -333,6 +344,9 @@ fn base<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Optio
     if let Some(constant) = array.as_opt::<Constant>() {
         return Ok(T::of(constant.scalar()).map(Base::Constant));
     }
+    if let Some(runs) = array.as_opt::<RunEnd>() {
+        return Ok(runs_of(runs.ends(), runs.values(), runs.offset(), ctx)?.map(Base::Runs));
+    }
     let Some(packed) = array.as_opt::<BitPacked>() else {
         return Ok(None);
     };
@@ -346,14 +360,14 @@ fn base<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Optio
         BitWidthsView::Global(width) => Blocks::Width(usize::from(width)),
         BitWidthsView::Blocked(offsets) => {
             let offsets = offsets.clone().execute::<PrimitiveArray>(ctx)?;
-            Blocks::Offsets(words_of(&offsets, ptype_of(&offsets)?)?)
+            Blocks::Offsets(words_of(&offsets, ptype_of(offsets.dtype())?)?)
         }
     };
     let words = Buffer::<T>::from_byte_buffer(bytes.clone());
     let mut patches = Vec::new();
     if let Some(found) = packed.patches() {
         let indices = found.indices().clone().execute::<PrimitiveArray>(ctx)?;
-        let indices = words_of(&indices, ptype_of(&indices)?)?;
+        let indices = words_of(&indices, ptype_of(indices.dtype())?)?;
         let values = found.values().clone().execute::<PrimitiveArray>(ctx)?;
         let Some(values) = unsigned::<T>(&values) else {
             return Ok(None);
@@ -369,10 +383,53 @@ fn base<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Optio
     })))
 }
 
-fn ptype_of(array: &PrimitiveArray) -> VortexResult<PType> {
-    match array.dtype() {
-        DType::Primitive(ptype, _) => Ok(*ptype),
-        other => Err(vortex_err!("{other} is not primitive")),
+fn runs_of<T: Unit>(
+    ends: &ArrayRef,
+    values: &ArrayRef,
+    offset: usize,
+    ctx: &mut ExecutionCtx,
+) -> VortexResult<Option<Runs<T>>> {
+    let Some(values) = decode_all::<T>(values, ctx)? else {
+        return Ok(None);
+    };
+    let offset = offset as u32;
+    let mut ends = match decode_all::<u32>(ends, ctx)? {
+        Some(ends) => ends,
+        None => {
+            let ends = ends.clone().execute::<PrimitiveArray>(ctx)?;
+            let words = words_of(&ends, ptype_of(ends.dtype())?)?;
+            words.into_iter().map(|end| end as u32).collect()
+        }
+    };
+    if offset > 0 {
+        for end in &mut ends {
+            *end = end.saturating_sub(offset);
+        }
+    }
+    vortex_ensure!(ends.len() == values.len(), "runs without end or value");
+    Ok(Some(Runs { ends, values }))
+}
+
+/// All values of a short array.
+fn decode_all<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Option<Vec<T>>> {
+    if ptype_of(array.dtype())?.to_unsigned() != T::PTYPE {
+        return Ok(None);
+    }
+    let Some(encoded) = encoded::<T>(array, ctx)? else {
+        let decoded = array.clone().execute::<PrimitiveArray>(ctx)?;
+        return Ok(unsigned::<T>(&decoded).map(|values| values.to_vec()));
+    };
+    let mut values = vec![T::default(); array.len()];
+    for (chunk, values) in values.chunks_mut(CHUNK_ROWS).enumerate() {
+        encoded.decode(chunk, values.len(), values, |value| value)?;
+    }
+    Ok(Some(values))
+}
+
+fn ptype_of(dtype: &DType) -> VortexResult<PType> {
+    match dtype {
+        DType::Primitive(ptype, _) if ptype.is_int() => Ok(*ptype),
+        other => Err(vortex_err!("{other} is no integer")),
     }
 }
 
@@ -418,6 +475,7 @@ impl<T: Unit> Encoded<T> {
                 vortex_ensure!(values.len() >= start + len, "a column ends early");
                 put(output, &values[start..start + len]);
             }
+            Base::Runs(runs) => runs.decode(chunk, output, |value| widen(value.plus(reference)))?,
             Base::Packed(packed) => {
                 let (words, width) = packed.block(chunk)?;
                 let mut scratch = [const { MaybeUninit::<T>::uninit() }; CHUNK_ROWS];
@@ -440,6 +498,38 @@ impl<T: Unit> Encoded<T> {
             }
         }
         Ok(())
+    }
+}
+
+impl<T: Unit> Runs<T> {
+    fn decode<O: Copy>(
+        &self,
+        chunk: usize,
+        output: &mut [O],
+        widen: impl Fn(T) -> O,
+    ) -> VortexResult<()> {
+        let first_row = (chunk * CHUNK_ROWS) as u32;
+        let first = self.ends.partition_point(|end| *end <= first_row);
+        let mut at = 0;
+        for (end, value) in self.ends[first..].iter().zip(&self.values[first..]) {
+            let end = (end.saturating_sub(first_row) as usize).min(output.len());
+            let value = widen(*value);
+            match output.get_mut(at..at + RUN_VALUES) {
+                Some(next) => {
+                    next.fill(value);
+                    if end > at + RUN_VALUES {
+                        output[at + RUN_VALUES..end].fill(value);
+                    }
+                }
+                None if at < end => output[at..end].fill(value),
+                None => {}
+            }
+            at = at.max(end);
+            if at == output.len() {
+                return Ok(());
+            }
+        }
+        Err(vortex_err!("the runs of chunk {chunk} end early"))
     }
 }
 
@@ -480,5 +570,118 @@ impl<T: Unit> Packed<T> {
         let rest = &self.patches[start..];
         let len = rest.partition_point(|(row, _)| *row < rows + CHUNK_ROWS as u32);
         &rest[..len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vortex::VortexSessionDefault;
+    use vortex::array::arrays::{ConstantArray, DictArray};
+    use vortex::array::{IntoArray, VortexSessionExecute};
+    use vortex::encodings::fastlanes::{BitPackedData, FoRData};
+    use vortex::session::VortexSession;
+
+    fn decoded(array: &ArrayRef, context: &mut ExecutionCtx) -> Option<Vec<i64>> {
+        let column = ChunkColumn::of_stored(array, context).unwrap()?;
+        let mut buffer = ChunkBuffer::default();
+        let mut values = Vec::new();
+        for chunk in 0..array.len().div_ceil(CHUNK_ROWS) {
+            column.decode(chunk, &mut buffer).unwrap();
+            let rows = 0..column.chunk_len(chunk);
+            values.extend(rows.map(|row| column.word(&buffer, row) as i64));
+        }
+        Some(values)
+    }
+
+    /// Small values with a few far outliers: these become patches.
+    fn values() -> Vec<i32> {
+        let value = |row: i32| {
+            if row % 97 == 5 {
+                row * 100_000 % 1_000_003
+            } else {
+                row * 7 % 300
+            }
+        };
+        (0..2500).map(value).collect()
+    }
+
+    #[test]
+    fn every_integer_encoding_decodes_to_its_values() {
+        let session = VortexSession::default();
+        let mut context = session.create_execution_ctx();
+        let values = values();
+        let plain = Buffer::copy_from(&values).into_array();
+        let primitive = plain.clone().execute::<PrimitiveArray>(&mut context);
+        let primitive = primitive.unwrap();
+        let codes: Vec<u16> = (0..2500).map(|row| row % 300).collect();
+        let words = Buffer::copy_from(&values[..300]).into_array();
+        let by_code: Vec<i32> = codes.iter().map(|code| values[*code as usize]).collect();
+        let run_values: Vec<i32> = (0..2500).map(|row| row / 3 % 50 + row / 100).collect();
+        let runs = Buffer::copy_from(&run_values).into_array();
+        let runs = RunEnd::encode(runs, &mut context).unwrap();
+        let (ends, values_of_runs) = (runs.ends().clone(), runs.values().clone());
+        let part = RunEnd::try_new_offset_length(ends, values_of_runs, 1030, 1100, &mut context);
+        let cases: Vec<(ArrayRef, Vec<i32>)> = vec![
+            (plain.clone(), values.clone()),
+            (
+                BitPackedData::encode(&plain, 9, &mut context)
+                    .unwrap()
+                    .into_array(),
+                values.clone(),
+            ),
+            (
+                BitPackedData::encode_blocked(&plain, &[9, 0, 20], &mut context)
+                    .unwrap()
+                    .into_array(),
+                values.clone(),
+            ),
+            (
+                FoRData::encode(primitive.clone(), &mut context)
+                    .unwrap()
+                    .into_array(),
+                values.clone(),
+            ),
+            (
+                FoRData::encode_chunked(primitive, &mut context)
+                    .unwrap()
+                    .into_array(),
+                values.clone(),
+            ),
+            (runs.into_array(), run_values.clone()),
+            (part.unwrap().into_array(), run_values[1030..2130].to_vec()),
+            (
+                DictArray::try_new(Buffer::copy_from(&codes).into_array(), words)
+                    .unwrap()
+                    .into_array(),
+                by_code,
+            ),
+            (ConstantArray::new(-7i32, 2500).into_array(), vec![-7; 2500]),
+        ];
+        for (array, expected) in cases {
+            let expected: Vec<i64> = expected.into_iter().map(i64::from).collect();
+            let found = decoded(&array, &mut context);
+            assert_eq!(found, Some(expected), "{}", array.encoding_id());
+        }
+    }
+
+    #[test]
+    fn signs_survive_narrow_and_wide_types() {
+        let session = VortexSession::default();
+        let mut context = session.create_execution_ctx();
+        let narrow = Buffer::copy_from([-3i8, 5, i8::MIN]).into_array();
+        let wide = Buffer::copy_from([-3i64, 5, i64::MIN]).into_array();
+        let unsigned = Buffer::copy_from([200u8, 5, 255]).into_array();
+        assert_eq!(decoded(&narrow, &mut context), Some(vec![-3, 5, -128]));
+        assert_eq!(decoded(&wide, &mut context), Some(vec![-3, 5, i64::MIN]));
+        assert_eq!(decoded(&unsigned, &mut context), Some(vec![200, 5, 255]));
+    }
+
+    #[test]
+    fn nulls_are_left_to_vortex() {
+        let session = VortexSession::default();
+        let mut context = session.create_execution_ctx();
+        let array = PrimitiveArray::from_option_iter([Some(1i32), None]).into_array();
+        assert_eq!(decoded(&array, &mut context), None);
     }
 }

@@ -165,10 +165,11 @@ impl Selector {
                 let words = &masked[chunk * WORDS..masked.len().min((chunk + 1) * WORDS)];
                 self.left.iter_mut().zip(words).for_each(|(a, b)| *a &= b);
             }
-            if self.test_chunk(chunk, len, columns, &mut tests)? == 0 {
+            let count = self.test_chunk(chunk, len, columns, &mut tests)?;
+            if count == 0 {
                 continue;
             }
-            self.list_rows();
+            self.list_rows(count);
             let first = (chunk * CHUNK_ROWS) as u32;
             let rows = self.rows.iter().map(|row| first + u32::from(*row));
             survivors.rows.extend(rows);
@@ -345,18 +346,15 @@ impl Selector {
         }
     }
 
-    fn list_rows(&mut self) {
-        self.rows.clear();
+    fn list_rows(&mut self, count: usize) {
+        self.rows.resize(count, 0);
+        let mut rows = self.rows.iter_mut();
         for (idx, word) in self.left.iter().enumerate() {
             let first = (idx * 64) as u16;
-            if *word == u64::MAX {
-                self.rows.extend(first..first + 64);
-                continue;
-            }
             let mut bits = *word;
-            while bits != 0 {
-                self.rows.push(first + bits.trailing_zeros() as u16);
-                bits &= bits - 1;
+            for row in rows.by_ref().take(bits.count_ones() as usize) {
+                *row = first + bits.trailing_zeros() as u16;
+                bits &= bits.wrapping_sub(1);
             }
         }
     }
@@ -533,12 +531,13 @@ fn first_rows(len: usize, words: &mut [u64; WORDS]) {
 /// Clears the bits of the rows that do not pass.
 fn keep(words: &mut [u64; WORDS], mut passes: impl FnMut(usize) -> bool) {
     for (idx, word) in words.iter_mut().enumerate() {
-        let mut bits = *word;
+        let (mut bits, mut kept) = (*word, 0);
         while bits != 0 {
             let bit = bits.trailing_zeros();
-            *word &= !(u64::from(!passes(idx * 64 + bit as usize)) << bit);
+            kept |= u64::from(passes(idx * 64 + bit as usize)) << bit;
             bits &= bits - 1;
         }
+        *word = kept;
     }
 }
 
