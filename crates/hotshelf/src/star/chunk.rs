@@ -620,8 +620,17 @@ mod tests {
         let run_values: Vec<i32> = (0..2500).map(|row| row / 3 % 50 + row / 100).collect();
         let runs = Buffer::copy_from(&run_values).into_array();
         let runs = RunEnd::encode(runs, &mut context).unwrap();
-        let (ends, values_of_runs) = (runs.ends().clone(), runs.values().clone());
-        let part = RunEnd::try_new_offset_length(ends, values_of_runs, 1030, 1100, &mut context);
+        let is_end = |row: &usize| run_values.get(*row) != run_values.get(row - 1);
+        let ends: Vec<usize> = (1031..=2500).filter(is_end).collect();
+        let values_of_runs: Vec<i32> = ends.iter().map(|end| run_values[end - 1]).collect();
+        let ends: Vec<u32> = ends.into_iter().map(|end| end as u32).collect();
+        let part = RunEnd::try_new_offset_length(
+            Buffer::copy_from(&ends).into_array(),
+            Buffer::copy_from(&values_of_runs).into_array(),
+            1030,
+            1100,
+            &mut context,
+        );
         let cases: Vec<(ArrayRef, Vec<i32>)> = vec![
             (plain.clone(), values.clone()),
             (

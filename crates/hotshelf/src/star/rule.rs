@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as QueryResult;
+use datafusion::physical_expr::expressions::UnKnownColumn;
 use datafusion::physical_expr::{Partitioning, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
@@ -230,6 +231,14 @@ fn replace(plan: &Arc<dyn ExecutionPlan>, star: Star) -> Result<Arc<dyn Executio
     let original = reset_plan_states(plan.clone())?;
     let fused: Arc<dyn ExecutionPlan> = Arc::new(StarPipelineExec::new(Arc::new(star), original));
     match plan.output_partitioning() {
+        // What was lost in a projection nobody above can rely on.
+        Partitioning::Hash(exprs, _)
+            if exprs
+                .iter()
+                .any(|expr| expr.downcast_ref::<UnKnownColumn>().is_some()) =>
+        {
+            Ok(fused)
+        }
         Partitioning::Hash(exprs, count) => {
             let partitioning = Partitioning::Hash(exprs.clone(), *count);
             Ok(Arc::new(RepartitionExec::try_new(fused, partitioning)?))
