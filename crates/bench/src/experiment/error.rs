@@ -6,6 +6,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExperimentError {
+    /// The Elf refused a table or a query.
+    #[error(transparent)]
+    Elf(#[from] hotshelf_elf::ElfError),
     /// The engine failed.
     #[error(transparent)]
     Engine(Box<hotshelf::Error>),

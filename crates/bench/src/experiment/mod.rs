@@ -6,6 +6,7 @@
 //! [`heat_map`] what a probe measured.
 
 pub mod chart;
+pub mod elf;
 mod error;
 pub mod heat_map;
 pub mod hpcache;

@@ -3,6 +3,7 @@
 mod bench;
 mod comparison;
 mod demo;
+mod elf;
 mod generate;
 mod hpcache;
 mod import;
@@ -28,5 +29,6 @@ pub fn run(command: Command) -> Result<()> {
         Command::Bench(bench) => bench::run(bench),
         Command::Hpcache(hpcache) => hpcache::run(&hpcache),
         Command::Probe(probe) => probe::run(&probe),
+        Command::Elf(elf) => elf::run(&elf),
     }
 }

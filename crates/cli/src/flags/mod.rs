@@ -12,6 +12,7 @@ use clap::Parser;
 use hotshelf::{
     Database, ExistingTable, ImportOptions, Options, PolicyKind, parse_bandwidth, parse_size,
 };
+use hotshelf_bench::experiment::elf::{ElfOptions, Experiment};
 use hotshelf_bench::experiment::hpcache::{Contender, Sequence};
 use hotshelf_tier::TierError;
 use hotshelf_tier::emulated::DEVICE_NAMES;
@@ -21,8 +22,8 @@ use tracing_subscriber::EnvFilter;
 use crate::failure::{Failure, Result};
 use crate::output::{Format, Target};
 use raw::{
-    Raw, RawBench, RawBenches, RawCommand, RawDemo, RawEngine, RawGenerate, RawHpcache, RawImport,
-    RawProbe, RawResources, RawSettings, RawSql, RawTables,
+    Raw, RawBench, RawBenches, RawCommand, RawDemo, RawElf, RawEngine, RawGenerate, RawHpcache,
+    RawImport, RawProbe, RawResources, RawSettings, RawSql, RawTables,
 };
 
 /// A call of the program.
@@ -45,6 +46,29 @@ pub enum Command {
     Bench(Bench),
     Hpcache(Hpcache),
     Probe(Probe),
+    Elf(Elf),
+}
+
+#[derive(Debug)]
+pub struct Elf {
+    pub data: ElfData,
+    pub experiments: Vec<(&'static str, Experiment)>,
+    pub options: ElfOptions,
+    pub export: Option<PathBuf>,
+    pub format: Format,
+}
+
+/// The table that an Elf is measured on.
+#[derive(Debug)]
+pub enum ElfData {
+    Uniform {
+        row_count: u32,
+        column_count: u8,
+        value_count: u32,
+    },
+    Lineitem {
+        scale: f64,
+    },
 }
 
 #[derive(Debug)]
@@ -230,6 +254,7 @@ fn validate(raw: Raw) -> Result<Flags> {
         RawCommand::Bench { which } => match which {
             RawBenches::Ssb(bench) => Command::Bench(validate_bench(bench)?),
             RawBenches::Hpcache(hpcache) => Command::Hpcache(validate_hpcache(hpcache)?),
+            RawBenches::Elf(elf) => Command::Elf(validate_elf(elf)?),
         },
         RawCommand::Probe(probe) => Command::Probe(validate_probe(probe)?),
     };
@@ -342,6 +367,47 @@ fn validate_bench(raw: RawBench) -> Result<Bench> {
         format: text_format(&raw.format)?,
         run_count: raw.runs as usize,
         queries: raw.queries,
+    })
+}
+
+fn validate_elf(raw: RawElf) -> Result<Elf> {
+    let mut experiments = Vec::new();
+    for name in &raw.experiments {
+        let found = Experiment::ALL.into_iter().find(|(known, _)| known == name);
+        experiments.push(found.ok_or_else(|| {
+            let names = Experiment::ALL.map(|(known, _)| known).join(", ");
+            Failure::usage(
+                format!("there is no experiment '{name}'"),
+                format!("the experiments are {names}"),
+            )
+        })?);
+    }
+    if experiments.is_empty() {
+        experiments.extend(Experiment::ALL);
+    }
+    let data = match raw.lineitem {
+        Some(scale) if scale > 0.0 => ElfData::Lineitem { scale },
+        Some(scale) => {
+            return Err(Failure::usage(
+                format!("{scale} is no scale factor"),
+                "try --lineitem 1",
+            ));
+        }
+        None => ElfData::Uniform {
+            row_count: raw.rows,
+            column_count: raw.columns,
+            value_count: raw.values,
+        },
+    };
+    Ok(Elf {
+        data,
+        experiments,
+        options: ElfOptions {
+            round_count: raw.runs as usize,
+            thread_count: raw.threads.into(),
+        },
+        export: raw.export,
+        format: text_format(&raw.format)?,
     })
 }
 

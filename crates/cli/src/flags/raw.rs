@@ -59,7 +59,8 @@ pub enum RawCommand {
 const BENCHES: &str = "\
 Examples:
   hotshelf bench ssb --scale 1
-  hotshelf bench hpcache --sequence paper";
+  hotshelf bench hpcache --sequence paper
+  hotshelf bench elf --rows 25000000";
 
 #[derive(Debug, Subcommand)]
 pub enum RawBenches {
@@ -69,6 +70,55 @@ pub enum RawBenches {
     /// Run a sequence of queries under each cache policy, or make a figure of the HPCache paper
     #[command(after_help = HPCACHE_EXAMPLES)]
     Hpcache(RawHpcache),
+    /// Compare the Elf's layouts, threads and planner, and the Elf with scans
+    #[command(after_help = ELF_EXAMPLES)]
+    Elf(RawElf),
+}
+
+const ELF_EXAMPLES: &str = "\
+Examples:
+  hotshelf bench elf --rows 25000000
+  hotshelf bench elf --lineitem 10 --experiment layouts --runs 3
+  hotshelf bench elf --rows 5000000 --experiment selectivity --export DIR
+
+Tables are uniform columns unless --lineitem is given. Everything is in memory: 25 million rows of 10 columns
+take about 3 GB, lineitem at scale 10 about 12 GB. Numbers are medians; ratios are to the first contender of a
+case. For huge pages everywhere set GLIBC_TUNABLES=glibc.malloc.hugetlb=1.";
+
+#[derive(Debug, Args)]
+pub struct RawElf {
+    /// Rows of the uniform table
+    #[arg(
+        long,
+        default_value_t = 5_000_000,
+        value_name = "N",
+        conflicts_with = "lineitem"
+    )]
+    pub rows: u32,
+    /// Columns of the uniform table
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub columns: u8,
+    /// Different values of each of its columns
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub values: u32,
+    /// Take fifteen columns of TPC-H's lineitem at this scale factor instead
+    #[arg(long, value_name = "SF")]
+    pub lineitem: Option<f64>,
+    /// Only these: layouts, parallel, planner, selectivity
+    #[arg(long = "experiment", value_name = "NAMES", value_delimiter = ',')]
+    pub experiments: Vec<String>,
+    /// How often each contender runs
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
+    /// Threads of the parallel runs
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = thread_count())]
+    pub threads: u16,
+    /// Write the columns here first, one file of 32-bit codes each, for other programs
+    #[arg(long, value_name = "DIR")]
+    pub export: Option<PathBuf>,
+    /// Format of the result: table, csv, json, ndjson, markdown
+    #[arg(long, default_value = "table", value_name = "FORMAT")]
+    pub format: String,
 }
 
 const DEMO_EXAMPLES: &str = "\

@@ -45,6 +45,8 @@ fn bad_values_are_refused_with_what_would_be_right() {
         ("hotshelf import --db d --delimiter :: t f", "tab"),
         ("hotshelf generate tpcds --scale 1 --out d", "ssb, tpch"),
         ("hotshelf bench hpcache --sequence papr", "two-tenants"),
+        ("hotshelf bench elf --experiment speed", "selectivity"),
+        ("hotshelf bench elf --lineitem 0", "--lineitem 1"),
         (
             "hotshelf bench hpcache --sequence paper --policy lru,hpcash",
             "nearest is 'hpcache'",
@@ -73,6 +75,8 @@ fn flags_that_contradict_each_other_are_refused() {
         "hotshelf bench ssb --scale 1 --data d --parquet e",
         "hotshelf bench tpch --scale 1",
         "hotshelf bench hpcache",
+        "hotshelf bench elf --rows 5 --lineitem 1",
+        "hotshelf bench elf --columns 65",
         "hotshelf bench hpcache --sequence paper --figure 1",
         "hotshelf bench hpcache --sequence paper --measured",
         "hotshelf bench hpcache --sequence paper --runs 0",

@@ -1,0 +1,319 @@
+//! `packed` against `linear`, the papers' layout, one thread.
+
+use std::time::Instant;
+
+use hotshelf_elf::Result;
+use hotshelf_elf::keys::{CodeTable, QueryBox, Restriction};
+use hotshelf_elf::layout::linear::{LinearElf, UniformEstimate, Wide};
+use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
+use hotshelf_elf::scan::ColumnScan;
+
+use super::compare::{Random, checksum, compare, maxima};
+use super::{ElfOptions, Figure};
+
+const KEY_COUNT: usize = 500_000;
+
+/// Partial matches should return about that many rows.
+const PARTIAL_ROWS: u64 = 64;
+
+pub(super) fn run(
+    table: &CodeTable,
+    options: &ElfOptions,
+    show: &mut dyn FnMut(Figure),
+) -> Result<()> {
+    let row_count = table.row_count() as f64;
+    let mut rate = |contender: &str, start: Instant, first: Option<f64>| {
+        let value = row_count / start.elapsed().as_secs_f64();
+        let ratio = first.map(|first| value / first);
+        let (case, contender) = ("build".to_owned(), contender.to_owned());
+        show(Figure {
+            case,
+            contender,
+            value,
+            unit: "rows/s",
+            ratio,
+        });
+        value
+    };
+    let start = Instant::now();
+    let linear = LinearElf::<Wide>::build(table, 1)?;
+    let first = rate("linear, 1 thread", start, None);
+    let start = Instant::now();
+    let packed = PackedElf::build(table, &PackedOptions::default())?;
+    rate("packed, 1 thread", start, Some(first));
+    let start = Instant::now();
+    let thread_count = options.thread_count;
+    drop(PackedElf::build(
+        table,
+        &PackedOptions {
+            thread_count,
+            ..Default::default()
+        },
+    )?);
+    rate(
+        &format!("packed, {thread_count} threads"),
+        start,
+        Some(first),
+    );
+    for (contender, bytes) in [
+        ("linear", linear.size_bytes()),
+        ("packed", packed.size_bytes()),
+    ] {
+        show(Figure {
+            case: "size".to_owned(),
+            contender: contender.to_owned(),
+            value: bytes as f64 / row_count,
+            unit: "bytes/row",
+            ratio: Some(bytes as f64 / linear.size_bytes() as f64),
+        });
+    }
+    oracle(table, &linear, show);
+    Layouts {
+        table,
+        maxima: maxima(table),
+        linear,
+        packed,
+        options,
+    }
+    .run(show)
+}
+
+/// What uniform columns should give, level by level; the ratio is found over expected.
+fn oracle(table: &CodeTable, linear: &LinearElf<Wide>, show: &mut dyn FnMut(Figure)) {
+    let first = table.columns()[0].max();
+    if table.columns().iter().any(|column| column.max() != first) {
+        return;
+    }
+    let expected =
+        UniformEstimate::new(table.row_count() as u64, table.dimension_count(), first + 1);
+    let mut tell = |contender: String, value: f64, unit: &'static str, expected: f64| {
+        let (case, ratio) = ("linear over its formula".to_owned(), Some(value / expected));
+        show(Figure {
+            case,
+            contender,
+            value,
+            unit,
+            ratio,
+        });
+    };
+    let bytes = linear.size_bytes() as f64;
+    tell("size".to_owned(), bytes, "bytes", expected.size_bytes(2));
+    let counts = linear.level_counts();
+    for (level, (count, expected)) in counts.iter().zip(&expected.levels).enumerate() {
+        // Rarer lists than these scatter too much to say anything.
+        if expected.lists >= 1_000.0 {
+            let lists = count.list_count as f64;
+            tell(
+                format!("level {}", level + 1),
+                lists,
+                "lists",
+                expected.lists,
+            );
+        }
+    }
+}
+
+struct Layouts<'a> {
+    table: &'a CodeTable,
+    maxima: Vec<u32>,
+    linear: LinearElf<Wide>,
+    packed: PackedElf,
+    options: &'a ElfOptions,
+}
+
+impl Layouts<'_> {
+    fn run(&self, show: &mut dyn FnMut(Figure)) -> Result<()> {
+        let dimension_count = self.table.dimension_count();
+        let mut random = Random(7);
+        let hits: Vec<u32> = (0..KEY_COUNT)
+            .flat_map(|_| {
+                self.table
+                    .row(random.below(self.table.row_count() as u64) as usize)
+            })
+            .collect();
+        let mut misses = hits.clone();
+        for last in misses
+            .iter_mut()
+            .skip(dimension_count - 1)
+            .step_by(dimension_count)
+        {
+            *last = last.wrapping_add(1) % (self.maxima[dimension_count - 1] + 1);
+        }
+        self.exact("exact, keys of rows", &hits, show)?;
+        self.exact("exact, near misses", &misses, show)?;
+
+        let ranges: Vec<QueryBox> = (0..50_000).map(|_| self.range_box(&mut random)).collect();
+        self.select("2 % ranges on all dimensions", &ranges, &[], show)?;
+        let prefixes = self.packed.prefix_counts();
+        let is_enough = |&count: &u64| self.table.row_count() as u64 / count <= PARTIAL_ROWS;
+        let first = prefixes
+            .iter()
+            .position(is_enough)
+            .map_or(dimension_count, |at| at + 1);
+        let scan = ColumnScan::new(self.table);
+        let equal = |from: usize, to: usize, count: usize, random: &mut Random| {
+            let query = |_| {
+                let row = random.below(self.table.row_count() as u64) as usize;
+                let mut query = vec![Restriction::Any; dimension_count];
+                for dimension in from..to.min(dimension_count) {
+                    query[dimension] =
+                        Restriction::exactly(self.table.columns()[dimension].get(row));
+                }
+                QueryBox::new(query)
+            };
+            (0..count).map(query).collect::<Vec<_>>()
+        };
+        let name = |from: usize, to: usize| format!("equal on dimensions {}-{to}", from + 1);
+        self.select(
+            &name(0, first),
+            &equal(0, first, 50_000, &mut random),
+            &[],
+            show,
+        )?;
+        self.select(
+            &name(1, first),
+            &equal(1, first, 200, &mut random),
+            &[],
+            show,
+        )?;
+        for from in [first, 2 * first]
+            .into_iter()
+            .filter(|from| from + 1 < dimension_count)
+        {
+            let to = dimension_count.min(from + 3);
+            self.select(
+                &name(from, to),
+                &equal(from, to, 5, &mut random),
+                &[scan],
+                show,
+            )?;
+        }
+        let counts: Vec<QueryBox> = (0..20_000)
+            .map(|_| {
+                let mut query = self.range_box(&mut random).dimensions()[..2].to_vec();
+                query.resize(dimension_count, Restriction::Any);
+                QueryBox::new(query)
+            })
+            .collect();
+        let few = &counts[..200];
+        let total = |count: &dyn Fn(&QueryBox) -> Result<u64>, queries: &[QueryBox]| {
+            queries.iter().map(count).sum::<Result<u64>>()
+        };
+        // `packed` counts from its head and needs more queries to be timed at all.
+        let case = "count of 2 % ranges on dimensions 1-2";
+        let round_count = self.options.round_count;
+        let mut linear_rate = f64::NAN;
+        let linear = || total(&|query| self.linear.count(query), few);
+        compare(
+            case,
+            few.len(),
+            round_count,
+            &[("linear", &linear)],
+            &mut |figure| {
+                linear_rate = figure.value;
+                show(figure);
+            },
+        )?;
+        let packed = || total(&|query| self.packed.count(query), &counts);
+        assert_eq!(
+            linear()?,
+            total(&|query| self.packed.count(query), few)?,
+            "{case}: contenders disagree"
+        );
+        compare(
+            case,
+            counts.len(),
+            round_count,
+            &[("packed", &packed)],
+            &mut |mut figure| {
+                figure.ratio = Some(figure.value / linear_rate);
+                show(figure);
+            },
+        )
+    }
+
+    /// Ranges of 2 % of each dimension's codes, at least one, around a row's.
+    fn range_box(&self, random: &mut Random) -> QueryBox {
+        let row = random.below(self.table.row_count() as u64) as usize;
+        let ranges = self
+            .table
+            .columns()
+            .iter()
+            .zip(&self.maxima)
+            .map(|(column, max)| {
+                let width = (max / 50).max(1);
+                let lo = column
+                    .get(row)
+                    .saturating_sub(random.below(width.into()) as u32);
+                Restriction::Range {
+                    lo,
+                    hi: lo + width - 1,
+                }
+            });
+        QueryBox::new(ranges.collect())
+    }
+
+    fn exact(&self, case: &str, keys: &[u32], show: &mut dyn FnMut(Figure)) -> Result<()> {
+        let dimension_count = self.table.dimension_count();
+        let one_by_one = |exact: &dyn Fn(&[u32], &mut Vec<u32>) -> Result<()>| -> Result<u64> {
+            let (mut tids, mut total) = (Vec::new(), 0);
+            for key in keys.chunks_exact(dimension_count) {
+                tids.clear();
+                exact(key, &mut tids)?;
+                total += checksum(&tids);
+            }
+            Ok(total)
+        };
+        let linear = || one_by_one(&|key, tids| self.linear.exact(key, tids));
+        let packed = || one_by_one(&|key, tids| self.packed.exact(key, tids));
+        let batch = || -> Result<u64> {
+            let mut total = 0;
+            self.packed
+                .exact_batch(keys, |_, tid| total += u64::from(tid) + 1)?;
+            Ok(total)
+        };
+        let contenders: [(&str, &dyn Fn() -> Result<u64>); 3] = [
+            ("linear", &linear),
+            ("packed", &packed),
+            ("packed, batch", &batch),
+        ];
+        compare(
+            case,
+            keys.len() / dimension_count,
+            self.options.round_count,
+            &contenders,
+            show,
+        )
+    }
+
+    fn select(
+        &self,
+        case: &str,
+        queries: &[QueryBox],
+        scans: &[ColumnScan<'_>],
+        show: &mut dyn FnMut(Figure),
+    ) -> Result<()> {
+        let total = |select: &dyn Fn(&QueryBox) -> Result<Vec<u32>>| -> Result<u64> {
+            let mut total = 0;
+            for query in queries {
+                total += checksum(&select(query)?);
+            }
+            Ok(total)
+        };
+        let linear = || total(&|query| self.linear.select(query));
+        let packed = || total(&|query| self.packed.select(query));
+        let scan = || total(&|query| scans[0].select(query));
+        let mut contenders: Vec<(&str, &dyn Fn() -> Result<u64>)> =
+            vec![("linear", &linear), ("packed", &packed)];
+        if !scans.is_empty() {
+            contenders.push(("byte-wise scan", &scan));
+        }
+        compare(
+            case,
+            queries.len(),
+            self.options.round_count,
+            &contenders,
+            show,
+        )
+    }
+}

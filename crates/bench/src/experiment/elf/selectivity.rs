@@ -1,0 +1,120 @@
+//! The Elf against scans, from 0.001 % to half of the rows.
+//!
+//! A clustered Elf competes with a bit-packed scan with zone maps over rows in the same order, both answering
+//! with ranges of rows; an Elf beside the table with a byte-wise scan of the table, both answering with TIDs.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use hotshelf_elf::Result;
+use hotshelf_elf::keys::{CodeTable, QueryBox};
+use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
+use hotshelf_elf::scan::{ColumnScan, ZoneScan};
+
+use super::compare::{Random, maxima, median};
+use super::parallel::range_box;
+use super::{ElfOptions, Figure};
+
+/// Asked for, in percent of the rows.
+const PERCENTS: [f64; 11] = [
+    0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 50.0,
+];
+
+const QUERY_COUNT: usize = 20;
+
+pub(super) fn run(
+    table: &CodeTable,
+    options: &ElfOptions,
+    show: &mut dyn FnMut(Figure),
+) -> Result<()> {
+    let (thread_count, maxima) = (options.thread_count, maxima(table));
+    let beside = PackedOptions {
+        thread_count,
+        ..Default::default()
+    };
+    let (elf, order) = PackedElf::build_with_order(table, &beside)?;
+    let clustered = PackedElf::build(
+        table,
+        &PackedOptions {
+            clustered: true,
+            ..beside
+        },
+    )?;
+    let zones = ZoneScan::new(table, &order);
+    let bytes = ColumnScan::new(table);
+    for (contender, bytes) in [
+        ("elf, clustered", clustered.size_bytes()),
+        ("bit-packed scan", zones.size_bytes()),
+        ("elf", elf.size_bytes()),
+    ] {
+        show(Figure {
+            case: "size".to_owned(),
+            contender: contender.to_owned(),
+            value: bytes as f64 / table.row_count() as f64,
+            unit: "bytes/row",
+            ratio: None,
+        });
+    }
+    for (first, last) in [(0, 3), (0, table.dimension_count()), (1, 4), (3, 6)] {
+        let last = last.min(table.dimension_count());
+        if first >= last {
+            continue;
+        }
+        for percent in PERCENTS {
+            let mut random = Random(percent.to_bits());
+            let share = (percent / 100.0).powf(1.0 / (last - first) as f64);
+            let mut shares = vec![1.0; first];
+            shares.resize(last, share);
+            let queries: Vec<QueryBox> = (0..QUERY_COUNT)
+                .map(|_| range_box(table, &maxima, &shares, &mut random))
+                .collect();
+            let case = format!("dimensions {}-{last}, {percent} %", first + 1);
+            let answers: [(&str, &dyn Fn(&QueryBox) -> Result<usize>); 4] = [
+                ("bit-packed scan", &|query| {
+                    Ok(zones.select_rows(query)?.len())
+                }),
+                ("elf, clustered", &|query| {
+                    Ok(clustered.select_rows(query)?.len())
+                }),
+                ("byte-wise scan", &|query| Ok(bytes.select(query)?.len())),
+                ("elf", &|query| Ok(elf.select(query)?.len())),
+            ];
+            let mut times = Vec::new();
+            for (_, answer) in &answers {
+                times.push(median_ns(&queries, options.round_count, answer)?);
+            }
+            let counts = queries
+                .iter()
+                .map(|query| elf.count(query))
+                .sum::<Result<u64>>()?;
+            let found = counts as f64 / QUERY_COUNT as f64 / table.row_count() as f64;
+            for (idx, ((contender, _), ns)) in answers.iter().zip(&times).enumerate() {
+                show(Figure {
+                    case: format!("{case} (found {:.4} %)", found * 100.0),
+                    contender: (*contender).to_owned(),
+                    value: ns / 1e3,
+                    unit: "us/query",
+                    ratio: Some(times[idx / 2 * 2] / ns),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Median time of one round of all queries, per query.
+fn median_ns(
+    queries: &[QueryBox],
+    round_count: usize,
+    answer: &dyn Fn(&QueryBox) -> Result<usize>,
+) -> Result<f64> {
+    let mut rounds = Vec::new();
+    for _ in 0..round_count.max(1) {
+        let start = Instant::now();
+        for query in queries {
+            black_box(answer(query)?);
+        }
+        rounds.push(start.elapsed().as_nanos() as f64 / queries.len() as f64);
+    }
+    Ok(median(rounds))
+}
