@@ -121,6 +121,9 @@ struct Layouts<'a> {
     options: &'a ElfOptions,
 }
 
+/// An exact query: the key, and where its TIDs go.
+type Exact<'a> = &'a dyn Fn(&[u32], &mut Vec<u32>) -> Result<()>;
+
 impl Layouts<'_> {
     fn run(&self, show: &mut dyn FnMut(Figure)) -> Result<()> {
         let dimension_count = self.table.dimension_count();
@@ -154,12 +157,11 @@ impl Layouts<'_> {
         let equal = |from: usize, to: usize, count: usize, random: &mut Random| {
             let query = |_| {
                 let row = random.below(self.table.row_count() as u64) as usize;
-                let mut query = vec![Restriction::Any; dimension_count];
-                for dimension in from..to.min(dimension_count) {
-                    query[dimension] =
-                        Restriction::exactly(self.table.columns()[dimension].get(row));
-                }
-                QueryBox::new(query)
+                let restriction = |dimension: usize| match (from..to).contains(&dimension) {
+                    true => Restriction::exactly(self.table.columns()[dimension].get(row)),
+                    false => Restriction::Any,
+                };
+                QueryBox::new((0..dimension_count).map(restriction).collect())
             };
             (0..count).map(query).collect::<Vec<_>>()
         };
@@ -255,7 +257,7 @@ impl Layouts<'_> {
 
     fn exact(&self, case: &str, keys: &[u32], show: &mut dyn FnMut(Figure)) -> Result<()> {
         let dimension_count = self.table.dimension_count();
-        let one_by_one = |exact: &dyn Fn(&[u32], &mut Vec<u32>) -> Result<()>| -> Result<u64> {
+        let one_by_one = |exact: Exact<'_>| -> Result<u64> {
             let (mut tids, mut total) = (Vec::new(), 0);
             for key in keys.chunks_exact(dimension_count) {
                 tids.clear();

@@ -15,6 +15,9 @@ use super::compare::{Random, maxima, median};
 use super::parallel::range_box;
 use super::{ElfOptions, Figure};
 
+/// Counts the rows a query finds.
+type Count<'a> = &'a dyn Fn(&QueryBox) -> Result<usize>;
+
 /// Asked for, in percent of the rows.
 const PERCENTS: [f64; 11] = [
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 50.0,
@@ -69,7 +72,7 @@ pub(super) fn run(
                 .map(|_| range_box(table, &maxima, &shares, &mut random))
                 .collect();
             let case = format!("dimensions {}-{last}, {percent} %", first + 1);
-            let answers: [(&str, &dyn Fn(&QueryBox) -> Result<usize>); 4] = [
+            let answers: [(&str, Count<'_>); 4] = [
                 ("bit-packed scan", &|query| {
                     Ok(zones.select_rows(query)?.len())
                 }),
