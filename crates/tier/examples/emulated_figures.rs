@@ -149,13 +149,13 @@ fn reading_lines(model: &DeviceModel) -> Vec<Line> {
             "figure 5",
             "far reads at first touch, GB/s",
             8.0,
-            placed(read(2 << 20, 18), Placement::FarFirst),
+            placed(read(4096, 18), Placement::FarFirst),
         ),
         of(
             "figure 5",
             "far reads again, GB/s",
             33.0,
-            placed(read(2 << 20, 18), Placement::Far),
+            placed(read(4096, 18), Placement::Far),
         ),
         of(
             "figure 6",

@@ -48,7 +48,10 @@ pub fn draw(report: &ProbeReport) -> Result<String, String> {
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         panels(&area, report, &rows).map_err(|error| error.to_string())?;
     }
-    Ok(svg)
+    // What every element would have anyway makes half of a large picture.
+    Ok(svg
+        .replace(" opacity=\"1\"", "")
+        .replace(" stroke=\"none\"", ""))
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -189,10 +192,10 @@ struct Axes {
     y: fn(&Point) -> (u64, String),
 }
 
-/// The maps that have at least two cells.
+/// The maps that have something to compare.
 fn maps(report: &ProbeReport) -> Vec<HeatMap> {
     let maps = AXES.iter().map(|axes| map_of(axes, &report.rows));
-    let drawn = |map: &HeatMap| map.x.len() * map.y.len() > 1;
+    let drawn = |map: &HeatMap| map.x.len() > 2 || map.y.len() > 1;
     maps.filter(drawn).collect()
 }
 

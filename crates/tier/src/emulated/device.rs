@@ -16,7 +16,7 @@ const ACTIVE_NS: u64 = 2_000;
 /// How far the device may be behind the clock and still catch up: hides the time callers need between two requests.
 const CATCH_UP_NS: u64 = 2_000;
 /// Far memory is warm after its first touch in pieces of this size.
-const WARM_BYTES: u64 = 2 << 20;
+const WARM_BYTES: u64 = 4096;
 
 /// Where an asker sits, seen from the memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -121,8 +121,7 @@ fn far_access_is_slower_and_slowest_at_first_touch() {
     let of = |operation, placement| {
         let point = Point {
             placement,
-            // One access per warmed piece, so that the first touch is all there is.
-            ..near(operation, 2 << 20, 8)
+            ..near(operation, 4096, 8)
         };
         simulate(&model, &point).bandwidth_bytes_per_s
     };

@@ -150,8 +150,7 @@ fn sum_words(words: &[u64]) -> u64 {
     sum_generic(words)
 }
 
-/// Sums in independent lanes, which the compiler turns into vectors of whatever width the caller enables.
-#[inline(always)]
+/// Sums in independent lanes, for CPUs whose vectors are not known here.
 fn sum_generic(words: &[u64]) -> u64 {
     const LANES: usize = 32;
     let (blocks, rest) = words.as_chunks::<LANES>();
@@ -167,20 +166,52 @@ fn sum_generic(words: &[u64]) -> u64 {
         .fold(0, |sum, word| sum.wrapping_add(*word))
 }
 
+/// Loads written out: left to itself, the compiler turns long sums into gathers across blocks, at a tenth of the speed.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
+    use std::arch::x86_64::{
+        __m256i, _mm256_add_epi64, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_storeu_si256,
+        _mm512_add_epi64, _mm512_loadu_si512, _mm512_reduce_add_epi64, _mm512_setzero_si512,
+    };
+
     /// # Safety
     /// The CPU has AVX-512F.
     #[target_feature(enable = "avx512f")]
     pub(super) unsafe fn sum_avx512(words: &[u64]) -> u64 {
-        super::sum_generic(words)
+        let (blocks, rest) = words.as_chunks::<32>();
+        let mut lanes = [_mm512_setzero_si512(); 4];
+        for block in blocks {
+            for (lane, words) in lanes.iter_mut().zip(block.as_chunks::<8>().0) {
+                // SAFETY: Eight words are as many bytes as are loaded, and the load needs no alignment.
+                let words = unsafe { _mm512_loadu_si512(words.as_ptr().cast()) };
+                *lane = _mm512_add_epi64(*lane, words);
+            }
+        }
+        let rest = super::sum_generic(rest);
+        lanes.iter().fold(rest, |sum, lane| {
+            sum.wrapping_add(_mm512_reduce_add_epi64(*lane) as u64)
+        })
     }
 
     /// # Safety
     /// The CPU has AVX2.
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn sum_avx2(words: &[u64]) -> u64 {
-        super::sum_generic(words)
+        let (blocks, rest) = words.as_chunks::<32>();
+        let mut lanes = [_mm256_setzero_si256(); 8];
+        for block in blocks {
+            for (lane, words) in lanes.iter_mut().zip(block.as_chunks::<4>().0) {
+                // SAFETY: Four words are as many bytes as are loaded, and the load needs no alignment.
+                let words = unsafe { _mm256_loadu_si256(words.as_ptr().cast::<__m256i>()) };
+                *lane = _mm256_add_epi64(*lane, words);
+            }
+        }
+        let mut sums = [0u64; 32];
+        for (lane, sums) in lanes.iter().zip(sums.as_chunks_mut::<4>().0) {
+            // SAFETY: Four words are as many bytes as are stored, and the store needs no alignment.
+            unsafe { _mm256_storeu_si256(sums.as_mut_ptr().cast::<__m256i>(), *lane) };
+        }
+        super::sum_generic(rest).wrapping_add(super::sum_generic(&sums))
     }
 }
 
@@ -241,7 +272,24 @@ mod tests {
             assert_eq!(span.sum(start..start + len), expected, "{len} at {start}");
         }
         let words: Vec<u64> = (0..1000).map(|i| i * i).collect();
-        assert_eq!(sum_words(&words), sum_generic(&words));
+        for len in [0, 1, 31, 32, 33, 64, 999, 1000] {
+            assert_eq!(
+                sum_words(&words[..len]),
+                words[..len].iter().sum::<u64>(),
+                "{len}"
+            );
+            assert_eq!(
+                sum_generic(&words[..len]),
+                words[..len].iter().sum::<u64>(),
+                "{len}"
+            );
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: The CPU has the feature.
+                let sum = unsafe { x86::sum_avx2(&words[..len]) };
+                assert_eq!(sum, words[..len].iter().sum::<u64>(), "{len}");
+            }
+        }
     }
 
     #[test]

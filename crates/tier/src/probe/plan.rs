@@ -85,10 +85,11 @@ impl Plan {
                 (false, true) => 5,
                 (false, false) => 9,
             },
-            repeat: if emulated {
-                Duration::ZERO
-            } else {
-                millis(60, 200)
+            repeat: match target {
+                ProbeTarget::Emulated(_) => Duration::ZERO,
+                // Volumes deliver in bursts.
+                ProbeTarget::File(_) => millis(150, 400),
+                _ => millis(60, 200),
             },
             warm_up: if emulated {
                 Duration::ZERO

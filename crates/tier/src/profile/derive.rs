@@ -1,6 +1,6 @@
 //! The rules. Each looks at the rows it needs and gives a value with its reason, or nothing if they were not measured.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::insights;
 use super::measured::{Measured, best_of, gb, is_alone, is_ground, size, smallest_within};
@@ -240,6 +240,7 @@ fn persist(measured: &Measured<'_>) -> Option<Value<PersistInstruction>> {
         move |pattern| {
             measured.best(move |row: &Row| {
                 is_alone(row, Operation::Write)
+                    && row.point.placement == Placement::Near
                     && row.point.persist == Some(instruction)
                     && row.point.pattern == pattern
             })
@@ -373,7 +374,7 @@ pub(super) fn beside(measured: &Measured<'_>, row: &Row) -> Option<f64> {
     row.beside_bandwidth_bytes_per_s.or_else(in_own_row)
 }
 
-/// Random reads at the count of threads that reads most at random, by size.
+/// Random reads at the count of threads that reads most at random: the best of each size, by size.
 pub(super) fn random_reads<'a>(measured: &Measured<'a>) -> Vec<&'a Row> {
     let random = |row: &Row| {
         is_alone(row, Operation::Read)
@@ -381,9 +382,15 @@ pub(super) fn random_reads<'a>(measured: &Measured<'a>) -> Vec<&'a Row> {
             && row.point.placement == Placement::Near
     };
     let threads = measured.best(random).map(|row| row.point.threads);
-    let mut rows = measured.matching(|row| random(row) && Some(row.point.threads) == threads);
-    rows.sort_by_key(|row| row.point.access_bytes);
-    rows
+    let rows = measured.matching(|row| random(row) && Some(row.point.threads) == threads);
+    let mut best: BTreeMap<u64, &Row> = BTreeMap::new();
+    for row in rows {
+        let known = best.entry(row.point.access_bytes).or_insert(row);
+        if row.bandwidth_bytes_per_s > known.bandwidth_bytes_per_s {
+            *known = row;
+        }
+    }
+    best.into_values().collect()
 }
 
 fn random_bytes_min(measured: &Measured<'_>) -> Option<Value<u64>> {

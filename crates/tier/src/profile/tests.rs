@@ -270,6 +270,9 @@ fn file_reads_get_the_smallest_depth_that_saturates() {
     .concat();
     let profile = derived("file:/db", &rows, 2);
     assert_eq!(profile.queue_depth.value, Some(64));
+    // Of the depths of a size, the best speaks for it.
+    assert_eq!(profile.random_bytes_min.value, 4096);
+    assert_eq!(profile.random_bytes_avoid.value, [] as [u64; 0]);
     assert_eq!(
         profile.read_bandwidth_bytes_per_s.value,
         Some(1_500_000_000)
