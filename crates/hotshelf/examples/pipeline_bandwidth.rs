@@ -7,13 +7,14 @@
 //! of a query is the one that reads most bytes. True: encoded bytes by elapsed time of runs in memory. Estimated: `P_bw`
 //! of slow runs without a cache. Medians of RUNS (default 5), star pipelines on (default) or off.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::Path;
 
 use arrow::array::AsArray;
 use arrow::datatypes::{Float64Type, UInt64Type};
+use common::{Result, files, median};
 use hotshelf::{Database, Options, PolicyKind, Session};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// One run of the pipeline that read most bytes.
 struct Run {
@@ -47,7 +48,7 @@ fn main() -> Result<()> {
     println!("| query | MB | in memory GB/s | estimated GB/s | error | slow run waits |");
     println!("|---|---|---|---|---|---|");
     let mut errors = Vec::new();
-    for path in sql_files(Path::new(queries))? {
+    for path in files(Path::new(queries), "sql")? {
         let sql = std::fs::read_to_string(&path)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         say("SET hotshelf.storage_bandwidth = 'none'")?;
@@ -71,7 +72,7 @@ fn main() -> Result<()> {
             wait * 100.0
         );
     }
-    println!("median error {:.1} %", median(errors.into_iter()) * 100.0);
+    println!("median error {:.1} %", median(errors) * 100.0);
     Ok(())
 }
 
@@ -97,19 +98,4 @@ fn measure(database: &Database, session: &Session, sql: &str, runs: usize) -> Re
         });
     }
     Ok(measured)
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn sql_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()?;
-    found.retain(|path| path.extension().is_some_and(|found| found == "sql"));
-    found.sort();
-    Ok(found)
 }

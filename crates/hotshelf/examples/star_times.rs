@@ -3,12 +3,13 @@
 //! Imports `DATA/*.parquet` if the database has no tables yet, then runs every `*.sql` of the folder
 //! QUERIES in turn, alternating both settings, and prints the medians in milliseconds.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::Path;
 use std::time::Instant;
 
+use common::{Result, files, median};
 use hotshelf::{Database, ImportOptions, ImportProgress, Options, Session};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -77,11 +78,6 @@ fn sorted_rows(batches: &[arrow::array::RecordBatch]) -> Result<Vec<String>> {
     Ok(rows)
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 fn print(database: &Database, session: &Session, sql: &str) -> Result<()> {
     let batches = database.block_on(async { session.sql(sql).await?.collect().await })?;
     println!("{}", arrow::util::pretty::pretty_format_batches(&batches)?);
@@ -103,13 +99,4 @@ fn import(database: &Database, data: &Path) -> Result<()> {
         database.block_on(database.import(&options, &progress))?;
     }
     Ok(())
-}
-
-fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()?;
-    found.retain(|path| path.extension().is_some_and(|found| found == ending));
-    found.sort();
-    Ok(found)
 }

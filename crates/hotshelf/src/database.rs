@@ -1,5 +1,6 @@
 //! A database: a folder with a catalog, data files and a lock; the engine that reads them; sessions on top.
 
+mod files;
 mod indexes;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,11 @@ use crate::profile::{self, EngineProfile};
 use crate::session::Session;
 use crate::table::Table;
 
+use files::{
+    RowOrder, drop_empty, file_name, folder_name, highest_number, read_folder, remove_folder,
+};
+
+pub(crate) use files::sync_folder;
 pub use indexes::IndexSpec;
 
 /// An open database. Cheap to clone; the last clone closes it.
@@ -381,49 +387,6 @@ impl Inner {
         Ok(())
     }
 
-    async fn write_files(
-        self: &Arc<Self>,
-        folder: &Path,
-        schema: &SchemaRef,
-        inputs: Vec<SendableRecordBatchStream>,
-        rows_written: Arc<AtomicU64>,
-        order: Option<RowOrder>,
-    ) -> Result<Vec<FileRow>> {
-        let sums = folder.join("sums");
-        std::fs::create_dir_all(&sums).map_err(Error::io("create", &sums))?;
-        let input_count = inputs.len().max(1);
-        let budget_bytes = self.options.read().budget_bytes;
-        let unfinished = Arc::new(UnfinishedFiles::default());
-        let writes: Vec<_> = inputs
-            .into_iter()
-            .map(|input| {
-                let series = FileSeries {
-                    inner: self.clone(),
-                    folder: folder.to_owned(),
-                    schema: schema.clone(),
-                    buffer_bytes_max: budget_bytes / 2 / input_count as u64,
-                    rows_written: rows_written.clone(),
-                    unfinished: unfinished.clone(),
-                    order: order.clone(),
-                };
-                tokio::spawn(async move { series.write(InputParts::new(input)).await })
-            })
-            .collect();
-        let aborts: Vec<_> = writes
-            .iter()
-            .map(|task| AbortOnDrop(task.abort_handle()))
-            .collect();
-        let mut rows = Vec::with_capacity(writes.len());
-        for task in writes {
-            let stopped = |error| Error::Query(DataFusionError::ExecutionJoin(Box::new(error)));
-            rows.extend(task.await.map_err(stopped)??);
-        }
-        unfinished.finish()?;
-        sync_folder(&self.root.join("data"))?;
-        drop(aborts);
-        Ok(rows)
-    }
-
     fn open_table(&self, row: TableRow) -> Table {
         let column_ids = self.number_columns(&row.name, &row.schema);
         let (folder, schema) = (row.folder.clone(), row.schema.clone());
@@ -469,19 +432,6 @@ impl Inner {
                 ColumnId(self.next_column_id.fetch_add(1, Ordering::Relaxed))
             })
             .collect()
-    }
-
-    /// Removes what the catalog does not name: leftovers of a crash.
-    fn sweep(&self, rows: &[TableRow]) -> Result<()> {
-        let data = self.root.join("data");
-        for entry in read_folder(&data)? {
-            let name = file_name(&entry);
-            match rows.iter().find(|row| row.folder == name) {
-                None => remove_folder(&entry),
-                Some(row) => sweep_table(&entry, row)?,
-            }
-        }
-        Ok(())
     }
 
     /// Reads everything again and compares all checksums. `progress` gets files done and files in all.
@@ -560,116 +510,9 @@ fn start_workers(
         .build()
 }
 
-/// The files that have rows; the others are removed.
-fn drop_empty(files: Vec<FileRow>, folder: &Path) -> Vec<FileRow> {
-    let (filled, empty): (Vec<_>, Vec<_>) =
-        files.into_iter().partition(|file| file.stats.row_count > 0);
-    for file in empty {
-        FilePaths::new(folder, file.number).remove();
-    }
-    filled
-}
-
-/// Writes one input stream into as many files as the memory asks for.
-struct FileSeries {
-    inner: Arc<Inner>,
-    folder: PathBuf,
-    schema: SchemaRef,
-    buffer_bytes_max: u64,
-    rows_written: Arc<AtomicU64>,
-    unfinished: Arc<UnfinishedFiles>,
-    order: Option<RowOrder>,
-}
-
-/// The order in which data files hold their rows.
-#[derive(Debug, Clone)]
-struct RowOrder {
-    columns: Vec<usize>,
-    stretch_rows: u64,
-    threads: usize,
-}
-
-impl FileSeries {
-    /// How much larger batches are in memory than their segments in a file, carefully.
-    const COMPRESSION_MIN: u64 = 3;
-
-    async fn write(self, input: InputParts) -> Result<Vec<FileRow>> {
-        let mut rows = Vec::new();
-        loop {
-            let number = self.inner.next_file_number.fetch_add(1, Ordering::Relaxed);
-            let paths = FilePaths::new(&self.folder, number);
-            self.unfinished.paths.lock().push(paths.clone());
-            let writer = FileWriter {
-                session: self.inner.vortex.clone(),
-                schema: self.schema.clone(),
-                options: WriteOptions {
-                    buffer_bytes_max: self.buffer_bytes_max,
-                    rows_written: self.rows_written.clone(),
-                    gate: self.inner.write_gate.clone(),
-                },
-            };
-            let mut part = input.part(self.buffer_bytes_max * Self::COMPRESSION_MIN);
-            if let Some(order) = &self.order {
-                part = cluster(
-                    part,
-                    order.columns.clone(),
-                    order.stretch_rows,
-                    order.threads,
-                );
-            }
-            rows.push(writer.write(part, &paths).await?);
-            if input.is_ended().await {
-                return Ok(rows);
-            }
-        }
-    }
-}
-
-/// Files being written, or written and not yet renamed: gone when this is dropped before [`Self::finish`].
-#[derive(Default)]
-struct UnfinishedFiles {
-    paths: Mutex<Vec<FilePaths>>,
-}
-
-impl UnfinishedFiles {
-    /// Gives all files their final names.
-    fn finish(&self) -> Result<()> {
-        let mut paths = self.paths.lock();
-        for paths in paths.iter() {
-            paths.rename()?;
-        }
-        paths.clear();
-        Ok(())
-    }
-}
-
-impl Drop for UnfinishedFiles {
-    fn drop(&mut self) {
-        for paths in self.paths.get_mut().iter() {
-            paths.remove_temporary();
-            paths.remove();
-        }
-    }
-}
-
-struct AbortOnDrop(tokio::task::AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// A Vortex session that runs its tasks wherever it is called from.
 pub(crate) fn vortex_session() -> VortexSession {
     VortexSession::default().with_tokio()
-}
-
-/// Makes the names in a folder durable.
-pub(crate) fn sync_folder(folder: &Path) -> Result<()> {
-    File::open(folder)
-        .and_then(|file| file.sync_all())
-        .map_err(Error::io("sync", folder))
 }
 
 /// Every column must have a type that Vortex stores.
@@ -748,77 +591,4 @@ fn lock_folder(folder: &Path) -> Result<File> {
         .and_then(|()| write!(file, "{}", std::process::id()))
         .map_err(Error::io("write", &path))?;
     Ok(file)
-}
-
-fn sweep_table(folder: &Path, row: &TableRow) -> Result<()> {
-    let known = |path: &Path, suffix: &str| {
-        let name = file_name(path);
-        let number = name
-            .strip_suffix(suffix)
-            .and_then(|stem| stem.parse::<u64>().ok());
-        number.is_some_and(|number| row.files.iter().any(|file| file.number == number))
-    };
-    for entry in read_folder(folder)? {
-        if file_name(&entry) == "elf" {
-            indexes::sweep(&entry, row)?;
-        } else if entry.is_dir() {
-            for sums in read_folder(&entry)?
-                .into_iter()
-                .filter(|path| !known(path, ".crc"))
-            {
-                std::fs::remove_file(sums).ok();
-            }
-        } else if !known(&entry, ".vortex") {
-            std::fs::remove_file(entry).ok();
-        }
-    }
-    Ok(())
-}
-
-fn read_folder(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).map_err(Error::io("list", folder))?;
-    Ok(entries.flatten().map(|entry| entry.path()).collect())
-}
-
-fn remove_folder(folder: &Path) {
-    if let Err(error) = std::fs::remove_dir_all(folder)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(folder = %folder.display(), %error, "cannot remove a folder; opening the database again will try once more");
-    }
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default()
-}
-
-/// The highest number in a table's files and folder name.
-fn highest_number(row: &TableRow) -> u64 {
-    let folder = row
-        .folder
-        .rsplit('-')
-        .next()
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(0);
-    let indexes = row.indexes.iter();
-    let index = indexes.map(|index| index.definition.id as u64).max();
-    row.files
-        .iter()
-        .map(|file| file.number)
-        .max()
-        .unwrap_or(0)
-        .max(folder)
-        .max(index.unwrap_or(0))
-}
-
-/// A folder name that shows the table's name, whatever characters it has, and is new.
-fn folder_name(table: &str, number: u64) -> String {
-    let slug: String = table
-        .chars()
-        .take(40)
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect();
-    format!("{slug}-{number}")
 }

@@ -62,14 +62,15 @@ pub(crate) struct FileScan {
     pub file: Arc<DataFile>,
     pub segments: Arc<ScanSegments>,
     pub reader: Arc<dyn LayoutReader>,
-    /// What proves that no row of a row group matches; the first of them are evaluated on rows.
+    /// Predicates that are evaluated on rows, and skip row groups.
     pub conjuncts: Vec<BoundExpression>,
-    pub row_conjuncts: usize,
+    /// Predicates that only skip row groups.
+    prune_only: Vec<BoundExpression>,
     pub projection: BoundExpression,
     /// The columns that are read, one by one, by index in the table.
     pub columns: BTreeMap<usize, BoundExpression>,
-    /// One flag per conjunct evaluated on rows: whether it holds for every row that an Elf selects.
-    pub covered: Vec<bool>,
+    /// One flag per conjunct: whether it holds for every row that an Elf selects.
+    covered: Vec<bool>,
     /// The filter columns that are read of row groups whose rows an Elf selected.
     left_columns: Vec<usize>,
     selection: Option<Arc<Selection>>,
@@ -161,17 +162,15 @@ struct Position {
 }
 
 impl FileScan {
-    /// The conjuncts that rows must still be tested by, with their numbers: all, but those that an Elf's
-    /// selection covers.
+    /// The conjuncts that rows must still be tested by: all, but those that an Elf's selection covers.
     pub fn left_conjuncts<'a>(
         &'a self,
         selected: &'a Selected,
-    ) -> impl Iterator<Item = (usize, &'a BoundExpression)> {
-        let is_covered = move |idx: usize| {
-            matches!(selected, Selected::Rows(_)) && self.covered.get(idx) == Some(&true)
-        };
-        let conjuncts = self.conjuncts.iter().enumerate();
-        conjuncts.filter(move |(idx, _)| !is_covered(*idx))
+    ) -> impl Iterator<Item = &'a BoundExpression> {
+        let has_rows = matches!(selected, Selected::Rows(_));
+        let conjuncts = self.conjuncts.iter().zip(&self.covered);
+        conjuncts
+            .filter_map(move |(conjunct, covered)| (!(has_rows && *covered)).then_some(conjunct))
     }
 
     /// Whether the zone maps prove that a predicate holds for no row of a range.
@@ -356,13 +355,10 @@ impl ScanQueue {
         let mut left_columns: Vec<usize> = left.chain(&plan.tested_columns).copied().collect();
         left_columns.sort_unstable();
         left_columns.dedup();
-        let conjuncts = plan
-            .conjuncts
-            .iter()
-            .map(|(conjunct, _)| conjunct)
-            .chain(&plan.prune_only)
-            .map(bind)
-            .collect::<VortexResult<_>>()?;
+        let conjuncts = plan.conjuncts.iter().map(|(conjunct, _)| bind(conjunct));
+        let conjuncts = conjuncts.collect::<VortexResult<_>>()?;
+        let prune_only = plan.prune_only.iter().map(bind);
+        let prune_only = prune_only.collect::<VortexResult<_>>()?;
         let projection = bind(&plan.projection)?;
         let names = file.footer.dtype().as_struct_fields_opt();
         let names = names.map(|fields| fields.names());
@@ -376,7 +372,7 @@ impl ScanQueue {
             segments,
             reader,
             conjuncts,
-            row_conjuncts: plan.conjuncts.len(),
+            prune_only,
             projection,
             columns,
             covered,
@@ -398,7 +394,7 @@ impl ScanQueue {
             .iter()
             .flat_map(|filter| filter.current(&self.session));
         let dynamic = dynamic.filter_map(|expr| expr.bind(file.file.footer.dtype()).ok());
-        let conjuncts = file.left_conjuncts(selected).map(|(_, conjunct)| conjunct);
+        let conjuncts = file.left_conjuncts(selected).chain(&file.prune_only);
         for conjunct in conjuncts.cloned().chain(dynamic) {
             // The first row's zone mostly decides, at a fraction of the price of a mask of all rows.
             let first = rows.start..rows.end.min(rows.start + 1);

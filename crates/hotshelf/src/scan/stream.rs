@@ -87,8 +87,8 @@ pub(crate) async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
         Selected::Rows(mask) => mask.clone(),
         Selected::Unknown => Mask::new_true((morsel.rows.end - morsel.rows.start) as usize),
     };
-    for (idx, conjunct) in morsel.file.left_conjuncts(&morsel.selected) {
-        if mask.all_false() || idx >= morsel.file.row_conjuncts {
+    for conjunct in morsel.file.left_conjuncts(&morsel.selected) {
+        if mask.all_false() {
             break;
         }
         mask = morsel

@@ -1,22 +1,19 @@
 //! What becomes of survivors that are aggregated, by what they are grouped by: nothing, build rows (numbered
 //! beforehand, see `groups`), or any values (numbered by DataFusion's own hash tables as they come).
-//!
-//! The aggregates are DataFusion's accumulators throughout: their NULL, overflow and type rules are its rules.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::filter;
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::cast::as_boolean_array;
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::logical_expr::{Accumulator, EmitTo};
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
-use super::groups::{Aggregates, GroupCodes, GroupTable, Keys};
+use super::accumulate::{Aggregates, GroupAccumulators, Input, Keys, evaluate, output};
+use super::groups::{GroupCodes, GroupTable};
 
 /// The groups one worker has seen.
 pub(super) enum Groups {
@@ -107,12 +104,13 @@ impl OneGroup {
     }
 
     fn add(&mut self, batch: &RecordBatch) -> QueryResult<()> {
-        let aggregates = self.aggregates.clone();
-        let parts = aggregates.arguments.iter().zip(&aggregates.conditions);
-        for (accumulator, (arguments, condition)) in self.accumulators.iter_mut().zip(parts) {
-            let mut values = evaluate(arguments, batch)?;
+        let inputs = self.aggregates.inputs(batch);
+        for (accumulator, input) in self.accumulators.iter_mut().zip(inputs) {
+            let Input {
+                mut values,
+                condition,
+            } = input?;
             if let Some(condition) = condition {
-                let condition = evaluate_condition(condition, batch)?;
                 values = values
                     .iter()
                     .map(|array| Ok(filter(array, &condition)?))
@@ -141,9 +139,8 @@ impl OneGroup {
 /// Aggregation by values that are found as the rows come.
 pub(super) struct ValueGroups {
     aggregates: Arc<Aggregates>,
-    schema: SchemaRef,
     values: Box<dyn GroupValues>,
-    accumulators: Vec<Box<dyn GroupsAccumulator>>,
+    accumulators: GroupAccumulators,
     group_of_row: Vec<usize>,
     row_count: usize,
     /// Rows after which grouping here must have paid, and the share of groups in rows above which it has not.
@@ -158,11 +155,6 @@ impl ValueGroups {
         schema: SchemaRef,
         context: &TaskContext,
     ) -> QueryResult<Self> {
-        let accumulators = aggregates
-            .functions
-            .iter()
-            .map(|function| function.create_groups_accumulator())
-            .collect::<QueryResult<_>>()?;
         let key_count = match &aggregates.keys {
             Keys::Values(keys) => keys.len(),
             _ => 0,
@@ -171,9 +163,8 @@ impl ValueGroups {
         let execution = &context.session_config().options().execution;
         Ok(Self {
             values: new_group_values(keys, &GroupOrdering::None)?,
+            accumulators: GroupAccumulators::new(aggregates.clone(), schema)?,
             aggregates,
-            schema,
-            accumulators,
             group_of_row: Vec::new(),
             row_count: 0,
             probe: (
@@ -190,20 +181,12 @@ impl ValueGroups {
         };
         let keys = evaluate(keys, batch)?;
         if self.passing {
-            return self.pass(keys, batch).map(Some);
+            return self.accumulators.pass(keys, batch).map(Some);
         }
         self.values.intern(&keys, &mut self.group_of_row)?;
         let groups = self.values.len();
-        let aggregates = self.aggregates.clone();
-        let parts = aggregates.arguments.iter().zip(&aggregates.conditions);
-        for (accumulator, (arguments, condition)) in self.accumulators.iter_mut().zip(parts) {
-            let values = evaluate(arguments, batch)?;
-            let condition = condition
-                .as_ref()
-                .map(|condition| evaluate_condition(condition, batch))
-                .transpose()?;
-            accumulator.update_batch(&values, &self.group_of_row, condition.as_ref(), groups)?;
-        }
+        self.accumulators
+            .update(batch, &self.group_of_row, groups)?;
         self.row_count += batch.num_rows();
         let (rows, share) = self.probe;
         let useless = self.row_count >= rows && groups as f64 > share * self.row_count as f64;
@@ -214,67 +197,15 @@ impl ValueGroups {
         Ok(None)
     }
 
-    /// Each row as a group of its own.
-    fn pass(&self, keys: Vec<ArrayRef>, batch: &RecordBatch) -> QueryResult<RecordBatch> {
-        let mut columns = keys;
-        let parts = self.aggregates.arguments.iter();
-        let parts = parts.zip(&self.aggregates.conditions);
-        for (accumulator, (arguments, condition)) in self.accumulators.iter().zip(parts) {
-            let values = evaluate(arguments, batch)?;
-            let condition = condition
-                .as_ref()
-                .map(|condition| evaluate_condition(condition, batch))
-                .transpose()?;
-            columns.extend(accumulator.convert_to_state(&values, condition.as_ref())?);
-        }
-        output(&self.schema, columns, batch.num_rows())
-    }
-
     fn size_bytes(&self) -> usize {
-        let accumulators: usize = self.accumulators.iter().map(|each| each.size()).sum();
-        self.values.size() + accumulators + self.group_of_row.capacity() * 8
+        self.values.size() + self.accumulators.size_bytes() + self.group_of_row.capacity() * 8
     }
 
     fn take(&mut self) -> QueryResult<RecordBatch> {
-        let row_count = self.values.len();
-        let mut columns = self.values.emit(EmitTo::All)?;
-        for accumulator in &mut self.accumulators {
-            if self.aggregates.finish {
-                columns.push(accumulator.evaluate(EmitTo::All)?);
-            } else {
-                columns.extend(accumulator.state(EmitTo::All)?);
-            }
-        }
+        let group_count = self.values.len();
+        let keys = self.values.emit(EmitTo::All)?;
         self.values.clear_shrink(0);
         self.group_of_row = Vec::new();
-        output(&self.schema, columns, row_count)
+        self.accumulators.take(keys, group_count)
     }
-}
-
-fn evaluate(exprs: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> QueryResult<Vec<ArrayRef>> {
-    exprs
-        .iter()
-        .map(|expr| expr.evaluate(batch)?.into_array(batch.num_rows()))
-        .collect()
-}
-
-fn evaluate_condition(
-    condition: &Arc<dyn PhysicalExpr>,
-    batch: &RecordBatch,
-) -> QueryResult<BooleanArray> {
-    let array = condition.evaluate(batch)?.into_array(batch.num_rows())?;
-    Ok(as_boolean_array(&array)?.clone())
-}
-
-fn output(
-    schema: &SchemaRef,
-    columns: Vec<ArrayRef>,
-    row_count: usize,
-) -> QueryResult<RecordBatch> {
-    let options = RecordBatchOptions::new().with_row_count(Some(row_count));
-    Ok(RecordBatch::try_new_with_options(
-        schema.clone(),
-        columns,
-        &options,
-    )?)
 }

@@ -3,7 +3,7 @@
 //! A few run with the tests. `HOTSHELF_STAR_QUERIES=2000 cargo test -p hotshelf random_stars -- --nocapture` runs
 //! more and counts what was covered; `HOTSHELF_STAR_SEED` begins elsewhere.
 
-use super::tests::Bench;
+use super::tests::{Bench, Table};
 use crate::Options;
 
 const QUERIES: usize = 150;
@@ -26,20 +26,35 @@ fn random_stars_agree() {
     println!("{seen}");
 }
 
-/// Whether two printed rows hold the same values. Sums of floating-point numbers depend on the order of their
+/// Whether two printed results hold the same values. Sums of floating-point numbers depend on the order of their
 /// rows, which threads decide: they may differ in the last digits.
-fn same_row(found: &str, expected: &str) -> bool {
+fn same_tables(found: &Table, expected: &Table) -> bool {
+    let rows = found.rows.iter().zip(&expected.rows);
+    found.rows.len() == expected.rows.len()
+        && rows
+            .clone()
+            .all(|(found_row, expected_row)| same_row(found_row, expected_row, &found.is_floating))
+}
+
+fn same_row(found: &str, expected: &str, is_floating: &[bool]) -> bool {
     let is_border = |row: &str| row.starts_with('+');
-    let same_cell = |(found, expected): (&str, &str)| {
-        let (found, expected) = (found.trim(), expected.trim());
-        found == expected
-            || matches!((found.parse::<f64>(), expected.parse::<f64>()), (Ok(a), Ok(b))
-                if found.contains(['.', 'e']) && (a - b).abs() <= 1e-14 * a.abs())
+    let cells = |row: &str| -> Vec<String> {
+        let inner = row.trim_matches('|').split('|');
+        inner.map(|cell| cell.trim().to_owned()).collect()
     };
-    let cells = |row: &str| row.split('|').count();
+    let same_number = |found: &str, expected: &str| {
+        matches!((found.parse::<f64>(), expected.parse::<f64>()), (Ok(a), Ok(b))
+            if (a - b).abs() <= 1e-14 * a.abs())
+    };
+    let (found_cells, expected_cells) = (cells(found), cells(expected));
     (is_border(found) && is_border(expected))
-        || (cells(found) == cells(expected)
-            && found.split('|').zip(expected.split('|')).all(same_cell))
+        || (found_cells.len() == expected_cells.len()
+            && found_cells.iter().zip(&expected_cells).enumerate().all(
+                |(column, (found, expected))| {
+                    let is_floating = is_floating.get(column) == Some(&true);
+                    found == expected || (is_floating && same_number(found, expected))
+                },
+            ))
 }
 
 /// What the corpus covered.
@@ -59,17 +74,14 @@ impl Seen {
     fn count(&mut self, bench: &Bench, sql: &str) {
         self.queries += 1;
         bench.switch("off");
-        let expected = bench.try_rows(sql);
+        let expected = bench.try_table(sql);
         bench.switch("on");
-        let found = bench.try_rows(sql);
+        let found = bench.try_table(sql);
         let plan = bench.try_plan("EXPLAIN", sql).unwrap_or_default();
         match (expected, found) {
             (Ok(expected), Ok(found)) => {
-                let same = found.len() == expected.len()
-                    && found
-                        .iter()
-                        .zip(&expected)
-                        .all(|(found, expected)| same_row(found, expected));
+                let same = same_tables(&found, &expected);
+                let (found, expected) = (found.rows, expected.rows);
                 assert!(same, "{sql}\n{plan}\n{found:#?}\n{expected:#?}");
                 // Header and rules of the printed table.
                 self.empty += usize::from(expected.len() <= 4);

@@ -18,7 +18,7 @@ use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
-use super::groups::Keys;
+use super::accumulate::Keys;
 use super::prepare::{Output, Prepared, Ready, Star, prepare};
 use super::worker::Worker;
 use crate::error::Error;

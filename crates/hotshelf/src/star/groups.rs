@@ -1,6 +1,5 @@
 //! Dense aggregation: every group is a number made of one code per look-up, so that finding a row's group is
-//! arithmetic. The aggregates themselves are DataFusion's own group accumulators: their NULL, overflow and
-//! type rules are its rules.
+//! arithmetic.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,11 +9,11 @@ use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, SortField};
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 
+use super::accumulate::{Aggregates, GroupAccumulators};
 use super::lookup::{Lookup, MISS};
+use super::prepare::steps;
 use super::shape::Matching;
 
 /// Up to this product of code counts, groups are numbered by an array instead of a hash map.
@@ -43,7 +42,7 @@ pub(super) struct GroupCodes {
 
 impl GroupCodes {
     /// Numbers the groups of `keys`, (look-up, expression over its build side) each. `None` if there are too many.
-    pub fn build(
+    pub async fn build(
         keys: &[(usize, Arc<dyn PhysicalExpr>)],
         lookups: &[Lookup],
         matchings: &[Matching],
@@ -68,7 +67,7 @@ impl GroupCodes {
                 .filter(|(of, _)| *of == join)
                 .map(|(_, column)| column.clone())
                 .collect();
-            let (by_row, mut rows) = distinct(&columns, builds[join].num_rows())?;
+            let (by_row, mut rows) = distinct(&columns, builds[join].num_rows()).await?;
             let all_null = |row: &usize| columns.iter().all(|column| column.is_null(*row));
             let mut of_miss = rows.len() as u32;
             if matchings[join] == Matching::Outer {
@@ -107,58 +106,47 @@ impl GroupCodes {
 }
 
 /// A code for every row such that equal tuples have equal codes, and a row for every code.
-fn distinct(columns: &[ArrayRef], row_count: usize) -> QueryResult<(Vec<u32>, Vec<Option<u32>>)> {
+async fn distinct(
+    columns: &[ArrayRef],
+    row_count: usize,
+) -> QueryResult<(Vec<u32>, Vec<Option<u32>>)> {
     let fields = columns
         .iter()
         .map(|column| SortField::new(column.data_type().clone()))
         .collect();
-    let rows = RowConverter::new(fields)?.convert_columns(columns)?;
+    let converter = RowConverter::new(fields)?;
+    let mut rows = converter.empty_rows(row_count, 0);
+    for step in steps(row_count) {
+        let columns: Vec<ArrayRef> = columns
+            .iter()
+            .map(|column| column.slice(step.start, step.len()))
+            .collect();
+        converter.append(&mut rows, &columns)?;
+        tokio::task::yield_now().await;
+    }
     let mut codes = HashMap::new();
     let mut first_rows = Vec::new();
     let mut by_row = Vec::with_capacity(row_count);
-    for (idx, row) in rows.iter().enumerate() {
-        let code = *codes.entry(row).or_insert_with(|| {
-            first_rows.push(Some(idx as u32));
-            first_rows.len() as u32 - 1
-        });
-        by_row.push(code);
+    for step in steps(row_count) {
+        for idx in step {
+            let code = *codes.entry(rows.row(idx)).or_insert_with(|| {
+                first_rows.push(Some(idx as u32));
+                first_rows.len() as u32 - 1
+            });
+            by_row.push(code);
+        }
+        tokio::task::yield_now().await;
     }
     Ok((by_row, first_rows))
-}
-
-/// What is computed per group, over the columns of the survivors' batch.
-#[derive(Debug, Clone)]
-pub(super) struct Aggregates {
-    pub functions: Vec<Arc<AggregateFunctionExpr>>,
-    /// Arguments of each function.
-    pub arguments: Vec<Vec<Arc<dyn PhysicalExpr>>>,
-    /// Condition of each function (`FILTER (WHERE …)`).
-    pub conditions: Vec<Option<Arc<dyn PhysicalExpr>>>,
-    /// Whether to give final values instead of states for another aggregation to merge.
-    pub finish: bool,
-    pub keys: Keys,
-}
-
-/// What rows are grouped by.
-#[derive(Debug, Clone)]
-pub(super) enum Keys {
-    /// Nothing: one group, even of no rows.
-    Nothing,
-    /// What build rows determine: (look-up, expression over its build side).
-    Builds(Vec<(usize, Arc<dyn PhysicalExpr>)>),
-    /// Any expressions over the columns of the survivors' batch.
-    Values(Vec<Arc<dyn PhysicalExpr>>),
 }
 
 /// The groups one worker has seen.
 pub(super) struct GroupTable {
     codes: Arc<GroupCodes>,
-    aggregates: Arc<Aggregates>,
-    schema: SchemaRef,
     numbers: Numbers,
     /// Code of each group.
     seen: Vec<u64>,
-    accumulators: Vec<Box<dyn GroupsAccumulator>>,
+    accumulators: GroupAccumulators,
     group_of_row: Vec<usize>,
     row_codes: Vec<u64>,
 }
@@ -174,11 +162,6 @@ impl GroupTable {
         aggregates: Arc<Aggregates>,
         schema: SchemaRef,
     ) -> QueryResult<Self> {
-        let accumulators = aggregates
-            .functions
-            .iter()
-            .map(|function| function.create_groups_accumulator())
-            .collect::<QueryResult<_>>()?;
         let numbers = if codes.code_count <= DENSE_CODES_MAX {
             Numbers::Array(vec![MISS; codes.code_count as usize])
         } else {
@@ -186,11 +169,9 @@ impl GroupTable {
         };
         Ok(Self {
             codes,
-            aggregates,
-            schema,
             numbers,
             seen: Vec::new(),
-            accumulators,
+            accumulators: GroupAccumulators::new(aggregates, schema)?,
             group_of_row: Vec::new(),
             row_codes: Vec::new(),
         })
@@ -199,24 +180,9 @@ impl GroupTable {
     /// Adds rows: `slots` by look-up, and the columns the arguments need.
     pub fn add(&mut self, slots: &[Vec<u32>], batch: &RecordBatch) -> QueryResult<()> {
         self.number_rows(slots, batch.num_rows());
-        let groups = self.seen.len();
-        let aggregates = self.aggregates.clone();
-        let parts = aggregates.arguments.iter().zip(&aggregates.conditions);
-        for (accumulator, (arguments, condition)) in self.accumulators.iter_mut().zip(parts) {
-            let evaluate =
-                |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(batch)?.into_array(batch.num_rows());
-            let values = arguments
-                .iter()
-                .map(evaluate)
-                .collect::<QueryResult<Vec<_>>>()?;
-            let condition = condition.as_ref().map(evaluate).transpose()?;
-            let condition = condition
-                .as_deref()
-                .map(|array| datafusion::common::cast::as_boolean_array(array))
-                .transpose()?;
-            accumulator.update_batch(&values, &self.group_of_row, condition, groups)?;
-        }
-        Ok(())
+        let group_count = self.seen.len();
+        self.accumulators
+            .update(batch, &self.group_of_row, group_count)
     }
 
     /// Fills `group_of_row`, numbering new groups in the order they appear.
@@ -261,44 +227,28 @@ impl GroupTable {
             Numbers::Array(array) => array.len() * 4,
             Numbers::Map(map) => map.capacity() * 24,
         };
-        let accumulators: usize = self.accumulators.iter().map(|each| each.size()).sum();
-        numbers + accumulators + self.seen.capacity() * 8
+        numbers + self.accumulators.size_bytes() + self.seen.capacity() * 8
     }
 
     /// Takes all groups out as a batch of the aggregation's schema.
     pub fn take(&mut self) -> QueryResult<RecordBatch> {
-        let mut columns = Vec::with_capacity(self.schema.fields().len());
+        let mut keys = Vec::with_capacity(self.codes.columns.len());
         for (join, column) in &self.codes.columns {
             let codes = self.codes.joins.iter().find(|codes| codes.join == *join);
-            let rows: UInt32Array = self
-                .seen
-                .iter()
-                .map(|code| {
-                    let codes = codes?;
-                    let code = (code / codes.stride) % codes.rows.len().max(1) as u64;
-                    codes.rows.get(code as usize).copied().flatten()
-                })
-                .collect();
-            columns.push(take(column, &rows, None)?);
+            let row_of = |code: &u64| {
+                let codes = codes?;
+                let code = (code / codes.stride) % codes.rows.len().max(1) as u64;
+                codes.rows.get(code as usize).copied().flatten()
+            };
+            let rows: UInt32Array = self.seen.iter().map(row_of).collect();
+            keys.push(take(column, &rows, None)?);
         }
-        for accumulator in &mut self.accumulators {
-            if self.aggregates.finish {
-                columns.push(accumulator.evaluate(EmitTo::All)?);
-            } else {
-                columns.extend(accumulator.state(EmitTo::All)?);
-            }
-        }
+        let group_count = self.seen.len();
         self.seen.clear();
         match &mut self.numbers {
             Numbers::Array(array) => array.fill(MISS),
             Numbers::Map(map) => map.clear(),
         }
-        let options = arrow::array::RecordBatchOptions::new()
-            .with_row_count(Some(columns.first().map_or(0, |column| column.len())));
-        Ok(RecordBatch::try_new_with_options(
-            self.schema.clone(),
-            columns,
-            &options,
-        )?)
+        self.accumulators.take(keys, group_count)
     }
 }

@@ -1,9 +1,10 @@
 //! Key columns as machine words: what look-ups are built from and probed with.
 
-use arrow::array::{Array, ArrayRef};
-use arrow::buffer::{NullBuffer, ScalarBuffer};
-use arrow::compute::cast;
-use arrow::datatypes::DataType;
+use std::ops::Range;
+
+use arrow::array::{Array, ArrayData, ArrayRef};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{ArrowNativeType, DataType};
 use datafusion::common::internal_err;
 use datafusion::error::Result as QueryResult;
 
@@ -20,103 +21,69 @@ pub(super) fn is_key_type(data_type: &DataType) -> bool {
         )
 }
 
-/// A key of one of the four widths that columns are reduced to.
-pub(super) trait Key: Copy {
-    /// The key as a 64-bit word; differences of words are differences of keys, modulo 2^64.
-    fn word(self) -> u64;
-    /// Whether one word is below another as a key.
-    fn less(a: u64, b: u64) -> bool;
-}
-
-impl Key for i32 {
-    fn word(self) -> u64 {
-        i64::from(self) as u64
-    }
-    fn less(a: u64, b: u64) -> bool {
-        (a as i64) < (b as i64)
-    }
-}
-
-impl Key for i64 {
-    fn word(self) -> u64 {
-        self as u64
-    }
-    fn less(a: u64, b: u64) -> bool {
-        (a as i64) < (b as i64)
-    }
-}
-
-impl Key for u32 {
-    fn word(self) -> u64 {
-        u64::from(self)
-    }
-    fn less(a: u64, b: u64) -> bool {
-        a < b
-    }
-}
-
-impl Key for u64 {
-    fn word(self) -> u64 {
-        self
-    }
-    fn less(a: u64, b: u64) -> bool {
-        a < b
-    }
-}
-
-/// The values of a key column.
-pub(super) enum KeyValues {
-    I32(ScalarBuffer<i32>),
-    I64(ScalarBuffer<i64>),
-    U32(ScalarBuffer<u32>),
-    U64(ScalarBuffer<u64>),
-}
-
-/// A key column: values, and which of them are NULL (those match nothing).
+/// A key column. Differences of its words are differences of keys, modulo 2^64.
 pub(super) struct KeyColumn {
-    pub values: KeyValues,
-    pub nulls: Option<NullBuffer>,
+    words: Vec<u64>,
+    /// Turns the order of words into that of keys.
+    sign: u64,
+    /// Which keys are NULL: those match nothing.
+    nulls: Option<NullBuffer>,
 }
 
 impl KeyColumn {
     /// Reads a column of a type for which [`is_key_type`] holds.
     pub fn new(array: &ArrayRef) -> QueryResult<Self> {
-        let array = match array.data_type() {
-            DataType::Int8 | DataType::Int16 => cast(array, &DataType::Int32)?,
-            DataType::UInt8 | DataType::UInt16 => cast(array, &DataType::UInt32)?,
-            _ => array.clone(),
-        };
+        const SIGNED: u64 = 1 << 63;
         let data = array.to_data();
-        let Some(buffer) = data.buffers().first().cloned() else {
-            return internal_err!("a key column has no values");
-        };
-        let (offset, len) = (data.offset(), data.len());
-        let values = match array.data_type() {
+        let (words, sign) = match array.data_type() {
+            DataType::Int8 => (words(&data, |key: i8| key as u64), SIGNED),
+            DataType::Int16 => (words(&data, |key: i16| key as u64), SIGNED),
             DataType::Int32 | DataType::Date32 | DataType::Time32(_) => {
-                KeyValues::I32(ScalarBuffer::new(buffer, offset, len))
+                (words(&data, |key: i32| key as u64), SIGNED)
             }
-            DataType::UInt32 => KeyValues::U32(ScalarBuffer::new(buffer, offset, len)),
-            DataType::UInt64 => KeyValues::U64(ScalarBuffer::new(buffer, offset, len)),
             DataType::Int64
             | DataType::Date64
             | DataType::Time64(_)
-            | DataType::Timestamp(_, _) => KeyValues::I64(ScalarBuffer::new(buffer, offset, len)),
+            | DataType::Timestamp(_, _) => (words(&data, |key: i64| key as u64), SIGNED),
+            DataType::UInt8 => (words(&data, |key: u8| u64::from(key)), 0),
+            DataType::UInt16 => (words(&data, |key: u16| u64::from(key)), 0),
+            DataType::UInt32 => (words(&data, |key: u32| u64::from(key)), 0),
+            DataType::UInt64 => (words(&data, |key: u64| key), 0),
             other => return internal_err!("{other} is not a key type"),
         };
         let nulls = array.logical_nulls().filter(|nulls| nulls.null_count() > 0);
-        Ok(Self { values, nulls })
+        Ok(Self { words, sign, nulls })
     }
 
-    /// The key at a row as a word (see [`Key::word`]), unless it is NULL.
-    pub fn word(&self, row: usize) -> Option<u64> {
-        if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-            return None;
-        }
-        match &self.values {
-            KeyValues::I32(values) => values.get(row).map(|key| key.word()),
-            KeyValues::I64(values) => values.get(row).map(|key| key.word()),
-            KeyValues::U32(values) => values.get(row).map(|key| key.word()),
-            KeyValues::U64(values) => values.get(row).map(|key| key.word()),
-        }
+    /// Number of rows, those with NULL included.
+    pub fn len(&self) -> usize {
+        self.words.len()
     }
+
+    /// Memory in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.words.len() * 8
+    }
+
+    /// The key at a row as a word, unless it is NULL.
+    pub fn word(&self, row: usize) -> Option<u64> {
+        let valid = self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+        self.words.get(row).copied().filter(|_| valid)
+    }
+
+    /// The keys of some rows other than NULL, with their rows.
+    pub fn words(&self, rows: Range<usize>) -> impl Iterator<Item = (u64, u32)> {
+        rows.filter_map(|row| Some((self.word(row)?, row as u32)))
+    }
+
+    /// The least and the greatest key other than NULL.
+    pub fn bounds(&self) -> Option<(u64, u64)> {
+        let ordered = || self.words(0..self.len()).map(|(word, _)| word ^ self.sign);
+        Some((ordered().min()? ^ self.sign, ordered().max()? ^ self.sign))
+    }
+}
+
+fn words<K: ArrowNativeType>(data: &ArrayData, word: impl Fn(K) -> u64) -> Vec<u64> {
+    let keys = data.buffer::<K>(0).iter();
+    keys.take(data.len()).map(|key| word(*key)).collect()
 }

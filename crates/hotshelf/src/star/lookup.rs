@@ -2,7 +2,9 @@
 //! hash table. What is attached to a slot (a build row, a group code) is found by its number afterwards,
 //! for surviving rows only.
 
-use super::keys::{Key, KeyColumn, KeyValues};
+use std::ops::Range;
+
+use super::keys::KeyColumn;
 use super::shape::Matching;
 
 /// The slot of a row without a match that is kept all the same.
@@ -44,53 +46,78 @@ struct Hash {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Duplicates;
 
-impl Lookup {
-    /// Builds the map. Repeated keys are an error where they would repeat rows; `want_rows` keeps build rows.
-    pub fn build(
-        keys: &KeyColumn,
-        matching: Matching,
-        want_rows: bool,
-    ) -> Result<Self, Duplicates> {
-        let unique = matching.attaches();
-        match &keys.values {
-            KeyValues::I32(values) => Self::build_from(values, keys, unique, want_rows),
-            KeyValues::I64(values) => Self::build_from(values, keys, unique, want_rows),
-            KeyValues::U32(values) => Self::build_from(values, keys, unique, want_rows),
-            KeyValues::U64(values) => Self::build_from(values, keys, unique, want_rows),
+/// What is known of the keys before a look-up is made of them.
+pub(super) struct Frame {
+    min: u64,
+    /// The greatest key less the least.
+    range: u64,
+    row_count: usize,
+    /// Whether build rows are kept.
+    want_rows: bool,
+}
+
+impl Frame {
+    pub fn of(keys: &KeyColumn, want_rows: bool) -> Self {
+        let (min, max) = keys.bounds().unwrap_or((0, 0));
+        Self {
+            min,
+            range: max.wrapping_sub(min),
+            row_count: keys.words(0..keys.len()).count(),
+            want_rows,
         }
     }
 
-    fn build_from<K: Key>(
-        values: &[K],
-        keys: &KeyColumn,
-        unique: bool,
-        want_rows: bool,
-    ) -> Result<Self, Duplicates> {
-        let words = || {
-            values.iter().enumerate().filter_map(|(row, key)| {
-                let valid = keys.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
-                valid.then(|| (key.word(), row as u32))
-            })
-        };
-        let row_count = words().count();
-        let min = words()
-            .map(|(word, _)| word)
-            .reduce(|a, b| if K::less(b, a) { b } else { a });
-        let max = words()
-            .map(|(word, _)| word)
-            .reduce(|a, b| if K::less(a, b) { b } else { a });
-        let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
-        let range = max.wrapping_sub(min);
-        let (table, rows) = if is_dense(range, row_count) {
-            dense(words(), min, range + 1, unique, want_rows)?
+    /// Memory that the look-up will take, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        if !is_dense(self.range, self.row_count) {
+            return Hash::capacity(self.row_count) * size_of::<(u64, u32)>();
+        }
+        let limit = self.range as usize + 1;
+        (limit / 64 + 1) * 8 + if self.want_rows { limit * 4 } else { 0 }
+    }
+}
+
+impl Lookup {
+    /// A look-up with no key yet.
+    pub fn new(frame: &Frame) -> Self {
+        let (table, rows) = if is_dense(frame.range, frame.row_count) {
+            let limit = frame.range + 1;
+            let rows = vec![MISS; if frame.want_rows { limit as usize } else { 0 }];
+            (Table::Dense(Dense::new(frame.min, limit)), rows)
         } else {
-            (hash(words(), row_count, unique)?, Vec::new())
+            (Table::Hash(Hash::new(frame.row_count)), Vec::new())
         };
-        Ok(Self {
+        Self {
             table,
             rows,
-            row_count,
-        })
+            row_count: frame.row_count,
+        }
+    }
+
+    /// Adds the keys of some build rows. Repeated keys are an error where they would repeat rows.
+    pub fn add(
+        &mut self,
+        keys: &KeyColumn,
+        rows: Range<usize>,
+        matching: Matching,
+    ) -> Result<(), Duplicates> {
+        let unique = matching.attaches();
+        for (word, row) in keys.words(rows) {
+            let is_new = match &mut self.table {
+                Table::Dense(dense) => {
+                    let slot = word.wrapping_sub(dense.min) as usize;
+                    if let Some(row_of_slot) = self.rows.get_mut(slot) {
+                        *row_of_slot = row;
+                    }
+                    dense.add(slot)
+                }
+                Table::Hash(hash) => hash.add(word, row),
+            };
+            if unique && !is_new {
+                return Err(Duplicates);
+            }
+        }
+        Ok(())
     }
 
     /// How keys would be found, for EXPLAIN.
@@ -122,15 +149,6 @@ impl Lookup {
             Table::Dense(dense) => self.row_count as f64 / dense.limit.max(1) as f64,
             Table::Hash(_) => 0.5,
         }
-    }
-
-    /// Memory in bytes.
-    pub fn size_bytes(&self) -> usize {
-        let table = match &self.table {
-            Table::Dense(dense) => dense.bits.len() * 8,
-            Table::Hash(hash) => hash.entries.len() * 16,
-        };
-        table + self.rows.len() * 4
     }
 
     /// The build row of a slot; `MISS` stays `MISS`.
@@ -178,6 +196,22 @@ fn is_dense(range: u64, row_count: usize) -> bool {
 }
 
 impl Dense {
+    fn new(min: u64, limit: u64) -> Self {
+        Self {
+            min,
+            limit,
+            bits: vec![0; (limit >> 6) as usize + 1],
+        }
+    }
+
+    /// False if the slot was taken.
+    fn add(&mut self, slot: usize) -> bool {
+        let (block, bit) = (&mut self.bits[slot >> 6], 1u64 << (slot & 63));
+        let is_new = *block & bit == 0;
+        *block |= bit;
+        is_new
+    }
+
     #[inline]
     fn find(&self, word: u64) -> Option<u32> {
         let slot = word.wrapping_sub(self.min);
@@ -187,6 +221,30 @@ impl Dense {
 }
 
 impl Hash {
+    fn capacity(row_count: usize) -> usize {
+        (row_count * 2).next_power_of_two().max(2)
+    }
+
+    fn new(row_count: usize) -> Self {
+        let capacity = Self::capacity(row_count);
+        Self {
+            shift: 64 - capacity.ilog2(),
+            entries: vec![(0, MISS); capacity],
+        }
+    }
+
+    /// False if the key is there already; the new row takes its place.
+    fn add(&mut self, word: u64, row: u32) -> bool {
+        let mask = self.entries.len() - 1;
+        let mut at = hash_word(word, self.shift) & mask;
+        while self.entries[at].1 != MISS && self.entries[at].0 != word {
+            at = (at + 1) & mask;
+        }
+        let is_new = self.entries[at].1 == MISS;
+        self.entries[at] = (word, row);
+        is_new
+    }
+
     #[inline]
     fn find(&self, word: u64) -> Option<u32> {
         let mask = self.entries.len() - 1;
@@ -208,51 +266,6 @@ fn hash_word(word: u64, shift: u32) -> usize {
     ((word ^ (word >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> shift) as usize
 }
 
-fn dense(
-    words: impl Iterator<Item = (u64, u32)>,
-    min: u64,
-    limit: u64,
-    unique: bool,
-    want_rows: bool,
-) -> Result<(Table, Vec<u32>), Duplicates> {
-    let mut bits = vec![0u64; (limit >> 6) as usize + 1];
-    let mut rows = vec![MISS; if want_rows { limit as usize } else { 0 }];
-    for (word, row) in words {
-        let slot = word.wrapping_sub(min);
-        let (block, bit) = ((slot >> 6) as usize, 1u64 << (slot & 63));
-        if unique && bits[block] & bit != 0 {
-            return Err(Duplicates);
-        }
-        bits[block] |= bit;
-        if want_rows {
-            rows[slot as usize] = row;
-        }
-    }
-    let dense = Dense { min, limit, bits };
-    Ok((Table::Dense(dense), rows))
-}
-
-fn hash(
-    words: impl Iterator<Item = (u64, u32)>,
-    row_count: usize,
-    unique: bool,
-) -> Result<Table, Duplicates> {
-    let capacity = (row_count * 2).next_power_of_two().max(2);
-    let shift = 64 - capacity.ilog2();
-    let mut entries = vec![(0, MISS); capacity];
-    for (word, row) in words {
-        let mut at = hash_word(word, shift) & (capacity - 1);
-        while entries[at].1 != MISS && entries[at].0 != word {
-            at = (at + 1) & (capacity - 1);
-        }
-        if entries[at].1 != MISS && unique {
-            return Err(Duplicates);
-        }
-        entries[at] = (word, row);
-    }
-    Ok(Table::Hash(Hash { shift, entries }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,12 +276,21 @@ mod tests {
         KeyColumn::new(&array).unwrap()
     }
 
+    fn lookup(keys: &KeyColumn, matching: Matching, want_rows: bool) -> Result<Lookup, Duplicates> {
+        let frame = Frame::of(keys, want_rows);
+        let mut lookup = Lookup::new(&frame);
+        let middle = keys.len() / 2;
+        lookup.add(keys, 0..middle, matching)?;
+        lookup.add(keys, middle..keys.len(), matching)?;
+        Ok(lookup)
+    }
+
     #[test]
     fn dense_and_hash_find_the_same_rows() {
         for scale in [1i64, 1 << 40] {
             let build: Vec<i64> = [-5, 3, 0, 9].map(|key| key * scale).to_vec();
             let keys = column(Arc::new(Int64Array::from(build)));
-            let lookup = Lookup::build(&keys, Matching::Inner, true).unwrap();
+            let lookup = lookup(&keys, Matching::Inner, true).unwrap();
             assert_eq!(lookup.kind(), if scale == 1 { "dense" } else { "hash" });
             let asked = (-20..20).map(|key| key * scale).chain([i64::MIN, i64::MAX]);
             let found: Vec<(i64, u32)> = asked
@@ -285,7 +307,7 @@ mod tests {
     fn null_keys_are_not_found() {
         let keys = vec![Some(1), None, Some(2), None];
         let keys = column(Arc::new(Int32Array::from(keys)));
-        let lookup = Lookup::build(&keys, Matching::Inner, true).unwrap();
+        let lookup = lookup(&keys, Matching::Inner, true).unwrap();
         assert_eq!(lookup.row_count(), 2);
         assert_eq!(lookup.find(0), None);
     }
@@ -295,10 +317,10 @@ mod tests {
         for far in [0u64, 1 << 60] {
             let keys = column(Arc::new(UInt64Array::from(vec![7, 7, far])));
             assert!(matches!(
-                Lookup::build(&keys, Matching::Inner, true),
+                lookup(&keys, Matching::Inner, true),
                 Err(Duplicates)
             ));
-            let lookup = Lookup::build(&keys, Matching::Semi, false).unwrap();
+            let lookup = lookup(&keys, Matching::Semi, false).unwrap();
             assert!(lookup.find(7).is_some() && lookup.find(far).is_some());
         }
     }
@@ -306,7 +328,7 @@ mod tests {
     #[test]
     fn an_empty_build_side_has_no_key() {
         let empty = column(Arc::new(Int32Array::from(Vec::<i32>::new())));
-        let lookup = Lookup::build(&empty, Matching::Inner, true).unwrap();
+        let lookup = lookup(&empty, Matching::Inner, true).unwrap();
         assert_eq!((lookup.find(0), lookup.find(1)), (None, None));
     }
 }

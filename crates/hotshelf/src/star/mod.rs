@@ -7,6 +7,7 @@
 //! `aggregate` and `groups` aggregate them. The replaced plan is kept and runs instead where the data turns out not to be
 //! a star (duplicate build keys, too many groups to number).
 
+mod accumulate;
 mod aggregate;
 mod chunk;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Runs the build sides once, for all workers, and makes look-ups of them.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,9 +20,10 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use futures::future::try_join_all;
 
-use super::groups::{GroupCodes, Keys};
+use super::accumulate::Keys;
+use super::groups::GroupCodes;
 use super::keys::KeyColumn;
-use super::lookup::Lookup;
+use super::lookup::{Duplicates, Frame, Lookup};
 use super::shape::{Join, Matching, Narrow, Source};
 use crate::pipelines::decoded_bytes;
 use crate::scan::{DynamicFilter, ScanQueue, TableScan};
@@ -168,19 +170,11 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
             .build_key
             .evaluate(build)?
             .into_array(build.num_rows())?;
-        let Ok(lookup) = Lookup::build(&KeyColumn::new(&keys)?, join.matching, star.attaches(idx))
-        else {
-            return Err(Unfit::Fallback(format!(
-                "the key {} repeats",
-                join.build_key
-            )));
-        };
-        reserve(&reservation, lookup.size_bytes())?;
         ranges.extend(key_range(&star.scan, join, &keys)?);
-        lookups.push(lookup);
+        lookups.push(look_up(join, &keys, star.attaches(idx), &reservation).await?);
     }
     let matchings: Vec<Matching> = star.joins.iter().map(|join| join.matching).collect();
-    let codes = group_codes(&star, &lookups, &matchings, &builds)?;
+    let codes = group_codes(&star, &lookups, &matchings, &builds).await?;
     if let Some(codes) = &codes {
         reserve(&reservation, codes.size_bytes())?;
     }
@@ -201,6 +195,34 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
         star,
         _reservations: reservations,
     })
+}
+
+/// The look-up of a build side with these keys.
+async fn look_up(
+    join: &Join,
+    keys: &ArrayRef,
+    want_rows: bool,
+    reservation: &MemoryReservation,
+) -> Result<Lookup, Unfit> {
+    let keys = KeyColumn::new(keys)?;
+    let frame = Frame::of(&keys, want_rows);
+    reserve(reservation, frame.size_bytes() + keys.size_bytes())?;
+    let mut lookup = Lookup::new(&frame);
+    for rows in steps(keys.len()) {
+        lookup
+            .add(&keys, rows, join.matching)
+            .map_err(|Duplicates| Unfit::Fallback(format!("the key {} repeats", join.build_key)))?;
+        tokio::task::yield_now().await;
+    }
+    reservation.shrink(keys.size_bytes());
+    Ok(lookup)
+}
+
+/// Rows in steps after which a cancelled query stops.
+pub(super) fn steps(row_count: usize) -> impl Iterator<Item = Range<usize>> {
+    const STEP_ROWS: usize = 1 << 17;
+    let starts = (0..row_count).step_by(STEP_ROWS);
+    starts.map(move |start| start..row_count.min(start + STEP_ROWS))
 }
 
 /// The rows of a build side, accounted for as they come.
@@ -240,7 +262,7 @@ fn reserve(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
 }
 
 /// The numbers of the groups, where build rows determine them.
-fn group_codes(
+async fn group_codes(
     star: &Star,
     lookups: &[Lookup],
     matchings: &[Matching],
@@ -252,7 +274,7 @@ fn group_codes(
     let Keys::Builds(keys) = &aggregates.keys else {
         return Ok(None);
     };
-    match GroupCodes::build(keys, lookups, matchings, builds) {
+    match GroupCodes::build(keys, lookups, matchings, builds).await {
         Ok(Some(codes)) => Ok(Some(Arc::new(codes))),
         Ok(None) => Err(Unfit::Fallback(
             "there are too many groups to number".into(),

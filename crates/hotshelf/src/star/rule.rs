@@ -14,8 +14,8 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use super::accumulate::{Aggregates, Keys};
 use super::exec::StarPipelineExec;
-use super::groups::{Aggregates, Keys};
 use super::prepare::{Output, Star};
 use super::shape::{Declined, Shape, groups_by_bytes};
 use crate::settings::SessionSettings;

@@ -13,6 +13,14 @@ pub(super) struct Bench {
     session: Session,
 }
 
+/// A printed result.
+pub(super) struct Table {
+    /// Its rows in a fixed order, as text.
+    pub rows: Vec<String>,
+    /// Whether a column holds floating-point numbers.
+    pub is_floating: Vec<bool>,
+}
+
 impl Bench {
     fn new(statements: &[&str]) -> Self {
         let options = Options {
@@ -53,13 +61,25 @@ impl Bench {
             .unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    pub fn try_rows(&self, sql: &str) -> crate::Result<Vec<String>> {
-        let text = pretty_format_batches(&self.try_run(sql)?)
+    fn try_rows(&self, sql: &str) -> crate::Result<Vec<String>> {
+        Ok(self.try_table(sql)?.rows)
+    }
+
+    pub fn try_table(&self, sql: &str) -> crate::Result<Table> {
+        let batches = self.try_run(sql)?;
+        let text = pretty_format_batches(&batches)
             .map_err(|error| crate::Error::Query(error.into()))?
             .to_string();
         let mut rows: Vec<String> = text.lines().map(str::to_owned).collect();
         rows.sort();
-        Ok(rows)
+        let schema = batches.first().map(RecordBatch::schema);
+        let fields = schema.iter().flat_map(|schema| schema.fields());
+        Ok(Table {
+            rows,
+            is_floating: fields
+                .map(|field| field.data_type().is_floating())
+                .collect(),
+        })
     }
 
     /// Runs a query both ways; returns the plan with the rule on.

@@ -1,9 +1,11 @@
 //! One worker of a star pipeline: takes row groups from the scan's queue through filters and look-ups, most
 //! selective first, and decodes the other columns for surviving rows only.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::accumulate::{evaluate, output};
 use super::aggregate::Groups;
 use super::lookup::MISS;
 use super::prepare::{Output, Ready};
@@ -11,8 +13,8 @@ use super::select::{Selector, Survivors};
 use super::shape::Source;
 use crate::error::{Error, Result};
 use crate::scan::{Morsel, filter};
-use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::{BatchCoalescer, filter_record_batch, take};
+use arrow::array::{Array, RecordBatch, UInt32Array};
+use arrow::compute::{BatchCoalescer, filter_record_batch, prep_null_mask_filter, take};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::error::Result as QueryResult;
@@ -186,7 +188,10 @@ impl Worker {
         let mut batch = self.narrow_batch(&slots, &payload)?;
         for predicate in &self.ready.star.filters {
             let kept = predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
-            let kept = prep_null(as_boolean_array(&kept)?);
+            let mut kept = Cow::Borrowed(as_boolean_array(&kept)?);
+            if kept.null_count() > 0 {
+                kept = Cow::Owned(prep_null_mask_filter(&kept));
+            }
             batch = filter_record_batch(&batch, &kept)?;
             for slots in slots.iter_mut().filter(|slots| !slots.is_empty()) {
                 let mut row = 0;
@@ -229,24 +234,14 @@ impl Worker {
                 }
             }
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(payload.num_rows()));
-        Ok(RecordBatch::try_new_with_options(
-            narrow.schema.clone(),
-            columns,
-            &options,
-        )?)
+        output(&narrow.schema, columns, payload.num_rows())
     }
 
     fn push_rows(&mut self, batch: &RecordBatch) -> QueryResult<()> {
         let Output::Rows(exprs) = &self.ready.star.output else {
             return Ok(());
         };
-        let columns = exprs
-            .iter()
-            .map(|expr| expr.evaluate(batch)?.into_array(batch.num_rows()))
-            .collect::<QueryResult<Vec<_>>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let output = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?;
+        let output = output(&self.schema, evaluate(exprs, batch)?, batch.num_rows())?;
         if let Sink::Rows(coalescer) = &mut self.sink {
             let mut start = 0;
             while start < output.num_rows() {
@@ -280,15 +275,4 @@ impl Worker {
             _ => Err(shortage),
         }
     }
-}
-
-/// NULL in a predicate drops the row.
-fn prep_null(array: &BooleanArray) -> BooleanArray {
-    if array.null_count() == 0 {
-        return array.clone();
-    }
-    array
-        .iter()
-        .map(|value| Some(value == Some(true)))
-        .collect()
 }
