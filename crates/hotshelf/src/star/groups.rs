@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::SchemaRef;
-use arrow::row::{RowConverter, SortField};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::group_values::new_group_values;
+use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
 use super::accumulate::{Aggregates, GroupAccumulators};
 use super::lookup::{Lookup, MISS};
@@ -28,7 +29,47 @@ pub(super) struct JoinCodes {
     of_miss: u32,
     /// A build row for each code; `None` for NULLs of a row without a match.
     rows: Vec<Option<u32>>,
+    /// The grouping columns by build row.
+    columns: Vec<ArrayRef>,
     stride: u64,
+}
+
+impl JoinCodes {
+    /// Numbers the groups of the rows of a build side. `keys` are expressions over it.
+    pub async fn build(
+        keys: impl Iterator<Item = &Arc<dyn PhysicalExpr>>,
+        join: usize,
+        matching: Matching,
+        lookup: &Lookup,
+        build: &RecordBatch,
+    ) -> QueryResult<Self> {
+        let row_count = build.num_rows();
+        let columns: Vec<ArrayRef> = keys
+            .map(|key| key.evaluate(build)?.into_array(row_count))
+            .collect::<QueryResult<_>>()?;
+        let (by_row, mut rows) = distinct(&columns, row_count).await?;
+        let all_null = |row: &usize| columns.iter().all(|column| column.is_null(*row));
+        let mut of_miss = rows.len() as u32;
+        if matching == Matching::Outer {
+            // A row without a match belongs to the group of NULLs, which build rows may have made already.
+            match (0..row_count).find(all_null) {
+                Some(row) => of_miss = by_row[row],
+                None => rows.push(None),
+            }
+        }
+        Ok(Self {
+            join,
+            by_slot: lookup.by_slot(&by_row, of_miss),
+            of_miss,
+            rows,
+            columns,
+            stride: 1,
+        })
+    }
+
+    pub fn size_bytes(&self) -> usize {
+        self.by_slot.len() * 4 + self.rows.len() * 8
+    }
 }
 
 /// How rows are numbered by group: the same for all workers.
@@ -36,72 +77,33 @@ pub(super) struct GroupCodes {
     pub joins: Vec<JoinCodes>,
     /// Product of the numbers of codes.
     pub code_count: u64,
-    /// The grouping columns by build row, each with its look-up.
-    columns: Vec<(usize, ArrayRef)>,
+    /// The grouping columns in the order of the output: index in `joins`, and column there.
+    columns: Vec<(usize, usize)>,
 }
 
 impl GroupCodes {
-    /// Numbers the groups of `keys`, (look-up, expression over its build side) each. `None` if there are too many.
-    pub async fn build(
+    /// Numbers the groups of all look-ups together. `keys` are (look-up, expression) in the order of the output.
+    /// `None` if there are too many groups.
+    pub fn combine(
         keys: &[(usize, Arc<dyn PhysicalExpr>)],
-        lookups: &[Lookup],
-        matchings: &[Matching],
-        builds: &[RecordBatch],
-    ) -> QueryResult<Option<Self>> {
-        let keys: Vec<(usize, ArrayRef)> = keys
-            .iter()
-            .map(|(join, expr)| {
-                let build = &builds[*join];
-                let column = expr.evaluate(build)?.into_array(build.num_rows())?;
-                Ok((*join, column))
-            })
-            .collect::<QueryResult<_>>()?;
-        let mut joins: Vec<usize> = keys.iter().map(|(join, _)| *join).collect();
-        joins.sort_unstable();
-        joins.dedup();
-        let mut codes = Vec::with_capacity(joins.len());
+        mut joins: Vec<JoinCodes>,
+    ) -> Option<Self> {
         let mut code_count = 1u64;
-        for join in joins {
-            let columns: Vec<ArrayRef> = keys
-                .iter()
-                .filter(|(of, _)| *of == join)
-                .map(|(_, column)| column.clone())
-                .collect();
-            let (by_row, mut rows) = distinct(&columns, builds[join].num_rows()).await?;
-            let all_null = |row: &usize| columns.iter().all(|column| column.is_null(*row));
-            let mut of_miss = rows.len() as u32;
-            if matchings[join] == Matching::Outer {
-                // A row without a match belongs to the group of NULLs, which build rows may have made already.
-                match (0..builds[join].num_rows()).find(all_null) {
-                    Some(row) => of_miss = by_row[row],
-                    None => rows.push(None),
-                }
-            }
-            let stride = code_count;
-            let Some(product) = code_count.checked_mul(rows.len().max(1) as u64) else {
-                return Ok(None);
-            };
-            code_count = product;
-            codes.push(JoinCodes {
-                join,
-                by_slot: lookups[join].by_slot(&by_row, of_miss),
-                of_miss,
-                rows,
-                stride,
-            });
+        for codes in &mut joins {
+            codes.stride = code_count;
+            code_count = code_count.checked_mul(codes.rows.len().max(1) as u64)?;
         }
-        Ok(Some(Self {
-            joins: codes,
+        let mut taken = vec![0; joins.len()];
+        let column = |(join, _): &(usize, _)| {
+            let idx = joins.iter().position(|codes| codes.join == *join)?;
+            taken[idx] += 1;
+            Some((idx, taken[idx] - 1))
+        };
+        Some(Self {
+            columns: keys.iter().map(column).collect::<Option<_>>()?,
+            joins,
             code_count,
-            columns: keys,
-        }))
-    }
-
-    pub fn size_bytes(&self) -> usize {
-        self.joins
-            .iter()
-            .map(|codes| codes.by_slot.len() * 4 + codes.rows.len() * 8)
-            .sum()
+        })
     }
 }
 
@@ -110,34 +112,26 @@ async fn distinct(
     columns: &[ArrayRef],
     row_count: usize,
 ) -> QueryResult<(Vec<u32>, Vec<Option<u32>>)> {
-    let fields = columns
-        .iter()
-        .map(|column| SortField::new(column.data_type().clone()))
-        .collect();
-    let converter = RowConverter::new(fields)?;
-    let mut rows = converter.empty_rows(row_count, 0);
-    for step in steps(row_count) {
-        let columns: Vec<ArrayRef> = columns
-            .iter()
-            .map(|column| column.slice(step.start, step.len()))
-            .collect();
-        converter.append(&mut rows, &columns)?;
-        tokio::task::yield_now().await;
-    }
-    let mut codes = HashMap::new();
-    let mut first_rows = Vec::new();
+    let fields = columns.iter().enumerate();
+    let fields = fields
+        .map(|(idx, column)| Field::new(format!("key {idx}"), column.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let mut values = new_group_values(schema, &GroupOrdering::None)?;
+    let mut codes = Vec::new();
+    let mut rows = Vec::new();
     let mut by_row = Vec::with_capacity(row_count);
     for step in steps(row_count) {
-        for idx in step {
-            let code = *codes.entry(rows.row(idx)).or_insert_with(|| {
-                first_rows.push(Some(idx as u32));
-                first_rows.len() as u32 - 1
-            });
-            by_row.push(code);
+        let slice = |column: &ArrayRef| column.slice(step.start, step.len());
+        let columns: Vec<ArrayRef> = columns.iter().map(slice).collect();
+        values.intern(&columns, &mut codes)?;
+        rows.resize(values.len(), None);
+        for (row, code) in step.zip(&codes) {
+            rows[*code].get_or_insert(row as u32);
+            by_row.push(*code as u32);
         }
         tokio::task::yield_now().await;
     }
-    Ok((by_row, first_rows))
+    Ok((by_row, rows))
 }
 
 /// The groups one worker has seen.
@@ -234,14 +228,13 @@ impl GroupTable {
     pub fn take(&mut self) -> QueryResult<RecordBatch> {
         let mut keys = Vec::with_capacity(self.codes.columns.len());
         for (join, column) in &self.codes.columns {
-            let codes = self.codes.joins.iter().find(|codes| codes.join == *join);
+            let codes = &self.codes.joins[*join];
             let row_of = |code: &u64| {
-                let codes = codes?;
                 let code = (code / codes.stride) % codes.rows.len().max(1) as u64;
                 codes.rows.get(code as usize).copied().flatten()
             };
             let rows: UInt32Array = self.seen.iter().map(row_of).collect();
-            keys.push(take(column, &rows, None)?);
+            keys.push(take(&codes.columns[*column], &rows, None)?);
         }
         let group_count = self.seen.len();
         self.seen.clear();

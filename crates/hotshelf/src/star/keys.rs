@@ -76,10 +76,15 @@ impl KeyColumn {
         rows.filter_map(|row| Some((self.word(row)?, row as u32)))
     }
 
-    /// The least and the greatest key other than NULL.
-    pub fn bounds(&self) -> Option<(u64, u64)> {
-        let ordered = || self.words(0..self.len()).map(|(word, _)| word ^ self.sign);
-        Some((ordered().min()? ^ self.sign, ordered().max()? ^ self.sign))
+    /// The rows of the least and of the greatest key.
+    pub fn extremes(&self) -> Option<(usize, usize)> {
+        let ordered = || {
+            self.words(0..self.len())
+                .map(|(word, row)| (word ^ self.sign, row))
+        };
+        let (_, least) = ordered().min()?;
+        let (_, greatest) = ordered().max()?;
+        Some((least as usize, greatest as usize))
     }
 }
 

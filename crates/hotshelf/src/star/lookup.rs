@@ -58,7 +58,9 @@ pub(super) struct Frame {
 
 impl Frame {
     pub fn of(keys: &KeyColumn, want_rows: bool) -> Self {
-        let (min, max) = keys.bounds().unwrap_or((0, 0));
+        let word = |row| keys.word(row).unwrap_or(0);
+        let extremes = keys.extremes();
+        let (min, max) = extremes.map_or((0, 0), |(least, most)| (word(least), word(most)));
         Self {
             min,
             range: max.wrapping_sub(min),

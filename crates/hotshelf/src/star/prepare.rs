@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
 use datafusion::common::ScalarValue;
 use datafusion::common::runtime::SpawnedTask;
@@ -21,7 +21,7 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 
 use super::accumulate::Keys;
-use super::groups::GroupCodes;
+use super::groups::{GroupCodes, JoinCodes};
 use super::keys::KeyColumn;
 use super::lookup::{Duplicates, Frame, Lookup};
 use super::shape::{Join, Matching, Narrow, Source};
@@ -53,14 +53,19 @@ impl Star {
         let narrow = self.narrow.sources.iter();
         let mut narrow =
             narrow.filter(|source| matches!(source, Source::Build { join: of, .. } if *of == join));
-        let grouped = match &self.output {
-            Output::Rows(_) => false,
+        let mut grouped = self.build_keys().into_iter().flatten();
+        narrow.next().is_some() || grouped.any(|(of, _)| *of == join)
+    }
+
+    /// The grouping expressions over build sides, if those alone determine the groups.
+    fn build_keys(&self) -> Option<&[(usize, Arc<dyn PhysicalExpr>)]> {
+        match &self.output {
             Output::Groups(aggregates) => match &aggregates.keys {
-                Keys::Builds(keys) => keys.iter().any(|(of, _)| *of == join),
-                Keys::Nothing | Keys::Values(_) => false,
+                Keys::Builds(keys) => Some(keys),
+                Keys::Nothing | Keys::Values(_) => None,
             },
-        };
-        narrow.next().is_some() || grouped
+            Output::Rows(_) => None,
+        }
     }
 
     /// The look-ups as EXPLAIN shows them before they are built: in the order that statistics suggest, with the
@@ -151,62 +156,83 @@ pub(super) async fn prepare(star: Arc<Star>, context: Arc<TaskContext>) -> Query
 }
 
 async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, Unfit> {
-    let tasks = star.joins.iter().map(|join| {
-        let (build, context) = (join.build.clone(), context.clone());
-        SpawnedTask::spawn(run_build(build, context))
-    });
+    let tasks = (0..star.joins.len())
+        .map(|idx| SpawnedTask::spawn(build_side(star.clone(), idx, context.clone())));
     let joined = try_join_all(tasks.map(|task| task.join_unwind()));
     let sides = joined
         .await
-        .map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))?
-        .into_iter()
-        .collect::<Result<Vec<_>, Unfit>>()?;
-    let (builds, mut reservations): (Vec<_>, Vec<_>) = sides.into_iter().unzip();
-    let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
-    let mut lookups = Vec::with_capacity(builds.len());
-    let mut ranges = Vec::new();
-    for (idx, (join, build)) in star.joins.iter().zip(&builds).enumerate() {
-        let keys = join
-            .build_key
-            .evaluate(build)?
-            .into_array(build.num_rows())?;
-        ranges.extend(key_range(&star.scan, join, &keys)?);
-        lookups.push(look_up(join, &keys, star.attaches(idx), &reservation).await?);
+        .map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))?;
+    let mut ready = Sides::default();
+    for side in sides {
+        ready.add(side?);
     }
-    let matchings: Vec<Matching> = star.joins.iter().map(|join| join.matching).collect();
-    let codes = group_codes(&star, &lookups, &matchings, &builds).await?;
-    if let Some(codes) = &codes {
-        reserve(&reservation, codes.size_bytes())?;
-    }
-    reservations.push(reservation);
-    let nothing = lookups.iter().zip(&matchings).any(|(lookup, matching)| {
-        lookup.row_count() == 0 && matches!(matching, Matching::Inner | Matching::Semi)
+    let nothing = ready.lookups.iter().zip(&star.joins).any(|(lookup, join)| {
+        lookup.row_count() == 0 && matches!(join.matching, Matching::Inner | Matching::Semi)
     });
+    let codes = match star.build_keys() {
+        Some(keys) => {
+            let codes = GroupCodes::combine(keys, ready.codes);
+            let too_many = || Unfit::Fallback("there are too many groups to number".into());
+            Some(Arc::new(codes.ok_or_else(too_many)?))
+        }
+        None => None,
+    };
     let keys: Vec<usize> = star.joins.iter().map(|join| join.probe_key).collect();
     let config = context.session_config().options();
-    let queue = star.scan.star_queue(config, &star.payload(), &keys, ranges);
+    let payload = star.payload();
+    let queue = star.scan.star_queue(config, &payload, &keys, ready.ranges);
     Ok(Ready {
         queue,
-        probed: lookups.iter().map(|_| Probed::default()).collect(),
-        lookups,
-        builds,
+        probed: star.joins.iter().map(|_| Probed::default()).collect(),
+        lookups: ready.lookups,
+        builds: ready.builds,
         codes,
         nothing,
         star,
-        _reservations: reservations,
+        _reservations: ready.reservations,
     })
 }
 
-/// The look-up of a build side with these keys.
-async fn look_up(
-    join: &Join,
-    keys: &ArrayRef,
-    want_rows: bool,
-    reservation: &MemoryReservation,
-) -> Result<Lookup, Unfit> {
-    let keys = KeyColumn::new(keys)?;
-    let frame = Frame::of(&keys, want_rows);
-    reserve(reservation, frame.size_bytes() + keys.size_bytes())?;
+/// A build side with all that rows are tested by and grouped by.
+struct Side {
+    build: RecordBatch,
+    lookup: Lookup,
+    codes: Option<JoinCodes>,
+    range: Option<DynamicFilter>,
+    /// What all that holds of the operators' memory.
+    reservation: MemoryReservation,
+}
+
+/// All build sides, in the order of the joins.
+#[derive(Default)]
+struct Sides {
+    builds: Vec<RecordBatch>,
+    lookups: Vec<Lookup>,
+    codes: Vec<JoinCodes>,
+    ranges: Vec<DynamicFilter>,
+    reservations: Vec<MemoryReservation>,
+}
+
+impl Sides {
+    fn add(&mut self, side: Side) {
+        self.builds.push(side.build);
+        self.lookups.push(side.lookup);
+        self.codes.extend(side.codes);
+        self.ranges.extend(side.range);
+        self.reservations.push(side.reservation);
+    }
+}
+
+/// Runs a build side and makes a look-up of it.
+async fn build_side(star: Arc<Star>, idx: usize, context: Arc<TaskContext>) -> Result<Side, Unfit> {
+    let join = &star.joins[idx];
+    let (build, reservation) = run_build(&join.build, context).await?;
+    let array = join.build_key.evaluate(&build)?;
+    let array = array.into_array(build.num_rows())?;
+    let keys = KeyColumn::new(&array)?;
+    let range = key_range(&star.scan, join, &array, &keys)?;
+    let frame = Frame::of(&keys, star.attaches(idx));
+    reserve(&reservation, frame.size_bytes() + keys.size_bytes())?;
     let mut lookup = Lookup::new(&frame);
     for rows in steps(keys.len()) {
         lookup
@@ -215,7 +241,25 @@ async fn look_up(
         tokio::task::yield_now().await;
     }
     reservation.shrink(keys.size_bytes());
-    Ok(lookup)
+    let grouped = star.build_keys().into_iter().flatten();
+    let grouped: Vec<_> = grouped.filter(|(of, _)| *of == idx).collect();
+    let mut codes = None;
+    if !grouped.is_empty() {
+        let exprs = grouped.into_iter().map(|(_, expr)| expr);
+        let built = JoinCodes::build(exprs, idx, join.matching, &lookup, &build).await;
+        // An expression may fail on a build row that no scanned row finds.
+        let failed = |error| Unfit::Fallback(format!("grouping build rows: {error}"));
+        let built = built.map_err(failed)?;
+        reserve(&reservation, built.size_bytes())?;
+        codes = Some(built);
+    }
+    Ok(Side {
+        build,
+        lookup,
+        codes,
+        range,
+        reservation,
+    })
 }
 
 /// Rows in steps after which a cancelled query stops.
@@ -227,7 +271,7 @@ pub(super) fn steps(row_count: usize) -> impl Iterator<Item = Range<usize>> {
 
 /// The rows of a build side, accounted for as they come.
 async fn run_build(
-    build: Arc<dyn ExecutionPlan>,
+    build: &Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
 ) -> Result<(RecordBatch, MemoryReservation), Unfit> {
     let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
@@ -261,41 +305,25 @@ fn reserve(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
     })
 }
 
-/// The numbers of the groups, where build rows determine them.
-async fn group_codes(
-    star: &Star,
-    lookups: &[Lookup],
-    matchings: &[Matching],
-    builds: &[RecordBatch],
-) -> Result<Option<Arc<GroupCodes>>, Unfit> {
-    let Output::Groups(aggregates) = &star.output else {
-        return Ok(None);
-    };
-    let Keys::Builds(keys) = &aggregates.keys else {
-        return Ok(None);
-    };
-    match GroupCodes::build(keys, lookups, matchings, builds).await {
-        Ok(Some(codes)) => Ok(Some(Arc::new(codes))),
-        Ok(None) => Err(Unfit::Fallback(
-            "there are too many groups to number".into(),
-        )),
-        // An expression may fail on a build row that no scanned row finds.
-        Err(error) => Err(Unfit::Fallback(format!("grouping build rows: {error}"))),
-    }
-}
-
 /// The range of a look-up's keys as a predicate that row groups must be able to meet.
-fn key_range(scan: &TableScan, join: &Join, keys: &ArrayRef) -> QueryResult<Option<DynamicFilter>> {
+fn key_range(
+    scan: &TableScan,
+    join: &Join,
+    array: &ArrayRef,
+    keys: &KeyColumn,
+) -> QueryResult<Option<DynamicFilter>> {
     if !matches!(join.matching, Matching::Inner | Matching::Semi) {
         return Ok(None);
     }
     let field = scan.schema.field(join.probe_key);
-    if field.data_type() != keys.data_type() {
+    if field.data_type() != array.data_type() {
         return Ok(None);
     }
-    let Some((min, max)) = bounds(keys)? else {
+    let Some((least, greatest)) = keys.extremes() else {
         return Ok(None);
     };
+    let min = ScalarValue::try_from_array(array, least)?;
+    let max = ScalarValue::try_from_array(array, greatest)?;
     let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), join.probe_key));
     let compare = |op, bound: ScalarValue| -> Arc<dyn PhysicalExpr> {
         Arc::new(BinaryExpr::new(
@@ -316,24 +344,6 @@ fn key_range(scan: &TableScan, join: &Join, keys: &ArrayRef) -> QueryResult<Opti
         )),
         schema: scan.schema.clone(),
     }))
-}
-
-/// The least and the greatest key, if there is one.
-fn bounds(keys: &ArrayRef) -> QueryResult<Option<(ScalarValue, ScalarValue)>> {
-    let order = |descending| {
-        let options = arrow::compute::SortOptions {
-            descending,
-            nulls_first: false,
-        };
-        arrow::compute::sort_to_indices(keys, Some(options), Some(1))
-    };
-    if keys.null_count() == keys.len() {
-        return Ok(None);
-    }
-    let bound = |indices: arrow::array::UInt32Array| {
-        ScalarValue::try_from_array(keys, indices.value(0) as usize)
-    };
-    Ok(Some((bound(order(false)?)?, bound(order(true)?)?)))
 }
 
 impl Ready {
