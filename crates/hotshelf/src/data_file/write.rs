@@ -6,7 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::datatypes::SchemaRef;
+use arrow::array::RecordBatch;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::scalar::ScalarValue;
 use futures::StreamExt;
@@ -111,6 +114,7 @@ impl FileWriter {
                     *input_error.lock() = Some(Error::from_query(error));
                     stop
                 })?;
+                let batch = unpack_dictionaries(batch)?;
                 sketches.lock().add(&batch);
                 rows_written.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
                 session.arrow().from_arrow_record_batch(batch, &schema)
@@ -182,6 +186,36 @@ impl FileWriter {
             bounds,
         })
     }
+}
+
+/// The batch with plain values for dictionaries: behind NULLs Arrow's codes may point past the values, which Vortex
+/// relies on not to happen. Its compressor makes dictionaries of its own where they pay.
+fn unpack_dictionaries(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let value_type = |field: &FieldRef| match field.data_type() {
+        DataType::Dictionary(_, values) => Some(values.as_ref().clone()),
+        _ => None,
+    };
+    let schema = batch.schema();
+    if schema
+        .fields()
+        .iter()
+        .all(|field| value_type(field).is_none())
+    {
+        return Ok(batch);
+    }
+    let unpacked = schema.fields().iter().zip(batch.columns());
+    let unpacked = unpacked.map(|(field, column)| match value_type(field) {
+        Some(data_type) => Ok((
+            Arc::new(field.as_ref().clone().with_data_type(data_type.clone())),
+            cast(column, &data_type)?,
+        )),
+        None => Ok((field.clone(), column.clone())),
+    });
+    let (fields, columns): (Vec<_>, Vec<_>) = unpacked
+        .collect::<Result<Vec<_>, ArrowError>>()?
+        .into_iter()
+        .unzip();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }
 
 /// Judges by a column's first row group whether the column gets a dictionary: not if it would be large.

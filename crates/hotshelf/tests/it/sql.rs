@@ -31,6 +31,33 @@ fn create_table_as_keeps_values_of_every_common_type() {
 }
 
 #[test]
+fn dictionaries_with_nulls_are_stored() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE words AS SELECT value AS a, arrow_cast(concat('w', value % 3), 'Dictionary(Int32, Utf8)') AS w
+         FROM generate_series(1, 20) AS s(value)",
+    )
+    .unwrap();
+    for (case, count) in [
+        ("CASE WHEN a % 2 = 0 THEN w END", "10"),
+        ("CASE WHEN a > 100 THEN w END", "0"),
+        ("CASE WHEN a > 5 THEN NULL ELSE w END", "5"),
+        ("arrow_cast(NULL, 'Dictionary(Int8, Utf8)')", "0"),
+    ] {
+        db.run(&format!(
+            "CREATE OR REPLACE TABLE t AS SELECT a, {case} AS x FROM words"
+        ))
+        .unwrap();
+        assert_eq!(db.rows("SELECT count(x) FROM t"), [count], "{case}");
+        let stored = db.rows("SELECT x FROM t ORDER BY a");
+        assert_eq!(
+            stored,
+            db.rows(&format!("SELECT {case} FROM words ORDER BY a"))
+        );
+    }
+}
+
+#[test]
 fn filters_answer_as_datafusion_does_on_values_nulls_and_strings() {
     let db = Fixture::new();
     db.run(
