@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use arrow::datatypes::SchemaRef;
-use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::tuner::{TunerOptions, TunerThread};
@@ -23,9 +22,9 @@ use vortex::io::session::RuntimeSessionExt;
 use vortex::session::VortexSession;
 
 use crate::catalog::{Catalog, FileRow, TableRow};
-use crate::data_file::{DataFile, FilePaths, FileWriter, InputParts, WriteGate, WriteOptions};
+use crate::data_file::{DataFile, FilePaths, WriteGate};
 use crate::error::{Error, Result, nearest};
-use crate::index::{ElfStore, cluster};
+use crate::index::ElfStore;
 use crate::memory::OperatorPool;
 use crate::options::Options;
 use crate::pipelines::{Observers, PipelineLog};

@@ -49,10 +49,12 @@ impl Aggregates {
     ) -> impl Iterator<Item = QueryResult<Input>> + 'a {
         let parts = self.arguments.iter().zip(&self.conditions);
         parts.map(|(arguments, condition)| {
-            let condition = condition.as_ref().map(|condition| {
-                let array = condition.evaluate(batch)?.into_array(batch.num_rows())?;
-                Ok(as_boolean_array(&array)?.clone())
-            });
+            let condition = condition
+                .as_ref()
+                .map(|condition| -> QueryResult<BooleanArray> {
+                    let array = condition.evaluate(batch)?.into_array(batch.num_rows())?;
+                    Ok(as_boolean_array(&array)?.clone())
+                });
             Ok(Input {
                 values: evaluate(arguments, batch)?,
                 condition: condition.transpose()?,

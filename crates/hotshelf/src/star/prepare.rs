@@ -20,7 +20,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use futures::future::try_join_all;
 
-use super::accumulate::Keys;
+use super::accumulate::{Aggregates, Keys};
 use super::groups::{GroupCodes, JoinCodes};
 use super::keys::KeyColumn;
 use super::lookup::{Duplicates, Frame, Lookup};
@@ -44,7 +44,7 @@ pub(super) enum Output {
     /// A row for each survivor: expressions over the narrow columns.
     Rows(Vec<Arc<dyn PhysicalExpr>>),
     /// A row for each group.
-    Groups(Arc<super::groups::Aggregates>),
+    Groups(Arc<Aggregates>),
 }
 
 impl Star {
