@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef as ArrowRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::scalar::ScalarValue;
@@ -104,8 +104,9 @@ impl FileWriter {
         let batches = futures::stream::iter(first.map(Ok)).chain(input);
         let input_error: Arc<Mutex<Option<Error>>> = Arc::default();
         let arrays = {
-            let (session, schema, sketches) =
-                (self.session.clone(), self.schema.clone(), sketches.clone());
+            let (session, sketches) = (self.session.clone(), sketches.clone());
+            let fields: Vec<Field> = self.schema.fields().iter().map(unpacked_field).collect();
+            let unpacked = Arc::new(Schema::new(fields));
             let (rows_written, input_error) =
                 (self.options.rows_written.clone(), input_error.clone());
             batches.map(move |batch| {
@@ -114,10 +115,13 @@ impl FileWriter {
                     *input_error.lock() = Some(Error::from_query(error));
                     stop
                 })?;
-                let batch = unpack_dictionaries(batch)?;
                 sketches.lock().add(&batch);
                 rows_written.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
-                session.arrow().from_arrow_record_batch(batch, &schema)
+                let columns = batch.columns().iter().map(unpack_dictionary);
+                let columns = columns.collect::<Result<Vec<_>, _>>()?;
+                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                let batch = RecordBatch::try_new_with_options(unpacked.clone(), columns, &options)?;
+                session.arrow().from_arrow_record_batch(batch, &unpacked)
             })
         };
         let strategy = WriteStrategyBuilder::from_session(&self.session)
@@ -188,34 +192,23 @@ impl FileWriter {
     }
 }
 
-/// The batch with plain values for dictionaries: behind NULLs Arrow's codes may point past the values, which Vortex
+/// A column with plain values for a dictionary: behind NULLs Arrow's codes may point past the values, which Vortex
 /// relies on not to happen. Its compressor makes dictionaries of its own where they pay.
-fn unpack_dictionaries(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let value_type = |field: &FieldRef| match field.data_type() {
-        DataType::Dictionary(_, values) => Some(values.as_ref().clone()),
-        _ => None,
-    };
-    let schema = batch.schema();
-    if schema
-        .fields()
-        .iter()
-        .all(|field| value_type(field).is_none())
-    {
-        return Ok(batch);
+fn unpack_dictionary(column: &ArrowRef) -> Result<ArrowRef, ArrowError> {
+    match column.data_type() {
+        DataType::Dictionary(_, values) => cast(column, values),
+        _ => Ok(column.clone()),
     }
-    let unpacked = schema.fields().iter().zip(batch.columns());
-    let unpacked = unpacked.map(|(field, column)| match value_type(field) {
-        Some(data_type) => Ok((
-            Arc::new(field.as_ref().clone().with_data_type(data_type.clone())),
-            cast(column, &data_type)?,
-        )),
-        None => Ok((field.clone(), column.clone())),
-    });
-    let (fields, columns): (Vec<_>, Vec<_>) = unpacked
-        .collect::<Result<Vec<_>, ArrowError>>()?
-        .into_iter()
-        .unzip();
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+}
+
+fn unpacked_field(field: &FieldRef) -> Field {
+    match field.data_type() {
+        DataType::Dictionary(_, values) => {
+            let field = field.as_ref().clone();
+            field.with_data_type(values.as_ref().clone())
+        }
+        _ => field.as_ref().clone(),
+    }
 }
 
 /// Judges by a column's first row group whether the column gets a dictionary: not if it would be large.
