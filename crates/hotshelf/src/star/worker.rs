@@ -19,7 +19,10 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
+
+/// Groups to be merged above may take one part in this many of the memory, over all workers.
+const GROUP_PARTS: usize = 4;
 
 /// The state of one worker.
 pub(super) struct Worker {
@@ -27,8 +30,8 @@ pub(super) struct Worker {
     schema: SchemaRef,
     sink: Sink,
     reservation: MemoryReservation,
-    /// What groups may take once memory has run short, in bytes: half of what they had then. The rest is for those
-    /// who merge them.
+    /// What groups may take that others merge, in bytes: a part of the memory, and half of what they had when it ran
+    /// short. The rest is for those who merge them.
     group_bytes_max: usize,
     batch_rows: usize,
     selector: Selector,
@@ -73,6 +76,11 @@ impl Worker {
             }
         };
         let consumer = MemoryConsumer::new(format!("StarPipelineExec[{partition}]"));
+        let workers = context.session_config().target_partitions().max(1);
+        let group_bytes_max = match context.memory_pool().memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes / (GROUP_PARTS * workers),
+            _ => usize::MAX,
+        };
         Ok(Self {
             selector: Selector::new(&ready),
             tested: ready.tested(),
@@ -80,7 +88,7 @@ impl Worker {
             schema,
             sink,
             reservation: consumer.register(context.memory_pool()),
-            group_bytes_max: usize::MAX,
+            group_bytes_max,
             batch_rows,
             pending: None,
             finished: false,
@@ -259,20 +267,24 @@ impl Worker {
             return Ok(None);
         };
         let bytes = groups.size_bytes();
-        let Err(shortage) = self.reservation.try_resize(bytes) else {
-            if bytes <= self.group_bytes_max {
-                return Ok(None);
-            }
-            return groups.take_early();
+        let shortage = self.reservation.try_resize(bytes).err();
+        let merged = match &self.ready.star.output {
+            Output::Groups(aggregates) => !aggregates.finish,
+            Output::Rows(_) => false,
         };
-        match &self.ready.star.output {
-            Output::Groups(aggregates) if !aggregates.finish => {
-                self.group_bytes_max = self.group_bytes_max.min(bytes / 2);
-                let early = groups.take_early()?;
-                self.reservation.try_resize(groups.size_bytes()).ok();
-                early.map_or(Err(shortage), |early| Ok(Some(early)))
-            }
-            _ => Err(shortage),
+        if !merged {
+            return shortage.map_or(Ok(None), Err);
+        }
+        if shortage.is_some() {
+            self.group_bytes_max = self.group_bytes_max.min(bytes / 2);
+        } else if bytes <= self.group_bytes_max {
+            return Ok(None);
+        }
+        let early = groups.take_early()?;
+        self.reservation.try_resize(groups.size_bytes()).ok();
+        match (early, shortage) {
+            (None, Some(shortage)) => Err(shortage),
+            (early, _) => Ok(early),
         }
     }
 }
