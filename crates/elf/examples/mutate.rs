@@ -6,49 +6,33 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use hotshelf_elf::keys::{
     CodeColumn, CodeTable, ColumnEncoding, QueryBox, Restriction, Values, ValuesRef,
 };
 use hotshelf_elf::layout::linear::{LinearElf, Narrow, Offset, Wide};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions, ParallelOptions};
 
-/// A splitmix generator.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
-}
-
-fn table(random: &mut Random) -> CodeTable {
-    let row_count = [0, 1, 3, 40, 70, 200, 900][random.below(7)];
-    let columns = (0..1 + random.below(6)).map(|_| {
-        let max = [0, 1, 5, 30, 99, 300, 70_000][random.below(7)];
+fn table(random: &mut Rng) -> CodeTable {
+    let row_count = [0, 1, 3, 40, 70, 200, 900][random.usize(..7)];
+    let columns = (0..1 + random.usize(..6)).map(|_| {
+        let max = [0, 1, 5, 30, 99, 300, 70_000][random.usize(..7)];
         let codes = (0..row_count)
-            .map(|_| random.below(max + 1) as u32)
+            .map(|_| random.usize(..=max) as u32)
             .collect::<Vec<_>>();
         CodeColumn::from_codes(codes.into_iter(), max as u32)
     });
     CodeTable::new(columns.collect()).expect("columns of one length")
 }
 
-fn options(random: &mut Random) -> PackedOptions {
-    let is_small = random.below(2) == 0;
+fn options(random: &mut Rng) -> PackedOptions {
+    let is_small = random.bool();
     PackedOptions {
-        clustered: random.below(2) == 0,
-        fingerprints: random.below(3) == 0,
-        zones: random.below(2) == 0,
-        group_rows_max: if is_small { 1 + random.below(8) } else { 64 },
-        bucket_rows_max: if is_small { random.below(5) } else { 24 },
+        clustered: random.bool(),
+        fingerprints: random.usize(..3) == 0,
+        zones: random.bool(),
+        group_rows_max: if is_small { 1 + random.usize(..8) } else { 64 },
+        bucket_rows_max: if is_small { random.usize(..5) } else { 24 },
         ..Default::default()
     }
 }
@@ -67,42 +51,42 @@ fn put(bytes: &mut [u8], at: usize, word: u32) {
 }
 
 /// Changes some bytes: flips, words of all sizes, copies of other places, a cut.
-fn damage(bytes: &mut Vec<u8>, first: usize, random: &mut Random) {
-    for _ in 0..1 + random.below(4) {
+fn damage(bytes: &mut Vec<u8>, first: usize, random: &mut Rng) {
+    for _ in 0..1 + random.usize(..4) {
         let len = bytes.len();
         // Most of a small file is padding: half of the changes hit what is not zero.
-        let mut at = first + random.below(len.saturating_sub(first));
+        let mut at = first + random.usize(..len.saturating_sub(first).max(1));
         for _ in 0..64 {
-            if bytes.get(at) != Some(&0) || random.below(16) == 0 {
+            if bytes.get(at) != Some(&0) || random.usize(..16) == 0 {
                 break;
             }
-            at = first + random.below(len.saturating_sub(first));
+            at = first + random.usize(..len.saturating_sub(first).max(1));
         }
-        match random.below(6) {
+        match random.usize(..6) {
             0 => {
-                let bit = 1 << random.below(8);
+                let bit = 1 << random.usize(..8);
                 bytes
                     .iter_mut()
                     .skip(at)
                     .take(1)
                     .for_each(|byte| *byte ^= bit);
             }
-            1 => put(bytes, at / 4 * 4, random.next() as u32),
-            2 => put(bytes, at / 4 * 4, random.below(100) as u32),
+            1 => put(bytes, at / 4 * 4, random.u32(..)),
+            2 => put(bytes, at / 4 * 4, random.u32(..100)),
             3 => put(
                 bytes,
                 at / 4 * 4,
-                [u32::MAX, 1 << 31, 1 << 30, 3 << 30][random.below(4)],
+                [u32::MAX, 1 << 31, 1 << 30, 3 << 30][random.usize(..4)],
             ),
             4 => {
-                let (from, count) = (random.below(len), random.below(40));
+                let (from, count) = (random.usize(..len.max(1)), random.usize(..40));
                 for offset in 0..count.min(len.saturating_sub(at.max(from))) {
                     bytes[at + offset] = bytes[from + offset];
                 }
             }
-            _ if random.below(20) == 0 => bytes.truncate(at),
+            _ if random.usize(..20) == 0 => bytes.truncate(at),
             _ => {
-                let step = random.below(9) as u32;
+                let step = random.u32(..9);
                 let word = number(bytes, at / 4 * 4, 4) as u32;
                 put(bytes, at / 4 * 4, word.wrapping_add(step).wrapping_sub(4));
             }
@@ -159,25 +143,25 @@ fn mend_linear(bytes: &mut [u8]) {
     }
 }
 
-fn query(dimension_count: usize, random: &mut Random) -> QueryBox {
-    let restrictions = (0..dimension_count).map(|_| match random.below(4) {
+fn query(dimension_count: usize, random: &mut Rng) -> QueryBox {
+    let restrictions = (0..dimension_count).map(|_| match random.usize(..4) {
         0 => Restriction::Any,
-        1 => Restriction::exactly(random.below(40) as u32),
+        1 => Restriction::exactly(random.u32(..40)),
         _ => {
-            let lo = random.below(60) as u32;
+            let lo = random.u32(..60);
             Restriction::Range {
                 lo,
-                hi: lo + random.below(200) as u32,
+                hi: lo + random.u32(..200),
             }
         }
     });
     QueryBox::new(restrictions.collect())
 }
 
-fn ask_packed(elf: &PackedElf, random: &mut Random) {
+fn ask_packed(elf: &PackedElf, random: &mut Rng) {
     let dimension_count = elf.dimension_count();
     let threads = ParallelOptions {
-        thread_count: 1 + random.below(2),
+        thread_count: 1 + random.usize(..2),
         rows_min: 0,
         morsels_per_thread: 2,
     };
@@ -196,7 +180,7 @@ fn ask_packed(elf: &PackedElf, random: &mut Random) {
         ));
     }
     let keys: Vec<u32> = (0..40 * dimension_count)
-        .map(|_| random.below(60) as u32)
+        .map(|_| random.u32(..60))
         .collect();
     let _ = elf.exact_batch(&keys, |_, _| {});
     keys.chunks(dimension_count)
@@ -204,7 +188,7 @@ fn ask_packed(elf: &PackedElf, random: &mut Random) {
     let _ = elf.verify(Path::new("mutated"));
 }
 
-fn ask_linear<O: Offset>(bytes: &[u8], random: &mut Random) -> bool {
+fn ask_linear<O: Offset>(bytes: &[u8], random: &mut Rng) -> bool {
     let Ok(elf) = LinearElf::<O>::from_bytes(Path::new("mutated"), bytes) else {
         return false;
     };
@@ -213,7 +197,7 @@ fn ask_linear<O: Offset>(bytes: &[u8], random: &mut Random) -> bool {
         drop((elf.select(&query), elf.count(&query), elf.limit(&query, 3)));
     }
     let key: Vec<u32> = (0..elf.dimension_count())
-        .map(|_| random.below(60) as u32)
+        .map(|_| random.u32(..60))
         .collect();
     let _ = elf.exact(&key, &mut Vec::new());
     true
@@ -252,9 +236,9 @@ fn main() {
 
 /// Writes, damages and reads one file; says whether it could still be read.
 fn one(seed: u64) -> bool {
-    let random = &mut Random(seed);
+    let random = &mut Rng::with_seed(seed);
     let table = table(random);
-    match random.below(5) {
+    match random.usize(..5) {
         0 => {
             let Ok(elf) = LinearElf::<Wide>::build(&table, 1) else {
                 // Too many codes in the first column for this layout.
@@ -284,7 +268,7 @@ fn one(seed: u64) -> bool {
             let encoding = ColumnEncoding::learn(&values).expect("learned");
             let encodings = vec![
                 encoding;
-                if random.below(2) == 0 {
+                if random.bool() {
                     table.dimension_count()
                 } else {
                     0
@@ -293,9 +277,9 @@ fn one(seed: u64) -> bool {
             let mut bytes = Vec::new();
             elf.write_to(&encodings, &mut bytes).expect("written");
             // Rarely the superblock, mostly what it describes.
-            let first = if random.below(8) == 0 { 12 } else { 4096 };
+            let first = if random.usize(..8) == 0 { 12 } else { 4096 };
             damage(&mut bytes, first, random);
-            if random.below(16) > 0 {
+            if random.usize(..16) > 0 {
                 mend_packed(&mut bytes);
             }
             match PackedElf::from_bytes(Path::new("mutated"), &bytes) {

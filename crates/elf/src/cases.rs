@@ -1,5 +1,6 @@
 //! Random tables and queries for tests: columns of many shapes, queries that hit, just miss and overlap.
 
+use fastrand::Rng;
 use proptest::prelude::*;
 
 use crate::keys::{CodeColumn, CodeSet, CodeTable, QueryBox, Restriction};
@@ -70,12 +71,8 @@ pub(crate) fn table(row_count_max: usize, code_max: u32) -> impl Strategy<Value 
         proptest::collection::vec(shape(code_max), 16),
     )
         .prop_map(|(row_count, dimension_count, seed, shapes)| {
-            let mut state = seed;
-            let mut seeds = || -> Vec<u64> {
-                (0..row_count)
-                    .map(|_| next_random(&mut state) >> 8)
-                    .collect()
-            };
+            let mut random = Rng::with_seed(seed);
+            let mut seeds = || -> Vec<u64> { (0..row_count).map(|_| random.u64(..)).collect() };
             let mut columns: Vec<Vec<u32>> = Vec::new();
             for shape in shapes.iter().take(dimension_count) {
                 let first = columns.first().cloned().unwrap_or_default();
@@ -93,27 +90,19 @@ pub(crate) fn table(row_count_max: usize, code_max: u32) -> impl Strategy<Value 
         })
 }
 
-/// A splitmix step: enough randomness for tests and examples, the same on every machine.
-pub(crate) fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// Queries for a table: everything, exact hits and near misses, boxes around rows, sets, empty ranges.
-pub(crate) fn queries(table: &CodeTable, mut seed: u64, count: usize) -> Vec<QueryBox> {
+pub(crate) fn queries(table: &CodeTable, seed: u64, count: usize) -> Vec<QueryBox> {
+    let mut random = Rng::with_seed(seed);
     let mut queries = vec![QueryBox::unrestricted(table.dimension_count())];
     for _ in 0..count {
-        let style = next_random(&mut seed) % 8;
+        let style = random.u32(..8);
         let restrictions = table.columns().iter().map(|column| {
             let mut pick = || match column.len() {
-                0 => next_random(&mut seed) as u32 % 4,
-                len => column.get(next_random(&mut seed) as usize % len),
+                0 => random.u32(..4),
+                len => column.get(random.usize(..len)),
             };
             let (a, b, c) = (pick(), pick(), pick());
-            match (style, next_random(&mut seed) % 8) {
+            match (style, random.u32(..8)) {
                 (0, 0) => Restriction::exactly(a.wrapping_add(1)),
                 (0, _) => Restriction::exactly(a),
                 (1, 0) => Restriction::Range {
@@ -136,7 +125,7 @@ pub(crate) fn queries(table: &CodeTable, mut seed: u64, count: usize) -> Vec<Que
         queries.push(QueryBox::new(restrictions.collect()));
     }
     if table.row_count() > 0 {
-        let row = next_random(&mut seed) as usize % table.row_count();
+        let row = random.usize(..table.row_count());
         queries.push(QueryBox::exactly(&table.row(row)));
     }
     queries
@@ -186,10 +175,11 @@ pub(crate) fn uniform(
     row_count: usize,
     dimension_count: usize,
     code_count: u32,
-    mut seed: u64,
+    seed: u64,
 ) -> CodeTable {
+    let mut random = Rng::with_seed(seed);
     let columns = (0..dimension_count).map(|_| {
-        let codes = (0..row_count).map(|_| (next_random(&mut seed) % u64::from(code_count)) as u32);
+        let codes = (0..row_count).map(|_| random.u32(..code_count));
         CodeColumn::from_codes(codes, code_count - 1)
     });
     CodeTable::new(columns.collect()).unwrap()

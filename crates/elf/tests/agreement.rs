@@ -1,8 +1,7 @@
 //! Every way to answer a query agrees with looking at every value: all types, layouts, instructions and
 //! numbers of threads.
 
-use std::cmp::Ordering;
-
+use fastrand::Rng;
 use hotshelf_elf::ElfError;
 use hotshelf_elf::keys::{
     CodeTable, ColumnEncoding, Coverage, Predicate, QueryBox, Value, Values, ValuesRef,
@@ -13,147 +12,48 @@ use hotshelf_elf::layout::packed::{PackedElf, PackedOptions, ParallelOptions};
 use hotshelf_elf::scan::{ColumnScan, ZoneScan};
 use hotshelf_tier::simd::Backend;
 
+#[path = "../src/keys/typed.rs"]
+mod typed;
+
+use typed::{Column, holds};
+
 const TABLE_COUNT: u64 = 1_400;
 const QUERIES_PER_TABLE: u64 = 8;
 
-/// A splitmix generator.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
-}
-
-/// A column of one of the thirteen types.
-enum Column {
-    Bool(Vec<bool>),
-    I8(Vec<i8>),
-    I16(Vec<i16>),
-    I32(Vec<i32>),
-    I64(Vec<i64>),
-    I128(Vec<i128>),
-    U8(Vec<u8>),
-    U16(Vec<u16>),
-    U32(Vec<u32>),
-    U64(Vec<u64>),
-    F32(Vec<f32>),
-    F64(Vec<f64>),
-    Bytes(Vec<Vec<u8>>),
-}
-
 const TYPE_COUNT: usize = 13;
 
-impl Column {
-    /// Few or many different values, as `spread` says.
-    fn random(kind: usize, row_count: usize, spread: usize, random: &mut Random) -> Self {
-        let mut numbers = || -> Vec<i64> {
-            let wide = if spread > 20 { 1 << 40 } else { 1 };
-            let number = |_| (random.below(spread) as i64 - spread as i64 / 3) * wide;
-            (0..row_count).map(number).collect()
-        };
-        let floats = |numbers: Vec<i64>| {
-            numbers.into_iter().map(|n| match n {
-                -1 => f64::NAN,
-                -2 => -0.0,
-                -3 => f64::NEG_INFINITY,
-                n => n as f64 / 8.0,
-            })
-        };
-        match kind {
-            0 => Self::Bool(numbers().iter().map(|n| n % 2 == 0).collect()),
-            1 => Self::I8(numbers().iter().map(|&n| n as i8).collect()),
-            2 => Self::I16(numbers().iter().map(|&n| n as i16).collect()),
-            3 => Self::I32(numbers().iter().map(|&n| n as i32).collect()),
-            4 => Self::I64(numbers()),
-            5 => Self::I128(numbers().iter().map(|&n| i128::from(n) << 60).collect()),
-            6 => Self::U8(numbers().iter().map(|&n| n as u8).collect()),
-            7 => Self::U16(numbers().iter().map(|&n| n as u16).collect()),
-            8 => Self::U32(numbers().iter().map(|&n| n as u32).collect()),
-            9 => Self::U64(numbers().iter().map(|&n| n as u64).collect()),
-            10 => Self::F32(floats(numbers()).map(|x| x as f32).collect()),
-            11 => Self::F64(floats(numbers()).collect()),
-            _ => {
-                let letters = |n: i64| vec![b'a' + (n & 3) as u8; n.rem_euclid(11) as usize];
-                Self::Bytes(numbers().into_iter().map(letters).collect())
-            }
+/// A column of a kind with few or many different values, as `spread` says.
+fn random_column(kind: usize, row_count: usize, spread: usize, random: &mut Rng) -> Column {
+    let mut numbers = || -> Vec<i64> {
+        let wide = if spread > 20 { 1 << 40 } else { 1 };
+        let number = |_| (random.usize(..spread) as i64 - spread as i64 / 3) * wide;
+        (0..row_count).map(number).collect()
+    };
+    let floats = |numbers: Vec<i64>| {
+        numbers.into_iter().map(|n| match n {
+            -1 => f64::NAN,
+            -2 => -0.0,
+            -3 => f64::NEG_INFINITY,
+            n => n as f64 / 8.0,
+        })
+    };
+    match kind {
+        0 => Column::Bool(numbers().iter().map(|n| n % 2 == 0).collect()),
+        1 => Column::I8(numbers().iter().map(|&n| n as i8).collect()),
+        2 => Column::I16(numbers().iter().map(|&n| n as i16).collect()),
+        3 => Column::I32(numbers().iter().map(|&n| n as i32).collect()),
+        4 => Column::I64(numbers()),
+        5 => Column::I128(numbers().iter().map(|&n| i128::from(n) << 60).collect()),
+        6 => Column::U8(numbers().iter().map(|&n| n as u8).collect()),
+        7 => Column::U16(numbers().iter().map(|&n| n as u16).collect()),
+        8 => Column::U32(numbers().iter().map(|&n| n as u32).collect()),
+        9 => Column::U64(numbers().iter().map(|&n| n as u64).collect()),
+        10 => Column::F32(floats(numbers()).map(|x| x as f32).collect()),
+        11 => Column::F64(floats(numbers()).collect()),
+        _ => {
+            let letters = |n: i64| vec![b'a' + (n & 3) as u8; n.rem_euclid(11) as usize];
+            Column::Bytes(numbers().into_iter().map(letters).collect())
         }
-    }
-
-    fn value(&self, row: usize) -> Value {
-        match self {
-            Self::Bool(v) => Value::Integer(v[row].into()),
-            Self::I8(v) => Value::Integer(v[row].into()),
-            Self::I16(v) => Value::Integer(v[row].into()),
-            Self::I32(v) => Value::Integer(v[row].into()),
-            Self::I64(v) => Value::Integer(v[row].into()),
-            Self::I128(v) => Value::Integer(v[row]),
-            Self::U8(v) => Value::Integer(v[row].into()),
-            Self::U16(v) => Value::Integer(v[row].into()),
-            Self::U32(v) => Value::Integer(v[row].into()),
-            Self::U64(v) => Value::Integer(v[row].into()),
-            Self::F32(v) => Value::Float(v[row].into()),
-            Self::F64(v) => Value::Float(v[row]),
-            Self::Bytes(v) => Value::Bytes(v[row].clone()),
-        }
-    }
-
-    fn with<R>(&self, validity: Option<&[bool]>, use_it: impl FnOnce(&Values<'_>) -> R) -> R {
-        let slices: Vec<&[u8]>;
-        let values = match self {
-            Self::Bool(v) => ValuesRef::Bool(v),
-            Self::I8(v) => ValuesRef::I8(v),
-            Self::I16(v) => ValuesRef::I16(v),
-            Self::I32(v) => ValuesRef::I32(v),
-            Self::I64(v) => ValuesRef::I64(v),
-            Self::I128(v) => ValuesRef::I128(v),
-            Self::U8(v) => ValuesRef::U8(v),
-            Self::U16(v) => ValuesRef::U16(v),
-            Self::U32(v) => ValuesRef::U32(v),
-            Self::U64(v) => ValuesRef::U64(v),
-            Self::F32(v) => ValuesRef::F32(v),
-            Self::F64(v) => ValuesRef::F64(v),
-            Self::Bytes(v) => {
-                slices = v.iter().map(Vec::as_slice).collect();
-                ValuesRef::Bytes(&slices)
-            }
-        };
-        use_it(&Values { values, validity })
-    }
-}
-
-fn compare(a: &Value, b: &Value) -> Option<Ordering> {
-    match (a, b) {
-        (Value::Integer(a), Value::Integer(b)) => Some(a.cmp(b)),
-        (Value::Float(a), Value::Float(b)) => Some(a.total_cmp(b)),
-        (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
-        _ => None,
-    }
-}
-
-fn holds(predicate: &Predicate, value: &Value) -> bool {
-    let is =
-        |bound: &Value, wanted: fn(Ordering) -> bool| compare(value, bound).is_some_and(wanted);
-    match predicate {
-        Predicate::Eq(bound) => is(bound, Ordering::is_eq),
-        Predicate::NotEq(bound) => is(bound, Ordering::is_ne),
-        Predicate::Lt(bound) => is(bound, Ordering::is_lt),
-        Predicate::Le(bound) => is(bound, Ordering::is_le),
-        Predicate::Gt(bound) => is(bound, Ordering::is_gt),
-        Predicate::Ge(bound) => is(bound, Ordering::is_ge),
-        Predicate::Between(lo, hi) => is(lo, Ordering::is_ge) && is(hi, Ordering::is_le),
-        Predicate::In(values) => values.iter().any(|bound| is(bound, Ordering::is_eq)),
-        Predicate::IsNull => *value == Value::Null,
-        Predicate::IsNotNull => *value != Value::Null,
-        other => panic!("{other:?} is not tested"),
     }
 }
 
@@ -166,17 +66,17 @@ struct Table {
 }
 
 impl Table {
-    fn random(random: &mut Random) -> Self {
-        let row_count = [0, 1, 2, 30, 64, 65, 300][random.below(7)] + random.below(3);
-        let spread = [1, 2, 5, 17, 100, 5_000][random.below(6)];
-        let columns: Vec<Column> = (0..1 + random.below(5))
-            .map(|_| Column::random(random.below(TYPE_COUNT), row_count, spread, random))
+    fn random(random: &mut Rng) -> Self {
+        let row_count = [0, 1, 2, 30, 64, 65, 300][random.usize(..7)] + random.usize(..3);
+        let spread = [1, 2, 5, 17, 100, 5_000][random.usize(..6)];
+        let columns: Vec<Column> = (0..1 + random.usize(..5))
+            .map(|_| random_column(random.usize(..TYPE_COUNT), row_count, spread, random))
             .collect();
         let validities: Vec<_> = columns
             .iter()
             .map(|_| {
-                let nulls = random.below(3);
-                (nulls > 0).then(|| (0..row_count).map(|_| random.below(4) >= nulls).collect())
+                let nulls = random.usize(..3);
+                (nulls > 0).then(|| (0..row_count).map(|_| random.usize(..4) >= nulls).collect())
             })
             .collect();
         let mut encodings = Vec::new();
@@ -204,11 +104,11 @@ impl Table {
         }
     }
 
-    fn predicate(&self, column: usize, random: &mut Random) -> Predicate {
+    fn predicate(&self, column: usize, random: &mut Rng) -> Predicate {
         let row_count = self.codes.row_count();
-        let mut literal = || match (row_count, random.below(12)) {
+        let mut literal = || match (row_count, random.usize(..12)) {
             (0, _) | (_, 0) => Value::Null,
-            (_, choice) => match self.columns[column].value(random.below(row_count)) {
+            (_, choice) => match self.columns[column].value(random.usize(..row_count)) {
                 Value::Integer(n) if choice == 1 => Value::Integer(n + 1),
                 Value::Bytes(mut bytes) if choice == 1 => {
                     bytes.push(b'b');
@@ -218,7 +118,7 @@ impl Table {
             },
         };
         let (a, b, c) = (literal(), literal(), literal());
-        match random.below(10) {
+        match random.usize(..10) {
             0 => Predicate::Eq(a),
             1 => Predicate::NotEq(a),
             2 => Predicate::Lt(a),
@@ -316,7 +216,7 @@ impl Structures {
 
 #[test]
 fn all_structures_agree_with_a_look_at_every_value() {
-    let mut random = Random(2_024);
+    let mut random = Rng::with_seed(2_024);
     let (mut pair_count, mut row_count, mut superset_count) = (0, 0, 0);
     for _ in 0..TABLE_COUNT {
         let table = Table::random(&mut random);
@@ -325,8 +225,8 @@ fn all_structures_agree_with_a_look_at_every_value() {
             let column_count = table.columns.len();
             let mut query = QueryBox::unrestricted(column_count);
             let (mut predicates, mut is_exact) = (Vec::new(), true);
-            for _ in 0..random.below(4) {
-                let column = random.below(column_count);
+            for _ in 0..random.usize(..4) {
+                let column = random.usize(..column_count);
                 let predicate = table.predicate(column, &mut random);
                 let (restriction, coverage) =
                     table.encodings[column].restriction(&predicate).unwrap();

@@ -2,6 +2,8 @@
 
 use std::hint::black_box;
 
+use fastrand::Rng;
+
 use crate::error::Result;
 use crate::keys::{CodeTable, QueryBox, Restriction};
 use crate::layout::packed::PackedElf;
@@ -21,19 +23,11 @@ pub struct Calibration {
     pub scan: ScanCost,
 }
 
-/// A splitmix step.
-fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// Random conjunctions over a table, the same for the same seed: one to four restricted dimensions, each from
 /// equality with some row's code to most of the codes. They start anywhere, also behind wildcards.
-pub fn sample_queries(table: &CodeTable, count: usize, mut seed: u64) -> Vec<QueryBox> {
-    let mut below = |end: usize| (next_random(&mut seed) % end.max(1) as u64) as usize;
+pub fn sample_queries(table: &CodeTable, count: usize, seed: u64) -> Vec<QueryBox> {
+    let mut random = Rng::with_seed(seed);
+    let mut below = |end: usize| random.usize(..end.max(1));
     let maxima: Vec<u32> = table.columns().iter().map(|column| column.max()).collect();
     let query = |_| {
         let mut query = vec![Restriction::Any; table.dimension_count()];

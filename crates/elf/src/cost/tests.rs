@@ -86,10 +86,10 @@ fn fitted_prices_explain_the_measurements() {
         word_ns: 0.5,
         ..Costs::default()
     };
-    let mut seed = 3;
+    let mut random = fastrand::Rng::with_seed(3);
     let measured: Vec<(Work, f64)> = (0..200)
         .map(|_| {
-            let mut up_to = |max: u64| (cases::next_random(&mut seed) % max) as f64;
+            let mut up_to = |max: u64| random.u64(..max) as f64;
             let work = Work {
                 nodes: up_to(100),
                 children: up_to(1000),

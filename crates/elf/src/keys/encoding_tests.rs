@@ -1,61 +1,11 @@
 //! Codes preserve order and predicates mean the same on codes as on values, for every type.
 
-use std::cmp::Ordering;
 use std::path::Path;
 
 use proptest::prelude::*;
 
+use super::typed::{Column, compare, holds};
 use super::*;
-
-/// A column of any supported type, with its values as literals.
-#[derive(Debug, Clone)]
-enum Column {
-    Bool(Vec<bool>),
-    I8(Vec<i8>),
-    I64(Vec<i64>),
-    I128(Vec<i128>),
-    U32(Vec<u32>),
-    U64(Vec<u64>),
-    F32(Vec<f32>),
-    F64(Vec<f64>),
-    Bytes(Vec<Vec<u8>>),
-}
-
-impl Column {
-    fn literals(&self) -> Vec<Value> {
-        let integers = |v: Vec<i128>| v.into_iter().map(Value::Integer).collect();
-        match self {
-            Self::Bool(v) => integers(v.iter().map(|&x| x.into()).collect()),
-            Self::I8(v) => integers(v.iter().map(|&x| x.into()).collect()),
-            Self::I64(v) => integers(v.iter().map(|&x| x.into()).collect()),
-            Self::I128(v) => integers(v.clone()),
-            Self::U32(v) => integers(v.iter().map(|&x| x.into()).collect()),
-            Self::U64(v) => integers(v.iter().map(|&x| x.into()).collect()),
-            Self::F32(v) => v.iter().map(|&x| Value::Float(x.into())).collect(),
-            Self::F64(v) => v.iter().map(|&x| Value::Float(x)).collect(),
-            Self::Bytes(v) => v.iter().cloned().map(Value::Bytes).collect(),
-        }
-    }
-
-    fn with<R>(&self, validity: Option<&[bool]>, use_it: impl FnOnce(Values<'_>) -> R) -> R {
-        let slices: Vec<&[u8]>;
-        let values = match self {
-            Self::Bool(v) => ValuesRef::Bool(v),
-            Self::I8(v) => ValuesRef::I8(v),
-            Self::I64(v) => ValuesRef::I64(v),
-            Self::I128(v) => ValuesRef::I128(v),
-            Self::U32(v) => ValuesRef::U32(v),
-            Self::U64(v) => ValuesRef::U64(v),
-            Self::F32(v) => ValuesRef::F32(v),
-            Self::F64(v) => ValuesRef::F64(v),
-            Self::Bytes(v) => {
-                slices = v.iter().map(Vec::as_slice).collect();
-                ValuesRef::Bytes(&slices)
-            }
-        };
-        use_it(Values { values, validity })
-    }
-}
 
 fn column() -> impl Strategy<Value = Column> {
     let n = 0..12usize;
@@ -63,6 +13,10 @@ fn column() -> impl Strategy<Value = Column> {
     prop_oneof![
         proptest::collection::vec(any::<bool>(), n.clone()).prop_map(Column::Bool),
         proptest::collection::vec(any::<i8>(), n.clone()).prop_map(Column::I8),
+        proptest::collection::vec(any::<i16>(), n.clone()).prop_map(Column::I16),
+        proptest::collection::vec(any::<i32>(), n.clone()).prop_map(Column::I32),
+        proptest::collection::vec(any::<u8>(), n.clone()).prop_map(Column::U8),
+        proptest::collection::vec(any::<u16>(), n.clone()).prop_map(Column::U16),
         vec((-5i64..5).boxed(), n.clone()).prop_map(Column::I64),
         vec(any::<i64>().boxed(), n.clone()).prop_map(Column::I64),
         proptest::collection::vec(any::<i128>(), n.clone()).prop_map(Column::I128),
@@ -73,34 +27,6 @@ fn column() -> impl Strategy<Value = Column> {
         proptest::collection::vec(proptest::collection::vec(0u8..3, 0..7), n)
             .prop_map(Column::Bytes),
     ]
-}
-
-fn order(a: &Value, b: &Value) -> Option<Ordering> {
-    match (a, b) {
-        (Value::Integer(a), Value::Integer(b)) => Some(a.cmp(b)),
-        (Value::Float(a), Value::Float(b)) => Some(a.total_cmp(b)),
-        (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
-        _ => None,
-    }
-}
-
-fn holds(predicate: &Predicate, value: &Value) -> bool {
-    let is = |bound: &Value, wanted: &[Ordering]| {
-        order(value, bound).is_some_and(|found| wanted.contains(&found))
-    };
-    use Ordering::{Equal, Greater, Less};
-    match predicate {
-        Predicate::Eq(v) => is(v, &[Equal]),
-        Predicate::NotEq(v) => is(v, &[Less, Greater]),
-        Predicate::Lt(v) => is(v, &[Less]),
-        Predicate::Le(v) => is(v, &[Less, Equal]),
-        Predicate::Gt(v) => is(v, &[Greater]),
-        Predicate::Ge(v) => is(v, &[Greater, Equal]),
-        Predicate::Between(lo, hi) => is(lo, &[Greater, Equal]) && is(hi, &[Less, Equal]),
-        Predicate::In(values) => values.iter().any(|v| is(v, &[Equal])),
-        Predicate::IsNull => *value == Value::Null,
-        Predicate::IsNotNull => *value != Value::Null,
-    }
 }
 
 fn predicates(literals: &[Value]) -> Vec<Predicate> {
@@ -126,8 +52,15 @@ fn predicates(literals: &[Value]) -> Vec<Predicate> {
     all
 }
 
+/// All values as literals; of an empty column none.
+fn literals_of(column: &Column) -> Vec<Value> {
+    (0..column.with(None, |values| values.len()))
+        .map(|row| column.value(row))
+        .collect()
+}
+
 fn same(a: &Value, b: &Value) -> bool {
-    order(a, b).map_or_else(|| a == b, Ordering::is_eq)
+    compare(a, b).map_or_else(|| a == b, std::cmp::Ordering::is_eq)
 }
 
 proptest! {
@@ -141,7 +74,7 @@ proptest! {
         has_nulls in any::<bool>(),
         prefix in any::<bool>(),
     ) {
-        let literals = rows.literals();
+        let literals = literals_of(&rows);
         let validity: Vec<bool> = (0..literals.len()).map(|i| !missing[i]).collect();
         let shown: Vec<Value> = literals
             .iter()
@@ -152,9 +85,9 @@ proptest! {
             let encoding = if prefix && matches!(rows, Column::Bytes(_)) {
                 ColumnEncoding::prefix_for_tests(has_nulls)
             } else {
-                ColumnEncoding::learn(&values).unwrap()
+                ColumnEncoding::learn(values).unwrap()
             };
-            let codes = encoding.encode(&values).unwrap();
+            let codes = encoding.encode(values).unwrap();
             (encoding, codes)
         });
         let read = ColumnEncoding::from_bytes(Path::new("t"), &encoding.to_bytes()).unwrap();
@@ -165,7 +98,7 @@ proptest! {
         }
         let mut values = literals;
         if std::mem::discriminant(&rows) == std::mem::discriminant(&probes) {
-            values.extend(probes.literals());
+            values.extend(literals_of(&probes));
         }
         for predicate in predicates(&values) {
             let (restriction, coverage) = encoding.restriction(&predicate).unwrap();

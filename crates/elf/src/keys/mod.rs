@@ -13,6 +13,8 @@ mod table;
 
 #[cfg(test)]
 mod encoding_tests;
+#[cfg(test)]
+mod typed;
 
 pub use column::{Values, ValuesRef};
 pub use encoding::{CodeMap, ColumnEncoding};
