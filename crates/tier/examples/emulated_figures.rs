@@ -1,12 +1,28 @@
-//! The emulated devices beside the papers' figures: what the papers state in words, and what simulated threads get.
+//! The emulated devices beside the papers' figures: what the papers state in words, and what simulated threads get; and what the
+//! profile derives from each grid that was measured on a real device.
 //!
 //! `cargo run --release -p hotshelf-tier --example emulated_figures`
 
 #![forbid(unsafe_code)]
 
 use hotshelf_tier::TierError;
-use hotshelf_tier::emulated::{Device, DeviceModel, Reach, Request, simulate};
+use hotshelf_tier::emulated::{Device, DeviceModel, Reach, Request, recorded_rows, simulate};
 use hotshelf_tier::probe::{Operation, Pattern, Pinning, Placement, Point};
+use hotshelf_tier::profile::{DeriveInput, derive};
+
+/// Devices with published measurements.
+const RECORDED: [&str; 8] = [
+    "optane100-128",
+    "optane100-256",
+    "optane100-512",
+    "optane200-256",
+    "optane-4-dimms",
+    "optane-1-dimm",
+    "dram-beside-optane100",
+    "dram-beside-optane200",
+];
+/// Their hosts have more than 16 and less than 32 cores a socket.
+const RECORDED_CORES: u32 = 18;
 
 /// A figure, what it states, its unit, and the same of the model.
 struct Line {
@@ -38,7 +54,35 @@ fn main() -> Result<(), TierError> {
             line.figure, line.what, line.paper, line.emulated
         );
     }
+    advice();
     Ok(())
+}
+
+/// What the profile derives from each recorded grid.
+fn advice() {
+    println!();
+    println!(
+        "{:24} {:>7} {:>6} {:>7} {:>6} {:13} {:>9} {:>10}",
+        "measured", "readers", "bytes", "writers", "bytes", "persist", "serialise", "random min"
+    );
+    for device in RECORDED {
+        let rows = recorded_rows(device);
+        let profile = derive(&DeriveInput {
+            tier: device,
+            rows: &rows,
+            physical_cores: RECORDED_CORES,
+        });
+        println!(
+            "{device:24} {:7} {:6} {:7} {:6} {:13} {:>9} {:10}",
+            profile.read_threads.value,
+            profile.read_grain_bytes.value,
+            profile.write_threads.value,
+            profile.write_grain_bytes.value,
+            format!("{:?}", profile.persist.value),
+            profile.serialise.value,
+            profile.random_bytes_min.value
+        );
+    }
 }
 
 fn line(figure: &'static str, what: &'static str, paper: f64, emulated: f64) -> Line {

@@ -241,8 +241,11 @@ fn check_node(node: u32) -> Checked {
     let topology = Topology::read();
     for node in &topology.nodes {
         println!(
-            "node {}: {} bytes, cpus {:?}, {:?}",
-            node.id, node.memory_bytes, node.cpus, node.hmat
+            "node {}: {} bytes, cpus {:?}, reads {:?} ns",
+            node.id,
+            node.memory_bytes,
+            node.cpus,
+            node.hmat.as_ref().and_then(|hmat| hmat.read_latency_ns)
         );
     }
     let options = AnonymousOptions {

@@ -228,7 +228,8 @@ impl Device {
             (Reach::Shared, Operation::Write) => far.shared_write,
             (_, Operation::Write) => far.write,
             // Whose memory it is changes all the time, so that every access is a first touch.
-            (Reach::Shared | Reach::Unpinned, Operation::Read) => far.first_read,
+            (Reach::Shared, Operation::Read) => far.first_read,
+            (Reach::Unpinned, Operation::Read) => far.unpinned_read,
             (Reach::BothFar, Operation::Read) => far.both_read,
             (Reach::Far, Operation::Read) => {
                 let first = self.warm.insert(request.offset / WARM_BYTES);

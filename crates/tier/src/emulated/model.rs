@@ -31,6 +31,8 @@ pub struct DirectionModel {
 pub struct FarModel {
     /// Reads, the first time.
     pub first_read: f64,
+    /// Reads of threads that the scheduler moves from socket to socket: hardly more than first touches for ever.
+    pub unpinned_read: f64,
     /// Reads, again.
     pub read: f64,
     /// Reads, again, while the other socket reads the same way.
@@ -46,6 +48,7 @@ impl FarModel {
     const fn constant(part: f64) -> Self {
         Self {
             first_read: part,
+            unpinned_read: part,
             read: part,
             both_read: part,
             write: part,
@@ -151,10 +154,11 @@ impl DirectionModel {
     }
 }
 
-/// Reads 33 of 40 GB/s from the second touch on, 8 at first, 50 of 80 both ways; writes 7 of 12.5, and 8 from both
-/// sockets to one (PMem paper, sections 3.4, 3.5, 4.4 and 4.5).
+/// Reads 33 of 40 GB/s from the second touch on, 8 at first, 9 of 34 unpinned, 50 of 80 both ways; writes 7 of 12.5, and 8 from both
+/// sockets to one (PMem paper, sections 3.3 to 3.5, 4.4 and 4.5).
 const OPTANE_FAR: FarModel = FarModel {
     first_read: 8.0 / 40.0,
+    unpinned_read: 9.0 / 34.0,
     read: 33.0 / 40.0,
     both_read: 50.0 / 80.0,
     write: 7.0 / 12.5,

@@ -205,7 +205,7 @@ fn two_sockets_reach_what_their_placement_allows() {
         (Placement::BothNear, Pinning::Node, 2.0),
         (Placement::BothFar, Pinning::Node, 1.25),
         (Placement::BothShared, Pinning::Node, 0.2),
-        (Placement::Near, Pinning::None, 0.2),
+        (Placement::Near, Pinning::None, 9.0 / 34.0),
     ] {
         let found = of(Operation::Read, placement, pinning);
         assert_near(

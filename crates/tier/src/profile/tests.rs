@@ -7,11 +7,12 @@ use crate::topology::{Topology, Tree};
 
 const PAPER: &str = include_str!("paper-figures.csv");
 const TWO_SOCKETS: &str = include_str!("../topology/trees/two-sockets.tree");
-const FULL_DEVICES: [&str; 4] = [
+const FULL_DEVICES: [&str; 5] = [
     "optane100-128",
     "optane100-256",
     "optane100-512",
     "optane200-256",
+    "optane-4-dimms",
 ];
 /// The hosts of the recorded grids have more than 16 and less than 32 cores a socket.
 const RECORDED_CORES: u32 = 18;
@@ -135,7 +136,7 @@ fn differences_between_devices_show_in_their_profiles() {
     assert_eq!(read("optane200-256"), (32, 4096));
     let writers = |device: &str| of_device(device).write_threads.value;
     let found = FULL_DEVICES.map(writers);
-    assert_eq!(found, [8, 8, 4, 8]);
+    assert_eq!(found, [8, 8, 4, 8, 8]);
     // Few modules are saturated by fewer threads.
     assert_eq!(
         (
