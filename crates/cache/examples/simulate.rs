@@ -2,7 +2,7 @@
 //! `cargo run --release -p hotshelf-cache --example simulate [paper|sweep|figure8|mixes]`. All times are simulated.
 
 use hotshelf_cache::PolicyKind;
-use hotshelf_cache::model::{Smoothing, WindowOptions};
+use hotshelf_cache::model::Smoothing;
 use hotshelf_cache::simulate::*;
 use hotshelf_cache::tuner::TunerOptions;
 
@@ -104,15 +104,10 @@ fn sweep() {
 
 fn smoothing() {
     println!("\nhpcache by half-life of the smoothing, in queries (simulated seconds)");
-    let half_lives = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
-    let tuner = |half_life: f64| TunerOptions {
-        window: WindowOptions {
-            smoothing: Smoothing::Exponential {
-                a: 1.0 - 0.5f64.powf(1.0 / half_life),
-            },
-            ..WindowOptions::default()
-        },
-        ..TunerOptions::default()
+    let half_lives = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0]; // 0: several compete
+    let tuner = |half_life: f64| match half_life {
+        0.0 => TunerOptions::default(),
+        half_life => TunerOptions::default().with_smoothing(Smoothing::half_life(half_life)),
     };
     for half_life in half_lives {
         print!("{half_life:>6}");
@@ -144,26 +139,22 @@ fn figure_8() {
     println!(
         "\nFigure 8: fixed window against smoothing, 28 GB/s, 80 GB cache (simulated seconds)"
     );
-    let half_life = |half_life: f64| Smoothing::Exponential {
-        a: 1.0 - 0.5f64.powf(1.0 / half_life),
-    };
-    let smoothings = [
-        ("last 15 queries", Smoothing::Fixed { query_count: 15 }),
-        ("a = 1 - 2^-1", half_life(1.0)),
-        ("a = 1 - 2^-1/2", half_life(2.0)),
-        ("a = 1 - 2^-1/4", half_life(4.0)),
-        ("a = 1 - 2^-1/16", half_life(16.0)),
+    let with = |smoothing| TunerOptions::default().with_smoothing(smoothing);
+    let tuners = [
+        (
+            "last 15 queries",
+            with(Smoothing::Fixed { query_count: 15 }),
+        ),
+        ("a = 1 - 2^-1", with(Smoothing::half_life(1.0))),
+        ("a = 1 - 2^-1/2", with(Smoothing::half_life(2.0))),
+        ("a = 1 - 2^-1/4", with(Smoothing::half_life(4.0))),
+        ("a = 1 - 2^-1/16", with(Smoothing::half_life(16.0))),
+        ("competing", TunerOptions::default()),
     ];
-    for (name, smoothing) in smoothings {
+    for (name, tuner) in tuners {
         for policy in [PolicyKind::HpCachePaper, PolicyKind::HpCache] {
             let setup = Setup {
-                tuner: TunerOptions {
-                    window: WindowOptions {
-                        smoothing,
-                        ..WindowOptions::default()
-                    },
-                    ..TunerOptions::default()
-                },
+                tuner: tuner.clone(),
                 ..setup(policy, 80 * GB)
             };
             let run = simulate(&paper_machine(4), &paper_alternation(), &setup);

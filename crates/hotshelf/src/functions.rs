@@ -464,6 +464,7 @@ fn hpcache_tuner(inner: &Inner) -> Columns {
         ("storage_bandwidth", one_real(stats.storage_bandwidth)),
         ("memory_bandwidth", one_real(stats.memory_bandwidth)),
         ("overlap_loss", one_real(stats.overlap_loss)),
+        ("window", text(std::iter::once(stats.smoothing.to_string()))),
     ]
 }
 

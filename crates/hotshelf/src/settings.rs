@@ -46,7 +46,7 @@ const KEYS: &[(&str, &str)] = &[
     ),
     (
         "tuner_window",
-        "how past queries fade: a half-life such as '4 queries', or 'last 15' (database)",
+        "how past queries fade: a half-life such as '4 queries', 'last 15', or 'auto': what serves best (database)",
     ),
     (
         "tuner_solver",
@@ -237,7 +237,7 @@ impl Inner {
             }
             "tuner_window" => {
                 let smoothing = parse_window(value)?;
-                tuner.configure(|options| options.window.smoothing = smoothing);
+                tuner.configure(|options| *options = with_smoothing(options, smoothing));
             }
             "tuner_solver" => {
                 let solver = parse_solver(value)?;
@@ -258,12 +258,8 @@ impl Inner {
         Some(match key {
             "tuner" => (!tuner.is_paused()).to_string(),
             "tuner_period_ms" => options.period_ms.to_string(),
-            "tuner_window" => match options.window.smoothing {
-                Smoothing::Exponential { a } => {
-                    format!("{} queries", round(-1.0 / (1.0 - a).log2()))
-                }
-                Smoothing::Fixed { query_count } => format!("last {query_count}"),
-            },
+            "tuner_window" if !options.rivals.is_empty() => "auto".to_owned(),
+            "tuner_window" => options.window.smoothing.to_string(),
             "tuner_solver" => match solver(&options) {
                 None => "auto".to_owned(),
                 Some(Solver::Greedy) => "greedy".to_owned(),
@@ -324,27 +320,41 @@ fn parse_period(value: &str) -> Result<u64> {
         .ok_or_else(|| refused("period", value, "milliseconds from 1 to 3600000"))
 }
 
-fn parse_window(value: &str) -> Result<Smoothing> {
+/// Without a smoothing several compete.
+fn with_smoothing(options: &TunerOptions, smoothing: Option<Smoothing>) -> TunerOptions {
+    let defaults = TunerOptions::default();
+    match smoothing {
+        Some(smoothing) => options.clone().with_smoothing(smoothing),
+        None => TunerOptions {
+            window: defaults.window,
+            rivals: defaults.rivals,
+            ..options.clone()
+        },
+    }
+}
+
+fn parse_window(value: &str) -> Result<Option<Smoothing>> {
     let lower = value.trim().to_ascii_lowercase();
+    if lower == "auto" {
+        return Ok(None);
+    }
     if let Some(count) = lower.strip_prefix("last") {
         let parsed = count.trim().parse().ok();
         let count = parsed.filter(|count| (1..=100_000).contains(count));
         return count
-            .map(|query_count| Smoothing::Fixed { query_count })
+            .map(|query_count| Some(Smoothing::Fixed { query_count }))
             .ok_or_else(|| refused("window", value, "'last N' with N from 1 to 100000"));
     }
     let number = lower.trim_end_matches(char::is_alphabetic).trim();
     let half_life: Option<f64> = number.parse().ok();
     half_life
         .filter(|half_life| (0.01..=1e6).contains(half_life))
-        .map(|half_life| Smoothing::Exponential {
-            a: 1.0 - 0.5f64.powf(1.0 / half_life),
-        })
+        .map(|half_life| Some(Smoothing::half_life(half_life)))
         .ok_or_else(|| {
             refused(
                 "window",
                 value,
-                "a half-life such as '4 queries', or 'last 15'",
+                "a half-life such as '4 queries', 'last 15', or 'auto'",
             )
         })
 }

@@ -40,6 +40,14 @@ impl Observation {
         (bandwidth.is_finite() && bandwidth > 0.0).then_some(bandwidth)
     }
 
+    /// The priority, as far as it makes sense.
+    pub(crate) fn weight(&self) -> f64 {
+        if self.priority.is_nan() {
+            return 1.0;
+        }
+        self.priority.clamp(0.0, 1e9)
+    }
+
     /// The time of the run in seconds: busy and waiting, shared by the workers.
     pub fn run_s(&self) -> Option<f64> {
         let worker_s = (self.busy_ns as f64 + self.wait_ns as f64) * 1e-9;

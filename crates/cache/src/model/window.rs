@@ -6,6 +6,7 @@
 use super::observation::Observation;
 use crate::key::{ColumnId, Map};
 use std::collections::VecDeque;
+use std::fmt;
 
 /// How past queries fade.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,6 +24,34 @@ pub enum Smoothing {
     },
 }
 
+impl fmt::Display for Smoothing {
+    /// The half-life, or the number of queries that count.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exponential { a } => {
+                let half_life = (1.0 - a).log2().recip().abs();
+                write!(f, "{} queries", (half_life * 1e6).round() / 1e6)
+            }
+            Self::Fixed { query_count } => write!(f, "last {query_count}"),
+        }
+    }
+}
+
+impl Default for Smoothing {
+    fn default() -> Self {
+        Self::half_life(4.0)
+    }
+}
+
+impl Smoothing {
+    /// A query so many queries ago weighs half.
+    pub fn half_life(queries: f64) -> Self {
+        Self::Exponential {
+            a: 1.0 - 0.5f64.powf(1.0 / queries),
+        }
+    }
+}
+
 /// How a window looks back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowOptions {
@@ -37,9 +66,7 @@ pub struct WindowOptions {
 impl Default for WindowOptions {
     fn default() -> Self {
         Self {
-            smoothing: Smoothing::Exponential {
-                a: 1.0 - 0.5f64.powf(1.0 / 4.0), // half after four queries
-            },
+            smoothing: Smoothing::default(),
             prune_share: 1e-3,
             template_count_max: 512,
         }
@@ -121,6 +148,11 @@ impl LookBackWindow {
         }
     }
 
+    /// The options in force.
+    pub fn options(&self) -> &WindowOptions {
+        &self.options
+    }
+
     /// Takes in an observation. A run counts once, however often it is reported.
     pub fn observe(&mut self, observation: &Observation) {
         if observation.columns.is_empty() {
@@ -145,7 +177,7 @@ impl LookBackWindow {
             run_count: 0,
         });
         if is_new_run {
-            let priority = sane_priority(observation.priority);
+            let priority = observation.weight();
             if let Smoothing::Exponential { a } = self.options.smoothing {
                 entry.term.weight *= decay(a, self.query_count.saturating_sub(entry.at));
                 entry.term.weight += priority * fade;
@@ -297,13 +329,6 @@ fn decay(a: f64, queries: u64) -> f64 {
     (1.0 - a).powf(queries as f64)
 }
 
-fn sane_priority(priority: f64) -> f64 {
-    if priority.is_nan() {
-        return 1.0;
-    }
-    priority.clamp(0.0, 1e9)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -383,6 +408,21 @@ mod tests {
         assert_eq!(weights(&latest), [(4, 1.0)]);
         assert_eq!(all.terms().len(), 5);
         assert!(all.terms().iter().all(|term| term.weight == 1.0));
+    }
+
+    #[test]
+    fn smoothings_are_shown_by_what_they_remember() {
+        let shown = [
+            Smoothing::default(),
+            Smoothing::half_life(0.5),
+            Smoothing::Exponential { a: 0.0 },
+            Smoothing::Fixed { query_count: 15 },
+        ];
+        let shown = shown.map(|smoothing| smoothing.to_string());
+        assert_eq!(
+            shown,
+            ["4 queries", "0.5 queries", "inf queries", "last 15"]
+        );
     }
 
     #[test]

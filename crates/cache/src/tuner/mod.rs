@@ -4,6 +4,8 @@
 //! an argument. [`TunerThread`] calls it every 200 ms for a [`CacheManager`](crate::CacheManager).
 
 mod bandwidth;
+mod bench;
+mod contest;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -14,11 +16,13 @@ pub use report::{AdviceRow, Bound, PipelineRow, TargetRow, TunerStats};
 pub use thread::TunerThread;
 
 use crate::key::ColumnId;
-use crate::model::{LookBackWindow, ModelForm, Observation, Problem, Tiers, WindowOptions};
+use crate::model::{ModelForm, Observation, Problem, Smoothing, Tiers, WindowOptions};
 use crate::placement::Placement;
 use crate::policy::PolicyKind;
-use crate::tune::{Goal, Solution, Solver, TuneError, TuneOptions, solve};
+use crate::tune::{Goal, Solution, Solver, TuneError, TuneOptions};
 use bandwidth::BandwidthMeter;
+use bench::Bench;
+use contest::Contest;
 use std::collections::BTreeMap;
 
 /// How a tuner works.
@@ -28,6 +32,9 @@ pub struct TunerOptions {
     pub period_ms: u64,
     /// How the past fades.
     pub window: WindowOptions,
+    /// Other ways for it to fade. They compete with the window's own, and the one whose placements would have served the
+    /// latest queries best decides. None: no competition.
+    pub rivals: Vec<Smoothing>,
     /// Model, goal and solver. `None`: what the policy is made for, i.e. the shared form and the greedy solver,
     /// or for `hpcache-paper` the paper's form and the exact solver.
     pub tune: Option<TuneOptions>,
@@ -47,12 +54,22 @@ impl Default for TunerOptions {
         Self {
             period_ms: 200,
             window: WindowOptions::default(),
+            rivals: [1.0, 16.0, 64.0].map(Smoothing::half_life).to_vec(),
             tune: None,
             storage_bandwidth: None,
             memory_bandwidth: 10e9,
             skip_below: 0.02,
             stay_below: 0.01,
         }
+    }
+}
+
+impl TunerOptions {
+    /// The same with one way to look back and no competition.
+    pub fn with_smoothing(mut self, smoothing: Smoothing) -> Self {
+        self.window.smoothing = smoothing;
+        self.rivals = Vec::new();
+        self
     }
 }
 
@@ -88,7 +105,7 @@ pub enum TunerStep {
 #[derive(Debug, Clone)]
 pub struct Tuner {
     options: TunerOptions,
-    window: LookBackWindow,
+    contest: Contest,
     storage: BandwidthMeter,
     memory_bandwidth: f64,
     overlap_loss: f64,
@@ -108,7 +125,7 @@ impl Tuner {
     /// A tuner that knows nothing yet.
     pub fn new(options: TunerOptions) -> Self {
         Self {
-            window: LookBackWindow::new(options.window.clone()),
+            contest: Contest::new(&options.window, &options.rivals),
             storage: BandwidthMeter::new(options.storage_bandwidth),
             memory_bandwidth: sane_bandwidth(options.memory_bandwidth),
             overlap_loss: OVERLAP_LOSS,
@@ -131,8 +148,8 @@ impl Tuner {
 
     /// Changes the options. A window that fades otherwise begins anew; the bandwidths learned stay.
     pub fn configure(&mut self, options: TunerOptions) {
-        if options.window != self.options.window {
-            self.window = LookBackWindow::new(options.window.clone());
+        if (&options.window, &options.rivals) != (&self.options.window, &self.options.rivals) {
+            self.contest = Contest::new(&options.window, &options.rivals);
         }
         self.options = options;
     }
@@ -143,54 +160,57 @@ impl Tuner {
         self.stats.step_count += 1;
         self.storage.sample(now_ns, input.storage);
         for observation in input.observations {
-            self.window.observe(observation);
+            self.contest.observe(observation);
             self.learn_memory_bandwidth(observation);
             self.learn_overlap(observation);
         }
-        let options = self.tune_options(input.policy);
-        let tiers = self.tiers();
-        if !tiers.is_known() {
+        if !self.tiers().is_known() {
             // Without a single read there is nothing to tune; that is no failure.
             self.stats.skip_count += 1;
             return TunerStep::Skipped;
         }
-        let mut problem = Problem::new(
-            &self.window.terms(),
-            input.sizes,
-            tiers,
-            input.capacity_bytes,
-            options.form,
-        );
-        if options.form == ModelForm::Shared {
-            problem.overlap_loss = self.overlap_loss;
-        }
+        let bench = self.bench(input);
+        self.contest.judge(input.observations, &bench);
+        let problem = bench.problem(&self.contest.window().terms());
         let stands = self.solved.as_ref().is_some_and(|solved| {
-            solved.options == options && !problem.differs(&solved.problem, self.options.skip_below)
+            solved.options == bench.options && !bench.has_moved(&problem, &solved.problem)
         });
         if stands {
             self.stats.skip_count += 1;
             return TunerStep::Skipped;
         }
-        self.solve(problem, options, input.resident)
+        self.solve(problem, &bench, input.resident)
+    }
+
+    fn bench<'a>(&self, input: &TunerInput<'a>) -> Bench<'a> {
+        Bench {
+            sizes: input.sizes,
+            capacity_bytes: input.capacity_bytes,
+            tiers: self.tiers(),
+            overlap_loss: self.overlap_loss,
+            options: self.tune_options(input.policy),
+            skip_below: self.options.skip_below,
+            stay_below: self.options.stay_below,
+        }
     }
 
     fn solve(
         &mut self,
         problem: Problem,
-        options: TuneOptions,
+        bench: &Bench<'_>,
         resident: &BTreeMap<ColumnId, u64>,
     ) -> TunerStep {
         self.stats.solve_count += 1;
-        match solve(&problem, &options) {
-            Ok(mut solution) => {
-                if options.form == ModelForm::Shared && options.goal == Goal::Total {
-                    self.stay(&problem, resident, &mut solution);
-                }
+        let solved = self.solved.as_ref();
+        let last = solved.map(|solved| solved.solution.placement(&solved.problem));
+        let held_bytes = |column| resident.get(&column).copied().unwrap_or(0) as f64;
+        match bench.solve(&problem, last.as_ref(), held_bytes) {
+            Ok(solution) => {
                 let placement = solution.placement(&problem);
                 self.stats.note(&problem, &solution);
                 self.solved = Some(Solved {
                     problem,
-                    options,
+                    options: bench.options,
                     solution,
                 });
                 TunerStep::Placed(placement)
@@ -199,39 +219,6 @@ impl Tuner {
                 self.stats.failure_count += 1;
                 self.stats.last_error = Some(error.to_string());
                 TunerStep::Failed(error)
-            }
-        }
-    }
-
-    /// Prefers the last placement, or else what is in memory anyway, to a solution that is hardly better.
-    fn stay(&self, problem: &Problem, resident: &BTreeMap<ColumnId, u64>, solution: &mut Solution) {
-        let last = self
-            .solved
-            .as_ref()
-            .map(|solved| solved.solution.placement(&solved.problem));
-        let columns = || problem.columns.iter();
-        let placed = last.map(|last| {
-            columns()
-                .map(|column| last.proportion(column.column))
-                .collect()
-        });
-        let in_memory = columns().map(|column| {
-            let bytes = resident.get(&column.column).copied().unwrap_or(0) as f64;
-            (bytes / column.bytes).min(1.0)
-        });
-        let candidates: [Option<Vec<f64>>; 2] = [placed, Some(in_memory.collect())];
-        let longest_s = solution.total_s * (1.0 + self.options.stay_below);
-        for mut x in candidates.into_iter().flatten() {
-            let excess = problem.kept_bytes(&x) / problem.budget_bytes;
-            if excess > 1.0 {
-                x.iter_mut().for_each(|x| *x /= excess);
-            }
-            let total_s = problem.total_s(&x);
-            if total_s <= longest_s {
-                solution.saved_s += solution.total_s - total_s;
-                solution.total_s = total_s;
-                solution.x = x;
-                return;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Solved, Tuner};
 use crate::key::ColumnId;
-use crate::model::{ModelForm, Problem, Term};
+use crate::model::{ModelForm, Problem, Smoothing, Term};
 use crate::tune::{Goal, Solution, TuneOptions, solve};
 
 /// What the tuner did so far.
@@ -44,6 +44,8 @@ pub struct TunerStats {
     pub memory_bandwidth: f64,
     /// The part of the shorter of reading and processing that the longer does not hide, as measured.
     pub overlap_loss: f64,
+    /// How the window fades that served the latest queries best.
+    pub smoothing: Smoothing,
 }
 
 /// What limits a pipeline.
@@ -128,6 +130,7 @@ impl Tuner {
             storage_bandwidth: tiers.storage_bandwidth,
             memory_bandwidth: tiers.memory_bandwidth,
             overlap_loss: self.overlap_loss,
+            smoothing: self.contest.window().options().smoothing,
             ..self.stats.clone()
         }
     }
@@ -150,7 +153,7 @@ impl Tuner {
         };
         let all = vec![1.0; solved.solution.x.len()];
         let row = |term: &Term| {
-            let learned = self.window.term(term.template, term.pipeline);
+            let learned = self.contest.window().term(term.template, term.pipeline);
             PipelineRow {
                 template: term.template,
                 pipeline: term.pipeline,

@@ -202,9 +202,18 @@ fn a_failed_solution_leaves_the_last_placement_and_is_reported() {
         .terms
         .iter_mut()
         .for_each(|term| term.weight = f64::NAN);
-    let options = tuner.tune_options(PolicyKind::HpCache);
+    let sizes = sizes(40);
+    let nothing = BTreeMap::new();
+    let bench = tuner.bench(&TunerInput {
+        observations: &[],
+        storage: StorageProgress::default(),
+        sizes: &sizes,
+        resident: &nothing,
+        capacity_bytes: 2 * GB,
+        policy: PolicyKind::HpCache,
+    });
     assert!(matches!(
-        tuner.solve(nonsense, options, &BTreeMap::new()),
+        tuner.solve(nonsense, &bench, &nothing),
         TunerStep::Failed(_)
     ));
     let stats = tuner.stats();

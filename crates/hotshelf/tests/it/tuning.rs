@@ -49,6 +49,7 @@ fn settings_of_the_tuner_are_shown_as_they_were_set() {
         ("tuner_period_ms", "50", "50"),
         ("tuner_window", "8 queries", "8 queries"),
         ("tuner_window", "last 15", "last 15"),
+        ("tuner_window", "auto", "auto"),
         ("tuner_solver", "exact", "exact"),
         ("response_goal", "250ms", "250ms"),
         ("response_goal", "none", "none"),

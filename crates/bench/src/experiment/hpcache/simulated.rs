@@ -1,7 +1,7 @@
 //! The paper's figures, simulated on an analytic model of its server. No number here is a measurement.
 
 use hotshelf_cache::PolicyKind;
-use hotshelf_cache::model::{Smoothing, WindowOptions};
+use hotshelf_cache::model::Smoothing;
 use hotshelf_cache::simulate::{
     Machine, Setup, Simulated, Trace, paper_alternation, paper_machine, paper_query,
     paper_sequence, simulate, simulate_placed,
@@ -225,31 +225,28 @@ fn predictions(name: &str) -> Panel {
     }
 }
 
-/// The look-back windows of Figure 8.
-pub(super) fn windows() -> Vec<(&'static str, &'static str, Smoothing)> {
-    let half_life = |half_life: f64| Smoothing::Exponential {
-        a: 1.0 - 0.5f64.powf(1.0 / half_life),
-    };
+/// The look-back windows of Figure 8, as settings and as options; the last is the product's own choice among several.
+pub(super) fn windows() -> Vec<(&'static str, &'static str, TunerOptions)> {
+    let with = |smoothing| TunerOptions::default().with_smoothing(smoothing);
+    let half_life = |queries| with(Smoothing::half_life(queries));
     vec![
-        ("last 15", "last 15", Smoothing::Fixed { query_count: 15 }),
+        (
+            "last 15",
+            "last 15",
+            with(Smoothing::Fixed { query_count: 15 }),
+        ),
         ("a = 1 - 2^-1", "1 query", half_life(1.0)),
         ("a = 1 - 2^-1/2", "2 queries", half_life(2.0)),
         ("a = 1 - 2^-1/4", "4 queries", half_life(4.0)),
         ("a = 1 - 2^-1/16", "16 queries", half_life(16.0)),
+        ("competing", "auto", TunerOptions::default()),
     ]
 }
 
 fn smoothing() -> Vec<Panel> {
     let runs: Vec<(&str, Simulated)> = windows()
         .into_iter()
-        .map(|(label, _, smoothing)| {
-            let tuner = TunerOptions {
-                window: WindowOptions {
-                    smoothing,
-                    ..WindowOptions::default()
-                },
-                ..TunerOptions::default()
-            };
+        .map(|(label, _, tuner)| {
             let setup = Setup {
                 tuner,
                 budget_bytes: 80 * GB,

@@ -1,0 +1,265 @@
+//! Which way of looking back serves best, decided by what each would have cost.
+//!
+//! The paper leaves its smoothing factor to the user (§4.4). Here several compete: each entrant keeps a window of its own
+//! and a *shadow*, the part of each column that a cache would hold which followed the entrant's placements. When a
+//! pipeline ends, every entrant is charged the time that the model predicts for it over the entrant's shadow. Charges
+//! fade, and whoever is charged least decides what the real cache keeps.
+
+use super::bench::Bench;
+use crate::key::ColumnId;
+use crate::model::{LookBackWindow, Observation, Problem, ProblemColumn, Smoothing, WindowOptions};
+use crate::placement::Placement;
+use std::collections::BTreeMap;
+
+/// What is left of a charge after a further pipeline.
+const CHARGE_FADE: f64 = 0.97;
+
+/// A challenger must be charged less than the leader by this part: changes cost reads.
+const LEAD_MIN: f64 = 0.02;
+
+/// A step judges no more than the latest runs.
+const RUNS_MAX: usize = 64;
+
+/// Larger problems (columns times pipelines) are solved for the leader alone.
+const WORK_MAX: usize = 50_000;
+
+/// Halvings until what exceeds proportions is known well enough.
+const EXCESS_STEPS: u32 = 16;
+
+#[derive(Debug, Clone)]
+pub(super) struct Contest {
+    /// The first is the configured one.
+    entrants: Vec<Entrant>,
+    leader_idx: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Entrant {
+    window: LookBackWindow,
+    /// Bytes of each column that its cache would hold.
+    held: BTreeMap<ColumnId, f64>,
+    placed: Option<(Problem, Placement)>,
+    charge_s: f64,
+}
+
+impl Contest {
+    pub(super) fn new(options: &WindowOptions, rivals: &[Smoothing]) -> Self {
+        let smoothings = [options.smoothing]
+            .into_iter()
+            .chain(rivals.iter().copied());
+        let entrants = smoothings.map(|smoothing| {
+            Entrant::new(LookBackWindow::new(WindowOptions {
+                smoothing,
+                ..options.clone()
+            }))
+        });
+        Self {
+            entrants: entrants.collect(),
+            leader_idx: 0,
+        }
+    }
+
+    /// The window that decides.
+    pub(super) fn window(&self) -> &LookBackWindow {
+        &self.entrants[self.leader_idx].window
+    }
+
+    pub(super) fn observe(&mut self, observation: &Observation) {
+        for entrant in &mut self.entrants {
+            entrant.window.observe(observation);
+        }
+    }
+
+    /// Charges the runs that have ended and lets the entrants decide anew.
+    pub(super) fn judge(&mut self, observations: &[Observation], bench: &Bench<'_>) {
+        let ended = observations.iter().rev().filter(|run| run.finished);
+        let ended: Vec<&Observation> = ended.take(RUNS_MAX).collect();
+        if self.entrants.len() < 2 || ended.is_empty() {
+            return;
+        }
+        for entrant in &mut self.entrants {
+            for run in ended.iter().rev() {
+                entrant.charge(run, bench);
+            }
+            entrant.place(bench);
+            for run in ended.iter().rev() {
+                entrant.read(run, bench);
+            }
+        }
+        let charge_s = |idx: &usize| self.entrants[*idx].charge_s;
+        let best = (0..self.entrants.len()).min_by(|a, b| charge_s(a).total_cmp(&charge_s(b)));
+        if let Some(best) = best
+            && charge_s(&best) < (1.0 - LEAD_MIN) * charge_s(&self.leader_idx)
+        {
+            self.leader_idx = best;
+        }
+    }
+}
+
+impl Entrant {
+    fn new(window: LookBackWindow) -> Self {
+        Self {
+            window,
+            held: BTreeMap::new(),
+            placed: None,
+            charge_s: 0.0,
+        }
+    }
+
+    fn charge(&mut self, run: &Observation, bench: &Bench<'_>) {
+        let Some(term) = self.window.term(run.template, run.pipeline) else {
+            return;
+        };
+        let problem = bench.problem(&[term]);
+        let share = |column: &ProblemColumn| {
+            let held = self.held.get(&column.column).copied().unwrap_or(0.0);
+            (held / column.bytes).min(1.0)
+        };
+        let x: Vec<f64> = problem.columns.iter().map(share).collect();
+        let run_s = problem.terms.iter().map(|term| problem.term_s(term, &x));
+        let cost_s = run.weight() * run_s.sum::<f64>();
+        self.charge_s = CHARGE_FADE * self.charge_s + cost_s;
+    }
+
+    fn place(&mut self, bench: &Bench<'_>) {
+        let problem = bench.problem(&self.window.terms());
+        let last = self.placed.as_ref();
+        let is_large = problem.columns.len() * problem.terms.len() > WORK_MAX;
+        if is_large || last.is_some_and(|(last, _)| !bench.has_moved(&problem, last)) {
+            return;
+        }
+        let last = last.map(|(_, placement)| placement);
+        let held = |column| self.held.get(&column).copied().unwrap_or(0.0);
+        if let Ok(solution) = bench.solve(&problem, last, held) {
+            let placement = solution.placement(&problem);
+            self.placed = Some((problem, placement));
+        }
+    }
+
+    /// The columns pass by whole. What does not fit leaves in the order of the policy: what exceeds its column's
+    /// proportion most goes first.
+    fn read(&mut self, run: &Observation, bench: &Bench<'_>) {
+        let Some((_, placement)) = &self.placed else {
+            return;
+        };
+        let size = |column: &ColumnId| bench.sizes.get(column).copied().unwrap_or(0) as f64;
+        for (column, _) in &run.columns {
+            self.held.insert(*column, size(column));
+        }
+        self.held
+            .retain(|column, _| bench.sizes.contains_key(column));
+        let kept = |column: &ColumnId, held: f64, excess: f64| {
+            let pinned = (placement.proportion(*column) + excess).max(0.0) * size(column);
+            held.min(pinned)
+        };
+        let capacity_bytes = bench.capacity_bytes as f64;
+        let fits = |excess: f64| {
+            let held = self.held.iter();
+            let kept_bytes: f64 = held.map(|(column, held)| kept(column, *held, excess)).sum();
+            kept_bytes <= capacity_bytes
+        };
+        let (mut low, mut high) = (-1.0, 1.0);
+        if fits(high) {
+            return;
+        }
+        for _ in 0..EXCESS_STEPS {
+            let middle = (low + high) / 2.0;
+            match fits(middle) {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        for (column, held) in &mut self.held {
+            *held = kept(column, *held, low);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Tiers;
+    use crate::placement::ColumnShare;
+    use crate::tune::TuneOptions;
+
+    const GB: u64 = 1_000_000_000;
+
+    fn bench(sizes: &BTreeMap<ColumnId, u64>) -> Bench<'_> {
+        Bench {
+            sizes,
+            capacity_bytes: 2 * GB,
+            tiers: Tiers {
+                storage_bandwidth: 1e9,
+                memory_bandwidth: 20e9,
+            },
+            overlap_loss: 0.1,
+            options: TuneOptions::default(),
+            skip_below: 0.02,
+            stay_below: 0.01,
+        }
+    }
+
+    /// A run of the template that reads columns `2 t` and `2 t + 1`, of 1 GB each.
+    fn run(query: u64, template: u64) -> Observation {
+        Observation {
+            query,
+            pipeline: 0,
+            template,
+            columns: [0, 1]
+                .map(|n| (ColumnId(2 * template as u32 + n), GB))
+                .to_vec(),
+            processed_bytes: 2 * GB,
+            storage_bytes: 0,
+            busy_ns: 200_000_000,
+            wait_ns: 0,
+            worker_count: 1,
+            priority: 1.0,
+            finished: true,
+        }
+    }
+
+    fn leader(templates: impl IntoIterator<Item = u64>) -> Smoothing {
+        let sizes = (0..8).map(|column| (ColumnId(column), GB)).collect();
+        let rivals = [1.0, 16.0].map(Smoothing::half_life);
+        let mut contest = Contest::new(&WindowOptions::default(), &rivals);
+        for (query, template) in (0..).zip(templates) {
+            let runs = [run(query, template)];
+            contest.observe(&runs[0]);
+            contest.judge(&runs, &bench(&sizes));
+        }
+        contest.window().options().smoothing
+    }
+
+    #[test]
+    fn long_runs_of_one_template_are_won_by_a_short_memory() {
+        let runs = (0..12u64).flat_map(|run| [run % 2; 4]);
+        assert_eq!(leader(runs), Smoothing::half_life(1.0));
+    }
+
+    #[test]
+    fn a_favourite_among_templates_that_come_and_go_is_won_by_a_long_memory() {
+        let favourite = (0..60u64).map(|query| [0, 1, 0, 2, 0, 3, 3][query as usize % 7]);
+        assert_ne!(leader(favourite), Smoothing::half_life(1.0));
+    }
+
+    #[test]
+    fn what_a_scan_brings_pushes_out_what_exceeds_its_proportion_most() {
+        let sizes = (0..3).map(|column| (ColumnId(column), GB)).collect();
+        let mut entrant = Entrant::new(LookBackWindow::new(WindowOptions::default()));
+        let share = |(column, proportion)| ColumnShare {
+            column: ColumnId(column),
+            bytes: GB,
+            proportion,
+        };
+        let placement = Placement::new([(0, 0.8), (1, 0.5), (2, 0.1)].map(share));
+        let problem = bench(&sizes).problem(&[]);
+        entrant.placed = Some((problem, placement));
+        entrant.held = [(ColumnId(2), GB as f64)].into_iter().collect();
+        entrant.read(&run(0, 0), &bench(&sizes));
+        let held = [0, 1, 2].map(|column| entrant.held[&ColumnId(column)] / GB as f64);
+        // 0.6 GB beyond the proportions' 1.4 fit: 0.2 to the first, which is full, 0.2 to each other.
+        for (held, expected) in held.into_iter().zip([1.0, 0.7, 0.3]) {
+            assert!((held - expected).abs() < 1e-3, "{held} {expected}");
+        }
+    }
+}
