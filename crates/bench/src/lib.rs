@@ -11,6 +11,7 @@ mod error;
 pub mod experiment;
 pub mod export;
 mod load;
+mod random;
 pub mod ssb;
 pub mod tpch;
 

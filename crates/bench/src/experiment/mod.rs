@@ -1,11 +1,9 @@
 //! Experiments: queries timed, bytes counted, policies compared, results drawn.
 //!
 //! [`measure`] runs one query; [`ssb`] prepares the Star Schema Benchmark and repeats its queries; [`policies`]
-//! runs one sequence of queries under several cache policies; [`chart`] draws that. [`hpcache`] repeats the experiments
-//! of the HPCache paper, [`plot`] draws their figures,
-//! [`heat_map`] what a probe measured.
+//! runs one sequence of queries under several cache policies; [`hpcache`] repeats the experiments of the HPCache paper;
+//! [`plot`] draws the figures of both, [`heat_map`] what a probe measured.
 
-pub mod chart;
 pub mod elf;
 mod error;
 pub mod heat_map;

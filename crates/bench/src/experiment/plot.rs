@@ -29,6 +29,8 @@ pub struct Panel {
     pub y_label: String,
     /// Names of the positions 0, 1, … on the horizontal axis; bars instead of lines if there are any.
     pub groups: Vec<String>,
+    /// Thin vertical lines at these places of the horizontal axis.
+    pub marks: Vec<f64>,
     /// What is drawn.
     pub series: Vec<Series>,
 }
@@ -50,6 +52,7 @@ impl Panel {
             x_label: x_label.to_owned(),
             y_label: y_label.to_owned(),
             groups: Vec::new(),
+            marks: Vec::new(),
             series: Vec::new(),
         }
     }
@@ -58,9 +61,30 @@ impl Panel {
         let points = self.series.iter().flat_map(|series| &series.points);
         points.map(of).filter(|v| v.is_finite()).fold(0.0, f64::max)
     }
+
+    /// The upper corner with more room for a legend: where the highest point lies lower.
+    fn free_corner(&self, x_max: f64) -> SeriesLabelPosition {
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let highest = |is_right: bool| {
+            let of_side = points().filter(|(x, _)| (*x > x_max / 2.0) == is_right);
+            of_side.map(|(_, y)| *y).fold(0.0, f64::max)
+        };
+        match highest(false) < highest(true) {
+            true => SeriesLabelPosition::UpperLeft,
+            false => SeriesLabelPosition::UpperRight,
+        }
+    }
 }
 
 impl Series {
+    /// A series without points yet.
+    pub fn empty(label: impl Into<String>) -> Self {
+        Self {
+            label: label.into(),
+            points: Vec::new(),
+        }
+    }
+
     /// A series of values at 1, 2, …
     pub fn numbered(label: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
         let values = values.into_iter().enumerate();
@@ -84,6 +108,7 @@ const COLORS: [RGBColor; 8] = [
 ];
 
 const PANEL_WIDTH: u32 = 640;
+const LONE_PANEL_WIDTH: u32 = 800;
 const PANEL_HEIGHT: u32 = 400;
 const FONT: &str = "sans-serif";
 /// Beyond so many points a line has no dots.
@@ -115,10 +140,11 @@ impl Figure {
         }
         let columns = self.panels.len().min(2);
         let rows = self.panels.len().div_ceil(columns);
-        let size = (
-            PANEL_WIDTH * columns as u32,
-            60 + PANEL_HEIGHT * rows as u32,
-        );
+        let width = match columns {
+            1 => LONE_PANEL_WIDTH,
+            _ => PANEL_WIDTH * columns as u32,
+        };
+        let size = (width, 60 + PANEL_HEIGHT * rows as u32);
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -179,6 +205,10 @@ impl Panel {
             .label_style((FONT, 13))
             .axis_desc_style((FONT, 14))
             .draw()?;
+        for x in &self.marks {
+            let ends = [(*x, 0.0), (*x, y_max)];
+            chart.draw_series(LineSeries::new(ends, BLACK.mix(0.35).stroke_width(1)))?;
+        }
         for (idx, series) in self.series.iter().enumerate() {
             let color = COLORS[idx % COLORS.len()];
             let style = color.stroke_width(2);
@@ -203,7 +233,7 @@ impl Panel {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
+            .position(self.free_corner(x_max))
             .margin(8)
             .legend_area_size(28)
             .background_style(WHITE.mix(0.8))
@@ -235,6 +265,7 @@ mod tests {
 
     fn figure(groups: &[&str]) -> Figure {
         let panel = Panel {
+            marks: vec![1.0],
             groups: groups.iter().map(|name| (*name).to_owned()).collect(),
             series: vec![
                 Series::numbered("one", [1.0, 2.5]),

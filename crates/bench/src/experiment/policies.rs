@@ -3,6 +3,7 @@
 use hotshelf::{Database, PolicyKind, Session};
 
 use super::hpcache::begin_cold;
+use super::plot::{Figure, Panel, Series};
 use super::{ExperimentError, Measurement, Query, measure};
 
 /// A policy with the budget it is given.
@@ -79,6 +80,36 @@ pub async fn run_setting(
     Ok(SettingRun { setting, passes })
 }
 
+/// How much time has passed after each query, a line per setting; where a pass ends there is a thin one.
+pub fn cumulative_time(runs: &[SettingRun], title: String, subtitle: String) -> Figure {
+    let line = |run: &SettingRun| {
+        let sums = std::iter::once(0.0).chain(run.cumulative_seconds());
+        Series {
+            label: format!("{}: {:.1} s", run.setting.label, run.seconds()),
+            points: (0u32..).map(f64::from).zip(sums).collect(),
+        }
+    };
+    let passes = runs.first().map_or(&[][..], |run| &run.passes);
+    let ends = passes.iter().scan(0, |query_count, pass| {
+        *query_count += pass.len();
+        Some(*query_count as f64)
+    });
+    let panel = Panel {
+        marks: ends.take(passes.len().saturating_sub(1)).collect(),
+        series: runs.iter().map(line).collect(),
+        ..Panel::new(
+            "",
+            "queries executed (a vertical line ends each pass over them)",
+            "time passed (seconds)",
+        )
+    };
+    Figure {
+        title,
+        subtitle,
+        panels: vec![panel],
+    }
+}
+
 /// Encoded bytes of the columns of which something is in the cache: what the queries before read, if the policy
 /// kept everything.
 pub fn touched_bytes(database: &Database) -> u64 {
@@ -115,5 +146,10 @@ mod tests {
         assert_eq!(run.seconds(), 6.0);
         assert_eq!(run.bytes_storage(), 28);
         assert_eq!(run.last_pass().len(), 2);
+        let figure = cumulative_time(&[run], "A title".into(), "and more".into());
+        let panel = &figure.panels[0];
+        assert_eq!(panel.marks, [2.0]);
+        assert_eq!(panel.series[0].label, "lru: 6.0 s");
+        assert_eq!(panel.series[0].points[4], (4.0, 6.0));
     }
 }

@@ -6,6 +6,8 @@
 
 use tpchgen::random::RandomBoundedInt;
 
+use crate::random::splitmix;
+
 const CYCLE: u64 = 2_147_483_646;
 
 /// The stream seed of a column: TPC-H's own with `user_seed` 0.
@@ -15,14 +17,6 @@ pub(super) fn stream_seed(column_seed: i64, user_seed: u64) -> i64 {
     }
     let mixed = splitmix(splitmix(user_seed) ^ column_seed as u64);
     (mixed % CYCLE) as i64 + 1
-}
-
-/// Finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-fn splitmix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Integers from `low` to `high`, both included, `draws_per_row` reserved for each row, positioned at `first_row`.

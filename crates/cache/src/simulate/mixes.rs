@@ -5,7 +5,6 @@ use crate::key::{ColumnId, mix};
 
 /// A kind of query sequence over a star schema's columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Mix {
     /// Any template, equally likely.
     Uniform,

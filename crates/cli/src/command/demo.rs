@@ -8,9 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hotshelf::{BUDGET_BYTES_MIN, Database, Options, PolicyKind, Session};
-use hotshelf_bench::experiment::chart;
 use hotshelf_bench::experiment::plot::{Figure, Panel, Series};
-use hotshelf_bench::experiment::policies::{Setting, SettingRun, run_setting, touched_bytes};
+use hotshelf_bench::experiment::policies::{
+    Setting, SettingRun, cumulative_time, run_setting, touched_bytes,
+};
 use hotshelf_bench::ssb::{SsbGenerator, queries};
 
 use super::bench::prepare;
@@ -52,7 +53,7 @@ pub fn run(demo: &Demo) -> Result<()> {
     let stored = database.tables().iter().map(|table| table.file_bytes).sum();
     let facts = Facts::new(demo.scale, stored, threads, &runs);
     let chart = demo.folder.join("demo.svg");
-    chart::cumulative_time(&runs, &facts.title(), &facts.subtitle(), &chart)?;
+    cumulative_time(&runs, facts.title(), facts.subtitle()).draw(&chart)?;
     let budget_chart = demo.folder.join("demo-budget.svg");
     sweep(&database, touched_bytes, &runs)?.draw(&budget_chart)?;
     let mut lines = vec![facts.title(), facts.subtitle(), String::new()];

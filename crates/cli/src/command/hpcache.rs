@@ -250,10 +250,8 @@ fn policy_rows(
         ) as ArrayRef
     };
     let error = |run: &SequenceRun, part: f64| quantile(run.prediction_errors(COLD_QUERIES), part);
-    let (names, seconds) = match matches!(format, Format::Csv | Format::Markdown) {
-        true => word_columns(runs),
-        false => list_columns(runs),
-    };
+    let as_words = matches!(format, Format::Csv | Format::Markdown);
+    let lists = |of: fn(&Measurement) -> Option<f64>| lists_of(runs, of, as_words);
     RecordBatch::try_from_iter_with_nullable([
         (
             "policy",
@@ -262,8 +260,10 @@ fn policy_rows(
         ),
         ("budget_bytes", counts(|run| run.budget_bytes), false),
         ("total_s", reals(&|run| Some(run.total_s())), false),
-        ("queries", names, true),
-        ("seconds", seconds, true),
+        ("queries", names_of(runs, as_words), true),
+        ("seconds", lists(|query| Some(query.seconds)), true),
+        ("pipeline_seconds", lists(|query| query.pipeline_s), true),
+        ("predicted_seconds", lists(|query| query.predicted_s), true),
         ("bytes_cache", counts(SequenceRun::bytes_cache), false),
         ("bytes_storage", counts(SequenceRun::bytes_storage), false),
         (
@@ -282,6 +282,11 @@ fn policy_rows(
             reals(&|run| Some(run.tuner.solve_ns_max as f64 * 1e-9)),
             false,
         ),
+        (
+            "storage_bandwidth",
+            reals(&|run| Some(run.tuner.storage_bandwidth).filter(|known| *known > 0.0)),
+            true,
+        ),
     ])
 }
 
@@ -291,27 +296,33 @@ fn quantile(mut values: Vec<f64>, part: f64) -> Option<f64> {
     values.get((last as f64 * part).round() as usize).copied()
 }
 
-fn word_columns(runs: &[SequenceRun]) -> (ArrayRef, ArrayRef) {
-    let names = runs.iter().map(|run| run.names.join(" "));
-    let seconds = runs.iter().map(|run| {
-        let times = run
-            .queries
-            .iter()
-            .map(|query| format!("{:.4}", query.seconds));
-        times.collect::<Vec<_>>().join(" ")
-    });
-    let column = |words: Vec<String>| Arc::new(StringArray::from(words)) as ArrayRef;
-    (column(names.collect()), column(seconds.collect()))
-}
-
-fn list_columns(runs: &[SequenceRun]) -> (ArrayRef, ArrayRef) {
+fn names_of(runs: &[SequenceRun], as_words: bool) -> ArrayRef {
+    if as_words {
+        let words = runs.iter().map(|run| run.names.join(" "));
+        return Arc::new(StringArray::from_iter_values(words));
+    }
     let mut names = ListBuilder::new(StringBuilder::new());
-    let mut seconds = ListBuilder::new(Float64Builder::new());
     for run in runs {
         names.append_value(run.names.iter().map(Some));
-        seconds.append_value(run.queries.iter().map(|query| Some(rounded(query.seconds))));
     }
-    (Arc::new(names.finish()), Arc::new(seconds.finish()))
+    Arc::new(names.finish())
+}
+
+/// A number of each query, where it has one.
+fn lists_of(runs: &[SequenceRun], of: fn(&Measurement) -> Option<f64>, as_words: bool) -> ArrayRef {
+    if as_words {
+        let word = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.4}"));
+        let words = |run: &SequenceRun| {
+            let words = run.queries.iter().map(|query| word(of(query)));
+            words.collect::<Vec<_>>().join(" ")
+        };
+        return Arc::new(StringArray::from_iter_values(runs.iter().map(words)));
+    }
+    let mut lists = ListBuilder::new(Float64Builder::new());
+    for run in runs {
+        lists.append_value(run.queries.iter().map(|query| of(query).map(rounded)));
+    }
+    Arc::new(lists.finish())
 }
 
 fn figures(hpcache: &Hpcache, numbers: &[u32], is_measured: bool, folder: &Path) -> Result<()> {
@@ -425,12 +436,10 @@ mod tests {
         for (format, kind) in [(Format::Json, "List"), (Format::Csv, "Utf8")] {
             let rows = policy_rows(&[run(1.0)], format).unwrap();
             let schema = rows.schema();
-            let kind_of = schema
-                .field_with_name("seconds")
-                .unwrap()
-                .data_type()
-                .to_string();
-            assert!(kind_of.starts_with(kind), "{kind_of}");
+            for name in ["queries", "seconds", "predicted_seconds"] {
+                let kind_of = schema.field_with_name(name).unwrap().data_type();
+                assert!(kind_of.to_string().starts_with(kind), "{name}: {kind_of}");
+            }
             assert_eq!(rows.num_rows(), 1);
         }
     }

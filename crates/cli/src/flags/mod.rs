@@ -415,8 +415,11 @@ fn validate_hpcache(raw: RawHpcache) -> Result<Hpcache> {
     let what = match &raw.sequence {
         Some(name) => HpcacheWhat::Sequence {
             sequence: name.parse().map_err(|unknown| {
-                let names = Sequence::ALL.map(Sequence::name).join(", ");
-                Failure::usage(format!("{unknown}"), format!("the sequences are {names}"))
+                let names: Vec<&str> = Sequence::all().map(Sequence::name).collect();
+                Failure::usage(
+                    format!("{unknown}"),
+                    format!("the sequences are {}", names.join(", ")),
+                )
             })?,
             seed: raw.seed,
             contenders: contenders(&raw.policy)?,

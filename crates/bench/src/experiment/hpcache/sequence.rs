@@ -3,29 +3,22 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hotshelf_cache::simulate::paper_sequence;
+use hotshelf_cache::simulate::{Mix, paper_sequence};
 
 use crate::experiment::Query;
+use crate::random::Random;
 use crate::ssb::queries;
 
 /// A kind of sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Sequence {
     /// 30 queries from QC, Q2.1, Q2.2 and Q2.3 in runs of random length.
     Paper,
-    /// Any of the benchmark's queries and QC, equally likely.
-    Uniform,
-    /// Two thirds Q2.1.
-    Skewed,
-    /// Two templates with columns of their own in growing runs (Figure 8).
-    Alternating,
-    /// Q2.x and QC, every fifth query a scan of all numbers of the table.
-    BigScan,
-    /// Two users with templates of their own, taking turns.
-    TwoTenants,
-    /// Templates that read more and more columns.
-    Growing,
+    /// What the simulator knows as a mix, of the benchmark's queries: uniform of any of them and QC; skewed two thirds
+    /// Q2.1; alternating two templates with columns of their own in growing runs (Figure 8); big-scan Q2.x and QC, every
+    /// fifth query a scan of all numbers of the table; two tenants with templates of their own, taking turns; growing
+    /// templates that read more and more columns.
+    Mix(Mix),
 }
 
 /// Queries of each mix, about as many as the paper's sequence has.
@@ -49,26 +42,23 @@ const OTHERS: [Query; 9] = [
 
 impl Sequence {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
-        Self::Paper,
-        Self::Uniform,
-        Self::Skewed,
-        Self::Alternating,
-        Self::BigScan,
-        Self::TwoTenants,
-        Self::Growing,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        std::iter::once(Self::Paper).chain(Mix::ALL.into_iter().map(Self::Mix))
+    }
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Paper => "paper",
-            Self::Uniform => "uniform",
-            Self::Skewed => "skewed",
-            Self::Alternating => "alternating",
-            Self::BigScan => "big-scan",
-            Self::TwoTenants => "two-tenants",
-            Self::Growing => "growing",
+            Self::Mix(mix) => mix.name(),
+        }
+    }
+
+    /// What tells the draws of one kind from those of another.
+    fn number(self) -> u64 {
+        match self {
+            Self::Paper => 0,
+            Self::Mix(mix) => 1 + mix as u64,
         }
     }
 
@@ -84,7 +74,7 @@ impl Sequence {
             "Q4.2", "Q4.3", "QC",
         ];
         const PAPER: [&str; 4] = ["QC", "Q2.1", "Q2.2", "Q2.3"];
-        let mut draw = Draw::new(seed ^ (self as u64) << 32);
+        let mut draw = Random::new(seed ^ self.number() << 32);
         let positions = 0..QUERY_COUNT;
         match self {
             Self::Paper if seed == 0 => {
@@ -101,31 +91,31 @@ impl Sequence {
                 names.truncate(QUERY_COUNT);
                 names
             }
-            Self::Uniform => positions.map(|_| draw.of(&SSB)).collect(),
-            Self::Skewed => positions
+            Self::Mix(Mix::Uniform) => positions.map(|_| draw.of(&SSB)).collect(),
+            Self::Mix(Mix::Skewed) => positions
                 .map(|_| match draw.below(3) {
                     0 => draw.of(&SSB),
                     _ => "Q2.1",
                 })
                 .collect(),
-            Self::Alternating => {
+            Self::Mix(Mix::Alternating) => {
                 let runs = [3, 1, 2, 2, 3, 3, 4, 4, 5, 5].iter().enumerate();
                 runs.flat_map(|(idx, length)| vec![["A", "B"][idx % 2]; *length])
                     .collect()
             }
-            Self::BigScan => positions
+            Self::Mix(Mix::BigScan) => positions
                 .map(|position| match position % 5 {
                     4 => "scan",
                     _ => draw.of(&PAPER),
                 })
                 .collect(),
-            Self::TwoTenants => positions
+            Self::Mix(Mix::TwoTenants) => positions
                 .map(|position| match position % 2 {
                     0 => draw.of(&["Q1.1", "Q1.2", "Q1.3"]),
                     _ => draw.of(&["Q3.1", "Q4.1", "QC"]),
                 })
                 .collect(),
-            Self::Growing => positions
+            Self::Mix(Mix::Growing) => positions
                 .map(|position| ["G1", "G2", "G3", "G4", "G5"][position * 5 / QUERY_COUNT])
                 .collect(),
         }
@@ -156,32 +146,10 @@ impl FromStr for Sequence {
     type Err = UnknownSequence;
 
     fn from_str(name: &str) -> Result<Self, UnknownSequence> {
-        let found = Self::ALL
-            .iter()
-            .find(|kind| kind.name().eq_ignore_ascii_case(name));
-        found.copied().ok_or_else(|| UnknownSequence {
+        let found = Self::all().find(|kind| kind.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| UnknownSequence {
             name: name.to_owned(),
         })
-    }
-}
-
-/// SplitMix64: the same numbers everywhere and for ever.
-struct Draw(u64);
-
-impl Draw {
-    fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)) % bound
-    }
-
-    fn of(&mut self, names: &[&'static str]) -> &'static str {
-        names[self.below(names.len() as u64) as usize]
     }
 }
 
@@ -196,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_name_has_a_query_and_every_sequence_about_thirty() {
-        for sequence in Sequence::ALL {
+        for sequence in Sequence::all() {
             for seed in 0..5 {
                 let count = sequence.names(seed).len();
                 assert_eq!(sequence.queries(seed).len(), count, "{sequence}");
@@ -225,12 +193,12 @@ mod tests {
 
     #[test]
     fn mixes_are_what_they_are_called() {
-        let skewed = names(Sequence::Skewed, 0);
+        let skewed = names(Sequence::Mix(Mix::Skewed), 0);
         let often = skewed.iter().filter(|name| **name == "Q2.1").count();
         assert!((15..=27).contains(&often), "{skewed:?}");
-        let scans = names(Sequence::BigScan, 0);
+        let scans = names(Sequence::Mix(Mix::BigScan), 0);
         assert_eq!(scans.iter().filter(|name| **name == "scan").count(), 6);
-        let growing = names(Sequence::Growing, 0);
+        let growing = names(Sequence::Mix(Mix::Growing), 0);
         assert!(growing.is_sorted());
     }
 }
