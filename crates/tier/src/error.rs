@@ -207,15 +207,15 @@ pub enum TierError {
         name: String,
     },
 
-    /// Too many measurements of a tier differ from one repeat to the next.
+    /// Too many measurements of a tier differ too much from one round to the next.
     #[error(
-        "only {steady_percent} % of the measurements of {tier} agree from one repeat to the next: \
+        "only {steady_percent} % of the measurements of {tier} are certain within a tenth: \
          something else is using the machine"
     )]
     UnsteadyMeasurement {
         /// The tier.
         tier: String,
-        /// How many of a hundred measurements agree.
+        /// How many of a hundred measurements are.
         steady_percent: u32,
     },
 

@@ -13,7 +13,7 @@ const PANEL_WIDTH: u32 = 560;
 const CELL_HEIGHT: u32 = 22;
 const HEAD_HEIGHT: u32 = 64;
 const TITLE_HEIGHT: u32 = 26;
-const LABEL_WIDTH: i32 = 104;
+const LABEL_WIDTH: i32 = 116;
 const AXIS_HEIGHT: u32 = 36;
 const COLUMNS: usize = 2;
 /// Cells get their number written in where so many or fewer stand side by side.

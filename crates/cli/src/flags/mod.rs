@@ -200,6 +200,10 @@ pub struct Measure {
     pub fresh: bool,
     /// Print the plan only.
     pub dry_run: bool,
+    /// Only points in whose description one of these stands; all if empty.
+    pub only: Vec<String>,
+    /// Leave the file that is read.
+    pub keep_file: bool,
 }
 
 /// A database and how to open it.
@@ -489,6 +493,8 @@ fn validate_probe(raw: RawProbe) -> Result<Probe> {
             journal: raw.resume,
             fresh: raw.fresh,
             dry_run: raw.dry_run,
+            only: raw.only,
+            keep_file: raw.keep_file,
         }),
     };
     Ok(Probe {

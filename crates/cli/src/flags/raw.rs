@@ -405,6 +405,12 @@ pub struct RawProbe {
     /// Print the plan and how long it takes, and measure nothing
     #[arg(long, conflicts_with = "from")]
     pub dry_run: bool,
+    /// Measure only points in whose description this stands, such as "random, 1 threads, depth 16"; may be repeated
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "db"])]
+    pub only: Vec<String>,
+    /// Leave the file that is read where it is, for the next probe of the folder and for other tools
+    #[arg(long, conflicts_with = "from")]
+    pub keep_file: bool,
     /// Bytes to read from, such as 512MB [default: four times the last-level cache or more]
     #[arg(long, value_name = "SIZE", conflicts_with = "from")]
     pub working_set: Option<String>,

@@ -106,6 +106,13 @@ fn a_probe_measures_what_it_is_asked_to() {
     assert_eq!(target("hotshelf probe --db d"), "file:d");
     assert_eq!(target("hotshelf probe --db d --tier node:1"), "node:1");
     assert_eq!(target("hotshelf probe --from r.json --db d"), "r.json");
+    let ProbeSource::Measure(part) =
+        probe("hotshelf probe --only depth --only write --keep-file").source
+    else {
+        panic!("nothing to measure");
+    };
+    assert_eq!(part.only, ["depth", "write"]);
+    assert!(part.keep_file);
     assert_eq!(probe("hotshelf probe").format, None);
     assert_eq!(
         probe("hotshelf probe --out r.json").format,

@@ -200,7 +200,7 @@ pub struct Row {
     /// The combination.
     #[serde(flatten)]
     pub point: Point,
-    /// All threads of [`Point::operation`] together; the median of the best repeats.
+    /// All threads of [`Point::operation`] together; the median of all rounds.
     pub bandwidth_bytes_per_s: f64,
     /// Time of one access, where accesses do not overlap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,7 +208,8 @@ pub struct Row {
     /// Bandwidth of the other operation, when one ran beside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside_bandwidth_bytes_per_s: Option<f64>,
-    /// Largest minus smallest of the best repeats, as a part of the largest.
+    /// How uncertain the bandwidth is: the interval that holds the median with 90 % confidence, as a part of the median; all of
+    /// what was measured in fewer than eight rounds.
     #[serde(default)]
     pub spread: f64,
 }

@@ -1,32 +1,29 @@
 //! Measuring files: direct reads through the I/O engine by block size and depth, synced writes, both at once, and reads
 //! of DRAM beside them.
 
-use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::axes::{Operation, Pattern, Point};
-use super::kernels::next_random;
+use super::axes::{Operation, Point};
+use super::file_reads::{Moved, Reading, failed, read_file};
 use super::memory::MemoryBench;
 use super::run::{Measured, Refusal};
 use crate::error::TierError;
-use crate::io::{IoEngine, IoFile, IoOptions, ReadFuture};
+use crate::io::{IoEngine, IoOptions, PAGE_BYTES};
 use crate::region::Region;
 
 const READ_NAME: &str = "hotshelf-probe-read.tmp";
 const WRITE_NAME: &str = "hotshelf-probe-write.tmp";
-/// Every page of the file begins with its own number.
-const PAGE_BYTES: usize = 4096;
 const FILL_BYTES: usize = 4 << 20;
 /// A write repeat syncs after this much, as the importer does once per file.
 const SYNC_BYTES: usize = 64 << 20;
 
-/// A file to measure, removed when dropped.
+/// A file to measure, removed when dropped unless it is to be kept.
 #[derive(Debug)]
 pub(super) struct FileBench {
     folder: PathBuf,
@@ -34,52 +31,47 @@ pub(super) struct FileBench {
     /// DRAM that is read beside the file.
     dram: Option<MemoryBench>,
     engine: String,
-}
-
-/// What was moved, and in which time.
-#[derive(Debug, Clone, Copy)]
-struct Moved {
-    count: u64,
-    bytes: u64,
-    seconds: f64,
-}
-
-impl Moved {
-    fn bytes_per_s(self) -> f64 {
-        self.bytes as f64 / self.seconds
-    }
+    keep_file: bool,
 }
 
 impl FileBench {
-    /// Writes a file of `len_bytes`.
+    /// Writes a file of `len_bytes`, or takes the one that an earlier probe has left.
     pub(super) fn new(
         folder: &Path,
         len_bytes: u64,
         dram: Option<Region>,
+        keep_file: bool,
     ) -> Result<Self, TierError> {
         let dram = dram.map(|region| MemoryBench::new(vec![(region, Vec::new())], None));
-        let bench = Self {
+        let mut bench = Self {
             folder: folder.to_path_buf(),
             len_bytes: (len_bytes / FILL_BYTES as u64).max(1) * FILL_BYTES as u64,
             dram: dram.transpose()?,
             engine: IoEngine::start(IoOptions::default())?.describe(),
+            // A file that is not whole is of no use.
+            keep_file: false,
         };
         let path = bench.folder.join(READ_NAME);
-        let io = |operation| {
-            let path = path.clone();
-            move |source| TierError::io(&path, operation, source)
-        };
-        let mut file = File::create(&path).map_err(io("create"))?;
+        if !is_whole(&path, bench.len_bytes) {
+            bench.write_read_file(&path)?;
+        }
+        bench.keep_file = keep_file;
+        Ok(bench)
+    }
+
+    /// Every page of the file begins with its own number.
+    fn write_read_file(&self, path: &Path) -> Result<(), TierError> {
+        let io = |operation| move |source| TierError::io(path, operation, source);
+        let mut file = File::create(path).map_err(io("create"))?;
         let mut block = vec![0x5au8; FILL_BYTES];
-        for start in (0..bench.len_bytes).step_by(FILL_BYTES) {
+        for start in (0..self.len_bytes).step_by(FILL_BYTES) {
             for (page_idx, page) in block.chunks_mut(PAGE_BYTES).enumerate() {
                 let number = start / PAGE_BYTES as u64 + page_idx as u64;
                 page[..8].copy_from_slice(&number.to_le_bytes());
             }
             file.write_all(&block).map_err(io("write"))?;
         }
-        file.sync_all().map_err(io("sync"))?;
-        Ok(bench)
+        file.sync_all().map_err(io("sync"))
     }
 
     /// How files are read here, for the record.
@@ -165,52 +157,14 @@ impl FileBench {
     }
 
     fn read(&self, point: &Point, time: Duration) -> Result<Moved, Refusal> {
-        let depth = point.queue_depth.unwrap_or(1) as usize;
-        let block = point.access_bytes as usize;
-        let rings = point.threads as usize;
-        let options = IoOptions {
-            threads: rings,
-            depth,
-            pread_threads: (depth * rings).clamp(1, 16),
-            // Blocks must not be merged, or another size would be measured.
-            merge_bytes_max: block,
-            gap_bytes_max: 0,
-            in_flight_bytes_max: (depth * block).max(1 << 20),
-            ..IoOptions::default()
-        };
-        let engine = IoEngine::start(options).map_err(failed)?;
-        let file = engine.open(&self.folder.join(READ_NAME)).map_err(failed)?;
-        if !file.is_direct() {
-            return Err(Refusal::NotDirect);
-        }
-        let mut reads = Reads {
-            engine: &engine,
-            file,
-            block,
-            places: (self.len_bytes / block as u64).max(1),
-            place: 0,
+        let reading = Reading {
+            block_bytes: point.access_bytes as usize,
+            depth: point.queue_depth.unwrap_or(1) as usize,
+            rings: point.threads as usize,
             pattern: point.pattern,
-            random: 1,
+            time,
         };
-        let start = Instant::now();
-        let mut flying: VecDeque<(u64, ReadFuture)> =
-            (0..depth * rings).map(|_| reads.next()).collect();
-        let mut count = 0u64;
-        while let Some((offset, read)) = flying.pop_front() {
-            let bytes = read.wait().map_err(failed)?;
-            if bytes.len() != block || bytes[..8] != (offset / PAGE_BYTES as u64).to_le_bytes() {
-                return Err(Refusal::WrongSum);
-            }
-            count += 1;
-            if start.elapsed() < time {
-                flying.push_back(reads.next());
-            }
-        }
-        Ok(Moved {
-            count,
-            bytes: count * block as u64,
-            seconds: start.elapsed().as_secs_f64(),
-        })
+        read_file(&self.folder.join(READ_NAME), self.len_bytes, &reading)
     }
 
     /// Several threads write a file each; bytes per second of all together.
@@ -238,6 +192,18 @@ impl FileBench {
         removed.map_err(|source| TierError::io(&path, "remove", source))?;
         Ok(moved)
     }
+}
+
+/// Whether an earlier probe has written this file to its end.
+fn is_whole(path: &Path, len_bytes: u64) -> bool {
+    let last_page = len_bytes / PAGE_BYTES as u64 - 1;
+    let mut number = [0; 8];
+    let read = File::open(path).and_then(|file| {
+        file.read_exact_at(&mut number, last_page * PAGE_BYTES as u64)?;
+        file.metadata()
+    });
+    read.is_ok_and(|found| found.is_file() && found.len() == len_bytes)
+        && u64::from_le_bytes(number) == last_page
 }
 
 /// When to stop writing.
@@ -279,12 +245,6 @@ fn write_file(path: &Path, block_bytes: usize, until: &Until<'_>) -> Result<Move
     })
 }
 
-fn failed(error: TierError) -> Refusal {
-    Refusal::Failed {
-        reason: error.to_string(),
-    }
-}
-
 /// What a thread found. A panic in it is a bug of ours: pass it on.
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread
@@ -294,34 +254,12 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 
 impl Drop for FileBench {
     fn drop(&mut self) {
+        if self.keep_file {
+            return;
+        }
         // Measuring is over; a file that cannot be removed is the user's to see.
         if let Err(error) = fs::remove_file(self.folder.join(READ_NAME)) {
             tracing::debug!(%error, "cannot remove the file that was measured");
         }
-    }
-}
-
-/// Where the next read goes.
-struct Reads<'a> {
-    engine: &'a IoEngine,
-    file: Arc<IoFile>,
-    block: usize,
-    places: u64,
-    place: u64,
-    pattern: Pattern,
-    random: u64,
-}
-
-impl Reads<'_> {
-    fn next(&mut self) -> (u64, ReadFuture) {
-        let offset = self.place * self.block as u64;
-        self.place = match self.pattern {
-            Pattern::Sequential => (self.place + 1) % self.places,
-            Pattern::Random | Pattern::Dependent => {
-                self.random = next_random(self.random);
-                ((u128::from(self.random) * u128::from(self.places)) >> 64) as u64
-            }
-        };
-        (offset, self.engine.read(&self.file, offset, self.block))
     }
 }

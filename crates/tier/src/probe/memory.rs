@@ -253,7 +253,8 @@ impl Worker {
         let (mut place, mut random) = (0, next_random(self.group_idx as u64 + 1));
         let (mut count, mut first_sum, mut sum) = (0u64, 0u64, 0u64);
         let start = Instant::now();
-        while !stop.load(Ordering::Relaxed) {
+        // A thread that comes to run too late still measures something.
+        while count == 0 || !stop.load(Ordering::Relaxed) {
             for _ in 0..per_check {
                 let at = own.start + place * step;
                 let piece = at..at + self.access_bytes;

@@ -6,6 +6,7 @@
 
 mod axes;
 mod file;
+mod file_reads;
 mod journal;
 mod kernels;
 mod memory;

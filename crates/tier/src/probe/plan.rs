@@ -30,7 +30,7 @@ const EMULATED_CORES: u32 = 18;
 /// How thorough to be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlanOptions {
-    /// Under a minute: fewer sizes, counts and repeats.
+    /// Under a minute: fewer sizes, counts and rounds.
     pub quick: bool,
 }
 
@@ -39,13 +39,12 @@ pub struct PlanOptions {
 pub struct Plan {
     /// In order.
     pub points: Vec<Point>,
-    /// How often each is measured if the repeats agree.
-    pub repeat_count: u32,
-    /// How often at most, if they do not.
-    pub repeat_count_max: u32,
-    /// How long each repeat takes.
+    /// How often all points are gone through. What a device does changes within seconds if it is shared or has bursts; the
+    /// median of measurements minutes apart does not hang on the moment at which a point was measured.
+    pub round_count: u32,
+    /// How long each measurement takes.
     pub repeat: Duration,
-    /// How long each is run before anything counts.
+    /// How long it is run before anything counts.
     pub warm_up: Duration,
     /// Preparing the working set.
     pub preparation: Duration,
@@ -79,22 +78,20 @@ impl Plan {
         let emulated = matches!(target, ProbeTarget::Emulated(_));
         Self {
             points,
-            repeat_count: if emulated { 1 } else { 3 },
-            repeat_count_max: match (emulated, quick) {
+            round_count: match (emulated, quick) {
                 (true, _) => 1,
-                (false, true) => 5,
-                (false, false) => 9,
+                (false, true) => 8,
+                (false, false) => 13,
             },
             repeat: match target {
                 ProbeTarget::Emulated(_) => Duration::ZERO,
-                // Volumes deliver in bursts.
-                ProbeTarget::File(_) => millis(150, 400),
-                _ => millis(60, 200),
+                ProbeTarget::File(_) => millis(125, 150),
+                _ => millis(22, 60),
             },
-            warm_up: if emulated {
-                Duration::ZERO
-            } else {
-                millis(15, 50)
+            warm_up: match target {
+                // Reads of files warm up within each measurement.
+                ProbeTarget::Emulated(_) | ProbeTarget::File(_) => Duration::ZERO,
+                _ => millis(3, 10),
             },
             preparation: if emulated {
                 Duration::ZERO
@@ -119,8 +116,23 @@ impl Plan {
 
     /// How long it will take on a quiet machine, about.
     pub fn duration(&self) -> Duration {
-        let point = self.repeat * self.repeat_count + self.warm_up;
-        self.preparation + point * u32::try_from(self.points.len()).unwrap_or(u32::MAX)
+        let point = self.repeat + self.warm_up;
+        self.preparation + point * u32::try_from(self.step_count()).unwrap_or(u32::MAX)
+    }
+
+    /// Measurements of all rounds.
+    pub fn step_count(&self) -> usize {
+        self.steps().count()
+    }
+
+    /// What is measured, in order, with the round. A first touch happens once.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (u32, &Point)> {
+        let of_round = |round: u32| self.points.iter().map(move |point| (round, point));
+        let again =
+            |(round, point): &(u32, &Point)| *round == 0 || point.placement != Placement::FarFirst;
+        (0..self.round_count.max(1))
+            .flat_map(of_round)
+            .filter(again)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Running a plan: repeats and medians, plausibility, progress, interruption.
+//! Running a plan: rounds and medians, plausibility, progress, interruption.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::axes::{Point, Row};
+use super::axes::{Pattern, Placement, Point, Row};
 use super::file::FileBench;
 use super::journal::{Journal, JournalHead};
 use super::memory::MemoryBench;
@@ -20,9 +20,11 @@ use crate::profile::{Fingerprint, conditions};
 use crate::region::Region;
 use crate::topology::Topology;
 
-/// Repeats that lie within this part of the best agree.
+/// A median of rounds is steady if it is certain within this part of itself.
 const STEADY_SPREAD: f64 = 0.1;
-/// A profile is made only if this part of the rows has repeats that agree.
+/// How certain it must be that the median lies where rounds say.
+const MEDIAN_CONFIDENCE: f64 = 0.9;
+/// A profile is made only if this part of the rows is steady.
 const STEADY_PART: f64 = 0.9;
 /// A measurement above this times the bandwidth of copying is an error of measurement.
 const COPY_BOUND: f64 = 4.0;
@@ -49,9 +51,11 @@ pub struct ProbeOptions {
     pub plan: Option<Plan>,
     /// Allow writing over a devdax device, which destroys what it holds.
     pub overwrite_device: bool,
+    /// Leave the file that is read where it is: the next probe of the folder then reads the same file, and so may others.
+    pub keep_file: bool,
 }
 
-/// One repeat.
+/// One measurement of a point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Measured {
     pub(super) bandwidth_bytes_per_s: f64,
@@ -124,9 +128,9 @@ impl Outcome {
 /// How far a probe is.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
-    /// Points done, those of an earlier run included.
+    /// Measurements done, those of an earlier run included.
     pub done_count: usize,
-    /// Points of the plan.
+    /// Measurements of the plan: its points, as often as it has rounds.
     pub total_count: usize,
     /// What just became of one; `None` at the start.
     pub last: Option<&'a Outcome>,
@@ -162,8 +166,8 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
-    /// Whether a profile may be made of it: too many rows whose repeats do not agree mean that something else was using
-    /// the machine.
+    /// Whether a profile may be made of it: too many rows whose median is uncertain mean that something else was
+    /// using the machine.
     ///
     /// # Errors
     /// [`TierError::UnsteadyMeasurement`].
@@ -177,7 +181,7 @@ impl ProbeReport {
         }
     }
 
-    /// The part of the rows whose repeats lie within a tenth.
+    /// The part of the rows whose median is certain within a tenth.
     pub fn steady_part(&self) -> f64 {
         let steady = self
             .rows
@@ -225,7 +229,7 @@ pub fn probe(
     Ok(run.report(head, conditions(topology), complete))
 }
 
-/// How many points of a probe with these options are already in its journal.
+/// How many measurements of a probe with these options are already in its journal.
 ///
 /// # Errors
 /// [`TierError::Io`] if there is a journal that cannot be read.
@@ -288,16 +292,8 @@ impl Run<'_> {
         journal: &mut Option<Journal>,
         progress: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
     ) -> Result<bool, TierError> {
-        let total_count = self.plan.points.len();
-        let done =
-            |run: &Self, point: &Point| run.outcomes.iter().any(|outcome| outcome.point() == point);
-        let open: Vec<Point> = self
-            .plan
-            .points
-            .iter()
-            .filter(|point| !done(self, point))
-            .copied()
-            .collect();
+        let total_count = self.plan.step_count();
+        let open = self.open_steps();
         let mut tell = |done_count: usize, last: Option<&Outcome>, left| {
             let progress_now = Progress {
                 done_count,
@@ -315,7 +311,10 @@ impl Run<'_> {
             if self.bench.is_none() {
                 self.prepare(topology, options, head.working_set_bytes)?;
             }
-            let outcome = self.point(point);
+            let outcome = match self.refused_before(point) {
+                Some(outcome) => outcome.clone(),
+                None => self.point(point),
+            };
             if let Some(journal) = journal {
                 journal.append(&outcome)?;
             }
@@ -334,6 +333,29 @@ impl Run<'_> {
         Ok(true)
     }
 
+    /// What is still to be measured, round by round.
+    fn open_steps(&self) -> Vec<Point> {
+        let mut done: BTreeMap<Point, u32> = BTreeMap::new();
+        for outcome in &self.outcomes {
+            *done.entry(*outcome.point()).or_default() += 1;
+        }
+        let is_open =
+            |(round, point): &(u32, &Point)| *round >= done.get(point).copied().unwrap_or(0);
+        self.plan
+            .steps()
+            .filter(is_open)
+            .map(|(_, point)| *point)
+            .collect()
+    }
+
+    /// What cannot be measured once is not tried again.
+    fn refused_before(&self, point: &Point) -> Option<&Outcome> {
+        let refused = |outcome: &&Outcome| {
+            matches!(outcome, Outcome::Refused { .. }) && outcome.point() == point
+        };
+        self.outcomes.iter().find(refused)
+    }
+
     fn prepare(
         &mut self,
         topology: &Topology,
@@ -345,7 +367,12 @@ impl Run<'_> {
             ProbeTarget::File(folder) => {
                 let bytes = WORKING_SET_BYTES_MIN.min(working_set_bytes);
                 let dram = self.dram_beside(topology, bytes)?;
-                Bench::File(FileBench::new(folder, working_set_bytes, dram)?)
+                Bench::File(FileBench::new(
+                    folder,
+                    working_set_bytes,
+                    dram,
+                    options.keep_file,
+                )?)
             }
             ProbeTarget::Dram | ProbeTarget::Node(_) | ProbeTarget::Dax(_) => {
                 let regions = regions(self.target, topology, options, working_set_bytes)?;
@@ -376,10 +403,8 @@ impl Run<'_> {
     }
 
     fn point(&mut self, point: &Point) -> Outcome {
-        let measured = self
-            .repeats(point)
-            .and_then(|repeats| self.judge(point, repeats));
-        match measured {
+        let measured = self.measure(point);
+        match measured.and_then(|measured| self.judge(point, measured)) {
             Ok(row) => Outcome::Row(row),
             Err(refusal) => Outcome::Refused {
                 point: *point,
@@ -388,8 +413,8 @@ impl Run<'_> {
         }
     }
 
-    fn repeats(&mut self, point: &Point) -> Result<Vec<Measured>, Refusal> {
-        let mut one = |time: Duration| match &mut self.bench {
+    fn measure(&mut self, point: &Point) -> Result<Measured, Refusal> {
+        let mut run = |time: Duration| match &mut self.bench {
             Some(Bench::Memory(memory)) => memory.measure(point, time),
             Some(Bench::File(file)) => file.measure(point, time),
             Some(Bench::Emulated(model)) => {
@@ -402,49 +427,28 @@ impl Run<'_> {
             }
             None => Err(Refusal::Busy),
         };
-        // A first touch happens once: there is nothing to warm up and nothing to repeat.
-        if point.placement == super::Placement::FarFirst {
-            return Ok(vec![one(self.plan.repeat)?]);
+        // There is nothing to warm up for a first touch, and linking a chain touches all of it.
+        let cold = point.placement == Placement::FarFirst || point.pattern == Pattern::Dependent;
+        if !cold && !self.plan.warm_up.is_zero() {
+            run(self.plan.warm_up)?;
         }
-        if !self.plan.warm_up.is_zero() {
-            one(self.plan.warm_up)?;
-        }
-        // Whatever else runs on the machine makes a repeat slower and never faster, so the best ones are kept, and
-        // they count once they agree.
-        let wanted = self.plan.repeat_count.max(1) as usize;
-        let mut repeats = Vec::new();
-        for done in 1..=self
-            .plan
-            .repeat_count_max
-            .max(self.plan.repeat_count)
-            .max(1) as usize
-        {
-            repeats.push(one(self.plan.repeat)?);
-            repeats.sort_by(|a, b| b.bandwidth_bytes_per_s.total_cmp(&a.bandwidth_bytes_per_s));
-            repeats.truncate(wanted);
-            if done >= wanted && spread(&repeats) <= STEADY_SPREAD {
-                break;
-            }
-        }
-        Ok(repeats)
+        run(self.plan.repeat)
     }
 
-    /// The median of the kept repeats, if it is possible.
-    fn judge(&self, point: &Point, mut repeats: Vec<Measured>) -> Result<Row, Refusal> {
-        repeats.sort_by(|a, b| a.bandwidth_bytes_per_s.total_cmp(&b.bandwidth_bytes_per_s));
-        let median = repeats[repeats.len() / 2].bandwidth_bytes_per_s;
+    /// The row of a measurement, if it is possible.
+    fn judge(&self, point: &Point, measured: Measured) -> Result<Row, Refusal> {
+        let found_bytes_per_s = measured.bandwidth_bytes_per_s;
         // Ranges that fit into a cache are faster than memory, and are measured to show just that; and DRAM is faster
         // than the slow memory whose copying gave the bound.
         let bound = self
             .bound_bytes_per_s
             .filter(|_| point.range_bytes.is_none() && !point.on_dram);
-        if let Some(bound_bytes_per_s) = bound.filter(|bound| median > *bound) {
+        if let Some(bound_bytes_per_s) = bound.filter(|bound| found_bytes_per_s > *bound) {
             return Err(Refusal::Impossible {
-                found_bytes_per_s: median,
+                found_bytes_per_s,
                 bound_bytes_per_s,
             });
         }
-        let middle = repeats[repeats.len() / 2];
         Ok(Row {
             tier: match point.on_dram {
                 true => ProbeTarget::Dram.to_string(),
@@ -452,10 +456,10 @@ impl Run<'_> {
             },
             emulated: matches!(self.target, ProbeTarget::Emulated(_)),
             point: *point,
-            bandwidth_bytes_per_s: median,
-            latency_ns: middle.latency_ns,
-            beside_bandwidth_bytes_per_s: middle.beside_bandwidth_bytes_per_s,
-            spread: spread(&repeats),
+            bandwidth_bytes_per_s: found_bytes_per_s,
+            latency_ns: measured.latency_ns,
+            beside_bandwidth_bytes_per_s: measured.beside_bandwidth_bytes_per_s,
+            spread: 0.0,
         })
     }
 
@@ -480,23 +484,63 @@ impl Run<'_> {
             rows: Vec::new(),
             refused: Vec::new(),
         };
-        for outcome in self.outcomes {
-            match outcome {
-                Outcome::Row(row) => report.rows.push(row),
-                Outcome::Refused { point, refusal } => report.refused.push((point, refusal)),
-            }
-        }
+        (report.rows, report.refused) = by_point(self.outcomes);
         report
     }
 }
 
-/// Largest minus smallest, as a part of the largest.
-fn spread(repeats: &[Measured]) -> f64 {
-    let bandwidths = repeats.iter().map(|repeat| repeat.bandwidth_bytes_per_s);
-    let (least, most) = bandwidths.fold((f64::INFINITY, 0.0), |(least, most), bandwidth| {
-        (f64::min(least, bandwidth), f64::max(most, bandwidth))
-    });
-    (most - least) / most
+/// One row per point: that of the median bandwidth over the rounds. A point refused once has none.
+fn by_point(outcomes: Vec<Outcome>) -> (Vec<Row>, Vec<(Point, Refusal)>) {
+    let mut rows: Vec<Vec<Row>> = Vec::new();
+    let mut refused: Vec<(Point, Refusal)> = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Row(row) => match rows.iter_mut().find(|known| known[0].point == row.point) {
+                Some(known) => known.push(row),
+                None => rows.push(vec![row]),
+            },
+            Outcome::Refused { point, refusal }
+                if refused.iter().all(|(known, _)| *known != point) =>
+            {
+                refused.push((point, refusal));
+            }
+            Outcome::Refused { .. } => {}
+        }
+    }
+    rows.retain(|rows| refused.iter().all(|(point, _)| *point != rows[0].point));
+    (rows.into_iter().map(median).collect(), refused)
+}
+
+/// The row in the middle, and how uncertain the middle is.
+fn median(mut rows: Vec<Row>) -> Row {
+    rows.sort_by(|a, b| a.bandwidth_bytes_per_s.total_cmp(&b.bandwidth_bytes_per_s));
+    let median = rows[rows.len() / 2].clone();
+    if rows.len() == 1 {
+        return median;
+    }
+    let (low, high) = median_interval(rows.len());
+    let width = rows[high].bandwidth_bytes_per_s - rows[low].bandwidth_bytes_per_s;
+    Row {
+        spread: width / median.bandwidth_bytes_per_s,
+        ..median
+    }
+}
+
+/// Between which of `count` sorted values the true median lies with 90 % confidence, whatever their distribution; between
+/// all of them if there are too few to say so.
+fn median_interval(count: usize) -> (usize, usize) {
+    // How likely it is that fewer than `low + 1` values lie below the median: coin tosses.
+    let (mut low, mut ways, mut below) = (0, 1.0, 1.0);
+    let all = 2f64.powi(count as i32);
+    while low + 1 < count / 2 {
+        ways *= (count - low) as f64 / (low + 1) as f64;
+        below += ways;
+        if 2.0 * below / all > 1.0 - MEDIAN_CONFIDENCE {
+            break;
+        }
+        low += 1;
+    }
+    (low, count - 1 - low)
 }
 
 #[cfg(test)]
@@ -504,7 +548,7 @@ mod tests {
     use super::*;
     use crate::probe::Operation;
 
-    fn judged(bandwidths: &[f64], bound_bytes_per_s: Option<f64>) -> Result<Row, Refusal> {
+    fn judged(bandwidth_bytes_per_s: f64, bound_bytes_per_s: Option<f64>) -> Result<Row, Refusal> {
         let plan = Plan::new(
             &ProbeTarget::Dram,
             &Topology::default(),
@@ -517,28 +561,53 @@ mod tests {
             bench: None,
             bound_bytes_per_s,
         };
-        let repeat = |bandwidth_bytes_per_s: &f64| Measured {
-            bandwidth_bytes_per_s: *bandwidth_bytes_per_s,
+        let measured = Measured {
+            bandwidth_bytes_per_s,
             beside_bandwidth_bytes_per_s: None,
             latency_ns: None,
         };
-        run.judge(
-            &Point::new(Operation::Read, 256, 1),
-            bandwidths.iter().map(repeat).collect(),
-        )
+        run.judge(&Point::new(Operation::Read, 256, 1), measured)
     }
 
     #[test]
-    fn the_median_counts_and_the_spread_is_told() {
-        let row = judged(&[12e9, 8e9, 10e9], Some(40e9)).unwrap();
-        assert_eq!((row.bandwidth_bytes_per_s, row.spread), (10e9, 1.0 / 3.0));
+    fn the_median_of_rounds_counts_and_how_certain_it_is() {
+        // Of nine values, the second smallest and the second largest hold the median in 96 of 100 cases, the third in 82.
+        let intervals = [1, 2, 3, 5, 7, 8, 9, 11, 20].map(median_interval);
+        let expected = [
+            (0, 0),
+            (0, 1),
+            (0, 2),
+            (0, 4),
+            (0, 6),
+            (1, 6),
+            (1, 7),
+            (2, 8),
+            (5, 14),
+        ];
+        assert_eq!(intervals, expected);
+        let row = |bandwidth| Outcome::Row(judged(bandwidth, None).unwrap());
+        let bandwidths = [9e9, 1e9, 10e9, 11e9, 10e9, 10e9, 10e9, 10e9, 30e9];
+        let (rows, refused) = by_point(bandwidths.map(row).to_vec());
+        assert_eq!((rows.len(), refused.len()), (1, 0));
+        assert_eq!((rows[0].bandwidth_bytes_per_s, rows[0].spread), (10e9, 0.2));
+    }
+
+    #[test]
+    fn a_point_that_was_refused_once_has_no_row() {
+        let row = judged(1e9, None).unwrap();
+        let refused = Outcome::Refused {
+            point: row.point,
+            refusal: Refusal::WrongSum,
+        };
+        let (rows, refused) = by_point(vec![Outcome::Row(row), refused.clone(), refused]);
+        assert_eq!((rows.len(), refused.len()), (0, 1));
     }
 
     #[test]
     fn a_report_of_disturbed_rows_makes_no_profile() {
         let row = |spread| Row {
             spread,
-            ..judged(&[1e9], None).unwrap()
+            ..judged(1e9, None).unwrap()
         };
         let report = |rows| ProbeReport {
             tier: "dram".to_owned(),
@@ -561,8 +630,8 @@ mod tests {
 
     #[test]
     fn a_number_no_machine_reaches_is_refused() {
-        let refused = judged(&[790_776e9; 3], Some(60e9)).unwrap_err();
+        let refused = judged(790_776e9, Some(60e9)).unwrap_err();
         assert!(matches!(refused, Refusal::Impossible { .. }), "{refused}");
-        assert!(judged(&[790_776e9; 3], None).is_ok());
+        assert!(judged(790_776e9, None).is_ok());
     }
 }

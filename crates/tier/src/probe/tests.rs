@@ -11,8 +11,7 @@ use crate::topology::Topology;
 fn short_plan(points: Vec<Point>) -> Plan {
     Plan {
         points,
-        repeat_count: 2,
-        repeat_count_max: 3,
+        round_count: 1,
         repeat: Duration::from_millis(4),
         warm_up: Duration::from_millis(1),
         preparation: Duration::ZERO,
@@ -143,6 +142,46 @@ fn files_are_measured_and_removed() {
 }
 
 #[test]
+fn a_file_that_is_kept_is_read_again_unless_it_is_not_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = Point {
+        queue_depth: Some(4),
+        ..Point::new(Operation::Read, 65_536, 1)
+    };
+    let options = ProbeOptions {
+        keep_file: true,
+        ..short_options(vec![read])
+    };
+    let tier = format!("file:{}", folder.path().display());
+    let file = || {
+        let entry = std::fs::read_dir(folder.path()).unwrap().next().unwrap();
+        let path = entry.unwrap().path();
+        let found = std::fs::metadata(&path).unwrap();
+        (path, found.len(), found.modified().unwrap())
+    };
+    run(&tier, &options).unwrap();
+    let first = file();
+    run(&tier, &options).unwrap();
+    assert_eq!(file(), first);
+    std::fs::File::options()
+        .write(true)
+        .open(&first.0)
+        .unwrap()
+        .set_len(first.1 / 2)
+        .unwrap();
+    let again = run(&tier, &options).unwrap();
+    assert_eq!(file().1, first.1);
+    assert!(
+        again
+            .refused
+            .iter()
+            .all(|(_, refusal)| *refusal == Refusal::NotDirect)
+    );
+    run(&tier, &short_options(vec![read])).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn an_emulated_device_measured_gives_the_advice_of_its_recorded_grid() {
     let device = "optane100-128";
     let report = run(
@@ -229,6 +268,43 @@ fn an_interrupted_probe_goes_on_where_it_stopped() {
         varied_points().len()
     );
     assert!(!journal.exists());
+}
+
+#[test]
+fn all_points_are_measured_in_each_round_and_the_rounds_survive_an_interruption() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = ProbeOptions {
+        journal: Some(folder.path().join("probe.journal")),
+        ..short_options(vec![
+            Point::new(Operation::Read, 4096, 1),
+            Point::new(Operation::Read, 64, 1),
+            // Too large for the working set.
+            Point::new(Operation::Read, 1 << 30, 1),
+        ])
+    };
+    options.plan.as_mut().unwrap().round_count = 3;
+    let mut sizes = Vec::new();
+    let mut stop_at = 5;
+    while !{
+        let mut note = |progress: Progress<'_>| {
+            assert_eq!(progress.total_count, 9);
+            match progress.last {
+                Some(Outcome::Row(row)) => sizes.push(row.point.access_bytes),
+                Some(Outcome::Refused { .. }) => sizes.push(0),
+                None => {}
+            }
+            match progress.last.is_some() && sizes.len() == stop_at {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let report = probe(&ProbeTarget::Dram, &Topology::read(), &options, &mut note).unwrap();
+        assert_eq!((report.rows.len(), report.refused.len()), (2, 1));
+        report.complete
+    } {
+        stop_at = usize::MAX;
+    }
+    assert_eq!(sizes, [4096, 64, 0, 4096, 64, 0, 4096, 64, 0]);
 }
 
 #[test]

@@ -29,13 +29,15 @@ pub(super) fn run(
     let plan_options = PlanOptions {
         quick: measure.quick,
     };
-    let plan = Plan::new(&target, topology, &plan_options);
+    let mut plan = Plan::new(&target, topology, &plan_options);
+    keep_only(&mut plan, &measure.only)?;
     let options = ProbeOptions {
         quick: measure.quick,
         journal,
         working_set_bytes: measure.working_set_bytes,
         plan: Some(plan.clone()),
         overwrite_device: measure.overwrite_device,
+        keep_file: measure.keep_file,
     };
     tell_plan(&target, &plan);
     if measure.dry_run {
@@ -47,13 +49,13 @@ pub(super) fn run(
     };
     if done_before > 0 {
         note(&format!(
-            "going on: {done_before} of {} points were measured before (--fresh begins anew)",
-            plan.points.len()
+            "going on: {done_before} of {} measurements were made before (--fresh begins anew)",
+            plan.step_count()
         ));
     }
     let stop = interrupt::flag()?;
     let started = Instant::now();
-    let mut progress = Progress::start(format!("probe {target}"), "points");
+    let mut progress = Progress::start(format!("probe {target}"), "measurements");
     let mut done_count = done_before;
     let report = probe(&target, topology, &options, &mut |now| {
         done_count = now.done_count;
@@ -71,11 +73,27 @@ pub(super) fn run(
     }
     let journal = options.journal.as_deref().map(Path::display);
     note(&format!(
-        "{done_count} of {} points are measured{}; the same call goes on from there",
-        plan.points.len(),
+        "{done_count} of {} measurements are made{}; the same call goes on from there",
+        plan.step_count(),
         journal.map_or(String::new(), |path| format!(" and noted in {path}")),
     ));
     Err(Failure::Interrupted)
+}
+
+/// Drops the points that were not asked for.
+fn keep_only(plan: &mut Plan, only: &[String]) -> Result<()> {
+    let example = plan.points.first().map(ToString::to_string);
+    plan.points.retain(|point| {
+        let point = point.to_string();
+        only.is_empty() || only.iter().any(|text| point.contains(text.as_str()))
+    });
+    match (plan.points.is_empty(), example) {
+        (true, Some(example)) => Err(Failure::usage(
+            format!("no point of the plan is described by {only:?}"),
+            format!("a part of a description is enough, for example of {example:?}"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Folders by their full names, so that a profile means the same wherever it is read.
@@ -104,8 +122,12 @@ fn tell_plan(target: &ProbeTarget, plan: &Plan) {
         _ => "",
     };
     note(&format!(
-        "probe {target}: {} points, about {}{emulated}",
+        "probe {target}: {} points{}, about {}{emulated}",
         plan.points.len(),
+        match plan.round_count {
+            0 | 1 => String::new(),
+            rounds => format!(" in {rounds} rounds"),
+        },
         duration(plan.duration())
     ));
     for (axis, count) in plan.outline() {
@@ -115,7 +137,8 @@ fn tell_plan(target: &ProbeTarget, plan: &Plan) {
 
 /// Where to note what is done. Emulated tiers are done at once.
 pub(super) fn journal_path(measure: &Measure, out: Option<&Path>) -> Result<Option<PathBuf>> {
-    if measure.journal.is_some() || measure.dry_run {
+    // A part of a probe is no beginning of the whole.
+    if measure.journal.is_some() || measure.dry_run || !measure.only.is_empty() {
         return Ok(measure.journal.clone());
     }
     if matches!(measure.target, ProbeTarget::Emulated(_)) {
