@@ -75,7 +75,7 @@ pub(crate) struct Inner {
     pub queries: AtomicU64,
     /// The latest runs of pipelines.
     pub pipelines: Arc<PipelineLog>,
-    runtime: tokio::runtime::Runtime,
+    workers: Workers,
     /// Held for its lock; a scratch folder goes with it.
     _lock: File,
     scratch: Option<PathBuf>,
@@ -167,7 +167,7 @@ impl Database {
             file_names: RwLock::default(),
             queries: AtomicU64::new(0),
             pipelines: Arc::default(),
-            runtime,
+            workers: Workers(Some(runtime)),
             _lock: lock,
             scratch,
         };
@@ -196,7 +196,10 @@ impl Database {
 
     /// Runs a future on the database's worker threads and waits for it. Not to be called from async code.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.inner.runtime.block_on(future)
+        match &self.inner.workers.0 {
+            Some(runtime) => runtime.block_on(future),
+            None => unreachable!("the workers are taken when the database is dropped"),
+        }
     }
 
     /// The segment cache, for its statistics and settings.
@@ -486,6 +489,20 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(folder) = &self.scratch {
             remove_folder(folder);
+        }
+    }
+}
+
+/// The worker threads. They end with the database.
+struct Workers(Option<tokio::runtime::Runtime>);
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // A task may be the last to let go of the database: its thread cannot wait for itself.
+        if tokio::runtime::Handle::try_current().is_ok()
+            && let Some(runtime) = self.0.take()
+        {
+            runtime.shutdown_background();
         }
     }
 }

@@ -200,8 +200,8 @@ impl Session {
             .create_physical_plan(&plan)
             .await
             .map_err(Error::from_query)?;
-        let mut batches =
-            execute_stream(physical.clone(), self.context.task_ctx()).map_err(Error::from_query)?;
+        let context = Arc::new(TaskContext::from(&state));
+        let mut batches = execute_stream(physical.clone(), context).map_err(Error::from_query)?;
         if explain::takes_notes(&plan) {
             batches = explain::with_notes(batches, &state)?;
         }
@@ -280,12 +280,13 @@ impl Session {
         );
         let declared: SchemaRef = frame.schema().inner().clone();
         ensure_unique_columns(&declared)?;
+        let context = Arc::new(frame.task_ctx());
         let physical = frame
             .create_physical_plan()
             .await
             .map_err(Error::from_query)?;
         let schema = with_types_of(&declared, &physical.schema());
-        let input = execute_stream(physical, self.context.task_ctx()).map_err(Error::from_query)?;
+        let input = execute_stream(physical, context).map_err(Error::from_query)?;
         let if_exists = if create.or_replace {
             IfExists::Replace
         } else {

@@ -335,6 +335,29 @@ fn pipelines_shows_what_ran() {
 }
 
 #[test]
+fn runs_carry_the_number_and_the_template_of_their_query() {
+    let bench = shop();
+    for switch in ["off", "on"] {
+        bench.switch(switch);
+        for sql in [
+            "SELECT sum(amount) FROM sales WHERE shop < 3",
+            "SELECT sum(amount) FROM sales WHERE shop < 4",
+            "SELECT max(weight) FROM sales WHERE shop < 4",
+        ] {
+            bench.run(sql);
+        }
+    }
+    let rows = bench.rows(
+        "SELECT count(DISTINCT query), count(DISTINCT template), min(query) > 0 FROM pipelines()
+         WHERE table_name = 'sales'",
+    );
+    let found = rows
+        .iter()
+        .any(|row| row.split_whitespace().collect::<String>() == "|6|2|true|");
+    assert!(found, "{rows:?}");
+}
+
+#[test]
 fn a_star_returns_to_its_caller_after_every_row_group() {
     let bench = many_row_groups(12);
     bench.run("SET hotshelf.threads = 1");
