@@ -39,16 +39,16 @@ impl Groups {
         })
     }
 
-    /// Adds rows: `slots` by look-up, and the columns the arguments need. What is not worth grouping here comes
+    /// Adds rows: `places` by look-up, and the columns the arguments need. What is not worth grouping here comes
     /// back as states.
     pub fn add(
         &mut self,
-        slots: &[Vec<u32>],
+        places: &[Vec<u32>],
         batch: &RecordBatch,
     ) -> QueryResult<Option<RecordBatch>> {
         match self {
             Self::One(one) => one.add(batch).map(|()| None),
-            Self::Codes(table) => table.add(slots, batch).map(|()| None),
+            Self::Codes(table) => table.add(places, batch).map(|()| None),
             Self::Values(values) => values.add(batch),
         }
     }

@@ -23,9 +23,9 @@ const DENSE_CODES_MAX: u64 = 1 << 20;
 /// The groups of one look-up: distinct tuples of its grouping columns.
 pub(super) struct JoinCodes {
     pub join: usize,
-    /// Code by slot.
-    by_slot: Vec<u32>,
-    /// Code of a row kept without a match, and of slots without a build row.
+    /// Code by place in the look-up.
+    by_place: Vec<u32>,
+    /// Code of a row kept without a match, and of places without a build row.
     of_miss: u32,
     /// A build row for each code; `None` for NULLs of a row without a match.
     rows: Vec<Option<u32>>,
@@ -59,7 +59,7 @@ impl JoinCodes {
         }
         Ok(Self {
             join,
-            by_slot: lookup.by_slot(&by_row, of_miss),
+            by_place: lookup.by_place(&by_row, of_miss),
             of_miss,
             rows,
             columns,
@@ -68,7 +68,7 @@ impl JoinCodes {
     }
 
     pub fn size_bytes(&self) -> usize {
-        self.by_slot.len() * 4 + self.rows.len() * 8
+        self.by_place.len() * 4 + self.rows.len() * 8
     }
 }
 
@@ -171,23 +171,23 @@ impl GroupTable {
         })
     }
 
-    /// Adds rows: `slots` by look-up, and the columns the arguments need.
-    pub fn add(&mut self, slots: &[Vec<u32>], batch: &RecordBatch) -> QueryResult<()> {
-        self.number_rows(slots, batch.num_rows());
+    /// Adds rows: `places` by look-up, and the columns the arguments need.
+    pub fn add(&mut self, places: &[Vec<u32>], batch: &RecordBatch) -> QueryResult<()> {
+        self.number_rows(places, batch.num_rows());
         let group_count = self.seen.len();
         self.accumulators
             .update(batch, &self.group_of_row, group_count)
     }
 
     /// Fills `group_of_row`, numbering new groups in the order they appear.
-    fn number_rows(&mut self, slots: &[Vec<u32>], row_count: usize) {
+    fn number_rows(&mut self, places: &[Vec<u32>], row_count: usize) {
         self.row_codes.clear();
         self.row_codes.resize(row_count, 0);
         for codes in &self.codes.joins {
-            for (total, slot) in self.row_codes.iter_mut().zip(&slots[codes.join]) {
+            for (total, place) in self.row_codes.iter_mut().zip(&places[codes.join]) {
                 let code = codes
-                    .by_slot
-                    .get(*slot as usize)
+                    .by_place
+                    .get(*place as usize)
                     .copied()
                     .unwrap_or(codes.of_miss);
                 *total += u64::from(code) * codes.stride;

@@ -1,6 +1,6 @@
-//! A build side as a map from keys to *slots*: a bitmap over `key - min` where the range is small, else a
-//! hash table. What is attached to a slot (a build row, a group code) is found by its number afterwards,
-//! for surviving rows only.
+//! A build side as a map from keys to *slots*: a bitmap over `key - min` where the range is not too large, else a
+//! hash table. What is attached to a key (a build row, a group code) is found by its *place* afterwards, for
+//! surviving rows only: the slot itself, or in sparse bitmaps how many keys come before it.
 
 use std::ops::Range;
 
@@ -12,14 +12,18 @@ pub(super) const MISS: u32 = u32::MAX;
 
 /// Ranges up to this many keys are always dense: a bitmap of 512 KiB stays close to the core.
 const DENSE_RANGE_MIN: u64 = 1 << 22;
-/// Denser than one key in this many: a bitmap and slot numbers cost less than a hash table.
+/// Denser than one key in this many: a bitmap and a build row for every slot cost less than a hash table.
 const DENSE_KEYS_PER_ROW: u64 = 16;
+/// Denser than one key in this many: so does a bitmap with a count for each of its words.
+const SPARSE_KEYS_PER_ROW: u64 = 128;
 
 /// Which rows of the build side have which keys.
 pub(super) struct Lookup {
     table: Table,
-    /// Build row by slot; `MISS` where a dense slot has none. Empty for hash tables, whose slots are rows.
+    /// Build row by place; `MISS` where a dense slot has none. Empty for hash tables, whose slots are rows.
     rows: Vec<u32>,
+    /// Keys before each word of the bitmap. Empty where slots are places.
+    ranks: Vec<u32>,
     row_count: usize,
 }
 
@@ -71,27 +75,34 @@ impl Frame {
 
     /// Memory that the look-up will take, in bytes.
     pub fn size_bytes(&self) -> usize {
-        if !is_dense(self.range, self.row_count) {
-            return Hash::capacity(self.row_count) * size_of::<(u64, u32)>();
+        let limit = self.range as usize;
+        let bitmap_bytes = (limit / 64 + 1) * 8;
+        match kind(self.range, self.row_count, self.want_rows) {
+            Kind::Bitmap => bitmap_bytes,
+            Kind::Dense => bitmap_bytes + (limit + 1) * 4,
+            Kind::Sparse => bitmap_bytes + bitmap_bytes / 2 + self.row_count * 4,
+            Kind::Hash => Hash::capacity(self.row_count) * size_of::<(u64, u32)>(),
         }
-        let limit = self.range as usize + 1;
-        (limit / 64 + 1) * 8 + if self.want_rows { limit * 4 } else { 0 }
     }
 }
 
 impl Lookup {
     /// A look-up with no key yet.
     pub fn new(frame: &Frame) -> Self {
-        let (table, rows) = if is_dense(frame.range, frame.row_count) {
-            let limit = frame.range + 1;
-            let rows = vec![MISS; if frame.want_rows { limit as usize } else { 0 }];
-            (Table::Dense(Dense::new(frame.min, limit)), rows)
-        } else {
-            (Table::Hash(Hash::new(frame.row_count)), Vec::new())
+        let kind = kind(frame.range, frame.row_count, frame.want_rows);
+        let table = match kind {
+            Kind::Hash => Table::Hash(Hash::new(frame.row_count)),
+            _ => Table::Dense(Dense::new(frame.min, frame.range + 1)),
+        };
+        let (row_places, rank_places) = match (kind, &table) {
+            (Kind::Dense, Table::Dense(dense)) => (dense.limit as usize, 0),
+            (Kind::Sparse, Table::Dense(dense)) => (frame.row_count, dense.bits.len()),
+            _ => (0, 0),
         };
         Self {
             table,
-            rows,
+            rows: vec![MISS; row_places],
+            ranks: vec![0; rank_places],
             row_count: frame.row_count,
         }
     }
@@ -108,7 +119,9 @@ impl Lookup {
             let is_new = match &mut self.table {
                 Table::Dense(dense) => {
                     let slot = word.wrapping_sub(dense.min) as usize;
-                    if let Some(row_of_slot) = self.rows.get_mut(slot) {
+                    if self.ranks.is_empty()
+                        && let Some(row_of_slot) = self.rows.get_mut(slot)
+                    {
                         *row_of_slot = row;
                     }
                     dense.add(slot)
@@ -122,22 +135,60 @@ impl Lookup {
         Ok(())
     }
 
+    /// Whether places differ from slots. Then, once all keys are there, [`Self::rank`] and [`Self::attach`] follow.
+    pub fn is_ranked(&self) -> bool {
+        !self.ranks.is_empty()
+    }
+
+    /// Counts the keys.
+    pub fn rank(&mut self) {
+        if let Table::Dense(dense) = &self.table {
+            let mut keys = 0;
+            for (rank, bits) in self.ranks.iter_mut().zip(&dense.bits) {
+                *rank = keys;
+                keys += bits.count_ones();
+            }
+        }
+    }
+
+    /// Puts some build rows in their places.
+    pub fn attach(&mut self, keys: &KeyColumn, rows: Range<usize>) {
+        for (word, row) in keys.words(rows) {
+            let place = self.place(self.find(word).unwrap_or(MISS));
+            if let Some(row_of_place) = self.rows.get_mut(place as usize) {
+                *row_of_place = row;
+            }
+        }
+    }
+
+    /// Where what belongs to a slot is; `MISS` for a slot without a key in a sparse bitmap.
+    #[inline]
+    pub fn place(&self, slot: u32) -> u32 {
+        let word = (slot >> 6) as usize;
+        let (Table::Dense(dense), Some(rank)) = (&self.table, self.ranks.get(word)) else {
+            return if self.ranks.is_empty() { slot } else { MISS };
+        };
+        let (bits, bit) = (dense.bits[word], 1u64 << (slot & 63));
+        match bits & bit {
+            0 => MISS,
+            _ => rank + (bits & (bit - 1)).count_ones(),
+        }
+    }
+
     /// How keys would be found, for EXPLAIN.
     pub fn kind_for(range: u64, row_count: usize, want_rows: bool) -> &'static str {
-        match (is_dense(range, row_count), want_rows) {
-            (true, false) => "bitmap",
-            (true, true) => "dense",
-            (false, _) => "hash",
-        }
+        kind(range, row_count, want_rows).name()
     }
 
     /// How keys are found, for EXPLAIN ANALYZE.
     pub fn kind(&self) -> &'static str {
-        match &self.table {
-            Table::Dense(_) if self.rows.is_empty() => "bitmap",
-            Table::Dense(_) => "dense",
-            Table::Hash(_) => "hash",
-        }
+        let kind = match &self.table {
+            Table::Hash(_) => Kind::Hash,
+            Table::Dense(_) if self.rows.is_empty() => Kind::Bitmap,
+            Table::Dense(_) if self.is_ranked() => Kind::Sparse,
+            Table::Dense(_) => Kind::Dense,
+        };
+        kind.name()
     }
 
     /// Keys other than NULL.
@@ -153,17 +204,17 @@ impl Lookup {
         }
     }
 
-    /// The build row of a slot; `MISS` stays `MISS`.
-    pub fn row(&self, slot: u32) -> u32 {
+    /// The build row of a place; `MISS` stays `MISS`.
+    pub fn row(&self, place: u32) -> u32 {
         if self.rows.is_empty() {
-            slot
+            place
         } else {
-            self.rows.get(slot as usize).copied().unwrap_or(MISS)
+            self.rows.get(place as usize).copied().unwrap_or(MISS)
         }
     }
 
-    /// `by_row` rearranged by slot, with `missing` for slots that have no row. Also what to use for `MISS`.
-    pub fn by_slot(&self, by_row: &[u32], missing: u32) -> Vec<u32> {
+    /// `by_row` rearranged by place, with `missing` for places that have no row. Also what to use for `MISS`.
+    pub fn by_place(&self, by_row: &[u32], missing: u32) -> Vec<u32> {
         if self.rows.is_empty() {
             return by_row.to_vec();
         }
@@ -189,12 +240,40 @@ impl Lookup {
     }
 }
 
-/// Whether keys of this range (greatest less least) stand in an array.
-fn is_dense(range: u64, row_count: usize) -> bool {
-    let dense_max = DENSE_RANGE_MIN
-        .max(row_count as u64 * DENSE_KEYS_PER_ROW)
-        .min(u64::from(u32::MAX) / 2);
-    range < dense_max
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A bit per key of the range.
+    Bitmap,
+    /// And a build row per key of the range.
+    Dense,
+    /// A bit per key of the range, a count per word, a build row per key.
+    Sparse,
+    Hash,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bitmap => "bitmap",
+            Self::Dense => "dense",
+            Self::Sparse => "sparse",
+            Self::Hash => "hash",
+        }
+    }
+}
+
+/// How keys of this range (greatest less least) are kept.
+fn kind(range: u64, row_count: usize, want_rows: bool) -> Kind {
+    let below = |keys_per_row: u64| {
+        let most = DENSE_RANGE_MIN.max((row_count as u64).saturating_mul(keys_per_row));
+        range < most.min(u64::from(u32::MAX) / 2)
+    };
+    match want_rows {
+        false if below(SPARSE_KEYS_PER_ROW) => Kind::Bitmap,
+        true if below(DENSE_KEYS_PER_ROW) => Kind::Dense,
+        true if below(SPARSE_KEYS_PER_ROW) => Kind::Sparse,
+        _ => Kind::Hash,
+    }
 }
 
 impl Dense {
@@ -284,25 +363,50 @@ mod tests {
         let middle = keys.len() / 2;
         lookup.add(keys, 0..middle, matching)?;
         lookup.add(keys, middle..keys.len(), matching)?;
+        if lookup.is_ranked() {
+            lookup.rank();
+            lookup.attach(keys, 0..middle);
+            lookup.attach(keys, middle..keys.len());
+        }
         Ok(lookup)
     }
 
     #[test]
     fn dense_and_hash_find_the_same_rows() {
-        for scale in [1i64, 1 << 40] {
+        for (scale, kind) in [(1i64, "dense"), (1 << 40, "hash")] {
             let build: Vec<i64> = [-5, 3, 0, 9].map(|key| key * scale).to_vec();
             let keys = column(Arc::new(Int64Array::from(build)));
             let lookup = lookup(&keys, Matching::Inner, true).unwrap();
-            assert_eq!(lookup.kind(), if scale == 1 { "dense" } else { "hash" });
+            assert_eq!(lookup.kind(), kind);
             let asked = (-20..20).map(|key| key * scale).chain([i64::MIN, i64::MAX]);
             let found: Vec<(i64, u32)> = asked
-                .filter_map(|key| Some((key, lookup.row(lookup.find(key as u64)?))))
+                .filter_map(|key| Some((key, lookup.row(lookup.place(lookup.find(key as u64)?)))))
                 .collect();
             assert_eq!(
                 found,
                 [(-5 * scale, 0), (0, 2), (3 * scale, 1), (9 * scale, 3)]
             );
         }
+    }
+
+    #[test]
+    fn sparse_bitmaps_find_their_rows() {
+        let rows = 200_000i64;
+        let key = |row: i64| (row * 33 + row % 5) * if row % 2 == 0 { 1 } else { -1 };
+        let keys = column(Arc::new(Int64Array::from_iter_values((0..rows).map(key))));
+        let lookup = lookup(&keys, Matching::Inner, true).unwrap();
+        assert_eq!(lookup.kind(), "sparse");
+        for row in 0..rows {
+            let slot = lookup.find(key(row) as u64).unwrap();
+            assert_eq!(lookup.row(lookup.place(slot)), row as u32);
+        }
+        let by_row: Vec<u32> = (0..rows as u32).map(|row| row + 7).collect();
+        let by_place = lookup.by_place(&by_row, MISS);
+        let slot = lookup.find(key(4711) as u64).unwrap();
+        assert_eq!(by_place[lookup.place(slot) as usize], 4718);
+        let unused = (0..500u64).filter(|key| lookup.find(*key).is_none());
+        assert!(unused.count() > 400);
+        assert_eq!((lookup.place(MISS), lookup.row(MISS)), (MISS, MISS));
     }
 
     #[test]

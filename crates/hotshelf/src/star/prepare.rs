@@ -240,6 +240,13 @@ async fn build_side(star: Arc<Star>, idx: usize, context: Arc<TaskContext>) -> R
             .map_err(|Duplicates| Unfit::Fallback(format!("the key {} repeats", join.build_key)))?;
         tokio::task::yield_now().await;
     }
+    if lookup.is_ranked() {
+        lookup.rank();
+        for rows in steps(keys.len()) {
+            lookup.attach(&keys, rows);
+            tokio::task::yield_now().await;
+        }
+    }
     reservation.shrink(keys.size_bytes());
     let grouped = star.build_keys().into_iter().flatten();
     let grouped: Vec<_> = grouped.filter(|(of, _)| *of == idx).collect();

@@ -25,8 +25,8 @@ pub(super) struct Survivors {
     pub row_count: usize,
     /// Row numbers in the row group, ascending.
     pub rows: Vec<u32>,
-    /// Slots by look-up; empty where not needed.
-    pub slots: Vec<Vec<u32>>,
+    /// Places by look-up; empty where not needed.
+    pub places: Vec<Vec<u32>>,
 }
 
 impl Survivors {
@@ -147,7 +147,7 @@ impl Selector {
         let mut survivors = Survivors {
             row_count,
             rows: Vec::new(),
-            slots: vec![Vec::new(); ready.lookups.len()],
+            places: vec![Vec::new(); ready.lookups.len()],
         };
         self.buffers
             .resize_with(columns.len().max(1), ChunkBuffer::default);
@@ -176,7 +176,7 @@ impl Selector {
             for (join, column, slots) in &slots {
                 let column_idx = *column;
                 self.decode(column_idx, chunk, columns)?;
-                let target = &mut survivors.slots[*join];
+                let target = &mut survivors.places[*join];
                 self.slots_of(
                     *join,
                     &columns[column_idx],
@@ -184,6 +184,13 @@ impl Selector {
                     slots,
                     target,
                 );
+            }
+        }
+        for (lookup, slots) in ready.lookups.iter().zip(&mut survivors.places) {
+            if lookup.is_ranked() {
+                slots
+                    .iter_mut()
+                    .for_each(|slot| *slot = lookup.place(*slot));
             }
         }
         self.count(ready, &tests);

@@ -192,8 +192,8 @@ impl Worker {
         survivors: Survivors,
         payload: RecordBatch,
     ) -> QueryResult<Option<RecordBatch>> {
-        let mut slots = survivors.slots;
-        let mut batch = self.narrow_batch(&slots, &payload)?;
+        let mut places = survivors.places;
+        let mut batch = self.narrow_batch(&places, &payload)?;
         for predicate in &self.ready.star.filters {
             let kept = predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
             let mut kept = Cow::Borrowed(as_boolean_array(&kept)?);
@@ -201,9 +201,9 @@ impl Worker {
                 kept = Cow::Owned(prep_null_mask_filter(&kept));
             }
             batch = filter_record_batch(&batch, &kept)?;
-            for slots in slots.iter_mut().filter(|slots| !slots.is_empty()) {
+            for places in places.iter_mut().filter(|places| !places.is_empty()) {
                 let mut row = 0;
-                slots.retain(|_| {
+                places.retain(|_| {
                     row += 1;
                     kept.value(row - 1)
                 });
@@ -216,14 +216,14 @@ impl Worker {
         let batch = self.ready.star.narrow.compute(batch)?;
         match &mut self.sink {
             Sink::Rows(_) => self.push_rows(&batch).map(|()| None),
-            Sink::Groups(groups) => match groups.add(&slots, &batch)? {
+            Sink::Groups(groups) => match groups.add(&places, &batch)? {
                 Some(early) => Ok(Some(early)),
                 None => self.bound_groups(),
             },
         }
     }
 
-    fn narrow_batch(&self, slots: &[Vec<u32>], payload: &RecordBatch) -> QueryResult<RecordBatch> {
+    fn narrow_batch(&self, places: &[Vec<u32>], payload: &RecordBatch) -> QueryResult<RecordBatch> {
         let ready = &self.ready;
         let narrow = &ready.star.narrow;
         let mut payload_columns = payload.columns().iter();
@@ -235,8 +235,8 @@ impl Worker {
                 Source::Build { join, column } => {
                     let rows = rows_by_join[*join].get_or_insert_with(|| {
                         let lookup = &ready.lookups[*join];
-                        let row = |slot: &u32| Some(lookup.row(*slot)).filter(|row| *row != MISS);
-                        slots[*join].iter().map(row).collect()
+                        let row = |place: &u32| Some(lookup.row(*place)).filter(|row| *row != MISS);
+                        places[*join].iter().map(row).collect()
                     });
                     columns.push(take(ready.builds[*join].column(*column), rows, None)?);
                 }
