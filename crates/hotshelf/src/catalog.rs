@@ -173,15 +173,10 @@ impl Catalog {
             .collect()
     }
 
-    /// Adds a table and its first files in one transaction; `replaces` names a table to drop with it.
-    pub fn add_table(
-        &self,
-        name: &str,
-        schema: &SchemaRef,
-        folder: &str,
-        files: &[FileRow],
-        replaces: Option<i64>,
-    ) -> Result<i64> {
+    /// Adds a table with its files and indexes in one transaction and returns its id, whatever id it has so far;
+    /// `replaces` names a table to drop with it.
+    pub fn add_table(&self, table: &TableRow, replaces: Option<i64>) -> Result<i64> {
+        let schema = &table.schema;
         let mut connection = self.connection.lock();
         let transaction = connection.transaction()?;
         if let Some(id) = replaces {
@@ -189,10 +184,16 @@ impl Catalog {
         }
         transaction.execute(
             "INSERT INTO tables (name, folder, arrow_schema) VALUES (?1, ?2, ?3)",
-            params![name, folder, encode_schema(schema)?],
+            params![table.name, table.folder, encode_schema(schema)?],
         )?;
         let id = transaction.last_insert_rowid();
-        insert_files(&transaction, id, schema, files)?;
+        insert_files(&transaction, id, schema, &table.files)?;
+        for index in &table.indexes {
+            insert_index(&transaction, id, schema, &index.definition)?;
+            for (number, bytes) in &index.files {
+                insert_index_file(&transaction, id, (index.definition.id, *number, *bytes))?;
+            }
+        }
         transaction.commit()?;
         Ok(id)
     }
@@ -214,22 +215,10 @@ impl Catalog {
         }
         insert_files(&transaction, table_id, schema, change.added)?;
         if let Some(index) = change.new_index {
-            let columns: Vec<&str> = index
-                .columns
-                .iter()
-                .map(|column| schema.field(*column).name().as_str())
-                .collect();
-            let columns = serde_json::to_string(&columns).unwrap_or_default();
-            transaction.execute(
-                "INSERT INTO indexes VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![index.id, table_id, index.name, columns, index.clustered],
-            )?;
+            insert_index(&transaction, table_id, schema, index)?;
         }
-        for (index, number, bytes) in change.index_files {
-            transaction.execute(
-                "INSERT INTO index_files SELECT ?1, id, ?3 FROM files WHERE table_id = ?4 AND number = ?2",
-                params![index, number, bytes, table_id],
-            )?;
+        for index_file in change.index_files {
+            insert_index_file(&transaction, table_id, *index_file)?;
         }
         transaction.commit()?;
         Ok(())
@@ -386,6 +375,37 @@ fn insert_files(
     Ok(())
 }
 
+fn insert_index(
+    connection: &Connection,
+    table_id: i64,
+    schema: &SchemaRef,
+    index: &IndexDefinition,
+) -> Result<()> {
+    let columns = index.columns.iter();
+    let columns: Vec<&str> = columns
+        .map(|column| schema.field(*column).name().as_str())
+        .collect();
+    let columns = serde_json::to_string(&columns).unwrap_or_default();
+    connection.execute(
+        "INSERT INTO indexes VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![index.id, table_id, index.name, columns, index.clustered],
+    )?;
+    Ok(())
+}
+
+/// Adds the file of an index for a data file, with its length.
+fn insert_index_file(
+    connection: &Connection,
+    table_id: i64,
+    (index, number, bytes): (i64, u64, u64),
+) -> Result<()> {
+    connection.execute(
+        "INSERT INTO index_files SELECT ?1, id, ?3 FROM files WHERE table_id = ?4 AND number = ?2",
+        params![index, number, bytes, table_id],
+    )?;
+    Ok(())
+}
+
 fn encode_schema(schema: &SchemaRef) -> Result<Vec<u8>> {
     encode_ipc(schema, None)
 }
@@ -452,6 +472,17 @@ mod tests {
         ]))
     }
 
+    fn table(folder: &str, files: Vec<FileRow>) -> TableRow {
+        TableRow {
+            id: 0,
+            name: "t".into(),
+            folder: folder.into(),
+            schema: schema(),
+            files,
+            indexes: Vec::new(),
+        }
+    }
+
     fn file(number: u64) -> FileRow {
         let mut stats = FileStats::empty(2);
         stats.row_count = 3;
@@ -469,7 +500,7 @@ mod tests {
         let path = folder.path().join("catalog.sqlite");
         let catalog = Catalog::open(&path).unwrap();
         let id = catalog
-            .add_table("t", &schema(), "t-1", &[file(1)], None)
+            .add_table(&table("t-1", vec![file(1)]), None)
             .unwrap();
         let index = IndexDefinition {
             id: 9,
@@ -500,7 +531,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let catalog = Catalog::open(&folder.path().join("c")).unwrap();
         let id = catalog
-            .add_table("t", &schema(), "t-1", &[file(1), file(2)], None)
+            .add_table(&table("t-1", vec![file(1), file(2)]), None)
             .unwrap();
         let index = IndexDefinition {
             id: 3,
@@ -532,11 +563,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let catalog = Catalog::open(&folder.path().join("c")).unwrap();
         let id = catalog
-            .add_table("t", &schema(), "t-1", &[file(1)], None)
+            .add_table(&table("t-1", vec![file(1)]), None)
             .unwrap();
         catalog.drop_table(id).unwrap();
         assert!(catalog.tables().unwrap().is_empty());
-        let next = catalog.add_table("t", &schema(), "t-2", &[], None).unwrap();
+        let next = catalog.add_table(&table("t-2", vec![]), None).unwrap();
         assert_ne!(next, id, "ids are never used twice");
     }
 

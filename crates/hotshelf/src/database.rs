@@ -38,6 +38,7 @@ use files::{
 
 pub(crate) use files::sync_folder;
 pub use indexes::IndexSpec;
+pub(crate) use indexes::default_index_name;
 
 /// An open database. Cheap to clone; the last clone closes it.
 #[derive(Clone)]
@@ -261,6 +262,15 @@ pub(crate) enum IfExists {
     Replace,
 }
 
+/// A table to be made.
+pub(crate) struct NewTable<'a> {
+    pub name: &'a str,
+    pub schema: SchemaRef,
+    pub if_exists: IfExists,
+    /// Columns of the index whose order the rows get; empty for none.
+    pub cluster_by: &'a [String],
+}
+
 impl Inner {
     /// Who is told when a pipeline has run.
     pub fn observers(&self) -> Observers {
@@ -287,16 +297,25 @@ impl Inner {
             })
     }
 
-    /// Makes a table of the rows of `inputs`, one file for each. All or nothing.
+    /// Makes a table of the rows of `inputs`, one file for each, in the order of the index if there is to be
+    /// one. All or nothing.
     pub async fn create_table(
         self: &Arc<Self>,
-        name: &str,
-        schema: SchemaRef,
+        new: NewTable<'_>,
         inputs: Vec<SendableRecordBatchStream>,
-        if_exists: IfExists,
         rows_written: Arc<AtomicU64>,
     ) -> Result<u64> {
+        let NewTable {
+            name,
+            schema,
+            if_exists,
+            cluster_by,
+        } = new;
         check_storable(&schema, &self.vortex)?;
+        let index = self.first_index(name, &schema, cluster_by)?;
+        let order = index
+            .as_ref()
+            .map(|index| self.order_by(&schema, index.columns.clone()));
         if if_exists == IfExists::Fail && self.table(name).is_some() {
             return Err(Error::TableExists {
                 table: name.to_owned(),
@@ -306,49 +325,43 @@ impl Inner {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
         let folder = self.root.join("data").join(folder_name(name, number));
         let files = self
-            .write_files(&folder, &schema, inputs, rows_written, None)
+            .write_files(&folder, &schema, inputs, rows_written, order)
             .await;
         let files = files.inspect_err(|_| remove_folder(&folder))?;
         let files = drop_empty(files, &folder);
         let row_count = files.iter().map(|file| file.stats.row_count).sum();
-        let committed = self.commit_table(name, &schema, files, &folder, if_exists);
+        let mut row = TableRow {
+            id: 0,
+            name: name.to_owned(),
+            folder: file_name(&folder),
+            schema,
+            files,
+            indexes: Vec::new(),
+        };
+        if let Some(index) = index {
+            let indexed = self.index_new_table(&row, index).await;
+            row.indexes
+                .push(indexed.inspect_err(|_| remove_folder(&folder))?);
+        }
+        let committed = self.commit_table(row, if_exists);
         committed.inspect_err(|_| remove_folder(&folder))?;
         Ok(row_count)
     }
 
-    fn commit_table(
-        &self,
-        name: &str,
-        schema: &SchemaRef,
-        files: Vec<FileRow>,
-        folder: &Path,
-        if_exists: IfExists,
-    ) -> Result<()> {
+    fn commit_table(&self, mut row: TableRow, if_exists: IfExists) -> Result<()> {
         let _change = self.changes.lock();
-        let old = self.table(name);
+        let old = self.table(&row.name);
         if old.is_some() && if_exists == IfExists::Fail {
-            return Err(Error::TableExists {
-                table: name.to_owned(),
-            });
+            return Err(Error::TableExists { table: row.name });
         }
-        let folder_name = file_name(folder);
-        let id = self.catalog.add_table(
-            name,
-            schema,
-            &folder_name,
-            &files,
-            old.as_ref().map(|table| table.id),
-        )?;
-        let row = TableRow {
-            id,
-            name: name.to_owned(),
-            folder: folder_name,
-            schema: schema.clone(),
-            files,
-            indexes: Vec::new(),
-        };
+        for index in &row.indexes {
+            self.ensure_new_index(&index.definition.name, Some(&row.name))?;
+        }
+        row.id = self
+            .catalog
+            .add_table(&row, old.as_ref().map(|table| table.id))?;
         let table = Arc::new(self.open_table(row));
-        self.tables.write().insert(name.to_owned(), table);
+        self.tables.write().insert(table.name.clone(), table);
         if let Some(old) = old {
             remove_folder(&self.root.join("data").join(&old.folder));
         }
@@ -391,12 +404,12 @@ impl Inner {
 
     fn open_table(&self, row: TableRow) -> Table {
         let column_ids = self.number_columns(&row.name, &row.schema);
-        let (folder, schema) = (row.folder.clone(), row.schema.clone());
+        let folder = row.folder.clone();
         Table::open(
             row,
             column_ids,
             |file, ids| self.open_file(&folder, file, ids),
-            |index, files| self.open_index(&folder, &schema, index, files),
+            |index, files| self.open_index(&folder, index, files),
         )
     }
 

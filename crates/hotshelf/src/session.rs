@@ -28,7 +28,7 @@ use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use vortex_datafusion::VortexFormatFactory;
 
-use crate::database::{Database, IfExists};
+use crate::database::{Database, IfExists, NewTable};
 use crate::error::{Error, Result, nearest};
 use crate::settings::SessionSettings;
 
@@ -149,12 +149,13 @@ impl Session {
     }
 
     /// Runs one statement. Rows come as the caller takes them; dropping the stream cancels the query.
-    pub async fn execute(&self, statement: Statement) -> Result<Answer> {
+    pub async fn execute(&self, mut statement: Statement) -> Result<Answer> {
         if let ParsedStatement::Statement(own) = &statement.0
             && let Some(answer) = self.run_own(own).await
         {
             return answer;
         }
+        let cluster_by = index::take_clustering(&mut statement.0)?;
         let state = self.context.state();
         let statement = match shows_profile(&statement) {
             true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),
@@ -168,7 +169,7 @@ impl Session {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))
                 if self.is_ours(&create.name) =>
             {
-                self.create_table(create).await
+                self.create_table(create, &cluster_by).await
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop))
                 if self.is_stored_or_missing(&drop.name) =>
@@ -253,7 +254,11 @@ impl Session {
         self.is_ours(name) && (stored || !self.context.table_exist(name.clone()).unwrap_or(false))
     }
 
-    async fn create_table(&self, create: CreateMemoryTable) -> Result<Answer> {
+    async fn create_table(
+        &self,
+        create: CreateMemoryTable,
+        cluster_by: &[String],
+    ) -> Result<Answer> {
         let name = create.name.table().to_owned();
         if create.temporary {
             return Err(Error::NotSupported {
@@ -292,16 +297,16 @@ impl Session {
         } else {
             IfExists::Fail
         };
+        let new = NewTable {
+            name: &name,
+            schema,
+            if_exists,
+            cluster_by,
+        };
         let rows = self
             .database
             .inner()
-            .create_table(
-                &name,
-                schema,
-                vec![input],
-                if_exists,
-                Arc::new(AtomicU64::new(0)),
-            )
+            .create_table(new, vec![input], Arc::new(AtomicU64::new(0)))
             .await?;
         let note = if create.constraints.is_empty() {
             ""

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -61,15 +62,14 @@ impl InputParts {
 }
 
 impl State {
-    async fn next(&mut self) -> Option<QueryResult<arrow::array::RecordBatch>> {
+    async fn next(&mut self) -> Option<QueryResult<RecordBatch>> {
         if self.ended || self.left_bytes == 0 {
             return None;
         }
         let next = self.input.next().await;
         match &next {
             Some(Ok(batch)) => {
-                let bytes = batch.get_array_memory_size() as u64;
-                self.left_bytes = self.left_bytes.saturating_sub(bytes);
+                self.left_bytes = self.left_bytes.saturating_sub(own_bytes(batch));
             }
             _ => self.ended = true,
         }
@@ -77,10 +77,27 @@ impl State {
     }
 }
 
+/// Bytes that the rows of a batch take by themselves: batches may share the buffers of their strings.
+pub(super) fn own_bytes(batch: &RecordBatch) -> u64 {
+    let columns = batch.columns().iter();
+    columns.map(|column| column_bytes(column) as u64).sum()
+}
+
+fn column_bytes(column: &ArrayRef) -> usize {
+    let all = column.get_array_memory_size();
+    let flat = || column.to_data().get_slice_memory_size().unwrap_or(all);
+    match column.data_type() {
+        DataType::Utf8View => flat() + column.as_string_view().total_buffer_bytes_used(),
+        DataType::BinaryView => flat() + column.as_binary_view().total_buffer_bytes_used(),
+        nested if nested.is_nested() => all,
+        _ => flat(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{Int64Array, RecordBatch};
+    use arrow::array::{Int64Array, StringViewArray};
 
     fn batches(count: i64) -> SendableRecordBatchStream {
         let batch = |i| {
@@ -108,5 +125,15 @@ mod tests {
         let parts = sizes(5, 1).await;
         assert_eq!(parts.iter().sum::<usize>(), 5);
         assert!(parts.iter().all(|size| *size <= 1), "{parts:?}");
+    }
+
+    #[test]
+    fn a_slice_counts_its_own_strings_only() {
+        let text = "longer than a view can hold inside";
+        let strings: ArrayRef = Arc::new(StringViewArray::from(vec![text; 1000]));
+        let batch = RecordBatch::try_from_iter([("s", strings)]).unwrap();
+        let row_bytes = 16 + text.len() as u64;
+        assert_eq!(own_bytes(&batch), 1000 * row_bytes);
+        assert_eq!(own_bytes(&batch.slice(10, 5)), 5 * row_bytes);
     }
 }

@@ -31,6 +31,7 @@ use vortex_datafusion::convert::TryToDataFusion;
 
 use super::gate::WriteGate;
 use super::open::FilePaths;
+use super::parts::own_bytes;
 use super::segments::SegmentMap;
 use super::sums::Sums;
 use crate::catalog::FileRow;
@@ -98,9 +99,7 @@ impl FileWriter {
         let row_bytes = first
             .as_ref()
             .filter(|batch| batch.num_rows() > 0)
-            .map_or(64, |batch| {
-                (batch.get_array_memory_size() / batch.num_rows()) as u64
-            });
+            .map_or(64, |batch| own_bytes(batch) / batch.num_rows() as u64);
         let batches = futures::stream::iter(first.map(Ok)).chain(input);
         let input_error: Arc<Mutex<Option<Error>>> = Arc::default();
         let arrays = {

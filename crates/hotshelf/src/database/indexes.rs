@@ -79,7 +79,7 @@ impl Inner {
         if let Some(damage) = &table.damage {
             return Err(Error::Corruption(damage.clone()));
         }
-        self.ensure_new_index(&spec.name)?;
+        self.ensure_new_index(&spec.name, None)?;
         if let Some(other) = table.clustered().filter(|_| spec.clustered) {
             return Err(Error::NotSupported {
                 what: format!(
@@ -88,17 +88,12 @@ impl Inner {
                 ),
             });
         }
-        let mut columns = resolve(&table, &spec.columns)?;
+        let mut columns = resolve(&table.name, &table.schema, &spec.columns)?;
         let row_count = table.files.iter().map(|file| file.stats.row_count).sum();
         if let (true, Some(file)) = (spec.advise, table.files.first()) {
             columns = advise_order(file, &table.schema, &columns, &self.vortex, row_count).await?;
         }
-        let definition = IndexDefinition {
-            id: self.next_file_number.fetch_add(1, Ordering::Relaxed) as i64,
-            name: spec.name.clone(),
-            columns,
-            clustered: spec.clustered,
-        };
+        let definition = self.definition(spec.name.clone(), columns, spec.clustered);
         let mut removed = Vec::new();
         let mut added = Vec::new();
         if spec.clustered {
@@ -112,8 +107,69 @@ impl Inner {
         Ok(row_count)
     }
 
-    fn ensure_new_index(&self, name: &str) -> Result<()> {
-        match self.table_of_index(name) {
+    fn definition(&self, name: String, columns: Vec<usize>, clustered: bool) -> IndexDefinition {
+        IndexDefinition {
+            id: self.next_file_number.fetch_add(1, Ordering::Relaxed) as i64,
+            name,
+            columns,
+            clustered,
+        }
+    }
+
+    /// The clustered index that a table is to be made with, if there are columns for it.
+    pub(super) fn first_index(
+        &self,
+        table: &str,
+        schema: &SchemaRef,
+        cluster_by: &[String],
+    ) -> Result<Option<IndexDefinition>> {
+        if cluster_by.is_empty() {
+            return Ok(None);
+        }
+        let columns = resolve(table, schema, cluster_by)?;
+        let name = default_index_name(table, cluster_by);
+        self.ensure_new_index(&name, Some(table))?;
+        Ok(Some(self.definition(name, columns, true)))
+    }
+
+    /// Writes the files of the index that a table is made with.
+    pub(super) async fn index_new_table(
+        &self,
+        row: &TableRow,
+        definition: IndexDefinition,
+    ) -> Result<IndexRow> {
+        let folder = self.root.join("data").join(&row.folder);
+        let column_ids = self.number_columns(&row.name, &row.schema);
+        let writer = self.index_writer(&row.schema, &definition);
+        let mut files = Vec::with_capacity(row.files.len());
+        for file in &row.files {
+            let file = Arc::new(self.open_file(&row.folder, file.clone(), &column_ids)?);
+            let paths = IndexPaths::new(&folder, file.paths.number, definition.id);
+            if let Indexed::Written(bytes) =
+                write_index(&writer, &definition.name, &file, &paths).await?
+            {
+                files.push((file.paths.number, bytes));
+            }
+        }
+        Ok(IndexRow { definition, files })
+    }
+
+    fn index_writer(&self, schema: &SchemaRef, definition: &IndexDefinition) -> IndexWriter {
+        let order = self.order_by(schema, definition.columns.clone());
+        IndexWriter {
+            schema: schema.clone(),
+            session: self.vortex.clone(),
+            columns: order.columns,
+            clustered: definition.clustered,
+            stretch_rows: order.stretch_rows,
+            threads: order.threads,
+        }
+    }
+
+    /// Whether the name is free, or will be when a table has been replaced.
+    pub(super) fn ensure_new_index(&self, name: &str, replaced: Option<&str>) -> Result<()> {
+        let table = self.table_of_index(name);
+        match table.filter(|table| Some(table.name.as_str()) != replaced) {
             None => Ok(()),
             Some(table) => Err(Error::IndexExists {
                 index: name.to_owned(),
@@ -216,7 +272,7 @@ impl Inner {
         Some(self.order_by(&table.schema, index.definition.columns.clone()))
     }
 
-    fn order_by(&self, schema: &SchemaRef, columns: Vec<usize>) -> RowOrder {
+    pub(super) fn order_by(&self, schema: &SchemaRef, columns: Vec<usize>) -> RowOrder {
         let options = self.options.read();
         RowOrder {
             columns,
@@ -322,7 +378,7 @@ impl Inner {
                 continue;
             }
             if let Some(index) = &new_index {
-                self.ensure_new_index(&index.name)?;
+                self.ensure_new_index(&index.name, None)?;
             }
             let written: Vec<(i64, u64, u64)> = tried
                 .iter()
@@ -365,15 +421,7 @@ impl Inner {
                 .indexes
                 .iter()
                 .find(|index| index.definition.id == definition.id);
-            let order = self.order_by(&table.schema, definition.columns.clone());
-            let writer = IndexWriter {
-                schema: table.schema.clone(),
-                session: self.vortex.clone(),
-                columns: order.columns,
-                clustered: definition.clustered,
-                stretch_rows: order.stretch_rows,
-                threads: order.threads,
-            };
+            let writer = self.index_writer(&table.schema, definition);
             for file in files {
                 let number = file.paths.number;
                 let has = known.is_some_and(|index| index.files.contains_key(&number));
@@ -381,18 +429,9 @@ impl Inner {
                     continue;
                 }
                 let paths = IndexPaths::new(&folder, number, definition.id);
-                let indexed = writer.write(file, &paths).await?;
-                match &indexed {
-                    Indexed::Written(_) => {
-                        uncommitted.indexes.push(paths.clone());
-                        paths.rename()?;
-                    }
-                    Indexed::Refused(reason) => tracing::warn!(
-                        index = definition.name,
-                        file = number,
-                        reason,
-                        "a data file cannot be indexed and will be scanned"
-                    ),
+                let indexed = write_index(&writer, &definition.name, file, &paths).await?;
+                if matches!(indexed, Indexed::Written(_)) {
+                    uncommitted.indexes.push(paths);
                 }
                 tried.insert((definition.id, number), indexed);
             }
@@ -408,11 +447,7 @@ impl Inner {
         new_index: Option<IndexDefinition>,
         tried: &BTreeMap<FileOfIndex, Indexed>,
     ) -> Vec<TableIndex> {
-        let new_index = new_index.map(|definition| TableIndex {
-            definition,
-            files: BTreeMap::new(),
-            lost_ns: Default::default(),
-        });
+        let new_index = new_index.map(|definition| TableIndex::new(definition, BTreeMap::new()));
         let mut indexes: Vec<TableIndex> = table.indexes.iter().cloned().chain(new_index).collect();
         let numbers: BTreeSet<u64> = files.iter().map(|file| file.paths.number).collect();
         for index in &mut indexes {
@@ -473,7 +508,6 @@ impl Inner {
     pub(super) fn open_index(
         &self,
         table_folder: &str,
-        _schema: &SchemaRef,
         row: IndexRow,
         files: &[Arc<DataFile>],
     ) -> TableIndex {
@@ -486,11 +520,7 @@ impl Inner {
                 (file.paths.number, opened)
             })
             .collect();
-        TableIndex {
-            definition: row.definition,
-            files,
-            lost_ns: Default::default(),
-        }
+        TableIndex::new(row.definition, files)
     }
 
     /// Reads all index files of a table again.
@@ -522,15 +552,40 @@ fn indexes_of(file: &DataFile) -> Indexes {
     }
 }
 
+/// Writes an index file under its final name; nothing is left of it on failure.
+async fn write_index(
+    writer: &IndexWriter,
+    index: &str,
+    file: &Arc<DataFile>,
+    paths: &IndexPaths,
+) -> Result<Indexed> {
+    let indexed = writer.write(file, paths).await?;
+    match &indexed {
+        Indexed::Written(_) => paths.rename().inspect_err(|_| paths.remove())?,
+        Indexed::Refused(reason) => tracing::warn!(
+            index,
+            file = file.paths.number,
+            reason,
+            "a data file cannot be indexed and will be scanned"
+        ),
+    }
+    Ok(indexed)
+}
+
+/// The name of an index that was not given one.
+pub(crate) fn default_index_name(table: &str, columns: &[String]) -> String {
+    format!("{table}_{}_elf", columns.join("_"))
+}
+
 /// The columns of a table by name: at least one, none twice, all of types that can be indexed.
-fn resolve(table: &Table, names: &[String]) -> Result<Vec<usize>> {
+fn resolve(table: &str, schema: &SchemaRef, names: &[String]) -> Result<Vec<usize>> {
     let mut columns = Vec::with_capacity(names.len());
     for name in names {
-        let fields = table.schema.fields();
+        let fields = schema.fields();
         let Some(column) = fields.iter().position(|field| field.name() == name) else {
             let known = fields.iter().map(|field| field.name().as_str());
             return Err(Error::UnknownColumn {
-                table: table.name.clone(),
+                table: table.to_owned(),
                 column: name.clone(),
                 nearest: nearest(name, known),
             });

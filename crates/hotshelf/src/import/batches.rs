@@ -9,7 +9,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
 use super::{ExistingTable, ImportProgress};
-use crate::database::{Database, IfExists};
+use crate::database::{Database, IfExists, NewTable};
 use crate::error::Result;
 
 /// Batches of one schema, computed as they are taken.
@@ -55,8 +55,12 @@ impl Database {
             ExistingTable::Replace => IfExists::Replace,
             ExistingTable::Append | ExistingTable::Fail => IfExists::Fail,
         };
-        inner
-            .create_table(table, schema, inputs, if_exists, rows_done)
-            .await
+        let new = NewTable {
+            name: table,
+            schema,
+            if_exists,
+            cluster_by: &[],
+        };
+        inner.create_table(new, inputs, rows_done).await
     }
 }

@@ -110,7 +110,12 @@ impl IndexWriter {
     /// Writes and syncs the index file of a data file. Nothing is left behind on failure.
     pub async fn write(&self, file: &Arc<DataFile>, paths: &IndexPaths) -> Result<Indexed> {
         let folder = paths.folder();
-        std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+        if !folder.exists() {
+            std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+            folder
+                .parent()
+                .map_or(Ok(()), crate::database::sync_folder)?;
+        }
         let unfinished = Unfinished(Some(paths.clone()));
         match self.write_file(file, paths).await {
             Ok(bytes) => {

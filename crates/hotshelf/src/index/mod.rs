@@ -50,12 +50,24 @@ pub(crate) struct IndexDefinition {
 pub(crate) struct TableIndex {
     pub definition: IndexDefinition,
     /// By the number of the data file. Files that could not be indexed are missing.
-    pub files: BTreeMap<u64, Result<Arc<IndexFile>, Corruption>>,
+    pub files: OpenFiles,
     /// What queries lost so far because Elfs were not in memory.
-    pub lost_ns: Lost,
+    lost_ns: Lost,
 }
 
+/// Index files by the number of their data file.
+pub(crate) type OpenFiles = BTreeMap<u64, Result<Arc<IndexFile>, Corruption>>;
+
 impl TableIndex {
+    /// An index with the files that were opened.
+    pub fn new(definition: IndexDefinition, files: OpenFiles) -> Self {
+        Self {
+            definition,
+            files,
+            lost_ns: Lost::default(),
+        }
+    }
+
     /// The first damage, if there is one.
     pub fn damage(&self) -> Option<&Corruption> {
         self.files.values().find_map(|file| file.as_ref().err())

@@ -12,7 +12,7 @@ use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::prelude::SessionContext;
 use parking_lot::RwLock;
 
-use crate::database::{Database, IfExists};
+use crate::database::{Database, IfExists, NewTable};
 use crate::error::{Error, Result};
 use crate::session::execute_partitions;
 use crate::table::TableHandle;
@@ -44,10 +44,13 @@ impl HotshelfSchema {
                     .map_err(Error::from_query)?;
                 let inputs = execute_partitions(&plan, &context.task_ctx())?;
                 let rows = Arc::new(AtomicU64::new(0));
-                database
-                    .inner()
-                    .create_table(&name, table.schema(), inputs, IfExists::Fail, rows)
-                    .await
+                let new = NewTable {
+                    name: &name,
+                    schema: table.schema(),
+                    if_exists: IfExists::Fail,
+                    cluster_by: &[],
+                };
+                database.inner().create_table(new, inputs, rows).await
             })
         });
         let stopped = || Error::NotSupported {

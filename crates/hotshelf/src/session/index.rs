@@ -1,12 +1,13 @@
-//! `CREATE INDEX`, `DROP INDEX` and `OPTIMIZE TABLE`: statements that DataFusion parses and does not run.
+//! `CREATE INDEX`, `DROP INDEX`, `OPTIMIZE TABLE` and `CLUSTER BY`: what DataFusion parses and does not run.
 
+use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CreateIndex, Expr, Ident, IndexType, ObjectName, ObjectType,
-    Statement as SqlStatement, Value,
+    BinaryOperator, CreateIndex, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    IndexType, ObjectName, ObjectType, Statement as SqlStatement, Value, WrappedCollection,
 };
 
 use super::{Answer, Session};
-use crate::database::IndexSpec;
+use crate::database::{IndexSpec, default_index_name};
 use crate::error::{Error, Result};
 
 impl Session {
@@ -108,7 +109,7 @@ impl Session {
             .collect::<Result<Vec<String>>>()?;
         let name = match &create.name {
             Some(name) => last_part(name)?,
-            None => format!("{table}_{}_elf", columns.join("_")),
+            None => default_index_name(&table, &columns),
         };
         let mut spec = IndexSpec {
             name,
@@ -123,6 +124,46 @@ impl Session {
             .try_for_each(|option| take_option(option, &mut spec))?;
         Ok(spec)
     }
+}
+
+/// Takes `CLUSTER BY elf (a, b)` out of a CREATE TABLE and returns its columns; none without it.
+pub(super) fn take_clustering(statement: &mut ParsedStatement) -> Result<Vec<String>> {
+    let ParsedStatement::Statement(own) = statement else {
+        return Ok(Vec::new());
+    };
+    let SqlStatement::CreateTable(create) = own.as_mut() else {
+        return Ok(Vec::new());
+    };
+    let Some(clustering) = create.cluster_by.take() else {
+        return Ok(Vec::new());
+    };
+    elf_columns(&clustering).ok_or_else(|| Error::InvalidValue {
+        what: "clustering",
+        value: clustering.to_string(),
+        expected: "CLUSTER BY elf (column, …)".into(),
+    })
+}
+
+/// The columns of `elf (a, b)`.
+fn elf_columns(clustering: &WrappedCollection<Vec<Expr>>) -> Option<Vec<String>> {
+    let WrappedCollection::NoWrapping(kinds) = clustering else {
+        return None;
+    };
+    let [Expr::Function(kind)] = kinds.as_slice() else {
+        return None;
+    };
+    let is_elf = kind.name.to_string().eq_ignore_ascii_case("elf");
+    let FunctionArguments::List(list) = &kind.args else {
+        return None;
+    };
+    let column = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Identifier(ident))) => {
+            Some(normalise(ident))
+        }
+        _ => None,
+    };
+    let columns: Option<Vec<String>> = list.args.iter().map(column).collect();
+    columns.filter(|columns| is_elf && !columns.is_empty())
 }
 
 /// Reads `order = 'auto'` and `clustered = true`.

@@ -8,26 +8,10 @@ use arrow::array::{
     Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringArray,
     TimestampMillisecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
+use fastrand::Rng;
 use hotshelf::{Error, ExistingTable, ImportProgress};
 
 use crate::Fixture;
-
-/// A splitmix generator.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
 
 /// Columns of every indexable kind, with a literal for each of their values.
 const COLUMNS: &[&str] = &[
@@ -36,15 +20,15 @@ const COLUMNS: &[&str] = &[
 ];
 
 /// A small number or NULL: few values, so that predicates meet rows.
-fn numbers(chance: &mut Chance, count: usize) -> Vec<Option<i64>> {
-    let span = 1 + chance.below(40);
-    let nulls = chance.below(3) * 10;
+fn numbers(chance: &mut Rng, count: usize) -> Vec<Option<i64>> {
+    let span = 1 + chance.i64(0..40);
+    let nulls = chance.i64(0..3) * 10;
     (0..count)
-        .map(|_| (chance.below(100) >= nulls).then(|| chance.below(span) as i64 - 5))
+        .map(|_| (chance.i64(0..100) >= nulls).then(|| chance.i64(0..span) - 5))
         .collect()
 }
 
-fn column(name: &str, chance: &mut Chance, count: usize) -> ArrayRef {
+fn column(name: &str, chance: &mut Rng, count: usize) -> ArrayRef {
     let numbers = numbers(chance, count);
     let positive = || numbers.iter().map(|n| n.map(|n| (n + 5) as u64));
     let signed = || numbers.iter().copied();
@@ -107,7 +91,7 @@ fn column(name: &str, chance: &mut Chance, count: usize) -> ArrayRef {
     }
 }
 
-fn batch(chance: &mut Chance, count: usize) -> RecordBatch {
+fn batch(chance: &mut Rng, count: usize) -> RecordBatch {
     let columns = COLUMNS
         .iter()
         .map(|name| (*name, column(name, chance, count), true));
@@ -116,8 +100,8 @@ fn batch(chance: &mut Chance, count: usize) -> RecordBatch {
 }
 
 /// A literal of the column's kind, often one of its values.
-fn literal(name: &str, chance: &mut Chance) -> String {
-    let n = chance.below(46) as i64 - 8;
+fn literal(name: &str, chance: &mut Rng) -> String {
+    let n = chance.i64(0..46) - 8;
     match name {
         "i8" => n.to_string(),
         "i16" => (n * 900).to_string(),
@@ -146,10 +130,10 @@ fn literal(name: &str, chance: &mut Chance) -> String {
     }
 }
 
-fn predicate(chance: &mut Chance) -> String {
-    let name = COLUMNS[chance.below(COLUMNS.len() as u64) as usize];
-    let value = |chance: &mut Chance| literal(name, chance);
-    match chance.below(9) {
+fn predicate(chance: &mut Rng) -> String {
+    let name = COLUMNS[chance.usize(..COLUMNS.len())];
+    let value = |chance: &mut Rng| literal(name, chance);
+    match chance.i64(0..9) {
         0 => format!("{name} = {}", value(chance)),
         1 => format!("{name} <> {}", value(chance)),
         2 => format!("{name} < {}", value(chance)),
@@ -183,12 +167,12 @@ fn both(db: &Fixture, question: &str) -> (Vec<String>, Vec<String>) {
     (with, without)
 }
 
-fn random_columns(chance: &mut Chance) -> Vec<&'static str> {
+fn random_columns(chance: &mut Rng) -> Vec<&'static str> {
     let mut columns = COLUMNS.to_vec();
     for i in (1..columns.len()).rev() {
-        columns.swap(i, chance.below(i as u64 + 1) as usize);
+        columns.swap(i, chance.usize(..=i));
     }
-    columns.truncate(1 + chance.below(5) as usize);
+    columns.truncate(1 + chance.usize(..5));
     columns
 }
 
@@ -196,9 +180,9 @@ fn random_columns(chance: &mut Chance) -> Vec<&'static str> {
 fn answers_are_the_same_with_and_without_an_index_on_random_tables() {
     let questions = if cfg!(debug_assertions) { 40 } else { 200 };
     for seed in 0..6 {
-        let mut chance = Chance(seed);
+        let mut chance = Rng::with_seed(seed);
         let mut db = Fixture::new();
-        let rows = [1, 50, 700, 5000][chance.below(4) as usize];
+        let rows = [1, 50, 700, 5000][chance.usize(..4)];
         import(
             &db,
             vec![batch(&mut chance, rows), batch(&mut chance, rows)],
@@ -214,7 +198,7 @@ fn answers_are_the_same_with_and_without_an_index_on_random_tables() {
         import(&db, vec![batch(&mut chance, 300)]);
         for step in 0..3 {
             for _ in 0..questions {
-                let count = 1 + chance.below(3);
+                let count = 1 + chance.i64(0..3);
                 let predicates: Vec<_> = (0..count).map(|_| predicate(&mut chance)).collect();
                 let question = format!(
                     "SELECT count(*), sum(row), min(text), max(date) FROM t WHERE {}",
@@ -415,6 +399,61 @@ fn a_clustered_index_puts_rows_next_to_each_other() {
     );
     let (with, without) = both(&db, question);
     assert_eq!(with, without);
+}
+
+#[test]
+fn a_table_made_with_cluster_by_has_its_rows_and_later_ones_in_order() {
+    let mut db = numbered();
+    db.run("CREATE TABLE c CLUSTER BY elf (a, b) AS SELECT * FROM t")
+        .unwrap();
+    db.run("CREATE TABLE d (a INT, s VARCHAR) CLUSTER BY elf (s, a)")
+        .unwrap();
+    db.run("INSERT INTO d SELECT a, s FROM t WHERE id <= 1000")
+        .unwrap();
+    let indexes = "SELECT index_name, columns, clustered, indexed_files, rows FROM hotshelf_indexes() ORDER BY 1";
+    let expected = ["c_a_b_elf|a, b|true|1|300000", "d_s_a_elf|s, a|true|1|1000"];
+    assert_eq!(db.rows(indexes), expected);
+    assert_eq!(db.rows("SELECT s, a FROM d LIMIT 1"), ["s0|25"]);
+    let question = "SELECT count(*), sum(id), min(s) FROM c WHERE a BETWEEN 10 AND 12 AND b > 70";
+    let (with, without) = both(&db, question);
+    assert_eq!(with, without);
+    assert!(explain(&db, question).contains("row_groups_pruned=2"));
+    db.reopen();
+    assert_eq!(db.rows(indexes), expected);
+    assert_eq!(both(&db, question), (with.clone(), with));
+    assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+}
+
+#[test]
+fn cluster_by_says_what_is_wrong_and_leaves_nothing_behind() {
+    let db = numbered_to(100);
+    for wrong in ["a", "elf ()", "elf (a + 1)", "tree (a)", "elf (a), b"] {
+        let error = db.error(&format!(
+            "CREATE TABLE c CLUSTER BY {wrong} AS SELECT * FROM t"
+        ));
+        assert!(
+            matches!(&error, Error::InvalidValue { expected, .. } if expected.contains("CLUSTER BY elf")),
+            "{wrong}: {error}"
+        );
+    }
+    assert!(matches!(
+        db.error("CREATE TABLE c CLUSTER BY elf (aa) AS SELECT * FROM t"),
+        Error::UnknownColumn { nearest: Some(name), .. } if name == "a"
+    ));
+    db.run("CREATE INDEX c_a_elf ON t USING elf (b)").unwrap();
+    assert!(matches!(
+        db.error("CREATE TABLE c CLUSTER BY elf (a) AS SELECT * FROM t"),
+        Error::IndexExists { .. }
+    ));
+    assert_eq!(db.database().table_names(), ["t"]);
+    db.run("CREATE OR REPLACE TABLE t CLUSTER BY elf (b) AS SELECT * FROM t")
+        .unwrap();
+    db.run("CREATE OR REPLACE TABLE t CLUSTER BY elf (b) AS SELECT * FROM t WHERE id < 50")
+        .unwrap();
+    assert_eq!(
+        db.rows("SELECT index_name, rows FROM hotshelf_indexes()"),
+        ["t_b_elf|49"]
+    );
 }
 
 fn index_files(db: &Fixture) -> Vec<PathBuf> {

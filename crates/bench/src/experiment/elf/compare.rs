@@ -58,19 +58,6 @@ pub(super) fn checksum(tids: &[u32]) -> u64 {
     tids.iter().map(|&tid| u64::from(tid) + 1).sum()
 }
 
-/// Random numbers, the same for the same seed (splitmix).
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end.max(1)
-    }
-}
-
 /// The largest code of every column: finding one looks at all rows.
 pub(super) fn maxima(table: &CodeTable) -> Vec<u32> {
     table.columns().iter().map(|column| column.max()).collect()

@@ -4,20 +4,19 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use fastrand::Rng;
 use hotshelf_elf::Result;
 use hotshelf_elf::keys::{CodeColumn, CodeTable};
 use tpchgen::generators::{LineItem, LineItemGenerator};
-
-use super::compare::Random;
 
 /// Independent columns with codes below `code_count`.
 ///
 /// # Errors
 /// When there are too many rows or columns.
 pub fn uniform(row_count: usize, dimension_count: usize, code_count: u32) -> Result<CodeTable> {
-    let mut random = Random(42);
+    let mut random = Rng::with_seed(42);
     let columns = (0..dimension_count).map(|_| {
-        let codes = (0..row_count).map(|_| random.below(code_count.into()) as u32);
+        let codes = (0..row_count).map(|_| random.u32(..code_count.max(1)));
         CodeColumn::from_codes(codes, code_count.saturating_sub(1))
     });
     CodeTable::new(columns.collect())

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use fastrand::Rng;
 use hotshelf_elf::Result;
 use hotshelf_elf::keys::{CodeTable, QueryBox, Restriction};
 use hotshelf_elf::layout::linear::{LinearElf, UniformEstimate, Wide};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 use hotshelf_elf::scan::ColumnScan;
 
-use super::compare::{Random, checksum, compare, maxima};
+use super::compare::{checksum, compare, maxima};
 use super::{ElfOptions, Figure};
 
 const KEY_COUNT: usize = 500_000;
@@ -127,11 +128,11 @@ type Exact<'a> = &'a dyn Fn(&[u32], &mut Vec<u32>) -> Result<()>;
 impl Layouts<'_> {
     fn run(&self, show: &mut dyn FnMut(Figure)) -> Result<()> {
         let dimension_count = self.table.dimension_count();
-        let mut random = Random(7);
+        let mut random = Rng::with_seed(7);
         let hits: Vec<u32> = (0..KEY_COUNT)
             .flat_map(|_| {
                 self.table
-                    .row(random.below(self.table.row_count() as u64) as usize)
+                    .row(random.usize(..self.table.row_count().max(1)))
             })
             .collect();
         let mut misses = hits.clone();
@@ -154,9 +155,9 @@ impl Layouts<'_> {
             .position(is_enough)
             .map_or(dimension_count, |at| at + 1);
         let scan = ColumnScan::new(self.table);
-        let equal = |from: usize, to: usize, count: usize, random: &mut Random| {
+        let equal = |from: usize, to: usize, count: usize, random: &mut Rng| {
             let query = |_| {
-                let row = random.below(self.table.row_count() as u64) as usize;
+                let row = random.usize(..self.table.row_count().max(1));
                 let restriction = |dimension: usize| match (from..to).contains(&dimension) {
                     true => Restriction::exactly(self.table.columns()[dimension].get(row)),
                     false => Restriction::Any,
@@ -235,8 +236,8 @@ impl Layouts<'_> {
     }
 
     /// Ranges of 2 % of each dimension's codes, at least one, around a row's.
-    fn range_box(&self, random: &mut Random) -> QueryBox {
-        let row = random.below(self.table.row_count() as u64) as usize;
+    fn range_box(&self, random: &mut Rng) -> QueryBox {
+        let row = random.usize(..self.table.row_count().max(1));
         let ranges = self
             .table
             .columns()
@@ -244,9 +245,7 @@ impl Layouts<'_> {
             .zip(&self.maxima)
             .map(|(column, max)| {
                 let width = (max / 50).max(1);
-                let lo = column
-                    .get(row)
-                    .saturating_sub(random.below(width.into()) as u32);
+                let lo = column.get(row).saturating_sub(random.u32(..width.max(1)));
                 Restriction::Range {
                     lo,
                     hi: lo + width - 1,

@@ -1,10 +1,11 @@
 //! One thread against several, from point queries to most of the table.
 
+use fastrand::Rng;
 use hotshelf_elf::Result;
 use hotshelf_elf::keys::{CodeTable, QueryBox, Restriction};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions, ParallelOptions};
 
-use super::compare::{Random, checksum, compare, maxima};
+use super::compare::{checksum, compare, maxima};
 use super::{ElfOptions, Figure};
 
 /// Share of the codes of each restricted dimension, and how many queries.
@@ -37,7 +38,7 @@ pub(super) fn run(
         thread_count,
         ..Default::default()
     };
-    let (mut random, maxima) = (Random(3), maxima(table));
+    let (mut random, maxima) = (Rng::with_seed(3), maxima(table));
     let name = format!("{thread_count} threads");
     for (case, shares, query_count) in CASES {
         let queries: Vec<QueryBox> = (0..query_count)
@@ -67,9 +68,9 @@ pub(super) fn range_box(
     table: &CodeTable,
     maxima: &[u32],
     shares: &[f64],
-    random: &mut Random,
+    random: &mut Rng,
 ) -> QueryBox {
-    let row = random.below(table.row_count() as u64) as usize;
+    let row = random.usize(..table.row_count().max(1));
     let ranges = table
         .columns()
         .iter()
@@ -85,7 +86,7 @@ pub(super) fn range_box(
             let last = maxima[dimension] + 1 - width.min(maxima[dimension] + 1);
             let lo = column
                 .get(row)
-                .saturating_sub(random.below(width.into()) as u32)
+                .saturating_sub(random.u32(..width.max(1)))
                 .min(last);
             Restriction::Range {
                 lo,

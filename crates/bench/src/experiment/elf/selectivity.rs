@@ -6,12 +6,13 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use fastrand::Rng;
 use hotshelf_elf::Result;
 use hotshelf_elf::keys::{CodeTable, QueryBox};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 use hotshelf_elf::scan::{ColumnScan, ZoneScan};
 
-use super::compare::{Random, maxima, median};
+use super::compare::{maxima, median};
 use super::parallel::range_box;
 use super::{ElfOptions, Figure};
 
@@ -64,7 +65,7 @@ pub(super) fn run(
             continue;
         }
         for percent in PERCENTS {
-            let mut random = Random(percent.to_bits());
+            let mut random = Rng::with_seed(percent.to_bits());
             let share = (percent / 100.0).powf(1.0 / (last - first) as f64);
             let mut shares = vec![1.0; first];
             shares.resize(last, share);
