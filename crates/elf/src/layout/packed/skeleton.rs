@@ -2,13 +2,14 @@
 //!
 //! A prefix shared by more than [`Cut::group_rows_max`] rows becomes a node, any other a group below its
 //! parent node. Runs of small groups are joined into buckets of up to [`Cut::bucket_rows_max`] rows, so
-//! that a column of many codes does not cost an entry per row. All decisions are made as soon as the rows
+//! that a column of many codes does not cost an entry per row; but not where their rows would need another
+//! suffix word for the code they no longer share. All decisions are made as soon as the rows
 //! have been seen, in memory that depends on the head and not on the rows: building in memory and from
 //! sorted files gives the same Elf.
 
 use std::collections::VecDeque;
 
-use crate::rows::RowShape;
+use crate::rows::{RowShape, code_bits, place_tightly};
 
 use super::head::{Child, Head, Link, Node, NodeKind};
 
@@ -17,6 +18,9 @@ const DENSE_SPAN: u64 = 2;
 
 /// A bitmap node may have this many codes per child at most: then its bits cost no more than sorted codes.
 const BITMAP_SPAN: u64 = 21;
+
+/// What a group of its own costs: a child's entry, its code, and the number of rows before it.
+const ENTRY_BYTES: usize = 14;
 
 /// Where subtrees are cut into groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +79,8 @@ pub(crate) struct Skeleton {
 pub(crate) struct SkeletonBuilder<'a> {
     shape: &'a RowShape,
     cut: Cut,
+    /// Per level, the rows of the largest group worth joining to others.
+    joined_rows_max: Vec<usize>,
     row_count: usize,
     previous: Vec<u64>,
     /// Per level, the first row of the run of rows that agree up to and including it.
@@ -91,9 +97,17 @@ pub(crate) struct SkeletonBuilder<'a> {
 impl<'a> SkeletonBuilder<'a> {
     pub(crate) fn new(shape: &'a RowShape, cut: Cut) -> Self {
         let dimension_count = shape.dimension_count();
+        let widths: Vec<u32> = shape.code_max().iter().map(|&max| code_bits(max)).collect();
+        let word_count = |level: usize| place_tightly(&widths[level..]).1;
+        let joined_rows_max = (0..dimension_count).map(|level| {
+            // A bucket's rows keep their codes of the level.
+            let more_bytes = 8 * (word_count(level) - word_count(level + 1));
+            ENTRY_BYTES.checked_div(more_bytes).unwrap_or(usize::MAX)
+        });
         Self {
             shape,
             cut,
+            joined_rows_max: joined_rows_max.collect(),
             row_count: 0,
             previous: vec![0; shape.word_count()],
             run_starts: vec![0; dimension_count],
@@ -157,9 +171,15 @@ impl<'a> SkeletonBuilder<'a> {
     /// Adds the current run of `level` as a group, or to the bucket before it if both are small.
     #[inline]
     fn add_group(&mut self, level: usize) {
+        let (start, max) = (self.run_starts[level], self.joined_rows_max[level]);
         if let Some(last) = self.open[level].last_mut() {
             let joined = self.row_count - last.row as usize;
-            if joined <= self.cut.bucket_rows_max && !matches!(last.kind, DraftKind::Node(_)) {
+            let is_worth = self.row_count - start <= max
+                && (last.kind == DraftKind::Bucket || start - last.row as usize <= max);
+            if joined <= self.cut.bucket_rows_max
+                && is_worth
+                && !matches!(last.kind, DraftKind::Node(_))
+            {
                 last.kind = DraftKind::Bucket;
                 return;
             }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cases;
-use crate::keys::{CodeTable, QueryBox};
+use crate::keys::{CodeColumn, CodeTable, QueryBox};
 use crate::scan::naive;
 
 /// Options that make tiny tables have nodes, buckets and all.
@@ -160,6 +160,32 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn groups_are_joined_only_where_their_rows_stay_as_short() {
+    // The codes of all columns need two words, those from the second on only one.
+    let maxima = [200, u32::MAX, 1 << 29];
+    let bucketed_rows = |rows_per_code: u32| {
+        let code = move |level: usize| {
+            let rows = 0..150 * rows_per_code;
+            let codes = rows.map(move |row| match level {
+                0 => row / rows_per_code,
+                _ => row % maxima[level],
+            });
+            CodeColumn::from_codes(codes, maxima[level])
+        };
+        let table = CodeTable::new((0..3).map(code).collect()).unwrap();
+        let options = PackedOptions {
+            code_max: Some(maxima.to_vec()),
+            ..Default::default()
+        };
+        let elf = PackedElf::build(&table, &options).unwrap();
+        elf.verify(Path::new("t")).unwrap();
+        elf.level_shapes()[0].rows
+    };
+    assert_eq!(bucketed_rows(3), 0.0);
+    assert_eq!(bucketed_rows(1), 150.0);
 }
 
 #[test]
