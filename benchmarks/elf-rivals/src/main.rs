@@ -1,5 +1,6 @@
 //! Other in-memory indexes on the queries of `hotshelf bench elf`, one thread: an R*-tree, a kd-tree, and roaring
-//! bitmaps per value. Every contender gives the sum of the TIDs of the rows in a box.
+//! bitmaps per value. Every contender gives the sum of the TIDs of the rows in a box; over a table stored in the Elf's
+//! order, where answers are ranges of rows, two give their number.
 //!
 //! `cargo run --release -- DIR rows columns values` writes the table (`c<number>.u32`) and the queries
 //! (`queries.csv`) to DIR for `../elf_rivals.py`, and its own results to standard output as lines of JSON.
@@ -8,6 +9,7 @@ use std::cmp::Ordering;
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufWriter, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
@@ -29,8 +31,17 @@ const CASES: [(usize, usize); 3] = [(0, 3), (0, DIMENSIONS), (3, 6)];
 
 type Box10 = [(u32, u32); DIMENSIONS];
 
-/// A question, and the sum of the TIDs in its answer.
-type Rival<'a> = (&'a str, Box<dyn Fn(&Box10) -> u64 + 'a>);
+/// Something to check an answer by.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Check {
+    /// The sum of the TIDs.
+    Tids(u64),
+    /// How many rows there are in the ranges.
+    Rows(u64),
+}
+
+/// A question and its answer.
+type Rival<'a> = (&'a str, Box<dyn Fn(&Box10) -> Check + 'a>);
 
 /// A splitmix step.
 fn next_random(state: &mut u64) -> u64 {
@@ -64,8 +75,24 @@ fn queries(percent: f64, case: (usize, usize), value_count: u32) -> Vec<Box10> {
     (0..QUERY_COUNT).map(|_| query()).collect()
 }
 
-fn sum(tids: impl IntoIterator<Item = u32>) -> u64 {
-    tids.into_iter().map(u64::from).sum()
+fn sum(tids: impl IntoIterator<Item = u32>) -> Check {
+    Check::Tids(tids.into_iter().map(u64::from).sum())
+}
+
+fn rows(ranges: &[Range<u32>]) -> Check {
+    Check::Rows(ranges.iter().map(|range| range.len() as u64).sum())
+}
+
+impl std::ops::Add for Check {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Tids(a), Self::Tids(b)) => Self::Tids(a + b),
+            (Self::Rows(a), Self::Rows(b)) => Self::Rows(a + b),
+            _ => panic!("one contender answers in one way"),
+        }
+    }
 }
 
 fn built<T>(name: &str, build: impl FnOnce() -> T) -> T {
@@ -109,6 +136,13 @@ fn main() {
     let (elf, order) = built("elf", || {
         PackedElf::build_with_order(&table, &PackedOptions::default()).expect("built")
     });
+    let clustered = built("elf, clustered: rows", || {
+        let options = PackedOptions {
+            clustered: true,
+            ..PackedOptions::default()
+        };
+        PackedElf::build(&table, &options).expect("built")
+    });
     let zones = built("bit-packed scan, sorted", || ZoneScan::new(&table, &order));
     let bytes = ColumnScan::new(&table);
     let rtree = built("R*-tree (rstar)", || {
@@ -149,6 +183,20 @@ fn main() {
                     .select_rows(&query_box(ranges, value_count))
                     .expect("ten dimensions");
                 sum(rows.into_iter().flatten().map(|row| order[row as usize]))
+            }),
+        ),
+        (
+            "elf, clustered: rows",
+            Box::new(|ranges| {
+                let query = query_box(ranges, value_count);
+                rows(&clustered.select_rows(&query).expect("ten dimensions"))
+            }),
+        ),
+        (
+            "bit-packed scan, sorted: rows",
+            Box::new(|ranges| {
+                let query = query_box(ranges, value_count);
+                rows(&zones.select_rows(&query).expect("ten dimensions"))
             }),
         ),
         (
@@ -213,19 +261,27 @@ fn main() {
             let mut medians = Vec::new();
             for (name, answer) in &rivals {
                 let mut times = Vec::new();
-                let mut total = 0;
+                let mut total = None;
                 for _ in 0..ROUNDS {
                     let start = Instant::now();
                     total = queries
                         .iter()
                         .map(|query| black_box(answer(query)))
-                        .sum::<u64>();
+                        .reduce(|a, b| a + b);
                     times.push(start.elapsed().as_secs_f64());
                 }
                 times.sort_by(f64::total_cmp);
-                medians.push((name, times[ROUNDS / 2], total));
+                medians.push((name, times[ROUNDS / 2], total.expect("some queries")));
             }
-            let total = medians[0].2;
+            let total: u64 = match medians[0].2 {
+                Check::Tids(total) => total,
+                Check::Rows(_) => panic!("the first contender answers with TIDs"),
+            };
+            let count = |query| {
+                elf.count(&query_box(query, value_count))
+                    .expect("ten dimensions")
+            };
+            let row_count: u64 = queries.iter().map(count).sum();
             for query in &queries {
                 let bounds: Vec<String> =
                     query.iter().map(|(lo, hi)| format!("{lo},{hi}")).collect();
@@ -238,8 +294,12 @@ fn main() {
                 )
                 .expect("written");
             }
-            for (name, seconds, sum) in medians {
-                assert_eq!(sum, total, "{name} finds other rows");
+            for (name, seconds, found) in medians {
+                let expected = match found {
+                    Check::Tids(_) => Check::Tids(total),
+                    Check::Rows(_) => Check::Rows(row_count),
+                };
+                assert_eq!(found, expected, "{name} finds other rows");
                 println!(
                     "{{\"case\": \"{}-{}\", \"percent\": {percent}, \"contender\": \"{name}\", \"us\": {:.3}}}",
                     case.0 + 1,
