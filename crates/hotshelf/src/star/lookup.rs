@@ -58,6 +58,8 @@ pub(super) struct Frame {
     row_count: usize,
     /// Whether build rows are kept.
     want_rows: bool,
+    /// The rows of the least and of the greatest key.
+    pub extremes: Option<(usize, usize)>,
 }
 
 impl Frame {
@@ -70,6 +72,7 @@ impl Frame {
             range: max.wrapping_sub(min),
             row_count: keys.words(0..keys.len()).count(),
             want_rows,
+            extremes,
         }
     }
 

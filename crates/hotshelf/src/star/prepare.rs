@@ -230,8 +230,8 @@ async fn build_side(star: Arc<Star>, idx: usize, context: Arc<TaskContext>) -> R
     let array = join.build_key.evaluate(&build)?;
     let array = array.into_array(build.num_rows())?;
     let keys = KeyColumn::new(&array)?;
-    let range = key_range(&star.scan, join, &array, &keys)?;
     let frame = Frame::of(&keys, star.attaches(idx));
+    let range = key_range(&star.scan, join, &array, &frame)?;
     reserve(&reservation, frame.size_bytes() + keys.size_bytes())?;
     let mut lookup = Lookup::new(&frame);
     for rows in steps(keys.len()) {
@@ -317,7 +317,7 @@ fn key_range(
     scan: &TableScan,
     join: &Join,
     array: &ArrayRef,
-    keys: &KeyColumn,
+    frame: &Frame,
 ) -> QueryResult<Option<DynamicFilter>> {
     if !matches!(join.matching, Matching::Inner | Matching::Semi) {
         return Ok(None);
@@ -326,7 +326,7 @@ fn key_range(
     if field.data_type() != array.data_type() {
         return Ok(None);
     }
-    let Some((least, greatest)) = keys.extremes() else {
+    let Some((least, greatest)) = frame.extremes else {
         return Ok(None);
     };
     let min = ScalarValue::try_from_array(array, least)?;
