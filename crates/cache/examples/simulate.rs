@@ -1,9 +1,10 @@
 //! Replays the HPCache paper's query sequence on its modelled server, and other mixes on a small machine:
-//! `cargo run --release -p hotshelf-cache --example simulate [paper|sweep|figure8|mixes]`. All times are simulated.
+//! `cargo run --release -p hotshelf-cache --example simulate [paper|parts|sweep|figure8|mixes]`. All times are simulated.
 
 use hotshelf_cache::PolicyKind;
-use hotshelf_cache::model::Smoothing;
+use hotshelf_cache::model::{ModelForm, Smoothing};
 use hotshelf_cache::simulate::*;
+use hotshelf_cache::tune::{Solver, TuneOptions};
 use hotshelf_cache::tuner::TunerOptions;
 
 const GB: u64 = 1_000_000_000;
@@ -77,6 +78,64 @@ fn claims() {
             ratio("hpcache-paper"),
             ratio("hpcache"),
         );
+    }
+}
+
+/// What each part of `hpcache` adds to the paper's algorithm, and what LRU loses where workers keep no common order.
+fn parts() {
+    let tune = |form, solver| TunerOptions {
+        tune: Some(TuneOptions {
+            form,
+            solver,
+            ..TuneOptions::default()
+        }),
+        ..TunerOptions::default()
+    };
+    let shared = || tune(ModelForm::Shared, Solver::Greedy);
+    let paper = || tune(ModelForm::Paper, Solver::Exact);
+    let alone = |tuner: TunerOptions| tuner.with_smoothing(Smoothing::default());
+    let variants = [
+        ("lru", PolicyKind::Lru, shared()),
+        (
+            "the paper's: random pins, maximum",
+            PolicyKind::HpCachePaper,
+            alone(paper()),
+        ),
+        ("its windows compete", PolicyKind::HpCachePaper, paper()),
+        ("its model a sum", PolicyKind::HpCachePaper, alone(shared())),
+        ("its pins stable", PolicyKind::HpCache, alone(paper())),
+        (
+            "pins stable, model a sum",
+            PolicyKind::HpCache,
+            alone(shared()),
+        ),
+        ("all three: hpcache", PolicyKind::HpCache, shared()),
+    ];
+    for is_shuffled in [false, true] {
+        let order = ["one order", "an order of its own in each query"][usize::from(is_shuffled)];
+        println!("\nparts, row groups in {order}: simulated seconds and ratio to none, 28 GB/s");
+        let sizes = [20, 80, 120];
+        println!(
+            "{:>34}{}",
+            "GB",
+            sizes.map(|gb| format!("{gb:>16}")).join("")
+        );
+        for (name, policy, tuner) in &variants {
+            print!("{name:>34}");
+            for cache_gb in sizes {
+                let total_s = |policy: PolicyKind| {
+                    let setup = Setup {
+                        tuner: tuner.clone(),
+                        is_shuffled,
+                        ..setup(policy, cache_gb * GB)
+                    };
+                    simulate(&paper_machine(4), &paper_sequence(), &setup).total_s()
+                };
+                let (none_s, time_s) = (total_s(PolicyKind::None), total_s(*policy));
+                print!("{time_s:>9.1}{:>7.2}", none_s / time_s);
+            }
+            println!();
+        }
     }
 }
 
@@ -244,6 +303,9 @@ fn main() {
         per_query(4, 120);
         claims();
         predictions();
+    }
+    if wants("parts") {
+        parts();
     }
     if wants("figure8") {
         figure_8();

@@ -2,7 +2,8 @@
 //!
 //! Each takes a snapshot when the query is planned.
 
-use std::collections::BTreeMap;
+mod hpcache;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -11,16 +12,12 @@ use datafusion::catalog::{MemTable, TableFunctionArgs, TableFunctionImpl, TableP
 use datafusion::common::{exec_datafusion_err, plan_err};
 use datafusion::error::Result as QueryResult;
 use datafusion::prelude::SessionContext;
-use hotshelf_cache::tuner::Tuner;
 use hotshelf_cache::{ColumnId, SegmentKey, SegmentKind, SegmentState};
 
 use crate::database::Inner;
 use crate::index::{IndexFile, Stretch, TableIndex};
 use crate::pipelines::PipelineRun;
 use crate::table::Table;
-
-/// Points of the advice curve.
-const ADVICE_ROWS: u32 = 20;
 
 /// Makes the rows of one function.
 type Rows = fn(&Inner) -> Columns;
@@ -34,10 +31,9 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("io_stats", io_stats),
     ("machine_profile", machine_profile),
     ("pipelines", pipelines),
-    ("hpcache_columns", hpcache_columns),
-    ("hpcache_pipelines", hpcache_pipelines),
-    ("hpcache_tuner", hpcache_tuner),
-    ("hpcache_advice", hpcache_advice),
+    ("hpcache_columns", hpcache::columns),
+    ("hpcache_pipelines", hpcache::pipelines),
+    ("hpcache_tuner", hpcache::tuner),
     ("hotshelf_indexes", hotshelf_indexes),
     ("elf_stats", elf_stats),
 ];
@@ -54,6 +50,8 @@ pub(crate) fn register(context: &SessionContext, inner: &Arc<Inner>) {
             }),
         );
     }
+    let advice = hpcache::Advice(Arc::downgrade(inner));
+    context.register_udtf("hpcache_advice", Arc::new(advice));
 }
 
 struct Snapshot {
@@ -73,16 +71,19 @@ impl TableFunctionImpl for Snapshot {
         if !args.exprs().is_empty() {
             return plan_err!("{}() takes no arguments", self.name);
         }
-        let inner = self
-            .inner
-            .upgrade()
-            .ok_or_else(|| exec_datafusion_err!("the database is closed"))?;
-        let batch = RecordBatch::try_from_iter((self.rows)(&inner))?;
-        Ok(Arc::new(MemTable::try_new(
-            batch.schema(),
-            vec![vec![batch]],
-        )?))
+        table((self.rows)(&*open(&self.inner)?))
     }
+}
+
+fn open(inner: &Weak<Inner>) -> QueryResult<Arc<Inner>> {
+    let inner = inner.upgrade();
+    inner.ok_or_else(|| exec_datafusion_err!("the database is closed"))
+}
+
+fn table(columns: Columns) -> QueryResult<Arc<dyn TableProvider>> {
+    let batch = RecordBatch::try_from_iter(columns)?;
+    let table = MemTable::try_new(batch.schema(), vec![vec![batch]])?;
+    Ok(Arc::new(table))
 }
 
 fn text(values: impl Iterator<Item = String>) -> ArrayRef {
@@ -330,161 +331,6 @@ fn pipelines(inner: &Inner) -> Columns {
                     .map(|row| Some(row.finished))
                     .collect::<BooleanArray>(),
             ),
-        ),
-    ]
-}
-
-/// One row per column of the tuner's last placement.
-fn hpcache_columns(inner: &Inner) -> Columns {
-    let rows = inner
-        .tuner
-        .as_ref()
-        .map(|tuner| tuner.inspect(Tuner::targets))
-        .unwrap_or_default();
-    let kept: BTreeMap<ColumnId, f64> = inner
-        .cache
-        .columns()
-        .into_iter()
-        .map(|row| {
-            (
-                row.column,
-                row.cached_bytes as f64 / (row.total_bytes as f64).max(1.0),
-            )
-        })
-        .collect();
-    vec![
-        (
-            "table_name",
-            text(rows.iter().map(|row| inner.column_name(row.column).0)),
-        ),
-        (
-            "column_name",
-            text(rows.iter().map(|row| inner.column_name(row.column).1)),
-        ),
-        ("bytes", count(rows.iter().map(|row| row.bytes))),
-        ("target", real(rows.iter().map(|row| row.proportion))),
-        (
-            "actual",
-            real(
-                rows.iter()
-                    .map(|row| kept.get(&row.column).copied().unwrap_or(0.0)),
-            ),
-        ),
-        (
-            "seconds_saved_per_gb",
-            real(rows.iter().map(|row| row.saved_s_per_byte * 1e9)),
-        ),
-    ]
-}
-
-/// One row per pipeline of the look-back window.
-fn hpcache_pipelines(inner: &Inner) -> Columns {
-    let rows = inner
-        .tuner
-        .as_ref()
-        .map(|tuner| tuner.inspect(Tuner::pipelines))
-        .unwrap_or_default();
-    let actual: Float64Array = rows.iter().map(|row| row.actual_s).collect();
-    vec![
-        (
-            "template",
-            text(rows.iter().map(|row| format!("{:016x}", row.template))),
-        ),
-        (
-            "table_name",
-            text(rows.iter().map(|row| {
-                let name = row.column.map(|column| inner.column_name(column).0);
-                name.unwrap_or_default()
-            })),
-        ),
-        (
-            "pipeline",
-            count(rows.iter().map(|row| u64::from(row.pipeline))),
-        ),
-        ("weight", real(rows.iter().map(|row| row.weight))),
-        ("bytes", real(rows.iter().map(|row| row.bytes))),
-        (
-            "processing_bandwidth",
-            real(rows.iter().map(|row| row.processing_bandwidth)),
-        ),
-        ("predicted_s", real(rows.iter().map(|row| row.predicted_s))),
-        ("actual_s", Arc::new(actual)),
-        ("in_memory_s", real(rows.iter().map(|row| row.in_memory_s))),
-        (
-            "bound",
-            text(
-                rows.iter()
-                    .map(|row| format!("{:?}", row.bound).to_lowercase()),
-            ),
-        ),
-    ]
-}
-
-/// One row: what the tuner did.
-fn hpcache_tuner(inner: &Inner) -> Columns {
-    let stats = inner
-        .tuner
-        .as_ref()
-        .map(|tuner| tuner.inspect(Tuner::stats))
-        .unwrap_or_default();
-    let one = |value: u64| count(std::iter::once(value));
-    let one_real = |value: f64| real(std::iter::once(value));
-    vec![
-        (
-            "working",
-            Arc::new(BooleanArray::from(vec![
-                inner.tuner.as_ref().is_some_and(|tuner| !tuner.is_paused()),
-            ])),
-        ),
-        ("steps", one(stats.step_count)),
-        ("step_ns", one(stats.step_ns_total)),
-        ("skipped", one(stats.skip_count)),
-        ("solves", one(stats.solve_count)),
-        (
-            "decisions",
-            one(stats.solve_count.saturating_sub(stats.failure_count)),
-        ),
-        ("failures", one(stats.failure_count)),
-        (
-            "last_error",
-            Arc::new(StringArray::from(vec![stats.last_error])),
-        ),
-        ("columns", one(stats.column_count as u64)),
-        ("pipelines", one(stats.term_count as u64)),
-        ("budget_bytes", one(stats.budget_bytes)),
-        ("kept_bytes", one(stats.kept_bytes)),
-        ("gap", one_real(stats.gap)),
-        ("saved_s", one_real(stats.saved_s)),
-        (
-            "seconds_saved_per_gb",
-            one_real(stats.saved_s_per_byte * 1e9),
-        ),
-        ("solve_ns", one(stats.solve_ns)),
-        ("solve_ns_max", one(stats.solve_ns_max)),
-        ("storage_bandwidth", one_real(stats.storage_bandwidth)),
-        ("memory_bandwidth", one_real(stats.memory_bandwidth)),
-        ("overlap_loss", one_real(stats.overlap_loss)),
-        ("window", text(std::iter::once(stats.smoothing.to_string()))),
-    ]
-}
-
-/// The curve of time against memory: what each further part of memory would buy.
-fn hpcache_advice(inner: &Inner) -> Columns {
-    let rows = inner
-        .tuner
-        .as_ref()
-        .map(|tuner| tuner.inspect(|tuner| tuner.advice(ADVICE_ROWS)))
-        .unwrap_or_default();
-    vec![
-        (
-            "budget_bytes",
-            count(rows.iter().map(|row| row.budget_bytes)),
-        ),
-        ("total_s", real(rows.iter().map(|row| row.total_s))),
-        ("slowdown", real(rows.iter().map(|row| row.slowdown))),
-        (
-            "seconds_saved_per_gb",
-            real(rows.iter().map(|row| row.saved_s_per_byte * 1e9)),
         ),
     ]
 }

@@ -1,4 +1,4 @@
-//! Which segments stay. One file per policy; a policy decides, the shard that owns it acts.
+//! Which segments stay. One file per policy (per pair, if they differ in one word); a policy decides, the shard that owns it acts.
 //!
 //! Each shard of the cache has a policy instance of its own and calls it under the shard's lock. A policy sees
 //! data segments only: metadata is kept by the cache itself under every policy.
@@ -10,10 +10,9 @@ mod hpcache;
 mod hpcache_paper;
 mod lfu;
 mod list;
-mod lru;
-mod mru;
 mod none;
 mod random;
+mod recency;
 mod s3fifo;
 mod sieve;
 #[cfg(test)]
@@ -194,8 +193,8 @@ impl PolicyKind {
         match self {
             Self::None => Box::new(none::KeepNone),
             Self::All => Box::new(all::KeepAll::default()),
-            Self::Lru => Box::new(lru::Lru::default()),
-            Self::Mru => Box::new(mru::Mru::default()),
+            Self::Lru => Box::new(recency::Recency::lru()),
+            Self::Mru => Box::new(recency::Recency::mru()),
             Self::Random => Box::new(random::Random::new(shard_idx as u64)),
             Self::Clock => Box::new(clock::Clock::default()),
             Self::TwoQueue => Box::new(two_queue::TwoQueue::default()),

@@ -67,6 +67,8 @@ pub struct Setup {
     pub tuner: TunerOptions,
     /// Whether all columns are in memory at the start (as far as they fit).
     pub is_warm: bool,
+    /// Whether each query reads the row groups in an order of its own, as workers do that keep no common order.
+    pub is_shuffled: bool,
 }
 
 impl Default for Setup {
@@ -77,6 +79,7 @@ impl Default for Setup {
             partitions: 8,
             tuner: TunerOptions::default(),
             is_warm: false,
+            is_shuffled: false,
         }
     }
 }
@@ -257,6 +260,17 @@ impl<'a> Simulator<'a> {
         requests.filter_map(ready).collect()
     }
 
+    /// The row groups of a query in the order in which they are read.
+    fn row_groups(&self, query_idx: usize) -> Vec<u32> {
+        let count = self.row_group_count(&self.trace.queries[query_idx].columns);
+        let mut row_groups: Vec<u32> = (0..count).collect();
+        if self.setup.is_shuffled {
+            let draw = |idx: &u32| crate::key::mix((query_idx as u64) << 32 | u64::from(*idx));
+            row_groups.sort_by_key(draw);
+        }
+        row_groups
+    }
+
     fn query(&mut self, query_idx: usize) -> SimulatedQuery {
         let query = &self.trace.queries[query_idx];
         let template = template(query.name);
@@ -266,7 +280,7 @@ impl<'a> Simulator<'a> {
         let mut ahead: VecDeque<Vec<Bytes>> = VecDeque::new();
         let row_group_bytes = self.trace.segment_bytes * query.columns.len() as u64;
         let ahead_count = (self.machine.lookahead_bytes / row_group_bytes.max(1)).max(1) as usize;
-        for row_group_idx in 0..self.row_group_count(&query.columns) {
+        for row_group_idx in self.row_groups(query_idx) {
             let before = scan.counters();
             ahead.push_back(self.read(&scan, &query.columns, row_group_idx));
             if ahead.len() > ahead_count {

@@ -13,6 +13,7 @@ mod greedy_paper;
 mod improve;
 #[cfg(test)]
 mod laws;
+mod level;
 
 pub use exact::{exact, least_memory};
 pub use greedy::greedy;
@@ -176,13 +177,17 @@ pub fn tune(
     })
 }
 
-/// Solves a problem as the options say.
+/// Solves a problem as the options say. Of the placements of the shared form that are equally good it is the most even.
 ///
 /// # Errors
 /// [`TuneError::Unsolved`] if the exact solver fails.
 pub fn solve(problem: &Problem, options: &TuneOptions) -> Result<Solution, TuneError> {
-    match (options.goal, options.solver) {
-        (Goal::Total, Solver::Greedy) => Ok(greedy(problem)),
-        (goal, _) => exact(problem, goal),
+    let mut solution = match (options.goal, options.solver) {
+        (Goal::Total, Solver::Greedy) => greedy(problem),
+        (goal, _) => exact(problem, goal)?,
+    };
+    if problem.form == ModelForm::Shared {
+        level::level(problem, &mut solution.x);
     }
+    Ok(solution)
 }

@@ -3,7 +3,7 @@
 use super::{Solved, Tuner};
 use crate::key::ColumnId;
 use crate::model::{ModelForm, Problem, Smoothing, Term};
-use crate::tune::{Goal, Solution, TuneOptions, solve};
+use crate::tune::{Goal, Solution, TuneError, TuneOptions, least_memory, solve};
 
 /// What the tuner did so far.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -151,7 +151,7 @@ impl Tuner {
         let Some(solved) = &self.solved else {
             return Vec::new();
         };
-        let all = vec![1.0; solved.solution.x.len()];
+        let all = solved.all();
         let row = |term: &Term| {
             let learned = self.contest.window().term(term.template, term.pipeline);
             PipelineRow {
@@ -216,29 +216,40 @@ impl Tuner {
         let Some(solved) = &self.solved else {
             return Vec::new();
         };
-        let problem = &solved.problem;
-        let all = vec![1.0; problem.columns.len()];
-        let all_bytes = problem.kept_bytes(&all);
-        let in_memory_s = problem.total_s(&all).max(f64::MIN_POSITIVE);
+        let all_bytes = solved.problem.kept_bytes(&solved.all());
         let options = TuneOptions {
             goal: Goal::Total,
             ..solved.options
         };
         let row = |step: u32| {
-            let budget_bytes = all_bytes * f64::from(step) / f64::from(row_count.max(1));
             let at = Problem {
-                budget_bytes,
-                ..problem.clone()
+                budget_bytes: all_bytes * f64::from(step) / f64::from(row_count.max(1)),
+                ..solved.problem.clone()
             };
             let solution = solve(&at, &options).ok()?;
-            Some(AdviceRow {
-                budget_bytes: budget_bytes as u64,
-                total_s: solution.total_s,
-                slowdown: solution.total_s / in_memory_s,
-                saved_s_per_byte: solution.saved_s_per_byte,
-            })
+            Some(solved.advice(at.budget_bytes, &solution))
         };
         (0..=row_count).filter_map(row).collect()
+    }
+
+    /// The dual problem (§4.2): the least memory with which no query of the window takes longer than `slowdown` times its
+    /// time in memory. `None` before anything is known.
+    ///
+    /// # Errors
+    /// [`TuneError::Infeasible`] for a slowdown below 1, [`TuneError::Unsolved`] if the solver gives up.
+    pub fn least_memory(&self, slowdown: f64) -> Result<Option<AdviceRow>, TuneError> {
+        if slowdown.is_nan() || slowdown < 1.0 {
+            return Err(TuneError::Infeasible { slowdown });
+        }
+        let Some(solved) = &self.solved else {
+            return Ok(None);
+        };
+        let mut solution = least_memory(&solved.problem, slowdown)?;
+        let kept_bytes = solved.problem.kept_bytes(&solution.x);
+        let columns = 0..solution.x.len();
+        let worth = columns.map(|column_idx| worth(&solved.problem, &solution.x, column_idx, 1.0));
+        solution.saved_s_per_byte = worth.fold(0.0, f64::max);
+        Ok(Some(solved.advice(kept_bytes, &solution)))
     }
 }
 
@@ -274,14 +285,42 @@ impl Solved {
         }
     }
 
+    /// Everything in memory.
+    fn all(&self) -> Vec<f64> {
+        vec![1.0; self.problem.columns.len()]
+    }
+
+    /// A solution of this problem as a point of the curve.
+    fn advice(&self, budget_bytes: f64, solution: &Solution) -> AdviceRow {
+        let in_memory_s = self.problem.total_s(&self.all()).max(f64::MIN_POSITIVE);
+        AdviceRow {
+            budget_bytes: budget_bytes as u64,
+            total_s: solution.total_s,
+            slowdown: solution.total_s / in_memory_s,
+            saved_s_per_byte: solution.saved_s_per_byte,
+        }
+    }
+
     /// What the last kept byte of a column saves, or its first if none is kept.
     fn worth(&self, column_idx: usize) -> f64 {
-        const STEP: f64 = 1e-6;
-        let mut x = self.solution.x.clone();
-        let sign = if x[column_idx] > STEP { -1.0 } else { 1.0 };
-        x[column_idx] += sign * STEP;
-        let change_s = self.problem.total_s(&x) - self.problem.total_s(&self.solution.x);
-        let bytes = STEP * self.problem.columns[column_idx].bytes;
-        (-sign * change_s / bytes).max(0.0)
+        let x = &self.solution.x;
+        let sign = if x[column_idx] > WORTH_STEP {
+            -1.0
+        } else {
+            1.0
+        };
+        worth(&self.problem, x, column_idx, sign)
     }
+}
+
+/// The part of a column that is added or taken away to see what it is worth.
+const WORTH_STEP: f64 = 1e-6;
+
+/// What a byte of a column saves: one more, or one less with a `sign` of -1.
+fn worth(problem: &Problem, x: &[f64], column_idx: usize, sign: f64) -> f64 {
+    let mut changed = x.to_vec();
+    changed[column_idx] = (changed[column_idx] + sign * WORTH_STEP).clamp(0.0, 1.0);
+    let saved_s = problem.total_s(x) - problem.total_s(&changed);
+    let bytes = WORTH_STEP * problem.columns[column_idx].bytes;
+    (sign * saved_s / bytes).max(0.0)
 }

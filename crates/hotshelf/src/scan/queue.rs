@@ -250,9 +250,11 @@ impl ScanQueue {
         }
     }
 
-    /// The finished run as the tuner wants it, if anything was read.
-    pub fn whole_observation(&self) -> Option<Observation> {
-        self.observation(1.0, true)
+    /// The run as the tuner wants it once the last worker has left, if anything was read. It is not finished if row
+    /// groups were left: the query was cancelled, failed, or had enough.
+    pub fn last_observation(&self) -> Option<Observation> {
+        let finished = self.work.drained.load(Ordering::Relaxed);
+        self.observation(1.0, finished)
     }
 
     /// What the workers did. The bytes of the whole run are `whole` times those read so far.

@@ -346,7 +346,7 @@ impl Drop for ScanStream {
         };
         self.metrics.report_throughput(&run);
         self.observers.log.add(run);
-        let Some(observation) = self.queue.whole_observation() else {
+        let Some(observation) = self.queue.last_observation() else {
             return;
         };
         let predicted_s = self.queue.plan.predicted_s;

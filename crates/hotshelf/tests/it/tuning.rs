@@ -112,6 +112,32 @@ fn table_functions_show_columns_pipelines_tuner_and_advice() {
 }
 
 #[test]
+fn the_least_memory_for_a_slowdown_is_less_for_a_greater_one() {
+    let fixture = with_table();
+    let slowdown = |slowdown: &str| {
+        fixture.rows(&format!(
+            "SELECT slowdown <= {slowdown} + 1e-3 FROM hpcache_advice({slowdown})"
+        ))
+    };
+    assert!(slowdown("1.1").is_empty(), "nothing is known yet");
+    observed(&fixture);
+    for within in ["1", "1.1", "2"] {
+        assert_eq!(slowdown(within), ["true"], "{within}");
+    }
+    assert_eq!(
+        fixture.rows(
+            "SELECT a.budget_bytes >= b.budget_bytes AND b.budget_bytes >= c.budget_bytes \
+             FROM hpcache_advice(1) a, hpcache_advice(1.5) b, hpcache_advice(100) c"
+        ),
+        ["true"]
+    );
+    for (arguments, word) in [("0.5", "0.5"), ("'much'", "much"), ("1.1, 2", "slowdown")] {
+        let error = fixture.error(&format!("SELECT * FROM hpcache_advice({arguments})"));
+        assert!(error.to_string().contains(word), "{arguments}: {error}");
+    }
+}
+
+#[test]
 fn a_dropped_table_leaves_the_tuner_and_queries_go_on() {
     let fixture = with_table();
     observed(&fixture);
@@ -143,6 +169,37 @@ fn a_query_cancelled_in_the_middle_stalls_nothing() {
     assert_eq!(lines(&rows.unwrap()), ["200000"]);
     let stats = fixture.rows("SELECT in_flight_bytes, operator_bytes FROM cache_stats()");
     assert!(stats[0].starts_with("0|"), "{stats:?}");
+}
+
+#[test]
+fn a_cancelled_query_teaches_no_time_and_the_whole_one_does() {
+    let fixture = with_table();
+    let database = fixture.database();
+    let session = database.session();
+    const SQL: &str = "SELECT a, b, c FROM t WHERE a > 0";
+    let known = || {
+        let tuner = database.tuner().unwrap();
+        tuner.step_now();
+        fixture.rows("SELECT count(*), count(actual_s) FROM hpcache_pipelines()")
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        database.block_on(async {
+            let mut answer = session.sql(SQL).await.unwrap();
+            answer.batches.next().await.unwrap().unwrap();
+        });
+        // Nothing is known before the storage's bandwidth is, and that takes reads of some length.
+        if known() == ["1|0"] {
+            break;
+        }
+        assert_eq!(known(), ["0|0"]);
+        assert!(Instant::now() < deadline);
+        database.cache().clear();
+    }
+    database
+        .block_on(async { session.sql(SQL).await?.collect().await })
+        .unwrap();
+    assert_eq!(known(), ["1|1"]);
 }
 
 #[test]
