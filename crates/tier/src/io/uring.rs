@@ -187,6 +187,7 @@ impl RingThread {
             };
             let pause = match self.backlog.next(room_bytes, &self.shared) {
                 Next::Run(operation) => {
+                    self.submit_in_growing_batches()?;
                     self.issue(slot, operation)?;
                     continue;
                 }
@@ -199,6 +200,17 @@ impl RingThread {
             return Ok(pause);
         }
         Ok(Pause::UntilRoom)
+    }
+
+    /// Submits before another operation is made ready, if more waits to be submitted than the kernel has: one, two, four…
+    /// A device that is told of all operations at once stands still until the last of them is ready.
+    fn submit_in_growing_batches(&mut self) -> io::Result<()> {
+        // The other operation has its slot already.
+        let pushed_count = self.ring.submission().len();
+        match pushed_count > 0 && 2 * pushed_count >= self.in_flight_count() {
+            true => self.enter(0, None),
+            false => Ok(()),
+        }
     }
 
     /// Gives an operation to the kernel, or ends it if that is not possible. The slot is taken or free again.
@@ -261,7 +273,8 @@ impl RingThread {
         }
     }
 
-    /// Takes in completions: continues or ends their operations.
+    /// Takes in completions: continues or ends their operations. When the kernel has nothing left to do, what can be started
+    /// is started before the next of them: whoever is answered may take a while.
     fn reap(&mut self) -> io::Result<()> {
         let mut finished = std::mem::take(&mut self.finished);
         let more = |entry: &cqueue::Entry| cqueue::more(entry.flags());
@@ -270,11 +283,21 @@ impl RingThread {
                 .completion()
                 .map(|e| (e.user_data(), e.result(), more(&e))),
         );
+        let of_operation = |(user_data, ..): &&(u64, i32, bool)| *user_data != BELL;
+        let mut ended_count = finished.iter().filter(of_operation).count();
         for (user_data, result, more) in finished.drain(..) {
             match user_data {
                 BELL if more => {}
                 BELL => self.watch_bell()?,
-                slot => self.complete(slot as usize, result)?,
+                slot => {
+                    self.complete(slot as usize, result)?;
+                    ended_count -= 1;
+                    if ended_count > 0 && self.in_flight_count() == ended_count {
+                        self.backlog.accept(self.lane.collect(), &self.shared);
+                        self.start_operations()?;
+                        self.enter(0, None)?;
+                    }
+                }
             }
         }
         self.finished = finished;
@@ -396,5 +419,41 @@ mod tests {
         assert_eq!(answers.len(), 3);
         assert_eq!(answers[0].to_string(), failed.to_string());
         assert_eq!(shared.counters.snapshot(0).in_flight, 0);
+    }
+
+    #[test]
+    fn the_device_begins_before_all_operations_are_ready() {
+        let mut on_disk = tempfile::NamedTempFile::new().unwrap();
+        on_disk.write_all(&[1; 8 * 40_960]).unwrap();
+        let file = IoFile::open(on_disk.path(), true).unwrap();
+        let shared = Shared::new(IoOptions {
+            depth: 8,
+            gap_bytes_max: 0,
+            ..IoOptions::default()
+        })
+        .unwrap();
+        let lane = Arc::new(Lane::with_bell().unwrap());
+        let Ok(mut ring) = RingThread::new(Arc::clone(&shared), Arc::clone(&lane)) else {
+            return;
+        };
+        let (sender, receiver) = channel();
+        let reads = (0..8).map(|idx| {
+            let (file, sender) = (Arc::clone(&file), sender.clone());
+            shared.counters.asked(1, 100, 0);
+            Read::new(ReadRequest {
+                file,
+                offset: idx * 40_960,
+                len: 100,
+                done: Box::new(move |answer| sender.send(answer).unwrap()),
+            })
+        });
+        lane.send(reads);
+        ring.backlog.accept(lane.collect(), &shared);
+        ring.start_operations().unwrap();
+        // One, two and four have been submitted.
+        assert_eq!(ring.ring.submission().len(), 1);
+        lane.stop();
+        ring.serve().unwrap();
+        assert_eq!(receiver.try_iter().filter(Result::is_ok).count(), 8);
     }
 }
