@@ -77,6 +77,25 @@ impl Grid {
         self
     }
 
+    /// The grid with one more thread count, interpolated: rows to come may bend there.
+    pub(super) fn with_threads(mut self, threads: u32) -> Self {
+        let at = self
+            .threads
+            .partition_point(|count| *count < f64::from(threads));
+        if self.threads.get(at) != Some(&f64::from(threads)) {
+            let column: Vec<f64> = self
+                .access_bytes
+                .iter()
+                .map(|access_bytes| self.at(*access_bytes as u64, threads))
+                .collect();
+            self.threads.insert(at, f64::from(threads));
+            for (row, value) in self.bytes_per_s.iter_mut().zip(column) {
+                row.insert(at, value);
+            }
+        }
+        self
+    }
+
     /// Whether it is the same everywhere.
     pub fn is_constant(&self) -> bool {
         self.access_bytes.len() == 1 && self.threads.len() == 1
@@ -131,6 +150,15 @@ mod tests {
             (8.0, 40.0, 10.0)
         );
         assert_eq!(grid.clone().with_row(128, &mut |_| 1.0), grid);
+    }
+
+    #[test]
+    fn a_further_thread_count_changes_nothing() {
+        let grid = Grid::new(&[1, 4], &[(64, vec![2.0, 8.0]), (128, vec![4.0, 6.0])]).unwrap();
+        let more = grid.clone().with_threads(2);
+        assert_eq!((more.at(64, 2), more.at(128, 2)), (5.0, 5.0));
+        assert_eq!((more.at(64, 1), more.at(128, 4)), (2.0, 6.0));
+        assert_eq!(more.clone().with_threads(2), more);
     }
 
     #[test]

@@ -201,11 +201,8 @@ fn an_emulated_device_measured_gives_the_advice_of_its_recorded_grid() {
     let probed = derive(&input(&report.rows));
     let recorded = derive(&input(&recorded_rows(device)));
     assert!(probed.emulated);
-    assert_eq!(
-        probed.write_threads.value.next_power_of_two(),
-        recorded.write_threads.value,
-        "{probed:#?}"
-    );
+    // The recorded writes end at 1 KiB; with the paper's larger ones it is the paper's count.
+    assert!((4..=6).contains(&probed.write_threads.value), "{probed:#?}");
     assert_eq!(
         probed.random_bytes_min.value,
         recorded.random_bytes_min.value
@@ -319,6 +316,22 @@ fn a_journal_of_another_probe_is_begun_anew() {
         };
         assert_eq!(run("dram", &options).unwrap().rows.len(), 1);
     }
+}
+
+#[test]
+fn a_probe_that_measured_nothing_leaves_no_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("probe.journal");
+    let options = ProbeOptions {
+        journal: Some(journal.clone()),
+        ..short_options(vec![Point::new(Operation::Read, 4096, 1)])
+    };
+    assert!(run("node:4000", &options).is_err());
+    assert!(!journal.exists());
+    let mut stop_at_once = |_: Progress<'_>| ControlFlow::Break(());
+    let topology = Topology::read();
+    let report = probe(&ProbeTarget::Dram, &topology, &options, &mut stop_at_once).unwrap();
+    assert!(!report.complete && !journal.exists());
 }
 
 #[test]
