@@ -7,7 +7,8 @@ Memory: a STREAM-like sum over an array by all cores, `likwid-bench` if it is th
 random cycle of cache lines (both written in C below, compiled here). Files: `fio` reads the very file that the probe wrote and
 left, with the same block size and depth, also past the page cache, for the same time; point by point, the order changes. `fio` runs a
 second time with its buffers in huge pages, as the engine's are, if some are set aside: a large block is then one piece of memory to the
-device and not hundreds. Figures are medians of the rounds.
+device and not hundreds. And a third time with huge pages and in batches, as the engine submits: the kernel then makes one request of
+neighbouring blocks. Figures are medians of the rounds.
 """
 
 import argparse
@@ -211,6 +212,9 @@ def compare_files(arguments, scratch, compare):
             sides = {"probe": lambda: ours(*point), "fio": lambda: fio(file, *point)}
             if huge_pages(block * depth):
                 sides["fio, huge pages"] = lambda: fio(file, *point, "--iomem=mmaphuge")
+                batches = [f"--iodepth_batch_submit={depth}", f"--iodepth_batch_complete_max={depth}"]
+                if depth > 1:
+                    sides["fio, huge pages, batches"] = lambda: fio(file, *point, "--iomem=mmaphuge", *batches)
             order = list(sides)
             first = (round_idx + point_idx) % len(order)
             found = {side: sides[side]() / 1e6 for side in order[first:] + order[:first]}
@@ -238,11 +242,11 @@ def main():
             compare_memory(arguments, scratch, compare)
         if not arguments.memory_only:
             compare_files(arguments, scratch, compare)
-    print(f"{'what; beside what':56} {'probe':>9} {'reference':>9} {'ratio':>6}  rounds")
+    print(f"{'what; beside what':64} {'probe':>9} {'reference':>9} {'ratio':>6}  rounds")
     for name, values in pairs.items():
         ours, reference = (statistics.median(column) for column in zip(*values))
         rounds = ", ".join(f"{a:.1f}/{b:.1f}" for a, b in values)
-        print(f"{name:56} {ours:9.1f} {reference:9.1f} {ours / reference:6.2f}  {rounds}")
+        print(f"{name:64} {ours:9.1f} {reference:9.1f} {ours / reference:6.2f}  {rounds}")
 
 
 if __name__ == "__main__":

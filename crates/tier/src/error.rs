@@ -207,16 +207,16 @@ pub enum TierError {
         name: String,
     },
 
-    /// Too many measurements of a tier differ too much from one round to the next.
+    /// Measurements of a tier differ too much from one round to the next to derive anything.
     #[error(
-        "only {steady_percent} % of the measurements of {tier} are certain within a tenth: \
+        "none of the {uncertain_count} values that follow from the measurements of {tier} would follow again: \
          something else is using the machine"
     )]
     UnsteadyMeasurement {
         /// The tier.
         tier: String,
-        /// How many of a hundred measurements are.
-        steady_percent: u32,
+        /// How many values there would be.
+        uncertain_count: usize,
     },
 
     /// The machine has no such NUMA node.

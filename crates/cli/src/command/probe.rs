@@ -7,9 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hotshelf_tier::probe::ProbeReport;
-use hotshelf_tier::profile::{
-    DeriveInput, Fingerprint, MachineProfile, ProfileOrigin, TierProfile, derive,
-};
+use hotshelf_tier::profile::{Derivation, Fingerprint, MachineProfile, ProfileOrigin};
 use hotshelf_tier::topology::Topology;
 
 use crate::failure::{Failure, Result, note};
@@ -29,14 +27,11 @@ pub fn run(probe: &Probe) -> Result<()> {
             }
         }
     };
-    let profile = derive(&DeriveInput {
-        tier: &report.tier,
-        rows: &report.rows,
-        physical_cores: report.fingerprint.physical_cores,
-    });
+    let derivation = Derivation::of(&report);
+    let profile = &derivation.profile;
     if let Some(format) = probe.format {
         let target = probe.out.clone().map_or(Target::Stdout, Target::File);
-        output::write_rows(&report, &profile, format, target)?;
+        output::write_rows(&report, profile, format, target)?;
     }
     if let Some(out) = &probe.out {
         output::draw(&report, &out.with_extension("svg"))?;
@@ -44,10 +39,10 @@ pub fn run(probe: &Probe) -> Result<()> {
     // Standard output carries either the measurements or the profile.
     let rows_on_stdout = probe.format.is_some() && probe.out.is_none();
     if !rows_on_stdout || probe.explain {
-        output::tell(&report, &profile, probe.explain, rows_on_stdout)?;
+        output::tell(&report, &derivation, probe.explain, rows_on_stdout)?;
     }
     match &probe.db {
-        Some(folder) => store(folder, profile, &report, probe, &topology),
+        Some(folder) => store(folder, derivation, &report, probe, &topology),
         None => Ok(()),
     }
 }
@@ -84,7 +79,7 @@ fn read(path: &Path) -> Result<ProbeReport> {
 /// Adds a tier to the profile of a database.
 fn store(
     folder: &Path,
-    profile: TierProfile,
+    derivation: Derivation,
     report: &ProbeReport,
     probe: &Probe,
     topology: &Topology,
@@ -99,7 +94,8 @@ fn store(
             differences: differences.join("; "),
         });
     }
-    report.check_steady()?;
+    derivation.check()?;
+    let profile = derivation.profile;
     let (mut machine, origin) = MachineProfile::load(folder, topology)?;
     if !matches!(origin, ProfileOrigin::Measured | ProfileOrigin::Missing) {
         note(&format!("the profile that was there is replaced: {origin}"));

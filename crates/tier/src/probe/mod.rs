@@ -21,5 +21,7 @@ mod tests;
 pub(crate) use axes::word;
 pub use axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row};
 pub use plan::{Plan, PlanOptions};
-pub use run::{Outcome, ProbeOptions, ProbeReport, Progress, Refusal, probe, resumable_count};
+pub use run::{
+    Outcome, ProbeOptions, ProbeReport, Progress, Refusal, Round, probe, resumable_count,
+};
 pub use target::ProbeTarget;

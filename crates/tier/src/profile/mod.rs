@@ -2,9 +2,11 @@
 //!
 //! [`derive`] is pure: rows in, [`TierProfile`] out. Its rules are the twelve insights of `Maximizing persistent memory
 //! bandwidth utilization for OLAP workloads` (SIGMOD 2021) made mechanical, so that they say what is true of the
-//! measured device and not what was true of the paper's. [`MachineProfile`] keeps the profiles of all tiers in a file
+//! measured device and not what was true of the paper's. [`Derivation`] keeps those values that a repeated probe would give
+//! again. [`MachineProfile`] keeps the profiles of all tiers in a file
 //! that belongs to one machine; on another machine, or without the file, conservative defaults apply and say so.
 
+mod certain;
 mod defaults;
 mod derive;
 mod fingerprint;
@@ -21,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::probe::{Grouping, PersistInstruction, Pinning, word};
 
+pub use certain::Derivation;
 pub use derive::{DeriveInput, derive};
 pub use fingerprint::Fingerprint;
 pub use insights::Insight;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
 use hotshelf_bench::experiment::heat_map;
 use hotshelf_tier::probe::{ProbeReport, Row};
-use hotshelf_tier::profile::TierProfile;
+use hotshelf_tier::profile::{Derivation, TierProfile};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -117,15 +117,17 @@ pub(super) fn draw(report: &ProbeReport, path: &Path) -> Result<()> {
 /// Prints the profile, with reasons if asked for.
 pub(super) fn tell(
     report: &ProbeReport,
-    profile: &TierProfile,
+    derivation: &Derivation,
     explain: bool,
     on_stderr: bool,
 ) -> Result<()> {
-    let mut lines = head(report);
+    let mut lines = head(report, derivation);
+    let profile = &derivation.profile;
     for line in profile.lines() {
         let reason = match (explain, line.measured) {
             (true, _) => line.reason.as_str(),
             (false, true) => "measured",
+            (false, false) if derivation.uncertain.contains(&line.name) => "default, uncertain",
             (false, false) => "default",
         };
         lines.push(format!("{:27} {:13} {reason}", line.name, line.value));
@@ -152,14 +154,16 @@ pub(super) fn tell(
     print_lines(&lines)
 }
 
-fn head(report: &ProbeReport) -> Vec<String> {
+fn head(report: &ProbeReport, derivation: &Derivation) -> Vec<String> {
     let emulated = if report.emulated { ", emulated" } else { "" };
     let head = format!(
-        "{}{emulated}: {} measurements, {:.0} % of them steady, {} points without a number",
+        "{}{emulated}: {} measurements, {:.0} % of them steady, {} points without a number; {} of {} values certain",
         report.tier,
         report.rows.len(),
         report.steady_part() * 100.0,
-        report.refused.len()
+        report.refused.len(),
+        derivation.certain_count,
+        derivation.certain_count + derivation.uncertain.len()
     );
     let mut lines = vec![head];
     for (point, refusal) in report.refused.iter().take(REFUSED_SHOWN_MAX) {
