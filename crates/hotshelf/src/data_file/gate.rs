@@ -1,5 +1,5 @@
 //! How importers share the device: so many write at once, in pieces of a size it likes, and if reads and writes disturb
-//! each other, one at a time and after the reads that wait.
+//! each other, one at a time and after the reads that wait, for as long as anything is read.
 
 use std::fs::File;
 use std::io;
@@ -18,6 +18,7 @@ const WAIT_STEP: Duration = Duration::from_millis(1);
 /// The way to the device for everything that is imported into one database.
 pub(crate) struct WriteGate {
     places: Semaphore,
+    writers: u32,
     /// What is smaller is gathered before it is written.
     pub piece_bytes: usize,
     /// The reads to take turns with.
@@ -27,9 +28,10 @@ pub(crate) struct WriteGate {
 impl WriteGate {
     /// A gate for `writers` at once. With `readers`, writers take turns with what is read through that engine.
     pub fn new(writers: usize, piece_bytes: usize, readers: Option<Arc<IoEngine>>) -> Self {
-        let writers = if readers.is_some() { 1 } else { writers.max(1) };
+        let writers = u32::try_from(writers).unwrap_or(u32::MAX).max(1);
         Self {
-            places: Semaphore::new(writers),
+            places: Semaphore::new(writers as usize),
+            writers,
             piece_bytes,
             readers,
         }
@@ -37,13 +39,15 @@ impl WriteGate {
 
     /// Waits for a place; the device may be written to while it is held.
     pub async fn enter(&self) -> Option<SemaphorePermit<'_>> {
+        let places = if self.is_read() { self.writers } else { 1 };
         // The semaphore is never closed; without a place, writing is only less orderly.
-        self.places.acquire().await.ok()
+        self.places.acquire_many(places).await.ok()
     }
 
-    /// Whether a file with so much that has not reached the device should give it now.
+    /// Whether a file with so much that has not reached the device should give it now. An import that nobody reads beside
+    /// is not made to wait for the device.
     pub fn is_turn(&self, unsynced_bytes: u64) -> bool {
-        self.readers.is_some() && unsynced_bytes >= TURN_BYTES
+        unsynced_bytes >= TURN_BYTES && self.is_read()
     }
 
     /// Gives a file's bytes to the device after the reads that are in flight. The caller holds a place.
@@ -82,13 +86,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_turns_one_writes_and_does_not_wait_for_ever() {
-        let engine = IoEngine::start(IoOptions::default()).unwrap();
-        let gate = WriteGate::new(4, 4096, Some(engine));
-        assert_eq!(free(&gate), 1);
-        assert!(gate.is_turn(TURN_BYTES) && !gate.is_turn(TURN_BYTES - 1));
+    async fn while_something_is_read_one_writes_in_turns_and_does_not_wait_for_ever() {
         let folder = tempfile::tempdir().unwrap();
-        let file = File::create(folder.path().join("f")).unwrap();
-        gate.take_turn(&file).await.unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, [1; 4096]).unwrap();
+        let engine = IoEngine::start(IoOptions::default()).unwrap();
+        let gate = WriteGate::new(4, 4096, Some(Arc::clone(&engine)));
+        let alone = gate.enter().await;
+        assert!(free(&gate) == 3 && !gate.is_turn(TURN_BYTES));
+        drop(alone);
+        // Whoever gets the first answer holds the ring, and with it the second read.
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let file = engine.open(&path).unwrap();
+        let hold = Box::new(move |_| {
+            begun.send(()).unwrap();
+            let _ = wait.recv();
+        });
+        engine.submit(&file, 0, 4096, hold).detach();
+        has_begun.recv().unwrap();
+        engine.submit(&file, 0, 4096, Box::new(|_| {})).detach();
+        assert!(gate.is_turn(TURN_BYTES) && !gate.is_turn(TURN_BYTES - 1));
+        let place = gate.enter().await;
+        assert_eq!(free(&gate), 0);
+        gate.take_turn(&File::open(&path).unwrap()).await.unwrap();
+        drop((place, go_on));
     }
 }
