@@ -102,7 +102,7 @@ def measure(folder):
         answer = make(columns, order)
         results.append({"contender": name, "build_s": round(time.perf_counter() - start, 2)})
         for (case, percent, total), queries in read_queries(folder).items():
-            if name.startswith("SQLite") and case == "4-6" and percent != 1.0:
+            if name.startswith("SQLite") and case in ("2-4", "4-6") and percent != 1.0:
                 continue  # A full scan whatever the selectivity; one point says it.
             times = []
             for _ in range(ROUNDS if not name.startswith("SQLite") else 1):
@@ -116,17 +116,39 @@ def measure(folder):
     return results
 
 
+def cases_of(results):
+    return list(dict.fromkeys(one["case"] for one in results if "us" in one))
+
+
+def break_even(results, case, name, scan):
+    """Where a contender stops being faster than the scan, in percent of the rows, between measured points."""
+    of = lambda name: {one["percent"]: one["us"] for one in results if one.get("case") == case and one["contender"] == name}
+    ours, theirs = of(name), of(scan)
+    before = None
+    for percent in sorted(ours.keys() & theirs.keys()):
+        lead = math.log(theirs[percent] / ours[percent])
+        if lead < 0:
+            if before is None:
+                return f"below {percent:g} %"
+            share = before[1] / (before[1] - lead)
+            return f"{math.exp(math.log(before[0]) + share * math.log(percent / before[0])):.2g} %"
+        before = (percent, lead)
+    return "none"
+
+
 def chart(results, path):
-    """Three panels, time over selectivity, both logarithmic."""
-    cases = [("1-3", "ranges on dimensions 1-3"), ("1-10", "ranges on all ten"), ("4-6", "ranges on dimensions 4-6")]
+    """A panel per case, time over selectivity, both logarithmic."""
+    titles = {"1-10": "ranges on all ten"}
+    cases = [(case, titles.get(case, f"ranges on dimensions {case}")) for case in cases_of(results)]
     timed = [one for one in results if "us" in one]
     names = list(dict.fromkeys(one["contender"] for one in timed))
-    colours = ["#c0392b", "#2c3e50", "#7f8c8d", "#2980b9", "#8e44ad", "#16a085", "#f39c12", "#27ae60", "#d35400"]
+    colours = ["#c0392b", "#2c3e50", "#e6806f", "#7b92a8", "#a0a0a0", "#2980b9", "#8e44ad", "#16a085", "#f39c12", "#27ae60", "#d35400"]
     width, height, left, top, gap = 300, 260, 62, 40, 30
     low, high = 0.0, 6.5
     x_at = lambda panel, percent: left + panel * (width + gap) + (math.log10(percent) + 3) / 4.7 * width
     y_at = lambda us: top + height - (min(max(math.log10(us), low), high) - low) / (high - low) * height
-    total = left + 3 * width + 2 * gap + 190
+    right = left + len(cases) * (width + gap) - gap
+    total = right + 220
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="{top + height + 50}" font-family="sans-serif" font-size="11">']
     out.append(f'<rect width="{total}" height="{top + height + 50}" fill="white"/>')
     for panel, (case, title) in enumerate(cases):
@@ -145,16 +167,16 @@ def chart(results, path):
         for name, colour in zip(names, colours):
             points = sorted((one["percent"], one["us"]) for one in timed if one["case"] == case and one["contender"] == name)
             line = " ".join(f"{x_at(panel, percent):.1f},{y_at(us):.1f}" for percent, us in points)
-            weight = 2.5 if name == "elf" else 1.3
+            weight = 2.5 if name.startswith("elf") else 1.3
             if len(points) > 1:
                 out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="{weight}"/>')
             for percent, us in points:
                 out.append(f'<circle cx="{x_at(panel, percent):.1f}" cy="{y_at(us):.1f}" r="2" fill="{colour}"/>')
     for idx, (name, colour) in enumerate(zip(names, colours)):
-        x, y = left + 3 * width + 2 * gap + 14, top + 14 + idx * 20
+        x, y = right + 14, top + 14 + idx * 20
         out.append(f'<line x1="{x}" y1="{y}" x2="{x + 22}" y2="{y}" stroke="{colour}" stroke-width="3"/>')
         out.append(f'<text x="{x + 28}" y="{y + 4}">{name}</text>')
-    out.append(f'<text x="{left + 1.5 * width + gap}" y="{top + height + 38}" text-anchor="middle">share of the rows asked for; time of one query, one thread</text>')
+    out.append(f'<text x="{(left + right) / 2}" y="{top + height + 38}" text-anchor="middle">share of the rows asked for; time of one query, one thread</text>')
     out.append("</svg>")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(out) + "\n")
@@ -164,19 +186,25 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--chart", type=pathlib.Path)
+    parser.add_argument("--keep", action="store_true", help="take the results of DIR/python.jsonl instead of measuring")
     flags = parser.parse_args()
-    results = measure(flags.folder)
-    with open(flags.folder / "python.jsonl", "w") as file:
-        file.writelines(json.dumps(one) + "\n" for one in results)
+    own = flags.folder / "python.jsonl"
+    if flags.keep:
+        results = [json.loads(line) for line in own.read_text().splitlines()]
+    else:
+        results = measure(flags.folder)
+        own.write_text("".join(json.dumps(one) + "\n" for one in results))
     rust = flags.folder / "rust.jsonl"
     if rust.exists():
         results = [json.loads(line) for line in rust.read_text().splitlines()] + results
-    for case in dict.fromkeys(one["case"] for one in results if "us" in one):
+    for case in cases_of(results):
         percents = sorted({one["percent"] for one in results if one.get("case") == case})
         print(f"| dimensions {case} | " + " | ".join(f"{percent:g} %" for percent in percents) + " |")
         for name in dict.fromkeys(one["contender"] for one in results if one.get("case") == case):
             found = {one["percent"]: one["us"] for one in results if one.get("case") == case and one["contender"] == name}
             print(f"| {name} | " + " | ".join(f"{found[p]:.1f}" if p in found else "" for p in percents) + " |")
+        for name, scan in [("elf, clustered: rows", "bit-packed scan, sorted: rows"), ("elf", "byte-wise scan")]:
+            print(f"break-even of {name} with {scan}: {break_even(results, case, name, scan)}")
     if flags.chart:
         chart(results, flags.chart)
 

@@ -2,7 +2,7 @@
 //! bitmaps per value. Every contender gives the sum of the TIDs of the rows in a box; over a table stored in the Elf's
 //! order, where answers are ranges of rows, two give their number.
 //!
-//! `cargo run --release -- DIR rows columns values` writes the table (`c<number>.u32`) and the queries
+//! `cargo run --release -- DIR rows values` writes the table (`c<number>.u32`) and the queries
 //! (`queries.csv`) to DIR for `../elf_rivals.py`, and its own results to standard output as lines of JSON.
 
 use std::cmp::Ordering;
@@ -27,7 +27,7 @@ const QUERY_COUNT: usize = 5;
 const PERCENTS: [f64; 11] = [
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 50.0,
 ];
-const CASES: [(usize, usize); 3] = [(0, 3), (0, DIMENSIONS), (3, 6)];
+const CASES: [(usize, usize); 4] = [(0, 3), (0, DIMENSIONS), (1, 4), (3, 6)];
 
 type Box10 = [(u32, u32); DIMENSIONS];
 

@@ -37,7 +37,8 @@ pub(crate) fn for_each_parallel<T: Send>(
     });
 }
 
-fn next<T>(queue: &std::sync::Mutex<std::vec::IntoIter<T>>) -> Option<T> {
+/// Takes the next item of a queue that threads share.
+pub(crate) fn next<T>(queue: &std::sync::Mutex<std::vec::IntoIter<T>>) -> Option<T> {
     // A poisoned queue is still a list of items; the panic itself travels through the scope.
     queue
         .lock()

@@ -97,6 +97,11 @@ impl LeafShape {
         first_word >> self.order_shift
     }
 
+    /// Words of a block that hold TIDs.
+    pub(crate) fn tid_words(&self) -> Range<usize> {
+        self.tids_at()..self.tids_at() + self.rows_per_block.div_ceil(2)
+    }
+
     /// Words of one suffix.
     pub(crate) fn word_count(&self) -> usize {
         self.guards.len()

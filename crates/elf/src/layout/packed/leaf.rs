@@ -8,6 +8,12 @@ use crate::keys::{QueryBox, Restriction};
 
 use super::geometry::{Geometry, LeafShape};
 
+/// Words of a cache line.
+const LINE_WORDS: usize = 8;
+
+/// How many blocks ahead are asked for in long runs.
+const AHEAD_BLOCKS: usize = 12;
+
 /// The blocks of an Elf together with their geometry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leaves<'a> {
@@ -76,6 +82,14 @@ impl Piece<'_> {
         tids.extend(halves.map(|half| (pairs[half / 2] >> (half % 2 * 32)) as u32));
     }
 
+    /// Starts loading the TIDs of some rows; not of a clustered Elf.
+    #[inline]
+    pub(crate) fn prefetch_tids(&self, mask: u64) {
+        let word = |idx: u32| self.shape.tids_at() + (self.first + idx as usize) / 2;
+        prefetch(self.block, word(mask.trailing_zeros()));
+        prefetch(self.block, word(63 - mask.leading_zeros()));
+    }
+
     /// The code of the `idx`-th row at `column` columns past the region's level.
     #[inline]
     pub(crate) fn code(&self, idx: usize, column: usize) -> u32 {
@@ -142,6 +156,36 @@ pub(crate) struct Pieces<'a> {
     /// Rows still to come.
     left: usize,
     row: u32,
+    /// Words of the blocks ahead to ask for.
+    ahead: Range<usize>,
+}
+
+impl<'a> Pieces<'a> {
+    /// Asks for some words of every block before it is due, and of the first blocks at once. Blocks are read in part,
+    /// in strides that the processor does not foresee.
+    #[inline]
+    pub(crate) fn looking_ahead(mut self, words: Range<usize>) -> Self {
+        self.ahead = words;
+        for block in 0..AHEAD_BLOCKS {
+            self.expect(block);
+        }
+        self
+    }
+
+    /// Starts loading what is wanted of a block so many blocks ahead, if the run reaches it.
+    #[inline]
+    fn expect(&self, blocks_ahead: usize) {
+        if self.ahead.is_empty()
+            || self.left + self.position <= blocks_ahead * self.shape.rows_per_block
+        {
+            return;
+        }
+        let block_at = self.block_at + blocks_ahead * self.leaves.geometry.block_words;
+        for word in self.ahead.clone().step_by(LINE_WORDS) {
+            prefetch(self.leaves.words, block_at + word);
+        }
+        prefetch(self.leaves.words, block_at + self.ahead.end - 1);
+    }
 }
 
 impl<'a> Iterator for Pieces<'a> {
@@ -152,6 +196,7 @@ impl<'a> Iterator for Pieces<'a> {
         if self.left == 0 {
             return None;
         }
+        self.expect(AHEAD_BLOCKS);
         let Leaves { geometry, words } = self.leaves;
         let (rows_per_block, first, row) = (self.shape.rows_per_block, self.position, self.row);
         let (block, in_block) = match rows_per_block {
@@ -194,6 +239,7 @@ impl<'a> Leaves<'a> {
             position,
             left: run.slots.len(),
             row: run.row,
+            ahead: 0..0,
         }
     }
 
@@ -217,7 +263,7 @@ impl<'a> Leaves<'a> {
             for word in 0..shape.word_count() {
                 let first = block + shape.suffix_at(word) + inside.start;
                 let last = block + shape.suffix_at(word) + inside.end - 1;
-                for at in (first..=last).step_by(8) {
+                for at in (first..=last).step_by(LINE_WORDS) {
                     prefetch(self.words, at);
                 }
                 prefetch(self.words, last);
@@ -262,6 +308,13 @@ pub(crate) struct LeafTest<'q> {
 }
 
 impl<'q> LeafTest<'q> {
+    /// Words of a block that the test looks at, from the first to the last.
+    pub(crate) fn words(&self, shape: &LeafShape) -> Range<usize> {
+        let of = |bounds: Option<&WordBounds>| bounds.map_or(0, |bounds| bounds.word);
+        let (first, last) = (of(self.bounds.first()), of(self.bounds.last()));
+        shape.suffix_at(first)..shape.suffix_at(last + 1)
+    }
+
     pub(crate) fn new(query: &'q QueryBox, level: usize, shape: &LeafShape) -> Self {
         let mut bounds: Vec<WordBounds> = Vec::with_capacity(shape.word_count());
         for (word, &guard) in shape.guards.iter().enumerate() {

@@ -8,7 +8,7 @@
 //! * `skeleton` finds the shape, `build` writes the leaves; `external` and `merge` do so within bounded
 //!   memory through `stream`;
 //! * `head`, `bottom`, `geometry`, `leaf` and `block` are the parts;
-//! * `exact`, `batch`, `select`, `parallel`, `output` and `tids` answer queries;
+//! * `exact`, `batch`, `select`, `plan`, `parallel`, `output` and `tids` answer queries;
 //! * `file` and `verify` read, write and check.
 
 mod batch;
@@ -24,6 +24,7 @@ mod leaf;
 mod merge;
 mod output;
 mod parallel;
+mod plan;
 mod rows;
 mod select;
 mod skeleton;

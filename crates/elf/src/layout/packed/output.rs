@@ -2,6 +2,8 @@
 
 use std::ops::{ControlFlow, Range};
 
+use hotshelf_tier::simd::MASK_LANES;
+
 use super::leaf::Piece;
 
 /// Takes accepted rows in Elf order and says when it has enough.
@@ -27,6 +29,14 @@ pub(crate) struct Count {
 }
 
 impl Count {
+    /// Counts without a limit.
+    pub(crate) fn all() -> Self {
+        Self {
+            count: 0,
+            enough: u64::MAX,
+        }
+    }
+
     fn add(&mut self, count: u64) -> ControlFlow<()> {
         self.count += count;
         if self.count < self.enough {
@@ -47,6 +57,74 @@ impl Output for Count {
     #[inline]
     fn piece(&mut self, _: &Piece<'_>, mask: u64) -> ControlFlow<()> {
         self.add(mask.count_ones().into())
+    }
+}
+
+/// TIDs that wait before their bits are set: many at a time, the processor overlaps the accesses.
+const BITS_WAITING: usize = 1024;
+
+/// Collects TIDs as bits, for answers with many of them: they need no sorting.
+#[derive(Debug)]
+pub(crate) struct Bits {
+    /// One bit for every TID below 64 times its length.
+    words: Vec<u64>,
+    /// Larger TIDs.
+    beyond: Vec<u32>,
+    /// TIDs that are in neither yet.
+    pub(crate) waiting: Vec<u32>,
+}
+
+impl Bits {
+    /// No TIDs, with bits for those below `tid_end`.
+    pub(crate) fn new(tid_end: usize) -> Self {
+        Self {
+            words: vec![0; tid_end.div_ceil(64)],
+            beyond: Vec::new(),
+            waiting: Vec::with_capacity(BITS_WAITING + MASK_LANES),
+        }
+    }
+
+    /// The bits, and the TIDs that they have no room for.
+    pub(crate) fn finish(mut self) -> (Vec<u64>, Vec<u32>) {
+        self.set_waiting();
+        (self.words, self.beyond)
+    }
+
+    fn set_waiting(&mut self) {
+        for tid in self.waiting.drain(..) {
+            match self.words.get_mut(tid as usize / 64) {
+                Some(word) => *word |= 1 << (tid % 64),
+                None => self.beyond.push(tid),
+            }
+        }
+    }
+}
+
+impl Output for Bits {
+    const WANTS_TIDS: bool = true;
+
+    fn rows(&mut self, rows: Range<u32>) -> ControlFlow<()> {
+        debug_assert!(
+            rows.is_empty(),
+            "rows are shown piece by piece when TIDs are wanted"
+        );
+        ControlFlow::Continue(())
+    }
+
+    #[inline]
+    fn piece(&mut self, piece: &Piece<'_>, mut mask: u64) -> ControlFlow<()> {
+        if mask == piece.all() {
+            piece.extend_tids(&mut self.waiting);
+        } else {
+            while mask != 0 {
+                self.waiting.push(piece.tid(mask.trailing_zeros() as usize));
+                mask &= mask - 1;
+            }
+        }
+        if self.waiting.len() >= BITS_WAITING {
+            self.set_waiting();
+        }
+        ControlFlow::Continue(())
     }
 }
 

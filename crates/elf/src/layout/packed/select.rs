@@ -14,14 +14,18 @@ use super::PackedElf;
 use super::exact::Step;
 use super::head::{Link, Node, NodeKind};
 use super::leaf::{LeafTest, Run};
-use super::output::{Count, Output, Ranges, Tids};
-use super::tids::sort_tids;
+use super::output::{Bits, Count, Output, Ranges, Tids};
+use super::plan::BITS_SHARE;
+use super::tids::{join_bits, sort_tids};
 
 /// Runs that wait for their cache lines.
 const QUEUE_RUNS: usize = 8;
 
-/// Longer runs are not prefetched any further: the processor sees the sequence itself.
+/// Longer runs are not prefetched as a whole, but block by block while they are read.
 const PREFETCH_ROWS: usize = 256;
+
+/// In long runs, pieces with accepted rows wait for their TIDs.
+const DELAYED_PIECES: usize = 8;
 
 /// Siblings looked ahead.
 const AHEAD_STEPS: usize = 8;
@@ -284,21 +288,48 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
         if test.is_none() && !O::WANTS_TIDS {
             return self.out.rows(run.rows());
         }
+        let elf = self.elf;
+        let shape = &elf.geometry.shapes[run.level];
+        let is_long = run.slots.len() >= PREFETCH_ROWS;
+        let look_ahead = |words: Range<usize>| {
+            let pieces = elf.leaf_view().pieces(run);
+            if is_long {
+                pieces.looking_ahead(words)
+            } else {
+                pieces
+            }
+        };
         let Some(test) = test else {
             self.out.expect(run.slots.len());
-            return self
-                .elf
-                .leaf_view()
-                .pieces(run)
-                .try_for_each(|piece| self.out.piece(&piece, piece.all()));
+            let tid_words = if elf.is_clustered() {
+                0..0
+            } else {
+                shape.tid_words()
+            };
+            return look_ahead(tid_words).try_for_each(|piece| self.out.piece(&piece, piece.all()));
         };
-        for piece in self.elf.leaf_view().pieces(run) {
-            let mask = piece.test_mask(self.elf.backend, test);
-            if mask != 0 {
+        let delays_tids = is_long && O::WANTS_TIDS && !elf.is_clustered();
+        let mut delayed = VecDeque::new();
+        for piece in look_ahead(test.words(shape)) {
+            let mask = piece.test_mask(elf.backend, test);
+            if mask == 0 {
+                continue;
+            }
+            if !delays_tids {
+                self.out.piece(&piece, mask)?;
+                continue;
+            }
+            piece.prefetch_tids(mask);
+            if delayed.len() == DELAYED_PIECES
+                && let Some((piece, mask)) = delayed.pop_front()
+            {
                 self.out.piece(&piece, mask)?;
             }
+            delayed.push_back((piece, mask));
         }
-        ControlFlow::Continue(())
+        delayed
+            .into_iter()
+            .try_for_each(|(piece, mask)| self.out.piece(&piece, mask))
     }
 }
 
@@ -367,7 +398,22 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     /// # Errors
     /// When the query has another number of dimensions.
     pub fn select(&self, query: &QueryBox) -> Result<Vec<u32>> {
-        self.limit(query, usize::MAX)
+        query.check(self.dimension_count())?;
+        if query.is_none() {
+            return Ok(Vec::new());
+        }
+        Ok(self.select_from(query, self.start_of(query)))
+    }
+
+    /// The TIDs of accepted rows below one place, ascending.
+    pub(crate) fn select_from(&self, query: &QueryBox, start: Start) -> Vec<u32> {
+        if self.is_many(self.accepted_estimate(query, &start), BITS_SHARE) {
+            let bits = Select::new(self, query, Bits::new(self.row_count)).run_one(start);
+            return join_bits(vec![bits], 1);
+        }
+        let mut tids = Select::new(self, query, Tids::all()).run_one(start).tids;
+        sort_tids(self.backend, &mut tids);
+        tids
     }
 
     /// The TIDs of accepted rows that are not deleted, ascending.
@@ -399,8 +445,8 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             return Ok(Vec::new());
         }
         let out = Tids {
-            tids: Vec::new(),
             enough: row_count_max,
+            ..Tids::all()
         };
         let mut tids = self.answer(query, out)?.tids;
         sort_tids(self.backend, &mut tids);
@@ -412,15 +458,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     /// # Errors
     /// When the query has another number of dimensions.
     pub fn count(&self, query: &QueryBox) -> Result<u64> {
-        Ok(self
-            .answer(
-                query,
-                Count {
-                    count: 0,
-                    enough: u64::MAX,
-                },
-            )?
-            .count)
+        Ok(self.answer(query, Count::all())?.count)
     }
 
     /// Whether any row is accepted.

@@ -144,6 +144,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
+    fn long_runs_are_answered_while_their_blocks_are_on_their_way(
+        table in cases::table(4_000, 300),
+        seed in any::<u64>(),
+    ) {
+        for clustered in [false, true] {
+            // One group: every query reads one run, most of them more than it looks ahead.
+            let options = PackedOptions { clustered, group_rows_max: 5_000, ..Default::default() };
+            let (elf, table) = build(&table, &options);
+            let order = order_of(&elf, &table);
+            for query in cases::queries(&table, seed, 8) {
+                check_answers(&elf, &order, &table, &query);
+            }
+        }
+    }
+
+    #[test]
     fn threads_do_not_change_answers(table in cases::table(600, 300), seed in any::<u64>()) {
         for options in [small(PackedOptions::default()), PackedOptions::default()] {
             let elf = PackedElf::build(&table, &options).unwrap();

@@ -1,8 +1,11 @@
 //! Sorting the TIDs of an answer.
 
+use hotshelf_tier::region::prefer_huge_pages;
 use hotshelf_tier::simd::{Backend, SORT_LANES};
 
 use crate::rows::for_each_parallel;
+
+use super::output::Bits;
 
 /// From here on, counting digits beats comparing.
 const RADIX_LEN_MIN: usize = 512;
@@ -66,6 +69,66 @@ pub(crate) fn sort_parts(backend: Backend, parts: Vec<Vec<u32>>, thread_count: u
     join(shares)
 }
 
+/// Words of bits that one task turns into TIDs.
+const TASK_WORDS: usize = 1 << 12;
+
+/// The TIDs of several outputs, ascending. No TID stands in two of them.
+pub(crate) fn join_bits(parts: Vec<Bits>, thread_count: usize) -> Vec<u32> {
+    let mut parts = parts.into_iter().map(Bits::finish);
+    let Some((mut words, mut beyond)) = parts.next() else {
+        return Vec::new();
+    };
+    let mut others = Vec::new();
+    for (words, more) in parts {
+        others.push(words);
+        beyond.extend(more);
+    }
+    let mut counts = vec![0; words.len().div_ceil(TASK_WORDS)];
+    let tasks = words.chunks_mut(TASK_WORDS).zip(&mut counts).enumerate();
+    for_each_parallel(thread_count, tasks.collect(), |(idx, (words, count))| {
+        for other in &others {
+            let more = other[idx * TASK_WORDS..].iter();
+            words
+                .iter_mut()
+                .zip(more)
+                .for_each(|(all, more)| *all |= more);
+        }
+        *count = words.iter().map(|word| word.count_ones() as usize).sum();
+    });
+    let mut tids = vec![0; counts.iter().sum()];
+    prefer_huge_pages(&mut tids);
+    let (mut tasks, mut rest) = (Vec::with_capacity(counts.len()), tids.as_mut_slice());
+    for (idx, (words, count)) in words.chunks(TASK_WORDS).zip(counts).enumerate() {
+        let (own, others) = rest.split_at_mut(count);
+        rest = others;
+        tasks.push(((idx * TASK_WORDS * 64) as u32, words, own));
+    }
+    for_each_parallel(thread_count, tasks, |(first, words, own)| {
+        let mut own = own.iter_mut();
+        for_each_bit(words, first, |tid| {
+            if let Some(place) = own.next() {
+                *place = tid;
+            }
+        });
+    });
+    // All of these are larger than any bit.
+    beyond.sort_unstable();
+    tids.extend(beyond);
+    tids
+}
+
+/// Shows the number of every set bit, ascending from `first`.
+#[inline]
+fn for_each_bit(words: &[u64], first: u32, mut show: impl FnMut(u32)) {
+    for (idx, word) in words.iter().enumerate() {
+        let (first, mut rest) = (first + idx as u32 * 64, *word);
+        while rest != 0 {
+            show(first + rest.trailing_zeros());
+            rest &= rest - 1;
+        }
+    }
+}
+
 fn sort_by_bitmap(tids: &mut Vec<u32>, min: u32, max: u32) {
     let base = min / 64 * 64;
     let mut bitmap = vec![0u64; (max - base) as usize / 64 + 1];
@@ -73,13 +136,7 @@ fn sort_by_bitmap(tids: &mut Vec<u32>, min: u32, max: u32) {
         bitmap[(tid - base) as usize / 64] |= 1 << (tid % 64);
     }
     tids.clear();
-    for (word, first) in bitmap.into_iter().zip((base..).step_by(64)) {
-        let mut rest = word;
-        while rest != 0 {
-            tids.push(first + rest.trailing_zeros());
-            rest &= rest - 1;
-        }
-    }
+    for_each_bit(&bitmap, base, |tid| tids.push(tid));
 }
 
 /// Least significant digit first.
@@ -109,6 +166,24 @@ fn sort_by_digits(tids: &mut Vec<u32>, max: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bits_of_several_outputs_come_out_as_ascending_tids() {
+        let part = |tids: &[u32]| {
+            let mut bits = Bits::new(300_000);
+            bits.waiting.extend(tids);
+            bits
+        };
+        for thread_count in [1, 2] {
+            let parts = vec![
+                part(&[7, 299_999, u32::MAX, 400_000]),
+                part(&[300_032, 262_144, 0, 63, 64]),
+            ];
+            let expected = [0, 7, 63, 64, 262_144, 299_999, 300_032, 400_000, u32::MAX];
+            assert_eq!(join_bits(parts, thread_count), expected);
+        }
+        assert!(join_bits(Vec::new(), 2).is_empty());
+    }
 
     #[test]
     fn any_number_of_tids_comes_out_sorted() {
