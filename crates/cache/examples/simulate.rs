@@ -161,6 +161,21 @@ fn sweep() {
     }
 }
 
+/// The least cache with which the sequence takes at most 1.1 times as long as in memory.
+fn needed() {
+    let trace = paper_sequence();
+    let total_s = |setup: &Setup| simulate(&paper_machine(4), &trace, setup).total_s();
+    let in_memory_s = total_s(&named("memory", 0));
+    println!("\nGB to be within 10 % of in memory, 28 GB/s (simulated, in steps of 2 GB)");
+    for kind in PolicyKind::ALL {
+        let is_near = |gb: &u64| total_s(&setup(*kind, gb * GB)) <= 1.1 * in_memory_s;
+        match (2..=200).step_by(2).find(is_near) {
+            Some(gb) => println!("{kind:>14}{gb:>6}"),
+            None => println!("{kind:>14}  never"),
+        }
+    }
+}
+
 fn smoothing() {
     println!("\nhpcache by half-life of the smoothing, in queries (simulated seconds)");
     let half_lives = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0]; // 0: several compete
@@ -312,6 +327,7 @@ fn main() {
     }
     if wants("sweep") {
         sweep();
+        needed();
         smoothing();
     }
     if wants("mixes") {

@@ -314,7 +314,7 @@ Examples:
 Sequences: paper, uniform, skewed, alternating, big-scan, two-tenants, growing. Each policy starts with a cold
 cache; 'memory' is everything in memory. Without --budget it is 80/96 of the largest query's columns, without
 --storage-bandwidth a third of what Q2.1 processes in memory, as in the paper. Figures are simulated at the
-paper's scale unless --measured is given.";
+paper's scale unless --measured is given; they set their own budgets, parts of a query's columns as in the paper.";
 
 #[derive(Debug, Args)]
 pub struct RawHpcache {
