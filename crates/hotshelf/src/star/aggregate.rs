@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::compute::filter;
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::{filter, partition, take};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::TaskContext;
@@ -14,6 +14,11 @@ use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
 use super::accumulate::{Aggregates, GroupAccumulators, Input, Keys, evaluate, output};
 use super::groups::{GroupCodes, GroupTable};
+
+/// Rows that a run of equal keys must have on average to be worth finding.
+const RUN_ROWS_MIN: usize = 2;
+/// Where keys came without runs, they are looked for again after so many batches.
+const BATCHES_WITHOUT_RUNS: usize = 15;
 
 /// The groups one worker has seen.
 pub(super) enum Groups {
@@ -142,6 +147,9 @@ pub(super) struct ValueGroups {
     values: Box<dyn GroupValues>,
     accumulators: GroupAccumulators,
     group_of_row: Vec<usize>,
+    group_of_run: Vec<usize>,
+    /// Batches to go before runs of equal keys are looked for again, where there were none.
+    batches_without_runs: usize,
     row_count: usize,
     /// Rows after which grouping here must have paid, and the share of groups in rows above which it has not.
     probe: (usize, f64),
@@ -166,6 +174,8 @@ impl ValueGroups {
             accumulators: GroupAccumulators::new(aggregates.clone(), schema)?,
             aggregates,
             group_of_row: Vec::new(),
+            group_of_run: Vec::new(),
+            batches_without_runs: 0,
             row_count: 0,
             probe: (
                 execution.skip_partial_aggregation_probe_rows_threshold,
@@ -183,7 +193,7 @@ impl ValueGroups {
         if self.passing {
             return self.accumulators.pass(keys, batch).map(Some);
         }
-        self.values.intern(&keys, &mut self.group_of_row)?;
+        self.number(&keys)?;
         let groups = self.values.len();
         self.accumulators
             .update(batch, &self.group_of_row, groups)?;
@@ -197,8 +207,34 @@ impl ValueGroups {
         Ok(None)
     }
 
+    /// Numbers the group of each row. Tables are often sorted by what they are grouped by, or by what it depends
+    /// on: rows that follow each other with equal keys are looked for in the hash table once.
+    fn number(&mut self, keys: &[ArrayRef]) -> QueryResult<()> {
+        if self.batches_without_runs > 0 {
+            self.batches_without_runs -= 1;
+            return self.values.intern(keys, &mut self.group_of_row);
+        }
+        let runs = partition(keys)?.ranges();
+        let rows = runs.last().map_or(0, |run| run.end);
+        if runs.len() * RUN_ROWS_MIN > rows {
+            self.batches_without_runs = BATCHES_WITHOUT_RUNS;
+            return self.values.intern(keys, &mut self.group_of_row);
+        }
+        let starts: UInt32Array = runs.iter().map(|run| run.start as u32).collect();
+        let firsts = keys.iter().map(|key| Ok(take(key, &starts, None)?));
+        let firsts = firsts.collect::<QueryResult<Vec<_>>>()?;
+        self.values.intern(&firsts, &mut self.group_of_run)?;
+        self.group_of_row.clear();
+        for (run, group) in runs.iter().zip(&self.group_of_run) {
+            self.group_of_row
+                .extend(std::iter::repeat_n(*group, run.len()));
+        }
+        Ok(())
+    }
+
     fn size_bytes(&self) -> usize {
-        self.values.size() + self.accumulators.size_bytes() + self.group_of_row.capacity() * 8
+        let numbers = self.group_of_row.capacity() + self.group_of_run.capacity();
+        self.values.size() + self.accumulators.size_bytes() + numbers * size_of::<usize>()
     }
 
     fn take(&mut self) -> QueryResult<RecordBatch> {
@@ -206,6 +242,7 @@ impl ValueGroups {
         let keys = self.values.emit(EmitTo::All)?;
         self.values.clear_shrink(0);
         self.group_of_row = Vec::new();
+        self.group_of_run = Vec::new();
         self.accumulators.take(keys, group_count)
     }
 }

@@ -6,6 +6,7 @@ use arrow::array::{ArrayData, ArrayRef as ArrowRef, RecordBatch, RecordBatchOpti
 use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Field};
 use datafusion::error::DataFusionError;
+use futures::future::try_join_all;
 use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
 use vortex::error::{VortexResult, vortex_err};
 use vortex_arrow::ArrowSessionExt;
@@ -59,21 +60,32 @@ impl Ready {
         let scan = &self.star.scan;
         let payload = self.star.payload();
         let schema = scan.schema.project(&payload);
-        let mut arrays = Vec::with_capacity(payload.len());
-        for idx in payload {
-            let (column, field) = (scan.columns[idx], scan.schema.field(idx));
-            let tested = tested.iter().position(|tested| *tested == column);
-            if let Some(known) = tested.map(|place| &columns[place])
-                && let Some(array) =
-                    gather(known, field.data_type(), &survivors.rows, buffer).map_err(typed)?
-            {
-                arrays.push(array);
-                continue;
-            }
-            let array = stored(morsel, column).await.map_err(typed)?;
-            let array = self.gather_stored(array, field, survivors, buffer);
-            arrays.push(array.map_err(typed)?);
+        let mut arrays: Vec<Option<ArrowRef>> = Vec::with_capacity(payload.len());
+        for idx in &payload {
+            let place = tested
+                .iter()
+                .position(|tested| *tested == scan.columns[*idx]);
+            let data_type = scan.schema.field(*idx).data_type();
+            let known =
+                place.map(|place| gather(&columns[place], data_type, &survivors.rows, buffer));
+            arrays.push(known.transpose().map_err(typed)?.flatten());
         }
+        let unknown = payload
+            .iter()
+            .zip(&arrays)
+            .filter(|(_, array)| array.is_none());
+        let unknown: Vec<usize> = unknown.map(|(idx, _)| *idx).collect();
+        let reads = unknown.iter().map(|idx| stored(morsel, scan.columns[*idx]));
+        let read = try_join_all(reads).await.map_err(typed)?;
+        let missing = arrays.iter_mut().filter(|array| array.is_none());
+        for (array, (idx, read)) in missing.zip(unknown.iter().zip(read)) {
+            let field = scan.schema.field(*idx);
+            *array = Some(
+                self.gather_stored(read, field, survivors, buffer)
+                    .map_err(typed)?,
+            );
+        }
+        let arrays = arrays.into_iter().flatten().collect();
         let options = RecordBatchOptions::new().with_row_count(Some(survivors.count()));
         let schema = Arc::new(schema.map_err(DataFusionError::from)?);
         let batch = RecordBatch::try_new_with_options(schema, arrays, &options);
@@ -96,7 +108,7 @@ impl Ready {
         let mask = survivors.mask();
         let array = match mask.all_true() {
             true => array,
-            false => array.filter(mask)?,
+            false => array.filter(mask.clone())?,
         };
         self.execute(array, field)
     }

@@ -2,6 +2,7 @@
 //! decoded into a small buffer, tested, and overwritten by the next chunk.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use hotshelf_tier::simd::{Backend, Combine};
@@ -27,6 +28,7 @@ pub(super) struct Survivors {
     pub rows: Vec<u32>,
     /// Places by look-up; empty where not needed.
     pub places: Vec<Vec<u32>>,
+    mask: OnceLock<Mask>,
 }
 
 impl Survivors {
@@ -34,12 +36,15 @@ impl Survivors {
         self.rows.len()
     }
 
-    pub fn mask(&self) -> Mask {
-        if self.rows.len() == self.row_count {
-            return Mask::new_true(self.row_count);
-        }
-        let rows = self.rows.iter().map(|row| *row as usize);
-        Mask::from_buffer(BitBuffer::from_indices(self.row_count, rows))
+    /// A bit per row of the row group.
+    pub fn mask(&self) -> &Mask {
+        self.mask.get_or_init(|| {
+            if self.rows.len() == self.row_count {
+                return Mask::new_true(self.row_count);
+            }
+            let rows = self.rows.iter().map(|row| *row as usize);
+            Mask::from_buffer(BitBuffer::from_indices(self.row_count, rows))
+        })
     }
 }
 
@@ -148,6 +153,7 @@ impl Selector {
             row_count,
             rows: Vec::new(),
             places: vec![Vec::new(); ready.lookups.len()],
+            mask: OnceLock::new(),
         };
         self.buffers
             .resize_with(columns.len().max(1), ChunkBuffer::default);

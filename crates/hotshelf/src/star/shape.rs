@@ -14,15 +14,16 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use super::decimal::in_words;
 use super::keys::{KeyColumn, is_key_type};
 use crate::scan::TableScan;
 
@@ -31,6 +32,8 @@ const BUILD_ROWS_MAX: usize = 8_000_000;
 /// Where DataFusion meant to build on the side of the larger table, because it expects few rows of it, only
 /// build sides up to this estimate are looked up instead.
 const SWAPPED_BUILD_ROWS_MAX: usize = 100_000;
+/// Only build sides of at most one row for this many scanned rows are joined with further tables themselves.
+const WIDENED_BUILD_SHARE: usize = 8;
 /// A build key with fewer distinct values than this share of its table's rows is not worth trying.
 const DISTINCT_SHARE_MIN: f64 = 0.7;
 
@@ -91,8 +94,6 @@ pub(super) struct Join {
     pub probe_key: usize,
     pub matching: Matching,
     pub forecast: Forecast,
-    /// First column of the build in the wide schema.
-    first_column: usize,
 }
 
 /// Where a column comes from.
@@ -210,7 +211,6 @@ impl Shape {
             _ => (join.left(), left_key, join.right(), right_key),
         };
         let mut shape = Self::recognise(probe)?;
-        let probe_key = shape.probe_column(probe_key)?;
         let swapped = probe_side == JoinSide::Left && matching == Matching::Inner;
         let rows_max = if swapped {
             SWAPPED_BUILD_ROWS_MAX
@@ -218,15 +218,20 @@ impl Shape {
             BUILD_ROWS_MAX
         };
         let forecast = check_build(build, build_key, rows_max)?;
-        let key_type = build_key.data_type(&build.schema())?;
-        let probe_type = shape.scan.schema.field(probe_key).data_type();
-        if !is_key_type(&key_type) || !(key_type == *probe_type || widens(probe_type, &key_type)) {
-            return Err(Declined(format!(
-                "keys of type {key_type} are not looked up by {probe_type}"
-            )));
+        let first_column = shape.wide.len();
+        match shape.key_source(probe_key)? {
+            Source::Probe(column) => {
+                shape.look_up(build, build_key, column, matching, forecast)?;
+            }
+            Source::Build { join, column } if matching == Matching::Inner => {
+                shape.widen_build(build, build_key, join, column)?;
+            }
+            Source::Build { .. } => {
+                return Err(Declined(format!(
+                    "{probe_key} is not a column of the scanned table"
+                )));
+            }
         }
-        shape.attach(build, build_key, probe_key, matching, forecast);
-        let first_column = shape.joins.last().map_or(0, |join| join.first_column);
         let build_outputs = columns_from(&shape.wide, first_column..shape.wide.len());
         shape.add_condition(join, probe_side, &build_outputs)?;
         let probe_outputs = std::mem::take(&mut shape.outputs);
@@ -237,30 +242,92 @@ impl Shape {
         Ok(shape)
     }
 
-    fn attach(
+    /// Rows of the scan look their key up in one more build side.
+    fn look_up(
         &mut self,
         build: &Arc<dyn ExecutionPlan>,
         build_key: &Arc<dyn PhysicalExpr>,
         probe_key: usize,
         matching: Matching,
         forecast: Forecast,
-    ) {
-        let (join, first_column) = (self.joins.len(), self.wide.len());
-        let fields = build.schema();
-        let columns = fields.fields().iter().enumerate().map(|(column, field)| {
-            let nullable = field.is_nullable() || matching == Matching::Outer;
-            let field = Arc::new(field.as_ref().clone().with_nullable(nullable));
-            (Some(Source::Build { join, column }), field)
-        });
-        self.wide.extend(columns);
+    ) -> Result<(), Declined> {
+        let key_type = build_key.data_type(&build.schema())?;
+        let probe_type = self.scan.schema.field(probe_key).data_type();
+        if !is_key_type(&key_type) || !(key_type == *probe_type || widens(probe_type, &key_type)) {
+            return Err(Declined(format!(
+                "keys of type {key_type} are not looked up by {probe_type}"
+            )));
+        }
+        let join = self.joins.len();
+        let nullable = matching == Matching::Outer;
+        self.add_build_columns(build, nullable, |column| Source::Build { join, column });
         self.joins.push(Join {
             build: build.clone(),
             build_key: build_key.clone(),
             probe_key,
             matching,
             forecast,
-            first_column,
         });
+        Ok(())
+    }
+
+    /// A join by a column of a build side (a snowflake) is made on that build side: inner joins may be made in any
+    /// order, and its rows are fewer than the scan's.
+    fn widen_build(
+        &mut self,
+        build: &Arc<dyn ExecutionPlan>,
+        build_key: &Arc<dyn PhysicalExpr>,
+        join: usize,
+        column: usize,
+    ) -> Result<(), Declined> {
+        let widened = &self.joins[join];
+        let scanned = self.scan.table.statistics.num_rows.get_value();
+        let small = match (widened.forecast.rows, scanned) {
+            (Some(rows), Some(scanned)) => rows.saturating_mul(WIDENED_BUILD_SHARE) <= *scanned,
+            _ => false,
+        };
+        if widened.matching != Matching::Inner || !small {
+            return Err(Declined(format!(
+                "{build_key} is joined with a column of a build side that is not small"
+            )));
+        }
+        let (width, fields) = (widened.build.schema().fields().len(), build.schema());
+        let own = fields.fields().len();
+        let key = widened.build.schema().field(column).name().clone();
+        let joined: Arc<dyn ExecutionPlan> = Arc::new(HashJoinExec::try_new(
+            one_partition(build),
+            widened.build.clone(),
+            vec![(build_key.clone(), Arc::new(Column::new(&key, column)))],
+            None,
+            &JoinType::Inner,
+            Some((own..own + width).chain(0..own).collect()),
+            PartitionMode::CollectLeft,
+            NullEquality::NullEqualsNothing,
+            false,
+        )?);
+        let forecast = check_build(&joined, &widened.build_key, BUILD_ROWS_MAX)?;
+        self.add_build_columns(build, false, |column| Source::Build {
+            join,
+            column: width + column,
+        });
+        self.joins[join].build = joined;
+        self.joins[join].forecast = forecast;
+        Ok(())
+    }
+
+    fn add_build_columns(
+        &mut self,
+        build: &Arc<dyn ExecutionPlan>,
+        nullable: bool,
+        source: impl Fn(usize) -> Source,
+    ) {
+        let fields = build.schema();
+        let columns = fields.fields().iter().enumerate().map(|(column, field)| {
+            let nullable = field.is_nullable() || nullable;
+            let field = Arc::new(field.as_ref().clone().with_nullable(nullable));
+            (Some(source(column)), field)
+        });
+        self.wide.extend(columns);
     }
 
     /// An inner join's own condition is a filter on its rows.
@@ -377,18 +444,14 @@ impl Shape {
         equal.then_some(key)
     }
 
-    fn probe_column(&self, key: &Arc<dyn PhysicalExpr>) -> Result<usize, Declined> {
+    fn key_source(&self, key: &Arc<dyn PhysicalExpr>) -> Result<Source, Declined> {
         let wide = self.inline(&self.rewrite(key)?)?;
-        // A cast to a wider integer keeps the key; the types are compared by the caller.
-        let column = wide
-            .downcast_ref::<CastExpr>()
-            .map_or(&wide, CastExpr::expr);
-        match self.source(column) {
-            Some(Source::Probe(column)) => Ok(column),
-            _ => Err(Declined(format!(
-                "{key} is not a column of the scanned table"
-            ))),
-        }
+        // A cast to a wider integer keeps a scanned key; the types are compared by the caller.
+        let cast = wide.downcast_ref::<CastExpr>();
+        let source = self.source(cast.map_or(&wide, CastExpr::expr));
+        let taken = matches!(source, Some(Source::Probe(_))) || cast.is_none();
+        let source = source.filter(|_| taken);
+        source.ok_or_else(|| Declined(format!("{key} is not a column of the scanned table")))
     }
 
     /// The columns that `exprs` read, and the expressions over these alone. What a projection computes and
@@ -440,15 +503,15 @@ impl Shape {
                 Some(Arc::new(Column::new(column.name(), idx)) as _)
             })
         };
+        let whole_schema = fields(&mut used.iter().copied());
+        let ready = |expr: &Arc<dyn PhysicalExpr>| in_words(&over_used(expr)?, &whole_schema);
+        let computed = kept.iter().map(|(_, expr)| ready(expr));
         Ok(Narrow {
-            exprs: exprs.iter().map(over_used).collect::<QueryResult<_>>()?,
+            exprs: exprs.iter().map(ready).collect::<QueryResult<_>>()?,
             sources,
             schema,
-            computed: kept
-                .iter()
-                .map(|(_, expr)| over_used(expr))
-                .collect::<QueryResult<_>>()?,
-            whole_schema: fields(&mut used.iter().copied()),
+            computed: computed.collect::<QueryResult<_>>()?,
+            whole_schema,
         })
     }
 }
@@ -555,6 +618,14 @@ fn pass_through(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>
     }
     plan.downcast_ref::<CooperativeExec>()
         .map(CooperativeExec::input)
+}
+
+/// The plan as a stream of one partition.
+fn one_partition(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    match plan.output_partitioning().partition_count() {
+        0 | 1 => plan.clone(),
+        _ => Arc::new(CoalescePartitionsExec::new(plan.clone())),
+    }
 }
 
 /// Which side stays a stream of scanned rows: the one the join preserves, or the one with the larger table.

@@ -2,6 +2,7 @@
 //! selective first, and decodes the other columns for surviving rows only.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -37,24 +38,14 @@ pub(super) struct Worker {
     selector: Selector,
     /// The table's columns that rows are tested by.
     tested: Vec<usize>,
-    /// Groups that are on their way out, in batches of the usual size.
-    pending: Option<RecordBatch>,
+    /// Groups that are on their way out.
+    pending: VecDeque<RecordBatch>,
     finished: bool,
 }
 
 enum Sink {
     Rows(Box<BatchCoalescer>),
     Groups(Box<Groups>),
-}
-
-/// What became of a row group.
-enum Read {
-    /// No row survived the look-ups.
-    Nothing,
-    /// Rows went to the output.
-    Rows,
-    /// So did they, and groups came out early because they need too much memory.
-    Early(RecordBatch),
 }
 
 impl Worker {
@@ -64,7 +55,7 @@ impl Worker {
         partition: usize,
         context: &TaskContext,
     ) -> QueryResult<Self> {
-        let batch_rows = context.session_config().batch_size();
+        let batch_rows = context.session_config().batch_size().max(1);
         let sink = match &ready.star.output {
             Output::Groups(aggregates) => {
                 let groups = Groups::new(ready.codes.as_ref(), aggregates, &schema, context)?;
@@ -90,7 +81,7 @@ impl Worker {
             reservation: consumer.register(context.memory_pool()),
             group_bytes_max,
             batch_rows,
-            pending: None,
+            pending: VecDeque::new(),
             finished: false,
         })
     }
@@ -117,28 +108,32 @@ impl Worker {
             };
             let Some(mut morsel) = morsel else {
                 self.finished = true;
-                self.pending = self.finish().map_err(Error::from_query)?;
+                let last = self.finish().map_err(Error::from_query)?;
+                self.pending.extend(last);
                 continue;
             };
             let read = self.read(&morsel).await;
-            let matched = !matches!(read, Ok(Read::Nothing));
+            let matched = !matches!(read, Ok(false));
             self.ready.queue.release(&mut morsel, matched);
-            if let Read::Early(batch) = read? {
-                self.pending = Some(batch);
-            }
+            read?;
             // Lets a cancelled query stop here even when no read ever makes it wait.
             tokio::task::yield_now().await;
         }
     }
 
+    /// The next groups, at most as many as a batch of the usual size has rows.
     fn next_pending(&mut self) -> Option<RecordBatch> {
-        let batch = self.pending.take()?;
-        if batch.num_rows() <= self.batch_rows {
-            return Some(batch).filter(|batch| batch.num_rows() > 0);
+        while let Some(batch) = self.pending.pop_front() {
+            let rows = batch.num_rows().min(self.batch_rows);
+            if rows < batch.num_rows() {
+                let rest = batch.slice(rows, batch.num_rows() - rows);
+                self.pending.push_front(rest);
+            }
+            if rows > 0 {
+                return Some(batch.slice(0, rows));
+            }
         }
-        let rest = batch.num_rows() - self.batch_rows;
-        self.pending = Some(batch.slice(self.batch_rows, rest));
-        Some(batch.slice(0, self.batch_rows))
+        None
     }
 
     /// What is left when there are no more rows.
@@ -152,28 +147,30 @@ impl Worker {
         }
     }
 
-    /// Takes a row group through the pipeline.
-    async fn read(&mut self, morsel: &Morsel) -> Result<Read> {
+    /// Takes a row group through the pipeline. Whether rows survived the look-ups.
+    async fn read(&mut self, morsel: &Morsel) -> Result<bool> {
         let typed = |error| morsel.file.segments.typed(error);
         let ready = self.ready.clone();
         let mask = filter(morsel).await.map_err(typed)?;
         ready.queue.morsels_seen.fetch_add(1, Ordering::Relaxed);
         if mask.all_false() {
-            return Ok(Read::Nothing);
+            return Ok(false);
         }
         let mut columns = Vec::with_capacity(self.tested.len());
-        for column in &self.tested {
+        // Of reads begun together the last column's mostly ends last: who waits for it first waits once.
+        for column in self.tested.iter().rev() {
             columns.push(ready.chunk_column(morsel, *column).await?);
             let data_type = ready.star.scan.table.schema.field(*column).data_type();
             let width = data_type.primitive_width().unwrap_or(0);
             ready.queue.work.decode_bytes((mask.len() * width) as u64);
         }
+        columns.reverse();
         let survivors = self
             .selector
             .select(&ready, &self.tested, &columns, &mask)
             .map_err(typed)?;
         if survivors.count() == 0 {
-            return Ok(Read::Nothing);
+            return Ok(false);
         }
         ready.queue.morsels_matched.fetch_add(1, Ordering::Relaxed);
         let known = (self.tested.as_slice(), columns.as_slice());
@@ -182,18 +179,26 @@ impl Worker {
             .await?;
         drop(columns);
         ready.queue.work.decode_batch(&payload);
-        let early = self.push(survivors, payload).map_err(Error::from_query)?;
-        Ok(early.map_or(Read::Rows, Read::Early))
+        self.push(&survivors, &payload).map_err(Error::from_query)?;
+        Ok(true)
     }
 
-    /// Hands survivors to the output.
-    fn push(
-        &mut self,
-        survivors: Survivors,
-        payload: RecordBatch,
-    ) -> QueryResult<Option<RecordBatch>> {
-        let mut places = survivors.places;
-        let mut batch = self.narrow_batch(&places, &payload)?;
+    /// Hands survivors to the output, a batch at a time: what expressions compute on the way stays in the core's cache.
+    fn push(&mut self, survivors: &Survivors, payload: &RecordBatch) -> QueryResult<()> {
+        let mut start = 0;
+        while start < payload.num_rows() {
+            let rows = self.batch_rows.min(payload.num_rows() - start);
+            let places = survivors.places.iter();
+            let places = places.map(|each| each.get(start..start + rows).unwrap_or_default());
+            let places = places.map(<[u32]>::to_vec).collect();
+            self.push_batch(places, &payload.slice(start, rows))?;
+            start += rows;
+        }
+        Ok(())
+    }
+
+    fn push_batch(&mut self, mut places: Vec<Vec<u32>>, payload: &RecordBatch) -> QueryResult<()> {
+        let mut batch = self.narrow_batch(&places, payload)?;
         for predicate in &self.ready.star.filters {
             let kept = predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
             let mut kept = Cow::Borrowed(as_boolean_array(&kept)?);
@@ -210,16 +215,20 @@ impl Worker {
             }
         }
         if batch.num_rows() == 0 {
-            return Ok(None);
+            return Ok(());
         }
         self.ready.queue.work.keep(batch.num_rows());
         let batch = self.ready.star.narrow.compute(batch)?;
         match &mut self.sink {
-            Sink::Rows(_) => self.push_rows(&batch).map(|()| None),
-            Sink::Groups(groups) => match groups.add(&places, &batch)? {
-                Some(early) => Ok(Some(early)),
-                None => self.bound_groups(),
-            },
+            Sink::Rows(_) => self.push_rows(&batch),
+            Sink::Groups(groups) => {
+                let early = match groups.add(&places, &batch)? {
+                    Some(early) => Some(early),
+                    None => self.bound_groups()?,
+                };
+                self.pending.extend(early);
+                Ok(())
+            }
         }
     }
 
@@ -251,12 +260,7 @@ impl Worker {
         };
         let output = output(&self.schema, evaluate(exprs, batch)?, batch.num_rows())?;
         if let Sink::Rows(coalescer) = &mut self.sink {
-            let mut start = 0;
-            while start < output.num_rows() {
-                let rows = self.batch_rows.min(output.num_rows() - start);
-                coalescer.push_batch(output.slice(start, rows))?;
-                start += rows;
-            }
+            coalescer.push_batch(output)?;
         }
         Ok(())
     }
