@@ -6,16 +6,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::common::resources_datafusion_err;
 use datafusion::error::Result;
-use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
 use hotshelf_cache::CacheManager;
 
+/// The last part of the memory, one in so many, is for operators that have less than their share or cannot spill.
+const KEPT_PARTS: u64 = 8;
+
 /// Reservations evict cached segments until they fit (as Velox does), and fail when nothing is left to
-/// evict, except below a floor that operators always have.
+/// evict, except below a floor that operators always have. An operator that can spill and has more than an equal share
+/// fails a little earlier: else it would leave nothing to those that have yet to begin, and nothing to spill.
 pub(crate) struct OperatorPool {
     cache: Arc<CacheManager>,
     /// What operators may use even if the budget is smaller, in bytes.
     floor_bytes: u64,
     reserved_bytes_max: AtomicU64,
+    /// Operators that can spill.
+    spiller_count: AtomicU64,
 }
 
 impl OperatorPool {
@@ -24,6 +32,7 @@ impl OperatorPool {
             cache,
             floor_bytes,
             reserved_bytes_max: AtomicU64::new(0),
+            spiller_count: AtomicU64::new(0),
         }
     }
 
@@ -34,6 +43,19 @@ impl OperatorPool {
     /// The most that operators ever held at once, in bytes.
     pub fn reserved_bytes_max(&self) -> u64 {
         self.reserved_bytes_max.load(Ordering::Relaxed)
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.cache.budget().limit_bytes().max(self.floor_bytes)
+    }
+
+    /// Whether a reservation should spill instead of growing.
+    fn has_its_share(&self, reservation: &MemoryReservation, additional: u64) -> bool {
+        let limit = self.limit_bytes();
+        let spillers = self.spiller_count.load(Ordering::Relaxed).max(1);
+        reservation.consumer().can_spill()
+            && reservation.size() as u64 + additional > limit / spillers
+            && self.reserved_bytes() + additional > limit - limit / KEPT_PARTS
     }
 
     fn note_peak(&self) {
@@ -47,6 +69,16 @@ impl MemoryPool for OperatorPool {
         "hotshelf"
     }
 
+    fn register(&self, consumer: &MemoryConsumer) {
+        let spiller = u64::from(consumer.can_spill());
+        self.spiller_count.fetch_add(spiller, Ordering::Relaxed);
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        let spiller = u64::from(consumer.can_spill());
+        self.spiller_count.fetch_sub(spiller, Ordering::Relaxed);
+    }
+
     fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
         self.cache.budget().reserve_operator(additional as u64);
         self.note_peak();
@@ -58,6 +90,12 @@ impl MemoryPool for OperatorPool {
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let additional = additional as u64;
+        if self.has_its_share(reservation, additional) {
+            return Err(resources_datafusion_err!(
+                "operator '{}' has more than an equal share of the memory, and the rest is kept for others",
+                reservation.consumer().name()
+            ));
+        }
         if let Err(shortage) = self.cache.budget().try_reserve_operator(additional) {
             if self.reserved_bytes() + additional > self.floor_bytes {
                 return Err(resources_datafusion_err!(
@@ -76,7 +114,7 @@ impl MemoryPool for OperatorPool {
     }
 
     fn memory_limit(&self) -> MemoryLimit {
-        MemoryLimit::Finite(self.cache.budget().limit_bytes().max(self.floor_bytes) as usize)
+        MemoryLimit::Finite(self.limit_bytes() as usize)
     }
 }
 
@@ -102,7 +140,6 @@ impl fmt::Display for OperatorPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::execution::memory_pool::MemoryConsumer;
     use hotshelf_cache::CacheOptions;
 
     fn pool(budget_bytes: u64, floor_bytes: u64) -> Arc<dyn MemoryPool> {
@@ -130,5 +167,25 @@ mod tests {
         let reservation = MemoryConsumer::new("join").register(&pool);
         reservation.try_grow(500).unwrap();
         assert!(reservation.try_grow(1).is_err());
+    }
+
+    #[test]
+    fn who_can_spill_leaves_something_to_the_others() {
+        let pool = pool(1000, 0);
+        let spilling = |name: &str| {
+            let consumer = MemoryConsumer::new(name).with_can_spill(true);
+            consumer.register(&pool)
+        };
+        let (greedy, late) = (spilling("greedy"), spilling("late"));
+        greedy.try_grow(870).unwrap();
+        let refused = greedy.try_grow(20).unwrap_err().to_string();
+        assert!(refused.contains("greedy"), "{refused}");
+        late.try_grow(100).unwrap();
+        let fixed = MemoryConsumer::new("fixed").register(&pool);
+        fixed.try_grow(30).unwrap();
+        // Alone, one may have everything.
+        drop((late, fixed));
+        greedy.free();
+        greedy.try_grow(1000).unwrap();
     }
 }

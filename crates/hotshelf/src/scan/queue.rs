@@ -87,6 +87,10 @@ pub(crate) struct Morsel {
     ahead_bytes: u64,
 }
 
+/// A worker takes at most so many row groups at once, and at most one part in so many of what is read ahead.
+const TAKEN_MAX: usize = 4;
+const TAKEN_PARTS: u64 = 8;
+
 /// The shared state of one execution of a scan.
 pub(crate) struct ScanQueue {
     pub plan: ScanPlan,
@@ -279,6 +283,28 @@ impl ScanQueue {
             priority: self.plan.priority,
             finished,
         })
+    }
+
+    /// The next row groups, once what was read ahead of them has arrived; none when all are taken. Who waits for
+    /// storage waits once for several: the processor's caches outlive few pauses. The fewer are left, the fewer are
+    /// taken, so that workers end together.
+    pub async fn take(&self) -> Result<VecDeque<Morsel>> {
+        let mut taken = VecDeque::new();
+        let mut bytes = 0;
+        while let Some(morsel) = self.next().await? {
+            bytes += morsel.ahead_bytes;
+            taken.push_back(morsel);
+            let workers = self.work.workers.load(Ordering::Relaxed).max(1) as usize;
+            let share = self.position.lock().await.ready.len() / (2 * workers);
+            let many = bytes * TAKEN_PARTS >= self.plan.look_ahead_bytes;
+            if many || taken.len() >= share.min(TAKEN_MAX) {
+                break;
+            }
+        }
+        for morsel in taken.iter().rev() {
+            morsel.file.segments.arrive(&morsel.ahead).await;
+        }
+        Ok(taken)
     }
 
     /// The next row group, with reads for it and those after it under way.

@@ -68,6 +68,21 @@ impl ScanSegments {
         bytes
     }
 
+    /// Waits until segments that were read ahead have arrived, or failed: who uses them is told. The last ones come last,
+    /// so waiting for them first is mostly waiting once.
+    pub async fn arrive(&self, segments: &[u32]) {
+        for segment_idx in segments.iter().rev() {
+            let read = self
+                .ahead
+                .lock()
+                .get(segment_idx)
+                .map(|ahead| ahead.read.clone());
+            if let Some(read) = read {
+                read.await.ok();
+            }
+        }
+    }
+
     /// Lets go of segments that were read ahead.
     pub fn release(&self, segments: impl IntoIterator<Item = u32>) {
         let mut released = Vec::new();

@@ -283,7 +283,7 @@ const DIMENSION_GROUPS: &[&str] = &[
     "CASE WHEN {}.b > 3 THEN {}.a END",
 ];
 
-/// A scanned table `f` with dimensions `d0`, `d1`, …
+/// A scanned table `f` with dimensions `d0`, `d1`, … and `far`, to which dimensions refer.
 struct World {
     statements: Vec<String>,
     dimensions: usize,
@@ -308,7 +308,7 @@ impl World {
                 "CAST({} AS BIGINT)" if random.one_in(4) => "CAST({} AS INT)",
                 other => other,
             };
-            dimension_statements.push(dimension(random, idx, build_type));
+            dimension_statements.push(dimension(random, &format!("d{idx}"), build_type));
         }
         let values: Vec<String> = VALUES
             .iter()
@@ -338,6 +338,7 @@ impl World {
             ));
         }
         statements.extend(dimension_statements);
+        statements.push(dimension(random, "far", "{}"));
         Self {
             statements,
             dimensions,
@@ -450,6 +451,12 @@ impl World {
                 }
             }
         }
+        if random.one_in(3) && !attached.is_empty() {
+            // A snowflake: a table that a dimension refers to.
+            let near = attached[random.below(attached.len())].clone();
+            from.push_str(&format!(" JOIN far ON {near}.b = far.k"));
+            attached.push("far".to_owned());
+        }
         (from, conditions, attached)
     }
 }
@@ -471,13 +478,13 @@ fn fact_key(random: &mut Random, key_type: &str) -> String {
     format!("CASE WHEN (value + 1) % {nulls} = 0 THEN NULL ELSE {key} END")
 }
 
-fn dimension(random: &mut Random, idx: usize, key_type: &str) -> String {
+fn dimension(random: &mut Random, name: &str, key_type: &str) -> String {
     let rows = [0, 1, 5, 40, 40, 90][random.below(6)];
     let repeat = if random.one_in(6) { 2 } else { 1 };
     let nulls = [4, 1_000_000][random.below(2)];
     let key = key_type.replace("{}", &format!("(value / {repeat})"));
     format!(
-        "CREATE TABLE d{idx} AS SELECT CASE WHEN (value + 2) % {nulls} = 0 THEN NULL ELSE {key} END AS k,
+        "CREATE TABLE {name} AS SELECT CASE WHEN (value + 2) % {nulls} = 0 THEN NULL ELSE {key} END AS k,
             CASE WHEN value % 6 = 0 THEN NULL ELSE concat('name ', value % 4) END AS a,
             CASE WHEN value % 9 = 0 THEN NULL ELSE value END AS b,
             CAST(value AS DECIMAL(9, 2)) / 4 AS c,

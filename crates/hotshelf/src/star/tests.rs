@@ -309,6 +309,51 @@ fn explain_says_what_is_looked_up_and_what_is_not() {
     }
 }
 
+#[test]
+fn a_snowflake_is_joined_on_its_build_side() {
+    let bench = shop();
+    bench.run("CREATE TABLE kinds AS SELECT concat('kind ', value) AS kind, CAST(value AS INT) AS id FROM generate_series(0, 3) AS s(value)");
+    bench.run("CREATE TABLE places AS SELECT value AS id, CAST(value % 2 AS INT) AS kind_id FROM generate_series(0, 3) AS s(value)");
+    for (select, filter) in [
+        ("city, kinds.kind, sum(amount), count(*)", "kinds.id = 1"),
+        (
+            "city, kinds.kind, sum(amount), count(*)",
+            "amount > kinds.id * 100",
+        ),
+        (
+            "city, kinds.kind, max(places.kind_id), count(*)",
+            "kinds.id > 7",
+        ),
+    ] {
+        let plan = bench.compare(&format!(
+            "SELECT {select} FROM sales, shops, places, kinds WHERE sales.shop = shops.id AND sales.shop = places.id
+             AND places.kind_id = kinds.id AND {filter} GROUP BY city, kinds.kind"
+        ));
+        assert!(!plan.contains("stay with DataFusion"), "{plan}");
+    }
+    // Repeated keys further out are found when the build side is built.
+    let plan = bench.compare(
+        "SELECT name, sum(amount) FROM sales, places, twice WHERE shop = places.id AND places.kind_id = twice.id GROUP BY name",
+    );
+    assert!(plan.contains("StarPipelineExec"), "{plan}");
+}
+
+#[test]
+fn groups_that_come_in_runs_agree() {
+    let bench = shop();
+    bench.run("SET datafusion.execution.batch_size = 100");
+    for key in [
+        "amount / 30",
+        "amount / 30, shop",
+        "day, item",
+        "amount, shop",
+        "weight * 0, item",
+    ] {
+        let sql = format!("SELECT {key}, sum(amount), count(*) FROM sales GROUP BY {key}");
+        assert!(bench.compare(&sql).contains("StarPipelineExec"));
+    }
+}
+
 /// The sales of `shop()` in files of their own: as many row groups.
 fn many_row_groups(count: usize) -> Bench {
     let bench = shop();

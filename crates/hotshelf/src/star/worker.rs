@@ -38,6 +38,8 @@ pub(super) struct Worker {
     selector: Selector,
     /// The table's columns that rows are tested by.
     tested: Vec<usize>,
+    /// Row groups whose bytes have arrived.
+    taken: VecDeque<Morsel>,
     /// Groups that are on their way out.
     pending: VecDeque<RecordBatch>,
     finished: bool,
@@ -81,6 +83,7 @@ impl Worker {
             reservation: consumer.register(context.memory_pool()),
             group_bytes_max,
             batch_rows,
+            taken: VecDeque::new(),
             pending: VecDeque::new(),
             finished: false,
         })
@@ -100,13 +103,12 @@ impl Worker {
             if self.finished {
                 return Ok(None);
             }
-            let morsel = if self.ready.nothing {
+            if self.ready.nothing {
                 self.ready.queue.work.drain();
-                None
-            } else {
-                self.ready.queue.next().await?
-            };
-            let Some(mut morsel) = morsel else {
+            } else if self.taken.is_empty() {
+                self.taken = self.ready.queue.take().await?;
+            }
+            let Some(mut morsel) = self.taken.pop_front() else {
                 self.finished = true;
                 let last = self.finish().map_err(Error::from_query)?;
                 self.pending.extend(last);
@@ -157,14 +159,12 @@ impl Worker {
             return Ok(false);
         }
         let mut columns = Vec::with_capacity(self.tested.len());
-        // Of reads begun together the last column's mostly ends last: who waits for it first waits once.
-        for column in self.tested.iter().rev() {
+        for column in &self.tested {
             columns.push(ready.chunk_column(morsel, *column).await?);
             let data_type = ready.star.scan.table.schema.field(*column).data_type();
             let width = data_type.primitive_width().unwrap_or(0);
             ready.queue.work.decode_bytes((mask.len() * width) as u64);
         }
-        columns.reverse();
         let survivors = self
             .selector
             .select(&ready, &self.tested, &columns, &mask)
