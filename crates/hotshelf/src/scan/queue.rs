@@ -88,7 +88,7 @@ pub(crate) struct Morsel {
 }
 
 /// A worker takes at most so many row groups at once, and at most one part in so many of what is read ahead.
-const TAKEN_MAX: usize = 4;
+const TAKEN_MAX: usize = 8;
 const TAKEN_PARTS: u64 = 8;
 
 /// The shared state of one execution of a scan.

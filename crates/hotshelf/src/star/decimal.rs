@@ -186,22 +186,20 @@ impl Words {
         }
     }
 
-    /// `None` if a value needs more than 64 bits.
+    /// `None` if a value needs more than 64 bits. The bounds are those of the bits in use.
     fn narrowed(values: &[i128]) -> Option<Self> {
-        let mut beyond = 0;
-        let words: Vec<i64> = values
-            .iter()
-            .map(|value| {
-                let word = *value as i64;
-                beyond |= (*value >> 64) as i64 ^ (word >> 63);
-                word
-            })
-            .collect();
-        let min = words.iter().copied().min().unwrap_or(0);
-        let max = words.iter().copied().max().unwrap_or(0);
+        let (mut beyond, mut bits) = (0, 0);
+        let mut words = vec![0; values.len()];
+        for (word, value) in words.iter_mut().zip(values) {
+            *word = *value as i64;
+            let sign = *word >> 63;
+            beyond |= (*value >> 64) as i64 ^ sign;
+            bits |= *word ^ sign;
+        }
+        let max = ((bits as u64 + 1).next_power_of_two() - 1) as i64;
         (beyond == 0).then_some(Self {
             values: Values::Each(words),
-            min,
+            min: -max - 1,
             max,
         })
     }
