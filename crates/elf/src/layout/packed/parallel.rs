@@ -37,6 +37,13 @@ impl Default for ParallelOptions {
     }
 }
 
+impl ParallelOptions {
+    /// Whether so many rows may be worth a second thread.
+    pub(crate) fn is_worth(&self, row_count: f64) -> bool {
+        self.thread_count > 1 && row_count >= self.rows_min as f64
+    }
+}
+
 impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
     /// [`Self::select`] on several threads.
     ///
@@ -48,8 +55,12 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
             return Ok(Vec::new());
         }
         let start = self.start_of(query);
+        let row_count = self.rows_from(query, &start);
+        if !options.is_worth(row_count as f64) {
+            return Ok(self.select_from(query, start));
+        }
         let is_many = self.is_many(self.accepted_estimate(query, &start), BITS_SHARE_PARALLEL);
-        let morsels = match self.plan(query, start, options, 1.0) {
+        let morsels = match self.plan(query, start, row_count, options, 1.0) {
             Plan::Start(start) => return Ok(self.select_from(query, start)),
             Plan::Morsels(morsels) => morsels,
         };
@@ -74,13 +85,18 @@ impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
             return Ok(0);
         }
         let start = self.start_of(query);
-        let outputs = match self.plan(query, start, options, self.counting_cost(query)) {
-            Plan::Start(start) => vec![Select::new(self, query, Count::all()).run_one(start)],
+        let count = |start| Select::new(self, query, Count::all()).run_one(start).count;
+        let row_count = self.rows_from(query, &start);
+        if !options.is_worth(row_count as f64) {
+            return Ok(count(start));
+        }
+        match self.plan(query, start, row_count, options, self.counting_cost(query)) {
+            Plan::Start(start) => Ok(count(start)),
             Plan::Morsels(morsels) => {
-                self.answer_morsels(query, morsels, options.thread_count, Count::all)
+                let outputs = self.answer_morsels(query, morsels, options.thread_count, Count::all);
+                Ok(outputs.into_iter().map(|out| out.count).sum())
             }
-        };
-        Ok(outputs.into_iter().map(|out| out.count).sum())
+        }
     }
 
     /// One output per thread that took part.

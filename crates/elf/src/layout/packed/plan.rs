@@ -108,31 +108,28 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         rows as u64
     }
 
-    /// How to answer a query that does `cost` for every row it reaches.
+    /// How to answer a query that has `row_count` rows from where it starts and does `cost` for every row it reaches.
     pub(crate) fn plan(
         &self,
         query: &QueryBox,
         start: Start,
+        row_count: u64,
         options: &ParallelOptions,
         cost: f64,
     ) -> Plan {
-        let mut total = self.rows_from(query, &start);
-        let is_little = |row_count: f64| row_count * cost < options.rows_min as f64;
-        if options.thread_count < 2 || is_little(total as f64) {
+        let is_little = |row_count: f64| !options.is_worth(row_count * cost);
+        if is_little(row_count as f64) {
             return Plan::Start(start);
         }
         let head_levels = self.head_levels();
         let reached =
             |level: usize| self.accepted_share(query, level.min(head_levels)..head_levels);
-        if is_little(total as f64 * reached(start.1 + 1)) {
+        if is_little(row_count as f64 * reached(start.1 + 1)) {
             return Plan::Start(start);
         }
         let restricted_end = restricted_end(query);
         let morsel_count = (options.thread_count * options.morsels_per_thread.max(1)) as u64;
-        let mut parts = vec![Part {
-            start,
-            row_count: total,
-        }];
+        let (mut parts, mut total) = (vec![Part { start, row_count }], row_count);
         loop {
             let is_large = |part: &Part| {
                 matches!(part.start.0, Step::Node(_)) && part.row_count > total / morsel_count
