@@ -289,18 +289,20 @@ impl ScanQueue {
     /// storage waits once for several: the processor's caches outlive few pauses. The fewer are left, the fewer are
     /// taken, so that workers end together.
     pub async fn take(&self) -> Result<VecDeque<Morsel>> {
+        let workers = self.work.workers.load(Ordering::Relaxed).max(1) as usize;
+        let mut position = self.position.lock().await;
         let mut taken = VecDeque::new();
         let mut bytes = 0;
-        while let Some(morsel) = self.next().await? {
+        while let Some(morsel) = self.next_at(&mut position).await? {
             bytes += morsel.ahead_bytes;
             taken.push_back(morsel);
-            let workers = self.work.workers.load(Ordering::Relaxed).max(1) as usize;
-            let share = self.position.lock().await.ready.len() / (2 * workers);
+            let share = position.ready.len() / (2 * workers);
             let many = bytes * TAKEN_PARTS >= self.plan.look_ahead_bytes;
             if many || taken.len() >= share.min(TAKEN_MAX) {
                 break;
             }
         }
+        drop(position);
         for morsel in taken.iter().rev() {
             morsel.file.segments.arrive(&morsel.ahead).await;
         }
@@ -309,13 +311,16 @@ impl ScanQueue {
 
     /// The next row group, with reads for it and those after it under way.
     pub async fn next(&self) -> Result<Option<Morsel>> {
-        let mut position = self.position.lock().await;
+        self.next_at(&mut *self.position.lock().await).await
+    }
+
+    async fn next_at(&self, position: &mut Position) -> Result<Option<Morsel>> {
         loop {
             let enough = self.ahead_bytes.load(Ordering::Relaxed) >= self.plan.look_ahead_bytes;
             if enough && let Some(morsel) = position.ready.pop_front() {
                 return Ok(Some(morsel));
             }
-            match self.discover(&mut position).await? {
+            match self.discover(position).await? {
                 Some(morsel) => position.ready.push_back(morsel),
                 None => {
                     let last = position.ready.pop_front();

@@ -60,32 +60,33 @@ impl Ready {
         let scan = &self.star.scan;
         let payload = self.star.payload();
         let schema = scan.schema.project(&payload);
-        let mut arrays: Vec<Option<ArrowRef>> = Vec::with_capacity(payload.len());
-        for idx in &payload {
-            let place = tested
-                .iter()
-                .position(|tested| *tested == scan.columns[*idx]);
-            let data_type = scan.schema.field(*idx).data_type();
-            let known =
-                place.map(|place| gather(&columns[place], data_type, &survivors.rows, buffer));
-            arrays.push(known.transpose().map_err(typed)?.flatten());
+        let place_of = |idx: usize| tested.iter().position(|it| *it == scan.columns[idx]);
+        // All reads begin before the first is waited for.
+        let reads = payload.iter().map(|idx| async {
+            match place_of(*idx) {
+                Some(_) => Ok(None),
+                None => stored(morsel, scan.columns[*idx]).await.map(Some),
+            }
+        });
+        let reads = try_join_all(reads).await.map_err(typed)?;
+        let mut arrays = Vec::with_capacity(payload.len());
+        for (idx, read) in payload.into_iter().zip(reads) {
+            let field = scan.schema.field(idx);
+            if let Some(place) = place_of(idx)
+                && let Some(array) =
+                    gather(&columns[place], field.data_type(), &survivors.rows, buffer)
+                        .map_err(typed)?
+            {
+                arrays.push(array);
+                continue;
+            }
+            let array = match read {
+                Some(array) => array,
+                None => stored(morsel, scan.columns[idx]).await.map_err(typed)?,
+            };
+            let array = self.gather_stored(array, field, survivors, buffer);
+            arrays.push(array.map_err(typed)?);
         }
-        let unknown = payload
-            .iter()
-            .zip(&arrays)
-            .filter(|(_, array)| array.is_none());
-        let unknown: Vec<usize> = unknown.map(|(idx, _)| *idx).collect();
-        let reads = unknown.iter().map(|idx| stored(morsel, scan.columns[*idx]));
-        let read = try_join_all(reads).await.map_err(typed)?;
-        let missing = arrays.iter_mut().filter(|array| array.is_none());
-        for (array, (idx, read)) in missing.zip(unknown.iter().zip(read)) {
-            let field = scan.schema.field(*idx);
-            *array = Some(
-                self.gather_stored(read, field, survivors, buffer)
-                    .map_err(typed)?,
-            );
-        }
-        let arrays = arrays.into_iter().flatten().collect();
         let options = RecordBatchOptions::new().with_row_count(Some(survivors.count()));
         let schema = Arc::new(schema.map_err(DataFusionError::from)?);
         let batch = RecordBatch::try_new_with_options(schema, arrays, &options);

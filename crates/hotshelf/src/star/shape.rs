@@ -448,10 +448,12 @@ impl Shape {
         let wide = self.inline(&self.rewrite(key)?)?;
         // A cast to a wider integer keeps a scanned key; the types are compared by the caller.
         let cast = wide.downcast_ref::<CastExpr>();
-        let source = self.source(cast.map_or(&wide, CastExpr::expr));
-        let taken = matches!(source, Some(Source::Probe(_))) || cast.is_none();
-        let source = source.filter(|_| taken);
-        source.ok_or_else(|| Declined(format!("{key} is not a column of the scanned table")))
+        match (self.source(cast.map_or(&wide, CastExpr::expr)), cast) {
+            (Some(source @ Source::Probe(_)), _) | (Some(source), None) => Ok(source),
+            _ => Err(Declined(format!(
+                "{key} is not a column of the scanned table"
+            ))),
+        }
     }
 
     /// The columns that `exprs` read, and the expressions over these alone. What a projection computes and

@@ -380,20 +380,25 @@ mod tests {
     use super::super::request::{Read, ReadRequest};
     use super::*;
 
+    /// A ring that no thread serves, and a file of ones. `None` where io_uring is not permitted.
+    fn ring(options: IoOptions) -> Option<(Arc<IoFile>, RingThread)> {
+        let mut on_disk = tempfile::NamedTempFile::new().unwrap();
+        on_disk.write_all(&[1; 8 * 40_960]).unwrap();
+        let file = IoFile::open(on_disk.path(), true).unwrap();
+        let shared = Shared::new(options).unwrap();
+        let lane = Arc::new(Lane::with_bell().unwrap());
+        Some((file, RingThread::new(shared, lane).ok()?))
+    }
+
     #[test]
     fn when_the_ring_fails_every_read_is_answered_with_the_reason() {
-        let mut on_disk = tempfile::NamedTempFile::new().unwrap();
-        on_disk.write_all(&[1; 40_960]).unwrap();
-        let file = IoFile::open(on_disk.path(), true).unwrap();
-        let shared = Shared::new(IoOptions {
+        let Some((file, mut ring)) = ring(IoOptions {
             depth: 1,
             ..IoOptions::default()
-        })
-        .unwrap();
-        let lane = Arc::new(Lane::with_bell().unwrap());
-        let Ok(mut ring) = RingThread::new(Arc::clone(&shared), Arc::clone(&lane)) else {
+        }) else {
             return;
         };
+        let (shared, lane) = (Arc::clone(&ring.shared), Arc::clone(&ring.lane));
         let (sender, receiver) = channel();
         let send = |offset| {
             let (file, sender) = (Arc::clone(&file), sender.clone());
@@ -423,19 +428,14 @@ mod tests {
 
     #[test]
     fn the_device_begins_before_all_operations_are_ready() {
-        let mut on_disk = tempfile::NamedTempFile::new().unwrap();
-        on_disk.write_all(&[1; 8 * 40_960]).unwrap();
-        let file = IoFile::open(on_disk.path(), true).unwrap();
-        let shared = Shared::new(IoOptions {
+        let Some((file, mut ring)) = ring(IoOptions {
             depth: 8,
             gap_bytes_max: 0,
             ..IoOptions::default()
-        })
-        .unwrap();
-        let lane = Arc::new(Lane::with_bell().unwrap());
-        let Ok(mut ring) = RingThread::new(Arc::clone(&shared), Arc::clone(&lane)) else {
+        }) else {
             return;
         };
+        let (shared, lane) = (Arc::clone(&ring.shared), Arc::clone(&ring.lane));
         let (sender, receiver) = channel();
         let reads = (0..8).map(|idx| {
             let (file, sender) = (Arc::clone(&file), sender.clone());

@@ -119,12 +119,20 @@ impl Bed<'_> {
         Ok(())
     }
 
+    async fn begin_cold(
+        &self,
+        policy: PolicyKind,
+        budget_bytes: u64,
+    ) -> Result<(), ExperimentError> {
+        begin_cold(self.database, self.session, policy, budget_bytes).await
+    }
+
     /// Bytes of the columns that one query of the sequence reads at most.
     pub async fn working_set_bytes(&self) -> Result<u64, ExperimentError> {
         let budget_bytes = ample_budget_bytes(self.database);
         let mut largest = 0;
         for query in named(&["Q2.1", "QC"]) {
-            begin_cold(self.database, self.session, PolicyKind::All, budget_bytes).await?;
+            self.begin_cold(PolicyKind::All, budget_bytes).await?;
             measure(self.session, query).await?;
             largest = largest.max(touched_bytes(self.database));
         }

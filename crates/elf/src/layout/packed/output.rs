@@ -11,8 +11,11 @@ pub(crate) trait Output {
     /// Whether whole groups must be shown row by row, for their TIDs.
     const WANTS_TIDS: bool;
 
-    /// Consecutive accepted rows. Not called when TIDs are wanted.
-    fn rows(&mut self, rows: Range<u32>) -> ControlFlow<()>;
+    /// Consecutive accepted rows. Where TIDs are wanted, rows are shown piece by piece instead.
+    fn rows(&mut self, rows: Range<u32>) -> ControlFlow<()> {
+        debug_assert!(rows.is_empty(), "no rows are expected here");
+        ControlFlow::Continue(())
+    }
 
     /// So many rows are about to be shown, all accepted.
     fn expect(&mut self, _row_count: usize) {}
@@ -103,14 +106,6 @@ impl Bits {
 impl Output for Bits {
     const WANTS_TIDS: bool = true;
 
-    fn rows(&mut self, rows: Range<u32>) -> ControlFlow<()> {
-        debug_assert!(
-            rows.is_empty(),
-            "rows are shown piece by piece when TIDs are wanted"
-        );
-        ControlFlow::Continue(())
-    }
-
     #[inline]
     fn piece(&mut self, piece: &Piece<'_>, mut mask: u64) -> ControlFlow<()> {
         if mask == piece.all() {
@@ -188,14 +183,6 @@ impl Tids {
 
 impl Output for Tids {
     const WANTS_TIDS: bool = true;
-
-    fn rows(&mut self, rows: Range<u32>) -> ControlFlow<()> {
-        debug_assert!(
-            rows.is_empty(),
-            "rows are shown piece by piece when TIDs are wanted"
-        );
-        ControlFlow::Continue(())
-    }
 
     fn expect(&mut self, row_count: usize) {
         self.tids

@@ -6,7 +6,7 @@ use hotshelf::PolicyKind;
 use hotshelf_cache::{ColumnShare, Placement};
 
 use super::{Bed, named};
-use crate::experiment::hpcache::{ample_budget_bytes, begin_cold};
+use crate::experiment::hpcache::ample_budget_bytes;
 use crate::experiment::plot::{Panel, Series};
 use crate::experiment::{ExperimentError, Measurement, Query, measure, median};
 
@@ -30,7 +30,7 @@ impl Bed<'_> {
             _ => PolicyKind::HpCache,
         };
         let budget_bytes = ample_budget_bytes(self.database);
-        begin_cold(self.database, self.session, policy, budget_bytes).await?;
+        self.begin_cold(policy, budget_bytes).await?;
         if let Some(tuner) = self.database.tuner() {
             tuner.set_paused(true);
         }
@@ -150,13 +150,7 @@ impl Bed<'_> {
         );
         for query in named(&[name]) {
             let in_memory = self.placed(query, 1.0).await?;
-            begin_cold(
-                self.database,
-                self.session,
-                PolicyKind::HpCache,
-                budget_bytes,
-            )
-            .await?;
+            self.begin_cold(PolicyKind::HpCache, budget_bytes).await?;
             self.session
                 .sql("SET hotshelf.tuner_period_ms = '25'")
                 .await?;
@@ -224,13 +218,7 @@ impl Bed<'_> {
         panel.groups = queries.iter().map(|query| query.0.to_owned()).collect();
         let (mut tuned, mut left_alone) = (Vec::new(), Vec::new());
         for (idx, query) in queries.iter().enumerate() {
-            begin_cold(
-                self.database,
-                self.session,
-                PolicyKind::HpCache,
-                budget_bytes,
-            )
-            .await?;
+            self.begin_cold(PolicyKind::HpCache, budget_bytes).await?;
             for _ in 0..3 {
                 measure(self.session, *query).await?;
             }
