@@ -4,7 +4,7 @@
 use hotshelf_cache::PolicyKind;
 use hotshelf_cache::model::{ModelForm, Smoothing};
 use hotshelf_cache::simulate::*;
-use hotshelf_cache::tune::{Solver, TuneOptions};
+use hotshelf_cache::tune::Solver;
 use hotshelf_cache::tuner::TunerOptions;
 
 const GB: u64 = 1_000_000_000;
@@ -84,11 +84,8 @@ fn claims() {
 /// What each part of `hpcache` adds to the paper's algorithm, and what LRU loses where workers keep no common order.
 fn parts() {
     let tune = |form, solver| TunerOptions {
-        tune: Some(TuneOptions {
-            form,
-            solver,
-            ..TuneOptions::default()
-        }),
+        form: Some(form),
+        solver: Some(solver),
         ..TunerOptions::default()
     };
     let shared = || tune(ModelForm::Shared, Solver::Greedy);

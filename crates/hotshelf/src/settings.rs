@@ -7,7 +7,7 @@ use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions}
 use datafusion::common::{DataFusionError, config_err};
 use hotshelf_cache::PolicyKind;
 use hotshelf_cache::model::{ModelForm, Smoothing};
-use hotshelf_cache::tune::{Goal, Solver, TuneOptions};
+use hotshelf_cache::tune::{Goal, Solver};
 use hotshelf_cache::tuner::TunerOptions;
 use parking_lot::Mutex;
 
@@ -47,6 +47,11 @@ const KEYS: &[(&str, &str)] = &[
     (
         "tuner_window",
         "how past queries fade: a half-life such as '4 queries', 'last 15', or 'auto': what serves best (database)",
+    ),
+    (
+        "tuner_model",
+        "shared (one device, the sum over columns), paper (the maximum, HPCache's Equations 1-3), or auto: what the \
+         policy is made for (database)",
     ),
     (
         "tuner_solver",
@@ -239,13 +244,17 @@ impl Inner {
                 let smoothing = parse_window(value)?;
                 tuner.configure(|options| *options = with_smoothing(options, smoothing));
             }
+            "tuner_model" => {
+                let form = parse_model(value)?;
+                tuner.configure(|options| options.form = form);
+            }
             "tuner_solver" => {
                 let solver = parse_solver(value)?;
-                tuner.configure(|options| options.tune = tune_options(solver, goal(options)));
+                tuner.configure(|options| options.solver = solver);
             }
             "response_goal" => {
                 let goal = parse_goal(value)?;
-                tuner.configure(|options| options.tune = tune_options(solver(options), goal));
+                tuner.configure(|options| options.goal = goal);
             }
             _ => {}
         }
@@ -260,12 +269,17 @@ impl Inner {
             "tuner_period_ms" => options.period_ms.to_string(),
             "tuner_window" if !options.rivals.is_empty() => "auto".to_owned(),
             "tuner_window" => options.window.smoothing.to_string(),
-            "tuner_solver" => match solver(&options) {
+            "tuner_model" => match options.form {
+                None => "auto".to_owned(),
+                Some(ModelForm::Shared) => "shared".to_owned(),
+                Some(ModelForm::Paper) => "paper".to_owned(),
+            },
+            "tuner_solver" => match options.solver {
                 None => "auto".to_owned(),
                 Some(Solver::Greedy) => "greedy".to_owned(),
                 Some(Solver::Exact) => "exact".to_owned(),
             },
-            "response_goal" => match goal(&options) {
+            "response_goal" => match options.goal {
                 Goal::Total => "none".to_owned(),
                 Goal::Threshold { threshold_s, .. } => format!("{}ms", round(threshold_s * 1e3)),
             },
@@ -276,26 +290,6 @@ impl Inner {
 
 fn round(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
-}
-
-fn solver(options: &TunerOptions) -> Option<Solver> {
-    options.tune.map(|tune| tune.solver)
-}
-
-fn goal(options: &TunerOptions) -> Goal {
-    options.tune.map_or(Goal::Total, |tune| tune.goal)
-}
-
-/// A goal needs the shared form; without one, and without a solver, the policy's own options hold.
-fn tune_options(solver: Option<Solver>, goal: Goal) -> Option<TuneOptions> {
-    if solver.is_none() && goal == Goal::Total {
-        return None;
-    }
-    Some(TuneOptions {
-        form: ModelForm::Shared,
-        goal,
-        solver: solver.unwrap_or_default(),
-    })
 }
 
 fn refused(what: &'static str, value: &str, expected: &str) -> Error {
@@ -357,6 +351,15 @@ fn parse_window(value: &str) -> Result<Option<Smoothing>> {
                 "a half-life such as '4 queries', 'last 15', or 'auto'",
             )
         })
+}
+
+fn parse_model(value: &str) -> Result<Option<ModelForm>> {
+    match value.trim().to_ascii_lowercase().as_str() {
+        "auto" => Ok(None),
+        "shared" => Ok(Some(ModelForm::Shared)),
+        "paper" => Ok(Some(ModelForm::Paper)),
+        _ => Err(refused("model", value, "shared, paper or auto")),
+    }
 }
 
 fn parse_solver(value: &str) -> Result<Option<Solver>> {

@@ -35,9 +35,12 @@ pub struct TunerOptions {
     /// Other ways for it to fade. They compete with the window's own, and the one whose placements would have served the
     /// latest queries best decides. None: no competition.
     pub rivals: Vec<Smoothing>,
-    /// Model, goal and solver. `None`: what the policy is made for, i.e. the shared form and the greedy solver,
-    /// or for `hpcache-paper` the paper's form and the exact solver.
-    pub tune: Option<TuneOptions>,
+    /// The model. `None`: what the policy is made for, i.e. the paper's form for `hpcache-paper`, else the shared form.
+    pub form: Option<ModelForm>,
+    /// The solver. `None`: the exact one for the paper's form, else the greedy one.
+    pub solver: Option<Solver>,
+    /// The objective.
+    pub goal: Goal,
     /// The storage's bandwidth in bytes per second, as far as known before anything was measured.
     pub storage_bandwidth: Option<f64>,
     /// The memory's bandwidth in bytes per second. Pipelines that turn out to be faster raise it.
@@ -55,7 +58,9 @@ impl Default for TunerOptions {
             period_ms: 200,
             window: WindowOptions::default(),
             rivals: [1.0, 16.0, 64.0].map(Smoothing::half_life).to_vec(),
-            tune: None,
+            form: None,
+            solver: None,
+            goal: Goal::Total,
             storage_bandwidth: None,
             memory_bandwidth: 10e9,
             skip_below: 0.02,
@@ -232,14 +237,20 @@ impl Tuner {
     }
 
     fn tune_options(&self, policy: PolicyKind) -> TuneOptions {
-        self.options.tune.unwrap_or(match policy {
-            PolicyKind::HpCachePaper => TuneOptions {
-                form: ModelForm::Paper,
-                goal: Goal::Total,
-                solver: Solver::Exact,
-            },
-            _ => TuneOptions::default(),
-        })
+        let made_for = match policy {
+            PolicyKind::HpCachePaper => ModelForm::Paper,
+            _ => ModelForm::Shared,
+        };
+        let form = self.options.form.unwrap_or(made_for);
+        let fitting = match form {
+            ModelForm::Paper => Solver::Exact,
+            ModelForm::Shared => Solver::Greedy,
+        };
+        TuneOptions {
+            form,
+            goal: self.options.goal,
+            solver: self.options.solver.unwrap_or(fitting),
+        }
     }
 
     /// A run that read and processed shows how much of the shorter was hidden.

@@ -187,10 +187,7 @@ fn with_strong_smoothing_a_change_of_template_is_followed_within_two_queries() {
 #[test]
 fn a_failed_solution_leaves_the_last_placement_and_is_reported() {
     let mut tuner = tuner(0.2);
-    tuner.options.tune = Some(TuneOptions {
-        solver: Solver::Exact,
-        ..TuneOptions::default()
-    });
+    tuner.options.solver = Some(Solver::Exact);
     let good = placed(step(&mut tuner, &[run(0, 1, 5e9)], 2 * GB));
     let mut broken = run(1, 2, 5e9);
     broken.priority = 1e9;

@@ -15,10 +15,11 @@ const INBOX_MAX: usize = 65_536;
 /// How fast the operators' peak is forgotten, per period.
 const PEAK_DECAY: f64 = 0.95;
 
-/// Pipelines that end bring the next step forward, but not closer to the last one than this part of the period.
+/// Pipelines that begin or end bring the next step forward, but not closer to the last one than this part of the period.
+/// A pipeline that has begun runs for as long first, so that there is something to learn.
 const STEPS_PER_PERIOD_MAX: u32 = 10;
 
-/// Tunes a cache every so often, and soon after each pipeline's end. Dropping it ends the thread; the last
+/// Tunes a cache every so often, and soon after each pipeline's begin and end. Dropping it ends the thread; the last
 /// placement stays in force.
 pub struct TunerThread {
     shared: Arc<Shared>,
@@ -43,6 +44,19 @@ struct Signal {
     stop: bool,
     /// A pipeline has ended.
     ended: bool,
+    /// When the first pipeline began since the last step.
+    begun_at: Option<Instant>,
+}
+
+impl Signal {
+    /// When the next step is due.
+    fn due(&self, last_step: Instant, period: Duration) -> Instant {
+        let soon = period / STEPS_PER_PERIOD_MAX;
+        let after_end = self.ended.then_some(last_step + soon);
+        let after_begin = self.begun_at.map(|begun_at| begun_at.max(last_step) + soon);
+        let at = [after_end, after_begin].into_iter().flatten().min();
+        at.map_or(last_step + period, |at| at.min(last_step + period))
+    }
 }
 
 /// What operators lately needed at most, and when that was last forgotten a little.
@@ -98,9 +112,13 @@ impl TunerThread {
         }
     }
 
-    /// Asks a pipeline how it is doing at each step, as long as it lives.
+    /// Asks a pipeline how it is doing at each step, as long as it lives; for the first time soon after this call.
     pub fn watch(&self, pipeline: Weak<dyn RunningPipeline>) {
         self.shared.running.lock().push(pipeline);
+        let mut signal = self.shared.signal.lock();
+        signal.begun_at.get_or_insert_with(Instant::now);
+        drop(signal);
+        self.shared.wake.notify_all();
     }
 
     /// Takes a step now, for example at the end of a query, instead of waiting for the next period.
@@ -170,20 +188,18 @@ impl Shared {
 
     /// Waits until the next step is due. False: there is none.
     fn sleep(&self, signal: &mut MutexGuard<'_, Signal>) -> bool {
-        let (now, period) = (Instant::now(), self.period());
-        loop {
-            let wait = match signal.ended {
-                true => period / STEPS_PER_PERIOD_MAX,
-                false => period,
-            };
-            if signal.stop {
-                return false;
-            }
-            if self.wake.wait_until(signal, now + wait).timed_out() && now.elapsed() >= wait {
+        let last_step = Instant::now();
+        while !signal.stop {
+            let (now, due) = (Instant::now(), signal.due(last_step, self.period()));
+            if now >= due {
                 signal.ended = false;
-                return !signal.stop;
+                let soon = self.period() / STEPS_PER_PERIOD_MAX;
+                signal.begun_at = signal.begun_at.filter(|begun_at| *begun_at + soon > now);
+                return true;
             }
+            self.wake.wait_until(signal, due);
         }
+        false
     }
 
     fn period(&self) -> Duration {
@@ -266,4 +282,31 @@ impl Shared {
 
 fn nanos(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn begins_and_ends_of_pipelines_bring_the_next_step_forward() {
+        let (last_step, period) = (Instant::now(), Duration::from_millis(200));
+        let due_ms = |ended, begun_ms: Option<u64>| {
+            let begun_at = begun_ms.map(|ms| last_step + Duration::from_millis(ms));
+            let signal = Signal {
+                ended,
+                begun_at,
+                ..Signal::default()
+            };
+            signal
+                .due(last_step, period)
+                .duration_since(last_step)
+                .as_millis()
+        };
+        assert_eq!(due_ms(false, None), 200);
+        assert_eq!(due_ms(true, None), 20);
+        assert_eq!(due_ms(false, Some(50)), 70);
+        assert_eq!(due_ms(true, Some(50)), 20);
+        assert_eq!(due_ms(false, Some(190)), 200);
+    }
 }

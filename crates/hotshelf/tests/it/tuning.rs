@@ -54,6 +54,9 @@ fn settings_of_the_tuner_are_shown_as_they_were_set() {
         ("response_goal", "250ms", "250ms"),
         ("response_goal", "none", "none"),
         ("tuner_solver", "auto", "auto"),
+        ("tuner_model", "auto", "auto"),
+        ("tuner_model", "shared", "shared"),
+        ("tuner_model", "paper", "paper"),
     ] {
         let rows = fixture.rows(&format!(
             "SET hotshelf.{name} = '{value}'; SHOW hotshelf.{name}"
@@ -68,6 +71,7 @@ fn settings_of_the_tuner_are_shown_as_they_were_set() {
         ("tuner_window", "last 0"),
         ("tuner_window", "0 queries"),
         ("tuner_solver", "oracle"),
+        ("tuner_model", "napkin"),
         ("response_goal", "-3s"),
     ] {
         let error = fixture.error(&format!("SET hotshelf.{name} = '{value}'"));
