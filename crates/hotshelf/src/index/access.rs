@@ -10,10 +10,11 @@ use hotshelf_elf::cost::Costs;
 use hotshelf_elf::keys::{Coverage, QueryBox};
 
 use super::TableIndex;
-use super::file::{COSTS, IndexFile};
+use super::file::{CLUSTERED_COSTS, COSTS, IndexFile};
 use super::predicate::Condition;
 use super::selection::{Outcome, Selection};
 use super::store::ElfStore;
+use super::zones::ZONE_ROWS;
 use crate::settings::ElfUse;
 use crate::table::Table;
 
@@ -50,7 +51,7 @@ pub(crate) struct ElfAccess {
     name: String,
     store: Arc<ElfStore>,
     /// By the number of the data file; others are scanned.
-    files: BTreeMap<u64, FileQuery>,
+    files: Questions,
     pub outcome: Arc<Outcome>,
 }
 
@@ -103,10 +104,25 @@ impl fmt::Display for Access {
     }
 }
 
+impl FileQuery {
+    /// Whether the zone that a row belongs to may hold rows that are asked for.
+    fn may_match(&self, row: u64) -> bool {
+        let stretches = &self.file.stretches;
+        let stretch = stretches.partition_point(|stretch| stretch.rows.end <= row);
+        stretches.get(stretch).is_none_or(|stretch| {
+            let zone = (row - stretch.rows.start) / ZONE_ROWS;
+            stretch.zones.may_match(zone as usize, &self.query)
+        })
+    }
+}
+
+/// The questions of one index, by the number of the data file.
+type Questions = BTreeMap<u64, FileQuery>;
+
 /// One index, weighed.
 struct Candidate<'a> {
     index: &'a TableIndex,
-    files: BTreeMap<u64, FileQuery>,
+    files: Questions,
     rows: f64,
     elf_ns: f64,
     /// Bytes of Elfs that are not in memory.
@@ -128,13 +144,17 @@ pub(crate) fn choose(
     use_elf: (ElfUse, bool),
 ) -> Access {
     let (setting, runs) = use_elf;
-    let rows: u64 = table.files.iter().map(|file| file.stats.row_count).sum();
+    let indexes = table.indexes.iter();
+    let questions = indexes.map(|index| questions(table, index, conjuncts, hints));
+    let questions: Vec<Questions> = questions.collect();
+    let scanned = scanned_rows(table, &questions);
+    let rows: f64 = scanned.values().sum();
     let all = vec![false; conjuncts.len()];
-    let mut scan_ns = check_ns(rows as f64, conjuncts, &all) + look_up_ns(rows as f64, hints);
-    let candidates = table
-        .indexes
-        .iter()
-        .filter_map(|index| weigh(store, table, index, conjuncts, hints));
+    let mut scan_ns = check_ns(rows, conjuncts, &all) + look_up_ns(rows, hints);
+    let candidates = table.indexes.iter().zip(questions);
+    let candidates = candidates.filter_map(|(index, questions)| {
+        weigh(store, (index, questions), &scanned, conjuncts, hints)
+    });
     let Some(best) = candidates.min_by(|a, b| a.elf_ns.total_cmp(&b.elf_ns)) else {
         return Access::default();
     };
@@ -220,54 +240,83 @@ fn cold_bytes(store: &ElfStore, table: &Table, conjuncts: &[Conjunct]) -> u64 {
         .sum()
 }
 
+/// What an index is asked, of each data file where that restricts anything.
+fn questions(
+    table: &Table,
+    index: &TableIndex,
+    conjuncts: &[Conjunct],
+    hints: &[Condition],
+) -> Questions {
+    let question = |number: u64| {
+        let file = index.files.get(&number)?.as_ref().ok()?;
+        let query = ask(file, &index.definition.columns, conjuncts, hints)?;
+        Some((number, query))
+    };
+    let files = table.files.iter();
+    files
+        .filter_map(|data| question(data.paths.number))
+        .collect()
+}
+
+/// The rows of each data file in which a scan looks, by its number: the zone maps leave out what no index's bounds meet.
+fn scanned_rows(table: &Table, questions: &[Questions]) -> BTreeMap<u64, f64> {
+    let scanned = |number: &u64, row_count: u64| {
+        let queries = questions.iter().filter_map(|of| of.get(number));
+        let queries: Vec<&FileQuery> = queries.collect();
+        let zones = (0..row_count).step_by(ZONE_ROWS as usize);
+        let left = zones.filter(|first| queries.iter().all(|query| query.may_match(*first)));
+        left.map(|first| ZONE_ROWS.min(row_count - first))
+            .sum::<u64>()
+    };
+    let files = table.files.iter();
+    let files = files.map(|data| (data.paths.number, data.stats.row_count));
+    files
+        .map(|(number, row_count)| (number, scanned(&number, row_count) as f64))
+        .collect()
+}
+
 fn weigh<'a>(
     store: &ElfStore,
-    table: &Table,
-    index: &'a TableIndex,
+    (index, files): (&'a TableIndex, Questions),
+    scanned: &BTreeMap<u64, f64>,
     conjuncts: &[Conjunct],
     hints: &[Condition],
 ) -> Option<Candidate<'a>> {
-    let mut candidate = Candidate {
-        index,
-        files: BTreeMap::new(),
-        rows: 0.0,
-        elf_ns: 0.0,
-        read_bytes: 0,
-    };
-    for data in &table.files {
-        let file_rows = data.stats.row_count as f64;
-        let number = data.paths.number;
-        let file = index.files.get(&number).and_then(|file| file.as_ref().ok());
-        let query = file.and_then(|file| ask(file, &index.definition.columns, conjuncts, hints));
-        let Some(query) = query else {
+    let (mut rows, mut elf_ns, mut read_bytes) = (0.0, 0.0, 0);
+    for (number, &scanned_rows) in scanned {
+        let Some(query) = files.get(number) else {
             let none = vec![false; conjuncts.len()];
-            candidate.elf_ns += check_ns(file_rows, conjuncts, &none);
-            candidate.elf_ns += look_up_ns(file_rows, hints);
+            elf_ns += check_ns(scanned_rows, conjuncts, &none) + look_up_ns(scanned_rows, hints);
             continue;
         };
-        let mut found = 0.0;
+        let costs = match query.file.clustered {
+            true => CLUSTERED_COSTS,
+            false => COSTS,
+        };
+        let (mut found, mut file_rows) = (0.0, 0);
         for stretch in &query.file.stretches {
-            let Ok(work) = stretch.model.work(&query.query) else {
-                return None;
-            };
+            let work = stretch.model.work(&query.query).ok()?;
             found += work.results;
-            candidate.elf_ns += Costs::predict_ns(&COSTS, &work);
+            file_rows = stretch.rows.end;
+            elf_ns += Costs::predict_ns(&costs, &work);
             if !store.is_resident(stretch) {
-                candidate.read_bytes += stretch.memory_bytes();
+                read_bytes += stretch.memory_bytes();
             }
         }
         // What is not covered is evaluated on every row group in which a row was found.
-        let groups = (file_rows / GROUP_ROWS).max(1.0);
-        let touched = (found / groups).min(1.0);
-        candidate.elf_ns += check_ns(file_rows * touched, conjuncts, &query.covered);
-        candidate.elf_ns += look_up_ns(found, hints);
-        candidate.rows += found;
-        candidate.files.insert(number, query);
+        let groups = (file_rows as f64 / GROUP_ROWS).max(1.0);
+        let touched_rows = file_rows as f64 * (found / groups).min(1.0);
+        elf_ns += check_ns(touched_rows.min(scanned_rows), conjuncts, &query.covered);
+        elf_ns += look_up_ns(found, hints);
+        rows += found;
     }
-    if candidate.files.is_empty() {
-        return None;
-    }
-    Some(candidate)
+    (!files.is_empty()).then_some(Candidate {
+        index,
+        files,
+        rows,
+        elf_ns,
+        read_bytes,
+    })
 }
 
 /// The question to a file's Elfs; `None` if it would not restrict anything.

@@ -18,8 +18,9 @@ use vortex::layout::LayoutReader;
 use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
 
-use super::file::{COSTS, FileWriter, IndexPaths, Indexes};
+use super::file::{BuiltStretch, COSTS, FileWriter, IndexPaths, Indexes};
 use super::keys::{KeyColumn, KeyLearner};
+use super::zones::Zones;
 use crate::data_file::DataFile;
 use crate::error::{Error, Result};
 use crate::scan::{ScanSegments, SegmentAdapter};
@@ -160,16 +161,16 @@ impl IndexWriter {
                 });
             }
             let built = self.build(keys.clone(), batches, self.clustered).await?;
-            let (elf, model, in_order) = built;
+            let in_order = built.elf.is_clustered();
             let mut out = match writer.take() {
                 Some(out) => out,
                 // Only if the first stretch is in order can the file be clustered; the others then have to be.
                 None => FileWriter::create(&paths.temporary(), in_order)?,
             };
-            if elf.is_clustered() != out.is_clustered() {
+            if in_order != out.is_clustered() {
                 return Box::pin(self.write_unclustered(file, paths)).await;
             }
-            let add = move || out.add(first..end, &elf, &model).map(|()| out);
+            let add = move || out.add(first..end, &built).map(|()| out);
             writer = Some(blocking(add).await?);
         }
         let indexes = Indexes {
@@ -195,13 +196,13 @@ impl IndexWriter {
         plain.write_file(file, paths).await
     }
 
-    /// The Elf of a stretch, and whether it is clustered.
+    /// The Elf of a stretch and what is known of its rows. It is clustered only if the rows stand in its order.
     async fn build(
         &self,
         keys: Arc<Vec<KeyColumn>>,
         batches: Vec<Vec<ArrayRef>>,
         clustered: bool,
-    ) -> Result<(PackedElf, CostModel, bool)> {
+    ) -> Result<BuiltStretch> {
         let threads = self.threads;
         blocking(move || {
             let table = encode(&keys, batches)?;
@@ -220,9 +221,11 @@ impl IndexWriter {
                 Some(elf) => elf,
                 None => PackedElf::build(&table, &options(false))?,
             };
-            let model = CostModel::new(&elf, &table, COSTS);
-            let clustered = elf.is_clustered();
-            Ok((elf, model, clustered))
+            Ok(BuiltStretch {
+                model: CostModel::new(&elf, &table, COSTS),
+                zones: Zones::new(&table),
+                elf,
+            })
         })
         .await
     }

@@ -17,10 +17,11 @@ use hotshelf_tier::io::{IoEngine, IoFile};
 
 use super::keys::KeyColumn;
 use super::store::ElfStore;
+use super::zones::Zones;
 use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"HSELFIDX";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const SUPERBLOCK_BYTES: usize = 4096;
 /// Elfs start on multiples of this, so that direct reads fit.
 const ALIGN: u64 = 4096;
@@ -38,6 +39,12 @@ pub(super) const COSTS: Costs = Costs {
     result_ns: 12.0,
     query_ns: 2_000.0,
     thread_ns: 0.0,
+};
+
+/// The same where rows stand in the Elf's order: ranges of rows come out, no TIDs.
+pub(super) const CLUSTERED_COSTS: Costs = Costs {
+    result_ns: 1.0,
+    ..COSTS
 };
 
 /// Where the index file of a data file lives.
@@ -102,6 +109,7 @@ pub(crate) struct Stretch {
     /// Rows of the data file.
     pub rows: Range<u64>,
     pub model: CostModel,
+    pub zones: Zones,
     /// The Elf's name in the store.
     pub key: u64,
     offset: u64,
@@ -126,6 +134,13 @@ impl Stretch {
     pub fn head_bytes(&self) -> u64 {
         self.leaf_offset
     }
+}
+
+/// What is stored of some rows of a data file.
+pub(super) struct BuiltStretch {
+    pub elf: PackedElf,
+    pub model: CostModel,
+    pub zones: Zones,
 }
 
 /// Writes an index file: Elfs first, then what describes them, then the superblock.
@@ -156,7 +171,8 @@ impl FileWriter {
     }
 
     /// Adds the Elf of some rows.
-    pub fn add(&mut self, rows: Range<u64>, elf: &PackedElf, model: &CostModel) -> Result<()> {
+    pub fn add(&mut self, rows: Range<u64>, built: &BuiltStretch) -> Result<()> {
+        let BuiltStretch { elf, model, zones } = built;
         let io = |error| Error::io("write", &self.path)(error);
         let offset = self.at.next_multiple_of(ALIGN);
         self.file.seek(SeekFrom::Start(offset)).map_err(io)?;
@@ -177,6 +193,7 @@ impl FileWriter {
             self.meta.extend_from_slice(&number.to_le_bytes());
         }
         put_blob(&mut self.meta, &model.to_bytes());
+        put_blob(&mut self.meta, &zones.to_bytes());
         self.stretch_count += 1;
         Ok(())
     }
@@ -405,9 +422,11 @@ impl Superblock {
                     .into());
             }
             end = first + count;
+            let zones = input.blob("zones")?;
             stretches.push(Stretch {
                 rows: first..end,
                 model,
+                zones: Zones::from_bytes(path, zones, &(first..end), keys.len())?,
                 key: next_key(),
                 offset,
                 leaf_offset,

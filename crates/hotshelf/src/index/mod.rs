@@ -2,8 +2,8 @@
 //!
 //! `keys` turns columns and literals into the Elf's codes, `build` makes the index file of a data file,
 //! `cluster` puts rows in the order of an index, `file` is the file, `store` holds its Elfs in memory under
-//! the budget, `predicate` reads filters, `access` decides between Elf and scan, `selection` asks the Elfs
-//! while a scan runs.
+//! the budget, `predicate` reads filters, `zones` says what zone maps will leave of a scan, `access` decides
+//! between Elf and scan, `selection` asks the Elfs while a scan runs.
 
 mod access;
 mod build;
@@ -13,6 +13,7 @@ mod keys;
 mod predicate;
 mod selection;
 mod store;
+mod zones;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
