@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-from elf_sql import TPCH, seconds
+from elf_sql import RUNS, TPCH, WARM, seconds
 
 INDEXES = {
     "none": [],
@@ -58,11 +58,11 @@ def main():
     def queries(db):
         """Medians of warm runs, in ms, by query, with the indexes always asked."""
         names = ["Q6", "Q14", "narrow", "count"]
-        runs = 7
+        runs = WARM + RUNS
         statements = ["SET hotshelf.elf = 'always'"] + [TPCH[name] for name in names for _ in range(runs)]
         _, took = sql(db, *statements)
         took = took[1:]
-        medians = [statistics.median(took[i * runs + 2 : (i + 1) * runs]) * 1e3 for i in range(len(names))]
+        medians = [statistics.median(took[i * runs + WARM : (i + 1) * runs]) * 1e3 for i in range(len(names))]
         return dict(zip(names, medians))
 
     print("| indexes | rows/s appended | against none | MB on disk |")
