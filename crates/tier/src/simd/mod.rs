@@ -115,6 +115,21 @@ impl Backend {
         }
     }
 
+    /// As [`eq_mask`](Self::eq_mask), for words in two places: `first`, then `second`. Meant for few words.
+    #[inline]
+    pub fn eq_mask_of_two(self, first: &[u64], second: &[u64], key: u64) -> u64 {
+        let first = &first[..first.len().min(MASK_LANES)];
+        let second = &second[..second.len().min(MASK_LANES - first.len())];
+        match self.0 {
+            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW; there are at
+            // most 64 words.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { x86::eq_mask_of_two_avx512(first, second, key) },
+            _ if second.is_empty() => self.eq_mask(first, key),
+            _ => self.eq_mask(first, key) | self.eq_mask(second, key) << (first.len() % MASK_LANES),
+        }
+    }
+
     /// Bit `i` of the answer says whether `bytes[i] == key`, for at most [`MASK_LANES`] bytes.
     #[inline]
     pub fn byte_eq_mask(self, bytes: &[u8], key: u8) -> u64 {
@@ -300,6 +315,10 @@ mod tests {
             let expected = words.iter().enumerate().fold(0, |m, (i, &w)| m | (u64::from(w == key) << i));
             for backend in Backend::available() {
                 prop_assert_eq!(backend.eq_mask(&words, key), expected);
+                for first in [0, words.len() / 3, words.len()] {
+                    let (first, second) = words.split_at(first);
+                    prop_assert_eq!(backend.eq_mask_of_two(first, second, key), expected);
+                }
                 prop_assert_eq!(backend.byte_eq_mask(&bytes, key as u8), expected);
             }
         }

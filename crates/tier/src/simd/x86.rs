@@ -147,6 +147,53 @@ pub(super) unsafe fn eq_mask_avx512(words: &[u64], key: u64) -> u64 {
     mask
 }
 
+/// Words of a cache line.
+const LINE_WORDS: usize = 8;
+
+/// The word of a cache line at which a slice starts.
+#[inline]
+fn line_offset(words: &[u64]) -> usize {
+    words.as_ptr() as usize / 8 % LINE_WORDS
+}
+
+/// The words equal to `key` among up to 16, without a branch that depends on their number. Only cache lines with
+/// some of the words are touched: even lanes that are masked off would wait for theirs.
+///
+/// # Safety
+/// 1. The processor has AVX-512 F and BW.
+/// 2. There are at most 16 words.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn eq_mask_16(words: &[u64], key8: __m512i) -> u64 {
+    let offset = line_offset(words);
+    let line = words.as_ptr().wrapping_sub(offset);
+    let lanes = ((1u32 << words.len()) - 1) << offset;
+    let equal = |idx: usize| {
+        let lanes = (lanes >> (idx * LINE_WORDS)) as __mmask8;
+        let line = line.wrapping_add(if lanes == 0 { 0 } else { idx * LINE_WORDS });
+        // SAFETY: only the lanes inside `words` are loaded; masked-off lanes do not touch memory.
+        let words = unsafe { _mm512_maskz_loadu_epi64(lanes, line.cast()) };
+        u64::from(_mm512_mask_cmpeq_epi64_mask(lanes, words, key8)) << (idx * LINE_WORDS)
+    };
+    (equal(0) | equal(1) | equal(2)) >> offset
+}
+
+/// # Safety
+/// 1. The processor has AVX-512 F and BW.
+/// 2. There are at most 64 words.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) unsafe fn eq_mask_of_two_avx512(first: &[u64], second: &[u64], key: u64) -> u64 {
+    if first.len().max(second.len()) > 16 {
+        // SAFETY: the caller vouches for the instructions.
+        let (first_mask, second_mask) =
+            unsafe { (eq_mask_avx512(first, key), eq_mask_avx512(second, key)) };
+        return first_mask | second_mask.checked_shl(first.len() as u32).unwrap_or(0);
+    }
+    let key8 = _mm512_set1_epi64(key as i64);
+    // SAFETY: the caller vouches for the instructions; the numbers of words were compared.
+    unsafe { eq_mask_16(first, key8) | eq_mask_16(second, key8) << first.len() }
+}
+
 /// # Safety
 /// 1. The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]

@@ -1,7 +1,7 @@
 //! Batched exact match: the memory accesses of many keys overlap.
 //!
-//! Keys are taken [`LANES`] at a time. All of them descend to their groups, whose suffixes are then on their
-//! way; next all suffixes are compared, and the TIDs of the hits asked for; the TIDs come last. Many keys are
+//! A key that has found its group asks for the rows it is to be compared with, and waits for [`LANES`] others to do
+//! so; a row that equals its key asks for its TID, and waits as long. Many keys are
 //! ordered first, so that neighbours share nodes, pages and lines of the head; few move through the head
 //! level by level together, because each of its lines may be far away as well.
 
@@ -11,7 +11,8 @@ use crate::error::{ElfError, Result};
 
 use super::PackedElf;
 use super::exact::Step;
-use super::leaf::Run;
+use super::leaf::{Run, TidPlace};
+use super::probe::Probe;
 
 /// Keys in flight. More than the memory system's outstanding loads per core, so that it stays busy.
 const LANES: usize = 32;
@@ -47,14 +48,51 @@ impl<'k> Keys<'k> {
 /// Keys at nodes: place in the order, and node.
 type Travellers = Vec<(usize, usize)>;
 
+/// A key that reached a group, whose rows are on their way.
+#[derive(Clone, Copy)]
+struct Reached {
+    /// Place in the order.
+    at: usize,
+    probe: Probe,
+}
+
+/// A row equal to a key, whose TID is on its way.
+#[derive(Clone, Copy)]
+struct Hit {
+    key_idx: usize,
+    tid: TidPlace,
+}
+
+/// The last so many items of a sequence.
+struct Ring<T> {
+    items: [Option<T>; LANES],
+    next: usize,
+}
+
+impl<T: Copy> Ring<T> {
+    fn new() -> Self {
+        Self {
+            items: [None; LANES],
+            next: 0,
+        }
+    }
+
+    /// Takes an item in and, once full, the oldest out.
+    #[inline(always)]
+    fn swap(&mut self, item: Option<T>) -> Option<T> {
+        let place = &mut self.items[self.next % LANES];
+        self.next += 1;
+        std::mem::replace(place, item)
+    }
+}
+
 /// Keys in flight.
-#[derive(Default)]
-struct Flight {
-    at_nodes: Travellers,
-    /// Place in the order, node and child entry.
-    at_children: Vec<(usize, usize, usize)>,
-    /// Keys that reached a group, or were found in this part of it.
-    runs: Vec<(usize, Run)>,
+struct Flight<'a, S, F> {
+    elf: &'a PackedElf<S>,
+    keys: Keys<'a>,
+    reached: Ring<Reached>,
+    hits: Ring<Hit>,
+    found: F,
 }
 
 impl<S: AsRef<[u64]>> PackedElf<S> {
@@ -63,7 +101,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     ///
     /// # Errors
     /// When `keys` is not a whole number of keys.
-    pub fn exact_batch(&self, keys: &[u32], mut found: impl FnMut(usize, u32)) -> Result<()> {
+    pub fn exact_batch(&self, keys: &[u32], found: impl FnMut(usize, u32)) -> Result<()> {
         let dimension_count = self.dimension_count();
         if !keys.len().is_multiple_of(dimension_count) {
             return Err(ElfError::DimensionMismatch {
@@ -77,40 +115,19 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             dimension_count,
             order: self.order_of(keys, key_count),
         };
-        let mut flight = Flight::default();
-        for first in (0..key_count).step_by(LANES) {
-            let end = key_count.min(first + LANES);
-            for at in end..key_count.min(end + LANES) {
-                let codes = keys.key(at);
-                prefetch(codes, 0);
-                prefetch(codes, dimension_count - 1);
-            }
-            flight.runs.clear();
-            if keys.order.is_empty() {
-                self.descend_together(&keys, first..end, &mut flight);
-            } else {
-                for at in first..end {
-                    if let Some(run) = self.locate(keys.key(at)) {
-                        self.expect(at, run, keys.key(at), &mut flight.runs);
-                    }
-                }
-            }
-            flight.runs.retain_mut(|(at, run)| {
-                let matched = self.match_run(run, keys.key(*at));
-                if let Some(matched) = matched {
-                    self.leaf_view().prefetch_tids(&matched);
-                    *run = matched;
-                    return true;
-                }
-                false
-            });
-            for (at, run) in &flight.runs {
-                let key_idx = keys.idx(*at);
-                for piece in self.leaf_view().pieces(run) {
-                    (0..piece.len).for_each(|row| found(key_idx, piece.tid(row)));
-                }
-            }
+        let mut flight = Flight {
+            elf: self,
+            keys,
+            reached: Ring::new(),
+            hits: Ring::new(),
+            found,
+        };
+        if flight.keys.order.is_empty() {
+            flight.descend_together(key_count);
+        } else {
+            flight.descend_in_order(key_count);
         }
+        flight.land();
         Ok(())
     }
 
@@ -151,71 +168,168 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         }
         order
     }
+}
 
-    /// Notes the run where a key may be, and asks for what comparing it takes.
+impl<S: AsRef<[u64]>, F: FnMut(usize, u32)> Flight<'_, S, F> {
+    /// Starts loading the codes of a key.
     #[inline]
-    fn expect(&self, at: usize, run: Run, key: &[u32], runs: &mut Vec<(usize, Run)>) {
-        self.leaf_view().prefetch(&self.likely_part(&run, key));
-        runs.push((at, run));
+    fn expect_key(&self, at: usize) {
+        let codes = self.keys.key(at);
+        prefetch(codes, 0);
+        prefetch(codes, codes.len() - 1);
     }
 
-    /// Moves keys to their groups, level by level, all of them a step at a time.
-    fn descend_together(
-        &self,
-        keys: &Keys<'_>,
-        keys_at: std::ops::Range<usize>,
-        flight: &mut Flight,
-    ) {
-        let Flight {
-            at_nodes,
-            at_children,
-            runs,
-        } = flight;
-        at_nodes.clear();
-        for at in keys_at {
-            self.enter(at, self.first_step(), keys, at_nodes, runs);
-        }
-        for level in 0..self.dimension_count() {
-            at_children.clear();
-            for &(at, node) in at_nodes.iter() {
-                if let Some(child) = self.head.child_of(self.node(node), keys.key(at)[level]) {
-                    if !self.bottoms.prefetch_child(node, child) {
-                        prefetch(&self.head.children, child);
+    /// Moves keys to their groups, one after the other. A key goes where the one before it went as long as their codes
+    /// are equal.
+    fn descend_in_order(&mut self, key_count: usize) {
+        let elf = self.elf;
+        let Step::Node(root) = elf.first_step() else {
+            return self.descend_together(key_count);
+        };
+        let (mut nodes, mut last) = (vec![root], self.keys.key(0));
+        for at in 0..key_count {
+            if at + LANES < key_count {
+                self.expect_key(at + LANES);
+            }
+            let key = self.keys.key(at);
+            let equal = last.iter().zip(key).take_while(|(last, code)| last == code);
+            nodes.truncate(equal.count() + 1);
+            last = key;
+            let mut level = nodes.len() - 1;
+            let mut node = nodes[level];
+            while let Some(child) = elf.head.child_of(elf.node(node), key[level]) {
+                match elf.child_step(node, child, level) {
+                    Step::Absent => break,
+                    Step::Group(run) => {
+                        if let Some(run) = elf.narrow(run, key) {
+                            self.reach(at, run);
+                        }
+                        break;
                     }
-                    at_children.push((at, node, child));
+                    Step::Node(next) => {
+                        (node, level) = (next, level + 1);
+                        nodes.push(node);
+                    }
                 }
             }
-            at_nodes.clear();
-            for &(at, node, child) in at_children.iter() {
-                let step = self.child_step(node, child, level);
-                self.enter(at, step, keys, at_nodes, runs);
+        }
+    }
+
+    /// Moves keys to their groups, level by level, some of them together.
+    fn descend_together(&mut self, key_count: usize) {
+        let (mut at_nodes, mut at_children) = (Travellers::new(), Vec::new());
+        for first in (0..key_count).step_by(LANES) {
+            let end = key_count.min(first + LANES);
+            (end..key_count.min(end + LANES)).for_each(|at| self.expect_key(at));
+            for at in first..end {
+                self.enter(at, self.elf.first_step(), &mut at_nodes);
             }
-            if at_nodes.is_empty() {
-                break;
+            for level in 0..self.keys.dimension_count {
+                for (at, node) in at_nodes.drain(..) {
+                    let (elf, code) = (self.elf, self.keys.key(at)[level]);
+                    if let Some(child) = elf.head.child_of(elf.node(node), code) {
+                        if !elf.bottoms.prefetch_child(node, child) {
+                            prefetch(&elf.head.children, child);
+                        }
+                        at_children.push((at, node, child));
+                    }
+                }
+                for (at, node, child) in at_children.drain(..) {
+                    self.enter(at, self.elf.child_step(node, child, level), &mut at_nodes);
+                }
+                if at_nodes.is_empty() {
+                    break;
+                }
             }
         }
     }
 
     /// Where a key goes after a step, with what it needs next on its way.
     #[inline]
-    fn enter(
-        &self,
-        at: usize,
-        step: Step,
-        keys: &Keys<'_>,
-        at_nodes: &mut Travellers,
-        runs: &mut Vec<(usize, Run)>,
-    ) {
+    fn enter(&mut self, at: usize, step: Step, at_nodes: &mut Travellers) {
         match step {
             Step::Absent => {}
             Step::Node(node) => {
-                self.prefetch_node(node);
+                self.elf.prefetch_node(node);
                 at_nodes.push((at, node));
             }
             Step::Group(run) => {
-                if let Some(run) = self.narrow(run, keys.key(at)) {
-                    self.expect(at, run, keys.key(at), runs);
+                if let Some(run) = self.elf.narrow(run, self.keys.key(at)) {
+                    self.reach(at, run);
                 }
+            }
+        }
+    }
+
+    /// Asks for the rows that a key is compared with, and compares the key that waits longest.
+    #[inline(always)]
+    fn reach(&mut self, at: usize, run: Run) {
+        let codes = self.keys.key(at)[run.level..].iter().copied();
+        let Some(probe) = self.elf.probe(&run, codes) else {
+            return self.compare_all(at, &run);
+        };
+        self.elf.prefetch_probe(&probe);
+        if let Some(oldest) = self.reached.swap(Some(Reached { at, probe })) {
+            self.compare(&oldest);
+        }
+    }
+
+    #[inline(always)]
+    fn compare(&mut self, reached: &Reached) {
+        let Some(mut mask) = self.elf.compare(&reached.probe) else {
+            let key = self.keys.key(reached.at);
+            if let Some(run) = self.elf.locate(key) {
+                self.compare_all(reached.at, &run);
+            }
+            return;
+        };
+        let key_idx = self.keys.idx(reached.at);
+        while mask != 0 {
+            let idx = mask.trailing_zeros() as usize;
+            let tid = self.elf.tid_place(&reached.probe, idx);
+            self.hit(Hit { key_idx, tid });
+            mask &= mask - 1;
+        }
+    }
+
+    /// Compares a key with all rows of its group.
+    #[cold]
+    fn compare_all(&mut self, at: usize, run: &Run) {
+        let key_idx = self.keys.idx(at);
+        if let Some(run) = self.elf.match_run(run, self.keys.key(at)) {
+            for piece in self.elf.leaf_view().pieces(&run) {
+                for row in 0..piece.len {
+                    let tid = piece.tid_place(row);
+                    self.hit(Hit { key_idx, tid });
+                }
+            }
+        }
+    }
+
+    /// Asks for a TID, and shows the one that waits longest.
+    #[inline(always)]
+    fn hit(&mut self, hit: Hit) {
+        self.elf.leaf_view().prefetch_tid(hit.tid);
+        if let Some(oldest) = self.hits.swap(Some(hit)) {
+            self.show(&oldest);
+        }
+    }
+
+    #[inline(always)]
+    fn show(&mut self, hit: &Hit) {
+        (self.found)(hit.key_idx, self.elf.leaf_view().tid(hit.tid));
+    }
+
+    /// Brings all keys in flight home.
+    fn land(&mut self) {
+        for _ in 0..LANES {
+            if let Some(oldest) = self.reached.swap(None) {
+                self.compare(&oldest);
+            }
+        }
+        for _ in 0..LANES {
+            if let Some(oldest) = self.hits.swap(None) {
+                self.show(&oldest);
             }
         }
     }

@@ -25,24 +25,6 @@ pub(crate) fn fingerprint(codes: impl Iterator<Item = u32>) -> u8 {
 /// Suffix words that need no allocation.
 const SUFFIX_WORDS: usize = 4;
 
-/// Runs up to this length are read whole.
-const LIKELY_ROWS_MIN: usize = 12;
-
-/// Runs up to this length have their spread in a table.
-const SPREAD_ROWS: usize = 128;
-
-/// How far from its likely position a key may well stand among that many rows: two standard deviations of
-/// the number of rows before it, at most.
-static SPREADS: [u8; SPREAD_ROWS] = {
-    let mut spreads = [0; SPREAD_ROWS];
-    let mut rows = 0;
-    while rows < SPREAD_ROWS {
-        spreads[rows] = rows.isqrt() as u8;
-        rows += 1;
-    }
-    spreads
-};
-
 /// Calls `with` with a key's codes packed like the suffixes of their level's region; `None` when a code is
 /// wider than its column's.
 #[inline]
@@ -86,7 +68,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     }
 
     /// Where a descent starts.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn first_step(&self) -> Step {
         match self.root {
             Link::Node(node) => Step::Node(node),
@@ -100,7 +82,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     }
 
     /// The step from the child entry of a node on `level`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn child_step(&self, node: usize, child: usize, level: usize) -> Step {
         if let Some(run) = self.bottoms.groups(node, child..child + 1, level) {
             return if run.slots.is_empty() {
@@ -132,13 +114,13 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         self.bottoms.prefetch_node(node);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn node(&self, node: usize) -> &Node {
         &self.head.nodes[node]
     }
 
     /// The only group that may hold a key.
-    #[inline]
+    #[inline(always)]
     fn descend(&self, key: &[u32]) -> Option<Run> {
         let mut step = self.first_step();
         for (level, &code) in key.iter().enumerate() {
@@ -158,7 +140,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     }
 
     /// Where in a run the fingerprint says the key may be; the whole run without fingerprints.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn narrow(&self, run: Run, key: &[u32]) -> Option<Run> {
         if self.fingerprints.is_empty() || run.slots.len() > MASK_LANES {
             return Some(run);
@@ -181,31 +163,19 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     }
 
     /// The group that may hold a key, narrowed by fingerprints.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn locate(&self, key: &[u32]) -> Option<Run> {
         self.narrow(self.descend(key)?, key)
     }
 
-    /// The part of a run where a key most likely stands: rows are sorted, so the next code says about
-    /// how far in. Reading only this part saves cache lines; being wrong costs reading the run as well.
+    /// The part of a run where a key most likely stands.
     #[inline]
     pub(crate) fn likely_part(&self, run: &Run, key: &[u32]) -> Run {
-        let len = run.slots.len();
-        let Some(&code) = key.get(run.level).filter(|_| len > LIKELY_ROWS_MIN) else {
-            return run.clone();
-        };
-        let center = self.geometry.shapes[run.level].likely_position(code, len);
-        let spread = match SPREADS.get(len) {
-            Some(&spread) => spread.into(),
-            None => len.isqrt(),
-        };
-        let first = center.saturating_sub(spread).min(len - 1);
-        let end = (center + spread + 1).min(len);
-        let slots = run.slots.start + first..run.slots.start + end;
+        let rows = self.likely_rows(run, key.get(run.level).copied());
         Run {
             level: run.level,
-            slots,
-            row: run.row + first as u32,
+            slots: run.slots.start + rows.start..run.slots.start + rows.end,
+            row: run.row + rows.start as u32,
         }
     }
 
@@ -291,12 +261,46 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         let Some(run) = self.locate(key) else {
             return Ok(());
         };
-        self.leaf_view().prefetch_tids(&self.likely_part(&run, key));
-        if let Some(run) = self.match_run(&run, key) {
+        let codes = key[run.level..].iter().copied();
+        if !self.exact_probe(&run, codes, tids) {
+            self.exact_in(&run, key, tids);
+        }
+        Ok(())
+    }
+
+    /// Appends the TIDs of all rows of a run whose suffixes are these codes; says whether that could be done without
+    /// reading the whole run.
+    #[inline(always)]
+    pub(crate) fn exact_probe(
+        &self,
+        run: &Run,
+        codes: impl Iterator<Item = u32> + Clone,
+        tids: &mut Vec<u32>,
+    ) -> bool {
+        let Some(probe) = self.probe(run, codes) else {
+            return false;
+        };
+        self.prefetch_probe(&probe);
+        self.prefetch_probe_tids(&probe);
+        let Some(mut mask) = self.compare(&probe) else {
+            return false;
+        };
+        while mask != 0 {
+            let place = self.tid_place(&probe, mask.trailing_zeros() as usize);
+            tids.push(self.leaf_view().tid(place));
+            mask &= mask - 1;
+        }
+        true
+    }
+
+    /// Appends the TIDs of all rows of a run that equal `key`.
+    #[cold]
+    fn exact_in(&self, run: &Run, key: &[u32], tids: &mut Vec<u32>) {
+        self.leaf_view().prefetch_tids(&self.likely_part(run, key));
+        if let Some(run) = self.match_run(run, key) {
             for piece in self.leaf_view().pieces(&run) {
                 piece.extend_tids(tids);
             }
         }
-        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::keys::{QueryBox, Restriction};
 use super::geometry::{Geometry, LeafShape};
 
 /// Words of a cache line.
-const LINE_WORDS: usize = 8;
+pub(crate) const LINE_WORDS: usize = 8;
 
 /// How many blocks ahead are asked for in long runs.
 const AHEAD_BLOCKS: usize = 12;
@@ -36,10 +36,21 @@ impl Run {
     }
 }
 
+/// Where a TID is found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TidPlace {
+    /// In a word of the leaves, from this bit on.
+    Word { at: usize, shift: u32 },
+    /// Nowhere: it is known.
+    Known(u32),
+}
+
 /// Up to 64 rows inside one block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece<'a> {
     block: &'a [u64],
+    /// Word at which the block starts.
+    block_at: usize,
     shape: &'a LeafShape,
     /// Position of the first row in the block.
     first: usize,
@@ -66,6 +77,15 @@ impl Piece<'_> {
         let position = self.first + idx;
         let pair = self.block[self.shape.tids_at() + position / 2];
         (pair >> (position % 2 * 32)) as u32
+    }
+
+    /// Where the TID of the `idx`-th row is.
+    #[inline]
+    pub(crate) fn tid_place(&self, idx: usize) -> TidPlace {
+        if self.clustered {
+            return TidPlace::Known(self.row + idx as u32);
+        }
+        self.shape.tid_place(self.block_at, self.first + idx)
     }
 
     /// Appends the TIDs of all rows.
@@ -207,6 +227,7 @@ impl<'a> Iterator for Pieces<'a> {
                 rows - first,
             ),
         };
+        let block_at = self.block_at;
         let len = in_block.min(self.left).min(MASK_LANES);
         self.left -= len;
         self.row += len as u32;
@@ -217,6 +238,7 @@ impl<'a> Iterator for Pieces<'a> {
         }
         Some(Piece {
             block,
+            block_at,
             shape: self.shape,
             first,
             len,
@@ -226,7 +248,35 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
+impl LeafShape {
+    /// Where the TID of a row is: the word at which its block starts, and its position in the block.
+    #[inline]
+    pub(crate) fn tid_place(&self, block_at: usize, position: usize) -> TidPlace {
+        TidPlace::Word {
+            at: block_at + self.tids_at() + position / 2,
+            shift: (position % 2 * 32) as u32,
+        }
+    }
+}
+
 impl<'a> Leaves<'a> {
+    /// Starts loading a TID.
+    #[inline]
+    pub(crate) fn prefetch_tid(self, place: TidPlace) {
+        if let TidPlace::Word { at, .. } = place {
+            prefetch(self.words, at);
+        }
+    }
+
+    /// The TID at a place.
+    #[inline]
+    pub(crate) fn tid(self, place: TidPlace) -> u32 {
+        match place {
+            TidPlace::Word { at, shift } => (self.words[at] >> shift) as u32,
+            TidPlace::Known(tid) => tid,
+        }
+    }
+
     /// The rows of a run in pieces of at most 64, each inside one block.
     #[inline]
     pub(crate) fn pieces(self, run: &Run) -> Pieces<'a> {

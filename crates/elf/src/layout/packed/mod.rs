@@ -8,7 +8,7 @@
 //! * `skeleton` finds the shape, `build` writes the leaves; `external` and `merge` do so within bounded
 //!   memory through `stream`;
 //! * `head`, `bottom`, `geometry`, `leaf` and `block` are the parts;
-//! * `exact`, `batch`, `select`, `plan`, `parallel`, `output` and `tids` answer queries;
+//! * `exact`, `probe`, `batch`, `select`, `plan`, `parallel`, `output` and `tids` answer queries;
 //! * `file` and `verify` read, write and check.
 
 mod batch;
@@ -25,6 +25,7 @@ mod merge;
 mod output;
 mod parallel;
 mod plan;
+mod probe;
 mod rows;
 mod select;
 mod skeleton;

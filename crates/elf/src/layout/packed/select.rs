@@ -407,6 +407,13 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
 
     /// The TIDs of accepted rows below one place, ascending.
     pub(crate) fn select_from(&self, query: &QueryBox, start: Start) -> Vec<u32> {
+        if let (Step::Group(run), _) = &start
+            && run.slots.len() < PREFETCH_ROWS
+            && let Some(mut tids) = self.select_in(query, run)
+        {
+            self.backend.sort_few(&mut tids);
+            return tids;
+        }
         if self.is_many(self.accepted_estimate(query, &start), BITS_SHARE) {
             let bits = Select::new(self, query, Bits::new(self.row_count)).run_one(start);
             return join_bits(vec![bits], 1);
@@ -414,6 +421,29 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         let mut tids = Select::new(self, query, Tids::all()).run_one(start).tids;
         sort_tids(self.backend, &mut tids);
         tids
+    }
+
+    /// The TIDs of accepted rows in a short run where all rows are accepted, or only one key; `None` where it takes
+    /// more to find them.
+    #[inline]
+    fn select_in(&self, query: &QueryBox, run: &Run) -> Option<Vec<u32>> {
+        let rest = &query.dimensions()[run.level..];
+        if rest.iter().all(Restriction::is_any) {
+            let leaves = self.leaf_view();
+            leaves.prefetch_tids(run);
+            let mut tids = Vec::with_capacity(run.slots.len());
+            leaves
+                .pieces(run)
+                .for_each(|piece| piece.extend_tids(&mut tids));
+            return Some(tids);
+        }
+        let is_one = |one: &Restriction| matches!(one, Restriction::Range { lo, hi } if lo == hi);
+        if !rest.iter().all(is_one) {
+            return None;
+        }
+        let mut tids = Vec::new();
+        let codes = rest.iter().map(|one| one.hull().0);
+        self.exact_probe(run, codes, &mut tids).then_some(tids)
     }
 
     /// The TIDs of accepted rows that are not deleted, ascending.
