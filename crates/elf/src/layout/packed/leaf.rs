@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hotshelf_tier::simd::{Backend, MASK_LANES, prefetch};
+use hotshelf_tier::simd::{Backend, MASK_LANES, halves, prefetch};
 
 use crate::keys::{QueryBox, Restriction};
 
@@ -98,8 +98,11 @@ impl Piece<'_> {
         let pair_at = self.shape.tids_at() + self.first / 2;
         let odd = self.first % 2;
         let pairs = &self.block[pair_at..pair_at + (odd + self.len).div_ceil(2)];
-        let halves = odd..odd + self.len;
-        tids.extend(halves.map(|half| (pairs[half / 2] >> (half % 2 * 32)) as u32));
+        let own = odd..odd + self.len;
+        match halves(pairs) {
+            Some(halves) => tids.extend_from_slice(&halves[own]),
+            None => tids.extend(own.map(|half| (pairs[half / 2] >> (half % 2 * 32)) as u32)),
+        }
     }
 
     /// Starts loading the TIDs of some rows; not of a clustered Elf.
