@@ -104,9 +104,10 @@ def main():
         if ready and arguments.indexes and acknowledged + uncertain == 1:
             subprocess.run(statement(make), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         action = chance.choice(list(actions)) if ready else "append"
-        if action == "merge" and file_count(db) < 2:
-            # There is nothing to merge.
-            action = "append"
+        while action == "merge" and file_count(db) < 2:
+            # There is nothing to merge yet.
+            subprocess.run(append, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            acknowledged, appends = acknowledged + 1, appends + 1
         start = time.monotonic()
         process = subprocess.Popen(actions[action], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
