@@ -77,6 +77,24 @@ pub enum ElfError {
         bits: u32,
     },
 
+    /// A row that an Elf does not have was asked for.
+    #[error("there is no row {row}: the Elf has {row_count}")]
+    NoSuchRow {
+        /// The row.
+        row: u32,
+        /// Rows there are.
+        row_count: usize,
+    },
+
+    /// Ranges of rows do not ascend, or overlap.
+    #[error("a range that starts at row {row} follows one that ends at {end}")]
+    RowOrder {
+        /// Where the range starts.
+        row: u32,
+        /// Where the range before it ends.
+        end: u32,
+    },
+
     /// A predicate compares a column with a value of another type.
     #[error("a {column} column cannot be compared with a {value} value")]
     TypeMismatch {

@@ -121,6 +121,14 @@ impl Piece<'_> {
         ((word >> field.shift) & field.mask) as u32
     }
 
+    /// Appends the codes of all rows at `column` columns past the region's level.
+    #[inline]
+    pub(crate) fn extend_codes(&self, column: usize, codes: &mut Vec<u32>) {
+        let field = self.shape.fields[column];
+        let words = self.suffix(field.word).iter();
+        codes.extend(words.map(|word| ((word >> field.shift) & field.mask) as u32));
+    }
+
     /// All rows of the piece as a mask.
     #[inline]
     pub(crate) fn all(&self) -> u64 {

@@ -9,12 +9,14 @@
 //!   memory through `stream`;
 //! * `head`, `bottom`, `geometry`, `leaf` and `block` are the parts;
 //! * `exact`, `probe`, `batch`, `select`, `plan`, `parallel`, `output` and `tids` answer queries;
+//! * `codes` reads rows back;
 //! * `file` and `verify` read, write and check.
 
 mod batch;
 mod block;
 mod bottom;
 mod build;
+mod codes;
 mod exact;
 mod external;
 mod file;
