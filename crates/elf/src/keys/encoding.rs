@@ -129,7 +129,7 @@ impl ColumnEncoding {
 
     /// The value of a code, `None` when there is no such code or the code stands for several values.
     pub fn decode(&self, code: u32) -> Option<Value> {
-        if self.nullable && code == 0 {
+        if self.is_null(code) {
             return Some(Value::Null);
         }
         let rank = code.checked_sub(u32::from(self.nullable))? as usize;
@@ -145,6 +145,22 @@ impl ColumnEncoding {
             Kind::Float => Value::Float(float_of_key(number)),
             _ => Value::Integer(number),
         })
+    }
+
+    /// Whether a code stands for NULL.
+    #[inline]
+    pub fn is_null(&self, code: u32) -> bool {
+        self.nullable && code == 0
+    }
+
+    /// The string of a code without a copy; `None` where [`Self::decode`] gives something else.
+    #[inline]
+    pub fn decode_bytes(&self, code: u32) -> Option<&[u8]> {
+        let rank = code.checked_sub(u32::from(self.nullable))? as usize;
+        match &self.mapping {
+            Mapping::Strings(strings) => strings.get(rank).map(Vec::as_slice),
+            _ => None,
+        }
     }
 
     /// The codes that a predicate accepts, and whether they say it all.

@@ -24,6 +24,8 @@ const SCAN_NS: f64 = 0.6;
 const LOOK_UP_NS: f64 = 2.5;
 /// Reading a byte that is not in memory.
 const READ_NS: f64 = 0.7;
+/// Reading one code of an Elf and decoding it.
+const VALUE_NS: f64 = 5.0;
 /// Rows of a row group.
 const GROUP_ROWS: f64 = 131_072.0;
 
@@ -34,6 +36,17 @@ pub(crate) struct Conjunct {
     pub condition: Option<Condition>,
     /// Columns it reads, by index in the table.
     pub columns: Vec<usize>,
+}
+
+/// The rows that a scan is after.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// What rows must meet.
+    pub conjuncts: &'a [Conjunct],
+    /// Conditions that rows need to meet anyway and that look-ups check (the range of a join's keys).
+    pub hints: &'a [Condition],
+    /// The columns that are returned, by index in the table, if they may come from an index.
+    pub output: Option<&'a [usize]>,
 }
 
 /// How a scan finds its rows.
@@ -49,17 +62,19 @@ pub(crate) struct Access {
 #[derive(Debug)]
 pub(crate) struct ElfAccess {
     name: String,
-    store: Arc<ElfStore>,
+    pub(super) store: Arc<ElfStore>,
     /// By the number of the data file; others are scanned.
     files: Questions,
+    /// The dimension of each output column, if rows come from the Elfs and the table is not read.
+    pub covering: Option<Vec<usize>>,
     pub outcome: Arc<Outcome>,
 }
 
 /// The question to the Elfs of one data file.
 #[derive(Debug)]
 pub(crate) struct FileQuery {
-    file: Arc<IndexFile>,
-    query: QueryBox,
+    pub(super) file: Arc<IndexFile>,
+    pub(super) query: QueryBox,
     /// One flag per conjunct: whether the answer says all that it says.
     pub covered: Vec<bool>,
 }
@@ -68,6 +83,11 @@ impl ElfAccess {
     /// The question to one data file.
     pub fn file(&self, number: u64) -> Option<&FileQuery> {
         self.files.get(&number)
+    }
+
+    /// The questions by the number of the data file.
+    pub fn files(&self) -> impl Iterator<Item = (u64, &FileQuery)> {
+        self.files.iter().map(|(number, query)| (*number, query))
     }
 
     /// Begins to ask all files.
@@ -90,7 +110,8 @@ impl fmt::Display for Access {
                 reason => write!(f, ", access=scan ({reason})"),
             };
         };
-        write!(f, ", access=elf {} ({})", elf.name, self.reason)?;
+        let covering = elf.covering.as_ref().map_or("", |_| ", covering");
+        write!(f, ", access=elf {}{covering} ({})", elf.name, self.reason)?;
         let outcome = &elf.outcome;
         if outcome.asked.load(Ordering::Relaxed) > 0 {
             let rows = outcome.rows.load(Ordering::Relaxed);
@@ -104,7 +125,20 @@ impl fmt::Display for Access {
     }
 }
 
+impl Access {
+    /// Whether rows come from Elfs alone.
+    pub fn is_covering(&self) -> bool {
+        self.elf.as_ref().is_some_and(|elf| elf.covering.is_some())
+    }
+}
+
 impl FileQuery {
+    /// Whether the answer says all that the scan asks, and the Elfs hold the values of some dimensions.
+    fn covers(&self, dimensions: &[usize]) -> bool {
+        let is_exact = |dimension: &usize| self.file.keys[*dimension].exact().is_some();
+        self.covered.iter().all(|covered| *covered) && dimensions.iter().all(is_exact)
+    }
+
     /// Whether the zone that a row belongs to may hold rows that are asked for.
     fn may_match(&self, row: u64) -> bool {
         let stretches = &self.file.stretches;
@@ -125,6 +159,10 @@ struct Candidate<'a> {
     files: Questions,
     rows: f64,
     elf_ns: f64,
+    /// The dimension of each output column, if the index covers the scan and that pays.
+    covering: Option<Vec<usize>>,
+    /// Time of reading the output from the table, if that is not needed.
+    saved_ns: f64,
     /// Bytes of Elfs that are not in memory.
     read_bytes: u64,
 }
@@ -133,19 +171,20 @@ struct Candidate<'a> {
 /// time of reading them they are read: at worst twice what would have been best.
 pub(crate) type Lost = Arc<AtomicU64>;
 
-/// Chooses between the table's Elfs and the scan. `hints` are conditions that rows need to meet anyway and
-/// that look-ups check (the range of a join's keys). With `runs` the choice is carried out, not only shown.
+/// Chooses between the table's Elfs and the scan. With `runs` the choice is carried out, not only shown.
 pub(crate) fn choose(
     store: &Arc<ElfStore>,
     table: &Table,
-    conjuncts: &[Conjunct],
-    hints: &[Condition],
+    wanted: Wanted<'_>,
     threads: usize,
     use_elf: (ElfUse, bool),
 ) -> Access {
     let (setting, runs) = use_elf;
+    let Wanted {
+        conjuncts, hints, ..
+    } = wanted;
     let indexes = table.indexes.iter();
-    let questions = indexes.map(|index| questions(table, index, conjuncts, hints));
+    let questions = indexes.map(|index| questions(table, index, wanted));
     let questions: Vec<Questions> = questions.collect();
     let scanned = scanned_rows(table, &questions);
     let rows: f64 = scanned.values().sum();
@@ -153,11 +192,26 @@ pub(crate) fn choose(
     let mut scan_ns = check_ns(rows, conjuncts, &all) + look_up_ns(rows, hints);
     let candidates = table.indexes.iter().zip(questions);
     let candidates = candidates.filter_map(|(index, questions)| {
-        weigh(store, (index, questions), &scanned, conjuncts, hints)
+        weigh(
+            (store, table),
+            (index, questions),
+            &scanned,
+            wanted,
+            setting,
+        )
     });
-    let Some(best) = candidates.min_by(|a, b| a.elf_ns.total_cmp(&b.elf_ns)) else {
+    let price = |one: &Candidate<'_>| {
+        let is_second = setting == ElfUse::Always && one.covering.is_none();
+        (is_second, one.elf_ns - one.saved_ns)
+    };
+    let best = candidates.min_by(|a, b| {
+        let ((a, a_ns), (b, b_ns)) = (price(a), price(b));
+        a.cmp(&b).then(a_ns.total_cmp(&b_ns))
+    });
+    let Some(best) = best else {
         return Access::default();
     };
+    scan_ns += best.saved_ns;
     let threads = threads.max(1) as f64;
     let mut reason = format!(
         "{} rows expected; Elf {} {}, scan {}",
@@ -169,7 +223,10 @@ pub(crate) fn choose(
     let mut is_faster = best.elf_ns < scan_ns;
     if is_faster && best.read_bytes > 0 {
         let read_ns = best.read_bytes as f64 * READ_NS;
-        scan_ns += cold_bytes(store, table, conjuncts) as f64 * READ_NS;
+        let counted = best.covering.as_ref().and(wanted.output).unwrap_or(&[]);
+        let columns = conjuncts.iter().flat_map(|one| &one.columns);
+        let columns = columns.filter(|column| !counted.contains(column));
+        scan_ns += cold_bytes(store, table, columns) as f64 * READ_NS;
         let gain_ns = ((scan_ns - best.elf_ns) / threads) as u64;
         let lost = &best.index.lost_ns;
         let lost_ns = match runs {
@@ -190,6 +247,7 @@ pub(crate) fn choose(
             name: best.index.definition.name.clone(),
             store: store.clone(),
             files: best.files,
+            covering: best.covering,
             outcome: Arc::default(),
         })
     });
@@ -223,12 +281,13 @@ fn look_up_ns(rows: f64, hints: &[Condition]) -> f64 {
     rows * columns.len() as f64 * LOOK_UP_NS
 }
 
-/// Bytes of the conjuncts' columns that are not in memory.
-fn cold_bytes(store: &ElfStore, table: &Table, conjuncts: &[Conjunct]) -> u64 {
-    let columns: BTreeSet<usize> = conjuncts
-        .iter()
-        .flat_map(|one| one.columns.clone())
-        .collect();
+/// Bytes of columns that are not in memory.
+fn cold_bytes<'a>(
+    store: &ElfStore,
+    table: &Table,
+    columns: impl Iterator<Item = &'a usize>,
+) -> u64 {
+    let columns: BTreeSet<usize> = columns.copied().collect();
     let (sizes, resident) = store.column_bytes();
     let bytes = |of: &BTreeMap<ColumnId, u64>, column: &usize| {
         let id = table.column_ids.get(*column);
@@ -241,15 +300,12 @@ fn cold_bytes(store: &ElfStore, table: &Table, conjuncts: &[Conjunct]) -> u64 {
 }
 
 /// What an index is asked, of each data file where that restricts anything.
-fn questions(
-    table: &Table,
-    index: &TableIndex,
-    conjuncts: &[Conjunct],
-    hints: &[Condition],
-) -> Questions {
+fn questions(table: &Table, index: &TableIndex, wanted: Wanted<'_>) -> Questions {
+    // A scan without conditions asks for all rows, if an index may answer it.
+    let all = wanted.conjuncts.is_empty() && dimensions(index, wanted).is_some();
     let question = |number: u64| {
         let file = index.files.get(&number)?.as_ref().ok()?;
-        let query = ask(file, &index.definition.columns, conjuncts, hints)?;
+        let query = ask(file, &index.definition.columns, wanted, all)?;
         Some((number, query))
     };
     let files = table.files.iter();
@@ -276,13 +332,18 @@ fn scanned_rows(table: &Table, questions: &[Questions]) -> BTreeMap<u64, f64> {
 }
 
 fn weigh<'a>(
-    store: &ElfStore,
+    (store, table): (&ElfStore, &Table),
     (index, files): (&'a TableIndex, Questions),
     scanned: &BTreeMap<u64, f64>,
-    conjuncts: &[Conjunct],
-    hints: &[Condition],
+    wanted: Wanted<'_>,
+    setting: ElfUse,
 ) -> Option<Candidate<'a>> {
+    let Wanted {
+        conjuncts, hints, ..
+    } = wanted;
     let (mut rows, mut elf_ns, mut read_bytes) = (0.0, 0.0, 0);
+    // Time of the Elfs without TIDs, rows in the row groups where rows are found, and all rows.
+    let (mut rows_ns, mut payload_rows, mut all_rows) = (0.0, 0.0, 0);
     for (number, &scanned_rows) in scanned {
         let Some(query) = files.get(number) else {
             let none = vec![false; conjuncts.len()];
@@ -299,6 +360,7 @@ fn weigh<'a>(
             found += work.results;
             file_rows = stretch.rows.end;
             elf_ns += Costs::predict_ns(&costs, &work);
+            rows_ns += Costs::predict_ns(&CLUSTERED_COSTS, &work);
             if !store.is_resident(stretch) {
                 read_bytes += stretch.memory_bytes();
             }
@@ -309,23 +371,60 @@ fn weigh<'a>(
         elf_ns += check_ns(touched_rows.min(scanned_rows), conjuncts, &query.covered);
         elf_ns += look_up_ns(found, hints);
         rows += found;
+        payload_rows += touched_rows;
+        all_rows += file_rows;
     }
-    (!files.is_empty()).then_some(Candidate {
+    let (mut covering, mut saved_ns) = (None, 0.0);
+    let dimensions = dimensions(index, wanted).filter(|dimensions| {
+        let covers = |number| {
+            files
+                .get(number)
+                .is_some_and(|query| query.covers(dimensions))
+        };
+        scanned.keys().all(covers)
+    });
+    if let (Some(dimensions), Some(output)) = (dimensions, wanted.output) {
+        let cold_share = payload_rows / (all_rows as f64).max(1.0);
+        let cold_bytes = cold_bytes(store, table, output.iter()) as f64 * cold_share;
+        let payload_ns = payload_rows * output.len() as f64 * SCAN_NS + cold_bytes * READ_NS;
+        let covering_ns = rows_ns + rows * output.len() as f64 * VALUE_NS;
+        if setting == ElfUse::Always || covering_ns <= elf_ns + payload_ns {
+            (covering, saved_ns, elf_ns) = (Some(dimensions), payload_ns, covering_ns);
+        }
+    }
+    // Without conditions an Elf can only help by covering.
+    let helps = covering.is_some() || !(conjuncts.is_empty() && hints.is_empty());
+    (!files.is_empty() && helps).then_some(Candidate {
         index,
         files,
         rows,
         elf_ns,
+        covering,
+        saved_ns,
         read_bytes,
     })
 }
 
-/// The question to a file's Elfs; `None` if it would not restrict anything.
+/// The dimension of an index that each output column is, if the index has them all and nothing but its answer
+/// decides on rows.
+fn dimensions(index: &TableIndex, wanted: Wanted<'_>) -> Option<Vec<usize>> {
+    let output = wanted.output.filter(|output| !output.is_empty())?;
+    let columns = &index.definition.columns;
+    let dimension = |column: &usize| columns.iter().position(|one| one == column);
+    let dimensions: Option<Vec<usize>> = output.iter().map(dimension).collect();
+    dimensions.filter(|_| wanted.hints.is_empty())
+}
+
+/// The question to a file's Elfs; `None` if it would not restrict anything, unless `all` rows are asked for.
 fn ask(
     file: &Arc<IndexFile>,
     columns: &[usize],
-    conjuncts: &[Conjunct],
-    hints: &[Condition],
+    wanted: Wanted<'_>,
+    all: bool,
 ) -> Option<FileQuery> {
+    let Wanted {
+        conjuncts, hints, ..
+    } = wanted;
     let mut query = QueryBox::unrestricted(columns.len());
     let mut restrict = |condition: &Condition| {
         let dimension = columns.iter().position(|one| *one == condition.column)?;
@@ -333,7 +432,7 @@ fn ask(
         query.restrict(dimension, &restriction).ok()?;
         Some(coverage == Coverage::Exact)
     };
-    let mut used = false;
+    let mut used = all;
     let mut covered = Vec::with_capacity(conjuncts.len());
     for conjunct in conjuncts {
         let coverage = conjunct.condition.as_ref().and_then(&mut restrict);

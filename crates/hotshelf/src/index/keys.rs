@@ -144,6 +144,11 @@ impl KeyColumn {
         Some((restriction, coverage))
     }
 
+    /// How codes become the column's values again, if every code stands for one value only.
+    pub fn exact(&self) -> Option<&ColumnEncoding> {
+        (self.shift == 0 && !self.encoding.is_lossy()).then_some(&self.encoding)
+    }
+
     /// Bytes that the encoding takes in memory, about.
     pub fn size_bytes(&self) -> u64 {
         self.encoding.to_bytes().len() as u64 * 2

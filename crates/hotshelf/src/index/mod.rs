@@ -3,11 +3,14 @@
 //! `keys` turns columns and literals into the Elf's codes, `build` makes the index file of a data file,
 //! `cluster` puts rows in the order of an index, `file` is the file, `store` holds its Elfs in memory under
 //! the budget, `predicate` reads filters, `zones` says what zone maps will leave of a scan, `access` decides
-//! between Elf and scan, `selection` asks the Elfs while a scan runs.
+//! between Elf and scan, `selection` asks the Elfs while a scan runs, `covering` takes rows from them alone, which
+//! `decode` turns into values.
 
 mod access;
 mod build;
 mod cluster;
+mod covering;
+mod decode;
 mod file;
 mod keys;
 mod predicate;
@@ -21,9 +24,10 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use hotshelf_tier::Corruption;
 
-pub(crate) use access::{Access, Conjunct, ElfAccess, Lost, choose};
+pub(crate) use access::{Access, Conjunct, ElfAccess, Lost, Wanted, choose};
 pub(crate) use build::{IndexWriter, Indexed, advise_order};
 pub(crate) use cluster::cluster;
+pub(crate) use covering::CoveringRows;
 pub(crate) use file::{IndexFile, IndexPaths, Indexes, Stretch, verify};
 pub(crate) use keys::is_indexable;
 pub(crate) use predicate::{Condition, condition};

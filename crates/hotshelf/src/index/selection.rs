@@ -30,6 +30,15 @@ pub(crate) struct Outcome {
     pub unavailable: Mutex<Option<Unavailable>>,
 }
 
+impl Outcome {
+    /// Counts the rows that an Elf found.
+    pub(super) fn add(&self, rows: usize, since: Instant) {
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        let busy_ns = since.elapsed().as_nanos() as u64;
+        self.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+    }
+}
+
 /// The rows of a stretch, counted from its first.
 enum Rows {
     Tids(Vec<u32>),
@@ -203,9 +212,7 @@ async fn ask(
             Err(error) => return unknown(Unavailable::Damaged(error.to_string())),
         }
     };
-    outcome.rows.fetch_add(count as u64, Ordering::Relaxed);
-    let busy_ns = start.elapsed().as_nanos() as u64;
-    outcome.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+    outcome.add(count, start);
     Arc::new(Answer {
         rows,
         _memory: Some(store.hold(bytes as u64)),

@@ -21,7 +21,7 @@ use super::filters::{DynamicFilter, IntegerRange};
 use super::segments::{ScanSegments, SegmentAdapter};
 use crate::data_file::DataFile;
 use crate::error::Result;
-use crate::index::{ElfAccess, Selected, Selection};
+use crate::index::{CoveringRows, ElfAccess, Selected, Selection};
 use crate::pipelines::{Operator, PipelineRun, decoded_bytes};
 
 /// What to scan: the same for all workers of one execution.
@@ -42,6 +42,8 @@ pub(crate) struct ScanPlan {
     pub filters: Vec<Vec<usize>>,
     /// The index to ask.
     pub elf: Option<Arc<ElfAccess>>,
+    /// Most rows of a batch that comes from an index.
+    pub batch_rows: usize,
     /// Ranges that the worker tests itself, by column of the table; empty but for star pipelines.
     pub ranges: Vec<IntegerRange>,
     /// Predicates that skip row groups but are not evaluated on rows here.
@@ -74,6 +76,8 @@ pub(crate) struct FileScan {
     /// The filter columns that are read of row groups whose rows an Elf selected.
     left_columns: Vec<usize>,
     selection: Option<Arc<Selection>>,
+    /// The only rows that are read, if the others come from an index.
+    missed: Option<Vec<Range<u64>>>,
 }
 
 /// A row group for a worker.
@@ -96,6 +100,8 @@ pub(crate) struct ScanQueue {
     pub plan: ScanPlan,
     pub context: Arc<ScanContext>,
     pub session: VortexSession,
+    /// The rows that workers take before any row group, if an index covers the scan.
+    pub covering: Option<CoveringRows>,
     position: tokio::sync::Mutex<Position>,
     /// Bytes read ahead and not yet released.
     ahead_bytes: AtomicU64,
@@ -132,6 +138,12 @@ impl Work {
         self.drained.store(true, Ordering::Relaxed);
     }
 
+    /// Counts rows that came from an index.
+    pub fn cover(&self, rows: usize) {
+        self.rows_in.fetch_add(rows as u64, Ordering::Relaxed);
+        self.keep(rows);
+    }
+
     /// Counts rows that went on.
     pub fn keep(&self, rows: usize) {
         self.rows_kept.fetch_add(rows as u64, Ordering::Relaxed);
@@ -166,6 +178,15 @@ struct Position {
 }
 
 impl FileScan {
+    /// What is known of the rows of a row group before any is read.
+    async fn selected(&self, rows: &Range<u64>) -> Selected {
+        match (&self.selection, &self.missed) {
+            (Some(selection), _) => selection.rows(rows).await,
+            (None, Some(missed)) => Selected::Rows(mask_within(rows, missed)),
+            (None, None) => Selected::Unknown,
+        }
+    }
+
     /// The conjuncts that rows must still be tested by: all, but those that an Elf's selection covers.
     pub fn left_conjuncts<'a>(
         &'a self,
@@ -189,6 +210,15 @@ impl FileScan {
     }
 }
 
+/// Those of some rows that stand in other ranges, which ascend.
+fn mask_within(rows: &Range<u64>, ranges: &[Range<u64>]) -> Mask {
+    let inside = ranges.iter().filter_map(|range| {
+        let (start, end) = (range.start.max(rows.start), range.end.min(rows.end));
+        (start < end).then(|| ((start - rows.start) as usize, (end - rows.start) as usize))
+    });
+    Mask::from_slices((rows.end - rows.start) as usize, inside.collect())
+}
+
 impl ScanQueue {
     pub fn new(plan: ScanPlan, context: Arc<ScanContext>, session: VortexSession) -> Self {
         let position = Position {
@@ -198,7 +228,9 @@ impl ScanQueue {
             ready: VecDeque::new(),
             selections: None,
         };
+        let elf = plan.elf.as_ref();
         Self {
+            covering: elf.and_then(|elf| CoveringRows::new(elf, plan.batch_rows)),
             plan,
             context,
             session,
@@ -340,12 +372,18 @@ impl ScanQueue {
                 let Some(next) = position.files.pop_front() else {
                     return Ok(None);
                 };
-                let elf = self.plan.elf.as_ref();
+                let elf = self.plan.elf.as_ref().filter(|_| self.covering.is_none());
                 let selections = position
                     .selections
                     .get_or_insert_with(|| elf.map(|elf| elf.start()).unwrap_or_default());
                 let selection = selections.remove(&next.paths.number);
-                position.current = Some(Arc::new(self.open(next, selection)?));
+                let missed = match &self.covering {
+                    Some(covering) => Some(covering.missed(next.paths.number).await),
+                    None => None,
+                };
+                let mut file = self.open(next, selection)?;
+                file.missed = missed;
+                position.current = Some(Arc::new(file));
                 position.next_row_group = 0;
                 continue;
             };
@@ -355,10 +393,7 @@ impl ScanQueue {
                 continue;
             };
             position.next_row_group += 1;
-            let selected = match &file.selection {
-                Some(selection) => selection.rows(&rows).await,
-                None => Selected::Unknown,
-            };
+            let selected = file.selected(&rows).await;
             if selected.is_empty() || self.cannot_match(&file, &rows, &selected).await? {
                 self.pruned.row_groups.fetch_add(1, Ordering::Relaxed);
                 self.pruned.bytes.fetch_add(
@@ -411,6 +446,7 @@ impl ScanQueue {
             covered,
             left_columns,
             selection,
+            missed: None,
         })
     }
 

@@ -30,7 +30,7 @@ use super::filters::{DynamicFilter, IntegerRange, convert};
 use super::queue::{ScanPlan, ScanQueue};
 use super::stream::{Reported, ScanMetrics, open};
 use crate::database::Inner;
-use crate::index::{Access, Condition, Conjunct, choose, condition};
+use crate::index::{Access, Condition, Conjunct, Wanted, choose, condition};
 use crate::pipelines::Operator;
 use crate::settings::{ElfUse, SessionSettings};
 use crate::table::Table;
@@ -93,22 +93,33 @@ impl TableScan {
         })
     }
 
-    /// Elf or scan, for rows that also meet `hints` (conditions on the table's columns).
-    /// With `runs` the choice will be carried out.
-    fn access(&self, hints: &[Condition], runs: bool) -> Access {
+    /// Elf or scan, for rows that also meet `hints` (conditions on the table's columns). With `runs` the choice will be
+    /// carried out; with `covers` rows may come from an index alone.
+    fn access(&self, hints: &[Condition], runs: bool, covers: bool) -> Access {
         if self.elf == ElfUse::Off || self.table.indexes.is_empty() || self.limit.is_some() {
             return Access::default();
         }
         let filters = self.filters.iter();
         let conjuncts: Vec<Conjunct> = filters.map(|filter| filter.conjunct.clone()).collect();
+        // What becomes known while the query runs may leave little to read.
+        let covers = covers && self.dynamic.is_empty();
+        let wanted = Wanted {
+            conjuncts: &conjuncts,
+            hints,
+            output: covers.then_some(self.columns.as_slice()),
+        };
         choose(
             &self.inner.elfs,
             &self.table,
-            &conjuncts,
-            hints,
+            wanted,
             self.partitions,
             (self.elf, runs),
         )
+    }
+
+    /// Whether an index holds all that is asked for, and it is best to read no more than that.
+    pub fn is_covered(&self) -> bool {
+        self.access(&[], false, true).is_covering()
     }
 
     /// A predicate over the output as a condition on a column of the table.
@@ -149,7 +160,13 @@ impl TableScan {
         keys: &[usize],
         ranges: Vec<DynamicFilter>,
     ) -> Arc<ScanQueue> {
-        let mut plan = self.plan(&self.hints(&ranges));
+        let hints = self.hints(&ranges);
+        // Without look-ups an index could cover the query: what is lost without its Elfs counts here, too.
+        let mut access = self.access(&hints, true, keys.is_empty());
+        if access.is_covering() {
+            access = self.access(&hints, false, false);
+        }
+        let mut plan = self.plan(access);
         plan.operator = Operator::Star;
         plan.columns = payload.iter().map(|idx| self.columns[*idx]).collect();
         plan.projection = projection(payload.iter().map(|idx| self.schema.field(*idx)));
@@ -197,14 +214,15 @@ impl TableScan {
         let plan = ScanPlan {
             priority: settings.priority,
             predicted_s: self.predicted_s(settings.template),
+            batch_rows: config.execution.batch_size.into(),
             ..plan
         };
         let session = self.inner.vortex.clone();
         Arc::new(ScanQueue::new(plan, Arc::new(context), session))
     }
 
-    /// Table, columns and predicates, for EXPLAIN.
-    pub fn describe(&self) -> String {
+    /// Table, columns, predicates and, unless it ran, the way it would take, for EXPLAIN.
+    pub fn describe(&self, covers: bool) -> String {
         let names: Vec<&str> = self
             .schema
             .fields()
@@ -221,13 +239,12 @@ impl TableScan {
             text.push_str(&format!(", filter={}", filters.join(" AND ")));
         }
         let ran = self.ran.lock().clone();
-        let access = ran.unwrap_or_else(|| self.access(&[], false));
+        let access = ran.unwrap_or_else(|| self.access(&[], false, covers));
         text.push_str(&access.to_string());
         text
     }
 
-    fn plan(&self, hints: &[Condition]) -> ScanPlan {
-        let access = self.access(hints, true);
+    fn plan(&self, access: Access) -> ScanPlan {
         let elf = access.elf.clone();
         *self.ran.lock() = Some(access);
         let projection = projection(self.schema.fields().iter().map(AsRef::as_ref));
@@ -258,6 +275,7 @@ impl TableScan {
                 .map(|filter| filter.conjunct.columns.clone())
                 .collect(),
             elf,
+            batch_rows: 0,
             ranges: Vec::new(),
             prune_only: Vec::new(),
             dynamic: self.dynamic.clone(),
@@ -365,11 +383,12 @@ impl DataSource for TableScan {
     /// The queue that the workers of one execution share.
     fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
         *self.reported.lock() = Reported::default();
-        Some(self.queue(self.plan(&[]), config))
+        let plan = self.plan(self.access(&[], true, true));
+        Some(self.queue(plan, config))
     }
 
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "HotshelfScan: {}", self.describe())?;
+        write!(f, "HotshelfScan: {}", self.describe(true))?;
         for dynamic in &self.dynamic {
             write!(f, ", prune={}", dynamic.expr)?;
         }

@@ -39,6 +39,14 @@ pub(crate) fn open(
 ) -> ScanStream {
     let state = (queue.clone(), schema.clone());
     let batches = futures::stream::try_unfold(state, |(queue, schema)| async move {
+        if let Some(covering) = &queue.covering
+            && let Some(rows) = covering.next().await
+        {
+            let batch = covering.batch(&rows, &schema)?;
+            queue.work.cover(rows.count);
+            queue.work.decode_batch(&batch);
+            return Ok(Some((batch, (queue, schema))));
+        }
         while let Some(mut morsel) = queue.next().await? {
             let batch = read(&queue, &morsel, &schema).await;
             let matched = !matches!(batch, Ok(None));

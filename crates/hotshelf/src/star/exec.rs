@@ -227,7 +227,7 @@ impl fmt::Debug for StarPipelineExec {
 impl DisplayAs for StarPipelineExec {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         let star = &self.star;
-        write!(f, "StarPipelineExec: scan=[{}]", star.scan.describe())?;
+        write!(f, "StarPipelineExec: scan=[{}]", star.scan.describe(false))?;
         if !star.joins.is_empty() {
             write!(f, ", look-ups=[{}]", star.forecast())?;
         }

@@ -145,6 +145,9 @@ fn fuse_aggregate(
             "the extremes found so far skip row groups in DataFusion's aggregation",
         ));
     }
+    if shape.joins.is_empty() && shape.scan.is_covered() {
+        return Err(Declined::because("an index covers what is aggregated"));
+    }
     let keys = group_keys(&shape, aggregate)?;
     let rewrite = |expr: &Arc<dyn PhysicalExpr>| shape.rewrite(expr);
     let arguments = aggregate

@@ -131,7 +131,11 @@ fn literal(name: &str, chance: &mut Rng) -> String {
 }
 
 fn predicate(chance: &mut Rng) -> String {
-    let name = COLUMNS[chance.usize(..COLUMNS.len())];
+    predicate_on(COLUMNS, chance)
+}
+
+fn predicate_on(columns: &[&str], chance: &mut Rng) -> String {
+    let name = columns[chance.usize(..columns.len())];
     let value = |chance: &mut Rng| literal(name, chance);
     match chance.i64(0..9) {
         0 => format!("{name} = {}", value(chance)),
@@ -577,5 +581,168 @@ fn appends_while_an_index_is_made_are_indexed_too() {
         ["4|4"]
     );
     let (with, without) = both(&db, "SELECT count(*) FROM t WHERE a < 50 AND b = 2");
+    assert_eq!(with, without);
+}
+
+/// Tables whose Elfs hold all columns that random questions ask for.
+#[test]
+fn covering_queries_give_the_same_rows_with_and_without_on_random_tables() {
+    let questions = if cfg!(debug_assertions) { 40 } else { 200 };
+    for seed in 0..6 {
+        let mut chance = Rng::with_seed(seed);
+        let mut db = Fixture::new();
+        let rows = [1, 700, 5000][chance.usize(..3)];
+        import(&db, vec![batch(&mut chance, rows)]);
+        import(&db, vec![batch(&mut chance, rows)]);
+        let columns = random_columns(&mut chance);
+        let clustered = seed % 2 == 1;
+        db.run(&format!(
+            "CREATE INDEX i ON t USING elf ({}) WITH (clustered = {clustered})",
+            columns.join(", ")
+        ))
+        .unwrap();
+        import(&db, vec![batch(&mut chance, 300)]);
+        for step in 0..2 {
+            let mut covered = 0;
+            for _ in 0..questions {
+                let mut chosen: Vec<&str> = columns.clone();
+                chosen.sort_by_key(|_| chance.u32(..));
+                chosen.truncate(1 + chance.usize(..columns.len()));
+                let list = chosen.join(", ");
+                let condition = match chance.usize(..4) {
+                    0 => "true".to_owned(),
+                    count => {
+                        let conditions = (0..count).map(|_| predicate_on(&columns, &mut chance));
+                        conditions.collect::<Vec<_>>().join(" AND ")
+                    }
+                };
+                let question = match chance.usize(..4) {
+                    0 => format!("SELECT {list} FROM t WHERE {condition} ORDER BY {list}"),
+                    1 => format!("SELECT DISTINCT {list} FROM t WHERE {condition} ORDER BY {list}"),
+                    2 => format!(
+                        "SELECT {list}, count(*) FROM t WHERE {condition} GROUP BY {list} ORDER BY {list}"
+                    ),
+                    _ => format!(
+                        "SELECT min({0}), count({0}) FROM t WHERE {condition}",
+                        chosen[0]
+                    ),
+                };
+                let (with, without) = both(&db, &question);
+                assert_eq!(with, without, "seed {seed}, step {step}: {question}");
+                let plan = db.rows(&format!("SET hotshelf.elf = 'always'; EXPLAIN {question}"));
+                covered += usize::from(plan.join("\n").contains("access=elf i, covering ("));
+            }
+            assert!(covered > questions / 4, "seed {seed}: {covered}");
+            db.run("OPTIMIZE TABLE t").unwrap();
+            db.reopen();
+        }
+    }
+}
+
+#[test]
+fn a_covering_query_reads_no_data() {
+    for clustered in [false, true] {
+        let mut db = numbered();
+        db.run(&format!(
+            "CREATE INDEX i ON t USING elf (a, b, s) WITH (clustered = {clustered})"
+        ))
+        .unwrap();
+        db.run("INSERT INTO t SELECT id, a, b, s FROM t WHERE id < 1000")
+            .unwrap();
+        db.reopen();
+        for question in [
+            "SELECT s, a FROM t WHERE a BETWEEN 5 AND 7 AND b = 3",
+            "SELECT DISTINCT s FROM t WHERE a < 10",
+            "SELECT s, sum(a), avg(b) FROM t WHERE a < 10 GROUP BY s",
+            "SELECT sum(a * b) FROM t WHERE a < 3 AND s IN ('s1', 's7')",
+            "SELECT a FROM t WHERE a = -1",
+        ] {
+            let always = |question: &str| {
+                db.rows(&format!(
+                    "SET hotshelf.elf = 'always'; EXPLAIN ANALYZE {question}"
+                ))
+                .join("\n")
+            };
+            always(question);
+            let plan = always(question);
+            assert!(plan.contains("access=elf i, covering ("), "{plan}");
+            assert!(plan.contains("bytes_storage=0"), "{plan}");
+            assert!(plan.contains("bytes_cache=0"), "{plan}");
+            let auto = explain(&db, question);
+            assert!(auto.contains("access=elf i, covering ("), "{auto}");
+            assert!(auto.contains("bytes_cache=0"), "{auto}");
+        }
+    }
+}
+
+/// A table with an index whose Elfs cover a stretch of 131 072 rows each.
+fn stretched(clustered: bool) -> Fixture {
+    let db = numbered_to(500_000);
+    db.run("SET hotshelf.budget = '16MiB'").unwrap();
+    db.run(&format!(
+        "CREATE INDEX i ON t USING elf (a, b, s) WITH (clustered = {clustered})"
+    ))
+    .unwrap();
+    assert_eq!(db.rows("SELECT count(*) > 2 FROM elf_stats()"), ["true"]);
+    db
+}
+
+#[test]
+fn stretches_whose_elf_is_damaged_are_scanned_once_and_the_others_covered() {
+    let questions = [
+        "SELECT s, a, b FROM t WHERE a < 4 AND b > 5 ORDER BY s, a, b",
+        "SELECT s, count(*), sum(a) FROM t GROUP BY s ORDER BY s",
+    ];
+    for (clustered, part) in [(false, 0.3), (false, 0.9), (true, 0.6)] {
+        let mut db = stretched(clustered);
+        let right: Vec<_> = questions.iter().map(|one| both(&db, one).1).collect();
+        let path = index_files(&db).remove(0);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = (bytes.len() as f64 * part) as usize;
+        bytes[at] ^= 0x40;
+        std::fs::write(&path, bytes).unwrap();
+        db.reopen();
+        for (question, right) in questions.iter().zip(&right) {
+            assert_eq!(&both(&db, question).0, right, "{question} at {part}");
+            let plan = db.rows(&format!(
+                "SET hotshelf.elf = 'always'; EXPLAIN ANALYZE {question}"
+            ));
+            let plan = plan.join("\n");
+            assert!(plan.contains("access=elf i, covering ("), "{plan}");
+            assert!(plan.contains("scanned in part"), "{plan}");
+            assert!(!plan.contains("found 0 rows"), "{plan}");
+        }
+    }
+}
+
+#[test]
+fn covering_queries_keep_to_the_budget_the_batch_size_and_limits() {
+    let db = stretched(false);
+    let question = "SELECT s, a, b FROM t WHERE a < 400 ORDER BY s, a, b";
+    let (with, without) = both(
+        &db,
+        &format!("SELECT count(*), sum(a), max(s) FROM ({question})"),
+    );
+    assert_eq!(with, without);
+    let batches = db
+        .run(
+            "SET hotshelf.elf = 'always'; SET datafusion.execution.batch_size = 100; \
+             SELECT s, a, b FROM t WHERE a < 4",
+        )
+        .unwrap();
+    assert!(
+        batches
+            .iter()
+            .all(|batch| (1..=100).contains(&batch.num_rows()))
+    );
+    assert_eq!(
+        batches.iter().map(RecordBatch::num_rows).sum::<usize>(),
+        2000
+    );
+    let limited = "SET hotshelf.elf = 'always'; SELECT a FROM t WHERE a < 4 LIMIT 7";
+    assert_eq!(db.rows(limited).len(), 7);
+    db.run("SET hotshelf.budget = '1MiB'").unwrap();
+    let small = "SELECT count(*), sum(a), max(s) FROM t WHERE a < 40";
+    let (with, without) = both(&db, small);
     assert_eq!(with, without);
 }

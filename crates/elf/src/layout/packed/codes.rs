@@ -303,9 +303,9 @@ mod tests {
             assert!(error.is_none() || codes.iter().all(Vec::is_empty));
             error
         };
-        assert!(read(&[0..100], &[1, 0, 1], 3).is_none());
+        assert!(read(&[0..50, 50..100], &[1, 0, 1], 3).is_none());
         assert!(matches!(
-            read(&[0..101], &[0], 1),
+            read(&[0..100, 100..101], &[0], 1),
             Some(ElfError::NoSuchRow {
                 row: 100,
                 row_count: 100
@@ -320,7 +320,7 @@ mod tests {
         }
         for (columns, count) in [(&[2][..], 1), (&[0], 2), (&[0, 1], 1)] {
             assert!(matches!(
-                read(&[0..1], columns, count),
+                read(&[0..1, 2..3], columns, count),
                 Some(ElfError::DimensionMismatch { .. })
             ));
         }
