@@ -354,10 +354,15 @@ fn weigh<'a>(
             true => CLUSTERED_COSTS,
             false => COSTS,
         };
-        let (mut found, mut file_rows) = (0.0, 0);
+        let (mut found, mut places, mut file_rows) = (0.0, 0.0, 0);
         for stretch in &query.file.stretches {
             let work = stretch.model.work(&query.query).ok()?;
             found += work.results;
+            // Row groups with found rows: in the Elf's order they stand together.
+            places += match query.file.clustered {
+                true => (work.jumps + work.results / GROUP_ROWS + 1.0).min(work.results),
+                false => work.results,
+            };
             file_rows = stretch.rows.end;
             elf_ns += Costs::predict_ns(&costs, &work);
             rows_ns += Costs::predict_ns(&CLUSTERED_COSTS, &work);
@@ -371,7 +376,7 @@ fn weigh<'a>(
         elf_ns += check_ns(touched_rows.min(scanned_rows), conjuncts, &query.covered);
         elf_ns += look_up_ns(found, hints);
         rows += found;
-        payload_rows += touched_rows;
+        payload_rows += file_rows as f64 * (places / groups).min(1.0);
         all_rows += file_rows;
     }
     let (mut covering, mut saved_ns) = (None, 0.0);
