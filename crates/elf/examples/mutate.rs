@@ -175,6 +175,11 @@ fn ask_packed(elf: &PackedElf, random: &mut Rng) {
             elf.limit(&query, 3),
             elf.exists(&query),
         ));
+        if let Ok(rows) = elf.select_rows(&query) {
+            let columns: Vec<usize> = (0..dimension_count).rev().collect();
+            let mut codes = vec![Vec::new(); dimension_count];
+            let _ = elf.read_rows(&rows, &columns, &mut codes);
+        }
         drop((
             elf.select_parallel(&query, &threads),
             elf.count_parallel(&query, &threads),
