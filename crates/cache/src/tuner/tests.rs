@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const GB: u64 = 1_000_000_000;
 
 /// A run of the template that reads columns `4 t .. 4 t + 4`, 10 bytes of each per unit.
-pub(super) fn run(query: u64, template: u64, bandwidth: f64) -> Observation {
+fn run(query: u64, template: u64, bandwidth: f64) -> Observation {
     let columns: Vec<(ColumnId, u64)> = (0..4)
         .map(|column| (ColumnId(4 * template as u32 + column), GB))
         .collect();
@@ -257,7 +257,7 @@ fn a_budget_of_nothing_ten_thousand_templates_and_two_thousand_columns_are_survi
 }
 
 /// A cache over a file of four columns of 100 segments, `row group x column`.
-pub(super) fn wide_cache(policy: PolicyKind, budget_bytes: u64) -> Arc<CacheManager> {
+fn wide_cache(policy: PolicyKind, budget_bytes: u64) -> Arc<CacheManager> {
     let cache = CacheManager::new(CacheOptions {
         budget_bytes,
         policy,
@@ -347,7 +347,7 @@ fn the_thread_tunes_a_cache_by_itself_and_ends_when_dropped() {
 }
 
 /// A pipeline in the middle of its run.
-pub(super) struct HalfWay(pub(super) Observation);
+struct HalfWay(Observation);
 
 impl crate::model::RunningPipeline for HalfWay {
     fn observe(&self) -> Option<Observation> {

@@ -30,19 +30,13 @@ struct Shared {
     cache: Weak<CacheManager>,
     tuner: Mutex<Tuner>,
     inbox: Mutex<Vec<Observation>>,
-    running: Mutex<Vec<Watched>>,
+    running: Mutex<Vec<Weak<dyn RunningPipeline>>>,
     signal: Mutex<Signal>,
     wake: Condvar,
     paused: AtomicBool,
     period_ms: AtomicU64,
     started: Instant,
     peaks: Mutex<Peaks>,
-}
-
-/// A pipeline that is asked at each step.
-struct Watched {
-    pipeline: Weak<dyn RunningPipeline>,
-    since: Instant,
 }
 
 #[derive(Default)]
@@ -54,10 +48,15 @@ struct Signal {
     begun_at: Option<Instant>,
 }
 
+/// The time between a pipeline's begin or end and a step.
+fn soon(period: Duration) -> Duration {
+    period / STEPS_PER_PERIOD_MAX
+}
+
 impl Signal {
     /// When the next step is due.
     fn due(&self, last_step: Instant, period: Duration) -> Instant {
-        let soon = period / STEPS_PER_PERIOD_MAX;
+        let soon = soon(period);
         let after_end = self.ended.then_some(last_step + soon);
         let after_begin = self.begun_at.map(|begun_at| begun_at.max(last_step) + soon);
         let at = [after_end, after_begin].into_iter().flatten().min();
@@ -120,10 +119,10 @@ impl TunerThread {
 
     /// Asks a pipeline how it is doing at each step, as long as it lives; for the first time soon after this call.
     pub fn watch(&self, pipeline: Weak<dyn RunningPipeline>) {
-        let since = Instant::now();
-        let watched = Watched { pipeline, since };
-        self.shared.running.lock().push(watched);
-        self.shared.signal.lock().begun_at.get_or_insert(since);
+        self.shared.running.lock().push(pipeline);
+        let mut signal = self.shared.signal.lock();
+        signal.begun_at.get_or_insert_with(Instant::now);
+        drop(signal);
         self.shared.wake.notify_all();
     }
 
@@ -199,7 +198,7 @@ impl Shared {
             let (now, due) = (Instant::now(), signal.due(last_step, self.period()));
             if now >= due {
                 signal.ended = false;
-                let soon = self.period() / STEPS_PER_PERIOD_MAX;
+                let soon = soon(self.period());
                 signal.begun_at = signal.begun_at.filter(|begun_at| *begun_at + soon > now);
                 return true;
             }
@@ -252,29 +251,20 @@ impl Shared {
         tuner.note_step_ns(nanos(begun));
     }
 
-    /// What the pipelines that run now did so far. Those that are gone are forgotten, and those that have just begun and
-    /// have nothing to tell yet are asked again soon.
+    /// What the pipelines that run now did so far. Those that are gone are forgotten.
     fn ask_running(&self) -> Vec<Observation> {
         let mut alive = Vec::new();
-        self.running.lock().retain(|watched| {
-            let pipeline = watched.pipeline.upgrade();
+        self.running.lock().retain(|pipeline| {
+            let pipeline = pipeline.upgrade();
             let is_alive = pipeline.is_some();
-            alive.extend(pipeline.map(|pipeline| (pipeline, watched.since)));
+            alive.extend(pipeline);
             is_alive
         });
-        let period = self.period();
-        let mut too_early = false;
         // Outside the lock: whoever drops the last reference drops a whole scan.
-        let observations = alive.iter().filter_map(|(pipeline, since)| {
-            let observation = pipeline.observe()?;
-            too_early |= observation.columns.is_empty() && since.elapsed() < period;
-            Some(observation)
-        });
-        let observations = observations.collect();
-        if too_early {
-            self.signal.lock().begun_at = Some(Instant::now());
-        }
-        observations
+        alive
+            .iter()
+            .filter_map(|pipeline| pipeline.observe())
+            .collect()
     }
 
     /// What may be kept, with the operators at their recent peak, and without metadata.
@@ -301,9 +291,7 @@ fn nanos(since: Instant) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{HalfWay, run, wide_cache};
     use super::*;
-    use crate::policy::PolicyKind;
 
     #[test]
     fn begins_and_ends_of_pipelines_bring_the_next_step_forward() {
@@ -325,29 +313,5 @@ mod tests {
         assert_eq!(due_ms(false, Some(50)), 70);
         assert_eq!(due_ms(true, Some(50)), 20);
         assert_eq!(due_ms(false, Some(190)), 200);
-    }
-
-    #[test]
-    fn a_pipeline_that_has_nothing_to_tell_yet_is_asked_again_soon() {
-        let cache = wide_cache(PolicyKind::HpCache, 100_000);
-        let options = TunerOptions {
-            period_ms: 3_600_000,
-            ..TunerOptions::default()
-        };
-        let thread = TunerThread::start(&cache, options).expect("threads are to be had");
-        let asked_again = |columns: Vec<_>| {
-            let pipeline = Arc::new(HalfWay(Observation {
-                columns,
-                finished: false,
-                ..run(1, 1, 10e9)
-            }));
-            let weak: Weak<HalfWay> = Arc::downgrade(&pipeline);
-            thread.watch(weak);
-            thread.shared.signal.lock().begun_at = None;
-            thread.step_now();
-            thread.shared.signal.lock().begun_at.is_some()
-        };
-        assert!(asked_again(Vec::new()));
-        assert!(!asked_again(vec![(crate::ColumnId(2), 100_000)]));
     }
 }

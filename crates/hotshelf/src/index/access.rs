@@ -27,7 +27,7 @@ const READ_NS: f64 = 0.7;
 /// Reading one code of an Elf and decoding it.
 const VALUE_NS: f64 = 5.0;
 /// Rows of a row group.
-const GROUP_ROWS: f64 = 131_072.0;
+const GROUP_ROWS: f64 = ZONE_ROWS as f64;
 
 /// A filter of a scan, as far as an Elf can use it.
 #[derive(Debug, Clone)]

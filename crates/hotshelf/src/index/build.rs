@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::scan::{ScanSegments, SegmentAdapter};
 
 /// Rows read together: those of a large row group.
-const PIECE_ROWS: u64 = 1 << 17;
+const PIECE_ROWS: u64 = super::STRETCH_ROWS_MIN;
 /// Rows looked at to advise an order of columns.
 const SAMPLE_ROWS: u64 = 1 << 17;
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use hotshelf_elf::keys::{CodeTable, QueryBox};
 use hotshelf_tier::Corruption;
 
-/// Rows of a zone; divides the rows of a stretch.
-pub(super) const ZONE_ROWS: u64 = 131_072;
+/// Rows of a zone: those of the largest row group.
+pub(super) const ZONE_ROWS: u64 = super::STRETCH_ROWS_MIN;
 
 /// Bounds of codes, zone by zone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
