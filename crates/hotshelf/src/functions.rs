@@ -3,6 +3,7 @@
 //! Each takes a snapshot when the query is planned.
 
 mod hpcache;
+mod sum;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -50,6 +51,7 @@ pub(crate) fn register(context: &SessionContext, inner: &Arc<Inner>) {
             }),
         );
     }
+    context.register_udaf(sum::checked_sum());
     let advice = hpcache::Advice(Arc::downgrade(inner));
     context.register_udtf("hpcache_advice", Arc::new(advice));
 }

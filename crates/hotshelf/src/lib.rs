@@ -29,6 +29,7 @@ mod index;
 mod memory;
 mod options;
 mod pipelines;
+mod plan;
 mod profile;
 mod scan;
 mod session;

@@ -86,7 +86,9 @@ impl Session {
             .with_config(config)
             .with_runtime_env(inner.runtime_env.clone())
             .with_default_features()
-            .with_physical_optimizer_rule(Arc::new(crate::star::FuseStarPipelines));
+            .with_analyzer_rules(crate::plan::analyzer_rules())
+            .with_optimizer_rules(crate::plan::logical_rules())
+            .with_physical_optimizer_rules(crate::plan::physical_rules());
         if let Some(formats) = builder.file_formats() {
             formats.push(Arc::new(VortexFormatFactory::new_with_session(
                 inner.vortex.clone(),

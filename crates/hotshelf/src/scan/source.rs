@@ -522,9 +522,17 @@ impl DataSource for TableScan {
 }
 
 impl TableScan {
+    /// Whether all columns of a predicate are this scan's, by index and by name.
+    fn has_columns_of(&self, filter: &Arc<dyn PhysicalExpr>) -> bool {
+        collect_columns(filter).iter().all(|column| {
+            let field = self.schema.fields().get(column.index());
+            field.is_some_and(|field| field.name() == column.name())
+        })
+    }
+
     /// Takes over a predicate, wholly or for skipping row groups only.
     fn take_filter(&mut self, filter: &Arc<dyn PhysicalExpr>) -> QueryResult<PushedDown> {
-        if self.limit.is_some() {
+        if self.limit.is_some() || !self.has_columns_of(filter) {
             return Ok(PushedDown::No);
         }
         if DynamicFilter::is_dynamic(filter) {

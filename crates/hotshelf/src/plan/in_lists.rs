@@ -1,0 +1,222 @@
+//! Keeps the engine's simplification from merging lists where that is wrong for NULL.
+//!
+//! `a NOT IN (1) OR a NOT IN (2)` is simplified to TRUE, which is wrong for rows where `a` is NULL, and so are other
+//! intersections and differences of lists (`docs/upstream/in-lists.md`). Where an expression is looked for in several
+//! lists of one predicate, its columns are marked, each occurrence differently, while the rule runs: the rule then does
+//! not see that the lists are about the same thing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::internal_err;
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::expr::{InList, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
+};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// The engine's simplification, with lists kept apart.
+#[derive(Debug)]
+pub(super) struct KeepListsApart {
+    pub simplify: Arc<dyn OptimizerRule + Send + Sync>,
+}
+
+impl OptimizerRule for KeepListsApart {
+    fn name(&self) -> &str {
+        self.simplify.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.simplify.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> QueryResult<Transformed<LogicalPlan>> {
+        let names = NamePreserver::new(&plan);
+        let marked = plan.map_expressions(|expr| {
+            let shared = shared_subjects(&expr)?;
+            if shared.is_empty() {
+                return Ok(Transformed::no(expr));
+            }
+            let name = names.save(&expr);
+            let marked = mark(expr, &shared)?;
+            Ok(marked.update_data(|expr| name.restore(expr)))
+        })?;
+        if !marked.transformed {
+            return self.simplify.rewrite(marked.data, config);
+        }
+        let simplified = self.simplify.rewrite(marked.data, config)?;
+        let plain = simplified.data.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let plain = expr.transform_up(unmark)?;
+            Ok(plain.update_data(|expr| name.restore(expr)))
+        })?;
+        Ok(Transformed::new_transformed(plain.data, simplified.transformed))
+    }
+}
+
+/// What is compared with literals in more than one place of the expression: in lists, or in chains of `a = 1 OR a = 2`,
+/// which the simplification makes lists of.
+fn shared_subjects(expr: &Expr) -> QueryResult<Vec<Expr>> {
+    let mut places: HashMap<&Expr, usize> = HashMap::new();
+    expr.apply(|node| {
+        Ok(match node {
+            Expr::InList(list) => {
+                *places.entry(&list.expr).or_default() += 1;
+                TreeNodeRecursion::Continue
+            }
+            Expr::BinaryExpr(BinaryExpr {
+                op: Operator::Or, ..
+            }) => match chain_subject(node) {
+                Some(subject) => {
+                    *places.entry(subject).or_default() += 1;
+                    TreeNodeRecursion::Jump
+                }
+                None => TreeNodeRecursion::Continue,
+            },
+            _ => TreeNodeRecursion::Continue,
+        })
+    })?;
+    let shared = places.into_iter().filter(|(_, count)| *count > 1);
+    Ok(shared.map(|(subject, _)| subject.clone()).collect())
+}
+
+/// The subject of a chain of alternatives that are all about it: `a = 1 OR a IN (2, 3)`.
+fn chain_subject(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: Operator::Or,
+            right,
+        }) => {
+            let subject = chain_subject(left)?;
+            (chain_subject(right)? == subject).then_some(subject)
+        }
+        Expr::InList(InList {
+            expr,
+            negated: false,
+            ..
+        }) => Some(expr),
+        equality => equality_subject(equality),
+    }
+}
+
+/// The side of `a = literal` that is not the literal.
+fn equality_subject(expr: &Expr) -> Option<&Expr> {
+    let Expr::BinaryExpr(BinaryExpr {
+        left,
+        op: Operator::Eq,
+        right,
+    }) = expr
+    else {
+        return None;
+    };
+    match (left.as_ref(), right.as_ref()) {
+        (Expr::Literal(..), Expr::Literal(..)) => None,
+        (subject, Expr::Literal(..)) | (Expr::Literal(..), subject) => Some(subject),
+        _ => None,
+    }
+}
+
+/// Marks the columns of shared subjects: in each list, and in each chain, with another number.
+fn mark(expr: Expr, shared: &[Expr]) -> QueryResult<Transformed<Expr>> {
+    let mut number = 0;
+    expr.transform_down(|node| {
+        if chain_subject(&node).is_some_and(|subject| shared.contains(subject)) {
+            number += 1;
+            let marked = mark_columns(node, number)?;
+            return Ok(Transformed::new(marked.data, true, TreeNodeRecursion::Jump));
+        }
+        match node {
+            Expr::InList(mut list) if shared.contains(&list.expr) => {
+                number += 1;
+                *list.expr = mark_columns(*list.expr, number)?.data;
+                let node = Expr::InList(list);
+                Ok(Transformed::new(node, true, TreeNodeRecursion::Jump))
+            }
+            other => Ok(Transformed::no(other)),
+        }
+    })
+}
+
+fn mark_columns(expr: Expr, number: i64) -> QueryResult<Transformed<Expr>> {
+    expr.transform_up(|node| {
+        Ok(match node {
+            Expr::Column(_) => {
+                let call = ScalarFunction::new_udf(MARK.clone(), vec![node, lit(number)]);
+                Transformed::yes(Expr::ScalarFunction(call))
+            }
+            other => Transformed::no(other),
+        })
+    })
+}
+
+fn unmark(expr: Expr) -> QueryResult<Transformed<Expr>> {
+    Ok(match expr {
+        Expr::ScalarFunction(mut call) if call.func.name() == MARK_NAME => {
+            Transformed::yes(call.args.swap_remove(0))
+        }
+        other => Transformed::no(other),
+    })
+}
+
+const MARK_NAME: &str = "keep_lists_apart";
+static MARK: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(ScalarUDF::from(Mark::new())));
+
+/// A function that gives its first argument; it is in no plan that runs.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Mark {
+    signature: Signature,
+}
+
+impl Mark {
+    fn new() -> Self {
+        Self {
+            signature: Signature::any(2, Volatility::Immutable),
+        }
+    }
+}
+
+impl ScalarUDFImpl for Mark {
+    fn name(&self) -> &str {
+        MARK_NAME
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> QueryResult<DataType> {
+        match types.first() {
+            Some(first) => Ok(first.clone()),
+            None => internal_err!("{MARK_NAME} wants an argument"),
+        }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> QueryResult<FieldRef> {
+        match args.arg_fields.first() {
+            Some(first) => Ok(first.clone()),
+            None => internal_err!("{MARK_NAME} wants an argument"),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> QueryResult<ColumnarValue> {
+        match args.args.into_iter().next() {
+            Some(first) => Ok(first),
+            None => internal_err!("{MARK_NAME} wants an argument"),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Literals beside decimals and floats, before types are coerced.
+//!
+//! The engine reads `0.1` as a double. Next to a decimal that makes both sides doubles, and `d = -9128.22` misses its
+//! row (`docs/upstream/decimal-literals.md`): such a literal becomes the decimal it was written as. And the engine
+//! orders floats with -0.0 below 0.0 (`docs/upstream/negative-zero.md`): comparisons with zero are rewritten so that
+//! both zeros count as one.
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::DFSchema;
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::expr::{Between, BinaryExpr, Case, InList, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::scalar::ScalarValue;
+
+/// Functions whose arguments are brought to one type.
+const UNIFYING: &[&str] = &["coalesce", "nullif", "nvl", "ifnull", "greatest", "least"];
+/// Digits of the widest decimal.
+const DIGITS_MAX: usize = 38;
+
+#[derive(Debug)]
+pub(super) struct ExactLiterals;
+
+impl AnalyzerRule for ExactLiterals {
+    fn name(&self) -> &str {
+        "exact_literals"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
+        plan.transform_up_with_subqueries(rewrite_node).data()
+    }
+}
+
+fn rewrite_node(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
+    let schema = merge_schema(&plan.inputs());
+    let names = NamePreserver::new(&plan);
+    let rewritten = plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let expr = expr.transform_up(|expr| rewrite(expr, &schema))?;
+        Ok(expr.update_data(|expr| name.restore(expr)))
+    })?;
+    match rewritten.transformed {
+        true => rewritten.map_data(|plan| plan.recompute_schema()),
+        false => Ok(rewritten),
+    }
+}
+
+fn rewrite(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
+    Ok(match expr {
+        Expr::BinaryExpr(binary) => rewrite_binary(binary, schema),
+        Expr::Between(between) => rewrite_between(between, schema),
+        Expr::InList(list) => rewrite_list(list, schema),
+        Expr::Case(case) => rewrite_case(case, schema),
+        Expr::ScalarFunction(call) if UNIFYING.contains(&call.name()) => {
+            rewrite_call(call, schema)
+        }
+        other => Transformed::no(other),
+    })
+}
+
+fn rewrite_binary(mut binary: BinaryExpr, schema: &DFSchema) -> Transformed<Expr> {
+    use Operator::{Minus, Modulo, Multiply, Plus};
+    let compares = binary.op.supports_propagation();
+    if !compares && !matches!(binary.op, Plus | Minus | Multiply | Modulo) {
+        return Transformed::no(Expr::BinaryExpr(binary));
+    }
+    if compares && let Some(expr) = compare_with_zero(&binary, schema) {
+        return Transformed::yes(expr);
+    }
+    let changed = unify([&mut *binary.left, &mut *binary.right], schema);
+    Transformed::new_transformed(Expr::BinaryExpr(binary), changed)
+}
+
+fn rewrite_between(mut between: Between, schema: &DFSchema) -> Transformed<Expr> {
+    let mut changed = unify(
+        [
+            &mut *between.expr,
+            &mut *between.low,
+            &mut *between.high,
+        ],
+        schema,
+    );
+    if is_float(&between.expr, schema) {
+        for (bound, zero) in [(&mut between.low, -0.0), (&mut between.high, 0.0)] {
+            if is_zero(bound) {
+                **bound = lit(zero);
+                changed = true;
+            }
+        }
+    }
+    Transformed::new_transformed(Expr::Between(between), changed)
+}
+
+fn rewrite_list(mut list: InList, schema: &DFSchema) -> Transformed<Expr> {
+    let exprs = std::iter::once(&mut *list.expr).chain(&mut list.list);
+    let mut changed = unify(exprs, schema);
+    if is_float(&list.expr, schema) && list.list.iter().any(is_zero) {
+        list.list.retain(|expr| !is_zero(expr));
+        list.list.extend([lit(-0.0), lit(0.0)]);
+        changed = true;
+    }
+    Transformed::new_transformed(Expr::InList(list), changed)
+}
+
+fn rewrite_case(mut case: Case, schema: &DFSchema) -> Transformed<Expr> {
+    let mut changed = false;
+    if let Some(base) = &mut case.expr {
+        let whens = case.when_then_expr.iter_mut().map(|(when, _)| &mut **when);
+        changed |= unify(std::iter::once(&mut **base).chain(whens), schema);
+    }
+    let thens = case.when_then_expr.iter_mut().map(|(_, then)| &mut **then);
+    let results = thens.chain(case.else_expr.iter_mut().map(|expr| &mut **expr));
+    changed |= unify(results, schema);
+    Transformed::new_transformed(Expr::Case(case), changed)
+}
+
+fn rewrite_call(mut call: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
+    let changed = unify(&mut call.args, schema);
+    Transformed::new_transformed(Expr::ScalarFunction(call), changed)
+}
+
+/// Makes decimals of float literals that are compared or mixed with decimals and with no other floats.
+fn unify<'a>(exprs: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
+    let mut literals = Vec::new();
+    let (mut decimals, mut floats) = (false, false);
+    for expr in exprs {
+        if float_literal(expr).is_some() {
+            literals.push(expr);
+            continue;
+        }
+        let kind = expr.get_type(schema);
+        decimals |= kind.as_ref().is_ok_and(DataType::is_decimal);
+        floats |= kind.is_ok_and(|kind| kind.is_floating());
+    }
+    if !decimals || floats {
+        return false;
+    }
+    let mut changed = false;
+    for expr in literals {
+        if let Some(value) = float_literal(expr).and_then(exact_decimal) {
+            *expr = lit(value);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// The value of a literal such as `1.5` or `-1.5`.
+fn float_literal(expr: &Expr) -> Option<f64> {
+    match expr {
+        Expr::Literal(ScalarValue::Float64(value), _) => *value,
+        Expr::Negative(inner) => float_literal(inner).map(|value| -value),
+        _ => None,
+    }
+}
+
+/// The shortest decimal that reads as this double: what was written, for up to 15 digits.
+fn exact_decimal(value: f64) -> Option<ScalarValue> {
+    if !value.is_finite() {
+        return None;
+    }
+    let text = format!("{}", value.abs());
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let digits = [whole.trim_start_matches('0'), fraction].concat();
+    if digits.len() > DIGITS_MAX {
+        return None;
+    }
+    let unscaled: i128 = format!("0{digits}").parse().ok()?;
+    let precision = digits.len().max(1) as u8;
+    let signed = if value < 0.0 { -unscaled } else { unscaled };
+    Some(ScalarValue::Decimal128(
+        Some(signed),
+        precision,
+        fraction.len() as i8,
+    ))
+}
+
+fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|kind| kind.is_floating())
+}
+
+/// Whether the expression is the literal 0, 0.0 or -0.0.
+fn is_zero(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(ScalarValue::Float64(value), _) => *value == Some(0.0),
+        Expr::Literal(ScalarValue::Float32(value), _) => *value == Some(0.0),
+        Expr::Literal(ScalarValue::Int64(value), _) => *value == Some(0),
+        Expr::Negative(inner) => is_zero(inner),
+        _ => false,
+    }
+}
+
+/// A comparison of a float with zero as one that treats both zeros alike.
+fn compare_with_zero(binary: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {
+    let (value, op) = if is_zero(&binary.right) {
+        (&binary.left, binary.op)
+    } else if is_zero(&binary.left) {
+        (&binary.right, binary.op.swap()?)
+    } else {
+        return None;
+    };
+    let is_literal = float_literal(value).is_some() || is_zero(value);
+    if is_literal || value.is_volatile() || !is_float(value, schema) {
+        return None;
+    }
+    let value = || value.as_ref().clone();
+    Some(match op {
+        Operator::Eq => value().between(lit(-0.0), lit(0.0)),
+        Operator::NotEq => value().not_between(lit(-0.0), lit(0.0)),
+        Operator::Lt => value().lt(lit(-0.0)),
+        Operator::LtEq => value().lt_eq(lit(0.0)),
+        Operator::Gt => value().gt(lit(0.0)),
+        Operator::GtEq => value().gt_eq(lit(-0.0)),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_become_the_decimals_they_were_written_as() {
+        let decimal = |value| exact_decimal(value).map(|value| value.to_string());
+        for (value, expected) in [
+            (-9128.22, "Some(-912822),6,2"),
+            (0.07, "Some(7),2,2"),
+            (5.0, "Some(5),1,0"),
+            (1e20, "Some(100000000000000000000),21,0"),
+            (0.0, "Some(0),1,0"),
+        ] {
+            assert_eq!(decimal(value).as_deref(), Some(expected), "{value}");
+        }
+        assert_eq!(decimal(f64::INFINITY), None);
+        assert_eq!(decimal(1e300), None);
+        assert_eq!(decimal(1e-300), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! Plan rules: which of DataFusion's rules run, which of ours replace or precede them.
+//!
+//! A rule that works around a fault of DataFusion says so; `docs/upstream/` has the minimal case of each.
+
+mod aggregated_subqueries;
+mod in_lists;
+mod literals;
+mod push_filters;
+mod routes;
+mod subqueries;
+
+use std::sync::Arc;
+
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
+
+use aggregated_subqueries::ComputeSubqueriesFirst;
+use in_lists::KeepListsApart;
+use literals::ExactLiterals;
+use push_filters::PushFilters;
+use subqueries::SpellOutMembership;
+
+/// The rules that make a query's meaning explicit: ours before the engine's, which settle types.
+pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 3] = [
+        Arc::new(ComputeSubqueriesFirst),
+        Arc::new(SpellOutMembership),
+        Arc::new(ExactLiterals),
+    ];
+    ours.into_iter().chain(Analyzer::new().rules).collect()
+}
+
+/// The rules for logical plans, in the order they run.
+pub(crate) fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let rules = Optimizer::new().rules.into_iter();
+    let guarded = rules.map(|rule| match rule.name() {
+        "simplify_expressions" => Arc::new(KeepListsApart { simplify: rule }) as _,
+        _ => rule,
+    });
+    guarded.collect()
+}
+
+/// The rules for physical plans, in the order they run.
+pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let rules = PhysicalOptimizer::new().rules.into_iter();
+    let replaced = rules.map(|rule| match rule.name() {
+        "FilterPushdown" => Arc::new(PushFilters::new(FilterPushdownPhase::Pre)) as _,
+        "FilterPushdown(Post)" => Arc::new(PushFilters::new(FilterPushdownPhase::Post)) as _,
+        _ => rule,
+    });
+    replaced
+        .chain([Arc::new(crate::star::FuseStarPipelines) as _])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_filter_is_pushed_by_column_names() {
+        let rules = physical_rules();
+        let names: Vec<&str> = rules.iter().map(|rule| rule.name()).collect();
+        let ours = names.iter().filter(|name| **name == "push_filters");
+        assert_eq!(ours.count(), 2, "{names:?}");
+        let theirs = names.iter().find(|name| name.contains("FilterPushdown"));
+        assert_eq!(theirs, None);
+    }
+}

@@ -1,0 +1,183 @@
+//! Membership in subqueries with NULL in mind.
+//!
+//! The engine turns `x IN (subquery)` below OR, NOT or in a SELECT list into a join that marks matches, which is false
+//! where SQL says unknown (`docs/upstream/not-in-subquery.md`). Where the difference shows, the test is spelled out:
+//! true if there is a match, else unknown if `x` or a value of the subquery is NULL, else false.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ScalarValue, Spans};
+use datafusion::error::Result as QueryResult;
+use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::expr::{BinaryExpr, InSubquery};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, not, when,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+#[derive(Debug)]
+pub(super) struct SpellOutMembership;
+
+impl AnalyzerRule for SpellOutMembership {
+    fn name(&self) -> &str {
+        "spell_out_membership"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
+        plan.transform_up_with_subqueries(rewrite_node).data()
+    }
+}
+
+fn rewrite_node(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
+    if !plan.expressions().iter().any(has_membership) {
+        return Ok(Transformed::no(plan));
+    }
+    let schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::Filter(mut filter) = plan {
+        let conjuncts = split_conjunction_owned(filter.predicate);
+        let conjuncts = conjuncts
+            .into_iter()
+            .map(|conjunct| rewrite_conjunct(conjunct, &schema))
+            .collect::<QueryResult<Vec<_>>>()?;
+        filter.predicate = conjunction(conjuncts).unwrap_or_else(|| lit(true));
+        return Ok(Transformed::yes(LogicalPlan::Filter(filter)));
+    }
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let expr = expr.transform_up(|expr| match expr {
+            Expr::InSubquery(membership) => spell_out(membership, &schema),
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(expr.update_data(|expr| name.restore(expr)))
+    })
+}
+
+fn has_membership(expr: &Expr) -> bool {
+    expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_))))
+        .unwrap_or(false)
+}
+
+/// A conjunct of a filter. The engine knows NOT IN for NULLs where the whole conjunct is one; IN below AND and OR may
+/// be false instead of unknown, as the row is dropped either way.
+fn rewrite_conjunct(conjunct: Expr, schema: &DFSchema) -> QueryResult<Expr> {
+    match conjunct {
+        Expr::Not(inner) => match *inner {
+            Expr::InSubquery(mut membership) => {
+                membership.negated = !membership.negated;
+                rewrite_conjunct(Expr::InSubquery(membership), schema)
+            }
+            inner => rewrite_below(not(inner), schema),
+        },
+        Expr::InSubquery(membership) => {
+            let known = !membership.negated || membership.subquery.outer_ref_columns.is_empty();
+            match known {
+                true => Ok(Expr::InSubquery(membership)),
+                false => Ok(spell_out(membership, schema)?.data),
+            }
+        }
+        other => rewrite_below(other, schema),
+    }
+}
+
+fn rewrite_below(expr: Expr, schema: &DFSchema) -> QueryResult<Expr> {
+    let rewritten = expr.transform_down(|expr| match expr {
+        Expr::BinaryExpr(BinaryExpr {
+            op: Operator::And | Operator::Or,
+            ..
+        }) => Ok(Transformed::no(expr)),
+        Expr::InSubquery(ref membership) if !membership.negated => Ok(Transformed::new(
+            expr,
+            false,
+            TreeNodeRecursion::Jump,
+        )),
+        // Anything else may turn unknown into something that counts.
+        other => {
+            let other = other.transform_up(|expr| match expr {
+                Expr::InSubquery(membership) => spell_out(membership, schema),
+                other => Ok(Transformed::no(other)),
+            })?;
+            Ok(Transformed::new(
+                other.data,
+                other.transformed,
+                TreeNodeRecursion::Jump,
+            ))
+        }
+    });
+    rewritten.data()
+}
+
+/// The test in words that the engine takes at their word.
+fn spell_out(membership: InSubquery, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
+    let plan = &membership.subquery.subquery;
+    let (qualifier, field) = plan.schema().qualified_field(0);
+    let value = Expr::Column(Column::from((qualifier, field.as_ref())));
+    let nullable = membership.expr.nullable(schema)? || field.is_nullable();
+    if !nullable || reads_outer_columns(&membership.expr)? {
+        return Ok(Transformed::no(Expr::InSubquery(membership)));
+    }
+    let subject = membership.expr.as_ref();
+    let (outer, columns) = as_outer(subject.clone(), schema)?;
+    let matches = counted(&membership, Some(value.clone().eq(outer)), columns)?;
+    let nulls = counted(&membership, Some(value.is_null()), Vec::new())?;
+    let any = counted(&membership, None, Vec::new())?;
+    let unknown = ScalarValue::Boolean(None);
+    let test = when(matches.gt(lit(0i64)), lit(true))
+        .when(subject.clone().is_null().and(any.gt(lit(0i64))), lit(unknown.clone()))
+        .when(nulls.gt(lit(0i64)), lit(unknown))
+        .otherwise(lit(false))?;
+    Ok(Transformed::yes(if membership.negated {
+        not(test)
+    } else {
+        test
+    }))
+}
+
+/// How many rows of the subquery meet a condition.
+fn counted(
+    membership: &InSubquery,
+    condition: Option<Expr>,
+    more_outer_columns: Vec<Expr>,
+) -> QueryResult<Expr> {
+    let Subquery {
+        subquery,
+        outer_ref_columns,
+        ..
+    } = &membership.subquery;
+    let mut rows = LogicalPlanBuilder::from(subquery.clone());
+    if let Some(condition) = condition {
+        rows = rows.filter(condition)?;
+    }
+    let none: Vec<Expr> = Vec::new();
+    let rows = rows.aggregate(none, [count(lit(1i64))])?.build()?;
+    let mut outer = outer_ref_columns.clone();
+    outer.extend(more_outer_columns);
+    Ok(Expr::ScalarSubquery(Subquery {
+        subquery: Arc::new(rows),
+        outer_ref_columns: outer,
+        spans: Spans::new(),
+    }))
+}
+
+fn reads_outer_columns(expr: &Expr) -> QueryResult<bool> {
+    expr.exists(|expr| Ok(matches!(expr, Expr::OuterReferenceColumn(..))))
+}
+
+/// The expression as a subquery sees it, and the columns it reads.
+fn as_outer(expr: Expr, schema: &DFSchema) -> QueryResult<(Expr, Vec<Expr>)> {
+    let mut columns = Vec::new();
+    let outer = expr.transform_up(|expr| match expr {
+        Expr::Column(column) => {
+            let (_, field) = schema.qualified_field_from_column(&column)?;
+            let outer = Expr::OuterReferenceColumn(field.clone(), column);
+            columns.push(outer.clone());
+            Ok(Transformed::yes(outer))
+        }
+        other => Ok(Transformed::no(other)),
+    });
+    Ok((outer.data()?, columns))
+}

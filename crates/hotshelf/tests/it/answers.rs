@@ -1,0 +1,315 @@
+//! Answers that were wrong once, in us or in the engine below: the minimal case of each.
+
+use crate::Fixture;
+
+/// Two tables with equal column names.
+fn sides() -> Fixture {
+    let db = Fixture::new();
+    db.run("CREATE TABLE l AS SELECT * FROM (VALUES (1,10,1),(2,-10,1)) v(k,x,y)")
+        .unwrap();
+    db.run("CREATE TABLE r AS SELECT * FROM (VALUES (1,-10,1),(3,-10,1),(4,10,-1)) v(k,x,y)")
+        .unwrap();
+    db
+}
+
+fn sorted(db: &Fixture, sql: &str) -> Vec<String> {
+    let mut rows = db.rows(sql);
+    rows.sort();
+    rows
+}
+
+#[test]
+fn a_filter_on_one_side_of_a_right_join_is_not_applied_to_the_other() {
+    let db = sides();
+    let join = "SELECT r.k, r.x, l.x AS lx FROM l RIGHT JOIN r ON l.k = r.k WHERE";
+    assert_eq!(
+        sorted(&db, &format!("{join} l.x IS NULL")),
+        ["3|-10|", "4|10|"]
+    );
+    assert_eq!(
+        sorted(&db, &format!("{join} l.x > 5 OR r.y < 0")),
+        ["1|-10|10", "4|10|"]
+    );
+}
+
+#[test]
+fn a_filter_on_one_side_of_a_full_join_is_not_applied_to_the_other() {
+    let db = sides();
+    assert_eq!(
+        sorted(
+            &db,
+            "SELECT r.k, r.x, l.x AS lx FROM l FULL JOIN r ON l.k = r.k
+             WHERE (l.x > 5 OR r.y < 0) AND r.k IS NOT NULL"
+        ),
+        ["1|-10|10", "4|10|"]
+    );
+    assert_eq!(
+        sorted(
+            &db,
+            "SELECT l.k, l.x, r.x AS rx FROM l FULL JOIN r ON l.k = r.k WHERE r.x IS NULL"
+        ),
+        ["2|-10|"]
+    );
+}
+
+#[test]
+fn a_filter_on_a_semi_joins_key_is_not_applied_to_a_column_of_that_name_on_the_other_side() {
+    let db = sides();
+    // The key of the right side is `y`; its column `x` has other values.
+    db.run("CREATE TABLE s AS SELECT * FROM (VALUES (10, -1, 10), (7, -1, -10)) v(k, x, y)")
+        .unwrap();
+    for join in [
+        "SELECT l.k, l.x FROM l LEFT SEMI JOIN s ON l.x = s.y WHERE l.x > 5",
+        "SELECT l.k, l.x FROM l WHERE x IN (SELECT y FROM s) AND x > 5",
+        "SELECT l.k, l.x FROM s RIGHT SEMI JOIN l ON l.x = s.y WHERE l.x > 5",
+    ] {
+        assert_eq!(sorted(&db, join), ["1|10"], "{join}");
+    }
+}
+
+#[test]
+fn a_filter_on_a_computed_group_key_is_not_applied_to_the_column_of_its_name() {
+    let db = sides();
+    assert_eq!(
+        sorted(
+            &db,
+            "SELECT * FROM (SELECT x + 100 AS x, count(*) AS n FROM r GROUP BY x + 100) WHERE x > 100"
+        ),
+        ["110|1"]
+    );
+    assert_eq!(
+        sorted(
+            &db,
+            "SELECT * FROM (SELECT -x AS x, y AS k, k AS y FROM r) WHERE x > 0 AND k > 0 AND y > 1"
+        ),
+        ["10|1|3"]
+    );
+}
+
+#[test]
+fn filters_pass_chains_of_joins_over_equal_names() {
+    let db = sides();
+    let sql = "SELECT a.k, b.x, c.x FROM l a LEFT JOIN r b ON a.k = b.k RIGHT JOIN r c ON a.k = c.k
+               WHERE b.x IS NULL AND c.x > 0";
+    assert_eq!(sorted(&db, sql), ["4||10"]);
+    let sql = "SELECT a.k, b.k, c.k FROM (l a JOIN r b ON a.y = b.y) FULL JOIN l c ON c.k = b.k
+               WHERE a.x < 0 OR c.x < 0";
+    assert_eq!(sorted(&db, sql), ["2|1|1", "2|3|", "||2"]);
+}
+
+#[test]
+fn decimals_are_compared_with_literals_as_decimals() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE t AS SELECT column1::DECIMAL(12, 2) AS d, column2 AS id
+         FROM (VALUES ('-9128.22', 1), ('0.07', 2), ('1234567890.12', 3), (NULL, 4)) v",
+    )
+    .unwrap();
+    for (predicate, ids) in [
+        ("d = -9128.22", vec!["1"]),
+        ("-9128.22 = d", vec!["1"]),
+        ("d < -9128.22", vec![]),
+        ("d <= -9128.22", vec!["1"]),
+        ("d IN (-9128.22, 0.07, 5)", vec!["1", "2"]),
+        ("d NOT IN (-9128.22, 0.07)", vec!["3"]),
+        ("d BETWEEN 0.07 AND 0.07", vec!["2"]),
+        ("d = 1234567890.12", vec!["3"]),
+        ("d + 0.01 = 0.08", vec!["2"]),
+        ("d * 0.1 = 0.007", vec!["2"]),
+        ("d = 0.0700000000001", vec![]),
+        ("coalesce(d, 0.5) = 0.5", vec!["4"]),
+        ("CASE WHEN id = 2 THEN d ELSE 0.25 END = 0.07", vec!["2"]),
+        ("nullif(d, 0.07) IS NULL", vec!["2", "4"]),
+    ] {
+        let sql = format!("SELECT id FROM t WHERE {predicate}");
+        assert_eq!(sorted(&db, &sql), ids, "{predicate}");
+    }
+}
+
+#[test]
+fn is_distinct_from_binds_tighter_than_and() {
+    let db = Fixture::new();
+    for (expr, value) in [
+        ("NULL::BOOLEAN IS DISTINCT FROM true AND false", "false"),
+        ("false AND true IS DISTINCT FROM true OR true", "true"),
+        ("1 IS NOT DISTINCT FROM 1 AND 2 IS DISTINCT FROM 3 AND false", "false"),
+        ("1 IS DISTINCT FROM CASE WHEN true AND true THEN 1 END OR true", "true"),
+        ("1 IS DISTINCT FROM (1) AND true", "false"),
+        ("1 IS DISTINCT FROM left('12', 1)::INT OR false", "false"),
+        ("(true IS DISTINCT FROM (true AND false))", "true"),
+    ] {
+        assert_eq!(db.rows(&format!("SELECT {expr} AS v")), [value], "{expr}");
+    }
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1, true, 1), (2, NULL, NULL), (3, false, 7)) v(id, b, i)")
+        .unwrap();
+    let sql = "SELECT id FROM t WHERE id < 9 AND b IS DISTINCT FROM true AND i IS NOT NULL";
+    assert_eq!(db.rows(sql), ["3"]);
+}
+
+fn with_nulls() -> Fixture {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1), (2), (3), (NULL)) v(a)")
+        .unwrap();
+    db.run("CREATE TABLE s AS SELECT * FROM (VALUES (1, 1), (NULL, 2), (5, 3)) v(b, k)")
+        .unwrap();
+    db
+}
+
+#[test]
+fn lists_of_one_column_are_combined_with_null_in_mind() {
+    let db = with_nulls();
+    for (predicate, rows) in [
+        ("a NOT IN (1) OR a NOT IN (2)", vec!["1", "2", "3"]),
+        ("NOT (a IN (1) AND a IN (2))", vec!["1", "2", "3"]),
+        ("NOT ((a = 1 OR a = 2) AND (a = 3 OR a = 4))", vec!["1", "2", "3"]),
+        ("a NOT IN (1, NULL) OR a NOT IN (2)", vec!["1", "3"]),
+        ("a IN (1, 2) AND a NOT IN (2, NULL)", vec![]),
+        ("a IN (1, 2) AND a NOT IN (2)", vec!["1"]),
+        ("a IN (1, 2, 3) AND a IN (2, 3, 4)", vec!["2", "3"]),
+        ("a NOT IN (1, 2) OR a NOT IN (2, 3)", vec!["1", "3"]),
+        ("(a IN (1) AND a IN (2)) IS NULL", vec![""]),
+        ("(a NOT IN (1) OR a NOT IN (2)) IS NOT TRUE", vec![""]),
+        ("NOT (a IN (1, 2) AND a NOT IN (1, 2))", vec!["1", "2", "3"]),
+    ] {
+        let sql = format!("SELECT a FROM t WHERE {predicate}");
+        assert_eq!(sorted(&db, &sql), rows, "{predicate}");
+    }
+}
+
+#[test]
+fn not_in_a_subquery_with_nulls_is_unknown_wherever_it_stands() {
+    let db = with_nulls();
+    for (predicate, rows) in [
+        ("a NOT IN (SELECT b FROM s)", vec![]),
+        ("NOT (a IN (SELECT b FROM s))", vec![]),
+        ("a < 0 OR a NOT IN (SELECT b FROM s)", vec![]),
+        ("a = 3 OR a NOT IN (SELECT b FROM s)", vec!["3"]),
+        ("NOT (a IN (SELECT b FROM s) OR a > 9)", vec![]),
+        ("(a IN (SELECT b FROM s)) IS NULL", vec!["", "2", "3"]),
+        ("a < 0 OR a NOT IN (SELECT b FROM s WHERE b > 0)", vec!["2", "3"]),
+        ("a < 0 OR a NOT IN (SELECT b FROM s WHERE b > 9)", vec!["", "1", "2", "3"]),
+        ("a NOT IN (SELECT b FROM s WHERE s.k = t.a)", vec!["", "3"]),
+        ("a = 9 OR a NOT IN (SELECT b FROM s WHERE s.k = t.a)", vec!["", "3"]),
+        ("a IN (SELECT b FROM s) OR a = 2", vec!["1", "2"]),
+        ("CASE WHEN a IN (SELECT b FROM s) THEN false ELSE true END", vec!["", "2", "3"]),
+    ] {
+        let sql = format!("SELECT a FROM t WHERE {predicate}");
+        assert_eq!(sorted(&db, &sql), rows, "{predicate}");
+    }
+    assert_eq!(
+        sorted(&db, "SELECT a, a NOT IN (SELECT b FROM s) AS n FROM t"),
+        ["1|false", "2|", "3|", "|"]
+    );
+}
+
+#[test]
+fn sums_that_leave_their_type_are_errors() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT 9223372036854775807 AS a, value AS g FROM generate_series(1, 3) AS s(value)")
+        .unwrap();
+    db.run("CREATE TABLE d AS SELECT 99999999999999999999999999999999999999::DECIMAL(38, 0) AS a, value AS g FROM generate_series(1, 4) AS s(value)")
+        .unwrap();
+    for sql in [
+        "SELECT sum(a) FROM t",
+        "SELECT g % 1, sum(a) FROM t GROUP BY g % 1",
+        "SELECT sum(a) FROM d",
+        "SELECT g % 1, sum(a) FROM d GROUP BY g % 1",
+        "SELECT sum(a) OVER (ORDER BY g) FROM t",
+        "SELECT sum(a) OVER (ORDER BY g ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
+        "SELECT sum(DISTINCT a - g), count(DISTINCT g), max(a) FROM t",
+        "SELECT sum(x) FROM (VALUES (9223372036854775807), (1)) v(x)",
+        "SELECT sum(-9223372036854775807 - g) FROM t",
+        "SELECT sum(18446744073709551615::BIGINT UNSIGNED + 0 * g::BIGINT UNSIGNED) FROM t",
+    ] {
+        let error = db.error(sql).to_string();
+        assert!(error.contains("overflow"), "{sql}: {error}");
+    }
+    assert_eq!(db.rows("SELECT sum(a) FROM t WHERE g = 1"), ["9223372036854775807"]);
+    assert_eq!(
+        db.rows("SELECT sum(a) OVER (ORDER BY g ROWS BETWEEN CURRENT ROW AND CURRENT ROW) FROM t"),
+        ["9223372036854775807"; 3]
+    );
+    assert_eq!(
+        db.rows("SELECT sum(a::DECIMAL(38, 0)) FROM t"),
+        ["27670116110564327421"]
+    );
+}
+
+#[test]
+fn integer_arithmetic_that_leaves_its_type_is_an_error() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT 9223372036854775807 AS a, 2147483647::INT AS i FROM generate_series(1, 3) AS s(value)")
+        .unwrap();
+    for sql in [
+        "SELECT 9223372036854775807 + 1",
+        "SELECT a + 1 FROM t",
+        "SELECT -a - 2 FROM t",
+        "SELECT a * 2 FROM t",
+        "SELECT count(*) FROM t WHERE a + 1 > 0",
+        "SELECT sum(a + 1) FROM t",
+        "SELECT i + i FROM t",
+    ] {
+        let error = db.error(sql).to_string().to_lowercase();
+        assert!(error.contains("overflow"), "{sql}: {error}");
+    }
+    assert_eq!(db.rows("SELECT 4611686018427387904 + 4611686018427387903"), ["9223372036854775807"]);
+}
+
+#[test]
+fn negative_zero_equals_zero() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT column1::DOUBLE AS f, column2 AS id FROM (VALUES ('0.0', 1), ('-0.0', 2), ('1.5', 3), ('-2.5', 4)) v")
+        .unwrap();
+    for (predicate, ids) in [
+        ("f IN (0.0, 7.0, 8.0, 9.0)", vec!["1", "2"]),
+        ("f IN (-0.0, 7.0, 8.0, 9.0)", vec!["1", "2"]),
+        ("f NOT IN (-0.0, 7.0, 8.0, 9.0)", vec!["3", "4"]),
+        ("f = 0.0", vec!["1", "2"]),
+        ("f = -0.0", vec!["1", "2"]),
+        ("-0.0 <> f", vec!["3", "4"]),
+        ("f < 0.0", vec!["4"]),
+        ("f >= 0", vec!["1", "2", "3"]),
+        ("f > -0.0", vec!["3"]),
+        ("f <= -0.0", vec!["1", "2", "4"]),
+        ("f BETWEEN 0.0 AND 1.0", vec!["1", "2"]),
+        ("f BETWEEN -1.0 AND -0.0", vec!["1", "2"]),
+    ] {
+        let sql = format!("SELECT id FROM t WHERE {predicate}");
+        assert_eq!(sorted(&db, &sql), ids, "{predicate}");
+    }
+}
+
+#[test]
+fn case_compares_integers_of_different_widths() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE a AS SELECT value::INT AS k, value AS v FROM generate_series(1, 5) AS s(value)")
+        .unwrap();
+    db.run("CREATE TABLE b AS SELECT value AS k, value::SMALLINT AS v FROM generate_series(3, 8) AS s(value)")
+        .unwrap();
+    for join in ["LEFT", "FULL", "RIGHT"] {
+        let sql = format!(
+            "SELECT count(*) FROM a t0 {join} JOIN b t1 ON t1.k = t0.k
+             WHERE CASE WHEN t0.k >= 4 THEN t1.v > 3 ELSE t1.k IS NULL END"
+        );
+        let rows = db.rows(&sql);
+        let expected = match join {
+            "LEFT" => "4",
+            "FULL" => "4",
+            _ => "2",
+        };
+        assert_eq!(rows, [expected], "{join}");
+    }
+}
+
+#[test]
+fn a_correlated_subquery_inside_an_aggregate_answers() {
+    let db = with_nulls();
+    assert_eq!(
+        db.rows("SELECT sum((SELECT max(s.k) FROM s WHERE s.b = t.a)) AS n, count(*) FROM t"),
+        ["1|4"]
+    );
+    assert_eq!(
+        sorted(&db, "SELECT a > 1 AS g, max((SELECT count(*) FROM s WHERE s.k < t.a)) AS n FROM t GROUP BY a > 1"),
+        ["false|0", "true|2", "|0"]
+    );
+}
