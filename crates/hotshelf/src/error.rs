@@ -274,9 +274,22 @@ impl Error {
                 Self::Query(inner) => Self::Query(DataFusionError::Context(text, Box::new(inner))),
                 ours => ours,
             },
+            DataFusionError::NotImplemented(text) if names_a_subquery(&text) => {
+                Self::NotSupported {
+                    what: "a subquery that refers to the query around it other than by equality".into(),
+                }
+            }
             other => find_corruption(&other).map_or_else(|| Self::Query(other), Self::Corruption),
         }
     }
+}
+
+/// Whether the engine could not make a join of a subquery, and found it in the plan that was to run.
+fn names_a_subquery(text: &str) -> bool {
+    text.contains("Physical plan does not support")
+        && ["ScalarSubquery", "InSubquery", "Exists"]
+            .iter()
+            .any(|name| text.contains(name))
 }
 
 /// Searches a chain of causes for a corruption report.

@@ -7,6 +7,7 @@ mod catalog;
 mod explain;
 mod fingerprint;
 mod index;
+mod syntax;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -125,14 +126,22 @@ impl Session {
         let name = state.config().options().sql_parser.dialect;
         let dialect = dialect_from_str(name)
             .unwrap_or_else(|| Box::new(datafusion::sql::sqlparser::dialect::GenericDialect));
-        let mut parser = DFParserBuilder::new(sql)
+        let sql = syntax::prepare(sql, dialect.as_ref())?;
+        let mut parser = DFParserBuilder::new(sql.as_ref())
             .with_dialect(dialect.as_ref())
             .build()?;
-        Ok(parser
-            .parse_statements()?
-            .into_iter()
-            .map(Statement)
-            .collect())
+        let known = syntax::Known {
+            aggregates: &|name| {
+                state.aggregate_functions().contains_key(name)
+                    || state.window_functions().contains_key(name)
+            },
+        };
+        let mut statements = Vec::new();
+        for mut statement in parser.parse_statements()? {
+            syntax::check(&mut statement, &known)?;
+            statements.push(Statement(statement));
+        }
+        Ok(statements)
     }
 
     /// Runs SQL text of one or more statements; the answer is the last one's.

@@ -436,10 +436,6 @@ impl GroupsAccumulator for CheckedGroups {
         self.sums.convert_to_state(values, condition)
     }
 
-    fn supports_convert_to_state(&self) -> bool {
-        self.sums.supports_convert_to_state()
-    }
-
     fn size(&self) -> usize {
         size_of::<Self>() + self.sums.size()
     }

@@ -18,13 +18,14 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Toke
 
 use crate::error::{Error, Result};
 
-/// Significant digits that a double keeps.
-const DOUBLE_DIGITS: usize = 15;
+/// Significant digits that tell any double from any other.
+const DOUBLE_DIGITS: usize = 17;
 /// Digits of the widest decimal.
 const DECIMAL_DIGITS: usize = 38;
 
-/// The text as the parser has to see it: the right side of `IS DISTINCT FROM`, which the parser takes to reach over
-/// AND and OR, gets parentheses. Numbers that run into a word are refused: `1_000` would be a 1 named `_000`.
+/// The text as the parser has to see it: `a IS DISTINCT FROM b`, whose right side the parser takes to reach over AND
+/// and OR (`docs/upstream/is-distinct-from.md`), gets parentheses. Numbers that run into a word are refused: `1_000`
+/// would be a 1 named `_000`.
 pub(super) fn prepare<'a>(sql: &'a str, dialect: &dyn Dialect) -> Result<Cow<'a, str>> {
     if !may_need_preparing(sql) {
         return Ok(Cow::Borrowed(sql));
@@ -36,9 +37,9 @@ pub(super) fn prepare<'a>(sql: &'a str, dialect: &dyn Dialect) -> Result<Cow<'a,
     };
     refuse_glued_numbers(&tokens)?;
     let mut places: Vec<(Location, char)> = Vec::new();
-    for idx in distinct_from(&tokens) {
-        if let Some((start, end)) = operand(&tokens[idx..]) {
-            places.push((start, '('));
+    for (is, right) in distinct_from(&tokens) {
+        if let Some(end) = end_of_operand(&tokens[right..]) {
+            places.push((start_of_operand(&tokens[..is], tokens[is].span.start), '('));
             places.push((end, ')'));
         }
     }
@@ -75,26 +76,87 @@ fn refuse_glued_numbers(tokens: &[TokenWithSpan]) -> Result<()> {
     Ok(())
 }
 
-/// Where the right sides of `IS [NOT] DISTINCT FROM` begin.
-fn distinct_from(tokens: &[TokenWithSpan]) -> Vec<usize> {
+/// Where each `IS [NOT] DISTINCT FROM` begins, and its right side.
+fn distinct_from(tokens: &[TokenWithSpan]) -> Vec<(usize, usize)> {
     let words: Vec<usize> = (0..tokens.len())
         .filter(|idx| !matches!(tokens[*idx].token, Token::Whitespace(_)))
         .collect();
     let is = |at: usize, keyword: Keyword| is_keyword(&tokens[words[at]].token, keyword);
-    let found = (1..words.len().saturating_sub(2)).filter(|at| {
-        let after_is = is(at - 1, Keyword::IS)
-            || (*at > 1 && is(at - 1, Keyword::NOT) && is(at - 2, Keyword::IS));
-        is(*at, Keyword::DISTINCT) && is(at + 1, Keyword::FROM) && after_is
+    let found = (1..words.len().saturating_sub(2)).filter_map(|at| {
+        if !(is(at, Keyword::DISTINCT) && is(at + 1, Keyword::FROM)) {
+            return None;
+        }
+        let negated = at > 1 && is(at - 1, Keyword::NOT);
+        let begin = if negated { at - 2 } else { at - 1 };
+        is(begin, Keyword::IS).then(|| (words[begin], words[at + 2]))
     });
-    found.map(|at| words[at + 2]).collect()
+    found.collect()
 }
 
 fn is_keyword(token: &Token, keyword: Keyword) -> bool {
     matches!(token, Token::Word(word) if word.keyword == keyword && word.quote_style.is_none())
 }
 
-/// Where the operand at the beginning of the tokens starts and ends, if AND or OR follows it.
-fn operand(tokens: &[TokenWithSpan]) -> Option<(Location, Location)> {
+/// Where the operand at the end of the tokens starts.
+fn start_of_operand(tokens: &[TokenWithSpan], end: Location) -> Location {
+    let mut depth = 0usize;
+    let mut start = end;
+    for token in tokens.iter().rev() {
+        let deeper = match &token.token {
+            Token::Whitespace(_) => continue,
+            Token::RParen | Token::RBracket | Token::RBrace => Some(true),
+            Token::LParen | Token::LBracket | Token::LBrace => Some(false),
+            Token::Comma | Token::SemiColon if depth == 0 => return start,
+            Token::Word(word) if word.quote_style.is_none() => match word.keyword {
+                Keyword::END => Some(true),
+                Keyword::CASE => Some(false),
+                keyword if depth == 0 && begins_expression(keyword) => return start,
+                _ => None,
+            },
+            _ => None,
+        };
+        match deeper {
+            Some(true) => depth += 1,
+            Some(false) if depth == 0 => return start,
+            Some(false) => depth -= 1,
+            None => {}
+        }
+        start = token.span.start;
+    }
+    start
+}
+
+/// Whether an expression begins after a keyword.
+fn begins_expression(keyword: Keyword) -> bool {
+    use Keyword::{
+        ALL, AND, BY, DISTINCT, ELSE, HAVING, LIMIT, NOT, ON, OR, QUALIFY, RETURNING, SELECT, SET,
+        THEN, VALUES, WHEN, WHERE, XOR,
+    };
+    matches!(
+        keyword,
+        ALL | AND
+            | BY
+            | DISTINCT
+            | ELSE
+            | HAVING
+            | LIMIT
+            | NOT
+            | ON
+            | OR
+            | QUALIFY
+            | RETURNING
+            | SELECT
+            | SET
+            | THEN
+            | VALUES
+            | WHEN
+            | WHERE
+            | XOR
+    )
+}
+
+/// Where the operand at the beginning of the tokens ends, if AND or OR follows it.
+fn end_of_operand(tokens: &[TokenWithSpan]) -> Option<Location> {
     let mut depth = 0usize;
     let mut end = tokens.first()?.span.start;
     for (idx, token) in tokens.iter().enumerate() {
@@ -107,7 +169,7 @@ fn operand(tokens: &[TokenWithSpan]) -> Option<(Location, Location)> {
                 Keyword::CASE => depth += 1,
                 Keyword::END => depth = depth.checked_sub(1)?,
                 Keyword::AND | Keyword::OR | Keyword::XOR if depth == 0 => {
-                    return Some((tokens[0].span.start, end));
+                    return Some(end);
                 }
                 keyword if depth == 0 && ends_expression(keyword, tokens.get(idx + 1)) => {
                     return None;
@@ -306,7 +368,7 @@ impl Checker<'_> {
     }
 }
 
-/// A number with more digits than a double keeps, as a decimal.
+/// A number with more digits than any double needs, as a decimal.
 fn exact_number(expr: &Expr) -> Option<Expr> {
     let Expr::Value(ValueWithSpan {
         value: Value::Number(text, _),
@@ -344,24 +406,28 @@ mod tests {
     }
 
     #[test]
-    fn the_right_side_of_is_distinct_from_ends_before_and_and_or() {
+    fn is_distinct_from_ends_before_and_and_or() {
         for (sql, expected) in [
-            ("a IS DISTINCT FROM b AND c", "a IS DISTINCT FROM (b) AND c"),
+            ("a IS DISTINCT FROM b AND c", "(a IS DISTINCT FROM b) AND c"),
             (
-                "a is not distinct from f(x, y AND z) OR c",
-                "a is not distinct from (f(x, y AND z)) OR c",
+                "x AND NOT a + 1 is not distinct from f(x, y AND z) OR c",
+                "x AND NOT (a + 1 is not distinct from f(x, y AND z)) OR c",
             ),
             (
-                "é IS DISTINCT FROM\n 'ü' AND c",
-                "é IS DISTINCT FROM\n ('ü') AND c",
+                "WHERE é IS DISTINCT FROM\n 'ü' AND c",
+                "WHERE (é IS DISTINCT FROM\n 'ü') AND c",
             ),
             (
-                "a IS DISTINCT FROM CASE WHEN b AND c THEN 1 END AND d",
-                "a IS DISTINCT FROM (CASE WHEN b AND c THEN 1 END) AND d",
+                "(f(a, b) IS DISTINCT FROM CASE WHEN b AND c THEN 1 END AND d)",
+                "((f(a, b) IS DISTINCT FROM CASE WHEN b AND c THEN 1 END) AND d)",
             ),
             (
-                "a IS DISTINCT FROM left(b, 1) AND c",
-                "a IS DISTINCT FROM (left(b, 1)) AND c",
+                "SELECT x, CASE WHEN a THEN b END IS DISTINCT FROM left(b, 1) AND c",
+                "SELECT x, (CASE WHEN a THEN b END IS DISTINCT FROM left(b, 1)) AND c",
+            ),
+            (
+                "a IS DISTINCT FROM b OR c IS DISTINCT FROM d AND e",
+                "(a IS DISTINCT FROM b) OR (c IS DISTINCT FROM d) AND e",
             ),
         ] {
             assert_eq!(prepared(sql), expected);
