@@ -276,7 +276,8 @@ impl Error {
             },
             DataFusionError::NotImplemented(text) if names_a_subquery(&text) => {
                 Self::NotSupported {
-                    what: "a subquery that refers to the query around it other than by equality".into(),
+                    what: "a subquery that refers to the query around it other than by equality"
+                        .into(),
                 }
             }
             other => find_corruption(&other).map_or_else(|| Self::Query(other), Self::Corruption),

@@ -140,7 +140,9 @@ fn is_checked(data_type: &DataType) -> bool {
 }
 
 fn overflow<T>(data_type: &DataType) -> QueryResult<T> {
-    exec_err!("overflow: a sum leaves the range of {data_type}; sum a wider type, such as CAST(… AS DECIMAL(38, 0)) or DOUBLE")
+    exec_err!(
+        "overflow: a sum leaves the range of {data_type}; sum a wider type, such as CAST(… AS DECIMAL(38, 0)) or DOUBLE"
+    )
 }
 
 /// Values of a batch or a chunk of it added up exactly.
@@ -391,7 +393,11 @@ impl CheckedGroups {
         let limit = 10u128.pow(u32::from(precision));
         let sums = sums.as_primitive::<Decimal128Type>();
         let beyond = sums.iter().flatten().any(|sum| sum.unsigned_abs() >= limit);
-        if beyond { overflow(&self.data_type) } else { Ok(()) }
+        if beyond {
+            overflow(&self.data_type)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -474,8 +480,14 @@ mod tests {
 
     #[test]
     fn unsigned_sums_use_all_64_bits() {
-        assert_eq!(Addable::total(&[u64::MAX, u64::MAX]), Some(2 * i128::from(u64::MAX)));
-        assert_eq!(Addable::total(&[i64::MIN, -1]), Some(i128::from(i64::MIN) - 1));
+        assert_eq!(
+            Addable::total(&[u64::MAX, u64::MAX]),
+            Some(2 * i128::from(u64::MAX))
+        );
+        assert_eq!(
+            Addable::total(&[i64::MIN, -1]),
+            Some(i128::from(i64::MIN) - 1)
+        );
         assert_eq!(Addable::total(&[i128::MAX, 1]), None);
     }
 }

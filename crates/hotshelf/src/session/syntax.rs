@@ -56,7 +56,9 @@ fn may_need_preparing(sql: &str) -> bool {
     };
     let compares = || {
         let words = bytes.windows(8);
-        words.into_iter().any(|word| word.eq_ignore_ascii_case(b"distinct"))
+        words
+            .into_iter()
+            .any(|word| word.eq_ignore_ascii_case(b"distinct"))
     };
     bytes.windows(2).any(glued) || compares()
 }
@@ -289,11 +291,17 @@ impl VisitorMut for Checker<'_> {
         });
         refuse(&[
             (filtered, "* ILIKE"),
-            (select.exclude.is_some(), "EXCLUDE behind the select list (write * EXCLUDE (…))"),
+            (
+                select.exclude.is_some(),
+                "EXCLUDE behind the select list (write * EXCLUDE (…))",
+            ),
             (select.select_modifiers.is_some(), "a modifier after SELECT"),
             (select.prewhere.is_some(), "PREWHERE"),
             (!select.connect_by.is_empty(), "CONNECT BY"),
-            (select.value_table_mode.is_some(), "SELECT AS STRUCT or AS VALUE"),
+            (
+                select.value_table_mode.is_some(),
+                "SELECT AS STRUCT or AS VALUE",
+            ),
         ])
     }
 
@@ -453,7 +461,10 @@ mod tests {
         for sql in ["SELECT 1_000_000", "SELECT 12ab"] {
             assert!(prepare(sql, &GenericDialect).is_err(), "{sql}");
         }
-        for sql in ["SELECT 1e5, 0x1f, t1.a_1 FROM t1", "SELECT '1_000', \"1_a\", 1 _a"] {
+        for sql in [
+            "SELECT 1e5, 0x1f, t1.a_1 FROM t1",
+            "SELECT '1_000', \"1_a\", 1 _a",
+        ] {
             assert!(prepare(sql, &GenericDialect).is_ok(), "{sql}");
         }
     }

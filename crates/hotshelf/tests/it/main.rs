@@ -9,6 +9,7 @@ mod layers;
 mod profile;
 mod sql;
 mod tuning;
+mod upstream;
 
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
@@ -68,7 +69,11 @@ impl Fixture {
 }
 
 fn lines(batches: &[RecordBatch]) -> Vec<String> {
-    let text = pretty_format_batches(batches).unwrap().to_string();
+    table_lines(&pretty_format_batches(batches).unwrap().to_string())
+}
+
+/// The rows of a printed table, cells separated by `|`.
+fn table_lines(text: &str) -> Vec<String> {
     text.lines()
         .filter(|line| line.starts_with('|'))
         .skip(1)

@@ -1,0 +1,128 @@
+//! The faults of the layers below that Hotshelf works around (`docs/upstream/`), run against plain DataFusion. A test
+//! that fails here is good news: the workaround it names can go.
+
+use arrow::util::pretty::pretty_format_batches;
+use datafusion::prelude::{SessionConfig, SessionContext};
+
+/// The rows of the last statement as plain DataFusion gives them, sorted; or its error.
+fn plain(config: SessionConfig, statements: &[&str]) -> Result<Vec<String>, String> {
+    let context = SessionContext::new_with_config(config);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut rows = Vec::new();
+        for statement in statements {
+            let frame = context.sql(statement).await;
+            let batches = frame.map_err(|error| error.to_string())?.collect().await;
+            let batches = batches.map_err(|error| error.to_string())?;
+            let text = pretty_format_batches(&batches).unwrap().to_string();
+            rows = crate::table_lines(&text);
+            rows.sort();
+        }
+        Ok(rows)
+    })
+}
+
+fn rows(sql: &str) -> Vec<String> {
+    plain(SessionConfig::new(), &[sql]).unwrap()
+}
+
+#[test]
+fn filter_pushdown_picks_columns_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let mut config = SessionConfig::new().with_target_partitions(1);
+    config.options_mut().execution.parquet.pushdown_filters = true;
+    let copy = |name: &str, values: &str| {
+        let target = path(name);
+        format!("COPY (SELECT * FROM (VALUES {values}) v(k, x, y)) TO '{target}' STORED AS PARQUET")
+    };
+    let table = |name: &str, file: &str| {
+        format!(
+            "CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{}'",
+            path(file)
+        )
+    };
+    let statements = [
+        copy("l.parquet", "(1,10,1),(2,-10,1)"),
+        copy("r.parquet", "(1,-10,1),(3,-10,1),(4,10,-1)"),
+        table("l", "l.parquet"),
+        table("r", "r.parquet"),
+        "SELECT r.k, r.x, l.x AS lx FROM l RIGHT JOIN r ON l.k = r.k WHERE l.x IS NULL".into(),
+    ];
+    let statements: Vec<&str> = statements.iter().map(String::as_str).collect();
+    let found = plain(config, &statements).unwrap();
+    assert_ne!(found, ["3|-10|", "4|10|"], "plan/push_filters.rs");
+}
+
+#[test]
+fn decimals_are_compared_with_literals_as_doubles() {
+    let plan = rows(
+        "EXPLAIN SELECT d = 0.1 FROM (SELECT CAST('0.1' AS DECIMAL(12, 2)) AS d FROM generate_series(1, 2))",
+    );
+    let text = plan.join("\n");
+    assert!(text.contains("Float64"), "plan/literals.rs: {text}");
+}
+
+#[test]
+fn negative_zero_is_not_zero() {
+    let found = rows("SELECT CAST('-0.0' AS DOUBLE) = CAST('0.0' AS DOUBLE)");
+    assert_eq!(found, ["false"], "plan/literals.rs");
+}
+
+#[test]
+fn lists_are_merged_without_regard_to_null() {
+    let found =
+        rows("SELECT a FROM (VALUES (1),(2),(3),(NULL)) t(a) WHERE a NOT IN (1) OR a NOT IN (2)");
+    assert_ne!(found, ["1", "2", "3"], "plan/in_lists.rs");
+}
+
+#[test]
+fn not_in_a_subquery_is_false_where_it_is_unknown() {
+    let found = rows(
+        "SELECT a FROM (VALUES (1),(2),(NULL)) t(a)
+         WHERE a < 0 OR a NOT IN (SELECT b FROM (VALUES (1),(NULL)) s(b))",
+    );
+    assert!(!found.is_empty(), "plan/subqueries.rs");
+}
+
+#[test]
+fn correlated_subqueries_inside_aggregates_are_not_planned() {
+    let found = plain(
+        SessionConfig::new(),
+        &[
+            "CREATE TABLE t AS SELECT * FROM (VALUES (1),(2)) v(a)",
+            "SELECT sum((SELECT max(x.a) FROM t x WHERE x.a = t.a)) FROM t",
+        ],
+    );
+    assert!(found.is_err(), "plan/aggregated_subqueries.rs: {found:?}");
+}
+
+#[test]
+fn sums_wrap_around() {
+    let found =
+        rows("SELECT sum(x) FROM (VALUES (9223372036854775807),(9223372036854775807)) v(x)");
+    assert_eq!(found, ["-2"], "functions/sum.rs");
+}
+
+#[test]
+fn is_distinct_from_reaches_over_and() {
+    let found = rows("SELECT CAST(NULL AS BOOLEAN) IS DISTINCT FROM true AND false");
+    assert_eq!(found, ["true"], "session/syntax.rs");
+}
+
+#[test]
+fn clauses_are_ignored() {
+    let table = "(VALUES (1),(2),(3)) t(a)";
+    let sampled = plain(
+        SessionConfig::new(),
+        &[
+            &format!("CREATE TABLE t AS SELECT * FROM {table}"),
+            "SELECT count(*) FROM t TABLESAMPLE BERNOULLI (0)",
+        ],
+    );
+    assert_eq!(sampled.unwrap(), ["3"], "session/syntax.rs");
+    assert_eq!(rows("SELECT 1_000"), ["1"], "session/syntax.rs");
+}
