@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use datafusion::common::Column;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::Column;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder, Projection};
 use datafusion::optimizer::AnalyzerRule;
@@ -66,16 +66,21 @@ fn split(aggregate: Aggregate) -> QueryResult<LogicalPlan> {
     };
     let groups = replace(aggregate.group_expr)?;
     let aggregates = replace(aggregate.aggr_expr)?;
-    let mut columns: Vec<Expr> = aggregate.input.schema().columns().into_iter().map(Expr::Column).collect();
+    let mut columns: Vec<Expr> = aggregate
+        .input
+        .schema()
+        .columns()
+        .into_iter()
+        .map(Expr::Column)
+        .collect();
     columns.extend(computed);
     let input = Projection::try_new(columns, aggregate.input)?;
     let inner = LogicalPlanBuilder::from(LogicalPlan::Projection(input))
         .aggregate(groups, aggregates)?
         .build()?;
     let outputs = inner.schema().columns().into_iter().zip(names);
-    let outputs = outputs.map(|(column, (qualifier, name))| {
-        Expr::Column(column).alias_qualified(qualifier, name)
-    });
+    let outputs = outputs
+        .map(|(column, (qualifier, name))| Expr::Column(column).alias_qualified(qualifier, name));
     let outputs = Projection::try_new(outputs.collect(), Arc::new(inner))?;
     Ok(LogicalPlan::Projection(outputs))
 }

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::internal_err;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -64,7 +64,10 @@ impl OptimizerRule for KeepListsApart {
             let plain = expr.transform_up(unmark)?;
             Ok(plain.update_data(|expr| name.restore(expr)))
         })?;
-        Ok(Transformed::new_transformed(plain.data, simplified.transformed))
+        Ok(Transformed::new_transformed(
+            plain.data,
+            simplified.transformed,
+        ))
     }
 }
 

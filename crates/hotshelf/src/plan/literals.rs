@@ -6,9 +6,9 @@
 //! both zeros count as one.
 
 use datafusion::arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::DFSchema;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::expr::{Between, BinaryExpr, Case, InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -55,9 +55,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
         Expr::Between(between) => rewrite_between(between, schema),
         Expr::InList(list) => rewrite_list(list, schema),
         Expr::Case(case) => rewrite_case(case, schema),
-        Expr::ScalarFunction(call) if UNIFYING.contains(&call.name()) => {
-            rewrite_call(call, schema)
-        }
+        Expr::ScalarFunction(call) if UNIFYING.contains(&call.name()) => rewrite_call(call, schema),
         other => Transformed::no(other),
     })
 }
@@ -77,11 +75,7 @@ fn rewrite_binary(mut binary: BinaryExpr, schema: &DFSchema) -> Transformed<Expr
 
 fn rewrite_between(mut between: Between, schema: &DFSchema) -> Transformed<Expr> {
     let mut changed = unify(
-        [
-            &mut *between.expr,
-            &mut *between.low,
-            &mut *between.high,
-        ],
+        [&mut *between.expr, &mut *between.low, &mut *between.high],
         schema,
     );
     if is_float(&between.expr, schema) {

@@ -79,7 +79,12 @@ impl Descent<'_> {
         let mut met = vec![Vec::new(); filters.len()];
         let mut own_met = Vec::new();
         let mut children = Vec::new();
-        for (idx, (child, own)) in node.children().into_iter().zip(own.self_filters()).enumerate() {
+        for (idx, (child, own)) in node
+            .children()
+            .into_iter()
+            .zip(own.self_filters())
+            .enumerate()
+        {
             let columns = routes.as_ref().and_then(|routes| routes[idx].as_ref());
             let routed: Vec<Option<Filter>> = filters
                 .iter()

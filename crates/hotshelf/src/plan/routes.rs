@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{
-    Transformed, TransformedResult, TreeNode, TreeNodeRecursion,
-};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinSide, JoinType};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
@@ -116,10 +114,7 @@ fn group_columns(aggregate: &AggregateExec) -> Option<Columns> {
     let keys = aggregate.group_expr();
     let sets = keys.groups();
     let empty = |set: &Vec<bool>| set.iter().all(|is_null| *is_null);
-    if keys.is_true_no_grouping()
-        || sets.iter().any(empty)
-        || aggregate.limit_options().is_some()
-    {
+    if keys.is_true_no_grouping() || sets.iter().any(empty) || aggregate.limit_options().is_some() {
         return None;
     }
     let columns = keys.expr().iter().enumerate().map(|(idx, (expr, _))| {
@@ -151,7 +146,8 @@ fn join_columns(join: &HashJoinExec) -> Vec<Option<Columns>> {
         };
         let partner = |(_, idx): &(JoinSide, usize)| {
             let is_key = |key: &&Arc<dyn PhysicalExpr>| {
-                key.downcast_ref::<Column>().is_some_and(|key| key.index() == *idx)
+                key.downcast_ref::<Column>()
+                    .is_some_and(|key| key.index() == *idx)
             };
             let pair = pairs.iter().find(|(key, _)| is_key(key));
             pair.map(|(_, partner)| Arc::clone(partner))

@@ -90,11 +90,9 @@ fn rewrite_below(expr: Expr, schema: &DFSchema) -> QueryResult<Expr> {
             op: Operator::And | Operator::Or,
             ..
         }) => Ok(Transformed::no(expr)),
-        Expr::InSubquery(ref membership) if !membership.negated => Ok(Transformed::new(
-            expr,
-            false,
-            TreeNodeRecursion::Jump,
-        )),
+        Expr::InSubquery(ref membership) if !membership.negated => {
+            Ok(Transformed::new(expr, false, TreeNodeRecursion::Jump))
+        }
         // Anything else may turn unknown into something that counts.
         other => {
             let other = other.transform_up(|expr| match expr {
@@ -127,7 +125,10 @@ fn spell_out(membership: InSubquery, schema: &DFSchema) -> QueryResult<Transform
     let any = counted(&membership, None, Vec::new())?;
     let unknown = ScalarValue::Boolean(None);
     let test = when(matches.gt(lit(0i64)), lit(true))
-        .when(subject.clone().is_null().and(any.gt(lit(0i64))), lit(unknown.clone()))
+        .when(
+            subject.clone().is_null().and(any.gt(lit(0i64))),
+            lit(unknown.clone()),
+        )
         .when(nulls.gt(lit(0i64)), lit(unknown))
         .otherwise(lit(false))?;
     Ok(Transformed::yes(if membership.negated {

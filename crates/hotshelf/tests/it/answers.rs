@@ -132,8 +132,14 @@ fn is_distinct_from_binds_tighter_than_and() {
     for (expr, value) in [
         ("NULL::BOOLEAN IS DISTINCT FROM true AND false", "false"),
         ("false AND true IS DISTINCT FROM true OR true", "true"),
-        ("1 IS NOT DISTINCT FROM 1 AND 2 IS DISTINCT FROM 3 AND false", "false"),
-        ("1 IS DISTINCT FROM CASE WHEN true AND true THEN 1 END OR true", "true"),
+        (
+            "1 IS NOT DISTINCT FROM 1 AND 2 IS DISTINCT FROM 3 AND false",
+            "false",
+        ),
+        (
+            "1 IS DISTINCT FROM CASE WHEN true AND true THEN 1 END OR true",
+            "true",
+        ),
         ("1 IS DISTINCT FROM (1) AND true", "false"),
         ("1 IS DISTINCT FROM left('12', 1)::INT OR false", "false"),
         ("(true IS DISTINCT FROM (true AND false))", "true"),
@@ -161,7 +167,10 @@ fn lists_of_one_column_are_combined_with_null_in_mind() {
     for (predicate, rows) in [
         ("a NOT IN (1) OR a NOT IN (2)", vec!["1", "2", "3"]),
         ("NOT (a IN (1) AND a IN (2))", vec!["1", "2", "3"]),
-        ("NOT ((a = 1 OR a = 2) AND (a = 3 OR a = 4))", vec!["1", "2", "3"]),
+        (
+            "NOT ((a = 1 OR a = 2) AND (a = 3 OR a = 4))",
+            vec!["1", "2", "3"],
+        ),
         ("a NOT IN (1, NULL) OR a NOT IN (2)", vec!["1", "3"]),
         ("a IN (1, 2) AND a NOT IN (2, NULL)", vec![]),
         ("a IN (1, 2) AND a NOT IN (2)", vec!["1"]),
@@ -186,12 +195,24 @@ fn not_in_a_subquery_with_nulls_is_unknown_wherever_it_stands() {
         ("a = 3 OR a NOT IN (SELECT b FROM s)", vec!["3"]),
         ("NOT (a IN (SELECT b FROM s) OR a > 9)", vec![]),
         ("(a IN (SELECT b FROM s)) IS NULL", vec!["", "2", "3"]),
-        ("a < 0 OR a NOT IN (SELECT b FROM s WHERE b > 0)", vec!["2", "3"]),
-        ("a < 0 OR a NOT IN (SELECT b FROM s WHERE b > 9)", vec!["", "1", "2", "3"]),
+        (
+            "a < 0 OR a NOT IN (SELECT b FROM s WHERE b > 0)",
+            vec!["2", "3"],
+        ),
+        (
+            "a < 0 OR a NOT IN (SELECT b FROM s WHERE b > 9)",
+            vec!["", "1", "2", "3"],
+        ),
         ("a NOT IN (SELECT b FROM s WHERE s.k = t.a)", vec!["", "3"]),
-        ("a = 9 OR a NOT IN (SELECT b FROM s WHERE s.k = t.a)", vec!["", "3"]),
+        (
+            "a = 9 OR a NOT IN (SELECT b FROM s WHERE s.k = t.a)",
+            vec!["", "3"],
+        ),
         ("a IN (SELECT b FROM s) OR a = 2", vec!["1", "2"]),
-        ("CASE WHEN a IN (SELECT b FROM s) THEN false ELSE true END", vec!["", "2", "3"]),
+        (
+            "CASE WHEN a IN (SELECT b FROM s) THEN false ELSE true END",
+            vec!["", "2", "3"],
+        ),
     ] {
         let sql = format!("SELECT a FROM t WHERE {predicate}");
         assert_eq!(sorted(&db, &sql), rows, "{predicate}");
@@ -224,7 +245,10 @@ fn sums_that_leave_their_type_are_errors() {
         let error = db.error(sql).to_string();
         assert!(error.contains("overflow"), "{sql}: {error}");
     }
-    assert_eq!(db.rows("SELECT sum(a) FROM t WHERE g = 1"), ["9223372036854775807"]);
+    assert_eq!(
+        db.rows("SELECT sum(a) FROM t WHERE g = 1"),
+        ["9223372036854775807"]
+    );
     assert_eq!(
         db.rows("SELECT sum(a) OVER (ORDER BY g ROWS BETWEEN CURRENT ROW AND CURRENT ROW) FROM t"),
         ["9223372036854775807"; 3]
@@ -252,7 +276,10 @@ fn integer_arithmetic_that_leaves_its_type_is_an_error() {
         let error = db.error(sql).to_string().to_lowercase();
         assert!(error.contains("overflow"), "{sql}: {error}");
     }
-    assert_eq!(db.rows("SELECT 4611686018427387904 + 4611686018427387903"), ["9223372036854775807"]);
+    assert_eq!(
+        db.rows("SELECT 4611686018427387904 + 4611686018427387903"),
+        ["9223372036854775807"]
+    );
 }
 
 #[test]
@@ -309,7 +336,10 @@ fn a_correlated_subquery_inside_an_aggregate_answers() {
         ["1|4"]
     );
     assert_eq!(
-        sorted(&db, "SELECT a > 1 AS g, max((SELECT count(*) FROM s WHERE s.k < t.a)) AS n FROM t GROUP BY a > 1"),
+        sorted(
+            &db,
+            "SELECT a > 1 AS g, max((SELECT count(*) FROM s WHERE s.k < t.a)) AS n FROM t GROUP BY a > 1"
+        ),
         ["false|0", "true|2", "|0"]
     );
 }
