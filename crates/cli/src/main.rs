@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     hotshelf::keep_freed_memory();
+    leave_panics_to_statements();
     let done = flags::read().and_then(|flags| {
         flags.start_log();
         command::run(flags.command)
@@ -24,4 +25,13 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// A panic of a statement becomes its error, which is printed; others print as usual.
+fn leave_panics_to_statements() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| match std::thread::current().name() {
+        Some("hotshelf" | "hotshelf-plan") => tracing::debug!(%panic, "a statement panicked"),
+        _ => usual(panic),
+    }));
 }

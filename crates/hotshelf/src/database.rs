@@ -272,6 +272,14 @@ pub(crate) struct NewTable<'a> {
 }
 
 impl Inner {
+    /// The runtime to work on: the caller's, or else the database's own.
+    pub fn handle(&self) -> tokio::runtime::Handle {
+        tokio::runtime::Handle::try_current().unwrap_or_else(|_| match &self.workers.0 {
+            Some(runtime) => runtime.handle().clone(),
+            None => unreachable!("the workers are taken when the database is dropped"),
+        })
+    }
+
     /// Who is told when a pipeline has run.
     pub fn observers(&self) -> Observers {
         Observers {
@@ -506,6 +514,9 @@ impl Drop for Inner {
     }
 }
 
+/// Stack of a worker. Only what is used takes memory.
+const WORKER_STACK_BYTES: usize = 16 << 20;
+
 /// The worker threads. They end with the database.
 struct Workers(Option<tokio::runtime::Runtime>);
 
@@ -529,6 +540,7 @@ fn start_workers(
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_name("hotshelf")
+        .thread_stack_size(WORKER_STACK_BYTES)
         .on_thread_start(move || {
             let worker_idx = started.fetch_add(1, Ordering::Relaxed);
             if let Some(cpus) = profile.cpus_of(worker_idx, threads) {

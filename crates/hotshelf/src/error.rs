@@ -165,6 +165,45 @@ pub enum Error {
         /// The statement or feature.
         what: String,
     },
+    /// The engine panicked. The statement ended; the database goes on.
+    #[error("{what} panicked: {message}")]
+    Panic {
+        /// What was being done ("parsing the statement", …).
+        what: &'static str,
+        /// The panic's message.
+        message: String,
+    },
+    /// A statement is nested so deeply that working on it could exhaust the stack.
+    #[error("{what} nested deeper than {limit} levels")]
+    TooDeep {
+        /// What is nested ("expression", "plan", …).
+        what: &'static str,
+        /// The deepest nesting allowed.
+        limit: usize,
+    },
+    /// A statement has more parts of a kind than planning can handle in reasonable time.
+    #[error("a statement with {found} {what}: at most {limit} are allowed")]
+    TooWide {
+        /// The parts ("joins", …).
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A function would make more bytes at once than operators may hold.
+    #[error("function {function} would make {bytes} bytes at once: at most {limit} fit in memory")]
+    TooLarge {
+        /// The function.
+        function: String,
+        /// Bytes it would make for one batch of rows.
+        bytes: u64,
+        /// Bytes it may make.
+        limit: u64,
+    },
+    /// The answer was dropped before the statement was done.
+    #[error("the statement was cancelled")]
+    Cancelled,
     /// Planning or running a query failed.
     #[error("{0}")]
     Query(#[from] DataFusionError),
@@ -206,6 +245,18 @@ impl Error {
         }
     }
 
+    /// The error for a caught panic.
+    pub(crate) fn panicked(what: &'static str, payload: &(dyn std::any::Any + Send)) -> Self {
+        let text = payload
+            .downcast_ref::<&'static str>()
+            .map(|text| (*text).to_owned());
+        let message = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        Self::Panic {
+            what,
+            message: message.unwrap_or_else(|| "it left no message".to_owned()),
+        }
+    }
+
     /// A sentence that says what to do about it, where there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -230,6 +281,11 @@ impl Error {
             Self::NoInput { .. } => Some("check the path; quote a glob so that the shell leaves it alone".into()),
             Self::SchemaMismatch { .. } => Some("give the column types with `--schema`, or select and cast the columns with INSERT INTO … SELECT".into()),
             Self::Io { source, .. } => io_hint(source),
+            Self::Panic { .. } => Some("this is a bug of Hotshelf: please report it with the statement; other statements go on".into()),
+            Self::TooDeep { what: "expression", .. } => Some("join long chains with IN (…), concat(…) or a table of values, or compute parts in a subquery".into()),
+            Self::TooDeep { .. } => Some("store intermediate results with CREATE TABLE … AS".into()),
+            Self::TooWide { .. } => Some("store intermediate results with CREATE TABLE … AS, or split the statement".into()),
+            Self::TooLarge { .. } => Some("make shorter values, or raise the budget (`--budget`, SET hotshelf.budget)".into()),
             Self::Query(error) => crate::session::query_hint(error),
             Self::Tier(error) => error.hint(),
             _ => None,
@@ -279,6 +335,9 @@ impl Error {
                     what: "a subquery that refers to the query around it other than by equality"
                         .into(),
                 }
+            }
+            DataFusionError::ExecutionJoin(stopped) if stopped.is_panic() => {
+                Self::panicked("running the statement", stopped.into_panic().as_ref())
             }
             other => find_corruption(&other).map_or_else(|| Self::Query(other), Self::Corruption),
         }

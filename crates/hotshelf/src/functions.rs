@@ -2,6 +2,7 @@
 //!
 //! Each takes a snapshot when the query is planned.
 
+mod bounded;
 mod hpcache;
 mod sum;
 
@@ -52,6 +53,7 @@ pub(crate) fn register(context: &SessionContext, inner: &Arc<Inner>) {
         );
     }
     context.register_udaf(sum::checked_sum());
+    bounded::register(context, inner);
     let advice = hpcache::Advice(Arc::downgrade(inner));
     context.register_udtf("hpcache_advice", Arc::new(advice));
 }

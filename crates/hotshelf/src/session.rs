@@ -3,10 +3,15 @@
 //! Everything is DataFusion's but what concerns our storage: CREATE TABLE streams into data files, DROP and
 //! INSERT go to the catalog, and every query gets a number and a template fingerprint.
 
+mod answer;
+mod aside;
 mod catalog;
+mod depth;
 mod explain;
 mod fingerprint;
 mod index;
+mod interrupt;
+mod shape;
 mod syntax;
 
 use std::sync::Arc;
@@ -21,10 +26,8 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{
     CreateMemoryTable, DdlStatement, DropTable, LogicalPlan, Statement as PlanStatement,
 };
-use datafusion::physical_plan::{
-    EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties, execute_stream,
-};
-use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
+use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties};
+use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use vortex_datafusion::VortexFormatFactory;
@@ -32,6 +35,8 @@ use vortex_datafusion::VortexFormatFactory;
 use crate::database::{Database, IfExists, NewTable};
 use crate::error::{Error, Result, nearest};
 use crate::settings::SessionSettings;
+
+pub(crate) use interrupt::Interrupt;
 
 /// Names under which our tables are found when a query does not qualify them.
 const CATALOG: &str = "hotshelf";
@@ -56,6 +61,34 @@ impl std::fmt::Display for Statement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// A statement that has been planned: what is left to do.
+enum Planned {
+    /// Nothing, or what the database does itself.
+    Done(String),
+    /// A plan whose rows are the answer.
+    Rows(Runnable),
+    /// A table of a plan's rows.
+    Table(Box<PlannedTable>),
+}
+
+/// A plan and what it runs with.
+struct Runnable {
+    plan: Arc<dyn ExecutionPlan>,
+    state: SessionState,
+    /// Whether the rules' notes follow the rows.
+    with_notes: bool,
+}
+
+/// A table to be made of a plan's rows.
+struct PlannedTable {
+    name: String,
+    schema: SchemaRef,
+    if_exists: IfExists,
+    cluster_by: Vec<String>,
+    input: Runnable,
+    note: &'static str,
 }
 
 /// What a statement answers.
@@ -122,6 +155,10 @@ impl Session {
 
     /// Splits SQL text into statements.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
+        aside::run("parsing the statement", || self.parse_here(sql))
+    }
+
+    fn parse_here(&self, sql: &str) -> Result<Vec<Statement>> {
         let state = self.context.state();
         let name = state.config().options().sql_parser.dialect;
         let dialect = dialect_from_str(name)
@@ -129,6 +166,7 @@ impl Session {
         let sql = syntax::prepare(sql, dialect.as_ref())?;
         let mut parser = DFParserBuilder::new(sql.as_ref())
             .with_dialect(dialect.as_ref())
+            .with_recursion_limit(shape::DEPTH_MAX)
             .build()?;
         let known = syntax::Known {
             aggregates: &|name| {
@@ -137,8 +175,9 @@ impl Session {
             },
         };
         let mut statements = Vec::new();
-        for mut statement in parser.parse_statements()? {
+        for mut statement in parser.parse_statements().map_err(shape::name_the_limit)? {
             syntax::check(&mut statement, &known)?;
+            shape::reshape(&mut statement)?;
             statements.push(Statement(statement));
         }
         Ok(statements)
@@ -160,13 +199,29 @@ impl Session {
     }
 
     /// Runs one statement. Rows come as the caller takes them; dropping the stream cancels the query.
-    pub async fn execute(&self, mut statement: Statement) -> Result<Answer> {
+    pub async fn execute(&self, statement: Statement) -> Result<Answer> {
+        answer::guarded("running the statement", self.execute_guarded(statement)).await
+    }
+
+    async fn execute_guarded(&self, mut statement: Statement) -> Result<Answer> {
         if let ParsedStatement::Statement(own) = &statement.0
             && let Some(answer) = self.run_own(own).await
         {
             return answer;
         }
         let cluster_by = index::take_clustering(&mut statement.0)?;
+        let handle = self.database.inner().handle();
+        let session = self.clone();
+        let plan = move || async move { session.plan(statement, cluster_by).await };
+        match aside::run_async("planning the statement", handle, plan).await? {
+            Planned::Done(message) => Ok(Answer::done(message)),
+            Planned::Rows(runnable) => run(runnable),
+            Planned::Table(table) => self.store(*table).await,
+        }
+    }
+
+    /// Plans a statement; those that only change settings or the catalog are done with that.
+    async fn plan(&self, statement: Statement, cluster_by: Vec<String>) -> Result<Planned> {
         let state = self.context.state();
         let statement = match shows_profile(&statement) {
             true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),
@@ -180,48 +235,48 @@ impl Session {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))
                 if self.is_ours(&create.name) =>
             {
-                self.create_table(create, &cluster_by).await
+                self.plan_table(create, cluster_by).await
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop))
                 if self.is_stored_or_missing(&drop.name) =>
             {
-                self.drop_table(&drop)
+                self.drop_table(&drop).map(Planned::Done)
             }
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
                 let threads = (set.variable == "hotshelf.threads").then(|| set.value.clone());
-                self.run(LogicalPlan::Statement(PlanStatement::SetVariable(set)))
+                self.plan_rows(LogicalPlan::Statement(PlanStatement::SetVariable(set)))
                     .await?;
                 if let Some(threads) = threads {
                     self.follow_threads(&threads).await?;
                 }
-                Ok(Answer::done("set".into()))
+                Ok(Planned::Done("set".into()))
             }
-            plan => self.run(plan).await,
+            plan => self.plan_rows(plan).await.map(Planned::Rows),
         }
     }
 
-    async fn run(&self, plan: LogicalPlan) -> Result<Answer> {
+    async fn plan_rows(&self, plan: LogicalPlan) -> Result<Runnable> {
         let frame = self
             .context
             .execute_logical_plan(plan)
             .await
             .map_err(|error| self.name_the_nearest(error))?;
         let (_, plan) = frame.into_parts();
-        let state = self.numbered_state(&plan);
+        self.plan_physical(&plan).await
+    }
+
+    async fn plan_physical(&self, plan: &LogicalPlan) -> Result<Runnable> {
+        let state = self.numbered_state(plan);
         let physical = state
-            .create_physical_plan(&plan)
+            .create_physical_plan(plan)
             .await
             .map_err(Error::from_query)?;
-        let context = Arc::new(TaskContext::from(&state));
-        let mut batches = execute_stream(physical.clone(), context).map_err(Error::from_query)?;
-        if explain::takes_notes(&plan) {
-            batches = explain::with_notes(batches, &state)?;
-        }
-        Ok(Answer {
-            schema: batches.schema(),
-            batches,
-            message: None,
-            plan: Some(physical),
+        depth::check(&physical).map_err(Error::from_query)?;
+        let interrupt = interrupt_of(&state);
+        Ok(Runnable {
+            plan: interrupt::interruptible(physical, &interrupt).map_err(Error::from_query)?,
+            state,
+            with_notes: explain::takes_notes(plan),
         })
     }
 
@@ -243,6 +298,7 @@ impl Session {
             settings.query_id = query_id;
             settings.template = fingerprint::template(plan);
             settings.notes = Arc::default();
+            settings.interrupt = Interrupt::default();
         }
         state
     }
@@ -265,11 +321,11 @@ impl Session {
         self.is_ours(name) && (stored || !self.context.table_exist(name.clone()).unwrap_or(false))
     }
 
-    async fn create_table(
+    async fn plan_table(
         &self,
         create: CreateMemoryTable,
-        cluster_by: &[String],
-    ) -> Result<Answer> {
+        cluster_by: Vec<String>,
+    ) -> Result<Planned> {
         let name = create.name.table().to_owned();
         if create.temporary {
             return Err(Error::NotSupported {
@@ -288,52 +344,49 @@ impl Session {
         }
         let exists = self.database.inner().table(&name).is_some();
         if exists && create.if_not_exists {
-            return Ok(Answer::done(format!("table {name} exists already")));
+            return Ok(Planned::Done(format!("table {name} exists already")));
         }
-        let frame = DataFrame::new(
-            self.numbered_state(&create.input),
-            create.input.as_ref().clone(),
-        );
-        let declared: SchemaRef = frame.schema().inner().clone();
+        let declared: SchemaRef = create.input.schema().inner().clone();
         ensure_unique_columns(&declared)?;
-        let context = Arc::new(frame.task_ctx());
-        let physical = frame
-            .create_physical_plan()
-            .await
-            .map_err(Error::from_query)?;
-        let schema = with_types_of(&declared, &physical.schema());
-        let input = execute_stream(physical, context).map_err(Error::from_query)?;
-        let if_exists = if create.or_replace {
-            IfExists::Replace
-        } else {
-            IfExists::Fail
-        };
-        let new = NewTable {
-            name: &name,
-            schema,
-            if_exists,
+        let input = self.plan_physical(&create.input).await?;
+        Ok(Planned::Table(Box::new(PlannedTable {
+            name,
+            schema: with_types_of(&declared, &input.plan.schema()),
+            if_exists: match create.or_replace {
+                true => IfExists::Replace,
+                false => IfExists::Fail,
+            },
             cluster_by,
+            input,
+            note: match create.constraints.is_empty() {
+                true => "",
+                false => "; its keys are neither checked nor kept",
+            },
+        })))
+    }
+
+    async fn store(&self, table: PlannedTable) -> Result<Answer> {
+        let new = NewTable {
+            name: &table.name,
+            schema: table.schema,
+            if_exists: table.if_exists,
+            cluster_by: &table.cluster_by,
         };
+        let input = run(table.input)?.batches;
         let rows = self
             .database
             .inner()
             .create_table(new, vec![input], Arc::new(AtomicU64::new(0)))
             .await?;
-        let note = if create.constraints.is_empty() {
-            ""
-        } else {
-            "; its keys are neither checked nor kept"
-        };
+        let (name, note) = (&table.name, table.note);
         Ok(Answer::done(format!("table {name}: {rows} rows{note}")))
     }
 
-    fn drop_table(&self, drop: &DropTable) -> Result<Answer> {
+    fn drop_table(&self, drop: &DropTable) -> Result<String> {
         let name = drop.name.table();
         match self.database.inner().drop_table(name) {
-            Err(Error::UnknownTable { .. }) if drop.if_exists => {
-                Ok(Answer::done(format!("no table {name}")))
-            }
-            result => result.map(|()| Answer::done(format!("table {name} dropped"))),
+            Err(Error::UnknownTable { .. }) if drop.if_exists => Ok(format!("no table {name}")),
+            result => result.map(|()| format!("table {name} dropped")),
         }
     }
 
@@ -373,6 +426,33 @@ impl Answer {
             .await
             .map_err(Error::from_query)
     }
+}
+
+/// Starts a plan; its rows come as they are taken.
+fn run(runnable: Runnable) -> Result<Answer> {
+    let Runnable {
+        plan,
+        state,
+        with_notes,
+    } = runnable;
+    let context = Arc::new(TaskContext::from(&state));
+    let mut batches = answer::start(plan.clone(), context, interrupt_of(&state));
+    if with_notes {
+        batches = explain::with_notes(batches, &state)?;
+    }
+    Ok(Answer {
+        schema: batches.schema(),
+        batches,
+        message: None,
+        plan: Some(plan),
+    })
+}
+
+/// The flag of the query that a state is for.
+fn interrupt_of(state: &SessionState) -> Interrupt {
+    let extensions = &state.config().options().extensions;
+    let settings = extensions.get::<SessionSettings>();
+    settings.map_or_else(Interrupt::default, |settings| settings.interrupt.clone())
 }
 
 /// SHOW answers with one row per setting, and the profile has many values.

@@ -15,6 +15,7 @@ use crate::database::Inner;
 use crate::error::{Error, Result, nearest};
 use crate::options::{BUDGET_BYTES_MIN, parse_bandwidth, parse_size};
 use crate::profile::{self, described};
+use crate::session::Interrupt;
 
 /// What can be set, with a description each.
 const KEYS: &[(&str, &str)] = &[
@@ -114,6 +115,8 @@ pub(crate) struct SessionSettings {
     pub template: u64,
     /// What the rules have to say about the query being planned.
     pub notes: Arc<Mutex<Vec<String>>>,
+    /// Ends that query.
+    pub interrupt: Interrupt,
 }
 
 impl Default for SessionSettings {
@@ -128,6 +131,7 @@ impl Default for SessionSettings {
             query_id: 0,
             template: 0,
             notes: Arc::default(),
+            interrupt: Interrupt::default(),
         }
     }
 }

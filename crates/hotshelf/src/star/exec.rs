@@ -82,6 +82,18 @@ impl StarPipelineExec {
     }
 }
 
+/// The plan with the plan that a star falls back to changed, if it is a star.
+pub(crate) fn with_fallback(
+    plan: Arc<dyn ExecutionPlan>,
+    change: impl FnOnce(Arc<dyn ExecutionPlan>) -> QueryResult<Arc<dyn ExecutionPlan>>,
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    let Some(star) = plan.downcast_ref::<StarPipelineExec>() else {
+        return Ok(plan);
+    };
+    let original = change(star.original.clone())?;
+    Ok(Arc::new(StarPipelineExec::new(star.star.clone(), original)))
+}
+
 /// What a partition's rows come from.
 enum Source {
     Star(Box<Worker>),

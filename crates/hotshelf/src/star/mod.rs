@@ -26,4 +26,5 @@ mod shape;
 mod tests;
 mod worker;
 
+pub(crate) use exec::with_fallback;
 pub(crate) use rule::FuseStarPipelines;

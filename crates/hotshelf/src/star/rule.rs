@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::expressions::UnKnownColumn;
 use datafusion::physical_expr::{Partitioning, PhysicalExpr};
@@ -11,6 +11,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
@@ -38,6 +39,10 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
             return Ok(plan);
         };
         plan.transform_down(|node| {
+            // Its parts run many times and share a table that a star would not find.
+            if node.is::<RecursiveQueryExec>() {
+                return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
+            }
             let fused = if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
                 fuse_aggregate(&node, aggregate)
             } else if node.downcast_ref::<HashJoinExec>().is_some() {

@@ -7,6 +7,7 @@ mod import;
 mod index;
 mod layers;
 mod profile;
+mod robust;
 mod sql;
 mod tuning;
 mod upstream;

@@ -1,0 +1,446 @@
+//! DataFusion's functions that can make much of little, with a limit on what they make at once.
+//!
+//! Operators account for batches when they get them. A call of `repeat` could have taken all memory by then, so the
+//! size of its result is computed from its arguments first.
+
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Weak};
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, FieldRef, Int64Type, TimeUnit};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::{ExprSchema, ScalarValue};
+use datafusion::error::Result as QueryResult;
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::preimage::PreimageResult;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, Expr, ExpressionPlacement, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, StructFieldMapping,
+};
+use datafusion::prelude::SessionContext;
+
+use crate::database::Inner;
+use crate::error::Error;
+
+/// What one call may always make, in bytes: batches are this large without anybody's doing.
+const BYTES_FREE: u64 = 8 << 20;
+/// What one call may make at most, in bytes.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// What points in time are measured in.
+const MICROSECONDS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
+
+/// Computes the bytes that a call would make.
+type Size = fn(&[Argument]) -> u64;
+
+const FUNCTIONS: &[(&str, Size)] = &[
+    ("repeat", |args| {
+        sum(args, |row| row.text(0).saturating_mul(row.count(1)))
+    }),
+    ("lpad", |args| sum(args, |row| row.count(1))),
+    ("rpad", |args| sum(args, |row| row.count(1))),
+    ("replace", |args| sum(args, replaced_bytes)),
+    ("concat", |args| sum(args, |row| row.texts(0))),
+    ("concat_ws", |args| {
+        sum(args, |row| {
+            let separators = row.text(0).saturating_mul(row.args.len() as u64);
+            row.texts(1).saturating_add(separators)
+        })
+    }),
+    ("array_repeat", |args| {
+        sum(args, |row| {
+            row.args[0].element_bytes().saturating_mul(row.count(1))
+        })
+    }),
+    ("array_resize", |args| {
+        sum(args, |row| row.count(1).saturating_mul(8))
+    }),
+    ("range", |args| sum(args, series_bytes)),
+    ("generate_series", |args| sum(args, series_bytes)),
+];
+
+/// Puts limits around the functions of a session.
+pub(super) fn register(context: &SessionContext, inner: &Arc<Inner>) {
+    for (name, size) in FUNCTIONS {
+        let known = context.state().scalar_functions().get(*name).cloned();
+        if let Some(function) = known {
+            context.register_udf(ScalarUDF::new_from_impl(Bounded {
+                function,
+                size: *size,
+                inner: Arc::downgrade(inner),
+            }));
+        }
+    }
+}
+
+/// A function that refuses to make more than fits.
+#[derive(Clone)]
+struct Bounded {
+    function: Arc<ScalarUDF>,
+    size: Size,
+    inner: Weak<Inner>,
+}
+
+impl Bounded {
+    fn check(&self, args: &ScalarFunctionArgs) -> QueryResult<()> {
+        let arguments: QueryResult<Vec<_>> = args.args.iter().map(Argument::new).collect();
+        let bytes = (self.size)(&arguments?);
+        if bytes <= BYTES_FREE {
+            return Ok(());
+        }
+        let limit = self.limit();
+        if bytes <= limit {
+            return Ok(());
+        }
+        let function = self.function.name().to_owned();
+        Err(Error::TooLarge {
+            function,
+            bytes,
+            limit,
+        }
+        .into())
+    }
+
+    /// What operators could still reserve, within bounds.
+    fn limit(&self) -> u64 {
+        let Some(inner) = self.inner.upgrade() else {
+            return BYTES_FREE;
+        };
+        let free = match inner.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => limit.saturating_sub(inner.pool.reserved()) as u64,
+            _ => BYTES_MAX,
+        };
+        // The workers of a query make as much at the same time, and each result is copied once.
+        let threads = inner.options.read().threads.max(1) as u64;
+        (free / threads).clamp(BYTES_FREE, BYTES_MAX)
+    }
+
+    /// The expression with calls of the plain function replaced by calls of this one.
+    fn keep_bounds(&self, mut expr: Expr) -> Expr {
+        if let Expr::ScalarFunction(call) = &mut expr
+            && call.func.name() == self.function.name()
+        {
+            call.func = Arc::new(ScalarUDF::new_from_impl(self.clone()));
+        }
+        expr
+    }
+}
+
+/// An argument of a call, ready to be measured.
+enum Argument {
+    Scalar {
+        text: u64,
+        count: Option<i64>,
+        bytes: u64,
+    },
+    Array {
+        values: ArrayRef,
+        counts: Option<Int64Array>,
+    },
+}
+
+impl Argument {
+    fn new(value: &ColumnarValue) -> QueryResult<Self> {
+        Ok(match value {
+            ColumnarValue::Scalar(scalar) => Self::Scalar {
+                text: scalar.try_as_str().flatten().map_or(0, str::len) as u64,
+                count: count(scalar),
+                bytes: scalar.size() as u64,
+            },
+            ColumnarValue::Array(values) => Self::Array {
+                values: values.clone(),
+                counts: counts(values)?,
+            },
+        })
+    }
+
+    fn rows(&self) -> usize {
+        match self {
+            Self::Scalar { .. } => 1,
+            Self::Array { values, .. } => values.len(),
+        }
+    }
+
+    /// Length of the text in a row.
+    fn text(&self, row: usize) -> u64 {
+        match self {
+            Self::Scalar { text, .. } => *text,
+            Self::Array { values, .. } => text(values, row).map_or(0, str::len) as u64,
+        }
+    }
+
+    fn number(&self, row: usize) -> Option<i64> {
+        match self {
+            Self::Scalar { count, .. } => *count,
+            Self::Array { counts, .. } => {
+                let counts = counts.as_ref()?;
+                counts.is_valid(row).then(|| counts.value(row))
+            }
+        }
+    }
+
+    /// Bytes of one value, on average.
+    fn element_bytes(&self) -> u64 {
+        match self {
+            Self::Scalar { bytes, .. } => *bytes,
+            Self::Array { values, .. } => {
+                (values.get_array_memory_size() / values.len().max(1)).max(1) as u64
+            }
+        }
+    }
+}
+
+/// The values as numbers, if they are numbers or points in time (then in microseconds).
+fn counts(values: &ArrayRef) -> QueryResult<Option<Int64Array>> {
+    let data_type = values.data_type();
+    let numbers = match data_type {
+        integer if integer.is_integer() => cast(values, &DataType::Int64),
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {
+            cast(values, &MICROSECONDS).and_then(|points| cast(&points, &DataType::Int64))
+        }
+        _ => return Ok(None),
+    };
+    // Values beyond the range are not numbers that a size could be computed of.
+    let numbers = numbers.ok();
+    Ok(numbers.map(|numbers| numbers.as_primitive::<Int64Type>().clone()))
+}
+
+/// A scalar as [`counts`] gives it; a length of time counts in microseconds, too.
+fn count(scalar: &ScalarValue) -> Option<i64> {
+    const DAY: i64 = 86_400_000_000;
+    match scalar {
+        ScalarValue::IntervalYearMonth(months) => Some(i64::from((*months)?) * 28 * DAY),
+        ScalarValue::IntervalDayTime(time) => {
+            let time = (*time)?;
+            Some(i64::from(time.days) * DAY + i64::from(time.milliseconds) * 1000)
+        }
+        ScalarValue::IntervalMonthDayNano(time) => {
+            let time = (*time)?;
+            let days = i64::from(time.months) * 28 + i64::from(time.days);
+            Some(
+                days.saturating_mul(DAY)
+                    .saturating_add(time.nanoseconds / 1000),
+            )
+        }
+        other => {
+            let counts = counts(&other.to_array().ok()?).ok()??;
+            counts.is_valid(0).then(|| counts.value(0))
+        }
+    }
+}
+
+fn text(values: &ArrayRef, row: usize) -> Option<&str> {
+    if values.is_null(row) {
+        return None;
+    }
+    Some(match values.data_type() {
+        DataType::Utf8 => values.as_string::<i32>().value(row),
+        DataType::LargeUtf8 => values.as_string::<i64>().value(row),
+        DataType::Utf8View => values.as_string_view().value(row),
+        _ => return None,
+    })
+}
+
+/// One row of the arguments.
+struct Row<'a> {
+    args: &'a [Argument],
+    row: usize,
+}
+
+impl Row<'_> {
+    fn text(&self, idx: usize) -> u64 {
+        self.args.get(idx).map_or(0, |arg| arg.text(self.row))
+    }
+
+    /// Bytes of all texts from one argument on.
+    fn texts(&self, from: usize) -> u64 {
+        (from..self.args.len()).map(|idx| self.text(idx)).sum()
+    }
+
+    fn number(&self, idx: usize) -> Option<i64> {
+        self.args.get(idx)?.number(self.row)
+    }
+
+    fn count(&self, idx: usize) -> u64 {
+        self.number(idx).map_or(0, |count| count.max(0) as u64)
+    }
+}
+
+fn sum(args: &[Argument], bytes: impl Fn(&Row) -> u64) -> u64 {
+    let rows = args.iter().map(Argument::rows).max().unwrap_or(0);
+    (0..rows).fold(0, |sum: u64, row| {
+        sum.saturating_add(bytes(&Row { args, row }))
+    })
+}
+
+/// At most: every piece that could be replaced is.
+fn replaced_bytes(row: &Row) -> u64 {
+    let (text, from, to) = (row.text(0), row.text(1), row.text(2));
+    let pieces = text / from.max(1);
+    text.saturating_add(pieces.saturating_mul(to.saturating_sub(from)))
+}
+
+/// `range(stop)`, `range(start, stop)` or `range(start, stop, step)` of numbers or points in time.
+fn series_bytes(row: &Row) -> u64 {
+    let (start, stop) = match row.args.len() {
+        1 => (Some(0), row.number(0)),
+        _ => (row.number(0), row.number(1)),
+    };
+    let step = match row.args.len() {
+        0..=2 => Some(1),
+        _ => row.number(2),
+    };
+    match (start, stop, step) {
+        (Some(start), Some(stop), Some(step)) => {
+            let count = start.abs_diff(stop) / step.unsigned_abs().max(1);
+            count.saturating_mul(8)
+        }
+        _ => 0,
+    }
+}
+
+impl std::fmt::Debug for Bounded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Bounded").field(&self.function).finish()
+    }
+}
+
+impl PartialEq for Bounded {
+    fn eq(&self, other: &Self) -> bool {
+        self.function == other.function
+    }
+}
+
+impl Eq for Bounded {}
+
+impl Hash for Bounded {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.function.hash(state);
+    }
+}
+
+// Every method is passed on: a default would change what the function means.
+impl ScalarUDFImpl for Bounded {
+    fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.function.aliases()
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> QueryResult<String> {
+        self.function.schema_name(args)
+    }
+
+    fn signature(&self) -> &Signature {
+        self.function.signature()
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> QueryResult<DataType> {
+        self.function.return_type(arg_types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> QueryResult<FieldRef> {
+        self.function.return_field_from_args(args)
+    }
+
+    #[expect(deprecated, reason = "passed on")]
+    fn is_nullable(&self, args: &[Expr], schema: &dyn ExprSchema) -> bool {
+        self.function.is_nullable(args, schema)
+    }
+
+    fn is_strict(&self) -> bool {
+        self.function.is_strict()
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> QueryResult<ColumnarValue> {
+        self.check(&args)?;
+        self.function.invoke_with_args(args)
+    }
+
+    fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
+        let function = self.function.inner().with_updated_config(config)?;
+        let function = Arc::new(function);
+        Some(ScalarUDF::new_from_impl(Self {
+            function,
+            ..self.clone()
+        }))
+    }
+
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> QueryResult<ExprSimplifyResult> {
+        Ok(match self.function.simplify(args, info)? {
+            ExprSimplifyResult::Simplified(expr) => {
+                ExprSimplifyResult::Simplified(self.keep_bounds(expr))
+            }
+            original => original,
+        })
+    }
+
+    fn preimage(
+        &self,
+        args: &[Expr],
+        literal: &Expr,
+        info: &SimplifyContext,
+    ) -> QueryResult<PreimageResult> {
+        self.function.preimage(args, literal, info)
+    }
+
+    fn conditional_arguments<'a>(
+        &self,
+        args: &'a [Expr],
+    ) -> Option<(Vec<&'a Expr>, Vec<&'a Expr>)> {
+        self.function.conditional_arguments(args)
+    }
+
+    fn short_circuits(&self) -> bool {
+        self.function.short_circuits()
+    }
+
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> QueryResult<Interval> {
+        self.function.evaluate_bounds(inputs)
+    }
+
+    fn propagate_constraints(
+        &self,
+        interval: &Interval,
+        inputs: &[&Interval],
+    ) -> QueryResult<Option<Vec<Interval>>> {
+        self.function.propagate_constraints(interval, inputs)
+    }
+
+    fn struct_field_mapping(
+        &self,
+        literal_args: &[Option<ScalarValue>],
+    ) -> Option<StructFieldMapping> {
+        self.function.struct_field_mapping(literal_args)
+    }
+
+    fn output_ordering(&self, inputs: &[ExprProperties]) -> QueryResult<SortProperties> {
+        self.function.output_ordering(inputs)
+    }
+
+    fn preserves_lex_ordering(&self, inputs: &[ExprProperties]) -> QueryResult<bool> {
+        self.function.preserves_lex_ordering(inputs)
+    }
+
+    fn strictly_order_preserving(&self, inputs: &[ExprProperties]) -> QueryResult<bool> {
+        self.function.strictly_order_preserving(inputs)
+    }
+
+    fn coerce_types(&self, arg_types: &[DataType]) -> QueryResult<Vec<DataType>> {
+        self.function.coerce_types(arg_types)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.function.documentation()
+    }
+
+    fn placement(&self, args: &[ExpressionPlacement]) -> ExpressionPlacement {
+        self.function.placement(args)
+    }
+}

@@ -1,0 +1,134 @@
+//! The stream of an answer: runs the plan on the workers, ends all work when it is dropped, and turns panics
+//! into errors.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::error::Result as QueryResult;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::{FutureExt, Stream, StreamExt};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinHandle;
+
+use super::interrupt::Interrupt;
+use crate::error::{Error, Result};
+
+/// Batches made ahead of the reader.
+const AHEAD_BATCHES: usize = 1;
+/// What the statement was doing when it panicked.
+const RUNNING: &str = "running the statement";
+
+/// Starts a plan on the workers.
+///
+/// Its rows come through a channel, so a caller who waits for them is never kept by the plan's own work and can
+/// always stop waiting.
+pub(super) fn start(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    interrupt: Interrupt,
+) -> SendableRecordBatchStream {
+    let schema = plan.schema();
+    let (sender, receiver) = channel(AHEAD_BATCHES);
+    let task = tokio::spawn(forward(plan, context, sender));
+    Box::pin(AnswerStream {
+        schema,
+        receiver,
+        task: Some(task),
+        interrupt,
+    })
+}
+
+/// Sends a plan's batches until it ends, fails or nobody receives them. A panic arrives as an error.
+async fn forward(
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+    sender: Sender<QueryResult<RecordBatch>>,
+) {
+    let run = async {
+        let mut batches = execute_stream(plan, context)?;
+        while let Some(batch) = batches.next().await {
+            if sender.send(Ok(batch?)).await.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    };
+    let done = AssertUnwindSafe(run).catch_unwind().await;
+    let failed = match done {
+        Ok(done) => done.err(),
+        Err(payload) => Some(Error::panicked(RUNNING, payload.as_ref()).into()),
+    };
+    if let Some(error) = failed {
+        sender.send(Err(error)).await.ok();
+    }
+}
+
+/// Batches of a running plan. Dropping it stops the plan.
+struct AnswerStream {
+    schema: SchemaRef,
+    receiver: Receiver<QueryResult<RecordBatch>>,
+    /// Taken once it has ended.
+    task: Option<JoinHandle<()>>,
+    interrupt: Interrupt,
+}
+
+impl AnswerStream {
+    /// What is left to say when the channel is closed: nothing, unless the task did not get to its end.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<QueryResult<RecordBatch>>> {
+        let Some(task) = &mut self.task else {
+            return Poll::Ready(None);
+        };
+        let ended = ready!(task.poll_unpin(cx));
+        self.task = None;
+        Poll::Ready(match ended {
+            Ok(()) => None,
+            Err(error) if error.is_panic() => {
+                let payload = error.into_panic();
+                Some(Err(Error::panicked(RUNNING, payload.as_ref()).into()))
+            }
+            Err(_) => Some(Err(Error::Cancelled.into())),
+        })
+    }
+}
+
+impl Stream for AnswerStream {
+    type Item = QueryResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match ready!(self.receiver.poll_recv(cx)) {
+            Some(batch) => Poll::Ready(Some(batch)),
+            None => self.poll_end(cx),
+        }
+    }
+}
+
+impl RecordBatchStream for AnswerStream {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
+
+impl Drop for AnswerStream {
+    fn drop(&mut self) {
+        self.interrupt.raise();
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Turns a panic of a statement's own future into an error.
+pub(super) async fn guarded<T>(
+    what: &'static str,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(done) => done,
+        Err(payload) => Err(Error::panicked(what, payload.as_ref())),
+    }
+}

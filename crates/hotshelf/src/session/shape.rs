@@ -1,0 +1,327 @@
+//! The shape of a parsed statement: long chains become balanced trees, and what is too deep or too wide to plan
+//! is refused.
+//!
+//! A chain of 10 000 ORs is parsed into a tree of depth 10 000, and planning descends into it many times. Grouped
+//! by halves it has depth 14 and means the same. Functions here recurse over what is parsed: call them on a
+//! large stack.
+
+use std::ops::ControlFlow;
+
+use datafusion::error::DataFusionError;
+use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, Query, Select, SetExpr, SetOperator, SetQuantifier, Value, VisitMut,
+    VisitorMut,
+};
+use datafusion::sql::sqlparser::parser::ParserError;
+
+use crate::error::{Error, Result};
+
+/// Nested expressions and queries that a statement may have.
+///
+/// Planning takes some 50 KiB of stack for each in a debug build; see [`super::aside`].
+pub(super) const DEPTH_MAX: usize = 1_000;
+/// Joins of one FROM, or set operations in a row: planning time grows with the third power of them.
+const JOINS_MAX: usize = 400;
+/// Chains up to this length stay as they are written.
+const CHAIN_MAX: usize = 16;
+
+/// Balances the statement's chains and checks its size.
+pub(super) fn reshape(statement: &mut ParsedStatement) -> Result<()> {
+    match statement {
+        ParsedStatement::Statement(statement) => visit(statement.as_mut()),
+        ParsedStatement::Explain(explain) => reshape(&mut explain.statement),
+        ParsedStatement::CopyTo(copy) => match &mut copy.source {
+            CopyToSource::Query(query) => visit(query.as_mut()),
+            CopyToSource::Relation(_) => Ok(()),
+        },
+        ParsedStatement::CreateExternalTable(_) | ParsedStatement::Reset(_) => Ok(()),
+    }
+}
+
+fn visit(node: &mut impl VisitMut) -> Result<()> {
+    match node.visit(&mut Reshaper { depth: 0 }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+/// Says which limit it was when the parser gives up.
+pub(super) fn name_the_limit(error: DataFusionError) -> Error {
+    let is_limit = matches!(&error, DataFusionError::SQL(cause, _)
+        if matches!(cause.as_ref(), ParserError::RecursionLimitExceeded));
+    match is_limit {
+        true => too_deep(),
+        false => error.into(),
+    }
+}
+
+fn too_deep() -> Error {
+    Error::TooDeep {
+        what: "expression",
+        limit: DEPTH_MAX,
+    }
+}
+
+struct Reshaper {
+    depth: usize,
+}
+
+impl Reshaper {
+    fn descend(&mut self) -> ControlFlow<Error> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return ControlFlow::Break(too_deep());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn ascend(&mut self) -> ControlFlow<Error> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+}
+
+impl VisitorMut for Reshaper {
+    type Break = Error;
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        balance(expr);
+        self.descend()
+    }
+
+    fn post_visit_expr(&mut self, _expr: &mut Expr) -> ControlFlow<Error> {
+        self.ascend()
+    }
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        balance_union(&mut query.body);
+        let found = operations(&query.body);
+        if found > JOINS_MAX {
+            return ControlFlow::Break(Error::TooWide {
+                what: "set operations in a row",
+                found,
+                limit: JOINS_MAX,
+            });
+        }
+        self.descend()
+    }
+
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<Error> {
+        self.ascend()
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        let tables = select.from.iter().map(|table| table.joins.len() + 1);
+        let found = tables.sum::<usize>().saturating_sub(1);
+        if found > JOINS_MAX {
+            return ControlFlow::Break(Error::TooWide {
+                what: "joins in one FROM",
+                found,
+                limit: JOINS_MAX,
+            });
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Operators that may be grouped in any way.
+fn is_associative(op: &BinaryOperator) -> bool {
+    matches!(op, BinaryOperator::And | BinaryOperator::Or)
+}
+
+/// The operator of a chain `a op b op c …` that is long enough to be grouped anew.
+fn long_chain(expr: &Expr) -> Option<BinaryOperator> {
+    let Expr::BinaryOp { op: first, .. } = expr else {
+        return None;
+    };
+    let (mut next, mut length) = (expr, 0);
+    while let Expr::BinaryOp { left, op, .. } = next
+        && op == first
+        && length <= CHAIN_MAX
+    {
+        (next, length) = (left.as_ref(), length + 1);
+    }
+    (length > CHAIN_MAX && is_associative(first)).then(|| first.clone())
+}
+
+/// Groups a long chain by halves.
+fn balance(expr: &mut Expr) {
+    let Some(chain) = long_chain(expr) else {
+        return;
+    };
+    let mut next = std::mem::replace(expr, nothing());
+    let mut operands = Vec::new();
+    loop {
+        match next {
+            Expr::BinaryOp { left, op, right } if op == chain => {
+                operands.push(*right);
+                next = *left;
+            }
+            first => {
+                operands.push(first);
+                break;
+            }
+        }
+    }
+    operands.reverse();
+    let join = |left, right| Expr::BinaryOp {
+        left: Box::new(left),
+        op: chain.clone(),
+        right: Box::new(right),
+    };
+    if let Some(balanced) = by_halves(operands, &join) {
+        *expr = balanced;
+    }
+}
+
+fn nothing() -> Expr {
+    Expr::Value(Value::Null.into())
+}
+
+/// Joins neighbours until one is left.
+fn by_halves<T>(mut parts: Vec<T>, join: &impl Fn(T, T) -> T) -> Option<T> {
+    while parts.len() > 1 {
+        let mut joined = Vec::with_capacity(parts.len().div_ceil(2));
+        let mut rest = parts.into_iter();
+        while let Some(left) = rest.next() {
+            joined.push(match rest.next() {
+                Some(right) => join(left, right),
+                None => left,
+            });
+        }
+        parts = joined;
+    }
+    parts.pop()
+}
+
+/// Set operations on the way to the first SELECT.
+fn operations(body: &SetExpr) -> usize {
+    let (mut next, mut count) = (body, 0);
+    while let SetExpr::SetOperation { left, .. } = next {
+        (next, count) = (left.as_ref(), count + 1);
+    }
+    count
+}
+
+/// The quantifier of a chain of UNIONs that is long enough to be grouped anew.
+fn long_union(body: &SetExpr) -> Option<SetQuantifier> {
+    let SetExpr::SetOperation {
+        set_quantifier: first,
+        ..
+    } = body
+    else {
+        return None;
+    };
+    let (mut next, mut length) = (body, 0);
+    while let SetExpr::SetOperation {
+        left,
+        op: SetOperator::Union,
+        set_quantifier,
+        ..
+    } = next
+        && set_quantifier == first
+        && length <= CHAIN_MAX
+    {
+        (next, length) = (left.as_ref(), length + 1);
+    }
+    let by_position = matches!(
+        first,
+        SetQuantifier::All | SetQuantifier::Distinct | SetQuantifier::None
+    );
+    (length > CHAIN_MAX && by_position).then_some(*first)
+}
+
+/// Groups a long chain of UNIONs of one kind by halves; the first arm still names the columns.
+fn balance_union(body: &mut Box<SetExpr>) {
+    let Some(chain) = long_union(body) else {
+        return;
+    };
+    let empty = SetExpr::Table(Box::new(datafusion::sql::sqlparser::ast::Table {
+        table_name: None,
+        schema_name: None,
+    }));
+    let mut next = std::mem::replace(body.as_mut(), empty);
+    let mut arms = Vec::new();
+    loop {
+        match next {
+            SetExpr::SetOperation {
+                left,
+                op: SetOperator::Union,
+                set_quantifier,
+                right,
+            } if set_quantifier == chain => {
+                arms.push(*right);
+                next = *left;
+            }
+            first => {
+                arms.push(first);
+                break;
+            }
+        }
+    }
+    arms.reverse();
+    let join = |left, right| SetExpr::SetOperation {
+        left: Box::new(left),
+        op: SetOperator::Union,
+        set_quantifier: chain,
+        right: Box::new(right),
+    };
+    if let Some(balanced) = by_halves(arms, &join) {
+        **body = balanced;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::sql::parser::DFParser;
+
+    fn reshaped(sql: &str) -> ParsedStatement {
+        let mut statement = DFParser::parse_sql(sql).unwrap().pop_front().unwrap();
+        reshape(&mut statement).unwrap();
+        statement
+    }
+
+    #[test]
+    fn a_long_chain_keeps_its_operands_in_order() {
+        let terms: Vec<String> = (0..100).map(|n| format!("a = {n}")).collect();
+        let sql = format!("SELECT a FROM t WHERE {}", terms.join(" OR "));
+        // Grouping does not show in the text.
+        assert_eq!(reshaped(&sql).to_string(), sql);
+    }
+
+    #[test]
+    fn a_long_chain_becomes_a_flat_tree() {
+        let numbers = || (0..1000).map(|n| n.to_string()).collect::<Vec<_>>();
+        let join = |left: String, right: String| format!("({left} {right})");
+        let text = by_halves(numbers(), &join).unwrap();
+        let depth = text.chars().scan(0i32, |depth, c| {
+            *depth += i32::from(c == '(') - i32::from(c == ')');
+            Some(*depth)
+        });
+        assert_eq!(depth.max(), Some(10));
+        let flat = text.replace(['(', ')'], "");
+        assert_eq!(flat, numbers().join(" "));
+    }
+
+    #[test]
+    fn chains_of_unions_keep_their_arms_in_order() {
+        let arms: Vec<String> = (0..50).map(|n| format!("SELECT {n}")).collect();
+        for between in [" UNION ALL ", " UNION "] {
+            let sql = arms.join(between);
+            assert_eq!(reshaped(&sql).to_string(), sql);
+        }
+        let mixed = format!("{} EXCEPT SELECT 7", arms.join(" UNION ALL "));
+        assert_eq!(reshaped(&mixed).to_string(), mixed);
+    }
+
+    #[test]
+    fn too_many_joins_are_refused() {
+        let joins = " CROSS JOIN t".repeat(JOINS_MAX + 1);
+        let sql = format!("SELECT 1 FROM t{joins}");
+        let mut statement = DFParser::parse_sql(&sql).unwrap().pop_front().unwrap();
+        let refused = reshape(&mut statement).unwrap_err();
+        assert!(matches!(refused, Error::TooWide { found, .. } if found == JOINS_MAX + 1));
+    }
+}
