@@ -19,9 +19,11 @@ use tokio::sync::oneshot;
 use crate::failure::{Failure, Result, note};
 
 /// What is being ended may take this long to clean up by itself. People take 200 ms for at once.
-pub const PATIENCE: Duration = Duration::from_millis(60);
+pub const PATIENCE: Duration = Duration::from_millis(40);
 /// After this time the program ends even if the work has not let go.
-const GRACE: Duration = Duration::from_millis(140);
+const GRACE: Duration = Duration::from_millis(120);
+/// Opening a database may keep a signal waiting for this long.
+const HELD_MAX: Duration = Duration::from_millis(500);
 /// A signal's exit code is its number and this.
 const SIGNAL_CODE: i32 = 128;
 /// What ends the program, and its names.
@@ -36,6 +38,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     work: None,
     at_prompt: false,
     interrupted: false,
+    held: false,
     ending: false,
     told: false,
     undo_count: 0,
@@ -52,6 +55,8 @@ struct State {
     at_prompt: bool,
     /// A signal has stopped something.
     interrupted: bool,
+    /// Something is being made that is not yet known to `undos`.
+    held: bool,
     /// The program is about to end on the signals' thread.
     ending: bool,
     /// The user has been told so.
@@ -156,6 +161,23 @@ impl Drop for AtSignal {
         // What it holds is dropped without the lock.
         let undo = state().undos.remove(&self.0);
         drop(undo);
+    }
+}
+
+/// Keeps signals from ending the program, for a moment, until what is being made is known to an [`AtSignal`].
+pub struct Held(());
+
+impl Held {
+    pub fn hold() -> Self {
+        state().held = true;
+        Self(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        state().held = false;
+        wait_if_ending();
     }
 }
 
@@ -288,7 +310,14 @@ fn press() -> Press {
 fn stop_work(patience: Duration) {
     let started = Instant::now();
     press();
-    while started.elapsed() < patience && matches!(state().work, Some(Work::Stopping)) {
+    let is_busy = || {
+        let state = state();
+        match state.held {
+            true => started.elapsed() < HELD_MAX,
+            false => matches!(state.work, Some(Work::Stopping)) && started.elapsed() < patience,
+        }
+    };
+    while is_busy() {
         std::thread::sleep(Duration::from_millis(2));
     }
 }

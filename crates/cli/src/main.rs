@@ -20,7 +20,7 @@ use failure::Result;
 
 fn main() -> ExitCode {
     hotshelf::keep_freed_memory();
-    let done = interrupt::listen().and_then(|()| run());
+    let done = run();
     interrupt::wait_if_ending();
     match done {
         Ok(()) => ExitCode::SUCCESS,

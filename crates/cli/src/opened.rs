@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use hotshelf::{Database, Options};
 
 use crate::failure::{Result, note};
-use crate::interrupt::{self, AtSignal};
+use crate::interrupt::{self, AtSignal, Held};
 
 /// An open database. Closing it does not wait for what Ctrl-C has stopped.
 pub struct Opened {
@@ -20,6 +20,7 @@ pub struct Opened {
 impl Opened {
     /// Opens the database in a folder, or a temporary one.
     pub fn open(folder: Option<&Path>, options: Options) -> Result<Self> {
+        let _held = Held::hold();
         let made = folder.filter(|folder| !folder.exists());
         let made = made.map(Path::to_owned);
         let database = match folder {

@@ -31,8 +31,10 @@ Ctrl-C ends a query, or forgets what was typed. SET hotshelf.budget | policy | s
 change settings; SELECT * FROM cache_columns(), io_stats() and others show the inside.";
 
 pub fn run(engine: &Engine) -> Result<()> {
-    let database = engine.open()?;
+    // The editor takes SIGINT for itself, so it comes first and goes last.
     let mut editor = DefaultEditor::new().map_err(terminal_failure)?;
+    interrupt::listen()?;
+    let database = engine.open()?;
     let history = history_path();
     if let Some(path) = &history {
         // The first time there is none.
@@ -114,7 +116,9 @@ impl Shell {
                         self.go_on(done, at_terminal)?;
                     }
                 },
-                Err(ReadlineError::Interrupted) => input = Input::default(),
+                Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => {
+                    input = Input::default();
+                }
                 Err(ReadlineError::Eof) => {
                     match input.rest() {
                         None => {}

@@ -410,7 +410,7 @@ fn bench_hpcache_draws_simulated_figures_and_lists_queries() {
     assert!(
         answer
             .lines()
-            .any(|line| line.starts_with("1,simulated,,Q1.3")),
+            .any(|line| line.starts_with("1,simulated,\"\",Q1.3")),
         "{answer}"
     );
     for name in ["f/hpcache-01-simulated.svg", "f/hpcache-05-simulated.svg"] {
