@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use hotshelf_bench::{ExperimentError, GenerateError};
 
+use crate::interrupt;
+
 /// Everything a command can fail with.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -35,14 +37,29 @@ pub enum Failure {
         path: PathBuf,
         source: io::Error,
     },
+    #[error("cannot write to standard output: it is closed")]
+    NoStdout,
     /// Rows could not be written in the format asked for.
     #[error("cannot write the answer as {format}: {what}")]
     Format { format: &'static str, what: String },
     /// A statement of several failed.
-    #[error("statement {number}: {source}")]
-    Statement { number: usize, source: Box<Failure> },
+    #[error("statement {number}: {source}{}", not_run(*number, *count))]
+    Statement {
+        number: usize,
+        count: usize,
+        source: Box<Failure>,
+    },
+    /// Statements of a script failed, each of which has been told.
+    #[error("{failure_count} of the statements failed")]
+    Script { failure_count: usize },
+    /// Tables that would be replaced.
+    #[error("the database has {} already", names.join(", "))]
+    TablesExist { names: Vec<String> },
     #[error("database {} is damaged in {damage_count} places", path.display())]
     Damaged { path: PathBuf, damage_count: usize },
+    /// A bug in an operator; its message is above.
+    #[error("the statement ended without an answer: its thread panicked")]
+    Panicked,
     #[error("interrupted")]
     Interrupted,
     /// Whoever read the answer has seen enough.
@@ -83,6 +100,10 @@ impl Failure {
             }
             Self::Experiment(error) => error.hint(),
             Self::Statement { source, .. } => source.hint(),
+            Self::TablesExist { .. } => Some(
+                "--replace replaces them with the generated ones; --db DIR takes another database"
+                    .to_owned(),
+            ),
             Self::Damaged { .. } => {
                 Some("drop the tables named above and import them again".to_owned())
             }
@@ -108,9 +129,23 @@ impl Failure {
         }
     }
 
+    /// Whether nothing more can be written to standard output.
+    pub fn ends_output(&self) -> bool {
+        self.is_quiet() || matches!(self, Self::NoStdout)
+    }
+
+    /// Whether Ctrl-C is the cause.
+    pub fn is_interruption(&self) -> bool {
+        match self {
+            Self::Interrupted => true,
+            Self::Statement { source, .. } => source.is_interruption(),
+            _ => false,
+        }
+    }
+
     /// Tells it on standard error.
     pub fn print(&self) {
-        if self.is_quiet() {
+        if self.is_quiet() || self.is_interruption() && !interrupt::tell() {
             return;
         }
         let hint = self.hint().map(|hint| format!("\n\nhint: {hint}"));
@@ -129,6 +164,15 @@ pub fn note(line: &str) {
     writeln!(io::stderr(), "{line}").ok();
 }
 
+/// Says which of `count` statements come after the failed one.
+fn not_run(number: usize, count: usize) -> String {
+    match count - number.min(count) {
+        0 => String::new(),
+        1 => format!("\nstatement {count} did not run"),
+        _ => format!("\nstatements {} to {count} did not run", number + 1),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +181,7 @@ mod tests {
     fn the_exit_code_of_a_statement_is_that_of_its_cause() {
         let stopped = Failure::Statement {
             number: 2,
+            count: 2,
             source: Box::new(Failure::Interrupted),
         };
         assert_eq!(stopped.exit_code(), 130);
@@ -149,9 +194,17 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_statement_tells_which_others_did_not_run() {
+        assert_eq!(not_run(3, 3), "");
+        assert_eq!(not_run(2, 3), "\nstatement 3 did not run");
+        assert_eq!(not_run(1, 3), "\nstatements 2 to 3 did not run");
+    }
+
+    #[test]
     fn a_broken_pipe_is_quiet_and_no_failure() {
         let broken = Failure::Statement {
             number: 1,
+            count: 1,
             source: Box::new(Failure::BrokenPipe),
         };
         assert!(broken.is_quiet());

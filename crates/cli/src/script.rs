@@ -1,12 +1,15 @@
 //! Runs SQL statements and writes their answers: what `sql` and `shell` share.
 
+mod running;
+
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
+use arrow::array::RecordBatch;
 use hotshelf::{Session, Statement};
 
 use crate::failure::{Failure, Result};
-use crate::output::Output;
+use crate::output::{Answer, Output};
+use running::Running;
 
 /// What a statement did.
 pub struct Outcome {
@@ -33,31 +36,43 @@ impl Outcome {
 /// Runs one statement and writes its rows as they come.
 pub async fn run(session: &Session, statement: Statement, output: &mut Output) -> Result<Outcome> {
     let start = Instant::now();
-    let answer = session.execute(statement).await?;
-    let mut batches = answer.batches;
-    let has_rows = answer.message.is_none() && !answer.schema.fields().is_empty();
-    let mut row_count = 0;
-    if has_rows {
-        let mut written = output.begin(&answer.schema)?;
-        while let Some(batch) = batches.next().await {
-            let batch = batch.map_err(hotshelf::Error::from_query)?;
-            row_count += batch.num_rows() as u64;
-            if !written.write(&batch)? {
-                break;
-            }
-        }
-        written.finish()?;
-        output.flush()?;
-    } else {
-        while let Some(batch) = batches.next().await {
-            batch.map_err(hotshelf::Error::from_query)?;
-        }
-    }
+    let mut running = Running::start(session, statement)?;
+    let (schema, message) = running.head().await?;
+    let has_rows = message.is_none() && !schema.fields().is_empty();
+    // A statement that fails before its first row leaves nothing of an answer.
+    let first = running.next().await?;
+    let written = match has_rows {
+        true => Some(output.begin(&schema)?),
+        false => None,
+    };
+    let row_count = write_all(&mut running, first, written).await?;
+    output.flush()?;
     Ok(Outcome {
         row_count: has_rows.then_some(row_count),
-        message: answer.message,
+        message,
         elapsed: start.elapsed(),
     })
+}
+
+/// Writes the rows, if they are an answer; returns their number.
+async fn write_all(
+    running: &mut Running,
+    first: Option<RecordBatch>,
+    mut written: Option<Answer<'_>>,
+) -> Result<u64> {
+    let mut row_count = 0;
+    let mut next = first;
+    while let Some(batch) = next {
+        row_count += batch.num_rows() as u64;
+        if let Some(written) = &mut written {
+            written.write(&batch)?;
+        }
+        next = running.next().await?;
+    }
+    if let Some(written) = written {
+        written.finish()?;
+    }
+    Ok(row_count)
 }
 
 /// Runs all statements of a text, one after the other; `done` hears of each. Nothing runs if the text cannot
@@ -68,15 +83,16 @@ pub async fn run_all(
     output: &mut Output,
     mut done: impl FnMut(usize, &Outcome),
 ) -> Result<()> {
-    let statements = session.parse(text)?;
-    let many = statements.len() > 1;
+    let statements = session.parse(without_mark(text))?;
+    let count = statements.len();
     for (idx, statement) in statements.into_iter().enumerate() {
         let number = idx + 1;
         match run(session, statement, output).await {
             Ok(outcome) => done(number, &outcome),
-            Err(failure) if many => {
+            Err(failure) if count > 1 => {
                 return Err(Failure::Statement {
                     number,
+                    count,
                     source: Box::new(failure),
                 });
             }
@@ -84,4 +100,9 @@ pub async fn run_all(
         }
     }
     Ok(())
+}
+
+/// Text without the byte order mark that some editors write before it.
+pub fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }

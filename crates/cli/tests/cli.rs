@@ -12,6 +12,8 @@ mod interrupts;
 mod probe;
 #[path = "cli/refusals.rs"]
 mod refusals;
+#[path = "cli/terminal.rs"]
+mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
@@ -33,7 +34,8 @@ use crate::session::Session;
 use crate::table::Table;
 
 use files::{
-    RowOrder, drop_empty, file_name, folder_name, highest_number, read_folder, remove_folder,
+    RowOrder, drop_empty, file_name, folder_name, highest_number, read_folder, remove_busy_folder,
+    remove_folder,
 };
 
 pub(crate) use files::sync_folder;
@@ -168,7 +170,7 @@ impl Database {
             file_names: RwLock::default(),
             queries: AtomicU64::new(0),
             pipelines: Arc::default(),
-            workers: Workers(Some(runtime)),
+            workers: Workers::new(runtime),
             _lock: lock,
             scratch,
         };
@@ -197,9 +199,17 @@ impl Database {
 
     /// Runs a future on the database's worker threads and waits for it. Not to be called from async code.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        match &self.inner.workers.0 {
-            Some(runtime) => runtime.block_on(future),
-            None => unreachable!("the workers are taken when the database is dropped"),
+        self.inner.workers.handle.block_on(future)
+    }
+
+    /// Ends the database for a program that is about to exit: waits at most `patience` for the worker threads,
+    /// then removes the temporary files. Tasks end at their next await; one that computes longer is left behind.
+    /// Nothing can run in the database afterwards. Not to be called from async code.
+    pub fn shut_down(&self, patience: Duration) {
+        self.inner.workers.end(patience);
+        let spilled = self.inner.runtime_env.disk_manager.temp_dir_paths();
+        for folder in spilled.iter().chain(&self.inner.scratch) {
+            remove_busy_folder(folder);
         }
     }
 
@@ -517,14 +527,33 @@ impl Drop for Inner {
 /// Stack of a worker. Only what is used takes memory.
 const WORKER_STACK_BYTES: usize = 16 << 20;
 
-/// The worker threads. They end with the database.
-struct Workers(Option<tokio::runtime::Runtime>);
+/// The worker threads. They end with the database, or before it if the program is about to exit.
+struct Workers {
+    handle: tokio::runtime::Handle,
+    runtime: Mutex<Option<tokio::runtime::Runtime>>,
+}
+
+impl Workers {
+    fn new(runtime: tokio::runtime::Runtime) -> Self {
+        Self {
+            handle: runtime.handle().clone(),
+            runtime: Mutex::new(Some(runtime)),
+        }
+    }
+
+    fn end(&self, patience: Duration) {
+        let runtime = self.runtime.lock().take();
+        if let Some(runtime) = runtime {
+            runtime.shutdown_timeout(patience);
+        }
+    }
+}
 
 impl Drop for Workers {
     fn drop(&mut self) {
         // A task may be the last to let go of the database: its thread cannot wait for itself.
         if tokio::runtime::Handle::try_current().is_ok()
-            && let Some(runtime) = self.0.take()
+            && let Some(runtime) = self.runtime.get_mut().take()
         {
             runtime.shutdown_background();
         }

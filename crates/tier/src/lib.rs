@@ -12,6 +12,7 @@ pub mod profile;
 pub mod region;
 pub mod replace_file;
 pub mod simd;
+pub mod standard_output;
 mod thread_time;
 pub mod topology;
 

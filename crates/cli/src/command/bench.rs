@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
-use hotshelf::{Database, Session};
+use hotshelf::{Database, ExistingTable, Session};
 use hotshelf_bench::experiment::{Measurement, Query, median, ssb};
 use hotshelf_bench::ssb::SsbGenerator;
 
@@ -49,7 +49,7 @@ pub fn run(bench: Bench) -> Result<()> {
 /// Generates the tables that are not there yet.
 pub(super) fn prepare(database: &Database, dataset: &SsbGenerator, threads: usize) -> Result<()> {
     let missing = ssb::missing_tables(database, dataset)?;
-    fill(database, dataset, &missing, threads)
+    fill(database, dataset, &missing, ExistingTable::Fail, threads)
 }
 
 fn use_parquet(database: &Database, session: &Session, folder: &Path) -> Result<()> {

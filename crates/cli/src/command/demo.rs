@@ -18,7 +18,8 @@ use super::bench::prepare;
 use super::comparison;
 use crate::failure::{Failure, Result, note};
 use crate::flags::Demo;
-use crate::interrupt;
+use crate::interrupt::{self, AtSignal};
+use crate::opened::Opened;
 use crate::output::print_lines;
 use crate::progress::{Progress, bytes};
 
@@ -41,7 +42,7 @@ pub fn run(demo: &Demo) -> Result<()> {
     let place = Place::new(&demo.folder, demo.keep);
     let options = Options::default();
     let threads = options.threads;
-    let database = Database::open(&place.database, options)?;
+    let database = Opened::open(Some(&place.database), options)?;
     note(&format!(
         "generating the Star Schema Benchmark at scale {} in {}",
         demo.scale,
@@ -74,13 +75,22 @@ pub fn run(demo: &Demo) -> Result<()> {
 struct Place {
     database: PathBuf,
     keep: bool,
+    _at_signal: Option<AtSignal>,
 }
 
 impl Place {
     fn new(folder: &Path, keep: bool) -> Self {
         let database = folder.join("db");
         let keep = keep || database.exists();
-        Self { database, keep }
+        let unfinished = database.clone();
+        let remove = move |_| {
+            fs::remove_dir_all(unfinished).ok();
+        };
+        Self {
+            database,
+            keep,
+            _at_signal: (!keep).then(|| AtSignal::new(remove)),
+        }
     }
 }
 

@@ -9,9 +9,10 @@ use hotshelf_bench::tpch::{TpchGenerator, TpchTable};
 use hotshelf_bench::{Dataset, load_table};
 
 use super::import::watch;
-use crate::failure::{Result, note};
+use crate::failure::{Failure, Result, note};
 use crate::flags::{Benchmark, Generate, GenerateTarget};
 use crate::interrupt;
+use crate::opened::Opened;
 use crate::progress::{Progress, bytes, count};
 
 pub fn run(generate: &Generate) -> Result<()> {
@@ -47,8 +48,15 @@ where
                 threads: generate.threads,
                 ..Options::default()
             };
-            let database = Database::open(folder, options)?;
-            fill(&database, dataset, tables, generate.threads)
+            let database = Opened::open(Some(folder), options)?;
+            let existing = match generate.replace {
+                true => ExistingTable::Replace,
+                false => {
+                    refuse_existing(&database, tables)?;
+                    ExistingTable::Fail
+                }
+            };
+            fill(&database, dataset, tables, existing, generate.threads)
         }
     }
 }
@@ -73,11 +81,23 @@ fn write_file<D: Dataset>(
     Ok(())
 }
 
-/// Makes or replaces the tables in a database.
+/// Names the tables that are there already, before any is made.
+fn refuse_existing<T: ToString>(database: &Database, tables: &[T]) -> Result<()> {
+    let present = database.table_names();
+    let names = tables.iter().map(T::to_string);
+    let names: Vec<String> = names.filter(|name| present.contains(name)).collect();
+    match names.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::TablesExist { names }),
+    }
+}
+
+/// Makes the tables in a database.
 pub(super) fn fill<D>(
     database: &Database,
     dataset: &D,
     tables: &[D::Table],
+    existing: ExistingTable,
     threads: usize,
 ) -> Result<()>
 where
@@ -87,8 +107,7 @@ where
         let expected = dataset.row_count(*table);
         let counters = ImportProgress::default();
         let mut progress = Progress::start(format!("generate {table}"), "rows");
-        let replace = ExistingTable::Replace;
-        let load = load_table(database, dataset, *table, replace, threads, &counters);
+        let load = load_table(database, dataset, *table, existing, threads, &counters);
         let look = || (counters.rows_done(), expected);
         let work = async { Ok(watch(load, look, &mut progress).await?) };
         let row_count = interrupt::run(database, work)?;

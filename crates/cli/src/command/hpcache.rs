@@ -22,6 +22,7 @@ use super::bench::prepare;
 use crate::failure::{Failure, Result, note};
 use crate::flags::{Hpcache, HpcacheWhat};
 use crate::interrupt;
+use crate::opened::Opened;
 use crate::output::{Format, Output, Target};
 use crate::progress::{Progress, bytes};
 
@@ -67,7 +68,7 @@ fn print(format: Format, rows: &std::result::Result<RecordBatch, ArrowError>) ->
 }
 
 /// The database with the benchmark's tables: as it is if it has them, else generated.
-fn open(hpcache: &Hpcache) -> Result<Database> {
+fn open(hpcache: &Hpcache) -> Result<Opened> {
     let dataset = SsbGenerator::new(hpcache.scale, 0)?;
     let database = hpcache.engine.open()?;
     let names = database.table_names();

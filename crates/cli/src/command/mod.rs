@@ -15,9 +15,13 @@ mod verify;
 
 use crate::failure::Result;
 use crate::flags::Command;
+use crate::interrupt;
 
 /// Does what the flags ask for.
 pub fn run(command: Command) -> Result<()> {
+    if !matches!(command, Command::Shell(_)) {
+        interrupt::listen()?;
+    }
     match command {
         Command::Demo(demo) => demo::run(&demo),
         Command::Import(import) => import::run(&import),

@@ -2,24 +2,28 @@
 
 mod input;
 
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use hotshelf::{Database, Session};
+use hotshelf::Session;
+use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
 use super::tables;
 use crate::failure::{Failure, Result, note};
 use crate::flags::Engine;
+use crate::interrupt::{self, AtSignal};
+use crate::opened::Opened;
 use crate::output::{Format, Output, Target};
-use crate::{interrupt, script};
+use crate::script;
 use input::{Input, Line, Meta};
 
 const HELP: &str = "\
 A statement ends with ';' and may span lines.
   \\d            list the tables            (.tables)
   \\d NAME       columns of a table         (.schema NAME)
-  \\timing       show times or not          (.timer)
+  \\timing       show times: on, off or the other way round (.timer)
   \\format NAME  table, csv, json, ndjson or markdown   (.mode NAME)
   \\help         this                       (.help)
   \\q            leave                      (.quit, Ctrl-D)
@@ -27,8 +31,10 @@ Ctrl-C ends a query, or forgets what was typed. SET hotshelf.budget | policy | s
 change settings; SELECT * FROM cache_columns(), io_stats() and others show the inside.";
 
 pub fn run(engine: &Engine) -> Result<()> {
-    let database = engine.open()?;
+    // The editor takes SIGINT for itself, so it comes first and goes last.
     let mut editor = DefaultEditor::new().map_err(terminal_failure)?;
+    interrupt::listen()?;
+    let database = engine.open()?;
     let history = history_path();
     if let Some(path) = &history {
         // The first time there is none.
@@ -39,8 +45,17 @@ pub fn run(engine: &Engine) -> Result<()> {
         database,
         timing: true,
         format: Format::Table,
+        failure_count: 0,
     };
+    let terminal = std::io::stdin().is_terminal().then(Terminal::keep);
+    if terminal.is_some() {
+        interrupt::stay_at_prompt();
+        if shell.database.is_temporary() {
+            note("temporary database: tables are gone at the end; --db DIR keeps them");
+        }
+    }
     let done = shell.read_and_run(&mut editor);
+    shell.database.tell_discarded();
     if let Some(path) = &history
         && let Err(error) = editor.save_history(path)
     {
@@ -50,36 +65,93 @@ pub fn run(engine: &Engine) -> Result<()> {
 }
 
 struct Shell {
-    database: Database,
+    database: Opened,
     session: Session,
     timing: bool,
     format: Format,
+    failure_count: usize,
+}
+
+/// The terminal's modes as they were, given back if a signal ends the program in the middle of a line.
+struct Terminal {
+    _at_signal: Option<AtSignal>,
+}
+
+impl Terminal {
+    /// Ends bracketed paste, which the line editor has begun.
+    const PASTE_OFF: &str = "\x1b[?2004l";
+
+    fn keep() -> Self {
+        let modes = tcgetattr(std::io::stdin()).ok();
+        let give_back = |modes: Termios| {
+            move |_| {
+                tcsetattr(std::io::stdin(), SetArg::TCSANOW, &modes).ok();
+                write!(std::io::stdout(), "{}", Self::PASTE_OFF).ok();
+                std::io::stdout().flush().ok();
+            }
+        };
+        Self {
+            _at_signal: modes.map(|modes| AtSignal::new(give_back(modes))),
+        }
+    }
 }
 
 impl Shell {
     fn read_and_run(&mut self, editor: &mut DefaultEditor) -> Result<()> {
+        let at_terminal = std::io::stdin().is_terminal();
         let mut input = Input::default();
         loop {
             match editor.readline(input.prompt()) {
-                Ok(line) => match input.take(&line) {
+                Ok(line) => match input.take(script::without_mark(&line)) {
                     Line::More => {}
-                    Line::Meta(Meta::Quit) => return Ok(()),
+                    Line::Meta(Meta::Quit) => break,
                     Line::Meta(meta) => {
                         editor.add_history_entry(line.trim()).ok();
-                        go_on(self.obey(meta))?;
+                        let done = self.obey(meta);
+                        self.go_on(done, at_terminal)?;
                     }
                     Line::Statements(text) => {
                         editor.add_history_entry(text.trim()).ok();
-                        go_on(self.answer(&text))?;
+                        let done = self.answer(&text);
+                        self.go_on(done, at_terminal)?;
                     }
                 },
-                Err(ReadlineError::Interrupted) => input = Input::default(),
+                Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => {
+                    input = Input::default();
+                }
                 Err(ReadlineError::Eof) => {
-                    let rest = input.rest();
-                    return rest.map_or(Ok(()), |text| go_on(self.answer(&text)));
+                    match input.rest() {
+                        None => {}
+                        Some(_) if at_terminal => note("unfinished statement discarded"),
+                        Some(text) => {
+                            let done = self.answer(&text);
+                            self.go_on(done, at_terminal)?;
+                        }
+                    }
+                    break;
                 }
                 Err(error) => return Err(terminal_failure(error)),
             }
+        }
+        match self.failure_count {
+            failure_count if failure_count > 0 && !at_terminal => {
+                Err(Failure::Script { failure_count })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A failure ends the statement, not the shell; unless nobody is there to read on, or a script is stopped.
+    fn go_on(&mut self, done: Result<()>, at_terminal: bool) -> Result<()> {
+        match done {
+            Err(failure) if failure.ends_output() => Err(failure),
+            Err(failure) if failure.is_interruption() && !at_terminal => Err(failure),
+            Err(failure) => {
+                self.failure_count += 1;
+                failure.print();
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 
@@ -109,8 +181,8 @@ impl Shell {
                 let quoted = table.replace('"', "\"\"");
                 self.answer(&format!("DESCRIBE \"{quoted}\""))?;
             }
-            Meta::Timing => {
-                self.timing = !self.timing;
+            Meta::Timing(wanted) => {
+                self.timing = wanted.unwrap_or(!self.timing);
                 note(if self.timing {
                     "timing is on"
                 } else {
@@ -128,21 +200,15 @@ impl Shell {
                     "\\help lists them",
                 ));
             }
+            Meta::Misused(word, expected) => {
+                return Err(Failure::usage(
+                    format!("{word} does not take that"),
+                    format!("it takes {expected}"),
+                ));
+            }
             Meta::Quit => {}
         }
         Ok(())
-    }
-}
-
-/// A failure ends the statement, not the shell; unless nobody is there to read on.
-fn go_on(done: Result<()>) -> Result<()> {
-    match done {
-        Err(Failure::BrokenPipe) => Err(Failure::BrokenPipe),
-        Err(failure) => {
-            failure.print();
-            Ok(())
-        }
-        Ok(()) => Ok(()),
     }
 }
 

@@ -25,7 +25,9 @@ pub fn run(sql: Sql) -> Result<()> {
             note(message);
         }
     });
-    interrupt::run(&database, work)?;
+    let done = interrupt::run(&database, work);
+    database.tell_discarded();
+    done?;
     output.close()
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
-use hotshelf::{Database, Options, TableSummary};
+use hotshelf::{Options, TableSummary};
 
 use crate::failure::{Failure, Result};
 use crate::flags::Tables;
+use crate::opened::Opened;
 use crate::output::{Output, Target};
 
 pub fn run(tables: Tables) -> Result<()> {
@@ -14,7 +15,7 @@ pub fn run(tables: Tables) -> Result<()> {
         create: false,
         ..Options::default()
     };
-    let database = Database::open(&tables.db, options)?;
+    let database = Opened::open(Some(&tables.db), options)?;
     let mut output = Output::open(Target::Stdout, tables.format)?;
     output.print(&list(&database.tables())?)?;
     output.close()

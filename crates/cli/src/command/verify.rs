@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use hotshelf::{Database, Options};
+use hotshelf::Options;
 
 use crate::failure::{Failure, Result, note};
+use crate::opened::Opened;
 use crate::output::print_lines;
 use crate::progress::{Progress, bytes};
 
@@ -13,7 +14,7 @@ pub fn run(folder: &Path) -> Result<()> {
         create: false,
         ..Options::default()
     };
-    let database = Database::open(folder, options)?;
+    let database = Opened::open(Some(folder), options)?;
     let mut progress = Progress::start("verify", "files");
     let report = database.verify(|done, all| progress.show(done as u64, all as u64))?;
     progress.clear();

@@ -9,9 +9,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::Parser;
-use hotshelf::{
-    Database, ExistingTable, ImportOptions, Options, PolicyKind, parse_bandwidth, parse_size,
-};
+use hotshelf::{ExistingTable, ImportOptions, Options, PolicyKind, parse_bandwidth, parse_size};
 use hotshelf_bench::experiment::elf::{ElfOptions, Experiment};
 use hotshelf_bench::experiment::hpcache::{Contender, Sequence};
 use hotshelf_tier::TierError;
@@ -20,7 +18,8 @@ use hotshelf_tier::probe::ProbeTarget;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, Result};
-use crate::output::{Format, Target};
+use crate::opened::Opened;
+use crate::output::{Format, Target, print_lines};
 use raw::{
     Raw, RawBench, RawBenches, RawCommand, RawDemo, RawElf, RawEngine, RawGenerate, RawHpcache,
     RawImport, RawProbe, RawResources, RawSettings, RawSql, RawTables,
@@ -112,6 +111,8 @@ pub struct Generate {
     pub benchmark: Benchmark,
     pub scale: f64,
     pub target: GenerateTarget,
+    /// Replace tables of the same names.
+    pub replace: bool,
     pub threads: usize,
 }
 
@@ -215,17 +216,28 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub fn open(&self) -> Result<Database> {
-        Ok(match &self.db {
-            Some(folder) => Database::open(folder, self.options.clone())?,
-            None => Database::temporary(self.options.clone())?,
-        })
+    pub fn open(&self) -> Result<Opened> {
+        Opened::open(self.db.as_deref(), self.options.clone())
     }
 }
 
-/// Reads the program's flags. Asking for help, or what is no flag at all, ends the program here.
-pub fn read() -> Result<Flags> {
-    validate(Raw::parse())
+/// Reads the program's flags; none if help was asked for, which is then printed. What is no flag at all ends the
+/// program here.
+pub fn read() -> Result<Option<Flags>> {
+    match Raw::try_parse() {
+        Ok(raw) => validate(raw).map(Some),
+        Err(refusal) if refusal.use_stderr() => refusal.exit(),
+        Err(help) => print_help(&help).map(|()| None),
+    }
+}
+
+fn print_help(help: &clap::Error) -> Result<()> {
+    let text = help.render();
+    let text = match std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        true => text.ansi().to_string(),
+        false => text.to_string(),
+    };
+    print_lines(&[text.trim_end().to_owned()])
 }
 
 impl Flags {
@@ -317,7 +329,9 @@ fn validate_sql(raw: RawSql) -> Result<Sql> {
         (None, Some(path)) => Source::File(path),
         (None, None) => Source::Stdin,
     };
-    let format = Format::parse(&raw.format)?;
+    let format = raw.format.as_deref().map(Format::parse).transpose()?;
+    let of_file = || raw.output.as_deref().and_then(Format::of_file);
+    let format = format.or_else(of_file).unwrap_or(Format::Table);
     let target = raw.output.map_or(Target::Stdout, Target::File);
     target.check(format)?;
     Ok(Sql {
@@ -356,6 +370,7 @@ fn validate_generate(raw: RawGenerate) -> Result<Generate> {
         benchmark,
         scale: raw.scale,
         target,
+        replace: raw.replace,
         threads: raw.threads.map_or(Options::default().threads, usize::from),
     })
 }

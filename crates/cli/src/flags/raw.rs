@@ -181,16 +181,17 @@ const SQL_EXAMPLES: &str = "\
 Examples:
   hotshelf sql -c \"SELECT * FROM 'trips.parquet' LIMIT 5\"
   hotshelf sql --db mydb --budget 256MB --timing -f queries.sql
-  hotshelf sql --db mydb --format parquet --output busy.parquet -c 'SELECT * FROM trips WHERE fare > 50'
+  hotshelf sql --db mydb --output busy.parquet -c 'SELECT * FROM trips WHERE fare > 50'
   echo 'SHOW TABLES' | hotshelf sql --db mydb --format csv";
 
 #[derive(Debug, Args)]
 pub struct RawSql {
     #[command(flatten)]
     pub engine: RawEngine,
-    /// Format of the answers: table, csv, json, ndjson, markdown, parquet, arrow
-    #[arg(long, default_value = "table", value_name = "FORMAT")]
-    pub format: String,
+    /// Format of the answers: table, csv, json, ndjson, markdown, parquet, arrow [default: by the ending of
+    /// --output, else table]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
     /// Write the answers into a file
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -210,7 +211,8 @@ Examples:
   hotshelf shell
   hotshelf shell --db mydb --budget 1GB
 
-A statement ends with ';'. \\help lists what else there is, Ctrl-C ends a query, Ctrl-D leaves.";
+A statement ends with ';'. \\help lists what else there is, Ctrl-C ends a query, Ctrl-D leaves.
+Where the input is not a terminal, the exit code is 1 if a statement failed.";
 
 #[derive(Debug, Args)]
 pub struct RawShell {
@@ -261,9 +263,12 @@ pub struct RawGenerate {
     /// Folder for one Parquet file per table
     #[arg(long, value_name = "DIR", required_unless_present = "db")]
     pub out: Option<PathBuf>,
-    /// Database whose tables of these names are replaced
+    /// Database to make the tables in
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     pub db: Option<PathBuf>,
+    /// Replace tables of the same names
+    #[arg(long, conflicts_with = "out")]
+    pub replace: bool,
     /// Threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = thread_count())]
     pub threads: Option<u16>,

@@ -72,6 +72,7 @@ fn flags_that_contradict_each_other_are_refused() {
         "hotshelf sql -c x -f y",
         "hotshelf generate ssb --scale 1 --out d --db e",
         "hotshelf generate ssb --scale 1",
+        "hotshelf generate ssb --scale 1 --out d --replace",
         "hotshelf bench ssb --scale 1 --data d --parquet e",
         "hotshelf bench tpch --scale 1",
         "hotshelf bench hpcache",

@@ -1,7 +1,6 @@
 //! The formats that the libraries of Arrow and Parquet write.
 
 use arrow::array::RecordBatch;
-use arrow::csv::{Writer as Csv, WriterBuilder as CsvBuilder};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::writer::FileWriter as Ipc;
@@ -17,38 +16,6 @@ use crate::failure::{Failure, Result};
 
 /// Rows of a Parquet row group: what is held in memory while writing.
 const PARQUET_ROW_GROUP_ROWS: usize = 131_072;
-
-/// CSV with a line of names, also when there are no rows.
-pub(super) struct CsvWriter<'a> {
-    csv: Csv<&'a mut Sink>,
-    schema: SchemaRef,
-    started: bool,
-}
-
-impl<'a> CsvWriter<'a> {
-    pub fn new(sink: &'a mut Sink, schema: &SchemaRef) -> Self {
-        Self {
-            csv: CsvBuilder::new().with_header(true).build(sink),
-            schema: schema.clone(),
-            started: false,
-        }
-    }
-}
-
-impl AnswerWriter for CsvWriter<'_> {
-    fn write(&mut self, batch: &RecordBatch) -> Result<bool> {
-        self.started = true;
-        self.csv.write(batch).map_err(arrow_failure("csv"))?;
-        Ok(true)
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<()> {
-        if !self.started {
-            self.write(&RecordBatch::new_empty(self.schema.clone()))?;
-        }
-        Ok(())
-    }
-}
 
 /// JSON, as one array or one object per line.
 pub(super) struct JsonWriter<'a, F: JsonFormat> {
@@ -70,9 +37,9 @@ pub(super) fn ndjson(sink: &mut Sink) -> JsonWriter<'_, LineDelimited> {
 }
 
 impl<F: JsonFormat> AnswerWriter for JsonWriter<'_, F> {
-    fn write(&mut self, batch: &RecordBatch) -> Result<bool> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.json.write(batch).map_err(arrow_failure(self.name))?;
-        Ok(true)
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
@@ -99,9 +66,9 @@ impl<'a> ArrowWriter<'a> {
 }
 
 impl AnswerWriter for ArrowWriter<'_> {
-    fn write(&mut self, batch: &RecordBatch) -> Result<bool> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.0.write(batch).map_err(arrow_failure("arrow"))?;
-        Ok(true)
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
@@ -125,9 +92,9 @@ impl<'a> ParquetWriter<'a> {
 }
 
 impl AnswerWriter for ParquetWriter<'_> {
-    fn write(&mut self, batch: &RecordBatch) -> Result<bool> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.0.write(batch).map_err(parquet_failure)?;
-        Ok(true)
+        Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

@@ -32,7 +32,7 @@ impl<'a> MarkdownWriter<'a> {
 }
 
 impl AnswerWriter for MarkdownWriter<'_> {
-    fn write(&mut self, batch: &RecordBatch) -> Result<bool> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let options = FormatOptions::default();
         let columns = batch
             .columns()
@@ -50,7 +50,7 @@ impl AnswerWriter for MarkdownWriter<'_> {
             }
             writeln!(self.0).map_err(failure)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

@@ -1,7 +1,9 @@
 //! Answers on their way out: which format, which place.
 //!
-//! Every format but `table` writes batches as they come; nothing is collected.
+//! Every format writes batches as they come; `table` keeps the first rows, to know how wide columns are.
 
+mod cells;
+mod csv;
 mod formats;
 mod markdown;
 mod sink;
@@ -9,7 +11,7 @@ mod table;
 
 use std::fmt;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -54,6 +56,20 @@ impl Format {
         })
     }
 
+    /// The format that files of this name's ending have.
+    pub fn of_file(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+        match ending.as_str() {
+            "csv" => Some(Self::Csv),
+            "json" => Some(Self::Json),
+            "ndjson" | "jsonl" => Some(Self::Ndjson),
+            "md" | "markdown" => Some(Self::Markdown),
+            "parquet" => Some(Self::Parquet),
+            "arrow" => Some(Self::Arrow),
+            _ => None,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -78,10 +94,13 @@ pub enum Target {
 }
 
 impl Target {
+    fn is_terminal(&self) -> bool {
+        matches!(self, Self::Stdout) && std::io::stdout().is_terminal()
+    }
+
     /// Refuses to write bytes onto a terminal.
     pub fn check(&self, format: Format) -> Result<()> {
-        let terminal = matches!(self, Self::Stdout) && std::io::stdout().is_terminal();
-        if format.is_binary() && terminal {
+        if format.is_binary() && self.is_terminal() {
             return Err(Failure::usage(
                 format!("{format} is not for a terminal"),
                 "add --output FILE or redirect the output",
@@ -93,8 +112,8 @@ impl Target {
 
 /// Writes one answer.
 trait AnswerWriter {
-    /// Takes a batch. False: it has enough, more would not be written.
-    fn write(&mut self, batch: &RecordBatch) -> Result<bool>;
+    /// Takes a batch.
+    fn write(&mut self, batch: &RecordBatch) -> Result<()>;
 
     /// Writes what is left.
     fn finish(self: Box<Self>) -> Result<()>;
@@ -104,6 +123,8 @@ trait AnswerWriter {
 pub struct Output {
     format: Format,
     sink: Sink,
+    /// Somebody looks at it: long tables are cut.
+    is_watched: bool,
     answer_count: usize,
 }
 
@@ -112,6 +133,7 @@ impl Output {
     pub fn open(target: Target, format: Format) -> Result<Self> {
         Ok(Self {
             format,
+            is_watched: target.is_terminal(),
             sink: Sink::open(target)?,
             answer_count: 0,
         })
@@ -129,9 +151,9 @@ impl Output {
         let sink = &mut self.sink;
         let broken = sink.broken();
         let writer: Box<dyn AnswerWriter + '_> = match self.format {
-            Format::Table => Box::new(table::TableWriter::new(sink, schema.clone())),
+            Format::Table => Box::new(table::TableWriter::new(sink, schema, self.is_watched)),
             Format::Markdown => Box::new(markdown::MarkdownWriter::new(sink, schema)?),
-            Format::Csv => Box::new(formats::CsvWriter::new(sink, schema)),
+            Format::Csv => Box::new(csv::CsvWriter::new(sink, schema)?),
             Format::Json => Box::new(formats::json(sink)),
             Format::Ndjson => Box::new(formats::ndjson(sink)),
             Format::Parquet => Box::new(formats::ParquetWriter::new(sink, schema)?),
@@ -166,15 +188,9 @@ pub fn print_lines(lines: &[String]) -> Result<()> {
 /// Writes lines of text.
 pub fn write_lines(target: Target, lines: &[String]) -> Result<()> {
     use std::io::Write;
-    let place = match &target {
-        Target::Stdout => PathBuf::from("standard output"),
-        Target::File(path) => path.clone(),
-    };
     let mut sink = Sink::open(target)?;
-    let broken = sink.broken();
     for line in lines {
-        let written = writeln!(sink, "{line}");
-        written.map_err(|error| broken.or(Failure::io("write", &place)(error)))?;
+        writeln!(sink, "{line}").map_err(|error| sink.failure(error))?;
     }
     sink.close()
 }
@@ -186,8 +202,8 @@ pub struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Takes a batch. False: the rest would not be written, so it need not be computed.
-    pub fn write(&mut self, batch: &RecordBatch) -> Result<bool> {
+    /// Takes a batch.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let written = self.writer.write(batch);
         written.map_err(|failure| self.broken.or(failure))
     }

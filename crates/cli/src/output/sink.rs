@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Target;
 use crate::failure::{Failure, Result};
+use crate::interrupt::AtSignal;
 
 /// Whether the reader of standard output has gone. Formats wrap the error beyond recognition, so it is noted
 /// where it happens.
@@ -35,7 +36,10 @@ impl Sink {
     pub fn open(target: Target) -> Result<Self> {
         let broken = Broken::default();
         let (inner, file): (Box<dyn Write + Send>, _) = match target {
-            Target::Stdout => (Box::new(io::stdout()), None),
+            Target::Stdout => {
+                check_stdout()?;
+                (Box::new(io::stdout()), None)
+            }
             Target::File(path) => {
                 let (file, new) = NewFile::create(path)?;
                 (Box::new(file), new)
@@ -50,9 +54,8 @@ impl Sink {
     }
 
     pub fn flush_all(&mut self) -> Result<()> {
-        let broken = self.broken();
         let flushed = self.writer.flush();
-        flushed.map_err(|source| broken.or(self.failure(source)))
+        flushed.map_err(|source| self.failure(source))
     }
 
     pub fn close(mut self) -> Result<()> {
@@ -63,9 +66,19 @@ impl Sink {
         }
     }
 
-    fn failure(&self, source: io::Error) -> Failure {
+    /// What failed writing means.
+    pub fn failure(&self, source: io::Error) -> Failure {
         let path = self.file.as_ref().map(|file| file.path.as_path());
-        Failure::io("write", path.unwrap_or(Path::new("standard output")))(source)
+        let path = path.unwrap_or(Path::new("standard output"));
+        self.broken().or(Failure::io("write", path)(source))
+    }
+}
+
+/// Fails if the program was started without a standard output.
+pub(super) fn check_stdout() -> Result<()> {
+    match hotshelf_tier::standard_output::was_closed() {
+        true => Err(Failure::NoStdout),
+        false => Ok(()),
     }
 }
 
@@ -110,6 +123,7 @@ impl Write for Watched {
 struct NewFile {
     path: PathBuf,
     temporary: PathBuf,
+    _at_signal: AtSignal,
 }
 
 impl NewFile {
@@ -123,7 +137,16 @@ impl NewFile {
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = path.with_file_name(name);
         let file = File::create(&temporary).map_err(Failure::io("create", &path))?;
-        Ok((file, Some(Self { path, temporary })))
+        let unfinished = temporary.clone();
+        let at_signal = AtSignal::new(move |_| {
+            std::fs::remove_file(unfinished).ok();
+        });
+        let new = Self {
+            path,
+            temporary,
+            _at_signal: at_signal,
+        };
+        Ok((file, Some(new)))
     }
 
     fn publish(self) -> Result<()> {

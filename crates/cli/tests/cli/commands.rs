@@ -148,7 +148,7 @@ fn the_shell_answers_statements_and_commands_and_survives_errors() {
     let bench = Bench::with_table();
     let typed = ".mode csv\nSELECT count(*) AS n\nFROM t;\nSELECT nonsense FROM t;\n\\nonsense\n\\d\n\\d t\nSELECT 2 AS two;\n\\q\nSELECT 3 AS three;\n";
     let done = bench.run_with_stdin(&["shell", "--db", "db"], typed);
-    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert_eq!(done.code, Some(1), "{}", done.stderr);
     let answers = ["n\n1000\n", "\nt,2,1000,1,", "a,Int64,", "two\n2\n"];
     let places: Vec<_> = answers.map(|part| done.stdout.find(part)).into();
     assert!(places.iter().all(Option::is_some), "{}", done.stdout);
@@ -159,6 +159,125 @@ fn the_shell_answers_statements_and_commands_and_survives_errors() {
         std::fs::read_to_string(bench.path("history"))
             .unwrap()
             .contains("FROM t;")
+    );
+}
+
+#[test]
+fn a_script_in_the_shell_ends_with_1_if_a_statement_failed() {
+    let bench = Bench::new();
+    let shell = |script: &str| bench.run_with_stdin(&["shell"], script);
+    let failed = shell("SELECT nonsense;\n.mode csv\nSELECT 2 AS two;\n");
+    assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), "two\n2\n"));
+    assert!(
+        failed.stderr.contains("1 of the statements failed"),
+        "{}",
+        failed.stderr
+    );
+    let sound = shell(".mode csv\nSELECT 2 AS two");
+    assert_eq!((sound.code, sound.stdout.as_str()), (Some(0), "two\n2\n"));
+}
+
+#[test]
+fn timer_and_mode_take_their_arguments() {
+    let bench = Bench::new();
+    let script = ".timer on\nSELECT 1;\n.timer off\n.timer\n.timer maybe\n.mode\n";
+    let done = bench.run_with_stdin(&["shell"], script);
+    let told: Vec<_> = done.stderr.matches("timing is on").collect();
+    assert_eq!(told.len(), 2, "{}", done.stderr);
+    assert!(done.stderr.contains("timing is off"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("it takes on, off or nothing"),
+        "{}",
+        done.stderr
+    );
+    assert!(
+        done.stderr.contains("it takes table, csv"),
+        "{}",
+        done.stderr
+    );
+}
+
+#[test]
+fn a_byte_order_mark_before_sql_is_skipped() {
+    let bench = Bench::new();
+    let text = "\u{feff}SELECT 1 AS one;\n";
+    bench.write("q.sql", text);
+    let csv = ["sql", "--format", "csv"];
+    let by_file = bench.ok(&[&csv[..], &["-f", "q.sql"]].concat());
+    let by_stdin = bench.run_with_stdin(&csv, text).stdout;
+    assert_eq!([by_file, by_stdin], ["one\n1\n"; 2]);
+    let shell = bench.run_with_stdin(&["shell"], text);
+    assert_eq!(shell.code, Some(0), "{}", shell.stderr);
+}
+
+#[test]
+fn a_temporary_database_says_what_goes_with_it() {
+    let bench = Bench::new();
+    let two = "CREATE TABLE a AS SELECT 1 AS x; CREATE TABLE b AS SELECT 1 AS x";
+    for done in [
+        bench.run(&["sql", "-c", two]),
+        bench.run_with_stdin(&["shell"], two),
+    ] {
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        let told = done
+            .stderr
+            .matches("temporary database: 2 tables discarded");
+        assert_eq!(told.count(), 1, "{}", done.stderr);
+    }
+    let none = bench.run(&["sql", "-c", "SELECT 1"]);
+    assert_eq!(none.stderr, "");
+    let kept = bench.run(&["sql", "--db", "db", "-c", two]);
+    assert!(!kept.stderr.contains("temporary"), "{}", kept.stderr);
+}
+
+#[test]
+fn a_new_database_without_tables_is_not_left_behind() {
+    let bench = Bench::new();
+    bench.fails(
+        1,
+        &["sql", "--db", "new", "-c", "SELECT * FROM t"],
+        &["'t'"],
+    );
+    bench.fails(
+        1,
+        &["import", "--db", "new", "t", "nowhere.csv"],
+        &["nowhere.csv"],
+    );
+    assert!(!bench.path("new").exists());
+    let done = bench.run(&["sql", "--db", "new", "-c", "SELECT 1"]);
+    assert_eq!(done.code, Some(0));
+    assert!(
+        done.stderr.contains("new was made for this call"),
+        "{}",
+        done.stderr
+    );
+    assert!(!bench.path("new").exists());
+    std::fs::create_dir(bench.path("made")).unwrap();
+    bench.ok(&["sql", "--db", "made", "-c", "SELECT 1"]);
+    assert!(bench.path("made").exists());
+    bench.ok(&[
+        "sql",
+        "--db",
+        "new",
+        "-c",
+        "CREATE TABLE t AS SELECT 1 AS a",
+    ]);
+    bench.ok(&["sql", "--db", "new", "-c", "DROP TABLE t"]);
+    assert!(bench.path("new").exists());
+}
+
+#[test]
+fn generate_replaces_tables_only_when_told() {
+    let bench = Bench::new();
+    bench.query("CREATE TABLE part AS SELECT 7 AS a; CREATE TABLE date AS SELECT 8 AS a");
+    let generate = ["generate", "ssb", "--scale", "0.001", "--db", "db"];
+    bench.fails(1, &generate, &["part", "date", "hint: ", "--replace"]);
+    assert_eq!(bench.query("SELECT a FROM part"), "a\n7\n");
+    assert!(!bench.ok(&["tables", "--db", "db"]).contains("lineorder"));
+    bench.ok(&[&generate[..], &["--replace"]].concat());
+    assert_eq!(
+        bench.query("SELECT count(*) > 1 AS n FROM part"),
+        "n\ntrue\n"
     );
 }
 
@@ -291,7 +410,7 @@ fn bench_hpcache_draws_simulated_figures_and_lists_queries() {
     assert!(
         answer
             .lines()
-            .any(|line| line.starts_with("1,simulated,,Q1.3")),
+            .any(|line| line.starts_with("1,simulated,\"\",Q1.3")),
         "{answer}"
     );
     for name in ["f/hpcache-01-simulated.svg", "f/hpcache-05-simulated.svg"] {

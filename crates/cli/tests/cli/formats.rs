@@ -79,18 +79,76 @@ fn a_binary_file_holds_one_answer_and_appears_only_when_it_is_whole() {
 }
 
 #[test]
-fn a_long_table_is_cut_with_a_note_and_other_formats_are_not() {
+fn a_table_in_a_pipe_or_file_is_whole() {
     let bench = Bench::new();
-    let sql = "SELECT value FROM generate_series(1, 20000)";
-    let done = bench.run(&["sql", "-c", sql]);
-    assert_eq!(done.stdout.lines().count(), 1000 + 4);
-    assert!(
-        done.stderr.contains("the first 1000 rows"),
-        "{}",
-        done.stderr
-    );
-    let csv = bench.ok(&["sql", "--format", "csv", "-c", sql]);
-    assert_eq!(csv.lines().count(), 20_001);
+    // The last rows are wider than those that the widths are taken from.
+    let sql = "SELECT value, CASE WHEN value > 12000 THEN 'a long text' ELSE 't' END AS b \
+               FROM generate_series(1, 20000)";
+    let done = bench.run(&["sql", "--timing", "-c", sql]);
+    assert_eq!(done.stdout.lines().count(), 20_000 + 4);
+    assert!(done.stdout.contains("\n| 20000 | a long text |\n"));
+    assert!(done.stderr.contains(": 20000 rows"), "{}", done.stderr);
+    bench.ok(&["sql", "--output", "out.txt", "-c", sql]);
+    let file = std::fs::read_to_string(bench.path("out.txt")).unwrap();
+    assert_eq!(file.lines().count(), 20_000 + 4);
+}
+
+#[test]
+fn tables_keep_their_columns_apart() {
+    let sql = "SELECT * FROM (VALUES (1, 'x\ny'), (22, '日本'), (3, NULL)) AS v(n, t) ORDER BY n";
+    let lines = [
+        "+----+------+",
+        "| n  | t    |",
+        "+----+------+",
+        "| 1  | x    |",
+        "|    | y    |",
+        "| 3  | NULL |",
+        "| 22 | 日本 |",
+        "+----+------+",
+    ];
+    let table = Bench::new().ok(&["sql", "-c", sql]);
+    assert_eq!(table.lines().collect::<Vec<_>>(), lines);
+}
+
+#[test]
+fn the_ending_of_the_output_decides_the_format_unless_one_is_named() {
+    let bench = Bench::new();
+    let to = |file: &str, more: &[&str]| {
+        let sql = ["sql", "-c", ROWS, "--output", file];
+        bench.ok(&[&sql[..], more].concat());
+        std::fs::read(bench.path(file)).unwrap()
+    };
+    assert!(to("x.csv", &[]).starts_with(b"n,t,f\n"));
+    assert!(to("x.json", &[]).starts_with(b"[{"));
+    assert!(to("x.ndjson", &[]).starts_with(b"{"));
+    assert!(to("x.md", &[]).starts_with(b"| n |"));
+    assert!(to("x.PARQUET", &[]).starts_with(b"PAR1"));
+    assert!(to("x.arrow", &[]).starts_with(b"ARROW1"));
+    assert!(to("x.txt", &[]).starts_with(b"+---"));
+    assert!(to("y.csv", &["--format", "ndjson"]).starts_with(b"{"));
+}
+
+#[test]
+fn an_empty_text_and_null_differ_in_csv() {
+    let sql = "SELECT * FROM (VALUES (1, ''), (2, NULL), (3, 'a,\"b')) AS v(n, t) ORDER BY n";
+    let csv = Bench::new().ok(&["sql", "--format", "csv", "-c", sql]);
+    assert_eq!(csv, "n,t\n1,\"\"\n2,\n3,\"a,\"\"b\"\n");
+}
+
+#[test]
+fn csv_writes_lists_as_text() {
+    let sql = "SELECT make_array(1, 2) AS l, 1 AS n";
+    let csv = Bench::new().ok(&["sql", "--format", "csv", "-c", sql]);
+    assert_eq!(csv, "l,n\n\"[1, 2]\",1\n");
+}
+
+#[test]
+fn a_query_that_fails_before_its_first_row_prints_nothing() {
+    let bench = Bench::new();
+    let sql = "SELECT CAST(concat('x', value) AS INT) AS n FROM generate_series(1, 3)";
+    for format in ["csv", "json", "parquet", "arrow", "markdown", "table"] {
+        bench.fails(1, &["sql", "--format", format, "-c", sql], &["x1"]);
+    }
 }
 
 #[test]
@@ -107,5 +165,58 @@ fn a_full_disk_is_an_error() {
             ROWS,
         ];
         bench.fails(1, &call, &["No space left on device"]);
+    }
+}
+
+/// The calls that print results.
+const PRINTING: [&[&str]; 7] = [
+    &["sql", "-c", ROWS],
+    &["sql", "--format", "parquet", "-c", ROWS],
+    &["tables", "--db", "db"],
+    &["--help"],
+    &["sql", "--help"],
+    &["--version"],
+    &["probe", "--quick", "--tier", "emulated:optane100-128"],
+];
+
+#[test]
+fn a_full_standard_output_is_an_error() {
+    let bench = Bench::with_table();
+    for call in PRINTING {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut command = bench.command(call);
+        let done: super::Done = command.stdout(full.unwrap()).output().unwrap().into();
+        assert_eq!(done.code, Some(1), "{call:?}: {}", done.stderr);
+        assert!(
+            done.stderr.contains("No space left"),
+            "{call:?}: {}",
+            done.stderr
+        );
+    }
+}
+
+#[test]
+fn a_closed_standard_output_is_an_error() {
+    let bench = Bench::with_table();
+    for call in PRINTING
+        .iter()
+        .copied()
+        .chain([&["verify", "--db", "db"][..]])
+    {
+        let program = bench.command(call);
+        let done: super::Done = std::process::Command::new("sh")
+            .args(["-c", "exec \"$0\" \"$@\" >&-"])
+            .arg(program.get_program())
+            .args(program.get_args())
+            .current_dir(bench.path("."))
+            .output()
+            .unwrap()
+            .into();
+        assert_eq!(done.code, Some(1), "{call:?}: {}", done.stderr);
+        assert!(
+            done.stderr.contains("it is closed"),
+            "{call:?}: {}",
+            done.stderr
+        );
     }
 }

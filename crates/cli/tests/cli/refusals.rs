@@ -116,7 +116,7 @@ fn the_failing_statement_is_numbered_and_those_before_it_count() {
     bench.fails(
         1,
         &["sql", "--db", "db", "-c", text],
-        &["statement 2", "'b'"],
+        &["statement 2", "'b'", "statement 3 did not run"],
     );
     let list = bench.ok(&["tables", "--db", "db", "--format", "csv"]);
     assert!(list.contains("a,1,1,1,") && !list.contains("c,"), "{list}");

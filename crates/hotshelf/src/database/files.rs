@@ -220,6 +220,17 @@ pub(super) fn remove_folder(folder: &Path) {
     }
 }
 
+/// Removes a folder in which a thread may still make files: what appears meanwhile is removed in the next round.
+pub(super) fn remove_busy_folder(folder: &Path) {
+    const ROUNDS_MAX: usize = 20;
+    for _ in 0..ROUNDS_MAX {
+        if std::fs::remove_dir_all(folder).is_ok() || !folder.exists() {
+            return;
+        }
+    }
+    remove_folder(folder);
+}
+
 pub(super) fn file_name(path: &Path) -> String {
     path.file_name()
         .map(|name| name.to_string_lossy().into_owned())

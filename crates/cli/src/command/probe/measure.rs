@@ -53,7 +53,7 @@ pub(super) fn run(
             plan.step_count()
         ));
     }
-    let stop = interrupt::flag()?;
+    let stop = interrupt::flag();
     let started = Instant::now();
     let mut progress = Progress::start(format!("probe {target}"), "measurements");
     let mut done_count = done_before;

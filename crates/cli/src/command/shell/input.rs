@@ -24,9 +24,12 @@ pub enum Meta {
     Help,
     Tables,
     Columns(String),
-    Timing,
+    /// `None`: the other way round.
+    Timing(Option<bool>),
     Format(String),
     Unknown(String),
+    /// A command whose argument is missing or senseless, and what it takes.
+    Misused(String, &'static str),
 }
 
 impl Input {
@@ -80,8 +83,16 @@ fn parse_meta(line: &str) -> Option<Meta> {
         ("h" | "?" | "help", _) => Meta::Help,
         ("d" | "dt" | "tables", true) => Meta::Tables,
         ("d" | "schema", false) => Meta::Columns(argument),
-        ("timing" | "timer", _) => Meta::Timing,
+        ("timing" | "timer", _) => match argument.to_ascii_lowercase().as_str() {
+            "" => Meta::Timing(None),
+            "on" => Meta::Timing(Some(true)),
+            "off" => Meta::Timing(Some(false)),
+            _ => Meta::Misused(word.to_owned(), "on, off or nothing"),
+        },
         ("format" | "mode", false) => Meta::Format(argument),
+        ("format" | "mode", true) => {
+            Meta::Misused(word.to_owned(), "table, csv, json, ndjson or markdown")
+        }
         _ => Meta::Unknown(word.to_owned()),
     })
 }
@@ -178,7 +189,11 @@ mod tests {
             meta("\\d lineorder;"),
             Meta::Columns("lineorder".to_owned())
         );
-        assert_eq!(meta("\\timing"), Meta::Timing);
+        assert_eq!(meta("\\timing"), Meta::Timing(None));
+        assert_eq!(meta(".timer on"), Meta::Timing(Some(true)));
+        assert_eq!(meta(".timer OFF"), Meta::Timing(Some(false)));
+        assert!(matches!(meta(".timer maybe"), Meta::Misused(..)));
+        assert!(matches!(meta(".mode"), Meta::Misused(..)));
         assert_eq!(meta(".mode csv"), Meta::Format("csv".to_owned()));
         assert_eq!(meta("\\x"), Meta::Unknown("\\x".to_owned()));
     }
