@@ -4,9 +4,11 @@
 //! INSERT go to the catalog, and every query gets a number and a template fingerprint.
 
 mod catalog;
+mod copy;
 mod explain;
 mod fingerprint;
 mod index;
+mod insert;
 mod syntax;
 
 use std::sync::Arc;
@@ -195,6 +197,13 @@ impl Session {
                     self.follow_threads(&threads).await?;
                 }
                 Ok(Answer::done("set".into()))
+            }
+            LogicalPlan::Copy(copy) => self.copy(copy).await,
+            LogicalPlan::Dml(dml) => self.run(LogicalPlan::Dml(insert::exact(dml)?)).await,
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
+                crate::input::files::check_locations(&create.locations)?;
+                self.run(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)))
+                    .await
             }
             plan => self.run(plan).await,
         }
