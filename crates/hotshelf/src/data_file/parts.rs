@@ -109,7 +109,8 @@ impl Wide {
         Self {
             batch,
             piece_rows: piece_rows as usize,
-            piece_bytes: (u128::from(bytes) * u128::from(piece_rows) / u128::from(row_count)) as u64,
+            piece_bytes: (u128::from(bytes) * u128::from(piece_rows) / u128::from(row_count))
+                as u64,
         }
     }
 
@@ -169,11 +170,20 @@ mod tests {
         let mut found = Vec::new();
         while !parts.is_ended().await {
             let pieces: Vec<_> = parts.part(20_000).collect().await;
-            let bytes: u64 = pieces.iter().map(|piece| own_bytes(piece.as_ref().unwrap())).sum();
+            let bytes: u64 = pieces
+                .iter()
+                .map(|piece| own_bytes(piece.as_ref().unwrap()))
+                .sum();
             assert!(bytes < 24_000, "{bytes}");
             for piece in pieces {
                 let piece = piece.unwrap();
-                found.extend(piece.column(0).as_string_view().iter().map(|text| text.unwrap().to_owned()));
+                found.extend(
+                    piece
+                        .column(0)
+                        .as_string_view()
+                        .iter()
+                        .map(|text| text.unwrap().to_owned()),
+                );
             }
         }
         assert_eq!(found, texts);

@@ -7,7 +7,7 @@ use hotshelf::{Error, ImportOptions, Options};
 use crate::Fixture;
 
 /// Damaged copies of each file.
-const DAMAGES: usize = 60;
+const DAMAGES: usize = 20;
 
 /// Small files of every format, compressed and not.
 fn good_files(db: &Fixture) -> Vec<String> {
@@ -154,20 +154,27 @@ fn an_arrow_buffer_that_claims_exabytes_is_refused() {
 
 #[test]
 fn pages_and_rows_that_are_too_large_for_the_budget_are_refused() {
+    let writer = Fixture::new();
+    let page = writer.path("page.parquet");
+    let wide =
+        "SELECT concat(repeat('x', 2000000), value) AS s FROM generate_series(1, 100) AS g(value)";
+    let pages = "'format.compression' 'zstd(3)', 'format.dictionary_enabled' 'false', 'format.data_pagesize_limit' '1000000000'";
+    writer
+        .run(&format!(
+            "COPY ({wide}) TO '{page}' STORED AS parquet OPTIONS ({pages})"
+        ))
+        .unwrap();
+    let row = writer.path("row.csv.gz");
+    let long = "SELECT repeat('x', 20000000) AS s";
+    writer
+        .run(&format!(
+            "COPY ({long}) TO '{row}' STORED AS csv OPTIONS ('format.compression' 'gzip')"
+        ))
+        .unwrap();
     let db = Fixture::with(Options {
         budget_bytes: 64 << 20,
         ..Options::default()
     });
-    let page = db.path("page.parquet");
-    db.run(&format!(
-        "COPY (SELECT concat(repeat('x', 2000000), value) AS s FROM generate_series(1, 100) AS g(value)) TO '{page}' STORED AS parquet OPTIONS ('format.compression' 'zstd(3)', 'format.dictionary_enabled' 'false', 'format.data_pagesize_limit' '1000000000')"
-    ))
-    .unwrap();
-    let row = db.path("row.csv.gz");
-    db.run(&format!(
-        "COPY (SELECT repeat('x', 20000000) AS s) TO '{row}' STORED AS csv OPTIONS ('format.compression' 'gzip')"
-    ))
-    .unwrap();
     for path in [page, row] {
         for error in [
             import(&db, &path).unwrap_err(),

@@ -126,7 +126,7 @@ fn inserting_what_does_not_fit_fails_and_what_fits_arrives() {
     assert!(
         matches!(db.error("INSERT INTO t (n) SELECT x FROM f"), Error::Misfit { column, .. } if column == "n")
     );
-    db.run("INSERT INTO t SELECT y, y FROM f").unwrap();
+    db.run("INSERT INTO t SELECT y, y AS z FROM f").unwrap();
     db.run("INSERT INTO t VALUES (3.0, 1.25), (CAST(round(0.6) AS INT), NULL)")
         .unwrap();
     db.run("INSERT INTO t (n) SELECT CAST(x AS INT) FROM f")
