@@ -97,7 +97,7 @@ def damaged(data, dice):
 def write_bombs(folder):
     """Small files that are large when they are read."""
     text = "x" * 1_000_000
-    wide = pa.table({"s": [text] * 3000})
+    wide = pa.table({"s": [text] * 1000})
     pq.write_table(wide, folder / "plain-pages.parquet", compression="zstd", use_dictionary=False)
     pq.write_table(wide, folder / "dictionary.parquet", compression="zstd", dictionary_pagesize_limit=1 << 30)
     small_pages = {"use_dictionary": False, "data_page_size": 1 << 20, "write_batch_size": 1}
@@ -116,9 +116,9 @@ def write_bombs(folder):
         for _ in range(3000):
             file.write(text.encode())
         file.write(b'"}\n')
-    write_arrow(folder / "zstd.arrow", wide.slice(0, 1500).combine_chunks(), "zstd", False)
+    write_arrow(folder / "zstd.arrow", wide.slice(0, 600).combine_chunks(), "zstd", False)
     with pa.ipc.new_file(str(folder / "one-batch.arrow"), wide.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(wide.slice(0, 1500))
+        writer.write_table(wide.slice(0, 600))
     return sorted(folder.iterdir())
 
 
@@ -182,6 +182,7 @@ class Shell:
         self.process = subprocess.Popen(command, text=True, env=environment, errors="replace", **pipes)
         self.lines = queue.Queue()
         self.count = 0
+        self.answered = True
         threading.Thread(target=self.read, daemon=True).start()
         self.send("\\format csv")
 
@@ -199,12 +200,14 @@ class Shell:
         self.count += 1
         mark = f"mark {self.count} end"
         words = ""
+        self.answered = False
         try:
             self.send(f"{sql};")
             self.send(f"SELECT concat('mark ', {self.count}, ' end');")
             end = time.monotonic() + seconds
             while (line := self.lines.get(timeout=max(end - time.monotonic(), 0.01))) is not None:
                 if line.strip().strip('"') == mark:
+                    self.answered = True
                     return words
                 words += line if len(words) < 10_000 else ""
         except queue.Empty:
@@ -221,6 +224,10 @@ class Shell:
         found = re.search(r"VmHWM:\s+(\d+)", status)
         return int(found[1]) if found else 0
 
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
     def ended(self):
         try:
             return self.process.wait(timeout=0.2)
@@ -233,7 +240,7 @@ def run_query(shell, database, path, tally, seconds):
     peak_kb = shell.peak_kb()
     if words is None:
         kind = "hang"
-    elif shell.ended() is not None and "mark" not in words:
+    elif not shell.answered and shell.ended() is not None:
         kind = "signal" if shell.process.returncode < 0 else "ended"
     elif "panicked" in words:
         kind = "panic"
@@ -243,7 +250,7 @@ def run_query(shell, database, path, tally, seconds):
     tally.note_memory("query", peak_kb, path)
     too_large = peak_kb / 1024 > BUDGET_MB + HEADROOM_MB
     if kind in ("hang", "signal", "ended") or too_large:
-        shell.process.kill()
+        shell.stop()
         return Shell(database)
     return shell
 
@@ -276,7 +283,7 @@ def main():
                 run_import(folder / "imports", path, tally)
                 shell = run_query(shell, folder / "queries", path, tally, HANG_S)
                 path.unlink()
-            shell.process.kill()
+            shell.stop()
             failed |= report(name, tally)
         if not settings.no_bombs:
             tally = Tally(settings.keep)
@@ -285,7 +292,7 @@ def main():
                 tally.peak_mb = 0
                 run_import(folder / "imports", path, tally)
                 shell = Shell(folder / "queries")
-                run_query(shell, folder / "queries", path, tally, HANG_S * 30).process.kill()
+                run_query(shell, folder / "queries", path, tally, HANG_S * 30).stop()
                 print(f"  {path.name}: {path.stat().st_size / 1e3:.0f} KB, peak {tally.peak_mb:.0f} MB", flush=True)
                 tally.peak_mb = max(tally.peak_mb, before)
             failed |= report("bombs", tally)

@@ -98,8 +98,19 @@ fn infer_lines(
     };
     match inferred {
         Ok((schema, _)) => Ok(schema),
-        Err(error) => Err(bad(path, plain(&error))),
+        Err(error) => {
+            let text = plain(&error);
+            Err(bad(path, uneven(&text).unwrap_or(text)))
+        }
     }
+}
+
+/// `Expected 4 records, found 2 records at line 66`, said better.
+fn uneven(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("Expected ")?;
+    let (expected, rest) = rest.split_once(" records, found ")?;
+    let (found, line) = rest.split_once(" records at line ")?;
+    Some(format!("line {line} has {found} fields instead of {expected}"))
 }
 
 fn ensure_unique(schema: &Schema, path: &Path) -> Result<()> {
