@@ -284,10 +284,7 @@ pub(crate) struct NewTable<'a> {
 impl Inner {
     /// The runtime to work on: the caller's, or else the database's own.
     pub fn handle(&self) -> tokio::runtime::Handle {
-        tokio::runtime::Handle::try_current().unwrap_or_else(|_| match &self.workers.0 {
-            Some(runtime) => runtime.handle().clone(),
-            None => unreachable!("the workers are taken when the database is dropped"),
-        })
+        tokio::runtime::Handle::try_current().unwrap_or_else(|_| self.workers.handle.clone())
     }
 
     /// Who is told when a pipeline has run.

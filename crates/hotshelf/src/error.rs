@@ -134,12 +134,46 @@ pub enum Error {
         pattern: String,
     },
     /// An input file cannot be used.
-    #[error("cannot import {}: {what}", path.display())]
+    #[error("cannot read {}: {what}", path.display())]
     BadInput {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
+    },
+    /// A file or folder cannot be written.
+    #[error("cannot write {}: {what}", path.display())]
+    BadTarget {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why not.
+        what: String,
+    },
+    /// A piece of an input file needs more memory than the budget leaves for it.
+    #[error("{what} of {} needs {} MB or more; the budget allows {} MB", path.display(), needed_bytes >> 20, allowed_bytes >> 20)]
+    InputTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The piece ("one row", "one page of column 'c'").
+        what: String,
+        /// Bytes it takes in memory, as far as they are known.
+        needed_bytes: u64,
+        /// The most that a piece may take.
+        allowed_bytes: u64,
+    },
+    /// A value has no equal in the type of the column it is for.
+    #[error("{input}: {} {data_type}", misfit(column, *row, value.as_deref()))]
+    Misfit {
+        /// The input (file or statement).
+        input: String,
+        /// The column.
+        column: String,
+        /// The row of the input, from 1, where it is known.
+        row: Option<u64>,
+        /// The value; `None` if no value of the input's type fits.
+        value: Option<String>,
+        /// The column's type.
+        data_type: String,
     },
     /// Input columns do not fit the table's.
     #[error("columns of {input} do not fit table '{table}': {what}")]
@@ -212,6 +246,14 @@ pub enum Error {
     Format(#[from] VortexError),
 }
 
+fn misfit(column: &str, row: Option<u64>, value: Option<&str>) -> String {
+    let row = row.map(|row| format!("row {row}, ")).unwrap_or_default();
+    match value {
+        Some(value) => format!("{row}column '{column}': '{value}' does not fit type"),
+        None => format!("column '{column}' cannot become type"),
+    }
+}
+
 /// Result of a database call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -279,6 +321,9 @@ impl Error {
             Self::NotADatabase { .. } => Some("name a new or empty folder, or one that `hotshelf` made".into()),
             Self::NewerFormat { .. } => Some("use a newer hotshelf".into()),
             Self::NoInput { .. } => Some("check the path; quote a glob so that the shell leaves it alone".into()),
+            Self::BadTarget { .. } => Some("name a file or folder in a folder that exists; a folder's name ends in '/'".into()),
+            Self::InputTooLarge { .. } => Some("raise the budget (`--budget`, SET hotshelf.budget), or write the file again in smaller pieces".into()),
+            Self::Misfit { .. } => Some("round or cast it yourself, with `--schema` or INSERT INTO … SELECT, or choose a wider type for the column".into()),
             Self::SchemaMismatch { .. } => Some("give the column types with `--schema`, or select and cast the columns with INSERT INTO … SELECT".into()),
             Self::Io { source, .. } => io_hint(source),
             Self::Panic { .. } => Some("this is a bug of Hotshelf: please report it with the statement; other statements go on".into()),

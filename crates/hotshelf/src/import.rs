@@ -1,31 +1,26 @@
 //! Import: files of other formats into a table, streaming, in parallel, all or nothing.
 
 mod batches;
+mod pieces;
 
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::datasource::file_format::options::ArrowReadOptions;
-use datafusion::logical_expr::{cast, ident};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::prelude::{
-    CsvReadOptions, DataFrame, JsonReadOptions, ParquetReadOptions, SessionContext,
-};
+use datafusion::prelude::SessionContext;
 
 use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::session::execute_partitions;
+use crate::input::files::{self, InputFile, find_files};
+use crate::input::schema::{CommonColumns, check_overrides, with_overrides};
+use crate::input::{FileTables, Limits};
+use pieces::pieces;
 
 pub use batches::BatchIter;
 
 /// Input of this size and more is written by all threads, one file each.
 const PARALLEL_BYTES_MIN: u64 = 128 << 20;
-/// Lines that are looked at to guess the types of a text file.
-const INFER_LINES: usize = 10_000;
 
 /// Formats that can be imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +80,7 @@ pub struct ImportOptions {
     pub schema: Option<String>,
     /// What happens when the table exists.
     pub existing: ExistingTable,
-    /// Separator of CSV columns.
+    /// Separator of CSV columns. A file that is called `.tsv` has tabs unless this is something else than a comma.
     pub csv_delimiter: u8,
     /// Whether a CSV file starts with a line of names.
     pub csv_header: bool,
@@ -137,98 +132,91 @@ pub struct ImportReport {
 
 impl Database {
     /// Imports files into a table. On failure, or when the future is dropped, nothing has changed.
+    ///
+    /// Columns are matched by name. A column that only some files have is NULL in the others; one that the table
+    /// lacks is an error. A value that the table's column cannot hold as it is fails the import.
     pub async fn import(
         &self,
         options: &ImportOptions,
         progress: &ImportProgress,
     ) -> Result<ImportReport> {
+        if options.table.is_empty() {
+            return Err(no_name());
+        }
         let files = find_files(&options.inputs)?;
         let format = common_format(options, &files)?;
         let input_bytes = files.iter().map(|file| file.bytes).sum();
-        let context = self.import_context(input_bytes);
-        let schema = self.input_schema(&context, options, format, &files).await?;
-        let paths = files
-            .iter()
-            .map(|file| file.path.to_string_lossy().into_owned())
-            .collect::<Vec<_>>();
-        let frame = read(&context, paths, format, options, Some(&schema)).await?;
-        let frame = shape(frame, options, self.target_schema(options)?)?;
-        let schema: SchemaRef = frame.schema().inner().clone();
-        let plan = frame
-            .create_physical_plan()
-            .await
-            .map_err(Error::from_query)?;
-        let known = known_rows(&plan);
-        let expected = known.map_or_else(|| estimate_rows(format, &files), |rows| rows as u64);
+        let context = self.import_context();
+        let target = self.target_schema(options)?;
+        let input = self.input(&context, options, format, files).await?;
+        let wanted = wanted_columns(options, &input.common, target)?;
+        let threads = self.import_threads(input_bytes);
+        let pieces = pieces(&context, &input, &wanted, threads).await?;
+        let expected = pieces
+            .known_rows
+            .unwrap_or_else(|| estimate_rows(format, &input.files));
         progress.rows_expected.store(expected, Ordering::Relaxed);
-        let inputs = execute_partitions(&plan, &context.task_ctx())?;
         let rows_done = progress.rows_done.clone();
+        let streams = pieces.streams(threads);
         let row_count = self
-            .add_rows(&options.table, schema, inputs, options.existing, rows_done)
+            .add_rows(&options.table, wanted, streams, options.existing, rows_done)
             .await?;
         Ok(ImportReport {
             row_count,
-            input_count: files.len(),
+            input_count: input.files.len(),
             input_bytes,
         })
     }
 
-    /// A context that reads with one partition for small inputs and one per thread for large ones.
-    fn import_context(&self, input_bytes: u64) -> SessionContext {
+    fn import_context(&self) -> SessionContext {
         let context = self.session().context().clone();
-        let threads = if input_bytes < PARALLEL_BYTES_MIN {
-            1
-        } else {
-            self.inner().options.read().threads
-        };
         let state = context.state_ref();
         let mut state = state.write();
         let options = state.config_mut().options_mut();
-        options.execution.target_partitions = threads;
+        options.execution.target_partitions = 1;
         options.optimizer.repartition_file_min_size = 1 << 20;
-        options.optimizer.enable_round_robin_repartition = false;
         drop(state);
         context
     }
 
-    /// The columns all files have; an error names the first file that does not fit.
-    async fn input_schema(
+    /// One stream for small inputs, one per thread for large ones.
+    fn import_threads(&self, input_bytes: u64) -> usize {
+        match input_bytes < PARALLEL_BYTES_MIN {
+            true => 1,
+            false => self.inner().options.read().threads,
+        }
+    }
+
+    /// The columns of all files; an error names the first file that does not fit.
+    async fn input(
         &self,
         context: &SessionContext,
         options: &ImportOptions,
         format: FileFormat,
-        files: &[InputFile],
-    ) -> Result<SchemaRef> {
-        let mut common: Option<SchemaRef> = None;
-        for file in files {
-            let path = file.path.to_string_lossy().into_owned();
-            let bad = |what: String| Error::BadInput {
-                path: file.path.clone(),
-                what,
-            };
-            if file.bytes == 0 {
-                return Err(bad("it is empty".into()));
-            }
-            let frame = read(context, vec![path.clone()], format, options, None)
-                .await
-                .map_err(|error| bad(error.to_string()))?;
-            let schema: SchemaRef = frame.schema().inner().clone();
-            if schema.fields().is_empty() {
-                return Err(bad("it has no columns".into()));
-            }
-            common = Some(match common {
-                None => schema,
-                Some(common) => merge(&common, &schema).map_err(|what| Error::SchemaMismatch {
-                    input: path,
-                    table: options.table.clone(),
-                    what,
-                })?,
-            });
+        files: Vec<InputFile>,
+    ) -> Result<Input> {
+        let overrides = self.type_overrides(options)?;
+        let limits = Limits::of_budget(self.inner().options.read().budget_bytes);
+        let mut tables = FileTables::new(format, limits);
+        tables.options.header = options.csv_header;
+        tables.options.delimiter = (options.csv_delimiter != b',').then_some(options.csv_delimiter);
+        let state = context.state();
+        let mut common = CommonColumns::default();
+        let mut own = Vec::with_capacity(files.len());
+        for file in &files {
+            let columns = tables.columns(&state, file).await?;
+            let table = format!("'{}'", options.table);
+            common.add(&file.path, &with_overrides(&columns, &overrides), &table)?;
+            own.push(columns);
         }
-        let schema = common.ok_or_else(|| Error::NoInput {
-            pattern: options.inputs.join(" "),
-        })?;
-        override_types(&schema, &self.type_overrides(options)?)
+        let common = common.finish();
+        check_overrides(&common, &overrides)?;
+        Ok(Input {
+            tables,
+            files,
+            own,
+            common,
+        })
     }
 
     /// The table's own columns when rows are appended to it.
@@ -269,66 +257,14 @@ impl Database {
     }
 }
 
-/// The rows a plan says it will make.
-fn known_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
-    let statistics = StatisticsContext::default()
-        .compute(plan.as_ref(), &StatisticsArgs::default())
-        .ok()?;
-    statistics.num_rows.get_value().copied()
-}
-
-struct InputFile {
-    path: PathBuf,
-    bytes: u64,
-}
-
-/// The files that paths, folders and globs name, sorted within each.
-fn find_files(inputs: &[String]) -> Result<Vec<InputFile>> {
-    let mut files = Vec::new();
-    for pattern in inputs {
-        let before = files.len();
-        let mut paths = Vec::new();
-        if Path::new(pattern).exists() {
-            paths.push(PathBuf::from(pattern));
-        } else {
-            let found = glob::glob(pattern).map_err(|error| Error::InvalidValue {
-                what: "glob",
-                value: pattern.clone(),
-                expected: error.to_string(),
-            })?;
-            paths.extend(found.flatten());
-        }
-        for path in paths {
-            push_files(&path, &mut files)?;
-        }
-        if files.len() == before {
-            return Err(Error::NoInput {
-                pattern: pattern.clone(),
-            });
-        }
-        files[before..].sort_by(|a, b| a.path.cmp(&b.path));
-    }
-    Ok(files)
-}
-
-fn push_files(path: &Path, files: &mut Vec<InputFile>) -> Result<()> {
-    let metadata = std::fs::metadata(path).map_err(Error::io("read", path))?;
-    if metadata.is_dir() {
-        let entries = std::fs::read_dir(path).map_err(Error::io("list", path))?;
-        for entry in entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.is_file())
-        {
-            push_files(&entry, files)?;
-        }
-    } else {
-        files.push(InputFile {
-            path: path.to_owned(),
-            bytes: metadata.len(),
-        });
-    }
-    Ok(())
+/// What an import reads.
+struct Input {
+    tables: FileTables,
+    files: Vec<InputFile>,
+    /// The columns of each file.
+    own: Vec<SchemaRef>,
+    /// Those of all files.
+    common: SchemaRef,
 }
 
 fn common_format(options: &ImportOptions, files: &[InputFile]) -> Result<FileFormat> {
@@ -337,191 +273,67 @@ fn common_format(options: &ImportOptions, files: &[InputFile]) -> Result<FileFor
     }
     let mut common = None;
     for file in files {
-        let ending = file
-            .path
-            .extension()
-            .map(|ending| ending.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let format: FileFormat = ending.parse().map_err(|_| Error::BadInput {
+        let ending = files::ending(&file.path).ok_or_else(|| Error::BadInput {
             path: file.path.clone(),
             what: "its ending does not tell the format; say --format parquet, csv, json or arrow"
                 .into(),
         })?;
-        if common.is_some_and(|common| common != format) {
+        if common.is_some_and(|common| common != ending.format) {
             return Err(Error::BadInput {
                 path: file.path.clone(),
                 what: "all files of an import must have one format".into(),
             });
         }
-        common = Some(format);
+        common = Some(ending.format);
     }
     common.ok_or_else(|| Error::NoInput {
         pattern: options.inputs.join(" "),
     })
 }
 
-async fn read(
-    context: &SessionContext,
-    paths: Vec<String>,
-    format: FileFormat,
+/// The columns that the table gets: its own, if it exists.
+fn wanted_columns(
     options: &ImportOptions,
-    schema: Option<&SchemaRef>,
-) -> Result<DataFrame> {
-    let ending = paths
-        .first()
-        .and_then(|path| {
-            Path::new(path)
-                .extension()
-                .map(|ending| format!(".{}", ending.to_string_lossy()))
-        })
-        .unwrap_or_default();
-    let schema = schema.map(AsRef::as_ref);
-    let frame = match format {
-        FileFormat::Parquet => {
-            let read = ParquetReadOptions {
-                file_extension: &ending,
-                schema,
-                ..ParquetReadOptions::default()
-            };
-            context.read_parquet(paths, read).await
-        }
-        FileFormat::Csv => {
-            let mut read = CsvReadOptions::new()
-                .delimiter(options.csv_delimiter)
-                .has_header(options.csv_header);
-            read.file_extension = &ending;
-            read.schema_infer_max_records = INFER_LINES;
-            read.schema = schema;
-            context.read_csv(paths, read).await
-        }
-        FileFormat::Json => {
-            let read = JsonReadOptions {
-                file_extension: &ending,
-                schema_infer_max_records: INFER_LINES,
-                schema,
-                ..JsonReadOptions::default()
-            };
-            context.read_json(paths, read).await
-        }
-        FileFormat::Arrow => {
-            let read = ArrowReadOptions {
-                file_extension: &ending,
-                schema,
-                ..ArrowReadOptions::default()
-            };
-            context.read_arrow(paths, read).await
-        }
-    };
-    frame.map_err(Error::from_query)
-}
-
-/// Casts and orders the columns of the input as the table wants them.
-fn shape(
-    frame: DataFrame,
-    options: &ImportOptions,
+    input: &SchemaRef,
     target: Option<SchemaRef>,
-) -> Result<DataFrame> {
-    let input: SchemaRef = frame.schema().inner().clone();
-    let wanted: Vec<Arc<Field>> = match &target {
-        Some(target) => target.fields().iter().cloned().collect(),
-        None => input
-            .fields()
-            .iter()
-            .map(|field| Arc::new(storable(field)))
-            .collect(),
+) -> Result<SchemaRef> {
+    let Some(target) = target else {
+        let fields: Vec<Field> = input.fields().iter().map(|field| storable(field)).collect();
+        return Ok(Arc::new(Schema::new(fields)));
     };
     let mismatch = |what| Error::SchemaMismatch {
         input: options.inputs.join(" "),
-        table: options.table.clone(),
+        table: format!("'{}'", options.table),
         what,
     };
-    if let Some(extra) = input
-        .fields()
-        .iter()
-        .find(|field| wanted.iter().all(|want| want.name() != field.name()))
-    {
+    let lacks = |schema: &SchemaRef, field: &Field| schema.field_with_name(field.name()).is_err();
+    if let Some(extra) = input.fields().iter().find(|field| lacks(&target, field)) {
         return Err(mismatch(format!(
             "the table has no column '{}'",
             extra.name()
         )));
     }
-    let mut columns = Vec::with_capacity(wanted.len());
-    for want in &wanted {
-        let Ok(have) = input.field_with_name(want.name()) else {
-            return Err(mismatch(format!("column '{}' is missing", want.name())));
-        };
-        let column = ident(have.name());
-        columns.push(if have.data_type() == want.data_type() {
-            column
-        } else {
-            cast(column, want.data_type().clone()).alias(want.name())
-        });
+    if let Some(missing) = target.fields().iter().find(|field| lacks(input, field)) {
+        return Err(mismatch(format!("column '{}' is missing", missing.name())));
     }
-    frame.select(columns).map_err(Error::from_query)
+    Ok(target)
 }
 
-/// The field in a type that tables store: dictionaries become their values.
+/// The field in a type that tables store: dictionaries become their values, columns without values are text.
 fn storable(field: &Field) -> Field {
     match field.data_type() {
+        DataType::Null => field.clone().with_data_type(DataType::Utf8),
         DataType::Dictionary(_, values) => field.clone().with_data_type(values.as_ref().clone()),
         _ => field.clone(),
     }
 }
 
-/// The columns of both schemas, which must agree on types. NULL-only text columns take the other's type.
-fn merge(common: &SchemaRef, other: &SchemaRef) -> Result<SchemaRef, String> {
-    let mut fields: Vec<Field> = common
-        .fields()
-        .iter()
-        .map(|field| field.as_ref().clone())
-        .collect();
-    for field in other.fields() {
-        match fields.iter_mut().find(|known| known.name() == field.name()) {
-            None => fields.push(field.as_ref().clone().with_nullable(true)),
-            Some(known) if known.data_type() == &DataType::Null => *known = field.as_ref().clone(),
-            Some(known)
-                if known.data_type() == field.data_type()
-                    || field.data_type() == &DataType::Null =>
-            {
-                known.set_nullable(known.is_nullable() || field.is_nullable());
-            }
-            Some(known) => {
-                return Err(format!(
-                    "column '{}' is {} here and {} in the files before",
-                    field.name(),
-                    field.data_type(),
-                    known.data_type()
-                ));
-            }
-        }
+fn no_name() -> Error {
+    Error::InvalidValue {
+        what: "table name",
+        value: String::new(),
+        expected: "at least one character".into(),
     }
-    for field in &mut fields {
-        if other.field_with_name(field.name()).is_err() {
-            field.set_nullable(true);
-        }
-    }
-    Ok(Arc::new(Schema::new(fields)))
-}
-
-fn override_types(schema: &SchemaRef, overrides: &[(String, DataType)]) -> Result<SchemaRef> {
-    let mut fields: Vec<Field> = schema
-        .fields()
-        .iter()
-        .map(|field| field.as_ref().clone())
-        .collect();
-    for (name, data_type) in overrides {
-        let names: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
-        let field = fields
-            .iter_mut()
-            .find(|field| field.name() == name)
-            .ok_or_else(|| Error::InvalidValue {
-                what: "schema",
-                value: name.clone(),
-                expected: format!("a column of the files: {}", names.join(", ")),
-            })?;
-        *field = field.clone().with_data_type(data_type.clone());
-    }
-    Ok(Arc::new(Schema::new(fields)))
 }
 
 /// Rows of text files, from the length of their first lines.
@@ -534,6 +346,9 @@ fn estimate_rows(format: FileFormat, files: &[InputFile]) -> u64 {
         return 0;
     };
     let mut sample = Vec::new();
+    if files::packing(&largest.path).is_compressed() {
+        return 0;
+    }
     let read =
         std::fs::File::open(&largest.path).map(|file| file.take(1 << 20).read_to_end(&mut sample));
     let lines = sample.iter().filter(|byte| **byte == b'\n').count() as u64;

@@ -26,6 +26,7 @@ mod error;
 mod functions;
 mod import;
 mod index;
+mod input;
 mod memory;
 mod options;
 mod pipelines;

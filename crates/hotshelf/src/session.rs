@@ -6,10 +6,12 @@
 mod answer;
 mod aside;
 mod catalog;
+mod copy;
 mod depth;
 mod explain;
 mod fingerprint;
 mod index;
+mod insert;
 mod interrupt;
 mod shape;
 mod syntax;
@@ -71,6 +73,8 @@ enum Planned {
     Rows(Runnable),
     /// A table of a plan's rows.
     Table(Box<PlannedTable>),
+    /// Files of a plan's rows, to be published at its end.
+    Copy(Runnable, copy::Unfinished),
 }
 
 /// A plan and what it runs with.
@@ -217,6 +221,11 @@ impl Session {
             Planned::Done(message) => Ok(Answer::done(message)),
             Planned::Rows(runnable) => run(runnable),
             Planned::Table(table) => self.store(*table).await,
+            Planned::Copy(runnable, unfinished) => {
+                let mut answer = run(runnable)?;
+                answer.batches = copy::published(answer.batches, unfinished);
+                Ok(answer)
+            }
         }
     }
 
@@ -250,6 +259,16 @@ impl Session {
                     self.follow_threads(&threads).await?;
                 }
                 Ok(Planned::Done("set".into()))
+            }
+            LogicalPlan::Copy(copy) => self.plan_copy(copy).await,
+            LogicalPlan::Dml(dml) => {
+                let dml = LogicalPlan::Dml(insert::exact(dml)?);
+                self.plan_rows(dml).await.map(Planned::Rows)
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
+                crate::input::files::check_locations(&create.locations)?;
+                let create = LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create));
+                self.plan_rows(create).await.map(Planned::Rows)
             }
             plan => self.plan_rows(plan).await.map(Planned::Rows),
         }

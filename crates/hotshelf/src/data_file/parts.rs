@@ -13,6 +13,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use tokio::sync::Mutex;
 
+/// A part holds at least this many pieces, so that a batch of wide rows does not exceed it by much.
+const PIECES_MIN: u64 = 8;
+
 /// A stream that is consumed part by part.
 pub(crate) struct InputParts {
     schema: SchemaRef,
@@ -21,9 +24,20 @@ pub(crate) struct InputParts {
 
 struct State {
     input: SendableRecordBatchStream,
+    /// What is left of a batch that was too large for one piece.
+    rest: Option<Wide>,
     ended: bool,
     /// Bytes of the current part that may still come, as batches in memory.
     left_bytes: u64,
+    /// The most that a batch may take, in bytes.
+    piece_bytes_max: u64,
+}
+
+/// Rows that come in several pieces of equal length.
+struct Wide {
+    batch: RecordBatch,
+    piece_rows: usize,
+    piece_bytes: u64,
 }
 
 impl InputParts {
@@ -33,13 +47,16 @@ impl InputParts {
             schema,
             state: Arc::new(Mutex::new(State {
                 input,
+                rest: None,
                 ended: false,
                 left_bytes: 0,
+                piece_bytes_max: u64::MAX,
             })),
         }
     }
 
-    /// The next part: batches until they take `part_bytes` in memory. A part holds one batch at least, if any is left.
+    /// The next part: batches until they take `part_bytes` in memory, wide ones in pieces. A part holds one piece at
+    /// least, if any is left.
     pub fn part(&self, part_bytes: u64) -> SendableRecordBatchStream {
         let start = (self.state.clone(), true);
         let batches = futures::stream::unfold(start, move |(state, first)| async move {
@@ -47,6 +64,7 @@ impl InputParts {
                 let mut state = state.lock().await;
                 if first {
                     state.left_bytes = part_bytes.max(1);
+                    state.piece_bytes_max = (part_bytes / PIECES_MIN).max(1);
                 }
                 state.next().await?
             };
@@ -66,14 +84,46 @@ impl State {
         if self.ended || self.left_bytes == 0 {
             return None;
         }
-        let next = self.input.next().await;
-        match &next {
-            Some(Ok(batch)) => {
-                self.left_bytes = self.left_bytes.saturating_sub(own_bytes(batch));
-            }
-            _ => self.ended = true,
+        let wide = match self.rest.take() {
+            Some(rest) => rest,
+            None => match self.input.next().await {
+                Some(Ok(batch)) => Wide::new(batch, self.piece_bytes_max),
+                other => {
+                    self.ended = true;
+                    return other;
+                }
+            },
+        };
+        self.left_bytes = self.left_bytes.saturating_sub(wide.piece_bytes);
+        let (piece, rest) = wide.cut();
+        self.rest = rest;
+        Some(Ok(piece))
+    }
+}
+
+impl Wide {
+    /// A batch in pieces of about this many bytes at most.
+    fn new(batch: RecordBatch, piece_bytes_max: u64) -> Self {
+        let (row_count, bytes) = (batch.num_rows().max(1) as u64, own_bytes(&batch));
+        let piece_rows = (row_count / bytes.div_ceil(piece_bytes_max).max(1)).max(1);
+        Self {
+            batch,
+            piece_rows: piece_rows as usize,
+            piece_bytes: (u128::from(bytes) * u128::from(piece_rows) / u128::from(row_count))
+                as u64,
         }
-        next
+    }
+
+    /// The first piece and the others.
+    fn cut(self) -> (RecordBatch, Option<Self>) {
+        let row_count = self.batch.num_rows();
+        let rows = self.piece_rows.min(row_count);
+        let piece = self.batch.slice(0, rows);
+        let rest = (rows < row_count).then(|| Self {
+            batch: self.batch.slice(rows, row_count - rows),
+            ..self
+        });
+        (piece, rest)
     }
 }
 
@@ -107,6 +157,36 @@ mod tests {
         let schema = batch(0).schema();
         let stream = futures::stream::iter((0..count).map(move |i| Ok(batch(i))));
         Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+    }
+
+    #[tokio::test]
+    async fn a_wide_batch_comes_in_pieces_and_in_several_parts() {
+        let texts: Vec<String> = (0..64).map(|i| format!("{i:0>1000}")).collect();
+        let strings: ArrayRef = Arc::new(StringViewArray::from_iter_values(&texts));
+        let batch = RecordBatch::try_from_iter([("s", strings)]).unwrap();
+        let stream = futures::stream::iter([Ok(batch.clone())]);
+        let input = RecordBatchStreamAdapter::new(batch.schema(), stream);
+        let parts = InputParts::new(Box::pin(input));
+        let mut found = Vec::new();
+        while !parts.is_ended().await {
+            let pieces: Vec<_> = parts.part(20_000).collect().await;
+            let bytes: u64 = pieces
+                .iter()
+                .map(|piece| own_bytes(piece.as_ref().unwrap()))
+                .sum();
+            assert!(bytes < 24_000, "{bytes}");
+            for piece in pieces {
+                let piece = piece.unwrap();
+                found.extend(
+                    piece
+                        .column(0)
+                        .as_string_view()
+                        .iter()
+                        .map(|text| text.unwrap().to_owned()),
+                );
+            }
+        }
+        assert_eq!(found, texts);
     }
 
     async fn sizes(count: i64, part_bytes: u64) -> Vec<usize> {

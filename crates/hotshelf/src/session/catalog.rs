@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 
 use crate::database::{Database, IfExists, NewTable};
 use crate::error::{Error, Result};
+use crate::input::{Limits, file_table};
 use crate::session::execute_partitions;
 use crate::table::TableHandle;
 
@@ -85,7 +86,12 @@ impl SchemaProvider for HotshelfSchema {
                 inner: inner.clone(),
             })));
         }
-        Ok(self.transient.read().get(name).cloned())
+        let transient = self.transient.read().get(name).cloned();
+        if transient.is_some() {
+            return Ok(transient);
+        }
+        let limits = Limits::of_budget(inner.options.read().budget_bytes);
+        Ok(file_table(name, &inner.runtime_env, limits).await?)
     }
 
     fn register_table(

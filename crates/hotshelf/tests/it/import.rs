@@ -7,12 +7,12 @@ use hotshelf::{Error, ExistingTable, ImportOptions, ImportProgress, ImportReport
 use crate::Fixture;
 
 impl Fixture {
-    fn import(&self, options: &ImportOptions) -> Result<ImportReport> {
+    pub(crate) fn import(&self, options: &ImportOptions) -> Result<ImportReport> {
         self.database()
             .block_on(self.database().import(options, &ImportProgress::default()))
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         std::fs::File::create(&path)
             .unwrap()

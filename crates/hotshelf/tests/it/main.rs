@@ -3,8 +3,10 @@
 mod answers;
 mod budget;
 mod damage;
+mod damaged_input;
 mod import;
 mod index;
+mod input;
 mod layers;
 mod profile;
 mod robust;

@@ -1,0 +1,393 @@
+//! Casts that lose nothing: a value that does not fit the wanted type is found and named.
+//!
+//! Between approximate types (floats) rounding is accepted and only overflow is not.
+
+use std::path::Path;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::kernels::cmp::distinct;
+use arrow::compute::{CastOptions, can_cast_types, cast, cast_with_options};
+use arrow::datatypes::{DataType, TimeUnit};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+
+use crate::error::Error;
+
+/// Why a column cannot be cast.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    /// A value has no equal in the wanted type.
+    Value {
+        /// Its row in the array.
+        row: usize,
+        /// The value as text.
+        value: String,
+    },
+    /// No cast leads from the one type to the other.
+    Type,
+}
+
+impl Misfit {
+    /// The misfit as an error of a file's column; `rows_before` are the rows of the file before the array.
+    pub fn in_file(
+        self,
+        path: &Path,
+        column: &str,
+        want: &DataType,
+        rows_before: Option<u64>,
+    ) -> Error {
+        let (row, value) = match self {
+            Self::Value { row, value } => (
+                rows_before.map(|before| before + row as u64 + 1),
+                Some(value),
+            ),
+            Self::Type => (None, None),
+        };
+        Error::Misfit {
+            input: path.display().to_string(),
+            column: column.to_owned(),
+            row,
+            value,
+            data_type: want.to_string(),
+        }
+    }
+}
+
+/// Casts an array; fails with the first value that the wanted type cannot hold.
+pub(crate) fn exact_cast(array: &ArrayRef, want: &DataType) -> Result<ArrayRef, Misfit> {
+    if array.data_type() == want {
+        return Ok(array.clone());
+    }
+    if let DataType::Dictionary(_, values) = array.data_type() {
+        let plain = cast(array, values).map_err(|_| Misfit::Type)?;
+        return exact_cast(&plain, want);
+    }
+    if !can_cast_types(array.data_type(), want) {
+        return Err(Misfit::Type);
+    }
+    let done = lenient(array, want)?;
+    let lost = first_lost(array, &done).or_else(|| match loss_of(array.data_type(), want) {
+        Loss::None => None,
+        Loss::Visible => first_changed(array, &done),
+        Loss::Overflow => first_infinite(array, &done),
+        Loss::Digits(scale) => first_with_digits(array, scale),
+        Loss::Time => first_with_finer_time(array, &done),
+    });
+    match lost {
+        None => Ok(done),
+        Some(row) => Err(Misfit::Value {
+            row,
+            value: text_of(array, row),
+        }),
+    }
+}
+
+/// What a cast may lose that does not show as a NULL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    None,
+    /// Casting back gives another value.
+    Visible,
+    /// A finite number becomes infinite.
+    Overflow,
+    /// A text has more digits behind the point than this many.
+    Digits(i8),
+    /// A text has a finer time than the unit.
+    Time,
+}
+
+fn loss_of(have: &DataType, want: &DataType) -> Loss {
+    let is_text = |data_type: &DataType| {
+        matches!(
+            data_type,
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+        )
+    };
+    let is_number = |data_type: &DataType| data_type.is_numeric() && !data_type.is_floating();
+    if have.is_nested() || want.is_nested() {
+        return Loss::Visible;
+    }
+    if is_text(have) {
+        return match want {
+            DataType::Decimal32(_, scale)
+            | DataType::Decimal64(_, scale)
+            | DataType::Decimal128(_, scale)
+            | DataType::Decimal256(_, scale) => Loss::Digits(*scale),
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => Loss::None,
+            DataType::Timestamp(..) => Loss::Time,
+            float if float.is_floating() => Loss::Overflow,
+            _ => Loss::None,
+        };
+    }
+    if is_text(want) || have.is_null() {
+        return Loss::None;
+    }
+    if want.is_floating() {
+        return match have.is_integer() {
+            true => Loss::Visible,
+            false => Loss::Overflow,
+        };
+    }
+    if have.is_integer() && is_number(want) {
+        return Loss::None;
+    }
+    if have.is_numeric() || have.is_temporal() {
+        return Loss::Visible;
+    }
+    Loss::None
+}
+
+/// Whether a plain cast between the types may lose something without saying so.
+pub(crate) fn may_lose(have: &DataType, want: &DataType) -> bool {
+    have != want && loss_of(have, want) != Loss::None
+}
+
+fn lenient(array: &ArrayRef, want: &DataType) -> Result<ArrayRef, Misfit> {
+    let options = CastOptions {
+        safe: true,
+        ..CastOptions::default()
+    };
+    match cast_with_options(array, want, &options) {
+        Ok(done) => Ok(done),
+        // Some casts fail as a whole instead of giving NULLs: find the row.
+        Err(_) => {
+            let fails =
+                |row: &usize| cast_with_options(&array.slice(*row, 1), want, &options).is_err();
+            let row = (0..array.len()).find(fails).ok_or(Misfit::Type)?;
+            Err(Misfit::Value {
+                row,
+                value: text_of(array, row),
+            })
+        }
+    }
+}
+
+/// The first row whose value became NULL.
+fn first_lost(array: &ArrayRef, done: &ArrayRef) -> Option<usize> {
+    if done.logical_null_count() == array.logical_null_count() {
+        return None;
+    }
+    let (before, after) = (array.logical_nulls(), done.logical_nulls());
+    let is_null = |nulls: &Option<arrow::buffer::NullBuffer>, row| {
+        nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
+    };
+    (0..array.len()).find(|row| !is_null(&before, *row) && is_null(&after, *row))
+}
+
+/// The first row that is another value after casting back.
+fn first_changed(array: &ArrayRef, done: &ArrayRef) -> Option<usize> {
+    let Ok(back) = lenient(done, array.data_type()) else {
+        return (!array.is_empty()).then_some(0);
+    };
+    if array.data_type().is_nested() {
+        return (0..array.len())
+            .find(|row| array.slice(*row, 1).as_ref() != back.slice(*row, 1).as_ref());
+    }
+    let changed = distinct(&array.as_ref(), &back.as_ref()).ok()?;
+    first_true(&changed).and_then(|first| {
+        let differs = |row: &usize| changed.value(*row) && !is_negative_zero(array, *row);
+        (first..array.len()).find(differs)
+    })
+}
+
+fn first_true(flags: &BooleanArray) -> Option<usize> {
+    flags.values().set_indices().next()
+}
+
+fn is_negative_zero(array: &ArrayRef, row: usize) -> bool {
+    use arrow::datatypes::{Float32Type, Float64Type};
+    let double = array
+        .as_primitive_opt::<Float64Type>()
+        .map(|values| values.value(row));
+    let single = array
+        .as_primitive_opt::<Float32Type>()
+        .map(|values| f64::from(values.value(row)));
+    double.or(single).is_some_and(|value| value == 0.0)
+}
+
+fn first_infinite(array: &ArrayRef, done: &ArrayRef) -> Option<usize> {
+    use arrow::datatypes::Float64Type;
+    let wide = |array: &ArrayRef| cast(array, &DataType::Float64).ok();
+    let (before, after) = (wide(array)?, wide(done)?);
+    let (before, after) = (
+        before.as_primitive::<Float64Type>(),
+        after.as_primitive::<Float64Type>(),
+    );
+    let overflows = |row: &usize| {
+        after.is_valid(*row) && after.value(*row).is_infinite() && before.value(*row).is_finite()
+    };
+    (0..after.len()).find(overflows)
+}
+
+fn first_with_digits(array: &ArrayRef, scale: i8) -> Option<usize> {
+    let texts = cast(array, &DataType::Utf8View).ok()?;
+    let texts = texts.as_string_view();
+    (0..texts.len()).find(|row| {
+        texts.is_valid(*row) && digits_behind_point(texts.value(*row)) > i64::from(scale)
+    })
+}
+
+/// Digits of a decimal text behind the point that are not trailing zeros.
+fn digits_behind_point(text: &str) -> i64 {
+    let text = text.trim().to_ascii_lowercase();
+    let (number, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i64 = exponent.parse().unwrap_or(0);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let fraction = fraction.trim_end_matches('0');
+    if !fraction.is_empty() {
+        return fraction.len() as i64 - exponent;
+    }
+    let zeros = whole.len() - whole.trim_end_matches('0').len();
+    -(exponent + zeros as i64)
+}
+
+fn first_with_finer_time(array: &ArrayRef, done: &ArrayRef) -> Option<usize> {
+    let DataType::Timestamp(_, zone) = done.data_type() else {
+        return None;
+    };
+    let finest = DataType::Timestamp(TimeUnit::Nanosecond, zone.clone());
+    let options = CastOptions {
+        safe: true,
+        ..CastOptions::default()
+    };
+    let fine: ArrayRef = cast_with_options(array, &finest, &options).ok()?;
+    let coarse = cast_with_options(done, &finest, &options).ok()?;
+    let changed = distinct(&fine.as_ref(), &coarse.as_ref()).ok()?;
+    (0..fine.len()).find(|row| fine.is_valid(*row) && changed.value(*row))
+}
+
+fn text_of(array: &ArrayRef, row: usize) -> String {
+    let options = FormatOptions::default().with_display_error(true);
+    let text = ArrayFormatter::try_new(array.as_ref(), &options)
+        .map(|formatter| formatter.value(row).to_string())
+        .unwrap_or_default();
+    let mut shortened: String = text.chars().take(60).collect();
+    if shortened.len() < text.len() {
+        shortened.push('…');
+    }
+    shortened
+}
+
+/// A column of NULLs.
+pub(crate) fn nulls(data_type: &DataType, row_count: usize) -> ArrayRef {
+    arrow::array::new_null_array(data_type, row_count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use arrow::array::{
+        Date32Array, Decimal128Array, Float64Array, Int64Array, StringArray,
+        TimestampNanosecondArray,
+    };
+
+    fn cast_of(array: impl Array + 'static, want: DataType) -> Result<ArrayRef, Misfit> {
+        exact_cast(&(Arc::new(array) as ArrayRef), &want)
+    }
+
+    fn lost(row: usize, value: &str) -> Option<Misfit> {
+        Some(Misfit::Value {
+            row,
+            value: value.into(),
+        })
+    }
+
+    #[test]
+    fn whole_floats_become_integers_and_others_are_named() {
+        let floats = |values: &[f64]| Float64Array::from(values.to_vec());
+        assert!(cast_of(floats(&[2.0, -0.0, 1e9]), DataType::Int32).is_ok());
+        assert_eq!(
+            cast_of(floats(&[2.0, 0.5]), DataType::Int32).err(),
+            lost(1, "0.5")
+        );
+        assert_eq!(
+            cast_of(floats(&[1e10]), DataType::Int32).err(),
+            lost(0, "10000000000.0")
+        );
+        assert_eq!(
+            cast_of(floats(&[f64::NAN]), DataType::Int64).err(),
+            lost(0, "NaN")
+        );
+        assert!(cast_of(floats(&[0.1]), DataType::Float32).is_ok());
+        assert_eq!(
+            cast_of(floats(&[1.0, 1e300]), DataType::Float32).err(),
+            lost(1, "1e300")
+        );
+    }
+
+    #[test]
+    fn integers_that_overflow_or_round_are_named() {
+        let ints = |value: i64| Int64Array::from(vec![Some(1), None, Some(value)]);
+        assert_eq!(
+            cast_of(ints(1 << 40), DataType::Int32).err(),
+            lost(2, "1099511627776")
+        );
+        assert_eq!(
+            cast_of(ints((1 << 53) + 1), DataType::Float64).err(),
+            lost(2, "9007199254740993")
+        );
+        assert!(cast_of(ints(1 << 53), DataType::Float64).is_ok());
+        assert_eq!(cast_of(ints(5), DataType::Boolean).err(), lost(2, "5"));
+    }
+
+    #[test]
+    fn decimals_keep_their_digits() {
+        let decimal = Decimal128Array::from(vec![1250, 1255])
+            .with_precision_and_scale(10, 3)
+            .unwrap();
+        assert_eq!(
+            cast_of(decimal, DataType::Decimal128(10, 2)).err(),
+            lost(1, "1.255")
+        );
+        let texts = StringArray::from(vec!["1.50", "12e-1", "0.0100", "7"]);
+        assert!(cast_of(texts, DataType::Decimal128(10, 2)).is_ok());
+        assert_eq!(
+            cast_of(
+                StringArray::from(vec!["1.505"]),
+                DataType::Decimal128(10, 2)
+            )
+            .err(),
+            lost(0, "1.505")
+        );
+        assert_eq!(
+            cast_of(
+                Float64Array::from(vec![0.25, 0.125]),
+                DataType::Decimal128(10, 2)
+            )
+            .err(),
+            lost(1, "0.125")
+        );
+    }
+
+    #[test]
+    fn times_keep_their_precision() {
+        let nanos = TimestampNanosecondArray::from(vec![1_000_000_000, 1_000_000_001]);
+        let seconds = DataType::Timestamp(TimeUnit::Second, None);
+        assert!(matches!(
+            cast_of(nanos, seconds.clone()),
+            Err(Misfit::Value { row: 1, .. })
+        ));
+        let text = StringArray::from(vec!["2024-01-01T00:00:00.5"]);
+        assert!(matches!(
+            cast_of(text, seconds.clone()),
+            Err(Misfit::Value { row: 0, .. })
+        ));
+        assert!(cast_of(StringArray::from(vec!["2024-01-01T00:00:05"]), seconds).is_ok());
+        assert!(
+            cast_of(
+                Date32Array::from(vec![1, -5]),
+                DataType::Timestamp(TimeUnit::Microsecond, None)
+            )
+            .is_ok()
+        );
+        assert_eq!(
+            cast_of(
+                StringArray::from(vec!["2024-01-01", "soon"]),
+                DataType::Date32
+            )
+            .err(),
+            lost(1, "soon")
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! COPY … TO: into a temporary folder beside the target, and under its own name only when all rows are written.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::dml::CopyTo;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::TryStreamExt;
+
+use super::{Planned, Session};
+use crate::error::{Error, Result};
+use crate::input::files::local_url;
+
+impl Session {
+    /// Plans a COPY. The target changes when the answer's rows are taken to their end, and only if nothing failed.
+    pub(super) async fn plan_copy(&self, mut copy: CopyTo) -> Result<Planned> {
+        let Some(target) = Target::of(&copy)? else {
+            return self
+                .plan_rows(LogicalPlan::Copy(copy))
+                .await
+                .map(Planned::Rows);
+        };
+        let unfinished = Unfinished::create(target)?;
+        copy.output_url = unfinished.url()?;
+        copy.options
+            .insert(SINGLE_FILE.into(), unfinished.target.is_file.to_string());
+        let plan = self.plan_rows(LogicalPlan::Copy(copy)).await?;
+        Ok(Planned::Copy(plan, unfinished))
+    }
+}
+
+/// DataFusion's option of COPY that says whether the target is a file or a folder.
+const SINGLE_FILE: &str = "single_file_output";
+
+/// Where the rows go in the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Target {
+    path: PathBuf,
+    is_file: bool,
+}
+
+impl Target {
+    /// The local file or folder that a COPY names; `None` for other places.
+    fn of(copy: &CopyTo) -> Result<Option<Self>> {
+        let name = copy
+            .output_url
+            .strip_prefix("file://")
+            .unwrap_or(&copy.output_url);
+        if name.contains("://") {
+            return Ok(None);
+        }
+        let given = std::path::absolute(name).map_err(Error::io("find", Path::new(name)))?;
+        let chosen = copy
+            .options
+            .get(SINGLE_FILE)
+            .and_then(|value| value.trim().parse().ok());
+        let looks_like_file = copy.partition_by.is_empty()
+            && !name.ends_with('/')
+            && given.extension().is_some()
+            && !given.is_dir();
+        let target = Self {
+            is_file: chosen.unwrap_or(looks_like_file),
+            path: given,
+        };
+        target.check().map(|()| Some(target))
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |what: &str| Error::BadTarget {
+            path: self.path.clone(),
+            what: what.to_owned(),
+        };
+        let parent = self
+            .path
+            .parent()
+            .ok_or_else(|| refuse("it is no place for a file"))?;
+        if !parent.is_dir() {
+            return Err(refuse(&format!(
+                "the folder {} does not exist",
+                parent.display()
+            )));
+        }
+        match std::fs::metadata(&self.path) {
+            Err(_) => Ok(()),
+            Ok(found) if self.is_file && found.is_dir() => Err(refuse("it is a folder")),
+            Ok(found) if !self.is_file && !found.is_dir() => Err(refuse("it is not a folder")),
+            Ok(found) if !found.is_dir() && !found.is_file() => {
+                Err(refuse("it is not a regular file"))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+/// The temporary folder that the rows are written into. It goes when this is dropped.
+pub(super) struct Unfinished {
+    folder: PathBuf,
+    target: Target,
+}
+
+impl Unfinished {
+    fn create(target: Target) -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            ".hotshelf-copy-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let folder = target.path.with_file_name(name);
+        std::fs::create_dir(&folder).map_err(Error::io("create", &folder))?;
+        Ok(Self { folder, target })
+    }
+
+    /// What DataFusion writes: a file of the target's name, or the folder.
+    fn url(&self) -> Result<String> {
+        let place = self
+            .folder
+            .join(self.target.path.file_name().unwrap_or_default());
+        let url = local_url(&place)?;
+        Ok(if self.target.is_file {
+            url
+        } else {
+            format!("{url}/")
+        })
+    }
+
+    /// Gives what was written its final place.
+    fn publish(&self) -> Result<()> {
+        let name = self.target.path.file_name().unwrap_or_default();
+        let written = self.folder.join(name);
+        // No rows make no files in a folder.
+        if !written.exists() && !self.target.is_file {
+            return std::fs::create_dir_all(&self.target.path)
+                .map_err(Error::io("create", &self.target.path));
+        }
+        move_into(&written, &self.target.path)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            tracing::warn!(folder = %self.folder.display(), %error, "cannot remove the temporary folder of a COPY");
+        }
+    }
+}
+
+/// Renames a file or folder; what is in a folder joins what the target folder has.
+fn move_into(from: &Path, to: &Path) -> Result<()> {
+    if !from.is_dir() || !to.is_dir() {
+        return std::fs::rename(from, to).map_err(Error::io("write", to));
+    }
+    for entry in std::fs::read_dir(from)
+        .map_err(Error::io("list", from))?
+        .flatten()
+    {
+        move_into(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// The stream, whose last step is publishing.
+pub(super) fn published(
+    batches: SendableRecordBatchStream,
+    unfinished: Unfinished,
+) -> SendableRecordBatchStream {
+    let schema = batches.schema();
+    let done = async move {
+        // In this order: nothing writes any more when the folder goes.
+        let rows: Vec<_> = { batches }.try_collect().await?;
+        unfinished.publish()?;
+        Ok::<_, DataFusionError>(futures::stream::iter(rows.into_iter().map(Ok)))
+    };
+    let stream = futures::stream::once(done).try_flatten();
+    Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+}
