@@ -110,7 +110,9 @@ fn uneven(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("Expected ")?;
     let (expected, rest) = rest.split_once(" records, found ")?;
     let (found, line) = rest.split_once(" records at line ")?;
-    Some(format!("line {line} has {found} fields instead of {expected}"))
+    Some(format!(
+        "line {line} has {found} fields instead of {expected}"
+    ))
 }
 
 fn ensure_unique(schema: &Schema, path: &Path) -> Result<()> {
