@@ -15,6 +15,8 @@ use tokio::sync::Mutex;
 
 /// A part holds at least this many pieces, so that a batch of wide rows does not exceed it by much.
 const PIECES_MIN: u64 = 8;
+/// Batches up to this size are never cut.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
 
 /// A stream that is consumed part by part.
 pub(crate) struct InputParts {
@@ -64,7 +66,7 @@ impl InputParts {
                 let mut state = state.lock().await;
                 if first {
                     state.left_bytes = part_bytes.max(1);
-                    state.piece_bytes_max = (part_bytes / PIECES_MIN).max(1);
+                    state.piece_bytes_max = (part_bytes / PIECES_MIN).max(PIECE_BYTES_MIN);
                 }
                 state.next().await?
             };
@@ -161,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_wide_batch_comes_in_pieces_and_in_several_parts() {
-        let texts: Vec<String> = (0..64).map(|i| format!("{i:0>1000}")).collect();
+        let texts: Vec<String> = (0..64).map(|i| format!("{i:0>60000}")).collect();
         let strings: ArrayRef = Arc::new(StringViewArray::from_iter_values(&texts));
         let batch = RecordBatch::try_from_iter([("s", strings)]).unwrap();
         let stream = futures::stream::iter([Ok(batch.clone())]);
@@ -169,12 +171,12 @@ mod tests {
         let parts = InputParts::new(Box::pin(input));
         let mut found = Vec::new();
         while !parts.is_ended().await {
-            let pieces: Vec<_> = parts.part(20_000).collect().await;
+            let pieces: Vec<_> = parts.part(1_200_000).collect().await;
             let bytes: u64 = pieces
                 .iter()
                 .map(|piece| own_bytes(piece.as_ref().unwrap()))
                 .sum();
-            assert!(bytes < 24_000, "{bytes}");
+            assert!(bytes < 1_500_000, "{bytes}");
             for piece in pieces {
                 let piece = piece.unwrap();
                 found.extend(

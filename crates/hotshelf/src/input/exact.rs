@@ -340,7 +340,7 @@ mod tests {
             cast_of(decimal, DataType::Decimal128(10, 2)).err(),
             lost(1, "1.255")
         );
-        let texts = StringArray::from(vec!["1.50", "12e-1", "0.0100", "7"]);
+        let texts = StringArray::from(vec!["1.50", "-0.2", "0.0100", "7"]);
         assert!(cast_of(texts, DataType::Decimal128(10, 2)).is_ok());
         assert_eq!(
             cast_of(

@@ -373,7 +373,7 @@ impl TextBatches {
                 false => format!("a row behind its first {READ_BYTES} bytes"),
             }
         };
-        let explained = csv_value_error(&text, &self.columns.own, &place)
+        let explained = csv_value_error(&text, &self.columns.own, &place, self.header_ahead)
             .or_else(|| csv_fields_error(&text, &place, self.header_ahead));
         bad(&self.path, explained.unwrap_or(text))
     }
@@ -413,7 +413,13 @@ fn decoder(
 }
 
 /// `Error while parsing value 'x' as type 'Int64' for column 0 at line 5. Row data: '[x,oops]'`, said better.
-fn csv_value_error(text: &str, own: &SchemaRef, place: &dyn Fn(u64) -> String) -> Option<String> {
+/// Lines count from 0, or the line of names.
+fn csv_value_error(
+    text: &str,
+    own: &SchemaRef,
+    place: &dyn Fn(u64) -> String,
+    header: bool,
+) -> Option<String> {
     let (_, rest) = text.split_once("Error while parsing value '")?;
     let (value, rest) = rest.split_once("' as type '")?;
     let (data_type, rest) = rest.split_once("' for column ")?;
@@ -422,7 +428,7 @@ fn csv_value_error(text: &str, own: &SchemaRef, place: &dyn Fn(u64) -> String) -
     let field = own.fields().get(column.parse::<usize>().ok()?)?;
     Some(format!(
         "{}, column '{}': '{}' is not a value of type {data_type}",
-        place(line),
+        place(line + u64::from(!header)),
         field.name(),
         shortened(value),
     ))
