@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "hotshelf-elf",
         ],
     ),
+    ("hotshelf-lab", &["hotshelf"]),
 ];
 
 /// Only this crate may name the query engine and the file format.
