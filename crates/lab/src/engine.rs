@@ -119,7 +119,7 @@ impl Engine {
 
     /// Sets what differs from the settings in force.
     pub fn set(&mut self, settings: &Settings) -> Result<(), Failure> {
-        let before = self.settings.map(|before| before.statements());
+        let before = self.settings.take().map(|before| before.statements());
         for (idx, statement) in settings.statements().into_iter().enumerate() {
             if before
                 .as_ref()

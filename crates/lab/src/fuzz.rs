@@ -46,6 +46,9 @@ const CHANGE_EVERY: u64 = 12;
 /// With an oracle, a query in so many is checked in another way.
 const OTHER_CHECK_EVERY: usize = 5;
 
+/// Numbers of changes between the two runs of a check begin here.
+const THEN_NUMBER: u64 = 1_000_000;
+
 /// Runs a plan.
 pub fn run(plan: &Plan) -> Result<Summary, LabError> {
     let oracle: Option<Box<dyn Oracle>> = match &plan.oracle {
@@ -145,7 +148,10 @@ impl Run<'_> {
             Settings::random(rng)
         };
         let then = match check {
-            Check::Settings if rng.u8(0..3) == 0 => changes::layout(rng, &self.world, number),
+            Check::Settings if rng.u8(0..3) == 0 => {
+                // Names differ from those of indexes that stay.
+                changes::layout(rng, &self.world, number + THEN_NUMBER)
+            }
             _ => None,
         };
         let mut generator = Generator::new(rng, &self.world, self.plan.taste)?;

@@ -218,9 +218,6 @@ pub struct World {
 }
 
 impl World {
-    pub fn table(&self, name: &str) -> Option<&Table> {
-        self.tables.iter().find(|table| table.name == name)
-    }
 
     pub fn row_count(&self) -> usize {
         self.tables.iter().map(Table::row_count).sum()
