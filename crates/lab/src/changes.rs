@@ -31,13 +31,6 @@ pub enum Effect {
     Merged,
 }
 
-impl Effect {
-    /// Whether rows stay as they are.
-    pub fn is_layout(&self) -> bool {
-        matches!(self, Self::Indexed(_) | Self::Unindexed(_) | Self::Merged)
-    }
-}
-
 /// Most rows that INSERT … SELECT may double.
 const ROWS_MAX: usize = 20_000;
 const TABLES_MAX: usize = 7;

@@ -11,6 +11,9 @@ use crate::schema::World;
 /// Whether a case still fails as the first one did.
 pub type Fails<'a> = dyn FnMut(&Case) -> bool + 'a;
 
+/// Before the query is small, rows go in large pieces only.
+const COARSE_PIECES: usize = 8;
+
 /// Makes a failing case smaller until nothing can be left out or the time is over.
 pub fn reduce(case: Case, time: Duration, fails: &mut Fails) -> Case {
     let mut reduction = Reduction {
@@ -33,11 +36,13 @@ impl Reduction<'_, '_> {
     fn pass(&mut self) -> bool {
         let before = self.size();
         self.drop_tables();
-        self.simplify_layout();
-        self.halve_rows();
+        self.halve_rows(COARSE_PIECES);
         self.simplify_query();
-        self.simplify_settings();
+        self.drop_tables();
         self.drop_columns();
+        self.halve_rows(usize::MAX);
+        self.simplify_settings();
+        self.simplify_layout();
         self.size() < before && !self.is_late()
     }
 
@@ -106,11 +111,12 @@ impl Reduction<'_, '_> {
         }
     }
 
-    /// Halves, then quarters, … down to single rows of each table.
-    fn halve_rows(&mut self) {
+    /// Drops halves, then quarters, … of each table: down to this many pieces, or to single rows.
+    fn halve_rows(&mut self, piece_count_max: usize) {
         for table_idx in 0..self.case.world.tables.len() {
             let mut piece = self.case.world.tables[table_idx].row_count().div_ceil(2);
-            while piece > 0 && !self.is_late() {
+            let piece_min = self.case.world.tables[table_idx].row_count() / piece_count_max;
+            while piece > piece_min && !self.is_late() {
                 self.drop_pieces(table_idx, piece);
                 piece = if piece == 1 { 0 } else { piece.div_ceil(2) };
             }

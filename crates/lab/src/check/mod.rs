@@ -150,10 +150,6 @@ impl Bench {
         })
     }
 
-    pub fn has_oracle(&self) -> bool {
-        self.oracle.is_some()
-    }
-
     /// Checks a case; loads its database first if another one is loaded.
     pub fn check(&mut self, case: &Case) -> Result<Verdict, LabError> {
         self.load_engine(&case.world)?;

@@ -104,16 +104,6 @@ impl<'a> Generator<'a> {
         })
     }
 
-    /// The same tables with another source of chance.
-    pub fn with_rng<'b>(&self, rng: &'b mut Rng) -> Generator<'b> {
-        Generator {
-            rng,
-            tables: self.tables.clone(),
-            taste: self.taste,
-            next_alias: 0,
-        }
-    }
-
     /// A query of any kind, the same on every run.
     pub fn query(&mut self) -> Query {
         self.next_alias = 0;
