@@ -248,7 +248,7 @@ fn value(ty: Type, position: i64) -> Value {
             let unit = 10i128.pow(u32::from(scale).min(2));
             let limit = 10i128.pow(u32::from(precision));
             let step = (i128::from(position) - 8) * 25;
-            Value::Decimal((step * 10i128.pow(u32::from(scale)) / (unit * 4)).rem_euclid(limit))
+            Value::Decimal((step * 10i128.pow(u32::from(scale)) / (unit * 4)) % limit)
         }
         Type::Text => {
             let word = WORDS[position as usize % WORDS.len()];

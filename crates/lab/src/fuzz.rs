@@ -222,7 +222,8 @@ impl Run<'_> {
         seed: u64,
         number: u64,
     ) -> Result<(), LabError> {
-        self.summary.count(case.check, verdict);
+        self.summary
+            .count(case.check, verdict, &format!("{seed}:{number}"));
         if let Verdict::Wrong { found, expected } = verdict
             && let Some(known) = known::explain(case, found, expected)
         {
@@ -296,13 +297,14 @@ impl Run<'_> {
             return Ok(());
         };
         for statement in &change.statements {
-            if self.bench.run(statement, &PLAIN).is_err() {
-                *self
-                    .summary
-                    .only_we_refuse
-                    .entry(format!("change: {statement:.40}"))
-                    .or_default() += 1;
-                return self.bench.load(&self.world);
+            if let Err(failure) = self.bench.run(statement, &PLAIN) {
+                let kind = format!("{statement:.14}: {}", failure.summary());
+                report::note(
+                    &mut self.summary.only_we_refuse,
+                    kind,
+                    &format!("{seed}:{number}"),
+                );
+                return self.bench_again();
             }
         }
         for statement in &change.for_oracle {

@@ -14,6 +14,9 @@ use crate::schema::Dialect;
 /// Rows of each side that a script shows.
 const ROWS_SHOWN: usize = 8;
 
+/// How often each kind of refusal occurred, and where first.
+pub type Refusals = BTreeMap<String, (u64, String)>;
+
 /// Counts of a run.
 #[derive(Debug, Default)]
 pub struct Summary {
@@ -22,8 +25,8 @@ pub struct Summary {
     pub answered: u64,
     pub equal: u64,
     pub both_refuse: u64,
-    pub only_they_refuse: BTreeMap<String, u64>,
-    pub only_we_refuse: BTreeMap<String, u64>,
+    pub only_they_refuse: Refusals,
+    pub only_we_refuse: Refusals,
     pub known: BTreeMap<&'static str, u64>,
     pub by_check: BTreeMap<String, u64>,
     pub schemas: u64,
@@ -34,8 +37,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Counts a verdict that is not a finding.
-    pub fn count(&mut self, check: Check, verdict: &Verdict) {
+    /// Counts the verdict on the query `name`.
+    pub fn count(&mut self, check: Check, verdict: &Verdict, name: &str) {
         self.queries += 1;
         *self.by_check.entry(check.to_string()).or_default() += 1;
         match verdict {
@@ -46,15 +49,11 @@ impl Summary {
             }
             Verdict::BothRefuse => self.both_refuse += 1,
             Verdict::OnlyWeRefuse(failure) => {
-                *self.only_we_refuse.entry(failure.summary()).or_default() += 1;
+                note(&mut self.only_we_refuse, failure.summary(), name);
             }
             Verdict::OnlyTheyRefuse(message) => {
-                let plain: String = message
-                    .chars()
-                    .filter(|c| !c.is_ascii_digit())
-                    .take(60)
-                    .collect();
-                *self.only_they_refuse.entry(plain).or_default() += 1;
+                let plain = message.chars().filter(|c| !c.is_ascii_digit());
+                note(&mut self.only_they_refuse, plain.take(60).collect(), name);
             }
             Verdict::Wrong { found, .. } => {
                 self.answered += 1;
@@ -89,12 +88,12 @@ impl Summary {
             "only they refuse",
             total(&self.only_they_refuse).to_string(),
         );
-        for (kind, count) in &self.only_they_refuse {
-            line(&format!("  {count}"), kind.clone());
+        for (kind, (count, first)) in &self.only_they_refuse {
+            line(&format!("  {count} ({first})"), kind.clone());
         }
         line("only we refuse", total(&self.only_we_refuse).to_string());
-        for (kind, count) in &self.only_we_refuse {
-            line(&format!("  {count}"), kind.clone());
+        for (kind, (count, first)) in &self.only_we_refuse {
+            line(&format!("  {count} ({first})"), kind.clone());
         }
         for (name, count) in &self.known {
             line(&format!("known: {name}"), count.to_string());
@@ -139,8 +138,16 @@ pub fn outcome(verdict: &Verdict) -> String {
     }
 }
 
-fn total(counts: &BTreeMap<String, u64>) -> u64 {
-    counts.values().sum()
+/// Counts a refusal.
+pub fn note(refusals: &mut Refusals, kind: String, name: &str) {
+    refusals
+        .entry(kind)
+        .or_insert_with(|| (0, name.to_owned()))
+        .0 += 1;
+}
+
+fn total(refusals: &Refusals) -> u64 {
+    refusals.values().map(|(count, _)| count).sum()
 }
 
 /// The case as SQL that runs by itself, with what it gave and what it should have given.
@@ -212,6 +219,15 @@ fn answers(text: &mut String, verdict: &Verdict) {
                 found.len(),
                 expected.len()
             );
+            if only_found.is_empty() && only_expected.is_empty() {
+                let _ = writeln!(
+                    text,
+                    "-- the same rows in another order, found and expected:"
+                );
+                for row in found.iter().chain(expected).take(2 * ROWS_SHOWN) {
+                    let _ = writeln!(text, "-- {}", rows::text(row));
+                }
+            }
             for row in only_found {
                 let _ = writeln!(text, "-- found only:    {row}");
             }

@@ -218,7 +218,6 @@ pub struct World {
 }
 
 impl World {
-
     pub fn row_count(&self) -> usize {
         self.tables.iter().map(Table::row_count).sum()
     }

@@ -63,7 +63,11 @@ fn random_queries_agree_with_their_parts_and_with_other_settings() {
     let summary = run_with(&plan(5, &checks), None).expect("it runs");
     assert!(summary.wrong.is_empty(), "{}", summary.table());
     assert!(summary.percent_with_rows() > 50.0, "{}", summary.table());
-    assert!(summary.equal * 10 > summary.queries * 8, "{}", summary.table());
+    assert!(
+        summary.equal * 10 > summary.queries * 8,
+        "{}",
+        summary.table()
+    );
 }
 
 /// Answers as our engine does, but not for rows with a certain number in column `x`.
@@ -145,7 +149,11 @@ fn planted() -> Case {
         ],
         from: vec![
             join("t0", "r1", On::Nothing),
-            join("t1", "r2", On::All(vec![Expr::test("{} = {}", vec![column("y"), partner])])),
+            join(
+                "t1",
+                "r2",
+                On::All(vec![Expr::test("{} = {}", vec![column("y"), partner])]),
+            ),
         ],
         filter: vec![
             Expr::test("{} < {}", vec![column("x"), Expr::int(90)]),
@@ -178,14 +186,25 @@ fn a_planted_error_is_found_and_reduced_to_one_row_of_one_table() {
     let case = planted();
     let first = bench.check(&case).expect("it runs");
     assert!(first.is_finding(), "{first:?}");
-    let mut fails = |case: &Case| bench.check(case).is_ok_and(|verdict| verdict.is_like(&first));
+    let mut fails = |case: &Case| {
+        bench
+            .check(case)
+            .is_ok_and(|verdict| verdict.is_like(&first))
+    };
     let reduced = reduce(case, Duration::from_secs(60), &mut fails);
     let script = report::script("planted", &reduced, &first);
     assert_eq!(reduced.world.row_count(), 1, "{script}");
     assert_eq!(reduced.world.tables.len(), 1, "{script}");
-    let row: Vec<&Value> = reduced.world.tables[0].columns.iter().map(|column| &column.values[0]).collect();
+    let row: Vec<&Value> = reduced.world.tables[0]
+        .columns
+        .iter()
+        .map(|column| &column.values[0])
+        .collect();
     assert!(row.contains(&&Value::Int(UNLOVED)), "{script}");
-    assert!(matches!(&reduced.query.body, Body::Select(select) if select.filter.is_empty()), "{script}");
+    assert!(
+        matches!(&reduced.query.body, Body::Select(select) if select.filter.is_empty()),
+        "{script}"
+    );
 }
 
 #[test]
@@ -210,11 +229,19 @@ fn loaded_tables_read_as_they_were_made() {
         let world = Arc::new(crate::data::world(&mut rng, sizes, &Features::ALL));
         engine.load(&world).expect("tables load");
         for table in &world.tables {
-            let rows = engine.run(&format!("SELECT * FROM {}", table.name)).expect("rows");
-            let mut found: Vec<String> = rows.iter().map(|row| format!("{:?}", values(row, table))).collect();
+            let rows = engine
+                .run(&format!("SELECT * FROM {}", table.name))
+                .expect("rows");
+            let mut found: Vec<String> = rows
+                .iter()
+                .map(|row| format!("{:?}", values(row, table)))
+                .collect();
             let mut expected: Vec<String> = (0..table.row_count())
                 .map(|row_idx| {
-                    let row = table.columns.iter().map(|column| column.values[row_idx].clone());
+                    let row = table
+                        .columns
+                        .iter()
+                        .map(|column| column.values[row_idx].clone());
                     format!("{:?}", row.collect::<Vec<_>>())
                 })
                 .collect();
@@ -227,7 +254,10 @@ fn loaded_tables_read_as_they_were_made() {
 
 fn values(row: &[Cell], table: &Table) -> Vec<Value> {
     let types = table.columns.iter().map(|column| column.ty);
-    row.iter().zip(types).map(|(cell, ty): (&Cell, Type)| cell.to_value(ty)).collect()
+    row.iter()
+        .zip(types)
+        .map(|(cell, ty): (&Cell, Type)| cell.to_value(ty))
+        .collect()
 }
 
 #[test]

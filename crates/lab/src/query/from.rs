@@ -71,7 +71,10 @@ impl Generator<'_> {
             85..92 => JoinKind::Anti,
             _ => JoinKind::Cross,
         };
-        let mut merged = scope.columns.iter().filter(|column| column.relation.is_none());
+        let mut merged = scope
+            .columns
+            .iter()
+            .filter(|column| column.relation.is_none());
         if merged.any(|merged| columns.iter().any(|column| column.name == merged.name)) {
             // A merged column has no relation to be told apart by.
             return None;

@@ -16,7 +16,7 @@ impl Generator<'_> {
         if scope.has_outer && !self.taste.features.outer_filters {
             return Vec::new();
         }
-        let count = self.rng.usize(0..=count_max);
+        let count = self.pick(&[0, 1, 1, 1, 2, 3]).min(count_max);
         (0..count).map(|_| self.predicate(scope, 2)).collect()
     }
 
@@ -240,7 +240,7 @@ impl Generator<'_> {
 
     /// One or two simple conditions.
     pub(super) fn plain_filter(&mut self, scope: &Scope) -> Vec<Expr> {
-        let count = self.rng.usize(0..3);
+        let count = self.pick(&[0, 1, 1, 2]);
         (0..count).map(|_| self.simple_test(scope)).collect()
     }
 
