@@ -155,7 +155,11 @@ fn create_as(rng: &mut Rng, world: &World, number: u64) -> Option<Change> {
         .map(|(name, _)| name.clone())
         .collect::<Vec<_>>()
         .join(", ");
-    let filter = filter(rng, world, &table.name);
+    let filter = if rng.bool() {
+        filter(rng, world, &table.name)
+    } else {
+        None
+    };
     let is_grouped = rng.u8(0..3) == 0;
     let is_clustered = rng.u8(0..5) == 0;
     let statement = |dialect| {

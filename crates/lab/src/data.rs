@@ -143,11 +143,7 @@ fn unique_column(rng: &mut Rng, ty: Type, row_count: usize) -> Column {
     if rng.bool() {
         rng.shuffle(&mut numbers);
     }
-    Column {
-        name: "id".into(),
-        ty,
-        values: numbers.into_iter().map(Value::Int).collect(),
-    }
+    Column::new("id", ty, numbers.into_iter().map(Value::Int).collect())
 }
 
 /// How the positions of a column's values follow each other.
@@ -197,11 +193,7 @@ fn column(rng: &mut Rng, name: &str, ty: Type, row_count: usize, features: &Feat
             value(ty, position)
         }
     });
-    Column {
-        name: name.to_owned(),
-        ty,
-        values: values.collect(),
-    }
+    Column::new(name, ty, values.collect())
 }
 
 const WORDS: &[&str] = &[

@@ -1,4 +1,7 @@
-//! What the generator may use. Each switch is a kind of query or data that a check can leave out.
+//! What the generator may use. Each switch is a kind of query or data that a run can leave out.
+//!
+//! -0.0 is left out unless it is asked for: DuckDB holds it equal to 0.0 everywhere, DataFusion orders, groups and joins by
+//! the total order of IEEE 754, in which it comes first.
 
 /// Switches of the generator; see [`NAMES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,17 +82,26 @@ impl Features {
         full_using: true,
     };
 
-    /// Everything but the named switches; the error is the name that is not one.
-    pub fn without<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
-        let mut features = Self::ALL;
+    /// What a run uses unless it is told otherwise.
+    pub const USUAL: Self = Self {
+        negative_zero: false,
+        ..Self::ALL
+    };
+
+    /// These, with the named switches on or off; the error is the name that is not one.
+    pub fn set<'a>(
+        mut self,
+        names: impl IntoIterator<Item = &'a str>,
+        is_on: bool,
+    ) -> Result<Self, String> {
         for name in names {
             let (_, switch, _) = NAMES
                 .iter()
                 .find(|(known, ..)| *known == name)
                 .ok_or_else(|| name.to_owned())?;
-            *switch(&mut features) = false;
+            *switch(&mut self) = is_on;
         }
-        Ok(features)
+        Ok(self)
     }
 }
 
@@ -98,9 +110,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_switch_off_what_they_name() {
-        let features = Features::without(["negative-zero"]).unwrap();
+    fn names_switch_what_they_name() {
+        let features = Features::ALL.set(["negative-zero"], false).unwrap();
         assert!(!features.negative_zero && features.set_all);
-        assert_eq!(Features::without(["zero"]), Err("zero".to_owned()));
+        assert_eq!(features.set(["negative-zero"], true), Ok(Features::ALL));
+        assert_eq!(Features::ALL.set(["zero"], false), Err("zero".to_owned()));
     }
 }

@@ -417,10 +417,9 @@ fn is_known(case: &Case, verdict: &Verdict) -> bool {
 }
 
 fn table(name: &str, columns: &[(String, Type)], rows: &Rows) -> Table {
-    let column = |(idx, (name, ty)): (usize, &(String, Type))| Column {
-        name: name.clone(),
-        ty: *ty,
-        values: rows.iter().map(|row| row[idx].to_value(*ty)).collect(),
+    let column = |(idx, (name, ty)): (usize, &(String, Type))| {
+        let values = rows.iter().map(|row| row[idx].to_value(*ty));
+        Column::new(name, *ty, values.collect())
     };
     Table {
         name: name.to_owned(),

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde_json::json;
 
 use crate::check::{Case, Check, Verdict, norec_statements, tlp_statements};
+use crate::known::KNOWN;
 use crate::query::Query;
 use crate::render;
 use crate::rows;
@@ -95,8 +96,12 @@ impl Summary {
         for (kind, (count, first)) in &self.only_we_refuse {
             line(&format!("  {count} ({first})"), kind.clone());
         }
-        for (name, count) in &self.known {
-            line(&format!("known: {name}"), count.to_string());
+        for known in KNOWN {
+            let count = self.known.get(known.name).copied().unwrap_or(0);
+            line(
+                &format!("known: {}", known.name),
+                format!("{count} ({})", known.reason),
+            );
         }
         line("wrong", self.wrong.len().to_string());
         for wrong in &self.wrong {

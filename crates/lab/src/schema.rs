@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 /// A column's SQL type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,34 +122,30 @@ impl Value {
     }
 }
 
-/// A column with its values.
+/// A column with its values. Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub struct Column {
     pub name: String,
     pub ty: Type,
-    pub values: Vec<Value>,
+    pub values: Arc<Vec<Value>>,
+    facts: OnceLock<Arc<Facts>>,
 }
 
 impl Column {
-    /// What queries need to know of the column.
-    pub fn facts(&self) -> Facts {
-        let mut frequencies: HashMap<String, usize> = HashMap::new();
-        let mut bound: f64 = 0.0;
-        for value in self.values.iter().filter(|value| **value != Value::Null) {
-            *frequencies.entry(format!("{value:?}")).or_default() += 1;
-            bound = bound.max(value.magnitude(self.ty));
+    pub fn new(name: &str, ty: Type, values: Vec<Value>) -> Self {
+        Self {
+            name: name.to_owned(),
+            ty,
+            values: Arc::new(values),
+            facts: OnceLock::new(),
         }
-        let step = (self.values.len() / SAMPLES).max(1);
-        let samples = self.values.iter().step_by(step);
-        Facts {
-            bound,
-            frequency_max: frequencies.values().copied().max().unwrap_or(0),
-            is_unique: frequencies.len() == self.values.len(),
-            samples: samples
-                .filter(|value| **value != Value::Null)
-                .cloned()
-                .collect(),
-        }
+    }
+
+    /// What queries need to know of the column; found out once.
+    pub fn facts(&self) -> Arc<Facts> {
+        self.facts
+            .get_or_init(|| Arc::new(Facts::of(&self.values, self.ty)))
+            .clone()
     }
 }
 
@@ -165,6 +162,28 @@ pub struct Facts {
     /// No value twice and no NULL.
     pub is_unique: bool,
     pub samples: Vec<Value>,
+}
+
+impl Facts {
+    pub fn of(values: &[Value], ty: Type) -> Self {
+        let mut frequencies: HashMap<String, usize> = HashMap::new();
+        let mut bound: f64 = 0.0;
+        for value in values.iter().filter(|value| **value != Value::Null) {
+            *frequencies.entry(format!("{value:?}")).or_default() += 1;
+            bound = bound.max(value.magnitude(ty));
+        }
+        let step = (values.len() / SAMPLES).max(1);
+        let samples = values.iter().step_by(step);
+        Self {
+            bound,
+            frequency_max: frequencies.values().copied().max().unwrap_or(0),
+            is_unique: frequencies.len() == values.len(),
+            samples: samples
+                .filter(|value| **value != Value::Null)
+                .cloned()
+                .collect(),
+        }
+    }
 }
 
 /// An Elf index.
@@ -194,11 +213,10 @@ impl Table {
     pub fn with_rows(&self, keep: impl Fn(usize) -> bool) -> Self {
         let mut result = self.clone();
         for column in &mut result.columns {
-            let mut row_idx = 0;
-            column.values.retain(|_| {
-                row_idx += 1;
-                keep(row_idx - 1)
-            });
+            let values = column.values.iter().enumerate();
+            let kept = values.filter(|(row_idx, _)| keep(*row_idx));
+            let kept = kept.map(|(_, value)| value.clone()).collect();
+            *column = Column::new(&column.name, column.ty, kept);
         }
         let mut start = 0;
         for file in &mut result.files {

@@ -102,11 +102,7 @@ impl Oracle for Liar {
 }
 
 fn numbers(name: &str, values: impl Iterator<Item = i128>) -> Column {
-    Column {
-        name: name.into(),
-        ty: BIGINT,
-        values: values.map(Value::Int).collect(),
-    }
+    Column::new(name, BIGINT, values.map(Value::Int).collect())
 }
 
 fn column(name: &str) -> Expr {

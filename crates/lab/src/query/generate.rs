@@ -1,6 +1,6 @@
 //! Random queries over a database: the generator's state and the choice between kinds of queries.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use fastrand::Rng;
 
@@ -47,7 +47,7 @@ pub(super) struct Col {
     pub relation: Option<String>,
     pub name: String,
     pub ty: Type,
-    pub facts: Rc<Facts>,
+    pub facts: Arc<Facts>,
 }
 
 impl Col {
@@ -91,7 +91,7 @@ impl<'a> Generator<'a> {
                     relation: None,
                     name: column.name.clone(),
                     ty: column.ty,
-                    facts: Rc::new(column.facts()),
+                    facts: column.facts(),
                 })
                 .collect(),
         });

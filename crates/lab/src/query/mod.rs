@@ -70,13 +70,7 @@ impl Expr {
     }
 
     pub fn literal(ty: Type, value: Value) -> Self {
-        let bound = crate::schema::Column {
-            name: String::new(),
-            ty,
-            values: vec![value.clone()],
-        }
-        .facts()
-        .bound;
+        let bound = crate::schema::Facts::of(std::slice::from_ref(&value), ty).bound;
         let form = Form::Literal {
             value,
             is_plain: false,

@@ -1,6 +1,6 @@
 //! Whole queries: rows, groups, set operations, common table expressions, derived tables.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::expression::cast;
 use super::generate::{Col, Generator, Predicated, Scope, TableFacts, count_all};
@@ -118,7 +118,9 @@ impl Generator<'_> {
         };
         (0..count)
             .map(|_| {
-                let expr = self.scalar(scope, 1);
+                // Subqueries beside rows are mostly refused.
+                let depth = usize::from(self.one_in(12));
+                let expr = self.scalar(scope, depth);
                 exact(expr, self.column(scope))
             })
             .collect()
@@ -405,7 +407,7 @@ impl Generator<'_> {
                 relation: None,
                 name: format!("c{idx}"),
                 ty: item.ty,
-                facts: Rc::new(Facts {
+                facts: Arc::new(Facts {
                     bound: item.bound,
                     frequency_max: row_count,
                     is_unique: false,
