@@ -30,7 +30,7 @@ const EXAMPLES: &str = "\
 Examples:
   hotshelf-lab fuzz --seconds 60
   hotshelf-lab fuzz --schemas 200 --queries 500 --oracle 'python3 benchmarks/duckdb_oracle.py'
-  hotshelf-lab fuzz --seed 7 --check tlp,norec --without negative-zero
+  hotshelf-lab fuzz --seed 7 --check tlp,norec --without not-a-number
   hotshelf-lab fuzz --replay 7:123 --oracle 'python3 benchmarks/duckdb_oracle.py'
 
 Checks: duckdb (the oracle's rows), tlp and norec (a predicate's parts), settings (indexes, pipelines, threads,
@@ -66,6 +66,9 @@ struct Fuzz {
     /// Leave these features out (see the list of names in the error for a wrong one)
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     without: Vec<String>,
+    /// Use these features too, which are left out by default: negative-zero
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    with: Vec<String>,
     /// A statement that takes longer is a finding
     #[arg(long, default_value_t = 20, value_name = "SECONDS")]
     timeout: u64,
@@ -104,17 +107,20 @@ impl Flags {
 }
 
 impl Fuzz {
+    fn features(&self) -> Result<Features, LabError> {
+        let with = Features::USUAL.set(self.with.iter().map(String::as_str), true);
+        let all = with.and_then(|with| with.set(self.without.iter().map(String::as_str), false));
+        all.map_err(|name| {
+            let known = NAMES
+                .iter()
+                .map(|(name, _, what)| format!("\n  {name}: {what}"));
+            let known: String = known.collect();
+            LabError::Usage(format!("there is no feature '{name}':{known}"))
+        })
+    }
+
     fn plan(self) -> Result<Plan, LabError> {
-        let features =
-            Features::without(self.without.iter().map(String::as_str)).map_err(|name| {
-                let known = NAMES
-                    .iter()
-                    .map(|(name, _, what)| format!("\n  {name}: {what}"));
-                LabError::Usage(format!(
-                    "there is no feature '{name}':{}",
-                    known.collect::<String>()
-                ))
-            })?;
+        let features = self.features()?;
         let mut checks = self.checks;
         if checks.is_empty() {
             checks = Check::ALL.to_vec();

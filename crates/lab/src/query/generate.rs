@@ -20,7 +20,7 @@ impl Default for Taste {
     fn default() -> Self {
         Self {
             joined_rows_max: 60_000.0,
-            features: Features::ALL,
+            features: Features::USUAL,
         }
     }
 }
