@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use crate::data::pick;
-use crate::query::{Generator, Query};
+use crate::query::{Expr, Generator, Query};
 use crate::render;
 use crate::schema::{BIGINT, Column, Dialect, Index, Table, Type, World};
 
@@ -24,7 +24,7 @@ pub enum Effect {
     /// Rows are added.
     Grows,
     /// The table is there, or another one of its name, with these columns.
-    Made(Vec<(String, Type)>),
+    Made(Vec<(String, Type)>, Option<Index>),
     Gone,
     Indexed(Index),
     Unindexed(String),
@@ -122,7 +122,7 @@ fn insert(rng: &mut Rng, world: &World) -> Option<Change> {
     })
 }
 
-fn filter(rng: &mut Rng, world: &World, table: &str) -> Option<crate::query::Expr> {
+fn filter(rng: &mut Rng, world: &World, table: &str) -> Option<Expr> {
     let only = World {
         tables: world
             .tables
@@ -137,71 +137,108 @@ fn filter(rng: &mut Rng, world: &World, table: &str) -> Option<crate::query::Exp
 
 /// CREATE TABLE AS and CREATE OR REPLACE TABLE: rows of one table, or groups of it.
 fn create_as(rng: &mut Rng, world: &World, number: u64) -> Option<Change> {
-    let table = pick_table(rng, world)?;
-    let replaced = world.tables.iter().filter(|other| other.name != table.name);
-    let replaced: Vec<&str> = replaced.map(|other| other.name.as_str()).collect();
-    let is_replaced = !replaced.is_empty() && (world.tables.len() >= TABLES_MAX || rng.bool());
-    let name = if is_replaced {
-        (*pick(rng, &replaced)).to_owned()
-    } else {
-        format!("n{number}")
-    };
-    let mut columns: Vec<&Column> = table.columns.iter().collect();
-    rng.shuffle(&mut columns);
-    columns.truncate(rng.usize(1..=columns.len()));
-    let mut made: Vec<(String, Type)> = columns.iter().map(|c| (c.name.clone(), c.ty)).collect();
-    let names = made
+    let source = pick_table(rng, world)?;
+    let replaced = world
+        .tables
         .iter()
-        .map(|(name, _)| name.clone())
-        .collect::<Vec<_>>()
-        .join(", ");
-    let filter = if rng.bool() {
-        filter(rng, world, &table.name)
-    } else {
-        None
-    };
-    let is_grouped = rng.u8(0..3) == 0;
-    let is_clustered = rng.u8(0..5) == 0;
-    let statement = |dialect| {
-        let filter = filter
-            .as_ref()
-            .map(|expr| format!(" WHERE {}", render::expression(expr, dialect)));
-        let filter = filter.unwrap_or_default();
-        let cluster = if is_clustered && dialect == Dialect::Hotshelf {
-            format!(" CLUSTER BY elf ({})", columns[0].name)
-        } else {
-            String::new()
-        };
-        let (count, group) = if is_grouped {
-            (", count(*) AS how_many", format!(" GROUP BY {names}"))
-        } else {
-            ("", String::new())
-        };
-        let verb = if is_replaced {
+        .filter(|other| other.name != source.name);
+    let replaced: Vec<&str> = replaced.map(|other| other.name.as_str()).collect();
+    let replaces = !replaced.is_empty() && (world.tables.len() >= TABLES_MAX || rng.bool());
+    let mut columns: Vec<&Column> = source.columns.iter().collect();
+    columns.retain(|column| column.name != COUNT);
+    rng.shuffle(&mut columns);
+    columns.truncate(rng.usize(1..=columns.len().max(1)));
+    let first = columns.first()?;
+    let made = CreateAs {
+        verb: if replaces {
             "CREATE OR REPLACE TABLE"
         } else {
             "CREATE TABLE"
+        },
+        name: if replaces {
+            (*pick(rng, &replaced)).to_owned()
+        } else {
+            format!("n{number}")
+        },
+        source: &source.name,
+        cluster_by: (rng.u8(0..5) == 0).then_some(first.name.as_str()),
+        is_grouped: rng.u8(0..3) == 0,
+        filter: if rng.bool() {
+            filter(rng, world, &source.name)
+        } else {
+            None
+        },
+        columns,
+    };
+    Some(Change {
+        statements: vec![made.statement(Dialect::Hotshelf)],
+        for_oracle: vec![made.statement(Dialect::Duckdb)],
+        effect: Effect::Made(made.made_columns(), made.index()),
+        table: made.name,
+    })
+}
+
+/// Column with the number of rows of each group.
+const COUNT: &str = "how_many";
+
+struct CreateAs<'a> {
+    verb: &'static str,
+    name: String,
+    source: &'a str,
+    columns: Vec<&'a Column>,
+    cluster_by: Option<&'a str>,
+    is_grouped: bool,
+    filter: Option<Expr>,
+}
+
+impl CreateAs<'_> {
+    fn statement(&self, dialect: Dialect) -> String {
+        let names: Vec<&str> = self
+            .columns
+            .iter()
+            .map(|column| column.name.as_str())
+            .collect();
+        let names = names.join(", ");
+        let filter = self.filter.as_ref();
+        let filter = filter.map(|expr| format!(" WHERE {}", render::expression(expr, dialect)));
+        let cluster = self.cluster_by.filter(|_| dialect == Dialect::Hotshelf);
+        let cluster = cluster.map(|column| format!(" CLUSTER BY elf ({column})"));
+        let (count, group) = match self.is_grouped {
+            true => (
+                format!(", count(*) AS {COUNT}"),
+                format!(" GROUP BY {names}"),
+            ),
+            false => (String::new(), String::new()),
         };
         format!(
-            "{verb} {name}{cluster} AS SELECT {names}{count} FROM {} AS r1{filter}{group}",
-            table.name
+            "{} {}{} AS SELECT {names}{count} FROM {} AS r1{}{group}",
+            self.verb,
+            self.name,
+            cluster.unwrap_or_default(),
+            self.source,
+            filter.unwrap_or_default(),
         )
-    };
-    if is_grouped {
-        made.push(("how_many".into(), BIGINT));
     }
-    let names_once = made.iter().enumerate();
-    let mut duplicate =
-        names_once.filter(|(idx, (name, _))| made[..*idx].iter().any(|(other, _)| other == name));
-    if duplicate.next().is_some() {
-        return None;
+
+    /// The index that CLUSTER BY makes.
+    fn index(&self) -> Option<Index> {
+        let column = self.cluster_by?;
+        Some(Index {
+            name: format!("{}_{column}_elf", self.name),
+            columns: vec![column.to_owned()],
+            is_clustered: true,
+        })
     }
-    Some(Change {
-        statements: vec![statement(Dialect::Hotshelf)],
-        for_oracle: vec![statement(Dialect::Duckdb)],
-        table: name.clone(),
-        effect: Effect::Made(made.clone()),
-    })
+
+    fn made_columns(&self) -> Vec<(String, Type)> {
+        let columns = self
+            .columns
+            .iter()
+            .map(|column| (column.name.clone(), column.ty));
+        columns
+            .chain(self.is_grouped.then(|| (COUNT.to_owned(), BIGINT)))
+            .collect()
+    }
 }
 
 fn drop_table(rng: &mut Rng, world: &World) -> Option<Change> {

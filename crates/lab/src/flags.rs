@@ -35,7 +35,8 @@ Examples:
 
 Checks: duckdb (the oracle's rows), tlp and norec (a predicate's parts), settings (indexes, pipelines, threads,
 budgets and files do not change rows). Every finding is reduced and written as a script. Database number i of a run
-is the one of --seed SEED+i, and a script SEED-N.sql is run again by --replay SEED:N with the same other flags.";
+is the one of --seed SEED+i, and a script SEED-N.sql is run again by --replay SEED:N with the same other flags. If
+the process is aborted, running.sql in --out names the query.";
 
 #[derive(Debug, clap::Args)]
 struct Fuzz {

@@ -49,6 +49,9 @@ const OTHER_CHECK_EVERY: usize = 5;
 /// Numbers of changes between the two runs of a check begin here.
 const THEN_NUMBER: u64 = 1_000_000;
 
+/// File with the query that runs.
+const RUNNING: &str = "running.sql";
+
 /// Runs a plan.
 pub fn run(plan: &Plan) -> Result<Summary, LabError> {
     let oracle: Option<Box<dyn Oracle>> = match &plan.oracle {
@@ -77,6 +80,10 @@ pub fn run_with(plan: &Plan, oracle: Option<Box<dyn Oracle>>) -> Result<Summary,
                 run.database(seed, None)?;
             }
         }
+    }
+    if let Some(out) = &plan.out {
+        // Left behind only by a process that was aborted.
+        let _ = std::fs::remove_file(out.join(RUNNING));
     }
     run.summary.seconds = run.start.elapsed().as_secs_f64();
     Ok(run.summary)
@@ -210,8 +217,8 @@ impl Run<'_> {
         if let Some(out) = &self.plan.out {
             let text = format!("-- {seed}:{number}\n{}", report::statements_of(case));
             // A note only: the run goes on without it.
-            let _ = std::fs::create_dir_all(out)
-                .and_then(|()| std::fs::write(out.join("running.sql"), text));
+            let _ =
+                std::fs::create_dir_all(out).and_then(|()| std::fs::write(out.join(RUNNING), text));
         }
     }
 
@@ -347,12 +354,13 @@ impl Run<'_> {
                 };
                 *table = Table { indexes, ..made };
             }
-            (Effect::Made(columns), _) => {
+            (Effect::Made(columns, index), _) => {
                 let Some(made) = self.read_back(&change.table, columns, seed, number)? else {
                     return self.bench_again();
                 };
                 world.tables.retain(|table| table.name != change.table);
-                world.tables.push(made);
+                let indexes = index.iter().cloned().collect();
+                world.tables.push(Table { indexes, ..made });
             }
             (_, None) => {}
         }

@@ -58,8 +58,7 @@ impl Generator<'_> {
     }
 
     fn join(&mut self, scope: &mut Scope) -> Option<Join> {
-        let tables = self.tables.clone();
-        let table = self.pick(&tables);
+        let table = self.table();
         let alias = self.alias();
         let columns = offered(&table, &alias);
         let kind = match self.rng.u8(0..100) {
@@ -154,6 +153,7 @@ impl Generator<'_> {
         for _ in 0..12 {
             let (left, right) = (self.column(scope), self.pick(columns));
             let fits = left.ty.kind() == right.ty.kind() && left.ty.kind() != Kind::Boolean;
+            let fits = fits && (right.facts.frequency_max > 0 || self.one_in(8));
             // Equal names are what joins are written with.
             if !fits || (left.name != right.name && self.one_in(2)) {
                 continue;
@@ -186,46 +186,29 @@ impl Generator<'_> {
         alias: &str,
         kind: JoinKind,
     ) -> Option<Join> {
-        let is_hidden =
-            matches!(kind, JoinKind::Right | JoinKind::Full) && !self.taste.features.full_using;
-        let is_first_join = scope
-            .columns
-            .iter()
-            .all(|column| column.relation == scope.columns[0].relation);
-        if is_hidden || !is_first_join {
+        let is_outer = matches!(kind, JoinKind::Right | JoinKind::Full);
+        if (is_outer && !self.taste.features.full_using) || !has_one_relation(scope) {
             return None;
         }
-        let shares = |column: &&Col| scope.columns.iter().any(|other| other.name == column.name);
-        let shared: Vec<Col> = table.columns.iter().filter(shares).cloned().collect();
-        let same = |column: &Col| {
-            let mut own = scope.columns.iter();
-            own.any(|other| other.name == column.name && other.ty.kind() == column.ty.kind())
-        };
+        let shared = shared_columns(scope, table)?;
         let is_natural = self.one_in(3) && !matches!(kind, JoinKind::Semi | JoinKind::Anti);
-        if shared.is_empty() || !shared.iter().all(same) {
-            return None;
-        }
         let used = if is_natural {
             shared
         } else {
             vec![self.pick(&shared)]
         };
-        let frequency = used
-            .iter()
-            .map(|column| column.facts.frequency_max)
-            .min()
-            .unwrap_or(0);
-        let rows = scope.rows * frequency as f64;
+        let frequency = used.iter().map(|column| column.facts.frequency_max).min();
+        let rows = scope.rows * frequency.unwrap_or(0) as f64;
         if rows > self.taste.joined_rows_max {
             return None;
         }
         let names: Vec<String> = used.iter().map(|column| column.name.clone()).collect();
-        let merged = |column: &Col| names.contains(&column.name);
-        for column in scope.columns.iter_mut().filter(|column| merged(column)) {
+        let is_merged = |column: &Col| names.contains(&column.name);
+        for column in scope.columns.iter_mut().filter(|column| is_merged(column)) {
             column.relation = None;
         }
-        let added = offered(table, alias).into_iter();
-        let added = added.filter(|column| !merged(column)).collect();
+        let mut added = offered(table, alias);
+        added.retain(|column| !is_merged(column));
         self.extend(scope, added, kind, rows, table.row_count);
         let on = if is_natural {
             On::Natural
@@ -234,6 +217,24 @@ impl Generator<'_> {
         };
         Some(source(kind, table, alias.to_owned(), on))
     }
+}
+
+fn has_one_relation(scope: &Scope) -> bool {
+    let mut columns = scope.columns.iter();
+    columns.all(|column| column.relation == scope.columns[0].relation)
+}
+
+/// The table's columns whose names the scope has, too; `None` if there are none, or if a type does not fit.
+fn shared_columns(scope: &Scope, table: &TableFacts) -> Option<Vec<Col>> {
+    let partner = |column: &Col| scope.columns.iter().find(|other| other.name == column.name);
+    let shared = table
+        .columns
+        .iter()
+        .filter(|column| partner(column).is_some());
+    let shared: Vec<Col> = shared.cloned().collect();
+    let fits =
+        |column: &Col| partner(column).is_some_and(|other| other.ty.kind() == column.ty.kind());
+    (!shared.is_empty() && shared.iter().all(fits)).then_some(shared)
 }
 
 fn offered(table: &TableFacts, alias: &str) -> Vec<Col> {

@@ -55,7 +55,11 @@ impl Generator<'_> {
     }
 
     fn simple_test(&mut self, scope: &Scope) -> Expr {
-        let column = self.column(scope);
+        let mut column = self.column(scope);
+        if column.facts.samples.is_empty() {
+            // Probably all NULL: less often than other columns.
+            column = self.column(scope);
+        }
         let value = column.expr();
         match (column.ty.kind(), self.rng.u8(0..100)) {
             (Kind::Boolean, 0..55) => {
@@ -147,7 +151,12 @@ impl Generator<'_> {
     fn two_columns(&mut self, scope: &Scope, column: &Col) -> Expr {
         let other = self.column_of(scope, column.ty.kind());
         let other = other.unwrap_or_else(|| column.clone());
-        Expr::test(self.pick(COMPARISONS), vec![column.expr(), other.expr()])
+        let forms = if self.one_in(3) {
+            COMPARISONS
+        } else {
+            ORDERINGS
+        };
+        Expr::test(self.pick(forms), vec![column.expr(), other.expr()])
     }
 
     fn conditional_test(&mut self, scope: &Scope, depth: usize) -> Expr {

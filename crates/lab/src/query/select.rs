@@ -316,7 +316,15 @@ impl Generator<'_> {
         if fitting.is_empty() {
             return Self::null(item.ty);
         }
-        self.pick(&fitting).expr()
+        let name = match &item.form {
+            Form::Column { name, .. } => name.as_str(),
+            _ => "",
+        };
+        let same = fitting.iter().find(|column| column.name == name);
+        match same.filter(|_| self.rng.bool()) {
+            Some(same) => same.expr(),
+            None => self.pick(&fitting).expr(),
+        }
     }
 
     pub(super) fn with_ctes(&mut self) -> Query {
@@ -454,8 +462,8 @@ impl Generator<'_> {
     pub(super) fn limit(&mut self, query: &mut Query, must: bool) {
         let is_total = !approximate_items(&query.body).contains(&true);
         if is_total && (must || self.one_in(2)) {
-            query.limit = Some(self.pick(&[1, 5, 20, 100, 200]));
-            query.offset = self.one_in(5).then(|| self.rng.u64(0..20));
+            query.limit = Some(self.pick(&[5, 20, 100, 200]));
+            query.offset = self.one_in(6).then(|| self.rng.u64(0..6));
         }
     }
 }

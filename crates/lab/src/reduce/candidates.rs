@@ -108,13 +108,28 @@ fn inner_query(query: &Query, select: &Select) -> Option<Query> {
     Some(inner)
 }
 
-/// Smaller selects, with the item that is missing.
-fn of_select(select: &Select, keeps_items: bool) -> Vec<(Select, Option<usize>)> {
+/// A select with the item that is missing from it.
+type Smaller = (Select, Option<usize>);
+
+/// Smaller selects.
+fn of_select(select: &Select, keeps_items: bool) -> Vec<Smaller> {
     let mut result = Vec::new();
+    leave_out(select, keeps_items, &mut result);
+    of_joins(select, &mut result);
+    of_exprs(select, &mut result);
+    result
+}
+
+fn changed(select: &Select, change: impl FnOnce(&mut Select)) -> Select {
+    let mut select = select.clone();
+    change(&mut select);
+    select
+}
+
+/// Without one of its parts.
+fn leave_out(select: &Select, keeps_items: bool, result: &mut Vec<Smaller>) {
     let mut push = |change: &dyn Fn(&mut Select), removed| {
-        let mut select = select.clone();
-        change(&mut select);
-        result.push((select, removed));
+        result.push((changed(select, change), removed));
     };
     for idx in (1..select.from.len()).rev() {
         push(&|select| drop_join(select, idx), None);
@@ -139,42 +154,47 @@ fn of_select(select: &Select, keeps_items: bool) -> Vec<(Select, Option<usize>)>
             push(&|select| drop_item(select, idx), Some(idx));
         }
     }
-    let joins = select.from.iter().enumerate();
-    for (idx, join) in joins {
+}
+
+/// With a simpler join.
+fn of_joins(select: &Select, result: &mut Vec<Smaller>) {
+    let mut push = |change: &dyn Fn(&mut Select)| result.push((changed(select, change), None));
+    for (idx, join) in select.from.iter().enumerate() {
         if idx > 0 && !matches!(join.kind, JoinKind::Inner | JoinKind::Cross) {
-            push(&|select| select.from[idx].kind = JoinKind::Inner, None);
+            push(&|select| select.from[idx].kind = JoinKind::Inner);
         }
         if let On::All(conditions) = &join.on {
-            for condition_idx in 0..conditions.len() {
+            for (condition_idx, condition) in conditions.iter().enumerate() {
                 if conditions.len() > 1 {
-                    push(&|select| drop_condition(select, idx, condition_idx), None);
+                    push(&|select| drop_condition(select, idx, condition_idx));
                 }
-                for condition in of_expr(&conditions[condition_idx]) {
-                    push(
-                        &|select| set_condition(select, idx, condition_idx, &condition),
-                        None,
-                    );
+                for condition in of_expr(condition) {
+                    push(&|select| set_condition(select, idx, condition_idx, &condition));
                 }
             }
         }
         if let Relation::Derived(inner) = &join.relation {
             for inner in of_query(inner, true) {
                 let derived = Relation::Derived(Box::new(inner));
-                push(&|select| select.from[idx].relation = derived.clone(), None);
+                push(&|select| select.from[idx].relation = derived.clone());
             }
         }
     }
+}
+
+/// With a smaller expression.
+fn of_exprs(select: &Select, result: &mut Vec<Smaller>) {
     type Part = fn(&mut Select) -> &mut Vec<Expr>;
     let parts: [Part; 3] = [|s| &mut s.filter, |s| &mut s.having, |s| &mut s.items];
     for part in parts {
         let exprs = part(&mut select.clone()).clone();
         for (idx, expr) in exprs.iter().enumerate() {
             for smaller in of_expr(expr) {
-                push(&|select| part(select)[idx] = smaller.clone(), None);
+                let smaller = changed(select, |select| part(select)[idx] = smaller);
+                result.push((smaller, None));
             }
         }
     }
-    result
 }
 
 /// A join goes with everything that names its columns, as far as something remains.
