@@ -70,6 +70,16 @@ pub enum Error {
         /// Its name.
         table: String,
     },
+    /// CREATE OR REPLACE names something of another kind.
+    #[error("'{name}' is a {found}: it is not replaced by a {wanted}")]
+    OtherKind {
+        /// Its name.
+        name: String,
+        /// What it is.
+        found: &'static str,
+        /// What was to take its place.
+        wanted: &'static str,
+    },
     /// No such column.
     #[error("table '{table}' has no column '{column}'")]
     UnknownColumn {
@@ -313,6 +323,10 @@ impl Error {
             Self::UnknownTable { .. } => Some("SHOW TABLES lists what there is".into()),
             Self::TableExists { .. } => {
                 Some("drop it first, append to it with INSERT INTO or `import --append`, or choose another name".into())
+            }
+            Self::OtherKind { name, found, .. } => {
+                let kind = found.rsplit(' ').next().unwrap_or(found).to_uppercase();
+                Some(format!("DROP {kind} {name} first, or choose another name"))
             }
             Self::BudgetTooSmall { .. } => Some("raise the budget (`--budget`, SET hotshelf.budget)".into()),
             Self::Corruption(_) => {

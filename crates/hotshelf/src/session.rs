@@ -15,6 +15,7 @@ mod insert;
 mod interrupt;
 mod shape;
 mod syntax;
+mod using;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -240,6 +241,9 @@ impl Session {
             .statement_to_plan(statement.0)
             .await
             .map_err(|error| self.name_the_nearest(error))?;
+        if let LogicalPlan::Ddl(ddl) = &plan {
+            self.keep_other_kinds(ddl)?;
+        }
         match plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))
                 if self.is_ours(&create.name) =>
@@ -332,6 +336,30 @@ impl Session {
     fn is_ours(&self, name: &TableReference) -> bool {
         name.schema().is_none_or(|schema| schema == SCHEMA)
             && name.catalog().is_none_or(|catalog| catalog == CATALOG)
+    }
+
+    /// Refuses to put a view or an external table in the place of a stored table, or the other way round.
+    fn keep_other_kinds(&self, ddl: &DdlStatement) -> Result<()> {
+        let (name, wanted) = match ddl {
+            DdlStatement::CreateView(create) => (&create.name, "view"),
+            DdlStatement::CreateExternalTable(create) => (&create.name, "external table"),
+            DdlStatement::CreateMemoryTable(create) => (&create.name, "stored table"),
+            _ => return Ok(()),
+        };
+        if !self.is_ours(name) || !self.context.table_exist(name.clone()).unwrap_or(false) {
+            return Ok(());
+        }
+        let stored = self.database.inner().table(name.table()).is_some();
+        let found = match (stored, wanted) {
+            (true, "stored table") | (false, "view" | "external table") => return Ok(()),
+            (true, _) => "stored table",
+            (false, _) => "view",
+        };
+        Err(Error::OtherKind {
+            name: name.table().to_owned(),
+            found,
+            wanted,
+        })
     }
 
     /// Whether a table to drop is the database's, or nobody's (then the database says so, with the nearest name).

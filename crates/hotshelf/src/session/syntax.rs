@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArguments, Query, Select,
-    SelectFlavor, SelectItem, TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut,
-    WildcardAdditionalOptions,
+    SelectFlavor, SelectItem, SetExpr, SetOperator, SetQuantifier, TableFactor, Value,
+    ValueWithSpan, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -265,11 +265,32 @@ fn refuse(uses: &[(bool, &str)]) -> ControlFlow<Error> {
     }
 }
 
+/// EXCEPT ALL or INTERSECT ALL in a query's body: the planner ignores how often a row occurs
+/// (`docs/upstream/set-operations-all.md`).
+fn counts_rows(body: &SetExpr) -> Option<&'static str> {
+    let SetExpr::SetOperation {
+        left,
+        op,
+        set_quantifier,
+        right,
+    } = body
+    else {
+        return None;
+    };
+    match (op, set_quantifier) {
+        (SetOperator::Except, SetQuantifier::All) => Some("EXCEPT ALL"),
+        (SetOperator::Intersect, SetQuantifier::All) => Some("INTERSECT ALL"),
+        _ => counts_rows(left).or_else(|| counts_rows(right)),
+    }
+}
+
 impl VisitorMut for Checker<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let counted = counts_rows(&query.body);
         refuse(&[
+            (counted.is_some(), counted.unwrap_or_default()),
             (!query.locks.is_empty(), "FOR UPDATE or FOR SHARE"),
             (query.for_clause.is_some(), "FOR XML, JSON or BROWSE"),
             (query.settings.is_some(), "SETTINGS in a query"),
@@ -283,6 +304,7 @@ impl VisitorMut for Checker<'_> {
             let everything = WildcardAdditionalOptions::default();
             select.projection = vec![SelectItem::Wildcard(everything)];
         }
+        super::using::resolve(select)?;
         let filtered = select.projection.iter().any(|item| match item {
             SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => {
                 options.opt_ilike.is_some()

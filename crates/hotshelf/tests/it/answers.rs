@@ -350,6 +350,12 @@ fn syntax_without_an_effect_is_refused() {
             "EXPLAIN SELECT * FROM t TABLESAMPLE (1 ROWS)",
             "TABLESAMPLE",
         ),
+        ("SELECT * FROM t EXCEPT ALL SELECT * FROM t", "EXCEPT ALL"),
+        (
+            "SELECT * FROM t UNION (SELECT * FROM t INTERSECT ALL SELECT * FROM t)",
+            "INTERSECT ALL",
+        ),
+        ("SELECT * FROM t NATURAL FULL JOIN t u", "NATURAL"),
         ("SELECT * FROM t PIVOT (count(*) FOR a IN (1, 2))", "PIVOT"),
     ] {
         let error = db.error(sql).to_string();
@@ -374,4 +380,52 @@ fn literals_of_many_digits_are_exact() {
     assert_eq!(count("d = 12345678901234567890.123456"), ["1"]);
     assert_eq!(count("d = 12345678901234567890.123457"), ["0"]);
     assert_eq!(count("f = 0.30000000000000004"), ["1"]);
+}
+
+#[test]
+fn merged_columns_of_outer_joins_have_the_value_of_the_side_that_has_a_row() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE a AS SELECT * FROM (VALUES (1, 1), (2, 2)) v(k, x)")
+        .unwrap();
+    db.run("CREATE TABLE b AS SELECT * FROM (VALUES (2, 2), (3, 3)) v(k, y)")
+        .unwrap();
+    for (sql, rows) in [
+        (
+            "SELECT k, x, y FROM a FULL JOIN b USING (k)",
+            vec!["1|1|", "2|2|2", "3||3"],
+        ),
+        (
+            "SELECT * FROM a FULL JOIN b USING (k)",
+            vec!["1|1|", "2|2|2", "3||3"],
+        ),
+        ("SELECT k FROM a RIGHT JOIN b USING (k)", vec!["2", "3"]),
+        (
+            "SELECT * FROM a RIGHT JOIN b USING (k)",
+            vec!["2|2|2", "3||3"],
+        ),
+        ("SELECT a.k FROM a RIGHT JOIN b USING (k)", vec!["", "2"]),
+        ("SELECT x FROM a JOIN b USING (k) WHERE k < 3", vec!["2"]),
+        (
+            "SELECT k AS n FROM a FULL JOIN b t USING (k) WHERE k > 1",
+            vec!["2", "3"],
+        ),
+        (
+            "SELECT k, count(*) AS n FROM a FULL JOIN b USING (k) GROUP BY k HAVING k <> 2",
+            vec!["1|1", "3|1"],
+        ),
+        (
+            "SELECT k FROM a FULL JOIN b USING (k) FULL JOIN (SELECT 3 AS k UNION SELECT 4) c USING (k)",
+            vec!["1", "2", "3", "4"],
+        ),
+        (
+            "SELECT k FROM a JOIN b USING (k) WHERE EXISTS (SELECT 1 FROM b c WHERE c.k = b.k AND c.y = 2)",
+            vec!["2"],
+        ),
+    ] {
+        assert_eq!(sorted(&db, sql), rows, "{sql}");
+    }
+    assert_eq!(
+        db.rows("SELECT k FROM a FULL JOIN b USING (k) ORDER BY k DESC"),
+        ["3", "2", "1"]
+    );
 }

@@ -324,3 +324,31 @@ fn keys_that_are_not_kept_are_named_in_the_answer() {
     assert!(message("CREATE TABLE u (a INT, UNIQUE (a))").ends_with(note));
     assert!(!message("CREATE TABLE v (a INT)").contains(note));
 }
+
+#[test]
+fn nothing_is_replaced_by_something_of_another_kind() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT 1 AS a").unwrap();
+    let session = db.database().session();
+    let run = |sql: &str| {
+        db.database()
+            .block_on(async { session.sql(sql).await?.collect().await })
+    };
+    for sql in [
+        "CREATE OR REPLACE VIEW t AS SELECT 2 AS a",
+        "CREATE VIEW t AS SELECT 2 AS a",
+        "CREATE OR REPLACE EXTERNAL TABLE t STORED AS PARQUET LOCATION '/nowhere/x.parquet'",
+    ] {
+        let error = run(sql).expect_err(sql);
+        assert!(matches!(error, Error::OtherKind { .. }), "{sql}: {error}");
+        assert!(error.hint().unwrap().contains("DROP TABLE t"), "{sql}");
+    }
+    run("CREATE VIEW v AS SELECT a + 1 AS a FROM t").unwrap();
+    let error = run("CREATE OR REPLACE TABLE v AS SELECT 3 AS a").unwrap_err();
+    assert!(matches!(error, Error::OtherKind { .. }), "{error}");
+    run("CREATE OR REPLACE VIEW v AS SELECT a + 2 AS a FROM t").unwrap();
+    assert_eq!(crate::lines(&run("SELECT a FROM v").unwrap()), ["3"]);
+    assert_eq!(db.rows("SELECT a FROM t"), ["1"]);
+    assert!(run("DROP VIEW t").is_err());
+    assert_eq!(db.rows("SELECT a FROM t"), ["1"]);
+}
