@@ -295,6 +295,7 @@ fn many_threads_under_three_segments_each_neither_block_nor_miscount() {
                     column: ColumnId(0),
                     bytes: 32 * SEGMENT_BYTES,
                     proportion: (key::mix(turn) % 100) as f64 / 99.0,
+                    from: 0.0,
                 }]));
                 thread::yield_now();
             }

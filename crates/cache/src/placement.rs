@@ -1,4 +1,4 @@
-//! How much of each column should be in memory: what the tuner decides and the HPCache policies carry out.
+//! How much of each column should be on a shelf: what the tuner decides and the HPCache policies carry out.
 
 use crate::key::{ColumnId, FileId, Map};
 use parking_lot::RwLock;
@@ -12,11 +12,13 @@ pub struct ColumnShare {
     pub column: ColumnId,
     /// Its size on storage, in charged bytes.
     pub bytes: u64,
-    /// The proportion to keep in memory, 0 to 1.
+    /// The proportion to keep, 0 to 1.
     pub proportion: f64,
+    /// Where the kept part begins: what faster shelves keep, 0 to 1.
+    pub from: f64,
 }
 
-/// The proportion of each column that should be in memory. Columns it does not name have none.
+/// The proportion of each column that should be in memory, or on another shelf. Columns it does not name have none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Placement {
     shares: Vec<ColumnShare>,
@@ -28,12 +30,10 @@ impl Placement {
     pub fn new(shares: impl IntoIterator<Item = ColumnShare>) -> Self {
         let mut placement = Self::default();
         for share in shares {
-            let proportion = match share.proportion.is_nan() {
-                true => 0.0,
-                false => share.proportion.clamp(0.0, 1.0),
-            };
+            let in_range = |part: f64| if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) };
             let share = ColumnShare {
-                proportion,
+                proportion: in_range(share.proportion),
+                from: in_range(share.from),
                 ..share
             };
             let share_idx = placement.shares.len();
@@ -56,6 +56,15 @@ impl Placement {
     /// The proportion of a column to keep.
     pub fn proportion(&self, column: ColumnId) -> f64 {
         self.share(column).map_or(0.0, |share| share.proportion)
+    }
+
+    /// Whether a row group is kept, as its place in the order in which row groups join the kept part minus what is kept:
+    /// below zero, yes. On slower shelves the order begins where faster shelves end.
+    pub(crate) fn excess(&self, column: ColumnId, place: f64) -> f64 {
+        let Some(share) = self.share(column) else {
+            return place;
+        };
+        (place - share.from).rem_euclid(1.0) - share.proportion
     }
 
     /// Bytes that the proportions add up to.
@@ -118,6 +127,7 @@ mod tests {
             column: ColumnId(column),
             bytes: 100,
             proportion,
+            from: 0.0,
         }
     }
 

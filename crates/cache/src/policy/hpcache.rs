@@ -38,7 +38,7 @@ impl HpCache {
 
     fn excess(&self, segment: &Candidate) -> Excess {
         let place = keep_order(segment.key.file, segment.row_group_idx);
-        let excess = place - self.placement.proportion(segment.column);
+        let excess = self.placement.excess(segment.column, place);
         (excess * (1u64 << 52) as f64) as Excess
     }
 

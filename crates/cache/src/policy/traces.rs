@@ -132,6 +132,7 @@ fn kept_by_column(kind: PolicyKind, proportions: [f64; 2]) -> [u64; 2] {
         column: ColumnId(column),
         bytes: 200,
         proportion,
+        from: 0.0,
     };
     let placement = Placement::new([share(0, proportions[0]), share(1, proportions[1])]);
     cache.set_placement(placement);
@@ -171,6 +172,7 @@ fn a_new_placement_lets_go_what_it_no_longer_wants() {
             column: ColumnId(0),
             bytes: 400,
             proportion,
+            from: 0.0,
         };
         cache.set_placement(Placement::new([share(0.5)]));
         let scan = Arc::new(ScanContext::new(1, 0, 0));

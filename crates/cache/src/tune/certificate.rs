@@ -27,18 +27,18 @@ pub(super) fn bound(state: &State<'_>) -> Bound {
     let zeros = vec![0.0; state.x.len()];
     let saved_s = problem.total_s(&zeros) - problem.total_s(&state.x);
     let taken: f64 = gains.iter().zip(&state.x).map(|(gain, x)| gain * x).sum();
-    let columns = problem.columns.iter().zip(&gains);
+    let columns = problem.items.iter().zip(&gains);
     let rents = columns.map(|(column, gain)| (gain - price * column.bytes).max(0.0));
     Bound {
-        saved_s_max: saved_s - taken + price * problem.budget_bytes + rents.sum::<f64>(),
+        saved_s_max: saved_s - taken + price * problem.budget_bytes() + rents.sum::<f64>(),
         saved_s_per_byte: price,
     }
 }
 
 /// What the last byte saved: the best rate that is still to be had.
 fn price(state: &State<'_>) -> f64 {
-    let budget_is_spent = state.left_bytes <= 1e-6 * state.problem.budget_bytes;
-    let columns = state.problem.columns.iter().zip(&state.gains).zip(&state.x);
+    let budget_is_spent = state.left_bytes <= 1e-6 * state.problem.budget_bytes();
+    let columns = state.problem.items.iter().zip(&state.gains).zip(&state.x);
     let open = columns.filter(|(_, x)| **x < 1.0);
     let densities = open.map(|((column, gain), _)| gain / column.bytes);
     match budget_is_spent {
@@ -50,12 +50,12 @@ fn price(state: &State<'_>) -> f64 {
 /// Raises the slope of a term at its kink as long as that lowers the bound: while the columns it raises beyond the
 /// price weigh less than the bytes it has cached.
 fn steepen(state: &State<'_>, term_idx: usize, room: f64, price: f64, gains: &mut [f64]) {
-    let columns = &state.problem.terms[term_idx].columns;
+    let columns = &state.problem.terms[term_idx].reads;
     let mut limits: Vec<(f64, f64)> = columns
         .iter()
         .map(|column| {
-            let worth = price * state.problem.columns[column.column_idx].bytes;
-            let limit = (worth - gains[column.column_idx]) / column.bytes;
+            let worth = price * state.problem.items[column.item_idx].bytes;
+            let limit = (worth - gains[column.item_idx]) / column.bytes;
             (limit.max(0.0), column.bytes)
         })
         .collect();
@@ -70,6 +70,6 @@ fn steepen(state: &State<'_>, term_idx: usize, room: f64, price: f64, gains: &mu
         }
     }
     for column in columns {
-        gains[column.column_idx] += slope * column.bytes;
+        gains[column.item_idx] += slope * column.bytes;
     }
 }

@@ -1,4 +1,5 @@
-//! Greedy by marginal density: raise the column that saves most seconds per byte, as far as that rate holds.
+//! Greedy by marginal density: raise the item that saves most seconds per byte, as far as that rate holds. For problems
+//! with [two shelves](Problem::is_two_shelves); others are left to [`super::descent`].
 //!
 //! A term's savings are a concave, piecewise linear function of its cached bytes `y`: they grow by `1/S` per byte
 //! until storage is no longer the slowest part, then by the part of it that processing does not hide, and shrink by
@@ -6,9 +7,9 @@
 
 use super::Solution;
 use super::certificate;
-use super::greedy_paper;
+use super::{descent, greedy_paper};
 use crate::key::mix;
-use crate::model::{ModelForm, Problem};
+use crate::model::{Choice, ModelForm, Problem};
 
 /// One term's savings as a function of cached bytes.
 pub(super) struct Savings {
@@ -25,10 +26,7 @@ pub(super) struct Savings {
 impl Savings {
     pub(super) fn of(problem: &Problem, term_idx: usize) -> Self {
         let term = &problem.terms[term_idx];
-        let (storage, memory) = (
-            problem.tiers.storage_bandwidth,
-            problem.tiers.memory_bandwidth,
-        );
+        let (storage, memory) = (problem.storage_bandwidth(), problem.memory_bandwidth());
         let bytes = term.bytes();
         let floor_s = bytes / term.processing_bandwidth;
         let loss = problem.overlap_loss;
@@ -103,8 +101,11 @@ pub fn greedy(problem: &Problem) -> Solution {
     if problem.form == ModelForm::Paper {
         return greedy_paper::greedy(problem);
     }
+    if !problem.is_two_shelves() {
+        return descent::descend(problem);
+    }
     let mut best = rise(problem, 0);
-    let work = problem.columns.len() * problem.terms.len();
+    let work = problem.items.len() * problem.terms.len();
     let restart_count = (RESTART_WORK_MAX / work.max(1)).min(RESTARTS_MAX);
     for start in 1..=restart_count as u64 {
         if best.gap() <= GAP_MAX {
@@ -128,46 +129,46 @@ fn rise(problem: &Problem, start: u64) -> Solution {
     let mut state = State::new(problem, start);
     let mut curve = vec![(0.0, 0.0)];
     let mut saved_s = 0.0;
-    while let Some(column_idx) = state.densest() {
-        let gain = state.gains[column_idx];
-        let step = state.raise(column_idx);
+    while let Some(item_idx) = state.densest() {
+        let gain = state.gains[item_idx];
+        let step = state.raise(item_idx);
         saved_s += gain * step;
-        curve.push((problem.budget_bytes - state.left_bytes, saved_s));
+        curve.push((problem.budget_bytes() - state.left_bytes, saved_s));
     }
     state.improve();
     let bound = certificate::bound(&state);
     let mut solution = Solution::new(problem, state.x);
     solution.saved_s_max = bound.saved_s_max.max(solution.saved_s);
-    solution.saved_s_per_byte = bound.saved_s_per_byte;
+    solution.prices[0] = bound.saved_s_per_byte;
     solution.curve = curve;
     solution
 }
 
 impl<'a> State<'a> {
     fn new(problem: &'a Problem, start: u64) -> Self {
-        let mut readers = vec![Vec::new(); problem.columns.len()];
+        let mut readers = vec![Vec::new(); problem.items.len()];
         for (term_idx, term) in problem.terms.iter().enumerate() {
-            for column in &term.columns {
-                readers[column.column_idx].push((term_idx, column.bytes));
+            for column in &term.reads {
+                readers[column.item_idx].push((term_idx, column.bytes));
             }
         }
         let savings: Vec<Savings> = (0..problem.terms.len())
             .map(|term_idx| Savings::of(problem, term_idx))
             .collect();
         let slopes: Vec<f64> = savings.iter().map(|savings| savings.slope(0.0)).collect();
-        let gain = |readers: &Vec<(usize, f64)>| {
+        let gain = |(readers, choice): (&Vec<(usize, f64)>, &Choice)| {
             let gains = readers
                 .iter()
                 .map(|(term_idx, bytes)| slopes[*term_idx] * bytes);
-            gains.sum()
+            choice.saved_s + gains.sum::<f64>()
         };
         Self {
             problem,
-            gains: readers.iter().map(gain).collect(),
-            x: vec![0.0; problem.columns.len()],
+            gains: readers.iter().zip(&problem.choices).map(gain).collect(),
+            x: vec![0.0; problem.items.len()],
             cached: vec![0.0; problem.terms.len()],
-            preferences: preferences(problem.columns.len(), start),
-            left_bytes: problem.budget_bytes,
+            preferences: preferences(problem.items.len(), start),
+            left_bytes: problem.budget_bytes(),
             savings,
             slopes,
             readers,
@@ -187,39 +188,39 @@ impl<'a> State<'a> {
         }
         let mut best = None;
         let mut best_density = 0.0;
-        for (column_idx, column) in self.problem.columns.iter().enumerate() {
-            let density = self.preferences[column_idx] * self.gains[column_idx] / column.bytes;
-            if self.x[column_idx] < 1.0 && density > best_density {
+        for (item_idx, column) in self.problem.items.iter().enumerate() {
+            let density = self.preferences[item_idx] * self.gains[item_idx] / column.bytes;
+            if self.x[item_idx] < 1.0 && density > best_density {
                 best_density = density;
-                best = Some(column_idx);
+                best = Some(item_idx);
             }
         }
         best
     }
 
     /// Raises a column until its rate changes, it is full, or the budget is spent. Returns by how much.
-    fn raise(&mut self, column_idx: usize) -> f64 {
-        let bytes = self.problem.columns[column_idx].bytes;
-        let mut step = (1.0 - self.x[column_idx]).min(self.left_bytes / bytes);
-        for (term_idx, term_bytes) in &self.readers[column_idx] {
+    fn raise(&mut self, item_idx: usize) -> f64 {
+        let bytes = self.problem.items[item_idx].bytes;
+        let mut step = (1.0 - self.x[item_idx]).min(self.left_bytes / bytes);
+        for (term_idx, term_bytes) in &self.readers[item_idx] {
             let cached = self.cached[*term_idx];
             let to_kink = self.savings[*term_idx].next_kink(cached) - cached;
             step = step.min(to_kink / term_bytes);
         }
-        self.shift(column_idx, step);
+        self.shift(item_idx, step);
         step
     }
 
     /// Changes a column's proportion, and all that depends on it.
-    pub(super) fn shift(&mut self, column_idx: usize, step: f64) {
-        let x = self.x[column_idx] + step;
-        self.x[column_idx] = if x > 1.0 - 1e-12 { 1.0 } else { x.max(0.0) };
-        self.left_bytes -= step * self.problem.columns[column_idx].bytes;
-        if self.left_bytes < 1e-9 * self.problem.budget_bytes {
+    pub(super) fn shift(&mut self, item_idx: usize, step: f64) {
+        let x = self.x[item_idx] + step;
+        self.x[item_idx] = if x > 1.0 - 1e-12 { 1.0 } else { x.max(0.0) };
+        self.left_bytes -= step * self.problem.items[item_idx].bytes;
+        if self.left_bytes < 1e-9 * self.problem.budget_bytes() {
             self.left_bytes = self.left_bytes.min(0.0);
         }
-        for reader_idx in 0..self.readers[column_idx].len() {
-            let (term_idx, bytes) = self.readers[column_idx][reader_idx];
+        for reader_idx in 0..self.readers[item_idx].len() {
+            let (term_idx, bytes) = self.readers[item_idx][reader_idx];
             let savings = &self.savings[term_idx];
             let mut cached = self.cached[term_idx] + step * bytes;
             for kink in [savings.grows_to, savings.shrinks_from] {
@@ -232,8 +233,8 @@ impl<'a> State<'a> {
             let change = slope - self.slopes[term_idx];
             if change != 0.0 {
                 self.slopes[term_idx] = slope;
-                for column in &self.problem.terms[term_idx].columns {
-                    self.gains[column.column_idx] += change * column.bytes;
+                for column in &self.problem.terms[term_idx].reads {
+                    self.gains[column.item_idx] += change * column.bytes;
                 }
             }
         }
@@ -241,10 +242,10 @@ impl<'a> State<'a> {
 }
 
 fn preferences(column_count: usize, start: u64) -> Vec<f64> {
-    let chance = |column_idx| (mix(start << 32 | column_idx) >> 11) as f64 / (1u64 << 53) as f64;
-    let preference = |column_idx| match start {
+    let chance = |item_idx| (mix(start << 32 | item_idx) >> 11) as f64 / (1u64 << 53) as f64;
+    let preference = |item_idx| match start {
         0 => 1.0,
-        _ => 0.5 + chance(column_idx),
+        _ => 0.5 + chance(item_idx),
     };
     (0..column_count as u64).map(preference).collect()
 }

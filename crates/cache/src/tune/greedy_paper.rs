@@ -18,7 +18,7 @@ struct Rise<'a> {
 
 /// Columns to raise together, and what that is worth.
 struct Bundle {
-    column_idxs: Vec<usize>,
+    item_idxs: Vec<usize>,
     bytes: f64,
     gain: f64,
     step_max: f64,
@@ -31,33 +31,32 @@ pub(super) fn greedy(problem: &Problem) -> Solution {
     let mut density = 0.0;
     while let Some(bundle) = rise.densest() {
         let step = bundle.step_max.min(rise.left_bytes / bundle.bytes);
-        for column_idx in &bundle.column_idxs {
-            rise.x[*column_idx] = (rise.x[*column_idx] + step).min(1.0);
+        for item_idx in &bundle.item_idxs {
+            rise.x[*item_idx] = (rise.x[*item_idx] + step).min(1.0);
         }
         rise.left_bytes -= step * bundle.bytes;
         saved_s += step * bundle.gain;
         density = bundle.gain / bundle.bytes;
-        curve.push((problem.budget_bytes - rise.left_bytes, saved_s));
+        curve.push((problem.budget_bytes() - rise.left_bytes, saved_s));
     }
-    let budget_is_spent = rise.left_bytes <= 1e-6 * problem.budget_bytes;
+    let budget_is_spent = rise.left_bytes <= 1e-6 * problem.budget_bytes();
     let saved_s_max = rise.saved_s_max();
     let mut solution = Solution::new(problem, rise.x);
     solution.saved_s_max = saved_s_max.max(solution.saved_s);
-    solution.saved_s_per_byte = if budget_is_spent { density } else { 0.0 };
+    solution.prices[0] = if budget_is_spent { density } else { 0.0 };
     solution.curve = curve;
     solution
 }
 
 impl<'a> Rise<'a> {
     fn new(problem: &'a Problem) -> Self {
-        let tiers = problem.tiers;
-        let storage = tiers.storage_bandwidth;
-        let at_memory = 1.0 / (1.0 + storage / tiers.memory_bandwidth);
+        let storage = problem.storage_bandwidth();
+        let at_memory = 1.0 / (1.0 + storage / problem.memory_bandwidth());
         let terms = problem.terms.iter();
         let cap = |processing: f64| at_memory.min(1.0 - storage / processing).max(0.0);
         Self {
             problem,
-            x: vec![0.0; problem.columns.len()],
+            x: vec![0.0; problem.items.len()],
             caps: terms
                 .clone()
                 .map(|term| cap(term.processing_bandwidth))
@@ -65,18 +64,18 @@ impl<'a> Rise<'a> {
             rates: terms
                 .map(|term| term.weight * term.bytes() / storage)
                 .collect(),
-            left_bytes: problem.budget_bytes,
+            left_bytes: problem.budget_bytes(),
         }
     }
 
     fn level(&self, term_idx: usize) -> f64 {
-        let columns = self.problem.terms[term_idx].columns.iter();
-        let levels = columns.map(|column| self.x[column.column_idx]);
+        let columns = self.problem.terms[term_idx].reads.iter();
+        let levels = columns.map(|column| self.x[column.item_idx]);
         levels.fold(1.0, f64::min)
     }
 
     fn densest(&self) -> Option<Bundle> {
-        if self.left_bytes <= 1e-9 * self.problem.budget_bytes {
+        if self.left_bytes <= 1e-9 * self.problem.budget_bytes() {
             return None;
         }
         let levels: Vec<f64> = (0..self.caps.len()).map(|idx| self.level(idx)).collect();
@@ -88,33 +87,33 @@ impl<'a> Rise<'a> {
     /// The least kept columns of a term, and all that gain when they rise.
     fn bundle(&self, term_idx: usize, levels: &[f64]) -> Bundle {
         let is_least =
-            |term_idx: usize, column_idx: usize| self.x[column_idx] <= levels[term_idx] + SAME;
-        let columns = self.problem.terms[term_idx].columns.iter();
-        let column_idxs: Vec<usize> = columns
-            .map(|column| column.column_idx)
-            .filter(|column_idx| is_least(term_idx, *column_idx))
+            |term_idx: usize, item_idx: usize| self.x[item_idx] <= levels[term_idx] + SAME;
+        let columns = self.problem.terms[term_idx].reads.iter();
+        let item_idxs: Vec<usize> = columns
+            .map(|column| column.item_idx)
+            .filter(|item_idx| is_least(term_idx, *item_idx))
             .collect();
         let mut raised = vec![false; self.x.len()];
-        column_idxs
+        item_idxs
             .iter()
-            .for_each(|column_idx| raised[*column_idx] = true);
+            .for_each(|item_idx| raised[*item_idx] = true);
         let mut gain = 0.0;
         let mut step_max = f64::INFINITY;
         for (other_idx, other) in self.problem.terms.iter().enumerate() {
-            let mut columns = other.columns.iter().map(|column| column.column_idx);
+            let mut columns = other.reads.iter().map(|column| column.item_idx);
             let gains = levels[other_idx] < self.caps[other_idx] - SAME
-                && columns.all(|column_idx| !is_least(other_idx, column_idx) || raised[column_idx]);
+                && columns.all(|item_idx| !is_least(other_idx, item_idx) || raised[item_idx]);
             if gains {
                 gain += self.rates[other_idx];
                 step_max = step_max.min(self.step_of(other_idx, levels[other_idx], &raised));
             }
         }
         Bundle {
-            bytes: column_idxs
+            bytes: item_idxs
                 .iter()
-                .map(|idx| self.problem.columns[*idx].bytes)
+                .map(|idx| self.problem.items[*idx].bytes)
                 .sum(),
-            column_idxs,
+            item_idxs,
             gain,
             step_max,
         }
@@ -122,9 +121,9 @@ impl<'a> Rise<'a> {
 
     /// How far a term's least columns can rise until they meet another column of it, or its cap.
     fn step_of(&self, term_idx: usize, level: f64, raised: &[bool]) -> f64 {
-        let columns = self.problem.terms[term_idx].columns.iter();
-        let others = columns.filter(|column| !raised[column.column_idx]);
-        let next = others.map(|column| self.x[column.column_idx]);
+        let columns = self.problem.terms[term_idx].reads.iter();
+        let others = columns.filter(|column| !raised[column.item_idx]);
+        let next = others.map(|column| self.x[column.item_idx]);
         next.fold(self.caps[term_idx], f64::min) - level
     }
 

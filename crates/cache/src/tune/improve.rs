@@ -34,7 +34,7 @@ impl State<'_> {
             by_term: vec![0.0; self.cached.len()],
             touched: Vec::new(),
         };
-        let budget_bytes = self.problem.budget_bytes.max(1.0);
+        let budget_bytes = self.problem.budget_bytes().max(1.0);
         let rate_min = WORTHWHILE * self.saved_s() / budget_bytes;
         for _ in 0..EXCHANGES_MAX {
             let Some(exchange) = self.best_exchange(&mut drift) else {
@@ -44,8 +44,8 @@ impl State<'_> {
             if exchange.rate <= rate_min || bytes <= 1e-9 * budget_bytes {
                 return;
             }
-            let from = bytes / self.problem.columns[exchange.lowered_idx].bytes;
-            let to = bytes / self.problem.columns[exchange.raised_idx].bytes;
+            let from = bytes / self.problem.items[exchange.lowered_idx].bytes;
+            let to = bytes / self.problem.items[exchange.raised_idx].bytes;
             self.shift(exchange.lowered_idx, -from);
             self.shift(exchange.raised_idx, to);
         }
@@ -58,17 +58,17 @@ impl State<'_> {
 
     fn best_exchange(&self, drift: &mut Drift) -> Option<Exchange> {
         let density =
-            |column_idx: usize| self.gains[column_idx] / self.problem.columns[column_idx].bytes;
-        let open = |column_idx: &usize| self.x[*column_idx] < 1.0;
+            |item_idx: usize| self.gains[item_idx] / self.problem.items[item_idx].bytes;
+        let open = |item_idx: &usize| self.x[*item_idx] < 1.0;
         let densest = (0..self.x.len())
             .filter(open)
             .max_by(|a, b| density(*a).total_cmp(&density(*b)));
         let mut best: Option<Exchange> = None;
-        for lowered_idx in (0..self.x.len()).filter(|column_idx| self.x[*column_idx] > 0.0) {
+        for lowered_idx in (0..self.x.len()).filter(|item_idx| self.x[*item_idx] > 0.0) {
             let readers = self.readers[lowered_idx].iter();
             let related = readers
-                .flat_map(|(term_idx, _)| &self.problem.terms[*term_idx].columns)
-                .map(|column| column.column_idx);
+                .flat_map(|(term_idx, _)| &self.problem.terms[*term_idx].reads)
+                .map(|column| column.item_idx);
             for raised_idx in related.chain(densest).filter(open) {
                 if raised_idx == lowered_idx {
                     continue;
@@ -90,9 +90,9 @@ impl State<'_> {
         for term_idx in drift.touched.drain(..) {
             drift.by_term[term_idx] = 0.0;
         }
-        for (column_idx, sign) in [(lowered_idx, -1.0), (raised_idx, 1.0)] {
-            let size = self.problem.columns[column_idx].bytes;
-            for (term_idx, bytes) in &self.readers[column_idx] {
+        for (item_idx, sign) in [(lowered_idx, -1.0), (raised_idx, 1.0)] {
+            let size = self.problem.items[item_idx].bytes;
+            for (term_idx, bytes) in &self.readers[item_idx] {
                 if drift.by_term[*term_idx] == 0.0 {
                     drift.touched.push(*term_idx);
                 }
@@ -112,13 +112,15 @@ impl State<'_> {
             };
             slope * change
         });
-        won.sum()
+        let besides =
+            |idx: usize| self.problem.choices[idx].saved_s / self.problem.items[idx].bytes;
+        won.sum::<f64>() + besides(raised_idx) - besides(lowered_idx)
     }
 
     /// How many bytes can be exchanged at the same rate.
     fn exchange_bytes(&self, exchange: &Exchange, drift: &mut Drift) -> f64 {
-        let lowered = &self.problem.columns[exchange.lowered_idx];
-        let raised = &self.problem.columns[exchange.raised_idx];
+        let lowered = &self.problem.items[exchange.lowered_idx];
+        let raised = &self.problem.items[exchange.raised_idx];
         let there_is = self.x[exchange.lowered_idx] * lowered.bytes;
         let there_fits = (1.0 - self.x[exchange.raised_idx]) * raised.bytes;
         self.set_drift(exchange.lowered_idx, exchange.raised_idx, drift);

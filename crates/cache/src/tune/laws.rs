@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::key::mix;
-use crate::model::{Observation, ProblemColumn, Term, TermColumn, WindowOptions};
+use crate::model::{Observation, Term, TermRead, WindowOptions};
 use proptest::prelude::*;
 
 /// A random number generator that needs no crate.
@@ -25,57 +25,53 @@ impl Draw {
 
 fn random_problem(seed: u64, column_count: usize, term_count: usize, form: ModelForm) -> Problem {
     let mut draw = Draw(mix(seed) >> 8);
-    let columns: Vec<ProblemColumn> = (0..column_count)
-        .map(|column| ProblemColumn {
-            column: ColumnId(column as u32),
-            bytes: draw.between(1e8, 4e9),
-        })
-        .collect();
-    let all_bytes: f64 = columns.iter().map(|column| column.bytes).sum();
+    let bytes: Vec<f64> = (0..column_count).map(|_| draw.between(1e8, 4e9)).collect();
+    let all_bytes: f64 = bytes.iter().sum();
     let storage_bandwidth = draw.between(5e8, 3e9);
     let terms = (0..term_count)
-        .map(|query_idx| random_term(&mut draw, &columns, storage_bandwidth, query_idx))
+        .map(|query_idx| random_term(&mut draw, &bytes, storage_bandwidth, query_idx))
         .collect();
-    Problem {
-        terms,
-        tiers: Tiers {
-            storage_bandwidth,
-            memory_bandwidth: draw.between(1e10, 1e11),
-        },
-        budget_bytes: all_bytes * draw.between(0.05, 0.7),
-        columns,
-        form,
-        overlap_loss: match form {
-            ModelForm::Shared => [0.0, 0.1, 0.3][seed as usize % 3],
-            ModelForm::Paper => 0.0,
-        },
+    let tiers = Tiers {
+        storage_bandwidth,
+        memory_bandwidth: draw.between(1e10, 1e11),
+    };
+    let budget_bytes = all_bytes * draw.between(0.05, 0.7);
+    let mut problem = Problem::empty(tiers.shelves(budget_bytes), form);
+    for (bytes, column) in bytes.iter().zip(0..) {
+        problem.add_column(ColumnId(column), *bytes);
     }
+    problem.terms = terms;
+    problem.overlap_loss = match form {
+        ModelForm::Shared => [0.0, 0.1, 0.3][seed as usize % 3],
+        ModelForm::Paper => 0.0,
+    };
+    problem
 }
 
 fn random_term(
     draw: &mut Draw,
-    columns: &[ProblemColumn],
+    sizes: &[f64],
     storage_bandwidth: f64,
     query_idx: usize,
 ) -> Term {
-    let mut read: Vec<TermColumn> = Vec::new();
+    let mut read: Vec<TermRead> = Vec::new();
     for _ in 0..1 + draw.below(5) {
-        let column_idx = draw.below(columns.len());
+        let item_idx = draw.below(sizes.len());
         let share = if draw.below(2) == 0 {
             1.0
         } else {
             draw.between(0.2, 1.0)
         };
-        if read.iter().all(|column| column.column_idx != column_idx) {
-            read.push(TermColumn {
-                column_idx,
-                bytes: share * columns[column_idx].bytes,
+        if read.iter().all(|column| column.item_idx != item_idx) {
+            read.push(TermRead {
+                item_idx,
+                bytes: share * sizes[item_idx],
             });
         }
     }
     Term {
         weight: draw.between(0.01, 2.0),
-        columns: read,
+        reads: read,
         processing_bandwidth: storage_bandwidth * draw.between(0.5, 12.0),
         query_idx,
         template: query_idx as u64,
@@ -95,7 +91,7 @@ fn least_ratio(seeds: std::ops::Range<u64>, form: ModelForm) -> (f64, f64) {
         let term_count = 1 + (mix(seed + 7) % 100) as usize;
         let problem = random_problem(seed, column_count, term_count, form);
         let (greedy, exact) = (greedy(&problem), best(&problem));
-        assert!(problem.kept_bytes(&greedy.x) <= problem.budget_bytes * (1.0 + 1e-9));
+        assert!(problem.kept_bytes(&greedy.x) <= problem.budget_bytes() * (1.0 + 1e-9));
         assert!(greedy.x.iter().all(|x| (0.0..=1.0).contains(x)));
         let bound = greedy.saved_s_max * (1.0 + 1e-5) + 1e-9;
         assert!(exact.saved_s <= bound, "seed {seed}: the certificate lies");
@@ -164,7 +160,7 @@ proptest! {
     #[test]
     fn more_budget_is_never_slower(seed in any::<u64>(), form in forms(), factor in 1.0f64..3.0) {
         let tight = random_problem(seed, 12, 12, form);
-        let wide = Problem { budget_bytes: tight.budget_bytes * factor, ..tight.clone() };
+        let wide = tight.with_budget(tight.budget_bytes() * factor);
         let slack = 1.0 + 1e-6;
         prop_assert!(best(&wide).total_s <= best(&tight).total_s * slack);
         if form == ModelForm::Shared {
@@ -218,14 +214,12 @@ proptest! {
     #[test]
     fn the_price_of_memory_is_what_a_little_more_of_it_saves(seed in any::<u64>()) {
         let problem = random_problem(seed, 10, 10, ModelForm::Shared);
-        let little = 1e-3 * problem.budget_bytes;
-        let (before, after) = (best(&problem), {
-            let budget_bytes = problem.budget_bytes + little;
-            best(&Problem { budget_bytes, ..problem.clone() })
-        });
+        let little = 1e-3 * problem.budget_bytes();
+        let more = problem.with_budget(problem.budget_bytes() + little);
+        let (before, after) = (best(&problem), best(&more));
         let saved_s = after.saved_s - before.saved_s;
         // Savings are concave: more memory saves no more than the price says.
-        prop_assert!(saved_s <= before.saved_s_per_byte * little * 1.01 + 1e-6 * before.saved_s);
+        prop_assert!(saved_s <= before.saved_s_per_byte() * little * 1.01 + 1e-6 * before.saved_s);
     }
 }
 
@@ -302,19 +296,15 @@ fn fixture_problem(instance: &serde_json::Value) -> Problem {
     let number = |value: &serde_json::Value| value.as_f64().expect("a number");
     let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();
     let sizes: Vec<f64> = list(&instance["sizes"]).iter().map(number).collect();
-    let columns = sizes.iter().zip(0..).map(|(size, column)| ProblemColumn {
-        column: ColumnId(column),
-        bytes: size * 1e9,
-    });
     let terms = list(&instance["terms"]);
     let terms = terms.iter().enumerate().map(|(query_idx, term)| Term {
         weight: number(&term["weight"]),
-        columns: list(&term["columns"])
+        reads: list(&term["columns"])
             .iter()
             .map(|column| number(column) as usize)
-            .map(|column_idx| TermColumn {
-                column_idx,
-                bytes: sizes[column_idx] * 1e9,
+            .map(|item_idx| TermRead {
+                item_idx,
+                bytes: sizes[item_idx] * 1e9,
             })
             .collect(),
         processing_bandwidth: 1e9 * number(&term["processing_bandwidth"]),
@@ -322,17 +312,17 @@ fn fixture_problem(instance: &serde_json::Value) -> Problem {
         template: query_idx as u64,
         pipeline: 0,
     });
-    Problem {
-        columns: columns.collect(),
-        terms: terms.collect(),
-        tiers: Tiers {
-            storage_bandwidth: 1e9 * number(&instance["storage_bandwidth"]),
-            memory_bandwidth: 1e9 * number(&instance["memory_bandwidth"]),
-        },
-        budget_bytes: 1e9 * number(&instance["budget"]),
-        form: ModelForm::Paper,
-        overlap_loss: 0.0,
+    let tiers = Tiers {
+        storage_bandwidth: 1e9 * number(&instance["storage_bandwidth"]),
+        memory_bandwidth: 1e9 * number(&instance["memory_bandwidth"]),
+    };
+    let shelves = tiers.shelves(1e9 * number(&instance["budget"]));
+    let mut problem = Problem::empty(shelves, ModelForm::Paper);
+    for (size, column) in sizes.iter().zip(0..) {
+        problem.add_column(ColumnId(column), size * 1e9);
     }
+    problem.terms = terms.collect();
+    problem
 }
 
 #[test]

@@ -12,23 +12,25 @@ const PARTS: f64 = 1000.0;
 pub(super) fn level(problem: &Problem, x: &mut [f64]) {
     let mut readers: Vec<Vec<(usize, u64)>> = vec![Vec::new(); x.len()];
     for (term_idx, term) in problem.terms.iter().enumerate() {
-        for column in &term.columns {
-            let part = column.bytes / problem.columns[column.column_idx].bytes;
-            readers[column.column_idx].push((term_idx, (part * PARTS).round() as u64));
+        for column in &term.reads {
+            let part = column.bytes / problem.items[column.item_idx].bytes;
+            readers[column.item_idx].push((term_idx, (part * PARTS).round() as u64));
         }
     }
     let mut alike: BTreeMap<&[(usize, u64)], Vec<usize>> = BTreeMap::new();
-    for (column_idx, readers) in readers.iter().enumerate() {
-        alike.entry(readers).or_default().push(column_idx);
+    for (item_idx, readers) in readers.iter().enumerate() {
+        alike.entry(readers).or_default().push(item_idx);
     }
-    for columns in alike.values().filter(|columns| columns.len() > 1) {
-        let bytes = |column_idx: &usize| problem.columns[*column_idx].bytes;
+    for (_, columns) in alike.iter().filter(|(readers, _)| !readers.is_empty()) {
+        let bytes = |item_idx: &usize| problem.items[*item_idx].bytes;
         let kept = columns
             .iter()
-            .map(|column_idx| bytes(column_idx) * x[*column_idx]);
+            .map(|item_idx| bytes(item_idx) * x[*item_idx]);
         let proportion = kept.sum::<f64>() / columns.iter().map(bytes).sum::<f64>();
-        for column_idx in columns {
-            x[*column_idx] = proportion.min(1.0);
+        for item_idx in columns {
+            if columns.len() > 1 {
+                x[*item_idx] = proportion.min(1.0);
+            }
         }
     }
 }
@@ -37,15 +39,15 @@ pub(super) fn level(problem: &Problem, x: &mut [f64]) {
 mod tests {
     use super::*;
     use crate::key::ColumnId;
-    use crate::model::{ModelForm, ProblemColumn, Term, TermColumn, Tiers};
+    use crate::model::{ModelForm, Term, TermRead, Tiers};
 
     fn term(columns: &[(usize, f64)]) -> Term {
         let columns = columns.iter();
         Term {
             weight: 1.0,
-            columns: columns
-                .map(|(column_idx, bytes)| TermColumn {
-                    column_idx: *column_idx,
+            reads: columns
+                .map(|(item_idx, bytes)| TermRead {
+                    item_idx: *item_idx,
                     bytes: *bytes,
                 })
                 .collect(),
@@ -58,28 +60,19 @@ mod tests {
 
     #[test]
     fn columns_with_equal_readers_share_what_is_kept_of_them_and_others_keep_theirs() {
-        let problem = Problem {
-            columns: [100.0, 300.0, 100.0, 100.0]
-                .into_iter()
-                .zip(0..)
-                .map(|(bytes, idx)| ProblemColumn {
-                    column: ColumnId(idx),
-                    bytes,
-                })
-                .collect(),
-            // Columns 0 and 1 are read alike, 2 by one more, of 3 only a part.
-            terms: vec![
-                term(&[(0, 100.0), (1, 300.0), (2, 100.0), (3, 50.0)]),
-                term(&[(2, 100.0)]),
-            ],
-            tiers: Tiers {
-                storage_bandwidth: 1.0,
-                memory_bandwidth: 10.0,
-            },
-            budget_bytes: 1000.0,
-            form: ModelForm::Shared,
-            overlap_loss: 0.0,
+        let tiers = Tiers {
+            storage_bandwidth: 1.0,
+            memory_bandwidth: 10.0,
         };
+        let mut problem = Problem::empty(tiers.shelves(1000.0), ModelForm::Shared);
+        for (bytes, idx) in [100.0, 300.0, 100.0, 100.0].into_iter().zip(0..) {
+            problem.add_column(ColumnId(idx), bytes);
+        }
+        // Columns 0 and 1 are read alike, 2 by one more, of 3 only a part.
+        problem.terms = vec![
+            term(&[(0, 100.0), (1, 300.0), (2, 100.0), (3, 50.0)]),
+            term(&[(2, 100.0)]),
+        ];
         let mut x = [1.0, 0.0, 0.7, 0.2];
         let before_s = problem.total_s(&x);
         level(&problem, &mut x);

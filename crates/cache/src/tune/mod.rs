@@ -1,12 +1,14 @@
-//! Which proportion of each column to keep: solvers of the [`Problem`] and the pure function [`tune`].
+//! Which part of each item to keep where: solvers of the [`Problem`] and the pure function [`tune`].
 //!
-//! * [`greedy`] raises the column with the most saved seconds per byte until nothing more is saved, in microseconds,
-//!   and says with a certificate how far from the optimum it may be.
+//! * [`greedy`] raises the item with the most saved seconds per byte until nothing more is saved, in microseconds,
+//!   and says with a certificate how far from the optimum it may be. Where items have several choices, [`descent`]
+//!   moves parts of them from choice to choice instead.
 //! * [`exact`] solves the linear program with Clarabel, an interior-point solver.
 //!
 //! [`Problem`]: crate::model::Problem
 
 mod certificate;
+mod descent;
 mod exact;
 mod greedy;
 mod greedy_paper;
@@ -19,7 +21,7 @@ pub use exact::{exact, least_memory};
 pub use greedy::greedy;
 
 use crate::key::ColumnId;
-use crate::model::{LookBackWindow, ModelForm, Problem, Tiers};
+use crate::model::{Item, LookBackWindow, ModelForm, Problem, Tiers};
 use crate::placement::{ColumnShare, Placement};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -64,7 +66,7 @@ pub struct TuneOptions {
 /// A solved problem.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
-    /// The proportion of each column of the problem.
+    /// The proportion of each choice of the problem.
     pub x: Vec<f64>,
     /// Weighted time under `x`, in seconds.
     pub total_s: f64,
@@ -72,8 +74,8 @@ pub struct Solution {
     pub saved_s: f64,
     /// No placement saves more than this, in seconds.
     pub saved_s_max: f64,
-    /// What one more byte of budget would save, in seconds per byte: the price of memory.
-    pub saved_s_per_byte: f64,
+    /// What one more byte of budget would save on each shelf, in seconds per byte: its price. The first is memory's.
+    pub prices: Vec<f64>,
     /// Bytes kept and seconds saved after each step of the greedy solver: what smaller budgets would buy.
     pub curve: Vec<(f64, f64)>,
 }
@@ -87,7 +89,7 @@ impl Solution {
             total_s,
             saved_s,
             saved_s_max: saved_s,
-            saved_s_per_byte: 0.0,
+            prices: vec![0.0; problem.shelves.len()],
             curve: Vec::new(),
         }
     }
@@ -100,14 +102,35 @@ impl Solution {
         1.0 - self.saved_s / self.saved_s_max
     }
 
-    /// The solution as a placement.
+    /// What one more byte of memory would save, in seconds.
+    pub fn saved_s_per_byte(&self) -> f64 {
+        self.prices[0]
+    }
+
+    /// The part of an item that is on a shelf.
+    pub fn proportion(&self, problem: &Problem, item: &Item, shelf: usize) -> f64 {
+        let choices = item.choices.clone();
+        let there = choices.filter(|choice_idx| problem.choices[*choice_idx].shelf == shelf);
+        there.map(|choice_idx| self.x[choice_idx]).sum()
+    }
+
+    /// What the solution keeps of each column in memory.
     pub fn placement(&self, problem: &Problem) -> Placement {
-        let shares = problem.columns.iter().zip(&self.x);
-        Placement::new(shares.map(|(column, x)| ColumnShare {
-            column: column.column,
-            bytes: column.bytes as u64,
-            proportion: *x,
-        }))
+        self.placement_on(problem, 0)
+    }
+
+    /// What the solution keeps of each column on a shelf: the part that follows what faster shelves keep.
+    pub fn placement_on(&self, problem: &Problem, shelf: usize) -> Placement {
+        let share = |item: &Item| {
+            let on = |shelf| self.proportion(problem, item, shelf);
+            Some(ColumnShare {
+                column: item.id.as_column()?,
+                bytes: item.bytes as u64,
+                proportion: on(shelf),
+                from: (0..shelf).map(on).sum(),
+            })
+        };
+        Placement::new(problem.items.iter().filter_map(share))
     }
 }
 
@@ -168,7 +191,8 @@ pub fn tune(
             memory_bandwidth: tiers.memory_bandwidth,
         });
     }
-    let problem = Problem::new(&window.terms(), sizes, tiers, budget_bytes, options.form);
+    let shelves = tiers.shelves(budget_bytes as f64);
+    let problem = Problem::new(&window.terms(), sizes, shelves, options.form);
     let solution = solve(&problem, options)?;
     Ok(Decision {
         placement: solution.placement(&problem),
@@ -177,7 +201,8 @@ pub fn tune(
     })
 }
 
-/// Solves a problem as the options say. Of the placements of the shared form that are equally good it is the most even.
+/// Solves a problem as the options say. Of the placements of the shared form that are equally good on two shelves it is
+/// the most even.
 ///
 /// # Errors
 /// [`TuneError::Unsolved`] if the exact solver fails.
@@ -186,7 +211,7 @@ pub fn solve(problem: &Problem, options: &TuneOptions) -> Result<Solution, TuneE
         (Goal::Total, Solver::Greedy) => greedy(problem),
         (goal, _) => exact(problem, goal)?,
     };
-    if problem.form == ModelForm::Shared {
+    if problem.form == ModelForm::Shared && problem.is_two_shelves() {
         level::level(problem, &mut solution.x);
     }
     Ok(solution)

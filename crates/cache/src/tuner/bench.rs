@@ -20,8 +20,9 @@ pub(super) struct Bench<'a> {
 impl Bench<'_> {
     /// The problem of some terms.
     pub(super) fn problem(&self, terms: &[TemplateTerm]) -> Problem {
-        let (tiers, form) = (self.tiers, self.options.form);
-        let mut problem = Problem::new(terms, self.sizes, tiers, self.capacity_bytes, form);
+        let shelves = self.tiers.shelves(self.capacity_bytes as f64);
+        let form = self.options.form;
+        let mut problem = Problem::new(terms, self.sizes, shelves, form);
         if form == ModelForm::Shared {
             problem.overlap_loss = self.overlap_loss;
         }
@@ -42,9 +43,12 @@ impl Bench<'_> {
     ) -> Result<Solution, TuneError> {
         let mut solution = solve(problem, &self.options)?;
         if self.options.form == ModelForm::Shared && self.options.goal == Goal::Total {
-            let columns = || problem.columns.iter();
-            let placed = last.map(|last| columns().map(|c| last.proportion(c.column)).collect());
-            let held = columns().map(|c| (held_bytes(c.column) / c.bytes).min(1.0));
+            let columns = || {
+                let items = problem.items.iter();
+                items.filter_map(|item| Some((item.id.as_column()?, item.bytes)))
+            };
+            let placed = last.map(|last| columns().map(|(c, _)| last.proportion(c)).collect());
+            let held = columns().map(|(c, bytes)| (held_bytes(c) / bytes).min(1.0));
             for x in [placed, Some(held.collect())].into_iter().flatten() {
                 if self.stay(problem, x, &mut solution) {
                     break;
@@ -55,7 +59,7 @@ impl Bench<'_> {
     }
 
     fn stay(&self, problem: &Problem, mut x: Vec<f64>, solution: &mut Solution) -> bool {
-        let excess = problem.kept_bytes(&x) / problem.budget_bytes;
+        let excess = problem.kept_bytes(&x) / problem.budget_bytes();
         if excess > 1.0 {
             x.iter_mut().for_each(|x| *x /= excess);
         }

@@ -7,7 +7,7 @@
 
 use super::bench::Bench;
 use crate::key::ColumnId;
-use crate::model::{LookBackWindow, Observation, Problem, ProblemColumn, Smoothing, WindowOptions};
+use crate::model::{Item, LookBackWindow, Observation, Problem, Smoothing, WindowOptions};
 use crate::placement::Placement;
 use std::collections::BTreeMap;
 
@@ -111,11 +111,12 @@ impl Entrant {
             return;
         };
         let problem = bench.problem(&[term]);
-        let share = |column: &ProblemColumn| {
-            let held = self.held.get(&column.column).copied().unwrap_or(0.0);
-            (held / column.bytes).min(1.0)
+        let share = |item: &Item| {
+            let column = item.id.as_column();
+            let held = column.and_then(|column| self.held.get(&column));
+            (held.copied().unwrap_or(0.0) / item.bytes).min(1.0)
         };
-        let x: Vec<f64> = problem.columns.iter().map(share).collect();
+        let x: Vec<f64> = problem.items.iter().map(share).collect();
         let run_s = problem.terms.iter().map(|term| problem.term_s(term, &x));
         let cost_s = run.weight() * run_s.sum::<f64>();
         self.charge_s = CHARGE_FADE * self.charge_s + cost_s;
@@ -124,7 +125,7 @@ impl Entrant {
     fn place(&mut self, bench: &Bench<'_>) {
         let problem = bench.problem(&self.window.terms());
         let last = self.placed.as_ref();
-        let is_large = problem.columns.len() * problem.terms.len() > WORK_MAX;
+        let is_large = problem.items.len() * problem.terms.len() > WORK_MAX;
         if is_large || last.is_some_and(|(last, _)| !bench.has_moved(&problem, last)) {
             return;
         }
@@ -250,6 +251,7 @@ mod tests {
             column: ColumnId(column),
             bytes: GB,
             proportion,
+            from: 0.0,
         };
         let placement = Placement::new([(0, 0.8), (1, 0.5), (2, 0.1)].map(share));
         let problem = bench(&sizes).problem(&[]);

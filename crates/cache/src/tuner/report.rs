@@ -2,7 +2,7 @@
 
 use super::{Solved, Tuner};
 use crate::key::ColumnId;
-use crate::model::{ModelForm, Problem, Smoothing, Term};
+use crate::model::{Choice, Item, ModelForm, Problem, Representation, Smoothing, Term};
 use crate::tune::{Goal, Solution, TuneError, TuneOptions, least_memory, solve};
 
 /// What the tuner did so far.
@@ -112,13 +112,13 @@ pub struct AdviceRow {
 
 impl TunerStats {
     pub(super) fn note(&mut self, problem: &Problem, solution: &Solution) {
-        self.column_count = problem.columns.len();
+        self.column_count = problem.items.len();
         self.term_count = problem.terms.len();
-        self.budget_bytes = problem.budget_bytes as u64;
+        self.budget_bytes = problem.budget_bytes() as u64;
         self.kept_bytes = problem.kept_bytes(&solution.x) as u64;
         self.gap = solution.gap();
         self.saved_s = solution.saved_s;
-        self.saved_s_per_byte = solution.saved_s_per_byte;
+        self.saved_s_per_byte = solution.saved_s_per_byte();
     }
 }
 
@@ -160,9 +160,9 @@ impl Tuner {
                 weight: term.weight,
                 bytes: term.bytes(),
                 column: term
-                    .columns
+                    .reads
                     .first()
-                    .map(|of| solved.problem.columns[of.column_idx].column),
+                    .and_then(|of| solved.problem.items[of.item_idx].id.as_column()),
                 processing_bandwidth: term.processing_bandwidth,
                 predicted_s: solved.problem.term_s(term, &solved.solution.x),
                 in_memory_s: solved.problem.term_s(term, &all),
@@ -191,8 +191,12 @@ impl Tuner {
         let problem = &self.solved.as_ref()?.problem;
         let mut terms = problem.terms.iter();
         let term = terms.find(|term| (term.template, term.pipeline) == (template, pipeline))?;
-        let columns = problem.columns.iter();
-        let x: Vec<f64> = columns.map(|column| share(column.column)).collect();
+        let in_memory = |choice: &Choice| {
+            let column = problem.items[choice.item_idx].id.as_column();
+            let is_there = choice.shelf == 0 && choice.representation == Representation::Stored;
+            column.filter(|_| is_there).map_or(0.0, &share)
+        };
+        let x: Vec<f64> = problem.choices.iter().map(in_memory).collect();
         Some(problem.term_s(term, &x))
     }
 
@@ -201,14 +205,15 @@ impl Tuner {
         let Some(solved) = &self.solved else {
             return Vec::new();
         };
-        let columns = solved.problem.columns.iter().enumerate();
-        let row = |(column_idx, column): (usize, &crate::model::ProblemColumn)| TargetRow {
-            column: column.column,
-            bytes: column.bytes as u64,
-            proportion: solved.solution.x[column_idx],
-            saved_s_per_byte: solved.worth(column_idx),
+        let row = |item: &Item| {
+            Some(TargetRow {
+                column: item.id.as_column()?,
+                bytes: item.bytes as u64,
+                proportion: solved.solution.proportion(&solved.problem, item, 0),
+                saved_s_per_byte: solved.worth(item),
+            })
         };
-        columns.map(row).collect()
+        solved.problem.items.iter().filter_map(row).collect()
     }
 
     /// What other amounts of memory would buy: `row_count` steps from nothing to all columns that are read.
@@ -222,12 +227,10 @@ impl Tuner {
             ..solved.options
         };
         let row = |step: u32| {
-            let at = Problem {
-                budget_bytes: all_bytes * f64::from(step) / f64::from(row_count.max(1)),
-                ..solved.problem.clone()
-            };
+            let part = f64::from(step) / f64::from(row_count.max(1));
+            let at = solved.problem.with_budget(all_bytes * part);
             let solution = solve(&at, &options).ok()?;
-            Some(solved.advice(at.budget_bytes, &solution))
+            Some(solved.advice(at.budget_bytes(), &solution))
         };
         (0..=row_count).filter_map(row).collect()
     }
@@ -246,9 +249,8 @@ impl Tuner {
         };
         let mut solution = least_memory(&solved.problem, slowdown)?;
         let kept_bytes = solved.problem.kept_bytes(&solution.x);
-        let columns = 0..solution.x.len();
-        let worth = columns.map(|column_idx| worth(&solved.problem, &solution.x, column_idx, 1.0));
-        solution.saved_s_per_byte = worth.fold(0.0, f64::max);
+        let worth = solved.in_memory().map(|idx| worth(&solved.problem, &solution.x, idx, 1.0));
+        solution.prices[0] = worth.fold(0.0, f64::max);
         Ok(Some(solved.advice(kept_bytes, &solution)))
     }
 }
@@ -257,25 +259,20 @@ impl Solved {
     /// What takes longest by itself.
     fn bound(&self, term: &Term) -> Bound {
         let (problem, bytes) = (&self.problem, term.bytes());
-        let columns = || {
-            term.columns
-                .iter()
-                .map(|c| (c.bytes, self.solution.x[c.column_idx]))
-        };
-        let (missing_bytes, cached_bytes) = match problem.form {
-            ModelForm::Shared => {
-                let cached_bytes: f64 = columns().map(|(bytes, x)| bytes * x).sum();
-                (bytes - cached_bytes, cached_bytes)
-            }
+        let load = problem.load(term, &self.solution.x);
+        let (storage_s, memory_s) = match problem.form {
+            ModelForm::Shared => (load.reading_s(), load.shelf_s[0]),
             ModelForm::Paper => {
-                let missing = columns().map(|(_, x)| bytes * (1.0 - x));
-                let cached = columns().map(|(_, x)| bytes * x);
-                (missing.fold(0.0, f64::max), cached.fold(0.0, f64::max))
+                let x = || term.reads.iter().map(|read| self.solution.x[read.item_idx]);
+                let missing_bytes = bytes * x().map(|x| 1.0 - x).fold(0.0, f64::max);
+                let cached_bytes = bytes * x().fold(0.0, f64::max);
+                (
+                    missing_bytes / problem.storage_bandwidth(),
+                    cached_bytes / problem.memory_bandwidth(),
+                )
             }
         };
-        let storage_s = missing_bytes / problem.tiers.storage_bandwidth;
-        let memory_s = cached_bytes / problem.tiers.memory_bandwidth;
-        let processing_s = bytes / term.processing_bandwidth;
+        let processing_s = load.processing_s;
         if processing_s * (1.0 + 1e-9) >= storage_s.max(memory_s) {
             return Bound::Processing;
         }
@@ -287,7 +284,13 @@ impl Solved {
 
     /// Everything in memory.
     fn all(&self) -> Vec<f64> {
-        vec![1.0; self.problem.columns.len()]
+        self.problem.all_in_memory()
+    }
+
+    /// The choices that put something into memory.
+    fn in_memory(&self) -> impl Iterator<Item = usize> + '_ {
+        let choices = self.problem.choices.iter().enumerate();
+        choices.filter(|(_, choice)| choice.shelf == 0).map(|(choice_idx, _)| choice_idx)
     }
 
     /// A solution of this problem as a point of the curve.
@@ -297,30 +300,31 @@ impl Solved {
             budget_bytes: budget_bytes as u64,
             total_s: solution.total_s,
             slowdown: solution.total_s / in_memory_s,
-            saved_s_per_byte: solution.saved_s_per_byte,
+            saved_s_per_byte: solution.saved_s_per_byte(),
         }
     }
 
-    /// What the last kept byte of a column saves, or its first if none is kept.
-    fn worth(&self, column_idx: usize) -> f64 {
+    /// What the last byte of an item in memory saves, or its first if none is there.
+    fn worth(&self, item: &Item) -> f64 {
         let x = &self.solution.x;
-        let sign = if x[column_idx] > WORTH_STEP {
-            -1.0
-        } else {
-            1.0
+        let of_choice = |choice_idx: usize| {
+            let sign = if x[choice_idx] > WORTH_STEP { -1.0 } else { 1.0 };
+            worth(&self.problem, x, choice_idx, sign)
         };
-        worth(&self.problem, x, column_idx, sign)
+        let in_memory = |choice_idx: &usize| self.problem.choices[*choice_idx].shelf == 0;
+        let choices = item.choices.clone().filter(in_memory);
+        choices.map(of_choice).fold(0.0, f64::max)
     }
 }
 
-/// The part of a column that is added or taken away to see what it is worth.
+/// The part of an item that is added or taken away to see what it is worth.
 const WORTH_STEP: f64 = 1e-6;
 
-/// What a byte of a column saves: one more, or one less with a `sign` of -1.
-fn worth(problem: &Problem, x: &[f64], column_idx: usize, sign: f64) -> f64 {
+/// What a byte of a choice saves: one more, or one less with a `sign` of -1.
+fn worth(problem: &Problem, x: &[f64], choice_idx: usize, sign: f64) -> f64 {
     let mut changed = x.to_vec();
-    changed[column_idx] = (changed[column_idx] + sign * WORTH_STEP).clamp(0.0, 1.0);
+    changed[choice_idx] = (changed[choice_idx] + sign * WORTH_STEP).clamp(0.0, 1.0);
     let saved_s = problem.total_s(x) - problem.total_s(&changed);
-    let bytes = WORTH_STEP * problem.columns[column_idx].bytes;
+    let bytes = WORTH_STEP * problem.choices[choice_idx].bytes;
     (sign * saved_s / bytes).max(0.0)
 }

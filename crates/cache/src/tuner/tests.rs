@@ -302,6 +302,7 @@ fn the_resident_share_follows_the_target_through_changes() {
                 column: ColumnId(column),
                 bytes: 100_000,
                 proportion,
+                from: 0.0,
             };
             cache.set_placement(Placement::new((0..4).zip(targets).map(share)));
             (0..3).for_each(|_| scan_columns(&cache, 0..4));
