@@ -102,7 +102,7 @@ pub fn greedy(problem: &Problem) -> Solution {
         return greedy_paper::greedy(problem);
     }
     if !problem.is_two_shelves() {
-        return descent::descend(problem);
+        return descent::descend(problem, None);
     }
     let mut best = rise(problem, 0);
     let work = problem.items.len() * problem.terms.len();

@@ -13,12 +13,16 @@ mod exact;
 mod greedy;
 mod greedy_paper;
 mod improve;
+mod instances;
 #[cfg(test)]
 mod laws;
 mod level;
+#[cfg(test)]
+mod shelf_laws;
 
 pub use exact::{exact, least_memory};
 pub use greedy::greedy;
+pub use instances::{InstanceSize, random_instance};
 
 use crate::key::ColumnId;
 use crate::model::{Item, LookBackWindow, ModelForm, Problem, Tiers};
