@@ -18,6 +18,7 @@ use crate::key::{ColumnId, FileId, SegmentInfo, SegmentKey, SegmentKind};
 use crate::lease::{Held, Lease};
 use crate::placement::Placement;
 use crate::policy::{PolicyContext, PolicyKind, Reach, Room};
+use crate::price::PriceBoard;
 use crate::reader::SegmentReader;
 use crate::scan::ScanContext;
 use crate::shard::{Entry, EventCounts, Shard};
@@ -114,6 +115,7 @@ pub struct CacheManager {
     files: RwLock<FileTable>,
     policy: Mutex<PolicyKind>,
     policy_context: PolicyContext,
+    prices: PriceBoard,
     pub(crate) admissions: Admissions,
 }
 
@@ -153,6 +155,7 @@ impl CacheManager {
                 files: RwLock::default(),
                 policy: Mutex::new(options.policy),
                 policy_context,
+                prices: PriceBoard::default(),
                 admissions: Admissions::default(),
             }
         })
@@ -252,6 +255,11 @@ impl CacheManager {
     /// Publishes new proportions. Takes effect at the next decision of each shard; nothing is evicted now.
     pub fn set_placement(&self, placement: Placement) {
         self.policy_context.placement.publish(placement);
+    }
+
+    /// What a byte of each shelf is worth, by the tuner's last step. Read without a lock.
+    pub fn price_board(&self) -> &PriceBoard {
+        &self.prices
     }
 
     /// Drops every resident segment. Bytes in use stay valid and count until they are dropped.

@@ -4,7 +4,7 @@ use super::item::{Choice, Item, ItemGroup, ItemId};
 use super::shelf::{SHELF_COUNT_MAX, Shelf};
 use super::window::TemplateTerm;
 use crate::key::{ColumnId, Map};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// How the columns of a pipeline share a shelf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -213,6 +213,24 @@ impl Problem {
         };
         let choices: Vec<Choice> = (0..home).map(choice).collect();
         Some(self.add(first.id, bytes, home, &choices))
+    }
+
+    /// Proportions of an earlier problem, as far as its choices are still there.
+    pub(crate) fn carried(&self, last: &Self, x: &[f64]) -> Vec<f64> {
+        let key = |problem: &Self, choice: &Choice| {
+            let id = problem.items[choice.item_idx].id;
+            (id, choice.shelf, choice.representation)
+        };
+        let known: HashMap<_, f64> = last
+            .choices
+            .iter()
+            .zip(x)
+            .map(|(choice, x)| (key(last, choice), *x))
+            .collect();
+        let choices = self.choices.iter();
+        choices
+            .map(|choice| known.get(&key(self, choice)).copied().unwrap_or(0.0))
+            .collect()
     }
 
     /// The same with another budget of memory.

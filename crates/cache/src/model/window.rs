@@ -120,10 +120,19 @@ pub struct LookBackWindow {
     /// Runs already counted: by (query, pipeline).
     counted: Map<(u64, u32), u64>,
     runs: VecDeque<Run>,
+    /// The time between the queries, faded as they are, and the time since the latest, in seconds.
+    span_s: f64,
+    since_latest_s: f64,
 }
 
 /// How many queries are remembered by number, to recognise their later observations.
 const ARRIVALS_MAX: usize = 1024;
+
+/// A longer pause between queries says nothing about their rate.
+const PAUSE_S_MAX: f64 = 60.0;
+
+/// Rates over less time mean nothing.
+const SPAN_S_MIN: f64 = 1e-3;
 
 impl LookBackWindow {
     /// An empty window. A smoothing factor outside 0 to 1 is brought into that range.
@@ -145,7 +154,19 @@ impl LookBackWindow {
             arrivals: VecDeque::new(),
             counted: Map::default(),
             runs: VecDeque::new(),
+            span_s: 0.0,
+            since_latest_s: 0.0,
         }
+    }
+
+    /// Time goes by between observations.
+    pub fn pass(&mut self, seconds: f64) {
+        self.since_latest_s = (self.since_latest_s + seconds).min(PAUSE_S_MAX);
+    }
+
+    /// The seconds in which the weights of the terms came together, so that weight / span is a rate.
+    pub fn span_s(&self) -> f64 {
+        (self.span_s + self.since_latest_s).max(SPAN_S_MIN)
     }
 
     /// The options in force.
@@ -243,6 +264,12 @@ impl LookBackWindow {
             return *at;
         }
         self.query_count += 1;
+        let a = match self.options.smoothing {
+            Smoothing::Exponential { a } => a,
+            Smoothing::Fixed { query_count } => 1.0 / query_count.max(1) as f64,
+        };
+        self.span_s = (1.0 - a) * (self.span_s + self.since_latest_s);
+        self.since_latest_s = 0.0;
         self.arrivals.push_back((query, self.query_count));
         self.query_count
     }
@@ -363,6 +390,19 @@ mod tests {
             .iter()
             .map(|term| (term.template, term.weight))
             .collect()
+    }
+
+    #[test]
+    fn weights_by_their_span_are_rates_and_a_long_pause_is_cut_short() {
+        let mut window = window(Smoothing::Exponential { a: 0.1 });
+        for query in 0..200 {
+            window.observe(&run(query, 7));
+            window.pass(0.5);
+        }
+        let rate = weights(&window)[0].1 / window.span_s();
+        assert!((rate - 2.0).abs() < 0.01, "{rate}");
+        window.pass(1e6);
+        assert!(window.span_s() < 66.0);
     }
 
     #[test]

@@ -352,6 +352,8 @@ impl<'a> Simulator<'a> {
             resident: &resident,
             capacity_bytes: self.cache.budget().capacity_bytes(),
             policy: self.setup.policy,
+            between: &[],
+            uses: &[],
         };
         if let TunerStep::Placed(placement) = self.tuner.step(nanos(run.now_s()), &input) {
             self.cache.set_placement(placement);

@@ -248,7 +248,7 @@ impl<'a> Scaled<'a> {
 }
 
 /// Brings proportions into range and within the budgets exactly.
-pub(super) fn into_range(problem: &Problem, x: &mut [f64]) {
+pub(crate) fn into_range(problem: &Problem, x: &mut [f64]) {
     for x in x.iter_mut() {
         *x = if x.is_nan() { 0.0 } else { x.clamp(0.0, 1.0) };
     }

@@ -5,7 +5,7 @@
 //! until storage is no longer the slowest part, then by the part of it that processing does not hide, and shrink by
 //! `1/M` per byte once memory is the slowest.
 
-use super::Solution;
+use super::{Solution, Start};
 use super::certificate;
 use super::{descent, greedy_paper};
 use crate::key::mix;
@@ -98,11 +98,16 @@ const GAP_MAX: f64 = 1e-4;
 
 /// Solves a problem greedily.
 pub fn greedy(problem: &Problem) -> Solution {
+    greedy_from(problem, None)
+}
+
+/// The same, beginning where an earlier solution of nearly the same problem ended, if that saves time.
+pub fn greedy_from(problem: &Problem, start: Option<Start<'_>>) -> Solution {
     if problem.form == ModelForm::Paper {
         return greedy_paper::greedy(problem);
     }
     if !problem.is_two_shelves() {
-        return descent::descend(problem, None);
+        return descent::descend(problem, start);
     }
     let mut best = rise(problem, 0);
     let work = problem.items.len() * problem.terms.len();

@@ -20,8 +20,10 @@ mod level;
 #[cfg(test)]
 mod shelf_laws;
 
+pub use descent::Start;
+pub(crate) use exact::into_range;
 pub use exact::{exact, least_memory};
-pub use greedy::greedy;
+pub use greedy::{greedy, greedy_from};
 pub use instances::{InstanceSize, random_instance};
 
 use crate::key::ColumnId;
@@ -211,8 +213,20 @@ pub fn tune(
 /// # Errors
 /// [`TuneError::Unsolved`] if the exact solver fails.
 pub fn solve(problem: &Problem, options: &TuneOptions) -> Result<Solution, TuneError> {
+    solve_from(problem, options, None)
+}
+
+/// [`solve`], beginning where an earlier solution of nearly the same problem ended.
+///
+/// # Errors
+/// [`TuneError::Unsolved`] if the exact solver fails.
+pub fn solve_from(
+    problem: &Problem,
+    options: &TuneOptions,
+    start: Option<Start<'_>>,
+) -> Result<Solution, TuneError> {
     let mut solution = match (options.goal, options.solver) {
-        (Goal::Total, Solver::Greedy) => greedy(problem),
+        (Goal::Total, Solver::Greedy) => greedy_from(problem, start),
         (goal, _) => exact(problem, goal)?,
     };
     if problem.form == ModelForm::Shared && problem.is_two_shelves() {

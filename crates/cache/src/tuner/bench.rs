@@ -1,9 +1,9 @@
 //! What a moment's decisions share: the machine, the columns, the budget and the options.
 
 use crate::key::ColumnId;
-use crate::model::{ModelForm, Problem, TemplateTerm, Tiers};
+use crate::model::{Item, ItemGroup, ItemUse, ModelForm, Problem, Shelf, TemplateTerm, Tiers};
 use crate::placement::Placement;
-use crate::tune::{Goal, Solution, TuneError, TuneOptions, solve};
+use crate::tune::{Goal, Solution, Start, TuneError, TuneOptions, into_range, solve_from};
 use std::collections::BTreeMap;
 
 pub(super) struct Bench<'a> {
@@ -18,13 +18,31 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The problem of some terms.
+    /// The problem of some terms, with memory and the storage alone.
     pub(super) fn problem(&self, terms: &[TemplateTerm]) -> Problem {
-        let shelves = self.tiers.shelves(self.capacity_bytes as f64);
+        self.problem_with(terms, &[], &[], 1.0)
+    }
+
+    /// The problem of some terms with shelves between memory and storage, and with items that are no columns.
+    pub(super) fn problem_with(
+        &self,
+        terms: &[TemplateTerm],
+        between: &[Shelf],
+        uses: &[ItemUse],
+        span_s: f64,
+    ) -> Problem {
         let form = self.options.form;
+        let mut shelves = self.tiers.shelves(self.capacity_bytes as f64);
+        if form == ModelForm::Shared {
+            shelves.splice(1..1, between.iter().copied());
+        }
         let mut problem = Problem::new(terms, self.sizes, shelves, form);
+        problem.span_s = span_s;
         if form == ModelForm::Shared {
             problem.overlap_loss = self.overlap_loss;
+            for group in ItemGroup::all(uses) {
+                problem.add_group(&group);
+            }
         }
         problem
     }
@@ -41,14 +59,17 @@ impl Bench<'_> {
         last: Option<&Placement>,
         held_bytes: impl Fn(ColumnId) -> f64,
     ) -> Result<Solution, TuneError> {
-        let mut solution = solve(problem, &self.options)?;
-        if self.options.form == ModelForm::Shared && self.options.goal == Goal::Total {
-            let columns = || {
-                let items = problem.items.iter();
-                items.filter_map(|item| Some((item.id.as_column()?, item.bytes)))
+        let mut solution = solve_from(problem, &self.options, None)?;
+        if self.may_stay() && problem.is_two_shelves() {
+            let part = |item: &Item, of_column: &dyn Fn(ColumnId) -> f64| {
+                item.id.as_column().map_or(0.0, of_column)
             };
-            let placed = last.map(|last| columns().map(|(c, _)| last.proportion(c)).collect());
-            let held = columns().map(|(c, bytes)| (held_bytes(c) / bytes).min(1.0));
+            let items = || problem.items.iter();
+            let placed = last.map(|last| {
+                let proportion = |item| part(item, &|column| last.proportion(column));
+                items().map(proportion).collect()
+            });
+            let held = items().map(|item| (part(item, &held_bytes) / item.bytes).min(1.0));
             for x in [placed, Some(held.collect())].into_iter().flatten() {
                 if self.stay(problem, x, &mut solution) {
                     break;
@@ -58,11 +79,31 @@ impl Bench<'_> {
         Ok(solution)
     }
 
-    fn stay(&self, problem: &Problem, mut x: Vec<f64>, solution: &mut Solution) -> bool {
-        let excess = problem.kept_bytes(&x) / problem.budget_bytes();
-        if excess > 1.0 {
-            x.iter_mut().for_each(|x| *x /= excess);
+    /// The same for problems with more than two shelves: the best, or the last solution if that is hardly worse.
+    pub(super) fn solve_again(
+        &self,
+        problem: &Problem,
+        last: Option<(&Problem, &Solution)>,
+    ) -> Result<Solution, TuneError> {
+        let last = last.filter(|(last, _)| last.shelves.len() == problem.shelves.len());
+        let carried = last.map(|(last, solution)| problem.carried(last, &solution.x));
+        let start = last.zip(carried.as_ref()).map(|((_, solution), x)| Start {
+            x,
+            prices: &solution.prices,
+        });
+        let mut solution = solve_from(problem, &self.options, start)?;
+        if let Some(x) = carried.filter(|_| self.may_stay()) {
+            self.stay(problem, x, &mut solution);
         }
+        Ok(solution)
+    }
+
+    fn may_stay(&self) -> bool {
+        self.options.form == ModelForm::Shared && self.options.goal == Goal::Total
+    }
+
+    fn stay(&self, problem: &Problem, mut x: Vec<f64>, solution: &mut Solution) -> bool {
+        into_range(problem, &mut x);
         let total_s = problem.total_s(&x);
         let stays = total_s <= solution.total_s * (1.0 + self.stay_below);
         if stays {

@@ -64,6 +64,13 @@ impl Contest {
         &self.entrants[self.leader_idx].window
     }
 
+    /// Time goes by.
+    pub(super) fn pass(&mut self, seconds: f64) {
+        for entrant in &mut self.entrants {
+            entrant.window.pass(seconds);
+        }
+    }
+
     pub(super) fn observe(&mut self, observation: &Observation) {
         for entrant in &mut self.entrants {
             entrant.window.observe(observation);

@@ -16,9 +16,12 @@ pub use report::{AdviceRow, Bound, PipelineRow, TargetRow, TunerStats};
 pub use thread::TunerThread;
 
 use crate::key::ColumnId;
-use crate::model::{ModelForm, Observation, Problem, Smoothing, Tiers, WindowOptions};
+use crate::model::{
+    ItemUse, ModelForm, Observation, Problem, Shelf, Smoothing, Tiers, WindowOptions,
+};
 use crate::placement::Placement;
 use crate::policy::PolicyKind;
+use crate::price::{Prices, ShelfPrice};
 use crate::tune::{Goal, Solution, Solver, TuneError, TuneOptions};
 use bandwidth::BandwidthMeter;
 use bench::Bench;
@@ -93,6 +96,10 @@ pub struct TunerInput<'a> {
     pub capacity_bytes: u64,
     /// The policy that will carry the placement out.
     pub policy: PolicyKind,
+    /// Shelves between memory and the storage, fastest first.
+    pub between: &'a [Shelf],
+    /// What else competes for the shelves than columns.
+    pub uses: &'a [ItemUse],
 }
 
 /// What a step came to.
@@ -116,6 +123,10 @@ pub struct Tuner {
     overlap_loss: f64,
     solved: Option<Solved>,
     stats: TunerStats,
+    /// When the last step was.
+    stepped_at_ns: Option<u64>,
+    /// How far predictions are off, as a part; fades.
+    prediction_error: f64,
 }
 
 /// The last problem that was solved.
@@ -136,6 +147,8 @@ impl Tuner {
             overlap_loss: OVERLAP_LOSS,
             solved: None,
             stats: TunerStats::default(),
+            stepped_at_ns: None,
+            prediction_error: 1.0,
             options,
         }
     }
@@ -164,7 +177,11 @@ impl Tuner {
     pub fn step(&mut self, now_ns: u64, input: &TunerInput<'_>) -> TunerStep {
         self.stats.step_count += 1;
         self.storage.sample(now_ns, input.storage);
+        let since_ns = self.stepped_at_ns.map(|at| now_ns.saturating_sub(at));
+        self.contest.pass(since_ns.unwrap_or(0) as f64 * 1e-9);
+        self.stepped_at_ns = Some(now_ns);
         for observation in input.observations {
+            self.judge_prediction(observation);
             self.contest.observe(observation);
             self.learn_memory_bandwidth(observation);
             self.learn_overlap(observation);
@@ -176,7 +193,9 @@ impl Tuner {
         }
         let bench = self.bench(input);
         self.contest.judge(input.observations, &bench);
-        let problem = bench.problem(&self.contest.window().terms());
+        let window = self.contest.window();
+        let span_s = window.span_s();
+        let problem = bench.problem_with(&window.terms(), input.between, input.uses, span_s);
         let stands = self.solved.as_ref().is_some_and(|solved| {
             solved.options == bench.options && !bench.has_moved(&problem, &solved.problem)
         });
@@ -209,7 +228,11 @@ impl Tuner {
         let solved = self.solved.as_ref();
         let last = solved.map(|solved| solved.solution.placement(&solved.problem));
         let held_bytes = |column| resident.get(&column).copied().unwrap_or(0) as f64;
-        match bench.solve(&problem, last.as_ref(), held_bytes) {
+        let solution = match problem.is_two_shelves() {
+            true => bench.solve(&problem, last.as_ref(), held_bytes),
+            false => bench.solve_again(&problem, solved.map(|last| (&last.problem, &last.solution))),
+        };
+        match solution {
             Ok(solution) => {
                 let placement = solution.placement(&problem);
                 self.stats.note(&problem, &solution);
@@ -253,6 +276,43 @@ impl Tuner {
         }
     }
 
+    /// What the last solution keeps of each column on a shelf. Empty before there is one.
+    pub fn placement_on(&self, shelf: usize) -> Placement {
+        let placement = |solved: &Solved| solved.solution.placement_on(&solved.problem, shelf);
+        self.solved.as_ref().map(placement).unwrap_or_default()
+    }
+
+    /// The prices of the shelves as the last solution has them. They hold until the next step finds others.
+    pub fn prices(&self) -> Prices {
+        let Some(solved) = &self.solved else {
+            return Prices::default();
+        };
+        let window_s = self.contest.window().span_s();
+        let mut prices = Prices {
+            confidence: (1.0 - solved.solution.gap()) / (1.0 + self.prediction_error),
+            ..Prices::default()
+        };
+        for (shelf, saved_s) in solved.solution.prices.iter().enumerate() {
+            let uses = solved.uses_per_byte(shelf);
+            prices.shelves[shelf] = ShelfPrice {
+                saved_s_per_byte_s: saved_s / window_s,
+                refill_s_per_byte: if uses > 0.0 { saved_s / uses } else { 0.0 },
+            };
+        }
+        prices
+    }
+
+    fn judge_prediction(&mut self, observation: &Observation) {
+        let predicted_s = self.predicted_s(observation.template, observation.pipeline);
+        let (Some(predicted_s), Some(run_s)) = (predicted_s, observation.run_s()) else {
+            return;
+        };
+        if observation.finished && run_s > 0.0 {
+            let error = (predicted_s / run_s - 1.0).abs().min(PREDICTION_ERROR_MAX);
+            self.prediction_error += PREDICTION_LEARNING * (error - self.prediction_error);
+        }
+    }
+
     /// A run that read and processed shows how much of the shorter was hidden.
     fn learn_overlap(&mut self, observation: &Observation) {
         let (Some(storage), Some(run_s)) = (self.storage.bandwidth(), observation.run_s()) else {
@@ -278,6 +338,11 @@ impl Tuner {
         }
     }
 }
+
+/// How much a run changes what is known of the error of predictions.
+const PREDICTION_LEARNING: f64 = 0.2;
+/// Beyond this a prediction is as wrong as it can be.
+const PREDICTION_ERROR_MAX: f64 = 10.0;
 
 /// The part of the shorter of reading and processing that is not hidden, before anything was measured.
 const OVERLAP_LOSS: f64 = 0.1;

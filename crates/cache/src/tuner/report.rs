@@ -282,6 +282,20 @@ impl Solved {
         }
     }
 
+    /// How often, in the window, a byte that is kept on a shelf was read, weighted as the pipelines are.
+    pub(super) fn uses_per_byte(&self, shelf: usize) -> f64 {
+        let (problem, x) = (&self.problem, &self.solution.x);
+        let part = |item_idx: usize| {
+            let item = &problem.items[item_idx];
+            self.solution.proportion(problem, item, shelf)
+        };
+        let reads = problem.terms.iter().flat_map(|term| {
+            let reads = term.reads.iter();
+            reads.map(|read| term.weight * read.bytes * part(read.item_idx))
+        });
+        reads.sum::<f64>() / problem.kept_on(shelf, x).max(1.0)
+    }
+
     /// Everything in memory.
     fn all(&self) -> Vec<f64> {
         self.problem.all_in_memory()

@@ -55,6 +55,8 @@ fn step(tuner: &mut Tuner, observations: &[Observation], capacity_bytes: u64) ->
         resident: &BTreeMap::new(),
         capacity_bytes,
         policy: PolicyKind::HpCache,
+        between: &[],
+        uses: &[],
     };
     tuner.step(0, &input)
 }
@@ -107,6 +109,8 @@ fn what_is_in_memory_stays_unless_something_better_is_known() {
         resident: &resident,
         capacity_bytes: 2 * GB,
         policy: PolicyKind::HpCache,
+        between: &[],
+        uses: &[],
     };
     // All four columns are worth the same: a half of each, as it is, is as good as two whole ones.
     let placement = placed(tuner.step(0, &input));
@@ -208,6 +212,8 @@ fn a_failed_solution_leaves_the_last_placement_and_is_reported() {
         resident: &nothing,
         capacity_bytes: 2 * GB,
         policy: PolicyKind::HpCache,
+        between: &[],
+        uses: &[],
     });
     assert!(matches!(
         tuner.solve(nonsense, &bench, &nothing),
@@ -249,6 +255,8 @@ fn a_budget_of_nothing_ten_thousand_templates_and_two_thousand_columns_are_survi
             resident: &BTreeMap::new(),
             capacity_bytes,
             policy: PolicyKind::HpCache,
+            between: &[],
+            uses: &[],
         };
         let placement = placed(tuner.step(0, &input));
         assert!(placement.kept_bytes() <= capacity_bytes as f64 * (1.0 + 1e-6));
@@ -465,6 +473,8 @@ fn bandwidths_of_zero_and_a_dropped_table_leave_a_tuner_that_works() {
         resident: &BTreeMap::new(),
         capacity_bytes: 4 * GB,
         policy: PolicyKind::HpCache,
+        between: &[],
+        uses: &[],
     };
     assert_eq!(placed(tuner.step(0, &input)).kept_bytes(), 0.0);
     assert!(tuner.pipelines().is_empty());

@@ -150,6 +150,7 @@ impl TunerThread {
         self.shared.inbox.lock().clear();
         tuner.forget(self.shared.now_ns(), cache.storage_progress());
         cache.set_placement(crate::Placement::default());
+        cache.price_board().publish(&tuner.prices());
     }
 
     /// Changes the options; the next step follows them.
@@ -236,6 +237,8 @@ impl Shared {
             resident: &resident,
             capacity_bytes: self.capacity_bytes(&cache),
             policy: cache.policy(),
+            between: &[],
+            uses: &[],
         };
         let solving = Instant::now();
         match tuner.step(self.now_ns(), &input) {
@@ -248,6 +251,7 @@ impl Shared {
                 tracing::warn!(%error, "tuning failed; the last placement stays in force");
             }
         }
+        cache.price_board().publish(&tuner.prices());
         tuner.note_step_ns(nanos(begun));
     }
 
