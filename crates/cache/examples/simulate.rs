@@ -1,5 +1,5 @@
 //! Replays the HPCache paper's query sequence on its modelled server, and other mixes on a small machine:
-//! `cargo run --release -p hotshelf-cache --example simulate [paper|parts|sweep|figure8|mixes]`. All times are simulated.
+//! `cargo run --release -p hotshelf-cache --example simulate [paper|parts|sweep|figure8|mixes|shelves]`. All times are simulated.
 
 use hotshelf_cache::PolicyKind;
 use hotshelf_cache::model::{ModelForm, Smoothing};
@@ -307,6 +307,33 @@ fn mixes() {
     }
 }
 
+/// Memory 1x, disk 4x, remote storage of 125 MB/s with 25 ms latency; each policy on both upper shelves.
+fn shelves() {
+    let policies = [
+        PolicyKind::None,
+        PolicyKind::Lru,
+        PolicyKind::S3Fifo,
+        PolicyKind::WTinyLfu,
+        PolicyKind::HpCache,
+    ];
+    for memory_mb in [100.0, 200.0] {
+        println!(
+            "\nthree shelves: {memory_mb} MB memory, {} MB disk (1.5 GB/s), remote (simulated seconds, ratio to hpcache)",
+            4.0 * memory_mb
+        );
+        println!("{:>18}{}", "", policies.map(|policy| format!("{policy:>17}")).join(""));
+        for benchmark in [Benchmark::Ssb, Benchmark::TpcH] {
+            for order in Order::ALL {
+                let trace = benchmark_trace(benchmark, order);
+                let machine = ShelfMachine::small(memory_mb * 1e6);
+                let times_s = policies.map(|policy| simulate_shelves(&machine, &trace, policy).total_s());
+                let of = |time_s: f64| format!("{time_s:>10.1} {:>6.2}", time_s / times_s[4]);
+                println!("{:>18}{}", format!("{benchmark:?} {order:?}"), times_s.map(of).join(""));
+            }
+        }
+    }
+}
+
 fn main() {
     let what = std::env::args().nth(1).unwrap_or_default();
     let wants = |name: &str| what.is_empty() || what == name;
@@ -329,5 +356,8 @@ fn main() {
     }
     if wants("mixes") {
         mixes();
+    }
+    if wants("shelves") {
+        shelves();
     }
 }

@@ -3,17 +3,22 @@
 //! Time is virtual: a [`Machine`] says how long transfers and processing take, everything that decides is the code
 //! that runs in the product. Nothing here is a measurement of this machine; every number is *simulated*.
 
+mod benchmarks;
 mod device;
 mod mixes;
 mod paper;
+mod shelves;
 #[cfg(test)]
 mod tests;
 
+pub use benchmarks::{Benchmark, Order, benchmark_trace};
 pub use device::Machine;
 pub use mixes::{Mix, mix_trace};
 pub use paper::{
     PaperClaim, paper_alternation, paper_claims, paper_machine, paper_query, paper_sequence,
 };
+
+pub use shelves::{ShelfMachine, ShelvesRun, simulate_shelves};
 
 use crate::key::{ColumnId, SegmentInfo, SegmentKey, SegmentKind};
 use crate::manager::{CacheManager, CacheOptions};

@@ -12,14 +12,16 @@
 
 use super::Solution;
 use super::exact::into_range;
-use crate::model::{Choice, Problem, SHELF_COUNT_MAX, TermLoad};
+use crate::model::{Choice, Item, Problem, SHELF_COUNT_MAX, TermLoad};
 
 /// By phase: softness as a part of a term's time, and how often each item is looked at, at most.
 const PHASES: [(f64, usize); 5] = [(0.4, 16), (0.12, 24), (0.04, 32), (0.012, 40), (0.004, 48)];
 
-/// A solution that may fall short by more than this part is taken up again, so often at most.
+/// A solution that may fall short by more than this part is taken up again, this many times at most: items in the
+/// opposite order, and prices less stiff.
 const GAP_DOUBTFUL: f64 = 0.008;
-const ROUNDS_MAX: usize = 4;
+const ROUNDS_MAX: u32 = 8;
+const STIFFNESS_FADE: f64 = 0.7;
 
 /// How much a price rises when its shelf is overfull by the whole of its budget, as a multiple.
 const STIFFNESS: f64 = 2.0;
@@ -52,7 +54,12 @@ pub fn descend(problem: &Problem, start: Option<Start<'_>>) -> Solution {
     let mut first_phase = if start.is_some() { 2 } else { 0 };
     let mut best = Solution::new(problem, vec![0.0; problem.choices.len()]);
     best.saved_s_max = f64::INFINITY;
-    for _ in 0..ROUNDS_MAX {
+    if start.is_some() {
+        descent.soften(PHASES[PHASES.len() - 1].0);
+        descent.settle(&mut best);
+    }
+    for round in 0..ROUNDS_MAX {
+        descent.round = round;
         for (softness, sweep_count) in &PHASES[first_phase..] {
             descent.phase(*softness, *sweep_count);
             descent.settle(&mut best);
@@ -63,7 +70,7 @@ pub fn descend(problem: &Problem, start: Option<Start<'_>>) -> Solution {
         if best.gap() <= GAP_DOUBTFUL {
             return best;
         }
-        first_phase = 1;
+        first_phase = 0;
     }
     best
 }
@@ -111,8 +118,9 @@ struct Descent<'a> {
     used_bytes: [f64; SHELF_COUNT_MAX],
     prices: [f64; SHELF_COUNT_MAX],
     stiffness: [f64; SHELF_COUNT_MAX],
-    /// Saved by leaving home, by term and item together, before anything is kept.
+    /// The weighted time when nothing is kept, in seconds.
     nothing_s: f64,
+    round: u32,
 }
 
 impl<'a> Descent<'a> {
@@ -131,7 +139,7 @@ impl<'a> Descent<'a> {
             let item = &problem.items[choice.item_idx];
             choice.bytes / item.bytes * problem.shelves[choice.shelf].pace_s(item.request_bytes)
         };
-        let home_s = |item: &crate::model::Item| {
+        let home_s = |item: &Item| {
             problem.shelves[item.home].pace_s(item.request_bytes)
         };
         let mut x = vec![0.0; problem.choices.len()];
@@ -153,6 +161,7 @@ impl<'a> Descent<'a> {
             prices: [0.0; SHELF_COUNT_MAX],
             stiffness: [0.0; SHELF_COUNT_MAX],
             nothing_s,
+            round: 0,
             x,
         };
         descent.reload();
@@ -165,7 +174,7 @@ impl<'a> Descent<'a> {
     /// Computes all that follows from `x`.
     fn reload(&mut self) {
         let (problem, x) = (self.problem, &self.x);
-        let rest = |item: &crate::model::Item| {
+        let rest = |item: &Item| {
             let kept: f64 = x[item.choices.clone()].iter().sum();
             (1.0 - kept).max(0.0)
         };
@@ -186,8 +195,8 @@ impl<'a> Descent<'a> {
         for _ in 0..sweep_count {
             self.stiffen();
             let mut gained_s = 0.0;
-            for item_idx in 0..self.problem.items.len() {
-                gained_s += self.improve(item_idx);
+            for position in 0..self.problem.items.len() {
+                gained_s += self.improve(self.in_turn(position));
             }
             for shelf in 0..self.problem.shelves.len() {
                 self.prices[shelf] = self.price_now(shelf, 0.0);
@@ -195,6 +204,14 @@ impl<'a> Descent<'a> {
             if gained_s <= SWEEP_GAIN_MIN * saved_s {
                 return;
             }
+        }
+    }
+
+    /// The item whose turn it is: in the order of their numbers, every other round backwards.
+    fn in_turn(&self, position: usize) -> usize {
+        match self.round.is_multiple_of(2) {
+            true => position,
+            false => self.problem.items.len() - 1 - position,
         }
     }
 
@@ -209,11 +226,12 @@ impl<'a> Descent<'a> {
 
     /// Sets how fast prices follow the use of shelves.
     fn stiffen(&mut self) {
+        let stiffness = STIFFNESS * STIFFNESS_FADE.powf(f64::from(self.round));
         let highest = self.prices.iter().copied().fold(0.0, f64::max);
         for (shelf_idx, shelf) in self.problem.shelves.iter().enumerate() {
             let price = self.prices[shelf_idx].max(0.01 * highest);
             self.stiffness[shelf_idx] = match shelf.budget_bytes.is_finite() {
-                true => STIFFNESS * price / shelf.budget_bytes.max(1.0),
+                true => stiffness * price / shelf.budget_bytes.max(1.0),
                 false => 0.0,
             };
         }
@@ -558,7 +576,7 @@ impl<'a> Descent<'a> {
 
     /// Bytes of a shelf that items want at the present prices.
     fn wanted_bytes(&self, shelf: usize, gains: &[f64]) -> f64 {
-        let of_item = |item: &crate::model::Item| {
+        let of_item = |item: &Item| {
             let mut best = (0.0, 0.0);
             for choice_idx in item.choices.clone() {
                 let choice = &self.problem.choices[choice_idx];
