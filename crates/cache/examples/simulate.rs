@@ -321,14 +321,23 @@ fn shelves() {
             "\nthree shelves: {memory_mb} MB memory, {} MB disk (1.5 GB/s), remote (simulated seconds, ratio to hpcache)",
             4.0 * memory_mb
         );
-        println!("{:>18}{}", "", policies.map(|policy| format!("{policy:>17}")).join(""));
+        println!(
+            "{:>18}{}",
+            "",
+            policies.map(|policy| format!("{policy:>17}")).join("")
+        );
         for benchmark in [Benchmark::Ssb, Benchmark::TpcH] {
             for order in Order::ALL {
                 let trace = benchmark_trace(benchmark, order);
                 let machine = ShelfMachine::small(memory_mb * 1e6);
-                let times_s = policies.map(|policy| simulate_shelves(&machine, &trace, policy).total_s());
+                let times_s =
+                    policies.map(|policy| simulate_shelves(&machine, &trace, policy).total_s());
                 let of = |time_s: f64| format!("{time_s:>10.1} {:>6.2}", time_s / times_s[4]);
-                println!("{:>18}{}", format!("{benchmark:?} {order:?}"), times_s.map(of).join(""));
+                println!(
+                    "{:>18}{}",
+                    format!("{benchmark:?} {order:?}"),
+                    times_s.map(of).join("")
+                );
             }
         }
     }

@@ -22,6 +22,7 @@ mod error;
 mod event;
 mod flight;
 mod key;
+mod ladder;
 mod lease;
 mod manager;
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub use error::ReadError;
 pub use event::{Event, EventKind};
 pub use flight::SegmentFuture;
 pub use key::{ColumnId, FileId, SegmentInfo, SegmentKey, SegmentKind};
+pub use ladder::{Lender, Rung};
 pub use manager::{CacheManager, CacheOptions};
 pub use placement::{ColumnShare, Placement};
 pub use policy::PolicyKind;

@@ -15,6 +15,7 @@ use crate::error::ReadError;
 use crate::event::{Event, EventKind, EventRing};
 use crate::flight::{Asker, Flight, Phase, SegmentFuture};
 use crate::key::{ColumnId, FileId, SegmentInfo, SegmentKey, SegmentKind};
+use crate::ladder::{Ladder, Lender};
 use crate::lease::{Held, Lease};
 use crate::placement::Placement;
 use crate::policy::{PolicyContext, PolicyKind, Reach, Room};
@@ -26,8 +27,8 @@ use crate::tuner::StorageProgress;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 /// How a cache is set up.
@@ -116,6 +117,7 @@ pub struct CacheManager {
     policy: Mutex<PolicyKind>,
     policy_context: PolicyContext,
     prices: PriceBoard,
+    ladder: Ladder,
     pub(crate) admissions: Admissions,
 }
 
@@ -156,6 +158,7 @@ impl CacheManager {
                 policy: Mutex::new(options.policy),
                 policy_context,
                 prices: PriceBoard::default(),
+                ladder: Ladder::default(),
                 admissions: Admissions::default(),
             }
         })
@@ -349,11 +352,28 @@ impl CacheManager {
         evicted.is_some()
     }
 
-    /// Evicts the least valuable idle segment, metadata last.
+    /// Makes room where least is lost: segments that nobody wants first, then what lenders would miss less than
+    /// pinned segments are worth, then those, then the lenders' other things, metadata last.
     pub(crate) fn evict_one_of_all(&self) -> bool {
         self.evict_one(Reach::Free)
+            || self.ladder.take_below(self.pinned_worth())
             || self.evict_one(Reach::Pinned)
+            || self.ladder.take_below(f64::INFINITY)
             || self.evict_one(Reach::Metadata)
+    }
+
+    /// What the cheapest pinned segment saves, in seconds per byte and second. Policies without a tuner know no price:
+    /// their segments go last.
+    fn pinned_worth(&self) -> f64 {
+        match self.policy().is_tuned() {
+            true => self.prices.read().shelves[0].saved_s_per_byte_s,
+            false => f64::INFINITY,
+        }
+    }
+
+    /// Adds somebody who keeps other things than segments in memory of this budget. Forgotten when it is gone.
+    pub fn add_lender(&self, lender: Weak<dyn Lender>) {
+        self.ladder.join(lender);
     }
 
     /// A read has ended: keeps or forgets the bytes and wakes the askers.

@@ -30,7 +30,13 @@ impl Placement {
     pub fn new(shares: impl IntoIterator<Item = ColumnShare>) -> Self {
         let mut placement = Self::default();
         for share in shares {
-            let in_range = |part: f64| if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) };
+            let in_range = |part: f64| {
+                if part.is_nan() {
+                    0.0
+                } else {
+                    part.clamp(0.0, 1.0)
+                }
+            };
             let share = ColumnShare {
                 proportion: in_range(share.proportion),
                 from: in_range(share.from),

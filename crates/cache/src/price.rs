@@ -5,7 +5,9 @@
 //! [`Prices::worth`].
 
 use crate::model::SHELF_COUNT_MAX;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
+use std::sync::atomic::{
+    AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
+};
 use std::time::Instant;
 
 /// The price of one shelf.
@@ -186,21 +188,57 @@ mod tests {
         // Ten seconds of a megabyte cost 0.9 s, bringing it back 0.05 s.
         let cheap = prices(0.9e-7, 0.5e-7);
         assert_eq!(cheap.worth(&ASK), Answer::Grant);
-        assert_eq!(cheap.worth(&Ask { remaining_s: 12.0, ..ASK }), Answer::Refuse);
-        assert_eq!(cheap.worth(&Ask { saved_s: 0.9, ..ASK }), Answer::Refuse);
-        assert_eq!(cheap.worth(&Ask { priority: 0.5, ..ASK }), Answer::Refuse);
-        assert_eq!(cheap.worth(&Ask { bytes: 2_000_000, ..ASK }), Answer::Refuse);
+        assert_eq!(
+            cheap.worth(&Ask {
+                remaining_s: 12.0,
+                ..ASK
+            }),
+            Answer::Refuse
+        );
+        assert_eq!(
+            cheap.worth(&Ask {
+                saved_s: 0.9,
+                ..ASK
+            }),
+            Answer::Refuse
+        );
+        assert_eq!(
+            cheap.worth(&Ask {
+                priority: 0.5,
+                ..ASK
+            }),
+            Answer::Refuse
+        );
+        assert_eq!(
+            cheap.worth(&Ask {
+                bytes: 2_000_000,
+                ..ASK
+            }),
+            Answer::Refuse
+        );
         assert_eq!(prices(0.0, 1.1e-6).worth(&ASK), Answer::Refuse);
     }
 
     #[test]
     fn memory_that_nobody_wants_is_lent_for_any_saving_and_unknown_prices_refuse_nothing() {
-        let little = Ask { saved_s: 1e-9, ..ASK };
+        let little = Ask {
+            saved_s: 1e-9,
+            ..ASK
+        };
         assert_eq!(prices(0.0, 0.0).worth(&little), Answer::Grant);
-        let nothing = Ask { saved_s: 0.0, ..ASK };
+        let nothing = Ask {
+            saved_s: 0.0,
+            ..ASK
+        };
         assert_eq!(prices(0.0, 0.0).worth(&nothing), Answer::Refuse);
         assert_eq!(Prices::default().worth(&nothing), Answer::Grant);
-        assert_eq!(prices(1.0, 1.0).worth(&Ask { saved_s: f64::NAN, ..ASK }), Answer::Refuse);
+        assert_eq!(
+            prices(1.0, 1.0).worth(&Ask {
+                saved_s: f64::NAN,
+                ..ASK
+            }),
+            Answer::Refuse
+        );
     }
 
     #[test]

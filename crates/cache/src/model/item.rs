@@ -20,12 +20,7 @@ pub enum ItemClass {
 
 impl ItemClass {
     /// All classes.
-    pub const ALL: [Self; 4] = [
-        Self::Column,
-        Self::IndexBlock,
-        Self::Metadata,
-        Self::LookUp,
-    ];
+    pub const ALL: [Self; 4] = [Self::Column, Self::IndexBlock, Self::Metadata, Self::LookUp];
 
     /// The name in SQL.
     pub fn name(self) -> &'static str {
@@ -147,7 +142,11 @@ impl ItemUse {
     pub fn saved_s_per_s(&self, shelf: usize) -> f64 {
         let saved_s = self.use_s[self.home] - self.use_s[shelf];
         let per_s = self.uses_per_s * saved_s;
-        if per_s.is_finite() { per_s.max(0.0) } else { 0.0 }
+        if per_s.is_finite() {
+            per_s.max(0.0)
+        } else {
+            0.0
+        }
     }
 
     /// Seconds saved per second and byte in memory.
@@ -183,14 +182,18 @@ impl ItemGroup {
             let step = (item.density().ln() / GROUP_FACTOR.ln()).floor() as i64;
             let key = (kind_idx as u64) << 32 | u64::from(step as u32);
             let group_idx = *places.entry(key).or_insert_with(|| {
-                groups.push(Self { members: Vec::new() });
+                groups.push(Self {
+                    members: Vec::new(),
+                });
                 groups.len() - 1
             });
             groups[group_idx].members.push(*item);
         }
         for group in &mut groups {
             let by_density = |a: &ItemUse, b: &ItemUse| b.density().total_cmp(&a.density());
-            group.members.sort_by(|a, b| by_density(a, b).then(a.id.cmp(&b.id)));
+            group
+                .members
+                .sort_by(|a, b| by_density(a, b).then(a.id.cmp(&b.id)));
         }
         groups
     }
@@ -202,7 +205,10 @@ impl ItemGroup {
 
     /// Seconds saved per second if all members are on a shelf.
     pub fn saved_s_per_s(&self, shelf: usize) -> f64 {
-        self.members.iter().map(|item| item.saved_s_per_s(shelf)).sum()
+        self.members
+            .iter()
+            .map(|item| item.saved_s_per_s(shelf))
+            .sum()
     }
 
     /// The members that fit into a part of the group's bytes, densest first.
@@ -250,9 +256,17 @@ mod tests {
 
     #[test]
     fn a_part_of_a_group_is_its_densest_members() {
-        let groups = ItemGroup::all(&[block(1, 100, 10.0), block(2, 100, 10.1), block(3, 100, 99.0)]);
+        let groups = ItemGroup::all(&[
+            block(1, 100, 10.0),
+            block(2, 100, 10.1),
+            block(3, 100, 99.0),
+        ]);
         assert_eq!(groups.len(), 2);
-        let kept: Vec<u64> = groups[0].kept(0.5).iter().map(|item| item.id.number).collect();
+        let kept: Vec<u64> = groups[0]
+            .kept(0.5)
+            .iter()
+            .map(|item| item.id.number)
+            .collect();
         assert_eq!(kept, [2]);
     }
 

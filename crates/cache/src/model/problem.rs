@@ -259,7 +259,8 @@ impl Problem {
     /// term's time depends on one number, its bytes in memory.
     pub fn is_two_shelves(&self) -> bool {
         let is_plain = |choice: &Choice| {
-            choice.shelf == 0 && choice.representation == Default::default()
+            choice.shelf == 0
+                && choice.representation == Default::default()
                 && choice.processing_saved_s == 0.0
         };
         self.shelves.len() == 2
@@ -326,7 +327,11 @@ impl Problem {
         let weighted = |term: &Term| term.weight * self.term_s(term, x);
         let of_terms: f64 = self.terms.iter().map(weighted).sum();
         let of_item = |item: &Item| {
-            let choices = || item.choices.clone().map(|idx| (self.choices[idx].saved_s, x[idx]));
+            let choices = || {
+                item.choices
+                    .clone()
+                    .map(|idx| (self.choices[idx].saved_s, x[idx]))
+            };
             let best_s = choices().map(|(saved_s, _)| saved_s).fold(0.0, f64::max);
             best_s - choices().map(|(saved_s, x)| saved_s * x).sum::<f64>()
         };
@@ -397,7 +402,11 @@ impl Problem {
 
     /// Bytes that proportions `x` keep on a shelf.
     pub fn kept_on(&self, shelf: usize, x: &[f64]) -> f64 {
-        let there = self.choices.iter().zip(x).filter(|(choice, _)| choice.shelf == shelf);
+        let there = self
+            .choices
+            .iter()
+            .zip(x)
+            .filter(|(choice, _)| choice.shelf == shelf);
         there.map(|(choice, x)| choice.bytes * x).sum()
     }
 

@@ -99,7 +99,13 @@ struct Run {
 }
 
 impl Run {
-    fn row_group(&mut self, machine: &ShelfMachine, processing: f64, bytes: [u64; 3], requests: [u64; 3]) {
+    fn row_group(
+        &mut self,
+        machine: &ShelfMachine,
+        processing: f64,
+        bytes: [u64; 3],
+        requests: [u64; 3],
+    ) {
         let all: u64 = bytes.iter().sum();
         self.window_bytes += all;
         let mut may_start_s = 0.0f64;
@@ -126,7 +132,10 @@ impl Run {
         self.processed_s = self.processed_s.max(arrived_s) + process_s;
         self.busy_s += process_s;
         self.window.push_back((self.processed_s, all));
-        self.bytes.iter_mut().zip(bytes).for_each(|(sum, bytes)| *sum += bytes);
+        self.bytes
+            .iter_mut()
+            .zip(bytes)
+            .for_each(|(sum, bytes)| *sum += bytes);
     }
 }
 
@@ -202,7 +211,10 @@ impl<'a> Simulator<'a> {
             wait_s: 0.0,
             remote_s: 0.0,
         };
-        let counts = query.columns.iter().map(|column| self.segment_count(*column));
+        let counts = query
+            .columns
+            .iter()
+            .map(|column| self.segment_count(*column));
         for row_group_idx in 0..counts.max().unwrap_or(0) {
             let (mut bytes, mut requests) = ([0; 3], [0; 3]);
             for column in &query.columns {
@@ -224,7 +236,10 @@ impl<'a> Simulator<'a> {
         }
         self.tune(query_idx, &run, true);
         self.remote = self.progress(&run);
-        self.bytes.iter_mut().zip(run.bytes).for_each(|(sum, bytes)| *sum += bytes);
+        self.bytes
+            .iter_mut()
+            .zip(run.bytes)
+            .for_each(|(sum, bytes)| *sum += bytes);
         let time_s = run.processed_s - self.now_s;
         self.now_s = run.processed_s;
         time_s
@@ -289,7 +304,11 @@ mod tests {
         trace.segment_bytes = 12_000_000;
         let run = |policy| simulate_shelves(&ShelfMachine::small(150e6), &trace, policy);
         let (priced, recent) = (run(PolicyKind::HpCache), run(PolicyKind::Lru));
-        assert!(priced.bytes.iter().all(|bytes| *bytes > 0), "{:?}", priced.bytes);
+        assert!(
+            priced.bytes.iter().all(|bytes| *bytes > 0),
+            "{:?}",
+            priced.bytes
+        );
         let (priced_s, recent_s) = (priced.total_s(), recent.total_s());
         assert!(priced_s < recent_s, "{priced_s} {recent_s}");
     }

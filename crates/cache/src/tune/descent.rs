@@ -26,7 +26,6 @@ const STIFFNESS_FADE: f64 = 0.7;
 /// How much a price rises when its shelf is overfull by the whole of its budget, as a multiple.
 const STIFFNESS: f64 = 2.0;
 
-
 /// A sweep that gains less than this part of what is saved so far ends its phase.
 const SWEEP_GAIN_MIN: f64 = 1e-5;
 
@@ -139,9 +138,7 @@ impl<'a> Descent<'a> {
             let item = &problem.items[choice.item_idx];
             choice.bytes / item.bytes * problem.shelves[choice.shelf].pace_s(item.request_bytes)
         };
-        let home_s = |item: &Item| {
-            problem.shelves[item.home].pace_s(item.request_bytes)
-        };
+        let home_s = |item: &Item| problem.shelves[item.home].pace_s(item.request_bytes);
         let mut x = vec![0.0; problem.choices.len()];
         if let Some(start) = start {
             x.copy_from_slice(start.x);
@@ -179,7 +176,11 @@ impl<'a> Descent<'a> {
             (1.0 - kept).max(0.0)
         };
         self.rest = problem.items.iter().map(rest).collect();
-        self.loads = problem.terms.iter().map(|term| problem.load(term, x)).collect();
+        self.loads = problem
+            .terms
+            .iter()
+            .map(|term| problem.load(term, x))
+            .collect();
         for shelf in 0..problem.shelves.len() {
             self.used_bytes[shelf] = problem.kept_on(shelf, x);
         }
@@ -348,7 +349,8 @@ impl<'a> Descent<'a> {
         let sight = self.sight(item_idx);
         for choice_idx in self.problem.items[item_idx].choices.clone() {
             let choice = &self.problem.choices[choice_idx];
-            let net = self.gain(choice_idx, &sight) - self.price_now(choice.shelf, 0.0) * choice.bytes;
+            let net =
+                self.gain(choice_idx, &sight) - self.price_now(choice.shelf, 0.0) * choice.bytes;
             if net > best.1 {
                 best = (Some(choice_idx), net);
             }
@@ -509,12 +511,17 @@ impl<'a> Descent<'a> {
     /// loads, each of which is linear.
     fn bound(&self) -> f64 {
         let nothing = vec![0.0; self.x.len()];
-        let least_s = self.problem.terms.iter().zip(&self.slopes).map(|(term, slopes)| {
-            let load = self.problem.load(term, &nothing);
-            let shelves = slopes.shelf.iter().zip(&load.shelf_s);
-            let of_shelves: f64 = shelves.map(|(slope, load_s)| slope * load_s).sum();
-            of_shelves + slopes.processing * load.processing_s
-        });
+        let least_s = self
+            .problem
+            .terms
+            .iter()
+            .zip(&self.slopes)
+            .map(|(term, slopes)| {
+                let load = self.problem.load(term, &nothing);
+                let shelves = slopes.shelf.iter().zip(&load.shelf_s);
+                let of_shelves: f64 = shelves.map(|(slope, load_s)| slope * load_s).sum();
+                of_shelves + slopes.processing * load.processing_s
+            });
         let of_items: f64 = {
             let terms = self.problem.terms.iter();
             let of_terms: f64 = terms
@@ -582,7 +589,14 @@ impl<'a> Descent<'a> {
                 let choice = &self.problem.choices[choice_idx];
                 let net = gains[choice_idx] - self.prices[choice.shelf] * choice.bytes;
                 if net > best.0 {
-                    best = (net, if choice.shelf == shelf { choice.bytes } else { 0.0 });
+                    best = (
+                        net,
+                        if choice.shelf == shelf {
+                            choice.bytes
+                        } else {
+                            0.0
+                        },
+                    );
                 }
             }
             best.1

@@ -182,7 +182,9 @@ impl<'a> Scaled<'a> {
                 let come = there_bytes * pace(choice.shelf);
                 shelves[choice.shelf].coefficients.push((choice_idx, come));
                 let saved_s = term.processing_saved_s(choice) / self.time_unit;
-                processing.coefficients.push((choice_idx, -read.bytes * saved_s));
+                processing
+                    .coefficients
+                    .push((choice_idx, -read.bytes * saved_s));
             }
         }
         let mut arguments = vec![shelves[0].clone(), processing.clone()];

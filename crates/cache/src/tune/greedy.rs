@@ -5,8 +5,8 @@
 //! until storage is no longer the slowest part, then by the part of it that processing does not hide, and shrink by
 //! `1/M` per byte once memory is the slowest.
 
-use super::{Solution, Start};
 use super::certificate;
+use super::{Solution, Start};
 use super::{descent, greedy_paper};
 use crate::key::mix;
 use crate::model::{Choice, ModelForm, Problem};

@@ -57,8 +57,7 @@ impl State<'_> {
     }
 
     fn best_exchange(&self, drift: &mut Drift) -> Option<Exchange> {
-        let density =
-            |item_idx: usize| self.gains[item_idx] / self.problem.items[item_idx].bytes;
+        let density = |item_idx: usize| self.gains[item_idx] / self.problem.items[item_idx].bytes;
         let open = |item_idx: &usize| self.x[*item_idx] < 1.0;
         let densest = (0..self.x.len())
             .filter(open)

@@ -115,15 +115,15 @@ fn add_column(
             }
         }
     }
-    problem.add(ItemId::column(ColumnId(number as u32)), bytes, home, &choices);
+    problem.add(
+        ItemId::column(ColumnId(number as u32)),
+        bytes,
+        home,
+        &choices,
+    );
 }
 
-fn random_term(
-    draw: &mut Draw,
-    problem: &Problem,
-    query_idx: usize,
-    disk_bandwidth: f64,
-) -> Term {
+fn random_term(draw: &mut Draw, problem: &Problem, query_idx: usize, disk_bandwidth: f64) -> Term {
     let mut reads: Vec<TermRead> = Vec::new();
     for _ in 0..1 + draw.below(6) {
         let item_idx = draw.below(problem.items.len());

@@ -48,12 +48,7 @@ fn random_problem(seed: u64, column_count: usize, term_count: usize, form: Model
     problem
 }
 
-fn random_term(
-    draw: &mut Draw,
-    sizes: &[f64],
-    storage_bandwidth: f64,
-    query_idx: usize,
-) -> Term {
+fn random_term(draw: &mut Draw, sizes: &[f64], storage_bandwidth: f64, query_idx: usize) -> Term {
     let mut read: Vec<TermRead> = Vec::new();
     for _ in 0..1 + draw.below(5) {
         let item_idx = draw.below(sizes.len());

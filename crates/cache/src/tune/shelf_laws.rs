@@ -92,18 +92,27 @@ fn greedy_saves_at_least_099_of_exact_on_a_thousand_problems_on_three_shelves() 
 
 /// The formula of memory and one storage: missing bytes through the storage, cached ones through memory.
 fn closed_form_s(problem: &Problem, term: &crate::model::Term, x: &[f64]) -> f64 {
-    let cached: f64 = term.reads.iter().map(|read| read.bytes * x[read.item_idx]).sum();
+    let cached: f64 = term
+        .reads
+        .iter()
+        .map(|read| read.bytes * x[read.item_idx])
+        .sum();
     let reading_s = (term.bytes() - cached) / problem.storage_bandwidth();
     let processing_s = term.bytes() / term.processing_bandwidth;
     let loss = problem.overlap_loss;
     let by_storage_s = reading_s + loss * processing_s;
     let by_processing_s = processing_s + loss * reading_s;
-    by_storage_s.max(by_processing_s).max(cached / problem.memory_bandwidth())
+    by_storage_s
+        .max(by_processing_s)
+        .max(cached / problem.memory_bandwidth())
 }
 
 /// Memory and one storage behind it.
 fn on_two_shelves(problem: &Problem) -> Problem {
-    let shelves = vec![problem.shelves[0], Shelf::unbounded(problem.shelves[1].bandwidth)];
+    let shelves = vec![
+        problem.shelves[0],
+        Shelf::unbounded(problem.shelves[1].bandwidth),
+    ];
     let mut two = Problem::empty(shelves, problem.form);
     for (item, column) in problem.items.iter().zip(0..) {
         two.add_column(crate::ColumnId(column), item.bytes);
@@ -313,8 +322,14 @@ fn greedy_never_beats_the_exact_solution_nor_the_exact_one_the_certificate() {
         let problem = random_instance(seed, SMALL);
         let exact = best(&problem);
         let by_greedy = greedy(&problem);
-        assert!(by_greedy.saved_s <= exact.saved_s * (1.0 + 1e-5), "seed {seed}");
-        assert!(exact.saved_s <= by_greedy.saved_s_max * (1.0 + 1e-5), "seed {seed}");
+        assert!(
+            by_greedy.saved_s <= exact.saved_s * (1.0 + 1e-5),
+            "seed {seed}"
+        );
+        assert!(
+            exact.saved_s <= by_greedy.saved_s_max * (1.0 + 1e-5),
+            "seed {seed}"
+        );
     }
 }
 
@@ -322,13 +337,27 @@ fn greedy_never_beats_the_exact_solution_nor_the_exact_one_the_certificate() {
 fn an_item_of_one_byte_and_one_of_a_terabyte_share_a_budget() {
     use crate::model::{Choice, ItemClass, ItemId};
     let shelves = vec![
-        Shelf { budget_bytes: 1e9, ..Shelf::unbounded(1e10) },
+        Shelf {
+            budget_bytes: 1e9,
+            ..Shelf::unbounded(1e10)
+        },
         Shelf::unbounded(1e9),
     ];
     let mut problem = Problem::empty(shelves, ModelForm::Shared);
     for (number, bytes, saved_s) in [(0, 1.0, 1.0), (1, 1e12, 1000.0)] {
-        let id = ItemId { class: ItemClass::LookUp, number };
-        problem.add(id, bytes, 1, &[Choice { saved_s, ..Choice::stored(0, bytes) }]);
+        let id = ItemId {
+            class: ItemClass::LookUp,
+            number,
+        };
+        problem.add(
+            id,
+            bytes,
+            1,
+            &[Choice {
+                saved_s,
+                ..Choice::stored(0, bytes)
+            }],
+        );
     }
     for solution in [greedy(&problem), descent::descend(&problem, None)] {
         assert!((solution.x[0] - 1.0).abs() < 1e-6, "{:?}", solution.x);

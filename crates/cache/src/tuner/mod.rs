@@ -230,7 +230,9 @@ impl Tuner {
         let held_bytes = |column| resident.get(&column).copied().unwrap_or(0) as f64;
         let solution = match problem.is_two_shelves() {
             true => bench.solve(&problem, last.as_ref(), held_bytes),
-            false => bench.solve_again(&problem, solved.map(|last| (&last.problem, &last.solution))),
+            false => {
+                bench.solve_again(&problem, solved.map(|last| (&last.problem, &last.solution)))
+            }
         };
         match solution {
             Ok(solution) => {

@@ -249,7 +249,9 @@ impl Tuner {
         };
         let mut solution = least_memory(&solved.problem, slowdown)?;
         let kept_bytes = solved.problem.kept_bytes(&solution.x);
-        let worth = solved.in_memory().map(|idx| worth(&solved.problem, &solution.x, idx, 1.0));
+        let worth = solved
+            .in_memory()
+            .map(|idx| worth(&solved.problem, &solution.x, idx, 1.0));
         solution.prices[0] = worth.fold(0.0, f64::max);
         Ok(Some(solved.advice(kept_bytes, &solution)))
     }
@@ -304,7 +306,9 @@ impl Solved {
     /// The choices that put something into memory.
     fn in_memory(&self) -> impl Iterator<Item = usize> + '_ {
         let choices = self.problem.choices.iter().enumerate();
-        choices.filter(|(_, choice)| choice.shelf == 0).map(|(choice_idx, _)| choice_idx)
+        choices
+            .filter(|(_, choice)| choice.shelf == 0)
+            .map(|(choice_idx, _)| choice_idx)
     }
 
     /// A solution of this problem as a point of the curve.
@@ -322,7 +326,11 @@ impl Solved {
     fn worth(&self, item: &Item) -> f64 {
         let x = &self.solution.x;
         let of_choice = |choice_idx: usize| {
-            let sign = if x[choice_idx] > WORTH_STEP { -1.0 } else { 1.0 };
+            let sign = if x[choice_idx] > WORTH_STEP {
+                -1.0
+            } else {
+                1.0
+            };
             worth(&self.problem, x, choice_idx, sign)
         };
         let in_memory = |choice_idx: &usize| self.problem.choices[*choice_idx].shelf == 0;

@@ -12,7 +12,7 @@ pub use run::{Contender, RunOptions, SequenceRun, ample_budget_bytes, begin_cold
 pub use sequence::{Sequence, UnknownSequence, query};
 
 use crate::experiment::plot::{Panel, Series};
-use hotshelf_cache::model::{ModelForm, Problem, ProblemColumn, Term, TermColumn, Tiers};
+use hotshelf_cache::model::{ModelForm, Problem, Term, TermRead, Tiers};
 use hotshelf_cache::tune::{Goal, Solver, TuneOptions, solve};
 use std::time::Instant;
 
@@ -74,10 +74,6 @@ fn random_problem(
         word ^= word << 17;
         (word % bound.max(1) as u64) as usize
     };
-    let columns = (0..column_count).map(|column| ProblemColumn {
-        column: hotshelf_cache::ColumnId(column as u32),
-        bytes: 24e9,
-    });
     let mut term = |query_idx: usize| {
         let mut columns: Vec<usize> = Vec::new();
         while columns.len() < 4.min(column_count) {
@@ -90,10 +86,10 @@ fn random_problem(
         let speed = 1.0 + 0.1 * draw(10) as f64;
         Term {
             weight: 0.95f64.powi(query_idx as i32),
-            columns: columns
+            reads: columns
                 .into_iter()
-                .map(|column_idx| TermColumn {
-                    column_idx,
+                .map(|item_idx| TermRead {
+                    item_idx,
                     bytes: 24e9,
                 })
                 .collect(),
@@ -107,17 +103,18 @@ fn random_problem(
             pipeline: 0,
         }
     };
-    Problem {
-        columns: columns.collect(),
-        terms: (0..query_count).map(&mut term).collect(),
-        tiers: Tiers {
-            storage_bandwidth: 28e9,
-            memory_bandwidth: 232e9,
-        },
-        budget_bytes: 0.4 * 24e9 * column_count as f64,
-        form,
-        overlap_loss: 0.1,
+    let tiers = Tiers {
+        storage_bandwidth: 28e9,
+        memory_bandwidth: 232e9,
+    };
+    let budget_bytes = 0.4 * 24e9 * column_count as f64;
+    let mut problem = Problem::empty(tiers.shelves(budget_bytes), form);
+    for column in 0..column_count {
+        problem.add_column(hotshelf_cache::ColumnId(column as u32), 24e9);
     }
+    problem.terms = (0..query_count).map(&mut term).collect();
+    problem.overlap_loss = 0.1;
+    problem
 }
 
 fn median_solve_ms(problem: &Problem, solver: Solver, form: ModelForm) -> f64 {

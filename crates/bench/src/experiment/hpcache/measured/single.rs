@@ -44,6 +44,7 @@ impl Bed<'_> {
                 column: *column,
                 bytes: touched[column],
                 proportion: share,
+                from: 0.0,
             });
             cache.set_placement(Placement::new(shares));
             let used = cache.budget().snapshot();

@@ -1,0 +1,159 @@
+//! One order of eviction for everything that holds memory of the budget: segments, index blocks, metadata, idle look-ups.
+//!
+//! Each [`Lender`] says what the cheapest thing that it could give back is worth. Whoever needs memory takes it from the
+//! lender whose cheapest is worth least per byte, again and again. What a lender keeps and in which order is its own affair.
+
+use parking_lot::RwLock;
+use std::sync::{Arc, Weak};
+
+/// The cheapest thing a lender could give back.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rung {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// What it saves, in seconds per byte and second: see [`ItemUse::density`](crate::model::ItemUse::density).
+    pub saved_s_per_byte_s: f64,
+}
+
+/// Somebody who keeps things in memory that can be had again.
+pub trait Lender: Send + Sync {
+    /// The cheapest thing that could be given back now. Nothing: all is in use, or there is none.
+    fn cheapest(&self) -> Option<Rung>;
+
+    /// Gives the cheapest thing back and returns its charge to the budget. False: nothing could be given.
+    fn give_back(&self) -> bool;
+}
+
+/// The lenders of a budget besides the segment cache itself.
+#[derive(Default)]
+pub(crate) struct Ladder {
+    lenders: RwLock<Vec<Weak<dyn Lender>>>,
+}
+
+impl Ladder {
+    pub(crate) fn join(&self, lender: Weak<dyn Lender>) {
+        let mut lenders = self.lenders.write();
+        lenders.retain(|lender| lender.strong_count() > 0);
+        lenders.push(lender);
+    }
+
+    /// Lets the lender with the cheapest thing give it back, if that is worth less than `below`. A lender that cannot
+    /// is passed over.
+    pub(crate) fn take_below(&self, below: f64) -> bool {
+        let mut lenders: Vec<(f64, Arc<dyn Lender>)> = Vec::new();
+        for lender in self.lenders.read().iter().filter_map(Weak::upgrade) {
+            if let Some(rung) = lender
+                .cheapest()
+                .filter(|rung| rung.saved_s_per_byte_s < below)
+            {
+                lenders.push((rung.saved_s_per_byte_s, lender));
+            }
+        }
+        lenders.sort_by(|a, b| a.0.total_cmp(&b.0));
+        lenders.iter().any(|(_, lender)| lender.give_back())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+    use crate::{CacheManager, CacheOptions, PolicyKind, Prices, ScanContext, ShelfPrice};
+    use parking_lot::Mutex;
+
+    /// Blocks of 10 bytes each, by what they save.
+    struct Blocks {
+        cache: Arc<CacheManager>,
+        worths: Mutex<Vec<f64>>,
+    }
+
+    impl Lender for Blocks {
+        fn cheapest(&self) -> Option<Rung> {
+            let worths = self.worths.lock();
+            let cheapest = worths.iter().copied().min_by(f64::total_cmp)?;
+            Some(Rung {
+                bytes: 10,
+                saved_s_per_byte_s: cheapest,
+            })
+        }
+
+        fn give_back(&self) -> bool {
+            let Some(rung) = self.cheapest() else {
+                return false;
+            };
+            let mut worths = self.worths.lock();
+            worths.retain(|worth| *worth != rung.saved_s_per_byte_s);
+            drop(worths);
+            self.cache.budget().release_operator(rung.bytes);
+            true
+        }
+    }
+
+    /// A cache of 100 bytes with three segments and three blocks of 10 bytes. Segments have a price of 5.
+    fn shared() -> (Arc<CacheManager>, Arc<Blocks>) {
+        let cache = CacheManager::new(CacheOptions {
+            budget_bytes: 60,
+            policy: PolicyKind::HpCache,
+            transit_bytes: Some(0),
+            ..CacheOptions::default()
+        });
+        cache.add_file(Arc::new(InstantReader), data_segments(3, 10));
+        let share = |column| crate::ColumnShare {
+            column: crate::ColumnId(column),
+            bytes: 30,
+            proportion: 1.0,
+            from: 0.0,
+        };
+        cache.set_placement(crate::Placement::new((0..3).map(share)));
+        let scan = Arc::new(ScanContext::new(1, 0, 0));
+        (0..3).for_each(|idx| drop(now(cache.request(key(idx), &scan))));
+        let mut prices = Prices {
+            confidence: 1.0,
+            ..Prices::default()
+        };
+        prices.shelves[0] = ShelfPrice {
+            saved_s_per_byte_s: 5.0,
+            refill_s_per_byte: 0.0,
+        };
+        cache.price_board().publish(&prices);
+        cache.budget().reserve_operator(30);
+        let blocks = Arc::new(Blocks {
+            cache: Arc::clone(&cache),
+            worths: Mutex::new(vec![7.0, 1.0, 3.0]),
+        });
+        let lender: Arc<dyn Lender> = blocks.clone();
+        cache.add_lender(Arc::downgrade(&lender));
+        (cache, blocks)
+    }
+
+    #[test]
+    fn memory_is_taken_from_whoever_makes_least_of_it_whatever_it_is() {
+        let (cache, blocks) = shared();
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            cache.budget().reserve_operator(10);
+            let cached_bytes = cache.budget().snapshot().cached_bytes;
+            seen.push((cached_bytes, blocks.worths.lock().clone()));
+        }
+        let only_7 = || vec![7.0];
+        assert_eq!(
+            seen,
+            [
+                (30, vec![7.0, 3.0]),
+                (30, only_7()),
+                (20, only_7()),
+                (10, only_7()),
+                (0, only_7()),
+                (0, vec![])
+            ]
+        );
+    }
+
+    #[test]
+    fn a_lender_that_is_gone_lends_nothing() {
+        let (cache, blocks) = shared();
+        drop(blocks);
+        cache.budget().reserve_operator(10);
+        assert_eq!(cache.budget().snapshot().cached_bytes, 20);
+    }
+}
