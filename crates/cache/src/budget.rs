@@ -164,7 +164,7 @@ impl Budget {
                 self.operator_bytes.fetch_add(bytes, Relaxed);
                 return Ok(());
             }
-            if !self.could_fit(bytes) || !self.evict_one() {
+            if !self.could_fit(bytes.saturating_sub(self.lent_bytes())) || !self.evict_one() {
                 self.memory_may_be_free();
                 return Err(self.shortage(bytes));
             }
@@ -197,6 +197,12 @@ impl Budget {
             in_flight: now.in_flight_bytes,
             operators: now.operator_bytes,
         }
+    }
+
+    /// Bytes that others than the cache would give back.
+    fn lent_bytes(&self) -> u64 {
+        let cache = self.cache.upgrade();
+        cache.map_or(0, |cache| cache.lent_bytes())
     }
 
     fn evict_one(&self) -> bool {

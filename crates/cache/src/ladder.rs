@@ -15,8 +15,12 @@ pub struct Rung {
     pub saved_s_per_byte_s: f64,
 }
 
-/// Somebody who keeps things in memory that can be had again.
+/// Somebody who keeps things in memory that can be had again, charged to the budget as an operator's. Its methods are
+/// called in the middle of admission: they may return charges, and must not ask the cache for segments.
 pub trait Lender: Send + Sync {
+    /// Bytes of everything that could be given back.
+    fn lent_bytes(&self) -> u64;
+
     /// The cheapest thing that could be given back now. Nothing: all is in use, or there is none.
     fn cheapest(&self) -> Option<Rung>;
 
@@ -35,6 +39,13 @@ impl Ladder {
         let mut lenders = self.lenders.write();
         lenders.retain(|lender| lender.strong_count() > 0);
         lenders.push(lender);
+    }
+
+    /// Bytes that all lenders together could give back.
+    pub(crate) fn lent_bytes(&self) -> u64 {
+        let lenders = self.lenders.read();
+        let alive = lenders.iter().filter_map(Weak::upgrade);
+        alive.map(|lender| lender.lent_bytes()).sum()
     }
 
     /// Lets the lender with the cheapest thing give it back, if that is worth less than `below`. A lender that cannot
@@ -68,6 +79,10 @@ mod tests {
     }
 
     impl Lender for Blocks {
+        fn lent_bytes(&self) -> u64 {
+            10 * self.worths.lock().len() as u64
+        }
+
         fn cheapest(&self) -> Option<Rung> {
             let worths = self.worths.lock();
             let cheapest = worths.iter().copied().min_by(f64::total_cmp)?;
@@ -147,6 +162,15 @@ mod tests {
                 (0, vec![])
             ]
         );
+    }
+
+    #[test]
+    fn an_operator_is_refused_only_if_segments_and_lenders_together_are_not_enough() {
+        let (cache, blocks) = shared();
+        assert!(cache.budget().try_reserve_operator(61).is_err());
+        assert_eq!(cache.budget().snapshot().cached_bytes, 30);
+        cache.budget().try_reserve_operator(55).unwrap();
+        assert!(blocks.worths.lock().is_empty());
     }
 
     #[test]

@@ -371,6 +371,10 @@ impl CacheManager {
         }
     }
 
+    pub(crate) fn lent_bytes(&self) -> u64 {
+        self.ladder.lent_bytes()
+    }
+
     /// Adds somebody who keeps other things than segments in memory of this budget. Forgotten when it is gone.
     pub fn add_lender(&self, lender: Weak<dyn Lender>) {
         self.ladder.join(lender);

@@ -236,21 +236,32 @@ impl LookBackWindow {
         Some(self.aged(entry))
     }
 
+    /// What all templates weigh together now.
+    pub fn weight(&self) -> f64 {
+        self.entries.values().map(|e| self.aged_weight(e)).sum()
+    }
+
     fn aged(&self, entry: &Entry) -> TemplateTerm {
-        let mut term = entry.term.clone();
+        TemplateTerm {
+            weight: self.aged_weight(entry),
+            ..entry.term.clone()
+        }
+    }
+
+    fn aged_weight(&self, entry: &Entry) -> f64 {
+        let term = &entry.term;
         match self.options.smoothing {
             Smoothing::Exponential { a } => {
-                term.weight *= decay(a, self.query_count.saturating_sub(entry.at));
+                term.weight * decay(a, self.query_count.saturating_sub(entry.at))
             }
             Smoothing::Fixed { query_count } => {
                 let oldest = self.query_count.saturating_sub(query_count as u64);
                 let key = (term.template, term.pipeline);
                 let runs = self.runs.iter().filter(|run| run.entry == key);
                 let counting = runs.filter(|run| run.at > oldest);
-                term.weight = counting.map(|run| run.priority).sum();
+                counting.map(|run| run.priority).sum()
             }
         }
-        term
     }
 
     /// At which query count a query came; new queries make all others older.
@@ -268,7 +279,7 @@ impl LookBackWindow {
             Smoothing::Exponential { a } => a,
             Smoothing::Fixed { query_count } => 1.0 / query_count.max(1) as f64,
         };
-        self.span_s = (1.0 - a) * (self.span_s + self.since_latest_s);
+        self.span_s = (1.0 - a) * self.span_s + self.since_latest_s;
         self.since_latest_s = 0.0;
         self.arrivals.push_back((query, self.query_count));
         self.query_count
@@ -396,8 +407,8 @@ mod tests {
     fn weights_by_their_span_are_rates_and_a_long_pause_is_cut_short() {
         let mut window = window(Smoothing::Exponential { a: 0.1 });
         for query in 0..200 {
-            window.observe(&run(query, 7));
             window.pass(0.5);
+            window.observe(&run(query, 7));
         }
         let rate = weights(&window)[0].1 / window.span_s();
         assert!((rate - 2.0).abs() < 0.01, "{rate}");

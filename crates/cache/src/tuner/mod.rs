@@ -135,6 +135,8 @@ struct Solved {
     problem: Problem,
     options: TuneOptions,
     solution: Solution,
+    /// What the window's templates weighed together.
+    weight: f64,
 }
 
 impl Tuner {
@@ -242,6 +244,7 @@ impl Tuner {
                     problem,
                     options: bench.options,
                     solution,
+                    weight: self.contest.window().weight(),
                 });
                 TunerStep::Placed(placement)
             }
@@ -289,7 +292,12 @@ impl Tuner {
         let Some(solved) = &self.solved else {
             return Prices::default();
         };
-        let window_s = self.contest.window().span_s();
+        // The solution stands while only weights' proportions matter: what they add up to has changed since.
+        let window = self.contest.window();
+        let per_s = match solved.weight > 0.0 {
+            true => window.weight() / solved.weight / window.span_s(),
+            false => 1.0 / solved.problem.span_s,
+        };
         let mut prices = Prices {
             confidence: (1.0 - solved.solution.gap()) / (1.0 + self.prediction_error),
             ..Prices::default()
@@ -297,7 +305,7 @@ impl Tuner {
         for (shelf, saved_s) in solved.solution.prices.iter().enumerate() {
             let uses = solved.uses_per_byte(shelf);
             prices.shelves[shelf] = ShelfPrice {
-                saved_s_per_byte_s: saved_s / window_s,
+                saved_s_per_byte_s: saved_s * per_s,
                 refill_s_per_byte: if uses > 0.0 { saved_s / uses } else { 0.0 },
             };
         }
