@@ -18,19 +18,18 @@ pub(super) fn level(problem: &Problem, x: &mut [f64]) {
         }
     }
     let mut alike: BTreeMap<&[(usize, u64)], Vec<usize>> = BTreeMap::new();
-    for (item_idx, readers) in readers.iter().enumerate() {
+    let is_column = |item_idx: &usize| problem.choices[*item_idx].saved_s == 0.0;
+    for (item_idx, readers) in readers.iter().enumerate().filter(|(idx, _)| is_column(idx)) {
         alike.entry(readers).or_default().push(item_idx);
     }
-    for (_, columns) in alike.iter().filter(|(readers, _)| !readers.is_empty()) {
+    for columns in alike.values().filter(|columns| columns.len() > 1) {
         let bytes = |item_idx: &usize| problem.items[*item_idx].bytes;
         let kept = columns
             .iter()
             .map(|item_idx| bytes(item_idx) * x[*item_idx]);
         let proportion = kept.sum::<f64>() / columns.iter().map(bytes).sum::<f64>();
         for item_idx in columns {
-            if columns.len() > 1 {
-                x[*item_idx] = proportion.min(1.0);
-            }
+            x[*item_idx] = proportion.min(1.0);
         }
     }
 }

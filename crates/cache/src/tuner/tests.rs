@@ -526,7 +526,8 @@ fn the_price_of_memory_is_what_it_saves_per_second() {
     assert!((price / 5.0 - 1.0).abs() < 0.05, "{price}");
     let refill = prices.shelves[0].refill_s_per_byte * 1e9;
     assert!((refill - 1.0).abs() < 0.05, "{refill}");
-    assert!(prices.confidence > 0.2, "{prices:?}");
+    // The runs took a fifth of what was predicted.
+    assert!((0.15..0.25).contains(&prices.confidence), "{prices:?}");
     assert_eq!(Tuner::new(TunerOptions::default()).prices().confidence, 0.0);
 }
 
