@@ -300,8 +300,8 @@ mod tests {
     #[test]
     fn three_shelves_are_used_and_price_beats_recency() {
         let mut trace = benchmark_trace(Benchmark::Ssb, Order::InTurn);
-        trace.queries.truncate(30);
-        trace.segment_bytes = 12_000_000;
+        trace.queries.truncate(20);
+        trace.segment_bytes = 20_000_000;
         let run = |policy| simulate_shelves(&ShelfMachine::small(150e6), &trace, policy);
         let (priced, recent) = (run(PolicyKind::HpCache), run(PolicyKind::Lru));
         assert!(

@@ -8,7 +8,7 @@
 //! rise while a shelf is too full and fall while it has room.
 //!
 //! The slopes are weights of each term's loads, and with any such weights and prices nothing saves more than
-//! [`Descent::bound`]: the certificate comes with the solution.
+//! [`Descent::bound`] says (`clearing.rs`): the certificate comes with the solution.
 
 use super::Solution;
 use super::exact::into_range;
@@ -34,9 +34,6 @@ const GAP_MAX: f64 = 2e-3;
 
 /// Evaluations of a slope when looking for the end of a move.
 const SEARCH_STEPS: usize = 5;
-
-/// Halvings until a price is known well enough.
-const PRICE_STEPS: usize = 14;
 
 /// Where an earlier solution of nearly the same problem ended.
 #[derive(Debug, Clone, Copy)]
@@ -85,9 +82,9 @@ struct Reader {
 
 /// What a unit of a shelf's or of the processors' time costs, in weighted seconds.
 #[derive(Clone, Copy, Default)]
-struct Slopes {
-    shelf: [f64; SHELF_COUNT_MAX],
-    processing: f64,
+pub(super) struct Slopes {
+    pub(super) shelf: [f64; SHELF_COUNT_MAX],
+    pub(super) processing: f64,
 }
 
 /// A part of an item on its way from one choice to another; `None` is home.
@@ -100,13 +97,13 @@ struct Move {
     rate: f64,
 }
 
-struct Descent<'a> {
-    problem: &'a Problem,
-    x: Vec<f64>,
+pub(super) struct Descent<'a> {
+    pub(super) problem: &'a Problem,
+    pub(super) x: Vec<f64>,
     /// By item: what is not kept anywhere.
     rest: Vec<f64>,
     loads: Vec<TermLoad>,
-    slopes: Vec<Slopes>,
+    pub(super) slopes: Vec<Slopes>,
     /// By term, in seconds.
     softness: Vec<f64>,
     readers: Vec<Vec<Reader>>,
@@ -115,10 +112,10 @@ struct Descent<'a> {
     /// By item: seconds of its home per stored byte.
     home_s: Vec<f64>,
     used_bytes: [f64; SHELF_COUNT_MAX],
-    prices: [f64; SHELF_COUNT_MAX],
+    pub(super) prices: [f64; SHELF_COUNT_MAX],
     stiffness: [f64; SHELF_COUNT_MAX],
     /// The weighted time when nothing is kept, in seconds.
-    nothing_s: f64,
+    pub(super) nothing_s: f64,
     round: u32,
 }
 
@@ -315,7 +312,7 @@ impl<'a> Descent<'a> {
     }
 
     /// By choice.
-    fn gains(&self) -> Vec<f64> {
+    pub(super) fn gains(&self) -> Vec<f64> {
         let mut gains = vec![0.0; self.x.len()];
         for (item_idx, item) in self.problem.items.iter().enumerate() {
             let sight = self.sight(item_idx);
@@ -505,103 +502,6 @@ impl<'a> Descent<'a> {
                 }
             }
         }
-    }
-
-    /// Nothing saves more than this, by the present slopes and prices: a term takes at least the weighted sum of its
-    /// loads, each of which is linear.
-    fn bound(&self) -> f64 {
-        let nothing = vec![0.0; self.x.len()];
-        let least_s = self
-            .problem
-            .terms
-            .iter()
-            .zip(&self.slopes)
-            .map(|(term, slopes)| {
-                let load = self.problem.load(term, &nothing);
-                let shelves = slopes.shelf.iter().zip(&load.shelf_s);
-                let of_shelves: f64 = shelves.map(|(slope, load_s)| slope * load_s).sum();
-                of_shelves + slopes.processing * load.processing_s
-            });
-        let of_items: f64 = {
-            let terms = self.problem.terms.iter();
-            let of_terms: f64 = terms
-                .map(|term| term.weight * self.problem.term_s(term, &nothing))
-                .sum();
-            self.nothing_s - of_terms
-        };
-        let of_budgets = self.problem.shelves.iter().zip(&self.prices);
-        let of_budgets = of_budgets.map(|(shelf, price)| match *price > 0.0 {
-            true => price * shelf.budget_bytes,
-            false => 0.0,
-        });
-        let gains = self.gains();
-        let rents = self.problem.items.iter().map(|item| {
-            let nets = item.choices.clone().map(|choice_idx| {
-                let choice = &self.problem.choices[choice_idx];
-                gains[choice_idx] - self.prices[choice.shelf] * choice.bytes
-            });
-            nets.fold(0.0, f64::max)
-        });
-        self.nothing_s - of_items - least_s.sum::<f64>()
-            + of_budgets.sum::<f64>()
-            + rents.sum::<f64>()
-    }
-
-    /// Sets prices at which as many bytes are wanted as there are, by the present slopes: from nothing, or near the
-    /// present ones.
-    fn clear_prices(&mut self, anew: bool) {
-        let gains = self.gains();
-        let rounds = if anew { 3 } else { 1 };
-        for _ in 0..rounds {
-            for shelf in 0..self.problem.shelves.len() {
-                self.clear_price(shelf, &gains, anew);
-            }
-        }
-    }
-
-    fn clear_price(&mut self, shelf: usize, gains: &[f64], anew: bool) {
-        let budget_bytes = self.problem.shelves[shelf].budget_bytes;
-        if !budget_bytes.is_finite() {
-            return;
-        }
-        let choices = self.problem.choices.iter().zip(gains);
-        let there = choices.filter(|(choice, _)| choice.shelf == shelf);
-        let densest = there.map(|(choice, gain)| gain / choice.bytes);
-        let (mut low, mut high) = match anew {
-            true => (0.0, densest.fold(0.0, f64::max)),
-            false => (0.7 * self.prices[shelf], 1.4 * self.prices[shelf]),
-        };
-        for _ in 0..PRICE_STEPS {
-            self.prices[shelf] = 0.5 * (low + high);
-            match self.wanted_bytes(shelf, gains) > budget_bytes {
-                true => low = self.prices[shelf],
-                false => high = self.prices[shelf],
-            }
-        }
-        self.prices[shelf] = 0.5 * (low + high);
-    }
-
-    /// Bytes of a shelf that items want at the present prices.
-    fn wanted_bytes(&self, shelf: usize, gains: &[f64]) -> f64 {
-        let of_item = |item: &Item| {
-            let mut best = (0.0, 0.0);
-            for choice_idx in item.choices.clone() {
-                let choice = &self.problem.choices[choice_idx];
-                let net = gains[choice_idx] - self.prices[choice.shelf] * choice.bytes;
-                if net > best.0 {
-                    best = (
-                        net,
-                        if choice.shelf == shelf {
-                            choice.bytes
-                        } else {
-                            0.0
-                        },
-                    );
-                }
-            }
-            best.1
-        };
-        self.problem.items.iter().map(of_item).sum()
     }
 }
 

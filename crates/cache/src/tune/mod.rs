@@ -8,6 +8,7 @@
 //! [`Problem`]: crate::model::Problem
 
 mod certificate;
+mod clearing;
 mod descent;
 mod exact;
 mod greedy;
