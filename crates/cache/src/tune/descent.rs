@@ -54,7 +54,9 @@ pub fn descend(problem: &Problem, start: Option<Start<'_>>) -> Solution {
         descent.soften(PHASES[PHASES.len() - 1].0);
         descent.settle(&mut best);
     }
-    for round in 0..ROUNDS_MAX {
+    // Whoever has a start comes again: what one round leaves, the next solution goes on with.
+    let round_count = if start.is_some() { 1 } else { ROUNDS_MAX };
+    for round in 0..round_count {
         descent.round = round;
         for (softness, sweep_count) in &PHASES[first_phase..] {
             descent.phase(*softness, *sweep_count);
