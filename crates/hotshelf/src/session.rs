@@ -160,7 +160,8 @@ impl Session {
 
     /// Splits SQL text into statements.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
-        aside::run("parsing the statement", || self.parse_here(sql))
+        let (session, sql) = (self.clone(), sql.to_owned());
+        aside::run("parsing the statement", move || session.parse_here(&sql))
     }
 
     fn parse_here(&self, sql: &str) -> Result<Vec<Statement>> {

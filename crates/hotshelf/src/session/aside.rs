@@ -1,11 +1,16 @@
-//! Work on a thread of its own: with a stack for deep statements, where a panic is an error, and which nobody
-//! has to wait for.
+//! Work on threads of its own: with a stack for deep statements, where a panic is an error, and which nobody has to
+//! wait for.
+//!
+//! Threads are kept for the next statement, as starting one with a large stack costs more than planning a small query.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
+use std::time::{Duration, Instant};
 
 use futures::future::{Either, select};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -17,32 +22,30 @@ const STACK_BYTES: usize = 1 << 30;
 const STACK_BYTES_MIN: usize = 64 << 20;
 /// Name of the threads, by which a panic hook can tell that a statement panicked.
 const THREAD_NAME: &str = "hotshelf-plan";
+/// Threads that wait for work, at most.
+const IDLE_MAX: usize = 4;
+/// How long a thread waits for work.
+const IDLE_FOR: Duration = Duration::from_secs(5);
+/// Work of this length may have used much of the stack: its thread ends and gives the memory back.
+const LONG: Duration = Duration::from_millis(100);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads that wait for work: a number, and where to send it.
+static IDLE: Mutex<Vec<(u64, Sender<Job>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a thread with a large stack and waits for it.
-pub(super) fn run<T: Send>(
+pub(super) fn run<T: Send + 'static>(
     what: &'static str,
-    work: impl FnOnce() -> Result<T> + Send,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let mut work = Some(work);
-    let mut refused = None;
-    for stack_bytes in [STACK_BYTES, STACK_BYTES_MIN] {
-        let slot = &mut work;
-        let done = std::thread::scope(|scope| {
-            let run = move || match slot.take() {
-                Some(work) => work(),
-                None => Err(Error::Cancelled),
-            };
-            let thread = builder(stack_bytes).spawn_scoped(scope, run)?;
-            Ok(thread.join())
-        });
-        match done {
-            Ok(done) => {
-                return done.unwrap_or_else(|payload| Err(Error::panicked(what, payload.as_ref())));
-            }
-            Err(error) => refused = Some(error),
-        }
-    }
-    Err(no_thread(refused))
+    let (sender, receiver) = channel();
+    submit(Box::new(move || {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        let done = done.unwrap_or_else(|payload| Err(Error::panicked(what, payload.as_ref())));
+        sender.send(done).ok();
+    }))?;
+    receiver.recv().unwrap_or(Err(Error::Cancelled))
 }
 
 /// Runs the future that `work` makes on a thread with a large stack. When the caller stops waiting, the future is
@@ -56,9 +59,8 @@ where
     T: Send + 'static,
     F: Future<Output = Result<T>>,
 {
-    let (sender, receiver) = oneshot::channel();
-    let mut sender = sender;
-    let run = move || {
+    let (mut sender, receiver) = oneshot::channel();
+    submit(Box::new(move || {
         let waited_for = catch_unwind(AssertUnwindSafe(|| {
             handle.block_on(async {
                 match select(pin!(work()), pin!(sender.closed())).await {
@@ -73,24 +75,32 @@ where
             // Nobody may be waiting any more.
             sender.send(done).ok();
         }
-    };
-    spawn(run)?;
+    }))?;
     receiver.await.unwrap_or(Err(Error::Cancelled))
 }
 
-/// Starts a thread with the large stack, or with a smaller one where the system refuses that.
-fn spawn(run: impl FnOnce() + Send + 'static) -> Result<()> {
-    let shared = std::sync::Arc::new(parking_lot::Mutex::new(Some(run)));
+/// Gives the work to a thread that waits, or to a new one.
+fn submit(mut job: Job) -> Result<()> {
+    loop {
+        let idle = IDLE.lock().pop();
+        let Some((_, worker)) = idle else { break };
+        match worker.send(job) {
+            Ok(()) => return Ok(()),
+            Err(refused) => job = refused.0,
+        }
+    }
+    let (sender, receiver) = channel();
+    if sender.send(job).is_err() {
+        return Err(Error::Cancelled);
+    }
     let mut refused = None;
+    let receiver = std::sync::Arc::new(Mutex::new(receiver));
     for stack_bytes in [STACK_BYTES, STACK_BYTES_MIN] {
-        let shared = shared.clone();
-        let run = move || {
-            let run = shared.lock().take();
-            if let Some(run) = run {
-                run();
-            }
-        };
-        match builder(stack_bytes).spawn(run) {
+        let (sender, receiver) = (sender.clone(), receiver.clone());
+        let builder = Builder::new()
+            .name(THREAD_NAME.to_owned())
+            .stack_size(stack_bytes);
+        match builder.spawn(move || serve(&sender, &receiver.lock())) {
             Ok(_) => return Ok(()),
             Err(error) => refused = Some(error),
         }
@@ -98,10 +108,26 @@ fn spawn(run: impl FnOnce() + Send + 'static) -> Result<()> {
     Err(no_thread(refused))
 }
 
-fn builder(stack_bytes: usize) -> Builder {
-    Builder::new()
-        .name(THREAD_NAME.to_owned())
-        .stack_size(stack_bytes)
+/// Does work until none has come for a while.
+fn serve(sender: &Sender<Job>, jobs: &Receiver<Job>) {
+    static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    while let Ok(job) = jobs.recv_timeout(IDLE_FOR) {
+        let start = Instant::now();
+        job();
+        let mut idle = IDLE.lock();
+        if start.elapsed() > LONG || idle.len() >= IDLE_MAX {
+            return;
+        }
+        idle.push((number, sender.clone()));
+    }
+    let mut idle = IDLE.lock();
+    idle.retain(|(other, _)| *other != number);
+    drop(idle);
+    // Work may have been sent just before this thread left the list.
+    if let Ok(job) = jobs.try_recv() {
+        job();
+    }
 }
 
 fn no_thread(refused: Option<std::io::Error>) -> Error {
@@ -110,4 +136,34 @@ fn no_thread(refused: Option<std::io::Error>) -> Error {
         "start a thread for planning in",
         std::path::Path::new("this process"),
     )(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_done_by_threads_that_are_used_again_and_outlive_panics() {
+        let name = || run("testing", || Ok(std::thread::current().id()));
+        let first = name().unwrap();
+        let again = (0..50).filter(|_| name().unwrap() == first).count();
+        assert!(again > 0, "no thread was used twice");
+        let panicked = run("testing", || -> Result<()> { panic!("on purpose") });
+        assert!(matches!(panicked, Err(Error::Panic { .. })), "{panicked:?}");
+        assert!(name().is_ok());
+    }
+
+    #[test]
+    fn many_callers_get_their_own_answers() {
+        let callers: Vec<_> = (0..32)
+            .map(|number| {
+                std::thread::spawn(move || {
+                    (0..50).all(|each| {
+                        run("testing", move || Ok(number * each)).unwrap() == number * each
+                    })
+                })
+            })
+            .collect();
+        assert!(callers.into_iter().all(|caller| caller.join().unwrap()));
+    }
 }

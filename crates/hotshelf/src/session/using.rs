@@ -98,6 +98,12 @@ impl Merged {
             let name = column.0.last().and_then(|part| part.as_ident());
             let Some(name) = name else { continue };
             let key = normalized(name);
+            if self.told.iter().any(|told| normalized(told) == key) {
+                // The planner would join by the left side's column alone.
+                return ControlFlow::Break(Error::NotSupported {
+                    what: format!("USING ({name}) after a RIGHT or FULL JOIN by it (write ON)"),
+                });
+            }
             let of = |table: &Ident| Expr::CompoundIdentifier(vec![table.clone(), name.clone()]);
             let known = self.meanings.get(&key).cloned().or_else(|| left.map(of));
             let meaning = match (side, known, right.map(of)) {
@@ -114,7 +120,7 @@ impl Merged {
                     });
                 }
             };
-            if side != Side::Left && !self.told.iter().any(|told| normalized(told) == key) {
+            if side != Side::Left {
                 self.told.push(name.clone());
             }
             self.meanings.insert(key, meaning);

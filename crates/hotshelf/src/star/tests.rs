@@ -410,7 +410,8 @@ fn a_star_returns_to_its_caller_after_every_row_group() {
     let sql = "SELECT kind, sum(amount) FROM parts JOIN items ON item = id GROUP BY kind";
     bench.run(sql);
     let polls = bench.database.block_on(async {
-        let mut batches = bench.session.sql(sql).await.unwrap().batches;
+        let frame = bench.session.context().sql(sql).await.unwrap();
+        let mut batches = frame.execute_stream().await.unwrap();
         let mut polls = 0;
         while let Some(batch) = std::future::poll_fn(|context| {
             polls += 1;
