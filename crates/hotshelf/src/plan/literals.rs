@@ -1,9 +1,10 @@
 //! Literals beside decimals and floats, before types are coerced.
 //!
 //! The engine reads `0.1` as a double. Next to a decimal that makes both sides doubles, and `d = -9128.22` misses its
-//! row (`docs/upstream/decimal-literals.md`): such a literal becomes the decimal it was written as. And the engine looks
-//! values up in longer lists by their bits, where -0.0 is not 0.0 (`docs/upstream/negative-zero.md`): a list with one
-//! zero gets both.
+//! row (`docs/upstream/decimal-literals.md`): such a literal becomes the decimal it was written as. And -0.0 is not
+//! 0.0 in longer lists, which the engine looks up by bits, and in scans, which compare in the total order of floats
+//! (`docs/upstream/negative-zero.md`): a list with one zero gets both, and comparisons with zero are rewritten so that they
+//! mean the same in either order.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -66,15 +67,26 @@ fn rewrite_binary(mut binary: BinaryExpr, schema: &DFSchema) -> Transformed<Expr
     if !computes && !binary.op.supports_propagation() {
         return Transformed::no(Expr::BinaryExpr(binary));
     }
+    if !computes && let Some(expr) = compare_with_zero(&binary, schema) {
+        return Transformed::yes(expr);
+    }
     let changed = unify([&mut *binary.left, &mut *binary.right], schema);
     Transformed::new_transformed(Expr::BinaryExpr(binary), changed)
 }
 
 fn rewrite_between(mut between: Between, schema: &DFSchema) -> Transformed<Expr> {
-    let changed = unify(
+    let mut changed = unify(
         [&mut *between.expr, &mut *between.low, &mut *between.high],
         schema,
     );
+    if is_float(&between.expr, schema) {
+        for (bound, zero) in [(&mut between.low, -0.0), (&mut between.high, 0.0)] {
+            if is_zero(bound) {
+                **bound = lit(zero);
+                changed = true;
+            }
+        }
+    }
     Transformed::new_transformed(Expr::Between(between), changed)
 }
 
@@ -175,6 +187,31 @@ fn is_zero(expr: &Expr) -> bool {
         Expr::Negative(inner) => is_zero(inner),
         _ => false,
     }
+}
+
+/// A comparison of a float with zero as one that treats both zeros alike.
+fn compare_with_zero(binary: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {
+    let (value, op) = if is_zero(&binary.right) {
+        (&binary.left, binary.op)
+    } else if is_zero(&binary.left) {
+        (&binary.right, binary.op.swap()?)
+    } else {
+        return None;
+    };
+    let is_literal = float_literal(value).is_some() || is_zero(value);
+    if is_literal || value.is_volatile() || !is_float(value, schema) {
+        return None;
+    }
+    let value = || value.as_ref().clone();
+    Some(match op {
+        Operator::Eq => value().between(lit(-0.0), lit(0.0)),
+        Operator::NotEq => value().not_between(lit(-0.0), lit(0.0)),
+        Operator::Lt => value().lt(lit(-0.0)),
+        Operator::LtEq => value().lt_eq(lit(0.0)),
+        Operator::Gt => value().gt(lit(0.0)),
+        Operator::GtEq => value().gt_eq(lit(-0.0)),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(crate) fn convert(
     predicate: &Arc<dyn PhysicalExpr>,
     schema: &Schema,
 ) -> QueryResult<Option<Expression>> {
-    if !only_compares(predicate)? {
+    if !only_compares(predicate)? || compares_floats(predicate, schema)? {
         return Ok(None);
     }
     DefaultExpressionConverter::new(session.clone()).try_convert(predicate, schema)
@@ -57,6 +57,21 @@ fn only_compares(predicate: &Arc<dyn PhysicalExpr>) -> QueryResult<bool> {
         })
     })?;
     Ok(plain)
+}
+
+/// Whether the predicate compares a float with something that is not a literal. Vortex does that in the total order, where
+/// -0.0 is below 0.0; comparisons with literals are planned so that they mean the same in either order.
+fn compares_floats(predicate: &Arc<dyn PhysicalExpr>, schema: &Schema) -> QueryResult<bool> {
+    predicate.exists(|expr| {
+        let Some(binary) = expr.downcast_ref::<BinaryExpr>() else {
+            return Ok(false);
+        };
+        let sides = [binary.left(), binary.right()];
+        let literal = sides
+            .iter()
+            .any(|side| side.downcast_ref::<Literal>().is_some());
+        Ok(!literal && sides[0].data_type(schema)?.is_floating())
+    })
 }
 
 fn compares(op: Operator) -> bool {
@@ -191,6 +206,20 @@ mod tests {
         let sum = binary(a(), Operator::Plus, col("b", &schema).unwrap(), &schema).unwrap();
         let arithmetic = binary(sum, Operator::Lt, lit(3i32), &schema).unwrap();
         assert!(convert(&session, &arithmetic, &schema).unwrap().is_none());
+    }
+
+    #[test]
+    fn floats_are_compared_with_literals_only() {
+        let schema = Schema::new(vec![
+            Field::new("a", DataType::Float64, true),
+            Field::new("b", DataType::Float64, true),
+        ]);
+        let session = VortexSession::default_for_tests();
+        let a = || col("a", &schema).unwrap();
+        let literal = binary(a(), Operator::Lt, lit(3f64), &schema).unwrap();
+        assert!(convert(&session, &literal, &schema).unwrap().is_some());
+        let columns = binary(a(), Operator::Eq, col("b", &schema).unwrap(), &schema).unwrap();
+        assert!(convert(&session, &columns, &schema).unwrap().is_none());
     }
 
     #[test]

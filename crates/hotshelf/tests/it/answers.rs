@@ -283,6 +283,16 @@ fn negative_zero_equals_zero() {
 }
 
 #[test]
+fn negative_zero_in_one_column_equals_zero_in_another() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT column1::DOUBLE AS f, column2::DOUBLE AS g FROM (VALUES ('0.0', '-0.0'), ('1.5', '-1.5')) v")
+        .unwrap();
+    assert_eq!(db.rows("SELECT f FROM t WHERE f = g"), ["0.0"]);
+    assert_eq!(db.rows("SELECT f FROM t WHERE f <= g"), ["0.0"]);
+    assert_eq!(db.rows("SELECT f FROM t WHERE f > g"), ["1.5"]);
+}
+
+#[test]
 fn case_compares_integers_of_different_widths() {
     let db = Fixture::new();
     db.run("CREATE TABLE a AS SELECT value::INT AS k, value AS v FROM generate_series(1, 5) AS s(value)")
