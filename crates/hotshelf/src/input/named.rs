@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -147,7 +147,7 @@ pub(super) fn path_of(file: &PartitionedFile) -> PathBuf {
 }
 
 /// Our own errors name their file already.
-fn name_file(path: &PathBuf, error: DataFusionError) -> DataFusionError {
+fn name_file(path: &Path, error: DataFusionError) -> DataFusionError {
     match Error::from_query(error) {
         Error::Query(DataFusionError::ResourcesExhausted(text)) => {
             DataFusionError::ResourcesExhausted(text)
@@ -187,7 +187,7 @@ fn own_inside(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     None
 }
 
-fn guarded<T>(path: &PathBuf, work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => done.map_err(|error| name_file(path, error)),
         Err(panic) => Err(panicked(path, panic.as_ref()).into()),

@@ -215,7 +215,7 @@ fn unknown_column(path: &Path, field: &Field, table: &SchemaRef) -> Error {
 }
 
 enum Decoder {
-    Csv(arrow::csv::reader::Decoder),
+    Csv(Box<arrow::csv::reader::Decoder>),
     Json(arrow::json::reader::Decoder),
 }
 
@@ -409,7 +409,7 @@ fn decoder(
         .with_delimiter(options.delimiter_of(path))
         .with_projection(columns.wanted.clone())
         .build_decoder();
-    Ok(Decoder::Csv(decoder))
+    Ok(Decoder::Csv(Box::new(decoder)))
 }
 
 /// `Error while parsing value 'x' as type 'Int64' for column 0 at line 5. Row data: '[x,oops]'`, said better.

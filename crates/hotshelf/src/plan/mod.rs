@@ -3,6 +3,7 @@
 //! A rule that works around a fault of DataFusion says so; `docs/upstream/` has the minimal case of each.
 
 mod aggregated_subqueries;
+mod grouping_sets;
 mod in_lists;
 mod literals;
 mod push_filters;
@@ -17,6 +18,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 
 use aggregated_subqueries::ComputeSubqueriesFirst;
+use grouping_sets::ForgetBelowGroupingSets;
 use in_lists::KeepListsApart;
 use literals::ExactLiterals;
 use push_filters::PushFilters;
@@ -50,7 +52,8 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
         "FilterPushdown(Post)" => Arc::new(PushFilters::new(FilterPushdownPhase::Post)) as _,
         _ => rule,
     });
-    replaced
+    std::iter::once(Arc::new(ForgetBelowGroupingSets) as _)
+        .chain(replaced)
         .chain([Arc::new(crate::star::FuseStarPipelines) as _])
         .collect()
 }

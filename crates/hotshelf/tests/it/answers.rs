@@ -439,3 +439,22 @@ fn merged_columns_of_outer_joins_have_the_value_of_the_side_that_has_a_row() {
         ["3", "2", "1"]
     );
 }
+
+#[test]
+fn rows_of_grouping_sets_are_sorted_though_their_keys_were_equal_or_constant_below() {
+    let db = with_nulls();
+    assert_eq!(
+        db.rows(
+            "SELECT c, count(*) AS n FROM (SELECT count(*) AS c FROM t)
+             GROUP BY GROUPING SETS ((c), (c), ()) ORDER BY 1 NULLS LAST, 2"
+        ),
+        ["4|1", "4|1", "|1"]
+    );
+    assert_eq!(
+        db.rows(
+            "SELECT x.k AS a, y.k AS b FROM s x JOIN s y ON x.k = y.k WHERE x.k = 1
+             GROUP BY CUBE (x.k, y.k) ORDER BY 1 NULLS FIRST, 2 NULLS LAST"
+        ),
+        ["|1", "|", "1|1", "1|"]
+    );
+}
