@@ -1,11 +1,12 @@
-//! Keeps what is known of the rows below grouping sets from being believed of the rows above.
+//! Keeps what is known of the rows below grouping sets and FULL joins from being believed of the rows above.
 //!
-//! A grouping set makes NULLs of keys that it leaves out. The engine still takes a key that was constant below, or equal
-//! to another, for that, and drops sorts (`docs/upstream/grouping-sets-order.md`).
+//! Both make NULLs of values. The engine still takes a column that was constant below, or equal to another, for that, drops
+//! sorts and aggregates as if equal keys stood together (`docs/upstream/grouping-sets-order.md`).
 
 use std::fmt;
 use std::sync::Arc;
 
+use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
@@ -13,11 +14,12 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 
-/// Puts [`ForgetExec`] above every aggregation by several grouping sets.
+/// Puts [`ForgetExec`] above every aggregation by several grouping sets and every FULL join.
 #[derive(Debug)]
 pub(super) struct ForgetBelowGroupingSets;
 
@@ -28,11 +30,10 @@ impl PhysicalOptimizerRule for ForgetBelowGroupingSets {
         _config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
-            let sets = node.downcast_ref::<AggregateExec>();
-            let sets = sets.map_or(0, |aggregate| aggregate.group_expr().groups().len());
-            Ok(match sets {
-                0 | 1 => Transformed::no(node),
-                _ => Transformed::yes(Arc::new(ForgetExec::new(node)) as _),
+            Ok(if makes_nulls(&node) {
+                Transformed::yes(Arc::new(ForgetExec::new(node)) as _)
+            } else {
+                Transformed::no(node)
             })
         })
         .data()
@@ -45,6 +46,21 @@ impl PhysicalOptimizerRule for ForgetBelowGroupingSets {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Whether the node aggregates by several grouping sets, or is a FULL join.
+fn makes_nulls(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let full = |join_type: Option<&JoinType>| join_type == Some(&JoinType::Full);
+    let aggregate = node.downcast_ref::<AggregateExec>();
+    aggregate.is_some_and(|aggregate| aggregate.group_expr().groups().len() > 1)
+        || full(
+            node.downcast_ref::<HashJoinExec>()
+                .map(HashJoinExec::join_type),
+        )
+        || full(
+            node.downcast_ref::<NestedLoopJoinExec>()
+                .map(NestedLoopJoinExec::join_type),
+        )
 }
 
 /// Passes rows on, about which nothing is known but their types and partitions.
@@ -110,6 +126,6 @@ impl ExecutionPlan for ForgetExec {
 
 impl DisplayAs for ForgetExec {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "ForgetExec: rows of grouping sets")
+        write!(f, "ForgetExec")
     }
 }

@@ -458,3 +458,15 @@ fn rows_of_grouping_sets_are_sorted_though_their_keys_were_equal_or_constant_bel
         ["|1", "|", "1|1", "1|"]
     );
 }
+
+#[test]
+fn groups_of_columns_that_a_full_join_leaves_null_are_found_once() {
+    let db = Fixture::new();
+    let statements = "CREATE TABLE t AS SELECT value AS id FROM generate_series(1, 9) AS s(value);
+        SET hotshelf.threads = 1;
+        SET datafusion.execution.batch_size = 2;
+        SELECT c1 + 8 AS g, count(*) AS n
+        FROM t FULL JOIN (SELECT count(*) AS c0, count(DISTINCT id) AS c1 FROM t WHERE id < 5) s ON t.id = s.c0
+        GROUP BY c1 + 8";
+    assert_eq!(sorted(&db, statements), ["12|1", "|8"]);
+}
