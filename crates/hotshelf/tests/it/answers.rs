@@ -470,3 +470,11 @@ fn groups_of_columns_that_a_full_join_leaves_null_are_found_once() {
         GROUP BY c1 + 8";
     assert_eq!(sorted(&db, statements), ["12|1", "|8"]);
 }
+
+#[test]
+fn no_rows_have_no_distinct_values_though_the_value_is_constant() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t (b INT)").unwrap();
+    let sql = "SELECT count(*) AS n, count(DISTINCT CASE WHEN 1 < 1 THEN b END) AS d FROM t";
+    assert_eq!(db.rows(sql), ["0|0"]);
+}
