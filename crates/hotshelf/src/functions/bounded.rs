@@ -178,7 +178,7 @@ impl Argument {
             Self::Scalar { count, .. } => *count,
             Self::Array { counts, .. } => {
                 let counts = counts.as_ref()?;
-                counts.is_valid(row).then(|| counts.value(row))
+                (row < counts.len() && counts.is_valid(row)).then(|| counts.value(row))
             }
         }
     }
@@ -234,7 +234,7 @@ fn count(scalar: &ScalarValue) -> Option<i64> {
 }
 
 fn text(values: &ArrayRef, row: usize) -> Option<&str> {
-    if values.is_null(row) {
+    if row >= values.len() || values.is_null(row) {
         return None;
     }
     Some(match values.data_type() {

@@ -5,6 +5,7 @@
 mod aggregated_subqueries;
 mod grouping_sets;
 mod in_lists;
+mod keep_limits;
 mod literals;
 mod push_filters;
 mod routes;
@@ -20,6 +21,7 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use aggregated_subqueries::ComputeSubqueriesFirst;
 use grouping_sets::ForgetBelowGroupingSets;
 use in_lists::KeepListsApart;
+use keep_limits::KeepLimits;
 use literals::ExactLiterals;
 use push_filters::PushFilters;
 use subqueries::SpellOutMembership;
@@ -54,10 +56,14 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
         "FilterPushdown(Post)" => Arc::new(PushFilters::new(FilterPushdownPhase::Post)) as _,
         _ => rule,
     });
-    std::iter::once(Arc::new(ForgetBelowGroupingSets) as _)
-        .chain(replaced)
-        .chain([Arc::new(crate::star::FuseStarPipelines) as _])
-        .collect()
+    [
+        Arc::new(ForgetBelowGroupingSets) as _,
+        Arc::new(KeepLimits) as _,
+    ]
+    .into_iter()
+    .chain(replaced)
+    .chain([Arc::new(crate::star::FuseStarPipelines) as _])
+    .collect()
 }
 
 #[cfg(test)]

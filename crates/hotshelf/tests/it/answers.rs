@@ -478,3 +478,35 @@ fn no_rows_have_no_distinct_values_though_the_value_is_constant() {
     let sql = "SELECT count(*) AS n, count(DISTINCT CASE WHEN 1 < 1 THEN b END) AS d FROM t";
     assert_eq!(db.rows(sql), ["0|0"]);
 }
+
+#[test]
+fn a_limit_above_windows_is_kept() {
+    let db = Fixture::new();
+    let rows = db.rows(
+        "CREATE TABLE t AS SELECT value % 7 AS a, value AS k FROM generate_series(1, 101) AS s(value);
+         SET hotshelf.threads = 4;
+         SET datafusion.execution.batch_size = 77;
+         SELECT count(a) OVER (ORDER BY a NULLS LAST) AS c,
+             dense_rank() OVER (PARTITION BY a ORDER BY k DESC NULLS LAST) AS d, a
+         FROM t ORDER BY 1 NULLS LAST, 3 NULLS LAST, 2 NULLS FIRST LIMIT 100",
+    );
+    assert_eq!(rows.len(), 100);
+}
+
+#[test]
+fn bounded_functions_take_no_rows() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t (y VARCHAR, n INT)").unwrap();
+    for call in [
+        "replace(y, 'a', 'bb')",
+        "repeat(y, n)",
+        "lpad(y, n, y)",
+        "concat(y, y)",
+    ] {
+        let sql = format!("SELECT count({call}) FILTER (WHERE n = 0) AS c FROM t");
+        assert_eq!(db.rows(&sql), ["0"], "{call}");
+    }
+    let sql = "SELECT min(replace(r.y, 'a', 'bb')) FILTER (WHERE r.n = 0) AS c
+        FROM (SELECT 'x' AS y) l LEFT JOIN t r ON l.y = r.y";
+    assert_eq!(db.rows(sql), [""]);
+}
