@@ -5,7 +5,7 @@
 //! lists of one predicate, its columns are marked, each occurrence differently, while the rule runs: the rule then does
 //! not see that the lists are about the same thing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
@@ -71,21 +71,21 @@ impl OptimizerRule for KeepListsApart {
     }
 }
 
-/// What is compared with literals in more than one place of the expression: in lists, or in chains of `a = 1 OR a = 2`,
-/// which the simplification makes lists of.
+/// What is compared with different lists of literals: in lists, or in chains of `a = 1 OR a = 2`, which the simplification
+/// makes lists of.
 fn shared_subjects(expr: &Expr) -> QueryResult<Vec<Expr>> {
-    let mut places: HashMap<&Expr, usize> = HashMap::new();
+    let mut lists: HashMap<&Expr, HashSet<&Expr>> = HashMap::new();
     expr.apply(|node| {
         Ok(match node {
             Expr::InList(list) => {
-                *places.entry(&list.expr).or_default() += 1;
+                lists.entry(&list.expr).or_default().insert(node);
                 TreeNodeRecursion::Continue
             }
             Expr::BinaryExpr(BinaryExpr {
                 op: Operator::Or, ..
             }) => match chain_subject(node) {
                 Some(subject) => {
-                    *places.entry(subject).or_default() += 1;
+                    lists.entry(subject).or_default().insert(node);
                     TreeNodeRecursion::Jump
                 }
                 None => TreeNodeRecursion::Continue,
@@ -93,7 +93,7 @@ fn shared_subjects(expr: &Expr) -> QueryResult<Vec<Expr>> {
             _ => TreeNodeRecursion::Continue,
         })
     })?;
-    let shared = places.into_iter().filter(|(_, count)| *count > 1);
+    let shared = lists.into_iter().filter(|(_, lists)| lists.len() > 1);
     Ok(shared.map(|(subject, _)| subject.clone()).collect())
 }
 
@@ -134,23 +134,29 @@ fn equality_subject(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// Marks the columns of shared subjects: in each list, and in each chain, with another number.
+/// Marks the columns of shared subjects: in each list, and in each chain, with another number. Equal ones get the same, so
+/// that what is common to alternatives is still found.
 fn mark(expr: Expr, shared: &[Expr]) -> QueryResult<Transformed<Expr>> {
-    let mut number = 0;
+    let mut numbers: HashMap<Expr, i64> = HashMap::new();
+    let mut number_of = |node: &Expr| {
+        let next = numbers.len() as i64;
+        *numbers.entry(node.clone()).or_insert(next)
+    };
     expr.transform_down(|node| {
         if chain_subject(&node).is_some_and(|subject| shared.contains(subject)) {
-            number += 1;
+            let number = number_of(&node);
             let marked = mark_columns(node, number)?;
             return Ok(Transformed::new(marked.data, true, TreeNodeRecursion::Jump));
         }
-        match node {
-            Expr::InList(mut list) if shared.contains(&list.expr) => {
-                number += 1;
+        let number = matches!(&node, Expr::InList(list) if shared.contains(&list.expr))
+            .then(|| number_of(&node));
+        match (node, number) {
+            (Expr::InList(mut list), Some(number)) => {
                 *list.expr = mark_columns(*list.expr, number)?.data;
                 let node = Expr::InList(list);
                 Ok(Transformed::new(node, true, TreeNodeRecursion::Jump))
             }
-            other => Ok(Transformed::no(other)),
+            (other, _) => Ok(Transformed::no(other)),
         }
     })
 }
