@@ -1,6 +1,7 @@
 //! Which predicates a scan may take over from DataFusion.
 //!
-//! Vortex evaluates comparisons, membership and NULL tests exactly as DataFusion does, on encoded data. Its
+//! Vortex evaluates comparisons, membership and NULL tests exactly as DataFusion does, on encoded data; of floats only
+//! those with literals, as it orders -0.0 below 0.0. Its
 //! arithmetic is checked where DataFusion's wraps, so anything that computes stays above the scan.
 
 use std::sync::Arc;
