@@ -213,6 +213,16 @@ pub enum On {
     Natural,
 }
 
+impl Relation {
+    /// The query it stands for, if it is one.
+    pub fn derived(&self) -> Option<&Query> {
+        match self {
+            Self::Table(_) => None,
+            Self::Derived(query) => Some(query),
+        }
+    }
+}
+
 impl Query {
     pub fn plain(body: Body) -> Self {
         Self {
