@@ -480,6 +480,34 @@ fn no_rows_have_no_distinct_values_though_the_value_is_constant() {
 }
 
 #[test]
+fn literals_among_group_keys_make_no_groups() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1, 5), (1, 6), (2, 7)) v(a, b)")
+        .unwrap();
+    let sql = "SELECT 'x' AS x, a, true AS y, count(*) AS n, sum(b) AS s FROM t WHERE b > {} GROUP BY x, a, y ORDER BY a";
+    assert_eq!(
+        db.rows(&sql.replace("{}", "0")),
+        ["x|1|true|2|11", "x|2|true|1|7"]
+    );
+    assert_eq!(db.rows(&sql.replace("{}", "9")), Vec::<String>::new());
+    let correlated = "SELECT a FROM t WHERE b > (SELECT avg(s.b) FROM t s WHERE s.a = t.a)";
+    assert_eq!(db.rows(correlated), ["1"]);
+    let plan = db.rows(&format!("EXPLAIN {correlated}")).join("\n");
+    assert!(!plan.contains("__always_true@"), "{plan}");
+}
+
+#[test]
+fn keys_computed_from_other_keys_are_grouped_by() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT CAST('2020-02-03' AS DATE) AS d")
+        .unwrap();
+    assert_eq!(
+        db.rows("SELECT count(*) AS n FROM t GROUP BY CAST(d AS DATE), d"),
+        ["1"]
+    );
+}
+
+#[test]
 fn a_limit_above_windows_is_kept() {
     let db = Fixture::new();
     let rows = db.rows(
