@@ -5,6 +5,7 @@
 
 mod answer;
 mod aside;
+mod batch_rows;
 mod catalog;
 mod copy;
 mod depth;
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::common::TableReference;
-use datafusion::error::DataFusionError;
+use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{
@@ -290,9 +291,13 @@ impl Session {
     }
 
     async fn plan_physical(&self, plan: &LogicalPlan) -> Result<Runnable> {
-        let state = self.numbered_state(plan);
+        let mut state = self.numbered_state(plan);
+        let optimized = state.optimize(plan).map_err(Error::from_query)?;
+        self.bound_batches(&mut state, &optimized)
+            .map_err(Error::from_query)?;
         let physical = state
-            .create_physical_plan(plan)
+            .query_planner()
+            .create_physical_plan(&optimized, &state)
             .await
             .map_err(Error::from_query)?;
         depth::check(&physical).map_err(Error::from_query)?;
@@ -302,6 +307,18 @@ impl Session {
             state,
             with_notes: explain::takes_notes(plan),
         })
+    }
+
+    /// Has the plan's long literals repeated for no more rows than fit.
+    fn bound_batches(&self, state: &mut SessionState, plan: &LogicalPlan) -> QueryResult<()> {
+        let config = state.config();
+        let (usual, threads) = (config.batch_size(), config.target_partitions());
+        let bytes = self.database.inner().pool.limit_bytes();
+        let rows = batch_rows::batch_rows(plan, usual, bytes, threads)?;
+        if rows < usual {
+            *state.config_mut() = config.clone().with_batch_size(rows);
+        }
+        Ok(())
     }
 
     /// The session's state with the next query number and the plan's fingerprint in it.
