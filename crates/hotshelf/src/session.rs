@@ -14,6 +14,7 @@ mod fingerprint;
 mod index;
 mod insert;
 mod interrupt;
+mod prepared;
 mod shape;
 mod syntax;
 mod using;
@@ -24,15 +25,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::common::TableReference;
+use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{
     CreateMemoryTable, DdlStatement, DropTable, LogicalPlan, Statement as PlanStatement,
 };
+use datafusion::physical_plan::common::collect;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use vortex_datafusion::VortexFormatFactory;
 
@@ -41,6 +46,10 @@ use crate::error::{Error, Result, nearest};
 use crate::settings::SessionSettings;
 
 pub(crate) use interrupt::Interrupt;
+use prepared::PreparedStatements;
+
+/// A value of a parameter.
+pub use datafusion::common::ScalarValue as Value;
 
 /// Names under which our tables are found when a query does not qualify them.
 const CATALOG: &str = "hotshelf";
@@ -55,6 +64,7 @@ const BROADCAST_BYTES_MAX: usize = 64 << 20;
 pub struct Session {
     database: Database,
     context: SessionContext,
+    prepared: PreparedStatements,
 }
 
 /// One parsed SQL statement.
@@ -73,6 +83,8 @@ enum Planned {
     Done(String),
     /// A plan whose rows are the answer.
     Rows(Runnable),
+    /// A plan that changes a table; its rows say what it did.
+    Change(Runnable),
     /// A table of a plan's rows.
     Table(Box<PlannedTable>),
     /// Files of a plan's rows, to be published at its end.
@@ -146,6 +158,7 @@ impl Session {
         Self {
             database: database.clone(),
             context,
+            prepared: PreparedStatements::default(),
         }
     }
 
@@ -205,12 +218,17 @@ impl Session {
         self.execute(last).await
     }
 
-    /// Runs one statement. Rows come as the caller takes them; dropping the stream cancels the query.
+    /// Runs one statement. Rows come as the caller takes them; dropping the stream cancels the query. What changes a table
+    /// has done so when this returns.
     pub async fn execute(&self, statement: Statement) -> Result<Answer> {
-        answer::guarded("running the statement", self.execute_guarded(statement)).await
+        answer::guarded("running the statement", self.run_planned(statement, None)).await
     }
 
-    async fn execute_guarded(&self, mut statement: Statement) -> Result<Answer> {
+    async fn run_planned(
+        &self,
+        mut statement: Statement,
+        values: Option<Vec<ScalarAndMetadata>>,
+    ) -> Result<Answer> {
         if let ParsedStatement::Statement(own) = &statement.0
             && let Some(answer) = self.run_own(own).await
         {
@@ -219,10 +237,11 @@ impl Session {
         let cluster_by = index::take_clustering(&mut statement.0)?;
         let handle = self.database.inner().handle();
         let session = self.clone();
-        let plan = move || async move { session.plan(statement, cluster_by).await };
+        let plan = move || async move { session.plan(statement, cluster_by, values).await };
         match aside::run_async("planning the statement", handle, plan).await? {
             Planned::Done(message) => Ok(Answer::done(message)),
             Planned::Rows(runnable) => run(runnable),
+            Planned::Change(runnable) => run(runnable)?.taken().await,
             Planned::Table(table) => self.store(*table).await,
             Planned::Copy(runnable, unfinished) => {
                 let mut answer = run(runnable)?;
@@ -233,16 +252,30 @@ impl Session {
     }
 
     /// Plans a statement; those that only change settings or the catalog are done with that.
-    async fn plan(&self, statement: Statement, cluster_by: Vec<String>) -> Result<Planned> {
+    async fn plan(
+        &self,
+        statement: Statement,
+        cluster_by: Vec<String>,
+        values: Option<Vec<ScalarAndMetadata>>,
+    ) -> Result<Planned> {
         let state = self.context.state();
         let statement = match shows_profile(&statement) {
             true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),
             false => statement,
         };
+        let written = matches!(&statement.0, ParsedStatement::Statement(statement)
+            if matches!(statement.as_ref(), SqlStatement::Prepare { .. }));
+        let written = written.then(|| statement.0.clone());
         let plan = state
             .statement_to_plan(statement.0)
             .await
             .map_err(|error| self.name_the_nearest(error))?;
+        if let (Some(written), LogicalPlan::Statement(PlanStatement::Prepare(prepare))) =
+            (written, &plan)
+        {
+            return self.prepared.keep(prepare, written).map(Planned::Done);
+        }
+        let plan = Self::with_parameters(self.expanded(plan).await?, values)?;
         if let LogicalPlan::Ddl(ddl) = &plan {
             self.keep_other_kinds(ddl)?;
         }
@@ -266,10 +299,13 @@ impl Session {
                 }
                 Ok(Planned::Done("set".into()))
             }
+            LogicalPlan::Statement(PlanStatement::Deallocate(forget)) => {
+                self.prepared.forget(&forget.name).map(Planned::Done)
+            }
             LogicalPlan::Copy(copy) => self.plan_copy(copy).await,
             LogicalPlan::Dml(dml) => {
                 let dml = LogicalPlan::Dml(insert::exact(dml)?);
-                self.plan_rows(dml).await.map(Planned::Rows)
+                self.plan_rows(dml).await.map(Planned::Change)
             }
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
                 crate::input::files::check_locations(&create.locations)?;
@@ -485,11 +521,28 @@ impl Answer {
         }
     }
 
+    /// The answer with its rows in memory, once all is done.
+    async fn taken(self) -> Result<Self> {
+        let Self {
+            schema,
+            batches,
+            message,
+            plan,
+        } = self;
+        let rows = collect(batches).await.map_err(Error::from_query)?;
+        let rows = futures::stream::iter(rows.into_iter().map(Ok));
+        let batches = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), rows));
+        Ok(Self {
+            schema,
+            batches,
+            message,
+            plan,
+        })
+    }
+
     /// All rows.
     pub async fn collect(self) -> Result<Vec<arrow::array::RecordBatch>> {
-        datafusion::physical_plan::common::collect(self.batches)
-            .await
-            .map_err(Error::from_query)
+        collect(self.batches).await.map_err(Error::from_query)
     }
 }
 
