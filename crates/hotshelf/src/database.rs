@@ -15,15 +15,17 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::tuner::{TunerOptions, TunerThread};
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
+use hotshelf_store::folder::{
+    file_name, folder_name, highest_number, remove_busy_folder, remove_folder,
+};
+use hotshelf_store::root::{lock_folder, prepare_folder};
+use hotshelf_store::sweep::sweep;
+use hotshelf_store::verify::verify;
+use hotshelf_store::vortex_session;
 use hotshelf_tier::io::{IoEngine, IoOptions};
-use hotshelf_tier::profile::PROFILE_FILE;
 use parking_lot::{Mutex, RwLock};
-use vortex::VortexSessionDefault;
-use vortex::io::session::RuntimeSessionExt;
 use vortex::session::VortexSession;
 
-use crate::catalog::{Catalog, FileRow, TableRow};
-use crate::data_file::{DataFile, FilePaths, WriteGate};
 use crate::error::{Error, Result, nearest};
 use crate::index::ElfStore;
 use crate::memory::OperatorPool;
@@ -32,13 +34,12 @@ use crate::pipelines::{Observers, PipelineLog};
 use crate::profile::{self, EngineProfile};
 use crate::session::Session;
 use crate::table::Table;
+use hotshelf_store::catalog::{Catalog, FileRow, TableRow};
+use hotshelf_store::data_file::{DataFile, FilePaths, WriteGate, check_storable};
 
-use files::{
-    RowOrder, drop_empty, file_name, folder_name, highest_number, read_folder, remove_busy_folder,
-    remove_folder,
-};
+use files::{RowOrder, drop_empty};
 
-pub(crate) use files::sync_folder;
+pub use hotshelf_store::verify::VerifyReport;
 pub use indexes::IndexSpec;
 pub(crate) use indexes::default_index_name;
 
@@ -174,7 +175,7 @@ impl Database {
             _lock: lock,
             scratch,
         };
-        inner.sweep(&rows)?;
+        sweep(&folder.join("data"), &rows)?;
         for row in rows {
             let table = inner.open_table(row);
             inner
@@ -463,53 +464,14 @@ impl Inner {
             })
             .collect()
     }
-
-    /// Reads everything again and compares all checksums. `progress` gets files done and files in all.
-    pub fn verify(&self, mut progress: impl FnMut(usize, usize)) -> Result<VerifyReport> {
-        let rows = self.catalog.tables()?;
-        let file_count = rows.iter().map(|row| row.files.len()).sum();
-        let mut report = VerifyReport {
-            catalog: self.catalog.integrity()?,
-            ..VerifyReport::default()
-        };
-        for row in &rows {
-            for file in &row.files {
-                let paths = FilePaths::new(&self.root.join("data").join(&row.folder), file.number);
-                match DataFile::verify(&paths, file) {
-                    Ok(damages) => report.damages.extend(
-                        damages
-                            .into_iter()
-                            .map(|damage| (row.name.clone(), damage.to_string())),
-                    ),
-                    Err(error) => report.damages.push((row.name.clone(), error.to_string())),
-                }
-                report.file_count += 1;
-                report.file_bytes += file.file_bytes;
-                progress(report.file_count, file_count);
-            }
-            self.verify_indexes(row, &mut report);
-        }
-        Ok(report)
-    }
-}
-
-/// What `verify` found.
-#[derive(Debug, Clone, Default)]
-pub struct VerifyReport {
-    /// Files read.
-    pub file_count: usize,
-    /// Their bytes.
-    pub file_bytes: u64,
-    /// SQLite's opinion of the catalog: `ok` when it is.
-    pub catalog: String,
-    /// Table and what is wrong, for every damage.
-    pub damages: Vec<(String, String)>,
 }
 
 impl Database {
     /// Reads every data file again, past the cache, and compares all checksums.
+    /// `progress` gets data files done and data files in all.
     pub fn verify(&self, progress: impl FnMut(usize, usize)) -> Result<VerifyReport> {
-        self.inner.verify(progress)
+        let data = self.inner.root.join("data");
+        Ok(verify(&data, &self.inner.catalog, progress)?)
     }
 }
 
@@ -575,87 +537,4 @@ fn start_workers(
         })
         .enable_all()
         .build()
-}
-
-/// A Vortex session that runs its tasks wherever it is called from.
-pub(crate) fn vortex_session() -> VortexSession {
-    VortexSession::default().with_tokio()
-}
-
-/// Every column must have a type that Vortex stores.
-fn check_storable(schema: &SchemaRef, session: &VortexSession) -> Result<()> {
-    use vortex_arrow::ArrowSessionExt;
-    for field in schema.fields() {
-        if session.arrow().from_arrow_field(field).is_err() {
-            return Err(Error::UnsupportedType {
-                column: field.name().clone(),
-                data_type: field.data_type().to_string(),
-            });
-        }
-    }
-    Ok(())
-}
-
-fn prepare_folder(folder: &Path, create: bool) -> Result<()> {
-    let is_database = folder.join("catalog.sqlite").exists();
-    if !is_database {
-        if !create {
-            return Err(Error::NotADatabase {
-                path: folder.to_owned(),
-                what: "it has no catalog.sqlite".into(),
-            });
-        }
-        if folder.is_file() {
-            return Err(Error::NotADatabase {
-                path: folder.to_owned(),
-                what: "it is a file".into(),
-            });
-        }
-        let foreign = folder.exists() && read_folder(folder)?.iter().any(|entry| !ours(entry));
-        if foreign {
-            return Err(Error::NotADatabase {
-                path: folder.to_owned(),
-                what: "it holds other files".into(),
-            });
-        }
-    }
-    let data = folder.join("data");
-    std::fs::create_dir_all(&data).map_err(Error::io("create", &data))
-}
-
-/// Whether an entry may be there before the catalog is: what a first opening that crashed leaves.
-fn ours(entry: &Path) -> bool {
-    matches!(
-        file_name(entry).as_str(),
-        "LOCK"
-            | "data"
-            | PROFILE_FILE
-            | "catalog.sqlite-wal"
-            | "catalog.sqlite-shm"
-            | "catalog.sqlite-journal"
-    )
-}
-
-fn lock_folder(folder: &Path) -> Result<File> {
-    use std::io::{Read, Write};
-    let path = folder.join("LOCK");
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(Error::io("open", &path))?;
-    if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-        let mut text = String::new();
-        file.read_to_string(&mut text).ok();
-        return Err(Error::Locked {
-            path: folder.to_owned(),
-            owner: text.trim().parse().ok(),
-        });
-    }
-    file.set_len(0)
-        .and_then(|()| write!(file, "{}", std::process::id()))
-        .map_err(Error::io("write", &path))?;
-    Ok(file)
 }

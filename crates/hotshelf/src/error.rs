@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use datafusion::error::DataFusionError;
+use hotshelf_store::StoreError;
 use hotshelf_tier::{Corruption, TierError};
 use vortex::error::VortexError;
 
@@ -20,39 +21,15 @@ pub enum Error {
         /// What the operating system said.
         source: std::io::Error,
     },
-    /// Another process has the database open.
-    #[error("database {} is open in another process{}", path.display(), owner.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
-    Locked {
-        /// The database folder.
-        path: PathBuf,
-        /// Its process id, where the lock file tells.
-        owner: Option<u32>,
-    },
-    /// The folder holds something else than a database.
-    #[error("{} is not a Hotshelf database: {what}", path.display())]
-    NotADatabase {
-        /// The folder.
-        path: PathBuf,
-        /// What speaks against it.
-        what: String,
-    },
-    /// The database was written by a newer program.
-    #[error("database format {found} is newer than this program's ({supported})")]
-    NewerFormat {
-        /// Format in the catalog.
-        found: i64,
-        /// Newest format this program reads.
-        supported: i64,
-    },
     /// Stored bytes are not what was written.
     #[error(transparent)]
     Corruption(#[from] Corruption),
     /// The storage layer failed.
     #[error(transparent)]
     Tier(#[from] TierError),
-    /// The catalog failed.
-    #[error("catalog: {0}")]
-    Catalog(#[from] rusqlite::Error),
+    /// The database's folder or catalog cannot be used.
+    #[error(transparent)]
+    Store(StoreError),
     /// The cache could not hand out a segment.
     #[error(transparent)]
     Read(hotshelf_cache::ReadError),
@@ -269,19 +246,40 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl From<hotshelf_elf::ElfError> for Error {
     fn from(error: hotshelf_elf::ElfError) -> Self {
-        use hotshelf_elf::ElfError;
+        StoreError::from(error).into()
+    }
+}
+
+/// What the store and the engine both know has one variant here.
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
         match error {
-            ElfError::Corruption(found) => Self::Corruption(found),
-            ElfError::Io {
-                path,
+            StoreError::Io {
                 operation,
+                path,
                 source,
             } => Self::Io {
                 operation,
                 path,
-                source: std::io::Error::new(source.kind(), source.to_string()),
+                source,
             },
-            other => Self::Elf(other),
+            StoreError::Corruption(found) => Self::Corruption(found),
+            StoreError::Tier(error) => Self::Tier(error),
+            StoreError::NotIndexable { column, data_type } => {
+                Self::NotIndexable { column, data_type }
+            }
+            StoreError::UnsupportedType { column, data_type } => {
+                Self::UnsupportedType { column, data_type }
+            }
+            StoreError::NotSupported { what } => Self::NotSupported { what },
+            StoreError::Elf(error) => Self::Elf(error),
+            StoreError::Format(error) => Self::Format(error),
+            StoreError::Arrow(error) => Self::Query(error.into()),
+            StoreError::Input(error) => match error.downcast::<DataFusionError>() {
+                Ok(error) => Self::from_query(*error),
+                Err(other) => Self::from_query(DataFusionError::External(other)),
+            },
+            other => Self::Store(other),
         }
     }
 }
@@ -312,7 +310,6 @@ impl Error {
     /// A sentence that says what to do about it, where there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Locked { .. } => Some("close the other program, or open a copy of the folder".into()),
             Self::UnknownTable { nearest: Some(name), .. } => Some(format!("did you mean '{name}'?")),
             Self::UnknownColumn { nearest: Some(name), .. } | Self::UnknownIndex { nearest: Some(name), .. } => {
                 Some(format!("did you mean '{name}'?"))
@@ -332,8 +329,6 @@ impl Error {
             Self::Corruption(_) => {
                 Some("`hotshelf verify --db DIR` names every damaged file; drop and import again the tables they belong to".into())
             }
-            Self::NotADatabase { .. } => Some("name a new or empty folder, or one that `hotshelf` made".into()),
-            Self::NewerFormat { .. } => Some("use a newer hotshelf".into()),
             Self::NoInput { .. } => Some("check the path; quote a glob so that the shell leaves it alone".into()),
             Self::BadTarget { .. } => Some("name a file or folder in a folder that exists; a folder's name ends in '/'".into()),
             Self::InputTooLarge { .. } => Some("raise the budget (`--budget`, SET hotshelf.budget), or write the file again in smaller pieces".into()),
@@ -346,6 +341,7 @@ impl Error {
             Self::TooWide { .. } => Some("store intermediate results with CREATE TABLE … AS, or split the statement".into()),
             Self::TooLarge { .. } => Some("make shorter values, or raise the budget (`--budget`, SET hotshelf.budget)".into()),
             Self::Query(error) => crate::session::query_hint(error),
+            Self::Store(error) => error.hint(),
             Self::Tier(error) => error.hint(),
             _ => None,
         }

@@ -1,144 +1,15 @@
-//! Column statistics: what the catalog keeps per file and what the planner sees per table.
+//! Column statistics: what the planner sees of a table, from what the store keeps of each file.
 
-use arrow::array::RecordBatch;
+use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::hash_utils::{HLL_RANDOM_STATE, create_hashes};
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
+use hotshelf_store::statistics::{DistinctSketch, FileStats};
 
-use crate::error::Result;
-
-/// Registers of a sketch: a standard error of 3.25 % (1.04 / sqrt(1024)).
-const REGISTERS: usize = 1024;
-const REGISTER_BITS: u32 = REGISTERS.trailing_zeros();
-
-/// A HyperLogLog sketch of the distinct values of a column (Flajolet et al., 2007), with linear
-/// counting for small counts. Sketches of files merge into the sketch of their table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DistinctSketch {
-    registers: Vec<u8>,
-}
-
-impl Default for DistinctSketch {
-    fn default() -> Self {
-        Self {
-            registers: vec![0; REGISTERS],
-        }
-    }
-}
-
-impl DistinctSketch {
-    fn add_hash(&mut self, hash: u64) {
-        let register = (hash >> (64 - REGISTER_BITS)) as usize;
-        let rank = ((hash << REGISTER_BITS) | (1 << (REGISTER_BITS - 1))).leading_zeros() as u8 + 1;
-        if rank > self.registers[register] {
-            self.registers[register] = rank;
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
-            *mine = (*mine).max(*theirs);
-        }
-    }
-
-    /// The estimated number of distinct values.
-    pub fn estimate(&self) -> u64 {
-        let m = REGISTERS as f64;
-        let sum: f64 = self
-            .registers
-            .iter()
-            .map(|rank| (-f64::from(*rank)).exp2())
-            .sum();
-        let raw = 0.7213 / (1.0 + 1.079 / m) * m * m / sum;
-        let empty = self.registers.iter().filter(|rank| **rank == 0).count();
-        if raw <= 2.5 * m && empty > 0 {
-            return (m * (m / empty as f64).ln()).round() as u64;
-        }
-        raw.round() as u64
-    }
-
-    pub fn to_bytes(&self) -> &[u8] {
-        &self.registers
-    }
-
-    /// A sketch of another size (a damaged or foreign one) reads as empty: it only steers plans.
-    pub fn from_bytes(bytes: &[u8]) -> Self {
-        if bytes.len() == REGISTERS {
-            Self {
-                registers: bytes.to_vec(),
-            }
-        } else {
-            Self::default()
-        }
-    }
-}
-
-/// Statistics of one column of one file.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ColumnStats {
-    /// NULLs, where known.
-    pub null_count: Option<u64>,
-    /// Bytes of the column's segments in the file.
-    pub encoded_bytes: u64,
-    /// Whether the bounds are the true extremes (long strings are cut).
-    pub bounds_exact: bool,
-    /// Distinct values.
-    pub distinct: DistinctSketch,
-}
-
-/// Statistics of one file.
-#[derive(Debug, Clone)]
-pub(crate) struct FileStats {
-    pub row_count: u64,
-    /// One entry per column of the schema.
-    pub columns: Vec<ColumnStats>,
-    /// Row 0 the minima, row 1 the maxima, NULL where unknown. Same columns as the table.
-    pub bounds: Option<RecordBatch>,
-}
-
-impl FileStats {
-    /// Statistics of nothing, for `column_count` columns.
-    #[cfg(test)]
-    pub fn empty(column_count: usize) -> Self {
-        Self {
-            row_count: 0,
-            columns: vec![ColumnStats::default(); column_count],
-            bounds: None,
-        }
-    }
-}
-
-/// Sketches the distinct values of batches as they pass by on their way to a file.
-pub(crate) struct SketchBuilder {
-    sketches: Vec<DistinctSketch>,
-    hashes: Vec<u64>,
-}
-
-impl SketchBuilder {
-    pub fn new(column_count: usize) -> Self {
-        Self {
-            sketches: vec![DistinctSketch::default(); column_count],
-            hashes: Vec::new(),
-        }
-    }
-
-    /// Adds the rows of a batch. Columns whose type cannot be hashed stay at zero.
-    pub fn add(&mut self, batch: &RecordBatch) {
-        for (sketch, column) in self.sketches.iter_mut().zip(batch.columns()) {
-            self.hashes.clear();
-            self.hashes.resize(column.len(), 0);
-            if create_hashes([column], &HLL_RANDOM_STATE, &mut self.hashes).is_ok() {
-                for hash in &self.hashes {
-                    sketch.add_hash(*hash);
-                }
-            }
-        }
-    }
-
-    pub fn finish(self) -> Vec<DistinctSketch> {
-        self.sketches
-    }
+/// Hashes of a column's values for the sketches of distinct values.
+pub(crate) fn hash_column(column: &ArrayRef, hashes: &mut Vec<u64>) -> bool {
+    create_hashes([column], &HLL_RANDOM_STATE, hashes).is_ok()
 }
 
 /// The statistics of a table for the planner: what its files say, merged.
@@ -232,84 +103,28 @@ fn extreme(
     best
 }
 
-/// A batch of two rows from per-column minima and maxima; `None` values become NULL.
-pub(crate) fn bounds_batch(
-    schema: &SchemaRef,
-    bounds: Vec<(Option<ScalarValue>, Option<ScalarValue>)>,
-) -> Result<RecordBatch> {
-    let fields: Vec<_> = schema
-        .fields()
-        .iter()
-        .map(|field| std::sync::Arc::new(field.as_ref().clone().with_nullable(true)))
-        .collect();
-    let columns = bounds
-        .into_iter()
-        .zip(schema.fields())
-        .map(|((min, max), field)| {
-            let fit = |value: Option<ScalarValue>| {
-                value
-                    .and_then(|value| value.cast_to(field.data_type()).ok())
-                    .map_or_else(|| ScalarValue::try_from(field.data_type()), Ok)
-            };
-            ScalarValue::iter_to_array([fit(min)?, fit(max)?])
-        })
-        .collect::<datafusion::error::Result<Vec<_>>>()?;
-    let schema = std::sync::Arc::new(arrow::datatypes::Schema::new(fields));
-    Ok(RecordBatch::try_new_with_options(
-        schema,
-        columns,
-        &arrow::array::RecordBatchOptions::new().with_row_count(Some(2)),
-    )
-    .map_err(datafusion::error::DataFusionError::from)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{ArrayRef, Int64Array, StringArray};
+    use arrow::array::{RecordBatch, StringArray};
+    use hotshelf_store::statistics::bounds_batch;
     use std::sync::Arc;
 
-    fn batch(column: ArrayRef) -> RecordBatch {
-        RecordBatch::try_from_iter_with_nullable([("a", column, true)]).unwrap()
-    }
-
-    #[test]
-    fn distinct_counts_are_within_ten_percent() {
-        for count in [1i64, 7, 500, 20_000, 300_000] {
-            let mut builder = SketchBuilder::new(1);
-            builder.add(&batch(Arc::new(Int64Array::from_iter_values(
-                (0..count * 2).map(|i| i % count),
-            ))));
-            let estimate = builder.finish()[0].estimate() as f64;
-            assert!(
-                (estimate / count as f64 - 1.0).abs() < 0.1,
-                "{count}: {estimate}"
-            );
-        }
-    }
-
-    #[test]
-    fn merged_sketches_count_common_values_once() {
-        let sketch = |range: std::ops::Range<i64>| {
-            let mut builder = SketchBuilder::new(1);
-            builder.add(&batch(Arc::new(Int64Array::from_iter_values(range))));
-            builder.finish().remove(0)
-        };
-        let mut merged = sketch(0..1000);
-        merged.merge(&sketch(500..1500));
-        assert!((merged.estimate() as f64 / 1500.0 - 1.0).abs() < 0.1);
+    fn strings(text: &str) -> ArrayRef {
+        Arc::new(StringArray::from(vec![text]))
     }
 
     #[test]
     fn bounds_of_files_merge_and_an_unknown_bound_stays_unknown() {
-        let schema: SchemaRef = batch(Arc::new(StringArray::from(vec!["x"]))).schema();
+        let batch = RecordBatch::try_from_iter_with_nullable([("a", strings("x"), true)]);
+        let schema: SchemaRef = batch.unwrap().schema();
         let file = |min: Option<&str>, max: Option<&str>| {
             let mut stats = FileStats::empty(1);
             stats.row_count = 5;
             stats.columns[0].null_count = Some(0);
             stats.columns[0].bounds_exact = true;
-            let scalar = |text: Option<&str>| text.map(|text| ScalarValue::Utf8(Some(text.into())));
-            stats.bounds = Some(bounds_batch(&schema, vec![(scalar(min), scalar(max))]).unwrap());
+            let bounds = vec![(min.map(strings), max.map(strings))];
+            stats.bounds = Some(bounds_batch(&schema, bounds).unwrap());
             stats
         };
         let (low, high, unknown) = (

@@ -16,15 +16,16 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use hotshelf_cache::ColumnId;
+use hotshelf_store::statistics::FileStats;
 use hotshelf_tier::Corruption;
 
-use crate::catalog::{FileRow, IndexRow, TableRow};
-use crate::data_file::DataFile;
 use crate::database::{Inner, TableSummary};
 use crate::error::{Error, Result};
 use crate::index::TableIndex;
 use crate::scan::TableScan;
-use crate::statistics::{FileStats, table_statistics};
+use crate::statistics::table_statistics;
+use hotshelf_store::catalog::{FileRow, IndexRow, TableRow};
+use hotshelf_store::data_file::DataFile;
 
 /// The state of a table between two changes. Immutable: a query keeps the one it was planned on.
 #[derive(Debug)]

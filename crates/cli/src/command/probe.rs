@@ -52,10 +52,11 @@ fn check_places(probe: &Probe) -> Result<()> {
     if let Some(folder) = &probe.db
         && !folder.join("catalog.sqlite").exists()
     {
-        return Err(Failure::Engine(hotshelf::Error::NotADatabase {
+        let missing = hotshelf::StoreError::NotADatabase {
             path: folder.clone(),
             what: "it has no catalog.sqlite".to_owned(),
-        }));
+        };
+        return Err(Failure::Engine(missing.into()));
     }
     let folder = probe.out.as_deref().and_then(Path::parent);
     match folder.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {

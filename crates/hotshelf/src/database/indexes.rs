@@ -9,18 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
+use hotshelf_store::StoreError;
 
-use super::{Inner, RowOrder, VerifyReport, drop_empty, file_name, read_folder};
-use crate::catalog::{FileChange, FileRow, IndexRow, TableRow};
-use crate::data_file::{DataFile, FilePaths};
+use super::{Inner, RowOrder, drop_empty};
 use crate::error::{Error, Result, nearest};
 use crate::index::{
     IndexDefinition, IndexFile, IndexPaths, IndexWriter, Indexed, Indexes, TableIndex,
-    advise_order, is_indexable, stretch_rows, verify,
+    advise_order, is_indexable, stretch_rows,
 };
 use crate::scan::TableScan;
 use crate::session::execute_partitions;
 use crate::table::Table;
+use hotshelf_store::catalog::{FileChange, FileRow, IndexRow, TableRow};
+use hotshelf_store::data_file::{DataFile, FilePaths};
 
 /// What a `CREATE INDEX` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -492,7 +493,7 @@ impl Inner {
         opened.map(Arc::new).map_err(|error| {
             tracing::warn!(%error, index = definition.name, "an index file cannot be used; its rows are scanned");
             match error {
-                Error::Corruption(found) => found,
+                StoreError::Corruption(found) => found,
                 other => hotshelf_tier::Corruption {
                     file: path,
                     offset: 0,
@@ -521,26 +522,6 @@ impl Inner {
             })
             .collect();
         TableIndex::new(row.definition, files)
-    }
-
-    /// Reads all index files of a table again.
-    pub(super) fn verify_indexes(&self, row: &TableRow, report: &mut VerifyReport) {
-        let folder = self.root.join("data").join(&row.folder);
-        let table = self.table(&row.name).filter(|table| table.id == row.id);
-        for index in &row.indexes {
-            for (number, bytes) in &index.files {
-                let path = IndexPaths::new(&folder, *number, index.definition.id).file();
-                let data = table.iter().flat_map(|table| &table.files);
-                let mut data = data.filter(|file| file.paths.number == *number);
-                let indexes = data.next().map(|file| indexes_of(file));
-                let columns = index.definition.columns.len();
-                if let Err(error) = verify(&path, indexes, columns) {
-                    report.damages.push((row.name.clone(), error.to_string()));
-                }
-                report.file_count += 1;
-                report.file_bytes += bytes;
-            }
-        }
     }
 }
 
@@ -614,22 +595,4 @@ fn resolve(table: &str, schema: &SchemaRef, names: &[String]) -> Result<Vec<usiz
         });
     }
     Ok(columns)
-}
-
-/// Removes index files that the catalog does not name.
-pub(super) fn sweep(folder: &Path, row: &TableRow) -> Result<()> {
-    let known: BTreeSet<String> = row
-        .indexes
-        .iter()
-        .flat_map(|index| {
-            let files = index.files.iter();
-            files.map(|(number, _)| IndexPaths::new(folder, *number, index.definition.id).name())
-        })
-        .collect();
-    for entry in read_folder(folder)? {
-        if !known.contains(&file_name(&entry)) {
-            std::fs::remove_file(entry).ok();
-        }
-    }
-    Ok(())
 }

@@ -10,10 +10,10 @@ use hotshelf_elf::cost::Costs;
 use hotshelf_elf::keys::{Coverage, QueryBox};
 
 use super::TableIndex;
+use super::elfs::ElfStore;
 use super::file::{CLUSTERED_COSTS, COSTS, IndexFile};
 use super::predicate::Condition;
 use super::selection::{Outcome, Selection};
-use super::store::ElfStore;
 use super::zones::ZONE_ROWS;
 use crate::settings::ElfUse;
 use crate::table::Table;

@@ -12,6 +12,7 @@ use hotshelf_elf::ElfError;
 use hotshelf_elf::cost::{CostModel, advise};
 use hotshelf_elf::keys::{CodeColumn, CodeTable};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
+use hotshelf_store::StoreError;
 use vortex::array::{MaskFuture, VortexSessionExecute};
 use vortex::expr::{get_item, pack, root};
 use vortex::layout::LayoutReader;
@@ -21,9 +22,9 @@ use vortex_arrow::ArrowSessionExt;
 use super::file::{BuiltStretch, COSTS, FileWriter, IndexPaths, Indexes};
 use super::keys::{KeyColumn, KeyLearner};
 use super::zones::Zones;
-use crate::data_file::DataFile;
 use crate::error::{Error, Result};
 use crate::scan::{ScanSegments, SegmentAdapter};
+use hotshelf_store::data_file::DataFile;
 
 /// Rows read together: those of a large row group.
 const PIECE_ROWS: u64 = super::STRETCH_ROWS_MIN;
@@ -115,7 +116,7 @@ impl IndexWriter {
             std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
             folder
                 .parent()
-                .map_or(Ok(()), crate::database::sync_folder)?;
+                .map_or(Ok(()), hotshelf_store::folder::sync_folder)?;
         }
         let unfinished = Unfinished(Some(paths.clone()));
         match self.write_file(file, paths).await {
@@ -148,7 +149,7 @@ impl IndexWriter {
             }
         }
         let keys = learners.into_iter().map(KeyLearner::finish);
-        let keys = Arc::new(keys.collect::<Result<Vec<KeyColumn>>>()?);
+        let keys = Arc::new(keys.collect::<Result<Vec<KeyColumn>, StoreError>>()?);
         let mut kept = kept.into_iter();
         let mut writer = None;
         for first in (0..row_count).step_by(self.stretch_rows as usize) {
@@ -170,7 +171,7 @@ impl IndexWriter {
             if in_order != out.is_clustered() {
                 return Box::pin(self.write_unclustered(file, paths)).await;
             }
-            let add = move || out.add(first..end, &built).map(|()| out);
+            let add = move || Ok(out.add(first..end, &built).map(|()| out)?);
             writer = Some(blocking(add).await?);
         }
         let indexes = Indexes {
@@ -179,8 +180,8 @@ impl IndexWriter {
             footer_sum: file.footer_sum,
         };
         match writer {
-            Some(writer) => blocking(move || writer.finish(&keys, indexes)).await,
-            None => FileWriter::create(&paths.temporary(), false)?.finish(&keys, indexes),
+            Some(writer) => blocking(move || Ok(writer.finish(&keys, indexes)?)).await,
+            None => Ok(FileWriter::create(&paths.temporary(), false)?.finish(&keys, indexes)?),
         }
     }
 
@@ -241,7 +242,7 @@ fn pieces(rows: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 fn encode(keys: &[KeyColumn], batches: Vec<Vec<ArrayRef>>) -> Result<CodeTable> {
     let columns = keys.iter().enumerate().map(|(idx, key)| {
         let encoded = batches.iter().map(|batch| key.encode(&batch[idx]));
-        let encoded = encoded.collect::<Result<Vec<CodeColumn>>>()?;
+        let encoded = encoded.collect::<Result<Vec<CodeColumn>, StoreError>>()?;
         let max = encoded.iter().map(CodeColumn::max).max().unwrap_or(0);
         let codes = encoded
             .iter()
@@ -292,7 +293,7 @@ pub(crate) async fn advise_order(
         learner.add(array)?;
         learner.finish()?.encode(array)
     });
-    let table = CodeTable::new(codes.collect::<Result<_>>()?)?;
+    let table = CodeTable::new(codes.collect::<Result<_, StoreError>>()?)?;
     let advice = advise(&table, row_count, &[])?;
     Ok(advice.order.into_iter().map(|at| columns[at]).collect())
 }

@@ -10,6 +10,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 use hotshelf_elf::keys::CodeTable;
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
+use hotshelf_store::StoreError;
 
 use super::keys::KeyLearner;
 use crate::error::Result;
@@ -95,7 +96,7 @@ fn elf_order(rows: &RecordBatch, columns: &[usize], threads: usize) -> Result<Ve
         learner.add(rows.column(*column))?;
         learner.finish()?.encode(rows.column(*column))
     });
-    let table = CodeTable::new(codes.collect::<Result<_>>()?)?;
+    let table = CodeTable::new(codes.collect::<Result<_, StoreError>>()?)?;
     let options = PackedOptions {
         clustered: true,
         zones: false,

@@ -14,8 +14,8 @@ use datafusion::error::DataFusionError;
 
 use super::access::{ElfAccess, FileQuery};
 use super::decode::decode;
+use super::elfs::{LoadedElf, Unavailable};
 use super::file::Held;
-use super::store::{LoadedElf, Unavailable};
 use crate::error::{Error, Result};
 
 /// Elfs that are asked ahead, and the one that rows are taken from, have this part of what Elfs may take: they

@@ -1,54 +1,34 @@
 //! Elf indexes of tables: an Elf for every stretch of rows of every data file.
 //!
-//! `keys` turns columns and literals into the Elf's codes, `build` makes the index file of a data file,
-//! `cluster` puts rows in the order of an index, `file` is the file, `store` holds its Elfs in memory under
-//! the budget, `predicate` reads filters, `zones` says what zone maps will leave of a scan, `access` decides
-//! between Elf and scan, `selection` asks the Elfs while a scan runs, `covering` takes rows from them alone, which
-//! `decode` turns into values.
+//! The store has the files (`hotshelf_store::index`). `build` makes the index file of a data file, `cluster` puts rows in
+//! the order of an index, `predicate` reads filters, `access` decides between Elf and scan, `selection` asks the Elfs
+//! while a scan runs, `covering` takes rows from them alone, which `decode` turns into values.
 
 mod access;
 mod build;
 mod cluster;
 mod covering;
 mod decode;
-mod file;
-mod keys;
 mod predicate;
 mod selection;
-mod store;
-mod zones;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use hotshelf_store::index::{STRETCH_ROWS_MAX, STRETCH_ROWS_MIN, elfs, file, keys, zones};
 use hotshelf_tier::Corruption;
 
 pub(crate) use access::{Access, Conjunct, ElfAccess, Lost, Wanted, choose};
 pub(crate) use build::{IndexWriter, Indexed, advise_order};
 pub(crate) use cluster::cluster;
 pub(crate) use covering::CoveringRows;
-pub(crate) use file::{IndexFile, IndexPaths, Indexes, Stretch, verify};
+pub(crate) use elfs::ElfStore;
+pub(crate) use file::{IndexFile, IndexPaths, Indexes, Stretch};
+pub(crate) use hotshelf_store::index::IndexDefinition;
 pub(crate) use keys::is_indexable;
 pub(crate) use predicate::{Condition, condition};
 pub(crate) use selection::{Selected, Selection};
-pub(crate) use store::ElfStore;
-
-/// Most rows of one Elf.
-const STRETCH_ROWS_MAX: u64 = 1 << 22;
-/// Stretches are powers of two from this, the largest row group, so that whole row groups fill them.
-const STRETCH_ROWS_MIN: u64 = 1 << 17;
-
-/// An index as the user defined it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct IndexDefinition {
-    pub id: i64,
-    pub name: String,
-    /// Columns of the table in the Elf's order.
-    pub columns: Vec<usize>,
-    /// Whether data files hold their rows in the Elf's order.
-    pub clustered: bool,
-}
 
 /// An index with its open files.
 #[derive(Debug, Clone)]

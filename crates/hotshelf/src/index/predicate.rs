@@ -11,7 +11,7 @@ use datafusion::physical_expr::expressions::{
 };
 use hotshelf_elf::keys::{Predicate, Value};
 
-use super::keys;
+use super::is_indexable;
 
 /// A condition on one column.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +101,7 @@ fn either(binary: &BinaryExpr, schema: &Schema) -> Option<Condition> {
 fn column_of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<usize> {
     let column = expr.downcast_ref::<Column>()?.index();
     let field = schema.fields().get(column)?;
-    keys::is_indexable(field.data_type()).then_some(column)
+    is_indexable(field.data_type()).then_some(column)
 }
 
 fn literal_of(expr: &Arc<dyn PhysicalExpr>, column: usize, schema: &Schema) -> Option<Value> {
@@ -112,12 +112,48 @@ fn literal_of(expr: &Arc<dyn PhysicalExpr>, column: usize, schema: &Schema) -> O
 /// The literal in the Elf's words. Numbers must have the column's own type: another scale or unit would be
 /// another number. Strings may come in any of their three forms.
 fn literal_as(literal: &ScalarValue, column: usize, schema: &Schema) -> Option<Value> {
-    let value = keys::value(literal)?;
+    let value = value(literal)?;
     let data_type = schema.field(column).data_type();
     let same = matches!(value, Value::Null | Value::Bytes(_)) || literal.data_type() == *data_type;
     let is_text = |value: &Value| matches!(value, Value::Bytes(_));
     let fits = !is_text(&value) || data_type.is_string() || data_type.is_binary();
     (same && fits).then_some(value)
+}
+
+/// A literal in the Elf's words, if it can be one.
+fn value(literal: &ScalarValue) -> Option<Value> {
+    use ScalarValue::*;
+    if literal.is_null() {
+        return Some(Value::Null);
+    }
+    Some(match literal {
+        Boolean(Some(v)) => Value::Integer((*v).into()),
+        Int8(Some(v)) => Value::Integer((*v).into()),
+        Int16(Some(v)) => Value::Integer((*v).into()),
+        Int32(Some(v)) | Date32(Some(v)) | Time32Second(Some(v)) | Time32Millisecond(Some(v)) => {
+            Value::Integer((*v).into())
+        }
+        Int64(Some(v))
+        | Date64(Some(v))
+        | Time64Microsecond(Some(v))
+        | Time64Nanosecond(Some(v))
+        | TimestampSecond(Some(v), _)
+        | TimestampMillisecond(Some(v), _)
+        | TimestampMicrosecond(Some(v), _)
+        | TimestampNanosecond(Some(v), _) => Value::Integer((*v).into()),
+        UInt8(Some(v)) => Value::Integer((*v).into()),
+        UInt16(Some(v)) => Value::Integer((*v).into()),
+        UInt32(Some(v)) => Value::Integer((*v).into()),
+        UInt64(Some(v)) => Value::Integer((*v).into()),
+        Decimal128(Some(v), _, _) => Value::Integer(*v),
+        Float32(Some(v)) => Value::Float((*v).into()),
+        Float64(Some(v)) => Value::Float(*v),
+        Utf8(Some(v)) | LargeUtf8(Some(v)) | Utf8View(Some(v)) => {
+            Value::Bytes(v.as_bytes().to_vec())
+        }
+        Binary(Some(v)) | LargeBinary(Some(v)) | BinaryView(Some(v)) => Value::Bytes(v.clone()),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use vortex::buffer::BitBuffer;
 use vortex::mask::Mask;
 
+use super::elfs::{ElfStore, Unavailable};
 use super::file::{Held, IndexFile};
-use super::store::{ElfStore, Unavailable};
 
 /// What the Elfs of one scan did, for EXPLAIN ANALYZE.
 #[derive(Debug, Default)]

@@ -19,10 +19,10 @@ use vortex::session::VortexSession;
 
 use super::filters::{DynamicFilter, IntegerRange};
 use super::segments::{ScanSegments, SegmentAdapter};
-use crate::data_file::DataFile;
 use crate::error::Result;
 use crate::index::{CoveringRows, ElfAccess, Selected, Selection};
 use crate::pipelines::{Operator, PipelineRun, decoded_bytes};
+use hotshelf_store::data_file::DataFile;
 
 /// What to scan: the same for all workers of one execution.
 pub(crate) struct ScanPlan {

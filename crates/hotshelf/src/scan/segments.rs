@@ -14,8 +14,8 @@ use vortex::buffer::{Alignment, ByteBuffer};
 use vortex::error::{VortexError, VortexResult, vortex_err};
 use vortex::layout::segments::{SegmentFuture, SegmentId, SegmentSource};
 
-use crate::data_file::DataFile;
 use crate::error::Error;
+use hotshelf_store::data_file::DataFile;
 
 type SharedRead = Shared<BoxFuture<'static, Result<Bytes, ReadError>>>;
 

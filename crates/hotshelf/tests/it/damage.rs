@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hotshelf::{Database, Error, Options};
+use hotshelf::{Database, Error, Options, StoreError};
 
 use crate::Fixture;
 
@@ -96,7 +96,9 @@ fn a_second_opening_is_refused_and_names_the_owner() {
     let db = Fixture::new();
     let second = Database::open(db.path("db"), Options::default());
     match second {
-        Err(Error::Locked { owner, .. }) => assert_eq!(owner, Some(std::process::id())),
+        Err(Error::Store(StoreError::Locked { owner, .. })) => {
+            assert_eq!(owner, Some(std::process::id()))
+        }
         Err(other) => panic!("{other:?}"),
         Ok(_) => panic!("opened twice"),
     }
@@ -108,7 +110,7 @@ fn foreign_folders_are_left_alone() {
     std::fs::write(folder.path().join("letter.txt"), "dear").unwrap();
     assert!(matches!(
         Database::open(folder.path(), Options::default()),
-        Err(Error::NotADatabase { .. })
+        Err(Error::Store(StoreError::NotADatabase { .. }))
     ));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }

@@ -1,7 +1,7 @@
 //! The catalog: which tables and files exist, in SQLite.
 //!
-//! A change becomes visible by *one* transaction here, after its files are safe on disk (design §9).
-//! What the catalog does not name does not exist: [`crate::database`] sweeps it on opening.
+//! A change becomes visible by *one* transaction here, after its files are safe on disk.
+//! What the catalog does not name does not exist: [`crate::sweep`] removes it on opening.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use arrow::ipc::writer::StreamWriter;
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::error::{Error, Result};
+use crate::error::{Result, StoreError};
 use crate::index::IndexDefinition;
 use crate::statistics::{ColumnStats, DistinctSketch, FileStats};
 
 /// Version of the folder's format; a program reads this version and older ones.
-pub(crate) const FORMAT_VERSION: i64 = 1;
+pub const FORMAT_VERSION: i64 = 1;
 
 const SCHEMA_SQL: &str = "
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -63,19 +63,25 @@ CREATE TABLE IF NOT EXISTS index_files (
 
 /// A table as the catalog knows it.
 #[derive(Debug, Clone)]
-pub(crate) struct TableRow {
+pub struct TableRow {
+    /// Its number, never used again.
     pub id: i64,
+    /// Its name.
     pub name: String,
     /// Its folder below `data`.
     pub folder: String,
+    /// Its columns.
     pub schema: SchemaRef,
+    /// Its data files.
     pub files: Vec<FileRow>,
+    /// Its indexes.
     pub indexes: Vec<IndexRow>,
 }
 
 /// An index as the catalog knows it.
 #[derive(Debug, Clone)]
-pub(crate) struct IndexRow {
+pub struct IndexRow {
+    /// What the user defined.
     pub definition: IndexDefinition,
     /// Numbers of the data files that have an index file, with its length.
     pub files: Vec<(u64, u64)>,
@@ -83,10 +89,12 @@ pub(crate) struct IndexRow {
 
 /// What becomes of a table's files in one transaction.
 #[derive(Debug, Default)]
-pub(crate) struct FileChange<'a> {
+pub struct FileChange<'a> {
     /// Numbers of files to forget.
     pub removed: &'a [u64],
+    /// Files to add.
     pub added: &'a [FileRow],
+    /// An index to add.
     pub new_index: Option<&'a IndexDefinition>,
     /// Index, data file and length of new index files.
     pub index_files: &'a [(i64, u64, u64)],
@@ -94,14 +102,17 @@ pub(crate) struct FileChange<'a> {
 
 /// A data file as the catalog knows it.
 #[derive(Debug, Clone)]
-pub(crate) struct FileRow {
+pub struct FileRow {
+    /// Its number in the table.
     pub number: u64,
+    /// Its length.
     pub file_bytes: u64,
+    /// What is known of its rows.
     pub stats: FileStats,
 }
 
 /// The open catalog. One connection behind a lock: changes are rare and small.
-pub(crate) struct Catalog {
+pub struct Catalog {
     connection: Mutex<Connection>,
 }
 
@@ -138,7 +149,7 @@ impl Catalog {
         };
         let found = found.parse().unwrap_or(i64::MAX);
         if found > FORMAT_VERSION {
-            return Err(Error::NewerFormat {
+            return Err(StoreError::NewerFormat {
                 found,
                 supported: FORMAT_VERSION,
             });
@@ -428,14 +439,14 @@ fn decode_bounds(bytes: &[u8]) -> Result<Option<RecordBatch>> {
 
 fn encode_ipc(schema: &Schema, batch: Option<&RecordBatch>) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let written = (|| {
+    let written = (|| -> Result<(), arrow::error::ArrowError> {
         let mut writer = StreamWriter::try_new(&mut bytes, schema)?;
         if let Some(batch) = batch {
             writer.write(batch)?;
         }
         writer.finish()
     })();
-    written.map_err(datafusion::error::DataFusionError::from)?;
+    written?;
     Ok(bytes)
 }
 
@@ -450,8 +461,8 @@ fn decode_ipc(bytes: &[u8]) -> Result<(SchemaRef, Option<RecordBatch>)> {
     Ok((Arc::clone(&schema), batch))
 }
 
-fn damaged(found: String) -> Error {
-    Error::Corruption(hotshelf_tier::Corruption {
+fn damaged(found: String) -> StoreError {
+    StoreError::Corruption(hotshelf_tier::Corruption {
         file: "catalog.sqlite".into(),
         offset: 0,
         what: "catalog entry".into(),
@@ -584,7 +595,7 @@ mod tests {
         drop(catalog);
         assert!(matches!(
             Catalog::open(&path),
-            Err(Error::NewerFormat { found: 99, .. })
+            Err(StoreError::NewerFormat { found: 99, .. })
         ));
     }
 }

@@ -17,18 +17,19 @@ use vortex::session::VortexSession;
 use super::segments::SegmentMap;
 use super::sums::{Sums, verify};
 use crate::catalog::FileRow;
-use crate::error::{Error, Result};
+use crate::error::{Result, StoreError};
 use crate::statistics::FileStats;
 
 /// Where a data file and its checksums live.
 #[derive(Debug, Clone)]
-pub(crate) struct FilePaths {
+pub struct FilePaths {
     folder: PathBuf,
     /// The file's number in its table.
     pub number: u64,
 }
 
 impl FilePaths {
+    /// The data file of this number in a table's folder.
     pub fn new(table_folder: &Path, number: u64) -> Self {
         Self {
             folder: table_folder.to_owned(),
@@ -36,20 +37,24 @@ impl FilePaths {
         }
     }
 
+    /// The data file.
     pub fn data(&self) -> PathBuf {
         self.folder.join(format!("{}.vortex", self.number))
     }
 
+    /// Its checksums.
     pub fn sums(&self) -> PathBuf {
         self.folder
             .join("sums")
             .join(format!("{}.crc", self.number))
     }
 
+    /// The data file while it is being written.
     pub fn data_temporary(&self) -> PathBuf {
         self.folder.join(format!("{}.vortex.tmp", self.number))
     }
 
+    /// Its checksums while they are being written.
     pub fn sums_temporary(&self) -> PathBuf {
         self.folder
             .join("sums")
@@ -62,10 +67,10 @@ impl FilePaths {
             (self.sums_temporary(), self.sums()),
             (self.data_temporary(), self.data()),
         ] {
-            std::fs::rename(&from, &to).map_err(Error::io("rename", &from))?;
+            std::fs::rename(&from, &to).map_err(StoreError::io("rename", &from))?;
         }
-        crate::database::sync_folder(&self.folder.join("sums"))?;
-        crate::database::sync_folder(&self.folder)
+        crate::folder::sync_folder(&self.folder.join("sums"))?;
+        crate::folder::sync_folder(&self.folder)
     }
 
     /// Removes what a failed write left. Failing to is harmless: opening sweeps.
@@ -82,10 +87,14 @@ impl FilePaths {
 }
 
 /// A data file open for reading. Segments come through the cache; the footer was read and checked on opening.
-pub(crate) struct DataFile {
+pub struct DataFile {
+    /// Where it lives.
     pub paths: FilePaths,
+    /// What the catalog knows of its rows.
     pub stats: FileStats,
+    /// Its layout.
     pub footer: Footer,
+    /// Which column and row group each segment belongs to.
     pub map: SegmentMap,
     /// Checksum of the footer: it tells this file from any other.
     pub footer_sum: u32,
@@ -108,7 +117,7 @@ impl DataFile {
         let sums = Sums::read(&paths.sums())?;
         let io = engine.open(&paths.data())?;
         if io.len_bytes() != sums.file_bytes || sums.file_bytes != row.file_bytes {
-            return Err(Error::Corruption(Corruption {
+            return Err(StoreError::Corruption(Corruption {
                 file: paths.data(),
                 offset: io.len_bytes().min(sums.file_bytes),
                 what: "file length".into(),
@@ -119,7 +128,7 @@ impl DataFile {
         let footer = read_footer(engine, &io, &sums, session)?;
         let map = SegmentMap::new(&footer)?;
         if map.specs.len() != sums.segments.len() {
-            return Err(Error::Corruption(Corruption {
+            return Err(StoreError::Corruption(Corruption {
                 file: paths.sums(),
                 offset: 0,
                 what: "segment count".into(),
@@ -180,7 +189,7 @@ impl DataFile {
     pub fn verify(paths: &FilePaths, expected: &FileRow) -> Result<Vec<Corruption>> {
         let sums = match Sums::read(&paths.sums()) {
             Ok(sums) => sums,
-            Err(Error::Corruption(found)) => return Ok(vec![found]),
+            Err(StoreError::Corruption(found)) => return Ok(vec![found]),
             Err(other) => return Err(other),
         };
         verify_bytes(paths, &sums, expected)
@@ -214,7 +223,7 @@ fn read_footer(
     let mut deserializer = Footer::deserializer(buffer, session.clone()).with_size(sums.file_bytes);
     match deserializer.deserialize()? {
         DeserializeStep::Done(footer) => Ok(footer),
-        _ => Err(Error::Corruption(Corruption {
+        _ => Err(StoreError::Corruption(Corruption {
             file: io.path().to_owned(),
             offset: sums.footer_offset,
             what: "footer".into(),
@@ -278,7 +287,7 @@ impl SegmentReader for FileSegments {
 /// Compares the bytes of a file with its checksums, through the page cache in one pass.
 fn verify_bytes(paths: &FilePaths, sums: &Sums, expected: &FileRow) -> Result<Vec<Corruption>> {
     let path = paths.data();
-    let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
+    let bytes = std::fs::read(&path).map_err(StoreError::io("read", &path))?;
     if bytes.len() as u64 != expected.file_bytes || sums.file_bytes != expected.file_bytes {
         return Ok(vec![Corruption {
             file: path,
@@ -298,7 +307,7 @@ fn verify_bytes(paths: &FilePaths, sums: &Sums, expected: &FileRow) -> Result<Ve
     ) {
         return Ok(vec![damage]);
     }
-    let session = crate::database::vortex_session();
+    let session = crate::vortex_session();
     let buffer = ByteBuffer::copy_from_aligned(footer_bytes, Alignment::new(64));
     let mut deserializer = Footer::deserializer(buffer, session).with_size(sums.file_bytes);
     let DeserializeStep::Done(footer) = deserializer.deserialize()? else {

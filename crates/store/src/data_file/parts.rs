@@ -6,11 +6,9 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::datatypes::{DataType, SchemaRef};
-use datafusion::error::Result as QueryResult;
-use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use arrow::datatypes::DataType;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use tokio::sync::Mutex;
 
 /// A part holds at least this many pieces, so that a batch of wide rows does not exceed it by much.
@@ -18,14 +16,16 @@ const PIECES_MIN: u64 = 8;
 /// Batches up to this size are never cut.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 
+/// Batches, or why there are no more.
+pub type BatchStream<E> = BoxStream<'static, Result<RecordBatch, E>>;
+
 /// A stream that is consumed part by part.
-pub(crate) struct InputParts {
-    schema: SchemaRef,
-    state: Arc<Mutex<State>>,
+pub struct InputParts<E> {
+    state: Arc<Mutex<State<E>>>,
 }
 
-struct State {
-    input: SendableRecordBatchStream,
+struct State<E> {
+    input: BatchStream<E>,
     /// What is left of a batch that was too large for one piece.
     rest: Option<Wide>,
     ended: bool,
@@ -42,11 +42,10 @@ struct Wide {
     piece_bytes: u64,
 }
 
-impl InputParts {
-    pub fn new(input: SendableRecordBatchStream) -> Self {
-        let schema = input.schema();
+impl<E: Send + 'static> InputParts<E> {
+    /// Parts of `input`.
+    pub fn new(input: BatchStream<E>) -> Self {
         Self {
-            schema,
             state: Arc::new(Mutex::new(State {
                 input,
                 rest: None,
@@ -59,7 +58,7 @@ impl InputParts {
 
     /// The next part: batches until they take `part_bytes` in memory, wide ones in pieces. A part holds one piece at
     /// least, if any is left.
-    pub fn part(&self, part_bytes: u64) -> SendableRecordBatchStream {
+    pub fn part(&self, part_bytes: u64) -> BatchStream<E> {
         let start = (self.state.clone(), true);
         let batches = futures::stream::unfold(start, move |(state, first)| async move {
             let batch = {
@@ -72,7 +71,7 @@ impl InputParts {
             };
             Some((batch, (state, false)))
         });
-        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), batches))
+        batches.fuse().boxed()
     }
 
     /// Whether the stream has ended.
@@ -81,8 +80,8 @@ impl InputParts {
     }
 }
 
-impl State {
-    async fn next(&mut self) -> Option<QueryResult<RecordBatch>> {
+impl<E> State<E> {
+    async fn next(&mut self) -> Option<Result<RecordBatch, E>> {
         if self.ended || self.left_bytes == 0 {
             return None;
         }
@@ -130,7 +129,7 @@ impl Wide {
 }
 
 /// Bytes that the rows of a batch take by themselves: batches may share the buffers of their strings.
-pub(super) fn own_bytes(batch: &RecordBatch) -> u64 {
+pub fn own_bytes(batch: &RecordBatch) -> u64 {
     let columns = batch.columns().iter();
     columns.map(|column| column_bytes(column) as u64).sum()
 }
@@ -151,14 +150,12 @@ mod tests {
     use super::*;
     use arrow::array::{Int64Array, StringViewArray};
 
-    fn batches(count: i64) -> SendableRecordBatchStream {
+    fn batches(count: i64) -> BatchStream<()> {
         let batch = |i| {
             RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from(vec![i; 10])) as _)])
                 .unwrap()
         };
-        let schema = batch(0).schema();
-        let stream = futures::stream::iter((0..count).map(move |i| Ok(batch(i))));
-        Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+        futures::stream::iter((0..count).map(move |i| Ok(batch(i)))).boxed()
     }
 
     #[tokio::test]
@@ -166,9 +163,8 @@ mod tests {
         let texts: Vec<String> = (0..64).map(|i| format!("{i:0>60000}")).collect();
         let strings: ArrayRef = Arc::new(StringViewArray::from_iter_values(&texts));
         let batch = RecordBatch::try_from_iter([("s", strings)]).unwrap();
-        let stream = futures::stream::iter([Ok(batch.clone())]);
-        let input = RecordBatchStreamAdapter::new(batch.schema(), stream);
-        let parts = InputParts::new(Box::pin(input));
+        let stream = futures::stream::iter([Ok::<_, ()>(batch)]);
+        let parts = InputParts::new(stream.boxed());
         let mut found = Vec::new();
         while !parts.is_ended().await {
             let pieces: Vec<_> = parts.part(1_200_000).collect().await;
@@ -207,6 +203,13 @@ mod tests {
         let parts = sizes(5, 1).await;
         assert_eq!(parts.iter().sum::<usize>(), 5);
         assert!(parts.iter().all(|size| *size <= 1), "{parts:?}");
+    }
+
+    #[tokio::test]
+    async fn a_part_that_has_ended_can_be_asked_again() {
+        let parts = InputParts::new(batches(0));
+        let mut part = parts.part(100);
+        assert!(part.next().await.is_none() && part.next().await.is_none());
     }
 
     #[test]

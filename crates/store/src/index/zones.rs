@@ -8,11 +8,11 @@ use hotshelf_elf::keys::{CodeTable, QueryBox};
 use hotshelf_tier::Corruption;
 
 /// Rows of a zone: those of the largest row group.
-pub(super) const ZONE_ROWS: u64 = super::STRETCH_ROWS_MIN;
+pub const ZONE_ROWS: u64 = super::STRETCH_ROWS_MIN;
 
 /// Bounds of codes, zone by zone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Zones {
+pub struct Zones {
     dimension_count: usize,
     /// Smallest and largest code of each column of the first zone, of the second, and so on.
     bounds: Vec<[u32; 2]>,
@@ -49,6 +49,7 @@ impl Zones {
             })
     }
 
+    /// As they are stored.
     pub fn to_bytes(&self) -> Vec<u8> {
         let codes = self.bounds.iter().flatten();
         codes.flat_map(|code| code.to_le_bytes()).collect()

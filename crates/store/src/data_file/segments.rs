@@ -10,7 +10,7 @@ use vortex::layout::{LayoutChildType, LayoutRef};
 
 /// One segment's place in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SegmentPlace {
+pub struct SegmentPlace {
     /// Column of the schema; `None` for what belongs to the whole table.
     pub column_idx: Option<usize>,
     /// Row group the segment's first row is in.
@@ -21,7 +21,7 @@ pub(crate) struct SegmentPlace {
 
 /// The segments of a file by place, and its row groups.
 #[derive(Debug)]
-pub(crate) struct SegmentMap {
+pub struct SegmentMap {
     /// By segment index.
     pub specs: Vec<SegmentSpec>,
     /// By segment index.

@@ -10,14 +10,12 @@ use arrow::array::{ArrayRef as ArrowRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use datafusion::execution::SendableRecordBatchStream;
-use datafusion::scalar::ScalarValue;
 use futures::StreamExt;
 use parking_lot::Mutex;
-use vortex::array::arrays::Dict;
 use vortex::array::arrays::dict::DictArraySlotsExt;
+use vortex::array::arrays::{ConstantArray, Dict};
 use vortex::array::stream::ArrayStreamAdapter;
-use vortex::array::{ArrayRef, ExecutionCtx};
+use vortex::array::{ArrayRef, ExecutionCtx, IntoArray, VortexSessionExecute};
 use vortex::compressor::BtrBlocksCompressorBuilder;
 use vortex::error::vortex_err;
 use vortex::expr::stats::{Precision, Stat};
@@ -27,20 +25,19 @@ use vortex::layout::layouts::compressed::CompressorPlugin;
 use vortex::scalar::Scalar;
 use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
-use vortex_datafusion::convert::TryToDataFusion;
 
 use super::gate::WriteGate;
 use super::open::FilePaths;
-use super::parts::own_bytes;
+use super::parts::{BatchStream, own_bytes};
 use super::segments::SegmentMap;
 use super::sums::Sums;
 use crate::catalog::FileRow;
-use crate::error::{Error, Result};
-use crate::statistics::{ColumnStats, FileStats, SketchBuilder, bounds_batch};
+use crate::error::{InputError, Result, StoreError};
+use crate::statistics::{ColumnStats, FileStats, HashColumn, SketchBuilder, bounds_batch};
 
 /// Rows of a row group where memory allows: a decoded four-byte column of it fits in a core's L2 cache,
 /// and its encoded segments are large enough for the device's full bandwidth.
-pub(crate) const ROW_GROUP_ROWS_MAX: usize = 131_072;
+pub const ROW_GROUP_ROWS_MAX: usize = 131_072;
 const ROW_GROUP_ROWS_MIN: usize = 8_192;
 
 /// Values of a row group above which a column gets no dictionary of its own layout: such a dictionary
@@ -49,7 +46,7 @@ const DICTIONARY_VALUES_MAX: usize = 8_192;
 
 /// How a file is written.
 #[derive(Clone)]
-pub(crate) struct WriteOptions {
+pub struct WriteOptions {
     /// Memory the writer may hold, in bytes: fewer rows per row group when it is small.
     pub buffer_bytes_max: u64,
     /// Counts rows as they are taken from the input.
@@ -68,17 +65,22 @@ impl WriteOptions {
 }
 
 /// Writes batches of one schema into one data file.
-pub(crate) struct FileWriter {
+pub struct FileWriter {
+    /// The format's registry.
     pub session: VortexSession,
+    /// The columns.
     pub schema: SchemaRef,
+    /// How it is written.
     pub options: WriteOptions,
+    /// What distinct values are sketched with.
+    pub hash: HashColumn,
 }
 
 impl FileWriter {
     /// Writes the whole stream to the temporary paths and syncs them. Nothing is left behind on failure.
-    pub async fn write(
+    pub async fn write<E: Into<InputError> + Send + 'static>(
         &self,
-        input: SendableRecordBatchStream,
+        input: BatchStream<E>,
         paths: &FilePaths,
     ) -> Result<FileRow> {
         let written = self.write_files(input, paths).await;
@@ -88,20 +90,23 @@ impl FileWriter {
         written
     }
 
-    async fn write_files(
+    async fn write_files<E: Into<InputError> + Send + 'static>(
         &self,
-        mut input: SendableRecordBatchStream,
+        mut input: BatchStream<E>,
         paths: &FilePaths,
     ) -> Result<FileRow> {
         let dtype = self.session.arrow().from_arrow_schema(&self.schema)?;
-        let sketches = Arc::new(Mutex::new(SketchBuilder::new(self.schema.fields().len())));
-        let first = input.next().await.transpose().map_err(Error::from_query)?;
+        let sketches = Arc::new(Mutex::new(SketchBuilder::new(
+            self.schema.fields().len(),
+            self.hash,
+        )));
+        let first = input.next().await.transpose().map_err(input_failed)?;
         let row_bytes = first
             .as_ref()
             .filter(|batch| batch.num_rows() > 0)
             .map_or(64, |batch| own_bytes(batch) / batch.num_rows() as u64);
         let batches = futures::stream::iter(first.map(Ok)).chain(input);
-        let input_error: Arc<Mutex<Option<Error>>> = Arc::default();
+        let input_error: Arc<Mutex<Option<StoreError>>> = Arc::default();
         let arrays = {
             let (session, sketches) = (self.session.clone(), sketches.clone());
             let fields: Vec<Field> = self.schema.fields().iter().map(unpacked_field).collect();
@@ -110,8 +115,9 @@ impl FileWriter {
                 (self.options.rows_written.clone(), input_error.clone());
             batches.map(move |batch| {
                 let batch = batch.map_err(|error| {
+                    let error = input_failed(error);
                     let stop = vortex_err!("the input failed: {error}");
-                    *input_error.lock() = Some(Error::from_query(error));
+                    *input_error.lock() = Some(error);
                     stop
                 })?;
                 sketches.lock().add(&batch);
@@ -140,13 +146,14 @@ impl FileWriter {
                     .lock()
                     .take()
                     .or_else(|| sink.failure(&paths.data_temporary()));
-                cause.unwrap_or(Error::Format(error))
+                cause.unwrap_or(StoreError::Format(error))
             })?;
         let sums = sink
             .finish(summary.footer(), &paths.data_temporary())
             .await?;
         write_synced(&paths.sums_temporary(), &sums.encode())?;
-        let distinct = std::mem::replace(&mut *sketches.lock(), SketchBuilder::new(0)).finish();
+        let distinct =
+            std::mem::replace(&mut *sketches.lock(), SketchBuilder::new(0, self.hash)).finish();
         let stats = self.statistics(&summary, distinct)?;
         Ok(FileRow {
             number: paths.number,
@@ -168,7 +175,7 @@ impl FileWriter {
         for (idx, distinct) in distinct.into_iter().enumerate() {
             let known = footer
                 .statistics()
-                .map(|stats| column_bounds(stats, idx))
+                .map(|stats| column_bounds(stats, idx, &self.session))
                 .unwrap_or_default();
             columns.push(ColumnStats {
                 null_count: known.null_count,
@@ -225,13 +232,19 @@ fn small_dictionaries(session: &VortexSession) -> impl CompressorPlugin {
 #[derive(Default)]
 struct ColumnBounds {
     null_count: Option<u64>,
-    min: Option<ScalarValue>,
-    max: Option<ScalarValue>,
+    /// An array of one row.
+    min: Option<ArrowRef>,
+    /// An array of one row.
+    max: Option<ArrowRef>,
     exact: bool,
 }
 
 /// What the file's own statistics say of a column. Floats that may hold NaN have no usable bounds.
-fn column_bounds(stats: &vortex::file::FileStatistics, idx: usize) -> ColumnBounds {
+fn column_bounds(
+    stats: &vortex::file::FileStatistics,
+    idx: usize,
+    session: &VortexSession,
+) -> ColumnBounds {
     let (set, dtype) = stats.get(idx);
     let count = |stat| {
         set.get_as::<u64>(stat, &vortex::dtype::PType::U64.into())
@@ -254,7 +267,7 @@ fn column_bounds(stats: &vortex::file::FileStatistics, idx: usize) -> ColumnBoun
             .dtype(dtype)
             .and_then(|dtype| Scalar::try_new(dtype, Some(value)).ok());
         (
-            scalar.and_then(|scalar| TryToDataFusion::<ScalarValue>::try_to_df(&scalar).ok()),
+            scalar.and_then(|scalar| arrow_value(scalar, session)),
             exact,
         )
     };
@@ -265,6 +278,18 @@ fn column_bounds(stats: &vortex::file::FileStatistics, idx: usize) -> ColumnBoun
         max,
         exact: min_exact && max_exact,
     }
+}
+
+/// A value as an Arrow array of one row.
+fn arrow_value(scalar: Scalar, session: &VortexSession) -> Option<ArrowRef> {
+    let array = ConstantArray::new(scalar, 1).into_array();
+    let mut context = session.create_execution_ctx();
+    let converted = session.arrow().execute_arrow(array, None, &mut context);
+    converted.ok()
+}
+
+fn input_failed(error: impl Into<InputError>) -> StoreError {
+    StoreError::Input(error.into())
 }
 
 /// A file being written, with the checksum of every piece the format's writer hands over.
@@ -287,7 +312,7 @@ struct Piece {
 
 impl ChecksumSink {
     fn create(path: &Path, gate: Arc<WriteGate>) -> Result<Self> {
-        let file = File::create(path).map_err(Error::io("create", path))?;
+        let file = File::create(path).map_err(StoreError::io("create", path))?;
         Ok(Self {
             file,
             position: 0,
@@ -350,9 +375,9 @@ impl ChecksumSink {
     }
 
     /// The disk's own error, if that is why writing stopped.
-    fn failure(&self, path: &Path) -> Option<Error> {
+    fn failure(&self, path: &Path) -> Option<StoreError> {
         let source = self.failed?.into();
-        Some(Error::Io {
+        Some(StoreError::Io {
             operation: "write",
             path: path.to_owned(),
             source,
@@ -363,8 +388,8 @@ impl ChecksumSink {
     async fn finish(mut self, footer: &Footer, path: &Path) -> Result<Sums> {
         self.write_gathered()
             .await
-            .map_err(Error::io("write", path))?;
-        self.file.sync_all().map_err(Error::io("sync", path))?;
+            .map_err(StoreError::io("write", path))?;
+        self.file.sync_all().map_err(StoreError::io("sync", path))?;
         // The pages were written once and will be read by direct I/O: give them back.
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).ok();
         let segments = footer
@@ -386,7 +411,7 @@ impl ChecksumSink {
                 footer,
                 segments,
             }),
-            _ => Err(Error::NotSupported {
+            _ => Err(StoreError::NotSupported {
                 what: "a table file whose segments are not written in whole pieces".into(),
             }),
         }
@@ -432,9 +457,10 @@ impl VortexWrite for ChecksumSink {
 
 /// Writes a small file and syncs it.
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = File::create(path).map_err(Error::io("create", path))?;
-    file.write_all(bytes).map_err(Error::io("write", path))?;
-    file.sync_all().map_err(Error::io("sync", path))
+    let mut file = File::create(path).map_err(StoreError::io("create", path))?;
+    file.write_all(bytes)
+        .map_err(StoreError::io("write", path))?;
+    file.sync_all().map_err(StoreError::io("sync", path))
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use hotshelf_elf::layout::packed::PackedElf;
 use hotshelf_tier::Corruption;
 use hotshelf_tier::io::{IoEngine, IoFile};
 
+use super::elfs::ElfStore;
 use super::keys::KeyColumn;
-use super::store::ElfStore;
 use super::zones::Zones;
-use crate::error::{Error, Result};
+use crate::error::{Result, StoreError};
 
 const MAGIC: &[u8; 8] = b"HSELFIDX";
 const VERSION: u32 = 2;
@@ -31,7 +31,7 @@ const READ_BYTES: usize = 4 << 20;
 const READS: usize = 8;
 
 /// Prices of an Elf's work on the machines measured (`docs/BENCHMARKS.md`).
-pub(super) const COSTS: Costs = Costs {
+pub const COSTS: Costs = Costs {
     node_ns: 20.0,
     child_ns: 4.0,
     jump_ns: 60.0,
@@ -42,20 +42,21 @@ pub(super) const COSTS: Costs = Costs {
 };
 
 /// The same where rows stand in the Elf's order: ranges of rows come out, no TIDs.
-pub(super) const CLUSTERED_COSTS: Costs = Costs {
+pub const CLUSTERED_COSTS: Costs = Costs {
     result_ns: 1.0,
     ..COSTS
 };
 
 /// Where the index file of a data file lives.
 #[derive(Debug, Clone)]
-pub(crate) struct IndexPaths {
+pub struct IndexPaths {
     folder: PathBuf,
     file_number: u64,
     index_id: i64,
 }
 
 impl IndexPaths {
+    /// The index file of an index over a data file.
     pub fn new(table_folder: &Path, file_number: u64, index_id: i64) -> Self {
         Self {
             folder: table_folder.join("elf"),
@@ -64,14 +65,17 @@ impl IndexPaths {
         }
     }
 
+    /// The folder of index files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
+    /// The file.
     pub fn file(&self) -> PathBuf {
         self.folder.join(self.name())
     }
 
+    /// The file while it is being written.
     pub fn temporary(&self) -> PathBuf {
         self.folder.join(format!("{}.tmp", self.name()))
     }
@@ -84,8 +88,8 @@ impl IndexPaths {
     /// Gives the file its final name and makes the name durable.
     pub fn rename(&self) -> Result<()> {
         let from = self.temporary();
-        std::fs::rename(&from, self.file()).map_err(Error::io("rename", &from))?;
-        crate::database::sync_folder(&self.folder)
+        std::fs::rename(&from, self.file()).map_err(StoreError::io("rename", &from))?;
+        crate::folder::sync_folder(&self.folder)
     }
 
     /// Removes what there is of the file. Failing to is harmless: opening sweeps.
@@ -97,18 +101,23 @@ impl IndexPaths {
 
 /// The data file an index file was made for: another one is foreign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Indexes {
+pub struct Indexes {
+    /// Rows of the data file.
     pub row_count: u64,
+    /// Its length.
     pub file_bytes: u64,
+    /// Checksum of its footer.
     pub footer_sum: u32,
 }
 
 /// One Elf of an index file.
 #[derive(Debug)]
-pub(crate) struct Stretch {
+pub struct Stretch {
     /// Rows of the data file.
     pub rows: Range<u64>,
+    /// What asking the Elf costs.
     pub model: CostModel,
+    /// Bounds of codes.
     pub zones: Zones,
     /// The Elf's name in the store.
     pub key: u64,
@@ -137,14 +146,17 @@ impl Stretch {
 }
 
 /// What is stored of some rows of a data file.
-pub(super) struct BuiltStretch {
+pub struct BuiltStretch {
+    /// The Elf.
     pub elf: PackedElf,
+    /// What asking it costs.
     pub model: CostModel,
+    /// Bounds of its codes.
     pub zones: Zones,
 }
 
 /// Writes an index file: Elfs first, then what describes them, then the superblock.
-pub(super) struct FileWriter {
+pub struct FileWriter {
     path: PathBuf,
     file: File,
     at: u64,
@@ -154,8 +166,9 @@ pub(super) struct FileWriter {
 }
 
 impl FileWriter {
+    /// Creates the file; `clustered` if the data file's rows stand in the Elfs' order.
     pub fn create(path: &Path, clustered: bool) -> Result<Self> {
-        let file = File::create(path).map_err(Error::io("create", path))?;
+        let file = File::create(path).map_err(StoreError::io("create", path))?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -166,6 +179,7 @@ impl FileWriter {
         })
     }
 
+    /// Whether the data file's rows stand in the Elfs' order.
     pub fn is_clustered(&self) -> bool {
         self.clustered
     }
@@ -173,7 +187,7 @@ impl FileWriter {
     /// Adds the Elf of some rows.
     pub fn add(&mut self, rows: Range<u64>, built: &BuiltStretch) -> Result<()> {
         let BuiltStretch { elf, model, zones } = built;
-        let io = |error| Error::io("write", &self.path)(error);
+        let io = |error| StoreError::io("write", &self.path)(error);
         let offset = self.at.next_multiple_of(ALIGN);
         self.file.seek(SeekFrom::Start(offset)).map_err(io)?;
         let mut out = std::io::BufWriter::with_capacity(1 << 20, &self.file);
@@ -204,7 +218,7 @@ impl FileWriter {
         keys.iter()
             .for_each(|key| put_blob(&mut meta, &key.to_bytes()));
         meta.extend_from_slice(&self.meta);
-        let io = |error| Error::io("write", &self.path)(error);
+        let io = |error| StoreError::io("write", &self.path)(error);
         let meta_offset = self.at.next_multiple_of(ALIGN);
         self.file.seek(SeekFrom::Start(meta_offset)).map_err(io)?;
         self.file.write_all(&meta).map_err(io)?;
@@ -226,7 +240,7 @@ impl FileWriter {
         self.file.write_all(&block).map_err(io)?;
         self.file
             .sync_all()
-            .map_err(Error::io("sync", &self.path))?;
+            .map_err(StoreError::io("sync", &self.path))?;
         // Read again past the page cache, if at all.
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).ok();
         Ok(meta_offset + meta.len() as u64)
@@ -386,7 +400,7 @@ impl Superblock {
         &self,
         path: &Path,
         bytes: &[u8],
-    ) -> Result<(Vec<KeyColumn>, Vec<Stretch>), Error> {
+    ) -> Result<(Vec<KeyColumn>, Vec<Stretch>), StoreError> {
         let found = crc32fast::hash(bytes);
         if found != self.meta_sum {
             let (expected, found) = (format!("{:08x}", self.meta_sum), format!("{found:08x}"));
@@ -449,8 +463,10 @@ fn next_key() -> u64 {
 }
 
 /// An index file open for reading. Its description stays in memory, on the budget; Elfs come and go.
-pub(crate) struct IndexFile {
+pub struct IndexFile {
+    /// Its Elfs, in the order of their rows.
     pub stretches: Vec<Stretch>,
+    /// How columns become codes.
     pub keys: Vec<KeyColumn>,
     /// Whether the data file's rows stand in the order of these Elfs.
     pub clustered: bool,
@@ -470,7 +486,7 @@ impl std::fmt::Debug for IndexFile {
 }
 
 /// Memory of the budget, until dropped.
-pub(super) struct Held {
+pub struct Held {
     cache: Arc<CacheManager>,
     bytes: u64,
 }
@@ -540,12 +556,13 @@ impl IndexFile {
         })
     }
 
+    /// Its length.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
     /// Reads an Elf from the device and checks every byte of it.
-    pub(super) async fn read(&self, stretch: &Stretch) -> Result<PackedElf> {
+    pub async fn read(&self, stretch: &Stretch) -> Result<PackedElf> {
         let path = self.io.path();
         let mut reads = futures::stream::iter((0..stretch.bytes).step_by(READ_BYTES).map(|at| {
             let length = (stretch.bytes - at).min(READ_BYTES as u64) as usize;
@@ -591,9 +608,9 @@ impl Drop for IndexFile {
 }
 
 /// The corruption with its place in the whole file.
-fn located(error: Error, base: u64) -> Error {
+fn located(error: StoreError, base: u64) -> StoreError {
     match error {
-        Error::Corruption(found) => Error::Corruption(Corruption {
+        StoreError::Corruption(found) => StoreError::Corruption(Corruption {
             offset: found.offset + base,
             ..found
         }),
@@ -602,12 +619,12 @@ fn located(error: Error, base: u64) -> Error {
 }
 
 /// Reads an index file again and checks everything, to the last row.
-pub(crate) fn verify(
+pub fn verify(
     path: &Path,
     indexes: Option<Indexes>,
     column_count: usize,
-) -> Result<(), Error> {
-    let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+) -> Result<(), StoreError> {
+    let bytes = std::fs::read(path).map_err(StoreError::io("read", path))?;
     let superblock = Superblock::read(path, bytes.get(..SUPERBLOCK_BYTES).unwrap_or(&bytes))?;
     superblock.check(path, indexes.unwrap_or(superblock.indexes), column_count)?;
     let (start, end) = (superblock.meta.start as usize, superblock.meta.end as usize);
@@ -620,7 +637,7 @@ pub(crate) fn verify(
         let Some(content) = bytes.get(range) else {
             return Err(corrupt(path, stretch.offset, "Elf", "a whole one", "a part").into());
         };
-        let at = |error: Error| located(error, stretch.offset);
+        let at = |error: StoreError| located(error, stretch.offset);
         let (elf, _) = PackedElf::from_bytes(path, content).map_err(|error| at(error.into()))?;
         elf.verify(path).map_err(|error| at(error.into()))?;
         if elf.row_count() as u64 != stretch.rows.end - stretch.rows.start {

@@ -16,7 +16,7 @@ const WAIT_MAX: Duration = Duration::from_millis(20);
 const WAIT_STEP: Duration = Duration::from_millis(1);
 
 /// The way to the device for everything that is imported into one database.
-pub(crate) struct WriteGate {
+pub struct WriteGate {
     places: Semaphore,
     writers: u32,
     /// What is smaller is gathered before it is written.

@@ -1,4 +1,4 @@
-//! Columns and literals as the Elf's codes.
+//! Columns as the Elf's codes.
 //!
 //! A column of a data file is read twice: once to learn its values, once to encode them. Where a dictionary
 //! would grow too large, codes become coarse: numbers lose their low bits, strings keep their first bits
@@ -13,13 +13,11 @@ use arrow::datatypes::{
     DataType, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use datafusion::common::ScalarValue;
-use datafusion::error::DataFusionError;
 use hotshelf_elf::keys::{
     CodeColumn, ColumnEncoding, Coverage, Predicate, Restriction, Value, Values, ValuesRef,
 };
 
-use crate::error::{Error, Result};
+use crate::error::{Result, StoreError};
 
 /// Entries of the largest dictionary; it stays in memory while the database is open.
 const DICTIONARY_MAX: u64 = 1 << 20;
@@ -30,7 +28,7 @@ const PREFIX_KIND: u8 = 2;
 const PREFIX_MAPPING: u8 = 3;
 
 /// Whether an Elf can have columns of this type.
-pub(crate) fn is_indexable(data_type: &DataType) -> bool {
+pub fn is_indexable(data_type: &DataType) -> bool {
     use DataType::*;
     matches!(
         data_type,
@@ -60,51 +58,16 @@ pub(crate) fn is_indexable(data_type: &DataType) -> bool {
     )
 }
 
-/// A literal in the Elf's words, if it can be one.
-pub(super) fn value(literal: &ScalarValue) -> Option<Value> {
-    use ScalarValue::*;
-    if literal.is_null() {
-        return Some(Value::Null);
-    }
-    Some(match literal {
-        Boolean(Some(v)) => Value::Integer((*v).into()),
-        Int8(Some(v)) => Value::Integer((*v).into()),
-        Int16(Some(v)) => Value::Integer((*v).into()),
-        Int32(Some(v)) | Date32(Some(v)) | Time32Second(Some(v)) | Time32Millisecond(Some(v)) => {
-            Value::Integer((*v).into())
-        }
-        Int64(Some(v))
-        | Date64(Some(v))
-        | Time64Microsecond(Some(v))
-        | Time64Nanosecond(Some(v))
-        | TimestampSecond(Some(v), _)
-        | TimestampMillisecond(Some(v), _)
-        | TimestampMicrosecond(Some(v), _)
-        | TimestampNanosecond(Some(v), _) => Value::Integer((*v).into()),
-        UInt8(Some(v)) => Value::Integer((*v).into()),
-        UInt16(Some(v)) => Value::Integer((*v).into()),
-        UInt32(Some(v)) => Value::Integer((*v).into()),
-        UInt64(Some(v)) => Value::Integer((*v).into()),
-        Decimal128(Some(v), _, _) => Value::Integer(*v),
-        Float32(Some(v)) => Value::Float((*v).into()),
-        Float64(Some(v)) => Value::Float(*v),
-        Utf8(Some(v)) | LargeUtf8(Some(v)) | Utf8View(Some(v)) => {
-            Value::Bytes(v.as_bytes().to_vec())
-        }
-        Binary(Some(v)) | LargeBinary(Some(v)) | BinaryView(Some(v)) => Value::Bytes(v.clone()),
-        _ => return None,
-    })
-}
-
 /// How the values of one column of a data file become codes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyColumn {
+pub struct KeyColumn {
     encoding: ColumnEncoding,
     /// Low bits that codes do not have.
     shift: u32,
 }
 
 impl KeyColumn {
+    /// The codes of a column's values.
     pub fn encode(&self, column: &ArrayRef) -> Result<CodeColumn> {
         if self.shift == 0 {
             return with_values(column, |values| Ok(self.encoding.encode(values)?));
@@ -154,17 +117,19 @@ impl KeyColumn {
         self.encoding.to_bytes().len() as u64 * 2
     }
 
+    /// As it is stored.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.shift.to_le_bytes().to_vec();
         bytes.extend(self.encoding.to_bytes());
         bytes
     }
 
+    /// Reads what [`Self::to_bytes`] made; `file` is where it comes from.
     pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self> {
         let (shift, encoding) = bytes.split_at_checked(4).unwrap_or((&[0; 4], &[]));
         let shift = u32::from_le_bytes([shift[0], shift[1], shift[2], shift[3]]);
         if shift > 127 {
-            return Err(Error::Corruption(hotshelf_tier::Corruption {
+            return Err(StoreError::Corruption(hotshelf_tier::Corruption {
                 file: file.to_owned(),
                 offset: 0,
                 what: "bits of a coarse code".into(),
@@ -181,7 +146,7 @@ impl KeyColumn {
 
 /// Learns the values of a column batch by batch.
 #[derive(Debug, Default)]
-pub(crate) struct KeyLearner {
+pub struct KeyLearner {
     encoding: Option<ColumnEncoding>,
     /// Least and greatest number.
     extremes: Option<(i128, i128)>,
@@ -202,6 +167,7 @@ impl KeyLearner {
         }
     }
 
+    /// Learns the values of a batch's column.
     pub fn add(&mut self, column: &ArrayRef) -> Result<()> {
         self.nullable |= column.null_count() > 0;
         self.is_bytes = is_bytes(column.data_type());
@@ -241,6 +207,7 @@ impl KeyLearner {
         !self.is_exact && values > DICTIONARY_MAX && span != Some(u128::from(values))
     }
 
+    /// The encoding of all values learned.
     pub fn finish(self) -> Result<KeyColumn> {
         let whole = |encoding| KeyColumn { encoding, shift: 0 };
         match (self.encoding, self.extremes) {
@@ -370,9 +337,7 @@ fn with_values<R>(column: &ArrayRef, run: impl FnOnce(&Values<'_>) -> Result<R>)
         .filter(|nulls| nulls.null_count() > 0)
         .map(|nulls| nulls.iter().collect());
     let validity = validity.as_deref();
-    let as_plain = |data_type: &DataType| {
-        cast(column, data_type).map_err(|error| Error::Query(DataFusionError::from(error)))
-    };
+    let as_plain = |data_type: &DataType| cast(column, data_type);
     let finish = |values: ValuesRef<'_>| run(&Values { values, validity });
     match column.data_type() {
         DataType::Boolean => {
@@ -411,7 +376,7 @@ fn with_values<R>(column: &ArrayRef, run: impl FnOnce(&Values<'_>) -> Result<R>)
             let strings: Vec<&[u8]> = (0..strings.len()).map(|row| strings.value(row)).collect();
             finish(ValuesRef::Bytes(&strings))
         }
-        other => Err(Error::NotIndexable {
+        other => Err(StoreError::NotIndexable {
             column: String::new(),
             data_type: other.to_string(),
         }),

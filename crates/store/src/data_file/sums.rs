@@ -4,14 +4,14 @@ use std::path::Path;
 
 use hotshelf_tier::Corruption;
 
-use crate::error::{Error, Result};
+use crate::error::{Result, StoreError};
 
 const MAGIC: &[u8; 8] = b"HSSUMS01";
 const HEADER_BYTES: usize = 8 + 8 + 8 + 4 + 4;
 
 /// The checksums of one data file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sums {
+pub struct Sums {
     /// Length of the data file.
     pub file_bytes: u64,
     /// Where the footer starts: everything from here to the end.
@@ -40,9 +40,9 @@ impl Sums {
 
     /// Reads the file at `path`. Damage is a typed error.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+        let bytes = std::fs::read(path).map_err(StoreError::io("read", path))?;
         Self::decode(&bytes).map_err(|(offset, expected, found)| {
-            Error::Corruption(Corruption {
+            StoreError::Corruption(Corruption {
                 file: path.to_owned(),
                 offset: offset as u64,
                 what: "checksum file".into(),
@@ -90,7 +90,7 @@ fn le_u64(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// The sum of `bytes`, or the corruption that `found` in place of `expected` is.
-pub(crate) fn verify(
+pub fn verify(
     file: &Path,
     offset: u64,
     what: &str,

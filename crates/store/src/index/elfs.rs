@@ -10,13 +10,14 @@ use hotshelf_elf::layout::packed::PackedElf;
 use parking_lot::Mutex;
 
 use super::file::{Held, IndexFile, Stretch};
-use crate::error::Error;
+use crate::error::StoreError;
 
 /// Elfs take at most one part in this many of the budget: the rest is the segments' and the operators'.
 const BUDGET_SHARE: u64 = 2;
 
 /// An Elf in memory.
-pub(crate) struct LoadedElf {
+pub struct LoadedElf {
+    /// The Elf.
     pub elf: PackedElf,
     bytes: u64,
     _memory: Held,
@@ -24,9 +25,12 @@ pub(crate) struct LoadedElf {
 
 /// Why an Elf cannot be asked. The scan answers then.
 #[derive(Debug, Clone)]
-pub(crate) enum Unavailable {
+pub enum Unavailable {
     /// There is not so much memory.
-    Memory { needed_bytes: u64 },
+    Memory {
+        /// Bytes it would take.
+        needed_bytes: u64,
+    },
     /// Its bytes cannot be read or are not what was written.
     Damaged(String),
 }
@@ -46,12 +50,16 @@ impl fmt::Display for Unavailable {
 }
 
 /// The Elfs of a database.
-pub(crate) struct ElfStore {
+pub struct ElfStore {
     cache: Arc<CacheManager>,
     resident: Mutex<Resident>,
+    /// Elfs read.
     pub read_count: AtomicU64,
+    /// Their bytes.
     pub read_bytes: AtomicU64,
+    /// Elfs evicted.
     pub evict_count: AtomicU64,
+    /// Questions asked.
     pub query_count: AtomicU64,
 }
 
@@ -90,6 +98,7 @@ impl Resident {
 }
 
 impl ElfStore {
+    /// Elfs on the budget of this cache.
     pub fn new(cache: Arc<CacheManager>) -> Self {
         Self {
             cache,
@@ -107,7 +116,7 @@ impl ElfStore {
     }
 
     /// Bytes of each column's segments, and those of them in memory.
-    pub(super) fn column_bytes(&self) -> (Arc<BTreeMap<ColumnId, u64>>, BTreeMap<ColumnId, u64>) {
+    pub fn column_bytes(&self) -> (Arc<BTreeMap<ColumnId, u64>>, BTreeMap<ColumnId, u64>) {
         (self.cache.column_sizes(), self.cache.resident_bytes())
     }
 
@@ -116,6 +125,7 @@ impl ElfStore {
         self.resident.lock().bytes
     }
 
+    /// Whether the Elf of a stretch is in memory.
     pub fn is_resident(&self, stretch: &Stretch) -> bool {
         self.resident.lock().by_key.contains_key(&stretch.key)
     }
@@ -137,7 +147,7 @@ impl ElfStore {
         let elf = file.read(stretch).await.map_err(|error| {
             tracing::warn!(%error, "an index cannot be used; the table is scanned instead");
             Unavailable::Damaged(match error {
-                Error::Corruption(found) => found.to_string(),
+                StoreError::Corruption(found) => found.to_string(),
                 other => other.to_string(),
             })
         })?;
@@ -201,12 +211,12 @@ impl ElfStore {
     }
 
     /// Memory of the budget that cannot be refused.
-    pub(super) fn hold(&self, bytes: u64) -> Held {
+    pub fn hold(&self, bytes: u64) -> Held {
         Held::reserve(&self.cache, bytes)
     }
 
     /// Forgets the Elfs of a file that is going.
-    pub(super) fn forget(&self, stretches: &[Stretch]) {
+    pub fn forget(&self, stretches: &[Stretch]) {
         for stretch in stretches {
             let removed = self.resident.lock().remove(stretch.key);
             drop(removed);

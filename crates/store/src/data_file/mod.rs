@@ -1,0 +1,37 @@
+//! Data files: immutable Vortex files with a checksum per segment (`docs/FORMAT.md`).
+//!
+//! `parts` cuts the input, `write` makes one, `sums` is its checksum file, `segments` tells which column and row group each
+//! segment belongs to, `open` reads the footer and answers segment reads, `gate` orders the writes of several importers.
+
+mod gate;
+mod open;
+mod parts;
+mod segments;
+mod sums;
+mod write;
+
+pub use gate::WriteGate;
+pub use open::{DataFile, FilePaths};
+pub use parts::{BatchStream, InputParts};
+pub use segments::{SegmentMap, SegmentPlace};
+pub use sums::Sums;
+pub use write::{FileWriter, ROW_GROUP_ROWS_MAX, WriteOptions};
+
+use arrow::datatypes::SchemaRef;
+use vortex::session::VortexSession;
+use vortex_arrow::ArrowSessionExt;
+
+use crate::error::{Result, StoreError};
+
+/// Every column must have a type that the format stores.
+pub fn check_storable(schema: &SchemaRef, session: &VortexSession) -> Result<()> {
+    for field in schema.fields() {
+        if session.arrow().from_arrow_field(field).is_err() {
+            return Err(StoreError::UnsupportedType {
+                column: field.name().clone(),
+                data_type: field.data_type().to_string(),
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! What can go wrong in the store, with the fields a front end needs to say it well.
+
+use std::path::{Path, PathBuf};
+
+use arrow::error::ArrowError;
+use hotshelf_tier::{Corruption, TierError};
+use vortex::error::VortexError;
+
+/// An error of whoever provides the rows of a file.
+pub type InputError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Everything a call of the store can fail with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file-system call failed.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io {
+        /// What was being done, as a verb ("create", "sync", …).
+        operation: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Another process has the database open.
+    #[error("database {} is open in another process{}", path.display(), owner.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
+    Locked {
+        /// The database folder.
+        path: PathBuf,
+        /// Its process id, where the lock file tells.
+        owner: Option<u32>,
+    },
+    /// The folder holds something else than a database.
+    #[error("{} is not a Hotshelf database: {what}", path.display())]
+    NotADatabase {
+        /// The folder.
+        path: PathBuf,
+        /// What speaks against it.
+        what: String,
+    },
+    /// The database was written by a newer program.
+    #[error("database format {found} is newer than this program's ({supported})")]
+    NewerFormat {
+        /// Format in the catalog.
+        found: i64,
+        /// Newest format this program reads.
+        supported: i64,
+    },
+    /// Stored bytes are not what was written.
+    #[error(transparent)]
+    Corruption(#[from] Corruption),
+    /// The storage layer failed.
+    #[error(transparent)]
+    Tier(#[from] TierError),
+    /// The catalog failed.
+    #[error("catalog: {0}")]
+    Catalog(#[from] rusqlite::Error),
+    /// A column of this type has no order that an Elf knows.
+    #[error("column '{column}' has type {data_type}, which an Elf cannot index")]
+    NotIndexable {
+        /// The column.
+        column: String,
+        /// Its type.
+        data_type: String,
+    },
+    /// A column type cannot be stored.
+    #[error("column '{column}' has type {data_type}, which tables cannot store yet")]
+    UnsupportedType {
+        /// The column.
+        column: String,
+        /// Its type.
+        data_type: String,
+    },
+    /// The store cannot write this yet.
+    #[error("{what} is not supported yet")]
+    NotSupported {
+        /// What it is.
+        what: String,
+    },
+    /// Building or asking an index failed.
+    #[error("index: {0}")]
+    Elf(hotshelf_elf::ElfError),
+    /// Rows cannot be converted.
+    #[error("Arrow error: {0}")]
+    Arrow(#[from] ArrowError),
+    /// Whoever provides the rows of a file failed.
+    #[error("{0}")]
+    Input(InputError),
+    /// Reading or writing a table file failed.
+    #[error("table file: {0}")]
+    Format(#[from] VortexError),
+}
+
+/// Result of a call of the store.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+impl From<hotshelf_elf::ElfError> for StoreError {
+    fn from(error: hotshelf_elf::ElfError) -> Self {
+        use hotshelf_elf::ElfError;
+        match error {
+            ElfError::Corruption(found) => Self::Corruption(found),
+            ElfError::Io {
+                path,
+                operation,
+                source,
+            } => Self::Io {
+                operation,
+                path,
+                source: std::io::Error::new(source.kind(), source.to_string()),
+            },
+            other => Self::Elf(other),
+        }
+    }
+}
+
+impl StoreError {
+    /// Wraps an operating-system error with what was being done to which path.
+    pub fn io(operation: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            operation,
+            path,
+            source,
+        }
+    }
+
+    /// A sentence that says what to do about it, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Locked { .. } => {
+                Some("close the other program, or open a copy of the folder".into())
+            }
+            Self::NotADatabase { .. } => {
+                Some("name a new or empty folder, or one that `hotshelf` made".into())
+            }
+            Self::NewerFormat { .. } => Some("use a newer hotshelf".into()),
+            Self::Tier(error) => error.hint(),
+            _ => None,
+        }
+    }
+}

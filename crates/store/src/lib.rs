@@ -1,0 +1,26 @@
+//! Hotshelf's store: the folder of a database, its catalog, its data and index files, and their checks.
+//!
+//! The catalog says what exists, `docs/FORMAT.md` how it is stored. Nothing here knows SQL: rows come in as
+//! Arrow batches, queries ask for segments of data files and Elfs of index files.
+#![forbid(unsafe_code)]
+
+pub mod catalog;
+pub mod data_file;
+mod error;
+pub mod folder;
+pub mod index;
+pub mod root;
+pub mod statistics;
+pub mod sweep;
+pub mod verify;
+
+pub use error::{Result, StoreError};
+
+use vortex::VortexSessionDefault;
+use vortex::io::session::RuntimeSessionExt;
+use vortex::session::VortexSession;
+
+/// A Vortex session that runs its tasks wherever it is called from.
+pub fn vortex_session() -> VortexSession {
+    VortexSession::default().with_tokio()
+}

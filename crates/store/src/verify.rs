@@ -1,0 +1,82 @@
+//! Reads everything of a database again and compares all checksums.
+
+use std::path::Path;
+
+use crate::catalog::{Catalog, FileRow, TableRow};
+use crate::data_file::{DataFile, FilePaths, Sums};
+use crate::error::Result;
+use crate::index::file::{IndexPaths, Indexes, verify as verify_index};
+
+/// What `verify` found.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyReport {
+    /// Files read.
+    pub file_count: usize,
+    /// Their bytes.
+    pub file_bytes: u64,
+    /// SQLite's opinion of the catalog: `ok` when it is.
+    pub catalog: String,
+    /// Table and what is wrong, for every damage.
+    pub damages: Vec<(String, String)>,
+}
+
+/// Reads every file below `data` that the catalog names. `progress` gets data files done and data files in all.
+pub fn verify(
+    data: &Path,
+    catalog: &Catalog,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<VerifyReport> {
+    let rows = catalog.tables()?;
+    let file_count = rows.iter().map(|row| row.files.len()).sum();
+    let mut report = VerifyReport {
+        catalog: catalog.integrity()?,
+        ..VerifyReport::default()
+    };
+    for row in &rows {
+        let folder = data.join(&row.folder);
+        for file in &row.files {
+            let paths = FilePaths::new(&folder, file.number);
+            match DataFile::verify(&paths, file) {
+                Ok(damages) => report.damages.extend(
+                    damages
+                        .into_iter()
+                        .map(|damage| (row.name.clone(), damage.to_string())),
+                ),
+                Err(error) => report.damages.push((row.name.clone(), error.to_string())),
+            }
+            report.file_count += 1;
+            report.file_bytes += file.file_bytes;
+            progress(report.file_count, file_count);
+        }
+        verify_indexes(&folder, row, &mut report);
+    }
+    Ok(report)
+}
+
+/// Reads all index files of a table.
+fn verify_indexes(folder: &Path, row: &TableRow, report: &mut VerifyReport) {
+    for index in &row.indexes {
+        for (number, bytes) in &index.files {
+            let path = IndexPaths::new(folder, *number, index.definition.id).file();
+            let mut files = row.files.iter();
+            let file = files.find(|file| file.number == *number);
+            let indexes = file.and_then(|file| indexed(folder, file));
+            let columns = index.definition.columns.len();
+            if let Err(error) = verify_index(&path, indexes, columns) {
+                report.damages.push((row.name.clone(), error.to_string()));
+            }
+            report.file_count += 1;
+            report.file_bytes += bytes;
+        }
+    }
+}
+
+/// What an index file of a data file must name, if the data file's checksums can be read.
+fn indexed(folder: &Path, file: &FileRow) -> Option<Indexes> {
+    let sums = Sums::read(&FilePaths::new(folder, file.number).sums()).ok()?;
+    Some(Indexes {
+        row_count: file.stats.row_count,
+        file_bytes: sums.file_bytes,
+        footer_sum: sums.footer,
+    })
+}
