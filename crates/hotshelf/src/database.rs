@@ -2,6 +2,7 @@
 
 mod files;
 mod indexes;
+mod names;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,7 +35,7 @@ use crate::pipelines::{Observers, PipelineLog};
 use crate::profile::{self, EngineProfile};
 use crate::session::Session;
 use crate::table::Table;
-use hotshelf_store::catalog::{Catalog, FileRow, TableRow};
+use hotshelf_store::catalog::{Catalog, FileRow, Names, TableRow};
 use hotshelf_store::data_file::{DataFile, FilePaths, WriteGate, check_storable};
 
 use files::{RowOrder, drop_empty};
@@ -42,6 +43,7 @@ use files::{RowOrder, drop_empty};
 pub use hotshelf_store::verify::VerifyReport;
 pub use indexes::IndexSpec;
 pub(crate) use indexes::default_index_name;
+pub(crate) use names::{PUBLIC, full_name, split};
 
 /// An open database. Cheap to clone; the last clone closes it.
 #[derive(Clone)]
@@ -66,6 +68,8 @@ pub(crate) struct Inner {
     pub runtime_env: Arc<RuntimeEnv>,
     pub pool: Arc<OperatorPool>,
     tables: RwLock<BTreeMap<String, Arc<Table>>>,
+    /// Schemas and views.
+    names: RwLock<Names>,
     /// One change at a time: names, file numbers and the catalog move together.
     changes: Mutex<()>,
     /// One rewriting of files at a time: making indexes and merging files.
@@ -148,6 +152,7 @@ impl Database {
             .build_arc()
             .map_err(Error::from_query)?;
         let rows = catalog.tables()?;
+        let names = catalog.names()?;
         let next_number = rows.iter().map(highest_number).max().unwrap_or(0) + 1;
         let inner = Inner {
             root: folder.to_owned(),
@@ -163,6 +168,7 @@ impl Database {
             runtime_env,
             pool,
             tables: RwLock::default(),
+            names: RwLock::new(names),
             changes: Mutex::new(()),
             rewrites: tokio::sync::Mutex::default(),
             next_file_number: AtomicU64::new(next_number),
@@ -366,6 +372,14 @@ impl Inner {
 
     fn commit_table(&self, mut row: TableRow, if_exists: IfExists) -> Result<()> {
         let _change = self.changes.lock();
+        self.check_name(&row.name)?;
+        if self.view(&row.name).is_some() {
+            return Err(Error::OtherKind {
+                name: row.name,
+                found: "view",
+                wanted: "stored table",
+            });
+        }
         let old = self.table(&row.name);
         if old.is_some() && if_exists == IfExists::Fail {
             return Err(Error::TableExists { table: row.name });

@@ -18,12 +18,12 @@ mod prepared;
 mod shape;
 mod syntax;
 mod using;
+mod views;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::common::TableReference;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::error::{DataFusionError, Result as QueryResult};
@@ -41,10 +41,11 @@ use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use vortex_datafusion::VortexFormatFactory;
 
-use crate::database::{Database, IfExists, NewTable};
+use crate::database::{Database, IfExists, NewTable, PUBLIC};
 use crate::error::{Error, Result, nearest};
 use crate::settings::SessionSettings;
 
+use catalog::HotshelfCatalog;
 pub(crate) use interrupt::Interrupt;
 use prepared::PreparedStatements;
 
@@ -53,7 +54,6 @@ pub use datafusion::common::ScalarValue as Value;
 
 /// Names under which our tables are found when a query does not qualify them.
 const CATALOG: &str = "hotshelf";
-const SCHEMA: &str = "public";
 
 /// A build side up to this size is collected once and shared by all workers of a join.
 const BROADCAST_ROWS_MAX: usize = 4_000_000;
@@ -128,7 +128,7 @@ impl Session {
         let mut config = SessionConfig::new()
             .with_information_schema(true)
             .with_target_partitions(threads)
-            .with_default_catalog_and_schema(CATALOG, SCHEMA)
+            .with_default_catalog_and_schema(CATALOG, PUBLIC)
             .with_create_default_catalog_and_schema(false)
             .with_option_extension(SessionSettings::new(Arc::downgrade(inner), threads));
         let optimizer = &mut config.options_mut().optimizer;
@@ -147,13 +147,9 @@ impl Session {
             )));
         }
         let context = SessionContext::new_with_state(builder.build());
-        let catalog = MemoryCatalogProvider::new();
-        let schema = Arc::new(catalog::HotshelfSchema::new(database.clone()));
-        if let Err(error) = catalog.register_schema(SCHEMA, schema) {
-            tracing::error!(%error, "cannot register the schema of tables");
-        }
-        context.register_catalog(CATALOG, Arc::new(catalog));
         let context = context.enable_url_table();
+        let catalog = HotshelfCatalog::new(database.clone(), context.state_weak_ref());
+        context.register_catalog(CATALOG, Arc::new(catalog));
         crate::functions::register(&context, inner);
         Self {
             database: database.clone(),
@@ -174,33 +170,8 @@ impl Session {
 
     /// Splits SQL text into statements.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
-        let (session, sql) = (self.clone(), sql.to_owned());
-        aside::run("parsing the statement", move || session.parse_here(&sql))
-    }
-
-    fn parse_here(&self, sql: &str) -> Result<Vec<Statement>> {
-        let state = self.context.state();
-        let name = state.config().options().sql_parser.dialect;
-        let dialect = dialect_from_str(name)
-            .unwrap_or_else(|| Box::new(datafusion::sql::sqlparser::dialect::GenericDialect));
-        let sql = syntax::prepare(sql, dialect.as_ref())?;
-        let mut parser = DFParserBuilder::new(sql.as_ref())
-            .with_dialect(dialect.as_ref())
-            .with_recursion_limit(shape::DEPTH_MAX)
-            .build()?;
-        let known = syntax::Known {
-            aggregates: &|name| {
-                state.aggregate_functions().contains_key(name)
-                    || state.window_functions().contains_key(name)
-            },
-        };
-        let mut statements = Vec::new();
-        for mut statement in parser.parse_statements().map_err(shape::name_the_limit)? {
-            syntax::check(&mut statement, &known)?;
-            shape::reshape(&mut statement)?;
-            statements.push(Statement(statement));
-        }
-        Ok(statements)
+        let (state, sql) = (self.context.state(), sql.to_owned());
+        aside::run("parsing the statement", move || parse(&state, &sql))
     }
 
     /// Runs SQL text of one or more statements; the answer is the last one's.
@@ -280,15 +251,25 @@ impl Session {
             self.keep_other_kinds(ddl)?;
         }
         match plan {
-            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))
-                if self.is_ours(&create.name) =>
-            {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 self.plan_table(create, cluster_by).await
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop))
                 if self.is_stored_or_missing(&drop.name) =>
             {
                 self.drop_table(&drop).map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
+                self.create_view(create).await.map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::DropView(drop)) => {
+                self.drop_view(&drop).map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
+                self.create_schema(&create).map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) => {
+                self.drop_schema(&drop).map(Planned::Done)
             }
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
                 let threads = (set.variable == "hotshelf.threads").then(|| set.value.clone());
@@ -386,12 +367,6 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a name means a table of the database rather than of a schema in memory.
-    fn is_ours(&self, name: &TableReference) -> bool {
-        name.schema().is_none_or(|schema| schema == SCHEMA)
-            && name.catalog().is_none_or(|catalog| catalog == CATALOG)
-    }
-
     /// Refuses to put a view or an external table in the place of a stored table, or the other way round.
     fn keep_other_kinds(&self, ddl: &DdlStatement) -> Result<()> {
         let (name, wanted) = match ddl {
@@ -400,17 +375,20 @@ impl Session {
             DdlStatement::CreateMemoryTable(create) => (&create.name, "stored table"),
             _ => return Ok(()),
         };
-        if !self.is_ours(name) || !self.context.table_exist(name.clone()).unwrap_or(false) {
+        if !self.context.table_exist(name.clone()).unwrap_or(false) {
             return Ok(());
         }
-        let stored = self.database.inner().table(name.table()).is_some();
-        let found = match (stored, wanted) {
-            (true, "stored table") | (false, "view" | "external table") => return Ok(()),
-            (true, _) => "stored table",
-            (false, _) => "view",
+        let (name, inner) = (self.stored_name(name)?, self.database.inner());
+        let found = match inner.table(&name).is_some() {
+            true => "stored table",
+            false if inner.view(&name).is_some() => "view",
+            false => "external table",
         };
+        if found == wanted {
+            return Ok(());
+        }
         Err(Error::OtherKind {
-            name: name.table().to_owned(),
+            name,
             found,
             wanted,
         })
@@ -418,8 +396,9 @@ impl Session {
 
     /// Whether a table to drop is the database's, or nobody's (then the database says so, with the nearest name).
     fn is_stored_or_missing(&self, name: &TableReference) -> bool {
-        let stored = self.database.inner().table(name.table()).is_some();
-        self.is_ours(name) && (stored || !self.context.table_exist(name.clone()).unwrap_or(false))
+        let stored = self.stored_name(name);
+        let stored = stored.is_ok_and(|name| self.database.inner().table(&name).is_some());
+        stored || !self.context.table_exist(name.clone()).unwrap_or(false)
     }
 
     async fn plan_table(
@@ -427,7 +406,7 @@ impl Session {
         create: CreateMemoryTable,
         cluster_by: Vec<String>,
     ) -> Result<Planned> {
-        let name = create.name.table().to_owned();
+        let name = self.stored_name(&create.name)?;
         if create.temporary {
             return Err(Error::NotSupported {
                 what: "CREATE TEMPORARY TABLE".into(),
@@ -484,8 +463,8 @@ impl Session {
     }
 
     fn drop_table(&self, drop: &DropTable) -> Result<String> {
-        let name = drop.name.table();
-        match self.database.inner().drop_table(name) {
+        let name = self.stored_name(&drop.name)?;
+        match self.database.inner().drop_table(&name) {
             Err(Error::UnknownTable { .. }) if drop.if_exists => Ok(format!("no table {name}")),
             result => result.map(|()| format!("table {name} dropped")),
         }
@@ -544,6 +523,31 @@ impl Answer {
     pub async fn collect(self) -> Result<Vec<arrow::array::RecordBatch>> {
         collect(self.batches).await.map_err(Error::from_query)
     }
+}
+
+/// Splits SQL text into statements. Call it on a large stack.
+fn parse(state: &SessionState, sql: &str) -> Result<Vec<Statement>> {
+    let name = state.config().options().sql_parser.dialect;
+    let dialect = dialect_from_str(name)
+        .unwrap_or_else(|| Box::new(datafusion::sql::sqlparser::dialect::GenericDialect));
+    let sql = syntax::prepare(sql, dialect.as_ref())?;
+    let mut parser = DFParserBuilder::new(sql.as_ref())
+        .with_dialect(dialect.as_ref())
+        .with_recursion_limit(shape::DEPTH_MAX)
+        .build()?;
+    let known = syntax::Known {
+        aggregates: &|name| {
+            state.aggregate_functions().contains_key(name)
+                || state.window_functions().contains_key(name)
+        },
+    };
+    let mut statements = Vec::new();
+    for mut statement in parser.parse_statements().map_err(shape::name_the_limit)? {
+        syntax::check(&mut statement, &known)?;
+        shape::reshape(&mut statement)?;
+        statements.push(Statement(statement));
+    }
+    Ok(statements)
 }
 
 /// Starts a plan; its rows come as they are taken.

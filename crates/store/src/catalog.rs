@@ -3,6 +3,8 @@
 //! A change becomes visible by *one* transaction here, after its files are safe on disk.
 //! What the catalog does not name does not exist: [`crate::sweep`] removes it on opening.
 
+mod names;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ use crate::error::{Result, StoreError};
 use crate::index::IndexDefinition;
 use crate::statistics::{ColumnStats, DistinctSketch, FileStats};
 
+pub use names::Names;
+
 /// Version of the folder's format; a program reads this version and older ones.
 pub const FORMAT_VERSION: i64 = 1;
 
@@ -28,6 +32,8 @@ CREATE TABLE IF NOT EXISTS tables (
   folder TEXT NOT NULL UNIQUE,
   arrow_schema BLOB NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS schemas (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS views (name TEXT PRIMARY KEY, sql TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS files (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   table_id INTEGER NOT NULL REFERENCES tables(id) ON DELETE CASCADE,
