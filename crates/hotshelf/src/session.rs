@@ -14,6 +14,7 @@ mod fingerprint;
 mod index;
 mod insert;
 mod interrupt;
+mod order_by;
 mod prepared;
 mod shape;
 mod syntax;

@@ -5,6 +5,7 @@
 mod aggregated_subqueries;
 mod grouping_sets;
 mod in_lists;
+mod keep_filters;
 mod keep_limits;
 mod literal_keys;
 mod literals;
@@ -22,6 +23,7 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use aggregated_subqueries::ComputeSubqueriesFirst;
 use grouping_sets::ForgetBelowGroupingSets;
 use in_lists::KeepListsApart;
+use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
 use literal_keys::DropLiteralKeys;
 use literals::ExactLiterals;
@@ -42,6 +44,7 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 pub(crate) fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let rules = Optimizer::new().rules.into_iter();
     let guarded = rules.map(|rule| match rule.name() {
+        "push_down_filter" => Arc::new(KeepFilters { push: rule }) as _,
         "eliminate_group_by_constant" => Arc::new(DropLiteralKeys) as _,
         "simplify_expressions" => Arc::new(KeepListsApart { simplify: rule }) as _,
         _ => rule,

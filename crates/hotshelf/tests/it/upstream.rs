@@ -188,3 +188,20 @@ fn a_limit_above_windows_is_lost() {
     );
     assert_ne!(found.unwrap().len(), 100, "plan/keep_limits.rs");
 }
+
+#[test]
+fn a_false_predicate_is_pushed_below_an_aggregation_without_keys() {
+    let found =
+        rows("SELECT n FROM (SELECT count(*) AS n FROM (VALUES (1)) v(a)) s WHERE n = 1 AND n = 2");
+    assert!(!found.is_empty(), "plan/keep_filters.rs");
+}
+
+#[test]
+fn order_by_an_output_column_sorts_by_a_cast_key_of_that_name() {
+    let plan = rows(
+        "EXPLAIN SELECT CAST(a AS DOUBLE) AS x, max(b) AS a FROM (VALUES (1, 3), (2, 2)) v(a, b)
+         GROUP BY CAST(a AS DOUBLE) ORDER BY 2",
+    );
+    let text = plan.join("\n");
+    assert!(text.contains("Sort: x"), "session/order_by.rs: {text}");
+}
