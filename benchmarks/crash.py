@@ -56,6 +56,8 @@ def orphans(db):
         named.add(f"{folder}/elf/{number}-{index}.elf")
     data = pathlib.Path(db) / "data"
     found = {str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()}
+    found -= {name for name in found if name == "HEAD"}
+    found |= {str(path) for path in (pathlib.Path(db) / "lost+found").rglob("*")}
     return sorted(found ^ named)
 
 

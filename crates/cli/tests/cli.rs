@@ -137,6 +137,12 @@ impl From<Output> for Done {
     }
 }
 
+/// Folders in a folder: of `data`, the tables'.
+fn folders(folder: &Path) -> Vec<PathBuf> {
+    let entries = entries(folder).into_iter();
+    entries.filter(|path| path.is_dir()).collect()
+}
+
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap();
     entries.map(|entry| entry.unwrap().path()).collect()

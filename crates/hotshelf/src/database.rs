@@ -5,7 +5,6 @@ mod indexes;
 mod names;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -16,13 +15,8 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::tuner::{TunerOptions, TunerThread};
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
-use hotshelf_store::folder::{
-    file_name, folder_name, highest_number, remove_busy_folder, remove_folder,
-};
-use hotshelf_store::root::{lock_folder, prepare_folder};
-use hotshelf_store::sweep::sweep;
-use hotshelf_store::verify::verify;
-use hotshelf_store::vortex_session;
+use hotshelf_store::folder::folder_name;
+use hotshelf_store::{Store, vortex_session};
 use hotshelf_tier::io::{IoEngine, IoOptions};
 use parking_lot::{Mutex, RwLock};
 use vortex::session::VortexSession;
@@ -35,10 +29,10 @@ use crate::pipelines::{Observers, PipelineLog};
 use crate::profile::{self, EngineProfile};
 use crate::session::Session;
 use crate::table::Table;
-use hotshelf_store::catalog::{Catalog, FileRow, Names, TableRow};
+use hotshelf_store::catalog::{FileRow, Names, TableRow};
 use hotshelf_store::data_file::{DataFile, FilePaths, WriteGate, check_storable};
 
-use files::{RowOrder, drop_empty};
+use files::{RowOrder, UnfinishedFolder, remove_busy_folder};
 
 pub use hotshelf_store::verify::VerifyReport;
 pub use indexes::IndexSpec;
@@ -52,12 +46,11 @@ pub struct Database {
 }
 
 pub(crate) struct Inner {
-    root: PathBuf,
+    pub store: Store,
     pub options: RwLock<Options>,
     /// How this machine wants to be used.
     pub profile: Arc<EngineProfile>,
     write_gate: Arc<WriteGate>,
-    catalog: Catalog,
     pub engine: Arc<IoEngine>,
     pub cache: Arc<CacheManager>,
     /// Elfs in memory.
@@ -74,7 +67,6 @@ pub(crate) struct Inner {
     changes: Mutex<()>,
     /// One rewriting of files at a time: making indexes and merging files.
     rewrites: tokio::sync::Mutex<()>,
-    next_file_number: AtomicU64,
     next_column_id: AtomicU32,
     /// `table.column` of each number the cache knows, for the table functions.
     pub column_names: RwLock<Vec<(String, String)>>,
@@ -84,8 +76,7 @@ pub(crate) struct Inner {
     /// The latest runs of pipelines.
     pub pipelines: Arc<PipelineLog>,
     workers: Workers,
-    /// Held for its lock; a scratch folder goes with it.
-    _lock: File,
+    /// A folder that goes with the database.
     scratch: Option<PathBuf>,
 }
 
@@ -112,9 +103,7 @@ impl Database {
 
     fn open_inner(folder: &Path, options: Options, scratch: Option<PathBuf>) -> Result<Self> {
         options.validate()?;
-        prepare_folder(folder, options.create)?;
-        let lock = lock_folder(folder)?;
-        let catalog = Catalog::open(&folder.join("catalog.sqlite"))?;
+        let (store, rows) = Store::open(folder, options.create)?;
         let profile = EngineProfile::load(folder, options.machine_profile, options.threads);
         if let Some(notice) = &profile.notice {
             tracing::warn!("{notice}");
@@ -151,15 +140,12 @@ impl Database {
             .with_memory_pool(pool.clone())
             .build_arc()
             .map_err(Error::from_query)?;
-        let rows = catalog.tables()?;
-        let names = catalog.names()?;
-        let next_number = rows.iter().map(highest_number).max().unwrap_or(0) + 1;
+        let names = store.catalog().names()?;
         let inner = Inner {
-            root: folder.to_owned(),
+            store,
             options: RwLock::new(options),
             profile,
             write_gate,
-            catalog,
             engine,
             elfs: Arc::new(ElfStore::new(cache.clone())),
             cache,
@@ -171,17 +157,14 @@ impl Database {
             names: RwLock::new(names),
             changes: Mutex::new(()),
             rewrites: tokio::sync::Mutex::default(),
-            next_file_number: AtomicU64::new(next_number),
             next_column_id: AtomicU32::new(0),
             column_names: RwLock::default(),
             file_names: RwLock::default(),
             queries: AtomicU64::new(0),
             pipelines: Arc::default(),
             workers: Workers::new(runtime),
-            _lock: lock,
             scratch,
         };
-        sweep(&folder.join("data"), &rows)?;
         for row in rows {
             let table = inner.open_table(row);
             inner
@@ -201,7 +184,7 @@ impl Database {
 
     /// The database's folder.
     pub fn folder(&self) -> &Path {
-        &self.inner.root
+        self.inner.store.root().path()
     }
 
     /// Runs a future on the database's worker threads and waits for it. Not to be called from async code.
@@ -344,29 +327,19 @@ impl Inner {
             });
         }
         // The folder's number need not be the table's id: it only has to be new.
-        let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
-        let folder = self.root.join("data").join(folder_name(name, number));
+        let folder = folder_name(name, self.store.next_number()?);
+        let unfinished = UnfinishedFolder::new(self.store.root(), &folder);
         let files = self
             .write_files(&folder, &schema, inputs, rows_written, order)
-            .await;
-        let files = files.inspect_err(|_| remove_folder(&folder))?;
-        let files = drop_empty(files, &folder);
+            .await?;
+        self.store.root().sync_folder(&self.store.root().data())?;
+        let files = self.drop_empty(files, &folder);
         let row_count = files.iter().map(|file| file.stats.row_count).sum();
-        let mut row = TableRow {
-            id: 0,
-            name: name.to_owned(),
-            folder: file_name(&folder),
-            schema,
-            files,
-            indexes: Vec::new(),
-        };
+        let mut row = TableRow::new(name.to_owned(), folder, schema, files);
         if let Some(index) = index {
-            let indexed = self.index_new_table(&row, index).await;
-            row.indexes
-                .push(indexed.inspect_err(|_| remove_folder(&folder))?);
+            row.indexes.push(self.index_new_table(&row, index).await?);
         }
-        let committed = self.commit_table(row, if_exists);
-        committed.inspect_err(|_| remove_folder(&folder))?;
+        unfinished.keep_if(self.commit_table(row, if_exists))?;
         Ok(row_count)
     }
 
@@ -387,14 +360,10 @@ impl Inner {
         for index in &row.indexes {
             self.ensure_new_index(&index.definition.name, Some(&row.name))?;
         }
-        row.id = self
-            .catalog
-            .add_table(&row, old.as_ref().map(|table| table.id))?;
+        let replaced = old.as_ref().map(|table| (table.id, table.folder.as_str()));
+        row.id = self.store.add_table(&row, replaced)?;
         let table = Arc::new(self.open_table(row));
         self.tables.write().insert(table.name.clone(), table);
-        if let Some(old) = old {
-            remove_folder(&self.root.join("data").join(&old.folder));
-        }
         Ok(())
     }
 
@@ -406,17 +375,17 @@ impl Inner {
         rows_written: Arc<AtomicU64>,
     ) -> Result<u64> {
         let table = self.require_table(name)?;
-        let folder = self.root.join("data").join(&table.folder);
+        let folder = &table.folder;
         let files = self
             .write_files(
-                &folder,
+                folder,
                 &table.schema,
                 inputs,
                 rows_written,
                 self.order_of(&table),
             )
             .await?;
-        let files = drop_empty(files, &folder);
+        let files = self.drop_empty(files, folder);
         let row_count = files.iter().map(|file| file.stats.row_count).sum();
         self.exchange_files(&table, &[], files, None).await?;
         Ok(row_count)
@@ -426,9 +395,8 @@ impl Inner {
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let _change = self.changes.lock();
         let table = self.require_table(name)?;
-        self.catalog.drop_table(table.id)?;
+        self.store.drop_table(table.id, &table.folder)?;
         self.tables.write().remove(name);
-        remove_folder(&self.root.join("data").join(&table.folder));
         Ok(())
     }
 
@@ -449,7 +417,7 @@ impl Inner {
         file: FileRow,
         column_ids: &[ColumnId],
     ) -> Result<DataFile> {
-        let paths = FilePaths::new(&self.root.join("data").join(table_folder), file.number);
+        let paths = FilePaths::new(self.store.root(), table_folder, file.number);
         let name = format!("{table_folder}/{}.vortex", file.number);
         let file = DataFile::open(
             file,
@@ -484,15 +452,14 @@ impl Database {
     /// Reads every data file again, past the cache, and compares all checksums.
     /// `progress` gets data files done and data files in all.
     pub fn verify(&self, progress: impl FnMut(usize, usize)) -> Result<VerifyReport> {
-        let data = self.inner.root.join("data");
-        Ok(verify(&data, &self.inner.catalog, progress)?)
+        Ok(self.inner.store.verify(progress)?)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(folder) = &self.scratch {
-            remove_folder(folder);
+            remove_busy_folder(folder);
         }
     }
 }

@@ -21,6 +21,8 @@ use crate::index::{IndexFile, Stretch, TableIndex};
 use crate::pipelines::PipelineRun;
 use crate::table::Table;
 
+pub(crate) use bounded::with_years_in_range;
+
 /// Makes the rows of one function.
 type Rows = fn(&Inner) -> Columns;
 type Columns = Vec<(&'static str, ArrayRef)>;

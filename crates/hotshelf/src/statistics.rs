@@ -8,7 +8,7 @@ use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use hotshelf_store::statistics::{DistinctSketch, FileStats};
 
 /// Hashes of a column's values for the sketches of distinct values.
-pub(crate) fn hash_column(column: &ArrayRef, hashes: &mut Vec<u64>) -> bool {
+pub(crate) fn hash_column(column: &ArrayRef, hashes: &mut [u64]) -> bool {
     create_hashes([column], &HLL_RANDOM_STATE, hashes).is_ok()
 }
 

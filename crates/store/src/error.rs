@@ -47,6 +47,38 @@ pub enum StoreError {
         /// Newest format this program reads.
         supported: i64,
     },
+    /// There are tables, but no catalog that knows of them.
+    #[error("{} {found}, but data/ holds {entry_count} tables or files", path.display())]
+    LostCatalog {
+        /// The catalog.
+        path: PathBuf,
+        /// What is the matter with it.
+        found: &'static str,
+        /// Folders and files in the data folder.
+        entry_count: usize,
+    },
+    /// The catalog does not know changes that were acknowledged.
+    #[error("{} knows changes up to {found}, but change {acknowledged} was acknowledged: its write-ahead log (catalog.sqlite-wal) is missing, cut short or damaged, or it is older than data/", path.display())]
+    StaleCatalog {
+        /// The catalog.
+        path: PathBuf,
+        /// The last change that it knows.
+        found: u64,
+        /// The last change that was acknowledged.
+        acknowledged: u64,
+    },
+    /// The catalog is not that of the data.
+    #[error("{} belongs to another database than data/", path.display())]
+    ForeignCatalog {
+        /// The catalog.
+        path: PathBuf,
+    },
+    /// The record of the last change is missing.
+    #[error("{} is missing: whether the catalog knows all changes cannot be told", path.display())]
+    LostHead {
+        /// The record.
+        path: PathBuf,
+    },
     /// Stored bytes are not what was written.
     #[error(transparent)]
     Corruption(#[from] Corruption),
@@ -56,6 +88,9 @@ pub enum StoreError {
     /// The catalog failed.
     #[error("catalog: {0}")]
     Catalog(#[from] rusqlite::Error),
+    /// The catalog failed to commit a change: it may or may not be durable.
+    #[error("catalog: {0}")]
+    Commit(rusqlite::Error),
     /// A column of this type has no order that an Elf knows.
     #[error("column '{column}' has type {data_type}, which an Elf cannot index")]
     NotIndexable {
@@ -135,6 +170,10 @@ impl StoreError {
                 Some("name a new or empty folder, or one that `hotshelf` made".into())
             }
             Self::NewerFormat { .. } => Some("use a newer hotshelf".into()),
+            Self::LostCatalog { .. } | Self::StaleCatalog { .. } | Self::ForeignCatalog { .. } => Some(
+                "put catalog.sqlite and catalog.sqlite-wal back as they were, if there is a copy; nothing was changed or removed".into(),
+            ),
+            Self::LostHead { .. } => Some("put data/HEAD back from the same copy as the rest; nothing was changed or removed".into()),
             Self::Tier(error) => error.hint(),
             _ => None,
         }

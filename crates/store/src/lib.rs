@@ -8,13 +8,17 @@ pub mod catalog;
 pub mod data_file;
 mod error;
 pub mod folder;
+mod head;
 pub mod index;
 pub mod root;
 pub mod statistics;
-pub mod sweep;
+mod store;
+mod sweep;
 pub mod verify;
 
 pub use error::{Result, StoreError};
+pub use head::Change;
+pub use store::Store;
 
 use vortex::VortexSessionDefault;
 use vortex::io::session::RuntimeSessionExt;

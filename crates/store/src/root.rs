@@ -1,75 +1,232 @@
-//! The folder of a database: whether it is one, and who has it open.
+//! The folder of a database: opened once, locked, and everything in it found from its descriptor.
+//!
+//! Files are named by the path that the user gave for the folder; that path is what errors show. What is opened is the
+//! same place seen from the folder's descriptor, so that a folder that is moved takes its database along.
 
 use std::fs::File;
-use std::path::Path;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use hotshelf_tier::profile::PROFILE_FILE;
+use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{Result, StoreError};
-use crate::folder::{file_name, read_folder};
 
-/// Makes a new database's folder, or makes sure that there is a database in an old one.
-pub fn prepare_folder(folder: &Path, create: bool) -> Result<()> {
-    let is_database = folder.join("catalog.sqlite").exists();
-    if !is_database {
-        if !create {
-            return Err(StoreError::NotADatabase {
-                path: folder.to_owned(),
-                what: "it has no catalog.sqlite".into(),
-            });
-        }
-        if folder.is_file() {
-            return Err(StoreError::NotADatabase {
-                path: folder.to_owned(),
-                what: "it is a file".into(),
-            });
-        }
-        let foreign = folder.exists() && read_folder(folder)?.iter().any(|entry| !ours(entry));
-        if foreign {
-            return Err(StoreError::NotADatabase {
-                path: folder.to_owned(),
-                what: "it holds other files".into(),
-            });
+/// The catalog's file.
+pub const CATALOG: &str = "catalog.sqlite";
+/// The folder of the tables.
+pub const DATA: &str = "data";
+/// Where files go that nobody knows.
+pub const LOST: &str = "lost+found";
+/// Holds the process id of who has the database open.
+const LOCK: &str = "LOCK";
+
+/// The folder of a database.
+#[derive(Debug, Clone)]
+pub struct Root(Arc<Opened>);
+
+#[derive(Debug)]
+struct Opened {
+    handle: File,
+    /// As the user named it.
+    shown: PathBuf,
+    /// The same folder, wherever it has been moved to.
+    real: PathBuf,
+}
+
+/// A lock on a database's folder, until it is dropped.
+#[derive(Debug)]
+pub struct RootLock {
+    _folder: File,
+    /// Programs that know no lock on the folder look at this file.
+    file: Option<File>,
+}
+
+impl Root {
+    /// Opens a folder.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let handle = File::open(folder).map_err(StoreError::io("open", folder))?;
+        let through = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
+        let real = match is_same(&handle, &through) {
+            true => through,
+            false => folder.to_owned(),
+        };
+        Ok(Self(Arc::new(Opened {
+            handle,
+            shown: folder.to_owned(),
+            real,
+        })))
+    }
+
+    /// The folder as the user named it.
+    pub fn path(&self) -> &Path {
+        &self.0.shown
+    }
+
+    /// The path of something in the folder, for [`Self::real`] and for errors.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.shown.join(name)
+    }
+
+    /// The folder of the tables.
+    pub fn data(&self) -> PathBuf {
+        self.join(DATA)
+    }
+
+    /// The folder of a table.
+    pub fn table(&self, folder: &str) -> PathBuf {
+        self.data().join(folder)
+    }
+
+    /// Where a path below [`Self::path`] is, whatever became of the folder's name.
+    pub fn real(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix(&self.0.shown) {
+            Ok(rest) => self.0.real.join(rest),
+            Err(_) => path.to_owned(),
         }
     }
-    let data = folder.join("data");
-    std::fs::create_dir_all(&data).map_err(StoreError::io("create", &data))
-}
 
-/// Whether an entry may be there before the catalog is: what a first opening that crashed leaves.
-fn ours(entry: &Path) -> bool {
-    matches!(
-        file_name(entry).as_str(),
-        "LOCK"
-            | "data"
-            | PROFILE_FILE
-            | "catalog.sqlite-wal"
-            | "catalog.sqlite-shm"
-            | "catalog.sqlite-journal"
-    )
-}
+    /// Whether the folder is still where the user named it.
+    pub fn is_in_place(&self) -> bool {
+        is_same(&self.0.handle, &self.0.shown)
+    }
 
-/// Locks a database's folder, for as long as the file is open.
-pub fn lock_folder(folder: &Path) -> Result<File> {
-    use std::io::{Read, Write};
-    let path = folder.join("LOCK");
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(StoreError::io("open", &path))?;
-    if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+    /// Locks the folder itself: a lock that goes neither with a file nor with a name.
+    pub fn lock(&self) -> Result<RootLock> {
+        let folder =
+            File::open(self.0.real.join(".")).map_err(StoreError::io("open", self.path()))?;
+        // A file system that locks no folders leaves it to the lock file.
+        let locked = flock(&folder, FlockOperation::NonBlockingLockExclusive);
+        if locked == Err(rustix::io::Errno::WOULDBLOCK) {
+            return Err(self.locked());
+        }
+        let file = self.lock_file(false)?;
+        Ok(RootLock {
+            _folder: folder,
+            file,
+        })
+    }
+
+    /// The lock file, locked; nothing where there is none or can be none.
+    fn lock_file(&self, create: bool) -> Result<Option<File>> {
+        let mut options = File::options();
+        let options = options
+            .read(true)
+            .write(true)
+            .create(create)
+            .truncate(false);
+        let Ok(file) = options.open(self.real(&self.join(LOCK))) else {
+            return Ok(None);
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(_) => Err(self.locked()),
+            Ok(()) => Ok(Some(file)),
+        }
+    }
+
+    fn locked(&self) -> StoreError {
         let mut text = String::new();
-        file.read_to_string(&mut text).ok();
-        return Err(StoreError::Locked {
-            path: folder.to_owned(),
+        let file = File::open(self.real(&self.join(LOCK)));
+        file.and_then(|mut file| file.read_to_string(&mut text))
+            .ok();
+        StoreError::Locked {
+            path: self.path().to_owned(),
             owner: text.trim().parse().ok(),
-        });
+        }
     }
-    file.set_len(0)
-        .and_then(|()| write!(file, "{}", std::process::id()))
-        .map_err(StoreError::io("write", &path))?;
-    Ok(file)
+
+    /// Creates an empty file.
+    pub fn create(&self, path: &Path) -> Result<File> {
+        File::create(self.real(path)).map_err(StoreError::io("create", path))
+    }
+
+    /// Creates a file with these bytes and syncs it.
+    pub fn write_synced(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let mut file = self.create(path)?;
+        file.write_all(bytes)
+            .map_err(StoreError::io("write", path))?;
+        file.sync_all().map_err(StoreError::io("sync", path))
+    }
+
+    /// Reads a whole file.
+    pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        std::fs::read(self.real(path)).map_err(StoreError::io("read", path))
+    }
+
+    /// Renames a file or folder.
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        std::fs::rename(self.real(from), self.real(to)).map_err(StoreError::io("rename", from))
+    }
+
+    /// Whether there is such a file or folder.
+    pub fn exists(&self, path: &Path) -> bool {
+        self.real(path).symlink_metadata().is_ok()
+    }
+
+    /// Creates a folder and those above it.
+    pub fn create_folder(&self, path: &Path) -> Result<()> {
+        std::fs::create_dir_all(self.real(path)).map_err(StoreError::io("create", path))
+    }
+
+    /// What a folder holds; nothing if it does not exist.
+    pub fn list(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let failed = |error| StoreError::io("list", folder)(error);
+        let entries = match std::fs::read_dir(self.real(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(failed)?,
+        };
+        entries
+            .map(|entry| Ok(folder.join(entry.map_err(failed)?.file_name())))
+            .collect()
+    }
+
+    /// Makes the names in a folder durable.
+    pub fn sync_folder(&self, folder: &Path) -> Result<()> {
+        let opened = File::open(self.real(folder));
+        opened
+            .and_then(|file| file.sync_all())
+            .map_err(StoreError::io("sync", folder))
+    }
+
+    /// Removes a file or a folder with what it holds; whether it is gone.
+    pub fn remove(&self, path: &Path) -> bool {
+        let real = self.real(path);
+        let removed = match real.symlink_metadata() {
+            Ok(found) if found.is_dir() => std::fs::remove_dir_all(&real),
+            Ok(_) => std::fs::remove_file(&real),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot remove what is no longer needed; opening the database again tries once more");
+                false
+            }
+        }
+    }
+
+    /// Writes the process id where others look for it. Nothing depends on it.
+    pub(crate) fn sign(&self, lock: &mut RootLock) -> Result<()> {
+        if lock.file.is_none() {
+            lock.file = self.lock_file(true)?;
+        }
+        if let Some(file) = &mut lock.file {
+            let written = file.set_len(0);
+            written
+                .and_then(|()| write!(file, "{}", std::process::id()))
+                .ok();
+        }
+        Ok(())
+    }
+}
+
+/// Whether a path leads to an open folder.
+fn is_same(handle: &File, path: &Path) -> bool {
+    match (handle.metadata(), path.metadata()) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
 }

@@ -113,7 +113,7 @@ impl FileStats {
 
 /// Hashes the values of a column, one hash for each row; `false` if its type cannot be hashed. Sketches merge only if
 /// all files of a database are sketched with the same hashes.
-pub type HashColumn = fn(&ArrayRef, &mut Vec<u64>) -> bool;
+pub type HashColumn = fn(&ArrayRef, &mut [u64]) -> bool;
 
 /// Sketches the distinct values of batches as they pass by on their way to a file.
 pub struct SketchBuilder {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     /// SplitMix64 of the numbers.
-    fn hash(column: &ArrayRef, hashes: &mut Vec<u64>) -> bool {
+    fn hash(column: &ArrayRef, hashes: &mut [u64]) -> bool {
         for (hash, value) in hashes
             .iter_mut()
             .zip(column.as_primitive::<Int64Type>().values())

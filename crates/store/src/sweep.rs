@@ -1,64 +1,217 @@
-//! Removes what the catalog does not name: leftovers of a crash.
+//! What is in the folder without being named by the catalog: removed if the catalog's journal names it, else kept in
+//! `lost+found`.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::catalog::TableRow;
+use crate::catalog::{Journal, Obsolete, TableRow};
 use crate::error::Result;
-use crate::folder::{file_name, read_folder, remove_folder};
-use crate::index::file::IndexPaths;
+use crate::folder::{file_name, highest_number};
+use crate::head::HEAD;
+use crate::root::{LOST, Root};
 
-/// Removes from the `data` folder what no table of the catalog has.
-pub fn sweep(data: &Path, rows: &[TableRow]) -> Result<()> {
-    for entry in read_folder(data)? {
-        let name = file_name(&entry);
-        match rows.iter().find(|row| row.folder == name) {
-            None => remove_folder(&entry),
-            Some(row) => sweep_table(&entry, row)?,
-        }
-    }
-    Ok(())
+/// What a folder's name ends in while the folder is being removed: nothing takes half a table for a whole one.
+const GONE: &str = ".gone";
+
+/// What [`sweep`] found.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    /// Obsolete files that are gone.
+    pub removed: Vec<Obsolete>,
+    /// The highest number that any file has, or had when the catalog was written.
+    pub highest_number: u64,
 }
 
-fn sweep_table(folder: &Path, row: &TableRow) -> Result<()> {
-    let known = |path: &Path, suffix: &str| {
-        let name = file_name(path);
-        let number = name
-            .strip_suffix(suffix)
-            .and_then(|stem| stem.parse::<u64>().ok());
-        number.is_some_and(|number| row.files.iter().any(|file| file.number == number))
+/// Goes through the data folder.
+pub(crate) fn sweep(root: &Root, rows: &[TableRow], journal: &Journal) -> Result<Swept> {
+    let mut swept = Swept {
+        highest_number: rows.iter().map(highest_number).max().unwrap_or(0),
+        ..Swept::default()
     };
-    for entry in read_folder(folder)? {
-        if file_name(&entry) == "elf" {
-            sweep_indexes(&entry, row)?;
-        } else if entry.is_dir() {
-            for sums in read_folder(&entry)?
-                .into_iter()
-                .filter(|path| !known(path, ".crc"))
-            {
-                std::fs::remove_file(sums).ok();
+    let mut lost = Vec::new();
+    // Where an entry of the catalog is damaged, files may only seem to be unknown.
+    let is_sure = rows.iter().all(is_sound);
+    for entry in root.list(&root.data())? {
+        let name = file_name(&entry);
+        if name == HEAD {
+            continue;
+        }
+        swept.see(trailing_number(&name));
+        match rows.iter().find(|row| row.folder == name) {
+            Some(row) => sweep_table(root, row, journal, &mut swept, &mut lost)?,
+            None if is_sure && is_of_journal(&name, journal) => {
+                root.remove(&entry);
             }
-        } else if !known(&entry, ".vortex") {
-            std::fs::remove_file(entry).ok();
+            None => lost.push(entry),
+        }
+    }
+    if is_sure {
+        lost.iter().for_each(|path| set_aside(root, path));
+        let obsolete = journal.obsolete.iter();
+        let gone = obsolete.filter(|obsolete| remove(root, obsolete));
+        swept.removed = gone.cloned().collect();
+    }
+    Ok(swept)
+}
+
+impl Swept {
+    fn see(&mut self, number: Option<u64>) {
+        self.highest_number = self.highest_number.max(number.unwrap_or(0));
+    }
+}
+
+fn is_sound(row: &TableRow) -> bool {
+    row.damage.is_none()
+        && row.index_damages.is_empty()
+        && row.files.iter().all(|file| file.is_sound)
+}
+
+/// Whether a folder without a table is one that was being made or removed.
+fn is_of_journal(name: &str, journal: &Journal) -> bool {
+    let folder_name = name.strip_suffix(GONE).unwrap_or(name);
+    let is_reserved =
+        trailing_number(folder_name).is_some_and(|number| journal.reserved.contains(&number));
+    let is_obsolete =
+        |one: &Obsolete| matches!(one, Obsolete::Table { folder } if folder == folder_name);
+    is_reserved || journal.obsolete.iter().any(is_obsolete)
+}
+
+/// The number of a table's folder.
+fn trailing_number(name: &str) -> Option<u64> {
+    name.rsplit('-').next()?.parse().ok()
+}
+
+/// Goes through the folder of a table.
+fn sweep_table(
+    root: &Root,
+    row: &TableRow,
+    journal: &Journal,
+    swept: &mut Swept,
+    lost: &mut Vec<PathBuf>,
+) -> Result<()> {
+    let folder = root.table(&row.folder);
+    let known = known_files(row);
+    let mut files = root.list(&folder)?;
+    for inner in ["sums", "elf"] {
+        files.retain(|path| !path.ends_with(inner));
+        files.extend(root.list(&folder.join(inner))?);
+    }
+    for path in files {
+        let name = path.strip_prefix(&folder).unwrap_or(&path);
+        if known.contains(name) {
+            continue;
+        }
+        let numbers = numbers_in(&file_name(&path));
+        swept.see(numbers.iter().copied().max());
+        match is_sound(row) && is_leftover(&numbers, &row.folder, journal) {
+            true => {
+                root.remove(&path);
+            }
+            false => lost.push(path),
         }
     }
     Ok(())
 }
 
-/// Removes index files that the catalog does not name.
-fn sweep_indexes(folder: &Path, row: &TableRow) -> Result<()> {
-    let known: BTreeSet<String> = row
-        .indexes
-        .iter()
-        .flat_map(|index| {
-            let files = index.files.iter();
-            files.map(|(number, _)| IndexPaths::new(folder, *number, index.definition.id).name())
-        })
-        .collect();
-    for entry in read_folder(folder)? {
-        if !known.contains(&file_name(&entry)) {
-            std::fs::remove_file(entry).ok();
+/// The files that a table has, below its folder.
+fn known_files(row: &TableRow) -> BTreeSet<PathBuf> {
+    let mut known = BTreeSet::new();
+    for file in &row.files {
+        known.insert(format!("{}.vortex", file.number).into());
+        known.insert(format!("sums/{}.crc", file.number).into());
+    }
+    for index in &row.indexes {
+        for (number, _) in &index.files {
+            known.insert(format!("elf/{number}-{}.elf", index.definition.id).into());
         }
     }
-    Ok(())
+    known
+}
+
+/// The numbers in the name of a file that a table may have: `7-3.elf` has 7 and 3. None for other names.
+fn numbers_in(name: &str) -> Vec<u64> {
+    let Some((stem, ending)) = name.split_once('.') else {
+        return Vec::new();
+    };
+    if !matches!(
+        ending,
+        "vortex" | "crc" | "elf" | "tmp" | "vortex.tmp" | "crc.tmp" | "elf.tmp"
+    ) {
+        return Vec::new();
+    }
+    let numbers = stem.split('-').map(|number| number.parse().ok());
+    numbers.collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Whether the journal names the file of these numbers.
+fn is_leftover(numbers: &[u64], table_folder: &str, journal: &Journal) -> bool {
+    let is_obsolete = |one: &Obsolete| match one {
+        Obsolete::Table { .. } => false,
+        Obsolete::File { folder, number } => {
+            folder == table_folder && numbers.first() == Some(number)
+        }
+        Obsolete::Index { folder, index } => {
+            folder == table_folder && numbers.get(1) == Some(&(*index as u64))
+        }
+    };
+    numbers
+        .iter()
+        .any(|number| journal.reserved.contains(number))
+        || !numbers.is_empty() && journal.obsolete.iter().any(is_obsolete)
+}
+
+/// Removes obsolete files; whether all are gone.
+pub(crate) fn remove(root: &Root, obsolete: &Obsolete) -> bool {
+    match obsolete {
+        Obsolete::Table { folder } => {
+            let (folder, gone) = (root.table(folder), root.table(&format!("{folder}{GONE}")));
+            if root.exists(&folder) && root.rename(&folder, &gone).is_err() {
+                return root.remove(&folder);
+            }
+            root.remove(&gone)
+        }
+        Obsolete::File { folder, number } => {
+            let folder = root.table(folder);
+            let data = root.remove(&folder.join(format!("{number}.vortex")));
+            let sums = root.remove(&folder.join(format!("sums/{number}.crc")));
+            let first = |numbers: &[u64]| numbers.first() == Some(number);
+            remove_elfs(root, &folder, first) && data && sums
+        }
+        Obsolete::Index { folder, index } => {
+            let second = |numbers: &[u64]| numbers.get(1) == Some(&(*index as u64));
+            remove_elfs(root, &root.table(folder), second)
+        }
+    }
+}
+
+/// Removes index files by the numbers in their names.
+fn remove_elfs(root: &Root, folder: &Path, is_one: impl Fn(&[u64]) -> bool) -> bool {
+    let Ok(files) = root.list(&folder.join("elf")) else {
+        return false;
+    };
+    let mut ones = files
+        .iter()
+        .filter(|path| is_one(&numbers_in(&file_name(path))));
+    ones.all(|path| root.remove(path))
+}
+
+/// Moves what nobody knows out of the way, where it stays.
+fn set_aside(root: &Root, path: &Path) {
+    let lost = root.join(LOST);
+    let name = path.strip_prefix(root.data()).unwrap_or(path);
+    let name = name.to_string_lossy().replace('/', "_");
+    let moved = root.create_folder(&lost).and_then(|()| {
+        let names = std::iter::once(name.clone()).chain((1..).map(|copy| format!("{name}.{copy}")));
+        let mut targets = names.map(|name| lost.join(name));
+        let free = targets.find(|target| !root.exists(target));
+        free.map_or(Ok(()), |target| root.rename(path, &target))
+    });
+    match moved {
+        Ok(()) => {
+            tracing::warn!(path = %path.display(), "a file that the catalog does not know was moved to lost+found")
+        }
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "a file that the catalog does not know is left where it is")
+        }
+    }
 }

@@ -1,11 +1,10 @@
 //! Reads everything of a database again and compares all checksums.
 
-use std::path::Path;
-
 use crate::catalog::{Catalog, FileRow, TableRow};
 use crate::data_file::{DataFile, FilePaths, Sums};
 use crate::error::Result;
 use crate::index::file::{IndexPaths, Indexes, verify as verify_index};
+use crate::root::Root;
 
 /// What `verify` found.
 #[derive(Debug, Clone, Default)]
@@ -20,9 +19,9 @@ pub struct VerifyReport {
     pub damages: Vec<(String, String)>,
 }
 
-/// Reads every file below `data` that the catalog names. `progress` gets data files done and data files in all.
-pub fn verify(
-    data: &Path,
+/// Reads every file that the catalog names. `progress` gets data files done and data files in all.
+pub(crate) fn verify(
+    root: &Root,
     catalog: &Catalog,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<VerifyReport> {
@@ -33,9 +32,11 @@ pub fn verify(
         ..VerifyReport::default()
     };
     for row in &rows {
-        let folder = data.join(&row.folder);
+        let entries = row.damage.iter().chain(&row.index_damages);
+        let entries = entries.map(|damage| (row.name.clone(), damage.to_string()));
+        report.damages.extend(entries);
         for file in &row.files {
-            let paths = FilePaths::new(&folder, file.number);
+            let paths = FilePaths::new(root, &row.folder, file.number);
             match DataFile::verify(&paths, file) {
                 Ok(damages) => report.damages.extend(
                     damages
@@ -48,21 +49,21 @@ pub fn verify(
             report.file_bytes += file.file_bytes;
             progress(report.file_count, file_count);
         }
-        verify_indexes(&folder, row, &mut report);
+        verify_indexes(root, row, &mut report);
     }
     Ok(report)
 }
 
 /// Reads all index files of a table.
-fn verify_indexes(folder: &Path, row: &TableRow, report: &mut VerifyReport) {
+fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) {
     for index in &row.indexes {
         for (number, bytes) in &index.files {
-            let path = IndexPaths::new(folder, *number, index.definition.id).file();
+            let paths = IndexPaths::new(root, &row.folder, *number, index.definition.id);
             let mut files = row.files.iter();
             let file = files.find(|file| file.number == *number);
-            let indexes = file.and_then(|file| indexed(folder, file));
+            let indexes = file.and_then(|file| indexed(root, &row.folder, file));
             let columns = index.definition.columns.len();
-            if let Err(error) = verify_index(&path, indexes, columns) {
+            if let Err(error) = verify_index(&paths, indexes, columns) {
                 report.damages.push((row.name.clone(), error.to_string()));
             }
             report.file_count += 1;
@@ -72,8 +73,9 @@ fn verify_indexes(folder: &Path, row: &TableRow, report: &mut VerifyReport) {
 }
 
 /// What an index file of a data file must name, if the data file's checksums can be read.
-fn indexed(folder: &Path, file: &FileRow) -> Option<Indexes> {
-    let sums = Sums::read(&FilePaths::new(folder, file.number).sums()).ok()?;
+fn indexed(root: &Root, folder: &str, file: &FileRow) -> Option<Indexes> {
+    let paths = FilePaths::new(root, folder, file.number);
+    let sums = Sums::read(root, &paths.sums()).ok()?;
     Some(Indexes {
         row_count: file.stats.row_count,
         file_bytes: sums.file_bytes,

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Bench, entries};
+use super::{Bench, entries, folders};
 
 pub(super) fn press_ctrl_c(child: &Child) {
     send(child, "-INT");
@@ -62,7 +62,7 @@ fn ctrl_c_takes_an_import_back() {
         .spawn()
         .unwrap();
     let started = Instant::now();
-    while entries(&bench.path("db/data")).len() < 2 {
+    while folders(&bench.path("db/data")).len() < 2 {
         assert!(started.elapsed() < Duration::from_secs(30) && child.try_wait().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -70,7 +70,7 @@ fn ctrl_c_takes_an_import_back() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let list = bench.ok(&["tables", "--db", "db", "--format", "csv"]);
     assert_eq!(list.lines().count(), 2, "{list}");
-    assert_eq!(entries(&bench.path("db/data")).len(), 1);
+    assert_eq!(folders(&bench.path("db/data")).len(), 1);
 }
 
 #[test]

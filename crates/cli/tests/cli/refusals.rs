@@ -87,7 +87,7 @@ fn files_that_cannot_be_imported_are_named_and_leave_nothing() {
     assert_eq!(bench.query("SELECT count(*) AS n FROM t"), "n\n1000\n");
     let list = bench.ok(&["tables", "--db", "db", "--format", "csv"]);
     assert_eq!(list.lines().count(), 2, "{list}");
-    assert_eq!(super::entries(&bench.path("db/data")).len(), 1);
+    assert_eq!(super::folders(&bench.path("db/data")).len(), 1);
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use hotshelf_store::folder::sync_folder;
+use hotshelf_store::StoreError;
+use hotshelf_store::root::Root;
 use parking_lot::Mutex;
 
 use super::Inner;
@@ -22,14 +23,14 @@ impl Inner {
     /// Writes the rows of `inputs` into a folder, at least one file for each. Their names are final when all are written.
     pub(super) async fn write_files(
         self: &Arc<Self>,
-        folder: &Path,
+        folder: &str,
         schema: &SchemaRef,
         inputs: Vec<SendableRecordBatchStream>,
         rows_written: Arc<AtomicU64>,
         order: Option<RowOrder>,
     ) -> Result<Vec<FileRow>> {
-        let sums = folder.join("sums");
-        std::fs::create_dir_all(&sums).map_err(Error::io("create", &sums))?;
+        let root = self.store.root();
+        root.create_folder(&root.table(folder).join("sums"))?;
         let input_count = inputs.len().max(1);
         let budget_bytes = self.options.read().budget_bytes;
         let unfinished = Arc::new(UnfinishedFiles::default());
@@ -58,26 +59,25 @@ impl Inner {
             rows.extend(task.await.map_err(stopped)??);
         }
         unfinished.finish()?;
-        sync_folder(&self.root.join("data"))?;
         drop(aborts);
         Ok(rows)
     }
-}
 
-/// The files that have rows; the others are removed.
-pub(super) fn drop_empty(files: Vec<FileRow>, folder: &Path) -> Vec<FileRow> {
-    let (filled, empty): (Vec<_>, Vec<_>) =
-        files.into_iter().partition(|file| file.stats.row_count > 0);
-    for file in empty {
-        FilePaths::new(folder, file.number).remove();
+    /// The files that have rows; the others are removed.
+    pub(super) fn drop_empty(&self, files: Vec<FileRow>, folder: &str) -> Vec<FileRow> {
+        let (filled, empty): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|file| file.stats.row_count > 0);
+        for file in empty {
+            FilePaths::new(self.store.root(), folder, file.number).remove();
+        }
+        filled
     }
-    filled
 }
 
 /// Writes one input stream into as many files as the memory asks for.
 struct FileSeries {
     inner: Arc<Inner>,
-    folder: PathBuf,
+    folder: String,
     schema: SchemaRef,
     buffer_bytes_max: u64,
     rows_written: Arc<AtomicU64>,
@@ -100,8 +100,8 @@ impl FileSeries {
     async fn write(self, input: InputParts<DataFusionError>) -> Result<Vec<FileRow>> {
         let mut rows = Vec::new();
         loop {
-            let number = self.inner.next_file_number.fetch_add(1, Ordering::Relaxed);
-            let paths = FilePaths::new(&self.folder, number);
+            let number = self.inner.store.next_number()?;
+            let paths = FilePaths::new(self.inner.store.root(), &self.folder, number);
             self.unfinished.paths.lock().push(paths.clone());
             let writer = FileWriter {
                 session: self.inner.vortex.clone(),
@@ -152,6 +152,54 @@ impl Drop for UnfinishedFiles {
             paths.remove();
         }
     }
+}
+
+/// The folder of a table that is being made: gone when this is dropped before the table is in the catalog.
+pub(super) struct UnfinishedFolder {
+    root: Root,
+    folder: Option<PathBuf>,
+}
+
+impl UnfinishedFolder {
+    pub fn new(root: &Root, folder: &str) -> Self {
+        Self {
+            root: root.clone(),
+            folder: Some(root.table(folder)),
+        }
+    }
+
+    /// Keeps the folder if the change was committed, or may have been.
+    pub fn keep_if(mut self, committed: Result<()>) -> Result<()> {
+        if may_be_committed(&committed) {
+            self.folder = None;
+        }
+        committed
+    }
+}
+
+impl Drop for UnfinishedFolder {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.folder {
+            self.root.remove(folder);
+        }
+    }
+}
+
+/// Whether a change may be in the catalog: its files must stay then. The next opening knows.
+pub(super) fn may_be_committed<R>(change: &Result<R>) -> bool {
+    matches!(change, Ok(_) | Err(Error::Store(StoreError::Commit(_))))
+}
+
+/// Removes a folder in which a thread may still make files: what appears meanwhile is removed in the next round.
+pub(super) fn remove_busy_folder(folder: &Path) {
+    const ROUNDS_MAX: usize = 20;
+    for _ in 0..ROUNDS_MAX {
+        match std::fs::remove_dir_all(folder) {
+            Err(_) if folder.exists() => {}
+            _ => return,
+        }
+    }
+    tracing::warn!(folder = %folder.display(), "a temporary folder cannot be removed");
 }
 
 struct AbortOnDrop(tokio::task::AbortHandle);

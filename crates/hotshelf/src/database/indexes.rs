@@ -2,16 +2,16 @@
 //! [`Inner::exchange_files`]: new files are written and synced first, then one transaction names them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use hotshelf_store::StoreError;
 
-use super::{Inner, RowOrder, drop_empty};
+use super::files::may_be_committed;
+use super::{Inner, RowOrder};
 use crate::error::{Error, Result, nearest};
 use crate::index::{
     IndexDefinition, IndexFile, IndexPaths, IndexWriter, Indexed, Indexes, TableIndex,
@@ -20,7 +20,7 @@ use crate::index::{
 use crate::scan::TableScan;
 use crate::session::execute_partitions;
 use crate::table::Table;
-use hotshelf_store::catalog::{FileChange, FileRow, IndexRow, TableRow};
+use hotshelf_store::catalog::{FileChange, FileRow, IndexRow, TableRef, TableRow};
 use hotshelf_store::data_file::{DataFile, FilePaths};
 
 /// What a `CREATE INDEX` asks for.
@@ -94,7 +94,7 @@ impl Inner {
         if let (true, Some(file)) = (spec.advise, table.files.first()) {
             columns = advise_order(file, &table.schema, &columns, &self.vortex, row_count).await?;
         }
-        let definition = self.definition(spec.name.clone(), columns, spec.clustered);
+        let definition = self.definition(spec.name.clone(), columns, spec.clustered)?;
         let mut removed = Vec::new();
         let mut added = Vec::new();
         if spec.clustered {
@@ -108,13 +108,18 @@ impl Inner {
         Ok(row_count)
     }
 
-    fn definition(&self, name: String, columns: Vec<usize>, clustered: bool) -> IndexDefinition {
-        IndexDefinition {
-            id: self.next_file_number.fetch_add(1, Ordering::Relaxed) as i64,
+    fn definition(
+        &self,
+        name: String,
+        columns: Vec<usize>,
+        clustered: bool,
+    ) -> Result<IndexDefinition> {
+        Ok(IndexDefinition {
+            id: self.store.next_number()? as i64,
             name,
             columns,
             clustered,
-        }
+        })
     }
 
     /// The clustered index that a table is to be made with, if there are columns for it.
@@ -130,7 +135,7 @@ impl Inner {
         let columns = resolve(table, schema, cluster_by)?;
         let name = default_index_name(table, cluster_by);
         self.ensure_new_index(&name, Some(table))?;
-        Ok(Some(self.definition(name, columns, true)))
+        Ok(Some(self.definition(name, columns, true)?))
     }
 
     /// Writes the files of the index that a table is made with.
@@ -139,15 +144,15 @@ impl Inner {
         row: &TableRow,
         definition: IndexDefinition,
     ) -> Result<IndexRow> {
-        let folder = self.root.join("data").join(&row.folder);
         let column_ids = self.number_columns(&row.name, &row.schema);
         let writer = self.index_writer(&row.schema, &definition);
         let mut files = Vec::with_capacity(row.files.len());
         for file in &row.files {
             let file = Arc::new(self.open_file(&row.folder, file.clone(), &column_ids)?);
-            let paths = IndexPaths::new(&folder, file.paths.number, definition.id);
-            if let Indexed::Written(bytes) =
-                write_index(&writer, &definition.name, &file, &paths).await?
+            let paths = self.index_paths(&row.folder, file.paths.number, definition.id);
+            if let Indexed::Written(bytes) = self
+                .write_index(&writer, &definition.name, &file, &paths)
+                .await?
             {
                 files.push((file.paths.number, bytes));
             }
@@ -195,19 +200,13 @@ impl Inner {
             .iter()
             .cloned()
             .partition(|index| index.definition.name == name);
-        let folder = self.root.join("data").join(&table.folder);
         for index in &dropped {
-            self.catalog.drop_index(index.definition.id)?;
+            self.store.drop_index(&table.folder, index.definition.id)?;
         }
         let changed = table.changed(table.files.clone(), kept);
         self.tables
             .write()
             .insert(table.name.clone(), Arc::new(changed));
-        for index in dropped {
-            for number in index.files.keys() {
-                IndexPaths::new(&folder, *number, index.definition.id).remove();
-            }
-        }
         Ok(())
     }
 
@@ -311,12 +310,11 @@ impl Inner {
             .with_session_config(config)
             .with_runtime(self.runtime_env.clone());
         let inputs = execute_partitions(&scan, &Arc::new(context))?;
-        let folder = self.root.join("data").join(&table.folder);
         let rows = Arc::new(AtomicU64::new(0));
         let written = self
-            .write_files(&folder, &table.schema, inputs, rows, order)
+            .write_files(&table.folder, &table.schema, inputs, rows, order)
             .await?;
-        Ok(drop_empty(written, &folder))
+        Ok(self.drop_empty(written, &table.folder))
     }
 
     /// Takes files out of a table and puts others in, with index files for all indexes, in one transaction.
@@ -328,11 +326,10 @@ impl Inner {
         added: Vec<FileRow>,
         new_index: Option<IndexDefinition>,
     ) -> Result<()> {
-        let folder = self.root.join("data").join(&planned.folder);
         let mut uncommitted = Uncommitted {
             data: added
                 .iter()
-                .map(|file| FilePaths::new(&folder, file.number))
+                .map(|file| FilePaths::new(self.store.root(), &planned.folder, file.number))
                 .collect(),
             indexes: Vec::new(),
         };
@@ -394,14 +391,20 @@ impl Inner {
                 new_index: new_index.as_ref(),
                 index_files: &written,
             };
-            self.catalog
-                .change_files(table.id, &table.schema, &change)?;
-            uncommitted.data.clear();
-            uncommitted.indexes.clear();
+            let of = TableRef {
+                id: table.id,
+                folder: &table.folder,
+                schema: &table.schema,
+            };
+            let committed = self.store.change_files(&of, &change).map_err(Error::from);
+            if may_be_committed(&committed) {
+                uncommitted.data.clear();
+                uncommitted.indexes.clear();
+            }
+            committed?;
             let indexes = self.changed_indexes(&table, &files, new_index, &tried);
             let changed = Arc::new(table.changed(files, indexes));
             self.tables.write().insert(table.name.clone(), changed);
-            self.remove_files(&table, &folder, &leaving);
             return Ok(());
         }
     }
@@ -415,7 +418,6 @@ impl Inner {
         tried: &mut BTreeMap<FileOfIndex, Indexed>,
         uncommitted: &mut Uncommitted,
     ) -> Result<()> {
-        let folder = self.root.join("data").join(&table.folder);
         let existing = table.indexes.iter().map(|index| &index.definition);
         for definition in existing.chain(new_index) {
             let known = table
@@ -429,8 +431,10 @@ impl Inner {
                 if has || tried.contains_key(&(definition.id, number)) {
                     continue;
                 }
-                let paths = IndexPaths::new(&folder, number, definition.id);
-                let indexed = write_index(&writer, &definition.name, file, &paths).await?;
+                let paths = self.index_paths(&table.folder, number, definition.id);
+                let indexed = self
+                    .write_index(&writer, &definition.name, file, &paths)
+                    .await?;
                 if matches!(indexed, Indexed::Written(_)) {
                     uncommitted.indexes.push(paths);
                 }
@@ -465,28 +469,17 @@ impl Inner {
         indexes
     }
 
-    /// Removes data files that left a table, and their index files.
-    fn remove_files(&self, table: &Table, folder: &Path, leaving: &[Arc<DataFile>]) {
-        for file in leaving {
-            file.paths.remove();
-            for index in &table.indexes {
-                IndexPaths::new(folder, file.paths.number, index.definition.id).remove();
-            }
-        }
-    }
-
     fn open_index_file(
         &self,
         table_folder: &str,
         definition: &IndexDefinition,
         file: &DataFile,
     ) -> Result<Arc<IndexFile>, hotshelf_tier::Corruption> {
-        let folder = self.root.join("data").join(table_folder);
-        let path = IndexPaths::new(&folder, file.paths.number, definition.id).file();
+        let paths = self.index_paths(table_folder, file.paths.number, definition.id);
         let opened = IndexFile::open(
             &self.engine,
             &self.elfs,
-            &path,
+            &paths,
             indexes_of(file),
             definition.columns.len(),
         );
@@ -495,7 +488,7 @@ impl Inner {
             match error {
                 StoreError::Corruption(found) => found,
                 other => hotshelf_tier::Corruption {
-                    file: path,
+                    file: paths.file(),
                     offset: 0,
                     what: "index file".into(),
                     expected: "a readable file".into(),
@@ -503,6 +496,35 @@ impl Inner {
                 },
             }
         })
+    }
+
+    fn index_paths(&self, table_folder: &str, file_number: u64, index: i64) -> IndexPaths {
+        IndexPaths::new(self.store.root(), table_folder, file_number, index)
+    }
+
+    /// Writes an index file under its final name; nothing is left of it on failure.
+    async fn write_index(
+        &self,
+        writer: &IndexWriter,
+        index: &str,
+        file: &Arc<DataFile>,
+        paths: &IndexPaths,
+    ) -> Result<Indexed> {
+        let temporary = paths.temporary(self.store.next_number()?);
+        paths.create_folder()?;
+        let indexed = writer.write(file, paths.root(), &temporary).await?;
+        match &indexed {
+            Indexed::Written(_) => paths.rename(&temporary).inspect_err(|_| {
+                paths.root().remove(&temporary);
+            })?,
+            Indexed::Refused(reason) => tracing::warn!(
+                index,
+                file = file.paths.number,
+                reason,
+                "a data file cannot be indexed and will be scanned"
+            ),
+        }
+        Ok(indexed)
     }
 
     /// Opens the files of an index of the catalog. Damaged ones are remembered as such.
@@ -531,26 +553,6 @@ fn indexes_of(file: &DataFile) -> Indexes {
         file_bytes: file.file_bytes(),
         footer_sum: file.footer_sum,
     }
-}
-
-/// Writes an index file under its final name; nothing is left of it on failure.
-async fn write_index(
-    writer: &IndexWriter,
-    index: &str,
-    file: &Arc<DataFile>,
-    paths: &IndexPaths,
-) -> Result<Indexed> {
-    let indexed = writer.write(file, paths).await?;
-    match &indexed {
-        Indexed::Written(_) => paths.rename().inspect_err(|_| paths.remove())?,
-        Indexed::Refused(reason) => tracing::warn!(
-            index,
-            file = file.paths.number,
-            reason,
-            "a data file cannot be indexed and will be scanned"
-        ),
-    }
-    Ok(indexed)
 }
 
 /// The name of an index that was not given one.

@@ -31,6 +31,9 @@ const BYTES_FREE: u64 = 8 << 20;
 /// What one call may make at most, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
 
+/// Years that begin and end within the range of timestamps in nanoseconds.
+const YEARS: std::ops::Range<i32> = 1678..2262;
+
 /// What points in time are measured in.
 const MICROSECONDS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
@@ -74,6 +77,28 @@ pub(super) fn register(context: &SessionContext, inner: &Arc<Inner>) {
                 inner: Arc::downgrade(inner),
             }));
         }
+    }
+}
+
+/// The function behind EXTRACT, which takes years that no timestamp has for what they wrap around to
+/// (`docs/upstream/years-out-of-range.md`). `None` if it is guarded already or another function.
+pub(crate) fn with_years_in_range(function: &Arc<ScalarUDF>) -> Option<ScalarUDF> {
+    let is_plain =
+        function.name() == "date_part" && function.inner().downcast_ref::<Bounded>().is_none();
+    is_plain.then(|| {
+        ScalarUDF::new_from_impl(Bounded {
+            function: function.clone(),
+            size: |_| 0,
+            inner: Weak::new(),
+        })
+    })
+}
+
+/// Whether a year has bounds that timestamps in nanoseconds cannot hold.
+fn has_no_bounds(year: &Expr) -> bool {
+    match year {
+        Expr::Literal(ScalarValue::Int32(Some(year)), _) => !YEARS.contains(year),
+        _ => false,
     }
 }
 
@@ -387,7 +412,10 @@ impl ScalarUDFImpl for Bounded {
         literal: &Expr,
         info: &SimplifyContext,
     ) -> QueryResult<PreimageResult> {
-        self.function.preimage(args, literal, info)
+        match has_no_bounds(literal) {
+            true => Ok(PreimageResult::None),
+            false => self.function.preimage(args, literal, info),
+        }
     }
 
     fn conditional_arguments<'a>(

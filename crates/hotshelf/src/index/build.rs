@@ -1,6 +1,7 @@
 //! Makes the index file of a data file: learns its columns, encodes them, builds an Elf per stretch.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray};
@@ -13,13 +14,14 @@ use hotshelf_elf::cost::{CostModel, advise};
 use hotshelf_elf::keys::{CodeColumn, CodeTable};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 use hotshelf_store::StoreError;
+use hotshelf_store::root::Root;
 use vortex::array::{MaskFuture, VortexSessionExecute};
 use vortex::expr::{get_item, pack, root};
 use vortex::layout::LayoutReader;
 use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
 
-use super::file::{BuiltStretch, COSTS, FileWriter, IndexPaths, Indexes};
+use super::file::{BuiltStretch, COSTS, FileWriter, Indexes};
 use super::keys::{KeyColumn, KeyLearner};
 use super::zones::Zones;
 use crate::error::{Error, Result};
@@ -99,27 +101,28 @@ pub(crate) struct IndexWriter {
     pub threads: usize,
 }
 
+/// Where a file is written.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    root: &'a Root,
+    path: &'a Path,
+}
+
 /// What became of an index file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Indexed {
-    /// It is there, under its temporary name, with so many bytes.
+    /// It is there, with this many bytes.
     Written(u64),
     /// The data cannot be indexed; the file will be scanned.
     Refused(String),
 }
 
 impl IndexWriter {
-    /// Writes and syncs the index file of a data file. Nothing is left behind on failure.
-    pub async fn write(&self, file: &Arc<DataFile>, paths: &IndexPaths) -> Result<Indexed> {
-        let folder = paths.folder();
-        if !folder.exists() {
-            std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-            folder
-                .parent()
-                .map_or(Ok(()), hotshelf_store::folder::sync_folder)?;
-        }
-        let unfinished = Unfinished(Some(paths.clone()));
-        match self.write_file(file, paths).await {
+    /// Writes and syncs the index file of a data file at `path`. Nothing is left behind on failure.
+    pub async fn write(&self, file: &Arc<DataFile>, root: &Root, path: &Path) -> Result<Indexed> {
+        let place = Place { root, path };
+        let unfinished = Unfinished(Some((root.clone(), path.to_owned())));
+        match self.write_file(file, place).await {
             Ok(bytes) => {
                 unfinished.keep();
                 Ok(Indexed::Written(bytes))
@@ -131,7 +134,7 @@ impl IndexWriter {
         }
     }
 
-    async fn write_file(&self, file: &Arc<DataFile>, paths: &IndexPaths) -> Result<u64> {
+    async fn write_file(&self, file: &Arc<DataFile>, place: Place<'_>) -> Result<u64> {
         let reader = ColumnReader::new(file, &self.schema, &self.columns, &self.session)?;
         let row_count = file.stats.row_count;
         let mut learners: Vec<KeyLearner> = Vec::new();
@@ -166,10 +169,10 @@ impl IndexWriter {
             let mut out = match writer.take() {
                 Some(out) => out,
                 // Only if the first stretch is in order can the file be clustered; the others then have to be.
-                None => FileWriter::create(&paths.temporary(), in_order)?,
+                None => FileWriter::create(place.root, place.path, in_order)?,
             };
             if in_order != out.is_clustered() {
-                return Box::pin(self.write_unclustered(file, paths)).await;
+                return Box::pin(self.write_unclustered(file, place)).await;
             }
             let add = move || Ok(out.add(first..end, &built).map(|()| out)?);
             writer = Some(blocking(add).await?);
@@ -181,12 +184,12 @@ impl IndexWriter {
         };
         match writer {
             Some(writer) => blocking(move || Ok(writer.finish(&keys, indexes)?)).await,
-            None => Ok(FileWriter::create(&paths.temporary(), false)?.finish(&keys, indexes)?),
+            None => Ok(FileWriter::create(place.root, place.path, false)?.finish(&keys, indexes)?),
         }
     }
 
     /// Once more, with TIDs: the rows are not in the order of the index.
-    async fn write_unclustered(&self, file: &Arc<DataFile>, paths: &IndexPaths) -> Result<u64> {
+    async fn write_unclustered(&self, file: &Arc<DataFile>, place: Place<'_>) -> Result<u64> {
         let plain = Self {
             schema: self.schema.clone(),
             session: self.session.clone(),
@@ -194,7 +197,7 @@ impl IndexWriter {
             clustered: false,
             ..*self
         };
-        plain.write_file(file, paths).await
+        plain.write_file(file, place).await
     }
 
     /// The Elf of a stretch and what is known of its rows. It is clustered only if the rows stand in its order.
@@ -261,7 +264,7 @@ async fn blocking<R: Send + 'static>(
 }
 
 /// Removes a file that was not finished.
-struct Unfinished(Option<IndexPaths>);
+struct Unfinished(Option<(Root, PathBuf)>);
 
 impl Unfinished {
     fn keep(mut self) {
@@ -271,8 +274,8 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if let Some(paths) = &self.0 {
-            std::fs::remove_file(paths.temporary()).ok();
+        if let Some((root, path)) = &self.0 {
+            root.remove(path);
         }
     }
 }

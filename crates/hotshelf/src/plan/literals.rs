@@ -4,7 +4,8 @@
 //! row (`docs/upstream/decimal-literals.md`): such a literal becomes the decimal it was written as. And -0.0 is not
 //! 0.0 in longer lists, which the engine looks up by bits, and in scans, which compare in the total order of floats
 //! (`docs/upstream/negative-zero.md`): a list with one zero gets both, and comparisons with zero are rewritten so that they
-//! mean the same in either order.
+//! mean the same in either order. EXTRACT is guarded against years that no timestamp has
+//! (`docs/upstream/years-out-of-range.md`).
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -17,6 +18,8 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
+
+use crate::functions::with_years_in_range;
 
 /// Functions whose arguments are brought to one type.
 const UNIFYING: &[&str] = &["coalesce", "nullif", "nvl", "ifnull", "greatest", "least"];
@@ -57,6 +60,13 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
         Expr::InList(list) => rewrite_list(list, schema),
         Expr::Case(case) => rewrite_case(case, schema),
         Expr::ScalarFunction(call) if UNIFYING.contains(&call.name()) => rewrite_call(call, schema),
+        Expr::ScalarFunction(call) => match with_years_in_range(&call.func) {
+            Some(guarded) => {
+                let call = ScalarFunction::new_udf(guarded.into(), call.args);
+                Transformed::yes(Expr::ScalarFunction(call))
+            }
+            None => Transformed::no(Expr::ScalarFunction(call)),
+        },
         other => Transformed::no(other),
     })
 }

@@ -3,12 +3,12 @@
 //! A rule that works around a fault of DataFusion says so; `docs/upstream/` has the minimal case of each.
 
 mod aggregated_subqueries;
-mod grouping_sets;
 mod in_lists;
 mod keep_filters;
 mod keep_limits;
 mod literal_keys;
 mod literals;
+mod padded_rows;
 mod push_filters;
 mod routes;
 mod subqueries;
@@ -21,12 +21,12 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 
 use aggregated_subqueries::ComputeSubqueriesFirst;
-use grouping_sets::ForgetBelowGroupingSets;
 use in_lists::KeepListsApart;
 use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
 use literal_keys::DropLiteralKeys;
 use literals::ExactLiterals;
+use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
 use subqueries::SpellOutMembership;
 
@@ -61,7 +61,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
         _ => rule,
     });
     [
-        Arc::new(ForgetBelowGroupingSets) as _,
+        Arc::new(ForgetBelowPaddedRows) as _,
         Arc::new(KeepLimits) as _,
     ]
     .into_iter()

@@ -583,3 +583,46 @@ fn output_columns_are_ordered_by_though_a_cast_key_has_their_name() {
         ["3.0|7"]
     );
 }
+
+#[test]
+fn rows_padded_by_an_outer_join_are_sorted_though_the_padding_side_has_one_row() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (-7.125, 1), (-6.0, 2), (-5.0, 3)) v(n, k)")
+        .unwrap();
+    for join in ["FULL", "LEFT"] {
+        let sql = format!(
+            "WITH w AS (SELECT max(n) AS c1, min(k) AS c2 FROM t) SELECT w.c1 AS c0, k FROM t {join} JOIN w ON t.k = w.c2
+             WHERE t.n > -100 ORDER BY 1 NULLS FIRST, 2 DESC"
+        );
+        assert_eq!(db.rows(&sql), ["|3", "|2", "-5.0|1"], "{sql}");
+    }
+    let constant =
+        "SELECT r.c, t.k FROM (SELECT 4 AS c, k FROM t WHERE k = 2) r RIGHT JOIN t ON r.k = t.k
+        ORDER BY 1 NULLS FIRST, 2";
+    assert_eq!(db.rows(constant), ["|1", "|3", "4|2"]);
+}
+
+#[test]
+fn years_that_no_timestamp_has_are_compared_as_years() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT TIMESTAMP '2000-01-01 08:00:04' AS s UNION ALL SELECT NULL")
+        .unwrap();
+    for (condition, count) in [
+        ("> 12", "1"),
+        ("<> 12", "1"),
+        ("< 12", "0"),
+        ("= 12", "0"),
+        ("< 12000", "1"),
+        ("> 1999", "1"),
+        ("= 2000", "1"),
+        ("BETWEEN 12 AND 2000", "1"),
+        ("NOT IN (12, 13)", "1"),
+    ] {
+        let sql = format!("SELECT count(*) AS n FROM t WHERE EXTRACT(year FROM s) {condition}");
+        assert_eq!(db.rows(&sql), [count], "{sql}");
+    }
+    let plan = db
+        .rows("EXPLAIN SELECT s FROM t WHERE EXTRACT(year FROM s) = 1999")
+        .join("\n");
+    assert!(plan.contains("filter=s@0 >="), "{plan}");
+}

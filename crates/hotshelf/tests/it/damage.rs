@@ -116,21 +116,64 @@ fn foreign_folders_are_left_alone() {
 }
 
 #[test]
-fn leftovers_of_a_crash_are_swept_on_opening() {
+fn files_that_the_catalog_does_not_know_are_set_aside_and_kept() {
     let mut db = two_tables();
     let file = data_files(&db, "good").remove(0);
     let folder = file.parent().unwrap().to_owned();
     let orphans = [
-        folder.join("99.vortex"),
-        folder.join("98.vortex.tmp"),
-        folder.join("sums/99.crc"),
+        folder.join("999.vortex"),
+        folder.join("998.vortex.tmp"),
+        folder.join("sums/999.crc"),
     ];
     for orphan in &orphans {
         std::fs::write(orphan, "half").unwrap();
     }
-    let folder = PathBuf::from(db.path("db/data/lost-77"));
+    let folder = PathBuf::from(db.path("db/data/lost-977"));
     std::fs::create_dir_all(folder.join("sums")).unwrap();
     db.reopen();
     assert!(orphans.iter().all(|orphan| !orphan.exists()) && !folder.exists());
+    let kept = std::fs::read_dir(db.path("db/lost+found")).unwrap().count();
+    assert_eq!(kept, 4);
     assert_eq!(db.rows("SELECT count(a) FROM good"), ["200000"]);
+}
+
+#[test]
+fn a_lost_catalog_is_refused_and_no_table_is_removed() {
+    for lose in [
+        (|path| std::fs::remove_file(path).unwrap()) as fn(String),
+        |path| std::fs::write(path, b"").unwrap(),
+    ] {
+        let mut db = two_tables();
+        let file = data_files(&db, "good").remove(0);
+        db.database = None;
+        lose(db.path("db/catalog.sqlite"));
+        let error = Database::open(db.path("db"), Options::default())
+            .err()
+            .unwrap();
+        assert!(
+            matches!(error, Error::Store(StoreError::LostCatalog { .. })),
+            "{error}"
+        );
+        assert!(file.exists());
+    }
+}
+
+#[test]
+fn rows_inserted_while_the_folder_is_moved_are_there_afterwards() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT 1 AS a").unwrap();
+    std::fs::rename(db.path("db"), db.path("moved")).unwrap();
+    db.run("INSERT INTO t VALUES (2)").unwrap();
+    db.run("CREATE TABLE u AS SELECT 3 AS a").unwrap();
+    let sum = "SELECT sum(a) FROM (SELECT a FROM t UNION ALL SELECT a FROM u)";
+    assert_eq!(db.rows(sum), ["6"]);
+    let Fixture { folder, database } = db;
+    drop(database);
+    let database = Database::open(folder.path().join("moved"), Options::default()).unwrap();
+    let db = Fixture {
+        folder,
+        database: Some(database),
+    };
+    assert_eq!(db.rows(sum), ["6"]);
+    assert!(!std::path::Path::new(&db.path("db")).exists());
 }

@@ -1,6 +1,6 @@
 //! An open data file: its footer, its segments, and how they are read and checked.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,11 +18,13 @@ use super::segments::SegmentMap;
 use super::sums::{Sums, verify};
 use crate::catalog::FileRow;
 use crate::error::{Result, StoreError};
+use crate::root::Root;
 use crate::statistics::FileStats;
 
 /// Where a data file and its checksums live.
 #[derive(Debug, Clone)]
 pub struct FilePaths {
+    root: Root,
     folder: PathBuf,
     /// The file's number in its table.
     pub number: u64,
@@ -30,11 +32,17 @@ pub struct FilePaths {
 
 impl FilePaths {
     /// The data file of this number in a table's folder.
-    pub fn new(table_folder: &Path, number: u64) -> Self {
+    pub fn new(root: &Root, table_folder: &str, number: u64) -> Self {
         Self {
-            folder: table_folder.to_owned(),
+            root: root.clone(),
+            folder: root.table(table_folder),
             number,
         }
+    }
+
+    /// The database's folder.
+    pub fn root(&self) -> &Root {
+        &self.root
     }
 
     /// The data file.
@@ -63,26 +71,22 @@ impl FilePaths {
 
     /// Gives both files their final names and makes the names durable.
     pub fn rename(&self) -> Result<()> {
-        for (from, to) in [
-            (self.sums_temporary(), self.sums()),
-            (self.data_temporary(), self.data()),
-        ] {
-            std::fs::rename(&from, &to).map_err(StoreError::io("rename", &from))?;
-        }
-        crate::folder::sync_folder(&self.folder.join("sums"))?;
-        crate::folder::sync_folder(&self.folder)
+        self.root.rename(&self.sums_temporary(), &self.sums())?;
+        self.root.rename(&self.data_temporary(), &self.data())?;
+        self.root.sync_folder(&self.folder.join("sums"))?;
+        self.root.sync_folder(&self.folder)
     }
 
-    /// Removes what a failed write left. Failing to is harmless: opening sweeps.
+    /// Removes what a failed write left. Failing to is harmless: the journal names the file.
     pub fn remove_temporary(&self) {
-        std::fs::remove_file(self.data_temporary()).ok();
-        std::fs::remove_file(self.sums_temporary()).ok();
+        self.root.remove(&self.data_temporary());
+        self.root.remove(&self.sums_temporary());
     }
 
-    /// Removes the finished files of a change that was not committed, or of a dropped table.
+    /// Removes the finished files of a change that was not committed.
     pub fn remove(&self) {
-        std::fs::remove_file(self.data()).ok();
-        std::fs::remove_file(self.sums()).ok();
+        self.root.remove(&self.data());
+        self.root.remove(&self.sums());
     }
 }
 
@@ -114,8 +118,8 @@ impl DataFile {
         cache: &Arc<CacheManager>,
         session: &VortexSession,
     ) -> Result<Self> {
-        let sums = Sums::read(&paths.sums())?;
-        let io = engine.open(&paths.data())?;
+        let sums = Sums::read(&paths.root, &paths.sums())?;
+        let io = engine.open_as(&paths.root.real(&paths.data()), &paths.data())?;
         if io.len_bytes() != sums.file_bytes || sums.file_bytes != row.file_bytes {
             return Err(StoreError::Corruption(Corruption {
                 file: paths.data(),
@@ -187,7 +191,7 @@ impl DataFile {
 
     /// Reads every byte again, past the cache, and compares all checksums.
     pub fn verify(paths: &FilePaths, expected: &FileRow) -> Result<Vec<Corruption>> {
-        let sums = match Sums::read(&paths.sums()) {
+        let sums = match Sums::read(&paths.root, &paths.sums()) {
             Ok(sums) => sums,
             Err(StoreError::Corruption(found)) => return Ok(vec![found]),
             Err(other) => return Err(other),
@@ -287,7 +291,7 @@ impl SegmentReader for FileSegments {
 /// Compares the bytes of a file with its checksums, through the page cache in one pass.
 fn verify_bytes(paths: &FilePaths, sums: &Sums, expected: &FileRow) -> Result<Vec<Corruption>> {
     let path = paths.data();
-    let bytes = std::fs::read(&path).map_err(StoreError::io("read", &path))?;
+    let bytes = paths.root.read(&path)?;
     if bytes.len() as u64 != expected.file_bytes || sums.file_bytes != expected.file_bytes {
         return Ok(vec![Corruption {
             file: path,

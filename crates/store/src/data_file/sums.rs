@@ -5,6 +5,7 @@ use std::path::Path;
 use hotshelf_tier::Corruption;
 
 use crate::error::{Result, StoreError};
+use crate::root::Root;
 
 const MAGIC: &[u8; 8] = b"HSSUMS01";
 const HEADER_BYTES: usize = 8 + 8 + 8 + 4 + 4;
@@ -39,8 +40,8 @@ impl Sums {
     }
 
     /// Reads the file at `path`. Damage is a typed error.
-    pub fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(StoreError::io("read", path))?;
+    pub fn read(root: &Root, path: &Path) -> Result<Self> {
+        let bytes = root.read(path)?;
         Self::decode(&bytes).map_err(|(offset, expected, found)| {
             StoreError::Corruption(Corruption {
                 file: path.to_owned(),

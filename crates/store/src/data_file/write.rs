@@ -134,7 +134,10 @@ impl FileWriter {
             .with_data_block_target_bytes(None)
             .with_probe_compressor(small_dictionaries(&self.session))
             .build();
-        let mut sink = ChecksumSink::create(&paths.data_temporary(), self.options.gate.clone())?;
+        let mut sink = ChecksumSink::new(
+            paths.root().create(&paths.data_temporary())?,
+            self.options.gate.clone(),
+        );
         let summary = self
             .session
             .write_options()
@@ -151,13 +154,17 @@ impl FileWriter {
         let sums = sink
             .finish(summary.footer(), &paths.data_temporary())
             .await?;
-        write_synced(&paths.sums_temporary(), &sums.encode())?;
+        paths
+            .root()
+            .write_synced(&paths.sums_temporary(), &sums.encode())?;
         let distinct =
             std::mem::replace(&mut *sketches.lock(), SketchBuilder::new(0, self.hash)).finish();
         let stats = self.statistics(&summary, distinct)?;
         Ok(FileRow {
             number: paths.number,
             file_bytes: sums.file_bytes,
+            id: 0,
+            is_sound: true,
             stats,
         })
     }
@@ -311,9 +318,8 @@ struct Piece {
 }
 
 impl ChecksumSink {
-    fn create(path: &Path, gate: Arc<WriteGate>) -> Result<Self> {
-        let file = File::create(path).map_err(StoreError::io("create", path))?;
-        Ok(Self {
+    fn new(file: File, gate: Arc<WriteGate>) -> Self {
+        Self {
             file,
             position: 0,
             pieces: Vec::new(),
@@ -321,7 +327,7 @@ impl ChecksumSink {
             unsynced_bytes: 0,
             gate,
             failed: None,
-        })
+        }
     }
 
     /// Takes a piece over. Small ones are gathered; large ones are written where they are.
@@ -455,14 +461,6 @@ impl VortexWrite for ChecksumSink {
     }
 }
 
-/// Writes a small file and syncs it.
-fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = File::create(path).map_err(StoreError::io("create", path))?;
-    file.write_all(bytes)
-        .map_err(StoreError::io("write", path))?;
-    file.sync_all().map_err(StoreError::io("sync", path))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -486,7 +484,7 @@ mod tests {
     async fn sums_cover_ranges_of_whole_pieces_only() {
         let folder = tempfile::tempdir().unwrap();
         let gate = Arc::new(WriteGate::new(1, 4096, None));
-        let mut sink = ChecksumSink::create(&folder.path().join("f"), gate).unwrap();
+        let mut sink = ChecksumSink::new(File::create(folder.path().join("f")).unwrap(), gate);
         for piece in [&b"abc"[..], b"defg", b"hi"] {
             sink.put(piece).await.unwrap();
         }
@@ -501,7 +499,7 @@ mod tests {
         let path = folder.path().join("f");
         let mut expected = Vec::new();
         let gate = Arc::new(WriteGate::new(1, 100, None));
-        let mut sink = ChecksumSink::create(&path, gate).unwrap();
+        let mut sink = ChecksumSink::new(File::create(&path).unwrap(), gate);
         for (len, byte) in [(3, 1), (90, 2), (9, 3), (500, 4), (1, 5), (100, 6), (7, 7)] {
             let piece = vec![byte; len];
             sink.put(&piece).await.unwrap();

@@ -19,6 +19,7 @@ use super::elfs::ElfStore;
 use super::keys::KeyColumn;
 use super::zones::Zones;
 use crate::error::{Result, StoreError};
+use crate::root::Root;
 
 const MAGIC: &[u8; 8] = b"HSELFIDX";
 const VERSION: u32 = 2;
@@ -50,24 +51,21 @@ pub const CLUSTERED_COSTS: Costs = Costs {
 /// Where the index file of a data file lives.
 #[derive(Debug, Clone)]
 pub struct IndexPaths {
+    root: Root,
     folder: PathBuf,
     file_number: u64,
     index_id: i64,
 }
 
 impl IndexPaths {
-    /// The index file of an index over a data file.
-    pub fn new(table_folder: &Path, file_number: u64, index_id: i64) -> Self {
+    /// The index file of an index over a data file of a table's folder.
+    pub fn new(root: &Root, table_folder: &str, file_number: u64, index_id: i64) -> Self {
         Self {
-            folder: table_folder.join("elf"),
+            root: root.clone(),
+            folder: root.table(table_folder).join("elf"),
             file_number,
             index_id,
         }
-    }
-
-    /// The folder of index files.
-    pub fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// The file.
@@ -75,9 +73,10 @@ impl IndexPaths {
         self.folder.join(self.name())
     }
 
-    /// The file while it is being written.
-    pub fn temporary(&self) -> PathBuf {
-        self.folder.join(format!("{}.tmp", self.name()))
+    /// The file while it is being written; `number` is new, so that the journal names the file.
+    pub fn temporary(&self, number: u64) -> PathBuf {
+        let (file, index) = (self.file_number, self.index_id);
+        self.folder.join(format!("{file}-{index}-{number}.tmp"))
     }
 
     /// The name in the folder.
@@ -85,17 +84,30 @@ impl IndexPaths {
         format!("{}-{}.elf", self.file_number, self.index_id)
     }
 
-    /// Gives the file its final name and makes the name durable.
-    pub fn rename(&self) -> Result<()> {
-        let from = self.temporary();
-        std::fs::rename(&from, self.file()).map_err(StoreError::io("rename", &from))?;
-        crate::folder::sync_folder(&self.folder)
+    /// Makes the folder of index files.
+    pub fn create_folder(&self) -> Result<()> {
+        if !self.root.exists(&self.folder) {
+            self.root.create_folder(&self.folder)?;
+            let table = self.folder.parent();
+            table.map_or(Ok(()), |table| self.root.sync_folder(table))?;
+        }
+        Ok(())
     }
 
-    /// Removes what there is of the file. Failing to is harmless: opening sweeps.
+    /// The database's folder.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Gives the file its final name and makes the name durable.
+    pub fn rename(&self, temporary: &Path) -> Result<()> {
+        self.root.rename(temporary, &self.file())?;
+        self.root.sync_folder(&self.folder)
+    }
+
+    /// Removes the file of a change that was not committed.
     pub fn remove(&self) {
-        std::fs::remove_file(self.temporary()).ok();
-        std::fs::remove_file(self.file()).ok();
+        self.root.remove(&self.file());
     }
 }
 
@@ -167,8 +179,8 @@ pub struct FileWriter {
 
 impl FileWriter {
     /// Creates the file; `clustered` if the data file's rows stand in the Elfs' order.
-    pub fn create(path: &Path, clustered: bool) -> Result<Self> {
-        let file = File::create(path).map_err(StoreError::io("create", path))?;
+    pub fn create(root: &Root, path: &Path, clustered: bool) -> Result<Self> {
+        let file = root.create(path)?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -522,11 +534,12 @@ impl IndexFile {
     pub fn open(
         engine: &Arc<IoEngine>,
         store: &Arc<ElfStore>,
-        path: &Path,
+        paths: &IndexPaths,
         indexes: Indexes,
         column_count: usize,
     ) -> Result<Self> {
-        let io = engine.open(path)?;
+        let path = &paths.file();
+        let io = engine.open_as(&paths.root.real(path), path)?;
         let length = io.len_bytes();
         let read = |offset: u64, length: u64| -> Result<bytes::Bytes> {
             Ok(futures::executor::block_on(engine.read(
@@ -620,11 +633,12 @@ fn located(error: StoreError, base: u64) -> StoreError {
 
 /// Reads an index file again and checks everything, to the last row.
 pub fn verify(
-    path: &Path,
+    paths: &IndexPaths,
     indexes: Option<Indexes>,
     column_count: usize,
 ) -> Result<(), StoreError> {
-    let bytes = std::fs::read(path).map_err(StoreError::io("read", path))?;
+    let path = &paths.file();
+    let bytes = paths.root.read(path)?;
     let superblock = Superblock::read(path, bytes.get(..SUPERBLOCK_BYTES).unwrap_or(&bytes))?;
     superblock.check(path, indexes.unwrap_or(superblock.indexes), column_count)?;
     let (start, end) = (superblock.meta.start as usize, superblock.meta.end as usize);

@@ -160,22 +160,30 @@ impl IoEngine {
     /// # Errors
     /// [`TierError::Io`] when it does not exist, may not be read, or is neither.
     pub fn open(self: &Arc<Self>, path: &Path) -> Result<Arc<IoFile>, TierError> {
+        self.open_as(path, path)
+    }
+
+    /// Opens the file at `path` under another name: errors call it `shown`.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub fn open_as(self: &Arc<Self>, path: &Path, shown: &Path) -> Result<Arc<IoFile>, TierError> {
         let options = &self.shared.options;
         if let Some(Fault::Errno(errno)) = options.faults.as_ref().and_then(|faults| faults.next())
         {
             return Err(TierError::io(
-                path,
+                shown,
                 "open",
                 std::io::Error::from_raw_os_error(errno),
             ));
         }
-        let file = IoFile::open(path, options.direct)?;
+        let file = IoFile::open_as(path, shown, options.direct)?;
         let mut opened = self.opened.lock();
         match file.buffered_because() {
             None => opened.direct_count += 1,
             Some(reason) => {
                 if options.direct {
-                    tracing::warn!(path = %path.display(), reason, "reading through the page cache");
+                    tracing::warn!(path = %shown.display(), reason, "reading through the page cache");
                 }
                 opened.buffered_count += 1;
                 opened.buffered_because = Some(reason.to_owned());

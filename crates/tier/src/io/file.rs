@@ -28,8 +28,14 @@ pub struct IoFile {
 
 impl IoFile {
     /// Opens a regular file or block device for reading.
+    #[cfg(test)]
     pub(super) fn open(path: &Path, direct: bool) -> Result<Arc<Self>, TierError> {
-        let failed = |source| TierError::io(path, "open", source);
+        Self::open_as(path, path, direct)
+    }
+
+    /// Opens the file at `path`, which errors call `shown`.
+    pub(super) fn open_as(path: &Path, shown: &Path, direct: bool) -> Result<Arc<Self>, TierError> {
+        let failed = |source| TierError::io(shown, "open", source);
         let kind = path.metadata().map_err(failed)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
@@ -41,17 +47,17 @@ impl IoFile {
             Some(Ok(file)) => (file, None),
             Some(Err(reason)) => (buffered, Some(reason)),
         };
-        let len_bytes = length(&file).map_err(|source| TierError::io(path, "measure", source))?;
+        let len_bytes = length(&file).map_err(|source| TierError::io(shown, "measure", source))?;
         Ok(Arc::new(Self {
             file,
-            path: path.to_path_buf(),
+            path: shown.to_path_buf(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             len_bytes: AtomicU64::new(len_bytes),
             buffered_because,
         }))
     }
 
-    /// The path it was opened by.
+    /// The path that errors show.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! Keeps what is known of the rows below grouping sets and FULL joins from being believed of the rows above.
+//! Keeps what is known of the rows below grouping sets and outer joins from being believed of the rows above.
 //!
 //! Both make NULLs of values. The engine still takes a column that was constant below, or equal to another, for that, drops
 //! sorts and aggregates as if equal keys stood together (`docs/upstream/grouping-sets-order.md`).
@@ -14,16 +14,17 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 
-/// Puts [`ForgetExec`] above every aggregation by several grouping sets and every FULL join.
+/// Puts [`ForgetExec`] above every aggregation by several grouping sets and every outer join that pads rows with
+/// constants.
 #[derive(Debug)]
-pub(super) struct ForgetBelowGroupingSets;
+pub(super) struct ForgetBelowPaddedRows;
 
-impl PhysicalOptimizerRule for ForgetBelowGroupingSets {
+impl PhysicalOptimizerRule for ForgetBelowPaddedRows {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -40,7 +41,7 @@ impl PhysicalOptimizerRule for ForgetBelowGroupingSets {
     }
 
     fn name(&self) -> &str {
-        "forget_below_grouping_sets"
+        "forget_below_padded_rows"
     }
 
     fn schema_check(&self) -> bool {
@@ -48,19 +49,35 @@ impl PhysicalOptimizerRule for ForgetBelowGroupingSets {
     }
 }
 
-/// Whether the node aggregates by several grouping sets, or is a FULL join.
+/// Whether the node aggregates by several grouping sets, or pads what it knows too much of.
 fn makes_nulls(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let full = |join_type: Option<&JoinType>| join_type == Some(&JoinType::Full);
-    let aggregate = node.downcast_ref::<AggregateExec>();
-    aggregate.is_some_and(|aggregate| aggregate.group_expr().groups().len() > 1)
-        || full(
-            node.downcast_ref::<HashJoinExec>()
-                .map(HashJoinExec::join_type),
-        )
-        || full(
-            node.downcast_ref::<NestedLoopJoinExec>()
-                .map(NestedLoopJoinExec::join_type),
-        )
+    if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+        return aggregate.group_expr().groups().len() > 1;
+    }
+    let join_type = match (
+        node.downcast_ref::<HashJoinExec>(),
+        node.downcast_ref::<NestedLoopJoinExec>(),
+        node.downcast_ref::<SortMergeJoinExec>(),
+    ) {
+        (Some(join), ..) => *join.join_type(),
+        (_, Some(join), _) => *join.join_type(),
+        (.., Some(join)) => join.join_type(),
+        _ => return false,
+    };
+    let children = node.children();
+    let [left, right] = children.as_slice() else {
+        return false;
+    };
+    match join_type {
+        JoinType::Full => true,
+        JoinType::Left => has_constants(right),
+        JoinType::Right => has_constants(left),
+        _ => false,
+    }
+}
+
+fn has_constants(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    !plan.equivalence_properties().constants().is_empty()
 }
 
 /// Passes rows on, about which nothing is known but their types and partitions.

@@ -1,0 +1,195 @@
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema};
+
+use super::*;
+
+struct Fixture {
+    _folder: tempfile::TempDir,
+    root: Root,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        root.create_folder(&root.data()).unwrap();
+        Self {
+            _folder: folder,
+            root,
+        }
+    }
+
+    fn open(&self) -> Catalog {
+        Catalog::open(&self.root).unwrap()
+    }
+
+    /// Changes the catalog behind the program's back.
+    fn tamper(&self, sql: &str) {
+        let connection = Connection::open(self.root.join(CATALOG)).unwrap();
+        connection.execute_batch(sql).unwrap();
+    }
+}
+
+fn schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("a", DataType::Int32, false),
+        Field::new("b", DataType::Utf8, true),
+    ]))
+}
+
+fn table(folder: &str, files: Vec<FileRow>) -> TableRow {
+    TableRow::new("t".into(), folder.into(), schema(), files)
+}
+
+fn file(number: u64) -> FileRow {
+    let mut stats = FileStats::empty(2);
+    stats.row_count = 3;
+    stats.columns[1].null_count = Some(1);
+    FileRow {
+        number,
+        file_bytes: 100,
+        id: number + 1000,
+        is_sound: true,
+        stats,
+    }
+}
+
+fn index(id: i64, columns: Vec<usize>, clustered: bool) -> IndexDefinition {
+    IndexDefinition {
+        id,
+        name: "i".into(),
+        columns,
+        clustered,
+    }
+}
+
+fn change(catalog: &Catalog, id: i64, change: &FileChange<'_>) -> Result<()> {
+    let table = TableRef {
+        id,
+        folder: "t-1",
+        schema: &schema(),
+    };
+    catalog.change_files(&table, change)
+}
+
+#[test]
+fn tables_and_files_survive_reopening() {
+    let fixture = Fixture::new();
+    let catalog = fixture.open();
+    let id = catalog
+        .add_table(&table("t-1", vec![file(1)]), None)
+        .unwrap();
+    let index = index(9, vec![1, 0], true);
+    let added = FileChange {
+        added: &[file(2)],
+        new_index: Some(&index),
+        index_files: &[(9, 1, 70), (9, 2, 80)],
+        ..FileChange::default()
+    };
+    change(&catalog, id, &added).unwrap();
+    drop(catalog);
+    let tables = fixture.open().tables().unwrap();
+    assert_eq!(tables.len(), 1);
+    assert_eq!(tables[0].schema, schema());
+    let numbers: Vec<u64> = tables[0].files.iter().map(|file| file.number).collect();
+    assert_eq!(numbers, [1, 2]);
+    assert_eq!(tables[0].files[0].stats.columns[1].null_count, Some(1));
+    assert!(tables[0].files.iter().all(|file| file.is_sound) && tables[0].damage.is_none());
+    assert_eq!(tables[0].indexes[0].definition, index);
+    assert_eq!(tables[0].indexes[0].files, [(1, 70), (2, 80)]);
+}
+
+#[test]
+fn removed_files_take_their_index_files_along() {
+    let fixture = Fixture::new();
+    let catalog = fixture.open();
+    let id = catalog
+        .add_table(&table("t-1", vec![file(1), file(2)]), None)
+        .unwrap();
+    let index = index(3, vec![0], false);
+    let added = FileChange {
+        new_index: Some(&index),
+        index_files: &[(3, 1, 70), (3, 2, 80)],
+        ..FileChange::default()
+    };
+    change(&catalog, id, &added).unwrap();
+    let exchanged = FileChange {
+        removed: &[1],
+        added: &[file(5)],
+        index_files: &[(3, 5, 90)],
+        ..FileChange::default()
+    };
+    change(&catalog, id, &exchanged).unwrap();
+    let tables = catalog.tables().unwrap();
+    assert_eq!(tables[0].indexes[0].files, [(2, 80), (5, 90)]);
+    assert!(tables[0].damage.is_none());
+    catalog.drop_index("t-1", 3).unwrap();
+    assert!(catalog.tables().unwrap()[0].indexes.is_empty());
+}
+
+#[test]
+fn dropping_a_table_forgets_its_files() {
+    let fixture = Fixture::new();
+    let catalog = fixture.open();
+    let id = catalog
+        .add_table(&table("t-1", vec![file(1)]), None)
+        .unwrap();
+    catalog.drop_table(id).unwrap();
+    assert!(catalog.tables().unwrap().is_empty());
+    let next = catalog.add_table(&table("t-2", vec![]), None).unwrap();
+    assert_ne!(next, id, "ids are never used twice");
+}
+
+#[test]
+fn an_index_file_that_is_built_again_takes_the_place_of_the_old_one() {
+    let fixture = Fixture::new();
+    let catalog = fixture.open();
+    let mut row = table("t-1", vec![file(1)]);
+    row.indexes.push(IndexRow {
+        definition: index(3, vec![0], false),
+        files: vec![(1, 70)],
+    });
+    let id = catalog.add_table(&row, None).unwrap();
+    let built = FileChange {
+        index_files: &[(3, 1, 75)],
+        ..FileChange::default()
+    };
+    change(&catalog, id, &built).unwrap();
+    assert_eq!(catalog.tables().unwrap()[0].indexes[0].files, [(1, 75)]);
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let fixture = Fixture::new();
+    drop(fixture.open());
+    fixture.tamper("UPDATE meta SET value = '99' WHERE key = 'format_version'");
+    assert!(matches!(
+        Catalog::open(&fixture.root),
+        Err(StoreError::NewerFormat { found: 99, .. })
+    ));
+}
+
+#[test]
+fn what_a_change_made_obsolete_is_named_until_it_is_gone() {
+    let fixture = Fixture::new();
+    let catalog = fixture.open();
+    let id = catalog
+        .add_table(&table("t-1", vec![file(1)]), None)
+        .unwrap();
+    catalog.reserve(5..69).unwrap();
+    catalog.drop_table(id).unwrap();
+    drop(catalog);
+    let catalog = fixture.open();
+    let obsolete = vec![Obsolete::Table {
+        folder: "t-1".into(),
+    }];
+    let journal = Journal {
+        reserved: 5..69,
+        obsolete: obsolete.clone(),
+    };
+    assert_eq!(catalog.journal().unwrap(), journal);
+    catalog.forget(obsolete);
+    catalog.add_table(&table("t-2", vec![]), None).unwrap();
+    assert_eq!(catalog.journal().unwrap().obsolete, []);
+}

@@ -1,0 +1,226 @@
+//! A database's store: its folder, its catalog, the numbers of its files, and what becomes of files that are no longer
+//! needed.
+
+use std::path::Path;
+
+use parking_lot::Mutex;
+
+use crate::catalog::{Catalog, FileChange, Journal, Obsolete, TableRef, TableRow};
+use crate::error::{Result, StoreError};
+use crate::head::HEAD;
+use crate::root::{CATALOG, DATA, LOST, Root, RootLock};
+use crate::sweep::{remove, sweep};
+use crate::verify::{VerifyReport, verify};
+use hotshelf_tier::profile::PROFILE_FILE;
+
+/// Numbers reserved at a time: one synced transaction for this many files.
+const RESERVED: u64 = 64;
+/// How often a folder that is moved while it is being opened is opened again.
+const OPEN_TRIES: usize = 3;
+
+/// An open store.
+#[derive(Debug)]
+pub struct Store {
+    root: Root,
+    catalog: Catalog,
+    numbers: Mutex<Numbers>,
+    _lock: RootLock,
+}
+
+/// Numbers of files: each is used once.
+#[derive(Debug)]
+struct Numbers {
+    /// First of those used since the store was opened.
+    first: u64,
+    next: u64,
+    /// End of what the journal reserves.
+    until: u64,
+}
+
+impl Store {
+    /// Opens the store in `folder`, or makes one if the folder is new or empty and `create` is set. Returns it with its
+    /// tables.
+    ///
+    /// # Errors
+    /// The folder is locked, or something else than a store; the catalog is lost, older than the data or another
+    /// database's, or of a newer format. Nothing has been written then.
+    pub fn open(folder: &Path, create: bool) -> Result<(Self, Vec<TableRow>)> {
+        let (root, mut lock) = lock_folder(folder, create)?;
+        ensure_database(&root, create)?;
+        root.create_folder(&root.data())?;
+        let catalog = Catalog::open(&root)?;
+        let rows = catalog.tables()?;
+        root.sign(&mut lock)?;
+        let journal = catalog.journal()?;
+        let swept = sweep(&root, &rows, &journal)?;
+        catalog.forget(swept.removed);
+        let Journal { reserved, .. } = journal;
+        let next = swept.highest_number + 1;
+        let store = Self {
+            root,
+            catalog,
+            numbers: Mutex::new(Numbers {
+                first: next.max(reserved.start),
+                next,
+                until: if reserved.contains(&next) {
+                    reserved.end
+                } else {
+                    next
+                },
+            }),
+            _lock: lock,
+        };
+        Ok((store, rows))
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// The catalog, for reading.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// A number for a file or an index that no other has or had. The journal names it before it is given out.
+    pub fn next_number(&self) -> Result<u64> {
+        let mut numbers = self.numbers.lock();
+        if numbers.next >= numbers.until {
+            let until = numbers.next + RESERVED;
+            self.catalog.reserve(numbers.first..until)?;
+            numbers.until = until;
+        }
+        numbers.next += 1;
+        Ok(numbers.next - 1)
+    }
+
+    /// Adds a table, in place of another if `replaces` names one. The files of that one are removed.
+    pub fn add_table(&self, table: &TableRow, replaces: Option<(i64, &str)>) -> Result<i64> {
+        let id = self.catalog.add_table(table, replaces.map(|(id, _)| id))?;
+        if let Some((_, folder)) = replaces {
+            self.remove(table_of(folder));
+        }
+        Ok(id)
+    }
+
+    /// Changes a table's files and indexes. Files that leave are removed.
+    pub fn change_files(&self, table: &TableRef<'_>, change: &FileChange<'_>) -> Result<()> {
+        self.catalog.change_files(table, change)?;
+        for number in change.removed {
+            self.remove(Obsolete::File {
+                folder: table.folder.to_owned(),
+                number: *number,
+            });
+        }
+        Ok(())
+    }
+
+    /// Drops an index and its files.
+    pub fn drop_index(&self, folder: &str, index: i64) -> Result<()> {
+        self.catalog.drop_index(folder, index)?;
+        self.remove(Obsolete::Index {
+            folder: folder.to_owned(),
+            index,
+        });
+        Ok(())
+    }
+
+    /// Drops a table and its files.
+    pub fn drop_table(&self, id: i64, folder: &str) -> Result<()> {
+        self.catalog.drop_table(id)?;
+        self.remove(table_of(folder));
+        Ok(())
+    }
+
+    /// Reads everything again and compares it with its checksums. `progress` gets data files done and data files in all.
+    pub fn verify(&self, progress: impl FnMut(usize, usize)) -> Result<VerifyReport> {
+        verify(&self.root, &self.catalog, progress)
+    }
+
+    /// Removes what a change made obsolete.
+    fn remove(&self, obsolete: Obsolete) {
+        if remove(&self.root, &obsolete) {
+            self.catalog.forget(vec![obsolete]);
+        }
+    }
+}
+
+fn table_of(folder: &str) -> Obsolete {
+    Obsolete::Table {
+        folder: folder.to_owned(),
+    }
+}
+
+/// Opens and locks the folder that has this name.
+fn lock_folder(folder: &Path, create: bool) -> Result<(Root, RootLock)> {
+    if folder.is_file() {
+        return Err(not_a_database(folder, "it is a file"));
+    }
+    if !folder.exists() {
+        if !create {
+            return Err(not_a_database(folder, "it has no catalog.sqlite"));
+        }
+        std::fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
+    }
+    let mut tries = 0;
+    loop {
+        let root = Root::open(folder)?;
+        let lock = root.lock()?;
+        tries += 1;
+        // It may have been moved away before it was locked.
+        if root.is_in_place() || tries == OPEN_TRIES {
+            return Ok((root, lock));
+        }
+    }
+}
+
+/// Makes sure that there is a database in the folder, or nothing.
+fn ensure_database(root: &Root, create: bool) -> Result<()> {
+    let catalog = root.real(&root.join(CATALOG));
+    let found = match catalog.metadata() {
+        Ok(file) if file.len() > 0 => return Ok(()),
+        Ok(_) => "is empty",
+        Err(_) => "is missing",
+    };
+    ensure_no_data(root, found)?;
+    if !create {
+        return Err(not_a_database(root.path(), "it has no catalog.sqlite"));
+    }
+    if root.list(root.path())?.iter().any(|entry| !is_ours(entry)) {
+        return Err(not_a_database(root.path(), "it holds other files"));
+    }
+    Ok(())
+}
+
+/// Refuses a catalog that cannot know of the data beside it.
+pub(crate) fn ensure_no_data(root: &Root, found: &'static str) -> Result<()> {
+    let entries = root.list(&root.data())?;
+    let count = entries
+        .iter()
+        .filter(|entry| !entry.ends_with(HEAD))
+        .count();
+    if count == 0 {
+        return Ok(());
+    }
+    Err(StoreError::LostCatalog {
+        path: root.join(CATALOG),
+        found,
+        entry_count: count,
+    })
+}
+
+fn not_a_database(path: &Path, what: &str) -> StoreError {
+    StoreError::NotADatabase {
+        path: path.to_owned(),
+        what: what.to_owned(),
+    }
+}
+
+/// Whether an entry may be there before the catalog is: what a first opening that crashed leaves.
+fn is_ours(entry: &Path) -> bool {
+    let name = entry.file_name().unwrap_or_default().to_string_lossy();
+    let journal = name.strip_prefix(CATALOG);
+    matches!(&*name, "LOCK" | DATA | LOST | PROFILE_FILE)
+        || matches!(journal, Some("" | "-wal" | "-shm" | "-journal"))
+}

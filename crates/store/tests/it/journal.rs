@@ -1,0 +1,78 @@
+//! What a crash leaves is found by the journal.
+
+use super::*;
+
+#[test]
+fn a_file_that_was_not_committed_is_removed_by_the_next_opening() {
+    let fixture = Fixture::with_tables(1);
+    let before = fixture.files();
+    let (store, rows) = fixture.open();
+    write_file(&store, &rows[0].folder, 50).unwrap();
+    let folder = folder_name("half", store.next_number().unwrap());
+    write_file(&store, &folder, 50).unwrap();
+    let temporary = format!(
+        "data/{}/{}.vortex.tmp",
+        rows[0].folder,
+        store.next_number().unwrap()
+    );
+    std::fs::write(fixture.at(&temporary), "half").unwrap();
+    let killed = fixture.copy("killed");
+    assert_eq!(killed.files().len(), before.len() + 5);
+    let (_, rows) = killed.open();
+    assert_eq!(row_count(&rows), 100);
+    assert_eq!(killed.files(), before);
+    assert!(!killed.at("lost+found").exists());
+}
+
+#[test]
+fn a_change_that_was_committed_is_finished_by_the_next_opening() {
+    let fixture = Fixture::with_tables(2);
+    let before = fixture.copy("before");
+    let (store, rows) = fixture.open();
+    exchange(&store, &rows[0], 30, &[rows[0].files[0].number]).unwrap();
+    store.drop_table(rows[1].id, &rows[1].folder).unwrap();
+    let after = fixture.files();
+    let killed = fixture.copy("killed");
+    // The process was killed between the commit and the removal.
+    for name in before.files() {
+        let target = killed.at("data").join(&name);
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        if !target.exists() {
+            std::fs::copy(before.at("data").join(&name), target).unwrap();
+        }
+    }
+    assert!(killed.files().len() > after.len());
+    let (_, rows) = killed.open();
+    assert_eq!(row_count(&rows), 30);
+    assert_eq!(killed.files(), after);
+    assert!(!killed.at("lost+found").exists());
+}
+
+#[test]
+fn a_change_that_was_committed_but_not_recorded_counts() {
+    let fixture = Fixture::with_tables(1);
+    let head = std::fs::read(fixture.at("data/HEAD")).unwrap();
+    let (store, _) = fixture.open();
+    create_table(&store, "u", 7).unwrap();
+    drop(store);
+    std::fs::write(fixture.at("data/HEAD"), head).unwrap();
+    let (store, rows) = fixture.open();
+    assert_eq!(row_count(&rows), 107);
+    create_table(&store, "v", 1).unwrap();
+    drop(store);
+    assert_eq!(row_count(&fixture.open().1), 108);
+}
+
+#[test]
+fn numbers_are_reserved_in_the_catalog_before_they_are_given_out() {
+    let fixture = Fixture::with_tables(0);
+    let (store, _) = fixture.open();
+    for _ in 0..200 {
+        let number = store.next_number().unwrap();
+        let reserved = store.catalog().journal().unwrap().reserved;
+        assert!(
+            reserved.contains(&number),
+            "{number} is not in {reserved:?}"
+        );
+    }
+}
