@@ -372,7 +372,7 @@ impl Error {
                 Some("`hotshelf verify --db DIR` names every damaged file; drop and import again the tables they belong to".into())
             }
             Self::NoInput { .. } => Some("check the path; quote a glob so that the shell leaves it alone".into()),
-            Self::BadTarget { .. } => Some("name a file or folder in a folder that exists; a folder's name ends in '/'".into()),
+            Self::BadTarget { .. } => Some("name a file or folder that can be made; the name of a folder ends in '/'".into()),
             Self::InputTooLarge { .. } => Some("raise the budget (`--budget`, SET hotshelf.budget), or write the file again in smaller pieces".into()),
             Self::Misfit { .. } => Some("round or cast it yourself, with `--schema` or INSERT INTO … SELECT, or choose a wider type for the column".into()),
             Self::SchemaMismatch { .. } => Some("give the column types with `--schema`, or select and cast the columns with INSERT INTO … SELECT".into()),

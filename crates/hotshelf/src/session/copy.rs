@@ -1,4 +1,4 @@
-//! COPY … TO: into a temporary folder beside the target, and under its own name only when all rows are written.
+//! COPY … TO: into a temporary folder above the target, and under its own name only when all rows are written.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,20 +68,22 @@ impl Target {
         target.check().map(|()| Some(target))
     }
 
+    /// The nearest folder above the target that exists. Those between are made with the target.
+    fn existing_folder(&self) -> Option<&Path> {
+        let mut above = self.path.ancestors().skip(1);
+        above.find(|folder| folder.exists())
+    }
+
     fn check(&self) -> Result<()> {
         let refuse = |what: &str| Error::BadTarget {
             path: self.path.clone(),
             what: what.to_owned(),
         };
-        let parent = self
-            .path
-            .parent()
+        let folder = self
+            .existing_folder()
             .ok_or_else(|| refuse("it is no place for a file"))?;
-        if !parent.is_dir() {
-            return Err(refuse(&format!(
-                "the folder {} does not exist",
-                parent.display()
-            )));
+        if !folder.is_dir() {
+            return Err(refuse(&format!("{} is not a folder", folder.display())));
         }
         match std::fs::metadata(&self.path) {
             Err(_) => Ok(()),
@@ -109,7 +111,8 @@ impl Unfinished {
             std::process::id(),
             COUNT.fetch_add(1, Ordering::Relaxed)
         );
-        let folder = target.path.with_file_name(name);
+        let place = target.existing_folder().unwrap_or(Path::new("/"));
+        let folder = place.join(name);
         std::fs::create_dir(&folder).map_err(Error::io("create", &folder))?;
         Ok(Self { folder, target })
     }
@@ -131,6 +134,9 @@ impl Unfinished {
     fn publish(&self) -> Result<()> {
         let name = self.target.path.file_name().unwrap_or_default();
         let written = self.folder.join(name);
+        if let Some(above) = self.target.path.parent() {
+            std::fs::create_dir_all(above).map_err(Error::io("create", above))?;
+        }
         // No rows make no files in a folder.
         if !written.exists() && !self.target.is_file {
             return std::fs::create_dir_all(&self.target.path)

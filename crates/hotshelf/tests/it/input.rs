@@ -341,7 +341,13 @@ fn a_copy_that_fails_leaves_nothing_and_keeps_what_was_there() {
     let before = entries();
     let failing =
         "SELECT value, 1 / (value - 90000) AS x FROM generate_series(1, 100000) AS g(value)";
-    for target in ["o.parquet", "o.csv", "new.json", "folder/"] {
+    for target in [
+        "o.parquet",
+        "o.csv",
+        "new.json",
+        "folder/",
+        "a/new/place.csv",
+    ] {
         let format = target
             .split_once('.')
             .map_or("parquet", |(_, ending)| ending);
@@ -387,7 +393,8 @@ fn a_copy_that_works_replaces_its_target_and_counts_its_rows() {
         )),
         ["0|1000", "1|1000"]
     );
-    let error = db.error(&format!("COPY (SELECT 1) TO '{out}/missing/o.csv'"));
+    assert_eq!(copy("a/new/place/o.csv", ""), ["1000"]);
+    assert_eq!(count("a/new/place/o.csv"), ["1000|500500"]);
+    let error = db.error(&format!("COPY (SELECT 1) TO '{out}/o.csv/below/o.csv'"));
     assert!(matches!(error, Error::BadTarget { .. }), "{error:?}");
-    assert!(!Path::new(&out).join("missing").exists());
 }

@@ -280,7 +280,7 @@ fn hostile() -> Vec<String> {
         "SELECT 1e999999", "SELECT 99999999999999999999999999999999999999999999999999",
         "SELECT 1::DECIMAL(38, 38)", "SELECT approx_percentile_cont(2) WITHIN GROUP (ORDER BY a) FROM t",
         "DROP TABLE nothing", "INSERT INTO t VALUES (1)", "SET datafusion.execution.batch_size = 0",
-        "COPY t TO '/nowhere/there/x.parquet'", "SELECT * FROM '/nowhere.parquet'",
+        "COPY t TO '/dev/null/there/x.parquet'", "SELECT * FROM '/nowhere.parquet'",
         "CREATE EXTERNAL TABLE e STORED AS nothing LOCATION '/'", "EXPLAIN EXPLAIN SELECT 1",
         "DESCRIBE nothing", "SHOW nothing",
     ]
