@@ -531,6 +531,7 @@ fn parse(state: &SessionState, sql: &str) -> Result<Vec<Statement>> {
     let name = state.config().options().sql_parser.dialect;
     let dialect = dialect_from_str(name)
         .unwrap_or_else(|| Box::new(datafusion::sql::sqlparser::dialect::GenericDialect));
+    shape::check_text(sql, dialect.as_ref())?;
     let sql = syntax::prepare(sql, dialect.as_ref())?;
     let mut parser = DFParserBuilder::new(sql.as_ref())
         .with_dialect(dialect.as_ref())

@@ -1,6 +1,6 @@
-//! Keeps what is known of the rows below grouping sets and outer joins from being believed of the rows above.
+//! Keeps what is known of the rows below grouping sets, outer joins and running extremes from being believed of the rows above.
 //!
-//! Both make NULLs of values. The engine still takes a column that was constant below, or equal to another, for that, drops
+//! The first two make NULLs of values; the last is NULL until there is a value (`docs/upstream/running-extremes.md`). The engine still takes a column that was constant below, or equal to another, for that, drops
 //! sorts and aggregates as if equal keys stood together (`docs/upstream/grouping-sets-order.md`).
 
 use std::fmt;
@@ -11,16 +11,21 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::SetMonotonicity;
+use datafusion::physical_expr::window::{
+    PlainAggregateWindowExpr, SlidingAggregateWindowExpr, WindowExpr,
+};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 
-/// Puts [`ForgetExec`] above every aggregation by several grouping sets and every outer join that pads rows with
-/// constants.
+/// Puts [`ForgetExec`] above every aggregation by several grouping sets, every outer join that pads rows with
+/// constants, and running extremes.
 #[derive(Debug)]
 pub(super) struct ForgetBelowPaddedRows;
 
@@ -49,8 +54,20 @@ impl PhysicalOptimizerRule for ForgetBelowPaddedRows {
     }
 }
 
-/// Whether the node aggregates by several grouping sets, or pads what it knows too much of.
+/// Whether the node aggregates by several grouping sets, pads what it knows too much of, or takes running extremes, which
+/// are NULL as long as there is no value.
 fn makes_nulls(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let windows = match (
+        node.downcast_ref::<WindowAggExec>(),
+        node.downcast_ref::<BoundedWindowAggExec>(),
+    ) {
+        (Some(windows), _) => windows.window_expr(),
+        (_, Some(windows)) => windows.window_expr(),
+        _ => &[],
+    };
+    if windows.iter().any(is_running_extreme) {
+        return true;
+    }
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         return aggregate.group_expr().groups().len() > 1;
     }
@@ -74,6 +91,21 @@ fn makes_nulls(node: &Arc<dyn ExecutionPlan>) -> bool {
         JoinType::Right => has_constants(left),
         _ => false,
     }
+}
+
+/// Whether a window function is taken for sorted although it may begin with NULLs.
+fn is_running_extreme(window: &Arc<dyn WindowExpr>) -> bool {
+    let window = window.as_any();
+    let aggregate = match (
+        window.downcast_ref::<PlainAggregateWindowExpr>(),
+        window.downcast_ref::<SlidingAggregateWindowExpr>(),
+    ) {
+        (Some(plain), _) => plain.get_aggregate_expr(),
+        (_, Some(sliding)) => sliding.get_aggregate_expr(),
+        _ => return false,
+    };
+    let is_sorted = aggregate.set_monotonicity() != SetMonotonicity::NotMonotonic;
+    is_sorted && aggregate.field().is_nullable()
 }
 
 fn has_constants(plan: &Arc<dyn ExecutionPlan>) -> bool {

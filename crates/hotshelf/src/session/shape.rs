@@ -13,7 +13,10 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, GroupByExpr, OrderByKind, Query, Select, SetExpr, SetOperator,
     SetQuantifier, Value, VisitMut, VisitorMut,
 };
+use datafusion::sql::sqlparser::dialect::Dialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::ParserError;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::error::{Error, Result};
 
@@ -26,6 +29,7 @@ const JOINS_MAX: usize = 200;
 /// SELECTs of a statement, common table expressions of one WITH, and expressions of one SELECT list, GROUP BY or ORDER BY:
 /// planning time grows with the square of them.
 const SELECTS_MAX: usize = 4_000;
+const SELECTS: &str = "SELECTs in one statement";
 const CTES_MAX: usize = 500;
 const ITEMS_MAX: usize = 1_600;
 /// Terms of one chain of AND or OR.
@@ -51,6 +55,30 @@ fn visit(node: &mut impl VisitMut) -> Result<()> {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
+}
+
+/// Refuses text with more SELECTs than a statement may have: parsing alone would take more memory than planning may.
+pub(super) fn check_text(sql: &str, dialect: &dyn Dialect) -> Result<()> {
+    let words = sql.as_bytes().windows(6);
+    let selects = words.filter(|word| word.eq_ignore_ascii_case(b"select"));
+    if selects.take(SELECTS_MAX + 1).count() <= SELECTS_MAX {
+        return Ok(());
+    }
+    // What cannot be cut into tokens is the parser's to refuse.
+    let tokens = Tokenizer::new(dialect, sql).tokenize().unwrap_or_default();
+    for statement in tokens.split(|token| *token == Token::SemiColon) {
+        let is_select =
+            |token: &&Token| matches!(token, Token::Word(word) if word.keyword == Keyword::SELECT);
+        let found = statement.iter().filter(is_select).count();
+        if found > SELECTS_MAX {
+            return Err(Error::TooWide {
+                what: SELECTS,
+                found,
+                limit: SELECTS_MAX,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Says which limit it was when the parser gives up.
@@ -134,7 +162,7 @@ impl VisitorMut for Reshaper {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         self.selects += 1;
-        at_most("SELECTs in one statement", self.selects, SELECTS_MAX)?;
+        at_most(SELECTS, self.selects, SELECTS_MAX)?;
         let tables = select.from.iter().map(|table| table.joins.len() + 1);
         let joins = tables.sum::<usize>().saturating_sub(1);
         at_most("joins in one FROM", joins, JOINS_MAX)?;
@@ -351,6 +379,17 @@ mod tests {
         let mut statement = DFParser::parse_sql(&sql).unwrap().pop_front().unwrap();
         let refused = reshape(&mut statement).unwrap_err();
         assert!(matches!(refused, Error::TooWide { found, .. } if found == JOINS_MAX + 1));
+    }
+
+    #[test]
+    fn selects_are_counted_before_they_are_parsed() {
+        use datafusion::sql::sqlparser::dialect::GenericDialect;
+        let check = |sql: &str| check_text(sql, &GenericDialect);
+        let many = |between: &str| vec!["Select 1"; SELECTS_MAX + 1].join(between);
+        assert!(check(&many(" UNION ALL ")).is_err());
+        assert!(check(&many("; ")).is_ok());
+        assert!(check(&format!("SELECT '{}'", many(" "))).is_ok());
+        assert!(check("SELECT 1").is_ok());
     }
 
     #[test]

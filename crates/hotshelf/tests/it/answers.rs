@@ -626,3 +626,12 @@ fn years_that_no_timestamp_has_are_compared_as_years() {
         .join("\n");
     assert!(plan.contains("filter=s@0 >="), "{plan}");
 }
+
+#[test]
+fn running_extremes_that_begin_with_null_are_sorted() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (83, 148), (NULL, 148), (84, 148)) v(x, d)")
+        .unwrap();
+    let sql = "SELECT max(x) OVER (PARTITION BY d ORDER BY x NULLS FIRST) AS m, d FROM t ORDER BY 2 NULLS LAST, 1 NULLS LAST";
+    assert_eq!(db.rows(sql), ["83|148", "84|148", "|148"]);
+}

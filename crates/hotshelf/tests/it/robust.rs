@@ -41,11 +41,19 @@ fn operator_bytes(database: &Database) -> u64 {
 fn a_panic_ends_its_statement_only() {
     let db = with_tables();
     let session = db.database().session();
+    let boom = datafusion::logical_expr::create_udf(
+        "boom",
+        Vec::new(),
+        arrow::datatypes::DataType::Int32,
+        datafusion::logical_expr::Volatility::Volatile,
+        std::sync::Arc::new(|_| panic!("on purpose")),
+    );
+    session.context().register_udf(boom);
     let run = |sql: &str| {
         db.database()
             .block_on(async { session.sql(sql).await?.collect().await })
     };
-    let error = run("PREPARE v AS SELECT DISTINCT ON (?) 42").unwrap_err();
+    let error = run("SELECT boom() FROM t").unwrap_err();
     assert!(matches!(error, Error::Panic { .. }), "{error}");
     assert!(error.hint().unwrap().contains("bug"));
     assert_eq!(lines(&run("SELECT count(*) FROM t").unwrap()), ["1000"]);
@@ -160,7 +168,7 @@ fn values_too_large_to_make_are_refused() {
         "SELECT cardinality(range(0, 1000000000))",
         "SELECT cardinality(generate_series(1, a * 1000000)) FROM t",
         "SELECT cardinality(generate_series(TIMESTAMP '1970-01-01', TIMESTAMP '2200-01-01', INTERVAL '1 millisecond'))",
-        "SELECT max(length(concat(repeat('x', 1000000), s))) FROM t",
+        "SELECT max(length(concat(repeat('x', a * 10000), s))) FROM t",
         "SELECT max(length(replace(repeat('x', 10000), 'x', repeat(s, 100)))) FROM t",
     ] {
         let error = db.error(sql);
@@ -168,6 +176,13 @@ fn values_too_large_to_make_are_refused() {
         assert!(error.hint().unwrap().contains("budget"));
     }
     assert_eq!(operator_bytes(db.database()), 0);
+}
+
+#[test]
+fn long_literals_are_repeated_for_few_rows_at_a_time() {
+    let db = with_tables();
+    let sql = "SELECT count(*) AS n, max(length(concat(repeat('x', 1000000), s))) AS l, max(repeat('y', 1000000)) = repeat('y', 1000000) AS e FROM t";
+    assert_eq!(db.rows(sql), ["1000|1000001|true"]);
 }
 
 #[test]

@@ -217,3 +217,14 @@ fn years_that_no_timestamp_has_wrap_around() {
     );
     assert_ne!(found.unwrap(), ["1"], "functions/bounded.rs");
 }
+
+#[test]
+fn running_extremes_are_taken_for_sorted_with_nulls_last() {
+    let plan = rows(
+        "EXPLAIN SELECT max(x) OVER (PARTITION BY d ORDER BY x NULLS FIRST) AS m, d FROM (VALUES (83, 148), (NULL, 148)) v(x, d)
+         ORDER BY 2 NULLS LAST, 1 NULLS LAST",
+    );
+    let text = plan.join("\n");
+    let sorts = text.matches("SortExec").count();
+    assert_eq!(sorts, 1, "plan/padded_rows.rs: {text}");
+}

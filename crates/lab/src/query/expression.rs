@@ -197,6 +197,7 @@ impl Generator<'_> {
         if bound > 1e9 {
             return Some(Expr::pattern(double, "abs({})", vec![value]));
         }
+        // Adding 0.0 makes -0.0 the other zero.
         Some(match self.rng.u8(0..6) {
             0 => Expr::pattern(double, "({} + {})", vec![value, number]).with_bound(bound + 5.0),
             1 => Expr::pattern(double, "({} * {})", vec![value, number]).with_bound(bound * 5.0),
@@ -204,7 +205,7 @@ impl Generator<'_> {
                 .with_bound(bound * 8.0)
                 .approximate(),
             3 => Expr::pattern(double, "floor({})", vec![value]).with_bound(bound + 1.0),
-            4 => Expr::pattern(double, "ceil({})", vec![value]).with_bound(bound + 1.0),
+            4 => Expr::pattern(double, "(ceil({}) + 0.0)", vec![value]).with_bound(bound + 1.0),
             _ => Expr::pattern(double, "abs({})", vec![value]),
         })
     }
