@@ -3,15 +3,17 @@
 mod files;
 mod indexes;
 mod names;
+mod scratch;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::tuner::{TunerOptions, TunerThread};
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
@@ -33,6 +35,7 @@ use hotshelf_store::catalog::{FileRow, Names, TableRow};
 use hotshelf_store::data_file::{DataFile, FilePaths, WriteGate, check_storable};
 
 use files::{RowOrder, UnfinishedFolder, remove_busy_folder};
+use scratch::{SPILL, ScratchFolder, TEMPORARY};
 
 pub use hotshelf_store::verify::VerifyReport;
 pub use indexes::IndexSpec;
@@ -77,7 +80,10 @@ pub(crate) struct Inner {
     pub pipelines: Arc<PipelineLog>,
     workers: Workers,
     /// A folder that goes with the database.
-    scratch: Option<PathBuf>,
+    /// Where rows are spilled.
+    spill: ScratchFolder,
+    /// The folder of a temporary database.
+    scratch: Option<ScratchFolder>,
 }
 
 impl Database {
@@ -91,17 +97,12 @@ impl Database {
 
     /// A database in a scratch folder that disappears with the last clone.
     pub fn temporary(options: Options) -> Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "hotshelf-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let folder = std::env::temp_dir().join(name);
-        Self::open_inner(&folder, options, Some(folder.clone()))
+        let scratch = ScratchFolder::create(&std::env::temp_dir(), TEMPORARY)?;
+        let folder = scratch.path().to_owned();
+        Self::open_inner(&folder, options, Some(scratch))
     }
 
-    fn open_inner(folder: &Path, options: Options, scratch: Option<PathBuf>) -> Result<Self> {
+    fn open_inner(folder: &Path, options: Options, scratch: Option<ScratchFolder>) -> Result<Self> {
         options.validate()?;
         let (store, rows) = Store::open(folder, options.create)?;
         let profile = EngineProfile::load(folder, options.machine_profile, options.threads);
@@ -136,8 +137,10 @@ impl Database {
         let tuner = TunerThread::start(&cache, TunerOptions::default())
             .inspect_err(|error| tracing::warn!(%error, "no thread for the tuner"));
         let pool = Arc::new(OperatorPool::new(cache.clone(), options.operator_bytes_min));
+        let spill = spill_folder(folder, &options)?;
         let runtime_env = RuntimeEnvBuilder::new()
             .with_memory_pool(pool.clone())
+            .with_disk_manager_builder(disk_manager(&spill, &options))
             .build_arc()
             .map_err(Error::from_query)?;
         let names = store.catalog().names()?;
@@ -163,6 +166,7 @@ impl Database {
             queries: AtomicU64::new(0),
             pipelines: Arc::default(),
             workers: Workers::new(runtime),
+            spill,
             scratch,
         };
         for row in rows {
@@ -197,9 +201,9 @@ impl Database {
     /// Nothing can run in the database afterwards. Not to be called from async code.
     pub fn shut_down(&self, patience: Duration) {
         self.inner.workers.end(patience);
-        let spilled = self.inner.runtime_env.disk_manager.temp_dir_paths();
-        for folder in spilled.iter().chain(&self.inner.scratch) {
-            remove_busy_folder(folder);
+        let scratch = self.inner.scratch.iter();
+        for folder in std::iter::once(&self.inner.spill).chain(scratch) {
+            remove_busy_folder(folder.path());
         }
     }
 
@@ -456,12 +460,24 @@ impl Database {
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(folder) = &self.scratch {
-            remove_busy_folder(folder);
-        }
+/// The folder for spilled rows: where the options say, beside the data, or where the system has its temporary files.
+fn spill_folder(folder: &Path, options: &Options) -> Result<ScratchFolder> {
+    if let Some(place) = &options.spill_folder {
+        return ScratchFolder::create(place, SPILL);
     }
+    let beside = ScratchFolder::create(&folder.join("spill"), SPILL);
+    // The database may be on a medium that can only be read.
+    beside.or_else(|_| ScratchFolder::create(&std::env::temp_dir(), SPILL))
+}
+
+fn disk_manager(spill: &ScratchFolder, options: &Options) -> DiskManagerBuilder {
+    let bytes_max = options.spill_bytes_max.unwrap_or_else(|| {
+        let free = rustix::fs::statvfs(spill.path());
+        free.map_or(u64::MAX, |free| free.f_bavail * free.f_frsize / 10 * 9)
+    });
+    DiskManagerBuilder::default()
+        .with_mode(DiskManagerMode::Directories(vec![spill.path().to_owned()]))
+        .with_max_temp_directory_size(bytes_max)
 }
 
 /// Stack of a worker. Only what is used takes memory.

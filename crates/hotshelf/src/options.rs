@@ -1,13 +1,16 @@
 //! How a database is opened, and the words in which users write sizes and rates.
 
+use std::path::PathBuf;
+
 use hotshelf_cache::PolicyKind;
+use hotshelf_tier::memory_limit::memory_limit_bytes;
 
 use crate::error::{Error, Result};
 
 /// The least budget the engine accepts: enough for the metadata of a few files and single segments.
 pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
 
-/// Settings of a database. `Default` suits a laptop: a quarter of the physical memory, all cores.
+/// Settings of a database. `Default` suits a laptop: a quarter of the memory it may use, all cores.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// DRAM that cached segments, reads in flight and operators share, in bytes.
@@ -22,6 +25,10 @@ pub struct Options {
     pub direct_io: bool,
     /// Operators may always use this much, even when the budget is smaller, in bytes.
     pub operator_bytes_min: u64,
+    /// Where rows go that do not fit in memory; `None`: `spill` in the database's folder.
+    pub spill_folder: Option<PathBuf>,
+    /// The most that they may take there, in bytes; `None`: nine tenths of what is free on opening.
+    pub spill_bytes_max: Option<u64>,
     /// Whether a folder that does not exist is created.
     pub create: bool,
     /// Whether to follow the machine profile that `hotshelf probe` has left in the folder.
@@ -37,6 +44,8 @@ impl Default for Options {
             storage_bandwidth_max: None,
             direct_io: true,
             operator_bytes_min: 64 << 20,
+            spill_folder: None,
+            spill_bytes_max: None,
             create: true,
             machine_profile: true,
         }
@@ -65,10 +74,9 @@ impl Options {
     }
 }
 
-/// A quarter of the physical memory.
+/// A quarter of the memory that the process may use.
 fn default_budget_bytes() -> u64 {
-    let total = rustix::system::sysinfo();
-    (total.totalram as u64 * u64::from(total.mem_unit.max(1)) / 4).max(BUDGET_BYTES_MIN)
+    (memory_limit_bytes() / 4).max(BUDGET_BYTES_MIN)
 }
 
 fn invalid(what: &'static str, value: &str, expected: &str) -> Error {

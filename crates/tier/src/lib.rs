@@ -5,6 +5,7 @@ pub mod crash;
 pub mod emulated;
 pub mod error;
 pub mod io;
+pub mod memory_limit;
 pub mod persist;
 pub mod pool;
 pub mod probe;

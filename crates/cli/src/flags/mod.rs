@@ -568,6 +568,7 @@ fn with_resources(mut options: Options, raw: &RawResources) -> Result<Options> {
     if let Some(threads) = raw.threads {
         options.threads = usize::from(threads);
     }
+    options.spill_folder.clone_from(&raw.spill);
     options.machine_profile = !raw.no_profile;
     Ok(options)
 }

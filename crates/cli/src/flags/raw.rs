@@ -448,12 +448,15 @@ pub struct RawSettings {
 
 #[derive(Debug, Args)]
 pub struct RawResources {
-    /// Memory for cache, reads and operators, such as 256MB or 1GiB [default: a quarter of the machine's]
+    /// Memory for cache, reads and operators, such as 256MB or 1GiB [default: a quarter of the machine's, or of the control group's]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<String>,
     /// Worker threads [default: all cores]
     #[arg(long, value_name = "N", value_parser = thread_count())]
     pub threads: Option<u16>,
+    /// Folder for rows that do not fit in memory [default: `spill` in the database]
+    #[arg(long, value_name = "DIR")]
+    pub spill: Option<PathBuf>,
     /// Do not follow the machine profile that `hotshelf probe --db` has left in the database
     #[arg(long)]
     pub no_profile: bool,

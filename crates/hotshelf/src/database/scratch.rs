@@ -1,0 +1,105 @@
+//! Folders for what lasts no longer than the process: spilled rows, and temporary databases.
+//!
+//! Each is made for one process, which holds a lock on it. What a killed process left is known by its lock, which went
+//! with the process, and is removed when the next one opens beside it.
+
+use std::fs::{DirBuilder, File};
+use std::hash::BuildHasher;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::files::remove_busy_folder;
+use crate::error::{Error, Result};
+
+/// What the folders of spilled rows are called, before the number that tells them apart.
+pub(super) const SPILL: &str = "hotshelf-spill-";
+/// What the folders of temporary databases are called.
+pub(super) const TEMPORARY: &str = "hotshelf-";
+/// Names are tried this often.
+const TRIES: usize = 100;
+
+/// A folder of this process alone. It goes when this is dropped.
+#[derive(Debug)]
+pub(super) struct ScratchFolder {
+    path: PathBuf,
+    /// Held for its lock.
+    _folder: File,
+}
+
+impl ScratchFolder {
+    /// Makes a folder in `place`, which nobody else can look into, and removes what dead processes left there under
+    /// that name.
+    pub fn create(place: &Path, name: &str) -> Result<Self> {
+        std::fs::create_dir_all(place).map_err(Error::io("create", place))?;
+        if name == SPILL {
+            remove_abandoned(place, name);
+        }
+        let mut taken = None;
+        for _ in 0..TRIES {
+            let number = std::collections::hash_map::RandomState::new().hash_one(name);
+            let path = place.join(format!("{name}{number:016x}"));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {
+                    let folder = File::open(&path).map_err(Error::io("open", &path))?;
+                    // Where folders cannot be locked nobody removes what is not his.
+                    flock(&folder, FlockOperation::NonBlockingLockExclusive).ok();
+                    return Ok(Self {
+                        path,
+                        _folder: folder,
+                    });
+                }
+                Err(error) => taken = Some(error),
+            }
+        }
+        let error = taken.unwrap_or_else(|| std::io::ErrorKind::AlreadyExists.into());
+        Err(Error::io("create a folder in", place)(error))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        remove_busy_folder(&self.path);
+    }
+}
+
+fn remove_abandoned(place: &Path, name: &str) {
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(name));
+    for entry in found {
+        let Ok(folder) = File::open(entry.path()) else {
+            continue;
+        };
+        if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            remove_busy_folder(&entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_the_dead_are_removed_and_those_of_the_living_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let dead = place.path().join(format!("{SPILL}dead"));
+        std::fs::create_dir(&dead).unwrap();
+        std::fs::write(dead.join("rows"), "x").unwrap();
+        let other = place.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        let living = ScratchFolder::create(place.path(), SPILL).unwrap();
+        std::fs::write(living.path().join("rows"), "x").unwrap();
+        let second = ScratchFolder::create(place.path(), SPILL).unwrap();
+        assert!(!dead.exists());
+        assert!(other.exists() && living.path().join("rows").exists());
+        let path = living.path().to_owned();
+        drop(living);
+        assert!(!path.exists() && second.path().exists());
+    }
+}
