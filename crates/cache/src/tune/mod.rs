@@ -19,6 +19,10 @@ mod instances;
 mod laws;
 mod level;
 #[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod oracle_laws;
+#[cfg(test)]
 mod shelf_laws;
 
 pub use descent::Start;
