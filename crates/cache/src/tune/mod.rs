@@ -17,6 +17,7 @@ mod improve;
 mod instances;
 #[cfg(test)]
 mod laws;
+mod leap;
 mod level;
 #[cfg(test)]
 mod oracle;
@@ -24,6 +25,7 @@ mod oracle;
 mod oracle_laws;
 #[cfg(test)]
 mod shelf_laws;
+mod smooth;
 
 pub use descent::Start;
 pub(crate) use exact::into_range;

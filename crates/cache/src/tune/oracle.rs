@@ -33,8 +33,11 @@ struct Rows {
 impl Rows {
     fn add(&mut self, bound: f64, entries: &[(usize, f64)]) {
         let row = self.bounds.len();
-        self.entries
-            .extend(entries.iter().map(|(variable, value)| (row, *variable, *value)));
+        self.entries.extend(
+            entries
+                .iter()
+                .map(|(variable, value)| (row, *variable, *value)),
+        );
         self.bounds.push(bound);
     }
 }
@@ -129,7 +132,9 @@ pub(super) fn judge(problem: &Problem) -> Verdict {
         if shelf.budget_bytes.is_finite() {
             let choices = problem.choices.iter().enumerate();
             let there = choices.filter(|(_, choice)| choice.shelf == shelf_idx);
-            let entries: Vec<_> = there.map(|(idx, choice)| (idx, choice.bytes / GB)).collect();
+            let entries: Vec<_> = there
+                .map(|(idx, choice)| (idx, choice.bytes / GB))
+                .collect();
             budget_rows.push((shelf_idx, rows.bounds.len()));
             rows.add(shelf.budget_bytes / GB, &entries);
         }

@@ -24,7 +24,10 @@ fn compare(problem: &Problem) -> (f64, f64) {
     let exact = exact(problem, Goal::Total).expect("the solver solves");
     let by_greedy = greedy(problem);
     assert!(by_greedy.saved_s_max >= best_s * (1.0 - 1e-5));
-    ((exact.saved_s / best_s - 1.0).abs(), by_greedy.saved_s / best_s)
+    (
+        (exact.saved_s / best_s - 1.0).abs(),
+        by_greedy.saved_s / best_s,
+    )
 }
 
 proptest! {

@@ -300,7 +300,12 @@ fn prices_are_the_slopes_of_what_budgets_save() {
 #[test]
 #[ignore = "hundreds of exact solutions"]
 fn prices_are_within_a_tenth_of_difference_quotients_on_a_hundred_problems() {
-    for (what, shelf) in [("two shelves, memory", 0), ("memory", 0), ("disk", 1)] {
+    // Of a hundred problems with a price worth the name, at least this many.
+    for (what, shelf, wanted) in [
+        ("two shelves, memory", 0, 0.98),
+        ("memory", 0, 0.95),
+        ("disk", 1, 0.75),
+    ] {
         let problems = (0..100).map(|seed| random_instance(seed, LARGE));
         let problems = problems.map(|problem| match what {
             "two shelves, memory" => on_two_shelves(&problem),
@@ -316,7 +321,7 @@ fn prices_are_within_a_tenth_of_difference_quotients_on_a_hundred_problems() {
             errors[errors.len() / 2],
             errors[errors.len() * 9 / 10]
         );
-        assert!(errors[errors.len() / 2] <= 0.1);
+        assert!(within as f64 >= wanted * errors.len() as f64);
     }
 }
 
