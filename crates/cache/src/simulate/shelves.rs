@@ -93,7 +93,10 @@ pub fn best_fixed_s(machine: &ShelfMachine, trace: &Trace) -> Result<f64, TuneEr
     };
     let mut terms: Vec<TemplateTerm> = Vec::new();
     for term in trace.queries.iter().map(term) {
-        match terms.iter_mut().find(|known| known.template == term.template) {
+        match terms
+            .iter_mut()
+            .find(|known| known.template == term.template)
+        {
             Some(known) => known.weight += 1.0,
             None => terms.push(term),
         }

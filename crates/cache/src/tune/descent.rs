@@ -32,10 +32,14 @@ const PHASES: [(f64, usize); 6] = [
 const FIRST_PHASE_AGAIN: usize = 3;
 
 /// A solution that may fall short by more than this part is taken up again, this many times at most: items in the
-/// opposite order, and prices less stiff.
+/// opposite order from nothing, prices less stiff, and softness shrinking slowly.
 const GAP_DOUBTFUL: f64 = 0.008;
-const ROUNDS_MAX: u32 = 8;
+const ROUNDS_MAX: u32 = 4;
 const STIFFNESS_FADE: f64 = 0.7;
+const SLOW_SOFTNESS: f64 = 0.4;
+const SLOW_FADE: f64 = 0.75;
+const SLOW_PHASE_COUNT: i32 = 22;
+const SLOW_SWEEPS: usize = 12;
 
 /// How much a price rises when its shelf is overfull by the whole of its budget, as a multiple.
 const STIFFNESS: f64 = 25.0;
@@ -47,7 +51,7 @@ const LEAP_SOFTNESS_MAX: f64 = 0.05;
 const SWEEP_GAIN_MIN: f64 = 1e-5;
 
 /// A solution that may fall short by no more than this part is good enough.
-const GAP_MAX: f64 = 2e-3;
+pub(super) const GAP_MAX: f64 = 2e-3;
 
 /// Evaluations of a slope when looking for the end of a move, at most.
 const SEARCH_STEPS: usize = 5;
@@ -67,31 +71,28 @@ pub struct Start<'a> {
 /// Solves a problem of the shared form.
 pub fn descend(problem: &Problem, start: Option<Start<'_>>) -> Solution {
     let mut descent = Descent::new(problem, start);
-    let mut first_phase = if start.is_some() {
+    let mut best = Solution::new(problem, vec![0.0; problem.choices.len()]);
+    best.saved_s_max = f64::INFINITY;
+    let first_phase = if start.is_some() {
         FIRST_PHASE_AGAIN
     } else {
         0
     };
-    let mut best = Solution::new(problem, vec![0.0; problem.choices.len()]);
-    best.saved_s_max = f64::INFINITY;
+    descent.go_through(&PHASES[first_phase..], &mut best);
     // Whoever has a start comes again: what one round leaves, the next solution goes on with.
-    let round_count = if start.is_some() { 1 } else { ROUNDS_MAX };
-    for round in 0..round_count {
-        descent.round = round;
-        for (softness, sweep_count) in &PHASES[first_phase..] {
-            descent.phase(*softness, *sweep_count);
-            if *softness > LEAP_SOFTNESS_MAX {
-                continue;
-            }
-            descent.settle(&mut best);
-            if best.gap() <= GAP_MAX {
-                return best;
-            }
-        }
+    let round_max = if start.is_some() { 0 } else { ROUNDS_MAX };
+    for round in 1..=round_max {
         if best.gap() <= GAP_DOUBTFUL {
-            return best;
+            break;
         }
-        first_phase = 0;
+        descent.round = round;
+        descent.x.fill(0.0);
+        descent.reload();
+        let softness = |step| SLOW_SOFTNESS * SLOW_FADE.powi(step);
+        let phases: Vec<(f64, usize)> = (0..SLOW_PHASE_COUNT)
+            .map(|step| (softness(step), SLOW_SWEEPS))
+            .collect();
+        descent.go_through(&phases, &mut best);
     }
     best
 }
@@ -197,7 +198,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Computes all that follows from `x`.
-    fn reload(&mut self) {
+    pub(super) fn reload(&mut self) {
         let (problem, x) = (self.problem, &self.x);
         let rest = |item: &Item| {
             let kept: f64 = x[item.choices.clone()].iter().sum();
@@ -214,6 +215,19 @@ impl<'a> Descent<'a> {
         let loss = self.problem.overlap_loss;
         let arguments = |term| arguments(&self.problem.load(term, x), loss);
         self.problem.terms.iter().map(arguments).collect()
+    }
+
+    /// Descends at one softness after the other, until the best is good enough.
+    fn go_through(&mut self, phases: &[(f64, usize)], best: &mut Solution) {
+        for (softness, sweep_count) in phases {
+            self.phase(*softness, *sweep_count);
+            if *softness <= LEAP_SOFTNESS_MAX {
+                self.settle(best);
+            }
+            if best.gap() <= GAP_MAX {
+                return;
+            }
+        }
     }
 
     /// Descends at one softness.
@@ -305,7 +319,7 @@ impl<'a> Descent<'a> {
     }
 
     /// What all readers of an item together pay for a unit of its time on each shelf and in processing.
-    fn sight(&self, item_idx: usize) -> Slopes {
+    pub(super) fn sight(&self, item_idx: usize) -> Slopes {
         let mut sight = Slopes::default();
         for reader in &self.readers[item_idx] {
             let slopes = &self.slopes[reader.term_idx];
@@ -318,7 +332,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Weighted seconds gained by keeping all of an item as a choice says instead of at home.
-    fn gain(&self, choice_idx: usize, sight: &Slopes) -> f64 {
+    pub(super) fn gain(&self, choice_idx: usize, sight: &Slopes) -> f64 {
         let choice = &self.problem.choices[choice_idx];
         let home = self.problem.items[choice.item_idx].home;
         let shelves_s = sight.shelf[home] * self.home_s[choice.item_idx]
@@ -417,7 +431,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Notes how a move changes the arguments of its readers, for [`search`](Self::search) and [`apply`](Self::apply).
-    fn prepare_move(&mut self, step: &Move) {
+    pub(super) fn prepare_move(&mut self, step: &Move) {
         let mut changes = std::mem::take(&mut self.changes);
         changes.clear();
         let readers = self.readers[step.item_idx].iter();
@@ -498,7 +512,7 @@ impl<'a> Descent<'a> {
         bytes.sum()
     }
 
-    fn apply(&mut self, step: &Move, part: f64) {
+    pub(super) fn apply(&mut self, step: &Move, part: f64) {
         if part <= 0.0 {
             return;
         }
@@ -517,84 +531,6 @@ impl<'a> Descent<'a> {
                     self.x[choice_idx] = settled(self.x[choice_idx] + sign * part);
                 }
                 None => self.rest[step.item_idx] = settled(self.rest[step.item_idx] + sign * part),
-            }
-        }
-    }
-
-    /// Notes what is reached, brought within the budgets and with nothing left empty, and how good it is.
-    fn settle(&mut self, best: &mut Solution) {
-        self.certify(best);
-        let state = (self.x.clone(), self.rest.clone(), self.arguments.clone());
-        let used_bytes = self.used_bytes;
-        self.trim();
-        into_range(self.problem, &mut self.x);
-        self.reload();
-        self.fill();
-        let total_s = self.problem.total_s(&self.x);
-        if self.nothing_s - total_s >= best.saved_s {
-            best.saved_s = self.nothing_s - total_s;
-            best.total_s = total_s;
-            best.x.clone_from(&self.x);
-            best.curve = vec![(0.0, 0.0), (self.used_bytes[0], best.saved_s)];
-        }
-        best.saved_s_max = best.saved_s_max.max(best.saved_s);
-        (self.x, self.rest, self.arguments) = state;
-        self.used_bytes = used_bytes;
-        (0..self.arguments.len()).for_each(|term_idx| self.weigh(term_idx));
-    }
-
-    /// Takes what saves least off shelves that are too full.
-    fn trim(&mut self) {
-        let is_over = |shelf: usize| {
-            let budget_bytes = self.problem.shelves[shelf].budget_bytes;
-            self.used_bytes[shelf] > budget_bytes
-        };
-        let shelves: Vec<usize> = (0..self.problem.shelves.len())
-            .filter(|shelf| is_over(*shelf))
-            .collect();
-        if shelves.is_empty() {
-            return;
-        }
-        let gains = self.gains();
-        for shelf in shelves {
-            let density = |idx: usize| gains[idx] / self.problem.choices[idx].bytes;
-            let mut there: Vec<(f64, usize)> = (0..self.x.len())
-                .filter(|idx| self.problem.choices[*idx].shelf == shelf && self.x[*idx] > 0.0)
-                .map(|idx| (density(idx), idx))
-                .collect();
-            there.sort_by(|a, b| a.0.total_cmp(&b.0));
-            for (_, choice_idx) in there {
-                let choice = &self.problem.choices[choice_idx];
-                let over_bytes = self.used_bytes[shelf] - self.problem.shelves[shelf].budget_bytes;
-                if over_bytes <= 0.0 {
-                    break;
-                }
-                let part = self.x[choice_idx].min(over_bytes / choice.bytes);
-                self.x[choice_idx] -= part;
-                self.used_bytes[shelf] -= part * choice.bytes;
-            }
-        }
-    }
-
-    /// Moves items to where there is room, if that gains.
-    fn fill(&mut self) {
-        for item_idx in 0..self.problem.items.len() {
-            for choice_idx in self.problem.items[item_idx].choices.clone() {
-                let choice = &self.problem.choices[choice_idx];
-                let budget_bytes = self.problem.shelves[choice.shelf].budget_bytes;
-                let room_bytes = budget_bytes - self.used_bytes[choice.shelf];
-                let is_worth_it = room_bytes > 1e-6 * budget_bytes && self.rest[item_idx] > 0.0;
-                if is_worth_it && self.gain(choice_idx, &self.sight(item_idx)) > 0.0 {
-                    let part = self.rest[item_idx].min(room_bytes / choice.bytes);
-                    let step = Move {
-                        item_idx,
-                        from: None,
-                        to: Some(choice_idx),
-                        rate: 0.0,
-                    };
-                    self.prepare_move(&step);
-                    self.apply(&step, part);
-                }
             }
         }
     }

@@ -61,6 +61,21 @@ proptest! {
     }
 
     #[test]
+    fn the_oracles_prices_lie_between_what_less_and_more_memory_change(seed in any::<u64>()) {
+        let size = InstanceSize { column_count: 10, other_count: 6, term_count: 15, ..LARGE };
+        let problem = random_instance(seed, size);
+        let budget_bytes = problem.budget_bytes();
+        let verdict = judge(&problem);
+        let total_s = |factor: f64| judge(&problem.with_budget(factor * budget_bytes)).total_s;
+        let less_s = (total_s(0.99) - verdict.total_s) / (0.01 * budget_bytes);
+        let more_s = (verdict.total_s - total_s(1.01)) / (0.01 * budget_bytes);
+        let dust = 1e-5 * verdict.total_s / budget_bytes;
+        prop_assert!(verdict.prices[0] <= less_s + dust && verdict.prices[0] >= more_s - dust);
+        let exact = exact(&problem, Goal::Total).expect("the solver solves");
+        prop_assert!(exact.prices[0] <= less_s + dust && exact.prices[0] >= more_s - dust);
+    }
+
+    #[test]
     fn no_placement_of_a_grid_beats_the_oracle_and_the_best_is_near(seed in any::<u64>()) {
         let size = InstanceSize {
             column_count: 3, representation_count: 1, other_count: 0, term_count: 4,

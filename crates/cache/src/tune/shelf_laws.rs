@@ -87,7 +87,7 @@ fn greedy_saves_at_least_099_of_exact_on_a_thousand_problems_on_three_shelves() 
          {short_count} of {count} below 0.99; largest gap left open by a certificate {gap_max:.4}",
         sum / count as f64
     );
-    assert!(least >= 0.98 && short_count <= count / 200, "{least}");
+    assert!(least >= 0.99, "{least}");
 }
 
 /// The formula of memory and one storage: missing bytes through the storage, cached ones through memory.
@@ -372,4 +372,15 @@ fn an_item_of_one_byte_and_one_of_a_terabyte_share_a_budget() {
         assert!((solution.x[0] - 1.0).abs() < 1e-6, "{:?}", solution.x);
         assert!((solution.x[1] - 1e-3).abs() < 1e-4, "{:?}", solution.x);
     }
+}
+
+#[test]
+fn a_problem_that_sticks_on_the_first_way_is_solved_on_another() {
+    // Here softness that shrinks quickly ends 2 % below the optimum, wherever it goes on from there.
+    let size = InstanceSize {
+        term_count: 134,
+        ..LARGE
+    };
+    let solution = greedy(&random_instance(258, size));
+    assert!(solution.gap() <= 0.01, "{}", solution.gap());
 }
