@@ -31,7 +31,7 @@ fn compare(problem: &Problem) -> (f64, f64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(4))]
 
     #[test]
     fn the_exact_solution_is_the_oracles_and_greedy_is_near(
@@ -81,10 +81,10 @@ proptest! {
             column_count: 3, representation_count: 1, other_count: 0, term_count: 4,
         };
         let problem = random_instance(seed, size);
-        let (total_s, on_grid_s) = (judge(&problem).total_s, best_on_grid(&problem, 20));
+        let (total_s, on_grid_s) = (judge(&problem).total_s, best_on_grid(&problem, 8));
         prop_assert!(total_s <= on_grid_s * (1.0 + 1e-7), "{total_s} {on_grid_s}");
         let nothing_s = problem.total_s(&vec![0.0; problem.choices.len()]);
-        prop_assert!(on_grid_s - total_s <= 0.1 * nothing_s, "{total_s} {on_grid_s}");
+        prop_assert!(on_grid_s - total_s <= 0.25 * nothing_s, "{total_s} {on_grid_s}");
     }
 }
 
