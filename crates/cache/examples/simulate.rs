@@ -322,9 +322,10 @@ fn shelves() {
             4.0 * memory_mb
         );
         println!(
-            "{:>18}{}",
+            "{:>18}{}{:>17}",
             "",
-            policies.map(|policy| format!("{policy:>17}")).join("")
+            policies.map(|policy| format!("{policy:>17}")).join(""),
+            "best fixed"
         );
         for benchmark in [Benchmark::Ssb, Benchmark::TpcH] {
             for order in Order::ALL {
@@ -333,10 +334,12 @@ fn shelves() {
                 let times_s =
                     policies.map(|policy| simulate_shelves(&machine, &trace, policy).total_s());
                 let of = |time_s: f64| format!("{time_s:>10.1} {:>6.2}", time_s / times_s[4]);
+                let fixed_s = best_fixed_s(&machine, &trace).unwrap_or(f64::NAN);
                 println!(
-                    "{:>18}{}",
+                    "{:>18}{}{}",
                     format!("{benchmark:?} {order:?}"),
-                    times_s.map(of).join("")
+                    times_s.map(of).join(""),
+                    of(fixed_s)
                 );
             }
         }

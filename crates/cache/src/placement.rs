@@ -14,7 +14,8 @@ pub struct ColumnShare {
     pub bytes: u64,
     /// The proportion to keep, 0 to 1.
     pub proportion: f64,
-    /// Where the kept part begins: what faster shelves keep, 0 to 1.
+    /// Where the kept part begins, 0 to 1. From 1 it grows backwards, so that it stays what it is while a part that grows
+    /// from 0 on another shelf changes.
     pub from: f64,
 }
 
@@ -65,12 +66,16 @@ impl Placement {
     }
 
     /// Whether a row group is kept, as its place in the order in which row groups join the kept part minus what is kept:
-    /// below zero, yes. On slower shelves the order begins where faster shelves end.
+    /// below zero, yes. On slower shelves the order begins elsewhere or is the opposite one.
     pub(crate) fn excess(&self, column: ColumnId, place: f64) -> f64 {
         let Some(share) = self.share(column) else {
             return place;
         };
-        (place - share.from).rem_euclid(1.0) - share.proportion
+        let order = match share.from >= 1.0 {
+            true => 1.0 - 0.5 * f64::EPSILON - place,
+            false => (place - share.from).rem_euclid(1.0),
+        };
+        order - share.proportion
     }
 
     /// Bytes that the proportions add up to.
@@ -147,6 +152,23 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn parts_from_either_end_are_as_large_as_told_and_apart(
+            in_memory in 0.0f64..=1.0, rest in 0.0f64..=1.0, place in 0.0f64..1.0,
+        ) {
+            let on_disk = (1.0 - in_memory) * rest;
+            let from = |from, proportion| {
+                let share = ColumnShare { from, ..share(0, proportion) };
+                Placement::new([share]).excess(ColumnId(0), place) < 0.0
+            };
+            let (fast, slow) = (from(0.0, in_memory), from(1.0, on_disk));
+            prop_assert_eq!(fast, place < in_memory);
+            let is_near_end = (1.0 - place - on_disk).abs() < 1e-12;
+            prop_assert!(is_near_end || slow == (1.0 - place < on_disk));
+            prop_assert!(is_near_end || !(fast && slow));
+            prop_assert!(from(1.0, 1.0));
+        }
+
         #[test]
         fn the_kept_row_groups_are_the_right_number_and_evenly_spread(
             file in 0u32..100, proportion in 0.0f64..1.0, start in 0u32..10_000,

@@ -18,7 +18,7 @@ pub use paper::{
     PaperClaim, paper_alternation, paper_claims, paper_machine, paper_query, paper_sequence,
 };
 
-pub use shelves::{ShelfMachine, ShelvesRun, simulate_shelves};
+pub use shelves::{ShelfMachine, ShelvesRun, best_fixed_s, simulate_shelves};
 
 use crate::key::{ColumnId, SegmentInfo, SegmentKey, SegmentKind};
 use crate::manager::{CacheManager, CacheOptions};

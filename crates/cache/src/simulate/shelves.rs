@@ -4,12 +4,13 @@
 //! A segment that is in no cache comes from remote storage; on its way it is offered to the disk's cache and to
 //! memory's. Policies that are not tuned decide on each shelf for themselves.
 
-use super::{NoDevice, Trace, nanos, ready, template};
+use super::{NoDevice, Trace, TraceQuery, nanos, ready, template};
 use crate::key::{ColumnId, SegmentInfo, SegmentKey, SegmentKind};
 use crate::manager::{CacheManager, CacheOptions};
-use crate::model::{Observation, Shelf};
+use crate::model::{ModelForm, Observation, Problem, Shelf, TemplateTerm};
 use crate::policy::PolicyKind;
 use crate::scan::ScanContext;
+use crate::tune::{Goal, TuneError, exact};
 use crate::tuner::{StorageProgress, Tuner, TunerInput, TunerOptions, TunerStats, TunerStep};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -70,6 +71,42 @@ pub fn simulate_shelves(machine: &ShelfMachine, trace: &Trace, policy: PolicyKin
         bytes: simulator.bytes,
         tuner: simulator.tuner.stats(),
     }
+}
+
+/// The time in virtual seconds that a trace would take with the best placement that never changes, which lies there from
+/// the start: the placement of somebody who knows the whole trace. Not a measure that a policy can reach, for caches begin empty.
+///
+/// # Errors
+/// [`TuneError`] if the exact solver gives up.
+pub fn best_fixed_s(machine: &ShelfMachine, trace: &Trace) -> Result<f64, TuneError> {
+    let term = |query: &TraceQuery| TemplateTerm {
+        template: template(query.name),
+        pipeline: 0,
+        weight: 1.0,
+        columns: query
+            .columns
+            .iter()
+            .map(|column| (*column, trace.columns[column] as f64))
+            .collect(),
+        processing_bandwidth: query.processing_bandwidth,
+        run_s: None,
+    };
+    let mut terms: Vec<TemplateTerm> = Vec::new();
+    for term in trace.queries.iter().map(term) {
+        match terms
+            .iter_mut()
+            .find(|known| known.template == term.template)
+        {
+            Some(known) => known.weight += 1.0,
+            None => terms.push(term),
+        }
+    }
+    let shelves = machine.shelves.to_vec();
+    let mut problem = Problem::new(&terms, &trace.columns, shelves, ModelForm::Shared);
+    let segment_bytes = trace.segment_bytes as f64;
+    let items = problem.items.iter_mut();
+    items.for_each(|item| item.request_bytes = segment_bytes);
+    Ok(exact(&problem, Goal::Total)?.total_s)
 }
 
 struct Simulator<'a> {

@@ -1,40 +1,48 @@
 //! The dual side of [`super::descent`]: the prices at which shelves are just full, and the bound that follows from them.
 
+use super::Solution;
 use super::descent::Descent;
+use super::smooth::largest;
 use crate::model::Item;
 
 /// Halvings until a price is known well enough.
 const PRICE_STEPS: usize = 14;
 
 impl Descent<'_> {
+    /// Lowers the bound of a solution to what follows from the present slopes: by the present prices, or by those at which
+    /// shelves are just full.
+    pub(super) fn certify(&mut self, best: &mut Solution) {
+        let gains = self.gains();
+        for is_cleared in [false, true] {
+            let prices = self.prices;
+            if is_cleared {
+                self.clear(&gains, 1, false);
+            }
+            let bound = self.bound(&gains);
+            if bound < best.saved_s_max {
+                best.saved_s_max = bound;
+                best.prices = self.prices[..self.problem.shelves.len()].to_vec();
+            }
+            self.prices = prices;
+        }
+    }
+
     /// Nothing saves more than this, by the present slopes and prices: a term takes at least the weighted sum of its
-    /// loads, each of which is linear.
-    pub(super) fn bound(&self) -> f64 {
-        let nothing = vec![0.0; self.x.len()];
-        let least_s = self
-            .problem
-            .terms
-            .iter()
-            .zip(&self.slopes)
-            .map(|(term, slopes)| {
-                let load = self.problem.load(term, &nothing);
-                let shelves = slopes.shelf.iter().zip(&load.shelf_s);
-                let of_shelves: f64 = shelves.map(|(slope, load_s)| slope * load_s).sum();
-                of_shelves + slopes.processing * load.processing_s
-            });
-        let of_items: f64 = {
-            let terms = self.problem.terms.iter();
-            let of_terms: f64 = terms
-                .map(|term| term.weight * self.problem.term_s(term, &nothing))
-                .sum();
-            self.nothing_s - of_terms
-        };
+    /// arguments, each of which is linear.
+    fn bound(&self, gains: &[f64]) -> f64 {
+        let terms = self.problem.terms.iter().zip(&self.nothing);
+        let of_terms = terms.zip(&self.shares).map(|((term, nothing), shares)| {
+            let decided_s = shares
+                .iter()
+                .zip(nothing)
+                .map(|(share, argument)| share * argument);
+            term.weight * largest(nothing) - decided_s.sum::<f64>()
+        });
         let of_budgets = self.problem.shelves.iter().zip(&self.prices);
         let of_budgets = of_budgets.map(|(shelf, price)| match *price > 0.0 {
             true => price * shelf.budget_bytes,
             false => 0.0,
         });
-        let gains = self.gains();
         let rents = self.problem.items.iter().map(|item| {
             let nets = item.choices.clone().map(|choice_idx| {
                 let choice = &self.problem.choices[choice_idx];
@@ -42,19 +50,20 @@ impl Descent<'_> {
             });
             nets.fold(0.0, f64::max)
         });
-        self.nothing_s - of_items - least_s.sum::<f64>()
-            + of_budgets.sum::<f64>()
-            + rents.sum::<f64>()
+        of_terms.sum::<f64>() + of_budgets.sum::<f64>() + rents.sum::<f64>()
     }
 
-    /// Sets prices at which as many bytes are wanted as there are, by the present slopes: from nothing, or near the
-    /// present ones.
-    pub(super) fn clear_prices(&mut self, anew: bool) {
+    /// Sets prices at which as many bytes are wanted as there are, by the present slopes.
+    pub(super) fn clear_prices(&mut self) {
         let gains = self.gains();
-        let rounds = if anew { 3 } else { 1 };
-        for _ in 0..rounds {
+        self.clear(&gains, 3, true);
+    }
+
+    /// From nothing, or near the present prices.
+    fn clear(&mut self, gains: &[f64], round_count: usize, anew: bool) {
+        for _ in 0..round_count {
             for shelf in 0..self.problem.shelves.len() {
-                self.clear_price(shelf, &gains, anew);
+                self.clear_price(shelf, gains, anew);
             }
         }
     }

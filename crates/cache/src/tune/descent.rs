@@ -3,37 +3,61 @@
 //!
 //! A term's time is the largest of several loads: of each shelf, and of processing. Where two are equally large, no move
 //! of a single item gains anything although moves of several together would, so that a plain greedy stops there. Here the
-//! largest is replaced by a smooth one, `softness * ln(sum of exp(load / softness))`, whose slopes at such a place
-//! lie between those on either side, and which becomes the largest as softness shrinks. Budgets are kept by prices that
-//! rise while a shelf is too full and fall while it has room.
+//! largest is replaced by a smooth one (`smooth.rs`), `softness * ln(sum of exp(load / softness))`, whose slopes at such a
+//! place lie between those on either side, and which becomes the largest as softness shrinks. Budgets are kept by prices
+//! that rise while a shelf is too full and fall while it has room. Moves of single items say which items are divided
+//! between which places; `leap.rs` then moves all divided ones together.
 //!
-//! The slopes are weights of each term's loads, and with any such weights and prices nothing saves more than
-//! [`Descent::bound`] says (`clearing.rs`): the certificate comes with the solution.
+//! The slopes are weights of each term's loads, and with any such weights and prices nothing saves more than a bound
+//! (`clearing.rs`): the certificate comes with the solution.
 
 use super::Solution;
 use super::exact::into_range;
+use super::smooth::{
+    ARGUMENT_COUNT_MAX, Arguments, Slopes, arguments, largest, moved, shares, slopes,
+};
 use crate::model::{Choice, Item, Problem, SHELF_COUNT_MAX, TermLoad};
 
 /// By phase: softness as a part of a term's time, and how often each item is looked at, at most.
-const PHASES: [(f64, usize); 5] = [(0.4, 16), (0.12, 24), (0.04, 32), (0.012, 40), (0.004, 48)];
+const PHASES: [(f64, usize); 6] = [
+    (0.4, 5),
+    (0.12, 5),
+    (0.04, 6),
+    (0.012, 6),
+    (0.004, 6),
+    (0.0013, 6),
+];
+
+/// The phase with which a problem that was solved before begins.
+const FIRST_PHASE_AGAIN: usize = 3;
 
 /// A solution that may fall short by more than this part is taken up again, this many times at most: items in the
-/// opposite order, and prices less stiff.
+/// opposite order from nothing, prices less stiff, and softness shrinking slowly.
 const GAP_DOUBTFUL: f64 = 0.008;
-const ROUNDS_MAX: u32 = 8;
+const ROUNDS_MAX: u32 = 4;
 const STIFFNESS_FADE: f64 = 0.7;
+const SLOW_SOFTNESS: f64 = 0.4;
+const SLOW_FADE: f64 = 0.75;
+const SLOW_PHASE_COUNT: i32 = 22;
+const SLOW_SWEEPS: usize = 12;
 
 /// How much a price rises when its shelf is overfull by the whole of its budget, as a multiple.
-const STIFFNESS: f64 = 2.0;
+const STIFFNESS: f64 = 25.0;
+
+/// From this softness on, all items that are divided move together after each sweep (`leap.rs`).
+const LEAP_SOFTNESS_MAX: f64 = 0.05;
 
 /// A sweep that gains less than this part of what is saved so far ends its phase.
 const SWEEP_GAIN_MIN: f64 = 1e-5;
 
 /// A solution that may fall short by no more than this part is good enough.
-const GAP_MAX: f64 = 2e-3;
+pub(super) const GAP_MAX: f64 = 2e-3;
 
-/// Evaluations of a slope when looking for the end of a move.
+/// Evaluations of a slope when looking for the end of a move, at most.
 const SEARCH_STEPS: usize = 5;
+
+/// A move has come to its end where moving on gains less than this part of what it gained at first.
+const SEARCH_ENOUGH: f64 = 0.05;
 
 /// Where an earlier solution of nearly the same problem ended.
 #[derive(Debug, Clone, Copy)]
@@ -47,77 +71,78 @@ pub struct Start<'a> {
 /// Solves a problem of the shared form.
 pub fn descend(problem: &Problem, start: Option<Start<'_>>) -> Solution {
     let mut descent = Descent::new(problem, start);
-    let mut first_phase = if start.is_some() { 2 } else { 0 };
     let mut best = Solution::new(problem, vec![0.0; problem.choices.len()]);
     best.saved_s_max = f64::INFINITY;
-    if start.is_some() {
-        descent.soften(PHASES[PHASES.len() - 1].0);
-        descent.settle(&mut best);
-    }
+    let first_phase = if start.is_some() {
+        FIRST_PHASE_AGAIN
+    } else {
+        0
+    };
+    descent.go_through(&PHASES[first_phase..], &mut best);
     // Whoever has a start comes again: what one round leaves, the next solution goes on with.
-    let round_count = if start.is_some() { 1 } else { ROUNDS_MAX };
-    for round in 0..round_count {
-        descent.round = round;
-        for (softness, sweep_count) in &PHASES[first_phase..] {
-            descent.phase(*softness, *sweep_count);
-            descent.settle(&mut best);
-            if best.gap() <= GAP_MAX {
-                return best;
-            }
-        }
+    let round_max = if start.is_some() { 0 } else { ROUNDS_MAX };
+    for round in 1..=round_max {
         if best.gap() <= GAP_DOUBTFUL {
-            return best;
+            break;
         }
-        first_phase = 0;
+        descent.round = round;
+        descent.x.fill(0.0);
+        descent.reload();
+        let softness = |step| SLOW_SOFTNESS * SLOW_FADE.powi(step);
+        let phases: Vec<(f64, usize)> = (0..SLOW_PHASE_COUNT)
+            .map(|step| (softness(step), SLOW_SWEEPS))
+            .collect();
+        descent.go_through(&phases, &mut best);
     }
     best
 }
 
 /// The part of a term that an item's reader sees.
 #[derive(Clone, Copy)]
-struct Reader {
-    term_idx: usize,
+pub(super) struct Reader {
+    pub(super) term_idx: usize,
     bytes: f64,
     /// Processing time per byte: no representation saves more.
     processing_s: f64,
 }
 
-/// What a unit of a shelf's or of the processors' time costs, in weighted seconds.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Slopes {
-    pub(super) shelf: [f64; SHELF_COUNT_MAX],
-    pub(super) processing: f64,
-}
-
 /// A part of an item on its way from one choice to another; `None` is home.
 #[derive(Clone, Copy)]
-struct Move {
-    item_idx: usize,
-    from: Option<usize>,
-    to: Option<usize>,
+pub(super) struct Move {
+    pub(super) item_idx: usize,
+    pub(super) from: Option<usize>,
+    pub(super) to: Option<usize>,
     /// Weighted seconds gained by moving all of the item at the present rate, prices included.
-    rate: f64,
+    pub(super) rate: f64,
 }
 
 pub(super) struct Descent<'a> {
     pub(super) problem: &'a Problem,
     pub(super) x: Vec<f64>,
     /// By item: what is not kept anywhere.
-    rest: Vec<f64>,
-    loads: Vec<TermLoad>,
+    pub(super) rest: Vec<f64>,
+    /// By term: the arguments of its maximum, in seconds.
+    pub(super) arguments: Vec<Arguments>,
+    /// By term: how much of its weighted time each argument decides.
+    pub(super) shares: Vec<Arguments>,
     pub(super) slopes: Vec<Slopes>,
     /// By term, in seconds.
-    softness: Vec<f64>,
-    readers: Vec<Vec<Reader>>,
+    pub(super) softness: Vec<f64>,
+    pub(super) readers: Vec<Vec<Reader>>,
+    /// How the present move of a whole item changes its readers' arguments; kept for its memory.
+    changes: Vec<(usize, Arguments)>,
+    /// By term: which moves of a leap change its arguments, and how; kept for its memory.
+    pub(super) entries: Vec<Vec<(usize, Arguments)>>,
     /// By choice: seconds of its shelf per stored byte.
     there_s: Vec<f64>,
     /// By item: seconds of its home per stored byte.
     home_s: Vec<f64>,
-    used_bytes: [f64; SHELF_COUNT_MAX],
+    pub(super) used_bytes: [f64; SHELF_COUNT_MAX],
     pub(super) prices: [f64; SHELF_COUNT_MAX],
-    stiffness: [f64; SHELF_COUNT_MAX],
-    /// The weighted time when nothing is kept, in seconds.
+    pub(super) stiffness: [f64; SHELF_COUNT_MAX],
+    /// The weighted time when nothing is kept, in seconds, and the arguments of the terms then.
     pub(super) nothing_s: f64,
+    pub(super) nothing: Vec<Arguments>,
     round: u32,
 }
 
@@ -147,8 +172,11 @@ impl<'a> Descent<'a> {
         let mut descent = Self {
             problem,
             rest: Vec::new(),
-            loads: Vec::new(),
+            arguments: Vec::new(),
+            shares: vec![[0.0; ARGUMENT_COUNT_MAX]; problem.terms.len()],
             slopes: vec![Slopes::default(); problem.terms.len()],
+            changes: Vec::new(),
+            entries: vec![Vec::new(); problem.terms.len()],
             softness: vec![0.0; problem.terms.len()],
             readers,
             there_s: problem.choices.iter().map(there_s).collect(),
@@ -157,9 +185,11 @@ impl<'a> Descent<'a> {
             prices: [0.0; SHELF_COUNT_MAX],
             stiffness: [0.0; SHELF_COUNT_MAX],
             nothing_s,
+            nothing: Vec::new(),
             round: 0,
             x,
         };
+        descent.nothing = descent.arguments_of(&vec![0.0; descent.x.len()]);
         descent.reload();
         if let Some(start) = start {
             descent.prices[..start.prices.len()].copy_from_slice(start.prices);
@@ -168,20 +198,35 @@ impl<'a> Descent<'a> {
     }
 
     /// Computes all that follows from `x`.
-    fn reload(&mut self) {
+    pub(super) fn reload(&mut self) {
         let (problem, x) = (self.problem, &self.x);
         let rest = |item: &Item| {
             let kept: f64 = x[item.choices.clone()].iter().sum();
             (1.0 - kept).max(0.0)
         };
         self.rest = problem.items.iter().map(rest).collect();
-        self.loads = problem
-            .terms
-            .iter()
-            .map(|term| problem.load(term, x))
-            .collect();
+        self.arguments = self.arguments_of(&self.x);
         for shelf in 0..problem.shelves.len() {
             self.used_bytes[shelf] = problem.kept_on(shelf, x);
+        }
+    }
+
+    fn arguments_of(&self, x: &[f64]) -> Vec<Arguments> {
+        let loss = self.problem.overlap_loss;
+        let arguments = |term| arguments(&self.problem.load(term, x), loss);
+        self.problem.terms.iter().map(arguments).collect()
+    }
+
+    /// Descends at one softness after the other, until the best is good enough.
+    fn go_through(&mut self, phases: &[(f64, usize)], best: &mut Solution) {
+        for (softness, sweep_count) in phases {
+            self.phase(*softness, *sweep_count);
+            if *softness <= LEAP_SOFTNESS_MAX {
+                self.settle(best);
+            }
+            if best.gap() <= GAP_MAX {
+                return;
+            }
         }
     }
 
@@ -189,7 +234,7 @@ impl<'a> Descent<'a> {
     fn phase(&mut self, softness: f64, sweep_count: usize) {
         self.soften(softness);
         if self.prices == [0.0; SHELF_COUNT_MAX] {
-            self.clear_prices(true);
+            self.clear_prices();
         }
         let saved_s = self.nothing_s - self.problem.total_s(&self.x);
         for _ in 0..sweep_count {
@@ -198,12 +243,20 @@ impl<'a> Descent<'a> {
             for position in 0..self.problem.items.len() {
                 gained_s += self.improve(self.in_turn(position));
             }
-            for shelf in 0..self.problem.shelves.len() {
-                self.prices[shelf] = self.price_now(shelf, 0.0);
+            if softness <= LEAP_SOFTNESS_MAX {
+                gained_s += self.leap();
             }
+            self.reprice();
             if gained_s <= SWEEP_GAIN_MIN * saved_s {
                 return;
             }
+        }
+    }
+
+    /// Prices follow the use of their shelves.
+    fn reprice(&mut self) {
+        for shelf in 0..self.problem.shelves.len() {
+            self.prices[shelf] = self.price_now(shelf, 0.0);
         }
     }
 
@@ -216,12 +269,30 @@ impl<'a> Descent<'a> {
     }
 
     fn soften(&mut self, softness: f64) {
-        let loss = self.problem.overlap_loss;
-        for term_idx in 0..self.loads.len() {
-            let time_s = self.loads[term_idx].time_s(loss);
+        for term_idx in 0..self.arguments.len() {
+            let time_s = largest(&self.arguments[term_idx]);
             self.softness[term_idx] = (softness * time_s).max(f64::MIN_POSITIVE);
-            self.slopes[term_idx] = self.slopes_of(term_idx, &self.loads[term_idx]);
+            self.weigh(term_idx);
         }
+    }
+
+    /// Computes what follows from a term's arguments.
+    pub(super) fn weigh(&mut self, term_idx: usize) {
+        let shares = self.shares_of(term_idx, &self.arguments[term_idx]);
+        self.slopes[term_idx] = slopes(&shares, self.problem.overlap_loss);
+        self.shares[term_idx] = shares;
+    }
+
+    /// How many arguments the maximum of a term has.
+    pub(super) fn argument_count(&self) -> usize {
+        2 * self.problem.shelves.len() - 1
+    }
+
+    /// How much of a term's weighted time each argument would decide.
+    pub(super) fn shares_of(&self, term_idx: usize, arguments: &Arguments) -> Arguments {
+        let weight = self.problem.terms[term_idx].weight;
+        let count = self.argument_count();
+        shares(arguments, count, weight, self.softness[term_idx])
     }
 
     /// Sets how fast prices follow the use of shelves.
@@ -237,8 +308,8 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// The price of a shelf when so many bytes more are used of it.
-    fn price_now(&self, shelf: usize, more_bytes: f64) -> f64 {
+    /// The price of a shelf when this many bytes more are used of it.
+    pub(super) fn price_now(&self, shelf: usize, more_bytes: f64) -> f64 {
         let budget_bytes = self.problem.shelves[shelf].budget_bytes;
         if !budget_bytes.is_finite() {
             return 0.0;
@@ -247,37 +318,8 @@ impl<'a> Descent<'a> {
         (self.prices[shelf] + self.stiffness[shelf] * over_bytes).max(0.0)
     }
 
-    /// The weights of a term's loads: how much of its time each decides.
-    fn slopes_of(&self, term_idx: usize, load: &TermLoad) -> Slopes {
-        let term = &self.problem.terms[term_idx];
-        let loss = self.problem.overlap_loss;
-        let shelf_count = self.problem.shelves.len();
-        let softness = self.softness[term_idx];
-        let time_s = load.time_s(loss);
-        let part = |argument_s: f64| {
-            let behind = (argument_s - time_s) / softness;
-            if behind < -25.0 { 0.0 } else { behind.exp() }
-        };
-        let of_memory = part(load.shelf_s[0]);
-        let mut slopes = Slopes::default();
-        let mut sum = of_memory;
-        slopes.shelf[0] = of_memory;
-        for shelf in 1..shelf_count {
-            let reading_s = load.shelf_s[shelf];
-            let by_reading = part(reading_s + loss * load.processing_s);
-            let by_processing = part(load.processing_s + loss * reading_s);
-            slopes.shelf[shelf] = by_reading + loss * by_processing;
-            slopes.processing += by_processing + loss * by_reading;
-            sum += by_reading + by_processing;
-        }
-        let scale = term.weight / sum;
-        slopes.shelf.iter_mut().for_each(|slope| *slope *= scale);
-        slopes.processing *= scale;
-        slopes
-    }
-
     /// What all readers of an item together pay for a unit of its time on each shelf and in processing.
-    fn sight(&self, item_idx: usize) -> Slopes {
+    pub(super) fn sight(&self, item_idx: usize) -> Slopes {
         let mut sight = Slopes::default();
         for reader in &self.readers[item_idx] {
             let slopes = &self.slopes[reader.term_idx];
@@ -290,7 +332,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Weighted seconds gained by keeping all of an item as a choice says instead of at home.
-    fn gain(&self, choice_idx: usize, sight: &Slopes) -> f64 {
+    pub(super) fn gain(&self, choice_idx: usize, sight: &Slopes) -> f64 {
         let choice = &self.problem.choices[choice_idx];
         let home = self.problem.items[choice.item_idx].home;
         let shelves_s = sight.shelf[home] * self.home_s[choice.item_idx]
@@ -334,6 +376,7 @@ impl<'a> Descent<'a> {
             Some(choice_idx) => self.x[choice_idx],
             None => self.rest[item_idx],
         };
+        self.prepare_move(&best);
         let part = self.search(&best, there_is);
         self.apply(&best, part);
         0.5 * part * best.rate
@@ -366,8 +409,8 @@ impl<'a> Descent<'a> {
         })
     }
 
-    /// How a move of a whole item changes a reader's loads.
-    fn change(&self, step: &Move, reader: &Reader) -> TermLoad {
+    /// How a move of a whole item changes the arguments of a reader's maximum.
+    pub(super) fn change(&self, step: &Move, reader: &Reader) -> Arguments {
         let mut change = TermLoad::default();
         for (end, sign) in [(step.from, -1.0), (step.to, 1.0)] {
             let bytes = sign * reader.bytes;
@@ -384,42 +427,64 @@ impl<'a> Descent<'a> {
                 }
             }
         }
-        change
+        arguments(&change, self.problem.overlap_loss)
     }
 
-    /// The part of an item to move: up to `part_max`, or where moving more would lose.
+    /// Notes how a move changes the arguments of its readers, for [`search`](Self::search) and [`apply`](Self::apply).
+    pub(super) fn prepare_move(&mut self, step: &Move) {
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.clear();
+        let readers = self.readers[step.item_idx].iter();
+        changes.extend(readers.map(|reader| (reader.term_idx, self.change(step, reader))));
+        self.changes = changes;
+    }
+
+    /// The part of an item to move: up to `part_max`, or about to where moving more would lose.
     fn search(&self, step: &Move, part_max: f64) -> f64 {
-        let changes: Vec<(usize, TermLoad)> = self.readers[step.item_idx]
-            .iter()
-            .map(|reader| (reader.term_idx, self.change(step, reader)))
-            .collect();
         let (mut low, mut high) = (0.0, part_max);
-        let mut low_rate = step.rate;
-        let mut high_rate = self.rate_after(step, &changes, high);
-        if high_rate >= 0.0 {
-            return part_max;
-        }
+        let (mut low_rate, mut high_rate): (f64, Option<f64>) = (step.rate, None);
+        let (mut rate, mut bend) = self.along(step, 0.0);
+        let mut at = 0.0;
         for _ in 0..SEARCH_STEPS {
-            let guess = low + (high - low) * (low_rate / (low_rate - high_rate)).clamp(0.1, 0.9);
-            let rate = self.rate_after(step, &changes, guess);
+            let newton = if bend > 0.0 {
+                at + rate / bend
+            } else {
+                f64::INFINITY
+            };
+            at = match high_rate {
+                None => newton.min(part_max),
+                Some(_) if newton > low && newton < high => newton,
+                Some(high_rate) => {
+                    low + (high - low) * (low_rate / (low_rate - high_rate)).clamp(0.1, 0.9)
+                }
+            };
+            (rate, bend) = self.along(step, at);
+            if rate.abs() <= SEARCH_ENOUGH * step.rate || (rate > 0.0 && at >= part_max) {
+                return at;
+            }
             match rate >= 0.0 {
-                true => (low, low_rate) = (guess, rate),
-                false => (high, high_rate) = (guess, rate),
+                true => (low, low_rate) = (at, rate),
+                false => (high, high_rate) = (at, Some(rate)),
             }
         }
         low
     }
 
-    /// What moving on would gain after a part has moved.
-    fn rate_after(&self, step: &Move, changes: &[(usize, TermLoad)], part: f64) -> f64 {
-        let mut rate = 0.0;
-        for (term_idx, change) in changes {
-            let load = moved(&self.loads[*term_idx], change, part);
-            let slopes = self.slopes_of(*term_idx, &load);
-            rate -= slopes.processing * change.processing_s;
-            for (slope, change_s) in slopes.shelf.iter().zip(&change.shelf_s) {
-                rate -= slope * change_s;
+    /// What moving on would gain after a part has moved, and by how much less per further part.
+    fn along(&self, step: &Move, part: f64) -> (f64, f64) {
+        let (mut rate, mut bend) = (0.0, 0.0);
+        for (term_idx, change) in &self.changes {
+            let moved = moved(&self.arguments[*term_idx], change, part);
+            let shares = self.shares_of(*term_idx, &moved);
+            let (mut first, mut second, mut all) = (0.0, 0.0, 0.0);
+            for (share, change_s) in shares.iter().zip(change) {
+                all += share;
+                first += share * change_s;
+                second += share * change_s * change_s;
             }
+            rate -= first;
+            bend +=
+                (second - first * first / all.max(f64::MIN_POSITIVE)) / self.softness[*term_idx];
         }
         for (end, sign) in [(step.from, -1.0), (step.to, 1.0)] {
             if let Some(choice_idx) = end {
@@ -427,9 +492,13 @@ impl<'a> Descent<'a> {
                 let more_bytes = self.more_bytes(step, choice.shelf, part);
                 let price = self.price_now(choice.shelf, more_bytes);
                 rate += sign * (choice.saved_s - price * choice.bytes);
+                if price > 0.0 {
+                    let more_bytes = self.more_bytes(step, choice.shelf, 1.0);
+                    bend += sign * self.stiffness[choice.shelf] * more_bytes * choice.bytes;
+                }
             }
         }
-        rate
+        (rate, bend)
     }
 
     /// How many bytes more a shelf holds after a part has moved.
@@ -443,17 +512,17 @@ impl<'a> Descent<'a> {
         bytes.sum()
     }
 
-    fn apply(&mut self, step: &Move, part: f64) {
+    pub(super) fn apply(&mut self, step: &Move, part: f64) {
         if part <= 0.0 {
             return;
         }
-        for reader_idx in 0..self.readers[step.item_idx].len() {
-            let reader = self.readers[step.item_idx][reader_idx];
-            let change = self.change(step, &reader);
-            let load = moved(&self.loads[reader.term_idx], &change, part);
-            self.loads[reader.term_idx] = load;
-            self.slopes[reader.term_idx] = self.slopes_of(reader.term_idx, &load);
+        let changes = std::mem::take(&mut self.changes);
+        for (term_idx, change) in &changes {
+            let arguments = &mut self.arguments[*term_idx];
+            *arguments = moved(arguments, change, part);
+            self.weigh(*term_idx);
         }
+        self.changes = changes;
         for (end, sign) in [(step.from, -1.0), (step.to, 1.0)] {
             match end {
                 Some(choice_idx) => {
@@ -465,59 +534,9 @@ impl<'a> Descent<'a> {
             }
         }
     }
-
-    /// Notes what is reached, within the budgets and with nothing left empty, and how good it is.
-    fn settle(&mut self, best: &mut Solution) {
-        self.clear_prices(false);
-        best.saved_s_max = best.saved_s_max.min(self.bound());
-        let prices = self.prices;
-        into_range(self.problem, &mut self.x);
-        self.reload();
-        self.fill();
-        let solution = Solution::new(self.problem, self.x.clone());
-        let saved_s_max = best.saved_s_max.max(solution.saved_s);
-        if solution.saved_s >= best.saved_s {
-            *best = solution;
-        }
-        best.saved_s_max = saved_s_max;
-        best.prices = prices[..self.problem.shelves.len()].to_vec();
-        best.curve = vec![(0.0, 0.0), (self.used_bytes[0], best.saved_s)];
-    }
-
-    /// Moves items to where there is room, if that gains.
-    fn fill(&mut self) {
-        for item_idx in 0..self.problem.items.len() {
-            for choice_idx in self.problem.items[item_idx].choices.clone() {
-                let choice = &self.problem.choices[choice_idx];
-                let budget_bytes = self.problem.shelves[choice.shelf].budget_bytes;
-                let room_bytes = budget_bytes - self.used_bytes[choice.shelf];
-                let is_worth_it = room_bytes > 1e-6 * budget_bytes && self.rest[item_idx] > 0.0;
-                if is_worth_it && self.gain(choice_idx, &self.sight(item_idx)) > 0.0 {
-                    let part = self.rest[item_idx].min(room_bytes / choice.bytes);
-                    let step = Move {
-                        item_idx,
-                        from: None,
-                        to: Some(choice_idx),
-                        rate: 0.0,
-                    };
-                    self.apply(&step, part);
-                }
-            }
-        }
-    }
-}
-
-/// A load after a part of a change.
-fn moved(load: &TermLoad, change: &TermLoad, part: f64) -> TermLoad {
-    let mut load = *load;
-    for (load_s, change_s) in load.shelf_s.iter_mut().zip(&change.shelf_s) {
-        *load_s = (*load_s + part * change_s).max(0.0);
-    }
-    load.processing_s = (load.processing_s + part * change.processing_s).max(0.0);
-    load
 }
 
 /// A proportion without the dust of rounding.
-fn settled(x: f64) -> f64 {
+pub(super) fn settled(x: f64) -> f64 {
     if x < 1e-12 { 0.0 } else { x.min(1.0) }
 }

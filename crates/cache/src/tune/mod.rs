@@ -17,9 +17,16 @@ mod improve;
 mod instances;
 #[cfg(test)]
 mod laws;
+mod leap;
 mod level;
 #[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod oracle_laws;
+mod settle;
+#[cfg(test)]
 mod shelf_laws;
+mod smooth;
 
 pub use descent::Start;
 pub(crate) use exact::into_range;
@@ -126,7 +133,8 @@ impl Solution {
         self.placement_on(problem, 0)
     }
 
-    /// What the solution keeps of each column on a shelf: the part that follows what faster shelves keep.
+    /// What the solution keeps of each column on a shelf: from the beginning in memory, from the end on the shelf above the
+    /// last, so that neither moves when the other changes; what follows the faster shelves on those between.
     pub fn placement_on(&self, problem: &Problem, shelf: usize) -> Placement {
         let share = |item: &Item| {
             let on = |shelf| self.proportion(problem, item, shelf);
@@ -134,7 +142,10 @@ impl Solution {
                 column: item.id.as_column()?,
                 bytes: item.bytes as u64,
                 proportion: on(shelf),
-                from: (0..shelf).map(on).sum(),
+                from: match shelf > 0 && shelf + 2 == problem.shelves.len() {
+                    true => 1.0,
+                    false => (0..shelf).map(on).sum(),
+                },
             })
         };
         Placement::new(problem.items.iter().filter_map(share))

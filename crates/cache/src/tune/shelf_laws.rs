@@ -87,7 +87,7 @@ fn greedy_saves_at_least_099_of_exact_on_a_thousand_problems_on_three_shelves() 
          {short_count} of {count} below 0.99; largest gap left open by a certificate {gap_max:.4}",
         sum / count as f64
     );
-    assert!(least >= 0.98 && short_count <= count / 200, "{least}");
+    assert!(least >= 0.99, "{least}");
 }
 
 /// The formula of memory and one storage: missing bytes through the storage, cached ones through memory.
@@ -192,7 +192,8 @@ proptest! {
         let (general, special) = (descent::descend(&problem, None), greedy(&problem));
         let exact = best(&problem);
         prop_assert!(general.saved_s >= 0.99 * exact.saved_s);
-        prop_assert!(special.saved_s >= 0.99 * exact.saved_s);
+        // Exchanges of two columns do not leave every local optimum of a problem as small as this.
+        prop_assert!(special.saved_s >= 0.98 * exact.saved_s);
         prop_assert!(exact.saved_s <= general.saved_s_max * (1.0 + 1e-5) + 1e-9);
     }
 
@@ -300,7 +301,12 @@ fn prices_are_the_slopes_of_what_budgets_save() {
 #[test]
 #[ignore = "hundreds of exact solutions"]
 fn prices_are_within_a_tenth_of_difference_quotients_on_a_hundred_problems() {
-    for (what, shelf) in [("two shelves, memory", 0), ("memory", 0), ("disk", 1)] {
+    // Of a hundred problems with a price worth the name, at least this many.
+    for (what, shelf, wanted) in [
+        ("two shelves, memory", 0, 0.98),
+        ("memory", 0, 0.95),
+        ("disk", 1, 0.75),
+    ] {
         let problems = (0..100).map(|seed| random_instance(seed, LARGE));
         let problems = problems.map(|problem| match what {
             "two shelves, memory" => on_two_shelves(&problem),
@@ -316,7 +322,7 @@ fn prices_are_within_a_tenth_of_difference_quotients_on_a_hundred_problems() {
             errors[errors.len() / 2],
             errors[errors.len() * 9 / 10]
         );
-        assert!(errors[errors.len() / 2] <= 0.1);
+        assert!(within as f64 >= wanted * errors.len() as f64);
     }
 }
 
@@ -367,4 +373,15 @@ fn an_item_of_one_byte_and_one_of_a_terabyte_share_a_budget() {
         assert!((solution.x[0] - 1.0).abs() < 1e-6, "{:?}", solution.x);
         assert!((solution.x[1] - 1e-3).abs() < 1e-4, "{:?}", solution.x);
     }
+}
+
+#[test]
+fn a_problem_that_sticks_on_the_first_way_is_solved_on_another() {
+    // Here softness that shrinks quickly ends 2 % below the optimum, wherever it goes on from there.
+    let size = InstanceSize {
+        term_count: 134,
+        ..LARGE
+    };
+    let solution = greedy(&random_instance(258, size));
+    assert!(solution.gap() <= 0.01, "{}", solution.gap());
 }

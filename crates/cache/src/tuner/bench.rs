@@ -6,6 +6,9 @@ use crate::placement::Placement;
 use crate::tune::{Goal, Solution, Start, TuneError, TuneOptions, into_range, solve_from};
 use std::collections::BTreeMap;
 
+/// Steps on the way from one placement to another.
+const WAY_STEPS: u32 = 8;
+
 pub(super) struct Bench<'a> {
     pub(super) sizes: &'a BTreeMap<ColumnId, u64>,
     pub(super) capacity_bytes: u64,
@@ -15,26 +18,38 @@ pub(super) struct Bench<'a> {
     /// See [`TunerOptions`](super::TunerOptions).
     pub(super) skip_below: f64,
     pub(super) stay_below: f64,
+    /// Shelves between memory and the storage, fastest first.
+    pub(super) between: &'a [Shelf],
 }
 
 impl Bench<'_> {
-    /// The problem of some terms, with memory and the storage alone.
-    pub(super) fn problem(&self, terms: &[TemplateTerm]) -> Problem {
-        self.problem_with(terms, &[], &[], 1.0)
+    /// Bytes of a column; none if there is no such column.
+    pub(super) fn size(&self, column: ColumnId) -> f64 {
+        self.sizes.get(&column).copied().unwrap_or(0) as f64
     }
 
-    /// The problem of some terms with shelves between memory and storage, and with items that are no columns.
+    /// Bytes that fit on each shelf but the last.
+    pub(super) fn capacities(&self) -> impl Iterator<Item = f64> {
+        let between = self.between.iter().map(|shelf| shelf.budget_bytes);
+        std::iter::once(self.capacity_bytes as f64).chain(between)
+    }
+
+    /// The problem of some terms, with columns alone.
+    pub(super) fn problem(&self, terms: &[TemplateTerm]) -> Problem {
+        self.problem_with(terms, &[], 1.0)
+    }
+
+    /// The problem of some terms and of items that are no columns.
     pub(super) fn problem_with(
         &self,
         terms: &[TemplateTerm],
-        between: &[Shelf],
         uses: &[ItemUse],
         span_s: f64,
     ) -> Problem {
         let form = self.options.form;
         let mut shelves = self.tiers.shelves(self.capacity_bytes as f64);
         if form == ModelForm::Shared {
-            shelves.splice(1..1, between.iter().copied());
+            shelves.splice(1..1, self.between.iter().copied());
         }
         let mut problem = Problem::new(terms, self.sizes, shelves, form);
         problem.span_s = span_s;
@@ -93,9 +108,23 @@ impl Bench<'_> {
         });
         let mut solution = solve_from(problem, &self.options, start)?;
         if let Some(x) = carried.filter(|_| self.may_stay()) {
-            self.stay(problem, x, &mut solution);
+            self.move_little(problem, x, &mut solution);
         }
         Ok(solution)
+    }
+
+    /// Goes from the last proportions towards the best ones only as far as it must, to be hardly worse.
+    fn move_little(&self, problem: &Problem, mut last: Vec<f64>, solution: &mut Solution) {
+        into_range(problem, &mut last);
+        let best = solution.x.clone();
+        for step in 0..WAY_STEPS {
+            let part = f64::from(step) / f64::from(WAY_STEPS);
+            let between = last.iter().zip(&best);
+            let x = between.map(|(last, best)| last + part * (best - last));
+            if self.stay(problem, x.collect(), solution) {
+                return;
+            }
+        }
     }
 
     fn may_stay(&self) -> bool {

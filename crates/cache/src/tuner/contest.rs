@@ -7,8 +7,9 @@
 
 use super::bench::Bench;
 use crate::key::ColumnId;
-use crate::model::{Item, LookBackWindow, Observation, Problem, Smoothing, WindowOptions};
+use crate::model::{Choice, LookBackWindow, Observation, Problem, Smoothing, WindowOptions};
 use crate::placement::Placement;
+use crate::tune::{Solution, into_range};
 use std::collections::BTreeMap;
 
 /// What is left of a charge after a further pipeline.
@@ -20,8 +21,9 @@ const LEAD_MIN: f64 = 0.02;
 /// A step judges no more than the latest runs.
 const RUNS_MAX: usize = 64;
 
-/// Larger problems (columns times pipelines) are solved for the leader alone.
+/// Larger problems (columns times pipelines) are solved for the leader alone; with more than two shelves they take longer.
 const WORK_MAX: usize = 50_000;
+const WORK_MAX_ON_SHELVES: usize = 5_000;
 
 /// Halvings until what exceeds proportions is known well enough.
 const EXCESS_STEPS: u32 = 16;
@@ -36,10 +38,19 @@ pub(super) struct Contest {
 #[derive(Debug, Clone)]
 struct Entrant {
     window: LookBackWindow,
-    /// Bytes of each column that its cache would hold.
-    held: BTreeMap<ColumnId, f64>,
-    placed: Option<(Problem, Placement)>,
+    /// Bytes of each column that its caches would hold, by shelf.
+    held: Vec<BTreeMap<ColumnId, f64>>,
+    placed: Option<Placed>,
     charge_s: f64,
+}
+
+/// What an entrant decided last.
+#[derive(Debug, Clone)]
+struct Placed {
+    problem: Problem,
+    solution: Solution,
+    /// By shelf.
+    placements: Vec<Placement>,
 }
 
 impl Contest {
@@ -107,7 +118,7 @@ impl Entrant {
     fn new(window: LookBackWindow) -> Self {
         Self {
             window,
-            held: BTreeMap::new(),
+            held: Vec::new(),
             placed: None,
             charge_s: 0.0,
         }
@@ -118,12 +129,16 @@ impl Entrant {
             return;
         };
         let problem = bench.problem(&[term]);
-        let share = |item: &Item| {
+        let share = |choice: &Choice| {
+            let item = &problem.items[choice.item_idx];
             let column = item.id.as_column();
-            let held = column.and_then(|column| self.held.get(&column));
+            let held = column.and_then(|column| self.held.get(choice.shelf)?.get(&column));
             (held.copied().unwrap_or(0.0) / item.bytes).min(1.0)
         };
-        let x: Vec<f64> = problem.items.iter().map(share).collect();
+        let mut x: Vec<f64> = problem.choices.iter().map(share).collect();
+        if !bench.between.is_empty() {
+            into_range(&problem, &mut x);
+        }
         let run_s = problem.terms.iter().map(|term| problem.term_s(term, &x));
         let cost_s = run.weight() * run_s.sum::<f64>();
         self.charge_s = CHARGE_FADE * self.charge_s + cost_s;
@@ -132,54 +147,89 @@ impl Entrant {
     fn place(&mut self, bench: &Bench<'_>) {
         let problem = bench.problem(&self.window.terms());
         let last = self.placed.as_ref();
-        let is_large = problem.items.len() * problem.terms.len() > WORK_MAX;
-        if is_large || last.is_some_and(|(last, _)| !bench.has_moved(&problem, last)) {
+        let work_max = match bench.between.is_empty() {
+            true => WORK_MAX,
+            false => WORK_MAX_ON_SHELVES,
+        };
+        let is_large = problem.items.len() * problem.terms.len() > work_max;
+        if is_large || last.is_some_and(|last| !bench.has_moved(&problem, &last.problem)) {
             return;
         }
-        let last = last.map(|(_, placement)| placement);
-        let held = |column| self.held.get(&column).copied().unwrap_or(0.0);
-        if let Ok(solution) = bench.solve(&problem, last, held) {
-            let placement = solution.placement(&problem);
-            self.placed = Some((problem, placement));
+        let in_memory = last.and_then(|last| last.placements.first());
+        let held = |column| {
+            let held = self.held.first().and_then(|held| held.get(&column));
+            held.copied().unwrap_or(0.0)
+        };
+        let solution = match problem.is_two_shelves() {
+            true => bench.solve(&problem, in_memory, held),
+            false => bench.solve_again(&problem, last.map(|last| (&last.problem, &last.solution))),
+        };
+        if let Ok(solution) = solution {
+            let shelves = 0..problem.shelves.len() - 1;
+            let placements = shelves.map(|shelf| solution.placement_on(&problem, shelf));
+            self.placed = Some(Placed {
+                placements: placements.collect(),
+                problem,
+                solution,
+            });
         }
     }
 
-    /// The columns pass by whole. What does not fit leaves in the order of the policy: what exceeds its column's
-    /// proportion most goes first.
+    /// The columns pass by whole; slower shelves are offered what faster ones do not hold.
     fn read(&mut self, run: &Observation, bench: &Bench<'_>) {
-        let Some((_, placement)) = &self.placed else {
+        let Some(placed) = &self.placed else {
             return;
         };
-        let size = |column: &ColumnId| bench.sizes.get(column).copied().unwrap_or(0) as f64;
-        for (column, _) in &run.columns {
-            self.held.insert(*column, size(column));
-        }
-        self.held
-            .retain(|column, _| bench.sizes.contains_key(column));
-        let kept = |column: &ColumnId, held: f64, excess: f64| {
-            let pinned = (placement.proportion(*column) + excess).max(0.0) * size(column);
-            held.min(pinned)
-        };
-        let capacity_bytes = bench.capacity_bytes as f64;
-        let fits = |excess: f64| {
-            let held = self.held.iter();
-            let kept_bytes: f64 = held.map(|(column, held)| kept(column, *held, excess)).sum();
-            kept_bytes <= capacity_bytes
-        };
-        let (mut low, mut high) = (-1.0, 1.0);
-        if fits(high) {
-            return;
-        }
-        for _ in 0..EXCESS_STEPS {
-            let middle = (low + high) / 2.0;
-            match fits(middle) {
-                true => low = middle,
-                false => high = middle,
+        self.held.resize(placed.placements.len(), BTreeMap::new());
+        let mut offered: BTreeMap<ColumnId, f64> = run
+            .columns
+            .iter()
+            .map(|(column, _)| (*column, bench.size(*column)))
+            .collect();
+        let shelves = self.held.iter_mut().zip(&placed.placements);
+        for ((held, placement), capacity_bytes) in shelves.zip(bench.capacities()) {
+            for (column, bytes) in &offered {
+                let there = held.entry(*column).or_default();
+                *there = there.min(bench.size(*column)).max(*bytes);
+            }
+            held.retain(|column, _| bench.sizes.contains_key(column));
+            crowd_out(held, placement, bench, capacity_bytes);
+            for (column, bytes) in &mut offered {
+                *bytes -= held.get(column).copied().unwrap_or(0.0).min(*bytes);
             }
         }
-        for (column, held) in &mut self.held {
-            *held = kept(column, *held, low);
+    }
+}
+
+/// What does not fit leaves in the order of the policy: what exceeds its column's proportion most goes first.
+fn crowd_out(
+    held: &mut BTreeMap<ColumnId, f64>,
+    placement: &Placement,
+    bench: &Bench<'_>,
+    capacity_bytes: f64,
+) {
+    let kept = |column: &ColumnId, held: f64, excess: f64| {
+        let pinned = (placement.proportion(*column) + excess).max(0.0) * bench.size(*column);
+        held.min(pinned)
+    };
+    let fits = |excess: f64| {
+        let held = held.iter();
+        let kept_bytes: f64 = held.map(|(column, held)| kept(column, *held, excess)).sum();
+        kept_bytes <= capacity_bytes
+    };
+    let (mut low, mut high) = (-1.0, 1.0);
+    if fits(high) {
+        return;
+    }
+    for _ in 0..EXCESS_STEPS {
+        let middle = (low + high) / 2.0;
+        match fits(middle) {
+            true => low = middle,
+            false => high = middle,
         }
+    }
+    for (column, held) in held {
+        *held = kept(column, *held, low);
     }
 }
 
@@ -188,7 +238,7 @@ mod tests {
     use super::*;
     use crate::model::Tiers;
     use crate::placement::ColumnShare;
-    use crate::tune::TuneOptions;
+    use crate::tune::{TuneOptions, solve};
 
     const GB: u64 = 1_000_000_000;
 
@@ -204,6 +254,7 @@ mod tests {
             options: TuneOptions::default(),
             skip_below: 0.02,
             stay_below: 0.01,
+            between: &[],
         }
     }
 
@@ -262,10 +313,14 @@ mod tests {
         };
         let placement = Placement::new([(0, 0.8), (1, 0.5), (2, 0.1)].map(share));
         let problem = bench(&sizes).problem(&[]);
-        entrant.placed = Some((problem, placement));
-        entrant.held = [(ColumnId(2), GB as f64)].into_iter().collect();
+        entrant.placed = Some(Placed {
+            solution: solve(&problem, &TuneOptions::default()).expect("there is nothing to solve"),
+            problem,
+            placements: vec![placement],
+        });
+        entrant.held = vec![[(ColumnId(2), GB as f64)].into_iter().collect()];
         entrant.read(&run(0, 0), &bench(&sizes));
-        let held = [0, 1, 2].map(|column| entrant.held[&ColumnId(column)] / GB as f64);
+        let held = [0, 1, 2].map(|column| entrant.held[0][&ColumnId(column)] / GB as f64);
         // 0.6 GB beyond the proportions' 1.4 fit: 0.2 to the first, which is full, 0.2 to each other.
         for (held, expected) in held.into_iter().zip([1.0, 0.7, 0.3]) {
             assert!((held - expected).abs() < 1e-3, "{held} {expected}");

@@ -197,7 +197,7 @@ impl Tuner {
         self.contest.judge(input.observations, &bench);
         let window = self.contest.window();
         let span_s = window.span_s();
-        let problem = bench.problem_with(&window.terms(), input.between, input.uses, span_s);
+        let problem = bench.problem_with(&window.terms(), input.uses, span_s);
         let stands = self.solved.as_ref().is_some_and(|solved| {
             solved.options == bench.options && !bench.has_moved(&problem, &solved.problem)
         });
@@ -217,6 +217,7 @@ impl Tuner {
             options: self.tune_options(input.policy),
             skip_below: self.options.skip_below,
             stay_below: self.options.stay_below,
+            between: input.between,
         }
     }
 
