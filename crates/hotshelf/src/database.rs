@@ -15,7 +15,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::tuner::{TunerOptions, TunerThread};
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
 use hotshelf_store::folder::folder_name;
-use hotshelf_store::{Store, vortex_session};
+use hotshelf_store::{RepairReport, Store, vortex_session};
 use hotshelf_tier::io::{IoEngine, IoOptions};
 use parking_lot::{Mutex, RwLock};
 use vortex::session::VortexSession;
@@ -171,6 +171,12 @@ impl Database {
         })
     }
 
+    /// Makes the catalog of the database in `folder` again if it is missing, damaged or does not fit the data; the old
+    /// one is kept in `lost+found`. Data files are only read.
+    pub fn repair(folder: impl AsRef<Path>) -> Result<RepairReport> {
+        Ok(hotshelf_store::repair(folder.as_ref())?)
+    }
+
     /// A session: SQL with its own settings over the shared tables.
     pub fn session(&self) -> Session {
         Session::new(self)
@@ -324,7 +330,7 @@ impl Inner {
         let folder = folder_name(name, self.store.next_number()?);
         let unfinished = UnfinishedFolder::new(self.store.root(), &folder);
         let files = self
-            .write_files(&folder, &schema, inputs, rows_written, order)
+            .write_files(&folder, &schema, inputs, rows_written, order, &[])
             .await?;
         self.store.root().sync_folder(&self.store.root().data())?;
         let files = self.drop_empty(files, &folder);
@@ -369,6 +375,7 @@ impl Inner {
                 inputs,
                 rows_written,
                 self.order_of(&table),
+                &[],
             )
             .await?;
         let files = self.drop_empty(files, folder);
@@ -388,11 +395,11 @@ impl Inner {
 
     fn open_table(&self, row: TableRow) -> Table {
         let column_ids = self.number_columns(&row.name, &row.schema);
-        let folder = row.folder.clone();
+        let (folder, schema) = (row.folder.clone(), row.schema.clone());
         Table::open(
             row,
             column_ids,
-            |file, ids| self.open_file(&folder, file, ids),
+            |file, ids| self.open_file(&folder, file, (&schema, ids)),
             |index, files| self.open_index(&folder, index, files),
         )
     }
@@ -401,14 +408,14 @@ impl Inner {
         &self,
         table_folder: &str,
         file: FileRow,
-        column_ids: &[ColumnId],
+        columns: (&SchemaRef, &[ColumnId]),
     ) -> Result<DataFile> {
         let paths = FilePaths::new(self.store.root(), table_folder, file.number);
         let name = format!("{table_folder}/{}.vortex", file.number);
         let file = DataFile::open(
             file,
             paths,
-            column_ids,
+            columns,
             &self.engine,
             &self.cache,
             &self.vortex,

@@ -52,7 +52,7 @@ impl Table {
         open_index: impl Fn(IndexRow, &[Arc<DataFile>]) -> TableIndex,
     ) -> Self {
         let mut files = Vec::new();
-        let mut damage = None;
+        let mut damage = row.damage;
         for file in row.files {
             let number = file.number;
             match open_file(file, &column_ids) {

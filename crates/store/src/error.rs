@@ -171,11 +171,23 @@ impl StoreError {
             }
             Self::NewerFormat { .. } => Some("use a newer hotshelf".into()),
             Self::LostCatalog { .. } | Self::StaleCatalog { .. } | Self::ForeignCatalog { .. } => Some(
-                "put catalog.sqlite and catalog.sqlite-wal back as they were, if there is a copy; nothing was changed or removed".into(),
+                "put catalog.sqlite and catalog.sqlite-wal back as they were, or make the catalog again with `hotshelf repair --db DIR`; nothing was changed or removed".into(),
             ),
-            Self::LostHead { .. } => Some("put data/HEAD back from the same copy as the rest; nothing was changed or removed".into()),
+            Self::LostHead { .. } => Some(
+                "put it back from the same copy as the rest, or make the catalog again with `hotshelf repair --db DIR`; nothing was changed or removed".into(),
+            ),
+            Self::Catalog(error) if is_damaged(error) => {
+                Some("`hotshelf repair --db DIR` makes the catalog again from the data files".into())
+            }
             Self::Tier(error) => error.hint(),
             _ => None,
         }
     }
+}
+
+/// Whether SQLite says that the catalog's file is not one, or is damaged.
+fn is_damaged(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    let code = error.sqlite_error_code();
+    matches!(code, Some(DatabaseCorrupt | NotADatabase))
 }

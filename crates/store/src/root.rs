@@ -150,6 +150,11 @@ impl Root {
         file.sync_all().map_err(StoreError::io("sync", path))
     }
 
+    /// Opens a file for reading.
+    pub(crate) fn open_file(&self, path: &Path) -> Result<File> {
+        File::open(self.real(path)).map_err(StoreError::io("open", path))
+    }
+
     /// Reads a whole file.
     pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
         std::fs::read(self.real(path)).map_err(StoreError::io("read", path))
@@ -158,6 +163,17 @@ impl Root {
     /// Renames a file or folder.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         std::fs::rename(self.real(from), self.real(to)).map_err(StoreError::io("rename", from))
+    }
+
+    /// A name in `folder` that nothing has: `name`, or with a number behind it.
+    pub(crate) fn free_name(&self, folder: &Path, name: &str) -> PathBuf {
+        let mut path = folder.join(name);
+        let mut copy = 0;
+        while self.exists(&path) {
+            copy += 1;
+            path = folder.join(format!("{name}.{copy}"));
+        }
+        path
     }
 
     /// Whether there is such a file or folder.

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 
-use crate::catalog::{Catalog, FileChange, Journal, Obsolete, TableRef, TableRow};
+use crate::catalog::{Catalog, FileChange, Journal, Obsolete, TableRef, TableRow, random};
+use crate::data_file::{FilePaths, Origin};
+use crate::description::Description;
 use crate::error::{Result, StoreError};
 use crate::head::HEAD;
 use crate::root::{CATALOG, DATA, LOST, Root, RootLock};
@@ -54,6 +56,9 @@ impl Store {
         let journal = catalog.journal()?;
         let swept = sweep(&root, &rows, &journal)?;
         catalog.forget(swept.removed);
+        if catalog.is_current() {
+            describe_all(&root, &catalog, &rows);
+        }
         let Journal { reserved, .. } = journal;
         let next = swept.highest_number + 1;
         let store = Self {
@@ -95,8 +100,23 @@ impl Store {
         Ok(numbers.next - 1)
     }
 
+    /// What a data file that is about to be written will be known by. `replaces` are the numbers of files whose rows it holds.
+    pub fn origin(&self, paths: &FilePaths, replaces: &[u64]) -> Origin {
+        let last = self.catalog.last();
+        Origin {
+            id: random(),
+            database: last.database,
+            after: last.change,
+            folder: paths.table_folder().to_owned(),
+            number: paths.number,
+            replaces: replaces.to_vec(),
+        }
+    }
+
     /// Adds a table, in place of another if `replaces` names one. The files of that one are removed.
     pub fn add_table(&self, table: &TableRow, replaces: Option<(i64, &str)>) -> Result<i64> {
+        let database = self.catalog.last().database;
+        Description::new(database, table).write(&self.root, &table.folder)?;
         let id = self.catalog.add_table(table, replaces.map(|(id, _)| id))?;
         if let Some((_, folder)) = replaces {
             self.remove(table_of(folder));
@@ -113,7 +133,22 @@ impl Store {
                 number: *number,
             });
         }
+        if change.new_index.is_some() {
+            self.describe(table.folder);
+        }
         Ok(())
+    }
+
+    /// Brings the description of a table up to date. Only a repair needs it, and opening does it again.
+    fn describe(&self, folder: &str) {
+        let described = self.catalog.tables().and_then(|rows| {
+            let row = rows.iter().find(|row| row.folder == folder);
+            let description = row.map(|row| Description::new(self.catalog.last().database, row));
+            description.map_or(Ok(()), |description| description.write(&self.root, folder))
+        });
+        if let Err(error) = described {
+            tracing::warn!(%error, "the description of a table is not up to date");
+        }
     }
 
     /// Drops an index and its files.
@@ -123,6 +158,7 @@ impl Store {
             folder: folder.to_owned(),
             index,
         });
+        self.describe(folder);
         Ok(())
     }
 
@@ -142,6 +178,16 @@ impl Store {
     fn remove(&self, obsolete: Obsolete) {
         if remove(&self.root, &obsolete) {
             self.catalog.forget(vec![obsolete]);
+        }
+    }
+}
+
+/// Makes sure that every table is described beside its files.
+fn describe_all(root: &Root, catalog: &Catalog, rows: &[TableRow]) {
+    let database = catalog.last().database;
+    for row in rows.iter().filter(|row| row.is_sound()) {
+        if let Err(error) = Description::new(database, row).ensure(root, &row.folder) {
+            tracing::warn!(%error, table = row.name, "a table cannot be described beside its files");
         }
     }
 }

@@ -35,9 +35,16 @@ pub(crate) fn verify(
         let entries = row.damage.iter().chain(&row.index_damages);
         let entries = entries.map(|damage| (row.name.clone(), damage.to_string()));
         report.damages.extend(entries);
+        for file in row.files.iter().filter(|file| !file.is_sound) {
+            let what = format!(
+                "catalog.sqlite: the entry of file {} is damaged; the data file says what its rows are",
+                file.number
+            );
+            report.damages.push((row.name.clone(), what));
+        }
         for file in &row.files {
             let paths = FilePaths::new(root, &row.folder, file.number);
-            match DataFile::verify(&paths, file) {
+            match DataFile::verify(&paths, file, &row.schema) {
                 Ok(damages) => report.damages.extend(
                     damages
                         .into_iter()
@@ -75,10 +82,12 @@ fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) {
 /// What an index file of a data file must name, if the data file's checksums can be read.
 fn indexed(root: &Root, folder: &str, file: &FileRow) -> Option<Indexes> {
     let paths = FilePaths::new(root, folder, file.number);
-    let sums = Sums::read(root, &paths.sums()).ok()?;
+    let sums = Sums::of(&paths, file).ok()?;
+    let footer = paths.read_footer(&sums, &crate::vortex_session()).ok()?;
     Some(Indexes {
-        row_count: file.stats.row_count,
+        row_count: footer.row_count(),
         file_bytes: sums.file_bytes,
         footer_sum: sums.footer,
+        id: sums.origin.map_or(0, |origin| origin.id),
     })
 }

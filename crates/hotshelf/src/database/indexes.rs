@@ -148,7 +148,8 @@ impl Inner {
         let writer = self.index_writer(&row.schema, &definition);
         let mut files = Vec::with_capacity(row.files.len());
         for file in &row.files {
-            let file = Arc::new(self.open_file(&row.folder, file.clone(), &column_ids)?);
+            let file =
+                Arc::new(self.open_file(&row.folder, file.clone(), (&row.schema, &column_ids))?);
             let paths = self.index_paths(&row.folder, file.paths.number, definition.id);
             if let Indexed::Written(bytes) = self
                 .write_index(&writer, &definition.name, &file, &paths)
@@ -288,6 +289,7 @@ impl Inner {
         files: Vec<Arc<DataFile>>,
         order: Option<RowOrder>,
     ) -> Result<Vec<FileRow>> {
+        let replaces: Vec<u64> = files.iter().map(|file| file.paths.number).collect();
         let part = Arc::new(table.changed(files, Vec::new()));
         let session = crate::session::Session::new(&super::Database {
             inner: self.clone(),
@@ -312,7 +314,7 @@ impl Inner {
         let inputs = execute_partitions(&scan, &Arc::new(context))?;
         let rows = Arc::new(AtomicU64::new(0));
         let written = self
-            .write_files(&table.folder, &table.schema, inputs, rows, order)
+            .write_files(&table.folder, &table.schema, inputs, rows, order, &replaces)
             .await?;
         Ok(self.drop_empty(written, &table.folder))
     }
@@ -336,7 +338,8 @@ impl Inner {
         let opened = added
             .iter()
             .map(|row| {
-                let file = self.open_file(&planned.folder, row.clone(), &planned.column_ids);
+                let columns = (&planned.schema, planned.column_ids.as_slice());
+                let file = self.open_file(&planned.folder, row.clone(), columns);
                 Ok(Arc::new(file?))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -552,6 +555,7 @@ fn indexes_of(file: &DataFile) -> Indexes {
         row_count: file.stats.row_count,
         file_bytes: file.file_bytes(),
         footer_sum: file.footer_sum,
+        id: file.id,
     }
 }
 

@@ -22,6 +22,7 @@ use rusqlite::{
     Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 
+pub(crate) use ipc::{decode_schema, encode_schema};
 pub use schema::FORMAT_VERSION;
 
 use crate::error::{Result, StoreError};
@@ -54,6 +55,12 @@ pub struct TableRow {
 }
 
 impl TableRow {
+    /// Whether every entry of the table is what was written.
+    pub fn is_sound(&self) -> bool {
+        let files = self.files.iter().all(|file| file.is_sound);
+        files && self.damage.is_none() && self.index_damages.is_empty()
+    }
+
     /// A table to be added.
     pub fn new(name: String, folder: String, schema: SchemaRef, files: Vec<FileRow>) -> Self {
         Self {
@@ -172,7 +179,7 @@ impl Catalog {
             Some(version) => version,
             None => {
                 ensure_no_data(root, "holds no catalog")?;
-                create(&mut connection)?
+                create(&mut connection, Acknowledged::first())?
             }
         };
         schema::check_version(version)?;
@@ -197,6 +204,25 @@ impl Catalog {
                 removed: Vec::new(),
             }),
         })
+    }
+
+    /// Makes a catalog for data whose own is lost; its changes go on after `last`.
+    pub(crate) fn create_again(root: &Root, last: Acknowledged) -> Result<Self> {
+        let mut connection = Connection::open(root.real(&root.join(CATALOG)))?;
+        create(&mut connection, last)?;
+        drop(connection);
+        Head::open(root, last)?;
+        Self::open(root)
+    }
+
+    /// The number that tells this database from any other, and the last change.
+    pub(crate) fn last(&self) -> Acknowledged {
+        self.state.lock().last
+    }
+
+    /// Whether the catalog is of this program's format.
+    pub(crate) fn is_current(&self) -> bool {
+        self.state.lock().version == FORMAT_VERSION
     }
 
     /// All tables with their files, by name.
@@ -424,11 +450,11 @@ fn peek_version(root: &Root) -> Result<()> {
 }
 
 /// Makes a catalog in an empty file; returns its version.
-fn create(connection: &mut Connection) -> Result<i64> {
+fn create(connection: &mut Connection, last: Acknowledged) -> Result<i64> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let transaction = connection.transaction()?;
-    schema::create(&transaction, random())?;
+    schema::create(&transaction, last)?;
     transaction.commit()?;
     let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
     connection.query_row(checkpoint, [], |_| Ok(()))?;
@@ -468,6 +494,16 @@ fn check_last(root: &Root, last: Acknowledged, recorded: Option<Acknowledged>) -
 /// A number that nobody else draws, above 0 and below 2^63.
 pub(crate) fn random() -> u64 {
     (RandomState::new().hash_one(std::process::id()) >> 1).max(1)
+}
+
+impl Acknowledged {
+    /// A new database.
+    fn first() -> Self {
+        Self {
+            database: random(),
+            change: Change::default(),
+        }
+    }
 }
 
 /// Forgets a table and notes that its folder is obsolete.

@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::rows;
 use crate::error::{Result, StoreError};
-use crate::head::Change;
+use crate::head::{Acknowledged, Change};
 
 /// Version of the folder's format; a program reads this version and older ones.
 pub const FORMAT_VERSION: i64 = 2;
@@ -71,12 +71,12 @@ CREATE TABLE obsolete (folder TEXT NOT NULL, file INTEGER, idx INTEGER) STRICT;
 ";
 
 /// Makes the tables of a new catalog.
-pub(super) fn create(transaction: &Transaction<'_>, database: u64) -> Result<()> {
+pub(super) fn create(transaction: &Transaction<'_>, last: Acknowledged) -> Result<()> {
     transaction.execute_batch(SCHEMA)?;
     transaction.execute_batch(JOURNAL)?;
     set_meta(transaction, "format_version", FORMAT_VERSION)?;
-    set_meta(transaction, "database", database)?;
-    set_change(transaction, Change::default())
+    set_meta(transaction, "database", last.database)?;
+    set_change(transaction, last.change)
 }
 
 /// Makes a catalog of version 1 one of this version.

@@ -7,9 +7,9 @@ fn a_file_that_was_not_committed_is_removed_by_the_next_opening() {
     let fixture = Fixture::with_tables(1);
     let before = fixture.files();
     let (store, rows) = fixture.open();
-    write_file(&store, &rows[0].folder, 50).unwrap();
+    write_file(&store, &rows[0].folder, 50, &[]).unwrap();
     let folder = folder_name("half", store.next_number().unwrap());
-    write_file(&store, &folder, 50).unwrap();
+    write_file(&store, &folder, 50, &[]).unwrap();
     let temporary = format!(
         "data/{}/{}.vortex.tmp",
         rows[0].folder,
