@@ -15,7 +15,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::tuner::{TunerOptions, TunerThread};
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
 use hotshelf_store::folder::folder_name;
-use hotshelf_store::{RepairReport, Store, vortex_session};
+use hotshelf_store::{RepairReport, Store, StoreError, vortex_session};
 use hotshelf_tier::io::{IoEngine, IoOptions};
 use parking_lot::{Mutex, RwLock};
 use vortex::session::VortexSession;
@@ -253,6 +253,8 @@ pub struct TableSummary {
     pub file_bytes: u64,
     /// Why the table cannot be read, if it cannot.
     pub damage: Option<String>,
+    /// Why a file of the table could not be opened, if nothing says that it is damaged: the next use tries again.
+    pub unavailable: Option<String>,
 }
 
 /// What happens to a table of that name when one is made.
@@ -287,19 +289,37 @@ impl Inner {
 
     /// The table of that name (unqualified, case-sensitive), if there is one.
     pub fn table(&self, name: &str) -> Option<Arc<Table>> {
-        self.tables.read().get(name).cloned()
+        let table = self.tables.read().get(name).cloned()?;
+        match table.is_incomplete() {
+            true => Some(self.open_again(table)),
+            false => Some(table),
+        }
+    }
+
+    /// The table with the files that could not be opened before, if they can be now.
+    fn open_again(&self, table: Arc<Table>) -> Arc<Table> {
+        let rows = self.store.catalog().tables().unwrap_or_default();
+        let Some(row) = rows.into_iter().find(|row| row.id == table.id) else {
+            return table;
+        };
+        let opened = Arc::new(self.open_files(row, table.column_ids.clone()));
+        let mut tables = self.tables.write();
+        match tables.get_mut(&table.name) {
+            // A change meanwhile has opened its own files; the next use tries again.
+            Some(current) if Arc::ptr_eq(current, &table) => {
+                *current = opened.clone();
+                opened
+            }
+            _ => table,
+        }
     }
 
     /// The table of that name, or an error with the nearest name.
     pub fn require_table(&self, name: &str) -> Result<Arc<Table>> {
-        let tables = self.tables.read();
-        tables
-            .get(name)
-            .cloned()
-            .ok_or_else(|| Error::UnknownTable {
-                table: name.to_owned(),
-                nearest: nearest(name, tables.keys().map(String::as_str)),
-            })
+        self.table(name).ok_or_else(|| Error::UnknownTable {
+            table: name.to_owned(),
+            nearest: nearest(name, self.tables.read().keys().map(String::as_str)),
+        })
     }
 
     /// Makes a table of the rows of `inputs`, one file for each, in the order of the index if there is to be
@@ -395,6 +415,10 @@ impl Inner {
 
     fn open_table(&self, row: TableRow) -> Table {
         let column_ids = self.number_columns(&row.name, &row.schema);
+        self.open_files(row, column_ids)
+    }
+
+    fn open_files(&self, row: TableRow, column_ids: Vec<ColumnId>) -> Table {
         let (folder, schema) = (row.folder.clone(), row.schema.clone());
         Table::open(
             row,
@@ -409,7 +433,7 @@ impl Inner {
         table_folder: &str,
         file: FileRow,
         columns: (&SchemaRef, &[ColumnId]),
-    ) -> Result<DataFile> {
+    ) -> Result<DataFile, StoreError> {
         let paths = FilePaths::new(self.store.root(), table_folder, file.number);
         let name = format!("{table_folder}/{}.vortex", file.number);
         let file = DataFile::open(

@@ -1,6 +1,8 @@
 //! What can go wrong in the store, with the fields a front end needs to say it well.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow::error::ArrowError;
 use hotshelf_tier::{Corruption, TierError};
@@ -157,6 +159,45 @@ impl StoreError {
             operation,
             path,
             source,
+        }
+    }
+
+    /// The error of the operating system, if there is nothing the matter with the stored bytes: another try may succeed. A
+    /// file that is missing or cut short is damage.
+    pub fn into_unavailable(self) -> std::result::Result<TierError, Self> {
+        match self {
+            Self::Io {
+                operation,
+                path,
+                source,
+            } if source.kind() != io::ErrorKind::NotFound => Ok(TierError::Io {
+                path,
+                operation,
+                offset: None,
+                source: Arc::new(source),
+            }),
+            Self::Tier(TierError::Io { ref source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                Err(self)
+            }
+            Self::Tier(TierError::ShortRead { .. }) => Err(self),
+            Self::Tier(error) => Ok(error),
+            other => Err(other),
+        }
+    }
+
+    /// The damage that this error is, if it is one; `path` is the file that could not be read.
+    pub fn into_damage(self, path: &Path, what: &'static str) -> Corruption {
+        match self {
+            Self::Corruption(found) => found,
+            other => Corruption {
+                file: path.to_owned(),
+                offset: 0,
+                what: what.into(),
+                expected: "a readable file".into(),
+                found: other.to_string(),
+            },
         }
     }
 

@@ -88,8 +88,25 @@ fn is_sound(root: &Root) -> Result<bool> {
         return Ok(false);
     }
     let catalog = Catalog::open(root)?;
+    let rows = catalog.tables()?;
     let is_whole = catalog.integrity()? == "ok";
-    Ok(is_whole && catalog.tables()?.iter().all(TableRow::is_sound))
+    Ok(is_whole && rows.iter().all(|row| row.is_sound() && agrees(root, row)))
+}
+
+/// Whether the catalog says of a table's files what they say themselves. Damaged files say nothing.
+fn agrees(root: &Root, row: &TableRow) -> bool {
+    let session = crate::vortex_session();
+    row.files.iter().all(|file| {
+        let paths = FilePaths::new(root, &row.folder, file.number);
+        let in_file = Sums::of(&paths, file).and_then(|sums| {
+            let footer = paths.read_footer(&sums, &session)?;
+            let map = SegmentMap::new(&footer)?;
+            footer::statistics(&footer, &map, &row.schema, &session, Vec::new())
+        });
+        in_file.map_or(true, |found| {
+            footer::difference(&found, &file.stats).is_none()
+        })
+    })
 }
 
 /// Moves what there is of the old catalog to `lost+found`.

@@ -47,6 +47,7 @@ impl Store {
     /// The folder is locked, or something else than a store; the catalog is lost, older than the data or another
     /// database's, or of a newer format. Nothing has been written then.
     pub fn open(folder: &Path, create: bool) -> Result<(Self, Vec<TableRow>)> {
+        raise_descriptor_limit();
         let (root, mut lock) = lock_folder(folder, create)?;
         ensure_database(&root, create)?;
         root.create_folder(&root.data())?;
@@ -195,6 +196,19 @@ fn describe_all(root: &Root, catalog: &Catalog, rows: &[TableRow]) {
 fn table_of(folder: &str) -> Obsolete {
     Obsolete::Table {
         folder: folder.to_owned(),
+    }
+}
+
+/// Lets the process open as many files as the system allows it: every data file takes a descriptor.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let most = Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        setrlimit(Resource::Nofile, most).ok();
     }
 }
 

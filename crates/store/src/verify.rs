@@ -2,7 +2,7 @@
 
 use crate::catalog::{Catalog, FileRow, TableRow};
 use crate::data_file::{DataFile, FilePaths, Sums};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::index::file::{IndexPaths, Indexes, verify as verify_index};
 use crate::root::Root;
 
@@ -50,19 +50,19 @@ pub(crate) fn verify(
                         .into_iter()
                         .map(|damage| (row.name.clone(), damage.to_string())),
                 ),
-                Err(error) => report.damages.push((row.name.clone(), error.to_string())),
+                Err(error) => report.add(&row.name, error)?,
             }
             report.file_count += 1;
             report.file_bytes += file.file_bytes;
             progress(report.file_count, file_count);
         }
-        verify_indexes(root, row, &mut report);
+        verify_indexes(root, row, &mut report)?;
     }
     Ok(report)
 }
 
 /// Reads all index files of a table.
-fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) {
+fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) -> Result<()> {
     for index in &row.indexes {
         for (number, bytes) in &index.files {
             let paths = IndexPaths::new(root, &row.folder, *number, index.definition.id);
@@ -71,11 +71,24 @@ fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) {
             let indexes = file.and_then(|file| indexed(root, &row.folder, file));
             let columns = index.definition.columns.len();
             if let Err(error) = verify_index(&paths, indexes, columns) {
-                report.damages.push((row.name.clone(), error.to_string()));
+                report.add(&row.name, error)?;
             }
             report.file_count += 1;
             report.file_bytes += bytes;
         }
+    }
+    Ok(())
+}
+
+impl VerifyReport {
+    /// Notes a damage. What only could not be read is no damage: it ends the check.
+    fn add(&mut self, table: &str, error: StoreError) -> Result<()> {
+        let damage = match error.into_unavailable() {
+            Ok(error) => return Err(error.into()),
+            Err(damage) => damage,
+        };
+        self.damages.push((table.to_owned(), damage.to_string()));
+        Ok(())
     }
 }
 

@@ -92,3 +92,32 @@ fn a_row_count_changed_in_the_catalog_is_named_and_the_answer_is_right() {
     assert_eq!(done.code, Some(1));
     assert!(done.stdout.contains("catalog.sqlite"), "{}", done.stdout);
 }
+
+#[test]
+fn too_few_descriptors_are_reported_as_such_and_nothing_is_called_damaged() {
+    let bench = Bench::with_table();
+    bench.write("rows.sql", "INSERT INTO t VALUES (1, 'one');\n".repeat(70));
+    bench.ok(&["sql", "--db", "db", "-f", "rows.sql"]);
+    let program = env!("CARGO_BIN_EXE_hotshelf");
+    let limited = |arguments: &str| {
+        let call = format!("ulimit -n 64; exec '{program}' {arguments}");
+        let mut command = std::process::Command::new("sh");
+        let command = command.args(["-c", &call]).current_dir(bench.folder.path());
+        super::Done::from(command.output().unwrap())
+    };
+    for call in ["sql --db db -c 'SELECT sum(a) FROM t'", "verify --db db"] {
+        let done = limited(call);
+        assert_eq!(done.code, Some(1), "{}", done.stderr);
+        let shown = format!("{}{}", done.stdout, done.stderr);
+        assert!(
+            shown.contains("ulimit -n") && shown.contains("Too many open files"),
+            "{shown}"
+        );
+        assert!(
+            !shown.contains("drop") && !shown.contains("corrupt"),
+            "{shown}"
+        );
+    }
+    assert_eq!(bench.query("SELECT count(*) AS n FROM t"), "n\n1070\n");
+    bench.ok(&["verify", "--db", "db"]);
+}
