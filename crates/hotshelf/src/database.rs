@@ -2,6 +2,7 @@
 
 mod files;
 mod indexes;
+mod names;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ use crate::pipelines::{Observers, PipelineLog};
 use crate::profile::{self, EngineProfile};
 use crate::session::Session;
 use crate::table::Table;
-use hotshelf_store::catalog::{FileRow, TableRow};
+use hotshelf_store::catalog::{FileRow, Names, TableRow};
 use hotshelf_store::data_file::{DataFile, FilePaths, WriteGate, check_storable};
 
 use files::{RowOrder, UnfinishedFolder, remove_busy_folder};
@@ -36,6 +37,7 @@ use files::{RowOrder, UnfinishedFolder, remove_busy_folder};
 pub use hotshelf_store::verify::VerifyReport;
 pub use indexes::IndexSpec;
 pub(crate) use indexes::default_index_name;
+pub(crate) use names::{PUBLIC, full_name, split};
 
 /// An open database. Cheap to clone; the last clone closes it.
 #[derive(Clone)]
@@ -59,6 +61,8 @@ pub(crate) struct Inner {
     pub runtime_env: Arc<RuntimeEnv>,
     pub pool: Arc<OperatorPool>,
     tables: RwLock<BTreeMap<String, Arc<Table>>>,
+    /// Schemas and views.
+    names: RwLock<Names>,
     /// One change at a time: names, file numbers and the catalog move together.
     changes: Mutex<()>,
     /// One rewriting of files at a time: making indexes and merging files.
@@ -136,6 +140,7 @@ impl Database {
             .with_memory_pool(pool.clone())
             .build_arc()
             .map_err(Error::from_query)?;
+        let names = store.names()?;
         let inner = Inner {
             store,
             options: RwLock::new(options),
@@ -149,6 +154,7 @@ impl Database {
             runtime_env,
             pool,
             tables: RwLock::default(),
+            names: RwLock::new(names),
             changes: Mutex::new(()),
             rewrites: tokio::sync::Mutex::default(),
             next_column_id: AtomicU32::new(0),
@@ -296,6 +302,11 @@ impl Inner {
         }
     }
 
+    /// The table as it was last opened or changed, even if some of it could not be opened.
+    fn table_as_is(&self, name: &str) -> Option<Arc<Table>> {
+        self.tables.read().get(name).cloned()
+    }
+
     /// The table with the files that could not be opened before, if they can be now.
     fn open_again(&self, table: Arc<Table>) -> Arc<Table> {
         let rows = self.store.catalog().tables().unwrap_or_default();
@@ -365,6 +376,14 @@ impl Inner {
 
     fn commit_table(&self, mut row: TableRow, if_exists: IfExists) -> Result<()> {
         let _change = self.changes.lock();
+        self.check_name(&row.name)?;
+        if self.view(&row.name).is_some() {
+            return Err(Error::OtherKind {
+                name: row.name,
+                found: "view",
+                wanted: "stored table",
+            });
+        }
         let old = self.table(&row.name);
         if old.is_some() && if_exists == IfExists::Fail {
             return Err(Error::TableExists { table: row.name });

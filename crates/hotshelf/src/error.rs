@@ -57,6 +57,44 @@ pub enum Error {
         /// What was to take its place.
         wanted: &'static str,
     },
+    /// The name of a view is taken.
+    #[error("view '{name}' exists already")]
+    ViewExists {
+        /// Its name.
+        name: String,
+    },
+    /// No such view.
+    #[error("there is no view '{name}'")]
+    UnknownView {
+        /// The name asked for.
+        name: String,
+    },
+    /// A view that is made of itself.
+    #[error("view '{name}' is made of itself")]
+    CircularView {
+        /// The view.
+        name: String,
+    },
+    /// The name of a schema is taken.
+    #[error("schema '{name}' exists already")]
+    SchemaExists {
+        /// Its name.
+        name: String,
+    },
+    /// No such schema.
+    #[error("there is no schema '{name}'")]
+    UnknownSchema {
+        /// The name asked for.
+        name: String,
+    },
+    /// A schema that cannot be dropped.
+    #[error("schema '{name}' cannot be dropped: it has {count} tables and views")]
+    SchemaInUse {
+        /// Its name.
+        name: String,
+        /// Tables and views in it.
+        count: usize,
+    },
     /// No such column.
     #[error("table '{table}' has no column '{column}'")]
     UnknownColumn {
@@ -325,6 +363,10 @@ impl Error {
                 let kind = found.rsplit(' ').next().unwrap_or(found).to_uppercase();
                 Some(format!("DROP {kind} {name} first, or choose another name"))
             }
+            Self::ViewExists { .. } => Some("CREATE OR REPLACE VIEW replaces it".into()),
+            Self::UnknownSchema { name } => Some(format!("CREATE SCHEMA {name} makes it; tables without a schema's name are in `public`")),
+            Self::SchemaExists { .. } => Some("CREATE SCHEMA IF NOT EXISTS leaves it as it is".into()),
+            Self::SchemaInUse { .. } => Some("drop its tables and views first; `public` always stays".into()),
             Self::BudgetTooSmall { .. } => Some("raise the budget (`--budget`, SET hotshelf.budget)".into()),
             Self::Corruption(found) => Some(corruption_hint(found).into()),
             Self::NoInput { .. } => Some("check the path; quote a glob so that the shell leaves it alone".into()),

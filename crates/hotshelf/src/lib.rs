@@ -46,4 +46,4 @@ pub use import::{
     BatchIter, ExistingTable, FileFormat, ImportOptions, ImportProgress, ImportReport,
 };
 pub use options::{BUDGET_BYTES_MIN, Options, parse_bandwidth, parse_size};
-pub use session::{Answer, Session, Statement};
+pub use session::{Answer, Session, Statement, Value};

@@ -45,7 +45,8 @@ impl OperatorPool {
         self.reserved_bytes_max.load(Ordering::Relaxed)
     }
 
-    fn limit_bytes(&self) -> u64 {
+    /// What operators may hold together, in bytes.
+    pub fn limit_bytes(&self) -> u64 {
         self.cache.budget().limit_bytes().max(self.floor_bytes)
     }
 

@@ -5,6 +5,7 @@
 
 mod answer;
 mod aside;
+mod batch_rows;
 mod catalog;
 mod copy;
 mod depth;
@@ -13,37 +14,47 @@ mod fingerprint;
 mod index;
 mod insert;
 mod interrupt;
+mod order_by;
+mod prepared;
 mod shape;
 mod syntax;
 mod using;
+mod views;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::common::TableReference;
-use datafusion::error::DataFusionError;
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{
     CreateMemoryTable, DdlStatement, DropTable, LogicalPlan, Statement as PlanStatement,
 };
+use datafusion::physical_plan::common::collect;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
+use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use datafusion::sql::sqlparser::dialect::dialect_from_str;
 use vortex_datafusion::VortexFormatFactory;
 
-use crate::database::{Database, IfExists, NewTable};
+use crate::database::{Database, IfExists, NewTable, PUBLIC};
 use crate::error::{Error, Result, nearest};
 use crate::settings::SessionSettings;
 
+use catalog::HotshelfCatalog;
 pub(crate) use interrupt::Interrupt;
+use prepared::PreparedStatements;
+
+/// A value of a parameter.
+pub use datafusion::common::ScalarValue as Value;
 
 /// Names under which our tables are found when a query does not qualify them.
 const CATALOG: &str = "hotshelf";
-const SCHEMA: &str = "public";
 
 /// A build side up to this size is collected once and shared by all workers of a join.
 const BROADCAST_ROWS_MAX: usize = 4_000_000;
@@ -54,6 +65,7 @@ const BROADCAST_BYTES_MAX: usize = 64 << 20;
 pub struct Session {
     database: Database,
     context: SessionContext,
+    prepared: PreparedStatements,
 }
 
 /// One parsed SQL statement.
@@ -72,6 +84,8 @@ enum Planned {
     Done(String),
     /// A plan whose rows are the answer.
     Rows(Runnable),
+    /// A plan that changes a table; its rows say what it did.
+    Change(Runnable),
     /// A table of a plan's rows.
     Table(Box<PlannedTable>),
     /// Files of a plan's rows, to be published at its end.
@@ -115,7 +129,7 @@ impl Session {
         let mut config = SessionConfig::new()
             .with_information_schema(true)
             .with_target_partitions(threads)
-            .with_default_catalog_and_schema(CATALOG, SCHEMA)
+            .with_default_catalog_and_schema(CATALOG, PUBLIC)
             .with_create_default_catalog_and_schema(false)
             .with_option_extension(SessionSettings::new(Arc::downgrade(inner), threads));
         let optimizer = &mut config.options_mut().optimizer;
@@ -134,17 +148,14 @@ impl Session {
             )));
         }
         let context = SessionContext::new_with_state(builder.build());
-        let catalog = MemoryCatalogProvider::new();
-        let schema = Arc::new(catalog::HotshelfSchema::new(database.clone()));
-        if let Err(error) = catalog.register_schema(SCHEMA, schema) {
-            tracing::error!(%error, "cannot register the schema of tables");
-        }
-        context.register_catalog(CATALOG, Arc::new(catalog));
         let context = context.enable_url_table();
+        let catalog = HotshelfCatalog::new(database.clone(), context.state_weak_ref());
+        context.register_catalog(CATALOG, Arc::new(catalog));
         crate::functions::register(&context, inner);
         Self {
             database: database.clone(),
             context,
+            prepared: PreparedStatements::default(),
         }
     }
 
@@ -160,33 +171,8 @@ impl Session {
 
     /// Splits SQL text into statements.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
-        let (session, sql) = (self.clone(), sql.to_owned());
-        aside::run("parsing the statement", move || session.parse_here(&sql))
-    }
-
-    fn parse_here(&self, sql: &str) -> Result<Vec<Statement>> {
-        let state = self.context.state();
-        let name = state.config().options().sql_parser.dialect;
-        let dialect = dialect_from_str(name)
-            .unwrap_or_else(|| Box::new(datafusion::sql::sqlparser::dialect::GenericDialect));
-        let sql = syntax::prepare(sql, dialect.as_ref())?;
-        let mut parser = DFParserBuilder::new(sql.as_ref())
-            .with_dialect(dialect.as_ref())
-            .with_recursion_limit(shape::DEPTH_MAX)
-            .build()?;
-        let known = syntax::Known {
-            aggregates: &|name| {
-                state.aggregate_functions().contains_key(name)
-                    || state.window_functions().contains_key(name)
-            },
-        };
-        let mut statements = Vec::new();
-        for mut statement in parser.parse_statements().map_err(shape::name_the_limit)? {
-            syntax::check(&mut statement, &known)?;
-            shape::reshape(&mut statement)?;
-            statements.push(Statement(statement));
-        }
-        Ok(statements)
+        let (state, sql) = (self.context.state(), sql.to_owned());
+        aside::run("parsing the statement", move || parse(&state, &sql))
     }
 
     /// Runs SQL text of one or more statements; the answer is the last one's.
@@ -204,12 +190,17 @@ impl Session {
         self.execute(last).await
     }
 
-    /// Runs one statement. Rows come as the caller takes them; dropping the stream cancels the query.
+    /// Runs one statement. Rows come as the caller takes them; dropping the stream cancels the query. What changes a table
+    /// has done so when this returns.
     pub async fn execute(&self, statement: Statement) -> Result<Answer> {
-        answer::guarded("running the statement", self.execute_guarded(statement)).await
+        answer::guarded("running the statement", self.run_planned(statement, None)).await
     }
 
-    async fn execute_guarded(&self, mut statement: Statement) -> Result<Answer> {
+    async fn run_planned(
+        &self,
+        mut statement: Statement,
+        values: Option<Vec<ScalarAndMetadata>>,
+    ) -> Result<Answer> {
         if let ParsedStatement::Statement(own) = &statement.0
             && let Some(answer) = self.run_own(own).await
         {
@@ -218,10 +209,11 @@ impl Session {
         let cluster_by = index::take_clustering(&mut statement.0)?;
         let handle = self.database.inner().handle();
         let session = self.clone();
-        let plan = move || async move { session.plan(statement, cluster_by).await };
+        let plan = move || async move { session.plan(statement, cluster_by, values).await };
         match aside::run_async("planning the statement", handle, plan).await? {
             Planned::Done(message) => Ok(Answer::done(message)),
             Planned::Rows(runnable) => run(runnable),
+            Planned::Change(runnable) => run(runnable)?.taken().await,
             Planned::Table(table) => self.store(*table).await,
             Planned::Copy(runnable, unfinished) => {
                 let mut answer = run(runnable)?;
@@ -232,29 +224,53 @@ impl Session {
     }
 
     /// Plans a statement; those that only change settings or the catalog are done with that.
-    async fn plan(&self, statement: Statement, cluster_by: Vec<String>) -> Result<Planned> {
+    async fn plan(
+        &self,
+        statement: Statement,
+        cluster_by: Vec<String>,
+        values: Option<Vec<ScalarAndMetadata>>,
+    ) -> Result<Planned> {
         let state = self.context.state();
         let statement = match shows_profile(&statement) {
             true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),
             false => statement,
         };
+        let written = matches!(&statement.0, ParsedStatement::Statement(statement)
+            if matches!(statement.as_ref(), SqlStatement::Prepare { .. }));
+        let written = written.then(|| statement.0.clone());
         let plan = state
             .statement_to_plan(statement.0)
             .await
             .map_err(|error| self.name_the_nearest(error))?;
+        if let (Some(written), LogicalPlan::Statement(PlanStatement::Prepare(prepare))) =
+            (written, &plan)
+        {
+            return self.prepared.keep(prepare, written).map(Planned::Done);
+        }
+        let plan = Self::with_parameters(self.expanded(plan).await?, values)?;
         if let LogicalPlan::Ddl(ddl) = &plan {
             self.keep_other_kinds(ddl)?;
         }
         match plan {
-            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))
-                if self.is_ours(&create.name) =>
-            {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 self.plan_table(create, cluster_by).await
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop))
                 if self.is_stored_or_missing(&drop.name) =>
             {
                 self.drop_table(&drop).map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
+                self.create_view(create).await.map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::DropView(drop)) => {
+                self.drop_view(&drop).map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
+                self.create_schema(&create).map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) => {
+                self.drop_schema(&drop).map(Planned::Done)
             }
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
                 let threads = (set.variable == "hotshelf.threads").then(|| set.value.clone());
@@ -265,10 +281,13 @@ impl Session {
                 }
                 Ok(Planned::Done("set".into()))
             }
+            LogicalPlan::Statement(PlanStatement::Deallocate(forget)) => {
+                self.prepared.forget(&forget.name).map(Planned::Done)
+            }
             LogicalPlan::Copy(copy) => self.plan_copy(copy).await,
             LogicalPlan::Dml(dml) => {
                 let dml = LogicalPlan::Dml(insert::exact(dml)?);
-                self.plan_rows(dml).await.map(Planned::Rows)
+                self.plan_rows(dml).await.map(Planned::Change)
             }
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
                 crate::input::files::check_locations(&create.locations)?;
@@ -290,9 +309,13 @@ impl Session {
     }
 
     async fn plan_physical(&self, plan: &LogicalPlan) -> Result<Runnable> {
-        let state = self.numbered_state(plan);
+        let mut state = self.numbered_state(plan);
+        let optimized = state.optimize(plan).map_err(Error::from_query)?;
+        self.bound_batches(&mut state, &optimized)
+            .map_err(Error::from_query)?;
         let physical = state
-            .create_physical_plan(plan)
+            .query_planner()
+            .create_physical_plan(&optimized, &state)
             .await
             .map_err(Error::from_query)?;
         depth::check(&physical).map_err(Error::from_query)?;
@@ -302,6 +325,18 @@ impl Session {
             state,
             with_notes: explain::takes_notes(plan),
         })
+    }
+
+    /// Has the plan's long literals repeated for no more rows than fit.
+    fn bound_batches(&self, state: &mut SessionState, plan: &LogicalPlan) -> QueryResult<()> {
+        let config = state.config();
+        let (usual, threads) = (config.batch_size(), config.target_partitions());
+        let bytes = self.database.inner().pool.limit_bytes();
+        let rows = batch_rows::batch_rows(plan, usual, bytes, threads)?;
+        if rows < usual {
+            *state.config_mut() = config.clone().with_batch_size(rows);
+        }
+        Ok(())
     }
 
     /// The session's state with the next query number and the plan's fingerprint in it.
@@ -333,12 +368,6 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a name means a table of the database rather than of a schema in memory.
-    fn is_ours(&self, name: &TableReference) -> bool {
-        name.schema().is_none_or(|schema| schema == SCHEMA)
-            && name.catalog().is_none_or(|catalog| catalog == CATALOG)
-    }
-
     /// Refuses to put a view or an external table in the place of a stored table, or the other way round.
     fn keep_other_kinds(&self, ddl: &DdlStatement) -> Result<()> {
         let (name, wanted) = match ddl {
@@ -347,17 +376,20 @@ impl Session {
             DdlStatement::CreateMemoryTable(create) => (&create.name, "stored table"),
             _ => return Ok(()),
         };
-        if !self.is_ours(name) || !self.context.table_exist(name.clone()).unwrap_or(false) {
+        if !self.context.table_exist(name.clone()).unwrap_or(false) {
             return Ok(());
         }
-        let stored = self.database.inner().table(name.table()).is_some();
-        let found = match (stored, wanted) {
-            (true, "stored table") | (false, "view" | "external table") => return Ok(()),
-            (true, _) => "stored table",
-            (false, _) => "view",
+        let (name, inner) = (self.stored_name(name)?, self.database.inner());
+        let found = match inner.table(&name).is_some() {
+            true => "stored table",
+            false if inner.view(&name).is_some() => "view",
+            false => "external table",
         };
+        if found == wanted {
+            return Ok(());
+        }
         Err(Error::OtherKind {
-            name: name.table().to_owned(),
+            name,
             found,
             wanted,
         })
@@ -365,8 +397,9 @@ impl Session {
 
     /// Whether a table to drop is the database's, or nobody's (then the database says so, with the nearest name).
     fn is_stored_or_missing(&self, name: &TableReference) -> bool {
-        let stored = self.database.inner().table(name.table()).is_some();
-        self.is_ours(name) && (stored || !self.context.table_exist(name.clone()).unwrap_or(false))
+        let stored = self.stored_name(name);
+        let stored = stored.is_ok_and(|name| self.database.inner().table(&name).is_some());
+        stored || !self.context.table_exist(name.clone()).unwrap_or(false)
     }
 
     async fn plan_table(
@@ -374,7 +407,7 @@ impl Session {
         create: CreateMemoryTable,
         cluster_by: Vec<String>,
     ) -> Result<Planned> {
-        let name = create.name.table().to_owned();
+        let name = self.stored_name(&create.name)?;
         if create.temporary {
             return Err(Error::NotSupported {
                 what: "CREATE TEMPORARY TABLE".into(),
@@ -431,8 +464,8 @@ impl Session {
     }
 
     fn drop_table(&self, drop: &DropTable) -> Result<String> {
-        let name = drop.name.table();
-        match self.database.inner().drop_table(name) {
+        let name = self.stored_name(&drop.name)?;
+        match self.database.inner().drop_table(&name) {
             Err(Error::UnknownTable { .. }) if drop.if_exists => Ok(format!("no table {name}")),
             result => result.map(|()| format!("table {name} dropped")),
         }
@@ -468,12 +501,54 @@ impl Answer {
         }
     }
 
+    /// The answer with its rows in memory, once all is done.
+    async fn taken(self) -> Result<Self> {
+        let Self {
+            schema,
+            batches,
+            message,
+            plan,
+        } = self;
+        let rows = collect(batches).await.map_err(Error::from_query)?;
+        let rows = futures::stream::iter(rows.into_iter().map(Ok));
+        let batches = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), rows));
+        Ok(Self {
+            schema,
+            batches,
+            message,
+            plan,
+        })
+    }
+
     /// All rows.
     pub async fn collect(self) -> Result<Vec<arrow::array::RecordBatch>> {
-        datafusion::physical_plan::common::collect(self.batches)
-            .await
-            .map_err(Error::from_query)
+        collect(self.batches).await.map_err(Error::from_query)
     }
+}
+
+/// Splits SQL text into statements. Call it on a large stack.
+fn parse(state: &SessionState, sql: &str) -> Result<Vec<Statement>> {
+    let name = state.config().options().sql_parser.dialect;
+    let dialect = dialect_from_str(name)
+        .unwrap_or_else(|| Box::new(datafusion::sql::sqlparser::dialect::GenericDialect));
+    let sql = syntax::prepare(sql, dialect.as_ref())?;
+    let mut parser = DFParserBuilder::new(sql.as_ref())
+        .with_dialect(dialect.as_ref())
+        .with_recursion_limit(shape::DEPTH_MAX)
+        .build()?;
+    let known = syntax::Known {
+        aggregates: &|name| {
+            state.aggregate_functions().contains_key(name)
+                || state.window_functions().contains_key(name)
+        },
+    };
+    let mut statements = Vec::new();
+    for mut statement in parser.parse_statements().map_err(shape::name_the_limit)? {
+        syntax::check(&mut statement, &known)?;
+        shape::reshape(&mut statement)?;
+        statements.push(Statement(statement));
+    }
+    Ok(statements)
 }
 
 /// Starts a plan; its rows come as they are taken.

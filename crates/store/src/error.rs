@@ -49,6 +49,12 @@ pub enum StoreError {
         /// Newest format this program reads.
         supported: i64,
     },
+    /// The database cannot be written.
+    #[error("database {} cannot be changed: its folder is read-only", path.display())]
+    ReadOnly {
+        /// The database folder.
+        path: PathBuf,
+    },
     /// There are tables, but no catalog that knows of them.
     #[error("{} {found}, but data/ holds {entry_count} tables or files", path.display())]
     LostCatalog {
@@ -201,6 +207,14 @@ impl StoreError {
         }
     }
 
+    /// Whether the catalog could not grow.
+    pub fn is_disk_full(&self) -> bool {
+        let (Self::Catalog(error) | Self::Commit(error)) = self else {
+            return false;
+        };
+        error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+    }
+
     /// A sentence that says what to do about it, where there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -217,6 +231,10 @@ impl StoreError {
             Self::LostHead { .. } => Some(
                 "put it back from the same copy as the rest, or make the catalog again with `hotshelf repair --db DIR`; nothing was changed or removed".into(),
             ),
+            full if full.is_disk_full() => {
+                Some("the disk is full: free some space, or drop a table; nothing was changed".into())
+            }
+            Self::ReadOnly { .. } => Some("copy the folder to where it can be written".into()),
             Self::Catalog(error) if is_damaged(error) => {
                 Some("`hotshelf repair --db DIR` makes the catalog again from the data files".into())
             }

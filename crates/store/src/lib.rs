@@ -12,6 +12,7 @@ mod fields;
 pub mod folder;
 mod head;
 pub mod index;
+mod names_file;
 mod repair;
 pub mod root;
 pub mod statistics;

@@ -7,13 +7,14 @@ use arrow::datatypes::SchemaRef;
 use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
 
-use crate::catalog::{Catalog, FileRow, IndexRow, TableRow, random};
+use crate::catalog::{Catalog, FileRow, IndexRow, Names, TableRow, random};
 use crate::data_file::{FilePaths, SegmentMap, Sums, footer};
 use crate::description::Description;
 use crate::error::{Result, StoreError};
 use crate::folder::{file_name, trailing_number};
 use crate::head::{Acknowledged, Change, HEAD, Head};
 use crate::index::file::{IndexPaths, Indexes, check as check_index};
+use crate::names_file;
 use crate::root::{CATALOG, LOST, Root};
 use crate::sweep::GONE;
 
@@ -70,6 +71,13 @@ pub fn repair(folder: &Path) -> Result<RepairReport> {
     let last = search.last();
     set_aside(&root)?;
     let catalog = Catalog::create_again(&root, last)?;
+    let names = search.names();
+    for schema in &names.schemas {
+        catalog.add_schema(schema)?;
+    }
+    for (name, sql) in &names.views {
+        catalog.put_view(name, sql)?;
+    }
     for row in &rows {
         catalog.add_table(row, None)?;
         Description::new(last.database, row).ensure(&root, &row.folder)?;
@@ -89,7 +97,7 @@ fn is_sound(root: &Root) -> Result<bool> {
     }
     let catalog = Catalog::open(root)?;
     let rows = catalog.tables()?;
-    let is_whole = catalog.integrity()? == "ok";
+    let is_whole = catalog.integrity()? == "ok" && catalog.names()?.damages.is_empty();
     Ok(is_whole && rows.iter().all(|row| row.is_sound() && agrees(root, row)))
 }
 
@@ -181,6 +189,15 @@ impl<'a> Search<'a> {
 
     fn note(&mut self, place: &str, what: impl std::fmt::Display) {
         self.notes.push(format!("{place}: {what}"));
+    }
+
+    /// Schemas and views, if they can be read.
+    fn names(&mut self) -> Names {
+        names_file::read(self.root).unwrap_or_else(|error| {
+            self.notes
+                .push(format!("schemas and views are lost: {error}"));
+            Names::default()
+        })
     }
 
     /// All tables that can be found, one for each name.

@@ -18,6 +18,8 @@ use crate::error::{Result, StoreError};
 pub const CATALOG: &str = "catalog.sqlite";
 /// The folder of the tables.
 pub const DATA: &str = "data";
+/// Space kept for changes that free space.
+pub(crate) const RESERVE: &str = "catalog.reserve";
 /// Where files go that nobody knows.
 pub const LOST: &str = "lost+found";
 /// Holds the process id of who has the database open.
@@ -86,6 +88,12 @@ impl Root {
             Ok(rest) => self.0.real.join(rest),
             Err(_) => path.to_owned(),
         }
+    }
+
+    /// Whether nothing can be written there: a read-only file system, or somebody else's folder.
+    pub fn is_read_only(&self) -> bool {
+        use rustix::fs::{Access, access};
+        access(&self.0.real, Access::WRITE_OK).is_err()
     }
 
     /// Whether the folder is still where the user named it.

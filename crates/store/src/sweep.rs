@@ -8,8 +8,8 @@ use crate::catalog::{Journal, Obsolete, TableRow};
 use crate::description::{TABLE, TABLE_TEMPORARY};
 use crate::error::Result;
 use crate::folder::{file_name, highest_number, trailing_number};
-use crate::head::HEAD;
 use crate::root::{LOST, Root};
+use crate::store::is_beside_tables;
 
 /// What a folder's name ends in while the folder is being removed: nothing takes half a table for a whole one.
 pub(crate) const GONE: &str = ".gone";
@@ -34,7 +34,7 @@ pub(crate) fn sweep(root: &Root, rows: &[TableRow], journal: &Journal) -> Result
     let is_sure = rows.iter().all(TableRow::is_sound);
     for entry in root.list(&root.data())? {
         let name = file_name(&entry);
-        if name == HEAD {
+        if is_beside_tables(&name) {
             continue;
         }
         swept.see(trailing_number(&name));

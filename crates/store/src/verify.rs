@@ -31,6 +31,11 @@ pub(crate) fn verify(
         catalog: catalog.integrity()?,
         ..VerifyReport::default()
     };
+    let names = catalog.names()?;
+    let damages = names.damages.iter();
+    report
+        .damages
+        .extend(damages.map(|damage| ("views".into(), damage.to_string())));
     for row in &rows {
         let entries = row.damage.iter().chain(&row.index_damages);
         let entries = entries.map(|damage| (row.name.clone(), damage.to_string()));

@@ -192,7 +192,12 @@ impl Drop for UnfinishedFolder {
 
 /// Whether a change may be in the catalog: its files must stay then. The next opening knows.
 pub(super) fn may_be_committed<R>(change: &Result<R>) -> bool {
-    matches!(change, Ok(_) | Err(Error::Store(StoreError::Commit(_))))
+    match change {
+        Ok(_) => true,
+        // On a full disk the end of the transaction was not written.
+        Err(Error::Store(error @ StoreError::Commit(_))) => !error.is_disk_full(),
+        Err(_) => false,
+    }
 }
 
 /// Removes a folder in which a thread may still make files: what appears meanwhile is removed in the next round.

@@ -369,7 +369,7 @@ impl Inner {
             .await?;
             let _change = self.changes.lock();
             let unchanged = self
-                .table(&planned.name)
+                .table_as_is(&planned.name)
                 .is_some_and(|now| Arc::ptr_eq(&now, &table));
             if !unchanged {
                 continue;

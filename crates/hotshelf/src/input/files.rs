@@ -80,12 +80,11 @@ fn push_files(path: &Path, files: &mut Vec<InputFile>) -> Result<()> {
     let metadata = std::fs::metadata(path).map_err(Error::io("read", path))?;
     if metadata.is_dir() {
         let entries = std::fs::read_dir(path).map_err(Error::io("list", path))?;
-        for entry in entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.is_file())
-        {
-            push_files(&entry, files)?;
+        for entry in entries {
+            let entry = entry.map_err(Error::io("list", path))?.path();
+            if entry.is_file() {
+                push_files(&entry, files)?;
+            }
         }
     } else if metadata.is_file() {
         files.push(InputFile {

@@ -5,7 +5,9 @@
 mod aggregated_subqueries;
 mod grouping_sets;
 mod in_lists;
+mod keep_filters;
 mod keep_limits;
+mod literal_keys;
 mod literals;
 mod push_filters;
 mod routes;
@@ -21,7 +23,9 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use aggregated_subqueries::ComputeSubqueriesFirst;
 use grouping_sets::ForgetBelowGroupingSets;
 use in_lists::KeepListsApart;
+use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
+use literal_keys::DropLiteralKeys;
 use literals::ExactLiterals;
 use push_filters::PushFilters;
 use subqueries::SpellOutMembership;
@@ -39,9 +43,9 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// The rules for logical plans, in the order they run.
 pub(crate) fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let rules = Optimizer::new().rules.into_iter();
-    // Without any key left there would be a row where nothing comes in (`docs/upstream/constant-group-keys.md`).
-    let kept = rules.filter(|rule| rule.name() != "eliminate_group_by_constant");
-    let guarded = kept.map(|rule| match rule.name() {
+    let guarded = rules.map(|rule| match rule.name() {
+        "push_down_filter" => Arc::new(KeepFilters { push: rule }) as _,
+        "eliminate_group_by_constant" => Arc::new(DropLiteralKeys) as _,
         "simplify_expressions" => Arc::new(KeepListsApart { simplify: rule }) as _,
         _ => rule,
     });

@@ -1,41 +1,89 @@
-//! The schema `public`: the database's tables, and the session's views over them.
+//! The catalog as DataFusion asks for it: schemas, their tables and views, and the session's external tables.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::exec_err;
-use datafusion::datasource::MemTable;
+use datafusion::datasource::{MemTable, TableType};
 use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::execution::session_state::SessionState;
 use datafusion::prelude::SessionContext;
 use parking_lot::RwLock;
 
-use crate::database::{Database, IfExists, NewTable};
+use super::views::view_table;
+use crate::database::{Database, IfExists, Inner, NewTable, PUBLIC, full_name, split};
 use crate::error::{Error, Result};
 use crate::input::{Limits, file_table};
 use crate::session::execute_partitions;
 use crate::table::TableHandle;
 
-pub(super) struct HotshelfSchema {
+/// The schemas of a database, for one session.
+pub(super) struct HotshelfCatalog(Arc<Shared>);
+
+/// What the schemas of a session have in common.
+struct Shared {
     database: Database,
-    /// Views and external tables: they live as long as the session.
+    /// External tables by their full names: they live as long as the session.
     transient: RwLock<HashMap<String, Arc<dyn TableProvider>>>,
+    /// The session's state, which plans views.
+    state: Weak<RwLock<SessionState>>,
+}
+
+impl HotshelfCatalog {
+    pub fn new(database: Database, state: Weak<RwLock<SessionState>>) -> Self {
+        Self(Arc::new(Shared {
+            database,
+            transient: RwLock::default(),
+            state,
+        }))
+    }
+}
+
+impl std::fmt::Debug for HotshelfCatalog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HotshelfCatalog").finish_non_exhaustive()
+    }
+}
+
+impl CatalogProvider for HotshelfCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        let schemas = self.0.database.inner().names().schemas;
+        std::iter::once(PUBLIC.to_owned()).chain(schemas).collect()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let exists = self.0.database.inner().has_schema(name);
+        exists.then(|| {
+            Arc::new(HotshelfSchema {
+                schema: name.to_owned(),
+                shared: self.0.clone(),
+            }) as _
+        })
+    }
+}
+
+/// One schema.
+struct HotshelfSchema {
+    schema: String,
+    shared: Arc<Shared>,
 }
 
 impl HotshelfSchema {
-    pub fn new(database: Database) -> Self {
-        Self {
-            database,
-            transient: RwLock::default(),
-        }
+    fn full(&self, name: &str) -> String {
+        full_name(&self.schema, name)
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        self.shared.database.inner()
     }
 
     /// Stores the rows of an in-memory table: how a CREATE TABLE arrives that did not come through
     /// [`crate::Session`]. Runs on a thread of its own because the caller may be a worker.
     fn store(&self, name: String, table: Arc<dyn TableProvider>) -> Result<()> {
-        let database = self.database.clone();
+        let database = self.shared.database.clone();
         let stored = std::thread::spawn(move || {
             database.clone().block_on(async move {
                 let context = SessionContext::new();
@@ -70,28 +118,44 @@ impl std::fmt::Debug for HotshelfSchema {
 #[async_trait]
 impl SchemaProvider for HotshelfSchema {
     fn table_names(&self) -> Vec<String> {
-        let mut names = self.database.table_names();
-        names.extend(self.transient.read().keys().cloned());
-        names
+        let mut names = self.inner().names_in(&self.schema);
+        let transient = self.shared.transient.read();
+        let is_here = |name: &&String| split(name).0 == self.schema;
+        names.extend(transient.keys().filter(is_here).cloned());
+        let own = names.iter().map(|name| split(name).1.to_owned());
+        own.collect()
     }
 
     async fn table(
         &self,
         name: &str,
     ) -> QueryResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        let inner = self.database.inner();
-        if let Some(table) = inner.table(name) {
+        let (inner, full) = (self.inner(), self.full(name));
+        if let Some(table) = inner.table(&full) {
             return Ok(Some(Arc::new(TableHandle {
                 table,
                 inner: inner.clone(),
             })));
         }
-        let transient = self.transient.read().get(name).cloned();
-        if transient.is_some() {
+        if let Some(text) = inner.view(&full) {
+            let state = self.shared.state.upgrade();
+            let state = state.ok_or(Error::Cancelled)?.read().clone();
+            return Ok(Some(view_table(&state, &full, &text).await?));
+        }
+        let transient = self.shared.transient.read().get(&full).cloned();
+        if transient.is_some() || self.schema != PUBLIC {
             return Ok(transient);
         }
         let limits = Limits::of_budget(inner.options.read().budget_bytes);
         Ok(file_table(name, &inner.runtime_env, limits).await?)
+    }
+
+    async fn table_type(&self, name: &str) -> QueryResult<Option<TableType>> {
+        let full = self.full(name);
+        if self.inner().view(&full).is_some() {
+            return Ok(Some(TableType::View));
+        }
+        Ok(self.table_exist(name).then_some(TableType::Base))
     }
 
     fn register_table(
@@ -102,22 +166,24 @@ impl SchemaProvider for HotshelfSchema {
         if self.table_exist(&name) {
             return exec_err!("table '{name}' already exists");
         }
+        let full = self.full(&name);
         if table.downcast_ref::<MemTable>().is_some() {
-            self.store(name, table)?;
+            self.store(full, table)?;
             return Ok(None);
         }
-        Ok(self.transient.write().insert(name, table))
+        Ok(self.shared.transient.write().insert(full, table))
     }
 
     fn deregister_table(&self, name: &str) -> QueryResult<Option<Arc<dyn TableProvider>>> {
-        if let Some(table) = self.transient.write().remove(name) {
+        let full = self.full(name);
+        if let Some(table) = self.shared.transient.write().remove(&full) {
             return Ok(Some(table));
         }
-        let inner = self.database.inner();
-        let Some(table) = inner.table(name) else {
+        let inner = self.inner();
+        let Some(table) = inner.table(&full) else {
             return Ok(None);
         };
-        inner.drop_table(name)?;
+        inner.drop_table(&full)?;
         Ok(Some(Arc::new(TableHandle {
             table,
             inner: inner.clone(),
@@ -125,6 +191,9 @@ impl SchemaProvider for HotshelfSchema {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.database.inner().table(name).is_some() || self.transient.read().contains_key(name)
+        let full = self.full(name);
+        self.inner().table(&full).is_some()
+            || self.inner().view(&full).is_some()
+            || self.shared.transient.read().contains_key(&full)
     }
 }

@@ -1,5 +1,6 @@
 //! `CREATE INDEX`, `DROP INDEX`, `OPTIMIZE TABLE` and `CLUSTER BY`: what DataFusion parses and does not run.
 
+use datafusion::common::TableReference;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CreateIndex, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
@@ -49,12 +50,25 @@ impl Session {
     }
 
     async fn optimize(&self, name: &ObjectName) -> Result<Answer> {
-        let table = last_part(name)?;
+        let table = self.full_table_name(name)?;
         let (before, after) = self.database.inner().optimize_table(&table).await?;
         Ok(Answer::done(match before {
             0 => format!("table {table}: nothing to merge"),
             _ => format!("table {table}: {before} files became {after}"),
         }))
+    }
+
+    /// The full name of a table that is written with or without its schema.
+    fn full_table_name(&self, name: &ObjectName) -> Result<String> {
+        let schema = match name.0.len() {
+            0 | 1 => None,
+            count => name.0[count - 2].as_ident().map(normalise),
+        };
+        let table = last_part(name)?;
+        self.stored_name(&match schema {
+            Some(schema) => TableReference::partial(schema, table),
+            None => TableReference::bare(table),
+        })
     }
 
     fn index_spec(&self, create: &CreateIndex) -> Result<IndexSpec> {
@@ -89,7 +103,7 @@ impl Session {
                 what: format!("{what} in CREATE INDEX"),
             });
         }
-        let table = last_part(&create.table_name)?;
+        let table = self.full_table_name(&create.table_name)?;
         let columns = create
             .columns
             .iter()

@@ -22,7 +22,7 @@ use crate::input::exact::{Misfit, exact_cast, may_lose};
 /// An INSERT with exact casts; other statements as they are.
 pub(super) fn exact(mut dml: DmlStatement) -> Result<DmlStatement> {
     if let (WriteOp::Insert(_), LogicalPlan::Projection(top)) = (&dml.op, dml.input.as_ref()) {
-        let table = dml.table_name.table().to_owned();
+        let table = dml.table_name.to_string();
         let input = exact_values(&table, dml.target.schema().fields(), &top.input)?;
         let expressions = top.expr.iter().zip(top.schema.fields());
         let expressions = expressions

@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Query, Select, SetExpr, SetOperator, SetQuantifier, Value, VisitMut,
-    VisitorMut,
+    BinaryOperator, Expr, GroupByExpr, OrderByKind, Query, Select, SetExpr, SetOperator,
+    SetQuantifier, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::parser::ParserError;
 
@@ -22,7 +22,14 @@ use crate::error::{Error, Result};
 /// Planning takes some 50 KiB of stack for each in a debug build; see [`super::aside`].
 pub(super) const DEPTH_MAX: usize = 1_000;
 /// Joins of one FROM, or set operations in a row: planning time grows with the third power of them.
-const JOINS_MAX: usize = 400;
+const JOINS_MAX: usize = 200;
+/// SELECTs of a statement, common table expressions of one WITH, and expressions of one SELECT list, GROUP BY or ORDER BY:
+/// planning time grows with the square of them.
+const SELECTS_MAX: usize = 4_000;
+const CTES_MAX: usize = 500;
+const ITEMS_MAX: usize = 1_600;
+/// Terms of one chain of AND or OR.
+const TERMS_MAX: usize = 20_000;
 /// Chains up to this length stay as they are written.
 const CHAIN_MAX: usize = 16;
 
@@ -40,7 +47,7 @@ pub(super) fn reshape(statement: &mut ParsedStatement) -> Result<()> {
 }
 
 fn visit(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut Reshaper { depth: 0 }) {
+    match node.visit(&mut Reshaper::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -63,8 +70,18 @@ fn too_deep() -> Error {
     }
 }
 
+/// An error if there are more of something than can be planned.
+fn at_most(what: &'static str, found: usize, limit: usize) -> ControlFlow<Error> {
+    match found > limit {
+        true => ControlFlow::Break(Error::TooWide { what, found, limit }),
+        false => ControlFlow::Continue(()),
+    }
+}
+
+#[derive(Default)]
 struct Reshaper {
     depth: usize,
+    selects: usize,
 }
 
 impl Reshaper {
@@ -86,7 +103,7 @@ impl VisitorMut for Reshaper {
     type Break = Error;
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        balance(expr);
+        balance(expr)?;
         self.descend()
     }
 
@@ -96,14 +113,18 @@ impl VisitorMut for Reshaper {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         balance_union(&mut query.body);
-        let found = operations(&query.body);
-        if found > JOINS_MAX {
-            return ControlFlow::Break(Error::TooWide {
-                what: "set operations in a row",
-                found,
-                limit: JOINS_MAX,
-            });
-        }
+        at_most(
+            "set operations in a row",
+            operations(&query.body),
+            JOINS_MAX,
+        )?;
+        let ctes = query.with.as_ref().map_or(0, |with| with.cte_tables.len());
+        at_most("common table expressions in one WITH", ctes, CTES_MAX)?;
+        let keys = match query.order_by.as_ref().map(|order_by| &order_by.kind) {
+            Some(OrderByKind::Expressions(keys)) => keys.len(),
+            _ => 0,
+        };
+        at_most("expressions in one ORDER BY", keys, ITEMS_MAX)?;
         self.descend()
     }
 
@@ -112,16 +133,21 @@ impl VisitorMut for Reshaper {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        self.selects += 1;
+        at_most("SELECTs in one statement", self.selects, SELECTS_MAX)?;
         let tables = select.from.iter().map(|table| table.joins.len() + 1);
-        let found = tables.sum::<usize>().saturating_sub(1);
-        if found > JOINS_MAX {
-            return ControlFlow::Break(Error::TooWide {
-                what: "joins in one FROM",
-                found,
-                limit: JOINS_MAX,
-            });
-        }
-        ControlFlow::Continue(())
+        let joins = tables.sum::<usize>().saturating_sub(1);
+        at_most("joins in one FROM", joins, JOINS_MAX)?;
+        at_most(
+            "expressions in one SELECT list",
+            select.projection.len(),
+            ITEMS_MAX,
+        )?;
+        let keys = match &select.group_by {
+            GroupByExpr::Expressions(keys, _) => keys.len(),
+            GroupByExpr::All(_) => 0,
+        };
+        at_most("expressions in one GROUP BY", keys, ITEMS_MAX)
     }
 }
 
@@ -146,9 +172,9 @@ fn long_chain(expr: &Expr) -> Option<BinaryOperator> {
 }
 
 /// Groups a long chain by halves.
-fn balance(expr: &mut Expr) {
+fn balance(expr: &mut Expr) -> ControlFlow<Error> {
     let Some(chain) = long_chain(expr) else {
-        return;
+        return ControlFlow::Continue(());
     };
     let mut next = std::mem::replace(expr, nothing());
     let mut operands = Vec::new();
@@ -164,6 +190,7 @@ fn balance(expr: &mut Expr) {
             }
         }
     }
+    at_most("terms in one chain of AND or OR", operands.len(), TERMS_MAX)?;
     operands.reverse();
     let join = |left, right| Expr::BinaryOp {
         left: Box::new(left),
@@ -173,6 +200,7 @@ fn balance(expr: &mut Expr) {
     if let Some(balanced) = by_halves(operands, &join) {
         *expr = balanced;
     }
+    ControlFlow::Continue(())
 }
 
 fn nothing() -> Expr {
@@ -323,5 +351,56 @@ mod tests {
         let mut statement = DFParser::parse_sql(&sql).unwrap().pop_front().unwrap();
         let refused = reshape(&mut statement).unwrap_err();
         assert!(matches!(refused, Error::TooWide { found, .. } if found == JOINS_MAX + 1));
+    }
+
+    #[test]
+    fn what_takes_too_long_to_plan_is_refused_by_name() {
+        let many = |count: usize, between: &str, part: &str| vec![part; count].join(between);
+        let ctes: Vec<String> = (0..=CTES_MAX)
+            .map(|n| format!("c{n} AS (SELECT 1)"))
+            .collect();
+        for (sql, named) in [
+            (many(SELECTS_MAX + 1, " UNION ALL ", "SELECT 1"), "SELECTs"),
+            (format!("WITH {} SELECT 1", ctes.join(",")), "common table"),
+            (
+                format!("SELECT {}", many(ITEMS_MAX + 1, ",", "a")),
+                "SELECT list",
+            ),
+            (
+                format!("SELECT a FROM t GROUP BY {}", many(ITEMS_MAX + 1, ",", "a")),
+                "GROUP BY",
+            ),
+            (
+                format!("SELECT a FROM t ORDER BY {}", many(ITEMS_MAX + 1, ",", "a")),
+                "ORDER BY",
+            ),
+            (
+                format!(
+                    "SELECT a FROM t WHERE {}",
+                    many(TERMS_MAX + 1, " OR ", "a = 1")
+                ),
+                "AND or OR",
+            ),
+        ] {
+            let parser = datafusion::sql::parser::DFParserBuilder::new(sql.as_str());
+            let parsed = parser
+                .with_recursion_limit(50_000)
+                .build()
+                .unwrap()
+                .parse_statements();
+            let mut statement = parsed.unwrap().pop_front().unwrap();
+            let refused = aside_stack(move || reshape(&mut statement)).unwrap_err();
+            assert!(
+                matches!(refused, Error::TooWide { what, .. } if what.contains(named)),
+                "{refused}"
+            );
+        }
+    }
+
+    /// Runs on a stack as planning has it.
+    fn aside_stack<T: Send + 'static>(
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        super::super::aside::run("testing", work)
     }
 }

@@ -288,6 +288,7 @@ impl VisitorMut for Checker<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        super::order_by::separate(query);
         let counted = counts_rows(&query.body);
         refuse(&[
             (counted.is_some(), counted.unwrap_or_default()),

@@ -480,6 +480,34 @@ fn no_rows_have_no_distinct_values_though_the_value_is_constant() {
 }
 
 #[test]
+fn literals_among_group_keys_make_no_groups() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1, 5), (1, 6), (2, 7)) v(a, b)")
+        .unwrap();
+    let sql = "SELECT 'x' AS x, a, true AS y, count(*) AS n, sum(b) AS s FROM t WHERE b > {} GROUP BY x, a, y ORDER BY a";
+    assert_eq!(
+        db.rows(&sql.replace("{}", "0")),
+        ["x|1|true|2|11", "x|2|true|1|7"]
+    );
+    assert_eq!(db.rows(&sql.replace("{}", "9")), Vec::<String>::new());
+    let correlated = "SELECT a FROM t WHERE b > (SELECT avg(s.b) FROM t s WHERE s.a = t.a)";
+    assert_eq!(db.rows(correlated), ["1"]);
+    let plan = db.rows(&format!("EXPLAIN {correlated}")).join("\n");
+    assert!(!plan.contains("__always_true@"), "{plan}");
+}
+
+#[test]
+fn keys_computed_from_other_keys_are_grouped_by() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT CAST('2020-02-03' AS DATE) AS d")
+        .unwrap();
+    assert_eq!(
+        db.rows("SELECT count(*) AS n FROM t GROUP BY CAST(d AS DATE), d"),
+        ["1"]
+    );
+}
+
+#[test]
 fn a_limit_above_windows_is_kept() {
     let db = Fixture::new();
     let rows = db.rows(
@@ -509,4 +537,49 @@ fn bounded_functions_take_no_rows() {
     let sql = "SELECT min(replace(r.y, 'a', 'bb')) FILTER (WHERE r.n = 0) AS c
         FROM (SELECT 'x' AS y) l LEFT JOIN t r ON l.y = r.y";
     assert_eq!(db.rows(sql), [""]);
+}
+
+#[test]
+fn a_condition_that_never_holds_leaves_no_row_of_a_count() {
+    let db = with_nulls();
+    db.run("CREATE TABLE nothing (id BIGINT)").unwrap();
+    for table in ["t", "nothing"] {
+        for condition in [
+            "n = 1 AND n = 2",
+            "NOT (n <> 186) AND n = 228",
+            "NOT (n IN (101, CAST(NULL AS BIGINT)))",
+        ] {
+            let sql = format!(
+                "SELECT m FROM (SELECT count(*) AS n, count(1) AS m FROM {table}) s WHERE {condition}"
+            );
+            assert_eq!(db.rows(&sql), Vec::<String>::new(), "{sql}");
+        }
+    }
+    let sets = "SELECT n FROM (SELECT count(*) AS n FROM t GROUP BY GROUPING SETS ((), ())) s WHERE n = 1 AND n = 2";
+    assert_eq!(db.rows(sets), Vec::<String>::new());
+}
+
+#[test]
+fn output_columns_are_ordered_by_though_a_cast_key_has_their_name() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1, 30), (2, 20), (3, 10)) v(a, b)")
+        .unwrap();
+    let expected = ["3.0|10", "2.0|20", "1.0|30"];
+    for (key, order) in [
+        ("CAST(a AS DOUBLE)", "2"),
+        ("CAST(t.a AS DOUBLE)", "a"),
+        ("1", "2, 1"),
+        ("x", "a"),
+    ] {
+        let sql = format!(
+            "SELECT CAST(a AS DOUBLE) AS x, max(b) AS a FROM t GROUP BY {key} ORDER BY {order}"
+        );
+        assert_eq!(db.rows(&sql), expected, "{sql}");
+    }
+    assert_eq!(
+        db.rows(
+            "SELECT CAST(a AS DOUBLE) AS x, 7 AS a FROM t GROUP BY 1 ORDER BY 2, x DESC LIMIT 1"
+        ),
+        ["3.0|7"]
+    );
 }

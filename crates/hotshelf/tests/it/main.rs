@@ -4,6 +4,7 @@ mod answers;
 mod budget;
 mod damage;
 mod damaged_input;
+mod fresh;
 mod import;
 mod index;
 mod input;

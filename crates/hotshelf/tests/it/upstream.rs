@@ -126,3 +126,82 @@ fn clauses_are_ignored() {
     assert_eq!(sampled.unwrap(), ["3"], "session/syntax.rs");
     assert_eq!(rows("SELECT 1_000"), ["1"], "session/syntax.rs");
 }
+
+#[test]
+fn the_merged_column_of_using_is_the_left_sides() {
+    let found = plain(
+        SessionConfig::new(),
+        &[
+            "CREATE TABLE a AS SELECT * FROM (VALUES (1, 1), (2, 2)) v(k, x)",
+            "CREATE TABLE b AS SELECT * FROM (VALUES (2, 2), (3, 3)) v(k, y)",
+            "SELECT k FROM a RIGHT JOIN b USING (k)",
+        ],
+    );
+    assert_ne!(found.unwrap(), ["2", "3"], "session/using.rs");
+}
+
+#[test]
+fn set_operations_with_all_ignore_how_often_a_row_occurs() {
+    let found =
+        rows("SELECT * FROM (VALUES (1),(1)) a(x) EXCEPT ALL SELECT * FROM (VALUES (1)) b(x)");
+    assert_ne!(found, ["1"], "session/syntax.rs");
+    let found =
+        rows("SELECT * FROM (VALUES (1),(1)) a(x) INTERSECT ALL SELECT * FROM (VALUES (1)) b(x)");
+    assert_ne!(found, ["1"], "session/syntax.rs");
+}
+
+#[test]
+fn order_over_grouping_sets_of_one_row_is_dropped() {
+    let plan = rows(
+        "EXPLAIN SELECT c, count(*) FROM (SELECT count(*) AS c FROM generate_series(1, 4))
+         GROUP BY GROUPING SETS ((c), (c), ()) ORDER BY 1 NULLS LAST",
+    );
+    let text = plan.join("\n");
+    assert!(!text.contains("SortExec"), "plan/grouping_sets.rs: {text}");
+}
+
+#[test]
+fn keys_that_repeat_another_key_are_dropped_with_an_error() {
+    let found = plain(
+        SessionConfig::new(),
+        &[
+            "CREATE TABLE t AS SELECT CAST('2020-02-03' AS DATE) AS d",
+            "SELECT count(*) FROM t GROUP BY CAST(d AS DATE), d",
+        ],
+    );
+    assert!(found.is_err(), "plan/literal_keys.rs: {found:?}");
+}
+
+#[test]
+fn a_limit_above_windows_is_lost() {
+    let config = SessionConfig::new()
+        .with_target_partitions(4)
+        .with_batch_size(77);
+    let found = plain(
+        config,
+        &[
+            "CREATE TABLE t AS SELECT value % 7 AS a, value AS k FROM generate_series(1, 101) AS s(value)",
+            "SELECT count(a) OVER (ORDER BY a NULLS LAST) AS c,
+                 dense_rank() OVER (PARTITION BY a ORDER BY k DESC NULLS LAST) AS d, a
+             FROM t ORDER BY 1 NULLS LAST, 3 NULLS LAST, 2 NULLS FIRST LIMIT 100",
+        ],
+    );
+    assert_ne!(found.unwrap().len(), 100, "plan/keep_limits.rs");
+}
+
+#[test]
+fn a_false_predicate_is_pushed_below_an_aggregation_without_keys() {
+    let found =
+        rows("SELECT n FROM (SELECT count(*) AS n FROM (VALUES (1)) v(a)) s WHERE n = 1 AND n = 2");
+    assert!(!found.is_empty(), "plan/keep_filters.rs");
+}
+
+#[test]
+fn order_by_an_output_column_sorts_by_a_cast_key_of_that_name() {
+    let plan = rows(
+        "EXPLAIN SELECT CAST(a AS DOUBLE) AS x, max(b) AS a FROM (VALUES (1, 3), (2, 2)) v(a, b)
+         GROUP BY CAST(a AS DOUBLE) ORDER BY 2",
+    );
+    let text = plan.join("\n");
+    assert!(text.contains("Sort: x"), "session/order_by.rs: {text}");
+}

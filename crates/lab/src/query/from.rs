@@ -155,7 +155,7 @@ impl Generator<'_> {
             let fits = left.ty.kind() == right.ty.kind() && left.ty.kind() != Kind::Boolean;
             let fits = fits && (right.facts.frequency_max > 0 || self.one_in(8));
             // Equal names are what joins are written with.
-            if !fits || (left.name != right.name && self.one_in(2)) {
+            if !fits || (left.name != right.name && !self.one_in(4)) {
                 continue;
             }
             let rows = scope.rows * right.facts.frequency_max as f64;

@@ -16,7 +16,7 @@ impl Generator<'_> {
         if scope.has_outer && !self.taste.features.outer_filters {
             return Vec::new();
         }
-        let count = self.pick(&[0, 0, 1, 1, 1, 2, 3]).min(count_max);
+        let count = self.pick(&[0, 0, 0, 1, 1, 1, 2, 3]).min(count_max);
         (0..count).map(|_| self.predicate(scope, 2)).collect()
     }
 

@@ -94,7 +94,7 @@ impl Generator<'_> {
     fn having(&mut self, scope: &Scope) -> Expr {
         if self.one_in(2) {
             let form = self.pick(&["{} > {}", "{} <> {}", "{} < {}"]);
-            let number = Expr::int(self.rng.i64(1..6));
+            let number = Expr::int(self.rng.i64(1..4));
             return Expr::test(form, vec![count_all(), number]);
         }
         let column = self.column(scope);
@@ -463,7 +463,7 @@ impl Generator<'_> {
         let is_total = !approximate_items(&query.body).contains(&true);
         if is_total && (must || self.one_in(2)) {
             query.limit = Some(self.pick(&[5, 20, 100, 200]));
-            query.offset = self.one_in(6).then(|| self.rng.u64(0..6));
+            query.offset = self.one_in(10).then(|| self.rng.u64(0..4));
         }
     }
 }

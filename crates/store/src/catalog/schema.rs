@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::rows;
+use super::{names, rows};
 use crate::error::{Result, StoreError};
 use crate::head::{Acknowledged, Change};
 
@@ -64,6 +64,11 @@ ALTER TABLE files ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE indexes ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
 ";
 
+/// Key of the chained checksum of the change before the last.
+pub(super) const CHANGE_BEFORE: &str = "change_before";
+/// Key of the number that the next new file gets.
+pub(super) const NEXT_NUMBER: &str = "next_number";
+
 /// The journal: numbers of files that may be being written, and files that a change made obsolete.
 const JOURNAL: &str = "
 CREATE TABLE reserved (first INTEGER NOT NULL, until INTEGER NOT NULL) STRICT;
@@ -74,6 +79,7 @@ CREATE TABLE obsolete (folder TEXT NOT NULL, file INTEGER, idx INTEGER) STRICT;
 pub(super) fn create(transaction: &Transaction<'_>, last: Acknowledged) -> Result<()> {
     transaction.execute_batch(SCHEMA)?;
     transaction.execute_batch(JOURNAL)?;
+    transaction.execute_batch(names::SCHEMA)?;
     set_meta(transaction, "format_version", FORMAT_VERSION)?;
     set_meta(transaction, "database", last.database)?;
     set_change(transaction, last.change)
@@ -83,7 +89,9 @@ pub(super) fn create(transaction: &Transaction<'_>, last: Acknowledged) -> Resul
 pub(super) fn upgrade(transaction: &Transaction<'_>, database: u64) -> Result<()> {
     transaction.execute_batch(COLUMNS_OF_2)?;
     transaction.execute_batch(JOURNAL)?;
+    transaction.execute_batch(names::SCHEMA)?;
     rows::sum_all(transaction)?;
+    names::sum_all(transaction)?;
     set_meta(transaction, "format_version", FORMAT_VERSION)?;
     set_meta(transaction, "database", database)?;
     set_change(transaction, Change::default())
@@ -105,8 +113,7 @@ pub(super) fn version(connection: &Connection) -> Result<Option<i64>> {
 
 /// The number that tells this database from any other; 0 in a catalog of version 1.
 pub(super) fn database(connection: &Connection) -> Result<u64> {
-    let text = meta(connection, "database")?.unwrap_or_default();
-    Ok(text.parse().unwrap_or(0))
+    number(connection, "database")
 }
 
 /// The last change.
@@ -124,6 +131,12 @@ pub(super) fn set_change(connection: &Connection, change: Change) -> Result<()> 
     set_meta(connection, "change_sum", change.sum)
 }
 
+/// A number in `meta`; 0 if there is none.
+pub(super) fn number(connection: &Connection, key: &str) -> Result<u64> {
+    let text = meta(connection, key)?.unwrap_or_default();
+    Ok(text.parse().unwrap_or(0))
+}
+
 fn meta(connection: &Connection, key: &str) -> Result<Option<String>> {
     let mut statement = connection.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
     Ok(statement
@@ -131,7 +144,7 @@ fn meta(connection: &Connection, key: &str) -> Result<Option<String>> {
         .optional()?)
 }
 
-fn set_meta(connection: &Connection, key: &str, value: impl ToString) -> Result<()> {
+pub(super) fn set_meta(connection: &Connection, key: &str, value: impl ToString) -> Result<()> {
     let mut statement = connection.prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1, ?2)")?;
     statement.execute(params![key, value.to_string()])?;
     Ok(())

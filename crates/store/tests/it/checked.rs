@@ -119,7 +119,7 @@ fn a_database_of_format_1_opens_and_is_upgraded_by_its_first_change() {
     // What format 1 did not have is taken away.
     tamper(
         &fixture,
-        "DROP TABLE reserved; DROP TABLE obsolete;
+        "DROP TABLE reserved; DROP TABLE obsolete; DROP TABLE schemas; DROP TABLE views;
          ALTER TABLE tables DROP COLUMN sum; ALTER TABLE tables DROP COLUMN files_sum;
          ALTER TABLE files DROP COLUMN sum; ALTER TABLE files DROP COLUMN content_id;
          ALTER TABLE indexes DROP COLUMN sum;

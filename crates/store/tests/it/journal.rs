@@ -76,3 +76,15 @@ fn numbers_are_reserved_in_the_catalog_before_they_are_given_out() {
         );
     }
 }
+
+#[test]
+fn a_first_opening_that_was_interrupted_is_finished_by_the_next_one() {
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.at("data")).unwrap();
+    std::fs::write(fixture.at("catalog.sqlite"), b"").unwrap();
+    let (store, rows) = Store::open(&fixture.path(), false).unwrap();
+    assert!(rows.is_empty());
+    create_table(&store, "t", 5).unwrap();
+    drop(store);
+    assert_eq!(row_count(&fixture.open().1), 5);
+}

@@ -5,6 +5,7 @@ mod journal;
 mod lock;
 mod lost;
 mod repair;
+mod unwritable;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

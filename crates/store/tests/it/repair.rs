@@ -64,6 +64,11 @@ fn tables_rows_indexes_and_empty_tables_come_back() {
         .unwrap();
     let empty = TableRow::new("größe".into(), folder, schema(), Vec::new());
     store.add_table(&empty, None).unwrap();
+    store.add_schema("s").unwrap();
+    store
+        .put_view("s.v", "CREATE VIEW s.v AS SELECT 1")
+        .unwrap();
+    let names = store.names().unwrap();
     drop(store);
     for lose in [
         (|path| std::fs::remove_file(path).unwrap()) as fn(PathBuf),
@@ -81,6 +86,7 @@ fn tables_rows_indexes_and_empty_tables_come_back() {
         );
         let (store, rows) = copy.open();
         assert_eq!(rows[2].indexes[0].definition, index);
+        assert_eq!(store.names().unwrap(), names);
         create_table(&store, "later", 5).unwrap();
         drop(store);
         assert_eq!(row_count(&copy.open().1), 235);

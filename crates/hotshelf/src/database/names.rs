@@ -1,0 +1,133 @@
+//! Schemas and views of a database.
+//!
+//! What is in `public` is known by its own name, what is in another schema by `schema.name`.
+
+use hotshelf_store::catalog::Names;
+
+use super::Inner;
+use crate::error::{Error, Result};
+
+/// The schema that needs no name.
+pub(crate) const PUBLIC: &str = "public";
+
+impl Inner {
+    /// Schemas and views as they are.
+    pub fn names(&self) -> Names {
+        self.names.read().clone()
+    }
+
+    /// Whether there is a schema of that name.
+    pub fn has_schema(&self, schema: &str) -> bool {
+        schema == PUBLIC || self.names.read().schemas.contains(schema)
+    }
+
+    /// The text of a view.
+    pub fn view(&self, name: &str) -> Option<String> {
+        self.names.read().views.get(name).cloned()
+    }
+
+    /// Keeps a view.
+    pub fn put_view(&self, name: &str, sql: &str, or_replace: bool) -> Result<()> {
+        let _change = self.changes.lock();
+        self.check_name(name)?;
+        if self.table(name).is_some() {
+            return Err(Error::OtherKind {
+                name: name.to_owned(),
+                found: "stored table",
+                wanted: "view",
+            });
+        }
+        if !or_replace && self.view(name).is_some() {
+            return Err(Error::ViewExists { name: name.into() });
+        }
+        self.store.put_view(name, sql)?;
+        self.names.write().views.insert(name.into(), sql.into());
+        Ok(())
+    }
+
+    /// Forgets a view; whether there was one.
+    pub fn drop_view(&self, name: &str) -> Result<bool> {
+        let _change = self.changes.lock();
+        if self.view(name).is_none() {
+            return Ok(false);
+        }
+        self.store.drop_view(name)?;
+        self.names.write().views.remove(name);
+        Ok(true)
+    }
+
+    /// Makes a schema; whether it is new.
+    pub fn create_schema(&self, name: &str) -> Result<bool> {
+        let _change = self.changes.lock();
+        if self.has_schema(name) {
+            return Ok(false);
+        }
+        if name.is_empty() || name.contains('.') {
+            return Err(Error::InvalidValue {
+                what: "name of a schema",
+                value: name.to_owned(),
+                expected: "a name without a dot".into(),
+            });
+        }
+        self.store.add_schema(name)?;
+        self.names.write().schemas.insert(name.into());
+        Ok(true)
+    }
+
+    /// Forgets an empty schema; whether there was one.
+    pub fn drop_schema(&self, name: &str) -> Result<bool> {
+        let _change = self.changes.lock();
+        if !self.has_schema(name) {
+            return Ok(false);
+        }
+        let held = self.names_in(name).len();
+        if held > 0 || name == PUBLIC {
+            return Err(Error::SchemaInUse {
+                name: name.to_owned(),
+                count: held,
+            });
+        }
+        self.store.drop_schema(name)?;
+        self.names.write().schemas.remove(name);
+        Ok(true)
+    }
+
+    /// Full names of the tables and views of a schema.
+    pub fn names_in(&self, schema: &str) -> Vec<String> {
+        let is_in = |name: &&String| split(name).0 == schema;
+        let mut found: Vec<String> = self.tables.read().keys().filter(is_in).cloned().collect();
+        found.extend(self.names.read().views.keys().filter(is_in).cloned());
+        found
+    }
+
+    /// Refuses a name of a table or view that nobody could ask for.
+    pub fn check_name(&self, name: &str) -> Result<()> {
+        let (schema, own) = split(name);
+        if !self.has_schema(schema) {
+            return Err(Error::UnknownSchema {
+                name: schema.to_owned(),
+            });
+        }
+        if own.is_empty() || own.contains('.') {
+            return Err(Error::InvalidValue {
+                what: "name of a table or view",
+                value: name.to_owned(),
+                expected: "a name without a dot, after its schema's name and a dot if it is not in `public`".into(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A schema and a name in it.
+pub(crate) fn split(full: &str) -> (&str, &str) {
+    full.split_once('.').unwrap_or((PUBLIC, full))
+}
+
+/// The full name of something in a schema.
+pub(crate) fn full_name(schema: &str, name: &str) -> String {
+    match schema == PUBLIC {
+        true => name.to_owned(),
+        false => format!("{schema}.{name}"),
+    }
+}

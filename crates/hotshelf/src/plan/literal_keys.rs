@@ -1,0 +1,77 @@
+//! Group keys that are literals make no groups: `GROUP BY k, true` is computed by `k` alone.
+//!
+//! The engine adds such a key to every correlated subquery that aggregates. Its own rule drops more than literals, and
+//! with them what keeps an aggregation over no rows empty (`docs/upstream/constant-group-keys.md`).
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+/// Takes literals out of group keys that have a column, too.
+#[derive(Debug)]
+pub(super) struct DropLiteralKeys;
+
+impl OptimizerRule for DropLiteralKeys {
+    fn name(&self) -> &str {
+        "drop_literal_keys"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _config: &dyn OptimizerConfig,
+    ) -> QueryResult<Transformed<LogicalPlan>> {
+        match plan {
+            LogicalPlan::Aggregate(aggregate) if is_reducible(&aggregate) => {
+                without_literals(aggregate).map(Transformed::yes)
+            }
+            other => Ok(Transformed::no(other)),
+        }
+    }
+}
+
+/// Whether a key is a literal and another one a column, so that no rows still make no groups.
+fn is_reducible(aggregate: &Aggregate) -> bool {
+    let keys = &aggregate.group_expr;
+    keys.iter().any(is_literal) && keys.iter().any(|key| matches!(key, Expr::Column(_)))
+}
+
+fn is_literal(key: &Expr) -> bool {
+    matches!(key.clone().unalias(), Expr::Literal(..))
+}
+
+/// The aggregation by the other keys, under a projection that puts the literals back where they were.
+fn without_literals(aggregate: Aggregate) -> QueryResult<LogicalPlan> {
+    let Aggregate {
+        input,
+        group_expr,
+        aggr_expr,
+        ..
+    } = aggregate;
+    let keys = group_expr.iter().filter(|key| !is_literal(key)).cloned();
+    let reduced = Aggregate::try_new(Arc::clone(&input), keys.collect(), aggr_expr)?;
+    let columns = reduced.schema.columns();
+    let mut computed = columns.into_iter().map(Expr::Column);
+    let mut outputs = Vec::new();
+    for key in group_expr {
+        outputs.extend(match is_literal(&key) {
+            true => Some(key),
+            false => computed.next(),
+        });
+    }
+    outputs.extend(computed);
+    LogicalPlanBuilder::from(LogicalPlan::Aggregate(reduced))
+        .project(outputs)?
+        .build()
+}
