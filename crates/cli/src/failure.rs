@@ -105,7 +105,10 @@ impl Failure {
                     .to_owned(),
             ),
             Self::Damaged { .. } => {
-                Some("drop the tables named above and import them again".to_owned())
+                Some(
+                    "put damaged data files back from a copy, or import their tables again; OPTIMIZE TABLE builds index files again, `hotshelf repair` the catalog"
+                        .to_owned(),
+                )
             }
             _ => None,
         }

@@ -18,7 +18,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::tuner::{TunerOptions, TunerThread};
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
 use hotshelf_store::folder::folder_name;
-use hotshelf_store::{Store, vortex_session};
+use hotshelf_store::{RepairReport, Store, StoreError, vortex_session};
 use hotshelf_tier::io::{IoEngine, IoOptions};
 use parking_lot::{Mutex, RwLock};
 use vortex::session::VortexSession;
@@ -143,7 +143,7 @@ impl Database {
             .with_disk_manager_builder(disk_manager(&spill, &options))
             .build_arc()
             .map_err(Error::from_query)?;
-        let names = store.catalog().names()?;
+        let names = store.names()?;
         let inner = Inner {
             store,
             options: RwLock::new(options),
@@ -179,6 +179,12 @@ impl Database {
         Ok(Self {
             inner: Arc::new(inner),
         })
+    }
+
+    /// Makes the catalog of the database in `folder` again if it is missing, damaged or does not fit the data; the old
+    /// one is kept in `lost+found`. Data files are only read.
+    pub fn repair(folder: impl AsRef<Path>) -> Result<RepairReport> {
+        Ok(hotshelf_store::repair(folder.as_ref())?)
     }
 
     /// A session: SQL with its own settings over the shared tables.
@@ -257,6 +263,8 @@ pub struct TableSummary {
     pub file_bytes: u64,
     /// Why the table cannot be read, if it cannot.
     pub damage: Option<String>,
+    /// Why a file of the table could not be opened, if nothing says that it is damaged: the next use tries again.
+    pub unavailable: Option<String>,
 }
 
 /// What happens to a table of that name when one is made.
@@ -291,19 +299,42 @@ impl Inner {
 
     /// The table of that name (unqualified, case-sensitive), if there is one.
     pub fn table(&self, name: &str) -> Option<Arc<Table>> {
+        let table = self.tables.read().get(name).cloned()?;
+        match table.is_incomplete() {
+            true => Some(self.open_again(table)),
+            false => Some(table),
+        }
+    }
+
+    /// The table as it was last opened or changed, even if some of it could not be opened.
+    fn table_as_is(&self, name: &str) -> Option<Arc<Table>> {
         self.tables.read().get(name).cloned()
+    }
+
+    /// The table with the files that could not be opened before, if they can be now.
+    fn open_again(&self, table: Arc<Table>) -> Arc<Table> {
+        let rows = self.store.catalog().tables().unwrap_or_default();
+        let Some(row) = rows.into_iter().find(|row| row.id == table.id) else {
+            return table;
+        };
+        let opened = Arc::new(self.open_files(row, table.column_ids.clone()));
+        let mut tables = self.tables.write();
+        match tables.get_mut(&table.name) {
+            // A change meanwhile has opened its own files; the next use tries again.
+            Some(current) if Arc::ptr_eq(current, &table) => {
+                *current = opened.clone();
+                opened
+            }
+            _ => table,
+        }
     }
 
     /// The table of that name, or an error with the nearest name.
     pub fn require_table(&self, name: &str) -> Result<Arc<Table>> {
-        let tables = self.tables.read();
-        tables
-            .get(name)
-            .cloned()
-            .ok_or_else(|| Error::UnknownTable {
-                table: name.to_owned(),
-                nearest: nearest(name, tables.keys().map(String::as_str)),
-            })
+        self.table(name).ok_or_else(|| Error::UnknownTable {
+            table: name.to_owned(),
+            nearest: nearest(name, self.tables.read().keys().map(String::as_str)),
+        })
     }
 
     /// Makes a table of the rows of `inputs`, one file for each, in the order of the index if there is to be
@@ -334,7 +365,7 @@ impl Inner {
         let folder = folder_name(name, self.store.next_number()?);
         let unfinished = UnfinishedFolder::new(self.store.root(), &folder);
         let files = self
-            .write_files(&folder, &schema, inputs, rows_written, order)
+            .write_files(&folder, &schema, inputs, rows_written, order, &[])
             .await?;
         self.store.root().sync_folder(&self.store.root().data())?;
         let files = self.drop_empty(files, &folder);
@@ -387,6 +418,7 @@ impl Inner {
                 inputs,
                 rows_written,
                 self.order_of(&table),
+                &[],
             )
             .await?;
         let files = self.drop_empty(files, folder);
@@ -406,11 +438,15 @@ impl Inner {
 
     fn open_table(&self, row: TableRow) -> Table {
         let column_ids = self.number_columns(&row.name, &row.schema);
-        let folder = row.folder.clone();
+        self.open_files(row, column_ids)
+    }
+
+    fn open_files(&self, row: TableRow, column_ids: Vec<ColumnId>) -> Table {
+        let (folder, schema) = (row.folder.clone(), row.schema.clone());
         Table::open(
             row,
             column_ids,
-            |file, ids| self.open_file(&folder, file, ids),
+            |file, ids| self.open_file(&folder, file, (&schema, ids)),
             |index, files| self.open_index(&folder, index, files),
         )
     }
@@ -419,14 +455,14 @@ impl Inner {
         &self,
         table_folder: &str,
         file: FileRow,
-        column_ids: &[ColumnId],
-    ) -> Result<DataFile> {
+        columns: (&SchemaRef, &[ColumnId]),
+    ) -> Result<DataFile, StoreError> {
         let paths = FilePaths::new(self.store.root(), table_folder, file.number);
         let name = format!("{table_folder}/{}.vortex", file.number);
         let file = DataFile::open(
             file,
             paths,
-            column_ids,
+            columns,
             &self.engine,
             &self.cache,
             &self.vortex,

@@ -368,9 +368,7 @@ impl Error {
             Self::SchemaExists { .. } => Some("CREATE SCHEMA IF NOT EXISTS leaves it as it is".into()),
             Self::SchemaInUse { .. } => Some("drop its tables and views first; `public` always stays".into()),
             Self::BudgetTooSmall { .. } => Some("raise the budget (`--budget`, SET hotshelf.budget)".into()),
-            Self::Corruption(_) => {
-                Some("`hotshelf verify --db DIR` names every damaged file; drop and import again the tables they belong to".into())
-            }
+            Self::Corruption(found) => Some(corruption_hint(found).into()),
             Self::NoInput { .. } => Some("check the path; quote a glob so that the shell leaves it alone".into()),
             Self::BadTarget { .. } => Some("name a file or folder that can be made; the name of a folder ends in '/'".into()),
             Self::InputTooLarge { .. } => Some("raise the budget (`--budget`, SET hotshelf.budget), or write the file again in smaller pieces".into()),
@@ -390,7 +388,25 @@ impl Error {
     }
 }
 
+/// What to do about damage depends on what is damaged: only data files cannot be made again.
+fn corruption_hint(found: &Corruption) -> &'static str {
+    let ends = |ending: &str| found.file.to_string_lossy().ends_with(ending);
+    if ends(".elf") {
+        "OPTIMIZE TABLE builds damaged index files again; until then the table is scanned"
+    } else if ends("catalog.sqlite") {
+        "`hotshelf repair --db DIR` makes the catalog again from the data files"
+    } else {
+        "`hotshelf verify --db DIR` names every damaged file; put those back from a copy, or import again the tables whose data they hold"
+    }
+}
+
 fn io_hint(error: &std::io::Error) -> Option<String> {
+    if hotshelf_tier::is_out_of_descriptors(error) {
+        return Some(
+            "raise the number of files that a process may open (`ulimit -n`); nothing is damaged"
+                .into(),
+        );
+    }
     match error.kind() {
         std::io::ErrorKind::StorageFull => {
             Some("the disk is full: free some space; nothing was changed".into())

@@ -40,7 +40,7 @@ mod table;
 pub use database::{Database, IndexSpec, TableSummary, VerifyReport};
 pub use error::{Error, Result};
 pub use hotshelf_cache::PolicyKind;
-pub use hotshelf_store::StoreError;
+pub use hotshelf_store::{RepairReport, RepairedTable, StoreError};
 pub use hotshelf_tier::allocator::keep_freed_memory;
 pub use import::{
     BatchIter, ExistingTable, FileFormat, ImportOptions, ImportProgress, ImportReport,

@@ -16,8 +16,9 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use hotshelf_cache::ColumnId;
+use hotshelf_store::StoreError;
 use hotshelf_store::statistics::FileStats;
-use hotshelf_tier::Corruption;
+use hotshelf_tier::{Corruption, TierError};
 
 use crate::database::{Inner, TableSummary};
 use crate::error::{Error, Result};
@@ -41,6 +42,8 @@ pub(crate) struct Table {
     pub column_ids: Vec<ColumnId>,
     /// Why the table cannot be read, if one of its files is damaged.
     pub damage: Option<Corruption>,
+    /// Why a file could not be opened, if nothing says that it is damaged. The next use of the table tries again.
+    pub unavailable: Option<TierError>,
 }
 
 impl Table {
@@ -48,16 +51,22 @@ impl Table {
     pub fn open(
         row: TableRow,
         column_ids: Vec<ColumnId>,
-        open_file: impl Fn(FileRow, &[ColumnId]) -> Result<DataFile>,
+        open_file: impl Fn(FileRow, &[ColumnId]) -> Result<DataFile, StoreError>,
         open_index: impl Fn(IndexRow, &[Arc<DataFile>]) -> TableIndex,
     ) -> Self {
         let mut files = Vec::new();
-        let mut damage = None;
+        let (mut damage, mut unavailable) = (row.damage, None);
         for file in row.files {
             let number = file.number;
             match open_file(file, &column_ids) {
                 Ok(file) => files.push(Arc::new(file)),
-                Err(error) => damage = Some(as_corruption(error, &row.folder, number)),
+                Err(error) => match error.into_unavailable() {
+                    Ok(error) => unavailable = Some(error),
+                    Err(error) => {
+                        let path = format!("data/{}/{number}.vortex", row.folder);
+                        damage = Some(error.into_damage(path.as_ref(), "data file"));
+                    }
+                },
             }
         }
         let statistics = merge_statistics(&row.schema, &files);
@@ -73,6 +82,7 @@ impl Table {
             statistics,
             column_ids,
             damage,
+            unavailable,
         }
     }
 
@@ -88,6 +98,22 @@ impl Table {
             files,
             column_ids: self.column_ids.clone(),
             damage: self.damage.clone(),
+            unavailable: self.unavailable.clone(),
+        }
+    }
+
+    /// Whether something of the table could not be opened and may be tried again.
+    pub fn is_incomplete(&self) -> bool {
+        let mut indexes = self.indexes.iter();
+        self.unavailable.is_some() || indexes.any(|index| !index.unavailable.is_empty())
+    }
+
+    /// Why the table cannot be read, if it cannot.
+    pub fn ensure_readable(&self) -> Result<()> {
+        match (&self.damage, &self.unavailable) {
+            (Some(damage), _) => Err(Error::Corruption(damage.clone())),
+            (None, Some(error)) => Err(Error::Tier(error.clone())),
+            (None, None) => Ok(()),
         }
     }
 
@@ -105,6 +131,7 @@ impl Table {
             file_count: self.files.len(),
             file_bytes: self.files.iter().map(|file| file.file_bytes()).sum(),
             damage: self.damage.as_ref().map(ToString::to_string),
+            unavailable: self.unavailable.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -112,19 +139,6 @@ impl Table {
 fn merge_statistics(schema: &SchemaRef, files: &[Arc<DataFile>]) -> Statistics {
     let stats: Vec<&FileStats> = files.iter().map(|file| &file.stats).collect();
     table_statistics(schema, &stats)
-}
-
-fn as_corruption(error: Error, folder: &str, number: u64) -> Corruption {
-    match error {
-        Error::Corruption(corruption) => corruption,
-        other => Corruption {
-            file: format!("data/{folder}/{number}.vortex").into(),
-            offset: 0,
-            what: "data file".into(),
-            expected: "a readable file".into(),
-            found: other.to_string(),
-        },
-    }
 }
 
 /// A table of a database as DataFusion's planner wants it.
@@ -173,9 +187,7 @@ impl TableProvider for TableHandle {
         _filters: &[Expr],
         limit: Option<usize>,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        if let Some(damage) = &self.table.damage {
-            return Err(Error::Corruption(damage.clone()).into());
-        }
+        self.table.ensure_readable()?;
         let scan = TableScan::new(
             self.inner.clone(),
             self.table.clone(),

@@ -1,6 +1,8 @@
 //! What can go wrong in the store, with the fields a front end needs to say it well.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow::error::ArrowError;
 use hotshelf_tier::{Corruption, TierError};
@@ -46,6 +48,12 @@ pub enum StoreError {
         found: i64,
         /// Newest format this program reads.
         supported: i64,
+    },
+    /// The database cannot be written.
+    #[error("database {} cannot be changed: its folder is read-only", path.display())]
+    ReadOnly {
+        /// The database folder.
+        path: PathBuf,
     },
     /// There are tables, but no catalog that knows of them.
     #[error("{} {found}, but data/ holds {entry_count} tables or files", path.display())]
@@ -160,6 +168,53 @@ impl StoreError {
         }
     }
 
+    /// The error of the operating system, if there is nothing the matter with the stored bytes: another try may succeed. A
+    /// file that is missing or cut short is damage.
+    pub fn into_unavailable(self) -> std::result::Result<TierError, Self> {
+        match self {
+            Self::Io {
+                operation,
+                path,
+                source,
+            } if source.kind() != io::ErrorKind::NotFound => Ok(TierError::Io {
+                path,
+                operation,
+                offset: None,
+                source: Arc::new(source),
+            }),
+            Self::Tier(TierError::Io { ref source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                Err(self)
+            }
+            Self::Tier(TierError::ShortRead { .. }) => Err(self),
+            Self::Tier(error) => Ok(error),
+            other => Err(other),
+        }
+    }
+
+    /// The damage that this error is, if it is one; `path` is the file that could not be read.
+    pub fn into_damage(self, path: &Path, what: &'static str) -> Corruption {
+        match self {
+            Self::Corruption(found) => found,
+            other => Corruption {
+                file: path.to_owned(),
+                offset: 0,
+                what: what.into(),
+                expected: "a readable file".into(),
+                found: other.to_string(),
+            },
+        }
+    }
+
+    /// Whether the catalog could not grow.
+    pub fn is_disk_full(&self) -> bool {
+        let (Self::Catalog(error) | Self::Commit(error)) = self else {
+            return false;
+        };
+        error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+    }
+
     /// A sentence that says what to do about it, where there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -171,11 +226,27 @@ impl StoreError {
             }
             Self::NewerFormat { .. } => Some("use a newer hotshelf".into()),
             Self::LostCatalog { .. } | Self::StaleCatalog { .. } | Self::ForeignCatalog { .. } => Some(
-                "put catalog.sqlite and catalog.sqlite-wal back as they were, if there is a copy; nothing was changed or removed".into(),
+                "put catalog.sqlite and catalog.sqlite-wal back as they were, or make the catalog again with `hotshelf repair --db DIR`; nothing was changed or removed".into(),
             ),
-            Self::LostHead { .. } => Some("put data/HEAD back from the same copy as the rest; nothing was changed or removed".into()),
+            Self::LostHead { .. } => Some(
+                "put it back from the same copy as the rest, or make the catalog again with `hotshelf repair --db DIR`; nothing was changed or removed".into(),
+            ),
+            full if full.is_disk_full() => {
+                Some("the disk is full: free some space, or drop a table; nothing was changed".into())
+            }
+            Self::ReadOnly { .. } => Some("copy the folder to where it can be written".into()),
+            Self::Catalog(error) if is_damaged(error) => {
+                Some("`hotshelf repair --db DIR` makes the catalog again from the data files".into())
+            }
             Self::Tier(error) => error.hint(),
             _ => None,
         }
     }
+}
+
+/// Whether SQLite says that the catalog's file is not one, or is damaged.
+fn is_damaged(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    let code = error.sqlite_error_code();
+    matches!(code, Some(DatabaseCorrupt | NotADatabase))
 }

@@ -13,12 +13,7 @@ pub fn file_name(path: &Path) -> String {
 
 /// The highest number in a table's files and folder name.
 pub(crate) fn highest_number(row: &TableRow) -> u64 {
-    let folder = row
-        .folder
-        .rsplit('-')
-        .next()
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(0);
+    let folder = trailing_number(&row.folder).unwrap_or(0);
     let indexes = row.indexes.iter();
     let index = indexes.map(|index| index.definition.id as u64).max();
     row.files
@@ -28,6 +23,11 @@ pub(crate) fn highest_number(row: &TableRow) -> u64 {
         .unwrap_or(0)
         .max(folder)
         .max(index.unwrap_or(0))
+}
+
+/// The number in the name of a table's folder.
+pub(crate) fn trailing_number(folder: &str) -> Option<u64> {
+    folder.rsplit('-').next()?.parse().ok()
 }
 
 /// A folder name that shows the table's name, whatever characters it has, and is new.

@@ -6,10 +6,14 @@
 
 pub mod catalog;
 pub mod data_file;
+mod description;
 mod error;
+mod fields;
 pub mod folder;
 mod head;
 pub mod index;
+mod names_file;
+mod repair;
 pub mod root;
 pub mod statistics;
 mod store;
@@ -18,6 +22,7 @@ pub mod verify;
 
 pub use error::{Result, StoreError};
 pub use head::Change;
+pub use repair::{RepairReport, RepairedTable, repair};
 pub use store::Store;
 
 use vortex::VortexSessionDefault;

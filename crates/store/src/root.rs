@@ -18,6 +18,8 @@ use crate::error::{Result, StoreError};
 pub const CATALOG: &str = "catalog.sqlite";
 /// The folder of the tables.
 pub const DATA: &str = "data";
+/// Space kept for changes that free space.
+pub(crate) const RESERVE: &str = "catalog.reserve";
 /// Where files go that nobody knows.
 pub const LOST: &str = "lost+found";
 /// Holds the process id of who has the database open.
@@ -88,6 +90,12 @@ impl Root {
         }
     }
 
+    /// Whether nothing can be written there: a read-only file system, or somebody else's folder.
+    pub fn is_read_only(&self) -> bool {
+        use rustix::fs::{Access, access};
+        access(&self.0.real, Access::WRITE_OK).is_err()
+    }
+
     /// Whether the folder is still where the user named it.
     pub fn is_in_place(&self) -> bool {
         is_same(&self.0.handle, &self.0.shown)
@@ -150,6 +158,11 @@ impl Root {
         file.sync_all().map_err(StoreError::io("sync", path))
     }
 
+    /// Opens a file for reading.
+    pub(crate) fn open_file(&self, path: &Path) -> Result<File> {
+        File::open(self.real(path)).map_err(StoreError::io("open", path))
+    }
+
     /// Reads a whole file.
     pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
         std::fs::read(self.real(path)).map_err(StoreError::io("read", path))
@@ -158,6 +171,17 @@ impl Root {
     /// Renames a file or folder.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         std::fs::rename(self.real(from), self.real(to)).map_err(StoreError::io("rename", from))
+    }
+
+    /// A name in `folder` that nothing has: `name`, or with a number behind it.
+    pub(crate) fn free_name(&self, folder: &Path, name: &str) -> PathBuf {
+        let mut path = folder.join(name);
+        let mut copy = 0;
+        while self.exists(&path) {
+            copy += 1;
+            path = folder.join(format!("{name}.{copy}"));
+        }
+        path
     }
 
     /// Whether there is such a file or folder.

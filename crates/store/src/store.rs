@@ -1,15 +1,20 @@
 //! A database's store: its folder, its catalog, the numbers of its files, and what becomes of files that are no longer
 //! needed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use crate::catalog::{Catalog, FileChange, Journal, Obsolete, TableRef, TableRow};
+use crate::catalog::{Catalog, FileChange, Journal, Names, Obsolete, TableRef, TableRow, random};
+use crate::data_file::{FilePaths, Origin};
+use crate::description::Description;
 use crate::error::{Result, StoreError};
+use crate::folder::file_name;
 use crate::head::HEAD;
-use crate::root::{CATALOG, DATA, LOST, Root, RootLock};
-use crate::sweep::{remove, sweep};
+use crate::names_file::{self, NAMES, NAMES_TEMPORARY};
+use crate::root::{CATALOG, DATA, LOST, RESERVE, Root, RootLock};
+use crate::sweep::{Swept, remove, sweep};
 use crate::verify::{VerifyReport, verify};
 use hotshelf_tier::profile::PROFILE_FILE;
 
@@ -24,6 +29,7 @@ pub struct Store {
     root: Root,
     catalog: Catalog,
     numbers: Mutex<Numbers>,
+    is_read_only: bool,
     _lock: RootLock,
 }
 
@@ -45,17 +51,31 @@ impl Store {
     /// The folder is locked, or something else than a store; the catalog is lost, older than the data or another
     /// database's, or of a newer format. Nothing has been written then.
     pub fn open(folder: &Path, create: bool) -> Result<(Self, Vec<TableRow>)> {
+        raise_descriptor_limit();
         let (root, mut lock) = lock_folder(folder, create)?;
         ensure_database(&root, create)?;
-        root.create_folder(&root.data())?;
+        let is_read_only = root.is_read_only();
+        if !is_read_only {
+            root.create_folder(&root.data())?;
+        }
         let catalog = Catalog::open(&root)?;
         let rows = catalog.tables()?;
-        root.sign(&mut lock)?;
         let journal = catalog.journal()?;
-        let swept = sweep(&root, &rows, &journal)?;
+        let swept = match is_read_only {
+            true => Swept::default(),
+            false => {
+                root.sign(&mut lock)?;
+                sweep(&root, &rows, &journal)?
+            }
+        };
         catalog.forget(swept.removed);
+        if catalog.is_current() && !is_read_only {
+            describe_all(&root, &catalog, &rows);
+        }
         let Journal { reserved, .. } = journal;
-        let next = swept.highest_number + 1;
+        let numbers_used = catalog.next_number();
+        numbers_used.fetch_max(swept.highest_number + 1, Ordering::Relaxed);
+        let next = numbers_used.load(Ordering::Relaxed);
         let store = Self {
             root,
             catalog,
@@ -68,6 +88,7 @@ impl Store {
                     next
                 },
             }),
+            is_read_only,
             _lock: lock,
         };
         Ok((store, rows))
@@ -85,6 +106,11 @@ impl Store {
 
     /// A number for a file or an index that no other has or had. The journal names it before it is given out.
     pub fn next_number(&self) -> Result<u64> {
+        if self.is_read_only {
+            return Err(StoreError::ReadOnly {
+                path: self.root.path().to_owned(),
+            });
+        }
         let mut numbers = self.numbers.lock();
         if numbers.next >= numbers.until {
             let until = numbers.next + RESERVED;
@@ -92,11 +118,28 @@ impl Store {
             numbers.until = until;
         }
         numbers.next += 1;
+        let used = self.catalog.next_number();
+        used.store(numbers.next, Ordering::Relaxed);
         Ok(numbers.next - 1)
+    }
+
+    /// What a data file that is about to be written will be known by. `replaces` are the numbers of files whose rows it holds.
+    pub fn origin(&self, paths: &FilePaths, replaces: &[u64]) -> Origin {
+        let last = self.catalog.last();
+        Origin {
+            id: random(),
+            database: last.database,
+            after: last.change,
+            folder: paths.table_folder().to_owned(),
+            number: paths.number,
+            replaces: replaces.to_vec(),
+        }
     }
 
     /// Adds a table, in place of another if `replaces` names one. The files of that one are removed.
     pub fn add_table(&self, table: &TableRow, replaces: Option<(i64, &str)>) -> Result<i64> {
+        let database = self.catalog.last().database;
+        Description::new(database, table).write(&self.root, &table.folder)?;
         let id = self.catalog.add_table(table, replaces.map(|(id, _)| id))?;
         if let Some((_, folder)) = replaces {
             self.remove(table_of(folder));
@@ -113,7 +156,22 @@ impl Store {
                 number: *number,
             });
         }
+        if change.new_index.is_some() {
+            self.describe(table.folder);
+        }
         Ok(())
+    }
+
+    /// Brings the description of a table up to date. Only a repair needs it, and opening does it again.
+    fn describe(&self, folder: &str) {
+        let described = self.catalog.tables().and_then(|rows| {
+            let row = rows.iter().find(|row| row.folder == folder);
+            let description = row.map(|row| Description::new(self.catalog.last().database, row));
+            description.map_or(Ok(()), |description| description.write(&self.root, folder))
+        });
+        if let Err(error) = described {
+            tracing::warn!(%error, "the description of a table is not up to date");
+        }
     }
 
     /// Drops an index and its files.
@@ -123,6 +181,7 @@ impl Store {
             folder: folder.to_owned(),
             index,
         });
+        self.describe(folder);
         Ok(())
     }
 
@@ -131,6 +190,50 @@ impl Store {
         self.catalog.drop_table(id)?;
         self.remove(table_of(folder));
         Ok(())
+    }
+
+    /// All schemas and views.
+    pub fn names(&self) -> Result<Names> {
+        self.catalog.names()
+    }
+
+    /// Keeps a schema.
+    pub fn add_schema(&self, name: &str) -> Result<()> {
+        self.catalog.add_schema(name)?;
+        self.keep_names();
+        Ok(())
+    }
+
+    /// Forgets a schema.
+    pub fn drop_schema(&self, name: &str) -> Result<()> {
+        self.catalog.drop_schema(name)?;
+        self.keep_names();
+        Ok(())
+    }
+
+    /// Keeps a view, in the place of one of that name.
+    pub fn put_view(&self, name: &str, sql: &str) -> Result<()> {
+        self.catalog.put_view(name, sql)?;
+        self.keep_names();
+        Ok(())
+    }
+
+    /// Forgets a view.
+    pub fn drop_view(&self, name: &str) -> Result<()> {
+        self.catalog.drop_view(name)?;
+        self.keep_names();
+        Ok(())
+    }
+
+    /// Brings schemas and views beside the data up to date. Only a repair needs them, and opening does it again.
+    fn keep_names(&self) {
+        let kept = self
+            .catalog
+            .names()
+            .and_then(|names| names_file::ensure(&self.root, &names));
+        if let Err(error) = kept {
+            tracing::warn!(%error, "schemas and views beside the data are not up to date");
+        }
     }
 
     /// Reads everything again and compares it with its checksums. `progress` gets data files done and data files in all.
@@ -146,9 +249,41 @@ impl Store {
     }
 }
 
+/// Makes sure that every table is described beside its files, and schemas and views beside them.
+fn describe_all(root: &Root, catalog: &Catalog, rows: &[TableRow]) {
+    let database = catalog.last().database;
+    for row in rows.iter().filter(|row| row.is_sound()) {
+        if let Err(error) = Description::new(database, row).ensure(root, &row.folder) {
+            tracing::warn!(%error, table = row.name, "a table cannot be described beside its files");
+        }
+    }
+    let names = catalog
+        .names()
+        .and_then(|names| match names.damages.is_empty() {
+            true => names_file::ensure(root, &names),
+            false => Ok(()),
+        });
+    if let Err(error) = names {
+        tracing::warn!(%error, "schemas and views cannot be kept beside the data");
+    }
+}
+
 fn table_of(folder: &str) -> Obsolete {
     Obsolete::Table {
         folder: folder.to_owned(),
+    }
+}
+
+/// Lets the process open as many files as the system allows it: every data file takes a descriptor.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let most = Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        setrlimit(Resource::Nofile, most).ok();
     }
 }
 
@@ -184,6 +319,10 @@ fn ensure_database(root: &Root, create: bool) -> Result<()> {
         Err(_) => "is missing",
     };
     ensure_no_data(root, found)?;
+    if catalog.exists() {
+        // A first opening was interrupted.
+        return Ok(());
+    }
     if !create {
         return Err(not_a_database(root.path(), "it has no catalog.sqlite"));
     }
@@ -193,13 +332,16 @@ fn ensure_database(root: &Root, create: bool) -> Result<()> {
     Ok(())
 }
 
+/// Whether something in the data folder is no table.
+pub(crate) fn is_beside_tables(name: &str) -> bool {
+    matches!(name, HEAD | NAMES | NAMES_TEMPORARY)
+}
+
 /// Refuses a catalog that cannot know of the data beside it.
 pub(crate) fn ensure_no_data(root: &Root, found: &'static str) -> Result<()> {
     let entries = root.list(&root.data())?;
-    let count = entries
-        .iter()
-        .filter(|entry| !entry.ends_with(HEAD))
-        .count();
+    let is_data = |entry: &&PathBuf| !is_beside_tables(&file_name(entry));
+    let count = entries.iter().filter(is_data).count();
     if count == 0 {
         return Ok(());
     }
@@ -221,6 +363,6 @@ fn not_a_database(path: &Path, what: &str) -> StoreError {
 fn is_ours(entry: &Path) -> bool {
     let name = entry.file_name().unwrap_or_default().to_string_lossy();
     let journal = name.strip_prefix(CATALOG);
-    matches!(&*name, "LOCK" | DATA | LOST | PROFILE_FILE)
+    matches!(&*name, "LOCK" | DATA | LOST | RESERVE | PROFILE_FILE)
         || matches!(journal, Some("" | "-wal" | "-shm" | "-journal"))
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::catalog::{Journal, Obsolete, TableRow};
+use crate::description::{TABLE, TABLE_TEMPORARY};
 use crate::error::Result;
-use crate::folder::{file_name, highest_number};
-use crate::head::HEAD;
+use crate::folder::{file_name, highest_number, trailing_number};
 use crate::root::{LOST, Root};
+use crate::store::is_beside_tables;
 
 /// What a folder's name ends in while the folder is being removed: nothing takes half a table for a whole one.
-const GONE: &str = ".gone";
+pub(crate) const GONE: &str = ".gone";
 
 /// What [`sweep`] found.
 #[derive(Debug, Default)]
@@ -30,10 +31,10 @@ pub(crate) fn sweep(root: &Root, rows: &[TableRow], journal: &Journal) -> Result
     };
     let mut lost = Vec::new();
     // Where an entry of the catalog is damaged, files may only seem to be unknown.
-    let is_sure = rows.iter().all(is_sound);
+    let is_sure = rows.iter().all(TableRow::is_sound);
     for entry in root.list(&root.data())? {
         let name = file_name(&entry);
-        if name == HEAD {
+        if is_beside_tables(&name) {
             continue;
         }
         swept.see(trailing_number(&name));
@@ -60,12 +61,6 @@ impl Swept {
     }
 }
 
-fn is_sound(row: &TableRow) -> bool {
-    row.damage.is_none()
-        && row.index_damages.is_empty()
-        && row.files.iter().all(|file| file.is_sound)
-}
-
 /// Whether a folder without a table is one that was being made or removed.
 fn is_of_journal(name: &str, journal: &Journal) -> bool {
     let folder_name = name.strip_suffix(GONE).unwrap_or(name);
@@ -74,11 +69,6 @@ fn is_of_journal(name: &str, journal: &Journal) -> bool {
     let is_obsolete =
         |one: &Obsolete| matches!(one, Obsolete::Table { folder } if folder == folder_name);
     is_reserved || journal.obsolete.iter().any(is_obsolete)
-}
-
-/// The number of a table's folder.
-fn trailing_number(name: &str) -> Option<u64> {
-    name.rsplit('-').next()?.parse().ok()
 }
 
 /// Goes through the folder of a table.
@@ -103,7 +93,7 @@ fn sweep_table(
         }
         let numbers = numbers_in(&file_name(&path));
         swept.see(numbers.iter().copied().max());
-        match is_sound(row) && is_leftover(&numbers, &row.folder, journal) {
+        match row.is_sound() && is_leftover(&numbers, &row.folder, journal) {
             true => {
                 root.remove(&path);
             }
@@ -115,7 +105,7 @@ fn sweep_table(
 
 /// The files that a table has, below its folder.
 fn known_files(row: &TableRow) -> BTreeSet<PathBuf> {
-    let mut known = BTreeSet::new();
+    let mut known: BTreeSet<PathBuf> = [TABLE.into(), TABLE_TEMPORARY.into()].into();
     for file in &row.files {
         known.insert(format!("{}.vortex", file.number).into());
         known.insert(format!("sums/{}.crc", file.number).into());
@@ -200,12 +190,9 @@ fn set_aside(root: &Root, path: &Path) {
     let lost = root.join(LOST);
     let name = path.strip_prefix(root.data()).unwrap_or(path);
     let name = name.to_string_lossy().replace('/', "_");
-    let moved = root.create_folder(&lost).and_then(|()| {
-        let names = std::iter::once(name.clone()).chain((1..).map(|copy| format!("{name}.{copy}")));
-        let mut targets = names.map(|name| lost.join(name));
-        let free = targets.find(|target| !root.exists(target));
-        free.map_or(Ok(()), |target| root.rename(path, &target))
-    });
+    let moved = root
+        .create_folder(&lost)
+        .and_then(|()| root.rename(path, &root.free_name(&lost, &name)));
     match moved {
         Ok(()) => {
             tracing::warn!(path = %path.display(), "a file that the catalog does not know was moved to lost+found")

@@ -2,7 +2,7 @@
 
 use crate::catalog::{Catalog, FileRow, TableRow};
 use crate::data_file::{DataFile, FilePaths, Sums};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::index::file::{IndexPaths, Indexes, verify as verify_index};
 use crate::root::Root;
 
@@ -31,31 +31,43 @@ pub(crate) fn verify(
         catalog: catalog.integrity()?,
         ..VerifyReport::default()
     };
+    let names = catalog.names()?;
+    let damages = names.damages.iter();
+    report
+        .damages
+        .extend(damages.map(|damage| ("views".into(), damage.to_string())));
     for row in &rows {
         let entries = row.damage.iter().chain(&row.index_damages);
         let entries = entries.map(|damage| (row.name.clone(), damage.to_string()));
         report.damages.extend(entries);
+        for file in row.files.iter().filter(|file| !file.is_sound) {
+            let what = format!(
+                "catalog.sqlite: the entry of file {} is damaged; the data file says what its rows are",
+                file.number
+            );
+            report.damages.push((row.name.clone(), what));
+        }
         for file in &row.files {
             let paths = FilePaths::new(root, &row.folder, file.number);
-            match DataFile::verify(&paths, file) {
+            match DataFile::verify(&paths, file, &row.schema) {
                 Ok(damages) => report.damages.extend(
                     damages
                         .into_iter()
                         .map(|damage| (row.name.clone(), damage.to_string())),
                 ),
-                Err(error) => report.damages.push((row.name.clone(), error.to_string())),
+                Err(error) => report.add(&row.name, error)?,
             }
             report.file_count += 1;
             report.file_bytes += file.file_bytes;
             progress(report.file_count, file_count);
         }
-        verify_indexes(root, row, &mut report);
+        verify_indexes(root, row, &mut report)?;
     }
     Ok(report)
 }
 
 /// Reads all index files of a table.
-fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) {
+fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) -> Result<()> {
     for index in &row.indexes {
         for (number, bytes) in &index.files {
             let paths = IndexPaths::new(root, &row.folder, *number, index.definition.id);
@@ -64,21 +76,36 @@ fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) {
             let indexes = file.and_then(|file| indexed(root, &row.folder, file));
             let columns = index.definition.columns.len();
             if let Err(error) = verify_index(&paths, indexes, columns) {
-                report.damages.push((row.name.clone(), error.to_string()));
+                report.add(&row.name, error)?;
             }
             report.file_count += 1;
             report.file_bytes += bytes;
         }
+    }
+    Ok(())
+}
+
+impl VerifyReport {
+    /// Notes a damage. What only could not be read is no damage: it ends the check.
+    fn add(&mut self, table: &str, error: StoreError) -> Result<()> {
+        let damage = match error.into_unavailable() {
+            Ok(error) => return Err(error.into()),
+            Err(damage) => damage,
+        };
+        self.damages.push((table.to_owned(), damage.to_string()));
+        Ok(())
     }
 }
 
 /// What an index file of a data file must name, if the data file's checksums can be read.
 fn indexed(root: &Root, folder: &str, file: &FileRow) -> Option<Indexes> {
     let paths = FilePaths::new(root, folder, file.number);
-    let sums = Sums::read(root, &paths.sums()).ok()?;
+    let sums = Sums::of(&paths, file).ok()?;
+    let footer = paths.read_footer(&sums, &crate::vortex_session()).ok()?;
     Some(Indexes {
-        row_count: file.stats.row_count,
+        row_count: footer.row_count(),
         file_bytes: sums.file_bytes,
         footer_sum: sums.footer,
+        id: sums.origin.map_or(0, |origin| origin.id),
     })
 }

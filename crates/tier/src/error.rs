@@ -303,7 +303,22 @@ impl TierError {
     }
 }
 
+/// Whether the process, or the system, has as many files open as it may.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let known = [Errno::MFILE, Errno::NFILE].map(|errno| errno.raw_os_error());
+    error
+        .raw_os_error()
+        .is_some_and(|errno| known.contains(&errno))
+}
+
 fn io_hint(error: &io::Error) -> Option<String> {
+    if is_out_of_descriptors(error) {
+        return Some(
+            "raise the number of files that a process may open (`ulimit -n`); nothing is damaged"
+                .to_owned(),
+        );
+    }
     let hint = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "the file system is full: free some space; nothing was changed"

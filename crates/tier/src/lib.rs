@@ -17,5 +17,5 @@ pub mod standard_output;
 mod thread_time;
 pub mod topology;
 
-pub use error::{Corruption, TierError};
+pub use error::{Corruption, TierError, is_out_of_descriptors};
 pub use thread_time::thread_time_ns;

@@ -8,6 +8,7 @@ mod generate;
 mod hpcache;
 mod import;
 mod probe;
+mod repair;
 mod shell;
 mod sql;
 mod tables;
@@ -29,6 +30,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Shell(engine) => shell::run(&engine),
         Command::Tables(tables) => tables::run(tables),
         Command::Verify { db } => verify::run(&db),
+        Command::Repair { db } => repair::run(&db),
         Command::Generate(generate) => generate::run(&generate),
         Command::Bench(bench) => bench::run(bench),
         Command::Hpcache(hpcache) => hpcache::run(&hpcache),

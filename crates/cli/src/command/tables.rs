@@ -40,9 +40,10 @@ pub(super) fn list(tables: &[TableSummary]) -> Result<RecordBatch> {
         ("bytes", number(|table| table.file_bytes)),
         (
             "state",
-            text(|table| match &table.damage {
-                None => "ok".to_owned(),
-                Some(damage) => format!("damaged: {damage}"),
+            text(|table| match (&table.damage, &table.unavailable) {
+                (Some(damage), _) => format!("damaged: {damage}"),
+                (None, Some(error)) => format!("not available: {error}"),
+                (None, None) => "ok".to_owned(),
             }),
         ),
     ])

@@ -41,6 +41,7 @@ pub enum Command {
     Shell(Engine),
     Tables(Tables),
     Verify { db: PathBuf },
+    Repair { db: PathBuf },
     Generate(Generate),
     Bench(Bench),
     Hpcache(Hpcache),
@@ -266,6 +267,7 @@ fn validate(raw: Raw) -> Result<Flags> {
         RawCommand::Shell(shell) => Command::Shell(validate_engine(shell.engine)?),
         RawCommand::Tables(tables) => Command::Tables(validate_tables(tables)?),
         RawCommand::Verify(verify) => Command::Verify { db: verify.db },
+        RawCommand::Repair(repair) => Command::Repair { db: repair.db },
         RawCommand::Generate(generate) => Command::Generate(validate_generate(generate)?),
         RawCommand::Bench { which } => match which {
             RawBenches::Ssb(bench) => Command::Bench(validate_bench(bench)?),

@@ -42,6 +42,9 @@ pub enum RawCommand {
     /// Read every file of a database again and compare all checksums
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(RawVerify),
+    /// Make a lost or damaged catalog again from the data files
+    #[command(after_help = REPAIR_EXAMPLES)]
+    Repair(RawRepair),
     /// Make the tables of a benchmark, as Parquet files or in a database
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(RawGenerate),
@@ -243,6 +246,20 @@ Damages are listed on standard output; the exit code is 1 if there are any.";
 
 #[derive(Debug, Args)]
 pub struct RawVerify {
+    /// Folder of the database
+    #[arg(long, value_name = "DIR")]
+    pub db: PathBuf,
+}
+
+const REPAIR_EXAMPLES: &str = "\
+Examples:
+  hotshelf repair --db mydb
+
+Tables that were found are listed on standard output, what could not be known on standard error.
+A sound catalog is left as it is; of another one, what there is is kept in DIR/lost+found.";
+
+#[derive(Debug, Args)]
+pub struct RawRepair {
     /// Folder of the database
     #[arg(long, value_name = "DIR")]
     pub db: PathBuf,

@@ -56,3 +56,68 @@ fn a_missing_data_file_makes_its_table_unreadable_and_no_other() {
     assert_eq!(bench.query("SELECT x FROM other"), "x\n5\n");
     assert_eq!(bench.run(&["verify", "--db", "db"]).code, Some(1));
 }
+
+#[test]
+fn a_lost_catalog_is_refused_by_every_command_and_repaired_by_one() {
+    let bench = Bench::with_table();
+    bench.query("CREATE INDEX i ON t USING elf (a)");
+    let sound = bench.run(&["repair", "--db", "db"]);
+    assert_eq!((sound.code, sound.stdout.as_str()), (Some(0), ""));
+    std::fs::write(bench.path("db/catalog.sqlite"), "").unwrap();
+    for call in [
+        &["verify", "--db", "db"][..],
+        &["tables", "--db", "db"],
+        &["sql", "--db", "db", "-c", "SELECT 1"],
+    ] {
+        bench.fails(1, call, &["is empty, but data/ holds 1", "hotshelf repair"]);
+    }
+    let found = bench.ok(&["repair", "--db", "db"]);
+    assert_eq!(found, "t: 1000 rows in 1 files, 1 indexes\n");
+    assert_eq!(bench.query("SELECT sum(a) AS s FROM t"), "s\n499500\n");
+    let indexes = bench.query("SELECT count(*) AS n FROM hotshelf_indexes()");
+    assert_eq!(indexes, "n\n1\n");
+    bench.ok(&["verify", "--db", "db"]);
+}
+
+#[test]
+fn a_row_count_changed_in_the_catalog_is_named_and_the_answer_is_right() {
+    let bench = Bench::with_table();
+    let catalog = rusqlite::Connection::open(bench.path("db/catalog.sqlite")).unwrap();
+    catalog
+        .execute_batch("UPDATE files SET row_count = row_count + 24")
+        .unwrap();
+    drop(catalog);
+    assert_eq!(bench.query("SELECT count(*) AS n FROM t"), "n\n1000\n");
+    let done = bench.run(&["verify", "--db", "db"]);
+    assert_eq!(done.code, Some(1));
+    assert!(done.stdout.contains("catalog.sqlite"), "{}", done.stdout);
+}
+
+#[test]
+fn too_few_descriptors_are_reported_as_such_and_nothing_is_called_damaged() {
+    let bench = Bench::with_table();
+    bench.write("rows.sql", "INSERT INTO t VALUES (1, 'one');\n".repeat(70));
+    bench.ok(&["sql", "--db", "db", "-f", "rows.sql"]);
+    let program = env!("CARGO_BIN_EXE_hotshelf");
+    let limited = |arguments: &str| {
+        let call = format!("ulimit -n 64; exec '{program}' {arguments}");
+        let mut command = std::process::Command::new("sh");
+        let command = command.args(["-c", &call]).current_dir(bench.folder.path());
+        super::Done::from(command.output().unwrap())
+    };
+    for call in ["sql --db db -c 'SELECT sum(a) FROM t'", "verify --db db"] {
+        let done = limited(call);
+        assert_eq!(done.code, Some(1), "{}", done.stderr);
+        let shown = format!("{}{}", done.stdout, done.stderr);
+        assert!(
+            shown.contains("ulimit -n") && shown.contains("Too many open files"),
+            "{shown}"
+        );
+        assert!(
+            !shown.contains("drop") && !shown.contains("corrupt"),
+            "{shown}"
+        );
+    }
+    assert_eq!(bench.query("SELECT count(*) AS n FROM t"), "n\n1070\n");
+    bench.ok(&["verify", "--db", "db"]);
+}

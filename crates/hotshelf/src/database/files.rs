@@ -20,7 +20,7 @@ use hotshelf_store::catalog::FileRow;
 use hotshelf_store::data_file::{FilePaths, FileWriter, InputParts, WriteOptions};
 
 impl Inner {
-    /// Writes the rows of `inputs` into a folder, at least one file for each. Their names are final when all are written.
+    /// Writes the rows of `inputs` into a folder, at least one file for each; `replaces` are the files that have these rows. Their names are final when all are written.
     pub(super) async fn write_files(
         self: &Arc<Self>,
         folder: &str,
@@ -28,6 +28,7 @@ impl Inner {
         inputs: Vec<SendableRecordBatchStream>,
         rows_written: Arc<AtomicU64>,
         order: Option<RowOrder>,
+        replaces: &[u64],
     ) -> Result<Vec<FileRow>> {
         let root = self.store.root();
         root.create_folder(&root.table(folder).join("sums"))?;
@@ -45,6 +46,7 @@ impl Inner {
                     rows_written: rows_written.clone(),
                     unfinished: unfinished.clone(),
                     order: order.clone(),
+                    replaces: replaces.to_vec(),
                 };
                 tokio::spawn(async move { series.write(InputParts::new(input)).await })
             })
@@ -83,6 +85,8 @@ struct FileSeries {
     rows_written: Arc<AtomicU64>,
     unfinished: Arc<UnfinishedFiles>,
     order: Option<RowOrder>,
+    /// Files whose rows these are.
+    replaces: Vec<u64>,
 }
 
 /// The order in which data files hold their rows.
@@ -119,7 +123,8 @@ impl FileSeries {
                 let (columns, stretch_rows) = (order.columns.clone(), order.stretch_rows);
                 part = cluster(Box::pin(rows), columns, stretch_rows, order.threads);
             }
-            rows.push(writer.write(part, &paths).await?);
+            let origin = self.inner.store.origin(&paths, &self.replaces);
+            rows.push(writer.write(part, &paths, origin).await?);
             if input.is_ended().await {
                 return Ok(rows);
             }
@@ -187,7 +192,12 @@ impl Drop for UnfinishedFolder {
 
 /// Whether a change may be in the catalog: its files must stay then. The next opening knows.
 pub(super) fn may_be_committed<R>(change: &Result<R>) -> bool {
-    matches!(change, Ok(_) | Err(Error::Store(StoreError::Commit(_))))
+    match change {
+        Ok(_) => true,
+        // On a full disk the end of the transaction was not written.
+        Err(Error::Store(error @ StoreError::Commit(_))) => !error.is_disk_full(),
+        Err(_) => false,
+    }
 }
 
 /// Removes a folder in which a thread may still make files: what appears meanwhile is removed in the next round.

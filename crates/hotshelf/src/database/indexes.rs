@@ -77,9 +77,7 @@ impl Inner {
     pub async fn create_index(self: &Arc<Self>, spec: &IndexSpec) -> Result<u64> {
         let _rewrite = self.rewrites.lock().await;
         let table = self.require_table(&spec.table)?;
-        if let Some(damage) = &table.damage {
-            return Err(Error::Corruption(damage.clone()));
-        }
+        table.ensure_readable()?;
         self.ensure_new_index(&spec.name, None)?;
         if let Some(other) = table.clustered().filter(|_| spec.clustered) {
             return Err(Error::NotSupported {
@@ -148,7 +146,8 @@ impl Inner {
         let writer = self.index_writer(&row.schema, &definition);
         let mut files = Vec::with_capacity(row.files.len());
         for file in &row.files {
-            let file = Arc::new(self.open_file(&row.folder, file.clone(), &column_ids)?);
+            let file =
+                Arc::new(self.open_file(&row.folder, file.clone(), (&row.schema, &column_ids))?);
             let paths = self.index_paths(&row.folder, file.paths.number, definition.id);
             if let Indexed::Written(bytes) = self
                 .write_index(&writer, &definition.name, &file, &paths)
@@ -214,9 +213,7 @@ impl Inner {
     pub async fn optimize_table(self: &Arc<Self>, name: &str) -> Result<(usize, usize)> {
         let _rewrite = self.rewrites.lock().await;
         let table = self.require_table(name)?;
-        if let Some(damage) = &table.damage {
-            return Err(Error::Corruption(damage.clone()));
-        }
+        table.ensure_readable()?;
         let small: Vec<Arc<DataFile>> = table
             .files
             .iter()
@@ -288,6 +285,7 @@ impl Inner {
         files: Vec<Arc<DataFile>>,
         order: Option<RowOrder>,
     ) -> Result<Vec<FileRow>> {
+        let replaces: Vec<u64> = files.iter().map(|file| file.paths.number).collect();
         let part = Arc::new(table.changed(files, Vec::new()));
         let session = crate::session::Session::new(&super::Database {
             inner: self.clone(),
@@ -312,7 +310,7 @@ impl Inner {
         let inputs = execute_partitions(&scan, &Arc::new(context))?;
         let rows = Arc::new(AtomicU64::new(0));
         let written = self
-            .write_files(&table.folder, &table.schema, inputs, rows, order)
+            .write_files(&table.folder, &table.schema, inputs, rows, order, &replaces)
             .await?;
         Ok(self.drop_empty(written, &table.folder))
     }
@@ -336,7 +334,8 @@ impl Inner {
         let opened = added
             .iter()
             .map(|row| {
-                let file = self.open_file(&planned.folder, row.clone(), &planned.column_ids);
+                let columns = (&planned.schema, planned.column_ids.as_slice());
+                let file = self.open_file(&planned.folder, row.clone(), columns);
                 Ok(Arc::new(file?))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -370,7 +369,7 @@ impl Inner {
             .await?;
             let _change = self.changes.lock();
             let unchanged = self
-                .table(&planned.name)
+                .table_as_is(&planned.name)
                 .is_some_and(|now| Arc::ptr_eq(&now, &table));
             if !unchanged {
                 continue;
@@ -427,7 +426,7 @@ impl Inner {
             let writer = self.index_writer(&table.schema, definition);
             for file in files {
                 let number = file.paths.number;
-                let has = known.is_some_and(|index| index.files.contains_key(&number));
+                let has = known.is_some_and(|index| index.has(number));
                 if has || tried.contains_key(&(definition.id, number)) {
                     continue;
                 }
@@ -457,12 +456,13 @@ impl Inner {
         let numbers: BTreeSet<u64> = files.iter().map(|file| file.paths.number).collect();
         for index in &mut indexes {
             index.files.retain(|number, _| numbers.contains(number));
+            index.unavailable.retain(|number| numbers.contains(number));
             for file in files {
                 let number = file.paths.number;
                 let written = tried.get(&(index.definition.id, number));
                 if matches!(written, Some(Indexed::Written(_))) {
                     let opened = self.open_index_file(&table.folder, &index.definition, file);
-                    index.files.insert(number, opened);
+                    index.add(number, opened);
                 }
             }
         }
@@ -474,7 +474,7 @@ impl Inner {
         table_folder: &str,
         definition: &IndexDefinition,
         file: &DataFile,
-    ) -> Result<Arc<IndexFile>, hotshelf_tier::Corruption> {
+    ) -> Result<Arc<IndexFile>, StoreError> {
         let paths = self.index_paths(table_folder, file.paths.number, definition.id);
         let opened = IndexFile::open(
             &self.engine,
@@ -483,18 +483,8 @@ impl Inner {
             indexes_of(file),
             definition.columns.len(),
         );
-        opened.map(Arc::new).map_err(|error| {
+        opened.map(Arc::new).inspect_err(|error| {
             tracing::warn!(%error, index = definition.name, "an index file cannot be used; its rows are scanned");
-            match error {
-                StoreError::Corruption(found) => found,
-                other => hotshelf_tier::Corruption {
-                    file: paths.file(),
-                    offset: 0,
-                    what: "index file".into(),
-                    expected: "a readable file".into(),
-                    found: other.to_string(),
-                },
-            }
         })
     }
 
@@ -535,15 +525,15 @@ impl Inner {
         files: &[Arc<DataFile>],
     ) -> TableIndex {
         let known: BTreeSet<u64> = row.files.iter().map(|(number, _)| *number).collect();
-        let files = files
-            .iter()
-            .filter(|file| known.contains(&file.paths.number))
-            .map(|file| {
-                let opened = self.open_index_file(table_folder, &row.definition, file);
-                (file.paths.number, opened)
-            })
-            .collect();
-        TableIndex::new(row.definition, files)
+        let mut index = TableIndex::new(row.definition, BTreeMap::new());
+        for file in files {
+            let number = file.paths.number;
+            if known.contains(&number) {
+                let opened = self.open_index_file(table_folder, &index.definition, file);
+                index.add(number, opened);
+            }
+        }
+        index
     }
 }
 
@@ -552,6 +542,7 @@ fn indexes_of(file: &DataFile) -> Indexes {
         row_count: file.stats.row_count,
         file_bytes: file.file_bytes(),
         footer_sum: file.footer_sum,
+        id: file.id,
     }
 }
 

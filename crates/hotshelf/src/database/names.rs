@@ -40,7 +40,7 @@ impl Inner {
         if !or_replace && self.view(name).is_some() {
             return Err(Error::ViewExists { name: name.into() });
         }
-        self.store.catalog().put_view(name, sql)?;
+        self.store.put_view(name, sql)?;
         self.names.write().views.insert(name.into(), sql.into());
         Ok(())
     }
@@ -51,7 +51,7 @@ impl Inner {
         if self.view(name).is_none() {
             return Ok(false);
         }
-        self.store.catalog().drop_view(name)?;
+        self.store.drop_view(name)?;
         self.names.write().views.remove(name);
         Ok(true)
     }
@@ -69,7 +69,7 @@ impl Inner {
                 expected: "a name without a dot".into(),
             });
         }
-        self.store.catalog().add_schema(name)?;
+        self.store.add_schema(name)?;
         self.names.write().schemas.insert(name.into());
         Ok(true)
     }
@@ -87,7 +87,7 @@ impl Inner {
                 count: held,
             });
         }
-        self.store.catalog().drop_schema(name)?;
+        self.store.drop_schema(name)?;
         self.names.write().schemas.remove(name);
         Ok(true)
     }

@@ -181,6 +181,7 @@ impl IndexWriter {
             row_count,
             file_bytes: file.file_bytes(),
             footer_sum: file.footer_sum,
+            id: file.id,
         };
         match writer {
             Some(writer) => blocking(move || Ok(writer.finish(&keys, indexes)?)).await,

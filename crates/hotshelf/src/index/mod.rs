@@ -12,10 +12,11 @@ mod decode;
 mod predicate;
 mod selection;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use hotshelf_store::StoreError;
 use hotshelf_store::index::{STRETCH_ROWS_MAX, STRETCH_ROWS_MIN, elfs, file, keys, zones};
 use hotshelf_tier::Corruption;
 
@@ -36,6 +37,8 @@ pub(crate) struct TableIndex {
     pub definition: IndexDefinition,
     /// By the number of the data file. Files that could not be indexed are missing.
     pub files: OpenFiles,
+    /// Data files whose index files could not be opened though nothing says that they are damaged.
+    pub unavailable: BTreeSet<u64>,
     /// What queries lost so far because Elfs were not in memory.
     lost_ns: Lost,
 }
@@ -49,8 +52,31 @@ impl TableIndex {
         Self {
             definition,
             files,
+            unavailable: BTreeSet::new(),
             lost_ns: Lost::default(),
         }
+    }
+
+    /// Adds the index file of a data file, or what kept it from being opened.
+    pub fn add(&mut self, number: u64, opened: Result<Arc<IndexFile>, StoreError>) {
+        let opened = match opened.map_err(StoreError::into_unavailable) {
+            Ok(file) => Ok(file),
+            Err(Ok(_)) => {
+                self.unavailable.insert(number);
+                return;
+            }
+            Err(Err(error)) => {
+                let name = format!("elf/{number}-{}.elf", self.definition.id);
+                Err(error.into_damage(name.as_ref(), "index file"))
+            }
+        };
+        self.unavailable.remove(&number);
+        self.files.insert(number, opened);
+    }
+
+    /// Whether there is an index file of a data file, usable or not.
+    pub fn has(&self, number: u64) -> bool {
+        self.files.contains_key(&number) || self.unavailable.contains(&number)
     }
 
     /// The first damage, if there is one.

@@ -177,3 +177,65 @@ fn rows_inserted_while_the_folder_is_moved_are_there_afterwards() {
     assert_eq!(db.rows(sum), ["6"]);
     assert!(!std::path::Path::new(&db.path("db")).exists());
 }
+
+/// Makes a file impossible to open, which is no damage, and gives back what takes that back.
+fn make_unavailable(file: &std::path::Path) -> impl FnOnce() + use<> {
+    let (file, aside) = (file.to_owned(), file.with_extension("aside"));
+    std::fs::rename(&file, &aside).unwrap();
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    move || {
+        std::fs::remove_file(&file).unwrap();
+        std::fs::rename(&aside, &file).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_no_damage_and_the_next_use_tries_again() {
+    let mut db = two_tables();
+    let file = data_files(&db, "bad").remove(0);
+    db.database = None;
+    let aside = file.with_extension("aside");
+    let put_back = make_unavailable(&file);
+    // Kept out of the folder, where opening would set it aside.
+    let kept = db.path("kept");
+    std::fs::rename(&aside, &kept).unwrap();
+    db.reopen();
+    let error = db.error("SELECT sum(a) FROM bad");
+    assert!(matches!(error, Error::Tier(_)), "{error:?}");
+    let tables = db.database().tables();
+    assert!(tables.iter().all(|table| table.damage.is_none()));
+    assert!(tables[0].unavailable.is_some() && tables[1].unavailable.is_none());
+    assert!(
+        db.database().verify(|_, _| {}).is_err(),
+        "an error ends the check"
+    );
+    assert_eq!(db.rows("SELECT count(a) FROM good"), ["200000"]);
+    std::fs::rename(&kept, &aside).unwrap();
+    put_back();
+    assert_eq!(db.rows("SELECT count(a) FROM bad"), ["200000"]);
+    assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+}
+
+#[test]
+fn a_damaged_index_is_built_again_by_optimize_and_rows_can_be_added_then() {
+    let mut db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 40000) AS g(value)")
+        .unwrap();
+    db.run("CREATE INDEX i ON t USING elf (a)").unwrap();
+    let folder = data_files(&db, "t").remove(0).parent().unwrap().join("elf");
+    let elf = std::fs::read_dir(folder)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    flip(&elf, 20);
+    db.reopen();
+    assert_eq!(db.database().verify(|_, _| {}).unwrap().damages.len(), 1);
+    db.run("OPTIMIZE TABLE t").unwrap();
+    assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+    db.run("INSERT INTO t VALUES (1)").unwrap();
+    db.reopen();
+    assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+    assert_eq!(db.rows("SELECT count(*) FROM t WHERE a = 1"), ["2"]);
+}

@@ -8,12 +8,14 @@
 
 mod ipc;
 mod names;
+mod reserve;
 mod rows;
 mod schema;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
 use hotshelf_tier::Corruption;
@@ -23,6 +25,7 @@ use rusqlite::{
     Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 
+pub(crate) use ipc::{decode_schema, encode_schema};
 pub use names::Names;
 pub use schema::FORMAT_VERSION;
 
@@ -56,6 +59,12 @@ pub struct TableRow {
 }
 
 impl TableRow {
+    /// Whether every entry of the table is what was written.
+    pub fn is_sound(&self) -> bool {
+        let files = self.files.iter().all(|file| file.is_sound);
+        files && self.damage.is_none() && self.index_damages.is_empty()
+    }
+
     /// A table to be added.
     pub fn new(name: String, folder: String, schema: SchemaRef, files: Vec<FileRow>) -> Self {
         Self {
@@ -145,6 +154,8 @@ pub struct Journal {
 #[derive(Debug)]
 pub struct Catalog {
     root: Root,
+    /// The number that the next new file gets. Changes store it, so that numbers are not used twice.
+    next_number: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -153,9 +164,13 @@ struct State {
     connection: Connection,
     /// Format of the catalog as it is on disk.
     version: i64,
+    /// Whether nothing can be written.
+    is_read_only: bool,
     last: Acknowledged,
     /// Where changes are recorded; opened by the first of them.
     head: Option<Head>,
+    /// Whether the last change is recorded there. If not, the next one waits until it can be.
+    is_recorded: bool,
     /// How many of the oldest obsolete entries are gone from the disk: the next transaction forgets them.
     removed: Vec<Obsolete>,
 }
@@ -164,23 +179,33 @@ impl Catalog {
     /// Opens the catalog of a folder, or makes it. Nothing is written to one that there is.
     pub fn open(root: &Root) -> Result<Self> {
         let acknowledged = Head::read(root)?;
-        peek_version(root)?;
-        let mut connection = Connection::open(root.real(&root.join(CATALOG)))?;
+        let is_read_only = root.is_read_only();
+        let mut connection = match is_read_only {
+            true => open_read_only(root)?,
+            false => {
+                peek_version(root)?;
+                Connection::open(root.real(&root.join(CATALOG)))?
+            }
+        };
         // Closing must not touch a log that may be damaged.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         // No other process has the folder: the log's index can stay in memory.
-        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        if !is_read_only {
+            connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        }
         let version = match schema::version(&connection)? {
             Some(version) => version,
             None => {
                 ensure_no_data(root, "holds no catalog")?;
-                create(&mut connection)?
+                create(&mut connection, Acknowledged::first())?
             }
         };
         schema::check_version(version)?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "FULL")?;
-        connection.pragma_update(None, "foreign_keys", true)?;
+        if !is_read_only {
+            connection.pragma_update(None, "journal_mode", "WAL")?;
+            connection.pragma_update(None, "synchronous", "FULL")?;
+            connection.pragma_update(None, "foreign_keys", true)?;
+        }
         let mut last = Acknowledged {
             database: schema::database(&connection)?,
             change: Change::default(),
@@ -188,17 +213,46 @@ impl Catalog {
         if version >= 2 {
             last.change = schema::change(&connection)?;
         }
-        check_last(root, last, acknowledged)?;
+        let before = schema::number(&connection, schema::CHANGE_BEFORE)? as u32;
+        check_last(root, last, before, acknowledged)?;
+        let next_number = schema::number(&connection, schema::NEXT_NUMBER)?;
         Ok(Self {
             root: root.clone(),
+            next_number: AtomicU64::new(next_number),
             state: Mutex::new(State {
                 connection,
                 version,
+                is_read_only,
                 last,
+                is_recorded: true,
                 head: None,
                 removed: Vec::new(),
             }),
         })
+    }
+
+    /// Makes a catalog for data whose own is lost; its changes go on after `last`.
+    pub(crate) fn create_again(root: &Root, last: Acknowledged) -> Result<Self> {
+        let mut connection = Connection::open(root.real(&root.join(CATALOG)))?;
+        create(&mut connection, last)?;
+        drop(connection);
+        Head::open(root, last)?;
+        Self::open(root)
+    }
+
+    /// The number that tells this database from any other, and the last change.
+    pub(crate) fn last(&self) -> Acknowledged {
+        self.state.lock().last
+    }
+
+    /// Whether the catalog is of this program's format.
+    pub(crate) fn is_current(&self) -> bool {
+        self.state.lock().version == FORMAT_VERSION
+    }
+
+    /// The number that the next new file gets, and those after it.
+    pub(crate) fn next_number(&self) -> &AtomicU64 {
+        &self.next_number
     }
 
     /// All tables with their files, by name.
@@ -296,7 +350,7 @@ impl Catalog {
 
     /// Forgets an index and its files.
     pub fn drop_index(&self, folder: &str, number: i64) -> Result<()> {
-        self.change(|transaction, sum| {
+        self.change_that_frees(|transaction, sum| {
             *sum = sum.clone().number(number as u64);
             transaction.execute("DELETE FROM indexes WHERE number = ?1", params![number])?;
             let files = Obsolete::Index {
@@ -309,7 +363,7 @@ impl Catalog {
 
     /// Forgets a table and its files.
     pub fn drop_table(&self, table_id: i64) -> Result<()> {
-        self.change(|transaction, sum| {
+        self.change_that_frees(|transaction, sum| {
             *sum = sum.clone().number(table_id as u64);
             drop_row(transaction, table_id)
         })
@@ -322,11 +376,29 @@ impl Catalog {
         Ok(state.connection.query_row(check, [], |row| row.get(0))?)
     }
 
+    /// Runs a change that will free space; on a full disk the space kept for this is given up.
+    fn change_that_frees<R>(
+        &self,
+        work: impl Fn(&Transaction<'_>, &mut RowSum) -> Result<R>,
+    ) -> Result<R> {
+        match self.run(&work) {
+            Err(error) if error.is_disk_full() && reserve::give_up(&self.root) => self.run(&work),
+            done => done,
+        }
+    }
+
     /// Runs a change in one transaction and records it. It is durable when this returns.
     fn change<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>, &mut RowSum) -> Result<R>,
     ) -> Result<R> {
+        if !self.state.lock().is_read_only {
+            reserve::keep(&self.root);
+        }
+        self.run(work)
+    }
+
+    fn run<R>(&self, work: impl FnOnce(&Transaction<'_>, &mut RowSum) -> Result<R>) -> Result<R> {
         let mut state = self.state.lock();
         state.prepare(&self.root)?;
         let last = state.last;
@@ -345,6 +417,9 @@ impl Catalog {
             sum: sum.finish(),
         };
         schema::set_change(&transaction, change)?;
+        schema::set_meta(&transaction, schema::CHANGE_BEFORE, last.change.sum)?;
+        let next_number = self.next_number.load(Ordering::Relaxed);
+        schema::set_meta(&transaction, schema::NEXT_NUMBER, next_number)?;
         transaction.commit().map_err(StoreError::Commit)?;
         state.last.change = change;
         state.record();
@@ -371,6 +446,11 @@ impl State {
 
     /// Makes sure that there is a catalog of this version and a place to record changes.
     fn prepare(&mut self, root: &Root) -> Result<()> {
+        if self.is_read_only {
+            return Err(StoreError::ReadOnly {
+                path: root.path().to_owned(),
+            });
+        }
         if self.version < FORMAT_VERSION {
             let database = random();
             let transaction = self.begin()?;
@@ -381,15 +461,21 @@ impl State {
         }
         if self.head.is_none() {
             self.head = Some(Head::open(root, self.last)?);
+            self.is_recorded = false;
+        }
+        if let (false, Some(head)) = (self.is_recorded, &self.head) {
+            head.write(&self.last)?;
+            self.is_recorded = true;
         }
         Ok(())
     }
 
     /// Records the last change. The change is durable without it; only damage to the catalog would not be seen.
-    fn record(&self) {
+    fn record(&mut self) {
         let recorded = self.head.as_ref().map(|head| head.write(&self.last));
         if let Some(Err(error)) = recorded {
-            tracing::warn!(%error, "a change is stored but not recorded beside the data; the next one will be");
+            self.is_recorded = false;
+            tracing::warn!(%error, "a change is stored but not recorded beside the data; the next one waits until it is");
         }
     }
 }
@@ -402,6 +488,39 @@ impl Drop for State {
             self.connection.query_row(checkpoint, [], |_| Ok(())).ok();
         }
     }
+}
+
+/// Opens a catalog that cannot be written. One with a log is read from a copy, for SQLite would have to write beside it.
+fn open_read_only(root: &Root) -> Result<Connection> {
+    let catalog = root.real(&root.join(CATALOG));
+    let log_name = format!("{CATALOG}-wal");
+    let log = root.real(&root.join(&log_name));
+    if log.metadata().map_or(true, |log| log.len() == 0) {
+        let path = catalog.to_string_lossy();
+        let path = path
+            .replace('%', "%25")
+            .replace('?', "%3f")
+            .replace('#', "%23");
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        return Ok(Connection::open_with_flags(
+            format!("file:{path}?immutable=1"),
+            flags,
+        )?);
+    }
+    let copy = std::env::temp_dir().join(format!("hotshelf-catalog-{:016x}", random()));
+    let failed = |error| StoreError::io("copy the catalog to", &copy)(error);
+    std::fs::create_dir(&copy).map_err(failed)?;
+    let copied = std::fs::copy(&catalog, copy.join(CATALOG))
+        .and_then(|_| std::fs::copy(&log, copy.join(&log_name)));
+    let opened = copied.map_err(failed).and_then(|_| {
+        let connection = Connection::open(copy.join(CATALOG))?;
+        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        // The first read opens the log; both files can go then.
+        schema::version(&connection)?;
+        Ok(connection)
+    });
+    std::fs::remove_dir_all(&copy).ok();
+    opened
 }
 
 /// Refuses a newer catalog that was closed properly without touching its folder: opening it would make an empty log.
@@ -426,11 +545,11 @@ fn peek_version(root: &Root) -> Result<()> {
 }
 
 /// Makes a catalog in an empty file; returns its version.
-fn create(connection: &mut Connection) -> Result<i64> {
+fn create(connection: &mut Connection, last: Acknowledged) -> Result<i64> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let transaction = connection.transaction()?;
-    schema::create(&transaction, random())?;
+    schema::create(&transaction, last)?;
     transaction.commit()?;
     let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
     connection.query_row(checkpoint, [], |_| Ok(()))?;
@@ -438,7 +557,14 @@ fn create(connection: &mut Connection) -> Result<i64> {
 }
 
 /// Compares the catalog's last change with the one recorded beside the data.
-fn check_last(root: &Root, last: Acknowledged, recorded: Option<Acknowledged>) -> Result<()> {
+///
+/// The catalog may be one change ahead: a process was killed before it recorded it.
+fn check_last(
+    root: &Root,
+    last: Acknowledged,
+    before: u32,
+    recorded: Option<Acknowledged>,
+) -> Result<()> {
     let Some(recorded) = recorded else {
         // Before its first change a database has no record.
         return match last.change.number {
@@ -458,8 +584,12 @@ fn check_last(root: &Root, last: Acknowledged, recorded: Option<Acknowledged>) -
             acknowledged: recorded.change.number,
         });
     }
-    let same_number = last.change.number == recorded.change.number;
-    if last.database != recorded.database || (same_number && last.change != recorded.change) {
+    let is_the_same = match last.change.number - recorded.change.number {
+        0 => last.change == recorded.change,
+        1 => before == recorded.change.sum,
+        _ => false,
+    };
+    if last.database != recorded.database || !is_the_same {
         return Err(StoreError::ForeignCatalog {
             path: root.join(CATALOG),
         });
@@ -470,6 +600,16 @@ fn check_last(root: &Root, last: Acknowledged, recorded: Option<Acknowledged>) -
 /// A number that nobody else draws, above 0 and below 2^63.
 pub(crate) fn random() -> u64 {
     (RandomState::new().hash_one(std::process::id()) >> 1).max(1)
+}
+
+impl Acknowledged {
+    /// A new database.
+    fn first() -> Self {
+        Self {
+            database: random(),
+            change: Change::default(),
+        }
+    }
 }
 
 /// Forgets a table and notes that its folder is obsolete.

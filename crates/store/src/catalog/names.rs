@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rusqlite::params;
+use hotshelf_tier::Corruption;
+use rusqlite::{Connection, Transaction, params};
 
-use super::rows::RowSum;
-use super::{Catalog, damaged};
+use super::Catalog;
+use super::rows::{RowSum, mismatch};
 use crate::error::Result;
 
 /// Schemas beside `public`, and the text of each view by its name.
@@ -17,32 +18,41 @@ pub struct Names {
     pub schemas: BTreeSet<String>,
     /// The CREATE VIEW of each view.
     pub views: BTreeMap<String, String>,
+    /// Views whose entries are not what was written. They are not among [`Self::views`].
+    pub damages: Vec<Corruption>,
+}
+
+/// What version 2 added, to a catalog that may have the tables already.
+pub(super) const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS schemas (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS views (name TEXT PRIMARY KEY, sql TEXT NOT NULL) STRICT, WITHOUT ROWID;
+ALTER TABLE views ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
+";
+
+fn view_sum(name: &str, sql: &str) -> u32 {
+    RowSum::new("view")
+        .bytes(name.as_bytes())
+        .bytes(sql.as_bytes())
+        .finish()
 }
 
 impl Catalog {
     /// All schemas and views.
-    ///
-    /// # Errors
-    /// An entry is not what was written.
     pub fn names(&self) -> Result<Names> {
         let state = self.state.lock();
-        if state.version < 2 {
-            return Ok(Names::default());
+        let mut names = Names::default();
+        if !has_names(&state.connection)? {
+            return Ok(names);
         }
         let mut schemas = state.connection.prepare("SELECT name FROM schemas")?;
         let schemas = schemas.query_map([], |row| row.get(0))?;
-        let mut views = state
-            .connection
-            .prepare("SELECT name, sql, sum FROM views")?;
-        let views = views.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        let mut names = Names {
-            schemas: schemas.collect::<rusqlite::Result<_>>()?,
-            views: BTreeMap::new(),
-        };
-        for view in views {
-            let (name, sql, sum): (String, String, u32) = view?;
-            if sum != view_sum(&name, &sql) {
-                return Err(damaged(format!("the text of view '{name}' has changed")));
+        names.schemas = schemas.collect::<rusqlite::Result<_>>()?;
+        for (name, sql, sum) in views(&state.connection, state.version)? {
+            let computed = view_sum(&name, &sql);
+            if state.version >= 2 && sum != computed {
+                let what = format!("view '{name}'");
+                names.damages.push(mismatch(what, sum, computed));
+                continue;
             }
             names.views.insert(name, sql);
         }
@@ -60,7 +70,7 @@ impl Catalog {
 
     /// Forgets a schema.
     pub fn drop_schema(&self, name: &str) -> Result<()> {
-        self.change(|transaction, sum| {
+        self.change_that_frees(|transaction, sum| {
             *sum = sum.clone().bytes(name.as_bytes());
             transaction.execute("DELETE FROM schemas WHERE name = ?1", params![name])?;
             Ok(())
@@ -69,12 +79,12 @@ impl Catalog {
 
     /// Keeps a view, in the place of one of that name.
     pub fn put_view(&self, name: &str, sql: &str) -> Result<()> {
+        let view = view_sum(name, sql);
         self.change(|transaction, sum| {
-            let row_sum = view_sum(name, sql);
-            *sum = sum.clone().number(row_sum.into());
+            *sum = sum.clone().number(view.into());
             transaction.execute(
                 "INSERT OR REPLACE INTO views (name, sql, sum) VALUES (?1, ?2, ?3)",
-                params![name, sql, row_sum],
+                params![name, sql, view],
             )?;
             Ok(())
         })
@@ -82,7 +92,7 @@ impl Catalog {
 
     /// Forgets a view.
     pub fn drop_view(&self, name: &str) -> Result<()> {
-        self.change(|transaction, sum| {
+        self.change_that_frees(|transaction, sum| {
             *sum = sum.clone().bytes(name.as_bytes());
             transaction.execute("DELETE FROM views WHERE name = ?1", params![name])?;
             Ok(())
@@ -90,40 +100,28 @@ impl Catalog {
     }
 }
 
-fn view_sum(name: &str, sql: &str) -> u32 {
-    RowSum::new("view")
-        .bytes(name.as_bytes())
-        .bytes(sql.as_bytes())
-        .finish()
+/// Whether the catalog has schemas and views: early ones of version 1 do not.
+fn has_names(connection: &Connection) -> Result<bool> {
+    let count = "SELECT count(*) FROM sqlite_schema WHERE name IN ('schemas', 'views')";
+    Ok(connection.query_row(count, [], |row| row.get::<_, i64>(0))? == 2)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::root::Root;
+fn views(connection: &Connection, version: i64) -> Result<Vec<(String, String, u32)>> {
+    let sum = if version >= 2 { "sum" } else { "0" };
+    let mut views = connection.prepare(&format!("SELECT name, sql, {sum} FROM views"))?;
+    let views = views.query_map([], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)? as u32))
+    })?;
+    Ok(views.collect::<rusqlite::Result<_>>()?)
+}
 
-    #[test]
-    fn schemas_and_views_are_kept_and_forgotten() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = Root::open(folder.path()).unwrap();
-        root.create_folder(&root.data()).unwrap();
-        let catalog = Catalog::open(&root).unwrap();
-        catalog.add_schema("s").unwrap();
-        catalog
-            .put_view("s.v", "CREATE VIEW s.v AS SELECT 1")
-            .unwrap();
-        catalog
-            .put_view("s.v", "CREATE VIEW s.v AS SELECT 2")
-            .unwrap();
-        catalog.put_view("w", "CREATE VIEW w AS SELECT 3").unwrap();
-        catalog.drop_view("w").unwrap();
-        drop(catalog);
-        let catalog = Catalog::open(&root).unwrap();
-        let names = catalog.names().unwrap();
-        assert_eq!(names.schemas, BTreeSet::from(["s".to_owned()]));
-        let views = [("s.v".to_owned(), "CREATE VIEW s.v AS SELECT 2".to_owned())];
-        assert_eq!(names.views, BTreeMap::from(views));
-        catalog.drop_schema("s").unwrap();
-        assert_eq!(catalog.names().unwrap().schemas, BTreeSet::new());
+/// Computes the checksums of views that had none.
+pub(super) fn sum_all(transaction: &Transaction<'_>) -> Result<()> {
+    for (name, sql, _) in views(transaction, 2)? {
+        transaction.execute(
+            "UPDATE views SET sum = ?2 WHERE name = ?1",
+            params![name, view_sum(&name, &sql)],
+        )?;
     }
+    Ok(())
 }

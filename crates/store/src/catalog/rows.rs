@@ -172,7 +172,7 @@ fn read_file(file: RawFile, is_sound: bool, schema: &SchemaRef) -> Result<FileRo
     })
 }
 
-fn mismatch(
+pub(super) fn mismatch(
     what: String,
     expected: impl std::fmt::LowerHex,
     found: impl std::fmt::LowerHex,

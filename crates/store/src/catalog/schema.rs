@@ -2,9 +2,9 @@
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::rows;
+use super::{names, rows};
 use crate::error::{Result, StoreError};
-use crate::head::Change;
+use crate::head::{Acknowledged, Change};
 
 /// Version of the folder's format; a program reads this version and older ones.
 pub const FORMAT_VERSION: i64 = 2;
@@ -64,11 +64,10 @@ ALTER TABLE files ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE indexes ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Schemas beside `public`, and views; new in version 2.
-const NAMES: &str = "
-CREATE TABLE schemas (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
-CREATE TABLE views (name TEXT PRIMARY KEY, sql TEXT NOT NULL, sum INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-";
+/// Key of the chained checksum of the change before the last.
+pub(super) const CHANGE_BEFORE: &str = "change_before";
+/// Key of the number that the next new file gets.
+pub(super) const NEXT_NUMBER: &str = "next_number";
 
 /// The journal: numbers of files that may be being written, and files that a change made obsolete.
 const JOURNAL: &str = "
@@ -77,21 +76,22 @@ CREATE TABLE obsolete (folder TEXT NOT NULL, file INTEGER, idx INTEGER) STRICT;
 ";
 
 /// Makes the tables of a new catalog.
-pub(super) fn create(transaction: &Transaction<'_>, database: u64) -> Result<()> {
+pub(super) fn create(transaction: &Transaction<'_>, last: Acknowledged) -> Result<()> {
     transaction.execute_batch(SCHEMA)?;
-    transaction.execute_batch(NAMES)?;
     transaction.execute_batch(JOURNAL)?;
+    transaction.execute_batch(names::SCHEMA)?;
     set_meta(transaction, "format_version", FORMAT_VERSION)?;
-    set_meta(transaction, "database", database)?;
-    set_change(transaction, Change::default())
+    set_meta(transaction, "database", last.database)?;
+    set_change(transaction, last.change)
 }
 
 /// Makes a catalog of version 1 one of this version.
 pub(super) fn upgrade(transaction: &Transaction<'_>, database: u64) -> Result<()> {
     transaction.execute_batch(COLUMNS_OF_2)?;
-    transaction.execute_batch(NAMES)?;
     transaction.execute_batch(JOURNAL)?;
+    transaction.execute_batch(names::SCHEMA)?;
     rows::sum_all(transaction)?;
+    names::sum_all(transaction)?;
     set_meta(transaction, "format_version", FORMAT_VERSION)?;
     set_meta(transaction, "database", database)?;
     set_change(transaction, Change::default())
@@ -113,8 +113,7 @@ pub(super) fn version(connection: &Connection) -> Result<Option<i64>> {
 
 /// The number that tells this database from any other; 0 in a catalog of version 1.
 pub(super) fn database(connection: &Connection) -> Result<u64> {
-    let text = meta(connection, "database")?.unwrap_or_default();
-    Ok(text.parse().unwrap_or(0))
+    number(connection, "database")
 }
 
 /// The last change.
@@ -132,6 +131,12 @@ pub(super) fn set_change(connection: &Connection, change: Change) -> Result<()> 
     set_meta(connection, "change_sum", change.sum)
 }
 
+/// A number in `meta`; 0 if there is none.
+pub(super) fn number(connection: &Connection, key: &str) -> Result<u64> {
+    let text = meta(connection, key)?.unwrap_or_default();
+    Ok(text.parse().unwrap_or(0))
+}
+
 fn meta(connection: &Connection, key: &str) -> Result<Option<String>> {
     let mut statement = connection.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
     Ok(statement
@@ -139,7 +144,7 @@ fn meta(connection: &Connection, key: &str) -> Result<Option<String>> {
         .optional()?)
 }
 
-fn set_meta(connection: &Connection, key: &str, value: impl ToString) -> Result<()> {
+pub(super) fn set_meta(connection: &Connection, key: &str, value: impl ToString) -> Result<()> {
     let mut statement = connection.prepare_cached("INSERT OR REPLACE INTO meta VALUES (?1, ?2)")?;
     statement.execute(params![key, value.to_string()])?;
     Ok(())

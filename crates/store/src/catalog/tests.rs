@@ -193,3 +193,34 @@ fn what_a_change_made_obsolete_is_named_until_it_is_gone() {
     catalog.add_table(&table("t-2", vec![]), None).unwrap();
     assert_eq!(catalog.journal().unwrap().obsolete, []);
 }
+
+#[test]
+fn schemas_and_views_are_kept_and_forgotten() {
+    let fixture = Fixture::new();
+    let catalog = fixture.open();
+    catalog.add_schema("s").unwrap();
+    catalog
+        .put_view("s.v", "CREATE VIEW s.v AS SELECT 1")
+        .unwrap();
+    catalog
+        .put_view("s.v", "CREATE VIEW s.v AS SELECT 2")
+        .unwrap();
+    catalog.put_view("w", "CREATE VIEW w AS SELECT 3").unwrap();
+    catalog.drop_view("w").unwrap();
+    drop(catalog);
+    let catalog = fixture.open();
+    let names = catalog.names().unwrap();
+    assert!(names.schemas.iter().eq(["s"]));
+    assert!(
+        names
+            .views
+            .iter()
+            .eq([(&"s.v".to_owned(), &"CREATE VIEW s.v AS SELECT 2".to_owned())])
+    );
+    catalog.drop_schema("s").unwrap();
+    assert!(catalog.names().unwrap().schemas.is_empty());
+    drop(catalog);
+    fixture.tamper("UPDATE views SET sql = 'CREATE VIEW s.v AS SELECT 3'");
+    let names = fixture.open().names().unwrap();
+    assert_eq!((names.views.len(), names.damages.len()), (0, 1));
+}

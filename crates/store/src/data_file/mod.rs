@@ -1,8 +1,9 @@
 //! Data files: immutable Vortex files with a checksum per segment (`docs/FORMAT.md`).
 //!
-//! `parts` cuts the input, `write` makes one, `sums` is its checksum file, `segments` tells which column and row group each
+//! `parts` cuts the input, `write` makes one, `sums` is its checksum file, `footer` what it says of its rows, `segments` tells which column and row group each
 //! segment belongs to, `open` reads the footer and answers segment reads, `gate` orders the writes of several importers.
 
+pub(crate) mod footer;
 mod gate;
 mod open;
 mod parts;
@@ -14,7 +15,7 @@ pub use gate::WriteGate;
 pub use open::{DataFile, FilePaths};
 pub use parts::{BatchStream, InputParts};
 pub use segments::{SegmentMap, SegmentPlace};
-pub use sums::Sums;
+pub use sums::{Origin, Sums};
 pub use write::{FileWriter, ROW_GROUP_ROWS_MAX, WriteOptions};
 
 use arrow::datatypes::SchemaRef;

@@ -1,8 +1,10 @@
 //! An open data file: its footer, its segments, and how they are read and checked.
 
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use hotshelf_cache::{
     CacheManager, ColumnId, FileId, ReadDone, ReadError, ReadHandle, ScanContext, SegmentInfo,
@@ -10,10 +12,10 @@ use hotshelf_cache::{
 };
 use hotshelf_tier::Corruption;
 use hotshelf_tier::io::{IoEngine, IoFile, ReadTicket};
-use vortex::buffer::{Alignment, ByteBuffer};
-use vortex::file::{DeserializeStep, Footer};
+use vortex::file::Footer;
 use vortex::session::VortexSession;
 
+use super::footer;
 use super::segments::SegmentMap;
 use super::sums::{Sums, verify};
 use crate::catalog::FileRow;
@@ -25,6 +27,7 @@ use crate::statistics::FileStats;
 #[derive(Debug, Clone)]
 pub struct FilePaths {
     root: Root,
+    table_folder: String,
     folder: PathBuf,
     /// The file's number in its table.
     pub number: u64,
@@ -35,6 +38,7 @@ impl FilePaths {
     pub fn new(root: &Root, table_folder: &str, number: u64) -> Self {
         Self {
             root: root.clone(),
+            table_folder: table_folder.to_owned(),
             folder: root.table(table_folder),
             number,
         }
@@ -43,6 +47,11 @@ impl FilePaths {
     /// The database's folder.
     pub fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// The name of the table's folder.
+    pub fn table_folder(&self) -> &str {
+        &self.table_folder
     }
 
     /// The data file.
@@ -67,6 +76,21 @@ impl FilePaths {
         self.folder
             .join("sums")
             .join(format!("{}.crc.tmp", self.number))
+    }
+
+    /// Reads the footer by itself, after comparing it with its checksum.
+    pub(crate) fn read_footer(&self, sums: &Sums, session: &VortexSession) -> Result<Footer> {
+        let path = self.data();
+        let file = self.root.open_file(&path)?;
+        let length = file
+            .metadata()
+            .map_err(StoreError::io("measure", &path))?
+            .len();
+        check_length(&path, length, sums, sums.file_bytes)?;
+        let mut bytes = vec![0; (length - sums.footer_offset) as usize];
+        file.read_exact_at(&mut bytes, sums.footer_offset)
+            .map_err(StoreError::io("read", &path))?;
+        footer::parse(&path, sums, &bytes, session)
     }
 
     /// Gives both files their final names and makes the names durable.
@@ -102,33 +126,27 @@ pub struct DataFile {
     pub map: SegmentMap,
     /// Checksum of the footer: it tells this file from any other.
     pub footer_sum: u32,
+    /// A number that no other file has; 0 for a file of format 1.
+    pub id: u64,
     file_bytes: u64,
     cache: Arc<CacheManager>,
     cache_id: FileId,
 }
 
 impl DataFile {
-    /// Opens a file of the catalog. `column_ids` are the cache's numbers of the table's columns, with one more
+    /// Opens a file of the catalog, of a table of these columns. `column_ids` are the cache's numbers of the table's columns, with one more
     /// for what belongs to no column.
     pub fn open(
         row: FileRow,
         paths: FilePaths,
-        column_ids: &[ColumnId],
+        (schema, column_ids): (&SchemaRef, &[ColumnId]),
         engine: &Arc<IoEngine>,
         cache: &Arc<CacheManager>,
         session: &VortexSession,
     ) -> Result<Self> {
-        let sums = Sums::read(&paths.root, &paths.sums())?;
+        let sums = Sums::of(&paths, &row)?;
         let io = engine.open_as(&paths.root.real(&paths.data()), &paths.data())?;
-        if io.len_bytes() != sums.file_bytes || sums.file_bytes != row.file_bytes {
-            return Err(StoreError::Corruption(Corruption {
-                file: paths.data(),
-                offset: io.len_bytes().min(sums.file_bytes),
-                what: "file length".into(),
-                expected: format!("{} bytes", row.file_bytes),
-                found: format!("{} bytes", io.len_bytes()),
-            }));
-        }
+        check_length(&paths.data(), io.len_bytes(), &sums, row.file_bytes)?;
         let footer = read_footer(engine, &io, &sums, session)?;
         let map = SegmentMap::new(&footer)?;
         if map.specs.len() != sums.segments.len() {
@@ -140,6 +158,7 @@ impl DataFile {
                 found: sums.segments.len().to_string(),
             }));
         }
+        let stats = agreed_statistics(row, &footer, &map, schema, session)?;
         let infos = segment_infos(&map, column_ids);
         let reader = FileSegments {
             engine: engine.clone(),
@@ -154,10 +173,11 @@ impl DataFile {
         let cache_id = cache.add_file(Arc::new(reader), infos);
         Ok(Self {
             paths,
-            stats: row.stats,
+            stats,
             footer,
             map,
             footer_sum: sums.footer,
+            id: sums.origin.map_or(0, |origin| origin.id),
             file_bytes: sums.file_bytes,
             cache: cache.clone(),
             cache_id,
@@ -190,13 +210,17 @@ impl DataFile {
     }
 
     /// Reads every byte again, past the cache, and compares all checksums.
-    pub fn verify(paths: &FilePaths, expected: &FileRow) -> Result<Vec<Corruption>> {
-        let sums = match Sums::read(&paths.root, &paths.sums()) {
+    pub fn verify(
+        paths: &FilePaths,
+        expected: &FileRow,
+        schema: &SchemaRef,
+    ) -> Result<Vec<Corruption>> {
+        let sums = match Sums::of(paths, expected) {
             Ok(sums) => sums,
             Err(StoreError::Corruption(found)) => return Ok(vec![found]),
             Err(other) => return Err(other),
         };
-        verify_bytes(paths, &sums, expected)
+        verify_bytes(paths, &sums, expected, schema)
     }
 }
 
@@ -222,18 +246,42 @@ fn read_footer(
 ) -> Result<Footer> {
     let length = sums.file_bytes.saturating_sub(sums.footer_offset) as usize;
     let bytes = futures::executor::block_on(engine.read(io, sums.footer_offset, length))?;
-    verify(io.path(), sums.footer_offset, "footer", &bytes, sums.footer)?;
-    let buffer = ByteBuffer::copy_from_aligned(&bytes, Alignment::new(64));
-    let mut deserializer = Footer::deserializer(buffer, session.clone()).with_size(sums.file_bytes);
-    match deserializer.deserialize()? {
-        DeserializeStep::Done(footer) => Ok(footer),
-        _ => Err(StoreError::Corruption(Corruption {
-            file: io.path().to_owned(),
-            offset: sums.footer_offset,
-            what: "footer".into(),
-            expected: "a whole footer".into(),
-            found: "parts of it outside".into(),
-        })),
+    footer::parse(io.path(), sums, &bytes, session)
+}
+
+/// The file must be as long as its checksums and the catalog say.
+fn check_length(path: &Path, found: u64, sums: &Sums, expected: u64) -> Result<()> {
+    if found == sums.file_bytes && sums.file_bytes == expected && sums.footer_offset <= found {
+        return Ok(());
+    }
+    Err(StoreError::Corruption(Corruption {
+        file: path.to_owned(),
+        offset: found.min(sums.file_bytes),
+        what: "file length".into(),
+        expected: format!("{expected} bytes"),
+        found: format!("{found} bytes"),
+    }))
+}
+
+/// What catalog and file both say of the rows. Where the catalog's entry is damaged, the file has the word.
+fn agreed_statistics(
+    row: FileRow,
+    footer: &Footer,
+    map: &SegmentMap,
+    schema: &SchemaRef,
+    session: &VortexSession,
+) -> Result<FileStats> {
+    let in_file = footer::statistics(footer, map, schema, session, Vec::new())?;
+    if !row.is_sound {
+        tracing::warn!(
+            file = row.number,
+            "an entry of the catalog is damaged; the data file says what its rows are"
+        );
+        return Ok(in_file);
+    }
+    match footer::difference(&in_file, &row.stats) {
+        Some(difference) => Err(difference.into()),
+        None => Ok(row.stats),
     }
 }
 
@@ -289,7 +337,12 @@ impl SegmentReader for FileSegments {
 }
 
 /// Compares the bytes of a file with its checksums, through the page cache in one pass.
-fn verify_bytes(paths: &FilePaths, sums: &Sums, expected: &FileRow) -> Result<Vec<Corruption>> {
+fn verify_bytes(
+    paths: &FilePaths,
+    sums: &Sums,
+    expected: &FileRow,
+    schema: &SchemaRef,
+) -> Result<Vec<Corruption>> {
     let path = paths.data();
     let bytes = paths.root.read(&path)?;
     if bytes.len() as u64 != expected.file_bytes || sums.file_bytes != expected.file_bytes {
@@ -302,21 +355,15 @@ fn verify_bytes(paths: &FilePaths, sums: &Sums, expected: &FileRow) -> Result<Ve
         }]);
     }
     let footer_bytes = &bytes[sums.footer_offset.min(bytes.len() as u64) as usize..];
-    if let Err(damage) = verify(
-        &path,
-        sums.footer_offset,
-        "footer",
-        footer_bytes,
-        sums.footer,
-    ) {
-        return Ok(vec![damage]);
-    }
     let session = crate::vortex_session();
-    let buffer = ByteBuffer::copy_from_aligned(footer_bytes, Alignment::new(64));
-    let mut deserializer = Footer::deserializer(buffer, session).with_size(sums.file_bytes);
-    let DeserializeStep::Done(footer) = deserializer.deserialize()? else {
-        return Ok(vec![]);
+    let footer = match footer::parse(&path, sums, footer_bytes, &session) {
+        Ok(footer) => footer,
+        Err(StoreError::Corruption(found)) => return Ok(vec![found]),
+        Err(other) => return Err(other),
     };
+    let map = SegmentMap::new(&footer)?;
+    let in_file = footer::statistics(&footer, &map, schema, &session, Vec::new())?;
+    let difference = footer::difference(&in_file, &expected.stats);
     let damages = footer
         .segment_map()
         .iter()
@@ -326,5 +373,7 @@ fn verify_bytes(paths: &FilePaths, sums: &Sums, expected: &FileRow) -> Result<Ve
             let segment = bytes.get(range)?;
             verify(&path, spec.offset, "segment", segment, *sum).err()
         });
-    Ok(damages.collect())
+    Ok(damages
+        .chain(difference.filter(|_| expected.is_sound))
+        .collect())
 }

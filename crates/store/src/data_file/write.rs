@@ -12,28 +12,27 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use futures::StreamExt;
 use parking_lot::Mutex;
+use vortex::array::arrays::Dict;
 use vortex::array::arrays::dict::DictArraySlotsExt;
-use vortex::array::arrays::{ConstantArray, Dict};
 use vortex::array::stream::ArrayStreamAdapter;
-use vortex::array::{ArrayRef, ExecutionCtx, IntoArray, VortexSessionExecute};
+use vortex::array::{ArrayRef, ExecutionCtx};
 use vortex::compressor::BtrBlocksCompressorBuilder;
 use vortex::error::vortex_err;
-use vortex::expr::stats::{Precision, Stat};
-use vortex::file::{Footer, WriteOptionsSessionExt, WriteStrategyBuilder, WriteSummary};
+use vortex::file::{Footer, WriteOptionsSessionExt, WriteStrategyBuilder};
 use vortex::io::{IoBuf, VortexWrite};
 use vortex::layout::layouts::compressed::CompressorPlugin;
-use vortex::scalar::Scalar;
 use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
 
+use super::footer::statistics;
 use super::gate::WriteGate;
 use super::open::FilePaths;
 use super::parts::{BatchStream, own_bytes};
 use super::segments::SegmentMap;
-use super::sums::Sums;
+use super::sums::{Origin, Sums};
 use crate::catalog::FileRow;
 use crate::error::{InputError, Result, StoreError};
-use crate::statistics::{ColumnStats, FileStats, HashColumn, SketchBuilder, bounds_batch};
+use crate::statistics::{HashColumn, SketchBuilder};
 
 /// Rows of a row group where memory allows: a decoded four-byte column of it fits in a core's L2 cache,
 /// and its encoded segments are large enough for the device's full bandwidth.
@@ -77,13 +76,14 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Writes the whole stream to the temporary paths and syncs them. Nothing is left behind on failure.
+    /// Writes the whole stream to the temporary paths and syncs them; `origin` is what the file will be known by. Nothing is left behind on failure.
     pub async fn write<E: Into<InputError> + Send + 'static>(
         &self,
         input: BatchStream<E>,
         paths: &FilePaths,
+        origin: Origin,
     ) -> Result<FileRow> {
-        let written = self.write_files(input, paths).await;
+        let written = self.write_files(input, paths, origin).await;
         if written.is_err() {
             paths.remove_temporary();
         }
@@ -94,6 +94,7 @@ impl FileWriter {
         &self,
         mut input: BatchStream<E>,
         paths: &FilePaths,
+        origin: Origin,
     ) -> Result<FileRow> {
         let dtype = self.session.arrow().from_arrow_schema(&self.schema)?;
         let sketches = Arc::new(Mutex::new(SketchBuilder::new(
@@ -151,56 +152,25 @@ impl FileWriter {
                     .or_else(|| sink.failure(&paths.data_temporary()));
                 cause.unwrap_or(StoreError::Format(error))
             })?;
-        let sums = sink
+        let mut sums = sink
             .finish(summary.footer(), &paths.data_temporary())
             .await?;
+        let id = origin.id;
+        sums.origin = Some(origin);
         paths
             .root()
             .write_synced(&paths.sums_temporary(), &sums.encode())?;
         let distinct =
             std::mem::replace(&mut *sketches.lock(), SketchBuilder::new(0, self.hash)).finish();
-        let stats = self.statistics(&summary, distinct)?;
+        let footer = summary.footer();
+        let map = SegmentMap::new(footer)?;
+        let stats = statistics(footer, &map, &self.schema, &self.session, distinct)?;
         Ok(FileRow {
             number: paths.number,
             file_bytes: sums.file_bytes,
-            id: 0,
+            id,
             is_sound: true,
             stats,
-        })
-    }
-
-    fn statistics(
-        &self,
-        summary: &WriteSummary,
-        distinct: Vec<crate::statistics::DistinctSketch>,
-    ) -> Result<FileStats> {
-        let footer = summary.footer();
-        let map = SegmentMap::new(footer)?;
-        let row_count = footer.row_count();
-        let mut columns = Vec::with_capacity(distinct.len());
-        let mut bounds = Vec::with_capacity(distinct.len());
-        for (idx, distinct) in distinct.into_iter().enumerate() {
-            let known = footer
-                .statistics()
-                .map(|stats| column_bounds(stats, idx, &self.session))
-                .unwrap_or_default();
-            columns.push(ColumnStats {
-                null_count: known.null_count,
-                encoded_bytes: map.column_bytes(idx),
-                bounds_exact: known.exact,
-                distinct,
-            });
-            bounds.push((known.min, known.max));
-        }
-        let bounds = if columns.is_empty() {
-            None
-        } else {
-            Some(bounds_batch(&self.schema, bounds)?)
-        };
-        Ok(FileStats {
-            row_count,
-            columns,
-            bounds,
         })
     }
 }
@@ -234,65 +204,6 @@ fn small_dictionaries(session: &VortexSession) -> impl CompressorPlugin {
             .is_some_and(|dict| dict.values().len() > DICTIONARY_VALUES_MAX);
         Ok(if large { chunk.clone() } else { compressed })
     }
-}
-
-#[derive(Default)]
-struct ColumnBounds {
-    null_count: Option<u64>,
-    /// An array of one row.
-    min: Option<ArrowRef>,
-    /// An array of one row.
-    max: Option<ArrowRef>,
-    exact: bool,
-}
-
-/// What the file's own statistics say of a column. Floats that may hold NaN have no usable bounds.
-fn column_bounds(
-    stats: &vortex::file::FileStatistics,
-    idx: usize,
-    session: &VortexSession,
-) -> ColumnBounds {
-    let (set, dtype) = stats.get(idx);
-    let count = |stat| {
-        set.get_as::<u64>(stat, &vortex::dtype::PType::U64.into())
-            .as_exact()
-    };
-    let null_count = count(Stat::NullCount);
-    if dtype.is_float() && count(Stat::NaNCount) != Some(0) {
-        return ColumnBounds {
-            null_count,
-            ..ColumnBounds::default()
-        };
-    }
-    let bound = |stat: Stat| {
-        let (value, exact) = match set.get(stat) {
-            Precision::Exact(value) => (value, true),
-            Precision::Inexact(value) => (value, false),
-            Precision::Absent => return (None, true),
-        };
-        let scalar = stat
-            .dtype(dtype)
-            .and_then(|dtype| Scalar::try_new(dtype, Some(value)).ok());
-        (
-            scalar.and_then(|scalar| arrow_value(scalar, session)),
-            exact,
-        )
-    };
-    let ((min, min_exact), (max, max_exact)) = (bound(Stat::Min), bound(Stat::Max));
-    ColumnBounds {
-        null_count,
-        min,
-        max,
-        exact: min_exact && max_exact,
-    }
-}
-
-/// A value as an Arrow array of one row.
-fn arrow_value(scalar: Scalar, session: &VortexSession) -> Option<ArrowRef> {
-    let array = ConstantArray::new(scalar, 1).into_array();
-    let mut context = session.create_execution_ctx();
-    let converted = session.arrow().execute_arrow(array, None, &mut context);
-    converted.ok()
 }
 
 fn input_failed(error: impl Into<InputError>) -> StoreError {
@@ -416,6 +327,7 @@ impl ChecksumSink {
                 footer_offset,
                 footer,
                 segments,
+                origin: None,
             }),
             _ => Err(StoreError::NotSupported {
                 what: "a table file whose segments are not written in whole pieces".into(),

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,9 @@ use crate::error::{Result, StoreError};
 use crate::root::Root;
 
 const MAGIC: &[u8; 8] = b"HSELFIDX";
-const VERSION: u32 = 2;
+/// Version 2 does not name its data file by number.
+const VERSION: u32 = 3;
+const VERSION_MIN: u32 = 2;
 const SUPERBLOCK_BYTES: usize = 4096;
 /// Elfs start on multiples of this, so that direct reads fit.
 const ALIGN: u64 = 4096;
@@ -120,6 +123,8 @@ pub struct Indexes {
     pub file_bytes: u64,
     /// Checksum of its footer.
     pub footer_sum: u32,
+    /// A number that no other data file has; 0 for a file of format 1.
+    pub id: u64,
 }
 
 /// One Elf of an index file.
@@ -245,6 +250,7 @@ impl FileWriter {
             block.extend_from_slice(&number.to_le_bytes());
         }
         put_words(&mut block, &[crc32fast::hash(&meta), self.stretch_count]);
+        block.extend_from_slice(&indexes.id.to_le_bytes());
         block.resize(SUPERBLOCK_BYTES - 4, 0);
         let sum = crc32fast::hash(&block);
         put_words(&mut block, &[sum]);
@@ -357,7 +363,7 @@ impl Superblock {
             return Err(input.corrupt("superblock", "its checksum", format!("{found:08x}")));
         }
         let version = input.word("version")?;
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(input.corrupt("version", VERSION, version));
         }
         let clustered = input.word("flags")? & FLAG_CLUSTERED != 0;
@@ -365,17 +371,26 @@ impl Superblock {
         let footer_sum = input.word("data checksum")?;
         let column_count = input.word("columns")? as usize;
         let (start, length) = (input.number("description")?, input.number("description")?);
+        let (meta_sum, stretch_count) = (
+            input.word("description's checksum")?,
+            input.word("stretches")?,
+        );
+        let id = match version {
+            VERSION_MIN => 0,
+            _ => input.number("data file's identity")?,
+        };
         Ok(Self {
             clustered,
             indexes: Indexes {
                 row_count,
                 file_bytes,
                 footer_sum,
+                id,
             },
             column_count,
             meta: start..start.saturating_add(length),
-            meta_sum: input.word("description's checksum")?,
-            stretch_count: input.word("stretches")?,
+            meta_sum,
+            stretch_count,
         })
     }
 
@@ -384,8 +399,8 @@ impl Superblock {
         if self.indexes != indexes {
             let show = |of: Indexes| {
                 format!(
-                    "{} rows, {} bytes, sum {:08x}",
-                    of.row_count, of.file_bytes, of.footer_sum
+                    "{} rows, {} bytes, sum {:08x}, identity {:016x}",
+                    of.row_count, of.file_bytes, of.footer_sum, of.id
                 )
             };
             return Err(corrupt(
@@ -629,6 +644,20 @@ fn located(error: StoreError, base: u64) -> StoreError {
         }),
         other => other,
     }
+}
+
+/// The length of an index file whose superblock says that it is the one asked for.
+pub(crate) fn check(paths: &IndexPaths, indexes: Indexes, column_count: usize) -> Result<u64> {
+    let path = &paths.file();
+    let file = paths.root.open_file(path)?;
+    let mut block = [0; SUPERBLOCK_BYTES];
+    file.read_exact_at(&mut block, 0)
+        .map_err(StoreError::io("read", path))?;
+    Superblock::read(path, &block)?.check(path, indexes, column_count)?;
+    Ok(file
+        .metadata()
+        .map_err(StoreError::io("measure", path))?
+        .len())
 }
 
 /// Reads an index file again and checks everything, to the last row.

@@ -7,9 +7,9 @@ fn a_file_that_was_not_committed_is_removed_by_the_next_opening() {
     let fixture = Fixture::with_tables(1);
     let before = fixture.files();
     let (store, rows) = fixture.open();
-    write_file(&store, &rows[0].folder, 50).unwrap();
+    write_file(&store, &rows[0].folder, 50, &[]).unwrap();
     let folder = folder_name("half", store.next_number().unwrap());
-    write_file(&store, &folder, 50).unwrap();
+    write_file(&store, &folder, 50, &[]).unwrap();
     let temporary = format!(
         "data/{}/{}.vortex.tmp",
         rows[0].folder,
@@ -75,4 +75,16 @@ fn numbers_are_reserved_in_the_catalog_before_they_are_given_out() {
             "{number} is not in {reserved:?}"
         );
     }
+}
+
+#[test]
+fn a_first_opening_that_was_interrupted_is_finished_by_the_next_one() {
+    let fixture = Fixture::new();
+    std::fs::create_dir_all(fixture.at("data")).unwrap();
+    std::fs::write(fixture.at("catalog.sqlite"), b"").unwrap();
+    let (store, rows) = Store::open(&fixture.path(), false).unwrap();
+    assert!(rows.is_empty());
+    create_table(&store, "t", 5).unwrap();
+    drop(store);
+    assert_eq!(row_count(&fixture.open().1), 5);
 }

@@ -142,3 +142,37 @@ fn files_that_nobody_knows_are_set_aside_and_kept() {
         "no number is used twice"
     );
 }
+
+#[test]
+fn a_catalog_of_the_same_database_with_another_history_is_refused() {
+    let fixture = Fixture::with_tables(1);
+    let other = fixture.copy("other");
+    // Both go on, each its own way; then one has the other's catalog.
+    let (store, rows) = fixture.open();
+    exchange(&store, &rows[0], 10, &[]).unwrap();
+    drop(store);
+    let (store, rows) = other.open();
+    for _ in 0..3 {
+        exchange(&store, &rows[0], 20, &[]).unwrap();
+        let mixed = fixture.copy("mixed");
+        for name in ["catalog.sqlite", "catalog.sqlite-wal"] {
+            std::fs::copy(other.at(name), mixed.at(name)).unwrap();
+        }
+        refused(&mixed, |error| {
+            matches!(error, StoreError::ForeignCatalog { .. })
+        });
+    }
+}
+
+#[test]
+fn numbers_of_dropped_tables_are_not_used_again() {
+    let fixture = Fixture::with_tables(3);
+    let (store, rows) = fixture.open();
+    let highest = store.next_number().unwrap();
+    for row in &rows {
+        store.drop_table(row.id, &row.folder).unwrap();
+    }
+    drop(store);
+    let (store, rows) = fixture.open();
+    assert!(rows.is_empty() && store.next_number().unwrap() > highest);
+}

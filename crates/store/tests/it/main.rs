@@ -1,8 +1,11 @@
 //! Tests of the store from outside: one binary, one topic a module.
 
+mod checked;
 mod journal;
 mod lock;
 mod lost;
+mod repair;
+mod unwritable;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,7 +107,7 @@ fn hash(column: &ArrayRef, hashes: &mut [u64]) -> bool {
 }
 
 /// Writes a data file of the numbers from 0; its names are final.
-fn write_file(store: &Store, folder: &str, row_count: i64) -> Result<FileRow> {
+fn write_file(store: &Store, folder: &str, row_count: i64, replaces: &[u64]) -> Result<FileRow> {
     let paths = FilePaths::new(store.root(), folder, store.next_number()?);
     store
         .root()
@@ -126,14 +129,14 @@ fn write_file(store: &Store, folder: &str, row_count: i64) -> Result<FileRow> {
         .build()
         .unwrap();
     let rows = futures::stream::iter([Ok::<_, StoreError>(batch)]).boxed();
-    let row = runtime.block_on(writer.write(rows, &paths))?;
+    let row = runtime.block_on(writer.write(rows, &paths, store.origin(&paths, replaces)))?;
     paths.rename()?;
     Ok(row)
 }
 
 fn create_table(store: &Store, name: &str, row_count: i64) -> Result<TableRow> {
     let folder = folder_name(name, store.next_number()?);
-    let file = write_file(store, &folder, row_count)?;
+    let file = write_file(store, &folder, row_count, &[])?;
     let mut row = TableRow::new(name.into(), folder, schema(), vec![file]);
     row.id = store.add_table(&row, None)?;
     Ok(row)
@@ -141,7 +144,7 @@ fn create_table(store: &Store, name: &str, row_count: i64) -> Result<TableRow> {
 
 /// Adds rows to a table as one file, and takes files out.
 fn exchange(store: &Store, table: &TableRow, row_count: i64, removed: &[u64]) -> Result<FileRow> {
-    let file = write_file(store, &table.folder, row_count)?;
+    let file = write_file(store, &table.folder, row_count, removed)?;
     let of = TableRef {
         id: table.id,
         folder: &table.folder,
