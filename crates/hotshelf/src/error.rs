@@ -48,7 +48,7 @@ pub enum Error {
         table: String,
     },
     /// CREATE OR REPLACE names something of another kind.
-    #[error("'{name}' is a {found}: it is not replaced by a {wanted}")]
+    #[error("'{name}' is a {found}: no {wanted} takes its place")]
     OtherKind {
         /// Its name.
         name: String,

@@ -1,6 +1,6 @@
 //! Folders for what lasts no longer than the process: spilled rows, and temporary databases.
 //!
-//! Each is made for one process, which holds a lock on it. What a killed process left is known by its lock, which went
+//! Each is made for one process, which holds a lock on it (that of a temporary database is the database's own). What a killed process left is known by its lock, which went
 //! with the process, and is removed when the next one opens beside it.
 
 use std::fs::{DirBuilder, File};
@@ -24,8 +24,8 @@ const TRIES: usize = 100;
 #[derive(Debug)]
 pub(super) struct ScratchFolder {
     path: PathBuf,
-    /// Held for its lock.
-    _folder: File,
+    /// Held for its lock; a database locks its own folder.
+    _folder: Option<File>,
 }
 
 impl ScratchFolder {
@@ -42,9 +42,7 @@ impl ScratchFolder {
             let path = place.join(format!("{name}{number:016x}"));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
-                    let folder = File::open(&path).map_err(Error::io("open", &path))?;
-                    // Where folders cannot be locked nobody removes what is not his.
-                    flock(&folder, FlockOperation::NonBlockingLockExclusive).ok();
+                    let folder = (name == SPILL).then(|| locked(&path)).transpose()?;
                     return Ok(Self {
                         path,
                         _folder: folder,
@@ -66,6 +64,13 @@ impl Drop for ScratchFolder {
     fn drop(&mut self) {
         remove_busy_folder(&self.path);
     }
+}
+
+/// Opens a folder and locks it, where folders can be locked; elsewhere nobody removes what may be another's.
+fn locked(path: &Path) -> Result<File> {
+    let folder = File::open(path).map_err(Error::io("open", path))?;
+    flock(&folder, FlockOperation::NonBlockingLockExclusive).ok();
+    Ok(folder)
 }
 
 fn remove_abandoned(place: &Path, name: &str) {
