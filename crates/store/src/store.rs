@@ -363,6 +363,8 @@ fn not_a_database(path: &Path, what: &str) -> StoreError {
 fn is_ours(entry: &Path) -> bool {
     let name = entry.file_name().unwrap_or_default().to_string_lossy();
     let journal = name.strip_prefix(CATALOG);
-    matches!(&*name, "LOCK" | DATA | LOST | RESERVE | PROFILE_FILE)
-        || matches!(journal, Some("" | "-wal" | "-shm" | "-journal"))
+    matches!(
+        &*name,
+        "LOCK" | "spill" | DATA | LOST | RESERVE | PROFILE_FILE
+    ) || matches!(journal, Some("" | "-wal" | "-shm" | "-journal"))
 }
