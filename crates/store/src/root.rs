@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -22,6 +23,8 @@ pub const DATA: &str = "data";
 pub(crate) const RESERVE: &str = "catalog.reserve";
 /// Where files go that nobody knows.
 pub const LOST: &str = "lost+found";
+/// How long a lock is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_millis(100);
 /// Holds the process id of who has the database open.
 const LOCK: &str = "LOCK";
 
@@ -106,7 +109,7 @@ impl Root {
         let folder =
             File::open(self.0.real.join(".")).map_err(StoreError::io("open", self.path()))?;
         // A file system that locks no folders leaves it to the lock file.
-        let locked = flock(&folder, FlockOperation::NonBlockingLockExclusive);
+        let locked = lock_patiently(&folder);
         if locked == Err(rustix::io::Errno::WOULDBLOCK) {
             return Err(self.locked());
         }
@@ -128,7 +131,7 @@ impl Root {
         let Ok(file) = options.open(self.real(&self.join(LOCK))) else {
             return Ok(None);
         };
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match lock_patiently(&file) {
             Err(_) => Err(self.locked()),
             Ok(()) => Ok(Some(file)),
         }
@@ -244,6 +247,19 @@ impl Root {
                 .ok();
         }
         Ok(())
+    }
+}
+
+/// Locks a file, trying again for a moment: a process that this one is just starting has copies of its descriptors, and
+/// with them a lock that was given up, until it runs its own program.
+fn lock_patiently(file: &File) -> rustix::io::Result<()> {
+    let started = Instant::now();
+    loop {
+        let locked = flock(file, FlockOperation::NonBlockingLockExclusive);
+        if locked != Err(rustix::io::Errno::WOULDBLOCK) || started.elapsed() >= LOCK_PATIENCE {
+            return locked;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
