@@ -1,6 +1,7 @@
 //! Ctrl-C and readers who leave.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -133,6 +134,12 @@ fn ctrl_c_does_not_wait_for_operators_that_do_not_let_go() {
     }
 }
 
+/// What is in a folder; nothing if it is not there.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
 #[test]
 fn a_signal_ends_a_spilling_sort_and_leaves_no_files() {
     let bench = Bench::new();
@@ -151,17 +158,14 @@ fn a_signal_ends_a_spilling_sort_and_leaves_no_files() {
     for (signal, code) in [("-TERM", 143), ("-HUP", 129), ("-QUIT", 131), ("-INT", 130)] {
         let mut child = start(&bench, &call);
         let spilled = || {
-            let folders = entries(&bench.path("tmp"));
-            let spill = folders.iter().find(|folder| {
-                folder
-                    .file_name()
-                    .unwrap()
-                    .to_string_lossy()
-                    .starts_with(".tmp")
-            });
-            spill.is_some_and(|folder| {
-                std::fs::read_dir(folder).is_ok_and(|files| files.count() > 0)
-            })
+            let made = entries(&bench.path("tmp"));
+            let spill = made
+                .iter()
+                .flat_map(|database| below(&database.join("spill")));
+            let rows = spill
+                .flat_map(|own| below(&own))
+                .flat_map(|run| below(&run));
+            rows.count() > 0
         };
         wait_until(&mut child, spilled);
         send(&child, signal);
