@@ -2,7 +2,7 @@
 //!
 //! What is in `public` is known by its own name, what is in another schema by `schema.name`.
 
-use hotshelf_store::catalog::Names;
+use std::collections::BTreeSet;
 
 use super::Inner;
 use crate::error::{Error, Result};
@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 pub(crate) const PUBLIC: &str = "public";
 
 impl Inner {
-    /// Schemas and views as they are.
-    pub fn names(&self) -> Names {
-        self.names.read().clone()
+    /// Schemas beside `public`.
+    pub fn schemas(&self) -> BTreeSet<String> {
+        self.names.read().schemas.clone()
     }
 
     /// Whether there is a schema of that name.

@@ -50,7 +50,7 @@ impl std::fmt::Debug for HotshelfCatalog {
 
 impl CatalogProvider for HotshelfCatalog {
     fn schema_names(&self) -> Vec<String> {
-        let schemas = self.0.database.inner().names().schemas;
+        let schemas = self.0.database.inner().schemas();
         std::iter::once(PUBLIC.to_owned()).chain(schemas).collect()
     }
 
