@@ -13,10 +13,15 @@ use hotshelf_cache::CacheManager;
 
 /// The last part of the memory, one in so many, is for operators that have less than their share or cannot spill.
 const KEPT_PARTS: u64 = 8;
+/// What overdrafts may come to: one part in so many of the memory, but at least so many bytes (a few batches).
+const OVERDRAFT_PARTS: u64 = 32;
+const OVERDRAFT_BYTES_MIN: u64 = 4 << 20;
 
 /// Reservations evict cached segments until they fit (as Velox does), and fail when nothing is left to
 /// evict, except below a floor that operators always have. An operator that can spill and has more than an equal share
 /// fails a little earlier: else it would leave nothing to those that have yet to begin, and nothing to spill.
+/// One that has less than its share may overdraw a little: DataFusion's merges of spilled runs, their cursors and emptied
+/// aggregation tables cannot spill any further, and their refusal would end the query while others hold the memory.
 pub(crate) struct OperatorPool {
     cache: Arc<CacheManager>,
     /// What operators may use even if the budget is smaller, in bytes.
@@ -50,13 +55,17 @@ impl OperatorPool {
         self.cache.budget().limit_bytes().max(self.floor_bytes)
     }
 
-    /// Whether a reservation should spill instead of growing.
-    fn has_its_share(&self, reservation: &MemoryReservation, additional: u64) -> bool {
-        let limit = self.limit_bytes();
+    /// Whether a reservation that can spill would stay within an equal share.
+    fn is_within_its_share(&self, reservation: &MemoryReservation, additional: u64) -> bool {
         let spillers = self.spiller_count.load(Ordering::Relaxed).max(1);
-        reservation.consumer().can_spill()
-            && reservation.size() as u64 + additional > limit / spillers
-            && self.reserved_bytes() + additional > limit - limit / KEPT_PARTS
+        reservation.size() as u64 + additional <= self.limit_bytes() / spillers
+    }
+
+    /// Whether as much may be reserved though operators hold all they may.
+    fn may_overdraw(&self, additional: u64) -> bool {
+        let limit = self.limit_bytes();
+        let overdraft = OVERDRAFT_BYTES_MIN.max(limit / OVERDRAFT_PARTS);
+        self.reserved_bytes() + additional <= limit + overdraft
     }
 
     fn note_peak(&self) {
@@ -91,14 +100,19 @@ impl MemoryPool for OperatorPool {
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let additional = additional as u64;
-        if self.has_its_share(reservation, additional) {
+        let limit = self.limit_bytes();
+        let can_spill = reservation.consumer().can_spill();
+        let is_modest = can_spill && self.is_within_its_share(reservation, additional);
+        let kept = limit / KEPT_PARTS;
+        if can_spill && !is_modest && self.reserved_bytes() + additional > limit - kept {
             return Err(resources_datafusion_err!(
                 "operator '{}' has more than an equal share of the memory, and the rest is kept for others",
                 reservation.consumer().name()
             ));
         }
         if let Err(shortage) = self.cache.budget().try_reserve_operator(additional) {
-            if self.reserved_bytes() + additional > self.floor_bytes {
+            let is_below_floor = self.reserved_bytes() + additional <= self.floor_bytes;
+            if !is_below_floor && !(is_modest && self.may_overdraw(additional)) {
                 return Err(resources_datafusion_err!(
                     "operator '{}': {shortage}",
                     reservation.consumer().name()
@@ -168,6 +182,26 @@ mod tests {
         let reservation = MemoryConsumer::new("join").register(&pool);
         reservation.try_grow(500).unwrap();
         assert!(reservation.try_grow(1).is_err());
+    }
+
+    #[test]
+    fn who_has_less_than_a_share_may_overdraw_a_little() {
+        let pool = pool(0, 10 << 20);
+        let spilling = |name: &str| {
+            let consumer = MemoryConsumer::new(name).with_can_spill(true);
+            consumer.register(&pool)
+        };
+        let fixed = MemoryConsumer::new("fixed").register(&pool);
+        fixed.try_grow(10 << 20).unwrap();
+        let (merge, other) = (spilling("merge"), spilling("other"));
+        merge.try_grow(3 << 20).unwrap();
+        assert_eq!(pool.reserved(), 13 << 20);
+        assert!(merge.try_grow(3 << 20).is_err(), "more than its share");
+        assert!(other.try_grow(2 << 20).is_err(), "more than the overdraft");
+        other.try_grow(1 << 20).unwrap();
+        assert!(fixed.try_grow(1).is_err(), "cannot spill");
+        drop((fixed, merge, other));
+        assert_eq!(pool.reserved(), 0);
     }
 
     #[test]
