@@ -2,6 +2,7 @@
 
 mod files;
 mod indexes;
+mod merging;
 mod names;
 mod scratch;
 
@@ -34,18 +35,22 @@ use crate::table::Table;
 use hotshelf_store::catalog::{FileRow, Names, TableRow};
 use hotshelf_store::data_file::{DataFile, FilePaths, WriteGate, check_storable};
 
-use files::{RowOrder, UnfinishedFolder, remove_busy_folder};
+use files::{RowOrder, UnfinishedFolder, Writing, remove_busy_folder};
+use merging::Merger;
 use scratch::{SPILL, ScratchFolder, TEMPORARY};
 
 pub use hotshelf_store::verify::VerifyReport;
 pub use indexes::IndexSpec;
 pub(crate) use indexes::default_index_name;
+pub(crate) use merging::Merging;
 pub(crate) use names::{PUBLIC, full_name, split};
 
 /// An open database. Cheap to clone; the last clone closes it.
 #[derive(Clone)]
 pub struct Database {
     inner: Arc<Inner>,
+    /// Ends with the last clone, which the engine's own handles are not.
+    _merger: Option<Arc<Merger>>,
 }
 
 pub(crate) struct Inner {
@@ -70,6 +75,8 @@ pub(crate) struct Inner {
     changes: Mutex<()>,
     /// One rewriting of files at a time: making indexes and merging files.
     rewrites: tokio::sync::Mutex<()>,
+    /// Merging of small files in the background.
+    pub merging: Arc<Merging>,
     next_column_id: AtomicU32,
     /// `table.column` of each number the cache knows, for the table functions.
     pub column_names: RwLock<Vec<(String, String)>>,
@@ -79,7 +86,6 @@ pub(crate) struct Inner {
     /// The latest runs of pipelines.
     pub pipelines: Arc<PipelineLog>,
     workers: Workers,
-    /// A folder that goes with the database.
     /// Where rows are spilled.
     spill: ScratchFolder,
     /// The folder of a temporary database.
@@ -144,6 +150,7 @@ impl Database {
             .build_arc()
             .map_err(Error::from_query)?;
         let names = store.names()?;
+        let merging = Arc::new(Merging::new(options.merge_files));
         let inner = Inner {
             store,
             options: RwLock::new(options),
@@ -160,6 +167,7 @@ impl Database {
             names: RwLock::new(names),
             changes: Mutex::new(()),
             rewrites: tokio::sync::Mutex::default(),
+            merging,
             next_column_id: AtomicU32::new(0),
             column_names: RwLock::default(),
             file_names: RwLock::default(),
@@ -176,8 +184,11 @@ impl Database {
                 .write()
                 .insert(table.name.clone(), Arc::new(table));
         }
+        let inner = Arc::new(inner);
+        let merger = merging::start(&inner);
         Ok(Self {
-            inner: Arc::new(inner),
+            inner,
+            _merger: Some(Arc::new(merger)),
         })
     }
 
@@ -284,6 +295,14 @@ pub(crate) struct NewTable<'a> {
 }
 
 impl Inner {
+    /// A handle for the engine's own work: it does not keep merging alive.
+    pub fn handle_of_its_own(self: &Arc<Self>) -> Database {
+        Database {
+            inner: self.clone(),
+            _merger: None,
+        }
+    }
+
     /// The runtime to work on: the caller's, or else the database's own.
     pub fn handle(&self) -> tokio::runtime::Handle {
         tokio::runtime::Handle::try_current().unwrap_or_else(|_| self.workers.handle.clone())
@@ -365,7 +384,7 @@ impl Inner {
         let folder = folder_name(name, self.store.next_number()?);
         let unfinished = UnfinishedFolder::new(self.store.root(), &folder);
         let files = self
-            .write_files(&folder, &schema, inputs, rows_written, order, &[])
+            .write_files(&folder, &schema, inputs, rows_written, Writing::new(order))
             .await?;
         self.store.root().sync_folder(&self.store.root().data())?;
         let files = self.drop_empty(files, &folder);
@@ -417,13 +436,15 @@ impl Inner {
                 &table.schema,
                 inputs,
                 rows_written,
-                self.order_of(&table),
-                &[],
+                Writing::new(self.order_of(&table)),
             )
             .await?;
         let files = self.drop_empty(files, folder);
         let row_count = files.iter().map(|file| file.stats.row_count).sum();
         self.exchange_files(&table, &[], files, None).await?;
+        if let Some(table) = self.table(name) {
+            self.merging.look_at(&table);
+        }
         Ok(row_count)
     }
 

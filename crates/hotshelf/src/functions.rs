@@ -40,6 +40,7 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("hpcache_tuner", hpcache::tuner),
     ("hotshelf_indexes", hotshelf_indexes),
     ("elf_stats", elf_stats),
+    ("hotshelf_merges", hotshelf_merges),
 ];
 
 /// Makes all functions callable in a session.
@@ -121,6 +122,29 @@ impl Inner {
             .cloned()
             .unwrap_or_else(|| format!("#{}", key.file.0))
     }
+}
+
+/// One row per merge of small files in the background, oldest first.
+fn hotshelf_merges(inner: &Inner) -> Columns {
+    let merges = inner.merging.log();
+    let errors = merges.iter().map(|merge| merge.error.clone());
+    vec![
+        (
+            "table_name",
+            text(merges.iter().map(|merge| merge.table.clone())),
+        ),
+        ("seconds", real(merges.iter().map(|merge| merge.seconds))),
+        (
+            "files_before",
+            count(merges.iter().map(|merge| merge.files_before as u64)),
+        ),
+        (
+            "files_after",
+            count(merges.iter().map(|merge| merge.files_after as u64)),
+        ),
+        ("rows", count(merges.iter().map(|merge| merge.rows))),
+        ("error", Arc::new(StringArray::from_iter(errors))),
+    ]
 }
 
 /// One row per segment in memory or on its way.

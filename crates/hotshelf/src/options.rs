@@ -29,6 +29,8 @@ pub struct Options {
     pub spill_folder: Option<PathBuf>,
     /// The most that they may take there, in bytes; `None`: nine tenths of what is free on opening.
     pub spill_bytes_max: Option<u64>,
+    /// Whether small files are merged in the background.
+    pub merge_files: bool,
     /// Whether a folder that does not exist is created.
     pub create: bool,
     /// Whether to follow the machine profile that `hotshelf probe` has left in the folder.
@@ -46,6 +48,7 @@ impl Default for Options {
             operator_bytes_min: 64 << 20,
             spill_folder: None,
             spill_bytes_max: None,
+            merge_files: true,
             create: true,
             machine_profile: true,
         }

@@ -63,6 +63,10 @@ const KEYS: &[(&str, &str)] = &[
         "slowest query to aim at, such as 500ms, or 'none': least time in all (database)",
     ),
     (
+        "merge_files",
+        "whether small files are merged in the background (database)",
+    ),
+    (
         "star_pipelines",
         "whether scans, look-ups and aggregation run as one operator (session)",
     ),
@@ -173,6 +177,7 @@ impl SessionSettings {
             "storage_bandwidth" => options
                 .storage_bandwidth_max
                 .map_or_else(|| "none".to_owned(), |rate| rate.to_string()),
+            "merge_files" => inner.merging.is_on().to_string(),
             "threads" => self.threads.to_string(),
             "populate" => self.populate.to_string(),
             "star_pipelines" => self.star_pipelines.to_string(),
@@ -228,6 +233,10 @@ impl Inner {
                 let rate = parse_bandwidth(value)?;
                 self.engine.set_bandwidth_max(rate)?;
                 options.storage_bandwidth_max = rate;
+            }
+            "merge_files" => {
+                options.merge_files = parse_switch(value)?;
+                self.merging.set(options.merge_files);
             }
             _ => self.change_tuner(key, value)?,
         }

@@ -20,20 +20,19 @@ use hotshelf_store::catalog::FileRow;
 use hotshelf_store::data_file::{FilePaths, FileWriter, InputParts, WriteOptions};
 
 impl Inner {
-    /// Writes the rows of `inputs` into a folder, at least one file for each; `replaces` are the files that have these rows. Their names are final when all are written.
+    /// Writes the rows of `inputs` into a folder, at least one file for each. Their names are final when all are written.
     pub(super) async fn write_files(
         self: &Arc<Self>,
         folder: &str,
         schema: &SchemaRef,
         inputs: Vec<SendableRecordBatchStream>,
         rows_written: Arc<AtomicU64>,
-        order: Option<RowOrder>,
-        replaces: &[u64],
+        how: Writing<'_>,
     ) -> Result<Vec<FileRow>> {
         let root = self.store.root();
         root.create_folder(&root.table(folder).join("sums"))?;
         let input_count = inputs.len().max(1);
-        let budget_bytes = self.options.read().budget_bytes;
+        let buffer_bytes_max = self.options.read().budget_bytes / how.budget_parts;
         let unfinished = Arc::new(UnfinishedFiles::default());
         let writes: Vec<_> = inputs
             .into_iter()
@@ -42,11 +41,11 @@ impl Inner {
                     inner: self.clone(),
                     folder: folder.to_owned(),
                     schema: schema.clone(),
-                    buffer_bytes_max: budget_bytes / 2 / input_count as u64,
+                    buffer_bytes_max: buffer_bytes_max / input_count as u64,
                     rows_written: rows_written.clone(),
                     unfinished: unfinished.clone(),
-                    order: order.clone(),
-                    replaces: replaces.to_vec(),
+                    order: how.order.clone(),
+                    replaces: how.replaces.to_vec(),
                 };
                 tokio::spawn(async move { series.write(InputParts::new(input)).await })
             })
@@ -88,6 +87,29 @@ struct FileSeries {
     /// Files whose rows these are.
     replaces: Vec<u64>,
 }
+
+/// How rows are written to files.
+pub(super) struct Writing<'a> {
+    pub order: Option<RowOrder>,
+    /// Files whose rows these are.
+    pub replaces: &'a [u64],
+    /// One part in so many of the budget may be used.
+    pub budget_parts: u64,
+}
+
+impl Writing<'_> {
+    /// New rows.
+    pub fn new(order: Option<RowOrder>) -> Self {
+        Self {
+            order,
+            replaces: &[],
+            budget_parts: BUDGET_PARTS,
+        }
+    }
+}
+
+/// Statements may hold one part in so many of the budget for what they write.
+pub(super) const BUDGET_PARTS: u64 = 2;
 
 /// The order in which data files hold their rows.
 #[derive(Debug, Clone)]

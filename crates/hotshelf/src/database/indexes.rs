@@ -10,7 +10,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use hotshelf_store::StoreError;
 
-use super::files::may_be_committed;
+use super::files::{BUDGET_PARTS, Writing, may_be_committed};
 use super::{Inner, RowOrder};
 use crate::error::{Error, Result, nearest};
 use crate::index::{
@@ -39,7 +39,7 @@ pub struct IndexSpec {
 }
 
 /// Files with fewer rows than this are merged with their neighbours.
-const MERGE_ROWS: u64 = 1 << 22;
+pub(super) const MERGE_ROWS: u64 = 1 << 22;
 
 /// An index file that is on disk and not yet in the catalog: index and data file.
 type FileOfIndex = (i64, u64);
@@ -99,7 +99,9 @@ impl Inner {
             let order = self.order_by(&table.schema, definition.columns.clone());
             removed = table.files.iter().map(|file| file.paths.number).collect();
             let files = table.files.clone();
-            added = self.rewrite(&table, files, Some(order)).await?;
+            added = self
+                .rewrite(&table, files, Some(order), BUDGET_PARTS)
+                .await?;
         }
         self.exchange_files(&table, &removed, added, Some(definition))
             .await?;
@@ -233,7 +235,7 @@ impl Inner {
             Vec::new()
         } else {
             let order = self.order_of(&table);
-            self.rewrite(&table, merges, order).await?
+            self.rewrite(&table, merges, order, BUDGET_PARTS).await?
         };
         let counts = (removed.len(), added.len());
         let rebuilt = self.without_broken_indexes(&table);
@@ -278,18 +280,17 @@ impl Inner {
         }
     }
 
-    /// Writes the rows of some files into new ones.
-    async fn rewrite(
+    /// Writes the rows of some files into new ones, with one part in `budget_parts` of the budget.
+    pub(super) async fn rewrite(
         self: &Arc<Self>,
         table: &Arc<Table>,
         files: Vec<Arc<DataFile>>,
         order: Option<RowOrder>,
+        budget_parts: u64,
     ) -> Result<Vec<FileRow>> {
         let replaces: Vec<u64> = files.iter().map(|file| file.paths.number).collect();
         let part = Arc::new(table.changed(files, Vec::new()));
-        let session = crate::session::Session::new(&super::Database {
-            inner: self.clone(),
-        });
+        let session = crate::session::Session::new(&self.handle_of_its_own());
         let mut config = session.context().copied_config();
         // One reader keeps the rows in the order of the files.
         config.options_mut().execution.target_partitions = 1;
@@ -309,8 +310,13 @@ impl Inner {
             .with_runtime(self.runtime_env.clone());
         let inputs = execute_partitions(&scan, &Arc::new(context))?;
         let rows = Arc::new(AtomicU64::new(0));
+        let how = Writing {
+            order,
+            replaces: &replaces,
+            budget_parts,
+        };
         let written = self
-            .write_files(&table.folder, &table.schema, inputs, rows, order, &replaces)
+            .write_files(&table.folder, &table.schema, inputs, rows, how)
             .await?;
         Ok(self.drop_empty(written, &table.folder))
     }

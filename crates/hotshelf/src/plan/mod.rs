@@ -3,6 +3,7 @@
 //! A rule that works around a fault of DataFusion says so; `docs/upstream/` has the minimal case of each.
 
 mod aggregated_subqueries;
+mod cast_keys;
 mod in_lists;
 mod keep_filters;
 mod keep_limits;
@@ -21,6 +22,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 
 use aggregated_subqueries::ComputeSubqueriesFirst;
+use cast_keys::NameCastKeys;
 use in_lists::KeepListsApart;
 use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
@@ -32,7 +34,8 @@ use subqueries::SpellOutMembership;
 
 /// The rules that make a query's meaning explicit: ours before the engine's, which settle types.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 3] = [
+    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 4] = [
+        Arc::new(NameCastKeys),
         Arc::new(ComputeSubqueriesFirst),
         Arc::new(SpellOutMembership),
         Arc::new(ExactLiterals),

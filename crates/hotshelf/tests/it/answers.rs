@@ -585,6 +585,35 @@ fn output_columns_are_ordered_by_though_a_cast_key_has_their_name() {
 }
 
 #[test]
+fn a_cast_key_and_its_column_are_two_keys() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE t AS SELECT * FROM (VALUES (1.2, 1), (1.7, 2), (1.5, 3), (0.5, 4)) v(a, b)",
+    )
+    .unwrap();
+    let sorted = ["0|0.5", "1|1.7", "1|1.5", "1|1.2"];
+    let keys = "CAST(a AS INT) / 1 AS z, CAST(a AS INT) AS x, a AS y";
+    for sql in [
+        "SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY CAST(a AS INT), a ORDER BY 1, 2 DESC",
+        "SELECT CAST(r.a AS INT) AS x, r.a AS y FROM t r GROUP BY 1, 2 ORDER BY x, y DESC",
+        "SELECT TRY_CAST(a AS INT) AS x, a FROM t GROUP BY 1, 2 ORDER BY 1, 2 DESC",
+        "SELECT x, y FROM (SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY 1, 2) ORDER BY x, y DESC",
+        "SELECT x, y FROM (SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY 1, 2) GROUP BY x, y ORDER BY x, y DESC",
+        "SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY CAST(a AS INT), a HAVING CAST(a AS INT) < 5 AND a > 0 ORDER BY 1, 2 DESC",
+        "WITH g AS (SELECT CAST(a AS INT) AS x, a FROM t GROUP BY 1, 2) SELECT * FROM g ORDER BY 1, 2 DESC",
+        &format!(
+            "SELECT x, y FROM (SELECT {keys} FROM t GROUP BY CAST(a AS INT), a) ORDER BY z, y DESC"
+        ),
+        "SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY CAST(a AS INT), a UNION ALL SELECT 1, 2 WHERE false ORDER BY 1, 2 DESC",
+    ] {
+        assert_eq!(db.rows(sql), sorted, "{sql}");
+    }
+    let ranks = "SELECT CAST(a AS INT) AS x, a AS y, rank() OVER (PARTITION BY CAST(a AS INT) ORDER BY a) AS r, sum(b)
+                 FROM t GROUP BY CAST(a AS INT), a ORDER BY 1, 2 DESC LIMIT 2";
+    assert_eq!(db.rows(ranks), ["0|0.5|1|4", "1|1.7|3|2"]);
+}
+
+#[test]
 fn rows_padded_by_an_outer_join_are_sorted_though_the_padding_side_has_one_row() {
     let db = Fixture::new();
     db.run("CREATE TABLE t AS SELECT * FROM (VALUES (-7.125, 1), (-6.0, 2), (-5.0, 3)) v(n, k)")

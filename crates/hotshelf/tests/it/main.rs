@@ -9,6 +9,7 @@ mod import;
 mod index;
 mod input;
 mod layers;
+mod merging;
 mod profile;
 mod robust;
 mod sql;

@@ -207,6 +207,18 @@ fn order_by_an_output_column_sorts_by_a_cast_key_of_that_name() {
 }
 
 #[test]
+fn a_cast_key_and_its_column_are_taken_for_one() {
+    let plan = rows(
+        "EXPLAIN SELECT x, y FROM (SELECT CAST(a AS INT) AS x, a AS y FROM (VALUES (1.2, 1), (1.7, 2)) v(a, b)
+         GROUP BY CAST(a AS INT), a) ORDER BY x, y DESC",
+    );
+    let text = plan.join("\n");
+    // One rule loses the second sort key, another refuses the projection of both.
+    let lost = "after eliminate_duplicated_expr|Sort: x ASC NULLS LAST\n";
+    assert!(text.contains(lost), "plan/cast_keys.rs: {text}");
+}
+
+#[test]
 fn years_that_no_timestamp_has_wrap_around() {
     let found = plain(
         SessionConfig::new(),
