@@ -157,7 +157,7 @@ impl Database {
             profile,
             write_gate,
             engine,
-            elfs: Arc::new(ElfStore::new(cache.clone())),
+            elfs: ElfStore::new(cache.clone()),
             cache,
             tuner: tuner.ok().map(Arc::new),
             vortex: vortex_session(),

@@ -24,6 +24,10 @@ fn random_stars_agree() {
         }
     }
     println!("{seen}");
+    assert!(seen.stars * 2 > seen.queries, "too few stars: {seen}");
+    assert!(seen.empty * 3 < seen.queries * 2, "too few rows: {seen}");
+    let failed = seen.fail_both_ways + seen.fail_off_only;
+    assert!(failed * 20 <= seen.queries, "too many failures: {seen}");
 }
 
 /// Whether two printed results hold the same values. Sums of floating-point numbers depend on the order of their

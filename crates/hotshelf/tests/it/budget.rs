@@ -110,3 +110,25 @@ fn a_capped_device_delivers_no_more_than_the_cap() {
         before.elapsed()
     );
 }
+
+#[test]
+fn operators_get_the_memory_of_idle_elfs() {
+    let db = filled(Options {
+        budget_bytes: 32 << 20,
+        operator_bytes_min: 1 << 20,
+        ..Options::default()
+    });
+    db.run("CREATE INDEX i ON t USING elf (c)").unwrap();
+    let resident = || db.rows("SELECT count(*) FROM elf_stats() WHERE resident");
+    let expected = db.rows("SELECT min(a), max(b) FROM t WHERE c + 0 = 77");
+    let look_up = "SET hotshelf.elf = 'always'; SELECT min(a), max(b) FROM t WHERE c = 77";
+    assert_eq!(db.rows(look_up), expected);
+    assert_ne!(resident(), ["0"]);
+    let budget = db.database().cache().budget();
+    let nearly_all = (31 << 20) + (700 << 10);
+    budget.try_reserve_operator(nearly_all).unwrap();
+    assert_eq!(resident(), ["0"]);
+    budget.release_operator(nearly_all);
+    assert_eq!(db.rows(look_up), expected);
+    assert_ne!(resident(), ["0"]);
+}

@@ -97,7 +97,8 @@ fn bad_files_are_named_and_leave_nothing_behind() {
     let bytes = std::fs::read(db.path("good.parquet")).unwrap();
     std::fs::write(db.path("cut.parquet"), &bytes[..bytes.len() / 2]).unwrap();
     let mut flipped = bytes.clone();
-    flipped[100] ^= 0xff;
+    let footer_byte = bytes.len() - 20;
+    flipped[footer_byte] ^= 0xff;
     std::fs::write(db.path("flipped.parquet"), &flipped).unwrap();
     let empty = db.file("empty.csv", "");
     let mistyped = db.file(
@@ -106,17 +107,18 @@ fn bad_files_are_named_and_leave_nothing_behind() {
     );
     let other = db.file("other.csv", "a,b\n1,x\n");
     let numbers = db.file("numbers.csv", "a,b\n1,2\n");
-    for inputs in [
-        vec![db.path("nowhere*.csv")],
-        vec![db.path("cut.parquet")],
-        vec![empty],
-        vec![mistyped],
-        vec![numbers, other],
-        vec![db.path("db")],
+    for (inputs, named) in [
+        (vec![db.path("nowhere*.csv")], "nowhere"),
+        (vec![db.path("cut.parquet")], "cut.parquet"),
+        (vec![db.path("flipped.parquet")], "flipped.parquet"),
+        (vec![empty], "empty.csv"),
+        (vec![mistyped], "mistyped.csv"),
+        (vec![numbers, other], "other.csv"),
+        (vec![db.path("db")], "db"),
     ] {
         let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
         let error = db.import(&options("t", &inputs)).expect_err(inputs[0]);
-        assert!(!error.to_string().is_empty());
+        assert!(error.to_string().contains(named), "{named}: {error}");
     }
     db.reopen();
     assert!(db.database().table_names().is_empty());

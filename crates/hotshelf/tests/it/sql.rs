@@ -262,10 +262,8 @@ fn the_inside_shows_in_table_functions() {
     db.run("SELECT sum(a) FROM t").unwrap();
     let columns =
         db.rows("SELECT table_name, column_name, cached_bytes > 0 FROM cache_columns() ORDER BY 2");
-    assert_eq!(
-        columns,
-        ["t||false", "t|a|true", "t|b|false"].map(str::to_owned)[3 - columns.len()..]
-    );
+    let of_columns: Vec<_> = columns.iter().filter(|row| !row.contains("||")).collect();
+    assert_eq!(of_columns, ["t|a|true", "t|b|false"], "{columns:?}");
     assert_ne!(
         db.rows("SELECT count(*) FROM cache_segments() WHERE kind = 'data'"),
         ["0"]

@@ -1,11 +1,13 @@
-//! Elfs in memory: read when first asked, held on the budget, least recently used out first.
+//! Elfs in memory: read when first asked, held on the budget, least recently used out first. Others who need memory may
+//! take those that nobody uses ([`Lender`]), by what they save.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
-use hotshelf_cache::{CacheManager, ColumnId};
+use hotshelf_cache::{CacheManager, ColumnId, Lender, Rung};
 use hotshelf_elf::layout::packed::PackedElf;
 use parking_lot::Mutex;
 
@@ -81,9 +83,61 @@ struct Resident {
 struct Entry {
     elf: Arc<LoadedElf>,
     used_at: u64,
+    /// What reading it took.
+    read_s: f64,
+    uses: Uses,
+}
+
+impl Entry {
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.elf) == 1
+    }
+
+    /// Seconds saved per byte and second.
+    fn density(&self) -> f64 {
+        self.uses.per_s() * self.read_s / self.elf.bytes.max(1) as f64
+    }
+}
+
+/// Seconds after which a use counts for 1/e.
+const FADE_S: f64 = 60.0;
+
+/// How often something is used; old uses fade.
+struct Uses {
+    weight: f64,
+    seen: Instant,
+}
+
+impl Uses {
+    fn first() -> Self {
+        Self {
+            weight: 1.0,
+            seen: Instant::now(),
+        }
+    }
+
+    fn faded(&self) -> f64 {
+        self.weight * (-self.seen.elapsed().as_secs_f64() / FADE_S).exp()
+    }
+
+    fn add(&mut self) {
+        self.weight = self.faded() + 1.0;
+        self.seen = Instant::now();
+    }
+
+    fn per_s(&self) -> f64 {
+        self.faded() / FADE_S
+    }
 }
 
 impl Resident {
+    /// The idle Elf that has not been used for longest.
+    fn oldest_idle(&self) -> Option<(u64, &Entry)> {
+        let idle = self.by_key.iter().filter(|(_, entry)| entry.is_idle());
+        let oldest = idle.min_by_key(|(_, entry)| entry.used_at)?;
+        Some((*oldest.0, oldest.1))
+    }
+
     fn remove_oldest(&mut self) -> Option<Arc<LoadedElf>> {
         let oldest = self.by_key.iter().min_by_key(|(_, entry)| entry.used_at);
         let key = *oldest?.0;
@@ -98,16 +152,19 @@ impl Resident {
 }
 
 impl ElfStore {
-    /// Elfs on the budget of this cache.
-    pub fn new(cache: Arc<CacheManager>) -> Self {
-        Self {
-            cache,
+    /// Elfs on the budget of this cache, which lends the memory of idle ones to others.
+    pub fn new(cache: Arc<CacheManager>) -> Arc<Self> {
+        let elfs = Arc::new(Self {
+            cache: cache.clone(),
             resident: Mutex::default(),
             read_count: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
             evict_count: AtomicU64::new(0),
             query_count: AtomicU64::new(0),
-        }
+        });
+        let lender: Weak<Self> = Arc::downgrade(&elfs);
+        cache.add_lender(lender);
+        elfs
     }
 
     /// Bytes that Elfs may take.
@@ -144,6 +201,7 @@ impl ElfStore {
             return Ok(elf);
         }
         let memory = self.make_room(stretch.memory_bytes())?;
+        let begun = Instant::now();
         let elf = file.read(stretch).await.map_err(|error| {
             tracing::warn!(%error, "an index cannot be used; the table is scanned instead");
             Unavailable::Damaged(match error {
@@ -165,6 +223,8 @@ impl ElfStore {
         let entry = Entry {
             elf: elf.clone(),
             used_at: resident.clock,
+            read_s: begun.elapsed().as_secs_f64(),
+            uses: Uses::first(),
         };
         resident.by_key.insert(stretch.key, entry);
         Ok(elf)
@@ -176,6 +236,7 @@ impl ElfStore {
         let now = resident.clock;
         let entry = resident.by_key.get_mut(&key)?;
         entry.used_at = now;
+        entry.uses.add();
         Some(entry.elf.clone())
     }
 
@@ -221,5 +282,32 @@ impl ElfStore {
             let removed = self.resident.lock().remove(stretch.key);
             drop(removed);
         }
+    }
+}
+
+impl Lender for ElfStore {
+    fn lent_bytes(&self) -> u64 {
+        let resident = self.resident.lock();
+        let idle = resident.by_key.values().filter(|entry| entry.is_idle());
+        idle.map(|entry| entry.elf.bytes).sum()
+    }
+
+    fn cheapest(&self) -> Option<Rung> {
+        let resident = self.resident.lock();
+        let (_, entry) = resident.oldest_idle()?;
+        Some(Rung {
+            bytes: entry.elf.bytes,
+            saved_s_per_byte_s: entry.density(),
+        })
+    }
+
+    fn give_back(&self) -> bool {
+        let mut resident = self.resident.lock();
+        let key = resident.oldest_idle().map(|(key, _)| key);
+        let given = key.and_then(|key| resident.remove(key));
+        drop(resident);
+        self.evict_count
+            .fetch_add(u64::from(given.is_some()), Ordering::Relaxed);
+        given.is_some()
     }
 }

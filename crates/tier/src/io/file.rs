@@ -113,7 +113,10 @@ fn open_direct(path: &Path, buffered: &File) -> Result<File, String> {
     if matches!(file_system.as_str(), "tmpfs" | "ramfs") {
         return Err(format!("O_DIRECT refused by {file_system}"));
     }
-    let refused = |error: io::Error| format!("O_DIRECT refused by {file_system}: {error}");
+    let refused = |error: io::Error| match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => format!("no second descriptor for O_DIRECT: {error}"),
+        _ => format!("O_DIRECT refused by {file_system}: {error}"),
+    };
     let mut options = File::options();
     let file = options
         .read(true)
