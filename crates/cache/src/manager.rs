@@ -83,6 +83,25 @@ impl FileTable {
         FileId((self.entries.len() - 1) as u32)
     }
 
+    fn describe(&mut self, file: FileId, segments: Vec<SegmentInfo>) {
+        let slot = self.entries.get_mut(file.0 as usize);
+        let Some(entry) = slot.and_then(Option::as_mut) else {
+            return;
+        };
+        if !entry.segments.is_empty() {
+            return;
+        }
+        *entry = Arc::new(FileEntry {
+            reader: Arc::clone(&entry.reader),
+            segments,
+            removed: AtomicBool::new(false),
+        });
+        let sizes = Arc::make_mut(&mut self.sizes);
+        for info in entry.data_segments() {
+            *sizes.entry(info.column).or_default() += info.charged_bytes;
+        }
+    }
+
     fn remove(&mut self, file: FileId) -> Option<Arc<FileEntry>> {
         let entry = self.entries.get_mut(file.0 as usize)?.take()?;
         let sizes = Arc::make_mut(&mut self.sizes);
@@ -171,6 +190,11 @@ impl CacheManager {
             segments,
             removed: AtomicBool::new(false),
         }))
+    }
+
+    /// Says which segments a file has that was added without any. Files that have segments, and unknown ones, stay as they are.
+    pub fn describe_file(&self, file: FileId, segments: Vec<SegmentInfo>) {
+        self.files.write().describe(file, segments);
     }
 
     /// Forgets a file and drops its segments. Reads under way still reach their askers; bytes in use stay

@@ -225,6 +225,25 @@ fn a_file_can_go_while_it_is_cached_and_while_it_is_read() {
 }
 
 #[test]
+fn a_file_may_be_described_after_it_was_added_and_only_once() {
+    let cache = cache(100, PolicyKind::Lru);
+    let scan = Arc::new(ScanContext::new(7, 0, 0));
+    let file = cache.add_file(Arc::new(InstantReader), Vec::new());
+    assert!(cache.column_sizes().is_empty());
+    assert!(matches!(
+        poll(&mut cache.request(key(1), &scan)),
+        Poll::Ready(Err(ReadError::UnknownSegment { .. }))
+    ));
+    cache.describe_file(file, data_segments(3, 10));
+    cache.describe_file(file, data_segments(16, 10));
+    assert_eq!(cache.column_sizes().values().sum::<u64>(), 30);
+    assert_eq!(now(cache.request(key(1), &scan)).len(), 10);
+    cache.remove_file(file);
+    cache.describe_file(file, data_segments(3, 10));
+    assert!(cache.column_sizes().is_empty());
+}
+
+#[test]
 fn a_failed_read_reaches_every_asker_and_the_next_request_tries_again() {
     let (cache, reader, scan) = manual(100, PolicyKind::Lru);
     let mut futures = [cache.request(key(2), &scan), cache.request(key(2), &scan)];

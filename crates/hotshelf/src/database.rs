@@ -33,7 +33,7 @@ use crate::profile::{self, EngineProfile};
 use crate::session::Session;
 use crate::table::Table;
 use hotshelf_store::catalog::{FileRow, Names, TableRow};
-use hotshelf_store::data_file::{DataFile, FilePaths, WriteGate, check_storable};
+use hotshelf_store::data_file::{FilePaths, Opener, TableFile, WriteGate, check_storable};
 
 use files::{RowOrder, UnfinishedFolder, Writing, remove_busy_folder};
 use merging::Merger;
@@ -61,6 +61,8 @@ pub(crate) struct Inner {
     write_gate: Arc<WriteGate>,
     pub engine: Arc<IoEngine>,
     pub cache: Arc<CacheManager>,
+    /// Opens data and index files when they are first read.
+    pub opener: Arc<Opener>,
     /// Elfs in memory.
     pub elfs: Arc<ElfStore>,
     /// Chooses what the HPCache policies keep. Without it (no thread to be had) they keep what they kept.
@@ -95,8 +97,9 @@ pub(crate) struct Inner {
 impl Database {
     /// Opens the database in `folder`, or makes one in a folder that is new or empty.
     ///
-    /// Fails if another process has it open, if the folder holds something else, or if a file of the catalog
-    /// cannot be read.
+    /// Only the catalog is read: data files are opened when they are first needed.
+    ///
+    /// Fails if another process has it open, if the folder holds something else, or if the catalog cannot be read.
     pub fn open(folder: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_inner(folder.as_ref(), options, None)
     }
@@ -151,7 +154,9 @@ impl Database {
             .map_err(Error::from_query)?;
         let names = store.names()?;
         let merging = Arc::new(Merging::new(options.merge_files));
+        let vortex = vortex_session();
         let inner = Inner {
+            opener: Opener::new(&store, &engine, &cache, vortex.clone()),
             store,
             options: RwLock::new(options),
             profile,
@@ -160,7 +165,7 @@ impl Database {
             elfs: ElfStore::new(cache.clone()),
             cache,
             tuner: tuner.ok().map(Arc::new),
-            vortex: vortex_session(),
+            vortex,
             runtime_env,
             pool,
             tables: RwLock::default(),
@@ -325,18 +330,24 @@ impl Inner {
         }
     }
 
-    /// The table as it was last opened or changed, even if some of it could not be opened.
+    /// The table as it was last opened or changed, even if some of it is not open.
     fn table_as_is(&self, name: &str) -> Option<Arc<Table>> {
         self.tables.read().get(name).cloned()
     }
 
-    /// The table with the files that could not be opened before, if they can be now.
+    /// All tables, in order of their names, with their indexes open as far as they can be.
+    pub fn opened_tables(&self) -> Vec<Arc<Table>> {
+        let names: Vec<String> = self.tables.read().keys().cloned().collect();
+        names.iter().filter_map(|name| self.table(name)).collect()
+    }
+
+    /// The table with its index files open, and with the data files that could not be read before, if they can be now.
     fn open_again(&self, table: Arc<Table>) -> Arc<Table> {
-        let rows = self.store.catalog().tables().unwrap_or_default();
-        let Some(row) = rows.into_iter().find(|row| row.id == table.id) else {
-            return table;
+        let whole = match &table.unavailable {
+            Some(_) => self.with_all_files(&table),
+            None => None,
         };
-        let opened = Arc::new(self.open_files(row, table.column_ids.clone()));
+        let opened = Arc::new(self.with_indexes(whole.as_ref().unwrap_or(&table)));
         let mut tables = self.tables.write();
         match tables.get_mut(&table.name) {
             // A change meanwhile has opened its own files; the next use tries again.
@@ -346,6 +357,13 @@ impl Inner {
             }
             _ => table,
         }
+    }
+
+    /// The table as the catalog has it, if it still has it.
+    fn with_all_files(&self, table: &Table) -> Option<Table> {
+        let rows = self.store.catalog().tables().unwrap_or_default();
+        let row = rows.into_iter().find(|row| row.id == table.id)?;
+        Some(self.open_files(row, table.column_ids.clone()))
     }
 
     /// The table of that name, or an error with the nearest name.
@@ -448,7 +466,7 @@ impl Inner {
         Ok(row_count)
     }
 
-    /// Drops a table. Queries that read it finish; its files go at once.
+    /// Drops a table. Queries that read it finish; its files go when they have.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let _change = self.changes.lock();
         let table = self.require_table(name)?;
@@ -467,27 +485,20 @@ impl Inner {
         Table::open(
             row,
             column_ids,
-            |file, ids| self.open_file(&folder, file, (&schema, ids)),
-            |index, files| self.open_index(&folder, index, files),
+            |file, ids| self.table_file(&folder, file, (&schema, ids)),
         )
     }
 
-    pub(crate) fn open_file(
+    /// A data file as the catalog knows it. It is opened when it is read.
+    pub(crate) fn table_file(
         &self,
         table_folder: &str,
         file: FileRow,
         columns: (&SchemaRef, &[ColumnId]),
-    ) -> Result<DataFile, StoreError> {
+    ) -> Result<TableFile, StoreError> {
         let paths = FilePaths::new(self.store.root(), table_folder, file.number);
         let name = format!("{table_folder}/{}.vortex", file.number);
-        let file = DataFile::open(
-            file,
-            paths,
-            columns,
-            &self.engine,
-            &self.cache,
-            &self.vortex,
-        )?;
+        let file = TableFile::new(file, paths, columns, &self.opener)?;
         self.file_names.write().insert(file.cache_id(), name);
         Ok(file)
     }

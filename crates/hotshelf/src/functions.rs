@@ -367,7 +367,7 @@ fn pipelines(inner: &Inner) -> Columns {
 
 /// One row per index.
 fn hotshelf_indexes(inner: &Inner) -> Columns {
-    let tables = inner.all_tables();
+    let tables = inner.opened_tables();
     let rows: Vec<_> = tables
         .iter()
         .flat_map(|table| table.indexes.iter().map(move |index| (table, index)))
@@ -437,7 +437,7 @@ fn hotshelf_indexes(inner: &Inner) -> Columns {
 
 /// One row per Elf, with the store's counters in every row.
 fn elf_stats(inner: &Inner) -> Columns {
-    let tables = inner.all_tables();
+    let tables = inner.opened_tables();
     let mut rows = Vec::new();
     for table in &tables {
         for index in &table.indexes {

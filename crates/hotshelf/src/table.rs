@@ -1,5 +1,6 @@
 //! A table: its files at one moment, as DataFusion sees it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -26,7 +27,7 @@ use crate::index::TableIndex;
 use crate::scan::TableScan;
 use crate::statistics::table_statistics;
 use hotshelf_store::catalog::{FileRow, IndexRow, TableRow};
-use hotshelf_store::data_file::DataFile;
+use hotshelf_store::data_file::{TableFile, Unreadable};
 
 /// The state of a table between two changes. Immutable: a query keeps the one it was planned on.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ pub(crate) struct Table {
     pub name: String,
     pub folder: String,
     pub schema: SchemaRef,
-    pub files: Vec<Arc<DataFile>>,
+    pub files: Vec<Arc<TableFile>>,
     pub indexes: Vec<TableIndex>,
     pub statistics: Statistics,
     /// The cache's numbers of the columns, and one for what belongs to no column.
@@ -47,12 +48,12 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Opens the files of a catalog row. A damaged file makes this table unreadable, not the database.
+    /// The table of a catalog row. Its files are opened when they are read; those that have to be read here, because the
+    /// catalog's entry is damaged, make this table unreadable if they cannot be, not the database.
     pub fn open(
         row: TableRow,
         column_ids: Vec<ColumnId>,
-        open_file: impl Fn(FileRow, &[ColumnId]) -> Result<DataFile, StoreError>,
-        open_index: impl Fn(IndexRow, &[Arc<DataFile>]) -> TableIndex,
+        open_file: impl Fn(FileRow, &[ColumnId]) -> Result<TableFile, StoreError>,
     ) -> Self {
         let mut files = Vec::new();
         let (mut damage, mut unavailable) = (row.damage, None);
@@ -70,8 +71,9 @@ impl Table {
             }
         }
         let statistics = merge_statistics(&row.schema, &files);
+        let numbers: BTreeSet<u64> = files.iter().map(|file| file.paths.number).collect();
         let indexes = row.indexes.into_iter();
-        let indexes = indexes.map(|index| open_index(index, &files)).collect();
+        let indexes = indexes.map(|index| unopened(index, &numbers)).collect();
         Self {
             indexes,
             id: row.id,
@@ -87,7 +89,7 @@ impl Table {
     }
 
     /// The table with other files and indexes.
-    pub fn changed(&self, files: Vec<Arc<DataFile>>, indexes: Vec<TableIndex>) -> Self {
+    pub fn changed(&self, files: Vec<Arc<TableFile>>, indexes: Vec<TableIndex>) -> Self {
         Self {
             indexes,
             id: self.id,
@@ -102,7 +104,7 @@ impl Table {
         }
     }
 
-    /// Whether something of the table could not be opened and may be tried again.
+    /// Whether something of the table is not open yet, or could not be opened and may be tried again.
     pub fn is_incomplete(&self) -> bool {
         let mut indexes = self.indexes.iter();
         self.unavailable.is_some() || indexes.any(|index| !index.unavailable.is_empty())
@@ -124,20 +126,47 @@ impl Table {
     }
 
     pub fn summary(&self) -> TableSummary {
+        let (damage, unavailable) = self.trouble();
         TableSummary {
             name: self.name.clone(),
             schema: self.schema.clone(),
             row_count: self.files.iter().map(|file| file.stats.row_count).sum(),
             file_count: self.files.len(),
             file_bytes: self.files.iter().map(|file| file.file_bytes()).sum(),
-            damage: self.damage.as_ref().map(ToString::to_string),
-            unavailable: self.unavailable.as_ref().map(ToString::to_string),
+            damage,
+            unavailable,
         }
+    }
+
+    /// Why the table cannot be read, or may not be, as far as is known without reading its files: damage, or what the
+    /// system refuses.
+    fn trouble(&self) -> (Option<String>, Option<String>) {
+        let mut damage = self.damage.as_ref().map(ToString::to_string);
+        let mut unavailable = self.unavailable.as_ref().map(ToString::to_string);
+        for trouble in self.files.iter().filter_map(|file| file.known_trouble()) {
+            match trouble {
+                Unreadable::Damaged(found) => {
+                    damage.get_or_insert_with(|| found.to_string());
+                }
+                Unreadable::Unavailable(error) => {
+                    unavailable.get_or_insert_with(|| error.to_string());
+                }
+            }
+        }
+        (damage, unavailable)
     }
 }
 
-fn merge_statistics(schema: &SchemaRef, files: &[Arc<DataFile>]) -> Statistics {
-    let stats: Vec<&FileStats> = files.iter().map(|file| &file.stats).collect();
+/// An index of the catalog whose files are opened when the table is first used.
+fn unopened(row: IndexRow, files: &BTreeSet<u64>) -> TableIndex {
+    let mut index = TableIndex::new(row.definition, BTreeMap::new());
+    let numbers = row.files.into_iter().map(|(number, _)| number);
+    index.unavailable = numbers.filter(|number| files.contains(number)).collect();
+    index
+}
+
+fn merge_statistics(schema: &SchemaRef, files: &[Arc<TableFile>]) -> Statistics {
+    let stats: Vec<&FileStats> = files.iter().map(|file| file.stats.as_ref()).collect();
     table_statistics(schema, &stats)
 }
 

@@ -6,15 +6,20 @@
 
 pub mod catalog;
 pub mod data_file;
+pub mod descriptors;
 mod description;
 mod error;
 mod fields;
 pub mod folder;
 mod head;
+mod held;
+mod in_use;
 pub mod index;
 mod names_file;
+mod recent;
 mod repair;
 pub mod root;
+mod side_by_side;
 pub mod statistics;
 mod store;
 mod sweep;
@@ -23,6 +28,7 @@ pub mod verify;
 pub use error::{Result, StoreError};
 pub use head::Change;
 pub use repair::{RepairReport, RepairedTable, repair};
+pub use side_by_side::side_by_side;
 pub use store::Store;
 
 use vortex::VortexSessionDefault;

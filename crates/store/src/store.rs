@@ -2,6 +2,7 @@
 //! needed.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
@@ -12,9 +13,10 @@ use crate::description::Description;
 use crate::error::{Result, StoreError};
 use crate::folder::file_name;
 use crate::head::HEAD;
+use crate::in_use::InUse;
 use crate::names_file::{self, NAMES, NAMES_TEMPORARY};
 use crate::root::{CATALOG, DATA, LOST, RESERVE, Root, RootLock};
-use crate::sweep::{Swept, remove, sweep};
+use crate::sweep::{Swept, sweep};
 use crate::verify::{VerifyReport, verify};
 use hotshelf_tier::profile::PROFILE_FILE;
 
@@ -27,7 +29,8 @@ const OPEN_TRIES: usize = 3;
 #[derive(Debug)]
 pub struct Store {
     root: Root,
-    catalog: Catalog,
+    catalog: Arc<Catalog>,
+    in_use: Arc<InUse>,
     numbers: Mutex<Numbers>,
     is_read_only: bool,
     _lock: RootLock,
@@ -76,7 +79,9 @@ impl Store {
         let numbers_used = catalog.next_number();
         numbers_used.fetch_max(swept.highest_number + 1, Ordering::Relaxed);
         let next = numbers_used.load(Ordering::Relaxed);
+        let catalog = Arc::new(catalog);
         let store = Self {
+            in_use: InUse::new(&root, &catalog),
             root,
             catalog,
             numbers: Mutex::new(Numbers {
@@ -136,7 +141,7 @@ impl Store {
         }
     }
 
-    /// Adds a table, in place of another if `replaces` names one. The files of that one are removed.
+    /// Adds a table, in place of another if `replaces` names one. The files of that one are removed when nobody reads them any more.
     pub fn add_table(&self, table: &TableRow, replaces: Option<(i64, &str)>) -> Result<i64> {
         let database = self.catalog.last().database;
         Description::new(database, table).write(&self.root, &table.folder)?;
@@ -147,7 +152,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Changes a table's files and indexes. Files that leave are removed.
+    /// Changes a table's files and indexes. Files that leave are removed when nobody reads them any more.
     pub fn change_files(&self, table: &TableRef<'_>, change: &FileChange<'_>) -> Result<()> {
         self.catalog.change_files(table, change)?;
         for number in change.removed {
@@ -174,7 +179,7 @@ impl Store {
         }
     }
 
-    /// Drops an index and its files.
+    /// Drops an index and its files, these when nobody reads them any more.
     pub fn drop_index(&self, folder: &str, index: i64) -> Result<()> {
         self.catalog.drop_index(folder, index)?;
         self.remove(Obsolete::Index {
@@ -185,7 +190,7 @@ impl Store {
         Ok(())
     }
 
-    /// Drops a table and its files.
+    /// Drops a table and its files, these when nobody reads them any more.
     pub fn drop_table(&self, id: i64, folder: &str) -> Result<()> {
         self.catalog.drop_table(id)?;
         self.remove(table_of(folder));
@@ -238,14 +243,17 @@ impl Store {
 
     /// Reads everything again and compares it with its checksums. `progress` gets data files done and data files in all.
     pub fn verify(&self, progress: impl FnMut(usize, usize)) -> Result<VerifyReport> {
-        verify(&self.root, &self.catalog, progress)
+        verify(&self.root, &self.catalog, &self.in_use, progress)
     }
 
-    /// Removes what a change made obsolete.
+    /// Removes what a change made obsolete, once nobody reads it.
     fn remove(&self, obsolete: Obsolete) {
-        if remove(&self.root, &obsolete) {
-            self.catalog.forget(vec![obsolete]);
-        }
+        self.in_use.remove(obsolete);
+    }
+
+    /// The files that somebody may still read.
+    pub(crate) fn in_use(&self) -> &Arc<InUse> {
+        &self.in_use
     }
 }
 
@@ -274,7 +282,7 @@ fn table_of(folder: &str) -> Obsolete {
     }
 }
 
-/// Lets the process open as many files as the system allows it: every data file takes a descriptor.
+/// Lets the process open as many files as the system allows it: data files in use take a descriptor each.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,7 +1,7 @@
 //! What is in the folder without being named by the catalog: removed if the catalog's journal names it, else kept in
 //! `lost+found`.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::catalog::{Journal, Obsolete, TableRow};
@@ -88,7 +88,7 @@ fn sweep_table(
     }
     for path in files {
         let name = path.strip_prefix(&folder).unwrap_or(&path);
-        if known.contains(name) {
+        if name.to_str().is_some_and(|name| known.contains(name)) {
             continue;
         }
         let numbers = numbers_in(&file_name(&path));
@@ -104,15 +104,15 @@ fn sweep_table(
 }
 
 /// The files that a table has, below its folder.
-fn known_files(row: &TableRow) -> BTreeSet<PathBuf> {
-    let mut known: BTreeSet<PathBuf> = [TABLE.into(), TABLE_TEMPORARY.into()].into();
+fn known_files(row: &TableRow) -> HashSet<String> {
+    let mut known: HashSet<String> = [TABLE.into(), TABLE_TEMPORARY.into()].into();
     for file in &row.files {
-        known.insert(format!("{}.vortex", file.number).into());
-        known.insert(format!("sums/{}.crc", file.number).into());
+        known.insert(format!("{}.vortex", file.number));
+        known.insert(format!("sums/{}.crc", file.number));
     }
     for index in &row.indexes {
         for (number, _) in &index.files {
-            known.insert(format!("elf/{number}-{}.elf", index.definition.id).into());
+            known.insert(format!("elf/{number}-{}.elf", index.definition.id));
         }
     }
     known

@@ -1,8 +1,11 @@
 //! Reads everything of a database again and compares all checksums.
 
+use std::sync::Arc;
+
 use crate::catalog::{Catalog, FileRow, TableRow};
 use crate::data_file::{DataFile, FilePaths, Sums};
 use crate::error::{Result, StoreError};
+use crate::in_use::{InUse, Use};
 use crate::index::file::{IndexPaths, Indexes, verify as verify_index};
 use crate::root::Root;
 
@@ -23,9 +26,10 @@ pub struct VerifyReport {
 pub(crate) fn verify(
     root: &Root,
     catalog: &Catalog,
+    in_use: &Arc<InUse>,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<VerifyReport> {
-    let rows = catalog.tables()?;
+    let (rows, _kept) = keep_files(catalog, in_use)?;
     let file_count = rows.iter().map(|row| row.files.len()).sum();
     let mut report = VerifyReport {
         catalog: catalog.integrity()?,
@@ -64,6 +68,27 @@ pub(crate) fn verify(
         verify_indexes(root, row, &mut report)?;
     }
     Ok(report)
+}
+
+/// All tables, and what keeps their files from being removed meanwhile.
+fn keep_files(catalog: &Catalog, in_use: &Arc<InUse>) -> Result<(Vec<TableRow>, Vec<Use>)> {
+    loop {
+        let before = catalog.last();
+        let rows = catalog.tables()?;
+        let mut kept = Vec::new();
+        for row in &rows {
+            let files = row.files.iter();
+            kept.extend(files.map(|file| in_use.data_file(&row.folder, file.number)));
+            for index in &row.indexes {
+                let (files, id) = (index.files.iter(), index.definition.id);
+                kept.extend(files.map(|(number, _)| in_use.index_file(&row.folder, *number, id)));
+            }
+        }
+        // A change in between may have removed some.
+        if catalog.last() == before {
+            return Ok((rows, kept));
+        }
+    }
 }
 
 /// Reads all index files of a table.

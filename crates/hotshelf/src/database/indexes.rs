@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
-use hotshelf_store::StoreError;
+use hotshelf_store::{StoreError, side_by_side};
 
 use super::files::{BUDGET_PARTS, Writing, may_be_committed};
 use super::{Inner, RowOrder};
@@ -21,7 +21,7 @@ use crate::scan::TableScan;
 use crate::session::execute_partitions;
 use crate::table::Table;
 use hotshelf_store::catalog::{FileChange, FileRow, IndexRow, TableRef, TableRow};
-use hotshelf_store::data_file::{DataFile, FilePaths};
+use hotshelf_store::data_file::{FilePaths, TableFile};
 
 /// What a `CREATE INDEX` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,8 @@ impl Inner {
         let mut columns = resolve(&table.name, &table.schema, &spec.columns)?;
         let row_count = table.files.iter().map(|file| file.stats.row_count).sum();
         if let (true, Some(file)) = (spec.advise, table.files.first()) {
-            columns = advise_order(file, &table.schema, &columns, &self.vortex, row_count).await?;
+            let file = file.open()?;
+            columns = advise_order(&file, &table.schema, &columns, &self.vortex, row_count).await?;
         }
         let definition = self.definition(spec.name.clone(), columns, spec.clustered)?;
         let mut removed = Vec::new();
@@ -149,7 +150,7 @@ impl Inner {
         let mut files = Vec::with_capacity(row.files.len());
         for file in &row.files {
             let file =
-                Arc::new(self.open_file(&row.folder, file.clone(), (&row.schema, &column_ids))?);
+                Arc::new(self.table_file(&row.folder, file.clone(), (&row.schema, &column_ids))?);
             let paths = self.index_paths(&row.folder, file.paths.number, definition.id);
             if let Indexed::Written(bytes) = self
                 .write_index(&writer, &definition.name, &file, &paths)
@@ -185,7 +186,7 @@ impl Inner {
         }
     }
 
-    /// Drops an index. Queries that use it finish; its files go at once.
+    /// Drops an index. Queries that use it finish; its files go when they have.
     pub fn drop_index(&self, name: &str) -> Result<()> {
         let _change = self.changes.lock();
         let Some(table) = self.table_of_index(name) else {
@@ -216,7 +217,7 @@ impl Inner {
         let _rewrite = self.rewrites.lock().await;
         let table = self.require_table(name)?;
         table.ensure_readable()?;
-        let small: Vec<Arc<DataFile>> = table
+        let small: Vec<Arc<TableFile>> = table
             .files
             .iter()
             .filter(|file| file.stats.row_count < MERGE_ROWS)
@@ -284,7 +285,7 @@ impl Inner {
     pub(super) async fn rewrite(
         self: &Arc<Self>,
         table: &Arc<Table>,
-        files: Vec<Arc<DataFile>>,
+        files: Vec<Arc<TableFile>>,
         order: Option<RowOrder>,
         budget_parts: u64,
     ) -> Result<Vec<FileRow>> {
@@ -341,8 +342,10 @@ impl Inner {
             .iter()
             .map(|row| {
                 let columns = (&planned.schema, planned.column_ids.as_slice());
-                let file = self.open_file(&planned.folder, row.clone(), columns);
-                Ok(Arc::new(file?))
+                let file = self.table_file(&planned.folder, row.clone(), columns)?;
+                // What cannot be read again is not committed.
+                file.open()?;
+                Ok(Arc::new(file))
             })
             .collect::<Result<Vec<_>>>()?;
         let mut tried: BTreeMap<FileOfIndex, Indexed> = BTreeMap::new();
@@ -418,7 +421,7 @@ impl Inner {
     async fn index_files(
         self: &Arc<Self>,
         table: &Table,
-        files: &[Arc<DataFile>],
+        files: &[Arc<TableFile>],
         new_index: Option<&IndexDefinition>,
         tried: &mut BTreeMap<FileOfIndex, Indexed>,
         uncommitted: &mut Uncommitted,
@@ -453,7 +456,7 @@ impl Inner {
     fn changed_indexes(
         &self,
         table: &Table,
-        files: &[Arc<DataFile>],
+        files: &[Arc<TableFile>],
         new_index: Option<IndexDefinition>,
         tried: &BTreeMap<FileOfIndex, Indexed>,
     ) -> Vec<TableIndex> {
@@ -479,16 +482,12 @@ impl Inner {
         &self,
         table_folder: &str,
         definition: &IndexDefinition,
-        file: &DataFile,
+        file: &TableFile,
     ) -> Result<Arc<IndexFile>, StoreError> {
         let paths = self.index_paths(table_folder, file.paths.number, definition.id);
-        let opened = IndexFile::open(
-            &self.engine,
-            &self.elfs,
-            &paths,
-            indexes_of(file),
-            definition.columns.len(),
-        );
+        let columns = definition.columns.len();
+        let opened = indexes_of(file)
+            .and_then(|of| IndexFile::open(&self.opener, &self.elfs, &paths, of, columns));
         opened.map(Arc::new).inspect_err(|error| {
             tracing::warn!(%error, index = definition.name, "an index file cannot be used; its rows are scanned");
         })
@@ -503,12 +502,12 @@ impl Inner {
         &self,
         writer: &IndexWriter,
         index: &str,
-        file: &Arc<DataFile>,
+        file: &TableFile,
         paths: &IndexPaths,
     ) -> Result<Indexed> {
         let temporary = paths.temporary(self.store.next_number()?);
         paths.create_folder()?;
-        let indexed = writer.write(file, paths.root(), &temporary).await?;
+        let indexed = writer.write(&file.open()?, paths.root(), &temporary).await?;
         match &indexed {
             Indexed::Written(_) => paths.rename(&temporary).inspect_err(|_| {
                 paths.root().remove(&temporary);
@@ -523,33 +522,33 @@ impl Inner {
         Ok(indexed)
     }
 
-    /// Opens the files of an index of the catalog. Damaged ones are remembered as such.
-    pub(super) fn open_index(
-        &self,
-        table_folder: &str,
-        row: IndexRow,
-        files: &[Arc<DataFile>],
-    ) -> TableIndex {
-        let known: BTreeSet<u64> = row.files.iter().map(|(number, _)| *number).collect();
-        let mut index = TableIndex::new(row.definition, BTreeMap::new());
-        for file in files {
-            let number = file.paths.number;
-            if known.contains(&number) {
-                let opened = self.open_index_file(table_folder, &index.definition, file);
-                index.add(number, opened);
+    /// The table with the index files open that are not. Damaged ones are remembered as such.
+    pub(super) fn with_indexes(&self, table: &Table) -> Table {
+        let mut indexes = table.indexes.clone();
+        for index in &mut indexes {
+            let files = table.files.iter();
+            let files = files.filter(|file| index.unavailable.contains(&file.paths.number));
+            let files: Vec<Arc<TableFile>> = files.cloned().collect();
+            let definition = &index.definition;
+            let opened = side_by_side(&files, |file| {
+                self.open_index_file(&table.folder, definition, file)
+            });
+            for (file, opened) in files.iter().zip(opened) {
+                index.add(file.paths.number, opened);
             }
         }
-        index
+        table.changed(table.files.clone(), indexes)
     }
 }
 
-fn indexes_of(file: &DataFile) -> Indexes {
-    Indexes {
+/// What the index files of a data file must name.
+fn indexes_of(file: &TableFile) -> Result<Indexes, StoreError> {
+    Ok(Indexes {
         row_count: file.stats.row_count,
         file_bytes: file.file_bytes(),
-        footer_sum: file.footer_sum,
+        footer_sum: file.footer_sum()?,
         id: file.id,
-    }
+    })
 }
 
 /// The name of an index that was not given one.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use hotshelf_store::data_file::DataFile;
+use hotshelf_store::data_file::TableFile;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -93,7 +93,7 @@ impl Merging {
     }
 
     /// The files of a table to merge next.
-    fn choice(&self, table: &Table) -> Vec<Arc<DataFile>> {
+    fn choice(&self, table: &Table) -> Vec<Arc<TableFile>> {
         let rows: Vec<u64> = table.files.iter().map(|f| f.stats.row_count).collect();
         let chosen = choose(&rows, self.row_limit(table));
         chosen
@@ -208,7 +208,7 @@ impl Inner {
     async fn merge_files(
         self: &Arc<Self>,
         table: &Arc<Table>,
-        files: Vec<Arc<DataFile>>,
+        files: Vec<Arc<TableFile>>,
     ) -> Result<usize> {
         let removed: Vec<u64> = files.iter().map(|file| file.paths.number).collect();
         let order = self.order_of(table);

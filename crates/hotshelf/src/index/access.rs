@@ -293,9 +293,18 @@ fn cold_bytes<'a>(
         let id = table.column_ids.get(*column);
         id.and_then(|id| of.get(id)).copied().unwrap_or(0)
     };
+    // The cache knows the sizes of files that were opened before.
+    let unopened: Vec<_> = table.files.iter().filter(|file| !file.was_opened()).collect();
+    let unopened_bytes = |column: &usize| -> u64 {
+        let columns = unopened.iter().filter_map(|file| file.stats.columns.get(*column));
+        columns.map(|column| column.encoded_bytes).sum()
+    };
     columns
         .iter()
-        .map(|column| bytes(&sizes, column).saturating_sub(bytes(&resident, column)))
+        .map(|column| {
+            let opened = bytes(&sizes, column).saturating_sub(bytes(&resident, column));
+            opened + unopened_bytes(column)
+        })
         .sum()
 }
 

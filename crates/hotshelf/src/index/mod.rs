@@ -37,7 +37,8 @@ pub(crate) struct TableIndex {
     pub definition: IndexDefinition,
     /// By the number of the data file. Files that could not be indexed are missing.
     pub files: OpenFiles,
-    /// Data files whose index files could not be opened though nothing says that they are damaged.
+    /// Data files whose index files are not open: nobody has used the table yet, or they could not be opened though
+    /// nothing says that they are damaged.
     pub unavailable: BTreeSet<u64>,
     /// What queries lost so far because Elfs were not in memory.
     lost_ns: Lost,

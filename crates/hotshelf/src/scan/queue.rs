@@ -8,6 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::DataFusionError;
 use hotshelf_cache::model::{Observation, RunningPipeline};
 use hotshelf_cache::{ColumnId, ScanContext};
 use parking_lot::Mutex;
@@ -19,17 +21,18 @@ use vortex::session::VortexSession;
 
 use super::filters::{DynamicFilter, IntegerRange};
 use super::segments::{ScanSegments, SegmentAdapter};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::{CoveringRows, ElfAccess, Selected, Selection};
 use crate::pipelines::{Operator, PipelineRun, decoded_bytes};
-use hotshelf_store::data_file::DataFile;
+use hotshelf_store::StoreError;
+use hotshelf_store::data_file::{DataFile, TableFile};
 
 /// What to scan: the same for all workers of one execution.
 pub(crate) struct ScanPlan {
     pub table: String,
     /// What takes the rows.
     pub operator: Operator,
-    pub files: Vec<Arc<DataFile>>,
+    pub files: Vec<Arc<TableFile>>,
     /// Columns of the output, by index in the table.
     pub columns: Vec<usize>,
     /// Columns that filters read.
@@ -51,6 +54,8 @@ pub(crate) struct ScanPlan {
     pub dynamic: Vec<DynamicFilter>,
     pub projection: Expression,
     pub look_ahead_bytes: u64,
+    /// Row groups that are read ahead at most: each may be of another file, which takes a descriptor.
+    pub look_ahead_row_groups: usize,
     /// The cache's numbers of the table's columns.
     pub column_ids: Vec<ColumnId>,
     /// How much the query's time matters to the tuner.
@@ -90,6 +95,9 @@ pub(crate) struct Morsel {
     ahead: Vec<u32>,
     ahead_bytes: u64,
 }
+
+/// Files that are not open yet are opened so many at a time.
+const OPENED_TOGETHER: usize = 32;
 
 /// A worker takes at most so many row groups at once, and at most one part in so many of what is read ahead.
 const TAKEN_MAX: usize = 8;
@@ -169,13 +177,17 @@ pub(crate) struct Pruned {
 }
 
 struct Position {
-    files: VecDeque<Arc<DataFile>>,
+    files: VecDeque<Arc<TableFile>>,
+    /// Those before them that were opened, or could not be.
+    opened: VecDeque<Opened>,
     current: Option<Arc<FileScan>>,
     next_row_group: usize,
     ready: VecDeque<Morsel>,
     /// The Elfs' answers by file number, once asked.
     selections: Option<BTreeMap<u64, Arc<Selection>>>,
 }
+
+type Opened = std::result::Result<Arc<DataFile>, StoreError>;
 
 impl FileScan {
     /// What is known of the rows of a row group before any is read.
@@ -223,6 +235,7 @@ impl ScanQueue {
     pub fn new(plan: ScanPlan, context: Arc<ScanContext>, session: VortexSession) -> Self {
         let position = Position {
             files: plan.files.iter().cloned().collect(),
+            opened: VecDeque::new(),
             current: None,
             next_row_group: 0,
             ready: VecDeque::new(),
@@ -348,7 +361,8 @@ impl ScanQueue {
 
     async fn next_at(&self, position: &mut Position) -> Result<Option<Morsel>> {
         loop {
-            let enough = self.ahead_bytes.load(Ordering::Relaxed) >= self.plan.look_ahead_bytes;
+            let enough = self.ahead_bytes.load(Ordering::Relaxed) >= self.plan.look_ahead_bytes
+                || position.ready.len() >= self.plan.look_ahead_row_groups;
             if enough && let Some(morsel) = position.ready.pop_front() {
                 return Ok(Some(morsel));
             }
@@ -369,7 +383,7 @@ impl ScanQueue {
     async fn discover(&self, position: &mut Position) -> Result<Option<Morsel>> {
         loop {
             let Some(file) = position.current.clone() else {
-                let Some(next) = position.files.pop_front() else {
+                let Some(next) = next_file(position).await? else {
                     return Ok(None);
                 };
                 let elf = self.plan.elf.as_ref().filter(|_| self.covering.is_none());
@@ -566,6 +580,31 @@ impl ScanQueue {
     }
 }
 
+/// The next file, open.
+async fn next_file(position: &mut Position) -> Result<Option<Arc<DataFile>>> {
+    if position.opened.is_empty() {
+        let count = position.files.len().min(OPENED_TOGETHER);
+        let next = position.files.range(..count).cloned().collect();
+        let opened = open_files(next).await?;
+        // Not before: the worker may be dropped while it waits.
+        position.files.drain(..count);
+        position.opened = opened.into();
+    }
+    let next = position.opened.pop_front();
+    Ok(next.transpose()?)
+}
+
+/// Opens files away from the runtime's threads, unless all are open.
+async fn open_files(files: Vec<Arc<TableFile>>) -> Result<Vec<Opened>> {
+    let open: Option<Vec<_>> = files.iter().map(|file| file.opened()).collect();
+    if let Some(open) = open {
+        return Ok(open.into_iter().map(Ok).collect());
+    }
+    let stopped = |error| Error::Query(DataFusionError::ExecutionJoin(Box::new(error)));
+    let opened = SpawnedTask::spawn_blocking(move || TableFile::open_all(&files));
+    opened.await.map_err(stopped)
+}
+
 impl RunningPipeline for ScanQueue {
     /// The bytes of the whole run, as if the row groups to come were like those so far.
     fn observe(&self) -> Option<Observation> {
@@ -575,7 +614,7 @@ impl RunningPipeline for ScanQueue {
         let done = self.work.row_groups.load(Ordering::Relaxed);
         let pruned = self.pruned.row_groups.load(Ordering::Relaxed);
         let files = self.plan.files.iter();
-        let all: usize = files.map(|file| file.map.row_groups.len()).sum();
+        let all: usize = files.map(|file| file.row_group_count()).sum();
         let left = (all as u64).saturating_sub(done + pruned) as f64;
         let match_share = done as f64 / (done + pruned).max(1) as f64;
         let whole = 1.0 + left * match_share / done.max(1) as f64;

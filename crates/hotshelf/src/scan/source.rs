@@ -284,6 +284,7 @@ impl TableScan {
             priority: 1.0,
             predicted_s: None,
             look_ahead_bytes: (budget_bytes / 16).min(self.inner.profile.look_ahead_bytes.value),
+            look_ahead_row_groups: self.inner.opener.descriptors().limit() / 4,
         }
     }
 
@@ -334,7 +335,7 @@ fn row_group_count(table: &Table) -> usize {
     table
         .files
         .iter()
-        .map(|file| file.map.row_groups.len())
+        .map(|file| file.row_group_count())
         .sum()
 }
 

@@ -118,7 +118,7 @@ pub struct FileRow {
 }
 
 /// Files that a change made obsolete: they may be removed whenever nobody reads them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obsolete {
     /// A table's folder.
     Table {

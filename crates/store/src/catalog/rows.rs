@@ -1,5 +1,7 @@
 //! Reading and writing the catalog's rows, with a checksum in each over what answers depend on.
 
+use std::collections::{BTreeMap, HashMap};
+
 use arrow::datatypes::SchemaRef;
 use hotshelf_tier::Corruption;
 use rusqlite::{Connection, Transaction, params};
@@ -228,26 +230,37 @@ fn raw_files(connection: &Connection, table_id: i64, version: i64) -> Result<Vec
         })
     })?;
     let mut files = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut columns = columns_of_files(connection, table_id)?;
     for file in &mut files {
-        file.columns = columns_of(connection, file.id)?;
+        let of_file = columns.remove(&file.id).unwrap_or_default();
+        file.columns = of_file.into_values().collect();
     }
     Ok(files)
 }
 
-fn columns_of(connection: &Connection, file_id: i64) -> Result<Vec<ColumnStats>> {
+/// Statistics by file and column, for all files of a table.
+type ColumnsByFile = HashMap<i64, BTreeMap<i64, ColumnStats>>;
+
+fn columns_of_files(connection: &Connection, table_id: i64) -> Result<ColumnsByFile> {
     let mut statement = connection.prepare_cached(
-        "SELECT null_count, encoded_bytes, bounds_exact, distinct_sketch FROM file_columns
-         WHERE file_id = ?1 ORDER BY column_idx",
+        "SELECT file_id, column_idx, null_count, encoded_bytes, bounds_exact, distinct_sketch
+         FROM files JOIN file_columns ON file_id = files.id WHERE table_id = ?1",
     )?;
-    let columns = statement.query_map(params![file_id], |row| {
-        Ok(ColumnStats {
-            null_count: row.get::<_, Option<i64>>(0)?.map(|nulls| nulls as u64),
-            encoded_bytes: row.get::<_, i64>(1)? as u64,
-            bounds_exact: row.get::<_, i64>(2)? != 0,
-            distinct: DistinctSketch::from_bytes(&row.get::<_, Vec<u8>>(3)?),
-        })
-    })?;
-    Ok(columns.collect::<rusqlite::Result<_>>()?)
+    let mut rows = statement.query(params![table_id])?;
+    let mut columns = ColumnsByFile::new();
+    while let Some(row) = rows.next()? {
+        let nulls: Option<i64> = row.get(2)?;
+        let sketch = row.get_ref(5)?.as_blob();
+        let column = ColumnStats {
+            null_count: nulls.map(|nulls| nulls as u64),
+            encoded_bytes: row.get::<_, i64>(3)? as u64,
+            bounds_exact: row.get::<_, i64>(4)? != 0,
+            distinct: DistinctSketch::from_bytes(sketch.map_err(rusqlite::Error::from)?),
+        };
+        let of_file = columns.entry(row.get(0)?).or_default();
+        of_file.insert(row.get(1)?, column);
+    }
+    Ok(columns)
 }
 
 type ReadIndexes = (Vec<IndexRow>, Vec<Corruption>);

@@ -1,21 +1,29 @@
 //! Data files: immutable Vortex files with a checksum per segment (`docs/FORMAT.md`).
 //!
 //! `parts` cuts the input, `write` makes one, `sums` is its checksum file, `footer` what it says of its rows, `segments` tells which column and row group each
-//! segment belongs to, `open` reads the footer and answers segment reads, `gate` orders the writes of several importers.
+//! segment belongs to, `table_file` opens a file when it is first read, `opener` keeps descriptors and footers, `open` answers segment reads, `check` compares
+//! every byte with the checksums, `gate` orders the writes of several importers.
 
+mod check;
 pub(crate) mod footer;
 mod gate;
 mod open;
+mod opener;
 mod parts;
+mod paths;
 mod segments;
 mod sums;
+mod table_file;
 mod write;
 
 pub use gate::WriteGate;
-pub use open::{DataFile, FilePaths};
+pub use open::DataFile;
+pub use opener::{Footers, Opener};
 pub use parts::{BatchStream, InputParts};
+pub use paths::FilePaths;
 pub use segments::{SegmentMap, SegmentPlace};
 pub use sums::{Origin, Sums};
+pub use table_file::{TableFile, Unreadable};
 pub use write::{FileWriter, ROW_GROUP_ROWS_MAX, WriteOptions};
 
 use arrow::datatypes::SchemaRef;

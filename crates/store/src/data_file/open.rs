@@ -1,125 +1,30 @@
 //! An open data file: its footer, its segments, and how they are read and checked.
 
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use hotshelf_cache::{
     CacheManager, ColumnId, FileId, ReadDone, ReadError, ReadHandle, ScanContext, SegmentInfo,
     SegmentKey, SegmentKind, SegmentReader,
 };
-use hotshelf_tier::Corruption;
-use hotshelf_tier::io::{IoEngine, IoFile, ReadTicket};
+use hotshelf_tier::TierError;
+use hotshelf_tier::io::ReadTicket;
 use vortex::file::Footer;
-use vortex::session::VortexSession;
 
-use super::footer;
+use super::paths::FilePaths;
 use super::segments::SegmentMap;
-use super::sums::{Sums, verify};
-use crate::catalog::FileRow;
-use crate::error::{Result, StoreError};
-use crate::root::Root;
+use super::sums::verify;
+use crate::descriptors::Handle;
+use crate::held::Held;
+use crate::in_use::Use;
 use crate::statistics::FileStats;
-
-/// Where a data file and its checksums live.
-#[derive(Debug, Clone)]
-pub struct FilePaths {
-    root: Root,
-    table_folder: String,
-    folder: PathBuf,
-    /// The file's number in its table.
-    pub number: u64,
-}
-
-impl FilePaths {
-    /// The data file of this number in a table's folder.
-    pub fn new(root: &Root, table_folder: &str, number: u64) -> Self {
-        Self {
-            root: root.clone(),
-            table_folder: table_folder.to_owned(),
-            folder: root.table(table_folder),
-            number,
-        }
-    }
-
-    /// The database's folder.
-    pub fn root(&self) -> &Root {
-        &self.root
-    }
-
-    /// The name of the table's folder.
-    pub fn table_folder(&self) -> &str {
-        &self.table_folder
-    }
-
-    /// The data file.
-    pub fn data(&self) -> PathBuf {
-        self.folder.join(format!("{}.vortex", self.number))
-    }
-
-    /// Its checksums.
-    pub fn sums(&self) -> PathBuf {
-        self.folder
-            .join("sums")
-            .join(format!("{}.crc", self.number))
-    }
-
-    /// The data file while it is being written.
-    pub fn data_temporary(&self) -> PathBuf {
-        self.folder.join(format!("{}.vortex.tmp", self.number))
-    }
-
-    /// Its checksums while they are being written.
-    pub fn sums_temporary(&self) -> PathBuf {
-        self.folder
-            .join("sums")
-            .join(format!("{}.crc.tmp", self.number))
-    }
-
-    /// Reads the footer by itself, after comparing it with its checksum.
-    pub(crate) fn read_footer(&self, sums: &Sums, session: &VortexSession) -> Result<Footer> {
-        let path = self.data();
-        let file = self.root.open_file(&path)?;
-        let length = file
-            .metadata()
-            .map_err(StoreError::io("measure", &path))?
-            .len();
-        check_length(&path, length, sums, sums.file_bytes)?;
-        let mut bytes = vec![0; (length - sums.footer_offset) as usize];
-        file.read_exact_at(&mut bytes, sums.footer_offset)
-            .map_err(StoreError::io("read", &path))?;
-        footer::parse(&path, sums, &bytes, session)
-    }
-
-    /// Gives both files their final names and makes the names durable.
-    pub fn rename(&self) -> Result<()> {
-        self.root.rename(&self.sums_temporary(), &self.sums())?;
-        self.root.rename(&self.data_temporary(), &self.data())?;
-        self.root.sync_folder(&self.folder.join("sums"))?;
-        self.root.sync_folder(&self.folder)
-    }
-
-    /// Removes what a failed write left. Failing to is harmless: the journal names the file.
-    pub fn remove_temporary(&self) {
-        self.root.remove(&self.data_temporary());
-        self.root.remove(&self.sums_temporary());
-    }
-
-    /// Removes the finished files of a change that was not committed.
-    pub fn remove(&self) {
-        self.root.remove(&self.data());
-        self.root.remove(&self.sums());
-    }
-}
 
 /// A data file open for reading. Segments come through the cache; the footer was read and checked on opening.
 pub struct DataFile {
     /// Where it lives.
     pub paths: FilePaths,
     /// What the catalog knows of its rows.
-    pub stats: FileStats,
+    pub stats: Arc<FileStats>,
     /// Its layout.
     pub footer: Footer,
     /// Which column and row group each segment belongs to.
@@ -128,75 +33,23 @@ pub struct DataFile {
     pub footer_sum: u32,
     /// A number that no other file has; 0 for a file of format 1.
     pub id: u64,
-    file_bytes: u64,
-    cache: Arc<CacheManager>,
-    cache_id: FileId,
+    pub(super) file_bytes: u64,
+    pub(super) known: Arc<KnownFile>,
+    pub(super) memory: Held,
 }
 
 impl DataFile {
-    /// Opens a file of the catalog, of a table of these columns. `column_ids` are the cache's numbers of the table's columns, with one more
-    /// for what belongs to no column.
-    pub fn open(
-        row: FileRow,
-        paths: FilePaths,
-        (schema, column_ids): (&SchemaRef, &[ColumnId]),
-        engine: &Arc<IoEngine>,
-        cache: &Arc<CacheManager>,
-        session: &VortexSession,
-    ) -> Result<Self> {
-        let sums = Sums::of(&paths, &row)?;
-        let io = engine.open_as(&paths.root.real(&paths.data()), &paths.data())?;
-        check_length(&paths.data(), io.len_bytes(), &sums, row.file_bytes)?;
-        let footer = read_footer(engine, &io, &sums, session)?;
-        let map = SegmentMap::new(&footer)?;
-        if map.specs.len() != sums.segments.len() {
-            return Err(StoreError::Corruption(Corruption {
-                file: paths.sums(),
-                offset: 0,
-                what: "segment count".into(),
-                expected: map.specs.len().to_string(),
-                found: sums.segments.len().to_string(),
-            }));
-        }
-        let stats = agreed_statistics(row, &footer, &map, schema, session)?;
-        let infos = segment_infos(&map, column_ids);
-        let reader = FileSegments {
-            engine: engine.clone(),
-            io,
-            ranges: map
-                .specs
-                .iter()
-                .map(|spec| (spec.offset, spec.length))
-                .collect(),
-            sums: sums.segments.clone().into(),
-        };
-        let cache_id = cache.add_file(Arc::new(reader), infos);
-        Ok(Self {
-            paths,
-            stats,
-            footer,
-            map,
-            footer_sum: sums.footer,
-            id: sums.origin.map_or(0, |origin| origin.id),
-            file_bytes: sums.file_bytes,
-            cache: cache.clone(),
-            cache_id,
-        })
-    }
-
     /// Starts a read of a segment on account of `scan`, or finds it in the cache.
     pub fn request(
         &self,
         segment_idx: u32,
         scan: &Arc<ScanContext>,
     ) -> hotshelf_cache::SegmentFuture {
-        self.cache.request(
-            SegmentKey {
-                file: self.cache_id,
-                segment_idx,
-            },
-            scan,
-        )
+        let key = SegmentKey {
+            file: self.known.cache_id,
+            segment_idx,
+        };
+        self.known.cache.request(key, scan)
     }
 
     /// Length of the file.
@@ -206,27 +59,7 @@ impl DataFile {
 
     /// The cache's name of this file.
     pub fn cache_id(&self) -> FileId {
-        self.cache_id
-    }
-
-    /// Reads every byte again, past the cache, and compares all checksums.
-    pub fn verify(
-        paths: &FilePaths,
-        expected: &FileRow,
-        schema: &SchemaRef,
-    ) -> Result<Vec<Corruption>> {
-        let sums = match Sums::of(paths, expected) {
-            Ok(sums) => sums,
-            Err(StoreError::Corruption(found)) => return Ok(vec![found]),
-            Err(other) => return Err(other),
-        };
-        verify_bytes(paths, &sums, expected, schema)
-    }
-}
-
-impl Drop for DataFile {
-    fn drop(&mut self) {
-        self.cache.remove_file(self.cache_id);
+        self.known.cache_id
     }
 }
 
@@ -238,50 +71,67 @@ impl std::fmt::Debug for DataFile {
     }
 }
 
-fn read_footer(
-    engine: &Arc<IoEngine>,
-    io: &Arc<IoFile>,
-    sums: &Sums,
-    session: &VortexSession,
-) -> Result<Footer> {
-    let length = sums.file_bytes.saturating_sub(sums.footer_offset) as usize;
-    let bytes = futures::executor::block_on(engine.read(io, sums.footer_offset, length))?;
-    footer::parse(io.path(), sums, &bytes, session)
+/// What the cache knows of a file, and what lasts while the file is open, or its table's files are the same.
+pub(super) struct KnownFile {
+    pub handle: Arc<Handle>,
+    cache: Arc<CacheManager>,
+    pub cache_id: FileId,
+    segments: Arc<FileSegments>,
+    /// Memory for what follows from the first opening.
+    memory: OnceLock<Held>,
+    _use: Use,
 }
 
-/// The file must be as long as its checksums and the catalog say.
-fn check_length(path: &Path, found: u64, sums: &Sums, expected: u64) -> Result<()> {
-    if found == sums.file_bytes && sums.file_bytes == expected && sums.footer_offset <= found {
-        return Ok(());
+impl KnownFile {
+    /// Makes a file known to the cache, which learns of its segments by [`Self::describe`].
+    pub fn new(handle: Handle, cache: &Arc<CacheManager>, in_use: Use) -> Self {
+        let handle = Arc::new(handle);
+        let segments = Arc::new(FileSegments {
+            handle: handle.clone(),
+            described: OnceLock::new(),
+        });
+        Self {
+            handle,
+            cache: cache.clone(),
+            cache_id: cache.add_file(segments.clone(), Vec::new()),
+            segments,
+            memory: OnceLock::new(),
+            _use: in_use,
+        }
     }
-    Err(StoreError::Corruption(Corruption {
-        file: path.to_owned(),
-        offset: found.min(sums.file_bytes),
-        what: "file length".into(),
-        expected: format!("{expected} bytes"),
-        found: format!("{found} bytes"),
-    }))
+
+    /// Tells the cache of the file's segments and their checksums. `column_ids` are the cache's numbers of the table's columns, with
+    /// one more for what belongs to no column.
+    pub fn describe(&self, map: &SegmentMap, sums: Vec<u32>, column_ids: &[ColumnId]) {
+        let segment_bytes = size_of::<(u64, u32)>() + size_of::<u32>() + size_of::<SegmentInfo>();
+        let described = Described {
+            ranges: map
+                .specs
+                .iter()
+                .map(|spec| (spec.offset, spec.length))
+                .collect(),
+            sums,
+            row_group_count: map.row_groups.len(),
+        };
+        if self.segments.described.set(described).is_ok() {
+            let bytes = (map.specs.len() * segment_bytes) as u64;
+            self.memory
+                .get_or_init(|| Held::reserve(&self.cache, bytes));
+            self.cache
+                .describe_file(self.cache_id, segment_infos(map, column_ids));
+        }
+    }
+
+    /// How many row groups the file has, once it was opened.
+    pub fn row_group_count(&self) -> Option<usize> {
+        let described = self.segments.described.get();
+        described.map(|described| described.row_group_count)
+    }
 }
 
-/// What catalog and file both say of the rows. Where the catalog's entry is damaged, the file has the word.
-fn agreed_statistics(
-    row: FileRow,
-    footer: &Footer,
-    map: &SegmentMap,
-    schema: &SchemaRef,
-    session: &VortexSession,
-) -> Result<FileStats> {
-    let in_file = footer::statistics(footer, map, schema, session, Vec::new())?;
-    if !row.is_sound {
-        tracing::warn!(
-            file = row.number,
-            "an entry of the catalog is damaged; the data file says what its rows are"
-        );
-        return Ok(in_file);
-    }
-    match footer::difference(&in_file, &row.stats) {
-        Some(difference) => Err(difference.into()),
-        None => Ok(row.stats),
+impl Drop for KnownFile {
+    fn drop(&mut self) {
+        self.cache.remove_file(self.cache_id);
     }
 }
 
@@ -305,75 +155,52 @@ fn segment_infos(map: &SegmentMap, column_ids: &[ColumnId]) -> Vec<SegmentInfo> 
 
 /// Reads the segments of one file from the I/O engine and checks them as they arrive.
 struct FileSegments {
-    engine: Arc<IoEngine>,
-    io: Arc<IoFile>,
-    ranges: Vec<(u64, u32)>,
-    sums: Arc<[u32]>,
+    handle: Arc<Handle>,
+    described: OnceLock<Described>,
 }
 
-/// A read under way; dropping the ticket cancels it.
-struct Ticket(#[expect(dead_code, reason = "held for its drop")] ReadTicket);
+/// What the first opening found.
+struct Described {
+    ranges: Vec<(u64, u32)>,
+    sums: Vec<u32>,
+    row_group_count: usize,
+}
+
+impl FileSegments {
+    fn segment(&self, segment_idx: u32) -> Option<((u64, u32), u32)> {
+        let (described, idx) = (self.described.get()?, segment_idx as usize);
+        Some((*described.ranges.get(idx)?, *described.sums.get(idx)?))
+    }
+
+    /// Starts a read, if the file can be opened. A segment that the cache was not told of is given up.
+    fn start(&self, segment_idx: u32, done: ReadDone) -> Option<ReadTicket> {
+        let ((offset, length), sum) = self.segment(segment_idx)?;
+        let io = match self.handle.open() {
+            Ok(io) => io,
+            Err(error) => {
+                done(Err(error.into()));
+                return None;
+            }
+        };
+        let file = io.clone();
+        let arrived = move |read: Result<Bytes, TierError>| {
+            done(read.map_err(ReadError::from).and_then(|bytes| {
+                verify(file.path(), offset, "segment", &bytes, sum)?;
+                Ok(bytes)
+            }));
+        };
+        let engine = self.handle.engine();
+        Some(engine.submit(&io, offset, length as usize, Box::new(arrived)))
+    }
+}
+
+/// A read under way; dropping the ticket cancels it. There is none if the read failed at once.
+struct Ticket(#[expect(dead_code, reason = "held for its drop")] Option<ReadTicket>);
 
 impl ReadHandle for Ticket {}
 
 impl SegmentReader for FileSegments {
     fn read(&self, segment_idx: u32, done: ReadDone) -> Box<dyn ReadHandle> {
-        let (offset, length) = self.ranges[segment_idx as usize];
-        let sum = self.sums[segment_idx as usize];
-        let io = self.io.clone();
-        let arrived = move |read: Result<Bytes, hotshelf_tier::TierError>| {
-            done(read.map_err(ReadError::from).and_then(|bytes| {
-                verify(io.path(), offset, "segment", &bytes, sum)?;
-                Ok(bytes)
-            }));
-        };
-        Box::new(Ticket(self.engine.submit(
-            &self.io,
-            offset,
-            length as usize,
-            Box::new(arrived),
-        )))
+        Box::new(Ticket(self.start(segment_idx, done)))
     }
-}
-
-/// Compares the bytes of a file with its checksums, through the page cache in one pass.
-fn verify_bytes(
-    paths: &FilePaths,
-    sums: &Sums,
-    expected: &FileRow,
-    schema: &SchemaRef,
-) -> Result<Vec<Corruption>> {
-    let path = paths.data();
-    let bytes = paths.root.read(&path)?;
-    if bytes.len() as u64 != expected.file_bytes || sums.file_bytes != expected.file_bytes {
-        return Ok(vec![Corruption {
-            file: path,
-            offset: bytes.len() as u64,
-            what: "file length".into(),
-            expected: format!("{} bytes", expected.file_bytes),
-            found: format!("{} bytes", bytes.len()),
-        }]);
-    }
-    let footer_bytes = &bytes[sums.footer_offset.min(bytes.len() as u64) as usize..];
-    let session = crate::vortex_session();
-    let footer = match footer::parse(&path, sums, footer_bytes, &session) {
-        Ok(footer) => footer,
-        Err(StoreError::Corruption(found)) => return Ok(vec![found]),
-        Err(other) => return Err(other),
-    };
-    let map = SegmentMap::new(&footer)?;
-    let in_file = footer::statistics(&footer, &map, schema, &session, Vec::new())?;
-    let difference = footer::difference(&in_file, &expected.stats);
-    let damages = footer
-        .segment_map()
-        .iter()
-        .zip(&sums.segments)
-        .filter_map(|(spec, sum)| {
-            let range = spec.offset as usize..spec.byte_range().end as usize;
-            let segment = bytes.get(range)?;
-            verify(&path, spec.offset, "segment", segment, *sum).err()
-        });
-    Ok(damages
-        .chain(difference.filter(|_| expected.is_sound))
-        .collect())
 }

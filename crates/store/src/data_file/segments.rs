@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
+use hotshelf_tier::Corruption;
 use hotshelf_tier::io::buffer_bytes;
 use vortex::error::{VortexResult, vortex_err};
 use vortex::file::{Footer, SegmentSpec};
 use vortex::layout::{LayoutChildType, LayoutRef};
+
+use super::sums::Sums;
 
 /// One segment's place in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +95,29 @@ impl SegmentMap {
             row_groups,
             by_column,
         })
+    }
+
+    /// There must be a checksum for every segment.
+    pub(crate) fn check_count(&self, sums_path: &Path, sums: &Sums) -> Result<(), Corruption> {
+        if self.specs.len() == sums.segments.len() {
+            return Ok(());
+        }
+        Err(Corruption {
+            file: sums_path.to_owned(),
+            offset: 0,
+            what: "segment count".into(),
+            expected: self.specs.len().to_string(),
+            found: sums.segments.len().to_string(),
+        })
+    }
+
+    /// Memory that it takes, in bytes, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let segment = size_of::<SegmentSpec>() + size_of::<SegmentPlace>();
+        let lists = self.by_column.iter().flatten();
+        let lists = lists.map(|list| size_of_val(list) + list.capacity() * size_of::<u32>());
+        let groups = self.row_groups.len() * size_of::<Range<u64>>();
+        (self.specs.len() * segment + lists.sum::<usize>() + groups) as u64
     }
 
     /// The data segments of a column that hold rows of a row group. A column whose chunks are longer than

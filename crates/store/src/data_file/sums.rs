@@ -77,13 +77,18 @@ impl Sums {
 
     /// Reads the checksums of a file of the catalog, and makes sure that they are of this file and no older one.
     pub fn of(paths: &FilePaths, row: &FileRow) -> Result<Self> {
+        Self::of_file(paths, row.is_sound.then_some(row.id))
+    }
+
+    /// The same for a file of this identity, or of any if none is known.
+    pub(crate) fn of_file(paths: &FilePaths, id: Option<u64>) -> Result<Self> {
         let sums = Self::read(paths.root(), &paths.sums())?;
         let is_own = match &sums.origin {
-            None => row.id == 0,
+            None => id.unwrap_or(0) == 0,
             Some(origin) => {
                 let is_place =
                     origin.number == paths.number && origin.folder == paths.table_folder();
-                is_place && (origin.id == row.id || !row.is_sound)
+                is_place && id.is_none_or(|id| id == origin.id)
             }
         };
         if is_own {
@@ -93,7 +98,7 @@ impl Sums {
             file: paths.sums(),
             offset: 0,
             what: "data file's identity".into(),
-            expected: format!("{:016x}", row.id),
+            expected: id.map_or("any".into(), |id| format!("{id:016x}")),
             found: sums.origin.map_or("none".into(), |origin| {
                 format!(
                     "{:016x}, file {} of {}",
@@ -175,10 +180,18 @@ pub(crate) fn verify(
     expected: u32,
 ) -> Result<(), Corruption> {
     let found = crc32fast::hash(bytes);
-    if found == expected {
-        return Ok(());
-    }
-    Err(Corruption {
+    mismatch(file, offset, what, expected, found).map_or(Ok(()), Err)
+}
+
+/// The corruption that the sum `found` is in place of `expected`, if they differ.
+pub(crate) fn mismatch(
+    file: &Path,
+    offset: u64,
+    what: &str,
+    expected: u32,
+    found: u32,
+) -> Option<Corruption> {
+    (found != expected).then(|| Corruption {
         file: file.to_owned(),
         offset,
         what: what.to_owned().into(),

@@ -26,7 +26,7 @@ use vortex_arrow::ArrowSessionExt;
 
 use super::footer::statistics;
 use super::gate::WriteGate;
-use super::open::FilePaths;
+use super::paths::FilePaths;
 use super::parts::{BatchStream, own_bytes};
 use super::segments::SegmentMap;
 use super::sums::{Origin, Sums};

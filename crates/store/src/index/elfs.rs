@@ -11,8 +11,9 @@ use hotshelf_cache::{CacheManager, ColumnId, Lender, Rung};
 use hotshelf_elf::layout::packed::PackedElf;
 use parking_lot::Mutex;
 
-use super::file::{Held, IndexFile, Stretch};
+use super::file::{IndexFile, Stretch};
 use crate::error::StoreError;
+use crate::held::Held;
 
 /// Elfs take at most one part in this many of the budget: the rest is the segments' and the operators'.
 const BUDGET_SHARE: u64 = 2;

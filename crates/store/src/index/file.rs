@@ -10,16 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::StreamExt;
-use hotshelf_cache::CacheManager;
 use hotshelf_elf::cost::{CostModel, Costs};
 use hotshelf_elf::layout::packed::PackedElf;
 use hotshelf_tier::Corruption;
-use hotshelf_tier::io::{IoEngine, IoFile};
 
 use super::elfs::ElfStore;
 use super::keys::KeyColumn;
 use super::zones::Zones;
+use crate::data_file::Opener;
+use crate::descriptors::Handle;
 use crate::error::{Result, StoreError};
+pub use crate::held::Held;
+use crate::in_use::Use;
 use crate::root::Root;
 
 const MAGIC: &[u8; 8] = b"HSELFIDX";
@@ -55,6 +57,7 @@ pub const CLUSTERED_COSTS: Costs = Costs {
 #[derive(Debug, Clone)]
 pub struct IndexPaths {
     root: Root,
+    table_folder: String,
     folder: PathBuf,
     file_number: u64,
     index_id: i64,
@@ -65,6 +68,7 @@ impl IndexPaths {
     pub fn new(root: &Root, table_folder: &str, file_number: u64, index_id: i64) -> Self {
         Self {
             root: root.clone(),
+            table_folder: table_folder.to_owned(),
             folder: root.table(table_folder).join("elf"),
             file_number,
             index_id,
@@ -498,70 +502,40 @@ pub struct IndexFile {
     /// Whether the data file's rows stand in the order of these Elfs.
     pub clustered: bool,
     file_bytes: u64,
-    engine: Arc<IoEngine>,
-    io: Arc<IoFile>,
+    handle: Handle,
     store: Arc<ElfStore>,
     _described: Held,
+    _use: Use,
 }
 
 impl std::fmt::Debug for IndexFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("IndexFile")
-            .field("path", &self.io.path())
+            .field("path", &self.handle.path())
             .finish_non_exhaustive()
-    }
-}
-
-/// Memory of the budget, until dropped.
-pub struct Held {
-    cache: Arc<CacheManager>,
-    bytes: u64,
-}
-
-impl Held {
-    /// Memory that cannot be refused.
-    pub fn reserve(cache: &Arc<CacheManager>, bytes: u64) -> Self {
-        cache.budget().reserve_operator(bytes);
-        Self {
-            cache: cache.clone(),
-            bytes,
-        }
-    }
-
-    /// Memory, if there is so much.
-    pub fn try_reserve(cache: &Arc<CacheManager>, bytes: u64) -> Option<Self> {
-        cache.budget().try_reserve_operator(bytes).ok()?;
-        Some(Self {
-            cache: cache.clone(),
-            bytes,
-        })
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.cache.budget().release_operator(self.bytes);
     }
 }
 
 impl IndexFile {
     /// Opens the index file of a data file and checks its description.
     pub fn open(
-        engine: &Arc<IoEngine>,
+        opener: &Opener,
         store: &Arc<ElfStore>,
         paths: &IndexPaths,
         indexes: Indexes,
         column_count: usize,
     ) -> Result<Self> {
+        let (number, index) = (paths.file_number, paths.index_id);
+        let in_use = opener
+            .in_use
+            .index_file(&paths.table_folder, number, index);
         let path = &paths.file();
-        let io = engine.open_as(&paths.root.real(path), path)?;
+        let handle = opener.descriptors().handle(&paths.root, path.clone());
+        let io = handle.open()?;
         let length = io.len_bytes();
         let read = |offset: u64, length: u64| -> Result<bytes::Bytes> {
-            Ok(futures::executor::block_on(engine.read(
-                &io,
-                offset,
-                length as usize,
-            ))?)
+            let read = handle.engine().read(&io, offset, length as usize);
+            Ok(futures::executor::block_on(read)?)
         };
         let superblock = read(0, length.min(SUPERBLOCK_BYTES as u64))?;
         let superblock = Superblock::read(path, &superblock)?;
@@ -577,10 +551,10 @@ impl IndexFile {
             keys,
             clustered: superblock.clustered,
             file_bytes: length,
-            engine: engine.clone(),
-            io: io.clone(),
+            handle,
             store: store.clone(),
             _described: store.hold(described),
+            _use: in_use,
         })
     }
 
@@ -591,10 +565,13 @@ impl IndexFile {
 
     /// Reads an Elf from the device and checks every byte of it.
     pub async fn read(&self, stretch: &Stretch) -> Result<PackedElf> {
-        let path = self.io.path();
+        let path = self.handle.path();
+        let io = self.handle.open()?;
         let mut reads = futures::stream::iter((0..stretch.bytes).step_by(READ_BYTES).map(|at| {
             let length = (stretch.bytes - at).min(READ_BYTES as u64) as usize;
-            self.engine.read(&self.io, stretch.offset + at, length)
+            self.handle
+                .engine()
+                .read(&io, stretch.offset + at, length)
         }))
         .buffered(READS);
         let mut head: Vec<u8> = Vec::with_capacity(stretch.leaf_offset as usize);
@@ -660,39 +637,46 @@ pub(crate) fn check(paths: &IndexPaths, indexes: Indexes, column_count: usize) -
         .len())
 }
 
-/// Reads an index file again and checks everything, to the last row.
+/// Reads an index file again and checks everything, to the last row. One Elf is in memory at a time.
 pub fn verify(
     paths: &IndexPaths,
     indexes: Option<Indexes>,
     column_count: usize,
 ) -> Result<(), StoreError> {
     let path = &paths.file();
-    let bytes = paths.root.read(path)?;
-    let superblock = Superblock::read(path, bytes.get(..SUPERBLOCK_BYTES).unwrap_or(&bytes))?;
-    superblock.check(path, indexes.unwrap_or(superblock.indexes), column_count)?;
-    let (start, end) = (superblock.meta.start as usize, superblock.meta.end as usize);
-    let Some(meta) = bytes.get(start..end).filter(|_| end == bytes.len()) else {
-        return Err(corrupt(path, bytes.len() as u64, "file length", end, bytes.len()).into());
+    let file = paths.root.open_file(path)?;
+    let length = file.metadata().map_err(StoreError::io("measure", path))?;
+    let length = length.len();
+    let read = |bytes: Range<u64>| -> Result<Vec<u8>> {
+        let mut read = vec![0; (bytes.end - bytes.start) as usize];
+        file.read_exact_at(&mut read, bytes.start)
+            .map_err(StoreError::io("read", path))?;
+        Ok(read)
     };
-    let (_, stretches) = superblock.read_meta(path, meta)?;
+    let superblock = read(0..length.min(SUPERBLOCK_BYTES as u64))?;
+    let superblock = Superblock::read(path, &superblock)?;
+    superblock.check(path, indexes.unwrap_or(superblock.indexes), column_count)?;
+    let meta = superblock.meta.clone();
+    if meta.end != length || meta.start > meta.end {
+        return Err(corrupt(path, length, "file length", meta.end, length).into());
+    }
+    let (_, stretches) = superblock.read_meta(path, &read(meta)?)?;
     for stretch in &stretches {
-        let range = stretch.offset as usize..(stretch.offset + stretch.bytes) as usize;
-        let Some(content) = bytes.get(range) else {
-            return Err(corrupt(path, stretch.offset, "Elf", "a whole one", "a part").into());
-        };
-        let at = |error: StoreError| located(error, stretch.offset);
-        let (elf, _) = PackedElf::from_bytes(path, content).map_err(|error| at(error.into()))?;
-        elf.verify(path).map_err(|error| at(error.into()))?;
-        if elf.row_count() as u64 != stretch.rows.end - stretch.rows.start {
-            return Err(corrupt(
-                path,
-                stretch.offset,
-                "rows",
-                "those indexed",
-                elf.row_count(),
-            )
-            .into());
-        }
+        // All stretches end before the description.
+        let content = read(stretch.offset..stretch.offset + stretch.bytes)?;
+        verify_elf(path, stretch, &content)?;
+    }
+    Ok(())
+}
+
+fn verify_elf(path: &Path, stretch: &Stretch, content: &[u8]) -> Result<()> {
+    let at = |error: StoreError| located(error, stretch.offset);
+    let (elf, _) = PackedElf::from_bytes(path, content).map_err(|error| at(error.into()))?;
+    elf.verify(path).map_err(|error| at(error.into()))?;
+    let expected = stretch.rows.end - stretch.rows.start;
+    if elf.row_count() as u64 != expected {
+        let found = elf.row_count();
+        return Err(corrupt(path, stretch.offset, "rows", expected, found).into());
     }
     Ok(())
 }

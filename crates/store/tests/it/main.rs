@@ -1,6 +1,7 @@
 //! Tests of the store from outside: one binary, one topic a module.
 
 mod checked;
+mod first_use;
 mod journal;
 mod lock;
 mod lost;
@@ -108,15 +109,25 @@ fn hash(column: &ArrayRef, hashes: &mut [u64]) -> bool {
 
 /// Writes a data file of the numbers from 0; its names are final.
 fn write_file(store: &Store, folder: &str, row_count: i64, replaces: &[u64]) -> Result<FileRow> {
+    let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..row_count));
+    let batch = RecordBatch::try_new(schema(), vec![column]).unwrap();
+    write_batch(store, folder, batch, replaces)
+}
+
+/// Writes a data file of these rows; its names are final.
+fn write_batch(
+    store: &Store,
+    folder: &str,
+    batch: RecordBatch,
+    replaces: &[u64],
+) -> Result<FileRow> {
     let paths = FilePaths::new(store.root(), folder, store.next_number()?);
     store
         .root()
         .create_folder(&store.root().table(folder).join("sums"))?;
-    let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..row_count));
-    let batch = RecordBatch::try_new(schema(), vec![column]).unwrap();
     let writer = FileWriter {
         session: vortex_session(),
-        schema: schema(),
+        schema: batch.schema(),
         options: WriteOptions {
             buffer_bytes_max: 1 << 20,
             rows_written: Arc::default(),

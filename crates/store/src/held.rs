@@ -1,0 +1,42 @@
+//! Memory of the budget that the store holds.
+
+use std::sync::Arc;
+
+use hotshelf_cache::CacheManager;
+
+/// Memory of the budget, until dropped.
+pub struct Held {
+    cache: Arc<CacheManager>,
+    bytes: u64,
+}
+
+impl Held {
+    /// Memory that cannot be refused.
+    pub fn reserve(cache: &Arc<CacheManager>, bytes: u64) -> Self {
+        cache.budget().reserve_operator(bytes);
+        Self {
+            cache: cache.clone(),
+            bytes,
+        }
+    }
+
+    /// How much it is.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Memory, if there is so much.
+    pub fn try_reserve(cache: &Arc<CacheManager>, bytes: u64) -> Option<Self> {
+        cache.budget().try_reserve_operator(bytes).ok()?;
+        Some(Self {
+            cache: cache.clone(),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.cache.budget().release_operator(self.bytes);
+    }
+}
