@@ -1,7 +1,8 @@
 //! Keeps what is known of the rows below grouping sets, outer joins and running extremes from being believed of the rows above.
 //!
 //! The first two make NULLs of values; the last is NULL until there is a value (`docs/upstream/running-extremes.md`). The engine still takes a column that was constant below, or equal to another, for that, drops
-//! sorts and aggregates as if equal keys stood together (`docs/upstream/grouping-sets-order.md`).
+//! sorts and aggregates as if equal keys stood together (`docs/upstream/grouping-sets-order.md`). Sorts with a limit below other
+//! sorts are kept apart in the same way.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
@@ -35,14 +38,16 @@ impl PhysicalOptimizerRule for ForgetBelowPaddedRows {
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|node| {
-            Ok(if makes_nulls(&node) {
-                Transformed::yes(Arc::new(ForgetExec::new(node)) as _)
-            } else {
-                Transformed::no(node)
+        let plan = plan
+            .transform_up(|node| {
+                Ok(if makes_nulls(&node) {
+                    Transformed::yes(Arc::new(ForgetExec::new(node)) as _)
+                } else {
+                    Transformed::no(node)
+                })
             })
-        })
-        .data()
+            .data()?;
+        forget_limited_orders(plan, false)
     }
 
     fn name(&self) -> &str {
@@ -52,6 +57,23 @@ impl PhysicalOptimizerRule for ForgetBelowPaddedRows {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Puts [`ForgetExec`] above sorts with a limit that are not the last of the plan: the engine drops sorts above them that
+/// they do not replace (`docs/upstream/sort-above-limit.md`).
+fn forget_limited_orders(
+    plan: Arc<dyn ExecutionPlan>,
+    is_below: bool,
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    let below = is_below || plan.downcast_ref::<ProjectionExec>().is_none();
+    let plan = plan
+        .map_children(|child| forget_limited_orders(child, below).map(Transformed::yes))
+        .data()?;
+    let has_limit = |sort: &SortExec| sort.fetch().is_some();
+    Ok(match plan.downcast_ref::<SortExec>() {
+        Some(sort) if is_below && has_limit(sort) => Arc::new(ForgetExec::new(plan)),
+        _ => plan,
+    })
 }
 
 /// Whether the node aggregates by several grouping sets, pads what it knows too much of, or takes running extremes, which

@@ -585,6 +585,40 @@ fn output_columns_are_ordered_by_though_a_cast_key_has_their_name() {
 }
 
 #[test]
+fn a_sort_above_a_sort_with_a_limit_sorts() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1.5, 30), (2.5, 10), (3.5, 20)) v(b, a)")
+        .unwrap();
+    let inner = "SELECT b, count(*) AS n, max(a) AS x FROM t GROUP BY b ORDER BY n, b LIMIT 5";
+    for sql in [
+        format!("SELECT n, x FROM ({inner}) ORDER BY n, x"),
+        format!("WITH w AS ({inner}) SELECT n, x FROM w WHERE n > 0 ORDER BY 1, 2"),
+    ] {
+        assert_eq!(db.rows(&sql), ["1|10", "1|20", "1|30"], "{sql}");
+    }
+    let ranked =
+        format!("SELECT x, row_number() OVER (ORDER BY n, x) AS r FROM ({inner}) ORDER BY r");
+    assert_eq!(db.rows(&ranked), ["10|1", "20|2", "30|3"]);
+    let limited = format!("SELECT b FROM ({inner}) ORDER BY b DESC LIMIT 2");
+    assert_eq!(db.rows(&limited), ["3.5", "2.5"]);
+}
+
+#[test]
+fn what_narrows_its_scan_is_not_run_twice() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT true AS x, 1 AS k FROM generate_series(1, 6)")
+        .unwrap();
+    let five = "SELECT k FROM t ORDER BY k DESC NULLS LAST LIMIT 5";
+    let sql = format!("SELECT count(a.x) FROM t a JOIN ({five}) b ON a.k = b.k");
+    assert_eq!(db.rows(&sql), ["30"]);
+    let sql = format!("SELECT a.x FROM t a JOIN ({five}) b ON a.k = b.k ORDER BY 1 LIMIT 200");
+    assert_eq!(db.rows(&sql).len(), 30);
+    let least = "SELECT min(k) AS k FROM t";
+    let sql = format!("SELECT count(*) FROM t a JOIN ({least}) b ON a.k = b.k");
+    assert_eq!(db.rows(&sql), ["6"]);
+}
+
+#[test]
 fn a_cast_key_and_its_column_are_two_keys() {
     let db = Fixture::new();
     db.run(

@@ -219,6 +219,20 @@ fn a_cast_key_and_its_column_are_taken_for_one() {
 }
 
 #[test]
+fn a_sort_above_a_sort_with_a_limit_is_dropped() {
+    let plan = rows(
+        "EXPLAIN SELECT n, x FROM (SELECT b, count(*) AS n, max(a) AS x FROM (VALUES (1.5, 30), (2.5, 10), (3.5, 20)) v(b, a)
+         GROUP BY b ORDER BY n, b LIMIT 5) ORDER BY n, x",
+    );
+    let text = plan.join("\n");
+    assert_eq!(
+        text.matches("SortExec").count(),
+        1,
+        "plan/padded_rows.rs: {text}"
+    );
+}
+
+#[test]
 fn years_that_no_timestamp_has_wrap_around() {
     let found = plain(
         SessionConfig::new(),

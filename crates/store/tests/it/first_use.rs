@@ -51,7 +51,9 @@ impl Reader {
         let opened = file.open()?;
         let scan = Arc::new(ScanContext::new(1, 0, 0).with_populate(false));
         let bytes = futures::executor::block_on(opened.request(0, &scan));
-        Ok(bytes.map_err(|error| StoreError::Input(Box::new(error)))?.len())
+        Ok(bytes
+            .map_err(|error| StoreError::Input(Box::new(error)))?
+            .len())
     }
 
     fn path(&self, fixture: &Fixture, file_idx: usize) -> PathBuf {
@@ -119,7 +121,12 @@ fn opening_a_database_opens_no_data_file() {
     assert_eq!(reader.opener.descriptors().open_count(), 0);
     assert_eq!(reader.opener.footers().read_count(), 0);
     assert!(reader.files.iter().all(|file| file.row_group_count() == 1));
-    assert!(reader.files.iter().all(|file| file.known_trouble().is_none()));
+    assert!(
+        reader
+            .files
+            .iter()
+            .all(|file| file.known_trouble().is_none())
+    );
     assert_eq!(reader.opener.footers().read_count(), 0);
 }
 
@@ -233,10 +240,24 @@ fn files_that_were_taken_out_can_be_read_until_nobody_may() {
     drop(opened);
     assert!(!first.exists());
     // A process that was killed meanwhile leaves them to the next opening.
-    assert_eq!(killed.files().iter().filter(|name| name.ends_with(".vortex")).count(), 3);
+    assert_eq!(
+        killed
+            .files()
+            .iter()
+            .filter(|name| name.ends_with(".vortex"))
+            .count(),
+        3
+    );
     let (_, rows) = killed.open();
     assert_eq!(rows[0].files.len(), 1);
-    assert_eq!(killed.files().iter().filter(|name| name.ends_with(".vortex")).count(), 1);
+    assert_eq!(
+        killed
+            .files()
+            .iter()
+            .filter(|name| name.ends_with(".vortex"))
+            .count(),
+        1
+    );
     assert!(!killed.at("lost+found").exists());
 }
 
@@ -271,7 +292,10 @@ fn a_file_that_cannot_be_opened_is_an_io_error_and_the_next_use_tries_again() {
             Err(StoreError::Tier(TierError::Io { path: named, .. })) => assert_eq!(named, path),
             other => panic!("{other:?}"),
         }
-        assert!(matches!(file.known_trouble(), Some(Unreadable::Unavailable(_))));
+        assert!(matches!(
+            file.known_trouble(),
+            Some(Unreadable::Unavailable(_))
+        ));
     }
     assert!(reader.read(&reader.files[0]).is_ok());
     std::fs::remove_file(&path).unwrap();
