@@ -482,11 +482,9 @@ impl Inner {
 
     fn open_files(&self, row: TableRow, column_ids: Vec<ColumnId>) -> Table {
         let (folder, schema) = (row.folder.clone(), row.schema.clone());
-        Table::open(
-            row,
-            column_ids,
-            |file, ids| self.table_file(&folder, file, (&schema, ids)),
-        )
+        Table::open(row, column_ids, |file, ids| {
+            self.table_file(&folder, file, (&schema, ids))
+        })
     }
 
     /// A data file as the catalog knows it. It is opened when it is read.

@@ -6,8 +6,8 @@
 
 pub mod catalog;
 pub mod data_file;
-pub mod descriptors;
 mod description;
+pub mod descriptors;
 mod error;
 mod fields;
 pub mod folder;

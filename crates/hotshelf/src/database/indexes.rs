@@ -507,7 +507,9 @@ impl Inner {
     ) -> Result<Indexed> {
         let temporary = paths.temporary(self.store.next_number()?);
         paths.create_folder()?;
-        let indexed = writer.write(&file.open()?, paths.root(), &temporary).await?;
+        let indexed = writer
+            .write(&file.open()?, paths.root(), &temporary)
+            .await?;
         match &indexed {
             Indexed::Written(_) => paths.rename(&temporary).inspect_err(|_| {
                 paths.root().remove(&temporary);

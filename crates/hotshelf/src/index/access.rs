@@ -294,9 +294,15 @@ fn cold_bytes<'a>(
         id.and_then(|id| of.get(id)).copied().unwrap_or(0)
     };
     // The cache knows the sizes of files that were opened before.
-    let unopened: Vec<_> = table.files.iter().filter(|file| !file.was_opened()).collect();
+    let unopened: Vec<_> = table
+        .files
+        .iter()
+        .filter(|file| !file.was_opened())
+        .collect();
     let unopened_bytes = |column: &usize| -> u64 {
-        let columns = unopened.iter().filter_map(|file| file.stats.columns.get(*column));
+        let columns = unopened
+            .iter()
+            .filter_map(|file| file.stats.columns.get(*column));
         columns.map(|column| column.encoded_bytes).sum()
     };
     columns

@@ -332,11 +332,7 @@ fn projection<'a>(fields: impl Iterator<Item = &'a Field>) -> Expression {
 }
 
 fn row_group_count(table: &Table) -> usize {
-    table
-        .files
-        .iter()
-        .map(|file| file.row_group_count())
-        .sum()
+    table.files.iter().map(|file| file.row_group_count()).sum()
 }
 
 impl fmt::Debug for TableScan {

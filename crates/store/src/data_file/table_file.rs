@@ -180,9 +180,7 @@ impl TableFile {
     fn unreadable(&self, error: StoreError) -> Unreadable {
         match error.into_unavailable() {
             Ok(error) => Unreadable::Unavailable(error),
-            Err(error) => {
-                Unreadable::Damaged(error.into_damage(&self.paths.data(), "data file"))
-            }
+            Err(error) => Unreadable::Damaged(error.into_damage(&self.paths.data(), "data file")),
         }
     }
 

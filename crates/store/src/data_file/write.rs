@@ -26,8 +26,8 @@ use vortex_arrow::ArrowSessionExt;
 
 use super::footer::statistics;
 use super::gate::WriteGate;
-use super::paths::FilePaths;
 use super::parts::{BatchStream, own_bytes};
+use super::paths::FilePaths;
 use super::segments::SegmentMap;
 use super::sums::{Origin, Sums};
 use crate::catalog::FileRow;

@@ -526,9 +526,7 @@ impl IndexFile {
         column_count: usize,
     ) -> Result<Self> {
         let (number, index) = (paths.file_number, paths.index_id);
-        let in_use = opener
-            .in_use
-            .index_file(&paths.table_folder, number, index);
+        let in_use = opener.in_use.index_file(&paths.table_folder, number, index);
         let path = &paths.file();
         let handle = opener.descriptors().handle(&paths.root, path.clone());
         let io = handle.open()?;
@@ -569,9 +567,7 @@ impl IndexFile {
         let io = self.handle.open()?;
         let mut reads = futures::stream::iter((0..stretch.bytes).step_by(READ_BYTES).map(|at| {
             let length = (stretch.bytes - at).min(READ_BYTES as u64) as usize;
-            self.handle
-                .engine()
-                .read(&io, stretch.offset + at, length)
+            self.handle.engine().read(&io, stretch.offset + at, length)
         }))
         .buffered(READS);
         let mut head: Vec<u8> = Vec::with_capacity(stretch.leaf_offset as usize);
