@@ -350,12 +350,13 @@ impl Inner {
         let opened = Arc::new(self.with_indexes(whole.as_ref().unwrap_or(&table)));
         let mut tables = self.tables.write();
         match tables.get_mut(&table.name) {
-            // A change meanwhile has opened its own files; the next use tries again.
             Some(current) if Arc::ptr_eq(current, &table) => {
                 *current = opened.clone();
                 opened
             }
-            _ => table,
+            // Somebody else was faster, or a change has opened its own files; the next use tries again.
+            Some(current) => current.clone(),
+            None => table,
         }
     }
 

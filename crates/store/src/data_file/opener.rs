@@ -15,7 +15,7 @@ use crate::in_use::InUse;
 use crate::recent::Recent;
 use crate::store::Store;
 
-/// Footers that nobody uses take at most one part in this many of the budget.
+/// Footers take at most one part in this many of the budget, unless those in use take more.
 const BUDGET_SHARE: u64 = 16;
 /// One in this many goes when there is no room for another: looking for the oldest takes time.
 const DROPPED_SHARE: usize = 8;
@@ -90,14 +90,40 @@ impl Opener {
 /// first, when there are too many or others need the memory.
 pub struct Footers {
     cache: Arc<CacheManager>,
-    kept: Mutex<Recent<DataFile>>,
+    kept: Mutex<Kept>,
     read_count: AtomicU64,
+}
+
+#[derive(Default)]
+struct Kept {
+    files: Recent<DataFile>,
+    /// Memory of them all.
+    bytes: u64,
+}
+
+impl Kept {
+    fn insert(&mut self, key: u64, file: DataFile) -> Arc<DataFile> {
+        self.bytes += file.memory.bytes();
+        self.files.insert(key, Arc::new(file))
+    }
+
+    fn remove(&mut self, key: u64) -> Option<Arc<DataFile>> {
+        let file = self.files.remove(key)?;
+        self.bytes -= file.memory.bytes();
+        Some(file)
+    }
+
+    fn take_oldest(&mut self, count: usize) -> Vec<Arc<DataFile>> {
+        let taken = self.files.take_oldest(count);
+        self.bytes -= taken.iter().map(|file| file.memory.bytes()).sum::<u64>();
+        taken
+    }
 }
 
 impl Footers {
     /// How many are in memory.
     pub fn kept_count(&self) -> usize {
-        self.kept.lock().len()
+        self.kept.lock().files.len()
     }
 
     /// How many were read so far.
@@ -106,14 +132,14 @@ impl Footers {
     }
 
     pub(super) fn find(&self, key: u64) -> Option<Arc<DataFile>> {
-        self.kept.lock().find(key)
+        self.kept.lock().files.find(key)
     }
 
-    /// Adds the file that was just opened.
+    /// Adds the file that was just opened. There is none of this key.
     pub(super) fn keep(&self, key: u64, file: DataFile) -> Arc<DataFile> {
         self.read_count.fetch_add(1, Ordering::Relaxed);
         self.make_room(file.memory.bytes());
-        self.kept.lock().insert(key, Arc::new(file))
+        self.kept.lock().insert(key, file)
     }
 
     pub(super) fn forget(&self, key: u64) {
@@ -124,9 +150,9 @@ impl Footers {
 
     fn make_room(&self, bytes: u64) {
         let limit = self.cache.budget().limit_bytes() / BUDGET_SHARE;
-        if self.lent_bytes() + bytes > limit {
-            let mut kept = self.kept.lock();
-            let count = kept.len() / DROPPED_SHARE + 1;
+        let mut kept = self.kept.lock();
+        if kept.bytes + bytes > limit {
+            let count = kept.files.len() / DROPPED_SHARE + 1;
             let dropped = kept.take_oldest(count);
             drop(kept);
             drop(dropped);
@@ -137,13 +163,13 @@ impl Footers {
 impl Lender for Footers {
     fn lent_bytes(&self) -> u64 {
         let kept = self.kept.lock();
-        kept.idle().map(|file| file.memory.bytes()).sum()
+        kept.files.idle().map(|file| file.memory.bytes()).sum()
     }
 
     /// A footer is as likely to be used again as its last use is recent.
     fn cheapest(&self) -> Option<Rung> {
         let kept = self.kept.lock();
-        let (file, used_at) = kept.oldest()?;
+        let (file, used_at) = kept.files.oldest()?;
         let bytes = file.memory.bytes();
         let idle_s = used_at.elapsed().as_secs_f64().max(READ_S);
         Some(Rung {
