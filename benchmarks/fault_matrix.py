@@ -264,6 +264,7 @@ class Plan:
         pairs = [(world, one, two) for one in files for two in files if one != two]
         other = f"other-{world}"
         pairs += [(other, one, two) for one in files for two in files_of(self.worlds.path(other), kind) if one == two]
+        pairs = [(name, one, two) for name, one, two in pairs if not self.same(world, one, name, two)]
         return [Case(kind, "swapped", with_sums(kind, one), (name, with_sums(kind, two))) for name, one, two in pairs]
 
     def earlier(self, kind, world, files):
@@ -451,14 +452,15 @@ def table(results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hotshelf", required=True, help="the binary")
+    parser.add_argument("--hotshelf", "--command", required=True, help="the binary")
     parser.add_argument("--places", type=int, default=1200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="kinds of files with this in their name")
     parser.add_argument("--work", type=pathlib.Path, help="folder for the copies, 300 MB")
-    parser.add_argument("--keep", type=pathlib.Path, default=pathlib.Path("fault_matrix.kept"), help="damaged databases that failed; log.jsonl")
+    parser.add_argument("--keep", type=pathlib.Path, help="folder for the damaged databases that failed, and log.jsonl")
     arguments = parser.parse_args()
+    arguments.keep = arguments.keep or pathlib.Path(tempfile.mkdtemp(prefix="hotshelf-fault-matrix-"))
     arguments.keep.mkdir(parents=True, exist_ok=True)
     dice = random.Random(arguments.seed)
     program = faults.Program(arguments.hotshelf)
@@ -478,7 +480,7 @@ def main():
                 if outcome in BAD:
                     print(f"{outcome.upper()} {case.words()} {notes}", flush=True)
     print(table(results))
-    print(f"\n{len(results)} places in {time.monotonic() - started:.0f} s")
+    print(f"\n{len(results)} places in {time.monotonic() - started:.0f} s; each one is in {arguments.keep}/log.jsonl")
     raise SystemExit(any(outcome in BAD for _, outcome, _ in results))
 
 
