@@ -49,7 +49,7 @@ pub(crate) fn sweep(root: &Root, rows: &[TableRow], journal: &Journal) -> Result
     if is_sure {
         lost.iter().for_each(|path| set_aside(root, path));
         let obsolete = journal.obsolete.iter();
-        let gone = obsolete.filter(|obsolete| remove(root, obsolete));
+        let gone = obsolete.filter(|one| !is_damaged(one, rows) && remove(root, one));
         swept.removed = gone.cloned().collect();
     }
     Ok(swept)
@@ -148,6 +148,24 @@ fn is_leftover(numbers: &[u64], table_folder: &str, journal: &Journal) -> bool {
         .iter()
         .any(|number| journal.reserved.contains(number))
         || !numbers.is_empty() && journal.obsolete.iter().any(is_obsolete)
+}
+
+/// Whether an entry of the journal is not what was written: it names what the catalog has, or what cannot be a table's folder.
+fn is_damaged(obsolete: &Obsolete, rows: &[TableRow]) -> bool {
+    let (Obsolete::Table { folder: name }
+    | Obsolete::File { folder: name, .. }
+    | Obsolete::Index { folder: name, .. }) = obsolete;
+    let Some(row) = rows.iter().find(|row| row.folder == *name) else {
+        return name.contains('/') || trailing_number(name).is_none();
+    };
+    match obsolete {
+        Obsolete::Table { .. } => true,
+        Obsolete::File { number, .. } => row.files.iter().any(|file| file.number == *number),
+        Obsolete::Index { index, .. } => {
+            let mut indexes = row.indexes.iter();
+            indexes.any(|one| one.definition.id == *index)
+        }
+    }
 }
 
 /// Removes obsolete files; whether all are gone.

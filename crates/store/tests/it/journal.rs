@@ -88,3 +88,22 @@ fn a_first_opening_that_was_interrupted_is_finished_by_the_next_one() {
     drop(store);
     assert_eq!(row_count(&fixture.open().1), 5);
 }
+
+#[test]
+fn a_damaged_entry_of_the_journal_removes_nothing_that_the_catalog_names() {
+    let fixture = Fixture::with_tables(2);
+    let (store, rows) = fixture.open();
+    drop(store);
+    let before = fixture.files();
+    let (folder, number) = (&rows[0].folder, rows[0].files[0].number);
+    let connection = rusqlite::Connection::open(fixture.at("catalog.sqlite")).unwrap();
+    let entries = format!(
+        "INSERT INTO obsolete VALUES ('{folder}', NULL, NULL), ('{folder}', {number}, NULL), ('', NULL, NULL), ('.', NULL, NULL),
+        ('../data', NULL, NULL), ('HEAD', NULL, NULL)"
+    );
+    connection.execute_batch(&entries).unwrap();
+    drop(connection);
+    let (_, rows) = fixture.open();
+    assert_eq!(row_count(&rows), 200);
+    assert_eq!(fixture.files(), before);
+}
