@@ -167,6 +167,7 @@ impl Inner {
         IndexWriter {
             schema: schema.clone(),
             session: self.vortex.clone(),
+            index: definition.id,
             columns: order.columns,
             clustered: definition.clustered,
             stretch_rows: order.stretch_rows,

@@ -93,6 +93,8 @@ impl ColumnReader {
 pub(crate) struct IndexWriter {
     pub schema: SchemaRef,
     pub session: VortexSession,
+    /// Number of the index.
+    pub index: i64,
     /// Columns in the order of the Elf, by index in the table.
     pub columns: Vec<usize>,
     /// Whether the rows of data files should stand in this order.
@@ -183,9 +185,13 @@ impl IndexWriter {
             footer_sum: file.footer_sum,
             id: file.id,
         };
+        let index = self.index;
         match writer {
-            Some(writer) => blocking(move || Ok(writer.finish(&keys, indexes)?)).await,
-            None => Ok(FileWriter::create(place.root, place.path, false)?.finish(&keys, indexes)?),
+            Some(writer) => blocking(move || Ok(writer.finish(&keys, indexes, index)?)).await,
+            None => {
+                Ok(FileWriter::create(place.root, place.path, false)?
+                    .finish(&keys, indexes, index)?)
+            }
         }
     }
 

@@ -1,13 +1,14 @@
-//! Keeps filters above aggregations that give a row for no rows.
+//! Keeps filters above aggregations that give a row for no rows, and turns comparisons round.
 //!
 //! The engine pushes a predicate without columns, such as the `false` that `n = 1 AND n = 2` is simplified to, below an
-//! aggregation without keys, which then answers with a row (`docs/upstream/false-below-aggregate.md`).
+//! aggregation without keys, which then answers with a row (`docs/upstream/false-below-aggregate.md`). Of `x <= 1 AND 1 > x` it
+//! keeps the wider part (`docs/upstream/strictest-bound.md`), of `x <= 1 AND x < 1` the right one.
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 /// The engine's pushing of filters, which stops at such an aggregation.
@@ -38,9 +39,31 @@ impl OptimizerRule for KeepFilters {
             LogicalPlan::Filter(filter) if answers_for_no_rows(&filter.input) => {
                 Ok(Transformed::no(plan))
             }
+            LogicalPlan::Filter(_) => self.push.rewrite(columns_first(plan)?, config),
             _ => self.push.rewrite(plan, config),
         }
     }
+}
+
+/// The filter with `x > 1` for `1 < x`.
+fn columns_first(plan: LogicalPlan) -> QueryResult<LogicalPlan> {
+    let turned = plan.map_expressions(|expr| {
+        expr.transform_down(|expr| match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if matches!(*left, Expr::Literal(..)) && !matches!(*right, Expr::Literal(..)) =>
+            {
+                let turned = op.swap();
+                Ok(match turned {
+                    Some(op) => {
+                        Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(right, op, left)))
+                    }
+                    None => Transformed::no(Expr::BinaryExpr(BinaryExpr::new(left, op, right))),
+                })
+            }
+            other => Ok(Transformed::no(other)),
+        })
+    });
+    turned.data()
 }
 
 /// An aggregation without keys, or with grouping sets: one of them may have none.

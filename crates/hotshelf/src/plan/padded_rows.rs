@@ -20,6 +20,7 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
@@ -47,7 +48,7 @@ impl PhysicalOptimizerRule for ForgetBelowPaddedRows {
                 })
             })
             .data()?;
-        forget_limited_orders(plan, false)
+        forget_limited_orders(plan, Above::default())
     }
 
     fn name(&self) -> &str {
@@ -59,21 +60,49 @@ impl PhysicalOptimizerRule for ForgetBelowPaddedRows {
     }
 }
 
-/// Puts [`ForgetExec`] above sorts with a limit that are not the last of the plan: the engine drops sorts above them that
-/// they do not replace (`docs/upstream/sort-above-limit.md`).
+/// Puts [`ForgetExec`] above sorts with a limit, and limits above them, that are not the last of the plan: the engine drops
+/// sorts above them that they do not replace (`docs/upstream/sort-above-limit.md`).
 fn forget_limited_orders(
     plan: Arc<dyn ExecutionPlan>,
-    is_below: bool,
+    above: Above,
 ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-    let below = is_below || plan.downcast_ref::<ProjectionExec>().is_none();
+    let is_limit = plan.downcast_ref::<GlobalLimitExec>().is_some()
+        || plan.downcast_ref::<LocalLimitExec>().is_some();
+    let is_projection = plan.downcast_ref::<ProjectionExec>().is_some();
+    let below = Above {
+        others: above.others || !is_limit && !is_projection,
+        limit: is_limit || above.limit && is_projection,
+    };
+    let ends_order = above.others && !above.limit && is_limited_order(&plan);
     let plan = plan
         .map_children(|child| forget_limited_orders(child, below).map(Transformed::yes))
         .data()?;
-    let has_limit = |sort: &SortExec| sort.fetch().is_some();
-    Ok(match plan.downcast_ref::<SortExec>() {
-        Some(sort) if is_below && has_limit(sort) => Arc::new(ForgetExec::new(plan)),
-        _ => plan,
+    Ok(match ends_order {
+        true => Arc::new(ForgetExec::new(plan)),
+        false => plan,
     })
+}
+
+/// What stands above a node.
+#[derive(Clone, Copy, Default)]
+struct Above {
+    /// A limit, and nothing but projections between: it needs the order.
+    limit: bool,
+    /// More than limits and projections.
+    others: bool,
+}
+
+/// Whether a node is a sort with a limit, or a limit above a sort.
+fn is_limited_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(sort) = plan.downcast_ref::<SortExec>() {
+        return sort.fetch().is_some();
+    }
+    let limit = plan.downcast_ref::<GlobalLimitExec>();
+    let mut input = limit.map(GlobalLimitExec::input);
+    while let Some(projection) = input.and_then(|input| input.downcast_ref::<ProjectionExec>()) {
+        input = Some(projection.input());
+    }
+    input.is_some_and(|input| input.downcast_ref::<SortExec>().is_some())
 }
 
 /// Whether the node aggregates by several grouping sets, pads what it knows too much of, or takes running extremes, which

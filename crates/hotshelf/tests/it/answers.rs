@@ -1,5 +1,7 @@
 //! Answers that were wrong once, in us or in the engine below: the minimal case of each.
 
+use hotshelf::Options;
+
 use crate::Fixture;
 
 /// Two tables with equal column names.
@@ -585,6 +587,37 @@ fn output_columns_are_ordered_by_though_a_cast_key_has_their_name() {
 }
 
 #[test]
+fn of_two_bounds_with_one_value_the_stricter_one_counts() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1), (2), (3), (NULL)) v(x)")
+        .unwrap();
+    for (condition, expected) in [
+        ("NOT (x > 2 OR 2 <= x)", "1"),
+        ("x <= 2 AND 2 > x", "1"),
+        ("2 > x AND x <= 2", "1"),
+        ("x < 2 AND 2 >= x", "1"),
+        ("x >= 2 AND 2 < x", "3"),
+        ("2 <= x AND 2 < x", "3"),
+        ("2 < x AND x >= 2", "3"),
+        ("NOT (x < 2 OR 2 >= x)", "3"),
+        ("NOT (2 <= x OR x > 2)", "1"),
+    ] {
+        let sql = format!("SELECT x FROM t WHERE {condition}");
+        assert_eq!(db.rows(&sql), [expected], "{condition}");
+    }
+    db.run("CREATE TABLE days AS SELECT * FROM (VALUES (DATE '2000-01-02'), (DATE '2000-01-03'), (DATE '2000-01-04')) v(d)")
+        .unwrap();
+    let day = "DATE '2000-01-03'";
+    for condition in [
+        format!("NOT (d > {day} OR {day} <= d)"),
+        format!("d <= {day} AND {day} > d"),
+    ] {
+        let sql = format!("SELECT count(*) FROM days WHERE {condition}");
+        assert_eq!(db.rows(&sql), ["1"], "{condition}");
+    }
+}
+
+#[test]
 fn a_sort_above_a_sort_with_a_limit_sorts() {
     let db = Fixture::new();
     db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1.5, 30), (2.5, 10), (3.5, 20)) v(b, a)")
@@ -601,6 +634,38 @@ fn a_sort_above_a_sort_with_a_limit_sorts() {
     assert_eq!(db.rows(&ranked), ["10|1", "20|2", "30|3"]);
     let limited = format!("SELECT b FROM ({inner}) ORDER BY b DESC LIMIT 2");
     assert_eq!(db.rows(&limited), ["3.5", "2.5"]);
+}
+
+#[test]
+fn an_offset_skips_the_first_rows_of_all() {
+    let db = Fixture::with(Options {
+        threads: 4,
+        ..Options::default()
+    });
+    db.run("CREATE TABLE t AS SELECT value AS a, value % 7 AS b FROM generate_series(1, 40000) AS g(value)")
+        .unwrap();
+    for _ in 0..3 {
+        db.run("INSERT INTO t SELECT a + 40000, b FROM t").unwrap();
+    }
+    let inner = "SELECT a, b FROM t ORDER BY a LIMIT 20 OFFSET 3";
+    for (sql, expected) in [
+        (
+            "SELECT a FROM t ORDER BY a LIMIT 3 OFFSET 2".to_owned(),
+            ["3", "4", "5"],
+        ),
+        (
+            format!("SELECT a FROM ({inner}) ORDER BY a LIMIT 3"),
+            ["4", "5", "6"],
+        ),
+        (
+            format!(
+                "SELECT min(a) FROM ({inner}) UNION ALL SELECT max(a) FROM ({inner}) UNION ALL SELECT count(*) FROM ({inner}) ORDER BY 1"
+            ),
+            ["4", "20", "23"],
+        ),
+    ] {
+        assert_eq!(db.rows(&sql), expected, "{sql}");
+    }
 }
 
 #[test]

@@ -233,6 +233,15 @@ fn a_sort_above_a_sort_with_a_limit_is_dropped() {
 }
 
 #[test]
+fn of_two_bounds_with_one_value_the_wider_one_is_kept() {
+    let day = "DATE '2000-01-02'";
+    let found = rows(&format!(
+        "SELECT count(*) FROM (VALUES (DATE '2000-01-01'), ({day})) v(x) WHERE NOT (x > {day} OR {day} <= x)"
+    ));
+    assert_eq!(found, ["2"], "plan/keep_filters.rs");
+}
+
+#[test]
 fn years_that_no_timestamp_has_wrap_around() {
     let found = plain(
         SessionConfig::new(),

@@ -233,8 +233,8 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Writes the rest and syncs the file; returns its length.
-    pub fn finish(mut self, keys: &[KeyColumn], indexes: Indexes) -> Result<u64> {
+    /// Writes the rest and syncs the file, which belongs to the index of this number; returns its length.
+    pub fn finish(mut self, keys: &[KeyColumn], indexes: Indexes, index: i64) -> Result<u64> {
         let mut meta = Vec::new();
         keys.iter()
             .for_each(|key| put_blob(&mut meta, &key.to_bytes()));
@@ -255,6 +255,7 @@ impl FileWriter {
         }
         put_words(&mut block, &[crc32fast::hash(&meta), self.stretch_count]);
         block.extend_from_slice(&indexes.id.to_le_bytes());
+        block.extend_from_slice(&index.to_le_bytes());
         block.resize(SUPERBLOCK_BYTES - 4, 0);
         let sum = crc32fast::hash(&block);
         put_words(&mut block, &[sum]);
@@ -343,6 +344,8 @@ fn corrupt(
 struct Superblock {
     clustered: bool,
     indexes: Indexes,
+    /// Number of the index; 0 in a file of an early version.
+    index: i64,
     column_count: usize,
     meta: Range<u64>,
     meta_sum: u32,
@@ -383,8 +386,13 @@ impl Superblock {
             VERSION_MIN => 0,
             _ => input.number("data file's identity")?,
         };
+        let index = match version {
+            VERSION_MIN => 0,
+            _ => input.number("index")? as i64,
+        };
         Ok(Self {
             clustered,
+            index,
             indexes: Indexes {
                 row_count,
                 file_bytes,
@@ -399,7 +407,16 @@ impl Superblock {
     }
 
     /// Whether the file belongs to the data file and the index it stands for.
-    fn check(&self, path: &Path, indexes: Indexes, column_count: usize) -> Result<(), Corruption> {
+    fn check(
+        &self,
+        paths: &IndexPaths,
+        indexes: Indexes,
+        column_count: usize,
+    ) -> Result<(), Corruption> {
+        let path = &paths.file();
+        if self.index != 0 && self.index != paths.index_id {
+            return Err(corrupt(path, 80, "index", paths.index_id, self.index));
+        }
         if self.indexes != indexes {
             let show = |of: Indexes| {
                 format!(
@@ -537,7 +554,7 @@ impl IndexFile {
         };
         let superblock = read(0, length.min(SUPERBLOCK_BYTES as u64))?;
         let superblock = Superblock::read(path, &superblock)?;
-        superblock.check(path, indexes, column_count)?;
+        superblock.check(paths, indexes, column_count)?;
         if superblock.meta.end != length {
             return Err(corrupt(path, length, "file length", superblock.meta.end, length).into());
         }
@@ -626,7 +643,7 @@ pub(crate) fn check(paths: &IndexPaths, indexes: Indexes, column_count: usize) -
     let mut block = [0; SUPERBLOCK_BYTES];
     file.read_exact_at(&mut block, 0)
         .map_err(StoreError::io("read", path))?;
-    Superblock::read(path, &block)?.check(path, indexes, column_count)?;
+    Superblock::read(path, &block)?.check(paths, indexes, column_count)?;
     Ok(file
         .metadata()
         .map_err(StoreError::io("measure", path))?
@@ -651,7 +668,7 @@ pub fn verify(
     };
     let superblock = read(0..length.min(SUPERBLOCK_BYTES as u64))?;
     let superblock = Superblock::read(path, &superblock)?;
-    superblock.check(path, indexes.unwrap_or(superblock.indexes), column_count)?;
+    superblock.check(paths, indexes.unwrap_or(superblock.indexes), column_count)?;
     let meta = superblock.meta.clone();
     if meta.end != length || meta.start > meta.end {
         return Err(corrupt(path, length, "file length", meta.end, length).into());
