@@ -204,7 +204,10 @@ impl Database {
         let mut common = CommonColumns::default();
         let mut own = Vec::with_capacity(files.len());
         for file in &files {
-            let columns = tables.columns(&state, file).await?;
+            let (one, state) = (file.clone(), state.clone());
+            let read = move || async move { tables.columns(&state, &one).await };
+            let handle = self.inner().handle();
+            let columns = aside::run_async("reading the columns", handle, read).await?;
             let table = format!("'{}'", options.table);
             common.add(&file.path, &with_overrides(&columns, &overrides), &table)?;
             own.push(columns);

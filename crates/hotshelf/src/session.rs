@@ -4,7 +4,7 @@
 //! INSERT go to the catalog, and every query gets a number and a template fingerprint.
 
 mod answer;
-mod aside;
+pub(crate) mod aside;
 mod batch_rows;
 mod catalog;
 mod copy;

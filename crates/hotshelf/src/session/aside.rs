@@ -50,7 +50,7 @@ pub(super) fn run<T: Send + 'static>(
 
 /// Runs the future that `work` makes on a thread with a large stack. When the caller stops waiting, the future is
 /// dropped at its next await, and the caller does not wait for that.
-pub(super) async fn run_async<T, F>(
+pub(crate) async fn run_async<T, F>(
     what: &'static str,
     handle: Handle,
     work: impl FnOnce() -> F + Send + 'static,

@@ -215,6 +215,9 @@ impl Catalog {
         }
         let before = schema::number(&connection, schema::CHANGE_BEFORE)? as u32;
         check_last(root, last, before, acknowledged)?;
+        if version >= 2 {
+            check_listing(&connection)?;
+        }
         let next_number = schema::number(&connection, schema::NEXT_NUMBER)?;
         Ok(Self {
             root: root.clone(),
@@ -408,7 +411,13 @@ impl Catalog {
         let mut sum = RowSum::new("change")
             .number(last.change.sum.into())
             .number(number);
+        // What was lost before stays missed.
+        let lost = schema::listed(&transaction)?
+            .unwrap_or_default()
+            .wrapping_sub(rows::listing_sum(&transaction)?);
         let done = work(&transaction, &mut sum)?;
+        let listed = rows::listing_sum(&transaction)?.wrapping_add(lost);
+        schema::set_meta(&transaction, schema::LISTED, listed)?;
         for gone in &removed {
             unnote(&transaction, gone)?;
         }
@@ -424,6 +433,19 @@ impl Catalog {
         state.last.change = change;
         state.record();
         Ok(done)
+    }
+}
+
+/// Refuses a catalog in which something that it lists is lost or too many.
+fn check_listing(connection: &Connection) -> Result<()> {
+    let found = rows::listing_sum(connection)?;
+    match schema::listed(connection)? {
+        Some(expected) if expected == found => Ok(()),
+        expected => {
+            let expected = expected.unwrap_or_default();
+            let what = "tables, indexes, views and schemas of the catalog".to_owned();
+            Err(rows::mismatch(what, expected, found).into())
+        }
     }
 }
 

@@ -66,6 +66,8 @@ ALTER TABLE indexes ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
 
 /// Key of the chained checksum of the change before the last.
 pub(super) const CHANGE_BEFORE: &str = "change_before";
+/// Key of the sum over what the catalog lists.
+pub(super) const LISTED: &str = "listed";
 /// Key of the number that the next new file gets.
 pub(super) const NEXT_NUMBER: &str = "next_number";
 
@@ -80,6 +82,7 @@ pub(super) fn create(transaction: &Transaction<'_>, last: Acknowledged) -> Resul
     transaction.execute_batch(SCHEMA)?;
     transaction.execute_batch(JOURNAL)?;
     transaction.execute_batch(names::SCHEMA)?;
+    set_meta(transaction, LISTED, 0)?;
     set_meta(transaction, "format_version", FORMAT_VERSION)?;
     set_meta(transaction, "database", last.database)?;
     set_change(transaction, last.change)
@@ -92,6 +95,7 @@ pub(super) fn upgrade(transaction: &Transaction<'_>, database: u64) -> Result<()
     transaction.execute_batch(names::SCHEMA)?;
     rows::sum_all(transaction)?;
     names::sum_all(transaction)?;
+    set_meta(transaction, LISTED, rows::listing_sum(transaction)?)?;
     set_meta(transaction, "format_version", FORMAT_VERSION)?;
     set_meta(transaction, "database", database)?;
     set_change(transaction, Change::default())
@@ -129,6 +133,11 @@ pub(super) fn change(connection: &Connection) -> Result<Change> {
 pub(super) fn set_change(connection: &Connection, change: Change) -> Result<()> {
     set_meta(connection, "change", change.number)?;
     set_meta(connection, "change_sum", change.sum)
+}
+
+/// The sum over what the catalog lists, as of the last change; `None` if it is not there.
+pub(super) fn listed(connection: &Connection) -> Result<Option<i64>> {
+    Ok(meta(connection, LISTED)?.and_then(|text| text.parse().ok()))
 }
 
 /// A number in `meta`; 0 if there is none.
