@@ -338,6 +338,8 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="hotshelf-crash-", dir=arguments.work))
     killer = Killer(arguments, folder)
     while killer.kills() < arguments.kills:
+        if sys.stderr.isatty():
+            print(f"\r{killer.kills()} kills", end="", file=sys.stderr, flush=True)
         if problems := killer.round():
             print(report(killer))
             raise SystemExit(f"after {killer.kills()} kills (kept in {folder}):\n" + "\n".join(problems))
