@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::input::files::{self, InputFile, find_files};
 use crate::input::schema::{CommonColumns, check_overrides, with_overrides};
 use crate::input::{FileTables, Limits};
+use crate::session::aside;
 use pieces::pieces;
 
 pub use batches::BatchIter;
