@@ -60,8 +60,8 @@ impl PhysicalOptimizerRule for ForgetBelowPaddedRows {
     }
 }
 
-/// Puts [`ForgetExec`] above sorts with a limit, and limits above them, that are not the last of the plan: the engine drops
-/// sorts above them that they do not replace (`docs/upstream/sort-above-limit.md`).
+/// Puts [`ForgetExec`] above sorts with a limit, and limits above them, that are below another sort: the engine drops
+/// such sorts though they are not replaced (`docs/upstream/sort-above-limit.md`).
 fn forget_limited_orders(
     plan: Arc<dyn ExecutionPlan>,
     above: Above,
@@ -70,10 +70,10 @@ fn forget_limited_orders(
         || plan.downcast_ref::<LocalLimitExec>().is_some();
     let is_projection = plan.downcast_ref::<ProjectionExec>().is_some();
     let below = Above {
-        others: above.others || !is_limit && !is_projection,
+        sort: above.sort || plan.downcast_ref::<SortExec>().is_some(),
         limit: is_limit || above.limit && is_projection,
     };
-    let ends_order = above.others && !above.limit && is_limited_order(&plan);
+    let ends_order = above.sort && !above.limit && is_limited_order(&plan);
     let plan = plan
         .map_children(|child| forget_limited_orders(child, below).map(Transformed::yes))
         .data()?;
@@ -88,8 +88,8 @@ fn forget_limited_orders(
 struct Above {
     /// A limit, and nothing but projections between: it needs the order.
     limit: bool,
-    /// More than limits and projections.
-    others: bool,
+    /// A sort: it gives the rows an order of its own.
+    sort: bool,
 }
 
 /// Whether a node is a sort with a limit, or a limit above a sort.
