@@ -685,20 +685,24 @@ fn read_journal(connection: &Connection) -> Result<Journal> {
         .optional()?;
     let mut statement = connection.prepare("SELECT folder, file, idx FROM obsolete")?;
     let obsolete = statement.query_map([], |row| {
-        let folder = row.get(0)?;
+        // An entry that cannot be read removes nothing.
+        let Ok(folder) = row.get(0) else {
+            return Ok(None);
+        };
         let (file, index): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
-        Ok(match (file, index) {
+        Ok(Some(match (file, index) {
             (Some(number), _) => Obsolete::File {
                 folder,
                 number: number as u64,
             },
             (None, Some(index)) => Obsolete::Index { folder, index },
             (None, None) => Obsolete::Table { folder },
-        })
+        }))
     })?;
+    let obsolete = obsolete.collect::<rusqlite::Result<Vec<_>>>()?;
     Ok(Journal {
         reserved: reserved.unwrap_or_default(),
-        obsolete: obsolete.collect::<rusqlite::Result<_>>()?,
+        obsolete: obsolete.into_iter().flatten().collect(),
     })
 }
 

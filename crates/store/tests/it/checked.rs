@@ -163,3 +163,31 @@ fn a_row_count_that_its_file_does_not_have_is_corruption_though_the_sums_are_rig
     assert!(error.to_string().contains("row count"), "{error}");
     assert_eq!(damages(&fixture), 1);
 }
+
+#[test]
+fn a_lost_entry_is_noticed_before_anything_is_removed() {
+    for lost in [
+        "PRAGMA foreign_keys = off; DELETE FROM tables WHERE id = 1",
+        "DELETE FROM views",
+        "DELETE FROM schemas",
+        "UPDATE meta SET value = '7' WHERE key = 'listed'",
+        "INSERT INTO indexes VALUES (77, 1, 'i', '[]', 0, 0)",
+        "PRAGMA foreign_keys = off; INSERT INTO index_files VALUES (77, 1, 5)",
+    ] {
+        let fixture = Fixture::with_tables(2);
+        let (store, _) = fixture.open();
+        store.add_schema("s").unwrap();
+        store.put_view("v", "CREATE VIEW v AS SELECT 1").unwrap();
+        drop(store);
+        let before = fixture.files();
+        tamper(&fixture, lost);
+        let refusal = fixture.refusal();
+        assert!(
+            matches!(refusal, StoreError::Corruption(_)),
+            "{lost}: {refusal}"
+        );
+        assert_eq!(fixture.files(), before, "{lost}");
+        hotshelf_store::repair(&fixture.path()).unwrap();
+        assert_eq!(row_count(&fixture.open().1), 200, "{lost}");
+    }
+}

@@ -107,3 +107,17 @@ fn a_damaged_entry_of_the_journal_removes_nothing_that_the_catalog_names() {
     assert_eq!(row_count(&rows), 200);
     assert_eq!(fixture.files(), before);
 }
+
+#[test]
+fn an_entry_of_the_journal_that_cannot_be_read_is_passed_over() {
+    let fixture = Fixture::with_tables(2);
+    let connection = rusqlite::Connection::open(fixture.at("catalog.sqlite")).unwrap();
+    connection
+        .execute_batch("INSERT INTO obsolete VALUES (CAST(x'ff7431' AS TEXT), NULL, NULL)")
+        .unwrap();
+    drop(connection);
+    let before = fixture.files();
+    let (_, rows) = fixture.open();
+    assert_eq!(row_count(&rows), 200);
+    assert_eq!(fixture.files(), before);
+}
