@@ -357,6 +357,7 @@ fn groups_that_come_in_runs_agree() {
 /// The sales of `shop()` in files of their own: as many row groups.
 fn many_row_groups(count: usize) -> Bench {
     let bench = shop();
+    bench.run("SET hotshelf.merge_files = off");
     bench.run("CREATE TABLE parts AS SELECT * FROM sales");
     for _ in 1..count {
         bench.run("INSERT INTO parts SELECT * FROM sales");

@@ -415,7 +415,7 @@ impl Superblock {
     ) -> Result<(), Corruption> {
         let path = &paths.file();
         if self.index != 0 && self.index != paths.index_id {
-            return Err(corrupt(path, 80, "index", paths.index_id, self.index));
+            return Err(corrupt(path, 72, "index", paths.index_id, self.index));
         }
         if self.indexes != indexes {
             let show = |of: Indexes| {
