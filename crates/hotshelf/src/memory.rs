@@ -112,7 +112,7 @@ impl MemoryPool for OperatorPool {
         }
         if let Err(shortage) = self.cache.budget().try_reserve_operator(additional) {
             let is_below_floor = self.reserved_bytes() + additional <= self.floor_bytes;
-            if !is_below_floor && !(is_modest && self.may_overdraw(additional)) {
+            if !(is_below_floor || is_modest && self.may_overdraw(additional)) {
                 return Err(resources_datafusion_err!(
                     "operator '{}': {shortage}",
                     reservation.consumer().name()

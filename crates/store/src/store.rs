@@ -63,6 +63,9 @@ impl Store {
         }
         let catalog = Catalog::open(&root)?;
         let rows = catalog.tables()?;
+        if let Some(damage) = catalog.names()?.damages.into_iter().next() {
+            return Err(damage.into());
+        }
         let journal = catalog.journal()?;
         let swept = match is_read_only {
             true => Swept::default(),

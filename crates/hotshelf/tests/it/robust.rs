@@ -33,8 +33,12 @@ fn nested(depth: usize, open: &str, inside: &str, close: &str) -> String {
     format!("{}{inside}{}", open.repeat(depth), close.repeat(depth))
 }
 
-fn operator_bytes(database: &Database) -> u64 {
-    database.cache().budget().snapshot().operator_bytes
+/// Footers of small tables, which are kept, take no more.
+const FOOTER_BYTES: u64 = 64 << 10;
+
+/// Whether operators hold nothing but footers.
+fn holds_nothing(database: &Database) -> bool {
+    database.cache().budget().snapshot().operator_bytes <= FOOTER_BYTES
 }
 
 #[test]
@@ -57,7 +61,7 @@ fn a_panic_ends_its_statement_only() {
     assert!(matches!(error, Error::Panic { .. }), "{error}");
     assert!(error.hint().unwrap().contains("bug"));
     assert_eq!(lines(&run("SELECT count(*) FROM t").unwrap()), ["1000"]);
-    assert_eq!(operator_bytes(db.database()), 0);
+    assert!(holds_nothing(db.database()));
 }
 
 #[test]
@@ -175,7 +179,7 @@ fn values_too_large_to_make_are_refused() {
         assert!(matches!(error, Error::TooLarge { .. }), "{sql}: {error}");
         assert!(error.hint().unwrap().contains("budget"));
     }
-    assert_eq!(operator_bytes(db.database()), 0);
+    assert!(holds_nothing(db.database()));
 }
 
 #[test]
@@ -268,7 +272,7 @@ fn a_dropped_statement_frees_the_workers() {
         // Debug builds on busy machines are slow; what does not stop takes hours.
         assert!(took < Duration::from_secs(10), "{sql}: {took:?}");
     }
-    assert_eq!(operator_bytes(db.database()), 0);
+    assert!(holds_nothing(db.database()));
     assert_eq!(db.database().table_names(), ["big", "t"]);
 }
 
@@ -359,5 +363,5 @@ fn hostile_statements_are_answered_or_refused_in_words() {
         }
     }
     assert_eq!(db.rows("SELECT count(*) FROM t"), ["1000"]);
-    assert_eq!(operator_bytes(db.database()), 0);
+    assert!(holds_nothing(db.database()));
 }

@@ -170,6 +170,7 @@ fn a_lost_entry_is_noticed_before_anything_is_removed() {
         "PRAGMA foreign_keys = off; DELETE FROM tables WHERE id = 1",
         "DELETE FROM views",
         "DELETE FROM schemas",
+        "UPDATE views SET sql = 'CREATE VIEW v AS SELECT 2'",
         "UPDATE meta SET value = '7' WHERE key = 'listed'",
         "INSERT INTO indexes VALUES (77, 1, 'i', '[]', 0, 0)",
         "PRAGMA foreign_keys = off; INSERT INTO index_files VALUES (77, 1, 5)",
