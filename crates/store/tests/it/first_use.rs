@@ -197,7 +197,12 @@ fn footers_are_on_the_budget_and_give_way_to_others() {
     assert_eq!(footers.read_count(), 51);
     let cache = reader.cache.clone();
     drop(reader);
-    assert_eq!(cache.budget().snapshot().used_bytes, 0);
+    // The engine's thread may still hold the buffer of the last read.
+    let is_returned = |_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        cache.budget().snapshot().used_bytes == 0
+    };
+    assert!((0..500).any(is_returned));
 }
 
 #[test]
