@@ -232,15 +232,27 @@ impl Inner {
         if merges.is_empty() && !unindexed {
             return Ok((0, 0));
         }
-        let removed: Vec<u64> = merges.iter().map(|file| file.paths.number).collect();
-        let added = if merges.is_empty() {
-            Vec::new()
-        } else {
-            let order = self.order_of(&table);
-            self.rewrite(&table, merges, order, BUDGET_PARTS).await?
+        self.merge_files(&table, merges, BUDGET_PARTS).await
+    }
+
+    /// Writes some files anew as fewer, if any are given, and the index files that are missing or broken. Returns how many
+    /// files became how many.
+    pub(super) async fn merge_files(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        files: Vec<Arc<TableFile>>,
+        budget_parts: u64,
+    ) -> Result<(usize, usize)> {
+        let removed: Vec<u64> = files.iter().map(|file| file.paths.number).collect();
+        let added = match files.is_empty() {
+            true => Vec::new(),
+            false => {
+                let order = self.order_of(table);
+                self.rewrite(table, files, order, budget_parts).await?
+            }
         };
         let counts = (removed.len(), added.len());
-        let rebuilt = self.without_broken_indexes(&table);
+        let rebuilt = self.without_broken_indexes(table);
         self.exchange_files(&rebuilt, &removed, added, None).await?;
         Ok(counts)
     }
@@ -283,7 +295,7 @@ impl Inner {
     }
 
     /// Writes the rows of some files into new ones, with one part in `budget_parts` of the budget.
-    pub(super) async fn rewrite(
+    async fn rewrite(
         self: &Arc<Self>,
         table: &Arc<Table>,
         files: Vec<Arc<TableFile>>,

@@ -17,7 +17,6 @@ use tokio::task::AbortHandle;
 
 use super::Inner;
 use super::indexes::MERGE_ROWS;
-use crate::error::Result;
 use crate::table::Table;
 
 /// As many files of a tier become one.
@@ -185,10 +184,10 @@ impl Inner {
             rows: files.iter().map(|file| file.stats.row_count).sum(),
             error: None,
         };
-        let merged = self.merge_files(&table, files).await;
+        let merged = self.merge_files(&table, files, BUDGET_PARTS).await;
         merge.seconds = begun.elapsed().as_secs_f64();
         match merged {
-            Ok(files_after) => merge.files_after = files_after,
+            Ok((_, files_after)) => merge.files_after = files_after,
             Err(error) => merge.error = Some(error.to_string()),
         }
         let is_gone = self.table(name).is_none_or(|now| now.id != table.id);
@@ -203,19 +202,6 @@ impl Inner {
         }
         self.merging.note(merge);
         !is_useless
-    }
-
-    async fn merge_files(
-        self: &Arc<Self>,
-        table: &Arc<Table>,
-        files: Vec<Arc<TableFile>>,
-    ) -> Result<usize> {
-        let removed: Vec<u64> = files.iter().map(|file| file.paths.number).collect();
-        let order = self.order_of(table);
-        let added = self.rewrite(table, files, order, BUDGET_PARTS).await?;
-        let files_after = added.len();
-        self.exchange_files(table, &removed, added, None).await?;
-        Ok(files_after)
     }
 }
 

@@ -6,27 +6,24 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{JoinSide, JoinType, NullEquality, ScalarValue};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{
-    CastExpr, Column, DynamicFilterPhysicalExpr, Literal,
-};
+use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use super::again::may_run_twice;
 use super::decimal::in_words;
 use super::keys::{KeyColumn, is_key_type};
 use crate::scan::TableScan;
@@ -671,40 +668,6 @@ fn table_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
     plan.downcast_ref::<DataSourceExec>()?
         .data_source()
         .downcast_ref::<TableScan>()
-}
-
-/// Whether a plan gives the same rows each time. A sort with a limit, or a single least or greatest value, tells the
-/// scans below what they need not read any more; a second run would begin with that.
-fn may_run_twice(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<bool> {
-    let has_limit = |sort: &SortExec| sort.fetch().is_some();
-    let is_aggregate = plan.downcast_ref::<AggregateExec>().is_some();
-    let narrows = plan.downcast_ref::<SortExec>().is_some_and(has_limit)
-        || is_aggregate && !plan.dynamic_expressions_produced().is_empty();
-    if narrows && has_dynamic_filters(plan)? {
-        return Ok(false);
-    }
-    for child in plan.children() {
-        if !may_run_twice(child)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Whether a node below has a filter that changes while it runs.
-fn has_dynamic_filters(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<bool> {
-    for child in plan.children() {
-        let mut found = false;
-        child.apply_expressions(&mut |expr| {
-            found |=
-                expr.exists(|expr| Ok(expr.downcast_ref::<DynamicFilterPhysicalExpr>().is_some()))?;
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        if found || has_dynamic_filters(child)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Refuses build sides that are too large, or whose key is known to repeat.
