@@ -46,7 +46,7 @@ use crate::database::{Database, IfExists, NewTable, PUBLIC};
 use crate::error::{Error, Result, nearest};
 use crate::settings::SessionSettings;
 
-use catalog::HotshelfCatalog;
+use catalog::{HotshelfCatalog, files_by_name};
 pub(crate) use interrupt::Interrupt;
 use prepared::PreparedStatements;
 
@@ -147,8 +147,7 @@ impl Session {
                 inner.vortex.clone(),
             )));
         }
-        let context = SessionContext::new_with_state(builder.build());
-        let context = context.enable_url_table();
+        let context = files_by_name(SessionContext::new_with_state(builder.build()));
         let catalog = HotshelfCatalog::new(database.clone(), context.state_weak_ref());
         context.register_catalog(CATALOG, Arc::new(catalog));
         crate::functions::register(&context, inner);
@@ -273,6 +272,7 @@ impl Session {
                 self.drop_schema(&drop).map(Planned::Done)
             }
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
+                crate::settings::check_engine_setting(&set.variable, &set.value)?;
                 let threads = (set.variable == "hotshelf.threads").then(|| set.value.clone());
                 self.plan_rows(LogicalPlan::Statement(PlanStatement::SetVariable(set)))
                     .await?;

@@ -384,6 +384,16 @@ fn parse_solver(value: &str) -> Result<Option<Solver>> {
     }
 }
 
+const THREADS_MAX: u64 = 4096;
+
+/// What the engine's own settings may be at most.
+const ENGINE_MAXIMA: &[(&str, u64)] = &[
+    ("datafusion.execution.target_partitions", THREADS_MAX),
+    ("datafusion.execution.planning_concurrency", THREADS_MAX),
+    ("datafusion.execution.meta_fetch_concurrency", THREADS_MAX),
+    ("datafusion.execution.batch_size", 1 << 20),
+];
+
 /// The weight of the total time beside the slowest query's.
 const GOAL_SCALE: f64 = 1e-3;
 
@@ -407,16 +417,30 @@ fn parse_goal(value: &str) -> Result<Goal> {
         .ok_or_else(|| refused("goal", value, "a time such as 500ms or 2s, or 'none'"))
 }
 
+/// Refuses values of the engine's own settings that would take memory before anybody could account for it.
+pub(crate) fn check_engine_setting(name: &str, value: &str) -> Result<()> {
+    let known = ENGINE_MAXIMA.iter().find(|(known, _)| *known == name);
+    let given: Option<u64> = value.trim().parse().ok();
+    match (known, given) {
+        (Some((_, max)), Some(given)) if given > *max => Err(Error::InvalidValue {
+            what: "setting",
+            value: format!("{name} = {value}"),
+            expected: format!("at most {max}"),
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn parse_threads(value: &str) -> Result<usize> {
     value
         .trim()
         .parse()
         .ok()
-        .filter(|threads| (1..=4096).contains(threads))
+        .filter(|threads| (1..=THREADS_MAX as usize).contains(threads))
         .ok_or_else(|| Error::InvalidValue {
             what: "number of threads",
             value: value.to_owned(),
-            expected: "a whole number from 1 to 4096".into(),
+            expected: format!("a whole number from 1 to {THREADS_MAX}"),
         })
 }
 

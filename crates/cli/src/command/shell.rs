@@ -24,7 +24,7 @@ A statement ends with ';' and may span lines.
   \\d            list the tables            (.tables)
   \\d NAME       columns of a table         (.schema NAME)
   \\timing       show times: on, off or the other way round (.timer)
-  \\format NAME  table, csv, json, ndjson or markdown   (.mode NAME)
+  \\format NAME  table, csv, tsv, json, ndjson or markdown   (.mode NAME)
   \\help         this                       (.help)
   \\q            leave                      (.quit, Ctrl-D)
 Ctrl-C ends a query, or forgets what was typed. SET hotshelf.budget | policy | storage_bandwidth | threads

@@ -6,7 +6,7 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use hotshelf::{ExistingTable, ImportOptions, Options, PolicyKind, parse_bandwidth, parse_size};
@@ -24,6 +24,9 @@ use raw::{
     Raw, RawBench, RawBenches, RawCommand, RawDemo, RawElf, RawEngine, RawGenerate, RawHpcache,
     RawImport, RawProbe, RawResources, RawSettings, RawSql, RawTables,
 };
+
+/// Endings of compressed files.
+const PACKED: [&str; 4] = ["gz", "zst", "bz2", "xz"];
 
 /// A call of the program.
 #[derive(Debug)]
@@ -331,9 +334,11 @@ fn validate_sql(raw: RawSql) -> Result<Sql> {
         (None, Some(path)) => Source::File(path),
         (None, None) => Source::Stdin,
     };
-    let format = raw.format.as_deref().map(Format::parse).transpose()?;
-    let of_file = || raw.output.as_deref().and_then(Format::of_file);
-    let format = format.or_else(of_file).unwrap_or(Format::Table);
+    let format = match (&raw.format, &raw.output) {
+        (Some(name), _) => Format::parse(name)?,
+        (None, Some(path)) => format_of_file(path)?,
+        (None, None) => Format::Table,
+    };
     let target = raw.output.map_or(Target::Stdout, Target::File);
     target.check(format)?;
     Ok(Sql {
@@ -580,12 +585,24 @@ fn policy_hint() -> String {
     format!("the policies are {}", names.join(", "))
 }
 
+/// The format that a file's name tells: a table if it tells none.
+fn format_of_file(path: &Path) -> Result<Format> {
+    let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
+    if PACKED.iter().any(|packed| ending == *packed) {
+        return Err(Failure::usage(
+            format!("answers are not compressed as {}", path.display()),
+            "write parquet, or write csv to standard output and compress that",
+        ));
+    }
+    Ok(Format::of_file(path).unwrap_or(Format::Table))
+}
+
 fn text_format(name: &str) -> Result<Format> {
     let format = Format::parse(name)?;
     if format.is_binary() {
         return Err(Failure::usage(
             format!("this list cannot be written as {format}"),
-            "the formats are table, csv, json, ndjson, markdown",
+            "the formats are table, csv, tsv, json, ndjson, markdown",
         ));
     }
     Ok(format)

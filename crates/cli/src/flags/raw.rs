@@ -119,7 +119,7 @@ pub struct RawElf {
     /// Write the columns here first, one file of 32-bit codes each, for other programs
     #[arg(long, value_name = "DIR")]
     pub export: Option<PathBuf>,
-    /// Format of the result: table, csv, json, ndjson, markdown
+    /// Format of the result: table, csv, tsv, json, ndjson, markdown
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     pub format: String,
 }
@@ -191,7 +191,7 @@ Examples:
 pub struct RawSql {
     #[command(flatten)]
     pub engine: RawEngine,
-    /// Format of the answers: table, csv, json, ndjson, markdown, parquet, arrow [default: by the ending of
+    /// Format of the answers: table, csv, tsv, json, ndjson, markdown, parquet, arrow [default: by the ending of
     /// --output, else table]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
@@ -233,7 +233,7 @@ pub struct RawTables {
     /// Folder of the database
     #[arg(long, value_name = "DIR")]
     pub db: PathBuf,
-    /// Format of the list: table, csv, json, ndjson, markdown
+    /// Format of the list: table, csv, tsv, json, ndjson, markdown
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     pub format: String,
 }
@@ -313,7 +313,7 @@ pub struct RawBench {
     /// Folder of Parquet files to query in place
     #[arg(long, value_name = "DIR")]
     pub parquet: Option<PathBuf>,
-    /// Format of the result: table, csv, json, ndjson, markdown
+    /// Format of the result: table, csv, tsv, json, ndjson, markdown
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     pub format: String,
     /// How often the queries run
@@ -375,7 +375,7 @@ pub struct RawHpcache {
     /// Only list the queries of the sequence
     #[arg(long)]
     pub list: bool,
-    /// Format of the result: table, csv, json, ndjson, markdown
+    /// Format of the result: table, csv, tsv, json, ndjson, markdown
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     pub format: String,
 }

@@ -40,6 +40,7 @@ fn bad_values_are_refused_with_what_would_be_right() {
         ("hotshelf sql --policy lrru -c x", "nearest is 'lru'"),
         ("hotshelf sql --storage-bandwidth fast -c x", "300MB/s"),
         ("hotshelf sql --format xml -c x", "ndjson"),
+        ("hotshelf sql --output x.csv.gz -c x", "compress"),
         ("hotshelf tables --db d --format parquet", "markdown"),
         ("hotshelf import --db d --format xml t f", "parquet"),
         ("hotshelf import --db d --delimiter :: t f", "tab"),

@@ -1,16 +1,19 @@
 //! The formats that the libraries of Arrow and Parquet write.
 
+use arrow::array::Array as _;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::writer::FileWriter as Ipc;
 use arrow::json::writer::{JsonArray, JsonFormat, LineDelimited, Writer as Json, WriterBuilder};
+use arrow::util::display::FormatOptions;
 use parquet::arrow::ArrowWriter as Parquet;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
 use super::AnswerWriter;
+use super::cells::Cells;
 use super::sink::Sink;
 use crate::failure::{Failure, Result};
 
@@ -38,6 +41,7 @@ pub(super) fn ndjson(sink: &mut Sink) -> JsonWriter<'_, LineDelimited> {
 
 impl<F: JsonFormat> AnswerWriter for JsonWriter<'_, F> {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        check_times(batch).map_err(arrow_failure(self.name))?;
         self.json.write(batch).map_err(arrow_failure(self.name))?;
         Ok(())
     }
@@ -52,6 +56,22 @@ impl<F: JsonFormat> AnswerWriter for JsonWriter<'_, F> {
         }
         Ok(())
     }
+}
+
+/// Fails at a time beyond the calendar, which the library would write as the text of an error.
+fn check_times(batch: &RecordBatch) -> std::result::Result<(), ArrowError> {
+    let options = FormatOptions::default().with_display_error(false);
+    let columns = batch.columns().iter();
+    let times = columns.filter(|column| column.data_type().is_temporal());
+    let mut text = String::new();
+    for column in times {
+        let cells = Cells::of_column(column, &options)?;
+        for row_idx in 0..column.len() {
+            text.clear();
+            cells.push(row_idx, &mut text)?;
+        }
+    }
+    Ok(())
 }
 
 /// Arrow IPC, the file format.

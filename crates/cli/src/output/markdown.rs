@@ -1,13 +1,13 @@
 //! A Markdown table, row by row.
 
-use std::fmt::Write as _;
 use std::io::Write;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
-use arrow::util::display::{ArrayFormatter, FormatOptions};
+use arrow::util::display::FormatOptions;
 
 use super::AnswerWriter;
+use super::cells::Cells;
 use super::sink::Sink;
 use crate::failure::{Failure, Result};
 
@@ -33,19 +33,14 @@ impl<'a> MarkdownWriter<'a> {
 
 impl AnswerWriter for MarkdownWriter<'_> {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let options = FormatOptions::default();
-        let columns = batch
-            .columns()
-            .iter()
-            .map(|column| ArrayFormatter::try_new(column, &options))
-            .collect::<std::result::Result<Vec<_>, _>>()
-            .map_err(failure)?;
+        let options = FormatOptions::default().with_display_error(false);
+        let columns = Cells::of(batch, &options).map_err(failure)?;
         let mut value = String::new();
         for row_idx in 0..batch.num_rows() {
             write!(self.0, "|").map_err(failure)?;
             for column in &columns {
                 value.clear();
-                write!(value, "{}", column.value(row_idx)).map_err(failure)?;
+                column.push(row_idx, &mut value).map_err(failure)?;
                 write!(self.0, " {} |", escape(&value)).map_err(failure)?;
             }
             writeln!(self.0).map_err(failure)?;

@@ -24,6 +24,7 @@ use sink::Sink;
 pub enum Format {
     Table,
     Csv,
+    Tsv,
     Json,
     Ndjson,
     Markdown,
@@ -32,9 +33,10 @@ pub enum Format {
 }
 
 impl Format {
-    const ALL: [(Format, &'static str); 7] = [
+    const ALL: [(Format, &'static str); 8] = [
         (Format::Table, "table"),
         (Format::Csv, "csv"),
+        (Format::Tsv, "tsv"),
         (Format::Json, "json"),
         (Format::Ndjson, "ndjson"),
         (Format::Markdown, "markdown"),
@@ -61,6 +63,7 @@ impl Format {
         let ending = path.extension()?.to_str()?.to_ascii_lowercase();
         match ending.as_str() {
             "csv" => Some(Self::Csv),
+            "tsv" => Some(Self::Tsv),
             "json" => Some(Self::Json),
             "ndjson" | "jsonl" => Some(Self::Ndjson),
             "md" | "markdown" => Some(Self::Markdown),
@@ -153,7 +156,8 @@ impl Output {
         let writer: Box<dyn AnswerWriter + '_> = match self.format {
             Format::Table => Box::new(table::TableWriter::new(sink, schema, self.is_watched)),
             Format::Markdown => Box::new(markdown::MarkdownWriter::new(sink, schema)?),
-            Format::Csv => Box::new(csv::CsvWriter::new(sink, schema)?),
+            Format::Csv => Box::new(csv::CsvWriter::new(sink, schema, ',')?),
+            Format::Tsv => Box::new(csv::CsvWriter::new(sink, schema, '\t')?),
             Format::Json => Box::new(formats::json(sink)),
             Format::Ndjson => Box::new(formats::ndjson(sink)),
             Format::Parquet => Box::new(formats::ParquetWriter::new(sink, schema)?),

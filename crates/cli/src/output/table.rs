@@ -106,9 +106,7 @@ impl AnswerWriter for TableWriter<'_> {
         let columns = Cells::of(batch, &options).map_err(failure)?;
         let shown = self.rows_to_show(batch);
         for row_idx in 0..shown {
-            let cells = columns
-                .iter()
-                .map(|column| column.value(row_idx).try_to_string());
+            let cells = columns.iter().map(|column| column.text(row_idx));
             let cells = cells.map(|cell| cell.map(|cell| clean(&cell)));
             self.row(
                 cells

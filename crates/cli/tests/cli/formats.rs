@@ -220,3 +220,30 @@ fn a_closed_standard_output_is_an_error() {
         );
     }
 }
+
+#[test]
+fn tabs_separate_the_columns_of_a_tsv_file() {
+    let bench = Bench::new();
+    let sql = "SELECT 1 AS a, 'x,y' AS b, 'c	d' AS c";
+    bench.ok(&["sql", "--output", "o.tsv", "-c", sql]);
+    let text = std::fs::read_to_string(bench.path("o.tsv")).unwrap();
+    assert_eq!(text, "a\tb\tc\n1\tx,y\t\"c\td\"\n");
+    assert_eq!(
+        bench.query("SELECT * FROM 'o.tsv'"),
+        "a,b,c\n1,\"x,y\",c\td\n"
+    );
+}
+
+#[test]
+fn a_time_beyond_the_calendar_is_an_error_in_every_format_for_reading() {
+    let bench = Bench::new();
+    let sql = "SELECT to_timestamp_seconds(9223372036854775807) AS t";
+    for format in ["table", "csv", "tsv", "json", "ndjson", "markdown"] {
+        let call = ["sql", "--format", format, "-c", sql];
+        let done = bench.run(&call);
+        let stderr = &done.stderr;
+        assert_eq!(done.code, Some(1), "{format}: {stderr}");
+        assert!(stderr.contains("9223372036854775807"), "{format}: {stderr}");
+        assert!(!done.stdout.contains("9223372036854775807"), "{format}");
+    }
+}

@@ -7,11 +7,11 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Weak};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use arrow::compute::cast;
+use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, FieldRef, Int64Type, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{ExprSchema, ScalarValue};
-use datafusion::error::Result as QueryResult;
+use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::preimage::PreimageResult;
@@ -46,7 +46,13 @@ const FUNCTIONS: &[(&str, Size)] = &[
     }),
     ("lpad", |args| sum(args, |row| row.count(1))),
     ("rpad", |args| sum(args, |row| row.count(1))),
-    ("replace", |args| sum(args, replaced_bytes)),
+    ("replace", |args| {
+        sum(args, |row| replaced_bytes(row, row.text(1).max(1)))
+    }),
+    // A pattern may match between any two characters.
+    ("regexp_replace", |args| {
+        sum(args, |row| replaced_bytes(row, 0))
+    }),
     ("concat", |args| sum(args, |row| row.texts(0))),
     ("concat_ws", |args| {
         sum(args, |row| {
@@ -59,12 +65,19 @@ const FUNCTIONS: &[(&str, Size)] = &[
             row.args[0].element_bytes().saturating_mul(row.count(1))
         })
     }),
+    ("array_concat", |args| {
+        let elements = |row: &Row| row.args.iter().map(Argument::element_bytes).sum();
+        sum(args, elements)
+    }),
     ("array_resize", |args| {
         sum(args, |row| row.count(1).saturating_mul(8))
     }),
     ("range", |args| sum(args, series_bytes)),
     ("generate_series", |args| sum(args, series_bytes)),
 ];
+
+/// Functions whose bytes are not known before they are made, only that they are no more.
+const BOUNDS: &[&str] = &["replace", "regexp_replace"];
 
 /// Puts limits around the functions of a session.
 pub(super) fn register(context: &SessionContext, inner: &Arc<Inner>) {
@@ -111,23 +124,45 @@ struct Bounded {
 }
 
 impl Bounded {
-    fn check(&self, args: &ScalarFunctionArgs) -> QueryResult<()> {
+    /// Computes a call that fits. One whose bytes are known as a bound only, and beyond the limit, is computed in pieces.
+    fn compute(&self, args: ScalarFunctionArgs) -> QueryResult<ColumnarValue> {
         let arguments: QueryResult<Vec<_>> = args.args.iter().map(Argument::new).collect();
-        let bytes = (self.size)(&arguments?);
-        if bytes <= BYTES_FREE {
-            return Ok(());
-        }
-        let limit = self.limit();
+        let arguments = arguments?;
+        let bytes = (self.size)(&arguments);
+        let limit = match bytes <= BYTES_FREE {
+            true => BYTES_FREE,
+            false => self.limit(),
+        };
         if bytes <= limit {
-            return Ok(());
+            return self.function.invoke_with_args(args);
         }
+        let rows = arguments.iter().map(Argument::rows).max().unwrap_or(0);
+        if rows < 2 || !BOUNDS.contains(&self.function.name()) {
+            return Err(self.too_large(bytes, limit));
+        }
+        let (first, second) = (rows_of(&args, 0, rows / 2), rows_of(&args, rows / 2, rows));
+        let mut pieces = Vec::new();
+        let mut made = 0;
+        for half in [first, second] {
+            let rows = half.number_rows;
+            let piece = self.compute(half)?.into_array(rows)?;
+            made += piece.get_array_memory_size() as u64;
+            if made > limit {
+                return Err(self.too_large(made, limit));
+            }
+            pieces.push(piece);
+        }
+        let pieces: Vec<_> = pieces.iter().map(AsRef::as_ref).collect();
+        Ok(ColumnarValue::Array(concat(&pieces)?))
+    }
+
+    fn too_large(&self, bytes: u64, limit: u64) -> DataFusionError {
         let function = self.function.name().to_owned();
-        Err(Error::TooLarge {
+        DataFusionError::from(Error::TooLarge {
             function,
             bytes,
             limit,
-        }
-        .into())
+        })
     }
 
     /// What operators could still reserve, within bounds.
@@ -153,6 +188,18 @@ impl Bounded {
         }
         expr
     }
+}
+
+/// A call with some of its rows.
+fn rows_of(args: &ScalarFunctionArgs, from: usize, to: usize) -> ScalarFunctionArgs {
+    let mut part = args.clone();
+    part.number_rows = to - from;
+    for arg in &mut part.args {
+        if let ColumnarValue::Array(values) = arg {
+            *arg = ColumnarValue::Array(values.slice(from, to - from));
+        }
+    }
+    part
 }
 
 /// An argument of a call, ready to be measured.
@@ -302,10 +349,13 @@ fn sum(args: &[Argument], bytes: impl Fn(&Row) -> u64) -> u64 {
     })
 }
 
-/// At most: every piece that could be replaced is.
-fn replaced_bytes(row: &Row) -> u64 {
-    let (text, from, to) = (row.text(0), row.text(1), row.text(2));
-    let pieces = text / from.max(1);
+/// At most: every piece of `from` bytes that could be replaced is.
+fn replaced_bytes(row: &Row, from: u64) -> u64 {
+    let (text, to) = (row.text(0), row.text(2));
+    let pieces = match from {
+        0 => text + 1,
+        from => text / from,
+    };
     text.saturating_add(pieces.saturating_mul(to.saturating_sub(from)))
 }
 
@@ -384,8 +434,7 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> QueryResult<ColumnarValue> {
-        self.check(&args)?;
-        self.function.invoke_with_args(args)
+        self.compute(args)
     }
 
     fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {

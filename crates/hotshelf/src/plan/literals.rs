@@ -15,7 +15,7 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::expr::{Between, BinaryExpr, Case, InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::scalar::ScalarValue;
 
@@ -59,7 +59,9 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
         Expr::Between(between) => rewrite_between(between, schema),
         Expr::InList(list) => rewrite_list(list, schema),
         Expr::Case(case) => rewrite_case(case, schema),
-        Expr::ScalarFunction(call) if UNIFYING.contains(&call.name()) => rewrite_call(call, schema),
+        Expr::ScalarFunction(call) if UNIFYING.contains(&call.name()) => {
+            return rewrite_call(call, schema);
+        }
         Expr::ScalarFunction(call) => match with_years_in_range(&call.func) {
             Some(guarded) => {
                 let call = ScalarFunction::new_udf(guarded.into(), call.args);
@@ -112,7 +114,7 @@ fn rewrite_list(mut list: InList, schema: &DFSchema) -> Transformed<Expr> {
 }
 
 fn rewrite_case(mut case: Case, schema: &DFSchema) -> Transformed<Expr> {
-    let mut changed = false;
+    let mut changed = compare_bases_with_zero(&mut case, schema);
     if let Some(base) = &mut case.expr {
         let whens = case.when_then_expr.iter_mut().map(|(when, _)| &mut **when);
         changed |= unify(std::iter::once(&mut **base).chain(whens), schema);
@@ -123,9 +125,59 @@ fn rewrite_case(mut case: Case, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::new_transformed(Expr::Case(case), changed)
 }
 
-fn rewrite_call(mut call: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
+/// `CASE f WHEN 0 THEN …` as `CASE WHEN f = 0 THEN …`, with comparisons that treat both zeros alike.
+fn compare_bases_with_zero(case: &mut Case, schema: &DFSchema) -> bool {
+    let Some(base) = &case.expr else {
+        return false;
+    };
+    let compare = |when: &Expr| BinaryExpr {
+        left: base.clone(),
+        op: Operator::Eq,
+        right: Box::new(when.clone()),
+    };
+    let whens = case.when_then_expr.iter();
+    let comparisons: Vec<_> = whens.map(|(when, _)| compare(when)).collect();
+    let rewritten: Vec<_> = comparisons
+        .iter()
+        .map(|comparison| compare_with_zero(comparison, schema))
+        .collect();
+    if rewritten.iter().all(Option::is_none) {
+        return false;
+    }
+    let conditions = rewritten.into_iter().zip(comparisons);
+    for ((when, _), (rewritten, plain)) in case.when_then_expr.iter_mut().zip(conditions) {
+        **when = rewritten.unwrap_or(Expr::BinaryExpr(plain));
+    }
+    case.expr = None;
+    true
+}
+
+fn rewrite_call(mut call: ScalarFunction, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
+    if let Some(expr) = nullif_zero(&call, schema)? {
+        return Ok(Transformed::yes(expr));
+    }
     let changed = unify(&mut call.args, schema);
-    Transformed::new_transformed(Expr::ScalarFunction(call), changed)
+    Ok(Transformed::new_transformed(
+        Expr::ScalarFunction(call),
+        changed,
+    ))
+}
+
+/// `nullif(f, 0)` as a CASE whose comparison treats both zeros alike.
+fn nullif_zero(call: &ScalarFunction, schema: &DFSchema) -> QueryResult<Option<Expr>> {
+    let ("nullif", [value, other]) = (call.name(), call.args.as_slice()) else {
+        return Ok(None);
+    };
+    let comparison = BinaryExpr {
+        left: Box::new(value.clone()),
+        op: Operator::Eq,
+        right: Box::new(other.clone()),
+    };
+    let Some(equal) = compare_with_zero(&comparison, schema) else {
+        return Ok(None);
+    };
+    let null = ScalarValue::try_from(value.get_type(schema)?)?;
+    when(equal, lit(null)).otherwise(value.clone()).map(Some)
 }
 
 /// Makes decimals of float literals that are compared or mixed with decimals and with no other floats.
@@ -220,6 +272,8 @@ fn compare_with_zero(binary: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {
         Operator::LtEq => value().lt_eq(lit(0.0)),
         Operator::Gt => value().gt(lit(0.0)),
         Operator::GtEq => value().gt_eq(lit(-0.0)),
+        Operator::IsDistinctFrom => value().between(lit(-0.0), lit(0.0)).is_not_true(),
+        Operator::IsNotDistinctFrom => value().between(lit(-0.0), lit(0.0)).is_true(),
         _ => return None,
     })
 }

@@ -36,8 +36,8 @@ use subqueries::SpellOutMembership;
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 4] = [
         Arc::new(NameCastKeys),
-        Arc::new(ComputeSubqueriesFirst),
         Arc::new(SpellOutMembership),
+        Arc::new(ComputeSubqueriesFirst),
         Arc::new(ExactLiterals),
     ];
     ours.into_iter().chain(Analyzer::new().rules).collect()

@@ -1,8 +1,9 @@
-//! Membership in subqueries with NULL in mind.
+//! Tests against the rows of subqueries with NULL in mind, also outside filters.
 //!
-//! The engine turns `x IN (subquery)` below OR, NOT or in a SELECT list into a join that marks matches, which is false
-//! where SQL says unknown (`docs/upstream/not-in-subquery.md`). Where the difference shows, the test is spelled out:
-//! true if there is a match, else unknown if `x` or a value of the subquery is NULL, else false.
+//! The engine turns `x IN (subquery)` below OR or NOT into a join that marks matches, which is false where SQL says unknown
+//! (`docs/upstream/not-in-subquery.md`). Where the difference shows, the test is spelled out: true if there is a match, else
+//! unknown if `x` or a value of the subquery is NULL, else false. It has no plan for IN, EXISTS, ANY and ALL outside WHERE and
+//! HAVING (`docs/upstream/subquery-tests.md`): there each is spelled out in counts of rows.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{Column, DFSchema, ScalarValue, Spans};
 use datafusion::error::Result as QueryResult;
 use datafusion::functions_aggregate::expr_fn::count;
-use datafusion::logical_expr::expr::{BinaryExpr, InSubquery};
+use datafusion::logical_expr::expr::{BinaryExpr, InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
@@ -33,7 +34,7 @@ impl AnalyzerRule for SpellOutMembership {
 }
 
 fn rewrite_node(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
-    if !plan.expressions().iter().any(has_membership) {
+    if !plan.expressions().iter().any(tests_rows) {
         return Ok(Transformed::no(plan));
     }
     let schema = merge_schema(&plan.inputs());
@@ -49,17 +50,70 @@ fn rewrite_node(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
     let names = NamePreserver::new(&plan);
     plan.map_expressions(|expr| {
         let name = names.save(&expr);
-        let expr = expr.transform_up(|expr| match expr {
-            Expr::InSubquery(membership) => spell_out(membership, &schema),
-            other => Ok(Transformed::no(other)),
-        })?;
+        let expr = expr.transform_up(|expr| count_rows(expr, &schema))?;
         Ok(expr.update_data(|expr| name.restore(expr)))
     })
 }
 
-fn has_membership(expr: &Expr) -> bool {
-    expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_))))
-        .unwrap_or(false)
+fn tests_rows(expr: &Expr) -> bool {
+    let tests = |expr: &Expr| {
+        matches!(
+            expr,
+            Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)
+        )
+    };
+    expr.exists(|expr| Ok(tests(expr))).unwrap_or(false)
+}
+
+/// A test outside filters as one of how many rows there are.
+fn count_rows(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
+    match expr {
+        Expr::InSubquery(membership) if !reads_outer_columns(&membership.expr)? => {
+            membership_test(&membership, schema).map(Transformed::yes)
+        }
+        Expr::SetComparison(comparison) if !reads_outer_columns(&comparison.expr)? => {
+            comparison_test(&comparison, schema).map(Transformed::yes)
+        }
+        Expr::Exists(exists) => {
+            let rows = counted(&exists.subquery, None, Vec::new())?;
+            Ok(Transformed::yes(match exists.negated {
+                true => rows.eq(lit(0i64)),
+                false => rows.gt(lit(0i64)),
+            }))
+        }
+        other => Ok(Transformed::no(other)),
+    }
+}
+
+/// `x < ANY (…)` is true if it is for one row, `x < ALL (…)` false if it is for one row; else unknown if it is for one.
+fn comparison_test(comparison: &SetComparison, schema: &DFSchema) -> QueryResult<Expr> {
+    let SetComparison {
+        expr,
+        subquery,
+        op,
+        quantifier,
+    } = comparison;
+    let as_membership = match (op, quantifier) {
+        (Operator::Eq, SetQuantifier::Any) => Some(false),
+        (Operator::NotEq, SetQuantifier::All) => Some(true),
+        _ => None,
+    };
+    if let Some(negated) = as_membership {
+        let membership = InSubquery::new(expr.clone(), subquery.clone(), negated);
+        return membership_test(&membership, schema);
+    }
+    let value = only_column(subquery);
+    let (outer, columns) = as_outer(expr.as_ref().clone(), schema)?;
+    let compared = Expr::BinaryExpr(BinaryExpr::new(Box::new(outer), *op, Box::new(value)));
+    let (decides, decided) = match quantifier {
+        SetQuantifier::Any => (compared.clone(), true),
+        SetQuantifier::All => (not(compared.clone()), false),
+    };
+    let deciding = counted(subquery, Some(decides), columns.clone())?;
+    let unknown = counted(subquery, Some(compared.is_null()), columns)?;
+    when(deciding.gt(lit(0i64)), lit(decided))
+        .when(unknown.gt(lit(0i64)), lit(ScalarValue::Boolean(None)))
+        .otherwise(lit(!decided))
 }
 
 /// A conjunct of a filter. The engine knows NOT IN for NULLs where the whole conjunct is one; IN below AND and OR may
@@ -112,17 +166,26 @@ fn rewrite_below(expr: Expr, schema: &DFSchema) -> QueryResult<Expr> {
 /// The test in words that the engine takes at their word.
 fn spell_out(membership: InSubquery, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
     let plan = &membership.subquery.subquery;
-    let (qualifier, field) = plan.schema().qualified_field(0);
-    let value = Expr::Column(Column::from((qualifier, field.as_ref())));
+    let (_, field) = plan.schema().qualified_field(0);
     let nullable = membership.expr.nullable(schema)? || field.is_nullable();
     if !nullable || reads_outer_columns(&membership.expr)? {
         return Ok(Transformed::no(Expr::InSubquery(membership)));
     }
-    let subject = membership.expr.as_ref();
+    membership_test(&membership, schema).map(Transformed::yes)
+}
+
+fn only_column(subquery: &Subquery) -> Expr {
+    let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
+    Expr::Column(Column::from((qualifier, field.as_ref())))
+}
+
+fn membership_test(membership: &InSubquery, schema: &DFSchema) -> QueryResult<Expr> {
+    let (subject, subquery) = (membership.expr.as_ref(), &membership.subquery);
+    let value = only_column(subquery);
     let (outer, columns) = as_outer(subject.clone(), schema)?;
-    let matches = counted(&membership, Some(value.clone().eq(outer)), columns)?;
-    let nulls = counted(&membership, Some(value.is_null()), Vec::new())?;
-    let any = counted(&membership, None, Vec::new())?;
+    let matches = counted(subquery, Some(value.clone().eq(outer)), columns)?;
+    let nulls = counted(subquery, Some(value.is_null()), Vec::new())?;
+    let any = counted(subquery, None, Vec::new())?;
     let unknown = ScalarValue::Boolean(None);
     let test = when(matches.gt(lit(0i64)), lit(true))
         .when(
@@ -131,16 +194,15 @@ fn spell_out(membership: InSubquery, schema: &DFSchema) -> QueryResult<Transform
         )
         .when(nulls.gt(lit(0i64)), lit(unknown))
         .otherwise(lit(false))?;
-    Ok(Transformed::yes(if membership.negated {
-        not(test)
-    } else {
-        test
-    }))
+    Ok(match membership.negated {
+        true => not(test),
+        false => test,
+    })
 }
 
 /// How many rows of the subquery meet a condition.
 fn counted(
-    membership: &InSubquery,
+    subquery: &Subquery,
     condition: Option<Expr>,
     more_outer_columns: Vec<Expr>,
 ) -> QueryResult<Expr> {
@@ -148,7 +210,7 @@ fn counted(
         subquery,
         outer_ref_columns,
         ..
-    } = &membership.subquery;
+    } = subquery;
     let mut rows = LogicalPlanBuilder::from(subquery.clone());
     if let Some(condition) = condition {
         rows = rows.filter(condition)?;

@@ -5,8 +5,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::catalog::{
+    CatalogProvider, DynamicFileCatalog, SchemaProvider, TableProvider, UrlTableFactory,
+};
 use datafusion::common::exec_err;
+use datafusion::datasource::dynamic_file::DynamicListTableFactory;
 use datafusion::datasource::{MemTable, TableType};
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::session_state::SessionState;
@@ -19,6 +22,37 @@ use crate::error::{Error, Result};
 use crate::input::{Limits, file_table};
 use crate::session::execute_partitions;
 use crate::table::TableHandle;
+
+/// A context whose tables may be files: `FROM 'trips.parquet'`.
+pub(super) fn files_by_name(context: SessionContext) -> SessionContext {
+    let files = Arc::new(FilesByName(DynamicListTableFactory::default()));
+    let known = context.state().catalog_list().clone();
+    let tables = Arc::new(DynamicFileCatalog::new(known, files.clone()));
+    let builder = context.into_state_builder().with_catalog_list(tables);
+    let context = SessionContext::from(builder.build());
+    files.0.session_store().with_state(context.state_weak_ref());
+    context
+}
+
+/// Whether a name can be that of files: a path or a pattern, or a name with an ending. Other names are those of tables alone,
+/// whatever the working directory has.
+fn may_name_files(name: &str) -> bool {
+    name.contains(['.', '/', '\\', '*', '?', '['])
+}
+
+/// Tables of files whose format DataFusion knows, by path or URL.
+#[derive(Debug)]
+struct FilesByName(DynamicListTableFactory);
+
+#[async_trait]
+impl UrlTableFactory for FilesByName {
+    async fn try_new(&self, name: &str) -> QueryResult<Option<Arc<dyn TableProvider>>> {
+        match may_name_files(name) {
+            true => self.0.try_new(name).await,
+            false => Ok(None),
+        }
+    }
+}
 
 /// The schemas of a database, for one session.
 pub(super) struct HotshelfCatalog(Arc<Shared>);
@@ -145,6 +179,9 @@ impl SchemaProvider for HotshelfSchema {
         let transient = self.shared.transient.read().get(&full).cloned();
         if transient.is_some() || self.schema != PUBLIC {
             return Ok(transient);
+        }
+        if !may_name_files(name) {
+            return Ok(None);
         }
         let limits = Limits::of_budget(inner.options.read().budget_bytes);
         Ok(file_table(name, &inner.runtime_env, limits).await?)

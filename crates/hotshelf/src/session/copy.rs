@@ -1,5 +1,6 @@
 //! COPY … TO: into a temporary folder above the target, and under its own name only when all rows are written.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -63,9 +64,18 @@ impl Target {
             && !given.is_dir();
         let target = Self {
             is_file: chosen.unwrap_or(looks_like_file),
-            path: given,
+            path: behind_links(given)?,
         };
         target.check().map(|()| Some(target))
+    }
+
+    /// Gives the written file what the owner of the replaced one allowed.
+    fn keep_permissions(&self, written: &Path) -> Result<()> {
+        match std::fs::metadata(&self.path) {
+            Ok(found) if self.is_file => std::fs::set_permissions(written, found.permissions())
+                .map_err(Error::io("set the permissions of", written)),
+            _ => Ok(()),
+        }
     }
 
     /// The nearest folder above the target that exists. Those between are made with the target.
@@ -97,24 +107,59 @@ impl Target {
     }
 }
 
+/// The path that symbolic links lead to.
+fn behind_links(path: PathBuf) -> Result<PathBuf> {
+    match path.is_symlink() && path.exists() {
+        true => path.canonicalize().map_err(Error::io("find", &path)),
+        false => Ok(path),
+    }
+}
+
+/// How the names of temporary folders begin.
+const PREFIX: &str = ".hotshelf-copy-";
+
+/// Removes the temporary folders of processes that were killed: those that nobody holds a lock on.
+fn sweep(place: &Path) {
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    for folder in ours.map(|entry| entry.path()) {
+        let Ok(held) = File::open(&folder) else {
+            continue;
+        };
+        if held.try_lock().is_ok() && folder.is_dir() {
+            tracing::info!(folder = %folder.display(), "removing what a killed COPY left");
+            let _ = std::fs::remove_dir_all(&folder);
+        }
+    }
+}
+
 /// The temporary folder that the rows are written into. It goes when this is dropped.
 pub(super) struct Unfinished {
     folder: PathBuf,
     target: Target,
+    /// Held as long as the folder is in use.
+    _lock: File,
 }
 
 impl Unfinished {
     fn create(target: Target) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
-            ".hotshelf-copy-{}-{}",
+            "{PREFIX}{}-{}",
             std::process::id(),
             COUNT.fetch_add(1, Ordering::Relaxed)
         );
         let place = target.existing_folder().unwrap_or(Path::new("/"));
+        sweep(place);
         let folder = place.join(name);
         std::fs::create_dir(&folder).map_err(Error::io("create", &folder))?;
-        Ok(Self { folder, target })
+        let lock = File::open(&folder).map_err(Error::io("open", &folder))?;
+        lock.lock().map_err(Error::io("lock", &folder))?;
+        Ok(Self {
+            folder,
+            target,
+            _lock: lock,
+        })
     }
 
     /// What DataFusion writes: a file of the target's name, or the folder.
@@ -142,6 +187,7 @@ impl Unfinished {
             return std::fs::create_dir_all(&self.target.path)
                 .map_err(Error::io("create", &self.target.path));
         }
+        self.target.keep_permissions(&written)?;
         move_into(&written, &self.target.path)
     }
 }

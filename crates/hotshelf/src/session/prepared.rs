@@ -67,14 +67,19 @@ pub(super) fn bound(
     execute: Execute,
 ) -> Result<LogicalPlan> {
     let values = literals(state, &prepare.input, execute.parameters).map_err(Error::from_query)?;
-    let expected = prepare.fields.len();
-    if expected > 0 && values.len() != expected {
+    let typed = prepare.fields.len();
+    let names = prepare.input.get_parameter_names();
+    let expected = match typed {
+        0 => names.map_err(Error::from_query)?.len(),
+        typed => typed,
+    };
+    if values.len() > expected || typed > 0 && values.len() < expected {
         let (name, found) = (&prepare.name, values.len());
         return Err(refused(format!(
             "prepared statement '{name}' has {expected} parameters, not {found}"
         )));
     }
-    let values = match expected {
+    let values = match typed {
         0 => Ok(values),
         _ => {
             let typed = values.into_iter().zip(&prepare.fields);

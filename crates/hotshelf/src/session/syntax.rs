@@ -5,11 +5,13 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArguments, Query, Select,
-    SelectFlavor, SelectItem, SetExpr, SetOperator, SetQuantifier, TableFactor, Value,
+    CastKind, ColumnDef, ColumnOption, DataType, ExactNumberInfo, Expr, Function,
+    FunctionArguments, GroupByExpr, ObjectNamePart, Query, Select, SelectFlavor, SelectItem,
+    SetExpr, SetOperator, SetQuantifier, Statement as SqlStatement, TableFactor, Value,
     ValueWithSpan, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::dialect::Dialect;
@@ -287,6 +289,16 @@ fn counts_rows(body: &SetExpr) -> Option<&'static str> {
 impl VisitorMut for Checker<'_> {
     type Break = Error;
 
+    fn pre_visit_statement(&mut self, statement: &mut SqlStatement) -> ControlFlow<Error> {
+        let SqlStatement::CreateTable(create) = statement else {
+            return ControlFlow::Continue(());
+        };
+        match create.columns.iter().find_map(unknown_option) {
+            Some(what) => ControlFlow::Break(Error::NotSupported { what }),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         super::order_by::separate(query);
         let counted = counts_rows(&query.body);
@@ -319,6 +331,10 @@ impl VisitorMut for Checker<'_> {
                 "EXCLUDE behind the select list (write * EXCLUDE (…))",
             ),
             (select.select_modifiers.is_some(), "a modifier after SELECT"),
+            (
+                has_group_modifiers(&select.group_by),
+                "GROUP BY … WITH ROLLUP, CUBE or TOTALS (write GROUP BY ROLLUP (…) or CUBE (…))",
+            ),
             (select.prewhere.is_some(), "PREWHERE"),
             (!select.connect_by.is_empty(), "CONNECT BY"),
             (
@@ -329,6 +345,7 @@ impl VisitorMut for Checker<'_> {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        name_folder(factor);
         match factor {
             TableFactor::Table {
                 with_hints,
@@ -367,6 +384,44 @@ impl VisitorMut for Checker<'_> {
             Expr::Function(function) => self.check_function(function),
             _ => ControlFlow::Continue(()),
         }
+    }
+}
+
+fn has_group_modifiers(group_by: &GroupByExpr) -> bool {
+    match group_by {
+        GroupByExpr::All(modifiers) | GroupByExpr::Expressions(_, modifiers) => {
+            !modifiers.is_empty()
+        }
+    }
+}
+
+/// An option of a column in CREATE TABLE that would have no effect.
+fn unknown_option(column: &ColumnDef) -> Option<String> {
+    let mut options = column.options.iter().map(|option| &option.option);
+    let unknown = options.find(|option| {
+        !matches!(
+            option,
+            ColumnOption::Null
+                | ColumnOption::NotNull
+                | ColumnOption::Default(_)
+                | ColumnOption::PrimaryKey(_)
+                | ColumnOption::Unique(_)
+                | ColumnOption::ForeignKey(_)
+                | ColumnOption::Check(_)
+        )
+    });
+    unknown.map(|option| format!("{option} of column {}", column.name))
+}
+
+/// `FROM 'sales'` means the folder `sales`, if there is one. A name without quotes is that of a table.
+fn name_folder(factor: &mut TableFactor) {
+    if let TableFactor::Table { name, .. } = factor
+        && let [ObjectNamePart::Identifier(ident)] = name.0.as_mut_slice()
+        && ident.quote_style == Some('\'')
+        && !ident.value.ends_with('/')
+        && Path::new(&ident.value).is_dir()
+    {
+        ident.value.push('/');
     }
 }
 

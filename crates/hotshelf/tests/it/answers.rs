@@ -278,6 +278,18 @@ fn negative_zero_equals_zero() {
         ("f <= -0.0", vec!["1", "2", "4"]),
         ("f BETWEEN 0.0 AND 1.0", vec!["1", "2"]),
         ("f BETWEEN -1.0 AND -0.0", vec!["1", "2"]),
+        (
+            "CASE f WHEN 0 THEN true WHEN 7.0 THEN false ELSE id = 3 END",
+            vec!["1", "2", "3"],
+        ),
+        (
+            "CASE f WHEN 1.5 THEN true WHEN -0.0 THEN true END",
+            vec!["1", "2", "3"],
+        ),
+        ("nullif(f, 0) IS NULL", vec!["1", "2"]),
+        ("nullif(f, 1.5) IS NULL", vec!["3"]),
+        ("f IS DISTINCT FROM 0", vec!["3", "4"]),
+        ("f IS NOT DISTINCT FROM -0.0", vec!["1", "2"]),
     ] {
         let sql = format!("SELECT id FROM t WHERE {predicate}");
         assert_eq!(sorted(&db, &sql), ids, "{predicate}");
@@ -292,6 +304,54 @@ fn negative_zero_in_one_column_equals_zero_in_another() {
     assert_eq!(db.rows("SELECT f FROM t WHERE f = g"), ["0.0"]);
     assert_eq!(db.rows("SELECT f FROM t WHERE f <= g"), ["0.0"]);
     assert_eq!(db.rows("SELECT f FROM t WHERE f > g"), ["1.5"]);
+}
+
+#[test]
+fn subqueries_are_tested_in_a_select_list() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1), (2), (NULL)) v(a)")
+        .unwrap();
+    db.run("CREATE TABLE s AS SELECT * FROM (VALUES (1), (3)) v(b)")
+        .unwrap();
+    for (sql, expected) in [
+        ("SELECT 1 IN (SELECT 2)", vec!["false"]),
+        ("SELECT 3 IN (SELECT b FROM s)", vec!["true"]),
+        ("SELECT 3 NOT IN (SELECT b FROM s)", vec!["false"]),
+        (
+            "SELECT exists(SELECT 1), NOT exists(SELECT 1 WHERE false)",
+            vec!["true|true"],
+        ),
+        (
+            "SELECT CASE WHEN EXISTS (SELECT 1 FROM s) THEN 'some' ELSE 'none' END",
+            vec!["some"],
+        ),
+        (
+            "SELECT a, exists(SELECT 1 FROM s WHERE b = a) FROM t",
+            vec!["1|true", "2|false", "|false"],
+        ),
+        (
+            "SELECT a, a IN (SELECT b FROM s) FROM t",
+            vec!["1|true", "2|false", "|"],
+        ),
+        (
+            "SELECT a, a = ANY (SELECT b FROM s) FROM t",
+            vec!["1|true", "2|false", "|"],
+        ),
+        (
+            "SELECT 2 < ANY (SELECT b FROM s), 2 > ALL (SELECT b FROM s)",
+            vec!["true|false"],
+        ),
+        (
+            "SELECT 5 > ALL (SELECT b FROM s), 6 > ALL (SELECT a FROM t)",
+            vec!["true|"],
+        ),
+        (
+            "SELECT count(*) FILTER (WHERE a IN (SELECT b FROM s)) FROM t",
+            vec!["1"],
+        ),
+    ] {
+        assert_eq!(db.rows(sql), expected, "{sql}");
+    }
 }
 
 #[test]
@@ -373,6 +433,13 @@ fn syntax_without_an_effect_is_refused() {
             "USING (a)",
         ),
         ("SELECT * FROM t PIVOT (count(*) FOR a IN (1, 2))", "PIVOT"),
+        ("SELECT a, count(*) FROM t GROUP BY a WITH TOTALS", "TOTALS"),
+        ("CREATE TABLE x (n VARCHAR COLLATE nocase)", "COLLATE"),
+        ("CREATE TABLE x (n INT COMMENT 'of course')", "COMMENT"),
+        (
+            "CREATE TABLE x (n INT, m INT GENERATED ALWAYS AS (n + 1))",
+            "GENERATED",
+        ),
     ] {
         let error = db.error(sql).to_string();
         assert!(error.contains(what), "{sql}: {error}");

@@ -60,6 +60,7 @@ fn prepared_statements_take_parameters_and_can_insert() {
         .unwrap();
     assert!(refused("PREPARE p AS SELECT 2").contains("exists already"));
     assert!(refused("EXECUTE p").contains("1 parameter"));
+    assert!(refused("EXECUTE p(1, 2)").contains("1 parameter"));
 }
 
 #[test]

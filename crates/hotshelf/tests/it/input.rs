@@ -398,3 +398,27 @@ fn a_copy_that_works_replaces_its_target_and_counts_its_rows() {
     let error = db.error(&format!("COPY (SELECT 1) TO '{out}/o.csv/below/o.csv'"));
     assert!(matches!(error, Error::BadTarget { .. }), "{error:?}");
 }
+
+#[test]
+fn a_copy_writes_behind_links_keeps_permissions_and_sweeps_what_killed_ones_left() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let db = Fixture::new();
+    let out = folder(&db, "out", &[("real.csv", "old")]);
+    let real = format!("{out}/real.csv");
+    std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("real.csv", format!("{out}/link.csv")).unwrap();
+    std::fs::create_dir(format!("{out}/.hotshelf-copy-1-1")).unwrap();
+    std::fs::write(format!("{out}/.hotshelf-copy-1-1/part"), "half").unwrap();
+    let held = format!("{out}/.hotshelf-copy-2-2");
+    std::fs::create_dir(&held).unwrap();
+    let lock = std::fs::File::open(&held).unwrap();
+    lock.lock().unwrap();
+    db.run(&format!("COPY (SELECT 7 AS a) TO '{out}/link.csv'"))
+        .unwrap();
+    assert!(std::path::Path::new(&format!("{out}/link.csv")).is_symlink());
+    assert_eq!(std::fs::read_to_string(&real).unwrap(), "a\n7\n");
+    let mode = std::fs::metadata(&real).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(!std::path::Path::new(&format!("{out}/.hotshelf-copy-1-1")).exists());
+    assert!(std::path::Path::new(&held).exists(), "another COPY's");
+}

@@ -174,12 +174,41 @@ fn values_too_large_to_make_are_refused() {
         "SELECT cardinality(generate_series(TIMESTAMP '1970-01-01', TIMESTAMP '2200-01-01', INTERVAL '1 millisecond'))",
         "SELECT max(length(concat(repeat('x', a * 10000), s))) FROM t",
         "SELECT max(length(replace(repeat('x', 10000), 'x', repeat(s, 100)))) FROM t",
+        "SELECT length(regexp_replace(repeat('x', 1000000), 'x', repeat('y', 500), 'g'))",
     ] {
         let error = db.error(sql);
         assert!(matches!(error, Error::TooLarge { .. }), "{sql}: {error}");
         assert!(error.hint().unwrap().contains("budget"));
     }
     assert!(holds_nothing(db.database()));
+}
+
+#[test]
+fn what_might_be_too_large_is_made_in_pieces() {
+    let db = with_tables();
+    let long = "concat(repeat('x', 20000), s)";
+    for (sql, expected) in [
+        (
+            format!("SELECT sum(length(regexp_replace({long}, 'z', 'yyy', 'g'))) FROM t"),
+            "20001000",
+        ),
+        (
+            format!("SELECT sum(length(replace({long}, 'z', 'yyy'))) FROM t"),
+            "20001000",
+        ),
+    ] {
+        assert_eq!(db.rows(&sql), [expected], "{sql}");
+    }
+}
+
+#[test]
+fn settings_that_would_take_all_memory_are_refused() {
+    let db = with_tables();
+    for setting in ["target_partitions = 1000000", "batch_size = 1000000000"] {
+        let error = db.error(&format!("SET datafusion.execution.{setting}"));
+        assert!(matches!(error, Error::InvalidValue { .. }), "{error}");
+    }
+    db.run("SET datafusion.execution.batch_size = 100").unwrap();
 }
 
 #[test]

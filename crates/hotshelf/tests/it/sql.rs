@@ -350,3 +350,15 @@ fn nothing_is_replaced_by_something_of_another_kind() {
     assert!(run("DROP VIEW t").is_err());
     assert_eq!(db.rows("SELECT a FROM t"), ["1"]);
 }
+
+#[test]
+fn a_name_without_quotes_never_means_a_folder() {
+    // The crate's folder, where tests run, has the folder `src`.
+    let db = Fixture::new();
+    db.error("SELECT * FROM src");
+    db.run("CREATE TABLE src AS SELECT 1 AS a").unwrap();
+    assert_eq!(db.rows("SELECT a FROM src"), ["1"]);
+    db.run("DROP TABLE src").unwrap();
+    let error = db.error("SELECT * FROM src");
+    assert!(error.to_string().contains("src"), "{error}");
+}

@@ -89,6 +89,14 @@ fn not_in_a_subquery_is_false_where_it_is_unknown() {
 }
 
 #[test]
+fn tests_of_subqueries_have_no_plan_in_a_select_list() {
+    for test in ["1 IN (SELECT 2)", "exists(SELECT 1)", "1 = ANY (SELECT 2)"] {
+        let found = plain(SessionConfig::new(), &[&format!("SELECT {test}")]);
+        assert!(found.is_err(), "plan/subqueries.rs: {test}");
+    }
+}
+
+#[test]
 fn correlated_subqueries_inside_aggregates_are_not_planned() {
     let found = plain(
         SessionConfig::new(),

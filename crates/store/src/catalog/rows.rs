@@ -6,7 +6,9 @@ use arrow::datatypes::SchemaRef;
 use hotshelf_tier::Corruption;
 use rusqlite::{Connection, Transaction, params};
 
-use super::ipc::{decode_bounds, decode_schema, encode_bounds, encode_schema};
+use super::ipc::{
+    decode_bounds, decode_doubtful_schema, decode_schema, encode_bounds, encode_schema,
+};
 use super::{FileRow, IndexRow, TableRow, corruption, damaged};
 use crate::error::Result;
 use crate::index::IndexDefinition;
@@ -152,10 +154,14 @@ pub(super) fn tables(connection: &Connection, version: i64) -> Result<Vec<TableR
 
 fn read_table(connection: &Connection, version: i64, table: RawTable) -> Result<TableRow> {
     let is_checked = version >= 2;
-    let schema = decode_schema(&table.schema)?;
+    let is_sound = !is_checked || table.sum == table.computed();
+    let schema = match is_sound {
+        true => decode_schema(&table.schema)?,
+        false => decode_doubtful_schema(&table.schema)?,
+    };
     let raw = raw_files(connection, table.id, version)?;
     let mut damage = None;
-    if is_checked && table.sum != table.computed() {
+    if !is_sound {
         damage = Some(mismatch(
             format!("table '{}'", table.name),
             table.sum,

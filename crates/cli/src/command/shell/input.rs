@@ -91,7 +91,7 @@ fn parse_meta(line: &str) -> Option<Meta> {
         },
         ("format" | "mode", false) => Meta::Format(argument),
         ("format" | "mode", true) => {
-            Meta::Misused(word.to_owned(), "table, csv, json, ndjson or markdown")
+            Meta::Misused(word.to_owned(), "table, csv, tsv, json, ndjson or markdown")
         }
         _ => Meta::Unknown(word.to_owned()),
     })
