@@ -1,11 +1,11 @@
 //! How long a solution takes and how good it is:
 //! `cargo run --release -p hotshelf-cache --example solve`. Measured on the machine that runs it.
 
-use hotshelf_cache::ColumnId;
 use hotshelf_cache::model::{ItemClass, ItemGroup, ItemId, ItemUse, ModelForm, Problem, Tiers};
 use hotshelf_cache::tune::{
     Goal, InstanceSize, Solution, Start, exact, greedy, greedy_from, random_instance,
 };
+use hotshelf_cache::{Ask, CacheManager, CacheOptions, ColumnId};
 use std::time::Instant;
 
 /// Median and largest of some times, in milliseconds, each the least of three: the machine may have other things to do.
@@ -53,6 +53,7 @@ fn blocks(count: u64) -> Vec<ItemUse> {
             number,
         },
         bytes: 256 << (number % 5),
+        held_bytes: 0,
         home: 1,
         uses_per_s: 1e4 / (1.0 + number as f64),
         use_s: [1.4e-7, 1.1e-4, 0.0, 0.0],
@@ -64,7 +65,22 @@ fn print(what: &str, (median_ms, max_ms): (f64, f64)) {
     println!("{what:<64}{median_ms:>10.3}{max_ms:>10.3}");
 }
 
+/// What it takes to say whether somebody gets memory, in nanoseconds.
+fn ask_ns() -> f64 {
+    let cache = CacheManager::new(CacheOptions::default());
+    let start = Instant::now();
+    let count = 1_000_000;
+    for bytes in 0..count {
+        std::hint::black_box(cache.ask(&Ask::instead_of_spilling(bytes, 1e9, 2e9, 0.1)));
+    }
+    start.elapsed().as_secs_f64() * 1e9 / count as f64
+}
+
 fn main() {
+    println!(
+        "an answer to whoever asks for memory takes {:.0} ns",
+        ask_ns()
+    );
     println!(
         "{:<64}{:>10}{:>10}",
         "milliseconds for one solution", "median", "most"

@@ -107,6 +107,12 @@ impl Budget {
         self.limit_bytes.load(SeqCst)
     }
 
+    /// Bytes that nobody has.
+    pub fn free_bytes(&self) -> u64 {
+        self.limit_bytes()
+            .saturating_sub(self.used_bytes.load(SeqCst))
+    }
+
     /// How much of the budget may be *kept* segments: what operators and transit leave. Transit is the share
     /// set aside for reads under way and bytes in use.
     pub fn capacity_bytes(&self) -> u64 {

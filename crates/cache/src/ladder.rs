@@ -3,6 +3,7 @@
 //! Each [`Lender`] says what the cheapest thing that it could give back is worth. Whoever needs memory takes it from the
 //! lender whose cheapest is worth least per byte, again and again. What a lender keeps and in which order is its own affair.
 
+use crate::model::{ItemClass, ItemUse};
 use parking_lot::RwLock;
 use std::sync::{Arc, Weak};
 
@@ -18,8 +19,17 @@ pub struct Rung {
 /// Somebody who keeps things in memory that can be had again, charged to the budget as an operator's. Its methods are
 /// called in the middle of admission: they may return charges, and must not ask the cache for segments.
 pub trait Lender: Send + Sync {
+    /// What it keeps.
+    fn class(&self) -> ItemClass;
+
     /// Bytes of everything that could be given back.
     fn lent_bytes(&self) -> u64;
+
+    /// What it keeps and what it lately gave back, with their uses: [`Ledger::uses`](crate::Ledger::uses). The tuner values
+    /// them beside columns, and their bytes are no longer counted as operators'. Those of a lender that says nothing are.
+    fn uses(&self) -> Vec<ItemUse> {
+        Vec::new()
+    }
 
     /// The cheapest thing that could be given back now. Nothing: all is in use, or there is none.
     fn cheapest(&self) -> Option<Rung>;
@@ -48,20 +58,27 @@ impl Ladder {
         alive.map(|lender| lender.lent_bytes()).sum()
     }
 
+    /// The lenders that are still there.
+    pub(crate) fn lenders(&self) -> Vec<Arc<dyn Lender>> {
+        let lenders = self.lenders.read();
+        lenders.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Lets the lender with the cheapest thing give it back, if that is worth less than `below`. A lender that cannot
-    /// is passed over.
-    pub(crate) fn take_below(&self, below: f64) -> bool {
-        let mut lenders: Vec<(f64, Arc<dyn Lender>)> = Vec::new();
-        for lender in self.lenders.read().iter().filter_map(Weak::upgrade) {
+    /// is passed over. Returns whose it was and about how many bytes.
+    pub(crate) fn take_below(&self, below: f64) -> Option<(ItemClass, u64)> {
+        let mut lenders: Vec<(Rung, Arc<dyn Lender>)> = Vec::new();
+        for lender in self.lenders() {
             if let Some(rung) = lender
                 .cheapest()
                 .filter(|rung| rung.saved_s_per_byte_s < below)
             {
-                lenders.push((rung.saved_s_per_byte_s, lender));
+                lenders.push((rung, lender));
             }
         }
-        lenders.sort_by(|a, b| a.0.total_cmp(&b.0));
-        lenders.iter().any(|(_, lender)| lender.give_back())
+        lenders.sort_by(|(a, _), (b, _)| a.saved_s_per_byte_s.total_cmp(&b.saved_s_per_byte_s));
+        let given = lenders.iter().find(|(_, lender)| lender.give_back());
+        given.map(|(rung, lender)| (lender.class(), rung.bytes))
     }
 }
 
@@ -79,6 +96,10 @@ mod tests {
     }
 
     impl Lender for Blocks {
+        fn class(&self) -> ItemClass {
+            ItemClass::IndexBlock
+        }
+
         fn lent_bytes(&self) -> u64 {
             10 * self.worths.lock().len() as u64
         }

@@ -25,6 +25,10 @@ impl Held {
             budget,
         })
     }
+
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        self.charged_bytes
+    }
 }
 
 impl Drop for Held {

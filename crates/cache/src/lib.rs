@@ -24,9 +24,11 @@ mod flight;
 mod key;
 mod ladder;
 mod lease;
+mod ledger;
 mod manager;
 #[cfg(test)]
 mod manager_tests;
+mod market;
 pub mod model;
 #[cfg(test)]
 mod model_tests;
@@ -49,7 +51,9 @@ pub use event::{Event, EventKind};
 pub use flight::SegmentFuture;
 pub use key::{ColumnId, FileId, SegmentInfo, SegmentKey, SegmentKind};
 pub use ladder::{Lender, Rung};
+pub use ledger::Ledger;
 pub use manager::{CacheManager, CacheOptions};
+pub use market::{Change, ChangeReason, MarketRow, ShelfRow};
 pub use placement::{ColumnShare, Placement};
 pub use policy::PolicyKind;
 pub use price::{Answer, Ask, PriceBoard, Prices, ShelfPrice};

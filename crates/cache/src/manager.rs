@@ -17,6 +17,8 @@ use crate::flight::{Asker, Flight, Phase, SegmentFuture};
 use crate::key::{ColumnId, FileId, SegmentInfo, SegmentKey, SegmentKind};
 use crate::ladder::{Ladder, Lender};
 use crate::lease::{Held, Lease};
+use crate::market::Market;
+use crate::model::ItemClass;
 use crate::placement::Placement;
 use crate::policy::{PolicyContext, PolicyKind, Reach, Room};
 use crate::price::PriceBoard;
@@ -137,6 +139,7 @@ pub struct CacheManager {
     policy_context: PolicyContext,
     prices: PriceBoard,
     ladder: Ladder,
+    market: Market,
     pub(crate) admissions: Admissions,
 }
 
@@ -178,6 +181,7 @@ impl CacheManager {
                 policy_context,
                 prices: PriceBoard::default(),
                 ladder: Ladder::default(),
+                market: Market::default(),
                 admissions: Admissions::default(),
             }
         })
@@ -362,6 +366,11 @@ impl CacheManager {
 
     /// Evicts one idle segment from the fullest shard that has one. Returns whether there was one.
     pub(crate) fn evict_one(&self, reach: Reach) -> bool {
+        self.evict_bytes(reach).is_some()
+    }
+
+    /// The same. Returns its size.
+    fn evict_bytes(&self, reach: Reach) -> Option<u64> {
         let mut by_size: Vec<(u64, usize)> = self
             .shards
             .iter()
@@ -373,17 +382,22 @@ impl CacheManager {
         let evicted = by_size
             .into_iter()
             .find_map(|(_, shard_idx)| self.shards[shard_idx].shard.lock().evict(reach));
-        evicted.is_some()
+        evicted.map(|held| held.charged_bytes())
     }
 
     /// Makes room where least is lost: segments that nobody wants first, then what lenders would miss less than
     /// pinned segments are worth, then those, then the lenders' other things, metadata last.
     pub(crate) fn evict_one_of_all(&self) -> bool {
-        self.evict_one(Reach::Free)
-            || self.ladder.take_below(self.pinned_worth())
-            || self.evict_one(Reach::Pinned)
-            || self.ladder.take_below(f64::INFINITY)
-            || self.evict_one(Reach::Metadata)
+        let segment = |class, reach| Some((class, self.evict_bytes(reach)?));
+        let given = segment(ItemClass::Column, Reach::Free)
+            .or_else(|| self.ladder.take_below(self.pinned_worth()))
+            .or_else(|| segment(ItemClass::Column, Reach::Pinned))
+            .or_else(|| self.ladder.take_below(f64::INFINITY))
+            .or_else(|| segment(ItemClass::Metadata, Reach::Metadata));
+        if let Some((class, bytes)) = given {
+            self.market.note_taken(class, bytes);
+        }
+        given.is_some()
     }
 
     /// What the cheapest pinned segment saves, in seconds per byte and second. Policies without a tuner know no price:
@@ -397,6 +411,14 @@ impl CacheManager {
 
     pub(crate) fn lent_bytes(&self) -> u64 {
         self.ladder.lent_bytes()
+    }
+
+    pub(crate) fn ladder(&self) -> &Ladder {
+        &self.ladder
+    }
+
+    pub(crate) fn market(&self) -> &Market {
+        &self.market
     }
 
     /// Adds somebody who keeps other things than segments in memory of this budget. Forgotten when it is gone.

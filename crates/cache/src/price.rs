@@ -43,6 +43,25 @@ pub struct Ask {
     pub priority: f64,
 }
 
+impl Ask {
+    /// What an operator asks that would write bytes and read them again without the memory, at these bandwidths of the
+    /// storage. It is expected to hold them for as long again as it has held what it has.
+    pub fn instead_of_spilling(
+        bytes: u64,
+        write_bandwidth: f64,
+        read_bandwidth: f64,
+        held_s: f64,
+    ) -> Self {
+        let spill_s_per_byte = 1.0 / write_bandwidth + 1.0 / read_bandwidth;
+        Self {
+            bytes,
+            saved_s: bytes as f64 * spill_s_per_byte,
+            remaining_s: held_s,
+            priority: 1.0,
+        }
+    }
+}
+
 /// The answer to an [`Ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
@@ -63,8 +82,14 @@ impl Prices {
 
     /// Whether a borrower makes more of bytes than those who have them. Before anything is known, it does.
     pub fn worth(&self, ask: &Ask) -> Answer {
+        self.worth_displacing(ask, ask.bytes)
+    }
+
+    /// The same where only some of the bytes are somebody's.
+    pub fn worth_displacing(&self, ask: &Ask, displaced_bytes: u64) -> Answer {
         let saved_s = ask.saved_s * ask.priority;
-        match self.confidence <= 0.0 || saved_s > self.cost_s(ask.bytes, ask.remaining_s) {
+        let cost_s = self.cost_s(displaced_bytes, ask.remaining_s);
+        match self.confidence <= 0.0 || saved_s > cost_s {
             true => Answer::Grant,
             false => Answer::Refuse,
         }

@@ -16,11 +16,22 @@ pub enum ItemClass {
     Metadata,
     /// Look-up structures of joins, kept for the next query.
     LookUp,
+    /// Memory of operators, theirs while they run.
+    Operator,
 }
 
 impl ItemClass {
+    /// How many there are.
+    pub const COUNT: usize = 5;
+
     /// All classes.
-    pub const ALL: [Self; 4] = [Self::Column, Self::IndexBlock, Self::Metadata, Self::LookUp];
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Column,
+        Self::IndexBlock,
+        Self::Metadata,
+        Self::LookUp,
+        Self::Operator,
+    ];
 
     /// The name in SQL.
     pub fn name(self) -> &'static str {
@@ -29,6 +40,7 @@ impl ItemClass {
             Self::IndexBlock => "index block",
             Self::Metadata => "metadata",
             Self::LookUp => "look-up",
+            Self::Operator => "operator",
         }
     }
 }
@@ -129,6 +141,8 @@ pub struct ItemUse {
     pub id: ItemId,
     /// Its size in bytes.
     pub bytes: u64,
+    /// The part of it that is in memory now, in bytes.
+    pub held_bytes: u64,
     /// The shelf where it is anyway.
     pub home: usize,
     /// Uses per second, each weighted with its query's priority.
@@ -151,7 +165,12 @@ impl ItemUse {
 
     /// Seconds saved per second and byte in memory.
     pub fn density(&self) -> f64 {
-        self.saved_s_per_s(0) / self.bytes.max(1) as f64
+        self.density_on(0)
+    }
+
+    /// Seconds saved per second and byte on a shelf.
+    fn density_on(&self, shelf: usize) -> f64 {
+        self.saved_s_per_s(shelf) / self.bytes.max(1) as f64
     }
 }
 
@@ -165,22 +184,23 @@ pub struct ItemGroup {
 /// Densities in one group differ by at most this factor.
 const GROUP_FACTOR: f64 = 1.1;
 
+/// Where a density stands in steps of [`GROUP_FACTOR`].
+fn density_step(density: f64) -> i32 {
+    match density > 0.0 {
+        true => (density.ln() / GROUP_FACTOR.ln()).floor() as i32,
+        false => i32::MIN,
+    }
+}
+
 impl ItemGroup {
-    /// Puts items of one class and home that save nearly the same per byte together. Items that save nothing belong to
-    /// none.
+    /// Puts items of one class and home that save nearly the same per byte on each shelf together. Items that save nothing
+    /// belong to none.
     pub fn all(uses: &[ItemUse]) -> Vec<Self> {
-        let mut places: Map<u64, usize> = Map::default();
+        let mut places: Map<(ItemClass, usize, [i32; SHELF_COUNT_MAX]), usize> = Map::default();
         let mut groups: Vec<Self> = Vec::new();
-        let mut kinds: Vec<(ItemClass, usize, [f64; SHELF_COUNT_MAX])> = Vec::new();
         for item in uses.iter().filter(|item| item.density() > 0.0) {
-            let kind = (item.id.class, item.home, item.use_s);
-            let kind_idx = kinds.iter().position(|known| *known == kind);
-            let kind_idx = kind_idx.unwrap_or_else(|| {
-                kinds.push(kind);
-                kinds.len() - 1
-            });
-            let step = (item.density().ln() / GROUP_FACTOR.ln()).floor() as i64;
-            let key = (kind_idx as u64) << 32 | u64::from(step as u32);
+            let step = |shelf| density_step(item.density_on(shelf));
+            let key = (item.id.class, item.home, std::array::from_fn(step));
             let group_idx = *places.entry(key).or_insert_with(|| {
                 groups.push(Self {
                     members: Vec::new(),
@@ -235,6 +255,7 @@ mod tests {
                 number,
             },
             bytes,
+            held_bytes: 0,
             home: 1,
             uses_per_s,
             use_s: [1e-7, 1e-4, 0.0, 0.0],
@@ -268,6 +289,19 @@ mod tests {
             .map(|item| item.id.number)
             .collect();
         assert_eq!(kept, [2]);
+    }
+
+    #[test]
+    fn items_whose_uses_cost_differently_share_a_group_if_they_save_the_same() {
+        let slower_but_rarer = ItemUse {
+            use_s: [0.0, 2e-4, 0.0, 0.0],
+            ..block(1, 100, 5.0)
+        };
+        let other = ItemUse {
+            use_s: [0.0, 1e-4, 0.0, 0.0],
+            ..block(2, 100, 10.0)
+        };
+        assert_eq!(ItemGroup::all(&[slower_but_rarer, other]).len(), 1);
     }
 
     proptest! {

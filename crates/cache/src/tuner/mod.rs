@@ -3,6 +3,7 @@
 //! [`Tuner`] is the pure part: one [`Tuner::step`] takes what is known at a moment and says what to do. Its clock is
 //! an argument. [`TunerThread`] calls it every 200 ms for a [`CacheManager`](crate::CacheManager).
 
+mod appraisal;
 mod bandwidth;
 mod bench;
 mod contest;
@@ -11,6 +12,7 @@ mod report;
 mod tests;
 mod thread;
 
+pub(crate) use appraisal::{Appraisal, Value};
 pub use bandwidth::StorageProgress;
 pub use report::{AdviceRow, Bound, PipelineRow, TargetRow, TunerStats};
 pub use thread::TunerThread;
@@ -27,6 +29,7 @@ use bandwidth::BandwidthMeter;
 use bench::Bench;
 use contest::Contest;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How a tuner works.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,7 +124,7 @@ pub struct Tuner {
     storage: BandwidthMeter,
     memory_bandwidth: f64,
     overlap_loss: f64,
-    solved: Option<Solved>,
+    solved: Option<Arc<Solved>>,
     stats: TunerStats,
     /// When the last step was.
     stepped_at_ns: Option<u64>,
@@ -241,12 +244,12 @@ impl Tuner {
             Ok(solution) => {
                 let placement = solution.placement(&problem);
                 self.stats.note(&problem, &solution);
-                self.solved = Some(Solved {
+                self.solved = Some(Arc::new(Solved {
                     problem,
                     options: bench.options,
                     solution,
                     weight: self.contest.window().weight(),
-                });
+                }));
                 TunerStep::Placed(placement)
             }
             Err(error) => {
@@ -284,7 +287,7 @@ impl Tuner {
 
     /// What the last solution keeps of each column on a shelf. Empty before there is one.
     pub fn placement_on(&self, shelf: usize) -> Placement {
-        let placement = |solved: &Solved| solved.solution.placement_on(&solved.problem, shelf);
+        let placement = |solved: &Arc<Solved>| solved.solution.placement_on(&solved.problem, shelf);
         self.solved.as_ref().map(placement).unwrap_or_default()
     }
 
@@ -293,12 +296,7 @@ impl Tuner {
         let Some(solved) = &self.solved else {
             return Prices::default();
         };
-        // The solution stands while only weights' proportions matter: what they add up to has changed since.
-        let window = self.contest.window();
-        let per_s = match solved.weight > 0.0 {
-            true => window.weight() / solved.weight / window.span_s(),
-            false => 1.0 / solved.problem.span_s,
-        };
+        let per_s = self.per_s(solved);
         let mut prices = Prices {
             confidence: (1.0 - solved.solution.gap()) / (1.0 + self.prediction_error),
             ..Prices::default()
@@ -311,6 +309,16 @@ impl Tuner {
             };
         }
         prices
+    }
+
+    /// What makes weighted seconds of a solution's problem seconds per second. The solution stands while only weights'
+    /// proportions matter: what they add up to has changed since.
+    fn per_s(&self, solved: &Solved) -> f64 {
+        let window = self.contest.window();
+        match solved.weight > 0.0 {
+            true => window.weight() / solved.weight / window.span_s(),
+            false => 1.0 / solved.problem.span_s,
+        }
     }
 
     fn judge_prediction(&mut self, observation: &Observation) {

@@ -343,7 +343,7 @@ impl Solved {
 const WORTH_STEP: f64 = 1e-6;
 
 /// What a byte of a choice saves: one more, or one less with a `sign` of -1.
-fn worth(problem: &Problem, x: &[f64], choice_idx: usize, sign: f64) -> f64 {
+pub(super) fn worth(problem: &Problem, x: &[f64], choice_idx: usize, sign: f64) -> f64 {
     let mut changed = x.to_vec();
     changed[choice_idx] = (changed[choice_idx] + sign * WORTH_STEP).clamp(0.0, 1.0);
     let saved_s = problem.total_s(x) - problem.total_s(&changed);

@@ -198,7 +198,7 @@ fn a_failed_solution_leaves_the_last_placement_and_is_reported() {
     broken.columns = vec![(ColumnId(0), u64::MAX)];
     let _ = step(&mut tuner, &[broken], 2 * GB);
     // A problem that no solver can make sense of.
-    let mut nonsense = tuner.solved.clone().unwrap().problem;
+    let mut nonsense = tuner.solved.clone().unwrap().problem.clone();
     nonsense
         .terms
         .iter_mut()
@@ -559,6 +559,7 @@ fn index_blocks_take_memory_from_columns_as_far_as_they_save_more() {
             number: 1,
         },
         bytes: GB,
+        held_bytes: 0,
         home: 1,
         uses_per_s,
         use_s: [0.0, 1e-4, 0.0, 0.0],

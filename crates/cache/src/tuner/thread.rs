@@ -151,6 +151,7 @@ impl TunerThread {
         tuner.forget(self.shared.now_ns(), cache.storage_progress());
         cache.set_placement(crate::Placement::default());
         cache.price_board().publish(&tuner.prices());
+        cache.market().appraise(None);
     }
 
     /// Changes the options; the next step follows them.
@@ -230,15 +231,17 @@ impl Shared {
         let mut observations = std::mem::take(&mut *self.inbox.lock());
         observations.extend(under_way);
         let (sizes, resident) = (cache.column_sizes(), cache.resident_bytes());
+        let uses = cache.uses();
+        let held_bytes = uses.iter().map(|item| item.held_bytes).sum();
         let input = TunerInput {
             observations: &observations,
             storage: cache.storage_progress(),
             sizes: &sizes,
             resident: &resident,
-            capacity_bytes: self.capacity_bytes(&cache),
+            capacity_bytes: self.capacity_bytes(&cache, held_bytes),
             policy: cache.policy(),
             between: &[],
-            uses: &[],
+            uses: &uses,
         };
         let solving = Instant::now();
         match tuner.step(self.now_ns(), &input) {
@@ -252,6 +255,8 @@ impl Shared {
             }
         }
         cache.price_board().publish(&tuner.prices());
+        cache.market().appraise(tuner.appraisal());
+        cache.note_holdings(&resident, &uses);
         tuner.note_step_ns(nanos(begun));
     }
 
@@ -271,8 +276,9 @@ impl Shared {
             .collect()
     }
 
-    /// What may be kept, with the operators at their recent peak, and without metadata.
-    fn capacity_bytes(&self, cache: &CacheManager) -> u64 {
+    /// What may be kept, with the operators at their recent peak, and without metadata. Lenders' items, which are charged as
+    /// operators', compete for it.
+    fn capacity_bytes(&self, cache: &CacheManager, held_bytes: u64) -> u64 {
         let budget = cache.budget();
         let now = budget.snapshot();
         let mut peaks = self.peaks.lock();
@@ -281,7 +287,8 @@ impl Shared {
             peaks.operator_bytes *= PEAK_DECAY;
             budget.decay_transit();
         }
-        peaks.operator_bytes = peaks.operator_bytes.max(now.operator_bytes as f64);
+        let operator_bytes = now.operator_bytes.saturating_sub(held_bytes);
+        peaks.operator_bytes = peaks.operator_bytes.max(operator_bytes as f64);
         now.limit_bytes
             .saturating_sub(budget.transit_bytes())
             .saturating_sub(peaks.operator_bytes as u64)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hotshelf_cache::model::ItemClass;
 use hotshelf_cache::{CacheManager, Lender, Rung};
 use hotshelf_tier::io::IoEngine;
 use parking_lot::Mutex;
@@ -161,6 +162,10 @@ impl Footers {
 }
 
 impl Lender for Footers {
+    fn class(&self) -> ItemClass {
+        ItemClass::Metadata
+    }
+
     fn lent_bytes(&self) -> u64 {
         let kept = self.kept.lock();
         kept.files.idle().map(|file| file.memory.bytes()).sum()

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use hotshelf_cache::model::ItemClass;
 use hotshelf_cache::{CacheManager, ColumnId, Lender, Rung};
 use hotshelf_elf::layout::packed::PackedElf;
 use parking_lot::Mutex;
@@ -287,6 +288,10 @@ impl ElfStore {
 }
 
 impl Lender for ElfStore {
+    fn class(&self) -> ItemClass {
+        ItemClass::IndexBlock
+    }
+
     fn lent_bytes(&self) -> u64 {
         let resident = self.resident.lock();
         let idle = resident.by_key.values().filter(|entry| entry.is_idle());
