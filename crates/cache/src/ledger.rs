@@ -171,7 +171,7 @@ impl Accounts {
     }
 
     fn forget(&mut self, number: u64) {
-        drop(self.remove(number));
+        self.remove(number);
     }
 
     fn remove(&mut self, number: u64) -> Option<Account> {
