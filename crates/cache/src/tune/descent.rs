@@ -13,10 +13,8 @@
 
 use super::Solution;
 use super::exact::into_range;
-use super::smooth::{
-    ARGUMENT_COUNT_MAX, Arguments, Slopes, arguments, largest, moved, shares, slopes,
-};
-use crate::model::{Choice, Item, Problem, SHELF_COUNT_MAX, TermLoad};
+use super::smooth::{ARGUMENT_COUNT_MAX, Arguments, Slopes, arguments, largest, shares, slopes};
+use crate::model::{Choice, Item, Problem, SHELF_COUNT_MAX};
 
 /// By phase: softness as a part of a term's time, and how often each item is looked at, at most.
 const PHASES: [(f64, usize); 6] = [
@@ -47,17 +45,19 @@ const STIFFNESS: f64 = 25.0;
 /// From this softness on, all items that are divided move together after each sweep (`leap.rs`).
 const LEAP_SOFTNESS_MAX: f64 = 0.05;
 
+/// All items that are divided move together at most this often after a sweep.
+const LEAPS_MAX: usize = 3;
+
+/// The softness at which prices are found, and how often each item is looked at for that, at most. At kinks of what budgets
+/// save, these prices lie between the slopes on either side.
+const PRICE_SOFTNESS: f64 = 0.004;
+const PRICE_SWEEPS: usize = 16;
+
 /// A sweep that gains less than this part of what is saved so far ends its phase.
-const SWEEP_GAIN_MIN: f64 = 1e-5;
+const SWEEP_GAIN_MIN: f64 = 1e-6;
 
 /// A solution that may fall short by no more than this part is good enough.
 pub(super) const GAP_MAX: f64 = 2e-3;
-
-/// Evaluations of a slope when looking for the end of a move, at most.
-const SEARCH_STEPS: usize = 5;
-
-/// A move has come to its end where moving on gains less than this part of what it gained at first.
-const SEARCH_ENOUGH: f64 = 0.05;
 
 /// Where an earlier solution of nearly the same problem ended.
 #[derive(Debug, Clone, Copy)]
@@ -94,26 +94,31 @@ pub fn descend(problem: &Problem, start: Option<Start<'_>>) -> Solution {
             .collect();
         descent.go_through(&phases, &mut best);
     }
+    match start.is_some() {
+        true => best.prices = descent.prices(),
+        false => refine_prices(problem, &mut best),
+    }
     best
+}
+
+/// Finds a solution's prices again, more exactly than a solution that began at another needs them to be.
+pub fn refine_prices(problem: &Problem, solution: &mut Solution) {
+    let start = Start {
+        x: &solution.x,
+        prices: &solution.prices,
+    };
+    let mut descent = Descent::new(problem, Some(start));
+    descent.phase(PRICE_SOFTNESS, PRICE_SWEEPS);
+    solution.prices = descent.prices();
 }
 
 /// The part of a term that an item's reader sees.
 #[derive(Clone, Copy)]
 pub(super) struct Reader {
     pub(super) term_idx: usize,
-    bytes: f64,
+    pub(super) bytes: f64,
     /// Processing time per byte: no representation saves more.
-    processing_s: f64,
-}
-
-/// A part of an item on its way from one choice to another; `None` is home.
-#[derive(Clone, Copy)]
-pub(super) struct Move {
-    pub(super) item_idx: usize,
-    pub(super) from: Option<usize>,
-    pub(super) to: Option<usize>,
-    /// Weighted seconds gained by moving all of the item at the present rate, prices included.
-    pub(super) rate: f64,
+    pub(super) processing_s: f64,
 }
 
 pub(super) struct Descent<'a> {
@@ -130,18 +135,20 @@ pub(super) struct Descent<'a> {
     pub(super) softness: Vec<f64>,
     pub(super) readers: Vec<Vec<Reader>>,
     /// How the present move of a whole item changes its readers' arguments; kept for its memory.
-    changes: Vec<(usize, Arguments)>,
+    pub(super) changes: Vec<(usize, Arguments)>,
     /// By term: which moves of a leap change its arguments, and how; kept for its memory.
     pub(super) entries: Vec<Vec<(usize, Arguments)>>,
     /// By choice: seconds of its shelf per stored byte.
-    there_s: Vec<f64>,
+    pub(super) there_s: Vec<f64>,
     /// By item: seconds of its home per stored byte.
-    home_s: Vec<f64>,
+    pub(super) home_s: Vec<f64>,
     pub(super) used_bytes: [f64; SHELF_COUNT_MAX],
     pub(super) prices: [f64; SHELF_COUNT_MAX],
     pub(super) stiffness: [f64; SHELF_COUNT_MAX],
     /// The weighted time when nothing is kept, in seconds, and the arguments of the terms then.
     pub(super) nothing_s: f64,
+    /// What uses outside of terms take longer when nothing is kept than in their best place, in seconds.
+    others_s: f64,
     pub(super) nothing: Vec<Arguments>,
     round: u32,
 }
@@ -185,11 +192,17 @@ impl<'a> Descent<'a> {
             prices: [0.0; SHELF_COUNT_MAX],
             stiffness: [0.0; SHELF_COUNT_MAX],
             nothing_s,
+            others_s: 0.0,
             nothing: Vec::new(),
             round: 0,
             x,
         };
         descent.nothing = descent.arguments_of(&vec![0.0; descent.x.len()]);
+        let terms = problem.terms.iter().zip(&descent.nothing);
+        let of_terms: f64 = terms
+            .map(|(term, arguments)| term.weight * largest(arguments))
+            .sum();
+        descent.others_s = nothing_s - of_terms;
         descent.reload();
         if let Some(start) = start {
             descent.prices[..start.prices.len()].copy_from_slice(start.prices);
@@ -236,7 +249,7 @@ impl<'a> Descent<'a> {
         if self.prices == [0.0; SHELF_COUNT_MAX] {
             self.clear_prices();
         }
-        let saved_s = self.nothing_s - self.problem.total_s(&self.x);
+        let saved_s = self.nothing_s - self.now_s();
         for _ in 0..sweep_count {
             self.stiffen();
             let mut gained_s = 0.0;
@@ -244,13 +257,44 @@ impl<'a> Descent<'a> {
                 gained_s += self.improve(self.in_turn(position));
             }
             if softness <= LEAP_SOFTNESS_MAX {
-                gained_s += self.leap();
+                gained_s += self.leaps(SWEEP_GAIN_MIN * saved_s);
             }
             self.reprice();
             if gained_s <= SWEEP_GAIN_MIN * saved_s {
                 return;
             }
         }
+    }
+
+    /// The weighted time of the present proportions, in seconds.
+    pub(super) fn now_s(&self) -> f64 {
+        let terms = self.problem.terms.iter().zip(&self.arguments);
+        let of_terms: f64 = terms
+            .map(|(term, arguments)| term.weight * largest(arguments))
+            .sum();
+        let others = self.problem.choices.iter().zip(&self.x);
+        let saved_s: f64 = others.map(|(choice, x)| choice.saved_s * x).sum();
+        of_terms + self.others_s - saved_s
+    }
+
+    /// Moves all divided items together as often as it gains. Returns about how much.
+    fn leaps(&mut self, enough_s: f64) -> f64 {
+        let leap_max = if self.round == 0 { LEAPS_MAX } else { 1 };
+        let mut gained_s = 0.0;
+        for _ in 0..leap_max {
+            let gain_s = self.leap();
+            gained_s += gain_s;
+            if gain_s <= enough_s {
+                break;
+            }
+            self.reprice();
+        }
+        gained_s
+    }
+
+    /// By shelf.
+    fn prices(&self) -> Vec<f64> {
+        self.prices[..self.problem.shelves.len()].to_vec()
     }
 
     /// Prices follow the use of their shelves.
@@ -366,177 +410,4 @@ impl<'a> Descent<'a> {
         }
         gains
     }
-
-    /// Makes the best move of an item. Returns about what it gained.
-    fn improve(&mut self, item_idx: usize) -> f64 {
-        let Some(best) = self.best_move(item_idx) else {
-            return 0.0;
-        };
-        let there_is = match best.from {
-            Some(choice_idx) => self.x[choice_idx],
-            None => self.rest[item_idx],
-        };
-        self.prepare_move(&best);
-        let part = self.search(&best, there_is);
-        self.apply(&best, part);
-        0.5 * part * best.rate
-    }
-
-    fn best_move(&self, item_idx: usize) -> Option<Move> {
-        let home = (None, 0.0);
-        let (mut worst, mut best) = (home, home);
-        if self.rest[item_idx] <= 0.0 {
-            worst.1 = f64::INFINITY;
-        }
-        let sight = self.sight(item_idx);
-        for choice_idx in self.problem.items[item_idx].choices.clone() {
-            let choice = &self.problem.choices[choice_idx];
-            let net =
-                self.gain(choice_idx, &sight) - self.price_now(choice.shelf, 0.0) * choice.bytes;
-            if net > best.1 {
-                best = (Some(choice_idx), net);
-            }
-            if self.x[choice_idx] > 0.0 && net < worst.1 {
-                worst = (Some(choice_idx), net);
-            }
-        }
-        let rate = best.1 - worst.1;
-        (best.0 != worst.0 && rate > 1e-12 * self.nothing_s).then_some(Move {
-            item_idx,
-            from: worst.0,
-            to: best.0,
-            rate,
-        })
-    }
-
-    /// How a move of a whole item changes the arguments of a reader's maximum.
-    pub(super) fn change(&self, step: &Move, reader: &Reader) -> Arguments {
-        let mut change = TermLoad::default();
-        for (end, sign) in [(step.from, -1.0), (step.to, 1.0)] {
-            let bytes = sign * reader.bytes;
-            match end {
-                Some(choice_idx) => {
-                    let choice = &self.problem.choices[choice_idx];
-                    change.shelf_s[choice.shelf] += bytes * self.there_s[choice_idx];
-                    let saved_s = choice.processing_saved_s.min(reader.processing_s);
-                    change.processing_s -= bytes * saved_s;
-                }
-                None => {
-                    let home = self.problem.items[step.item_idx].home;
-                    change.shelf_s[home] += bytes * self.home_s[step.item_idx];
-                }
-            }
-        }
-        arguments(&change, self.problem.overlap_loss)
-    }
-
-    /// Notes how a move changes the arguments of its readers, for [`search`](Self::search) and [`apply`](Self::apply).
-    pub(super) fn prepare_move(&mut self, step: &Move) {
-        let mut changes = std::mem::take(&mut self.changes);
-        changes.clear();
-        let readers = self.readers[step.item_idx].iter();
-        changes.extend(readers.map(|reader| (reader.term_idx, self.change(step, reader))));
-        self.changes = changes;
-    }
-
-    /// The part of an item to move: up to `part_max`, or about to where moving more would lose.
-    fn search(&self, step: &Move, part_max: f64) -> f64 {
-        let (mut low, mut high) = (0.0, part_max);
-        let (mut low_rate, mut high_rate): (f64, Option<f64>) = (step.rate, None);
-        let (mut rate, mut bend) = self.along(step, 0.0);
-        let mut at = 0.0;
-        for _ in 0..SEARCH_STEPS {
-            let newton = if bend > 0.0 {
-                at + rate / bend
-            } else {
-                f64::INFINITY
-            };
-            at = match high_rate {
-                None => newton.min(part_max),
-                Some(_) if newton > low && newton < high => newton,
-                Some(high_rate) => {
-                    low + (high - low) * (low_rate / (low_rate - high_rate)).clamp(0.1, 0.9)
-                }
-            };
-            (rate, bend) = self.along(step, at);
-            if rate.abs() <= SEARCH_ENOUGH * step.rate || (rate > 0.0 && at >= part_max) {
-                return at;
-            }
-            match rate >= 0.0 {
-                true => (low, low_rate) = (at, rate),
-                false => (high, high_rate) = (at, Some(rate)),
-            }
-        }
-        low
-    }
-
-    /// What moving on would gain after a part has moved, and by how much less per further part.
-    fn along(&self, step: &Move, part: f64) -> (f64, f64) {
-        let (mut rate, mut bend) = (0.0, 0.0);
-        for (term_idx, change) in &self.changes {
-            let moved = moved(&self.arguments[*term_idx], change, part);
-            let shares = self.shares_of(*term_idx, &moved);
-            let (mut first, mut second, mut all) = (0.0, 0.0, 0.0);
-            for (share, change_s) in shares.iter().zip(change) {
-                all += share;
-                first += share * change_s;
-                second += share * change_s * change_s;
-            }
-            rate -= first;
-            bend +=
-                (second - first * first / all.max(f64::MIN_POSITIVE)) / self.softness[*term_idx];
-        }
-        for (end, sign) in [(step.from, -1.0), (step.to, 1.0)] {
-            if let Some(choice_idx) = end {
-                let choice = &self.problem.choices[choice_idx];
-                let more_bytes = self.more_bytes(step, choice.shelf, part);
-                let price = self.price_now(choice.shelf, more_bytes);
-                rate += sign * (choice.saved_s - price * choice.bytes);
-                if price > 0.0 {
-                    let more_bytes = self.more_bytes(step, choice.shelf, 1.0);
-                    bend += sign * self.stiffness[choice.shelf] * more_bytes * choice.bytes;
-                }
-            }
-        }
-        (rate, bend)
-    }
-
-    /// How many bytes more a shelf holds after a part has moved.
-    fn more_bytes(&self, step: &Move, shelf: usize, part: f64) -> f64 {
-        let ends = [(step.from, -1.0), (step.to, 1.0)];
-        let bytes = ends.iter().map(|(end, sign)| {
-            let choice = end.map(|choice_idx| &self.problem.choices[choice_idx]);
-            let there = choice.filter(|choice| choice.shelf == shelf);
-            sign * part * there.map_or(0.0, |choice| choice.bytes)
-        });
-        bytes.sum()
-    }
-
-    pub(super) fn apply(&mut self, step: &Move, part: f64) {
-        if part <= 0.0 {
-            return;
-        }
-        let changes = std::mem::take(&mut self.changes);
-        for (term_idx, change) in &changes {
-            let arguments = &mut self.arguments[*term_idx];
-            *arguments = moved(arguments, change, part);
-            self.weigh(*term_idx);
-        }
-        self.changes = changes;
-        for (end, sign) in [(step.from, -1.0), (step.to, 1.0)] {
-            match end {
-                Some(choice_idx) => {
-                    let choice = &self.problem.choices[choice_idx];
-                    self.used_bytes[choice.shelf] += sign * part * choice.bytes;
-                    self.x[choice_idx] = settled(self.x[choice_idx] + sign * part);
-                }
-                None => self.rest[step.item_idx] = settled(self.rest[step.item_idx] + sign * part),
-            }
-        }
-    }
-}
-
-/// A proportion without the dust of rounding.
-pub(super) fn settled(x: f64) -> f64 {
-    if x < 1e-12 { 0.0 } else { x.min(1.0) }
 }

@@ -4,7 +4,8 @@
 //! are divided between which places, the smooth time is a smooth function of a few parts, and its second derivative says
 //! how far to move all of them. Moves end where a part is used up or where moving on would lose.
 
-use super::descent::{Descent, Move, settled};
+use super::descent::Descent;
+use super::moves::{Move, settled};
 use super::smooth::{ARGUMENT_COUNT_MAX, Arguments, moved, shares};
 use crate::model::SHELF_COUNT_MAX;
 
@@ -21,7 +22,7 @@ const PIVOT_MIN: f64 = 1e-9;
 const RIDGE: f64 = 1e-7;
 
 /// Second derivatives are those of a maximum that is softer by this factor: they see kinks that are near.
-const BEND_SOFTNESS: f64 = 4.0;
+const BEND_SOFTNESS: f64 = 2.0;
 
 /// How often parts are found again without those that are at their ends, at most.
 const ROUNDS_MAX: usize = 4;
@@ -354,6 +355,21 @@ fn dot(a: &Arguments, b: &Arguments) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
+/// The scalar product of the shorter and the beginning of the longer, in several sums side by side.
+fn product(a: &[f64], b: &[f64]) -> f64 {
+    let count = a.len().min(b.len());
+    let (a, a_rest) = a[..count].as_chunks::<8>();
+    let (b, b_rest) = b[..count].as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for (a, b) in a.iter().zip(b) {
+        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum += a * b;
+        }
+    }
+    let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f64>() + rest
+}
+
 /// Solves a symmetric system, given by its lower half, in place (Cholesky). Unknowns that it does not determine are 0.
 fn solve(matrix: &mut [f64], unknowns: &mut [f64], count: usize) {
     for row in 0..count {
@@ -363,7 +379,7 @@ fn solve(matrix: &mut [f64], unknowns: &mut [f64], count: usize) {
         let mut pivot = own;
         for column in 0..row {
             let other = &above[column * count..=column * count + column];
-            let products: f64 = this[..column].iter().zip(other).map(|(a, b)| a * b).sum();
+            let products = product(&this[..column], other);
             this[column] = (this[column] - products) * other[column];
             pivot -= this[column] * this[column];
         }
@@ -376,7 +392,7 @@ fn solve(matrix: &mut [f64], unknowns: &mut [f64], count: usize) {
     }
     for row in 0..count {
         let this = &matrix[row * count..=row * count + row];
-        let products: f64 = this[..row].iter().zip(&*unknowns).map(|(a, b)| a * b).sum();
+        let products = product(&this[..row], unknowns);
         unknowns[row] = (unknowns[row] - products) * this[row];
     }
     for row in (0..count).rev() {

@@ -19,6 +19,7 @@ mod instances;
 mod laws;
 mod leap;
 mod level;
+mod moves;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
@@ -28,7 +29,7 @@ mod settle;
 mod shelf_laws;
 mod smooth;
 
-pub use descent::Start;
+pub use descent::{Start, refine_prices};
 pub(crate) use exact::into_range;
 pub use exact::{exact, least_memory};
 pub use greedy::{greedy, greedy_from};

@@ -1,14 +1,16 @@
 //! The end of [`super::descent`]: from where it has come to a placement within the budgets.
 
 use super::Solution;
-use super::descent::{Descent, GAP_MAX, Move};
+use super::descent::{Descent, GAP_MAX};
 use super::exact::into_range;
+use super::moves::Move;
 
 impl Descent<'_> {
     /// Notes what is reached, brought within the budgets and with nothing left empty, and how good it is.
     pub(super) fn settle(&mut self, best: &mut Solution) {
         self.certify(best);
         let state = (self.x.clone(), self.rest.clone(), self.arguments.clone());
+        let weights = (self.shares.clone(), self.slopes.clone());
         let used_bytes = self.used_bytes;
         self.trim();
         self.note(best);
@@ -20,7 +22,7 @@ impl Descent<'_> {
         best.saved_s_max = best.saved_s_max.max(best.saved_s);
         (self.x, self.rest, self.arguments) = state;
         self.used_bytes = used_bytes;
-        (0..self.arguments.len()).for_each(|term_idx| self.weigh(term_idx));
+        (self.shares, self.slopes) = weights;
     }
 
     /// Brings what is reached within the budgets, fills what is left empty, and notes it if it is the best so far.
@@ -29,7 +31,7 @@ impl Descent<'_> {
         self.reload();
         (0..self.arguments.len()).for_each(|term_idx| self.weigh(term_idx));
         self.fill();
-        let total_s = self.problem.total_s(&self.x);
+        let total_s = self.now_s();
         if self.nothing_s - total_s >= best.saved_s {
             best.saved_s = self.nothing_s - total_s;
             best.total_s = total_s;

@@ -24,7 +24,7 @@ use crate::model::{
 use crate::placement::Placement;
 use crate::policy::PolicyKind;
 use crate::price::{Prices, ShelfPrice};
-use crate::tune::{Goal, Solution, Solver, TuneError, TuneOptions};
+use crate::tune::{Goal, Solution, Solver, TuneError, TuneOptions, refine_prices};
 use bandwidth::BandwidthMeter;
 use bench::Bench;
 use contest::Contest;
@@ -140,6 +140,8 @@ struct Solved {
     solution: Solution,
     /// What the window's templates weighed together.
     weight: f64,
+    /// Whether more work would not make its prices better.
+    has_refined_prices: bool,
 }
 
 impl Tuner {
@@ -206,6 +208,7 @@ impl Tuner {
         });
         if stands {
             self.stats.skip_count += 1;
+            self.refine_prices();
             return TunerStep::Skipped;
         }
         self.solve(problem, &bench, input.resident)
@@ -244,7 +247,11 @@ impl Tuner {
             Ok(solution) => {
                 let placement = solution.placement(&problem);
                 self.stats.note(&problem, &solution);
+                let is_descent = bench.options.solver == Solver::Greedy
+                    && bench.options.goal == Goal::Total
+                    && !problem.is_two_shelves();
                 self.solved = Some(Arc::new(Solved {
+                    has_refined_prices: !is_descent,
                     problem,
                     options: bench.options,
                     solution,
@@ -258,6 +265,20 @@ impl Tuner {
                 TunerStep::Failed(error)
             }
         }
+    }
+
+    /// A step without news has time for prices: a solution that began at the last one leaves them a little off.
+    fn refine_prices(&mut self) {
+        let Some(solved) = self
+            .solved
+            .as_mut()
+            .filter(|solved| !solved.has_refined_prices)
+        else {
+            return;
+        };
+        let solved = Arc::make_mut(solved);
+        refine_prices(&solved.problem, &mut solved.solution);
+        solved.has_refined_prices = true;
     }
 
     /// The bandwidths as known now; zero while unknown.
