@@ -4,6 +4,7 @@
 //! that runs in the product. Nothing here is a measurement of this machine; every number is *simulated*.
 
 mod benchmarks;
+mod clairvoyant;
 mod device;
 mod mixes;
 mod paper;
@@ -18,7 +19,8 @@ pub use paper::{
     PaperClaim, paper_alternation, paper_claims, paper_machine, paper_query, paper_sequence,
 };
 
-pub use shelves::{ShelfMachine, ShelvesRun, best_fixed_s, simulate_shelves};
+pub use clairvoyant::{least_remote_bytes, least_s};
+pub use shelves::{ShelfMachine, ShelvesRun, best_fixed_s, simulate_best_fixed, simulate_shelves};
 
 use crate::key::{ColumnId, SegmentInfo, SegmentKey, SegmentKind};
 use crate::manager::{CacheManager, CacheOptions};

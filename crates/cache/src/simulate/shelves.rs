@@ -10,7 +10,7 @@ use crate::manager::{CacheManager, CacheOptions};
 use crate::model::{ModelForm, Observation, Problem, Shelf, TemplateTerm};
 use crate::policy::PolicyKind;
 use crate::scan::ScanContext;
-use crate::tune::{Goal, TuneError, exact};
+use crate::tune::{Goal, Solution, TuneError, exact};
 use crate::tuner::{StorageProgress, Tuner, TunerInput, TunerOptions, TunerStats, TunerStep};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -64,13 +64,7 @@ impl ShelvesRun {
 
 /// Replays a trace on three shelves.
 pub fn simulate_shelves(machine: &ShelfMachine, trace: &Trace, policy: PolicyKind) -> ShelvesRun {
-    let mut simulator = Simulator::new(machine, trace, policy);
-    let queries = (0..trace.queries.len()).map(|query_idx| simulator.query(query_idx));
-    ShelvesRun {
-        query_s: queries.collect(),
-        bytes: simulator.bytes,
-        tuner: simulator.tuner.stats(),
-    }
+    Simulator::new(machine, trace, policy).run()
 }
 
 /// The time in virtual seconds that a trace would take with the best placement that never changes, which lies there from
@@ -79,6 +73,24 @@ pub fn simulate_shelves(machine: &ShelfMachine, trace: &Trace, policy: PolicyKin
 /// # Errors
 /// [`TuneError`] if the exact solver gives up.
 pub fn best_fixed_s(machine: &ShelfMachine, trace: &Trace) -> Result<f64, TuneError> {
+    Ok(best_fixed(machine, trace)?.1.total_s)
+}
+
+/// Replays a trace with that placement in force from the first query on and caches that begin empty.
+///
+/// # Errors
+/// [`TuneError`] if the exact solver gives up.
+pub fn simulate_best_fixed(machine: &ShelfMachine, trace: &Trace) -> Result<ShelvesRun, TuneError> {
+    let (problem, solution) = best_fixed(machine, trace)?;
+    let mut simulator = Simulator::new(machine, trace, PolicyKind::HpCache);
+    simulator.is_tuned = false;
+    for (shelf, cache) in simulator.caches.iter().enumerate() {
+        cache.set_placement(solution.placement_on(&problem, shelf));
+    }
+    Ok(simulator.run())
+}
+
+fn best_fixed(machine: &ShelfMachine, trace: &Trace) -> Result<(Problem, Solution), TuneError> {
     let term = |query: &TraceQuery| TemplateTerm {
         template: template(query.name),
         pipeline: 0,
@@ -106,13 +118,15 @@ pub fn best_fixed_s(machine: &ShelfMachine, trace: &Trace) -> Result<f64, TuneEr
     let segment_bytes = trace.segment_bytes as f64;
     let items = problem.items.iter_mut();
     items.for_each(|item| item.request_bytes = segment_bytes);
-    Ok(exact(&problem, Goal::Total)?.total_s)
+    let solution = exact(&problem, Goal::Total)?;
+    Ok((problem, solution))
 }
 
 struct Simulator<'a> {
     machine: &'a ShelfMachine,
     trace: &'a Trace,
     policy: PolicyKind,
+    is_tuned: bool,
     /// Memory's and the disk's.
     caches: [Arc<CacheManager>; 2],
     tuner: Tuner,
@@ -205,16 +219,42 @@ impl<'a> Simulator<'a> {
             machine,
             trace,
             policy,
+            is_tuned: policy.is_tuned(),
             caches: [cache(0), cache(1)],
-            tuner: Tuner::new(TunerOptions {
-                memory_bandwidth: machine.shelves[0].bandwidth,
-                ..TunerOptions::default()
+            tuner: Tuner::new({
+                let mut o = TunerOptions {
+                    memory_bandwidth: machine.shelves[0].bandwidth,
+                    ..TunerOptions::default()
+                };
+                if let Ok(h) = std::env::var("HL") {
+                    o.window.smoothing = crate::model::Smoothing::half_life(h.parse().unwrap());
+                }
+                if let Ok(h) = std::env::var("RV") {
+                    o.rivals = h
+                        .split(',')
+                        .filter(|s| !s.is_empty())
+                        .map(|h| crate::model::Smoothing::half_life(h.parse().unwrap()))
+                        .collect();
+                }
+                if let Ok(h) = std::env::var("STAY") {
+                    o.stay_below = h.parse().unwrap();
+                }
+                o
             }),
             first_segments,
             now_s: 0.0,
             next_step_s: 0.0,
             remote: StorageProgress::default(),
             bytes: [0; 3],
+        }
+    }
+
+    fn run(mut self) -> ShelvesRun {
+        let query_s = (0..self.trace.queries.len()).map(|query_idx| self.query(query_idx));
+        ShelvesRun {
+            query_s: query_s.collect(),
+            bytes: self.bytes,
+            tuner: self.tuner.stats(),
         }
     }
 
@@ -292,7 +332,7 @@ impl<'a> Simulator<'a> {
     }
 
     fn tune(&mut self, query_idx: usize, run: &Run, finished: bool) {
-        if !self.policy.is_tuned() {
+        if !self.is_tuned {
             return;
         }
         let query = &self.trace.queries[query_idx];
