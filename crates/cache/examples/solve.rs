@@ -3,7 +3,7 @@
 
 use hotshelf_cache::model::{ItemClass, ItemGroup, ItemId, ItemUse, ModelForm, Problem, Tiers};
 use hotshelf_cache::tune::{
-    Goal, InstanceSize, Solution, Start, exact, greedy, greedy_from, random_instance,
+    Goal, InstanceSize, Solution, Start, exact, greedy, greedy_from, random_instance, refine_prices,
 };
 use hotshelf_cache::{Ask, CacheManager, CacheOptions, ColumnId};
 use std::time::Instant;
@@ -135,6 +135,13 @@ fn main() {
                     prices: &last.prices,
                 };
                 drop(greedy_from(&problem, Some(start)));
+            }),
+        );
+        print(
+            "  its prices found again, in a step without news",
+            times_ms(50, |seed| {
+                let mut solution = solutions[seed as usize].clone();
+                refine_prices(&problems[seed as usize], &mut solution);
             }),
         );
         print(

@@ -199,7 +199,10 @@ impl ItemGroup {
         let mut places: Map<(ItemClass, usize, [i32; SHELF_COUNT_MAX]), usize> = Map::default();
         let mut groups: Vec<Self> = Vec::new();
         for item in uses.iter().filter(|item| item.density() > 0.0) {
-            let step = |shelf| density_step(item.density_on(shelf));
+            let step = |shelf| match shelf < item.home {
+                true => density_step(item.density_on(shelf)),
+                false => 0,
+            };
             let key = (item.id.class, item.home, std::array::from_fn(step));
             let group_idx = *places.entry(key).or_insert_with(|| {
                 groups.push(Self {

@@ -26,8 +26,8 @@ const PHASES: [(f64, usize); 6] = [
     (0.0013, 6),
 ];
 
-/// The phase with which a problem that was solved before begins.
-const FIRST_PHASE_AGAIN: usize = 3;
+/// The phases of a problem that was solved before.
+const PHASES_AGAIN: [(f64, usize); 3] = [(0.012, 2), (0.009, 2), (0.005, 2)];
 
 /// A solution that may fall short by more than this part is taken up again, this many times at most: items in the
 /// opposite order from nothing, prices less stiff, and softness shrinking slowly.
@@ -71,14 +71,18 @@ pub struct Start<'a> {
 /// Solves a problem of the shared form.
 pub fn descend(problem: &Problem, start: Option<Start<'_>>) -> Solution {
     let mut descent = Descent::new(problem, start);
-    let mut best = Solution::new(problem, vec![0.0; problem.choices.len()]);
-    best.saved_s_max = f64::INFINITY;
-    let first_phase = if start.is_some() {
-        FIRST_PHASE_AGAIN
-    } else {
-        0
+    let mut best = Solution {
+        x: vec![0.0; problem.choices.len()],
+        total_s: descent.nothing_s,
+        saved_s: 0.0,
+        saved_s_max: f64::INFINITY,
+        prices: vec![0.0; problem.shelves.len()],
+        curve: Vec::new(),
     };
-    descent.go_through(&PHASES[first_phase..], &mut best);
+    match start.is_some() {
+        true => descent.go_through(&PHASES_AGAIN, &mut best),
+        false => descent.go_through(&PHASES, &mut best),
+    }
     // Whoever has a start comes again: what one round leaves, the next solution goes on with.
     let round_max = if start.is_some() { 0 } else { ROUNDS_MAX };
     for round in 1..=round_max {
@@ -175,7 +179,6 @@ impl<'a> Descent<'a> {
             x.copy_from_slice(start.x);
         }
         into_range(problem, &mut x);
-        let nothing_s = problem.total_s(&vec![0.0; x.len()]);
         let mut descent = Self {
             problem,
             rest: Vec::new(),
@@ -191,18 +194,19 @@ impl<'a> Descent<'a> {
             used_bytes: [0.0; SHELF_COUNT_MAX],
             prices: [0.0; SHELF_COUNT_MAX],
             stiffness: [0.0; SHELF_COUNT_MAX],
-            nothing_s,
+            nothing_s: 0.0,
             others_s: 0.0,
             nothing: Vec::new(),
             round: 0,
             x,
         };
         descent.nothing = descent.arguments_of(&vec![0.0; descent.x.len()]);
-        let terms = problem.terms.iter().zip(&descent.nothing);
-        let of_terms: f64 = terms
-            .map(|(term, arguments)| term.weight * largest(arguments))
-            .sum();
-        descent.others_s = nothing_s - of_terms;
+        let best_s = |item: &Item| {
+            let choices = problem.choices[item.choices.clone()].iter();
+            choices.map(|choice| choice.saved_s).fold(0.0, f64::max)
+        };
+        descent.others_s = problem.items.iter().map(best_s).sum();
+        descent.nothing_s = descent.others_s + descent.of_terms_s(&descent.nothing);
         descent.reload();
         if let Some(start) = start {
             descent.prices[..start.prices.len()].copy_from_slice(start.prices);
@@ -268,13 +272,16 @@ impl<'a> Descent<'a> {
 
     /// The weighted time of the present proportions, in seconds.
     pub(super) fn now_s(&self) -> f64 {
-        let terms = self.problem.terms.iter().zip(&self.arguments);
-        let of_terms: f64 = terms
-            .map(|(term, arguments)| term.weight * largest(arguments))
-            .sum();
         let others = self.problem.choices.iter().zip(&self.x);
         let saved_s: f64 = others.map(|(choice, x)| choice.saved_s * x).sum();
-        of_terms + self.others_s - saved_s
+        self.of_terms_s(&self.arguments) + self.others_s - saved_s
+    }
+
+    fn of_terms_s(&self, arguments: &[Arguments]) -> f64 {
+        let terms = self.problem.terms.iter().zip(arguments);
+        terms
+            .map(|(term, arguments)| term.weight * largest(arguments))
+            .sum()
     }
 
     /// Moves all divided items together as often as it gains. Returns about how much.
