@@ -77,7 +77,7 @@ mod tests {
         let bytes = least_remote_bytes(&machine, &trace(&[&[0], &[1], &[0], &[2], &[0], &[1]]));
         assert_eq!(bytes, 100.0 + 100.0 + 0.0 + 100.0 + 0.0 + 50.0);
         assert_eq!(
-            least_remote_bytes(&machine, &trace(&[&[0, 1, 2, 3]; 2])),
+            least_remote_bytes(&machine, &trace(&[&[0, 1, 2, 3][..]; 2])),
             400.0 + 250.0
         );
     }
