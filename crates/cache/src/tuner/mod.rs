@@ -7,6 +7,8 @@ mod appraisal;
 mod bandwidth;
 mod bench;
 mod contest;
+#[cfg(test)]
+mod price_tests;
 mod report;
 #[cfg(test)]
 mod tests;
