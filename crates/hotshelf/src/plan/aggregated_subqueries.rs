@@ -21,6 +21,9 @@ impl AnalyzerRule for ComputeSubqueriesFirst {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
+        if !super::has_expression(&plan, is_subquery)? {
+            return Ok(plan);
+        }
         plan.transform_up_with_subqueries(|plan| match plan {
             LogicalPlan::Aggregate(aggregate) if has_subquery(&aggregate) => {
                 split(aggregate).map(Transformed::yes)

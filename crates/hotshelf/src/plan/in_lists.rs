@@ -45,6 +45,9 @@ impl OptimizerRule for KeepListsApart {
         plan: LogicalPlan,
         config: &dyn OptimizerConfig,
     ) -> QueryResult<Transformed<LogicalPlan>> {
+        if !super::node_has_expression(&plan, may_compare_with_list)? {
+            return self.simplify.rewrite(plan, config);
+        }
         let names = NamePreserver::new(&plan);
         let marked = plan.map_expressions(|expr| {
             let shared = shared_subjects(&expr)?;
@@ -68,6 +71,14 @@ impl OptimizerRule for KeepListsApart {
             plain.data,
             simplified.transformed,
         ))
+    }
+}
+
+fn may_compare_with_list(expr: &Expr) -> bool {
+    match expr {
+        Expr::InList(_) => true,
+        Expr::BinaryExpr(binary) => binary.op == Operator::Or,
+        _ => false,
     }
 }
 

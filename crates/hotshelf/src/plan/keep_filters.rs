@@ -47,13 +47,15 @@ impl OptimizerRule for KeepFilters {
 
 /// The filter with `x > 1` for `1 < x`.
 fn columns_first(plan: LogicalPlan) -> QueryResult<LogicalPlan> {
+    if !super::node_has_expression(&plan, begins_with_literal)? {
+        return Ok(plan);
+    }
     let turned = plan.map_expressions(|expr| {
         expr.transform_down(|expr| match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right })
-                if matches!(*left, Expr::Literal(..)) && !matches!(*right, Expr::Literal(..)) =>
+                if is_literal(&left) && !is_literal(&right) =>
             {
-                let turned = op.swap();
-                Ok(match turned {
+                Ok(match op.swap() {
                     Some(op) => {
                         Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(right, op, left)))
                     }
@@ -64,6 +66,14 @@ fn columns_first(plan: LogicalPlan) -> QueryResult<LogicalPlan> {
         })
     });
     turned.data()
+}
+
+fn begins_with_literal(expr: &Expr) -> bool {
+    matches!(expr, Expr::BinaryExpr(binary) if is_literal(&binary.left))
+}
+
+fn is_literal(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(..))
 }
 
 /// An aggregation without keys, or with grouping sets: one of them may have none.

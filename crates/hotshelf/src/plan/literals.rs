@@ -35,7 +35,20 @@ impl AnalyzerRule for ExactLiterals {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
-        plan.transform_up_with_subqueries(rewrite_node).data()
+        match super::has_expression(&plan, may_change)? {
+            true => plan.transform_up_with_subqueries(rewrite_node).data(),
+            false => Ok(plan),
+        }
+    }
+}
+
+/// Whether the expression is of a kind that could change what is around it.
+fn may_change(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(ScalarValue::Float64(_) | ScalarValue::Float32(_), _) => true,
+        Expr::Literal(ScalarValue::Int64(value), _) => *value == Some(0),
+        Expr::ScalarFunction(call) => call.name() == "date_part",
+        _ => false,
     }
 }
 

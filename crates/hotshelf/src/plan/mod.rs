@@ -16,6 +16,9 @@ mod subqueries;
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
@@ -71,6 +74,32 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     .chain(replaced)
     .chain([Arc::new(crate::star::FuseStarPipelines) as _])
     .collect()
+}
+
+/// Whether an expression of a plan, or a part of one, is of a kind. Rules ask this first: most plans have nothing for them.
+fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> QueryResult<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        found = found || node_has_expression(node, is_kind)?;
+        Ok(match found {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(found)
+}
+
+/// [`has_expression`] for one node.
+fn node_has_expression(node: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> QueryResult<bool> {
+    let mut found = false;
+    node.apply_expressions(|expr| {
+        found = expr.exists(|part| Ok(is_kind(part)))?;
+        Ok(match found {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -29,12 +29,15 @@ impl AnalyzerRule for SpellOutMembership {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
-        plan.transform_up_with_subqueries(rewrite_node).data()
+        match super::has_expression(&plan, tests_rows)? {
+            true => plan.transform_up_with_subqueries(rewrite_node).data(),
+            false => Ok(plan),
+        }
     }
 }
 
 fn rewrite_node(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
-    if !plan.expressions().iter().any(tests_rows) {
+    if !super::node_has_expression(&plan, tests_rows)? {
         return Ok(Transformed::no(plan));
     }
     let schema = merge_schema(&plan.inputs());
@@ -56,13 +59,10 @@ fn rewrite_node(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
 }
 
 fn tests_rows(expr: &Expr) -> bool {
-    let tests = |expr: &Expr| {
-        matches!(
-            expr,
-            Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)
-        )
-    };
-    expr.exists(|expr| Ok(tests(expr))).unwrap_or(false)
+    matches!(
+        expr,
+        Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)
+    )
 }
 
 /// A test outside filters as one of how many rows there are.
