@@ -4,6 +4,7 @@
 
 mod bounded;
 mod hpcache;
+mod market;
 mod sum;
 
 use std::sync::atomic::Ordering;
@@ -41,6 +42,8 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("hotshelf_indexes", hotshelf_indexes),
     ("elf_stats", elf_stats),
     ("hotshelf_merges", hotshelf_merges),
+    ("memory_market", market::memory_market),
+    ("hotshelf_shelves", market::hotshelf_shelves),
 ];
 
 /// Makes all functions callable in a session.

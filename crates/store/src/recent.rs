@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Shared things by their keys.
 pub(crate) struct Recent<T> {
@@ -12,9 +11,8 @@ pub(crate) struct Recent<T> {
 
 struct Kept<T> {
     one: Arc<T>,
-    /// Number of the use among all uses: instants may be equal.
+    /// Number of the use among all uses.
     used_as: u64,
-    used_at: Instant,
 }
 
 impl<T> Default for Recent<T> {
@@ -37,7 +35,6 @@ impl<T> Recent<T> {
         let kept = self.by_key.get_mut(&key)?;
         self.clock += 1;
         kept.used_as = self.clock;
-        kept.used_at = Instant::now();
         Some(kept.one.clone())
     }
 
@@ -50,7 +47,6 @@ impl<T> Recent<T> {
         let kept = Kept {
             one: one.clone(),
             used_as: self.clock,
-            used_at: Instant::now(),
         };
         self.by_key.insert(key, kept);
         one
@@ -67,23 +63,25 @@ impl<T> Recent<T> {
         idle.map(|kept| &*kept.one)
     }
 
-    /// The one that was idle for longest, and since when it was not used.
-    pub fn oldest(&self) -> Option<(&T, Instant)> {
-        let idle = self.by_key.values().filter(|kept| kept.is_idle());
-        let oldest = idle.min_by_key(|kept| kept.used_as)?;
-        Some((&*oldest.one, oldest.used_at))
+    /// The one that was idle for longest, and its key.
+    pub fn oldest(&self) -> Option<(u64, &T)> {
+        let idle = self.by_key.iter().filter(|(_, kept)| kept.is_idle());
+        let (key, oldest) = idle.min_by_key(|(_, kept)| kept.used_as)?;
+        Some((*key, &*oldest.one))
     }
 
-    /// Takes out up to this many of those that nobody else holds, the oldest. They should be dropped without a lock.
-    pub fn take_oldest(&mut self, count: usize) -> Vec<Arc<T>> {
+    /// Takes out up to this many of those that nobody else holds, the oldest, with their keys. They should be dropped without a
+    /// lock.
+    pub fn take_oldest(&mut self, count: usize) -> Vec<(u64, Arc<T>)> {
         let idle = self.by_key.iter().filter(|(_, kept)| kept.is_idle());
         let mut idle: Vec<(u64, u64)> = idle.map(|(key, kept)| (kept.used_as, *key)).collect();
         if idle.len() > count {
             idle.select_nth_unstable(count);
             idle.truncate(count);
         }
-        let taken = idle.into_iter().filter_map(|(_, key)| self.remove(key));
-        taken.collect()
+        let keys = idle.into_iter().map(|(_, key)| key);
+        keys.filter_map(|key| Some((key, self.remove(key)?)))
+            .collect()
     }
 }
 
@@ -105,8 +103,8 @@ mod tests {
             recent.insert(key, Arc::new(key));
         }
         recent.find(1);
-        assert_eq!(recent.oldest().map(|(one, _)| *one), Some(2));
-        let mut gone: Vec<u64> = recent.take_oldest(3).iter().map(|one| **one).collect();
+        assert_eq!(recent.oldest(), Some((2, &2)));
+        let mut gone: Vec<u64> = recent.take_oldest(3).iter().map(|one| one.0).collect();
         gone.sort_unstable();
         assert_eq!((gone, recent.len()), (vec![2, 3, 4], 3));
         assert_eq!(recent.take_oldest(9).len(), 2);

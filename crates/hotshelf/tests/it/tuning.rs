@@ -217,3 +217,44 @@ fn the_least_budget_and_a_paused_tuner_still_answer() {
         assert_eq!(rows, ["200000|1199988"]);
     }
 }
+
+#[test]
+fn the_memory_market_shows_who_has_what() {
+    let fixture = with_table();
+    observed(&fixture);
+    fixture.run("CREATE INDEX i ON t USING elf (b, c)").unwrap();
+    fixture.run("SET hotshelf.elf = always").unwrap();
+    for _ in 0..3 {
+        fixture
+            .run("SELECT sum(a), sum(b) FROM t WHERE c < 9")
+            .unwrap();
+        fixture
+            .run("SET hotshelf.elf = always; SELECT count(*) FROM t WHERE b = 7")
+            .unwrap();
+    }
+    fixture.database().tuner().unwrap().step_now();
+    let classes =
+        fixture.rows("SELECT class FROM memory_market() WHERE item IS NULL ORDER BY class");
+    assert!(classes.len() >= 3, "{classes:?}");
+    let all = fixture.rows("SELECT * FROM memory_market()");
+    let sum = |condition: &str| {
+        let sql =
+            format!("SELECT count(*) > 0 FROM memory_market() WHERE {condition} AND bytes > 0");
+        fixture.rows(&sql)
+    };
+    assert_eq!(sum("item LIKE 't.%'"), ["true"], "{all:#?}");
+    assert_eq!(
+        sum("item = 'i' AND saved_s_per_gb_s > 0"),
+        ["true"],
+        "{all:#?}"
+    );
+    assert_eq!(
+        sum("class = 'metadata' AND item IS NULL"),
+        ["true"],
+        "{all:#?}"
+    );
+    let shelves = fixture.rows(
+        "SELECT name, used_bytes > 0, confidence <= 1 FROM hotshelf_shelves() ORDER BY shelf",
+    );
+    assert_eq!(shelves[0], "memory|true|true");
+}

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hotshelf_cache::model::ItemClass;
-use hotshelf_cache::{CacheManager, Lender, Rung};
+use hotshelf_cache::model::{ItemClass, ItemUse};
+use hotshelf_cache::{CacheManager, Ledger, Lender, Rung};
 use hotshelf_tier::io::IoEngine;
 use parking_lot::Mutex;
 use vortex::session::VortexSession;
@@ -20,8 +20,6 @@ use crate::store::Store;
 const BUDGET_SHARE: u64 = 16;
 /// One in this many goes when there is no room for another: looking for the oldest takes time.
 const DROPPED_SHARE: usize = 8;
-/// What it takes to read and check a small file's footer again, in seconds.
-const READ_S: f64 = 300e-6;
 
 /// Opens data and index files. One for each database.
 pub struct Opener {
@@ -63,6 +61,7 @@ impl Opener {
         let footers = Arc::new(Footers {
             cache: cache.clone(),
             kept: Mutex::default(),
+            ledger: Ledger::new(ItemClass::Metadata),
             read_count: AtomicU64::new(0),
         });
         let lender: Arc<dyn Lender> = footers.clone();
@@ -92,6 +91,8 @@ impl Opener {
 pub struct Footers {
     cache: Arc<CacheManager>,
     kept: Mutex<Kept>,
+    /// Uses of footers, and what reading and checking them took.
+    ledger: Ledger,
     read_count: AtomicU64,
 }
 
@@ -114,9 +115,10 @@ impl Kept {
         Some(file)
     }
 
-    fn take_oldest(&mut self, count: usize) -> Vec<Arc<DataFile>> {
+    fn take_oldest(&mut self, count: usize) -> Vec<(u64, Arc<DataFile>)> {
         let taken = self.files.take_oldest(count);
-        self.bytes -= taken.iter().map(|file| file.memory.bytes()).sum::<u64>();
+        let bytes = taken.iter().map(|(_, file)| file.memory.bytes());
+        self.bytes -= bytes.sum::<u64>();
         taken
     }
 }
@@ -133,17 +135,22 @@ impl Footers {
     }
 
     pub(super) fn find(&self, key: u64) -> Option<Arc<DataFile>> {
-        self.kept.lock().files.find(key)
+        let found = self.kept.lock().files.find(key)?;
+        self.ledger.hit(key, 1.0);
+        Some(found)
     }
 
-    /// Adds the file that was just opened. There is none of this key.
-    pub(super) fn keep(&self, key: u64, file: DataFile) -> Arc<DataFile> {
+    /// Adds the file that was just opened, which took so many seconds. There is none of this key.
+    pub(super) fn keep(&self, key: u64, file: DataFile, opened_s: f64) -> Arc<DataFile> {
         self.read_count.fetch_add(1, Ordering::Relaxed);
-        self.make_room(file.memory.bytes());
+        let bytes = file.memory.bytes();
+        self.make_room(bytes);
+        self.ledger.miss(key, bytes, opened_s, 1.0);
         self.kept.lock().insert(key, file)
     }
 
     pub(super) fn forget(&self, key: u64) {
+        self.ledger.forget(key);
         // Dropped without the lock: giving memory back may start reads.
         let file = self.kept.lock().remove(key);
         drop(file);
@@ -156,7 +163,13 @@ impl Footers {
             let count = kept.files.len() / DROPPED_SHARE + 1;
             let dropped = kept.take_oldest(count);
             drop(kept);
-            drop(dropped);
+            self.note_gone(&dropped);
+        }
+    }
+
+    fn note_gone(&self, gone: &[(u64, Arc<DataFile>)]) {
+        for (key, _) in gone {
+            self.ledger.gave_back(*key);
         }
     }
 }
@@ -171,20 +184,22 @@ impl Lender for Footers {
         kept.files.idle().map(|file| file.memory.bytes()).sum()
     }
 
-    /// A footer is as likely to be used again as its last use is recent.
+    fn uses(&self) -> Vec<ItemUse> {
+        self.ledger.uses()
+    }
+
     fn cheapest(&self) -> Option<Rung> {
         let kept = self.kept.lock();
-        let (file, used_at) = kept.files.oldest()?;
-        let bytes = file.memory.bytes();
-        let idle_s = used_at.elapsed().as_secs_f64().max(READ_S);
+        let (key, file) = kept.files.oldest()?;
         Some(Rung {
-            bytes,
-            saved_s_per_byte_s: READ_S / (bytes.max(1) as f64 * idle_s),
+            bytes: file.memory.bytes(),
+            saved_s_per_byte_s: self.ledger.density(key),
         })
     }
 
     fn give_back(&self) -> bool {
         let oldest = self.kept.lock().take_oldest(1);
+        self.note_gone(&oldest);
         !oldest.is_empty()
     }
 }

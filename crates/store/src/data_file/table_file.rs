@@ -1,6 +1,7 @@
 //! A data file of a table as the catalog knows it. It is opened when it is first read.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow::datatypes::SchemaRef;
 use hotshelf_cache::{ColumnId, FileId};
@@ -125,10 +126,12 @@ impl TableFile {
         if let Some(file) = self.opened() {
             return Ok(file);
         }
+        let begun = Instant::now();
         match self.read() {
             Ok(file) => {
                 *damage = None;
-                Ok(self.opener.footers().keep(self.key(), file))
+                let opened_s = begun.elapsed().as_secs_f64();
+                Ok(self.opener.footers().keep(self.key(), file, opened_s))
             }
             Err(error) => {
                 let why = self.unreadable(error);

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use hotshelf_cache::model::ItemClass;
-use hotshelf_cache::{CacheManager, ColumnId, Lender, Rung};
+use hotshelf_cache::model::{ItemClass, ItemUse};
+use hotshelf_cache::{CacheManager, ColumnId, Ledger, Lender, Rung};
 use hotshelf_elf::layout::packed::PackedElf;
 use parking_lot::Mutex;
 
@@ -57,6 +57,8 @@ impl fmt::Display for Unavailable {
 pub struct ElfStore {
     cache: Arc<CacheManager>,
     resident: Mutex<Resident>,
+    /// Uses of Elfs, and what reading them took.
+    ledger: Ledger,
     /// Elfs read.
     pub read_count: AtomicU64,
     /// Their bytes.
@@ -85,50 +87,11 @@ struct Resident {
 struct Entry {
     elf: Arc<LoadedElf>,
     used_at: u64,
-    /// What reading it took.
-    read_s: f64,
-    uses: Uses,
 }
 
 impl Entry {
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.elf) == 1
-    }
-
-    /// Seconds saved per byte and second.
-    fn density(&self) -> f64 {
-        self.uses.per_s() * self.read_s / self.elf.bytes.max(1) as f64
-    }
-}
-
-/// Seconds after which a use counts for 1/e.
-const FADE_S: f64 = 60.0;
-
-/// How often something is used; old uses fade.
-struct Uses {
-    weight: f64,
-    seen: Instant,
-}
-
-impl Uses {
-    fn first() -> Self {
-        Self {
-            weight: 1.0,
-            seen: Instant::now(),
-        }
-    }
-
-    fn faded(&self) -> f64 {
-        self.weight * (-self.seen.elapsed().as_secs_f64() / FADE_S).exp()
-    }
-
-    fn add(&mut self) {
-        self.weight = self.faded() + 1.0;
-        self.seen = Instant::now();
-    }
-
-    fn per_s(&self) -> f64 {
-        self.faded() / FADE_S
     }
 }
 
@@ -140,10 +103,10 @@ impl Resident {
         Some((*oldest.0, oldest.1))
     }
 
-    fn remove_oldest(&mut self) -> Option<Arc<LoadedElf>> {
+    fn remove_oldest(&mut self) -> Option<(u64, Arc<LoadedElf>)> {
         let oldest = self.by_key.iter().min_by_key(|(_, entry)| entry.used_at);
         let key = *oldest?.0;
-        self.remove(key)
+        Some((key, self.remove(key)?))
     }
 
     fn remove(&mut self, key: u64) -> Option<Arc<LoadedElf>> {
@@ -159,6 +122,7 @@ impl ElfStore {
         let elfs = Arc::new(Self {
             cache: cache.clone(),
             resident: Mutex::default(),
+            ledger: Ledger::new(ItemClass::IndexBlock),
             read_count: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
             evict_count: AtomicU64::new(0),
@@ -219,14 +183,14 @@ impl ElfStore {
             bytes: stretch.memory_bytes(),
             _memory: memory,
         });
+        let read_s = begun.elapsed().as_secs_f64();
+        self.ledger.miss(stretch.key, elf.bytes, read_s, 1.0);
         let mut resident = self.resident.lock();
         resident.clock += 1;
         resident.bytes += elf.bytes;
         let entry = Entry {
             elf: elf.clone(),
             used_at: resident.clock,
-            read_s: begun.elapsed().as_secs_f64(),
-            uses: Uses::first(),
         };
         resident.by_key.insert(stretch.key, entry);
         Ok(elf)
@@ -238,7 +202,7 @@ impl ElfStore {
         let now = resident.clock;
         let entry = resident.by_key.get_mut(&key)?;
         entry.used_at = now;
-        entry.uses.add();
+        self.ledger.hit(key, 1.0);
         Some(entry.elf.clone())
     }
 
@@ -268,9 +232,17 @@ impl ElfStore {
     fn evict(&self) -> bool {
         // Dropped after the lock: giving memory back may start reads.
         let evicted = self.resident.lock().remove_oldest();
-        self.evict_count
-            .fetch_add(u64::from(evicted.is_some()), Ordering::Relaxed);
-        evicted.is_some()
+        self.note_gone(evicted)
+    }
+
+    /// Drops an Elf that left, if one did.
+    fn note_gone(&self, gone: Option<(u64, Arc<LoadedElf>)>) -> bool {
+        let Some((key, _)) = gone else {
+            return false;
+        };
+        self.ledger.gave_back(key);
+        self.evict_count.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// Memory of the budget that cannot be refused.
@@ -283,6 +255,7 @@ impl ElfStore {
         for stretch in stretches {
             let removed = self.resident.lock().remove(stretch.key);
             drop(removed);
+            self.ledger.forget(stretch.key);
         }
     }
 }
@@ -298,22 +271,24 @@ impl Lender for ElfStore {
         idle.map(|entry| entry.elf.bytes).sum()
     }
 
+    fn uses(&self) -> Vec<ItemUse> {
+        self.ledger.uses()
+    }
+
     fn cheapest(&self) -> Option<Rung> {
         let resident = self.resident.lock();
-        let (_, entry) = resident.oldest_idle()?;
+        let (key, entry) = resident.oldest_idle()?;
         Some(Rung {
             bytes: entry.elf.bytes,
-            saved_s_per_byte_s: entry.density(),
+            saved_s_per_byte_s: self.ledger.density(key),
         })
     }
 
     fn give_back(&self) -> bool {
         let mut resident = self.resident.lock();
         let key = resident.oldest_idle().map(|(key, _)| key);
-        let given = key.and_then(|key| resident.remove(key));
+        let given = key.and_then(|key| Some((key, resident.remove(key)?)));
         drop(resident);
-        self.evict_count
-            .fetch_add(u64::from(given.is_some()), Ordering::Relaxed);
-        given.is_some()
+        self.note_gone(given)
     }
 }
