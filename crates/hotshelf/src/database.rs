@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::cache::cache_manager::CacheManagerConfig;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::tuner::{TunerOptions, TunerThread};
@@ -150,6 +151,7 @@ impl Database {
         let runtime_env = RuntimeEnvBuilder::new()
             .with_memory_pool(pool.clone())
             .with_disk_manager_builder(disk_manager(&spill, &options))
+            .with_cache_manager(without_file_caches())
             .build_arc()
             .map_err(Error::from_query)?;
         let names = store.names()?;
@@ -535,6 +537,13 @@ fn spill_folder(folder: &Path, options: &Options) -> Result<ScratchFolder> {
     let beside = ScratchFolder::create(&folder.join("spill"), SPILL);
     // The database may be on a medium that can only be read.
     beside.or_else(|_| ScratchFolder::create(&std::env::temp_dir(), SPILL))
+}
+
+/// Listings and statistics of files in place are made for each query: others may change the files at any time.
+fn without_file_caches() -> CacheManagerConfig {
+    CacheManagerConfig::default()
+        .with_list_files_cache_limit(0)
+        .with_file_statistics_cache_limit(0)
 }
 
 fn disk_manager(spill: &ScratchFolder, options: &Options) -> DiskManagerBuilder {

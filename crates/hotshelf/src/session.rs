@@ -46,7 +46,7 @@ use crate::database::{Database, IfExists, NewTable, PUBLIC};
 use crate::error::{Error, Result, nearest};
 use crate::settings::SessionSettings;
 
-use catalog::{HotshelfCatalog, files_by_name};
+use catalog::HotshelfCatalog;
 pub(crate) use interrupt::Interrupt;
 use prepared::PreparedStatements;
 
@@ -147,7 +147,7 @@ impl Session {
                 inner.vortex.clone(),
             )));
         }
-        let context = files_by_name(SessionContext::new_with_state(builder.build()));
+        let context = SessionContext::new_with_state(builder.build());
         let catalog = HotshelfCatalog::new(database.clone(), context.state_weak_ref());
         context.register_catalog(CATALOG, Arc::new(catalog));
         crate::functions::register(&context, inner);
@@ -229,6 +229,7 @@ impl Session {
         cluster_by: Vec<String>,
         values: Option<Vec<ScalarAndMetadata>>,
     ) -> Result<Planned> {
+        let _planning = views::Planning::begin();
         let state = self.context.state();
         let statement = match shows_profile(&statement) {
             true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),

@@ -149,6 +149,8 @@ struct Search<'a> {
     head: Option<Acknowledged>,
     database: Option<u64>,
     highest_change: u64,
+    /// Folders whose files are all left out because their changes were not acknowledged.
+    pending: BTreeSet<String>,
     notes: Vec<String>,
 }
 
@@ -171,6 +173,7 @@ impl<'a> Search<'a> {
             session: crate::vortex_session(),
             database: head.map(|head| head.database),
             highest_change: head.map_or(0, |head| head.change.number),
+            pending: BTreeSet::new(),
             head,
             notes,
         })
@@ -212,15 +215,17 @@ impl<'a> Search<'a> {
             let Some(row) = self.table(&folder)? else {
                 continue;
             };
-            let number = |row: &TableRow| trailing_number(&row.folder);
+            // Files that are all left out as pending are those of a table whose making was not acknowledged.
+            let is_made = |row: &TableRow| !self.pending.contains(&row.folder);
+            let order = |row: &TableRow| (is_made(row), trailing_number(&row.folder));
             let older = match by_name.get(&row.name) {
-                Some(other) if number(other) > number(&row) => Some(row.folder.clone()),
+                Some(other) if order(other) > order(&row) => Some(row.folder.clone()),
                 _ => by_name
                     .insert(row.name.clone(), row)
                     .map(|other| other.folder),
             };
             if let Some(older) = older {
-                self.note(&older, "left out: a newer table has its name");
+                self.note(&older, "left out: another table has its name");
             }
         }
         self.notes.push(
@@ -369,6 +374,9 @@ impl<'a> Search<'a> {
                     );
                 }
             }
+        }
+        if !found.is_empty() && left_out.len() == found.len() {
+            self.pending.insert(folder.to_owned());
         }
         let present: BTreeSet<u64> = found.iter().map(|file| file.row.number).collect();
         // The newest first: a merger of mergers decides about them.

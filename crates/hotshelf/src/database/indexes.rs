@@ -259,7 +259,7 @@ impl Inner {
 
     /// The table as if broken index files had never been tried, so that they are built again.
     fn without_broken_indexes(&self, table: &Arc<Table>) -> Arc<Table> {
-        let broken = |index: &TableIndex| index.damage().is_some();
+        let broken = |index: &TableIndex| index.damage().is_some() || !index.refused.is_empty();
         if !table.indexes.iter().any(broken) {
             return table.clone();
         }
@@ -267,6 +267,7 @@ impl Inner {
         let mut indexes = table.indexes.clone();
         for index in &mut indexes {
             index.files.retain(|_, file| file.is_ok());
+            index.refused.clear();
         }
         let changed = Arc::new(table.changed(table.files.clone(), indexes));
         let mut tables = self.tables.write();
@@ -399,11 +400,14 @@ impl Inner {
             if let Some(index) = &new_index {
                 self.ensure_new_index(&index.name, None)?;
             }
+            // An index may have been dropped since its file was written.
+            let existing = table.indexes.iter().map(|index| &index.definition);
+            let ids: BTreeSet<i64> = existing.chain(&new_index).map(|one| one.id).collect();
             let written: Vec<(i64, u64, u64)> = tried
                 .iter()
                 .filter_map(|((index, file), tried)| match tried {
-                    Indexed::Written(bytes) => Some((*index, *file, *bytes)),
-                    Indexed::Refused(_) => None,
+                    Indexed::Written(bytes) if ids.contains(index) => Some((*index, *file, *bytes)),
+                    _ => None,
                 })
                 .collect();
             let change = FileChange {
@@ -420,7 +424,9 @@ impl Inner {
             let committed = self.store.change_files(&of, &change).map_err(Error::from);
             if may_be_committed(&committed) {
                 uncommitted.data.clear();
-                uncommitted.indexes.clear();
+                uncommitted
+                    .indexes
+                    .retain(|paths| !ids.contains(&paths.index_id()));
             }
             committed?;
             let indexes = self.changed_indexes(&table, &files, new_index, &tried);
@@ -479,12 +485,18 @@ impl Inner {
         for index in &mut indexes {
             index.files.retain(|number, _| numbers.contains(number));
             index.unavailable.retain(|number| numbers.contains(number));
+            index.refused.retain(|number| numbers.contains(number));
             for file in files {
                 let number = file.paths.number;
-                let written = tried.get(&(index.definition.id, number));
-                if matches!(written, Some(Indexed::Written(_))) {
-                    let opened = self.open_index_file(&table.folder, &index.definition, file);
-                    index.add(number, opened);
+                match tried.get(&(index.definition.id, number)) {
+                    Some(Indexed::Written(_)) => {
+                        let opened = self.open_index_file(&table.folder, &index.definition, file);
+                        index.add(number, opened);
+                    }
+                    Some(Indexed::Refused(_)) => {
+                        index.refused.insert(number);
+                    }
+                    None => {}
                 }
             }
         }

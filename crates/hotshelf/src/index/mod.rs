@@ -40,6 +40,8 @@ pub(crate) struct TableIndex {
     /// Data files whose index files are not open: nobody has used the table yet, or they could not be opened though
     /// nothing says that they are damaged.
     pub unavailable: BTreeSet<u64>,
+    /// Data files that cannot be indexed, as far as this process tried.
+    pub refused: BTreeSet<u64>,
     /// What queries lost so far because Elfs were not in memory.
     lost_ns: Lost,
 }
@@ -54,6 +56,7 @@ impl TableIndex {
             definition,
             files,
             unavailable: BTreeSet::new(),
+            refused: BTreeSet::new(),
             lost_ns: Lost::default(),
         }
     }
@@ -77,7 +80,8 @@ impl TableIndex {
 
     /// Whether there is an index file of a data file, usable or not.
     pub fn has(&self, number: u64) -> bool {
-        self.files.contains_key(&number) || self.unavailable.contains(&number)
+        let passed_over = self.unavailable.contains(&number) || self.refused.contains(&number);
+        self.files.contains_key(&number) || passed_over
     }
 
     /// The first damage, if there is one.

@@ -5,9 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use datafusion::catalog::{
-    CatalogProvider, DynamicFileCatalog, SchemaProvider, TableProvider, UrlTableFactory,
-};
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider, UrlTableFactory};
 use datafusion::common::exec_err;
 use datafusion::datasource::dynamic_file::DynamicListTableFactory;
 use datafusion::datasource::{MemTable, TableType};
@@ -16,42 +14,17 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::prelude::SessionContext;
 use parking_lot::RwLock;
 
-use super::views::view_table;
+use super::views::{BrokenView, is_planning, view_table};
 use crate::database::{Database, IfExists, Inner, NewTable, PUBLIC, full_name, split};
 use crate::error::{Error, Result};
 use crate::input::{Limits, file_table};
 use crate::session::execute_partitions;
 use crate::table::TableHandle;
 
-/// A context whose tables may be files: `FROM 'trips.parquet'`.
-pub(super) fn files_by_name(context: SessionContext) -> SessionContext {
-    let files = Arc::new(FilesByName(DynamicListTableFactory::default()));
-    let known = context.state().catalog_list().clone();
-    let tables = Arc::new(DynamicFileCatalog::new(known, files.clone()));
-    let builder = context.into_state_builder().with_catalog_list(tables);
-    let context = SessionContext::from(builder.build());
-    files.0.session_store().with_state(context.state_weak_ref());
-    context
-}
-
 /// Whether a name can be that of files: a path or a pattern, or a name with an ending. Other names are those of tables alone,
 /// whatever the working directory has.
 fn may_name_files(name: &str) -> bool {
     name.contains(['.', '/', '\\', '*', '?', '['])
-}
-
-/// Tables of files whose format DataFusion knows, by path or URL.
-#[derive(Debug)]
-struct FilesByName(DynamicListTableFactory);
-
-#[async_trait]
-impl UrlTableFactory for FilesByName {
-    async fn try_new(&self, name: &str) -> QueryResult<Option<Arc<dyn TableProvider>>> {
-        match may_name_files(name) {
-            true => self.0.try_new(name).await,
-            false => Ok(None),
-        }
-    }
 }
 
 /// The schemas of a database, for one session.
@@ -64,14 +37,19 @@ struct Shared {
     transient: RwLock<HashMap<String, Arc<dyn TableProvider>>>,
     /// The session's state, which plans views.
     state: Weak<RwLock<SessionState>>,
+    /// Makes tables of files of other formats that DataFusion knows, by path or URL.
+    others: DynamicListTableFactory,
 }
 
 impl HotshelfCatalog {
     pub fn new(database: Database, state: Weak<RwLock<SessionState>>) -> Self {
+        let others = DynamicListTableFactory::default();
+        others.session_store().with_state(state.clone());
         Self(Arc::new(Shared {
             database,
             transient: RwLock::default(),
             state,
+            others,
         }))
     }
 }
@@ -174,7 +152,11 @@ impl SchemaProvider for HotshelfSchema {
         if let Some(text) = inner.view(&full) {
             let state = self.shared.state.upgrade();
             let state = state.ok_or(Error::Cancelled)?.read().clone();
-            return Ok(Some(view_table(&state, &full, &text).await?));
+            return match view_table(&state, &full, &text).await {
+                // Lists of everything there is have to bear with a view that cannot be planned.
+                Err(error) if !is_planning() => Ok(Some(Arc::new(BrokenView(error.to_string())))),
+                planned => Ok(Some(planned?)),
+            };
         }
         let transient = self.shared.transient.read().get(&full).cloned();
         if transient.is_some() || self.schema != PUBLIC {
@@ -184,7 +166,10 @@ impl SchemaProvider for HotshelfSchema {
             return Ok(None);
         }
         let limits = Limits::of_budget(inner.options.read().budget_bytes);
-        Ok(file_table(name, &inner.runtime_env, limits).await?)
+        match file_table(name, &inner.runtime_env, limits).await? {
+            Some(table) => Ok(Some(table)),
+            None => self.shared.others.try_new(name).await,
+        }
     }
 
     async fn table_type(&self, name: &str) -> QueryResult<Option<TableType>> {

@@ -1,17 +1,20 @@
 //! Views and schemas. Views are kept as they were written and planned when they are read, so that they see tables as
 //! they are then.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use datafusion::catalog::TableProvider;
+use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session as CatalogSession, TableProvider};
 use datafusion::common::{SchemaReference, TableReference};
-use datafusion::datasource::ViewTable;
-use datafusion::error::DataFusionError;
+use datafusion::datasource::{TableType, ViewTable};
+use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
-    CreateCatalogSchema, CreateView, DdlStatement, DropCatalogSchema, DropView, LogicalPlan,
+    CreateCatalogSchema, CreateView, DdlStatement, DropCatalogSchema, DropView, Expr, LogicalPlan,
 };
+use datafusion::physical_plan::ExecutionPlan;
 
 use super::{CATALOG, Session, ensure_unique_columns};
 use crate::database::{PUBLIC, full_name};
@@ -20,6 +23,54 @@ use crate::error::{Error, Result};
 thread_local! {
     /// Views that are being planned on this thread, each for the one before.
     static PLANNED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    /// Whether this thread plans a statement.
+    static PLANNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While a statement is planned on this thread.
+pub(super) struct Planning;
+
+impl Planning {
+    pub fn begin() -> Self {
+        PLANNING.set(true);
+        Self
+    }
+}
+
+impl Drop for Planning {
+    fn drop(&mut self) {
+        PLANNING.set(false);
+    }
+}
+
+/// Whether a name is looked up for a statement, and not for a list of what there is.
+pub(super) fn is_planning() -> bool {
+    PLANNING.get()
+}
+
+/// A view that cannot be planned, as lists of columns see it: it has none.
+#[derive(Debug)]
+pub(super) struct BrokenView(pub String);
+
+#[async_trait]
+impl TableProvider for BrokenView {
+    fn schema(&self) -> SchemaRef {
+        Arc::new(Schema::empty())
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    async fn scan(
+        &self,
+        _state: &dyn CatalogSession,
+        _projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        Err(DataFusionError::Plan(self.0.clone()))
+    }
 }
 
 /// Remembers a view while it is planned: a view of itself has no end.

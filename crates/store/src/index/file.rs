@@ -64,6 +64,11 @@ pub struct IndexPaths {
 }
 
 impl IndexPaths {
+    /// The index.
+    pub fn index_id(&self) -> i64 {
+        self.index_id
+    }
+
     /// The index file of an index over a data file of a table's folder.
     pub fn new(root: &Root, table_folder: &str, file_number: u64, index_id: i64) -> Self {
         Self {
