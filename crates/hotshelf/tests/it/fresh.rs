@@ -129,6 +129,15 @@ fn files_and_folders_are_read_as_they_are() {
         ));
         rows(&format!("SELECT count(*) AS n, max(a) AS m FROM '{path}'"))
     };
+    rows(&format!(
+        "CREATE EXTERNAL TABLE e STORED AS CSV LOCATION '{folder}/' OPTIONS ('format.has_header' 'true')"
+    ));
+    let external = "SELECT count(*) AS n, sum(a) AS s FROM e";
+    assert_eq!(rows(external), ["2|9"]);
+    write("3.csv", "a\n1\n");
+    assert_eq!(rows(external), ["3|10"]);
+    std::fs::remove_file(format!("{folder}/1.csv")).unwrap();
+    assert_eq!(rows(external), ["2|3"]);
     assert_eq!(parquet("(1), (2)"), ["2|2"]);
     assert_eq!(parquet("(1), (9)"), ["2|9"]);
     assert_eq!(parquet("(1), (9), (3)"), ["3|9"]);
@@ -157,6 +166,22 @@ fn views_see_what_was_inserted_since_and_outlive_the_process() {
     db.run("DROP VIEW w").unwrap();
     db.reopen();
     assert_eq!(db.rows(kinds), ["t|BASE TABLE", "v|VIEW"]);
+}
+
+#[test]
+fn lists_bear_with_a_view_whose_table_is_gone() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT 1 AS a; CREATE TABLE u AS SELECT 2 AS b; CREATE VIEW v AS SELECT * FROM t; DROP TABLE t")
+        .unwrap();
+    let tables =
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1";
+    assert_eq!(db.rows(tables), ["u", "v"]);
+    db.run("SHOW TABLES").unwrap();
+    let columns = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'";
+    assert_eq!(db.rows(columns), ["u|b"]);
+    assert_eq!(db.rows("SELECT b FROM u"), ["2"]);
+    let error = db.error("SELECT a FROM v").to_string();
+    assert!(error.contains("view v") && error.contains('t'), "{error}");
 }
 
 #[test]

@@ -26,14 +26,24 @@ fn a_file_that_was_not_committed_is_removed_by_the_next_opening() {
 
 #[test]
 fn a_change_that_was_committed_is_finished_by_the_next_opening() {
+    let exchanged = |store: &Store, rows: &[TableRow]| {
+        exchange(store, &rows[0], 30, &[rows[0].files[0].number]).unwrap();
+    };
+    finished_after(&exchanged, 130);
+    let dropped = |store: &Store, rows: &[TableRow]| {
+        store.drop_table(rows[1].id, &rows[1].folder).unwrap();
+    };
+    finished_after(&dropped, 100);
+}
+
+/// What a process leaves that was killed between the commit of a change and the removal of files.
+fn finished_after(change: &dyn Fn(&Store, &[TableRow]), rows_after: u64) {
     let fixture = Fixture::with_tables(2);
     let before = fixture.copy("before");
     let (store, rows) = fixture.open();
-    exchange(&store, &rows[0], 30, &[rows[0].files[0].number]).unwrap();
-    store.drop_table(rows[1].id, &rows[1].folder).unwrap();
+    change(&store, &rows);
     let after = fixture.files();
     let killed = fixture.copy("killed");
-    // The process was killed between the commit and the removal.
     for name in before.files() {
         let target = killed.at("data").join(&name);
         std::fs::create_dir_all(target.parent().unwrap()).unwrap();
@@ -43,7 +53,7 @@ fn a_change_that_was_committed_is_finished_by_the_next_opening() {
     }
     assert!(killed.files().len() > after.len());
     let (_, rows) = killed.open();
-    assert_eq!(row_count(&rows), 30);
+    assert_eq!(row_count(&rows), rows_after);
     assert_eq!(killed.files(), after);
     assert!(!killed.at("lost+found").exists());
 }
@@ -75,6 +85,26 @@ fn numbers_are_reserved_in_the_catalog_before_they_are_given_out() {
             "{number} is not in {reserved:?}"
         );
     }
+}
+
+#[test]
+fn numbers_that_no_file_got_are_given_back_at_the_end() {
+    let fixture = Fixture::with_tables(1);
+    let (store, rows) = fixture.open();
+    assert!(store.catalog().journal().unwrap().reserved.is_empty());
+    store.next_number().unwrap();
+    drop(store);
+    for name in [
+        "notes-30/mine.txt",
+        &format!("{}/40.vortex", rows[0].folder),
+    ] {
+        let path = fixture.at("data").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "mine").unwrap();
+    }
+    fixture.open();
+    let lost = std::fs::read_dir(fixture.at("lost+found")).unwrap();
+    assert_eq!(lost.count(), 2);
 }
 
 #[test]

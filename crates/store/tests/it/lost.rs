@@ -62,6 +62,35 @@ fn an_older_catalog_is_refused_though_only_one_change_is_missing() {
 }
 
 #[test]
+fn an_older_catalog_with_its_record_beside_newer_data_is_refused() {
+    let fixture = Fixture::with_tables(1);
+    let old = fixture.copy("old");
+    let (store, rows) = fixture.open();
+    exchange(&store, &rows[0], 30, &[]).unwrap();
+    create_table(&store, "new", 10).unwrap();
+    drop(store);
+    for name in ["catalog.sqlite", "catalog.sqlite-wal", "data/HEAD"] {
+        match old.at(name).exists() {
+            true => std::fs::copy(old.at(name), fixture.at(name)).map(|_| ()),
+            false => std::fs::remove_file(fixture.at(name)),
+        }
+        .unwrap_or_default();
+    }
+    let before = fixture.files();
+    refused(&fixture, |error| {
+        matches!(
+            error,
+            StoreError::StaleCatalog {
+                found: 1,
+                acknowledged: 2,
+                ..
+            }
+        )
+    });
+    assert_eq!(fixture.files(), before);
+}
+
+#[test]
 fn the_catalog_of_another_database_is_refused() {
     let fixture = Fixture::with_tables(2);
     let other = Fixture::with_tables(2);

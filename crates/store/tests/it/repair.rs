@@ -135,6 +135,24 @@ fn a_change_that_was_never_acknowledged_stays_out() {
 }
 
 #[test]
+fn a_table_whose_replacement_was_not_acknowledged_comes_back() {
+    let fixture = Fixture::with_tables(1);
+    let before = fixture.copy("before");
+    let (store, rows) = fixture.open();
+    let folder = folder_name("t0", store.next_number().unwrap());
+    let file = write_file(&store, &folder, 7, &[]).unwrap();
+    let row = TableRow::new("t0".into(), folder, schema(), vec![file]);
+    let old = (rows[0].id, rows[0].folder.as_str());
+    store.add_table(&row, Some(old)).unwrap();
+    drop(store);
+    // Files and description of the new table are there, its change is not.
+    let new = format!("data/{}", row.folder);
+    copy_folder(&fixture.at(&new), &before.at(&new));
+    std::fs::remove_file(before.at("catalog.sqlite")).unwrap();
+    assert_eq!(repaired(&before), expected(&[("t0", 100)]));
+}
+
+#[test]
 fn rows_of_a_merger_do_not_come_twice_wherever_it_was_interrupted() {
     let fixture = Fixture::with_tables(1);
     let (store, rows) = fixture.open();
