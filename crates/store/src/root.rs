@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -39,6 +40,8 @@ struct Opened {
     shown: PathBuf,
     /// The same folder, wherever it has been moved to.
     real: PathBuf,
+    /// Whether something could not be written or removed.
+    failed: AtomicBool,
 }
 
 /// A lock on a database's folder, until it is dropped.
@@ -62,7 +65,30 @@ impl Root {
             handle,
             shown: folder.to_owned(),
             real,
+            failed: AtomicBool::new(false),
         })))
+    }
+
+    /// Whether something could not be written or removed since the folder was opened: files may be left over.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.0.failed.load(Ordering::Relaxed)
+    }
+
+    /// Says that files may be left over.
+    pub(crate) fn note_failure(&self) {
+        self.0.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// [`StoreError::io`] for what may leave a file behind.
+    fn failure(
+        &self,
+        operation: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(io::Error) -> StoreError {
+        move |error| {
+            self.note_failure();
+            StoreError::io(operation, path)(error)
+        }
     }
 
     /// The folder as the user named it.
@@ -150,15 +176,14 @@ impl Root {
 
     /// Creates an empty file.
     pub fn create(&self, path: &Path) -> Result<File> {
-        File::create(self.real(path)).map_err(StoreError::io("create", path))
+        File::create(self.real(path)).map_err(self.failure("create", path))
     }
 
     /// Creates a file with these bytes and syncs it.
     pub fn write_synced(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let mut file = self.create(path)?;
-        file.write_all(bytes)
-            .map_err(StoreError::io("write", path))?;
-        file.sync_all().map_err(StoreError::io("sync", path))
+        file.write_all(bytes).map_err(self.failure("write", path))?;
+        file.sync_all().map_err(self.failure("sync", path))
     }
 
     /// Opens a file for reading.
@@ -173,7 +198,7 @@ impl Root {
 
     /// Renames a file or folder.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        std::fs::rename(self.real(from), self.real(to)).map_err(StoreError::io("rename", from))
+        std::fs::rename(self.real(from), self.real(to)).map_err(self.failure("rename", from))
     }
 
     /// A name in `folder` that nothing has: `name`, or with a number behind it.
@@ -194,7 +219,7 @@ impl Root {
 
     /// Creates a folder and those above it.
     pub fn create_folder(&self, path: &Path) -> Result<()> {
-        std::fs::create_dir_all(self.real(path)).map_err(StoreError::io("create", path))
+        std::fs::create_dir_all(self.real(path)).map_err(self.failure("create", path))
     }
 
     /// What a folder holds; nothing if it does not exist.
@@ -214,7 +239,7 @@ impl Root {
         let opened = File::open(self.real(folder));
         opened
             .and_then(|file| file.sync_all())
-            .map_err(StoreError::io("sync", folder))
+            .map_err(self.failure("sync", folder))
     }
 
     /// Removes a file or a folder with what it holds; whether it is gone.
@@ -229,6 +254,7 @@ impl Root {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
             Err(error) => {
+                self.note_failure();
                 tracing::warn!(path = %path.display(), %error, "cannot remove what is no longer needed; opening the database again tries once more");
                 false
             }

@@ -149,7 +149,8 @@ impl Store {
     pub fn add_table(&self, table: &TableRow, replaces: Option<(i64, &str)>) -> Result<i64> {
         let database = self.catalog.last().database;
         Description::new(database, table).write(&self.root, &table.folder)?;
-        let id = self.catalog.add_table(table, replaces.map(|(id, _)| id))?;
+        let added = self.catalog.add_table(table, replaces.map(|(id, _)| id));
+        let id = added.inspect_err(|_| self.root.note_failure())?;
         if let Some((_, folder)) = replaces {
             self.remove(table_of(folder));
         }
@@ -158,7 +159,8 @@ impl Store {
 
     /// Changes a table's files and indexes. Files that leave are removed when nobody reads them any more.
     pub fn change_files(&self, table: &TableRef<'_>, change: &FileChange<'_>) -> Result<()> {
-        self.catalog.change_files(table, change)?;
+        let changed = self.catalog.change_files(table, change);
+        changed.inspect_err(|_| self.root.note_failure())?;
         for number in change.removed {
             self.remove(Obsolete::File {
                 folder: table.folder.to_owned(),
@@ -250,10 +252,10 @@ impl Store {
         verify(&self.root, &self.catalog, &self.in_use, progress)
     }
 
-    /// Gives back numbers that no file got: nothing of theirs can be left over.
+    /// Gives back numbers that no file got, unless files of theirs may be left over.
     fn release_numbers(&self) {
         let mut numbers = self.numbers.lock();
-        if numbers.until <= numbers.first || self.is_read_only {
+        if numbers.until <= numbers.first || self.is_read_only || self.root.has_failed() {
             return;
         }
         if let Err(error) = self.catalog.reserve(0..0) {

@@ -6,6 +6,7 @@ mod output;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hotshelf::{Database, Options};
 use hotshelf_tier::probe::ProbeReport;
 use hotshelf_tier::profile::{Derivation, Fingerprint, MachineProfile, ProfileOrigin};
 use hotshelf_tier::topology::Topology;
@@ -16,6 +17,8 @@ use crate::output::Target;
 
 pub fn run(probe: &Probe) -> Result<()> {
     check_places(probe)?;
+    // Nobody else changes its profile meanwhile.
+    let _database = probe.db.as_deref().map(hold).transpose()?;
     let topology = Topology::read();
     let report = match &probe.source {
         ProbeSource::File(path) => read(path)?,
@@ -66,6 +69,15 @@ fn check_places(probe: &Probe) -> Result<()> {
         )),
         None => Ok(()),
     }
+}
+
+/// Opens a database to keep others out of it.
+fn hold(folder: &Path) -> Result<Database> {
+    let options = Options {
+        machine_profile: false,
+        ..Options::default()
+    };
+    Ok(Database::open(folder, options)?)
 }
 
 /// The measurements of an earlier probe.

@@ -108,6 +108,24 @@ fn numbers_that_no_file_got_are_given_back_at_the_end() {
 }
 
 #[test]
+fn what_a_failed_change_could_not_remove_goes_at_the_next_opening() {
+    let fixture = Fixture::with_tables(1);
+    let before = fixture.files();
+    let (store, rows) = fixture.open();
+    let number = store.next_number().unwrap();
+    let left = format!("data/{}/{number}.vortex", rows[0].folder);
+    std::fs::write(fixture.at(&left), "half").unwrap();
+    // The change fails: there is nothing to rename.
+    FilePaths::new(store.root(), &rows[0].folder, number + 1)
+        .rename()
+        .unwrap_err();
+    drop(store);
+    fixture.open();
+    assert_eq!(fixture.files(), before);
+    assert!(!fixture.at("lost+found").exists());
+}
+
+#[test]
 fn a_first_opening_that_was_interrupted_is_finished_by_the_next_one() {
     let fixture = Fixture::new();
     std::fs::create_dir_all(fixture.at("data")).unwrap();
