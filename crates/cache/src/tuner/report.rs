@@ -2,7 +2,7 @@
 
 use super::{Solved, Tuner};
 use crate::key::ColumnId;
-use crate::model::{Choice, Item, ModelForm, Problem, Representation, Smoothing, Term};
+use crate::model::{Choice, Item, ItemClass, ModelForm, Problem, Representation, Smoothing, Term};
 use crate::tune::{Goal, Solution, TuneError, TuneOptions, least_memory, solve};
 
 /// What the tuner did so far.
@@ -248,6 +248,7 @@ impl Tuner {
             return Ok(None);
         };
         let mut solution = least_memory(&solved.problem, slowdown)?;
+        solved.keep_what_no_query_times(&mut solution);
         let kept_bytes = solved.problem.kept_bytes(&solution.x);
         let worth = solved
             .in_memory()
@@ -296,6 +297,16 @@ impl Solved {
             reads.map(|read| term.weight * read.bytes * part(read.item_idx))
         });
         reads.sum::<f64>() / problem.kept_on(shelf, x).max(1.0)
+    }
+
+    /// Puts index blocks, metadata and look-ups into memory: they are no part of the queries' times that were asked for.
+    fn keep_what_no_query_times(&self, solution: &mut Solution) {
+        let all = self.all();
+        let items = self.problem.items.iter();
+        for item in items.filter(|item| item.id.class != ItemClass::Column) {
+            solution.x[item.choices.clone()].copy_from_slice(&all[item.choices.clone()]);
+        }
+        solution.total_s = self.problem.total_s(&solution.x);
     }
 
     /// Everything in memory.
