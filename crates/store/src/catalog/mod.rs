@@ -184,7 +184,7 @@ impl Catalog {
             true => open_read_only(root)?,
             false => {
                 peek_version(root)?;
-                Connection::open(root.real(&root.join(CATALOG)))?
+                open_for_writing(&root.real(&root.join(CATALOG)))?
             }
         };
         // Closing must not touch a log that may be damaged.
@@ -513,6 +513,15 @@ impl Drop for State {
 }
 
 /// Opens a catalog that cannot be written. One with a log is read from a copy, for SQLite would have to write beside it.
+fn open_for_writing(catalog: &std::path::Path) -> Result<Connection> {
+    let connection = Connection::open(catalog)?;
+    // SQLite falls back to reading after a failure that may have passed.
+    match connection.is_readonly("main")? {
+        true => Ok(Connection::open(catalog)?),
+        false => Ok(connection),
+    }
+}
+
 fn open_read_only(root: &Root) -> Result<Connection> {
     let catalog = root.real(&root.join(CATALOG));
     let log_name = format!("{CATALOG}-wal");
