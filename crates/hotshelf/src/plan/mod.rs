@@ -4,6 +4,7 @@
 
 mod aggregated_subqueries;
 mod cast_keys;
+mod correlated;
 mod in_lists;
 mod keep_filters;
 mod keep_limits;
@@ -26,6 +27,7 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 
 use aggregated_subqueries::ComputeSubqueriesFirst;
 use cast_keys::NameCastKeys;
+use correlated::RefuseUnsoundSubqueries;
 use in_lists::KeepListsApart;
 use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
@@ -37,7 +39,8 @@ use subqueries::SpellOutMembership;
 
 /// The rules that make a query's meaning explicit: ours before the engine's, which settle types.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 4] = [
+    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 5] = [
+        Arc::new(RefuseUnsoundSubqueries),
         Arc::new(NameCastKeys),
         Arc::new(SpellOutMembership),
         Arc::new(ComputeSubqueriesFirst),

@@ -142,6 +142,11 @@ impl SchemaProvider for HotshelfSchema {
         &self,
         name: &str,
     ) -> QueryResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        // `FROM 'sales'` where there are a table and a folder of that name.
+        let name = match name.strip_suffix('/') {
+            Some(plain) if self.table_exist(plain) => plain,
+            _ => name,
+        };
         let (inner, full) = (self.inner(), self.full(name));
         if let Some(table) = inner.table(&full) {
             return Ok(Some(Arc::new(TableHandle {

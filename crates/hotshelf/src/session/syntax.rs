@@ -413,7 +413,7 @@ fn unknown_option(column: &ColumnDef) -> Option<String> {
     unknown.map(|option| format!("{option} of column {}", column.name))
 }
 
-/// `FROM 'sales'` means the folder `sales`, if there is one. A name without quotes is that of a table.
+/// `FROM 'sales'` means the folder `sales`, if there is one and no table of that name. A name without quotes is that of a table.
 fn name_folder(factor: &mut TableFactor) {
     if let TableFactor::Table { name, .. } = factor
         && let [ObjectNamePart::Identifier(ident)] = name.0.as_mut_slice()

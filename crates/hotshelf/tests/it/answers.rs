@@ -355,6 +355,40 @@ fn subqueries_are_tested_in_a_select_list() {
 }
 
 #[test]
+fn correlated_subqueries_that_would_be_answered_wrong_are_refused() {
+    let db = with_nulls();
+    for sql in [
+        "SELECT a FROM t WHERE exists(SELECT count(*) FROM s WHERE s.b = t.a)",
+        "SELECT exists(SELECT max(k) FROM s WHERE s.b = t.a) FROM t",
+        "SELECT a FROM t WHERE 0 IN (SELECT count(*) FROM s WHERE s.b = t.a)",
+        "SELECT a FROM t WHERE a NOT IN (SELECT max(k) FROM s WHERE s.b = t.a)",
+        "SELECT a FROM t WHERE 0 < ALL (SELECT count(*) FROM s WHERE s.b = t.a)",
+        "SELECT a, (SELECT 5 FROM s WHERE s.b = t.a HAVING count(*) = 0) FROM t",
+        "SELECT a, (SELECT DISTINCT count(*) FROM s WHERE s.b = t.a) FROM t",
+        "SELECT a, (SELECT count(*) FROM s LEFT JOIN s r ON r.k = s.k AND r.b = t.a) FROM t",
+        "SELECT a, (SELECT count(*) FROM s LEFT JOIN (SELECT k FROM s WHERE s.b = t.a) r ON r.k = s.k) FROM t",
+        "SELECT a FROM t WHERE a IN (SELECT row_number() OVER (ORDER BY k) FROM s WHERE s.b = t.a)",
+        "SELECT a, n FROM t, LATERAL (SELECT row_number() OVER (ORDER BY k) AS n FROM s WHERE s.b = t.a) r",
+        "SELECT a FROM t WHERE NOT exists(SELECT 1 FROM s WHERE s.b = t.a OFFSET 1)",
+    ] {
+        let error = db.error(sql).to_string();
+        assert!(
+            error.contains("a correlated subquery with"),
+            "{sql}: {error}"
+        );
+    }
+    for sql in [
+        "SELECT count(*) FROM t WHERE exists(SELECT max(k) FROM s WHERE false)",
+        "SELECT count(*) FROM t WHERE (SELECT count(*) FROM s WHERE s.b = t.a) >= 0",
+        "SELECT count(*) FROM t WHERE (SELECT 1 + coalesce(max(k), 0) FROM s WHERE s.b = t.a) > 0",
+    ] {
+        assert_eq!(db.rows(sql), ["4"], "{sql}");
+    }
+    db.run("SELECT a FROM t WHERE exists(SELECT 1 FROM s LEFT JOIN s r ON r.k = s.k WHERE s.b = t.a GROUP BY s.b)")
+        .unwrap();
+}
+
+#[test]
 fn case_compares_integers_of_different_widths() {
     let db = Fixture::new();
     db.run("CREATE TABLE a AS SELECT value::INT AS k, value AS v FROM generate_series(1, 5) AS s(value)")

@@ -358,6 +358,7 @@ fn a_name_without_quotes_never_means_a_folder() {
     db.error("SELECT * FROM src");
     db.run("CREATE TABLE src AS SELECT 1 AS a").unwrap();
     assert_eq!(db.rows("SELECT a FROM src"), ["1"]);
+    assert_eq!(db.rows("SELECT a FROM 'src'"), ["1"]);
     db.run("DROP TABLE src").unwrap();
     let error = db.error("SELECT * FROM src");
     assert!(error.to_string().contains("src"), "{error}");

@@ -97,6 +97,15 @@ fn tests_of_subqueries_have_no_plan_in_a_select_list() {
 }
 
 #[test]
+fn correlated_subqueries_lose_the_row_of_no_rows() {
+    let found = rows(
+        "SELECT x FROM (VALUES (1), (2)) a(x)
+         WHERE EXISTS (SELECT count(*) FROM (VALUES (1)) b(y) WHERE y = x)",
+    );
+    assert_ne!(found, ["1", "2"], "plan/correlated.rs");
+}
+
+#[test]
 fn correlated_subqueries_inside_aggregates_are_not_planned() {
     let found = plain(
         SessionConfig::new(),
