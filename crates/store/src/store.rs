@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use crate::catalog::{Catalog, FileChange, Journal, Names, Obsolete, TableRef, TableRow, random};
-use crate::data_file::{FilePaths, Origin, Sums};
+use crate::data_file::{FilePaths, Origin};
 use crate::description::Description;
 use crate::error::{Result, StoreError};
 use crate::folder::file_name;
@@ -16,7 +16,7 @@ use crate::head::HEAD;
 use crate::in_use::InUse;
 use crate::names_file::{self, NAMES, NAMES_TEMPORARY};
 use crate::root::{CATALOG, DATA, LOST, RESERVE, Root, RootLock};
-use crate::sweep::{GONE, Swept, sweep};
+use crate::sweep::{look, sweep};
 use crate::verify::{VerifyReport, verify};
 use hotshelf_tier::profile::PROFILE_FILE;
 
@@ -67,21 +67,18 @@ impl Store {
             return Err(damage.into());
         }
         let journal = catalog.journal()?;
-        ensure_newest(&root, &catalog, &rows)?;
-        let swept = match is_read_only {
-            true => Swept::default(),
-            false => {
-                root.sign(&mut lock)?;
-                sweep(&root, &rows, &journal)?
-            }
-        };
-        catalog.forget(swept.removed);
+        let unknown = look(&root, &rows, &journal)?;
+        unknown.ensure_older(&root, catalog.last())?;
+        if !is_read_only {
+            root.sign(&mut lock)?;
+            catalog.forget(sweep(&root, &rows, &journal, &unknown));
+        }
         if catalog.is_current() && !is_read_only {
             describe_all(&root, &catalog, &rows);
         }
         let Journal { reserved, .. } = journal;
         let numbers_used = catalog.next_number();
-        numbers_used.fetch_max(swept.highest_number + 1, Ordering::Relaxed);
+        numbers_used.fetch_max(unknown.highest_number + 1, Ordering::Relaxed);
         let next = numbers_used.load(Ordering::Relaxed);
         let catalog = Arc::new(catalog);
         let store = Self {
@@ -317,42 +314,6 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.release_numbers();
     }
-}
-
-/// An error if there is a data file that the catalog does not know, written after a change that it does not know either: it is
-/// an older catalog, and what it does not know was acknowledged.
-fn ensure_newest(root: &Root, catalog: &Catalog, rows: &[TableRow]) -> Result<()> {
-    let last = catalog.last();
-    for folder in root.list(&root.data())? {
-        let name = file_name(&folder);
-        let row = rows.iter().find(|row| row.folder == name);
-        if is_beside_tables(&name) || name.ends_with(GONE) || !root.real(&folder).is_dir() {
-            continue;
-        }
-        for path in root.list(&folder.join("sums")).unwrap_or_default() {
-            let number = path
-                .file_stem()
-                .and_then(|stem| stem.to_str()?.parse().ok());
-            let is_known = row.is_some_and(|row| {
-                let mut files = row.files.iter();
-                files.any(|file| Some(file.number) == number)
-            });
-            if is_known {
-                continue;
-            }
-            let origin = Sums::read(root, &path).ok().and_then(|sums| sums.origin);
-            let after = origin.filter(|origin| origin.database == last.database);
-            let after = after.map_or(0, |origin| origin.after.number);
-            if after > last.change.number {
-                return Err(StoreError::StaleCatalog {
-                    path: root.path().join(CATALOG),
-                    found: last.change.number,
-                    acknowledged: after,
-                });
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Opens and locks the folder that has this name.

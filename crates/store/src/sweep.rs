@@ -5,60 +5,136 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::catalog::{Journal, Obsolete, TableRow};
+use crate::data_file::Sums;
 use crate::description::{TABLE, TABLE_TEMPORARY};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::folder::{file_name, highest_number, trailing_number};
-use crate::root::{LOST, Root};
+use crate::head::Acknowledged;
+use crate::root::{CATALOG, LOST, Root};
 use crate::store::is_beside_tables;
 
 /// What a folder's name ends in while the folder is being removed: nothing takes half a table for a whole one.
 pub(crate) const GONE: &str = ".gone";
 
-/// What [`sweep`] found.
+/// What is in the folder without being named by the catalog.
 #[derive(Debug, Default)]
-pub(crate) struct Swept {
-    /// Obsolete files that are gone.
-    pub removed: Vec<Obsolete>,
+pub(crate) struct Unknown {
+    /// Files and folders that the journal names.
+    leftovers: Vec<PathBuf>,
+    /// Others.
+    lost: Vec<PathBuf>,
     /// The highest number that any file has, or had when the catalog was written.
     pub highest_number: u64,
 }
 
 /// Goes through the data folder.
-pub(crate) fn sweep(root: &Root, rows: &[TableRow], journal: &Journal) -> Result<Swept> {
-    let mut swept = Swept {
+pub(crate) fn look(root: &Root, rows: &[TableRow], journal: &Journal) -> Result<Unknown> {
+    let mut unknown = Unknown {
         highest_number: rows.iter().map(highest_number).max().unwrap_or(0),
-        ..Swept::default()
+        ..Unknown::default()
     };
-    let mut lost = Vec::new();
-    // Where an entry of the catalog is damaged, files may only seem to be unknown.
-    let is_sure = rows.iter().all(TableRow::is_sound);
+    let is_sure = is_sure(rows);
     for entry in root.list(&root.data())? {
         let name = file_name(&entry);
         if is_beside_tables(&name) {
             continue;
         }
-        swept.see(trailing_number(&name));
+        unknown.see(trailing_number(&name));
         match rows.iter().find(|row| row.folder == name) {
-            Some(row) => sweep_table(root, row, journal, &mut swept, &mut lost)?,
-            None if is_sure && is_of_journal(&name, journal) => {
-                root.remove(&entry);
-            }
-            None => lost.push(entry),
+            Some(row) => unknown.look_into(root, row, journal)?,
+            None => unknown.add(entry, is_sure && is_of_journal(&name, journal)),
         }
     }
-    if is_sure {
-        lost.iter().for_each(|path| set_aside(root, path));
-        let obsolete = journal.obsolete.iter();
-        let gone = obsolete.filter(|one| !is_damaged(one, rows) && remove(root, one));
-        swept.removed = gone.cloned().collect();
-    }
-    Ok(swept)
+    Ok(unknown)
 }
 
-impl Swept {
+/// Where an entry of the catalog is damaged, files may only seem to be unknown.
+fn is_sure(rows: &[TableRow]) -> bool {
+    rows.iter().all(TableRow::is_sound)
+}
+
+/// Removes leftovers and sets aside what is lost. Returns the obsolete files that are gone.
+pub(crate) fn sweep(
+    root: &Root,
+    rows: &[TableRow],
+    journal: &Journal,
+    unknown: &Unknown,
+) -> Vec<Obsolete> {
+    for path in &unknown.leftovers {
+        root.remove(path);
+    }
+    if !is_sure(rows) {
+        return Vec::new();
+    }
+    unknown.lost.iter().for_each(|path| set_aside(root, path));
+    let obsolete = journal.obsolete.iter();
+    let gone = obsolete.filter(|one| !is_damaged(one, rows) && remove(root, one));
+    gone.cloned().collect()
+}
+
+impl Unknown {
     fn see(&mut self, number: Option<u64>) {
         self.highest_number = self.highest_number.max(number.unwrap_or(0));
     }
+
+    fn add(&mut self, path: PathBuf, is_leftover: bool) {
+        match is_leftover {
+            true => self.leftovers.push(path),
+            false => self.lost.push(path),
+        }
+    }
+
+    /// Goes through the folder of a table.
+    fn look_into(&mut self, root: &Root, row: &TableRow, journal: &Journal) -> Result<()> {
+        let folder = root.table(&row.folder);
+        let known = known_files(row);
+        let mut files = root.list(&folder)?;
+        for inner in ["sums", "elf"] {
+            files.retain(|path| !path.ends_with(inner));
+            files.extend(root.list(&folder.join(inner))?);
+        }
+        for path in files {
+            let name = path.strip_prefix(&folder).unwrap_or(&path);
+            if name.to_str().is_some_and(|name| known.contains(name)) {
+                continue;
+            }
+            let numbers = numbers_in(&file_name(&path));
+            self.see(numbers.iter().copied().max());
+            let is_leftover = row.is_sound() && is_leftover(&numbers, &row.folder, journal);
+            self.add(path, is_leftover);
+        }
+        Ok(())
+    }
+
+    /// An error if a data file among these was written after a change that the catalog does not know either: it is an older
+    /// catalog, and what it does not know was acknowledged.
+    pub fn ensure_older(&self, root: &Root, last: Acknowledged) -> Result<()> {
+        for path in self.leftovers.iter().chain(&self.lost) {
+            let sums = match root.real(path).is_dir() {
+                true => root.list(&path.join("sums")).unwrap_or_default(),
+                false => vec![path.clone()],
+            };
+            let mut sums = sums
+                .iter()
+                .filter(|path| path.extension() == Some("crc".as_ref()));
+            let Some(after) = sums.find_map(|path| change_beyond(root, path, last)) else {
+                continue;
+            };
+            return Err(StoreError::StaleCatalog {
+                path: root.join(CATALOG),
+                found: last.change.number,
+                acknowledged: after,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The change before a data file of this database was written, by its checksums, if it is later than `last`.
+fn change_beyond(root: &Root, sums: &Path, last: Acknowledged) -> Option<u64> {
+    let origin = Sums::read(root, sums).ok()?.origin?;
+    let is_beyond = origin.database == last.database && origin.after.number > last.change.number;
+    is_beyond.then_some(origin.after.number)
 }
 
 /// Whether a folder without a table is one that was being made or removed.
@@ -69,38 +145,6 @@ fn is_of_journal(name: &str, journal: &Journal) -> bool {
     let is_obsolete =
         |one: &Obsolete| matches!(one, Obsolete::Table { folder } if folder == folder_name);
     is_reserved || journal.obsolete.iter().any(is_obsolete)
-}
-
-/// Goes through the folder of a table.
-fn sweep_table(
-    root: &Root,
-    row: &TableRow,
-    journal: &Journal,
-    swept: &mut Swept,
-    lost: &mut Vec<PathBuf>,
-) -> Result<()> {
-    let folder = root.table(&row.folder);
-    let known = known_files(row);
-    let mut files = root.list(&folder)?;
-    for inner in ["sums", "elf"] {
-        files.retain(|path| !path.ends_with(inner));
-        files.extend(root.list(&folder.join(inner))?);
-    }
-    for path in files {
-        let name = path.strip_prefix(&folder).unwrap_or(&path);
-        if name.to_str().is_some_and(|name| known.contains(name)) {
-            continue;
-        }
-        let numbers = numbers_in(&file_name(&path));
-        swept.see(numbers.iter().copied().max());
-        match row.is_sound() && is_leftover(&numbers, &row.folder, journal) {
-            true => {
-                root.remove(&path);
-            }
-            false => lost.push(path),
-        }
-    }
-    Ok(())
 }
 
 /// The files that a table has, below its folder.

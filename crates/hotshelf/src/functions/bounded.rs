@@ -65,10 +65,7 @@ const FUNCTIONS: &[(&str, Size)] = &[
             row.args[0].element_bytes().saturating_mul(row.count(1))
         })
     }),
-    ("array_concat", |args| {
-        let elements = |row: &Row| row.args.iter().map(Argument::element_bytes).sum();
-        sum(args, elements)
-    }),
+    ("array_concat", repeated_bytes),
     ("array_resize", |args| {
         sum(args, |row| row.count(1).saturating_mul(8))
     }),
@@ -347,6 +344,16 @@ fn sum(args: &[Argument], bytes: impl Fn(&Row) -> u64) -> u64 {
     (0..rows).fold(0, |sum: u64, row| {
         sum.saturating_add(bytes(&Row { args, row }))
     })
+}
+
+/// Scalars are repeated for every row; what columns add is no more than they have.
+fn repeated_bytes(args: &[Argument]) -> u64 {
+    let rows = args.iter().map(Argument::rows).max().unwrap_or(0) as u64;
+    let scalars = args.iter().map(|arg| match arg {
+        Argument::Scalar { bytes, .. } => *bytes,
+        Argument::Array { .. } => 0,
+    });
+    scalars.sum::<u64>().saturating_mul(rows)
 }
 
 /// At most: every piece of `from` bytes that could be replaced is.

@@ -92,7 +92,7 @@ fn unsound(node: &LogicalPlan, kind: Kind, is_top: bool) -> QueryResult<Option<&
         LogicalPlan::Limit(_) if matches!(kind, Kind::Membership | Kind::Lateral) => {
             Some("LIMIT in IN, ANY, ALL or LATERAL")
         }
-        LogicalPlan::Join(join) if pads_correlated_rows(join)? => {
+        LogicalPlan::Join(join) if pads_correlated_rows(node, join)? => {
             Some("an outer join whose condition or padded side is correlated")
         }
         _ => None,
@@ -104,14 +104,14 @@ fn skips(limit: &Limit) -> bool {
     skip.is_some_and(|skip| !matches!(skip, Expr::Literal(ScalarValue::Int64(Some(0) | None), _)))
 }
 
-fn pads_correlated_rows(join: &Join) -> QueryResult<bool> {
+fn pads_correlated_rows(node: &LogicalPlan, join: &Join) -> QueryResult<bool> {
     let (pads_left, pads_right) = match join.join_type {
         JoinType::Left => (false, true),
         JoinType::Right => (true, false),
         JoinType::Full => (true, true),
         _ => return Ok(false),
     };
-    let condition = node_has_expression(&LogicalPlan::Join(join.clone()), is_outer)?;
+    let condition = node_has_expression(node, is_outer)?;
     let left = pads_left && has_expression(&join.left, is_outer)?;
     let right = pads_right && has_expression(&join.right, is_outer)?;
     Ok(condition || left || right)

@@ -13,6 +13,7 @@ mod merging;
 mod profile;
 mod robust;
 mod sql;
+mod subqueries;
 mod tuning;
 mod upstream;
 

@@ -15,6 +15,7 @@ mod schema;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
@@ -512,8 +513,8 @@ impl Drop for State {
     }
 }
 
-/// Opens a catalog that cannot be written. One with a log is read from a copy, for SQLite would have to write beside it.
-fn open_for_writing(catalog: &std::path::Path) -> Result<Connection> {
+/// Opens the catalog for reading and writing.
+fn open_for_writing(catalog: &Path) -> Result<Connection> {
     let connection = Connection::open(catalog)?;
     // SQLite falls back to reading after a failure that may have passed.
     match connection.is_readonly("main")? {
@@ -522,6 +523,7 @@ fn open_for_writing(catalog: &std::path::Path) -> Result<Connection> {
     }
 }
 
+/// Opens a catalog that cannot be written. One with a log is read from a copy, for SQLite would have to write beside it.
 fn open_read_only(root: &Root) -> Result<Connection> {
     let catalog = root.real(&root.join(CATALOG));
     let log_name = format!("{CATALOG}-wal");

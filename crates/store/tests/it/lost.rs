@@ -11,6 +11,13 @@ fn refused(fixture: &Fixture, expected: impl Fn(&StoreError) -> bool) {
     assert_eq!(fixture.files(), before);
 }
 
+/// Puts the catalog of one database, with its log, into the place of another's.
+fn put_catalog_of(from: &Fixture, to: &Fixture) {
+    for name in ["catalog.sqlite", "catalog.sqlite-wal"] {
+        std::fs::copy(from.at(name), to.at(name)).unwrap();
+    }
+}
+
 #[test]
 fn a_missing_catalog_beside_data_is_refused() {
     let fixture = Fixture::with_tables(2);
@@ -46,9 +53,7 @@ fn an_older_catalog_is_refused_though_only_one_change_is_missing() {
     let (store, _) = fixture.open();
     create_table(&store, "new", 10).unwrap();
     drop(store);
-    for name in ["catalog.sqlite", "catalog.sqlite-wal"] {
-        std::fs::copy(old.at(name), fixture.at(name)).unwrap();
-    }
+    put_catalog_of(&old, &fixture);
     refused(&fixture, |error| {
         matches!(
             error,
@@ -69,13 +74,8 @@ fn an_older_catalog_with_its_record_beside_newer_data_is_refused() {
     exchange(&store, &rows[0], 30, &[]).unwrap();
     create_table(&store, "new", 10).unwrap();
     drop(store);
-    for name in ["catalog.sqlite", "catalog.sqlite-wal", "data/HEAD"] {
-        match old.at(name).exists() {
-            true => std::fs::copy(old.at(name), fixture.at(name)).map(|_| ()),
-            false => std::fs::remove_file(fixture.at(name)),
-        }
-        .unwrap_or_default();
-    }
+    put_catalog_of(&old, &fixture);
+    std::fs::copy(old.at("data/HEAD"), fixture.at("data/HEAD")).unwrap();
     let before = fixture.files();
     refused(&fixture, |error| {
         matches!(
@@ -184,9 +184,7 @@ fn a_catalog_of_the_same_database_with_another_history_is_refused() {
     for _ in 0..3 {
         exchange(&store, &rows[0], 20, &[]).unwrap();
         let mixed = fixture.copy("mixed");
-        for name in ["catalog.sqlite", "catalog.sqlite-wal"] {
-            std::fs::copy(other.at(name), mixed.at(name)).unwrap();
-        }
+        put_catalog_of(&other, &mixed);
         refused(&mixed, |error| {
             matches!(error, StoreError::ForeignCatalog { .. })
         });
