@@ -11,7 +11,7 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-QUERY_FOLDER = Path(__file__).resolve().parent.parent / "crates" / "bench" / "queries"
+QUERY_FOLDER = Path(__file__).resolve().parent.parent / "crates" / "datagen" / "queries"
 
 # Relative difference allowed between floating-point values: sums in another order, divisions in another type.
 FLOAT_TOLERANCE = Decimal("1e-9")

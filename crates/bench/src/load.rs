@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use hotshelf::{BatchIter, Database, ExistingTable, ImportProgress};
 
-use crate::dataset::Dataset;
+use hotshelf_datagen::Dataset;
 
 /// Generates `table` into the database's table of the same name, one data file for each of `threads` threads;
 /// returns the number of rows. On failure, or when the future is dropped, nothing has changed.

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use hotshelf_bench::{ExperimentError, GenerateError};
+use hotshelf_bench::ExperimentError;
+use hotshelf_datagen::GenerateError;
 
 use crate::interrupt;
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use hotshelf::{Database, Session};
 
 use super::{ExperimentError, Measurement, Query, measure};
-use crate::dataset::Dataset;
-use crate::ssb::{SsbGenerator, SsbTable, queries};
+use hotshelf_datagen::Dataset;
+use hotshelf_datagen::ssb::{SsbGenerator, SsbTable, queries};
 
 /// The queries of these names in the benchmark's order, or all if there are no names. Case does not matter.
 ///

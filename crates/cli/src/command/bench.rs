@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
 use hotshelf::{Database, ExistingTable, Session};
 use hotshelf_bench::experiment::{Measurement, Query, median, ssb};
-use hotshelf_bench::ssb::SsbGenerator;
+use hotshelf_datagen::ssb::SsbGenerator;
 
 use super::generate::fill;
 use crate::failure::{Failure, Result, note};

@@ -12,7 +12,7 @@ use hotshelf_bench::experiment::plot::{Figure, Panel, Series};
 use hotshelf_bench::experiment::policies::{
     Setting, SettingRun, cumulative_time, run_setting, touched_bytes,
 };
-use hotshelf_bench::ssb::{SsbGenerator, queries};
+use hotshelf_datagen::ssb::{SsbGenerator, queries};
 
 use super::bench::prepare;
 use super::comparison;

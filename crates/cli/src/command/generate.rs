@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use hotshelf::{Database, ExistingTable, ImportProgress, Options};
-use hotshelf_bench::export::{WriteOptions, write_parquet};
-use hotshelf_bench::ssb::{SsbGenerator, SsbTable};
-use hotshelf_bench::tpch::{TpchGenerator, TpchTable};
-use hotshelf_bench::{Dataset, load_table};
+use hotshelf_bench::load_table;
+use hotshelf_datagen::Dataset;
+use hotshelf_datagen::export::{WriteOptions, write_parquet};
+use hotshelf_datagen::ssb::{SsbGenerator, SsbTable};
+use hotshelf_datagen::tpch::{TpchGenerator, TpchTable};
 
 use super::import::watch;
 use crate::failure::{Failure, Result, note};

@@ -16,7 +16,7 @@ use hotshelf_bench::experiment::hpcache::{
 };
 use hotshelf_bench::experiment::plot::Figure;
 use hotshelf_bench::experiment::{Measurement, Query, measure, median};
-use hotshelf_bench::ssb::{SsbGenerator, SsbTable};
+use hotshelf_datagen::ssb::{SsbGenerator, SsbTable};
 
 use super::bench::prepare;
 use crate::failure::{Failure, Result, note};

@@ -20,10 +20,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "hotshelf-store",
         ],
     ),
+    ("hotshelf-datagen", &[]),
     (
         "hotshelf-bench",
         &[
             "hotshelf",
+            "hotshelf-datagen",
             "hotshelf-tier",
             "hotshelf-cache",
             "hotshelf-elf",
@@ -33,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "hotshelf-cli",
         &[
             "hotshelf",
+            "hotshelf-datagen",
             "hotshelf-bench",
             "hotshelf-tier",
             "hotshelf-cache",

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use hotshelf_cache::simulate::{Mix, paper_sequence};
 
 use crate::experiment::Query;
-use crate::random::Random;
-use crate::ssb::queries;
+use hotshelf_datagen::random::Random;
+use hotshelf_datagen::ssb::queries;
 
 /// A kind of sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,15 +29,18 @@ const RUN_LENGTH_MAX: u64 = 5;
 
 /// Queries that the benchmark does not have.
 const OTHERS: [Query; 9] = [
-    ("QC", include_str!("../../../queries/hpcache/QC.sql")),
-    ("scan", include_str!("../../../queries/hpcache/scan.sql")),
-    ("A", include_str!("../../../queries/hpcache/A.sql")),
-    ("B", include_str!("../../../queries/hpcache/B.sql")),
-    ("G1", include_str!("../../../queries/hpcache/G1.sql")),
-    ("G2", include_str!("../../../queries/hpcache/G2.sql")),
-    ("G3", include_str!("../../../queries/hpcache/G3.sql")),
-    ("G4", include_str!("../../../queries/hpcache/G4.sql")),
-    ("G5", include_str!("../../../queries/hpcache/G5.sql")),
+    ("QC", include_str!("../../../../lab/queries/hpcache/QC.sql")),
+    (
+        "scan",
+        include_str!("../../../../lab/queries/hpcache/scan.sql"),
+    ),
+    ("A", include_str!("../../../../lab/queries/hpcache/A.sql")),
+    ("B", include_str!("../../../../lab/queries/hpcache/B.sql")),
+    ("G1", include_str!("../../../../lab/queries/hpcache/G1.sql")),
+    ("G2", include_str!("../../../../lab/queries/hpcache/G2.sql")),
+    ("G3", include_str!("../../../../lab/queries/hpcache/G3.sql")),
+    ("G4", include_str!("../../../../lab/queries/hpcache/G4.sql")),
+    ("G5", include_str!("../../../../lab/queries/hpcache/G5.sql")),
 ];
 
 impl Sequence {
