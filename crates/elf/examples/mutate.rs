@@ -8,9 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use hotshelf_elf::keys::{
-    CodeColumn, CodeTable, ColumnEncoding, QueryBox, Restriction, Values, ValuesRef,
-};
+use hotshelf_elf::keys::{CodeColumn, CodeTable, QueryBox, Restriction};
 use hotshelf_elf::layout::linear::{LinearElf, Narrow, Offset, Wide};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions, ParallelOptions};
 
@@ -30,7 +28,6 @@ fn options(random: &mut Rng) -> PackedOptions {
     let is_small = random.bool();
     PackedOptions {
         clustered: random.bool(),
-        fingerprints: random.usize(..3) == 0,
         zones: random.bool(),
         group_rows_max: if is_small { 1 + random.usize(..8) } else { 64 },
         bucket_rows_max: if is_small { random.usize(..5) } else { 24 },
@@ -273,27 +270,16 @@ fn one_linear<O: Offset>(table: &CodeTable, random: &mut Rng) -> bool {
     ask_linear::<O>(&bytes, random)
 }
 
-/// The file of a packed Elf, with encodings or without.
-fn write_packed(elf: &PackedElf, random: &mut Rng) -> (Vec<ColumnEncoding>, Vec<u8>) {
-    let values = Values {
-        values: ValuesRef::I64(&[5, 9, 1 << 40]),
-        validity: None,
-    };
-    let encoding = ColumnEncoding::learn(&values).expect("learned");
-    let encoding_count = if random.bool() {
-        elf.dimension_count()
-    } else {
-        0
-    };
-    let encodings = vec![encoding; encoding_count];
+/// The file of a packed Elf.
+fn write_packed(elf: &PackedElf) -> Vec<u8> {
     let mut bytes = Vec::new();
-    elf.write_to(&encodings, &mut bytes).expect("written");
-    (encodings, bytes)
+    elf.write_to(&mut bytes).expect("written");
+    bytes
 }
 
 fn one_packed(table: &CodeTable, random: &mut Rng) -> bool {
     let elf = PackedElf::build(table, &options(random)).expect("built");
-    let (encodings, mut bytes) = write_packed(&elf, random);
+    let mut bytes = write_packed(&elf);
     // Rarely the superblock, mostly what it describes.
     let first = if random.usize(..8) == 0 { 12 } else { 4096 };
     damage(&mut bytes, first, random);
@@ -302,13 +288,13 @@ fn one_packed(table: &CodeTable, random: &mut Rng) -> bool {
         mend_packed(&mut bytes);
     }
     match PackedElf::from_bytes(Path::new("mutated"), &bytes) {
-        Ok((read, _)) if is_mended => {
+        Ok(read) if is_mended => {
             ask_packed(&read, random);
             true
         }
         // Damage between the sections changes nothing.
         Ok(read) => {
-            assert!(read == (elf, encodings), "damage that checksums do not see");
+            assert!(read == elf, "damage that checksums do not see");
             true
         }
         Err(_) => false,
@@ -318,7 +304,7 @@ fn one_packed(table: &CodeTable, random: &mut Rng) -> bool {
 /// Noise behind the first bytes of a true file, or a file of another layout: never readable.
 fn one_foreign(table: &CodeTable, random: &mut Rng) -> bool {
     let elf = PackedElf::build(table, &options(random)).expect("built");
-    let (_, mut bytes) = write_packed(&elf, random);
+    let mut bytes = write_packed(&elf);
     if random.bool() {
         let own = [0, 8, 12, 32, 272, 4096][random.usize(..6)];
         bytes

@@ -1,9 +1,5 @@
 //! What can go wrong when an Elf is built, asked or read back.
 
-use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use hotshelf_tier::Corruption;
 use thiserror::Error;
 
@@ -24,7 +20,7 @@ pub enum ElfError {
         max: usize,
     },
 
-    /// A query box, key or code map was made for another number of dimensions.
+    /// A query box or key was made for another number of dimensions.
     #[error("expected {expected} dimensions, found {found}")]
     DimensionMismatch {
         /// Dimensions of the Elf.
@@ -116,26 +112,6 @@ pub enum ElfError {
     TooManyValues {
         /// Distinct values found.
         found: usize,
-    },
-
-    /// Two encodings have no common encoding that can be computed without the data.
-    #[error("the encodings of a {left} and a {right} column cannot be merged: rebuild the index")]
-    Unmergeable {
-        /// Type of the first.
-        left: &'static str,
-        /// Type of the second.
-        right: &'static str,
-    },
-
-    /// The operating system refused an operation on a file.
-    #[error("cannot {operation} {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What was tried, as a verb.
-        operation: &'static str,
-        /// The system's answer.
-        source: Arc<io::Error>,
     },
 }
 

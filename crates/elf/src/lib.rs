@@ -11,12 +11,10 @@
 mod cases;
 mod codec;
 pub mod cost;
-mod deletes;
 mod error;
 pub mod keys;
 pub mod layout;
 mod rows;
 pub mod scan;
 
-pub use deletes::DeleteBitmap;
 pub use error::{ElfError, Result};

@@ -159,7 +159,6 @@ impl Structures {
             ..Default::default()
         };
         let large = PackedOptions {
-            fingerprints: true,
             thread_count: 2,
             ..Default::default()
         };

@@ -143,15 +143,6 @@ impl From<hotshelf_elf::ElfError> for StoreError {
         use hotshelf_elf::ElfError;
         match error {
             ElfError::Corruption(found) => Self::Corruption(found),
-            ElfError::Io {
-                path,
-                operation,
-                source,
-            } => Self::Io {
-                operation,
-                path,
-                source: std::io::Error::new(source.kind(), source.to_string()),
-            },
             other => Self::Elf(other),
         }
     }

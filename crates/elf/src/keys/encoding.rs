@@ -23,37 +23,6 @@ pub struct ColumnEncoding {
     mapping: Mapping,
 }
 
-/// Codes of one encoding translated to those of an encoding that contains it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CodeMap {
-    keeps_null: bool,
-    shift: u32,
-    table: Option<Vec<u32>>,
-}
-
-impl CodeMap {
-    /// Every code stays what it is.
-    pub fn identity() -> Self {
-        Self {
-            keeps_null: false,
-            shift: 0,
-            table: None,
-        }
-    }
-
-    /// The new code of `code`.
-    #[inline]
-    pub fn map(&self, code: u32) -> u32 {
-        if self.keeps_null && code == 0 {
-            return 0;
-        }
-        match &self.table {
-            None => code.wrapping_add(self.shift),
-            Some(table) => table.get(code as usize).copied().unwrap_or(code),
-        }
-    }
-}
-
 impl ColumnEncoding {
     /// Learns the encoding of a column: an offset for dense numbers, a dictionary for the others and
     /// for strings, a prefix for more distinct strings than a dictionary should hold.
@@ -244,61 +213,6 @@ impl ColumnEncoding {
         ElfError::TypeMismatch {
             column: self.kind.name(),
             value: value.name(),
-        }
-    }
-
-    /// The smallest encoding that contains both, and the maps of their codes into it.
-    ///
-    /// # Errors
-    /// When the columns differ in type or the common domain cannot be known without the data.
-    pub fn union(&self, other: &Self) -> Result<(Self, CodeMap, CodeMap)> {
-        let mapping = (self.kind == other.kind).then(|| self.mapping.union(&other.mapping));
-        let Some(mapping) = mapping.flatten() else {
-            return Err(ElfError::Unmergeable {
-                left: self.kind.name(),
-                right: other.kind.name(),
-            });
-        };
-        let nullable = self.nullable || other.nullable;
-        let union = Self {
-            kind: self.kind,
-            nullable,
-            mapping,
-        };
-        let maps = (self.map_into(&union), other.map_into(&union));
-        Ok((union, maps.0, maps.1))
-    }
-
-    fn map_into(&self, union: &Self) -> CodeMap {
-        let null_shift = u32::from(union.nullable).wrapping_sub(self.nullable.into());
-        let ranks: Option<Vec<u64>> = match (&self.mapping, &union.mapping) {
-            (Mapping::Numbers(mine), _) => Some(
-                mine.iter()
-                    .map(|&number| union.mapping.rank_number(number).below)
-                    .collect(),
-            ),
-            (Mapping::Strings(mine), _) => Some(
-                mine.iter()
-                    .map(|string| union.mapping.rank_bytes(string).below)
-                    .collect(),
-            ),
-            _ => None,
-        };
-        let shift = match (&self.mapping, &union.mapping) {
-            (Mapping::Offset { min: mine, .. }, Mapping::Offset { min, .. }) => (mine - min) as u32,
-            _ => 0,
-        };
-        let table = ranks.map(|ranks| {
-            let null = self.nullable.then_some(0);
-            let values = ranks
-                .into_iter()
-                .map(|rank| rank as u32 + u32::from(union.nullable));
-            null.into_iter().chain(values).collect()
-        });
-        CodeMap {
-            keeps_null: self.nullable,
-            shift: shift.wrapping_add(null_shift),
-            table,
         }
     }
 

@@ -114,33 +114,6 @@ proptest! {
     }
 
     #[test]
-    fn a_union_keeps_the_values_of_both_sides(
-        pair in prop_oneof![
-            (proptest::collection::vec(-9i64..9, 0..6), proptest::collection::vec(0i64..40, 0..6)),
-            (proptest::collection::vec(any::<i64>(), 0..6), proptest::collection::vec(any::<i64>(), 2..6)),
-        ],
-        nulls in any::<(bool, bool)>(),
-    ) {
-        let learn = |rows: &[i64], null: bool| {
-            let validity: Vec<bool> = (0..rows.len()).map(|i| i > 0 || !null).collect();
-            let values = Values { values: ValuesRef::I64(rows), validity: Some(&validity) };
-            let encoding = ColumnEncoding::learn(&values).unwrap();
-            let codes = encoding.encode(&values).unwrap();
-            (encoding, codes)
-        };
-        let (left, left_codes) = learn(&pair.0, nulls.0);
-        let (right, right_codes) = learn(&pair.1, nulls.1);
-        if let Ok((union, from_left, from_right)) = left.union(&right) {
-            for (own, codes, map) in [(&left, left_codes, from_left), (&right, right_codes, from_right)] {
-                for row in 0..codes.len() {
-                    let code = codes.get(row);
-                    prop_assert_eq!(union.decode(map.map(code)), own.decode(code));
-                }
-            }
-        }
-    }
-
-    #[test]
     fn reading_an_encoding_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let _ = ColumnEncoding::from_bytes(Path::new("t"), &bytes);
     }

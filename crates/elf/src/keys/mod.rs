@@ -17,7 +17,7 @@ mod encoding_tests;
 mod typed;
 
 pub use column::{Values, ValuesRef};
-pub use encoding::{CodeMap, ColumnEncoding};
+pub use encoding::ColumnEncoding;
 pub use predicate::{Coverage, Predicate, Value};
 pub use restriction::{CodeSet, QueryBox, Restriction};
 pub use table::{CodeColumn, CodeTable};

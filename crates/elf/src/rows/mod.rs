@@ -3,11 +3,9 @@
 //! A [`RowShape`] says where each code and the TID lie in a row's words; comparing the words compares
 //! (codes, TID). [`SortedRows`] holds the rows of a table in that order.
 
-mod merge;
 mod shape;
 mod sort;
 
-pub(crate) use merge::{Merger, RowStream};
 pub(crate) use shape::{Field, RowShape, code_bits, place_tightly};
 pub(crate) use sort::SortedRows;
 

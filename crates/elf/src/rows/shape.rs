@@ -164,6 +164,7 @@ impl RowShape {
     }
 
     /// Writes one row.
+    #[cfg(test)]
     pub(crate) fn pack(&self, codes: impl Iterator<Item = u32>, tid: u32, row: &mut [u64]) {
         row.fill(0);
         for (field, code) in self.fields.iter().zip(codes) {

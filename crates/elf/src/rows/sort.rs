@@ -32,26 +32,9 @@ pub(crate) struct SortedRows {
 impl SortedRows {
     /// Packs and sorts the rows of a table.
     pub(crate) fn from_table(table: &CodeTable, thread_count: usize) -> Self {
-        Self::with_code_max(table, &[], thread_count)
-    }
-
-    /// Packs and sorts the rows of a table into fields for codes up to the given ones, or up to the
-    /// table's own where these are larger or none are given.
-    pub(crate) fn with_code_max(table: &CodeTable, code_max: &[u32], thread_count: usize) -> Self {
-        let given = code_max.iter().copied().chain(std::iter::repeat(0));
-        let columns = table.columns().iter().zip(given);
-        let code_max: Vec<u32> = columns
-            .map(|(column, given)| column.max().max(given))
-            .collect();
-        Self::with_shape(
-            table,
-            RowShape::new(&code_max, table.tid_max()),
-            thread_count,
-        )
-    }
-
-    /// Packs and sorts the rows of a table into a shape that holds its codes and TIDs.
-    fn with_shape(table: &CodeTable, shape: RowShape, thread_count: usize) -> Self {
+        let columns = table.columns().iter();
+        let code_max: Vec<u32> = columns.map(|column| column.max()).collect();
+        let shape = RowShape::new(&code_max, table.tid_max());
         let (stride, words) = match shape.word_count() {
             1 => (1, sort::<1>(table, &shape, thread_count)),
             2 => (2, sort::<2>(table, &shape, thread_count)),

@@ -217,7 +217,7 @@ impl FileWriter {
         let offset = self.at.next_multiple_of(ALIGN);
         self.file.seek(SeekFrom::Start(offset)).map_err(io)?;
         let mut out = std::io::BufWriter::with_capacity(1 << 20, &self.file);
-        elf.write_to(&[], &mut out).map_err(io)?;
+        elf.write_to(&mut out).map_err(io)?;
         out.flush().map_err(io)?;
         drop(out);
         self.at = self.file.stream_position().map_err(io)?;
@@ -689,7 +689,7 @@ pub fn verify(
 
 fn verify_elf(path: &Path, stretch: &Stretch, content: &[u8]) -> Result<()> {
     let at = |error: StoreError| located(error, stretch.offset);
-    let (elf, _) = PackedElf::from_bytes(path, content).map_err(|error| at(error.into()))?;
+    let elf = PackedElf::from_bytes(path, content).map_err(|error| at(error.into()))?;
     elf.verify(path).map_err(|error| at(error.into()))?;
     let expected = stretch.rows.end - stretch.rows.start;
     if elf.row_count() as u64 != expected {

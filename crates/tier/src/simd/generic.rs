@@ -19,14 +19,6 @@ pub(super) fn eq_mask(words: &[u64], key: u64) -> u64 {
     mask
 }
 
-pub(super) fn byte_eq_mask(bytes: &[u8], key: u8) -> u64 {
-    let mut mask = 0;
-    for (i, &byte) in bytes.iter().enumerate() {
-        mask |= u64::from(byte == key) << i;
-    }
-    mask
-}
-
 /// One word of the answer for at most 64 rows.
 pub(super) fn scan_word(rows: &[u8], lo: u8, hi: u8) -> u64 {
     let mut mask = 0;

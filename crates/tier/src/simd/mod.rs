@@ -141,21 +141,6 @@ impl Backend {
         }
     }
 
-    /// Bit `i` of the answer says whether `bytes[i] == key`, for at most [`MASK_LANES`] bytes.
-    #[inline]
-    pub fn byte_eq_mask(self, bytes: &[u8], key: u8) -> u64 {
-        let bytes = &bytes[..bytes.len().min(MASK_LANES)];
-        match self.0 {
-            Kind::Generic => generic::byte_eq_mask(bytes, key),
-            // SAFETY: a value of this kind is only made after the processor reported AVX2.
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { x86::byte_eq_mask_avx2(bytes, key) },
-            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { x86::byte_eq_mask_avx512(bytes, key) },
-        }
-    }
-
     /// Clears the bits of rows whose codes lie outside `lo..=hi` in `mask`.
     ///
     /// A block holds the codes of [`SLICE_ROWS`] rows bit by bit: `slices` has their most significant bits
@@ -318,11 +303,10 @@ mod tests {
         }
 
         #[test]
-        fn every_backend_finds_equal_words_and_bytes(
+        fn every_backend_finds_equal_words(
             words in proptest::collection::vec(0u64..4, 0..=64),
             key in 0u64..4,
         ) {
-            let bytes: Vec<u8> = words.iter().map(|&w| w as u8).collect();
             let expected = words.iter().enumerate().fold(0, |m, (i, &w)| m | (u64::from(w == key) << i));
             for backend in Backend::available() {
                 prop_assert_eq!(backend.eq_mask(&words, key), expected);
@@ -330,7 +314,6 @@ mod tests {
                     let (first, second) = words.split_at(first);
                     prop_assert_eq!(backend.eq_mask_of_two(first, second, key), expected);
                 }
-                prop_assert_eq!(backend.byte_eq_mask(&bytes, key as u8), expected);
             }
         }
 

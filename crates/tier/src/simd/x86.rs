@@ -49,25 +49,6 @@ pub(super) unsafe fn eq_mask_avx2(words: &[u64], key: u64) -> u64 {
 
 /// # Safety
 /// 1. The processor has AVX2.
-#[target_feature(enable = "avx2")]
-pub(super) unsafe fn byte_eq_mask_avx2(bytes: &[u8], key: u8) -> u64 {
-    let key32 = _mm256_set1_epi8(key as i8);
-    let (halves, rest) = bytes.as_chunks::<32>();
-    let mut mask = 0;
-    for (i, half) in halves.iter().enumerate() {
-        // SAFETY: `half` is 32 readable bytes and the load has no alignment requirement.
-        let byte = unsafe { _mm256_loadu_si256(half.as_ptr().cast()) };
-        let equal = _mm256_movemask_epi8(_mm256_cmpeq_epi8(byte, key32)) as u32;
-        mask |= u64::from(equal) << (32 * i);
-    }
-    if !rest.is_empty() {
-        mask |= generic::byte_eq_mask(rest, key) << (32 * halves.len());
-    }
-    mask
-}
-
-/// # Safety
-/// 1. The processor has AVX2.
 /// 2. `lo <= hi`, and `bitmap` has exactly one word per 64 rows of `column`.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn scan_bytes_avx2(
@@ -192,19 +173,6 @@ pub(super) unsafe fn eq_mask_of_two_avx512(first: &[u64], second: &[u64], key: u
     let key8 = _mm512_set1_epi64(key as i64);
     // SAFETY: the caller vouches for the instructions; the numbers of words were compared.
     unsafe { eq_mask_16(first, key8) | eq_mask_16(second, key8) << first.len() }
-}
-
-/// # Safety
-/// 1. The processor has AVX-512 F and BW.
-#[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn byte_eq_mask_avx512(bytes: &[u8], key: u8) -> u64 {
-    if bytes.is_empty() {
-        return 0;
-    }
-    let lanes = u64::MAX >> (64 - bytes.len().min(64));
-    // SAFETY: only the lanes inside `bytes` are loaded; masked-off lanes do not touch memory.
-    let byte = unsafe { _mm512_maskz_loadu_epi8(lanes, bytes.as_ptr().cast()) };
-    _mm512_mask_cmpeq_epi8_mask(lanes, byte, _mm512_set1_epi8(key as i8))
 }
 
 /// # Safety

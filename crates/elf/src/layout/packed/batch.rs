@@ -201,9 +201,7 @@ impl<S: AsRef<[u64]>, F: FnMut(usize, u32)> Flight<'_, S, F> {
                 match elf.child_step(node, child, level) {
                     Step::Absent => break,
                     Step::Group(run) => {
-                        if let Some(run) = elf.narrow(run, key) {
-                            self.reach(at, run);
-                        }
+                        self.reach(at, run);
                         break;
                     }
                     Step::Node(next) => {
@@ -253,11 +251,7 @@ impl<S: AsRef<[u64]>, F: FnMut(usize, u32)> Flight<'_, S, F> {
                 self.elf.prefetch_node(node);
                 at_nodes.push((at, node));
             }
-            Step::Group(run) => {
-                if let Some(run) = self.elf.narrow(run, self.keys.key(at)) {
-                    self.reach(at, run);
-                }
-            }
+            Step::Group(run) => self.reach(at, run),
         }
     }
 
@@ -278,7 +272,7 @@ impl<S: AsRef<[u64]>, F: FnMut(usize, u32)> Flight<'_, S, F> {
     fn compare(&mut self, reached: &Reached) {
         let Some(mut mask) = self.elf.compare(&reached.probe) else {
             let key = self.keys.key(reached.at);
-            if let Some(run) = self.elf.locate(key) {
+            if let Some(run) = self.elf.descend(key) {
                 self.compare_all(reached.at, &run);
             }
             return;

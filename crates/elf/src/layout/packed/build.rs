@@ -5,11 +5,10 @@ use hotshelf_tier::simd::Backend;
 
 use crate::error::Result;
 use crate::keys::CodeTable;
-use crate::rows::{RowShape, SortedRows, for_each_parallel};
+use crate::rows::{SortedRows, for_each_parallel};
 
 use super::block::BlockWriter;
 use super::bottom::Bottoms;
-use super::exact::fingerprint;
 use super::geometry::Geometry;
 use super::skeleton::{Cut, Group, Skeleton, SkeletonBuilder};
 use super::zones::{EMPTY, Zones, widen};
@@ -65,11 +64,6 @@ impl PackedElf {
         } else {
             Zones::default()
         };
-        let fingerprints = if options.fingerprints {
-            fingerprints(rows, options.thread_count)
-        } else {
-            Vec::new()
-        };
         Self {
             row_count: skeleton.row_count,
             geometry,
@@ -77,7 +71,6 @@ impl PackedElf {
             head: skeleton.head,
             root: skeleton.root,
             zones,
-            fingerprints,
             prefix_counts: skeleton.prefix_counts,
             backend: Backend::detect(),
             leaves,
@@ -86,8 +79,7 @@ impl PackedElf {
 }
 
 fn sorted(table: &CodeTable, options: &PackedOptions) -> SortedRows {
-    let code_max = options.code_max.as_deref().unwrap_or_default();
-    SortedRows::with_code_max(table, code_max, options.thread_count)
+    SortedRows::from_table(table, options.thread_count)
 }
 
 /// A task: some consecutive blocks of one region.
@@ -194,21 +186,4 @@ fn find_zones(rows: &SortedRows, skeleton: &Skeleton, thread_count: usize) -> Zo
     });
     zones.fill(&skeleton.head, dimension_count, found);
     zones
-}
-
-fn fingerprints(rows: &SortedRows, thread_count: usize) -> Vec<u8> {
-    let mut bytes = vec![0; rows.row_count()];
-    let share = rows.row_count().div_ceil(thread_count.max(1)).max(1);
-    let tasks: Vec<_> = bytes.chunks_mut(share).enumerate().collect();
-    for_each_parallel(thread_count, tasks, |(idx, bytes)| {
-        for (offset, byte) in bytes.iter_mut().enumerate() {
-            *byte = row_fingerprint(rows.shape(), rows.row(idx * share + offset));
-        }
-    });
-    bytes
-}
-
-/// The fingerprint of a sorted row.
-pub(crate) fn row_fingerprint(shape: &RowShape, row: &[u64]) -> u8 {
-    fingerprint((0..shape.dimension_count()).map(|level| shape.code(row, level)))
 }

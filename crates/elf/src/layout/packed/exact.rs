@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hotshelf_tier::simd::{MASK_LANES, prefetch};
+use hotshelf_tier::simd::prefetch;
 
 use crate::error::{ElfError, Result};
 
@@ -10,17 +10,6 @@ use super::PackedElf;
 use super::geometry::LeafShape;
 use super::head::{Link, Node};
 use super::leaf::Run;
-
-/// The hash byte of a key.
-#[inline]
-pub(crate) fn fingerprint(codes: impl Iterator<Item = u32>) -> u8 {
-    let mut hash = 0u64;
-    for code in codes {
-        hash = (hash ^ u64::from(code)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        hash ^= hash >> 29;
-    }
-    (hash >> 56) as u8
-}
 
 /// Suffix words that need no allocation.
 const SUFFIX_WORDS: usize = 4;
@@ -121,7 +110,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
 
     /// The only group that may hold a key.
     #[inline(always)]
-    fn descend(&self, key: &[u32]) -> Option<Run> {
+    pub(crate) fn descend(&self, key: &[u32]) -> Option<Run> {
         let mut step = self.first_step();
         for (level, &code) in key.iter().enumerate() {
             match step {
@@ -137,35 +126,6 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             Step::Group(run) => Some(run),
             _ => None,
         }
-    }
-
-    /// Where in a run the fingerprint says the key may be; the whole run without fingerprints.
-    #[inline(always)]
-    pub(crate) fn narrow(&self, run: Run, key: &[u32]) -> Option<Run> {
-        if self.fingerprints.is_empty() || run.slots.len() > MASK_LANES {
-            return Some(run);
-        }
-        let rows = run.rows();
-        let bytes = &self.fingerprints[rows.start as usize..rows.end as usize];
-        let mask = self
-            .backend
-            .byte_eq_mask(bytes, fingerprint(key.iter().copied()));
-        if mask == 0 {
-            return None;
-        }
-        let (first, end) = (mask.trailing_zeros(), 64 - mask.leading_zeros());
-        let slots = run.slots.start + first as usize..run.slots.start + end as usize;
-        Some(Run {
-            level: run.level,
-            slots,
-            row: run.row + first,
-        })
-    }
-
-    /// The group that may hold a key, narrowed by fingerprints.
-    #[inline(always)]
-    pub(crate) fn locate(&self, key: &[u32]) -> Option<Run> {
-        self.narrow(self.descend(key)?, key)
     }
 
     /// The part of a run where a key most likely stands.
@@ -248,7 +208,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     /// When the key has another number of dimensions.
     pub fn exact_rows(&self, key: &[u32]) -> Result<Range<u32>> {
         self.check_key(key)?;
-        let run = self.locate(key).and_then(|run| self.match_run(&run, key));
+        let run = self.descend(key).and_then(|run| self.match_run(&run, key));
         Ok(run.map_or(0..0, |run| run.rows()))
     }
 
@@ -258,7 +218,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     /// When the key has another number of dimensions.
     pub fn exact(&self, key: &[u32], tids: &mut Vec<u32>) -> Result<()> {
         self.check_key(key)?;
-        let Some(run) = self.locate(key) else {
+        let Some(run) = self.descend(key) else {
             return Ok(());
         };
         let codes = key[run.level..].iter().copied();

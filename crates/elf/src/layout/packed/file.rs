@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! superblock, 4096 bytes
-//!   0   magic "HSELFPAK"   8  version u32   12 flags u32 (1 clustered, 2 fingerprints, 4 zones)
+//!   0   magic "HSELFPAK"   8  version u32   12 flags u32 (1 clustered, 4 zones)
 //!   16  dimensions u32     20 rows u32      24 words per block u32   28 zero u32
 //!   32  one entry per section: offset u64, bytes u64, CRC-32 u32, zero u32
 //!   4092 CRC-32 of bytes 0-4091
 //! sections, each on a multiple of 64
 //!   0 shape       largest code u32 per dimension; rows u32 per leaf region; prefix count u64 per dimension
-//!   1 encodings   count u32, then the column encodings, when the caller keeps them here
+//!   1 zero u32
 //!   2 nodes       kind, first code, last offset, children, first child, first code or word: u32 each
 //!   3 children    row u32, link u32 (bits 30-31: 0 node, 1 group below, 2 bucket; rest: number)
 //!   4 bitmaps u64 5 ranks u32 6 codes u32
 //!   7 zones       count of nodes u32, then start u32 each, then min u32, max u32 per bound
-//!   8 fingerprints u8 per row
+//!   8 empty
 //!   9 leaves      on a multiple of 4096; blocks have their own checksums, the entry's CRC is 0
 //! ```
 //!
@@ -28,7 +28,7 @@ use hotshelf_tier::simd::Backend;
 
 use crate::codec::{Reader, Writer};
 use crate::error::{ElfError, Result};
-use crate::keys::{ColumnEncoding, DIMENSION_COUNT_MAX, ROW_COUNT_MAX};
+use crate::keys::{DIMENSION_COUNT_MAX, ROW_COUNT_MAX};
 
 use super::PackedElf;
 use super::bottom::Bottoms;
@@ -44,7 +44,6 @@ const LEAF_ALIGN: u64 = 4096;
 const SECTION_COUNT: usize = 10;
 const LEAVES: usize = 9;
 const FLAG_CLUSTERED: u32 = 1;
-const FLAG_FINGERPRINTS: u32 = 2;
 const FLAG_ZONES: u32 = 4;
 
 /// Where a section lies and its checksum.
@@ -59,8 +58,6 @@ struct Section {
 #[derive(Debug, Clone)]
 pub struct ElfHead {
     elf: PackedElf<()>,
-    /// The column encodings kept in the file; empty if there are none.
-    pub encodings: Vec<ColumnEncoding>,
     /// Byte offset of the leaf blocks in the file.
     pub leaf_offset: u64,
 }
@@ -100,7 +97,6 @@ impl<S> PackedElf<S> {
             bottoms: self.bottoms,
             root: self.root,
             zones: self.zones,
-            fingerprints: self.fingerprints,
             prefix_counts: self.prefix_counts,
             backend: self.backend,
             leaves,
@@ -108,7 +104,7 @@ impl<S> PackedElf<S> {
     }
 
     /// The sections before the leaves.
-    fn head_sections(&self, encodings: &[ColumnEncoding]) -> Vec<Vec<u8>> {
+    fn head_sections(&self) -> Vec<Vec<u8>> {
         let mut sections: Vec<Writer> = (0..LEAVES).map(|_| Writer::default()).collect();
         let slot_counts: Vec<u32> = self
             .geometry
@@ -119,10 +115,7 @@ impl<S> PackedElf<S> {
         sections[0].u32s(&self.geometry.code_max);
         sections[0].u32s(&slot_counts);
         sections[0].u64s(&self.prefix_counts);
-        sections[1].u32(encodings.len() as u32);
-        encodings
-            .iter()
-            .for_each(|encoding| encoding.write(&mut sections[1]));
+        sections[1].u32(0);
         for node in &self.head.nodes {
             let kind = match node.kind {
                 NodeKind::Dense => 0,
@@ -145,7 +138,6 @@ impl<S> PackedElf<S> {
             .bounds
             .iter()
             .for_each(|&(min, max)| sections[7].u32s(&[min, max]));
-        sections[8].bytes.extend_from_slice(&self.fingerprints);
         sections.into_iter().map(|section| section.bytes).collect()
     }
 
@@ -154,7 +146,6 @@ impl<S> PackedElf<S> {
         out.bytes.extend_from_slice(MAGIC);
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
         let flags = flag(self.geometry.clustered, FLAG_CLUSTERED)
-            | flag(!self.fingerprints.is_empty(), FLAG_FINGERPRINTS)
             | flag(!self.zones.starts.is_empty(), FLAG_ZONES);
         out.u32s(&[
             VERSION,
@@ -173,12 +164,8 @@ impl<S> PackedElf<S> {
     }
 
     /// Writes everything up to the first leaf block.
-    pub(crate) fn write_head(
-        &self,
-        encodings: &[ColumnEncoding],
-        out: &mut impl Write,
-    ) -> io::Result<()> {
-        let contents = self.head_sections(encodings);
+    pub(crate) fn write_head(&self, out: &mut impl Write) -> io::Result<()> {
+        let contents = self.head_sections();
         let mut sections = Vec::with_capacity(SECTION_COUNT);
         let mut end = SUPERBLOCK_BYTES as u64;
         for content in &contents {
@@ -222,12 +209,12 @@ pub(crate) fn write_words(words: &[u64], out: &mut impl Write) -> io::Result<()>
 }
 
 impl<S: AsRef<[u64]>> PackedElf<S> {
-    /// Writes the Elf in the file format. `encodings` are kept for the reader, one per dimension, or none.
+    /// Writes the Elf in the file format.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn write_to(&self, encodings: &[ColumnEncoding], out: &mut impl Write) -> io::Result<()> {
-        self.write_head(encodings, out)?;
+    pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
+        self.write_head(out)?;
         let word_count = self.geometry.block_count() * self.geometry.block_words;
         write_words(&self.leaves.as_ref()[..word_count], out)
     }
@@ -375,19 +362,9 @@ impl PackedElf {
         let superblock = read_superblock(file, bytes)?;
         let open = |section: usize| open_section(file, bytes, &superblock.sections[section]);
         let (geometry, prefix_counts) = read_geometry(&mut open(0)?, &superblock)?;
-        let mut input = open(1)?;
-        let encoding_count = input.u32("number of encodings")? as usize;
-        if encoding_count != 0 && encoding_count != superblock.dimension_count {
-            let found = input.corrupt(
-                "number of encodings",
-                superblock.dimension_count,
-                encoding_count,
-            );
-            return Err(found.into());
-        }
-        let encodings = (0..encoding_count)
-            .map(|_| ColumnEncoding::read(&mut input))
-            .collect::<Result<Vec<_>, Corruption>>()?;
+        // Sections that nothing is kept in: reading them checks that they are whole.
+        open(1)?;
+        open(8)?;
         let children = pairs(&mut open(3)?, "children")?;
         let mut bitmaps = open(4)?;
         let (mut ranks, mut codes) = (open(5)?, open(6)?);
@@ -408,8 +385,6 @@ impl PackedElf {
             starts,
             bounds: pairs(&mut input, "zone bounds")?,
         };
-        let mut input = open(8)?;
-        let fingerprints = input.take(input.remaining(), "fingerprints")?.to_vec();
         let root = if head.nodes.is_empty() {
             Link::Here(0)
         } else {
@@ -422,7 +397,6 @@ impl PackedElf {
             bottoms: Bottoms::default(),
             root,
             zones,
-            fingerprints,
             prefix_counts,
             backend: Backend::detect(),
             leaves: (),
@@ -431,7 +405,6 @@ impl PackedElf {
         elf.bottoms = Bottoms::new(&elf.head);
         Ok(ElfHead {
             elf,
-            encodings,
             leaf_offset: superblock.sections[LEAVES].offset,
         })
     }
@@ -440,8 +413,8 @@ impl PackedElf {
     ///
     /// # Errors
     /// When the bytes are not a packed Elf, or are damaged.
-    pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<(Self, Vec<ColumnEncoding>)> {
-        let mut head = Self::read_head(file, bytes)?;
+    pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self> {
+        let head = Self::read_head(file, bytes)?;
         let start = usize::try_from(head.leaf_offset).ok();
         let Some(rest) = start.and_then(|start| bytes.get(start..)) else {
             let whole = Reader::new(file, bytes, 0);
@@ -456,9 +429,8 @@ impl PackedElf {
                 .corrupt("end of the file", 0, input.remaining())
                 .into());
         }
-        let encodings = std::mem::take(&mut head.encodings);
         let elf = head.with_leaves(file, leaves)?;
         elf.verify_blocks(file)?;
-        Ok((elf, encodings))
+        Ok(elf)
     }
 }

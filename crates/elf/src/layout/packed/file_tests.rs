@@ -8,7 +8,7 @@ use proptest::sample::Index;
 use super::block::checksum;
 use super::*;
 use crate::cases;
-use crate::keys::{CodeTable, ColumnEncoding, QueryBox, Values, ValuesRef};
+use crate::keys::{CodeTable, QueryBox};
 
 fn file() -> &'static Path {
     Path::new("test.elf")
@@ -17,18 +17,16 @@ fn file() -> &'static Path {
 fn options(bits: u8) -> PackedOptions {
     PackedOptions {
         clustered: bits & 1 != 0,
-        fingerprints: bits & 2 != 0,
         zones: bits & 4 != 0,
         group_rows_max: if bits & 8 != 0 { 4 } else { 64 },
         bucket_rows_max: if bits & 8 != 0 { 2 } else { 24 },
         thread_count: 1,
-        code_max: None,
     }
 }
 
 fn bytes_of(elf: &PackedElf) -> Vec<u8> {
     let mut bytes = Vec::new();
-    elf.write_to(&[], &mut bytes).unwrap();
+    elf.write_to(&mut bytes).unwrap();
     bytes
 }
 
@@ -60,13 +58,9 @@ proptest! {
     #[test]
     fn a_written_elf_is_read_back(table in cases::table(200, u32::MAX), bits in any::<u8>()) {
         let elf = PackedElf::build(&table, &options(bits)).unwrap();
-        let values = Values { values: ValuesRef::I64(&[5, 9]), validity: None };
-        let encodings = vec![ColumnEncoding::learn(&values).unwrap(); table.dimension_count()];
-        let mut bytes = Vec::new();
-        elf.write_to(&encodings, &mut bytes).unwrap();
-        let (read, read_encodings) = PackedElf::from_bytes(file(), &bytes).unwrap();
+        let bytes = bytes_of(&elf);
+        let read = PackedElf::from_bytes(file(), &bytes).unwrap();
         prop_assert_eq!(&read, &elf);
-        prop_assert_eq!(read_encodings, encodings);
         let head = PackedElf::read_head(file(), &bytes).unwrap();
         let head = PackedElf::read_head(file(), &bytes[..head.leaf_offset as usize]).unwrap();
         prop_assert!(head.clone().with_leaves(file(), &[][..]).is_err() || elf.leaf_bytes() == 0);
@@ -85,7 +79,7 @@ proptest! {
         let mut damaged = bytes.clone();
         damaged[at.index(bytes.len())] ^= mask;
         // Padding between sections belongs to no section.
-        if let Ok((read, _)) = PackedElf::from_bytes(file(), &damaged) {
+        if let Ok(read) = PackedElf::from_bytes(file(), &damaged) {
             prop_assert_eq!(read, elf);
         }
         prop_assert!(PackedElf::from_bytes(file(), &bytes[..cut.index(bytes.len())]).is_err());
@@ -138,9 +132,9 @@ proptest! {
             }
         }
         let mut bytes = Vec::new();
-        elf.write_head(&[], &mut bytes).unwrap();
+        elf.write_head(&mut bytes).unwrap();
         super::file::write_words(&elf.leaves, &mut bytes).unwrap();
-        if let Ok((read, _)) = PackedElf::from_bytes(file(), &bytes) {
+        if let Ok(read) = PackedElf::from_bytes(file(), &bytes) {
             ask(&read, &table);
         }
     }
@@ -162,7 +156,7 @@ proptest! {
                 block[0] |= u64::from(checksum(block));
             }
         }
-        if let Ok((read, _)) = PackedElf::from_bytes(file(), &bytes_of(&elf)) {
+        if let Ok(read) = PackedElf::from_bytes(file(), &bytes_of(&elf)) {
             ask(&read, &table);
         }
     }

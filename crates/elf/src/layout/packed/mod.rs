@@ -5,8 +5,7 @@
 //! rows share stands a *group*: the rows' remaining codes, packed so that a few vector instructions test
 //! all of them. Every child of a node knows its first row, so counting a prefix range never reads a leaf.
 //!
-//! * `skeleton` finds the shape, `build` writes the leaves; `external` and `merge` do so within bounded
-//!   memory through `stream`;
+//! * `skeleton` finds the shape, `build` writes the leaves;
 //! * `head`, `bottom`, `geometry`, `leaf` and `block` are the parts;
 //! * `exact`, `probe`, `batch`, `select`, `plan`, `parallel`, `output` and `tids` answer queries;
 //! * `codes` reads rows back;
@@ -18,12 +17,10 @@ mod bottom;
 mod build;
 mod codes;
 mod exact;
-mod external;
 mod file;
 mod geometry;
 mod head;
 mod leaf;
-mod merge;
 mod output;
 mod parallel;
 mod plan;
@@ -31,7 +28,6 @@ mod probe;
 mod rows;
 mod select;
 mod skeleton;
-mod stream;
 mod tids;
 mod verify;
 mod zones;
@@ -39,19 +35,15 @@ mod zones;
 #[cfg(test)]
 mod file_tests;
 #[cfg(test)]
-mod stream_tests;
-#[cfg(test)]
 mod tests;
 
 use hotshelf_tier::simd::Backend;
 
 use bottom::Bottoms;
-pub use external::{ExternalBuilder, ExternalOptions};
 pub use file::ElfHead;
 use geometry::Geometry;
 use head::{Head, Link};
 use leaf::Leaves;
-pub use merge::{MergeInput, merge};
 pub use parallel::ParallelOptions;
 use zones::Zones;
 
@@ -60,8 +52,6 @@ use zones::Zones;
 pub struct PackedOptions {
     /// Leave TIDs out: the table itself is stored in Elf order, and TIDs are row numbers.
     pub clustered: bool,
-    /// Keep one hash byte per row in the head, so that exact matches without a hit read no leaf.
-    pub fingerprints: bool,
     /// Keep smallest and largest codes of the larger nodes.
     pub zones: bool,
     /// Threads that build.
@@ -70,20 +60,16 @@ pub struct PackedOptions {
     pub group_rows_max: usize,
     /// Neighbouring groups are joined up to this many rows.
     pub bucket_rows_max: usize,
-    /// Largest code of each dimension to leave room for; the table's own where larger or absent.
-    pub code_max: Option<Vec<u32>>,
 }
 
 impl Default for PackedOptions {
     fn default() -> Self {
         Self {
             clustered: false,
-            fingerprints: false,
             zones: true,
             thread_count: 1,
             group_rows_max: 64,
             bucket_rows_max: 24,
-            code_max: None,
         }
     }
 }
@@ -119,8 +105,6 @@ pub struct PackedElf<S = Vec<u64>> {
     bottoms: Bottoms,
     root: Link,
     zones: Zones,
-    /// One byte per row, or empty.
-    fingerprints: Vec<u8>,
     /// Distinct prefixes of length 1, 2, ….
     prefix_counts: Vec<u64>,
     backend: Backend,
@@ -187,11 +171,10 @@ impl<S> PackedElf<S> {
         shapes
     }
 
-    /// Bytes of the head with its zones and fingerprints: what should stay in fast memory.
+    /// Bytes of the head with its zones: what should stay in fast memory.
     pub fn head_bytes(&self) -> u64 {
         let zones = self.zones.starts.len() * 4 + self.zones.bounds.len() * 8;
-        let extra = (zones + self.fingerprints.len()) as u64;
-        self.head.size_bytes() + self.bottoms.size_bytes() + extra
+        self.head.size_bytes() + self.bottoms.size_bytes() + zones as u64
     }
 
     /// Bytes of the leaf blocks.

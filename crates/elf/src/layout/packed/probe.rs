@@ -270,10 +270,9 @@ mod tests {
         fn keys_are_found_wherever_they_stand_in_their_groups(
             table in table(),
             clustered in any::<bool>(),
-            fingerprints in any::<bool>(),
             group_rows_max in prop_oneof![Just(20usize), Just(64), Just(600)],
         ) {
-            let options = PackedOptions { clustered, fingerprints, group_rows_max, ..Default::default() };
+            let options = PackedOptions { clustered, group_rows_max, ..Default::default() };
             let (elf, order) = PackedElf::build_with_order(&table, &options).unwrap();
             let mut tids: Vec<u32> = (0..table.row_count() as u32).collect();
             if clustered {

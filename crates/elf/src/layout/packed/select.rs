@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
-use crate::DeleteBitmap;
 use crate::error::Result;
 use crate::keys::{QueryBox, Restriction};
 
@@ -444,16 +443,6 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         let mut tids = Vec::new();
         let codes = rest.iter().map(|one| one.hull().0);
         self.exact_probe(run, codes, &mut tids).then_some(tids)
-    }
-
-    /// The TIDs of accepted rows that are not deleted, ascending.
-    ///
-    /// # Errors
-    /// When the query has another number of dimensions.
-    pub fn select_live(&self, query: &QueryBox, deletes: &DeleteBitmap) -> Result<Vec<u32>> {
-        let mut tids = self.select(query)?;
-        deletes.filter(&mut tids);
-        Ok(tids)
     }
 
     /// The accepted rows in Elf order, as ranges that do not touch. With a clustered Elf these are

@@ -22,10 +22,9 @@ fn small(options: PackedOptions) -> PackedOptions {
 fn variants() -> Vec<PackedOptions> {
     let mut all = Vec::new();
     for clustered in [false, true] {
-        for (fingerprints, zones) in [(false, true), (true, false)] {
+        for zones in [false, true] {
             let options = PackedOptions {
                 clustered,
-                fingerprints,
                 zones,
                 ..Default::default()
             };
@@ -183,20 +182,17 @@ fn groups_are_joined_only_where_their_rows_stay_as_short() {
     // The codes of all columns need two words, those from the second on only one.
     let maxima = [200, u32::MAX, 1 << 29];
     let bucketed_rows = |rows_per_code: u32| {
+        let row_count = 150 * rows_per_code;
         let code = move |level: usize| {
-            let rows = 0..150 * rows_per_code;
-            let codes = rows.map(move |row| match level {
+            let codes = (0..row_count).map(move |row| match level {
                 0 => row / rows_per_code,
+                _ if row + 1 == row_count => maxima[level],
                 _ => row % maxima[level],
             });
             CodeColumn::from_codes(codes, maxima[level])
         };
         let table = CodeTable::new((0..3).map(code).collect()).unwrap();
-        let options = PackedOptions {
-            code_max: Some(maxima.to_vec()),
-            ..Default::default()
-        };
-        let elf = PackedElf::build(&table, &options).unwrap();
+        let elf = PackedElf::build(&table, &PackedOptions::default()).unwrap();
         elf.verify(Path::new("t")).unwrap();
         elf.level_shapes()[0].rows
     };
