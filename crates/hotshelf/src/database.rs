@@ -31,6 +31,7 @@ use crate::memory::OperatorPool;
 use crate::options::Options;
 use crate::pipelines::{Observers, PipelineLog};
 use crate::profile::{self, EngineProfile};
+use crate::scan::ScanEnv;
 use crate::session::Session;
 use crate::table::Table;
 use hotshelf_store::catalog::{FileRow, Names, TableRow};
@@ -88,6 +89,8 @@ pub(crate) struct Inner {
     pub queries: AtomicU64,
     /// The latest runs of pipelines.
     pub pipelines: Arc<PipelineLog>,
+    /// What scans see of all this.
+    pub scan_env: Arc<ScanEnv>,
     workers: Workers,
     /// Where rows are spilled.
     spill: ScratchFolder,
@@ -157,16 +160,31 @@ impl Database {
         let names = store.names()?;
         let merging = Arc::new(Merging::new(options.merge_files));
         let vortex = vortex_session();
+        let opener = Opener::new(&store, &engine, &cache, vortex.clone());
+        let (elfs, tuner) = (ElfStore::new(cache.clone()), tuner.ok().map(Arc::new));
+        let pipelines = Arc::<PipelineLog>::default();
+        let scan_env = ScanEnv {
+            cache: cache.clone(),
+            elfs: elfs.clone(),
+            vortex: vortex.clone(),
+            observers: Observers {
+                tuner: tuner.clone(),
+                log: pipelines.clone(),
+            },
+            io: engine.clone(),
+            look_ahead_bytes_max: profile.look_ahead_bytes.value,
+            descriptor_count_max: opener.descriptors().limit(),
+        };
         let inner = Inner {
-            opener: Opener::new(&store, &engine, &cache, vortex.clone()),
+            opener,
             store,
             options: RwLock::new(options),
             profile,
             write_gate,
             engine,
-            elfs: ElfStore::new(cache.clone()),
+            elfs,
             cache,
-            tuner: tuner.ok().map(Arc::new),
+            tuner,
             vortex,
             runtime_env,
             pool,
@@ -179,7 +197,8 @@ impl Database {
             column_names: RwLock::default(),
             file_names: RwLock::default(),
             queries: AtomicU64::new(0),
-            pipelines: Arc::default(),
+            pipelines,
+            scan_env: Arc::new(scan_env),
             workers: Workers::new(runtime),
             spill,
             scratch,
@@ -313,14 +332,6 @@ impl Inner {
     /// The runtime to work on: the caller's, or else the database's own.
     pub fn handle(&self) -> tokio::runtime::Handle {
         tokio::runtime::Handle::try_current().unwrap_or_else(|_| self.workers.handle.clone())
-    }
-
-    /// Who is told when a pipeline has run.
-    pub fn observers(&self) -> Observers {
-        Observers {
-            tuner: self.tuner.clone(),
-            log: self.pipelines.clone(),
-        }
     }
 
     /// The table of that name (unqualified, case-sensitive), if there is one.

@@ -218,7 +218,7 @@ impl TableProvider for TableHandle {
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         self.table.ensure_readable()?;
         let scan = TableScan::new(
-            self.inner.clone(),
+            self.inner.scan_env.clone(),
             self.table.clone(),
             projection.cloned(),
             limit,

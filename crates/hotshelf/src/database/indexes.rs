@@ -316,7 +316,7 @@ impl Inner {
         {
             settings.populate = false;
         }
-        let scan = TableScan::new(self.clone(), part, None, None, config.options())
+        let scan = TableScan::new(self.scan_env.clone(), part, None, None, config.options())
             .map_err(Error::from_query)?;
         let scan: Arc<dyn ExecutionPlan> =
             datafusion::datasource::source::DataSourceExec::from_data_source(scan);

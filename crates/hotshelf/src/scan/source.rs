@@ -26,10 +26,10 @@ use parking_lot::Mutex;
 use vortex::dtype::Nullability;
 use vortex::expr::{Expression, get_item, pack, root};
 
+use super::env::ScanEnv;
 use super::filters::{DynamicFilter, IntegerRange, convert};
 use super::queue::{ScanPlan, ScanQueue};
 use super::stream::{Reported, ScanMetrics, open};
-use crate::database::Inner;
 use crate::index::{Access, Condition, Conjunct, Wanted, choose, condition};
 use crate::pipelines::Operator;
 use crate::settings::{ElfUse, SessionSettings};
@@ -38,7 +38,7 @@ use crate::table::Table;
 /// A scan of a table.
 #[derive(Clone)]
 pub(crate) struct TableScan {
-    pub inner: Arc<Inner>,
+    pub env: Arc<ScanEnv>,
     pub table: Arc<Table>,
     /// Output columns, by index in the table.
     pub columns: Vec<usize>,
@@ -65,7 +65,7 @@ struct Filter {
 
 impl TableScan {
     pub fn new(
-        inner: Arc<Inner>,
+        env: Arc<ScanEnv>,
         table: Arc<Table>,
         projection: Option<Vec<usize>>,
         limit: Option<usize>,
@@ -77,7 +77,7 @@ impl TableScan {
         let columns = projection.unwrap_or_else(|| (0..table.schema.fields().len()).collect());
         let partitions = partitions.min(row_group_count(&table)).max(1);
         Ok(Self {
-            inner,
+            env,
             columns,
             schema,
             filters: Vec::new(),
@@ -109,7 +109,7 @@ impl TableScan {
             output: covers.then_some(self.columns.as_slice()),
         };
         choose(
-            &self.inner.elfs,
+            &self.env.elfs,
             &self.table,
             wanted,
             self.partitions,
@@ -177,7 +177,7 @@ impl TableScan {
         plan.filter_columns.dedup();
         let ranges = ranges
             .iter()
-            .flat_map(|range| range.current(&self.inner.vortex));
+            .flat_map(|range| range.current(&self.env.vortex));
         plan.prune_only.extend(ranges);
         // What an Elf answers exactly needs no test; the worker would read the columns for it.
         if plan.elf.is_none() {
@@ -217,7 +217,7 @@ impl TableScan {
             batch_rows: config.execution.batch_size.into(),
             ..plan
         };
-        let session = self.inner.vortex.clone();
+        let session = self.env.vortex.clone();
         Arc::new(ScanQueue::new(plan, Arc::new(context), session))
     }
 
@@ -255,7 +255,6 @@ impl TableScan {
             .collect();
         filter_columns.sort_unstable();
         filter_columns.dedup();
-        let budget_bytes = self.inner.cache.budget().limit_bytes();
         ScanPlan {
             table: self.table.name.clone(),
             operator: Operator::Scan,
@@ -283,15 +282,15 @@ impl TableScan {
             column_ids: self.table.column_ids.clone(),
             priority: 1.0,
             predicted_s: None,
-            look_ahead_bytes: (budget_bytes / 16).min(self.inner.profile.look_ahead_bytes.value),
-            look_ahead_row_groups: self.inner.opener.descriptors().limit() / 4,
+            look_ahead_bytes: self.env.look_ahead_bytes(),
+            look_ahead_row_groups: self.env.look_ahead_row_groups(),
         }
     }
 
     /// What the tuner expects of the pipeline with what is in memory now, in seconds.
     fn predicted_s(&self, template: u64) -> Option<f64> {
-        let tuner = self.inner.tuner.as_ref()?;
-        let cache = &self.inner.cache;
+        let tuner = self.env.observers.tuner.as_ref()?;
+        let cache = &self.env.cache;
         if !cache.policy().is_tuned() {
             return None; // what is in memory will not stay
         }
@@ -366,7 +365,7 @@ impl DataSource for TableScan {
             queue,
             self.schema.clone(),
             metrics,
-            self.inner.observers(),
+            self.env.observers.clone(),
         ));
         Ok(match self.limit {
             Some(limit) => {
@@ -392,7 +391,7 @@ impl DataSource for TableScan {
         if let Some(limit) = self.limit {
             write!(f, ", limit={limit}")?;
         }
-        write!(f, ", io={}", self.inner.engine.describe())
+        write!(f, ", io={}", self.env.io.describe())
     }
 
     fn repartitioned(
@@ -542,7 +541,7 @@ impl TableScan {
         let parts = split_conjunction(filter);
         let mut taken = Vec::with_capacity(parts.len());
         for part in parts {
-            let Some(converted) = convert(&self.inner.vortex, part, &self.schema)? else {
+            let Some(converted) = convert(&self.env.vortex, part, &self.schema)? else {
                 return Ok(PushedDown::No);
             };
             taken.push(Filter {

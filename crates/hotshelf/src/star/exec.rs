@@ -142,7 +142,7 @@ fn open(
         ready.queue.clone(),
         schema,
         metrics,
-        ready.star.scan.inner.observers(),
+        ready.star.scan.env.observers.clone(),
     )))
 }
 

@@ -1,0 +1,44 @@
+//! What a scan may see of the database: the cache, the Elfs, the tuner, and how far to read ahead.
+
+use std::sync::Arc;
+
+use hotshelf_cache::CacheManager;
+use hotshelf_store::index::elfs::ElfStore;
+use hotshelf_tier::io::IoEngine;
+use vortex::session::VortexSession;
+
+use crate::pipelines::Observers;
+
+/// A scan takes at most one part in this many of the budget for what it reads ahead: several scans and the operators
+/// above them share the rest.
+const LOOK_AHEAD_BUDGET_PARTS: u64 = 16;
+/// And at most one part in this many of the descriptors: the row groups that are read ahead may be of many files.
+const LOOK_AHEAD_DESCRIPTOR_PARTS: usize = 4;
+
+/// The narrow hand-out of the database to its scans; one for all of them.
+pub(crate) struct ScanEnv {
+    pub cache: Arc<CacheManager>,
+    pub elfs: Arc<ElfStore>,
+    pub vortex: VortexSession,
+    /// Who learns what pipelines did.
+    pub observers: Observers,
+    /// Reads files; a scan only shows how.
+    pub io: Arc<IoEngine>,
+    /// What the machine profile allows a scan to read ahead.
+    pub look_ahead_bytes_max: u64,
+    /// Descriptors that all files of the database may have.
+    pub descriptor_count_max: usize,
+}
+
+impl ScanEnv {
+    /// Bytes that a scan reads ahead with the budget as it is now.
+    pub fn look_ahead_bytes(&self) -> u64 {
+        let share = self.cache.budget().limit_bytes() / LOOK_AHEAD_BUDGET_PARTS;
+        share.min(self.look_ahead_bytes_max)
+    }
+
+    /// Row groups that a scan reads ahead at most: each may be of another file, which takes a descriptor.
+    pub fn look_ahead_row_groups(&self) -> usize {
+        self.descriptor_count_max / LOOK_AHEAD_DESCRIPTOR_PARTS
+    }
+}
