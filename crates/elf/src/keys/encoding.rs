@@ -216,6 +216,19 @@ impl ColumnEncoding {
         }
     }
 
+    /// The smallest encoding that contains both; `None` when the columns differ in type or their common domain cannot be
+    /// known without the data.
+    pub fn union(&self, other: &Self) -> Option<Self> {
+        if self.kind != other.kind {
+            return None;
+        }
+        Some(Self {
+            kind: self.kind,
+            nullable: self.nullable || other.nullable,
+            mapping: self.mapping.union(&other.mapping)?,
+        })
+    }
+
     pub(crate) fn write(&self, out: &mut Writer) {
         out.u8(match self.kind {
             Kind::Integer => 0,

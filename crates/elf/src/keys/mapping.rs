@@ -174,6 +174,42 @@ impl Mapping {
         };
         Ok(mapping)
     }
+
+    /// The smallest domain that contains both, if it can be known without the data.
+    pub(crate) fn union(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Offset { min: a, max: b }, Self::Offset { min: c, max: d }) => {
+                if b < a || d < c {
+                    return Some(if b < a { other.clone() } else { self.clone() });
+                }
+                offset((*a).min(*c), (*b).max(*d))
+            }
+            (Self::Offset { min, max }, Self::Numbers(numbers))
+            | (Self::Numbers(numbers), Self::Offset { min, max }) => {
+                match (numbers.first(), numbers.last()) {
+                    (Some(&first), Some(&last)) if min <= max => {
+                        offset((*min).min(first), (*max).max(last))
+                    }
+                    (None, _) => Some(Self::Offset {
+                        min: *min,
+                        max: *max,
+                    }),
+                    _ => Some(Self::Numbers(numbers.clone())),
+                }
+            }
+            (Self::Numbers(a), Self::Numbers(b)) => Some(Self::Numbers(sorted_union(a, b))),
+            (Self::Strings(a), Self::Strings(b)) => Some(Self::Strings(sorted_union(a, b))),
+            (Self::Prefix, Self::Prefix) => Some(Self::Prefix),
+            _ => None,
+        }
+    }
+}
+
+fn sorted_union<T: Ord + Clone>(a: &[T], b: &[T]) -> Vec<T> {
+    let mut both = [a, b].concat();
+    both.sort_unstable();
+    both.dedup();
+    both
 }
 
 fn check_ascending<T: Ord>(input: &Reader<'_>, entries: &[T]) -> Result<(), Corruption> {

@@ -188,7 +188,7 @@ impl KeyLearner {
         }?;
         let learned = match &self.encoding {
             None => Some(learned),
-            Some(known) => known.union(&learned).ok().map(|(union, _, _)| union),
+            Some(known) => known.union(&learned),
         };
         self.is_coarse = learned
             .as_ref()
