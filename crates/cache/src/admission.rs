@@ -1,28 +1,19 @@
-//! Which reads may start now. Reads that do not fit into the budget wait here in order of arrival.
-//!
-//! Whoever returns memory calls [`CacheManager::start_waiting_reads`]; whoever begins to wait calls it too,
-//! after it has become visible as waiting. One of the two sees the other, so no wake-up is lost. One thread at
-//! a time starts waiting reads; others leave a ticket and go on, so there is neither recursion nor contention.
+//! The reads that wait for memory, in order of arrival, and how much is being read.
 
-use crate::error::ReadError;
-use crate::event::EventKind;
-use crate::flight::{Flight, Phase};
-use crate::manager::CacheManager;
-use crate::policy::Reach;
+use crate::flight::Flight;
 use crate::tuner::StorageProgress;
-use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// The waiting reads and the number of those under way.
 #[derive(Default)]
 pub(crate) struct Admissions {
-    queue: Mutex<VecDeque<Arc<Flight>>>,
-    reading_count: AtomicUsize,
-    tickets: AtomicUsize,
+    pub(crate) queue: Mutex<VecDeque<Arc<Flight>>>,
+    pub(crate) reading_count: AtomicUsize,
+    pub(crate) tickets: AtomicUsize,
     clock: Mutex<ReadClock>,
     wait_ns: AtomicU64,
 }
@@ -37,7 +28,7 @@ struct ReadClock {
 }
 
 impl Admissions {
-    fn read_begins(&self) {
+    pub(crate) fn read_begins(&self) {
         self.reading_count.fetch_add(1, SeqCst);
         let mut clock = self.clock.lock();
         clock.reading_count += 1;
@@ -71,150 +62,6 @@ impl Admissions {
             bytes: clock.bytes,
             reading_ns: u64::try_from(reading.as_nanos()).unwrap_or(u64::MAX),
             wait_ns: self.wait_ns.load(Relaxed),
-        }
-    }
-}
-
-impl CacheManager {
-    /// Starts the read of a new flight, or queues it behind others that wait.
-    pub(crate) fn start_or_queue(self: &Arc<Self>, flight: Arc<Flight>) {
-        let charged_bytes = flight.info.charged_bytes;
-        if !self.budget().has_waiting() && self.make_room(charged_bytes) {
-            self.admissions.read_begins();
-            return self.start(flight);
-        }
-        let (key, info, query) = (flight.key, flight.info, flight.scan.query);
-        self.admissions.queue.lock().push_back(flight);
-        self.budget().add_waiting();
-        self.shard(key)
-            .record(EventKind::Wait, key, &info, Some(query));
-        self.start_waiting_reads();
-    }
-
-    /// Starts every waiting read that may start now.
-    pub(crate) fn start_waiting_reads(self: &Arc<Self>) {
-        if !self.budget().has_waiting() || self.admissions.tickets.fetch_add(1, SeqCst) > 0 {
-            return;
-        }
-        loop {
-            let seen = self.admissions.tickets.load(SeqCst);
-            while let Some(flight) = self.next_admitted() {
-                self.start(flight);
-            }
-            let tickets = &self.admissions.tickets;
-            if tickets.compare_exchange(seen, 0, SeqCst, SeqCst).is_ok() {
-                return;
-            }
-        }
-    }
-
-    /// Takes the next read that may start out of the queue and charges it.
-    fn next_admitted(self: &Arc<Self>) -> Option<Arc<Flight>> {
-        // Pairs with the fence of a lease that goes away.
-        fence(SeqCst);
-        let mut cancelled = Vec::new(); // outlives the lock
-        let mut queue = self.admissions.queue.lock();
-        while queue.front().is_some_and(|flight| flight.is_cancelled()) {
-            cancelled.extend(queue.pop_front());
-            self.budget().remove_waiting();
-        }
-        let head = queue.front()?;
-        let flight_idx = if self.make_room(head.info.charged_bytes) {
-            0
-        } else {
-            self.overcommit(&queue)?
-        };
-        self.admissions.read_begins();
-        self.budget().remove_waiting();
-        queue.remove(flight_idx)
-    }
-
-    /// If nothing is being read and nothing is evictable, no memory may ever come free: whoever holds bytes
-    /// may be waiting for more. Then the first read that somebody stands still for is charged, fit or not.
-    fn overcommit(&self, queue: &VecDeque<Arc<Flight>>) -> Option<usize> {
-        if self.admissions.reading_count.load(SeqCst) > 0 {
-            return None;
-        }
-        let awaited = |flight: &Arc<Flight>| flight.awaited.load(SeqCst) && !flight.is_cancelled();
-        let flight_idx = queue.iter().position(awaited)?;
-        let flight = &queue[flight_idx];
-        let charged_bytes = flight.info.charged_bytes;
-        while !self.budget().try_charge_in_flight(charged_bytes) {
-            if !self.evict_one_of_all() {
-                self.budget().charge_in_flight(charged_bytes);
-                let query = Some(flight.scan.query);
-                self.shard(flight.key).record(
-                    EventKind::Overcommit,
-                    flight.key,
-                    &flight.info,
-                    query,
-                );
-                break;
-            }
-        }
-        Some(flight_idx)
-    }
-
-    /// Charges a read about to start, evicting what the policy would let go for any other segment, and soft
-    /// pins only while more is kept than may be. Evicts nothing if that could not be enough.
-    fn make_room(&self, charged_bytes: u64) -> bool {
-        let budget = self.budget();
-        loop {
-            if budget.try_charge_in_flight(charged_bytes) {
-                return true;
-            }
-            if !budget.could_fit(charged_bytes) {
-                return false;
-            }
-            let is_over_capacity = budget.cached_bytes() > budget.capacity_bytes();
-            let freed =
-                self.evict_one(Reach::Free) || (is_over_capacity && self.evict_one(Reach::Pinned));
-            if !freed {
-                return false;
-            }
-        }
-    }
-
-    /// Starts a read that is charged and counted as under way.
-    fn start(self: &Arc<Self>, flight: Arc<Flight>) {
-        let mut state = flight.state.lock();
-        let is_cancelled = matches!(state.phase, Phase::Cancelled);
-        if !is_cancelled {
-            state.phase = Phase::Reading(None);
-        }
-        drop(state);
-        let completion = Completion {
-            of: Some((Arc::clone(self), Arc::clone(&flight))),
-        };
-        if is_cancelled {
-            return; // dropping the completion returns the charge
-        }
-        let done = Box::new(move |result| completion.complete(result));
-        let mut handle = Some(flight.file.reader.read(flight.key.segment_idx, done));
-        if let Phase::Reading(slot) = &mut flight.state.lock().phase {
-            *slot = handle.take();
-        }
-    }
-}
-
-/// Ends a read exactly once, even if the reader drops its callback.
-struct Completion {
-    of: Option<(Arc<CacheManager>, Arc<Flight>)>,
-}
-
-impl Completion {
-    fn complete(mut self, result: Result<Bytes, ReadError>) {
-        if let Some((cache, flight)) = self.of.take() {
-            cache.complete(&flight, result);
-        }
-    }
-}
-
-impl Drop for Completion {
-    fn drop(&mut self) {
-        if let Some((cache, flight)) = self.of.take() {
-            let key = flight.key;
-            cache.complete(&flight, Err(ReadError::Abandoned { key }));
         }
     }
 }

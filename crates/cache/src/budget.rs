@@ -6,11 +6,22 @@
 //! * one read at a time while nothing else is being read and nothing can be evicted, so that queries advance
 //!   under any budget (counted: [`BudgetSnapshot::overcommit_count`]).
 
-use crate::manager::CacheManager;
 use std::fmt;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 use thiserror::Error;
+
+/// Whoever keeps memory of a budget that it can give back: the cache. Called without any lock of the budget.
+pub(crate) trait Evictor: Send + Sync {
+    /// Bytes that others than the cache would give back.
+    fn lent_bytes(&self) -> u64;
+
+    /// Gives back the least valuable thing. False: everything is in use.
+    fn evict_one(&self) -> bool;
+
+    /// Starts the reads that wait for memory and now fit.
+    fn start_waiting_reads(self: Arc<Self>);
+}
 
 /// The memory budget shared by the cache and the operators.
 pub struct Budget {
@@ -29,7 +40,7 @@ pub struct Budget {
     transit_bytes_max: AtomicU64,
     /// Reads that wait for memory.
     waiting_count: AtomicUsize,
-    cache: Weak<CacheManager>,
+    holder: Weak<dyn Evictor>,
 }
 
 /// What the budget is spent on. The parts are read one after the other, so under concurrency their sum may
@@ -83,7 +94,7 @@ impl Budget {
     pub(crate) fn new(
         limit_bytes: u64,
         transit_bytes: Option<u64>,
-        cache: Weak<CacheManager>,
+        holder: Weak<dyn Evictor>,
     ) -> Self {
         Self {
             limit_bytes: limit_bytes.into(),
@@ -98,7 +109,7 @@ impl Budget {
             used_bytes_max: 0.into(),
             transit_bytes_max: 0.into(),
             waiting_count: 0.into(),
-            cache,
+            holder,
         }
     }
 
@@ -207,13 +218,13 @@ impl Budget {
 
     /// Bytes that others than the cache would give back.
     fn lent_bytes(&self) -> u64 {
-        let cache = self.cache.upgrade();
-        cache.map_or(0, |cache| cache.lent_bytes())
+        let holder = self.holder.upgrade();
+        holder.map_or(0, |holder| holder.lent_bytes())
     }
 
     fn evict_one(&self) -> bool {
-        let cache = self.cache.upgrade();
-        cache.is_some_and(|cache| cache.evict_one_of_all())
+        let holder = self.holder.upgrade();
+        holder.is_some_and(|holder| holder.evict_one())
     }
 
     pub(crate) fn set_limit_bytes(&self, limit_bytes: u64) {
@@ -310,9 +321,9 @@ impl Budget {
     /// returned or became evictable.
     pub(crate) fn memory_may_be_free(&self) {
         if self.has_waiting()
-            && let Some(cache) = self.cache.upgrade()
+            && let Some(holder) = self.holder.upgrade()
         {
-            cache.start_waiting_reads();
+            holder.start_waiting_reads();
         }
     }
 
@@ -346,5 +357,55 @@ fn subtract(counter: &AtomicU64, bytes: u64) {
 impl fmt::Debug for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.snapshot().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::sync::OnceLock;
+
+    /// Things of 10 bytes each that are charged as an operator's.
+    #[derive(Default)]
+    struct Things {
+        budget: OnceLock<Arc<Budget>>,
+        count: Mutex<u64>,
+    }
+
+    impl Evictor for Things {
+        fn lent_bytes(&self) -> u64 {
+            10 * *self.count.lock()
+        }
+
+        fn evict_one(&self) -> bool {
+            let mut count = self.count.lock();
+            if *count == 0 {
+                return false;
+            }
+            *count -= 1;
+            drop(count);
+            self.budget.get().unwrap().release_operator(10);
+            true
+        }
+
+        fn start_waiting_reads(self: Arc<Self>) {
+            panic!("no read waits in these tests");
+        }
+    }
+
+    #[test]
+    fn an_operator_gets_memory_only_while_enough_can_be_evicted() {
+        let things = Arc::new(Things::default());
+        let evictor: Weak<dyn Evictor> = Arc::downgrade(&things) as Weak<dyn Evictor>;
+        let budget = Arc::new(Budget::new(100, Some(0), evictor));
+        things.budget.set(Arc::clone(&budget)).unwrap();
+        *things.count.lock() = 5;
+        budget.reserve_operator(50);
+        assert!(budget.try_reserve_operator(101).is_err());
+        assert_eq!(*things.count.lock(), 5, "nothing was evicted in vain");
+        budget.try_reserve_operator(75).unwrap();
+        assert_eq!(*things.count.lock(), 2);
+        assert_eq!(budget.free_bytes(), 5);
     }
 }

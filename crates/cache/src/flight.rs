@@ -1,23 +1,19 @@
-//! A read that one or more requests share, and the future each of them holds.
+//! A read that one or more requests share.
 //!
 //! `Queued → Reading → Done`, or `Cancelled` from either of the first two when the last asker leaves. The
-//! phase changes under the flight's own lock, which is a leaf of the lock order (see [`crate::manager`]).
+//! phase changes under the flight's own lock, which is a leaf of the lock order (see `crate::manager`).
 
 use crate::error::ReadError;
+use crate::files::FileEntry;
 use crate::key::{SegmentInfo, SegmentKey};
 use crate::lease::Lease;
-use crate::manager::{CacheManager, FileEntry};
 use crate::reader::ReadHandle;
 use crate::scan::ScanContext;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::sync::atomic::AtomicBool;
+use std::task::Waker;
 
 /// One read and its askers.
 pub(crate) struct Flight {
@@ -27,7 +23,7 @@ pub(crate) struct Flight {
     /// The scan of the first asker: the read is on its account.
     pub(crate) scan: Arc<ScanContext>,
     pub(crate) state: Mutex<FlightState>,
-    /// Whether an asker stands still for it (and not merely looks ahead).
+    /// Whether an asker waits for it now, and does not merely look ahead.
     pub(crate) awaited: AtomicBool,
 }
 
@@ -67,23 +63,13 @@ impl Flight {
         })
     }
 
-    /// Adds an asker. Only under the shard's lock, while the flight is in the shard's map.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        cache: &Arc<CacheManager>,
-        scan: &Arc<ScanContext>,
-    ) -> SegmentFuture {
+    /// Adds an asker and returns its index. Only under the shard's lock, while the flight is in the shard's map.
+    pub(crate) fn join(&self, scan: &ScanContext) -> usize {
         let mut state = self.state.lock();
         state.asker_count += 1;
         state.populate |= scan.populate;
         state.wakers.push(None);
-        SegmentFuture(Outcome::Waiting(Asker {
-            cache: Arc::clone(cache),
-            flight: Arc::clone(self),
-            scan: Arc::clone(scan),
-            asker_idx: state.wakers.len() - 1,
-            stood_since: None,
-        }))
+        state.wakers.len() - 1
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -92,6 +78,19 @@ impl Flight {
 }
 
 impl FlightState {
+    /// The result of a read that has ended; otherwise keeps the waker and returns the asker's former one, to be dropped
+    /// outside all locks.
+    pub(crate) fn result_or_wait(
+        &mut self,
+        asker_idx: usize,
+        waker: &Waker,
+    ) -> Result<Result<Bytes, ReadError>, Option<Waker>> {
+        match &self.phase {
+            Phase::Done(result) => Ok(result.as_ref().map(Lease::bytes).map_err(ReadError::clone)),
+            _ => Err(self.wakers[asker_idx].replace(waker.clone())),
+        }
+    }
+
     /// Takes an asker away and returns its waker. If it was the last one of an unfinished flight, the flight
     /// becomes `Cancelled` and its former phase is returned. Both are to be dropped outside all locks.
     pub(crate) fn leave(&mut self, asker_idx: usize) -> (Option<Waker>, Option<Phase>) {
@@ -111,105 +110,5 @@ impl FlightState {
         }
         let wakers = self.wakers.iter_mut().filter_map(Option::take).collect();
         (wakers, std::mem::replace(&mut self.phase, done))
-    }
-}
-
-/// Resolves to the bytes of a segment. The read was started when the future was made; dropping the last
-/// future of a read cancels it. The bytes count against the budget until the last clone is dropped.
-#[must_use = "the read is cancelled when the future is dropped"]
-pub struct SegmentFuture(Outcome);
-
-enum Outcome {
-    Ready(Result<Bytes, ReadError>),
-    Waiting(Asker),
-    Taken,
-}
-
-/// One request's place in a flight.
-pub(crate) struct Asker {
-    cache: Arc<CacheManager>,
-    pub(crate) flight: Arc<Flight>,
-    scan: Arc<ScanContext>,
-    pub(crate) asker_idx: usize,
-    stood_since: Option<Instant>,
-}
-
-impl SegmentFuture {
-    pub(crate) fn ready(result: Result<Bytes, ReadError>) -> Self {
-        Self(Outcome::Ready(result))
-    }
-
-    /// Whether awaiting would not stand still.
-    pub fn is_ready(&self) -> bool {
-        match &self.0 {
-            Outcome::Ready(_) => true,
-            Outcome::Waiting(asker) => {
-                matches!(asker.flight.state.lock().phase, Phase::Done(_))
-            }
-            Outcome::Taken => false,
-        }
-    }
-}
-
-impl Asker {
-    fn poll(&mut self, context: &Context<'_>) -> Poll<Result<Bytes, ReadError>> {
-        let mut state = self.flight.state.lock();
-        if let Phase::Done(result) = &state.phase {
-            let result = result.as_ref().map(Lease::bytes).map_err(ReadError::clone);
-            if let Some(since) = self.stood_since {
-                let wait = since.elapsed();
-                self.scan.count_wait(wait);
-                self.cache.admissions.count_wait(wait);
-            }
-            return Poll::Ready(result);
-        }
-        self.stood_since.get_or_insert_with(Instant::now);
-        let former = state.wakers[self.asker_idx].replace(context.waker().clone());
-        drop(state);
-        drop(former);
-        if !self.flight.awaited.swap(true, SeqCst) {
-            self.cache.start_waiting_reads();
-        }
-        Poll::Pending
-    }
-}
-
-impl Future for SegmentFuture {
-    type Output = Result<Bytes, ReadError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Outcome::Waiting(asker) = &mut self.0 {
-            let Poll::Ready(result) = asker.poll(context) else {
-                return Poll::Pending;
-            };
-            self.0 = Outcome::Taken;
-            return Poll::Ready(result);
-        }
-        match std::mem::replace(&mut self.0, Outcome::Taken) {
-            Outcome::Ready(result) => Poll::Ready(result),
-            Outcome::Waiting(_) | Outcome::Taken => {
-                panic!("a SegmentFuture was polled after it ended")
-            }
-        }
-    }
-}
-
-impl Drop for Asker {
-    fn drop(&mut self) {
-        self.cache.leave(self);
-    }
-}
-
-impl fmt::Debug for SegmentFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (state, key) = match &self.0 {
-            Outcome::Ready(_) => ("ready", None),
-            Outcome::Waiting(asker) => ("waiting", Some(asker.flight.key)),
-            Outcome::Taken => ("taken", None),
-        };
-        f.debug_struct("SegmentFuture")
-            .field("state", &state)
-            .field("key", &key)
-            .finish()
     }
 }

@@ -91,7 +91,7 @@ impl CacheManager {
     pub fn columns(&self) -> Vec<ColumnRow> {
         let mut rows: BTreeMap<ColumnId, ColumnRow> = BTreeMap::new();
         let files = self.files();
-        let known = files.iter().flat_map(|file| &file.segments);
+        let known = files.iter().flat_map(|file| file.segments());
         for info in known.filter(|info| info.kind == SegmentKind::Data) {
             let row = rows
                 .entry(info.column)

@@ -11,7 +11,7 @@ const REMAINING_S_MIN: f64 = 1e-3;
 
 /// Counters without a lock. What two threads write at once may get lost: they are for averages.
 #[derive(Debug, Default)]
-pub(super) struct Asks {
+pub(crate) struct Asks {
     granted: Answers,
     refused: Answers,
 }
@@ -24,7 +24,7 @@ struct Answers {
 }
 
 impl Asks {
-    pub(super) fn note(&self, ask: &Ask, answer: Answer) {
+    pub(crate) fn note(&self, ask: &Ask, answer: Answer) {
         let byte_s = ask.bytes.max(1) as f64 * ask.remaining_s.max(REMAINING_S_MIN);
         let density = ask.saved_s * ask.priority / byte_s;
         match answer {
@@ -34,13 +34,13 @@ impl Asks {
     }
 
     /// How many were granted and how many refused.
-    pub(super) fn counts(&self) -> (u64, u64) {
+    pub(crate) fn counts(&self) -> (u64, u64) {
         let count = |answers: &Answers| answers.count.load(Relaxed);
         (count(&self.granted), count(&self.refused))
     }
 
     /// What a granted byte saves and what a refused one would, in seconds per byte and second.
-    pub(super) fn densities(&self) -> (Option<f64>, Option<f64>) {
+    pub(crate) fn densities(&self) -> (Option<f64>, Option<f64>) {
         (self.granted.density(), self.refused.density())
     }
 }

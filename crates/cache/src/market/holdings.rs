@@ -17,27 +17,27 @@ struct Holding {
 
 /// What everybody had when it was last looked at.
 #[derive(Debug, Default)]
-pub(super) struct Holdings {
+pub(crate) struct Holdings {
     by_holder: Map<Holder, Holding>,
     taken_bytes: [u64; ItemClass::COUNT],
     limit_bytes: u64,
 }
 
 /// What is known at a moment of why things may have changed.
-pub(super) struct Moment<'a> {
-    pub(super) now_s: f64,
+pub(crate) struct Moment<'a> {
+    pub(crate) now_s: f64,
     /// By class: bytes taken from it since the beginning.
-    pub(super) taken_bytes: [u64; ItemClass::COUNT],
+    pub(crate) taken_bytes: [u64; ItemClass::COUNT],
     /// The budget.
-    pub(super) limit_bytes: u64,
+    pub(crate) limit_bytes: u64,
     /// Smaller changes are none.
-    pub(super) change_min: u64,
-    pub(super) appraisal: Option<&'a Appraisal>,
+    pub(crate) change_min: u64,
+    pub(crate) appraisal: Option<&'a Appraisal>,
 }
 
 impl Holdings {
     /// Compares what everybody has with what they had. Holders that are not named have nothing.
-    pub(super) fn note(&mut self, held: &Map<Holder, u64>, moment: &Moment<'_>) {
+    pub(crate) fn note(&mut self, held: &Map<Holder, u64>, moment: &Moment<'_>) {
         let gone = self
             .by_holder
             .keys()
@@ -93,7 +93,7 @@ impl Holdings {
         }
     }
 
-    pub(super) fn last_change(&self, holder: Holder, now_s: f64) -> Option<Change> {
+    pub(crate) fn last_change(&self, holder: Holder, now_s: f64) -> Option<Change> {
         let (bytes, at_s, why) = self.by_holder.get(&holder)?.last?;
         Some(Change {
             bytes,

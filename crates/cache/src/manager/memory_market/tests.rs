@@ -2,7 +2,10 @@ use super::*;
 use crate::model::Observation;
 use crate::testing::*;
 use crate::tuner::{TunerOptions, TunerThread};
-use crate::{CacheOptions, Ledger, Lender, PolicyKind, Rung, ScanContext, ShelfPrice};
+use crate::{
+    CacheManager, CacheOptions, ChangeReason, Ledger, Lender, PolicyKind, Rung, ScanContext,
+    ShelfPrice,
+};
 use ItemClass as Class;
 use std::sync::Arc;
 

@@ -3,18 +3,25 @@
 //! # Locks
 //! Taken in this order, none held while calling a reader, waking a task, or dropping bytes that others may own:
 //!
-//! 1. the queue of waiting reads (`admission`),
+//! 1. the queue of waiting reads ([`Admissions`]),
 //! 2. one shard (never two),
 //! 3. the table of files, or the state of one flight (leaves).
 //!
 //! A hit takes one shard lock and nothing else.
+//!
+//! `reads` decides which reads may start, `memory_market` answers who has the memory and what it is worth.
+
+mod memory_market;
+mod reads;
 
 use crate::admission::Admissions;
-use crate::budget::Budget;
+use crate::budget::{Budget, Evictor};
 use crate::error::ReadError;
 use crate::event::{Event, EventKind, EventRing};
-use crate::flight::{Asker, Flight, Phase, SegmentFuture};
-use crate::key::{ColumnId, FileId, SegmentInfo, SegmentKey, SegmentKind};
+use crate::files::{FileEntry, FileTable};
+use crate::flight::{Flight, Phase};
+use crate::future::SegmentFuture;
+use crate::key::{ColumnId, FileId, SegmentInfo, SegmentKey};
 use crate::ladder::{Ladder, Lender};
 use crate::lease::{Held, Lease};
 use crate::market::Market;
@@ -29,7 +36,7 @@ use crate::tuner::StorageProgress;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
@@ -57,70 +64,6 @@ impl Default for CacheOptions {
             partitions: 8,
             transit_bytes: None,
         }
-    }
-}
-
-/// A data file and what the cache must know of it.
-pub(crate) struct FileEntry {
-    pub(crate) reader: Arc<dyn SegmentReader>,
-    pub(crate) segments: Vec<SegmentInfo>,
-    removed: AtomicBool,
-}
-
-/// The files by id, and what they sum up to.
-#[derive(Default)]
-struct FileTable {
-    entries: Vec<Option<Arc<FileEntry>>>,
-    /// Charged bytes of data by column.
-    sizes: Arc<BTreeMap<ColumnId, u64>>,
-}
-
-impl FileTable {
-    fn add(&mut self, entry: Arc<FileEntry>) -> FileId {
-        let sizes = Arc::make_mut(&mut self.sizes);
-        for info in entry.data_segments() {
-            *sizes.entry(info.column).or_default() += info.charged_bytes;
-        }
-        self.entries.push(Some(entry));
-        FileId((self.entries.len() - 1) as u32)
-    }
-
-    fn describe(&mut self, file: FileId, segments: Vec<SegmentInfo>) {
-        let slot = self.entries.get_mut(file.0 as usize);
-        let Some(entry) = slot.and_then(Option::as_mut) else {
-            return;
-        };
-        if !entry.segments.is_empty() {
-            return;
-        }
-        *entry = Arc::new(FileEntry {
-            reader: Arc::clone(&entry.reader),
-            segments,
-            removed: AtomicBool::new(false),
-        });
-        let sizes = Arc::make_mut(&mut self.sizes);
-        for info in entry.data_segments() {
-            *sizes.entry(info.column).or_default() += info.charged_bytes;
-        }
-    }
-
-    fn remove(&mut self, file: FileId) -> Option<Arc<FileEntry>> {
-        let entry = self.entries.get_mut(file.0 as usize)?.take()?;
-        let sizes = Arc::make_mut(&mut self.sizes);
-        for info in entry.data_segments() {
-            if let Some(size) = sizes.get_mut(&info.column) {
-                *size -= info.charged_bytes;
-            }
-        }
-        sizes.retain(|_, size| *size > 0);
-        Some(entry)
-    }
-}
-
-impl FileEntry {
-    fn data_segments(&self) -> impl Iterator<Item = &SegmentInfo> {
-        let segments = self.segments.iter();
-        segments.filter(|info| info.kind == SegmentKind::Data)
     }
 }
 
@@ -157,7 +100,7 @@ impl CacheManager {
             let budget = Arc::new(Budget::new(
                 options.budget_bytes,
                 options.transit_bytes,
-                cache.clone(),
+                cache.clone() as Weak<dyn Evictor>,
             ));
             let cell = |shard_idx| {
                 let cached_bytes = Arc::new(AtomicU64::new(0));
@@ -189,11 +132,7 @@ impl CacheManager {
 
     /// Makes a file known. The reader must not own this cache (it would never be freed).
     pub fn add_file(&self, reader: Arc<dyn SegmentReader>, segments: Vec<SegmentInfo>) -> FileId {
-        self.files.write().add(Arc::new(FileEntry {
-            reader,
-            segments,
-            removed: AtomicBool::new(false),
-        }))
+        self.files.write().add(reader, segments)
     }
 
     /// Says which segments a file has that was added without any. Files that have segments, and unknown ones, stay as they are.
@@ -205,8 +144,9 @@ impl CacheManager {
     /// valid. Unknown files are ignored.
     pub fn remove_file(&self, file: FileId) {
         let removed = self.files.write().remove(file);
-        let Some(entry) = removed else { return };
-        entry.removed.store(true, SeqCst);
+        if removed.is_none() {
+            return;
+        }
         self.for_each_shard(|shard| shard.drop_where(|resident| resident.key.file == file));
     }
 
@@ -225,19 +165,19 @@ impl CacheManager {
             }
             Some(Entry::Flight(flight)) => {
                 let flight = Arc::clone(flight);
-                let future = flight.join(self, scan);
+                let future = SegmentFuture::of_flight(self, &flight, scan);
                 scan.count_shared(flight.info.charged_bytes);
                 shard.record(EventKind::Shared, key, &flight.info, Some(scan.query));
                 return future;
             }
             None => {
-                let Some((file, info)) = self.segment(key) else {
+                let Some((file, info)) = self.files.read().segment(key) else {
                     return SegmentFuture::ready(Err(ReadError::UnknownSegment { key }));
                 };
                 Flight::new(key, info, file, scan)
             }
         };
-        let future = flight.join(self, scan);
+        let future = SegmentFuture::of_flight(self, &flight, scan);
         shard.map.insert(key, Entry::Flight(Arc::clone(&flight)));
         shard.record(EventKind::Miss, key, &flight.info, Some(scan.query));
         drop(shard);
@@ -300,7 +240,7 @@ impl CacheManager {
 
     /// The columns of the files that exist, and their sizes in charged bytes of data.
     pub fn column_sizes(&self) -> Arc<BTreeMap<ColumnId, u64>> {
-        Arc::clone(&self.files.read().sizes)
+        Arc::clone(self.files.read().sizes())
     }
 
     /// Charged bytes of data in memory by column; columns without any are left out. Cheap.
@@ -350,13 +290,7 @@ impl CacheManager {
 
     /// The files that exist, in order of their ids.
     pub(crate) fn files(&self) -> Vec<Arc<FileEntry>> {
-        self.files
-            .read()
-            .entries
-            .iter()
-            .flatten()
-            .cloned()
-            .collect()
+        self.files.read().entries().cloned().collect()
     }
 
     pub(crate) fn shard(&self, key: SegmentKey) -> MutexGuard<'_, Shard> {
@@ -409,14 +343,7 @@ impl CacheManager {
         }
     }
 
-    pub(crate) fn lent_bytes(&self) -> u64 {
-        self.ladder.lent_bytes()
-    }
-
-    pub(crate) fn ladder(&self) -> &Ladder {
-        &self.ladder
-    }
-
+    /// The tuner's step has a new view of what memory is worth.
     pub(crate) fn market(&self) -> &Market {
         &self.market
     }
@@ -465,7 +392,7 @@ impl CacheManager {
         if !matches!(state.phase, Phase::Cancelled) {
             match outcome {
                 Ok(held) => {
-                    let populate = state.populate && !flight.file.removed.load(SeqCst);
+                    let populate = state.populate && !flight.file.is_removed();
                     displaced = shard.arrive(flight, held, populate, room);
                 }
                 Err(_) => {
@@ -481,10 +408,9 @@ impl CacheManager {
     }
 
     /// An asker goes away, with or without its bytes.
-    pub(crate) fn leave(&self, asker: &Asker) {
-        let flight = &asker.flight;
+    pub(crate) fn leave(&self, flight: &Flight, asker_idx: usize) {
         let mut shard = self.shard(flight.key);
-        let (waker, cancelled) = flight.state.lock().leave(asker.asker_idx);
+        let (waker, cancelled) = flight.state.lock().leave(asker_idx);
         if cancelled.is_some() {
             shard.map.remove(&flight.key);
             let query = Some(flight.scan.query);
@@ -495,13 +421,6 @@ impl CacheManager {
         self.budget.memory_may_be_free();
     }
 
-    fn segment(&self, key: SegmentKey) -> Option<(Arc<FileEntry>, SegmentInfo)> {
-        let files = self.files.read();
-        let file = files.entries.get(key.file.0 as usize)?.as_ref()?;
-        let info = file.segments.get(key.segment_idx as usize)?;
-        Some((Arc::clone(file), *info))
-    }
-
     /// Applies a change to each shard in turn and drops what the change lets go, outside the lock.
     fn for_each_shard(&self, change: impl Fn(&mut Shard) -> Vec<Arc<Held>>) {
         for cell in &self.shards {
@@ -509,6 +428,20 @@ impl CacheManager {
             drop(dropped);
         }
         self.budget.memory_may_be_free();
+    }
+}
+
+impl Evictor for CacheManager {
+    fn lent_bytes(&self) -> u64 {
+        self.ladder.lent_bytes()
+    }
+
+    fn evict_one(&self) -> bool {
+        self.evict_one_of_all()
+    }
+
+    fn start_waiting_reads(self: Arc<Self>) {
+        CacheManager::start_waiting_reads(&self);
     }
 }
 
