@@ -26,6 +26,7 @@ mod parallel;
 mod plan;
 mod probe;
 mod rows;
+mod search;
 mod select;
 mod skeleton;
 mod tids;
@@ -44,7 +45,7 @@ pub use file::ElfHead;
 use geometry::Geometry;
 use head::{Head, Link};
 use leaf::Leaves;
-pub use parallel::ParallelOptions;
+pub use plan::ParallelOptions;
 use zones::Zones;
 
 /// How a packed Elf is built.

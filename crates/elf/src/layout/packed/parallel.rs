@@ -12,37 +12,9 @@ use crate::rows::{for_each_parallel, next};
 
 use super::PackedElf;
 use super::output::{Bits, Count, Output, Tids};
-use super::plan::{BITS_SHARE_PARALLEL, Part, Plan};
-use super::select::Select;
+use super::plan::{BITS_SHARE_PARALLEL, ParallelOptions, Part, Plan};
+use super::search::Select;
 use super::tids::{join_bits, sort_parts};
-
-/// How a query is divided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ParallelOptions {
-    /// Threads to use.
-    pub thread_count: usize,
-    /// Fewer rows than this below the places a query reaches are not worth a second thread.
-    pub rows_min: u64,
-    /// Morsels per thread: more balance better, fewer cost less.
-    pub morsels_per_thread: usize,
-}
-
-impl Default for ParallelOptions {
-    fn default() -> Self {
-        Self {
-            thread_count: 1,
-            rows_min: 1 << 19,
-            morsels_per_thread: 8,
-        }
-    }
-}
-
-impl ParallelOptions {
-    /// Whether so many rows may be worth a second thread.
-    pub(crate) fn is_worth(&self, row_count: f64) -> bool {
-        self.thread_count > 1 && row_count >= self.rows_min as f64
-    }
-}
 
 impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
     /// [`Self::select`] on several threads.

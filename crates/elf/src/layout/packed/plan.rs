@@ -11,8 +11,35 @@ use crate::keys::{QueryBox, Restriction};
 use super::PackedElf;
 use super::exact::Step;
 use super::leaf::Run;
-use super::parallel::ParallelOptions;
-use super::select::{Start, restricted_end};
+use super::search::{Start, restricted_end};
+
+/// How a query is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParallelOptions {
+    /// Threads to use.
+    pub thread_count: usize,
+    /// Fewer rows than this below the places a query reaches are not worth a second thread.
+    pub rows_min: u64,
+    /// Morsels per thread: more balance better, fewer cost less.
+    pub morsels_per_thread: usize,
+}
+
+impl Default for ParallelOptions {
+    fn default() -> Self {
+        Self {
+            thread_count: 1,
+            rows_min: 1 << 19,
+            morsels_per_thread: 8,
+        }
+    }
+}
+
+impl ParallelOptions {
+    /// Whether so many rows may be worth a second thread.
+    pub(crate) fn is_worth(&self, row_count: f64) -> bool {
+        self.thread_count > 1 && row_count >= self.rows_min as f64
+    }
+}
 
 /// A place and the rows below it.
 pub(crate) struct Part {
