@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::PAGE_BYTES;
-use super::engine::Shared;
 use super::lane::Mail;
 use super::operation::Operation;
 use super::plan::{Limits, plan};
 use super::request::Read;
+use super::shared::Shared;
 use super::stats::count;
 use crate::TierError;
 

@@ -5,70 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::arena::Arena;
-use super::buffer::Buffer;
 use super::fault::Fault;
 use super::file::IoFile;
 use super::lane::Lane;
 use super::options::{Backend, IoOptions, check_bandwidth};
-use super::request::{Done, Read, ReadFuture, ReadRequest, ReadTicket, Slot};
-use super::stats::{Counters, IoStats};
-use super::throttle::Throttle;
+use super::request::{Done, Read, ReadRequest};
+use super::shared::Shared;
+use super::stats::IoStats;
+use super::ticket::{ReadFuture, ReadTicket, Slot};
 use super::{PAGE_BYTES, pread, uring};
 use crate::TierError;
-
-/// What askers and I/O threads share.
-pub(super) struct Shared {
-    pub options: IoOptions,
-    pub counters: Counters,
-    pub throttle: Mutex<Throttle>,
-    pub arena: Arc<Arena>,
-    /// Where holes between neighbours are read to. Written by devices at will, read by nobody.
-    scratch: Option<Buffer>,
-    clock: Instant,
-}
-
-impl Shared {
-    pub(super) fn new(options: IoOptions) -> Result<Arc<Self>, TierError> {
-        let arena = Arena::new(options.pool_bytes_max, options.huge_pages);
-        let scratch_bytes = options.gap_bytes_max.next_multiple_of(PAGE_BYTES);
-        let scratch = match scratch_bytes {
-            0 => None,
-            bytes => Some(arena.allocate(bytes)?),
-        };
-        Ok(Arc::new(Self {
-            throttle: Mutex::new(Throttle::new(options.bandwidth_bytes_per_s_max)),
-            counters: Counters::default(),
-            clock: Instant::now(),
-            arena,
-            scratch,
-            options,
-        }))
-    }
-
-    /// Nanoseconds since the engine was started.
-    pub(super) fn now_ns(&self) -> u64 {
-        self.clock.elapsed().as_nanos() as u64
-    }
-
-    /// Largest hole that can be read along.
-    pub(super) fn scratch_bytes(&self) -> usize {
-        self.scratch
-            .as_ref()
-            .map_or(0, |_| self.options.gap_bytes_max)
-    }
-
-    /// Where holes are read to; null without holes.
-    pub(super) fn scratch_start(&self) -> *mut u8 {
-        self.scratch
-            .as_ref()
-            .map_or(std::ptr::null_mut(), Buffer::start)
-    }
-}
 
 /// Reads files asynchronously, past the page cache where possible. See the [module](super).
 ///

@@ -12,7 +12,9 @@
 //! | `options` | what can be set, and what is refused |
 //! | `engine` | the public face: start, open, submit, read |
 //! | `file` | an open file, and whether it is read directly |
-//! | `request` | one read from submission to its answer; tickets and futures |
+//! | `ticket` | the two ways to hold on to a read: tickets and futures |
+//! | `request` | one read from submission to its answer |
+//! | `shared` | what askers and I/O threads share |
 //! | `plan` | pure: requests in, device operations out |
 //! | `operation` | one device operation: its vectors, its progress, its answers |
 //! | `lane` | the queue between askers and an I/O thread |
@@ -37,8 +39,10 @@ mod plan;
 mod pread;
 mod request;
 mod runs;
+mod shared;
 mod stats;
 mod throttle;
+mod ticket;
 mod uring;
 
 #[cfg(test)]
@@ -48,8 +52,9 @@ pub use engine::IoEngine;
 pub use fault::{Fault, FaultPlan};
 pub use file::IoFile;
 pub use options::{Backend, IoOptions};
-pub use request::{Done, ReadFuture, ReadRequest, ReadTicket};
+pub use request::{Done, ReadRequest};
 pub use stats::IoStats;
+pub use ticket::{ReadFuture, ReadTicket};
 
 /// Grain of direct I/O: offsets, lengths and addresses given to the device are multiples of it.
 pub const PAGE_BYTES: usize = 4096;

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use super::PAGE_BYTES;
-use super::engine::Shared;
 use super::fault::Fault;
 use super::file::IoFile;
 use super::plan::{OperationPlan, PageCopy, Part};
 use super::request::Read;
+use super::shared::Shared;
 use super::stats::count;
 use crate::TierError;
 

@@ -8,9 +8,9 @@ use std::thread::{self, JoinHandle};
 use parking_lot::Mutex;
 
 use super::backlog::{Backlog, Next};
-use super::engine::Shared;
 use super::lane::Lane;
 use super::operation::{Operation, Progress};
+use super::shared::Shared;
 use crate::TierError;
 
 /// Starts the pool. On an error, threads started so far end when the lane stops.

@@ -11,9 +11,9 @@ use std::time::Duration;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use super::backlog::{Backlog, Next};
-use super::engine::Shared;
 use super::lane::Lane;
 use super::operation::{Operation, Progress};
+use super::shared::Shared;
 use crate::TierError;
 
 /// `user_data` of the poll on the lane's bell; operations use their slot number.

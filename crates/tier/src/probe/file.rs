@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::axes::{Operation, Point};
 use super::file_reads::{Moved, Reading, failed, read_file};
 use super::memory::MemoryBench;
-use super::run::{Measured, Refusal};
+use super::report::{Measured, Refusal};
 use crate::error::TierError;
 use crate::io::{IoEngine, IoOptions, PAGE_BYTES};
 use crate::region::Region;

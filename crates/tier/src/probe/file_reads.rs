@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::axes::Pattern;
 use super::kernels::next_random;
-use super::run::Refusal;
+use super::report::Refusal;
 use crate::error::TierError;
 use crate::io::{IoEngine, IoFile, IoOptions, PAGE_BYTES};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::run::Outcome;
+use super::report::Outcome;
 use crate::error::TierError;
 use crate::profile::Fingerprint;
 

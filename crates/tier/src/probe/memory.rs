@@ -10,7 +10,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point};
 use super::kernels::{Source, Span, expected_sum, fill, link, next_random};
-use super::run::{Measured, Refusal};
+use super::report::{Measured, Refusal};
 use crate::error::TierError;
 use crate::persist::LINE_BYTES;
 use crate::region::Region;

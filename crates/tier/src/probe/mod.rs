@@ -9,9 +9,12 @@ mod file;
 mod file_reads;
 mod journal;
 mod kernels;
+mod median;
 mod memory;
+mod options;
 mod plan;
 mod regions;
+mod report;
 mod run;
 mod target;
 
@@ -20,8 +23,8 @@ mod tests;
 
 pub(crate) use axes::word;
 pub use axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row};
+pub use options::ProbeOptions;
 pub use plan::{Plan, PlanOptions};
-pub use run::{
-    Outcome, ProbeOptions, ProbeReport, Progress, Refusal, Round, probe, resumable_count,
-};
+pub use report::{Outcome, ProbeReport, Progress, Refusal, Round};
+pub use run::{probe, resumable_count};
 pub use target::ProbeTarget;

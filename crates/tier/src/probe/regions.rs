@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::run::ProbeOptions;
+use super::options::ProbeOptions;
 use super::target::ProbeTarget;
 use crate::error::TierError;
 use crate::region::{AnonymousOptions, FileOptions, Region, SyncMapping};

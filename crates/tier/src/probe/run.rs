@@ -1,18 +1,18 @@
-//! Running a plan: rounds and medians, plausibility, progress, interruption.
+//! Running a plan: rounds, plausibility, progress, interruption.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
-
-use serde::{Deserialize, Serialize};
 
 use super::axes::{Pattern, Placement, Point, Row};
 use super::file::FileBench;
 use super::journal::{Journal, JournalHead};
+use super::median::{by_point, median};
 use super::memory::MemoryBench;
+use super::options::ProbeOptions;
 use super::plan::{Plan, PlanOptions};
 use super::regions::{dram_beside, regions};
+use super::report::{Measured, Outcome, ProbeReport, Progress, Refusal, Round};
 use super::target::ProbeTarget;
 use crate::emulated::{DeviceModel, simulate};
 use crate::error::TierError;
@@ -20,10 +20,6 @@ use crate::profile::{Fingerprint, conditions};
 use crate::region::Region;
 use crate::topology::Topology;
 
-/// A median of rounds is steady if it is certain within this part of itself.
-const STEADY_SPREAD: f64 = 0.1;
-/// How certain it must be that the median lies where rounds say.
-const MEDIAN_CONFIDENCE: f64 = 0.9;
 /// A measurement above this times the bandwidth of copying is an error of measurement.
 const COPY_BOUND: f64 = 4.0;
 const COPY_TIME: Duration = Duration::from_millis(60);
@@ -35,158 +31,6 @@ const WORKING_SET_BYTES_MIN: u64 = 256 << 20;
 const QUICK_WORKING_SET_BYTES_MIN: u64 = 128 << 20;
 const FILE_BYTES: u64 = 1 << 30;
 const QUICK_FILE_BYTES: u64 = 256 << 20;
-
-/// How to run a probe.
-#[derive(Debug, Clone, Default)]
-pub struct ProbeOptions {
-    /// Under a minute.
-    pub quick: bool,
-    /// Where to keep what was measured, to go on after an interruption.
-    pub journal: Option<PathBuf>,
-    /// Bytes to read from; by default several times the last-level cache.
-    pub working_set_bytes: Option<u64>,
-    /// Measure this instead of the plan for the tier.
-    pub plan: Option<Plan>,
-    /// Allow writing over a devdax device, which destroys what it holds.
-    pub overwrite_device: bool,
-    /// Leave the file that is read where it is: the next probe of the folder then reads the same file, and so may others.
-    pub keep_file: bool,
-}
-
-/// One measurement of a point.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Measured {
-    pub(super) bandwidth_bytes_per_s: f64,
-    pub(super) beside_bandwidth_bytes_per_s: Option<f64>,
-    pub(super) latency_ns: Option<f64>,
-}
-
-/// Why a point gave no number.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Refusal {
-    /// What was read is not what had been written.
-    #[error("the bytes read are not those that were written")]
-    WrongSum,
-    /// Faster than the machine can be: something was not measured.
-    #[error(
-        "{found_bytes_per_s:.3e} bytes/s is more than {bound_bytes_per_s:.3e}, which this machine cannot do"
-    )]
-    Impossible {
-        /// What was measured.
-        found_bytes_per_s: f64,
-        /// The bound.
-        bound_bytes_per_s: f64,
-    },
-    /// The file system reads through the page cache.
-    #[error("the file cannot be read past the page cache")]
-    NotDirect,
-    /// The threads cannot be pinned.
-    #[error("the system does not let threads be pinned to these CPUs")]
-    CannotPin,
-    /// The accesses do not fit into the working set.
-    #[error("the working set is too small for these accesses")]
-    DoesNotFit,
-    /// The memory is in use.
-    #[error("the memory is still in use")]
-    Busy,
-    /// The system refused.
-    #[error("{reason}")]
-    Failed {
-        /// What it said.
-        reason: String,
-    },
-}
-
-/// What became of a point.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// A number.
-    Row(Row),
-    /// None, and why.
-    Refused {
-        /// The point.
-        point: Point,
-        /// Why.
-        refusal: Refusal,
-    },
-}
-
-impl Outcome {
-    fn point(&self) -> &Point {
-        match self {
-            Self::Row(row) => &row.point,
-            Self::Refused { point, .. } => point,
-        }
-    }
-}
-
-/// How far a probe is.
-#[derive(Debug, Clone, Copy)]
-pub struct Progress<'a> {
-    /// Measurements done, those of an earlier run included.
-    pub done_count: usize,
-    /// Measurements of the plan: its points, as often as it has rounds.
-    pub total_count: usize,
-    /// What just became of one; `None` at the start.
-    pub last: Option<&'a Outcome>,
-    /// How long the rest takes, about.
-    pub left: Duration,
-}
-
-/// What one round measured at a point.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Round {
-    /// As in [`Row`].
-    pub bandwidth_bytes_per_s: f64,
-    /// As in [`Row`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beside_bandwidth_bytes_per_s: Option<f64>,
-}
-
-/// Everything a probe found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ProbeReport {
-    /// The tier.
-    pub tier: String,
-    /// Whether the numbers come from a model.
-    pub emulated: bool,
-    /// The machine.
-    pub fingerprint: Fingerprint,
-    /// What else of the machine may have mattered.
-    #[serde(default)]
-    pub conditions: BTreeMap<String, String>,
-    /// Bytes that were read from.
-    pub working_set_bytes: u64,
-    /// How files were read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub io_engine: Option<String>,
-    /// Bandwidth of reading and writing at once with all cores, the ground of the plausibility bound.
-    pub copy_bandwidth_bytes_per_s: Option<f64>,
-    /// Whether the whole plan was run.
-    pub complete: bool,
-    /// The measurements.
-    pub rows: Vec<Row>,
-    /// What each round measured, for each of the rows.
-    #[serde(default)]
-    pub rounds: Vec<Vec<Round>>,
-    /// Points without a number.
-    pub refused: Vec<(Point, Refusal)>,
-}
-
-impl ProbeReport {
-    /// The part of the rows whose median is certain within a tenth.
-    pub fn steady_part(&self) -> f64 {
-        let steady = self
-            .rows
-            .iter()
-            .filter(|row| row.spread <= STEADY_SPREAD)
-            .count();
-        steady as f64 / self.rows.len().max(1) as f64
-    }
-}
 
 /// Measures a tier. `progress` is told after each point and may stop the probe; a journal then lets a later call go on.
 ///
@@ -493,69 +337,6 @@ impl Run<'_> {
     }
 }
 
-impl Round {
-    fn of(row: &Row) -> Self {
-        Self {
-            bandwidth_bytes_per_s: row.bandwidth_bytes_per_s,
-            beside_bandwidth_bytes_per_s: row.beside_bandwidth_bytes_per_s,
-        }
-    }
-}
-
-/// The rows of each point, round by round. A point refused once has none.
-fn by_point(outcomes: Vec<Outcome>) -> (Vec<Vec<Row>>, Vec<(Point, Refusal)>) {
-    let mut rows: Vec<Vec<Row>> = Vec::new();
-    let mut refused: Vec<(Point, Refusal)> = Vec::new();
-    for outcome in outcomes {
-        match outcome {
-            Outcome::Row(row) => match rows.iter_mut().find(|known| known[0].point == row.point) {
-                Some(known) => known.push(row),
-                None => rows.push(vec![row]),
-            },
-            Outcome::Refused { point, refusal }
-                if refused.iter().all(|(known, _)| *known != point) =>
-            {
-                refused.push((point, refusal));
-            }
-            Outcome::Refused { .. } => {}
-        }
-    }
-    rows.retain(|rows| refused.iter().all(|(point, _)| *point != rows[0].point));
-    (rows, refused)
-}
-
-/// The row of the median bandwidth, and how uncertain the middle is.
-fn median(mut rows: Vec<Row>) -> Row {
-    rows.sort_by(|a, b| a.bandwidth_bytes_per_s.total_cmp(&b.bandwidth_bytes_per_s));
-    let median = rows[rows.len() / 2].clone();
-    if rows.len() == 1 {
-        return median;
-    }
-    let (low, high) = median_interval(rows.len());
-    let width = rows[high].bandwidth_bytes_per_s - rows[low].bandwidth_bytes_per_s;
-    Row {
-        spread: width / median.bandwidth_bytes_per_s,
-        ..median
-    }
-}
-
-/// Between which of `count` sorted values the true median lies with 90 % confidence, whatever their distribution; between
-/// all of them if there are too few to say so.
-fn median_interval(count: usize) -> (usize, usize) {
-    // How likely it is that fewer than `low + 1` values lie below the median: coin tosses.
-    let (mut low, mut ways, mut below) = (0, 1.0, 1.0);
-    let all = 2f64.powi(count as i32);
-    while low + 1 < count / 2 {
-        ways *= (count - low) as f64 / (low + 1) as f64;
-        below += ways;
-        if 2.0 * below / all > 1.0 - MEDIAN_CONFIDENCE {
-            break;
-        }
-        low += 1;
-    }
-    (low, count - 1 - low)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -580,41 +361,6 @@ mod tests {
             latency_ns: None,
         };
         run.judge(&Point::new(Operation::Read, 256, 1), measured)
-    }
-
-    #[test]
-    fn the_median_of_rounds_counts_and_how_certain_it_is() {
-        // Of nine values, the second smallest and the second largest hold the median in 96 of 100 cases, the third in 82.
-        let intervals = [1, 2, 3, 5, 7, 8, 9, 11, 20].map(median_interval);
-        let expected = [
-            (0, 0),
-            (0, 1),
-            (0, 2),
-            (0, 4),
-            (0, 6),
-            (1, 6),
-            (1, 7),
-            (2, 8),
-            (5, 14),
-        ];
-        assert_eq!(intervals, expected);
-        let row = |bandwidth| Outcome::Row(judged(bandwidth, None).unwrap());
-        let bandwidths = [9e9, 1e9, 10e9, 11e9, 10e9, 10e9, 10e9, 10e9, 30e9];
-        let (rows, refused) = by_point(bandwidths.map(row).to_vec());
-        assert_eq!((rows.len(), refused.len()), (1, 0));
-        let median = median(rows[0].clone());
-        assert_eq!((median.bandwidth_bytes_per_s, median.spread), (10e9, 0.2));
-    }
-
-    #[test]
-    fn a_point_that_was_refused_once_has_no_row() {
-        let row = judged(1e9, None).unwrap();
-        let refused = Outcome::Refused {
-            point: row.point,
-            refusal: Refusal::WrongSum,
-        };
-        let (rows, refused) = by_point(vec![Outcome::Row(row), refused.clone(), refused]);
-        assert_eq!((rows.len(), refused.len()), (0, 1));
     }
 
     #[test]
