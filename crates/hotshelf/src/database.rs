@@ -160,7 +160,7 @@ impl Database {
         let names = store.names()?;
         let merging = Arc::new(Merging::new(options.merge_files));
         let vortex = vortex_session();
-        let opener = Opener::new(&store, &engine, &cache, vortex.clone());
+        let opener = store.opener(&engine, &cache, vortex.clone());
         let (elfs, tuner) = (ElfStore::new(cache.clone()), tuner.ok().map(Arc::new));
         let pipelines = Arc::<PipelineLog>::default();
         let scan_env = ScanEnv {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use arrow::datatypes::SchemaRef;
 use hotshelf_tier::Corruption;
 
-use crate::catalog::{TableRow, decode_schema, encode_schema};
+use crate::catalog::entries::TableRow;
+use crate::catalog::{decode_schema, encode_schema};
 use crate::error::{Result, StoreError};
 use crate::fields::{Fields, put_bytes, put_number, put_word};
 use crate::index::IndexDefinition;

@@ -1,8 +1,12 @@
-//! Names of folders and files.
+//! Names of folders and files, and what lies in the data folder.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::catalog::TableRow;
+use crate::catalog::entries::TableRow;
+use crate::error::{Result, StoreError};
+use crate::head::HEAD;
+use crate::names_file::{NAMES, NAMES_TEMPORARY};
+use crate::root::{CATALOG, Root};
 
 /// The last part of a path.
 pub fn file_name(path: &Path) -> String {
@@ -38,4 +42,24 @@ pub fn folder_name(table: &str, number: u64) -> String {
         .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
         .collect();
     format!("{slug}-{number}")
+}
+
+/// Whether something in the data folder is not a table.
+pub(crate) fn is_beside_tables(name: &str) -> bool {
+    matches!(name, HEAD | NAMES | NAMES_TEMPORARY)
+}
+
+/// Refuses a catalog that cannot know of the data beside it.
+pub(crate) fn ensure_no_data(root: &Root, found: &'static str) -> Result<()> {
+    let entries = root.list(&root.data())?;
+    let is_data = |entry: &&PathBuf| !is_beside_tables(&file_name(entry));
+    let count = entries.iter().filter(is_data).count();
+    if count == 0 {
+        return Ok(());
+    }
+    Err(StoreError::LostCatalog {
+        path: root.join(CATALOG),
+        found,
+        entry_count: count,
+    })
 }

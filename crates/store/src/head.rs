@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 use hotshelf_tier::Corruption;
 
-use crate::catalog::FORMAT_VERSION;
 use crate::error::{Result, StoreError};
-use crate::root::Root;
+use crate::ids::random_id;
+use crate::root::{FORMAT_VERSION, Root};
 
 /// Its name in the data folder.
 pub(crate) const HEAD: &str = "HEAD";
@@ -38,6 +38,14 @@ pub(crate) struct Acknowledged {
 }
 
 impl Acknowledged {
+    /// A new database.
+    pub fn first() -> Self {
+        Self {
+            database: random_id(),
+            change: Change::default(),
+        }
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&(FORMAT_VERSION as u32).to_le_bytes());

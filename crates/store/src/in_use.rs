@@ -8,7 +8,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::catalog::{Catalog, Obsolete};
+use crate::catalog::Catalog;
+use crate::catalog::entries::Obsolete;
 use crate::root::Root;
 use crate::sweep::remove;
 

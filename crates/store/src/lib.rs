@@ -13,6 +13,7 @@ mod fields;
 pub mod folder;
 mod head;
 mod held;
+mod ids;
 mod in_use;
 pub mod index;
 mod names_file;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hotshelf_tier::Corruption;
 
-use crate::catalog::Names;
+use crate::catalog::entries::Names;
 use crate::error::{Result, StoreError};
 use crate::fields::{Fields, put_bytes, put_word};
 use crate::root::Root;

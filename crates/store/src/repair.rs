@@ -7,12 +7,14 @@ use arrow::datatypes::SchemaRef;
 use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
 
-use crate::catalog::{Catalog, FileRow, IndexRow, Names, TableRow, random};
+use crate::catalog::Catalog;
+use crate::catalog::entries::{FileRow, IndexRow, Names, TableRow};
 use crate::data_file::{FilePaths, SegmentMap, Sums, footer};
 use crate::description::Description;
 use crate::error::{Result, StoreError};
 use crate::folder::{file_name, trailing_number};
 use crate::head::{Acknowledged, Change, HEAD, Head};
+use crate::ids::random_id;
 use crate::index::file::{IndexPaths, Indexes, check as check_index};
 use crate::names_file;
 use crate::root::{CATALOG, LOST, Root};
@@ -107,7 +109,7 @@ fn agrees(root: &Root, row: &TableRow) -> bool {
     row.files.iter().all(|file| {
         let paths = FilePaths::new(root, &row.folder, file.number);
         let in_file = Sums::of(&paths, file).and_then(|sums| {
-            let footer = paths.read_footer(&sums, &session)?;
+            let footer = footer::read(&paths, &sums, &session)?;
             let map = SegmentMap::new(&footer)?;
             footer::statistics(&footer, &map, &row.schema, &session, Vec::new())
         });
@@ -182,7 +184,7 @@ impl<'a> Search<'a> {
     /// Where the new catalog goes on.
     fn last(&self) -> Acknowledged {
         Acknowledged {
-            database: self.database.unwrap_or_else(random),
+            database: self.database.unwrap_or_else(random_id),
             change: Change {
                 number: self.highest_change + 1,
                 sum: 0,
@@ -282,7 +284,7 @@ impl<'a> Search<'a> {
         for number in self.numbers(folder)? {
             let paths = FilePaths::new(self.root, folder, number);
             let read = Sums::read(self.root, &paths.sums())
-                .and_then(|sums| paths.read_footer(&sums, &self.session));
+                .and_then(|sums| footer::read(&paths, &sums, &self.session));
             let Ok(footer) = read else { continue };
             let schema = self.session.arrow().to_arrow_schema(footer.dtype())?;
             self.note(folder, "the columns' types are those of the data files, which may differ from those that were declared");
@@ -328,7 +330,7 @@ impl<'a> Search<'a> {
             stats: crate::statistics::FileStats::empty(0),
         };
         Sums::of(paths, &row)?;
-        let footer = paths.read_footer(&sums, &self.session)?;
+        let footer = footer::read(paths, &sums, &self.session)?;
         let expected = self.session.arrow().from_arrow_schema(schema)?;
         if footer.dtype() != &expected && !footer.dtype().eq_ignore_nullability(&expected) {
             return Err(StoreError::NotSupported {

@@ -16,6 +16,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{Result, StoreError};
 
+/// Version of the folder's format; a program reads this version and older ones.
+pub const FORMAT_VERSION: i64 = 2;
+
 /// The catalog's file.
 pub const CATALOG: &str = "catalog.sqlite";
 /// The folder of the tables.

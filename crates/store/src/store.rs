@@ -1,24 +1,29 @@
 //! A database's store: its folder, its catalog, the numbers of its files, and what becomes of files that are no longer
 //! needed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hotshelf_cache::CacheManager;
+use hotshelf_tier::io::IoEngine;
+use hotshelf_tier::profile::PROFILE_FILE;
 use parking_lot::Mutex;
+use vortex::session::VortexSession;
 
-use crate::catalog::{Catalog, FileChange, Journal, Names, Obsolete, TableRef, TableRow, random};
-use crate::data_file::{FilePaths, Origin};
+use crate::catalog::Catalog;
+use crate::catalog::entries::{FileChange, Journal, Names, Obsolete, TableRef, TableRow};
+use crate::data_file::{FilePaths, Opener, Origin};
 use crate::description::Description;
+use crate::descriptors::{Descriptors, limit_of_process};
 use crate::error::{Result, StoreError};
-use crate::folder::file_name;
-use crate::head::HEAD;
+use crate::folder::ensure_no_data;
+use crate::ids::random_id;
 use crate::in_use::InUse;
-use crate::names_file::{self, NAMES, NAMES_TEMPORARY};
+use crate::names_file;
 use crate::root::{CATALOG, DATA, LOST, RESERVE, Root, RootLock};
 use crate::sweep::{look, sweep};
 use crate::verify::{VerifyReport, verify};
-use hotshelf_tier::profile::PROFILE_FILE;
 
 /// Numbers reserved at a time: one synced transaction for this many files.
 const RESERVED: u64 = 64;
@@ -133,7 +138,7 @@ impl Store {
     pub fn origin(&self, paths: &FilePaths, replaces: &[u64]) -> Origin {
         let last = self.catalog.last();
         Origin {
-            id: random(),
+            id: random_id(),
             database: last.database,
             after: last.change,
             folder: paths.table_folder().to_owned(),
@@ -266,9 +271,26 @@ impl Store {
         self.in_use.remove(obsolete);
     }
 
-    /// The files that somebody may still read.
-    pub(crate) fn in_use(&self) -> &Arc<InUse> {
-        &self.in_use
+    /// What opens the store's files; half of the descriptors that the process may have are theirs.
+    pub fn opener(
+        &self,
+        engine: &Arc<IoEngine>,
+        cache: &Arc<CacheManager>,
+        session: VortexSession,
+    ) -> Arc<Opener> {
+        self.opener_with_descriptors(engine, cache, session, limit_of_process())
+    }
+
+    /// The same with at most this many descriptors, but for those in use.
+    pub fn opener_with_descriptors(
+        &self,
+        engine: &Arc<IoEngine>,
+        cache: &Arc<CacheManager>,
+        session: VortexSession,
+        limit: usize,
+    ) -> Arc<Opener> {
+        let descriptors = Descriptors::new(engine.clone(), limit);
+        Opener::new(&self.in_use, descriptors, cache, session)
     }
 }
 
@@ -359,26 +381,6 @@ fn ensure_database(root: &Root, create: bool) -> Result<()> {
         return Err(not_a_database(root.path(), "it holds other files"));
     }
     Ok(())
-}
-
-/// Whether something in the data folder is no table.
-pub(crate) fn is_beside_tables(name: &str) -> bool {
-    matches!(name, HEAD | NAMES | NAMES_TEMPORARY)
-}
-
-/// Refuses a catalog that cannot know of the data beside it.
-pub(crate) fn ensure_no_data(root: &Root, found: &'static str) -> Result<()> {
-    let entries = root.list(&root.data())?;
-    let is_data = |entry: &&PathBuf| !is_beside_tables(&file_name(entry));
-    let count = entries.iter().filter(is_data).count();
-    if count == 0 {
-        return Ok(());
-    }
-    Err(StoreError::LostCatalog {
-        path: root.join(CATALOG),
-        found,
-        entry_count: count,
-    })
 }
 
 fn not_a_database(path: &Path, what: &str) -> StoreError {

@@ -4,14 +4,13 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::catalog::{Journal, Obsolete, TableRow};
+use crate::catalog::entries::{Journal, Obsolete, TableRow};
 use crate::data_file::Sums;
 use crate::description::{TABLE, TABLE_TEMPORARY};
 use crate::error::{Result, StoreError};
-use crate::folder::{file_name, highest_number, trailing_number};
+use crate::folder::{file_name, highest_number, is_beside_tables, trailing_number};
 use crate::head::Acknowledged;
 use crate::root::{CATALOG, LOST, Root};
-use crate::store::is_beside_tables;
 
 /// What a folder's name ends in while the folder is being removed: nothing takes half a table for a whole one.
 pub(crate) const GONE: &str = ".gone";

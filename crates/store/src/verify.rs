@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::catalog::{Catalog, FileRow, TableRow};
-use crate::data_file::{DataFile, FilePaths, Sums};
+use crate::catalog::Catalog;
+use crate::catalog::entries::{FileRow, TableRow};
+use crate::data_file::{DataFile, FilePaths, Sums, footer};
 use crate::error::{Result, StoreError};
 use crate::in_use::{InUse, Use};
 use crate::index::file::{IndexPaths, Indexes, verify as verify_index};
@@ -126,7 +127,7 @@ impl VerifyReport {
 fn indexed(root: &Root, folder: &str, file: &FileRow) -> Option<Indexes> {
     let paths = FilePaths::new(root, folder, file.number);
     let sums = Sums::of(&paths, file).ok()?;
-    let footer = paths.read_footer(&sums, &crate::vortex_session()).ok()?;
+    let footer = footer::read(&paths, &sums, &crate::vortex_session()).ok()?;
     Some(Indexes {
         row_count: footer.row_count(),
         file_bytes: sums.file_bytes,

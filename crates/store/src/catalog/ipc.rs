@@ -7,7 +7,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 
-use super::damaged;
+use super::damage::damaged;
 use crate::error::Result;
 
 /// A schema as a stream without batches.

@@ -4,152 +4,38 @@
 //! [`crate::head`]. What is in the folder without being named here is not touched, but for what the catalog's journal
 //! names: numbers reserved for files that may have been being written, and files that a change made obsolete.
 //!
-//! `schema` is what SQLite holds, `rows` reads and writes it, `ipc` encodes schemas and bounds.
+//! `entries` are the values that the catalog holds, `opening` opens its file, `changes` are the transactions, `journal` notes
+//! files that may be removed; `schema` is what SQLite holds, `rows` and `names` read and write it, `ipc` encodes schemas and
+//! bounds, `reserve` keeps space on the disk for changes that free some.
 
+mod changes;
+mod damage;
+pub(crate) mod entries;
 mod ipc;
+mod journal;
 mod names;
+mod opening;
 mod reserve;
 mod rows;
 mod schema;
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::datatypes::SchemaRef;
-use hotshelf_tier::Corruption;
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
-use rusqlite::{
-    Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
-};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
+pub use entries::{FileChange, FileRow, IndexRow, Journal, Names, Obsolete, TableRef, TableRow};
 pub(crate) use ipc::{decode_schema, encode_schema};
-pub use names::Names;
-pub use schema::FORMAT_VERSION;
 
 use crate::error::{Result, StoreError};
-use crate::head::{Acknowledged, Change, HEAD, Head};
-use crate::index::IndexDefinition;
-use crate::root::{CATALOG, Root};
-use crate::statistics::FileStats;
-use crate::store::ensure_no_data;
-use rows::{Owner, RowSum};
-
-/// A table as the catalog knows it.
-#[derive(Debug, Clone)]
-pub struct TableRow {
-    /// Its number, never used again.
-    pub id: i64,
-    /// Its name.
-    pub name: String,
-    /// Its folder below `data`.
-    pub folder: String,
-    /// Its columns.
-    pub schema: SchemaRef,
-    /// Its data files.
-    pub files: Vec<FileRow>,
-    /// Its indexes.
-    pub indexes: Vec<IndexRow>,
-    /// Why its rows cannot be relied on, if its entry is not what was written.
-    pub damage: Option<Corruption>,
-    /// Indexes whose entries are not what was written. They are not among [`Self::indexes`].
-    pub index_damages: Vec<Corruption>,
-}
-
-impl TableRow {
-    /// Whether every entry of the table is what was written.
-    pub fn is_sound(&self) -> bool {
-        let files = self.files.iter().all(|file| file.is_sound);
-        files && self.damage.is_none() && self.index_damages.is_empty()
-    }
-
-    /// A table to be added.
-    pub fn new(name: String, folder: String, schema: SchemaRef, files: Vec<FileRow>) -> Self {
-        Self {
-            id: 0,
-            name,
-            folder,
-            schema,
-            files,
-            indexes: Vec::new(),
-            damage: None,
-            index_damages: Vec::new(),
-        }
-    }
-}
-
-/// An index as the catalog knows it.
-#[derive(Debug, Clone)]
-pub struct IndexRow {
-    /// What the user defined.
-    pub definition: IndexDefinition,
-    /// Numbers of the data files that have an index file, with its length.
-    pub files: Vec<(u64, u64)>,
-}
-
-/// What becomes of a table's files in one transaction.
-#[derive(Debug, Default)]
-pub struct FileChange<'a> {
-    /// Numbers of files to forget.
-    pub removed: &'a [u64],
-    /// Files to add.
-    pub added: &'a [FileRow],
-    /// An index to add.
-    pub new_index: Option<&'a IndexDefinition>,
-    /// Index, data file and length of new index files.
-    pub index_files: &'a [(i64, u64, u64)],
-}
-
-/// A data file as the catalog knows it.
-#[derive(Debug, Clone)]
-pub struct FileRow {
-    /// Its number in the table.
-    pub number: u64,
-    /// Its length.
-    pub file_bytes: u64,
-    /// What its checksum file calls it; 0 for a file of format 1.
-    pub id: u64,
-    /// Whether the entry is what was written. If not, what is known of the rows is taken from the file.
-    pub is_sound: bool,
-    /// What is known of its rows.
-    pub stats: FileStats,
-}
-
-/// Files that a change made obsolete: they may be removed whenever nobody reads them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Obsolete {
-    /// A table's folder.
-    Table {
-        /// Its name below `data`.
-        folder: String,
-    },
-    /// A data file with all that belongs to it.
-    File {
-        /// The table's folder.
-        folder: String,
-        /// The file's number.
-        number: u64,
-    },
-    /// The files of an index.
-    Index {
-        /// The table's folder.
-        folder: String,
-        /// The index's number.
-        index: i64,
-    },
-}
-
-/// What the journal says may be in the folder without being named elsewhere.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Journal {
-    /// Numbers of files that may have been being written.
-    pub reserved: Range<u64>,
-    /// What changes made obsolete.
-    pub obsolete: Vec<Obsolete>,
-}
+use crate::folder::ensure_no_data;
+use crate::head::{Acknowledged, Change, Head};
+use crate::ids::random_id;
+use crate::root::{CATALOG, FORMAT_VERSION, Root};
+use opening::{check_last, check_listing, create, open_for_writing, open_read_only, peek_version};
+use rows::RowSum;
 
 /// The open catalog. One connection behind a lock: changes are rare and small.
 #[derive(Debug)]
@@ -265,12 +151,18 @@ impl Catalog {
         rows::tables(&state.connection, state.version)
     }
 
+    /// All schemas and views.
+    pub fn names(&self) -> Result<Names> {
+        let state = self.state.lock();
+        names::read(&state.connection, state.version)
+    }
+
     /// What may be removed.
     pub fn journal(&self) -> Result<Journal> {
         let state = self.state.lock();
         match state.version {
             ..2 => Ok(Journal::default()),
-            _ => read_journal(&state.connection),
+            _ => journal::read(&state.connection),
         }
     }
 
@@ -290,87 +182,6 @@ impl Catalog {
     /// Notes that obsolete files are gone. The next change forgets them.
     pub fn forget(&self, removed: Vec<Obsolete>) {
         self.state.lock().removed.extend(removed);
-    }
-
-    /// Adds a table with its files and indexes in one transaction and returns its id, whatever id it has so far;
-    /// `replaces` names a table to drop with it, by its id.
-    pub fn add_table(&self, table: &TableRow, replaces: Option<i64>) -> Result<i64> {
-        self.change(|transaction, sum| {
-            if let Some(id) = replaces {
-                drop_row(transaction, id)?;
-            }
-            let (id, row_sum) = rows::insert_table(transaction, table)?;
-            *sum = sum.clone().number(row_sum.into());
-            let owner = Owner {
-                table_id: id,
-                folder: &table.folder,
-                schema: &table.schema,
-            };
-            for file in &table.files {
-                let row_sum = rows::insert_file(transaction, owner, file)?;
-                *sum = sum.clone().number(row_sum.into());
-            }
-            for index in &table.indexes {
-                rows::insert_index(transaction, owner, &index.definition)?;
-                for (number, bytes) in &index.files {
-                    let file = (index.definition.id, *number, *bytes);
-                    rows::insert_index_file(transaction, id, file)?;
-                }
-            }
-            Ok(id)
-        })
-    }
-
-    /// Changes a table's files and indexes in one transaction.
-    pub fn change_files(&self, table: &TableRef<'_>, change: &FileChange<'_>) -> Result<()> {
-        let owner = Owner {
-            table_id: table.id,
-            folder: table.folder,
-            schema: table.schema,
-        };
-        self.change(|transaction, sum| {
-            for number in change.removed {
-                let row_sum = rows::remove_file(transaction, table.id, *number)?;
-                *sum = sum.clone().number(row_sum.into());
-                let file = Obsolete::File {
-                    folder: table.folder.to_owned(),
-                    number: *number,
-                };
-                note(transaction, &file)?;
-            }
-            for file in change.added {
-                let row_sum = rows::insert_file(transaction, owner, file)?;
-                *sum = sum.clone().number(row_sum.into());
-            }
-            if let Some(index) = change.new_index {
-                rows::insert_index(transaction, owner, index)?;
-            }
-            for file in change.index_files {
-                rows::insert_index_file(transaction, table.id, *file)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Forgets an index and its files.
-    pub fn drop_index(&self, folder: &str, number: i64) -> Result<()> {
-        self.change_that_frees(|transaction, sum| {
-            *sum = sum.clone().number(number as u64);
-            transaction.execute("DELETE FROM indexes WHERE number = ?1", params![number])?;
-            let files = Obsolete::Index {
-                folder: folder.to_owned(),
-                index: number,
-            };
-            note(transaction, &files)
-        })
-    }
-
-    /// Forgets a table and its files.
-    pub fn drop_table(&self, table_id: i64) -> Result<()> {
-        self.change_that_frees(|transaction, sum| {
-            *sum = sum.clone().number(table_id as u64);
-            drop_row(transaction, table_id)
-        })
     }
 
     /// SQLite's own check of the catalog file: `ok`, or what is wrong.
@@ -420,7 +231,7 @@ impl Catalog {
         let listed = rows::listing_sum(&transaction)?.wrapping_add(lost);
         schema::set_meta(&transaction, schema::LISTED, listed)?;
         for gone in &removed {
-            unnote(&transaction, gone)?;
+            journal::forget(&transaction, gone)?;
         }
         let change = Change {
             number,
@@ -437,30 +248,6 @@ impl Catalog {
     }
 }
 
-/// Refuses a catalog in which something that it lists is lost or too many.
-fn check_listing(connection: &Connection) -> Result<()> {
-    let found = rows::listing_sum(connection)?;
-    match schema::listed(connection)? {
-        Some(expected) if expected == found => Ok(()),
-        expected => {
-            let expected = expected.unwrap_or_default();
-            let what = "tables, indexes, views and schemas of the catalog".to_owned();
-            Err(rows::mismatch(what, expected, found).into())
-        }
-    }
-}
-
-/// The table that a change is about.
-#[derive(Debug, Clone, Copy)]
-pub struct TableRef<'a> {
-    /// Its number.
-    pub id: i64,
-    /// Its folder below `data`.
-    pub folder: &'a str,
-    /// Its columns.
-    pub schema: &'a SchemaRef,
-}
-
 impl State {
     fn begin(&mut self) -> Result<Transaction<'_>> {
         let behavior = TransactionBehavior::Immediate;
@@ -475,7 +262,7 @@ impl State {
             });
         }
         if self.version < FORMAT_VERSION {
-            let database = random();
+            let database = random_id();
             let transaction = self.begin()?;
             schema::upgrade(&transaction, database)?;
             transaction.commit()?;
@@ -511,224 +298,6 @@ impl Drop for State {
             self.connection.query_row(checkpoint, [], |_| Ok(())).ok();
         }
     }
-}
-
-/// Opens the catalog for reading and writing.
-fn open_for_writing(catalog: &Path) -> Result<Connection> {
-    let connection = Connection::open(catalog)?;
-    // SQLite falls back to reading after a failure that may have passed.
-    match connection.is_readonly("main")? {
-        true => Ok(Connection::open(catalog)?),
-        false => Ok(connection),
-    }
-}
-
-/// Opens a catalog that cannot be written. One with a log is read from a copy, for SQLite would have to write beside it.
-fn open_read_only(root: &Root) -> Result<Connection> {
-    let catalog = root.real(&root.join(CATALOG));
-    let log_name = format!("{CATALOG}-wal");
-    let log = root.real(&root.join(&log_name));
-    if log.metadata().map_or(true, |log| log.len() == 0) {
-        let path = catalog.to_string_lossy();
-        let path = path
-            .replace('%', "%25")
-            .replace('?', "%3f")
-            .replace('#', "%23");
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-        return Ok(Connection::open_with_flags(
-            format!("file:{path}?immutable=1"),
-            flags,
-        )?);
-    }
-    let copy = std::env::temp_dir().join(format!("hotshelf-catalog-{:016x}", random()));
-    let failed = |error| StoreError::io("copy the catalog to", &copy)(error);
-    std::fs::create_dir(&copy).map_err(failed)?;
-    let copied = std::fs::copy(&catalog, copy.join(CATALOG))
-        .and_then(|_| std::fs::copy(&log, copy.join(&log_name)));
-    let opened = copied.map_err(failed).and_then(|_| {
-        let connection = Connection::open(copy.join(CATALOG))?;
-        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-        // The first read opens the log; both files can go then.
-        schema::version(&connection)?;
-        Ok(connection)
-    });
-    std::fs::remove_dir_all(&copy).ok();
-    opened
-}
-
-/// Refuses a newer catalog that was closed properly without touching its folder: opening it would make an empty log.
-fn peek_version(root: &Root) -> Result<()> {
-    let catalog = root.real(&root.join(CATALOG));
-    let log = root.real(&root.join(format!("{CATALOG}-wal")));
-    let has_log = log.metadata().is_ok_and(|log| log.len() > 0);
-    let is_empty = catalog.metadata().map_or(true, |file| file.len() == 0);
-    // A name that came through the folder's descriptor needs no escapes.
-    let Some(path) = catalog
-        .to_str()
-        .filter(|path| path.starts_with("/proc/self/fd/"))
-    else {
-        return Ok(());
-    };
-    if has_log || is_empty {
-        return Ok(());
-    }
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-    let connection = Connection::open_with_flags(format!("file:{path}?immutable=1"), flags)?;
-    schema::version(&connection)?.map_or(Ok(()), schema::check_version)
-}
-
-/// Makes a catalog in an empty file; returns its version.
-fn create(connection: &mut Connection, last: Acknowledged) -> Result<i64> {
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    let transaction = connection.transaction()?;
-    schema::create(&transaction, last)?;
-    transaction.commit()?;
-    let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
-    connection.query_row(checkpoint, [], |_| Ok(()))?;
-    Ok(FORMAT_VERSION)
-}
-
-/// Compares the catalog's last change with the one recorded beside the data.
-///
-/// The catalog may be one change ahead: a process was killed before it recorded it.
-fn check_last(
-    root: &Root,
-    last: Acknowledged,
-    before: u32,
-    recorded: Option<Acknowledged>,
-) -> Result<()> {
-    let Some(recorded) = recorded else {
-        // Before its first change a database has no record.
-        return match last.change.number {
-            0 => Ok(()),
-            _ => Err(StoreError::LostHead {
-                path: root.data().join(HEAD),
-            }),
-        };
-    };
-    if recorded.change.number == 0 && last.change.number == 0 {
-        return Ok(());
-    }
-    if last.change.number < recorded.change.number {
-        return Err(StoreError::StaleCatalog {
-            path: root.join(CATALOG),
-            found: last.change.number,
-            acknowledged: recorded.change.number,
-        });
-    }
-    let is_the_same = match last.change.number - recorded.change.number {
-        0 => last.change == recorded.change,
-        1 => before == recorded.change.sum,
-        _ => false,
-    };
-    if last.database != recorded.database || !is_the_same {
-        return Err(StoreError::ForeignCatalog {
-            path: root.join(CATALOG),
-        });
-    }
-    Ok(())
-}
-
-/// A number that nobody else draws, above 0 and below 2^63.
-pub(crate) fn random() -> u64 {
-    (RandomState::new().hash_one(std::process::id()) >> 1).max(1)
-}
-
-impl Acknowledged {
-    /// A new database.
-    fn first() -> Self {
-        Self {
-            database: random(),
-            change: Change::default(),
-        }
-    }
-}
-
-/// Forgets a table and notes that its folder is obsolete.
-fn drop_row(transaction: &Transaction<'_>, table_id: i64) -> Result<()> {
-    let folder: Option<String> = transaction
-        .query_row(
-            "DELETE FROM tables WHERE id = ?1 RETURNING folder",
-            params![table_id],
-            |row| row.get(0),
-        )
-        .optional()?;
-    match folder {
-        Some(folder) => note(transaction, &Obsolete::Table { folder }),
-        None => Ok(()),
-    }
-}
-
-impl Obsolete {
-    fn columns(&self) -> (&str, Option<i64>, Option<i64>) {
-        match self {
-            Self::Table { folder } => (folder, None, None),
-            Self::File { folder, number } => (folder, Some(*number as i64), None),
-            Self::Index { folder, index } => (folder, None, Some(*index)),
-        }
-    }
-}
-
-fn note(transaction: &Transaction<'_>, files: &Obsolete) -> Result<()> {
-    let (folder, file, index) = files.columns();
-    transaction.execute(
-        "INSERT INTO obsolete VALUES (?1, ?2, ?3)",
-        params![folder, file, index],
-    )?;
-    Ok(())
-}
-
-fn unnote(transaction: &Transaction<'_>, files: &Obsolete) -> Result<()> {
-    let (folder, file, index) = files.columns();
-    transaction.execute(
-        "DELETE FROM obsolete WHERE folder = ?1 AND file IS ?2 AND idx IS ?3",
-        params![folder, file, index],
-    )?;
-    Ok(())
-}
-
-fn read_journal(connection: &Connection) -> Result<Journal> {
-    let reserved = connection
-        .query_row("SELECT first, until FROM reserved", [], |row| {
-            Ok(row.get::<_, i64>(0)? as u64..row.get::<_, i64>(1)? as u64)
-        })
-        .optional()?;
-    let mut statement = connection.prepare("SELECT folder, file, idx FROM obsolete")?;
-    let obsolete = statement.query_map([], |row| {
-        // An entry that cannot be read removes nothing.
-        let Ok(folder) = row.get(0) else {
-            return Ok(None);
-        };
-        let (file, index): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
-        Ok(Some(match (file, index) {
-            (Some(number), _) => Obsolete::File {
-                folder,
-                number: number as u64,
-            },
-            (None, Some(index)) => Obsolete::Index { folder, index },
-            (None, None) => Obsolete::Table { folder },
-        }))
-    })?;
-    let obsolete = obsolete.collect::<rusqlite::Result<Vec<_>>>()?;
-    Ok(Journal {
-        reserved: reserved.unwrap_or_default(),
-        obsolete: obsolete.into_iter().flatten().collect(),
-    })
-}
-
-fn corruption(what: String, expected: String, found: String) -> Corruption {
-    Corruption {
-        file: CATALOG.into(),
-        offset: 0,
-        what: what.into(),
-        expected,
-        found,
-    }
-}
-
-fn damaged(found: String) -> StoreError {
-    corruption("catalog entry".into(), "a readable entry".into(), found).into()
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use arrow::datatypes::SchemaRef;
 use hotshelf_tier::Corruption;
 use rusqlite::{Connection, Transaction, params};
 
+use super::damage::{corruption, damaged};
+use super::entries::{FileRow, IndexRow, TableRow};
 use super::ipc::{
     decode_bounds, decode_doubtful_schema, decode_schema, encode_bounds, encode_schema,
 };
-use super::{FileRow, IndexRow, TableRow, corruption, damaged};
 use crate::error::Result;
 use crate::index::IndexDefinition;
 use crate::statistics::{ColumnStats, DistinctSketch, FileStats};

@@ -2,12 +2,11 @@
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
+use super::damage::damaged;
 use super::{names, rows};
 use crate::error::{Result, StoreError};
 use crate::head::{Acknowledged, Change};
-
-/// Version of the folder's format; a program reads this version and older ones.
-pub const FORMAT_VERSION: i64 = 2;
+use crate::root::FORMAT_VERSION;
 
 const SCHEMA: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -126,7 +125,7 @@ pub(super) fn change(connection: &Connection) -> Result<Change> {
     let sum = meta(connection, "change_sum")?.unwrap_or_default();
     match (number.parse(), sum.parse()) {
         (Ok(number), Ok(sum)) => Ok(Change { number, sum }),
-        _ => Err(super::damaged(format!("change '{number}', sum '{sum}'"))),
+        _ => Err(damaged(format!("change '{number}', sum '{sum}'"))),
     }
 }
 

@@ -1,8 +1,10 @@
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::*;
+use crate::index::IndexDefinition;
+use crate::statistics::FileStats;
 
 struct Fixture {
     _folder: tempfile::TempDir,

@@ -10,10 +10,10 @@ use hotshelf_tier::Corruption;
 
 use super::footer;
 use super::open::DataFile;
-use super::paths::{FilePaths, check_length};
+use super::paths::FilePaths;
 use super::segments::SegmentMap;
-use super::sums::{Sums, mismatch};
-use crate::catalog::FileRow;
+use super::sums::{Sums, check_length, mismatch};
+use crate::catalog::entries::FileRow;
 use crate::error::{Result, StoreError};
 
 /// Bytes read together.
@@ -42,7 +42,7 @@ fn verify(paths: &FilePaths, expected: &FileRow, schema: &SchemaRef) -> Result<V
     let length = file.metadata().map_err(StoreError::io("measure", &path))?;
     check_length(&path, length.len(), &sums, expected.file_bytes)?;
     let session = crate::vortex_session();
-    let footer = paths.parse_footer(&file, &sums, &session)?;
+    let footer = footer::read_open(paths, &file, &sums, &session)?;
     let map = SegmentMap::new(&footer)?;
     map.check_count(&paths.sums(), &sums)?;
     let mut buffer = vec![0; PIECE_BYTES.min(length.len() as usize).max(1)];

@@ -1,5 +1,7 @@
 //! What the footer of a data file says of its rows.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use arrow::array::ArrayRef as ArrowRef;
@@ -14,10 +16,37 @@ use vortex::scalar::Scalar;
 use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
 
+use super::paths::FilePaths;
 use super::segments::SegmentMap;
-use super::sums::{Sums, verify};
+use super::sums::{Sums, check_length, verify};
 use crate::error::{Result, StoreError};
 use crate::statistics::{ColumnStats, DistinctSketch, FileStats, bounds_batch};
+
+/// Reads the footer by itself, after comparing it with its checksum.
+pub(crate) fn read(paths: &FilePaths, sums: &Sums, session: &VortexSession) -> Result<Footer> {
+    let path = paths.data();
+    let file = paths.root().open_file(&path)?;
+    let found = file
+        .metadata()
+        .map_err(StoreError::io("measure", &path))?
+        .len();
+    check_length(&path, found, sums, sums.file_bytes)?;
+    read_open(paths, &file, sums, session)
+}
+
+/// Reads the footer of the open file, whose length is right.
+pub(super) fn read_open(
+    paths: &FilePaths,
+    file: &File,
+    sums: &Sums,
+    session: &VortexSession,
+) -> Result<Footer> {
+    let path = paths.data();
+    let mut bytes = vec![0; (sums.file_bytes - sums.footer_offset) as usize];
+    file.read_exact_at(&mut bytes, sums.footer_offset)
+        .map_err(StoreError::io("read", &path))?;
+    parse(&path, sums, &bytes, session)
+}
 
 /// Reads a footer from the end of a file's bytes, after comparing it with its checksum.
 pub(crate) fn parse(

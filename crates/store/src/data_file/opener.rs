@@ -5,16 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hotshelf_cache::model::{ItemClass, ItemUse};
 use hotshelf_cache::{CacheManager, Ledger, Lender, Rung};
-use hotshelf_tier::io::IoEngine;
 use parking_lot::Mutex;
 use vortex::session::VortexSession;
 
 use super::open::DataFile;
-use crate::descriptors::{Descriptors, limit_of_process};
+use crate::descriptors::Descriptors;
 use crate::held::Held;
 use crate::in_use::InUse;
 use crate::recent::Recent;
-use crate::store::Store;
 
 /// Footers take at most one part in this many of the budget, unless those in use take more.
 const BUDGET_SHARE: u64 = 16;
@@ -40,23 +38,12 @@ impl std::fmt::Debug for Opener {
 }
 
 impl Opener {
-    /// Opens the files of a store; half of the descriptors that the process may have are theirs.
-    pub fn new(
-        store: &Store,
-        engine: &Arc<IoEngine>,
+    /// Opens files through these descriptors and keeps their footers in the cache's memory.
+    pub(crate) fn new(
+        in_use: &Arc<InUse>,
+        descriptors: Arc<Descriptors>,
         cache: &Arc<CacheManager>,
         session: VortexSession,
-    ) -> Arc<Self> {
-        Self::with_descriptors(store, engine, cache, session, limit_of_process())
-    }
-
-    /// The same with at most this many descriptors, but for those in use.
-    pub fn with_descriptors(
-        store: &Store,
-        engine: &Arc<IoEngine>,
-        cache: &Arc<CacheManager>,
-        session: VortexSession,
-        limit: usize,
     ) -> Arc<Self> {
         let footers = Arc::new(Footers {
             cache: cache.clone(),
@@ -69,8 +56,8 @@ impl Opener {
         Arc::new(Self {
             cache: cache.clone(),
             session,
-            in_use: store.in_use().clone(),
-            descriptors: Descriptors::new(engine.clone(), limit),
+            in_use: in_use.clone(),
+            descriptors,
             footers,
         })
     }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use hotshelf_tier::Corruption;
 
-use super::FilePaths;
-use crate::catalog::FileRow;
+use super::paths::FilePaths;
+use crate::catalog::entries::FileRow;
 use crate::error::{Result, StoreError};
 use crate::fields::{Fields, put_bytes, put_number, put_word};
 use crate::head::Change;
@@ -198,6 +198,25 @@ pub(crate) fn mismatch(
         expected: format!("checksum {expected:08x}"),
         found: format!("{found:08x}"),
     })
+}
+
+/// The file must be as long as its checksums and the catalog say.
+pub(super) fn check_length(path: &Path, found: u64, sums: &Sums, expected: u64) -> Result<()> {
+    if found == sums.file_bytes && sums.file_bytes == expected && sums.footer_offset <= found {
+        return Ok(());
+    }
+    Err(wrong_length(path, expected, found).into())
+}
+
+/// The damage that a file of another length is.
+pub(super) fn wrong_length(path: &Path, expected: u64, found: u64) -> Corruption {
+    Corruption {
+        file: path.to_owned(),
+        offset: found.min(expected),
+        what: "file length".into(),
+        expected: format!("{expected} bytes"),
+        found: format!("{found} bytes"),
+    }
 }
 
 #[cfg(test)]

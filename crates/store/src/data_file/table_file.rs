@@ -11,11 +11,11 @@ use vortex::file::Footer;
 
 use super::open::{DataFile, KnownFile};
 use super::opener::{Opener, reserve};
-use super::paths::{FilePaths, check_length, wrong_length};
+use super::paths::FilePaths;
 use super::segments::SegmentMap;
-use super::sums::Sums;
+use super::sums::{Sums, check_length, wrong_length};
 use super::{ROW_GROUP_ROWS_MAX, footer};
-use crate::catalog::FileRow;
+use crate::catalog::entries::FileRow;
 use crate::error::{Result, StoreError};
 use crate::side_by_side::side_by_side;
 use crate::statistics::FileStats;
@@ -258,7 +258,7 @@ fn stats_in_file(
     if sums.file_bytes != row.file_bytes {
         return Err(wrong_length(&paths.data(), row.file_bytes, sums.file_bytes).into());
     }
-    let footer = paths.read_footer(&sums, &opener.session)?;
+    let footer = footer::read(paths, &sums, &opener.session)?;
     let map = SegmentMap::new(&footer)?;
     let stats = footer::statistics(&footer, &map, schema, &opener.session, Vec::new())?;
     Ok((stats, sums.origin.map_or(0, |origin| origin.id)))

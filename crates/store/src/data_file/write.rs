@@ -30,7 +30,7 @@ use super::parts::{BatchStream, own_bytes};
 use super::paths::FilePaths;
 use super::segments::SegmentMap;
 use super::sums::{Origin, Sums};
-use crate::catalog::FileRow;
+use crate::catalog::entries::FileRow;
 use crate::error::{InputError, Result, StoreError};
 use crate::statistics::{HashColumn, SketchBuilder};
 

@@ -1,7 +1,7 @@
 //! What the catalog, the checksum files and the data files say of each other is compared.
 
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId};
-use hotshelf_store::data_file::{Opener, TableFile};
+use hotshelf_store::data_file::TableFile;
 use hotshelf_tier::io::{IoEngine, IoOptions};
 
 use super::*;
@@ -11,7 +11,7 @@ fn open_files(fixture: &Fixture) -> Result<u64> {
     let (store, rows) = Store::open(&fixture.path(), true)?;
     let engine = IoEngine::start(IoOptions::default())?;
     let cache = CacheManager::new(CacheOptions::default());
-    let opener = Opener::new(&store, &engine, &cache, vortex_session());
+    let opener = store.opener(&engine, &cache, vortex_session());
     let mut count = 0;
     for row in rows {
         if let Some(damage) = row.damage {

@@ -27,7 +27,7 @@ impl Reader {
             ..CacheOptions::default()
         });
         let session = vortex_session();
-        let opener = Opener::with_descriptors(&store, &engine, &cache, session, descriptors);
+        let opener = store.opener_with_descriptors(&engine, &cache, session, descriptors);
         let row = rows.remove(0);
         let column_ids: Vec<ColumnId> = (0..=row.schema.fields().len() as u32)
             .map(ColumnId)

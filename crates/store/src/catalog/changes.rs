@@ -1,0 +1,131 @@
+//! The changes of the catalog, each one transaction.
+
+use rusqlite::params;
+
+use super::entries::{FileChange, Obsolete, TableRef, TableRow};
+use super::rows::{self, Owner};
+use super::{Catalog, journal, names};
+use crate::error::Result;
+
+impl Catalog {
+    /// Adds a table with its files and indexes in one transaction and returns its id, whatever id it has so far;
+    /// `replaces` names a table to drop with it, by its id.
+    pub fn add_table(&self, table: &TableRow, replaces: Option<i64>) -> Result<i64> {
+        self.change(|transaction, sum| {
+            if let Some(id) = replaces {
+                journal::drop_row(transaction, id)?;
+            }
+            let (id, row_sum) = rows::insert_table(transaction, table)?;
+            *sum = sum.clone().number(row_sum.into());
+            let owner = Owner {
+                table_id: id,
+                folder: &table.folder,
+                schema: &table.schema,
+            };
+            for file in &table.files {
+                let row_sum = rows::insert_file(transaction, owner, file)?;
+                *sum = sum.clone().number(row_sum.into());
+            }
+            for index in &table.indexes {
+                rows::insert_index(transaction, owner, &index.definition)?;
+                for (number, bytes) in &index.files {
+                    let file = (index.definition.id, *number, *bytes);
+                    rows::insert_index_file(transaction, id, file)?;
+                }
+            }
+            Ok(id)
+        })
+    }
+
+    /// Changes a table's files and indexes in one transaction.
+    pub fn change_files(&self, table: &TableRef<'_>, change: &FileChange<'_>) -> Result<()> {
+        let owner = Owner {
+            table_id: table.id,
+            folder: table.folder,
+            schema: table.schema,
+        };
+        self.change(|transaction, sum| {
+            for number in change.removed {
+                let row_sum = rows::remove_file(transaction, table.id, *number)?;
+                *sum = sum.clone().number(row_sum.into());
+                let file = Obsolete::File {
+                    folder: table.folder.to_owned(),
+                    number: *number,
+                };
+                journal::note(transaction, &file)?;
+            }
+            for file in change.added {
+                let row_sum = rows::insert_file(transaction, owner, file)?;
+                *sum = sum.clone().number(row_sum.into());
+            }
+            if let Some(index) = change.new_index {
+                rows::insert_index(transaction, owner, index)?;
+            }
+            for file in change.index_files {
+                rows::insert_index_file(transaction, table.id, *file)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Forgets an index and its files.
+    pub fn drop_index(&self, folder: &str, number: i64) -> Result<()> {
+        self.change_that_frees(|transaction, sum| {
+            *sum = sum.clone().number(number as u64);
+            transaction.execute("DELETE FROM indexes WHERE number = ?1", params![number])?;
+            let files = Obsolete::Index {
+                folder: folder.to_owned(),
+                index: number,
+            };
+            journal::note(transaction, &files)
+        })
+    }
+
+    /// Forgets a table and its files.
+    pub fn drop_table(&self, table_id: i64) -> Result<()> {
+        self.change_that_frees(|transaction, sum| {
+            *sum = sum.clone().number(table_id as u64);
+            journal::drop_row(transaction, table_id)
+        })
+    }
+
+    /// Keeps a schema.
+    pub fn add_schema(&self, name: &str) -> Result<()> {
+        self.change(|transaction, sum| {
+            *sum = sum.clone().bytes(name.as_bytes());
+            transaction.execute("INSERT INTO schemas (name) VALUES (?1)", params![name])?;
+            Ok(())
+        })
+    }
+
+    /// Forgets a schema.
+    pub fn drop_schema(&self, name: &str) -> Result<()> {
+        self.change_that_frees(|transaction, sum| {
+            *sum = sum.clone().bytes(name.as_bytes());
+            transaction.execute("DELETE FROM schemas WHERE name = ?1", params![name])?;
+            Ok(())
+        })
+    }
+
+    /// Keeps a view, in the place of one of that name.
+    pub fn put_view(&self, name: &str, sql: &str) -> Result<()> {
+        let view = names::view_sum(name, sql);
+        self.change(|transaction, sum| {
+            *sum = sum.clone().number(view.into());
+            transaction.execute(
+                "INSERT OR REPLACE INTO views (name, sql, sum) VALUES (?1, ?2, ?3)",
+                params![name, sql, view],
+            )?;
+            Ok(())
+        })
+    }
+
+    /// Forgets a view.
+    pub fn drop_view(&self, name: &str) -> Result<()> {
+        self.change_that_frees(|transaction, sum| {
+            *sum = sum.clone().bytes(name.as_bytes());
+            transaction.execute("DELETE FROM views WHERE name = ?1", params![name])?;
+            Ok(())
+        })
+    }
+}
