@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Seq
 use std::sync::{Arc, Weak};
 use thiserror::Error;
 
-/// Whoever keeps memory of a budget that it can give back: the cache. Called without any lock of the budget.
+/// What keeps memory of a budget and can return it: the cache. Called without any lock of the budget.
 pub(crate) trait Evictor: Send + Sync {
-    /// Bytes that others than the cache would give back.
+    /// Bytes that lenders besides the cache could return.
     fn lent_bytes(&self) -> u64;
 
-    /// Gives back the least valuable thing. False: everything is in use.
+    /// Drops the least valuable thing. False: everything is in use.
     fn evict_one(&self) -> bool;
 
     /// Starts the reads that wait for memory and now fit.
@@ -51,11 +51,11 @@ pub struct BudgetSnapshot {
     pub limit_bytes: u64,
     /// `cached + detached + in_flight + operator`.
     pub used_bytes: u64,
-    /// Segments the cache holds (also while somebody uses them).
+    /// Segments the cache holds, in use or not.
     pub cached_bytes: u64,
     /// The part of `cached_bytes` that is metadata.
     pub metadata_bytes: u64,
-    /// Segments the cache does not hold (any more) but somebody uses.
+    /// Segments in use that the cache does not hold, or no longer holds.
     pub detached_bytes: u64,
     /// Reads under way.
     pub in_flight_bytes: u64,
@@ -118,13 +118,13 @@ impl Budget {
         self.limit_bytes.load(SeqCst)
     }
 
-    /// Bytes that nobody has.
+    /// Bytes that are free.
     pub fn free_bytes(&self) -> u64 {
         self.limit_bytes()
             .saturating_sub(self.used_bytes.load(SeqCst))
     }
 
-    /// How much of the budget may be *kept* segments: what operators and transit leave. Transit is the share
+    /// How much of the budget may be *kept* segments: what operators and transit do not take. Transit is the share
     /// set aside for reads under way and bytes in use.
     pub fn capacity_bytes(&self) -> u64 {
         self.limit_bytes()
@@ -216,7 +216,7 @@ impl Budget {
         }
     }
 
-    /// Bytes that others than the cache would give back.
+    /// Bytes that lenders besides the cache could return.
     fn lent_bytes(&self) -> u64 {
         let holder = self.holder.upgrade();
         holder.map_or(0, |holder| holder.lent_bytes())
@@ -301,8 +301,8 @@ impl Budget {
     pub(crate) fn release_detached(&self, bytes: u64) {
         subtract(&self.detached_bytes, bytes);
         subtract(&self.used_bytes, bytes);
-        // No wake-up here: this runs inside evictions. Whoever lets go of bytes outside calls
-        // `memory_may_be_free` afterwards.
+        // No wake-up here: this runs inside evictions. Code that drops bytes outside calls `memory_may_be_free`
+        // afterwards.
     }
 
     pub(crate) fn add_waiting(&self) {
@@ -403,7 +403,11 @@ mod tests {
         *things.count.lock() = 5;
         budget.reserve_operator(50);
         assert!(budget.try_reserve_operator(101).is_err());
-        assert_eq!(*things.count.lock(), 5, "nothing was evicted in vain");
+        assert_eq!(
+            *things.count.lock(),
+            5,
+            "nothing is evicted if that would not be enough"
+        );
         budget.try_reserve_operator(75).unwrap();
         assert_eq!(*things.count.lock(), 2);
         assert_eq!(budget.free_bytes(), 5);

@@ -1,10 +1,10 @@
-//! Why a segment could not be had.
+//! Why a segment could not be read.
 
 use crate::key::SegmentKey;
 use hotshelf_tier::{Corruption, TierError};
 use thiserror::Error;
 
-/// Why a request for a segment failed. Cheap to clone: one failed read may have many askers.
+/// Why a request for a segment failed. Cheap to clone: several requests may share one failed read.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum ReadError {

@@ -24,9 +24,9 @@ pub enum EventKind {
     Reject,
     /// A segment was evicted and its memory freed.
     Evict,
-    /// A segment was dropped from the cache while somebody still uses its bytes.
+    /// A segment was dropped from the cache while its bytes are still in use.
     Detach,
-    /// A read was cancelled: all its askers went away.
+    /// A read was cancelled: all its requests were dropped.
     Cancel,
     /// A read failed.
     Fail,

@@ -1,6 +1,6 @@
 //! A read that one or more requests share.
 //!
-//! `Queued → Reading → Done`, or `Cancelled` from either of the first two when the last asker leaves. The
+//! `Queued → Reading → Done`, or `Cancelled` from either of the first two when the last request is dropped. The
 //! phase changes under the flight's own lock, which is a leaf of the lock order (see `crate::manager`).
 
 use crate::error::ReadError;
@@ -15,15 +15,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Waker;
 
-/// One read and its askers.
+/// One read and the requests that share it.
 pub(crate) struct Flight {
     pub(crate) key: SegmentKey,
     pub(crate) info: SegmentInfo,
     pub(crate) file: Arc<FileEntry>,
-    /// The scan of the first asker: the read is on its account.
+    /// The scan of the first request: the read is on its account.
     pub(crate) scan: Arc<ScanContext>,
     pub(crate) state: Mutex<FlightState>,
-    /// Whether an asker waits for it now, and does not merely look ahead.
+    /// Whether a request waits for it now, and does not merely look ahead.
     pub(crate) awaited: AtomicBool,
 }
 
@@ -63,7 +63,7 @@ impl Flight {
         })
     }
 
-    /// Adds an asker and returns its index. Only under the shard's lock, while the flight is in the shard's map.
+    /// Adds a request and returns its index. Only under the shard's lock, while the flight is in the shard's map.
     pub(crate) fn join(&self, scan: &ScanContext) -> usize {
         let mut state = self.state.lock();
         state.asker_count += 1;
@@ -78,8 +78,8 @@ impl Flight {
 }
 
 impl FlightState {
-    /// The result of a read that has ended; otherwise keeps the waker and returns the asker's former one, to be dropped
-    /// outside all locks.
+    /// The result of a read that has ended; otherwise keeps the waker and returns the request's former one, to be
+    /// dropped outside all locks.
     pub(crate) fn result_or_wait(
         &mut self,
         asker_idx: usize,
@@ -91,7 +91,7 @@ impl FlightState {
         }
     }
 
-    /// Takes an asker away and returns its waker. If it was the last one of an unfinished flight, the flight
+    /// Removes a request and returns its waker. If it was the last one of an unfinished flight, the flight
     /// becomes `Cancelled` and its former phase is returned. Both are to be dropped outside all locks.
     pub(crate) fn leave(&mut self, asker_idx: usize) -> (Option<Waker>, Option<Phase>) {
         let waker = self.wakers[asker_idx].take();
@@ -102,7 +102,7 @@ impl FlightState {
         (waker, cancelled)
     }
 
-    /// Ends the flight. Returns whom to wake and the former phase, to be dropped outside all locks.
+    /// Ends the flight. Returns the wakers to call and the former phase, to be dropped outside all locks.
     pub(crate) fn finish(&mut self, result: Result<Lease, ReadError>) -> (Vec<Waker>, Phase) {
         let done = Phase::Done(result);
         if matches!(self.phase, Phase::Cancelled) {

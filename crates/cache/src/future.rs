@@ -16,9 +16,9 @@ use std::time::Instant;
 /// Resolves to the bytes of a segment. The read was started when the future was made; dropping the last
 /// future of a read cancels it. The bytes count against the budget until the last clone is dropped.
 #[must_use = "the read is cancelled when the future is dropped"]
-pub struct SegmentFuture(State);
+pub struct SegmentFuture(FutureState);
 
-enum State {
+enum FutureState {
     Ready(Result<Bytes, ReadError>),
     Waiting(Asker),
     Taken,
@@ -35,7 +35,7 @@ struct Asker {
 
 impl SegmentFuture {
     pub(crate) fn ready(result: Result<Bytes, ReadError>) -> Self {
-        Self(State::Ready(result))
+        Self(FutureState::Ready(result))
     }
 
     /// Joins a flight. Only under the shard's lock, while the flight is in the shard's map.
@@ -44,7 +44,7 @@ impl SegmentFuture {
         flight: &Arc<Flight>,
         scan: &Arc<ScanContext>,
     ) -> Self {
-        Self(State::Waiting(Asker {
+        Self(FutureState::Waiting(Asker {
             cache: Arc::clone(cache),
             flight: Arc::clone(flight),
             scan: Arc::clone(scan),
@@ -56,11 +56,11 @@ impl SegmentFuture {
     /// Whether awaiting it returns at once.
     pub fn is_ready(&self) -> bool {
         match &self.0 {
-            State::Ready(_) => true,
-            State::Waiting(asker) => {
+            FutureState::Ready(_) => true,
+            FutureState::Waiting(asker) => {
                 matches!(asker.flight.state.lock().phase, Phase::Done(_))
             }
-            State::Taken => false,
+            FutureState::Taken => false,
         }
     }
 }
@@ -93,16 +93,16 @@ impl Future for SegmentFuture {
     type Output = Result<Bytes, ReadError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let State::Waiting(asker) = &mut self.0 {
+        if let FutureState::Waiting(asker) = &mut self.0 {
             let Poll::Ready(result) = asker.poll(context) else {
                 return Poll::Pending;
             };
-            self.0 = State::Taken;
+            self.0 = FutureState::Taken;
             return Poll::Ready(result);
         }
-        match std::mem::replace(&mut self.0, State::Taken) {
-            State::Ready(result) => Poll::Ready(result),
-            State::Waiting(_) | State::Taken => {
+        match std::mem::replace(&mut self.0, FutureState::Taken) {
+            FutureState::Ready(result) => Poll::Ready(result),
+            FutureState::Waiting(_) | FutureState::Taken => {
                 panic!("a SegmentFuture was polled after it ended")
             }
         }
@@ -118,9 +118,9 @@ impl Drop for Asker {
 impl fmt::Debug for SegmentFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (state, key) = match &self.0 {
-            State::Ready(_) => ("ready", None),
-            State::Waiting(asker) => ("waiting", Some(asker.flight.key)),
-            State::Taken => ("taken", None),
+            FutureState::Ready(_) => ("ready", None),
+            FutureState::Waiting(asker) => ("waiting", Some(asker.flight.key)),
+            FutureState::Taken => ("taken", None),
         };
         f.debug_struct("SegmentFuture")
             .field("state", &state)

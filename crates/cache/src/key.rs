@@ -55,7 +55,7 @@ pub enum SegmentKind {
     Data,
 }
 
-/// What the cache must know of a segment.
+/// What the cache must know about a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// The column whose values (or metadata) these are.

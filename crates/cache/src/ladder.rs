@@ -1,7 +1,8 @@
-//! One order of eviction for everything that holds memory of the budget: segments, index blocks, metadata, idle look-ups.
+//! One order of eviction for everything that holds memory of the budget: segments, index blocks, metadata, idle
+//! look-ups.
 //!
-//! Each [`Lender`] says what the cheapest thing that it could give back is worth. Whoever needs memory takes it from the
-//! lender whose cheapest is worth least per byte, again and again. What a lender keeps and in which order is its own affair.
+//! Each [`Lender`] says what the cheapest thing that it could return is worth. Memory is taken from the lender whose
+//! cheapest thing is worth least per byte, again and again. What a lender keeps and in which order is its own affair.
 
 use crate::model::{ItemClass, ItemUse};
 use parking_lot::RwLock;
@@ -16,7 +17,7 @@ pub struct Rung {
     pub saved_s_per_byte_s: f64,
 }
 
-/// Somebody who keeps things in memory that can be had again, charged to the budget as an operator's. Its methods are
+/// Keeps things in memory that can be obtained again, charged to the budget as an operator's. Its methods are
 /// called in the middle of admission: they may return charges, and must not ask the cache for segments.
 pub trait Lender: Send + Sync {
     /// What it keeps.
@@ -25,8 +26,9 @@ pub trait Lender: Send + Sync {
     /// Bytes of everything that could be given back.
     fn lent_bytes(&self) -> u64;
 
-    /// What it keeps and what it lately gave back, with their uses: [`Ledger::uses`](crate::Ledger::uses). The tuner values
-    /// them beside columns, and their bytes are no longer counted as operators'. Those of a lender that says nothing are.
+    /// What it keeps and what it lately gave back, with their uses: [`Ledger::uses`](crate::Ledger::uses). The tuner
+    /// values them beside columns, and their bytes are no longer counted as operators'. Those of a lender that says
+    /// nothing are.
     fn uses(&self) -> Vec<ItemUse> {
         Vec::new()
     }

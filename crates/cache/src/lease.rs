@@ -7,16 +7,16 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 
 /// A segment's bytes and its charge. Held by the cache (resident) and by every [`Lease`].
 ///
-/// The charge is counted as *cached* while the cache holds it, else as *detached*; whoever lets go last
-/// returns the detached charge, so the cache moves the charge to *detached* before it lets go.
+/// The charge is counted as *cached* while the cache holds it, else as *detached*; the last owner returns the detached
+/// charge, so the cache moves the charge to *detached* before it drops its reference.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldSegment {
     bytes: Bytes,
     charged_bytes: u64,
     budget: Arc<Budget>,
 }
 
-impl Held {
+impl HeldSegment {
     /// Wraps bytes that have arrived and whose charge is already counted as detached.
     pub(crate) fn new(bytes: Bytes, charged_bytes: u64, budget: Arc<Budget>) -> Arc<Self> {
         Arc::new(Self {
@@ -31,9 +31,9 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldSegment {
     fn drop(&mut self) {
-        // Free the buffer before its charge is given to somebody else.
+        // Free the buffer before its charge is given to another.
         self.bytes = Bytes::new();
         self.budget.release_detached(self.charged_bytes);
     }
@@ -42,11 +42,11 @@ impl Drop for Held {
 /// A reference to a segment's bytes outside the cache. The number of leases is the segment's pin count.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    held: Option<Arc<Held>>,
+    held: Option<Arc<HeldSegment>>,
 }
 
 impl Lease {
-    pub(crate) fn new(held: &Arc<Held>) -> Self {
+    pub(crate) fn new(held: &Arc<HeldSegment>) -> Self {
         Self {
             held: Some(Arc::clone(held)),
         }

@@ -1,6 +1,7 @@
-//! How often things that are not columns are used, and what it takes to have them again: index blocks, footers, look-ups.
+//! How often things that are not columns are used, and what it takes to obtain them again: index blocks, footers,
+//! look-ups.
 //!
-//! Whoever keeps such things in memory, a [`Lender`](crate::Lender), has a [`Ledger`] and tells it of each use. What was
+//! A [`Lender`](crate::Lender), which keeps such things in memory, has a [`Ledger`] and tells it of each use. What was
 //! given back stays in the ledger for a while, so that the tuner knows what more memory would save.
 
 use crate::key::Map;
@@ -45,15 +46,15 @@ impl Ledger {
         self.accounts.lock().hit(number, priority, self.now_s());
     }
 
-    /// An item was used and was not in memory: having it again took this long. It is in memory from here on, with this many
-    /// bytes.
+    /// An item was used and was not in memory: having it again took this long. It is in memory from here on, with this
+    /// many bytes.
     pub fn miss(&self, number: u64, bytes: u64, seconds: f64, priority: f64) {
         let now_s = self.now_s();
         let mut accounts = self.accounts.lock();
         accounts.miss(number, bytes, seconds, priority, now_s);
     }
 
-    /// An item left memory and may be wanted again.
+    /// An item was dropped from memory and may be wanted again.
     pub fn gave_back(&self, number: u64) {
         self.accounts.lock().gave_back(number, self.now_s());
     }
@@ -93,7 +94,7 @@ struct Accounts {
     ghost_count: usize,
 }
 
-/// What is known of one item.
+/// What is known about one item.
 #[derive(Debug)]
 struct Account {
     bytes: u64,

@@ -7,9 +7,9 @@
 //! | module | answers |
 //! |---|---|
 //! | [`policy`] | which segment is kept, which is evicted |
-//! | [`model`] | how long a pipeline takes when so much of each column is in memory |
+//! | [`model`] | how long a pipeline takes when a part of each column is in memory |
 //! | [`tune`] | how much of each column *should* be in memory (HPCache, §4) |
-//! | [`tuner`] | the same again and again while queries run |
+//! | [`tuner`] | how that changes while queries run |
 //! | [`simulate`] | what all of that would do on another machine |
 //!
 //! The crate knows nothing of Arrow, DataFusion or Vortex. A data file is a [`SegmentReader`] plus a list of

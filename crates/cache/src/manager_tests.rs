@@ -299,7 +299,7 @@ fn a_scan_that_must_not_populate_leaves_no_trace_in_the_cache() {
     read_all(&cache, &scan, &[2, 3]);
     assert!(
         trace(&cache).contains("evict 0"),
-        "the silent hit is no use"
+        "the silent hit does not count as a use"
     );
 }
 

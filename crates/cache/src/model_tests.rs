@@ -166,7 +166,7 @@ impl World {
         Ok(())
     }
 
-    /// Everybody advances until nobody waits.
+    /// All reads advance until none waits.
     fn drain(&mut self) {
         for _ in 0..10_000 {
             if self.futures.is_empty() {

@@ -14,8 +14,8 @@ pub struct ColumnShare {
     pub bytes: u64,
     /// The proportion to keep, 0 to 1.
     pub proportion: f64,
-    /// Where the kept part begins, 0 to 1. From 1 it grows backwards, so that it stays what it is while a part that grows
-    /// from 0 on another shelf changes.
+    /// Where the kept part begins, 0 to 1. From 1 it grows backwards, so that it stays what it is while a part that
+    /// grows from 0 on another shelf changes.
     pub from: f64,
 }
 
@@ -27,7 +27,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// A placement of the given shares. Proportions are brought into 0 to 1, what is no number becomes 0.
+    /// A placement of the given shares. Proportions are limited to 0 to 1, and what is not a number becomes 0.
     pub fn new(shares: impl IntoIterator<Item = ColumnShare>) -> Self {
         let mut placement = Self::default();
         for share in shares {
@@ -65,8 +65,8 @@ impl Placement {
         self.share(column).map_or(0.0, |share| share.proportion)
     }
 
-    /// Whether a row group is kept, as its place in the order in which row groups join the kept part minus what is kept:
-    /// below zero, yes. On slower shelves the order begins elsewhere or is the opposite one.
+    /// Whether a row group is kept, as its place in the order in which row groups join the kept part minus what is
+    /// kept: below zero, yes. On slower shelves the order begins elsewhere or is the opposite one.
     pub(crate) fn excess(&self, column: ColumnId, place: f64) -> f64 {
         let Some(share) = self.share(column) else {
             return place;

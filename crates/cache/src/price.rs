@@ -1,7 +1,7 @@
-//! What a byte of each shelf is worth, published for everybody who wants to borrow some.
+//! What a byte of each shelf is worth, published for all that want to borrow some.
 //!
 //! The tuner's solution has a price per shelf: the seconds that one more byte would save per second. It is published
-//! after each step on a [`PriceBoard`] that is read without a lock. Whoever wants memory for a while asks
+//! after each step on a [`PriceBoard`] that is read without a lock. A caller that wants memory for a while calls
 //! [`Prices::worth`].
 
 use crate::model::SHELF_COUNT_MAX;
@@ -26,7 +26,8 @@ pub struct Prices {
     pub shelves: [ShelfPrice; SHELF_COUNT_MAX],
     /// When the prices were last found right, in nanoseconds of the board's clock.
     pub at_ns: u64,
-    /// How much they can be trusted, 0 to 1: by the certificate and by how well times were predicted. 0: nothing is known.
+    /// How much they can be trusted, 0 to 1: by the certificate and by how well times were predicted. 0: nothing is
+    /// known.
     pub confidence: f64,
 }
 

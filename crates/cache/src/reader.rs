@@ -6,7 +6,7 @@ use bytes::Bytes;
 /// Called with the outcome of a read, exactly once, from any thread.
 pub type ReadDone = Box<dyn FnOnce(Result<Bytes, ReadError>) + Send>;
 
-/// A read that is under way. Dropping it says that nobody wants the bytes any more; the reader may then stop
+/// A read that is under way. Dropping it says that the bytes are no longer wanted; the reader may then stop
 /// early, and still calls (or drops) its [`ReadDone`] once the buffer is free again. Dropping it after the read
 /// has ended does nothing.
 pub trait ReadHandle: Send {}

@@ -1,4 +1,4 @@
-//! Who asks: every request carries the scan it belongs to.
+//! The scan that each request belongs to.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct ScanCounters {
     pub segments_miss: u64,
     /// Requests that joined a read under way.
     pub segments_shared: u64,
-    /// Time that awaiting futures stood still, summed over futures, in nanoseconds.
+    /// Time that futures waited, summed over futures, in nanoseconds.
     pub wait_ns: u64,
 }
 

@@ -4,7 +4,7 @@ use crate::budget::Budget;
 use crate::event::{Event, EventKind, EventRing};
 use crate::flight::Flight;
 use crate::key::{ColumnId, Map, SegmentInfo, SegmentKey, SegmentKind};
-use crate::lease::{Held, Lease};
+use crate::lease::{HeldSegment, Lease};
 use crate::policy::{Admission, Candidate, Policy, Reach, Removal, Room, Slot, SlotList};
 use crate::scan::ScanContext;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ pub(crate) enum Entry {
 pub(crate) struct Resident {
     pub(crate) key: SegmentKey,
     pub(crate) info: SegmentInfo,
-    pub(crate) held: Arc<Held>,
+    pub(crate) held: Arc<HeldSegment>,
     pub(crate) hit_count: u64,
 }
 
 impl Resident {
-    /// Nobody but the cache refers to the bytes. New leases are only made under the shard's lock, so the
+    /// Only the cache refers to the bytes. New leases are only made under the shard's lock, so the
     /// answer `true` stays true while the lock is held.
     pub(crate) fn is_idle(&self) -> bool {
         Arc::strong_count(&self.held) == 1
@@ -138,10 +138,10 @@ impl Shard {
     pub(crate) fn arrive(
         &mut self,
         flight: &Flight,
-        held: &Arc<Held>,
+        held: &Arc<HeldSegment>,
         populate: bool,
         room: Room,
-    ) -> Vec<Arc<Held>> {
+    ) -> Vec<Arc<HeldSegment>> {
         let (key, info) = (flight.key, flight.info);
         let query = Some(flight.scan.query);
         let mut displaced = Vec::new();
@@ -162,7 +162,7 @@ impl Shard {
         displaced
     }
 
-    fn keep(&mut self, key: SegmentKey, info: SegmentInfo, held: &Arc<Held>) {
+    fn keep(&mut self, key: SegmentKey, info: SegmentInfo, held: &Arc<HeldSegment>) {
         let slot = self.occupy(Resident {
             key,
             info,
@@ -189,7 +189,7 @@ impl Shard {
         &mut self,
         info: &SegmentInfo,
         room: Room,
-        displaced: &mut Vec<Arc<Held>>,
+        displaced: &mut Vec<Arc<HeldSegment>>,
     ) -> bool {
         let Some(others_bytes) = (room.capacity_bytes / 2).checked_sub(info.charged_bytes) else {
             return false;
@@ -204,7 +204,7 @@ impl Shard {
     }
 
     /// Evicts one idle segment. The bytes are returned to be dropped outside the lock.
-    pub(crate) fn evict(&mut self, reach: Reach) -> Option<Arc<Held>> {
+    pub(crate) fn evict(&mut self, reach: Reach) -> Option<Arc<HeldSegment>> {
         let residents = &self.residents;
         let idle = |slot: Slot| {
             let resident = residents.get(slot.idx()).and_then(Option::as_ref);
@@ -218,7 +218,10 @@ impl Shard {
     }
 
     /// Drops all residents for which `which` holds, in use or not. To be dropped outside the lock.
-    pub(crate) fn drop_where(&mut self, which: impl Fn(&Resident) -> bool) -> Vec<Arc<Held>> {
+    pub(crate) fn drop_where(
+        &mut self,
+        which: impl Fn(&Resident) -> bool,
+    ) -> Vec<Arc<HeldSegment>> {
         let slots: Vec<Slot> = self.slots(which);
         let taken = slots
             .into_iter()
@@ -227,7 +230,11 @@ impl Shard {
     }
 
     /// Replaces the policy. What is resident stays, if `keep` says so.
-    pub(crate) fn set_policy(&mut self, policy: Box<dyn Policy>, keep: bool) -> Vec<Arc<Held>> {
+    pub(crate) fn set_policy(
+        &mut self,
+        policy: Box<dyn Policy>,
+        keep: bool,
+    ) -> Vec<Arc<HeldSegment>> {
         let is_data = |resident: &Resident| resident.info.kind == SegmentKind::Data;
         let dropped = match keep {
             true => Vec::new(),
@@ -267,7 +274,7 @@ impl Shard {
         Slot((self.residents.len() - 1) as u32)
     }
 
-    fn take_out(&mut self, slot: Slot, removal: Removal) -> Option<Arc<Held>> {
+    fn take_out(&mut self, slot: Slot, removal: Removal) -> Option<Arc<HeldSegment>> {
         let resident = self.residents.get_mut(slot.idx())?.take()?;
         self.vacant.push(slot);
         match resident.info.kind {

@@ -9,13 +9,13 @@ use crate::policy::PolicyKind;
 use crate::shard::{Entry, Shard};
 use std::collections::BTreeMap;
 
-/// Where a segment that the cache knows of is.
+/// Where a known segment is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SegmentState {
-    /// Kept, and nobody uses it now.
+    /// Kept, and not in use now.
     Idle,
-    /// Kept, and somebody uses its bytes.
+    /// Kept, and its bytes are in use.
     InUse,
     /// Being read.
     Reading,

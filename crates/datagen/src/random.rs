@@ -1,4 +1,4 @@
-//! Random numbers that are the same everywhere and for ever.
+//! Random numbers that are the same everywhere, forever.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug, Clone)]

@@ -94,7 +94,7 @@ impl Description {
         root.sync_folder(&root.table(folder))
     }
 
-    /// Writes the description unless it is there as it should be.
+    /// Writes the description unless it exists and is right.
     pub fn ensure(&self, root: &Root, folder: &str) -> Result<()> {
         let is_as_it_should_be = match Self::read(root, folder) {
             Ok(found) => found == *self,

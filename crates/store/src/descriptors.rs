@@ -40,7 +40,7 @@ impl std::fmt::Debug for Descriptors {
 }
 
 impl Descriptors {
-    /// At most `limit` descriptors, but for those in use.
+    /// At most `limit` descriptors, besides those in use.
     pub fn new(engine: Arc<IoEngine>, limit: usize) -> Arc<Self> {
         Arc::new(Self {
             engine,
@@ -51,7 +51,7 @@ impl Descriptors {
         })
     }
 
-    /// How many are kept at most, but for those in use.
+    /// How many are kept at most, besides those in use.
     pub fn limit(&self) -> usize {
         self.limit
     }
@@ -84,7 +84,7 @@ impl Descriptors {
         };
         let opened = match open() {
             Err(TierError::Io { source, .. }) if is_out_of_descriptors(&source) => {
-                // Others have more of them than they should: what nobody reads goes.
+                // The process has too many of them: files that are not read are closed.
                 self.make_room(0);
                 open()
             }
@@ -94,7 +94,7 @@ impl Descriptors {
         Ok(self.open.lock().insert(handle.key, opened))
     }
 
-    /// Closes files that nobody reads until fewer than `count` are open.
+    /// Closes files that are not being read until fewer than `count` are open.
     fn make_room(&self, count: usize) {
         let mut open = self.open.lock();
         if open.len() >= count {
@@ -126,7 +126,7 @@ impl Handle {
         &self.descriptors.engine
     }
 
-    /// The open file. It stays open while somebody holds it.
+    /// The open file. It stays open while it is referenced.
     pub fn open(&self) -> Result<Arc<IoFile>, TierError> {
         let found = self.descriptors.open.lock().find(self.key);
         match found {

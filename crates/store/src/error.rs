@@ -8,7 +8,7 @@ use arrow::error::ArrowError;
 use hotshelf_tier::{Corruption, TierError};
 use vortex::error::VortexError;
 
-/// An error of whoever provides the rows of a file.
+/// An error of the source of a file's rows.
 pub type InputError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Everything a call of the store can fail with.
@@ -55,7 +55,7 @@ pub enum StoreError {
         /// The database folder.
         path: PathBuf,
     },
-    /// There are tables, but no catalog that knows of them.
+    /// There are tables, but no catalog that lists them.
     #[error("{} {found}, but data/ holds {entry_count} tables or files", path.display())]
     LostCatalog {
         /// The catalog.
@@ -82,7 +82,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The record of the last change is missing.
-    #[error("{} is missing: whether the catalog knows all changes cannot be told", path.display())]
+    #[error("{} is missing: it is unknown whether the catalog has all changes", path.display())]
     LostHead {
         /// The record.
         path: PathBuf,
@@ -127,7 +127,7 @@ pub enum StoreError {
     /// Rows cannot be converted.
     #[error("Arrow error: {0}")]
     Arrow(#[from] ArrowError),
-    /// Whoever provides the rows of a file failed.
+    /// The source of a file's rows failed.
     #[error("{0}")]
     Input(InputError),
     /// Reading or writing a table file failed.
@@ -159,8 +159,8 @@ impl StoreError {
         }
     }
 
-    /// The error of the operating system, if there is nothing the matter with the stored bytes: another try may succeed. A
-    /// file that is missing or cut short is damage.
+    /// The error of the operating system, if there is nothing the matter with the stored bytes: another try may
+    /// succeed. A file that is missing or cut short is damage.
     pub fn into_unavailable(self) -> std::result::Result<TierError, Self> {
         match self {
             Self::Io {

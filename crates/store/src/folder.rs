@@ -49,7 +49,7 @@ pub(crate) fn is_beside_tables(name: &str) -> bool {
     matches!(name, HEAD | NAMES | NAMES_TEMPORARY)
 }
 
-/// Refuses a catalog that cannot know of the data beside it.
+/// Refuses a catalog that cannot belong to the data beside it.
 pub(crate) fn ensure_no_data(root: &Root, found: &'static str) -> Result<()> {
     let entries = root.list(&root.data())?;
     let is_data = |entry: &&PathBuf| !is_beside_tables(&file_name(entry));

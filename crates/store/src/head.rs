@@ -1,8 +1,8 @@
 //! The last acknowledged change, outside the catalog: `data/HEAD`.
 //!
 //! A write-ahead log that lost its end looks like an older one. Each change that the catalog committed is written here
-//! before anybody is told of it, so that a catalog that does not know it is seen. It lies beside the data, not beside the
-//! catalog: a catalog put back from a backup meets the number of the data it is put beside.
+//! before it is reported, so that a catalog without it is noticed. It lies beside the data, not beside the catalog: a
+//! catalog put back from a backup meets the number of the data it is put beside.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

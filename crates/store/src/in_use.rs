@@ -1,4 +1,4 @@
-//! Which files somebody may still read. What a change made obsolete is removed when nobody may.
+//! Which files may still be read. What a change made obsolete is removed when it can no longer be read.
 //!
 //! A query keeps the files of its table as they were, and opens them when it comes to them: a file must not go before.
 //! The catalog's journal names the files that wait; if the process ends first, the next opening removes them.
@@ -18,11 +18,11 @@ use crate::sweep::remove;
 pub(crate) struct InUse {
     root: Root,
     catalog: Weak<Catalog>,
-    state: Mutex<State>,
+    state: Mutex<UseCounts>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct UseCounts {
     /// How many uses keep each of these from being removed.
     counts: BTreeMap<Obsolete, usize>,
     waiting: BTreeSet<Obsolete>,

@@ -61,7 +61,7 @@ pub(crate) fn read(root: &Root) -> Result<Names> {
     }
 }
 
-/// Writes the file unless it is there as it should be.
+/// Writes the file unless it exists and is right.
 pub(crate) fn ensure(root: &Root, names: &Names) -> Result<()> {
     let is_as_it_should_be = match read(root) {
         Ok(found) => found == *names,

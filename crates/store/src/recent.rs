@@ -1,4 +1,4 @@
-//! Things that can be had again, by the time of their last use: the oldest that nobody uses go first.
+//! Things that can be obtained again, by the time of their last use: the oldest that are not in use are dropped first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl<T> Recent<T> {
         self.by_key.remove(&key).map(|kept| kept.one)
     }
 
-    /// Those that nobody else holds.
+    /// Those that have no other owner.
     pub fn idle(&self) -> impl Iterator<Item = &T> {
         let idle = self.by_key.values().filter(|kept| kept.is_idle());
         idle.map(|kept| &*kept.one)
@@ -70,8 +70,8 @@ impl<T> Recent<T> {
         Some((*key, &*oldest.one))
     }
 
-    /// Takes out up to this many of those that nobody else holds, the oldest, with their keys. They should be dropped without a
-    /// lock.
+    /// Takes out up to this many of those without another owner, the oldest, with their keys. They should be dropped
+    /// without a lock.
     pub fn take_oldest(&mut self, count: usize) -> Vec<(u64, Arc<T>)> {
         let idle = self.by_key.iter().filter(|(_, kept)| kept.is_idle());
         let mut idle: Vec<(u64, u64)> = idle.map(|(key, kept)| (kept.used_as, *key)).collect();

@@ -23,11 +23,11 @@ use crate::sweep::GONE;
 /// What a repair did.
 #[derive(Debug, Clone, Default)]
 pub struct RepairReport {
-    /// Whether there was nothing to repair: the catalog is sound and was left as it is.
+    /// Whether there was nothing to repair: the catalog is sound and was not changed.
     pub is_sound: bool,
     /// The tables that were found, by name.
     pub tables: Vec<RepairedTable>,
-    /// What could not be known, and what was left out and why.
+    /// What could not be recovered, and what was omitted and why.
     pub notes: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ fn is_sound(root: &Root) -> Result<bool> {
     Ok(is_whole && rows.iter().all(|row| row.is_sound() && agrees(root, row)))
 }
 
-/// Whether the catalog says of a table's files what they say themselves. Damaged files say nothing.
+/// Whether the catalog agrees with a table's files. Damaged files say nothing.
 fn agrees(root: &Root, row: &TableRow) -> bool {
     let session = crate::vortex_session();
     row.files.iter().all(|file| {
@@ -151,7 +151,7 @@ struct Search<'a> {
     head: Option<Acknowledged>,
     database: Option<u64>,
     highest_change: u64,
-    /// Folders whose files are all left out because their changes were not acknowledged.
+    /// Folders whose files are all omitted because their changes were not acknowledged.
     pending: BTreeSet<String>,
     notes: Vec<String>,
 }
@@ -217,7 +217,7 @@ impl<'a> Search<'a> {
             let Some(row) = self.table(&folder)? else {
                 continue;
             };
-            // Files that are all left out as pending are those of a table whose making was not acknowledged.
+            // If all files are omitted as pending, the table's creation was not acknowledged.
             let is_made = |row: &TableRow| !self.pending.contains(&row.folder);
             let order = |row: &TableRow| (is_made(row), trailing_number(&row.folder));
             let older = match by_name.get(&row.name) {

@@ -25,7 +25,7 @@ pub const CATALOG: &str = "catalog.sqlite";
 pub const DATA: &str = "data";
 /// Space kept for changes that free space.
 pub(crate) const RESERVE: &str = "catalog.reserve";
-/// Where files go that nobody knows.
+/// Where unknown files are moved.
 pub const LOST: &str = "lost+found";
 /// How long a lock is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_millis(100);
@@ -72,12 +72,12 @@ impl Root {
         })))
     }
 
-    /// Whether something could not be written or removed since the folder was opened: files may be left over.
+    /// Whether something could not be written or removed since the folder was opened: files may remain.
     pub(crate) fn has_failed(&self) -> bool {
         self.0.failed.load(Ordering::Relaxed)
     }
 
-    /// Says that files may be left over.
+    /// Says that files may remain.
     pub(crate) fn note_failure(&self) {
         self.0.failed.store(true, Ordering::Relaxed);
     }
@@ -114,7 +114,7 @@ impl Root {
         self.data().join(folder)
     }
 
-    /// Where a path below [`Self::path`] is, whatever became of the folder's name.
+    /// Where a path below [`Self::path`] is, even if the folder was renamed.
     pub fn real(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(&self.0.shown) {
             Ok(rest) => self.0.real.join(rest),
@@ -122,7 +122,7 @@ impl Root {
         }
     }
 
-    /// Whether nothing can be written there: a read-only file system, or somebody else's folder.
+    /// Whether nothing can be written there: a read-only file system, or another user's folder.
     pub fn is_read_only(&self) -> bool {
         use rustix::fs::{Access, access};
         access(&self.0.real, Access::WRITE_OK).is_err()

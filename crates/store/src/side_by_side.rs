@@ -28,7 +28,7 @@ pub fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // Without a thread to be had, the others do its share.
+            // If no thread can be started, the others do its share.
             let spawned = std::thread::Builder::new().spawn_scoped(scope, run);
             spawned.ok();
         }

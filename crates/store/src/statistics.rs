@@ -123,7 +123,7 @@ pub struct SketchBuilder {
 }
 
 impl SketchBuilder {
-    /// Empty sketches of so many columns.
+    /// Empty sketches of this many columns.
     pub fn new(column_count: usize, hash: HashColumn) -> Self {
         Self {
             sketches: vec![DistinctSketch::default(); column_count],

@@ -1,4 +1,4 @@
-//! A database's store: its folder, its catalog, the numbers of its files, and what becomes of files that are no longer
+//! A database's store: its folder, its catalog, the numbers of its files, and the removal of files that are no longer
 //! needed.
 
 use std::path::Path;
@@ -134,7 +134,8 @@ impl Store {
         Ok(numbers.next - 1)
     }
 
-    /// What a data file that is about to be written will be known by. `replaces` are the numbers of files whose rows it holds.
+    /// What a data file that is about to be written will be known by. `replaces` are the numbers of files whose rows it
+    /// holds.
     pub fn origin(&self, paths: &FilePaths, replaces: &[u64]) -> Origin {
         let last = self.catalog.last();
         Origin {
@@ -147,7 +148,8 @@ impl Store {
         }
     }
 
-    /// Adds a table, in place of another if `replaces` names one. The files of that one are removed when nobody reads them any more.
+    /// Adds a table, in place of another if `replaces` names one. The files of that one are removed when they are no
+    /// longer read.
     pub fn add_table(&self, table: &TableRow, replaces: Option<(i64, &str)>) -> Result<i64> {
         let database = self.catalog.last().database;
         Description::new(database, table).write(&self.root, &table.folder)?;
@@ -159,7 +161,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Changes a table's files and indexes. Files that leave are removed when nobody reads them any more.
+    /// Changes a table's files and indexes. Removed files are deleted when they are no longer read.
     pub fn change_files(&self, table: &TableRef<'_>, change: &FileChange<'_>) -> Result<()> {
         let changed = self.catalog.change_files(table, change);
         changed.inspect_err(|_| self.root.note_failure())?;
@@ -187,7 +189,7 @@ impl Store {
         }
     }
 
-    /// Drops an index and its files, these when nobody reads them any more.
+    /// Drops an index, and its files when they are no longer read.
     pub fn drop_index(&self, folder: &str, index: i64) -> Result<()> {
         self.catalog.drop_index(folder, index)?;
         self.remove(Obsolete::Index {
@@ -198,7 +200,7 @@ impl Store {
         Ok(())
     }
 
-    /// Drops a table and its files, these when nobody reads them any more.
+    /// Drops a table, and its files when they are no longer read.
     pub fn drop_table(&self, id: i64, folder: &str) -> Result<()> {
         self.catalog.drop_table(id)?;
         self.remove(table_of(folder));
@@ -249,12 +251,13 @@ impl Store {
         }
     }
 
-    /// Reads everything again and compares it with its checksums. `progress` gets data files done and data files in all.
+    /// Reads everything again and compares it with its checksums. `progress` gets data files done and data files in
+    /// all.
     pub fn verify(&self, progress: impl FnMut(usize, usize)) -> Result<VerifyReport> {
         verify(&self.root, &self.catalog, &self.in_use, progress)
     }
 
-    /// Gives back numbers that no file got, unless files of theirs may be left over.
+    /// Returns numbers that no file got, unless files with them may remain.
     fn release_numbers(&self) {
         let mut numbers = self.numbers.lock();
         if numbers.until <= numbers.first || self.is_read_only || self.root.has_failed() {
@@ -266,7 +269,7 @@ impl Store {
         numbers.until = numbers.first;
     }
 
-    /// Removes what a change made obsolete, once nobody reads it.
+    /// Removes what a change made obsolete, once it is no longer read.
     fn remove(&self, obsolete: Obsolete) {
         self.in_use.remove(obsolete);
     }
@@ -281,7 +284,7 @@ impl Store {
         self.opener_with_descriptors(engine, cache, session, limit_of_process())
     }
 
-    /// The same with at most this many descriptors, but for those in use.
+    /// The same with at most this many descriptors, besides those in use.
     pub fn opener_with_descriptors(
         &self,
         engine: &Arc<IoEngine>,

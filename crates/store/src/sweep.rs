@@ -105,8 +105,8 @@ impl Unknown {
         Ok(())
     }
 
-    /// An error if a data file among these was written after a change that the catalog does not know either: it is an older
-    /// catalog, and what it does not know was acknowledged.
+    /// An error if a data file among these was written after a change that the catalog does not know either: it is an
+    /// older catalog, and what it does not know was acknowledged.
     pub fn ensure_older(&self, root: &Root, last: Acknowledged) -> Result<()> {
         for path in self.leftovers.iter().chain(&self.lost) {
             let sums = match root.real(path).is_dir() {
@@ -193,7 +193,8 @@ fn is_leftover(numbers: &[u64], table_folder: &str, journal: &Journal) -> bool {
         || !numbers.is_empty() && journal.obsolete.iter().any(is_obsolete)
 }
 
-/// Whether an entry of the journal is not what was written: it names what the catalog has, or what cannot be a table's folder.
+/// Whether an entry of the journal is not what was written: it names what the catalog has, or what cannot be a table's
+/// folder.
 fn is_damaged(obsolete: &Obsolete, rows: &[TableRow]) -> bool {
     let (Obsolete::Table { folder: name }
     | Obsolete::File { folder: name, .. }
@@ -246,7 +247,7 @@ fn remove_elfs(root: &Root, folder: &Path, is_one: impl Fn(&[u64]) -> bool) -> b
     ones.all(|path| root.remove(path))
 }
 
-/// Moves what nobody knows out of the way, where it stays.
+/// Moves unknown files out of the way, where they stay.
 fn set_aside(root: &Root, path: &Path) {
     let lost = root.join(LOST);
     let name = path.strip_prefix(root.data()).unwrap_or(path);
@@ -259,7 +260,7 @@ fn set_aside(root: &Root, path: &Path) {
             tracing::warn!(path = %path.display(), "a file that the catalog does not know was moved to lost+found")
         }
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "a file that the catalog does not know is left where it is")
+            tracing::warn!(path = %path.display(), %error, "a file that the catalog does not know stays where it is")
         }
     }
 }

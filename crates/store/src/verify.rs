@@ -112,7 +112,7 @@ fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) -> Res
 }
 
 impl VerifyReport {
-    /// Notes a damage. What only could not be read is no damage: it ends the check.
+    /// Notes damage. A file that merely could not be read is not damaged: it ends the check.
     fn add(&mut self, table: &str, error: StoreError) -> Result<()> {
         let damage = match error.into_unavailable() {
             Ok(error) => return Err(error.into()),

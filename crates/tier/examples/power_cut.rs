@@ -1,4 +1,4 @@
-//! A program to cut the power under: it publishes pool states for ever and says which it has published; after the cut it
+//! A program to cut the power under: it publishes pool states forever and says which it has published; after the cut it
 //! verifies that none of them is lost. Also checks, on a machine that has them, that each kind of memory can be used.
 //!
 //! ```text

@@ -1,7 +1,7 @@
 //! The errors of this crate, and [`Corruption`], the one type by which every crate of Hotshelf says that
 //! stored bytes are not what was written.
 //!
-//! Every error can be cloned: one failed read may have many askers.
+//! Every error can be cloned: several callers may wait for one failed read.
 
 use std::borrow::Cow;
 use std::io;
@@ -68,7 +68,7 @@ pub enum TierError {
         file_bytes: u64,
     },
 
-    /// The read was cancelled by whoever asked for it.
+    /// The read was cancelled by its caller.
     #[error("the read at {offset} of {} was cancelled", path.display())]
     Cancelled {
         /// The file.
@@ -129,7 +129,7 @@ pub enum TierError {
         path: PathBuf,
     },
 
-    /// The path is no devdax character device.
+    /// The path is not a devdax character device.
     #[error("{} is not a devdax device", path.display())]
     NotDevDax {
         /// The path.
@@ -158,7 +158,7 @@ pub enum TierError {
     #[error("this CPU has no cache-line flush that programs may use")]
     NoFlushInstruction,
 
-    /// Bytes that are no pool of the expected kind.
+    /// Bytes that are not a pool of the expected kind.
     #[error("{} is not the expected pool: {what} is {found}, not {expected}", path.display())]
     ForeignPool {
         /// The file or device.
@@ -179,11 +179,11 @@ pub enum TierError {
     },
 
     /// A pool has no room for what was to be added.
-    #[error("the pool has {free_bytes} bytes left, but {needed_bytes} are needed")]
+    #[error("the pool has {free_bytes} free bytes, but {needed_bytes} are needed")]
     PoolFull {
         /// What was to be added.
         needed_bytes: u64,
-        /// What is left.
+        /// What is free.
         free_bytes: u64,
     },
 

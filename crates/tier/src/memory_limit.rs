@@ -34,7 +34,7 @@ fn limits_of(root: &Path, line: &str) -> Vec<u64> {
     let above = folder
         .ancestors()
         .take_while(|folder| folder.starts_with(&mount));
-    // `max` is no number: no limit.
+    // `max` is not a number: there is no limit.
     above
         .filter_map(|folder| std::fs::read_to_string(folder.join(file)).ok())
         .filter_map(|text| text.trim().parse().ok())

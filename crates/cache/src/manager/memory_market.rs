@@ -1,7 +1,7 @@
-//! Who has the memory, what each holder makes of it, and what one more byte would bring: rows for table functions.
+//! Who has the memory, what it saves each holder, and what one more byte would save: rows for table functions.
 //!
-//! The classes are segments of columns, the lenders' index blocks, metadata and look-ups, and operators. What segments are
-//! worth follows from the tuner's last solution and what is in memory now, what lenders' items are worth from their
+//! The classes are segments of columns, the lenders' index blocks, metadata and look-ups, and operators. What segments
+//! are worth follows from the tuner's last solution and what is in memory now, what lenders' items are worth from their
 //! [`Ledger`](crate::Ledger)s, what operators are worth from what they asked for.
 
 #[cfg(test)]
@@ -20,18 +20,18 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Items with rows of their own, at most.
 const ITEM_ROWS_MAX: usize = 20;
 
-/// A change of less than one part in this many of the budget is none.
+/// A change of less than one part in this many of the budget is ignored.
 const CHANGE_SHARE_MIN: u64 = 256;
 
-/// Prices older than this, in seconds, say nothing: whoever asks gets what there is.
+/// Prices older than this, in seconds, say nothing: every request is granted.
 const PRICE_AGE_MAX_S: f64 = 30.0;
 
 /// What somebody's bytes save, and what one more would, in seconds per byte and second.
 type Worth = (Option<f64>, Option<f64>);
 
 impl CacheManager {
-    /// Whether a borrower gets memory: yes if it makes more of it than those whom it would displace. Takes no lock, and
-    /// memory that nobody has displaces nobody. The answer reserves nothing; a borrower that was granted calls
+    /// Whether a borrower gets memory: yes if it saves more time with it than the holders that it would displace. Takes
+    /// no lock, and free memory displaces nothing. The answer reserves nothing; a borrower that was granted calls
     /// [`Budget::try_reserve_operator`](crate::Budget::try_reserve_operator).
     pub fn ask(&self, ask: &Ask) -> Answer {
         let displaced_bytes = ask.bytes.saturating_sub(self.budget().free_bytes());
@@ -56,7 +56,8 @@ impl CacheManager {
         lenders.iter().flat_map(|lender| lender.uses()).collect()
     }
 
-    /// Compares what everybody has with what they had, so that changes have a time and a reason. At each step of the tuner.
+    /// Compares what everybody has with what they had, so that changes have a time and a reason. At each step of the
+    /// tuner.
     pub(crate) fn note_holdings(&self, resident: &BTreeMap<ColumnId, u64>, uses: &[ItemUse]) {
         let market = self.market();
         let snapshot = self.budget().snapshot();

@@ -23,7 +23,7 @@ use crate::flight::{Flight, Phase};
 use crate::future::SegmentFuture;
 use crate::key::{ColumnId, FileId, SegmentInfo, SegmentKey};
 use crate::ladder::{Ladder, Lender};
-use crate::lease::{Held, Lease};
+use crate::lease::{HeldSegment, Lease};
 use crate::market::Market;
 use crate::model::ItemClass;
 use crate::placement::Placement;
@@ -135,13 +135,14 @@ impl CacheManager {
         self.files.write().add(reader, segments)
     }
 
-    /// Says which segments a file has that was added without any. Files that have segments, and unknown ones, stay as they are.
+    /// Says which segments a file has that was added without any. Files that have segments, and unknown ones, stay as
+    /// they are.
     pub fn describe_file(&self, file: FileId, segments: Vec<SegmentInfo>) {
         self.files.write().describe(file, segments);
     }
 
-    /// Forgets a file and drops its segments. Reads under way still reach their askers; bytes in use stay
-    /// valid. Unknown files are ignored.
+    /// Forgets a file and drops its segments. Reads under way still finish; bytes in use stay valid. Unknown files are
+    /// ignored.
     pub fn remove_file(&self, file: FileId) {
         let removed = self.files.write().remove(file);
         if removed.is_none() {
@@ -151,7 +152,7 @@ impl CacheManager {
     }
 
     /// Asks for a segment. Found: the future is ready. Not found: its read is started at once (or waits for
-    /// memory), shared with all others who ask meanwhile. Must not be called with a lock held that the
+    /// memory), shared with all requests made meanwhile. Must not be called with a lock held that the
     /// file's reader takes.
     pub fn request(self: &Arc<Self>, key: SegmentKey, scan: &Arc<ScanContext>) -> SegmentFuture {
         let mut shard = self.shard(key);
@@ -319,8 +320,8 @@ impl CacheManager {
         evicted.map(|held| held.charged_bytes())
     }
 
-    /// Makes room where least is lost: segments that nobody wants first, then what lenders would miss less than
-    /// pinned segments are worth, then those, then the lenders' other things, metadata last.
+    /// Makes room where least is lost: segments that the policy does not want first, then what lenders would miss less
+    /// than pinned segments are worth, then those, then the lenders' other things, metadata last.
     pub(crate) fn evict_one_of_all(&self) -> bool {
         let segment = |class, reach| Some((class, self.evict_bytes(reach)?));
         let given = segment(ItemClass::Column, Reach::Free)
@@ -343,24 +344,28 @@ impl CacheManager {
         }
     }
 
-    /// The tuner's step has a new view of what memory is worth.
+    /// What is kept for the rows of the memory market.
     pub(crate) fn market(&self) -> &Market {
         &self.market
     }
 
-    /// Adds somebody who keeps other things than segments in memory of this budget. Forgotten when it is gone.
+    /// Adds a lender, which keeps other things than segments in memory of this budget. Forgotten when it is gone.
     pub fn add_lender(&self, lender: Weak<dyn Lender>) {
         self.ladder.join(lender);
     }
 
-    /// A read has ended: keeps or forgets the bytes and wakes the askers.
+    /// A read has ended: keeps or drops the bytes and wakes the requests.
     pub(crate) fn complete(&self, flight: &Arc<Flight>, result: Result<Bytes, ReadError>) {
         let charged_bytes = flight.info.charged_bytes;
         let outcome = match result {
             Ok(bytes) => {
                 self.budget.in_flight_to_detached(charged_bytes);
                 flight.scan.count_storage(charged_bytes);
-                Ok(Held::new(bytes, charged_bytes, Arc::clone(&self.budget)))
+                Ok(HeldSegment::new(
+                    bytes,
+                    charged_bytes,
+                    Arc::clone(&self.budget),
+                ))
             }
             Err(error) => {
                 self.budget.release_in_flight(charged_bytes);
@@ -380,8 +385,8 @@ impl CacheManager {
     fn settle(
         &self,
         flight: &Arc<Flight>,
-        outcome: &Result<Arc<Held>, ReadError>,
-    ) -> (Vec<Waker>, Phase, Vec<Arc<Held>>) {
+        outcome: &Result<Arc<HeldSegment>, ReadError>,
+    ) -> (Vec<Waker>, Phase, Vec<Arc<HeldSegment>>) {
         let room = Room {
             cached_bytes: self.budget.cached_bytes(),
             capacity_bytes: self.budget.capacity_bytes(),
@@ -407,7 +412,7 @@ impl CacheManager {
         (wakers, former, displaced)
     }
 
-    /// An asker goes away, with or without its bytes.
+    /// A request is dropped, with or without its bytes.
     pub(crate) fn leave(&self, flight: &Flight, asker_idx: usize) {
         let mut shard = self.shard(flight.key);
         let (waker, cancelled) = flight.state.lock().leave(asker_idx);
@@ -422,7 +427,7 @@ impl CacheManager {
     }
 
     /// Applies a change to each shard in turn and drops what the change lets go, outside the lock.
-    fn for_each_shard(&self, change: impl Fn(&mut Shard) -> Vec<Arc<Held>>) {
+    fn for_each_shard(&self, change: impl Fn(&mut Shard) -> Vec<Arc<HeldSegment>>) {
         for cell in &self.shards {
             let dropped = change(&mut cell.shard.lock());
             drop(dropped);

@@ -1,8 +1,8 @@
 //! Which reads may start now. Reads that do not fit into the budget wait in order of arrival.
 //!
-//! Whoever returns memory calls [`CacheManager::start_waiting_reads`]; whoever begins to wait calls it too,
-//! after it has become visible as waiting. One of the two sees the other, so no wake-up is lost. One thread at
-//! a time starts waiting reads; the others leave a ticket and continue, so there is neither recursion nor contention.
+//! A thread that returns memory calls [`CacheManager::start_waiting_reads`]; one that begins to wait calls it too,
+//! after it has become visible as waiting. One of the two sees the other, so no wake-up is lost. One thread at a time
+//! starts waiting reads; the others leave a ticket and continue, so there is neither recursion nor contention.
 
 use super::CacheManager;
 use crate::error::ReadError;
@@ -49,7 +49,7 @@ impl CacheManager {
 
     /// Takes the next read that may start out of the queue and charges it.
     fn next_admitted(self: &Arc<Self>) -> Option<Arc<Flight>> {
-        // Pairs with the fence of a lease that goes away.
+        // Pairs with the fence of a lease that is dropped.
         fence(SeqCst);
         let mut cancelled = Vec::new(); // outlives the lock
         let mut queue = self.admissions.queue.lock();
@@ -68,8 +68,8 @@ impl CacheManager {
         queue.remove(flight_idx)
     }
 
-    /// If nothing is being read and nothing is evictable, no memory may ever come free: whoever holds bytes
-    /// may be waiting for more. Then the first read that somebody stands still for is charged, fit or not.
+    /// If nothing is being read and nothing is evictable, no memory may ever become free: the holders of bytes may be
+    /// waiting for more. Then the first read that a request waits for is charged, whether it fits or not.
     fn overcommit(&self, queue: &VecDeque<Arc<Flight>>) -> Option<usize> {
         if self.admissions.reading_count.load(SeqCst) > 0 {
             return None;
@@ -94,7 +94,7 @@ impl CacheManager {
         Some(flight_idx)
     }
 
-    /// Charges a read about to start, evicting what the policy would let go for any other segment, and soft
+    /// Charges a read about to start, evicting what the policy would drop for any other segment, and soft
     /// pins only while more is kept than may be. Evicts nothing if that could not be enough.
     fn make_room(&self, charged_bytes: u64) -> bool {
         let budget = self.budget();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// How much one answer changes what operators are known to make of memory.
 const LEARNING: f64 = 0.1;
 
-/// Nobody asks for memory for a shorter time, in seconds, as far as the average is concerned.
+/// A request for memory counts as one for at least this time, in seconds.
 const REMAINING_S_MIN: f64 = 1e-3;
 
 /// Counters without a lock. What two threads write at once may get lost: they are for averages.

@@ -30,7 +30,7 @@ pub(crate) struct Moment<'a> {
     pub(crate) taken_bytes: [u64; ItemClass::COUNT],
     /// The budget.
     pub(crate) limit_bytes: u64,
-    /// Smaller changes are none.
+    /// Smaller changes are ignored.
     pub(crate) change_min: u64,
     pub(crate) appraisal: Option<&'a Appraisal>,
 }

@@ -1,5 +1,5 @@
-//! What is kept to answer who has the memory and what it is worth: the tuner's latest view, how much each holder has and
-//! when that changed, and what borrowers asked for.
+//! What is kept to answer who has the memory and what it is worth: the tuner's latest view, how much each holder has
+//! and when that changed, and what borrowers asked for.
 
 mod asks;
 mod holdings;
@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Somebody who has memory of the budget.
+/// A holder of memory of the budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MarketRow {
     /// What it is.
@@ -30,7 +30,7 @@ pub struct MarketRow {
     pub last_change: Option<Change>,
 }
 
-/// A change of somebody's memory.
+/// A change of a holder's memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
     /// By how many bytes.
@@ -41,18 +41,18 @@ pub struct Change {
     pub why: ChangeReason,
 }
 
-/// Why somebody's memory changed.
+/// Why a holder's memory changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChangeReason {
     /// What queries needed was kept.
     Used,
-    /// Memory was taken for operators or others who could not wait.
+    /// Memory was taken for operators or others that could not wait.
     Taken,
     /// The tuner found better uses.
     Tuned,
     /// The budget changed.
     Resized,
-    /// It was let go by whoever had it: no longer needed, or replaced by something of its own class.
+    /// Its holder released it: it was no longer needed, or replaced by something of its own class.
     Released,
 }
 

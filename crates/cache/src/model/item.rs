@@ -56,7 +56,7 @@ impl fmt::Display for ItemClass {
 pub struct ItemId {
     /// What it is.
     pub class: ItemClass,
-    /// Which one; whoever owns the class gives the numbers.
+    /// Which one; the owner of the class assigns the numbers.
     pub number: u64,
 }
 
@@ -134,7 +134,7 @@ impl Choice {
     }
 }
 
-/// How often an item that is no column is used, and what a use costs: what index, metadata and look-ups count.
+/// How often an item other than a column is used, and what a use costs: what index, metadata and look-ups count.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ItemUse {
     /// Which item.
@@ -152,7 +152,7 @@ pub struct ItemUse {
 }
 
 impl ItemUse {
-    /// Seconds saved per second if the item is on another shelf than at home; 0 if that is no gain.
+    /// Seconds saved per second if the item is on another shelf than at home; 0 if that saves nothing.
     pub fn saved_s_per_s(&self, shelf: usize) -> f64 {
         let saved_s = self.use_s[self.home] - self.use_s[shelf];
         let per_s = self.uses_per_s * saved_s;
@@ -184,7 +184,7 @@ pub struct ItemGroup {
 /// Densities in one group differ by at most this factor.
 const GROUP_FACTOR: f64 = 1.1;
 
-/// Where a density stands in steps of [`GROUP_FACTOR`].
+/// The place of a density in steps of [`GROUP_FACTOR`].
 fn density_step(density: f64) -> i32 {
     match density > 0.0 {
         true => (density.ln() / GROUP_FACTOR.ln()).floor() as i32,
@@ -193,8 +193,8 @@ fn density_step(density: f64) -> i32 {
 }
 
 impl ItemGroup {
-    /// Puts items of one class and home that save nearly the same per byte on each shelf together. Items that save nothing
-    /// belong to none.
+    /// Puts items of one class and home that save nearly the same per byte on each shelf together. Items that save
+    /// nothing belong to none.
     pub fn all(uses: &[ItemUse]) -> Vec<Self> {
         let mut places: Map<(ItemClass, usize, [i32; SHELF_COUNT_MAX]), usize> = Map::default();
         let mut groups: Vec<Self> = Vec::new();

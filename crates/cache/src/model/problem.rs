@@ -74,7 +74,7 @@ impl TermLoad {
         self.shelf_s[1..].iter().copied().fold(0.0, f64::max)
     }
 
-    /// The term's time: shelves and processors work side by side but for the part of the shorter that is not hidden.
+    /// The term's time: shelves and processors work side by side except for the part of the shorter that is not hidden.
     pub fn time_s(&self, overlap_loss: f64) -> f64 {
         let reading_s = self.reading_s();
         let by_reading_s = reading_s + overlap_loss * self.processing_s;
@@ -84,8 +84,8 @@ impl TermLoad {
 }
 
 /// The optimisation problem of §4.2 on any number of shelves: which part `x` of each item to keep on which shelf and in
-/// which representation so that the weighted time of all terms and other uses is least and no budget is exceeded. What is
-/// not kept anywhere is read from home.
+/// which representation so that the weighted time of all terms and other uses is least and no budget is exceeded. What
+/// is not kept anywhere is read from home.
 ///
 /// `x` has a proportion per choice, and those of an item add up to at most 1. With memory, one storage and one
 /// representation each item has one choice, so that `x` is the proportion of each item in memory.

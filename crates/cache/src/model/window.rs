@@ -17,7 +17,7 @@ pub enum Smoothing {
         /// The smoothing factor.
         a: f64,
     },
-    /// The paper's first form (§4.3): the last so many queries weigh 1, all others nothing.
+    /// The paper's first form (§4.3): the last queries, this many, weigh 1, all others nothing.
     Fixed {
         /// How many queries count.
         query_count: usize,
@@ -44,7 +44,7 @@ impl Default for Smoothing {
 }
 
 impl Smoothing {
-    /// A query so many queries ago weighs half.
+    /// A query this many queries ago weighs half.
     pub fn half_life(queries: f64) -> Self {
         Self::Exponential {
             a: 1.0 - 0.5f64.powf(1.0 / queries),
@@ -57,9 +57,9 @@ impl Smoothing {
 pub struct WindowOptions {
     /// How past queries fade.
     pub smoothing: Smoothing,
-    /// Templates whose weight is below this part of the whole are left out of the model (§4.4).
+    /// Templates whose weight is below this part of the whole are omitted from the model (§4.4).
     pub prune_share: f64,
-    /// At most so many templates are remembered; the lightest are forgotten first.
+    /// At most this many templates are remembered; the lightest are forgotten first.
     pub template_count_max: usize,
 }
 
@@ -102,7 +102,7 @@ struct Entry {
 
 /// A query's contribution to an entry, for windows of fixed length and to count each run once.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct PipelineRun {
     at: u64,
     entry: (u64, u32),
     priority: f64,
@@ -119,7 +119,7 @@ pub struct LookBackWindow {
     arrivals: VecDeque<(u64, u64)>,
     /// Runs already counted: by (query, pipeline).
     counted: Map<(u64, u32), u64>,
-    runs: VecDeque<Run>,
+    runs: VecDeque<PipelineRun>,
     /// The time between the queries, faded as they are, and the time since the latest, in seconds.
     span_s: f64,
     since_latest_s: f64,
@@ -206,7 +206,7 @@ impl LookBackWindow {
             entry.at = self.query_count;
             entry.run_count += 1;
             if let Smoothing::Fixed { .. } = self.options.smoothing {
-                self.runs.push_back(Run {
+                self.runs.push_back(PipelineRun {
                     at,
                     entry: key,
                     priority,

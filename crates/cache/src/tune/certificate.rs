@@ -6,14 +6,14 @@
 //! At a kink a term's slope may be chosen anywhere between the slopes on either side; the choice below raises the
 //! columns that were raised for that term to the price, which makes the bound nearly tight.
 
-use super::greedy::State;
+use super::greedy::PartialPlacement;
 
 pub(super) struct Bound {
     pub(super) saved_s_max: f64,
     pub(super) saved_s_per_byte: f64,
 }
 
-pub(super) fn bound(state: &State<'_>) -> Bound {
+pub(super) fn bound(state: &PartialPlacement<'_>) -> Bound {
     let problem = state.problem;
     let mut gains = state.gains.clone();
     let price = price(state);
@@ -35,9 +35,9 @@ pub(super) fn bound(state: &State<'_>) -> Bound {
     }
 }
 
-/// What the last byte saved: the best rate that is still to be had.
-fn price(state: &State<'_>) -> f64 {
-    let budget_is_spent = state.left_bytes <= 1e-6 * state.problem.budget_bytes();
+/// What the last byte saved: the best rate that is still available.
+fn price(state: &PartialPlacement<'_>) -> f64 {
+    let budget_is_spent = state.remaining_bytes <= 1e-6 * state.problem.budget_bytes();
     let columns = state.problem.items.iter().zip(&state.gains).zip(&state.x);
     let open = columns.filter(|(_, x)| **x < 1.0);
     let densities = open.map(|((column, gain), _)| gain / column.bytes);
@@ -49,7 +49,13 @@ fn price(state: &State<'_>) -> f64 {
 
 /// Raises the slope of a term at its kink as long as that lowers the bound: while the columns it raises beyond the
 /// price weigh less than the bytes it has cached.
-fn steepen(state: &State<'_>, term_idx: usize, room: f64, price: f64, gains: &mut [f64]) {
+fn steepen(
+    state: &PartialPlacement<'_>,
+    term_idx: usize,
+    room: f64,
+    price: f64,
+    gains: &mut [f64],
+) {
     let columns = &state.problem.terms[term_idx].reads;
     let mut limits: Vec<(f64, f64)> = columns
         .iter()

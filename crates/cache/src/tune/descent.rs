@@ -1,12 +1,12 @@
 //! Greedy over several choices per item: move parts of items from choice to choice, always the best move of an item, as
 //! far as it gains.
 //!
-//! A term's time is the largest of several loads: of each shelf, and of processing. Where two are equally large, no move
-//! of a single item gains anything although moves of several together would, so that a plain greedy stops there. Here the
-//! largest is replaced by a smooth one (`smooth.rs`), `softness * ln(sum of exp(load / softness))`, whose slopes at such a
-//! place lie between those on either side, and which becomes the largest as softness shrinks. Budgets are kept by prices
-//! that rise while a shelf is too full and fall while it has room. Moves of single items say which items are divided
-//! between which places; `leap.rs` then moves all divided ones together.
+//! A term's time is the largest of several loads: of each shelf, and of processing. Where two are equally large, no
+//! move of a single item gains anything although moves of several together would, so that a plain greedy stops there.
+//! Here the largest is replaced by a smooth one (`smooth.rs`), `softness * ln(sum of exp(load / softness))`, whose
+//! slopes at such a place lie between those on either side, and which becomes the largest as softness shrinks. Budgets
+//! are kept by prices that rise while a shelf is too full and fall while it has room. Moves of single items say which
+//! items are divided between which places; `leap.rs` then moves all divided ones together.
 //!
 //! The slopes are weights of each term's loads, and with any such weights and prices nothing saves more than a bound
 //! (`clearing.rs`): the certificate comes with the solution.
@@ -48,8 +48,8 @@ const LEAP_SOFTNESS_MAX: f64 = 0.05;
 /// All items that are divided move together at most this often after a sweep.
 const LEAPS_MAX: usize = 3;
 
-/// The softness at which prices are found, and how often each item is looked at for that, at most. At kinks of what budgets
-/// save, these prices lie between the slopes on either side.
+/// The softness at which prices are found, and how often each item is looked at for that, at most. At kinks of what
+/// budgets save, these prices lie between the slopes on either side.
 const PRICE_SOFTNESS: f64 = 0.004;
 const PRICE_SWEEPS: usize = 16;
 
@@ -83,7 +83,7 @@ pub fn descend(problem: &Problem, start: Option<Start<'_>>) -> Solution {
         true => descent.go_through(&PHASES_AGAIN, &mut best),
         false => descent.go_through(&PHASES, &mut best),
     }
-    // Whoever has a start comes again: what one round leaves, the next solution goes on with.
+    // A caller with a start calls again, and the next solution continues where this round ended.
     let round_max = if start.is_some() { 0 } else { ROUNDS_MAX };
     for round in 1..=round_max {
         if best.gap() <= GAP_DOUBTFUL {

@@ -1,5 +1,5 @@
 //! Greedy by marginal density: raise the item that saves most seconds per byte, as far as that rate holds. For problems
-//! with [two shelves](Problem::is_two_shelves); others are left to [`super::descent`].
+//! with [two shelves](Problem::is_two_shelves); [`super::descent`] solves the others.
 //!
 //! A term's savings are a concave, piecewise linear function of its cached bytes `y`: they grow by `1/S` per byte
 //! until storage is no longer the slowest part, then by the part of it that processing does not hide, and shrink by
@@ -69,7 +69,7 @@ impl Savings {
 }
 
 /// A placement under way.
-pub(super) struct State<'a> {
+pub(super) struct PartialPlacement<'a> {
     pub(super) problem: &'a Problem,
     pub(super) savings: Vec<Savings>,
     /// By column: which terms read it, and how many bytes.
@@ -81,7 +81,7 @@ pub(super) struct State<'a> {
     pub(super) slopes: Vec<f64>,
     /// By column: seconds saved by raising its proportion to 1 at the present rate.
     pub(super) gains: Vec<f64>,
-    pub(super) left_bytes: f64,
+    pub(super) remaining_bytes: f64,
     /// By column: by what the rise multiplies its density.
     preferences: Vec<f64>,
 }
@@ -90,7 +90,7 @@ pub(super) struct State<'a> {
 /// local optimum; another start usually ends in another one.
 const RESTARTS_MAX: usize = 5;
 
-/// Restarts are for small problems, where one wrong column matters: so many columns times terms in all.
+/// Restarts are for small problems, where one wrong column matters: this many columns times terms in all.
 const RESTART_WORK_MAX: usize = 3_000;
 
 /// A solution that may fall short by no more than this part needs no second thought.
@@ -131,14 +131,14 @@ pub fn greedy_from(problem: &Problem, start: Option<Start<'_>>) -> Solution {
 
 /// One rise and its repair. Start 0 follows the densities, others deviate from them by chance.
 fn rise(problem: &Problem, start: u64) -> Solution {
-    let mut state = State::new(problem, start);
+    let mut state = PartialPlacement::new(problem, start);
     let mut curve = vec![(0.0, 0.0)];
     let mut saved_s = 0.0;
     while let Some(item_idx) = state.densest() {
         let gain = state.gains[item_idx];
         let step = state.raise(item_idx);
         saved_s += gain * step;
-        curve.push((problem.budget_bytes() - state.left_bytes, saved_s));
+        curve.push((problem.budget_bytes() - state.remaining_bytes, saved_s));
     }
     state.improve();
     let bound = certificate::bound(&state);
@@ -149,7 +149,7 @@ fn rise(problem: &Problem, start: u64) -> Solution {
     solution
 }
 
-impl<'a> State<'a> {
+impl<'a> PartialPlacement<'a> {
     fn new(problem: &'a Problem, start: u64) -> Self {
         let mut readers = vec![Vec::new(); problem.items.len()];
         for (term_idx, term) in problem.terms.iter().enumerate() {
@@ -173,7 +173,7 @@ impl<'a> State<'a> {
             x: vec![0.0; problem.items.len()],
             cached: vec![0.0; problem.terms.len()],
             preferences: preferences(problem.items.len(), start),
-            left_bytes: problem.budget_bytes(),
+            remaining_bytes: problem.budget_bytes(),
             savings,
             slopes,
             readers,
@@ -186,9 +186,9 @@ impl<'a> State<'a> {
         self.savings[term_idx].slope(just_below)
     }
 
-    /// The column that saves most per byte, if any saves something and there is budget left.
+    /// The column that saves most per byte, if any saves something and some budget remains.
     fn densest(&self) -> Option<usize> {
-        if self.left_bytes <= 0.0 {
+        if self.remaining_bytes <= 0.0 {
             return None;
         }
         let mut best = None;
@@ -206,7 +206,7 @@ impl<'a> State<'a> {
     /// Raises a column until its rate changes, it is full, or the budget is spent. Returns by how much.
     fn raise(&mut self, item_idx: usize) -> f64 {
         let bytes = self.problem.items[item_idx].bytes;
-        let mut step = (1.0 - self.x[item_idx]).min(self.left_bytes / bytes);
+        let mut step = (1.0 - self.x[item_idx]).min(self.remaining_bytes / bytes);
         for (term_idx, term_bytes) in &self.readers[item_idx] {
             let cached = self.cached[*term_idx];
             let to_kink = self.savings[*term_idx].next_kink(cached) - cached;
@@ -220,9 +220,9 @@ impl<'a> State<'a> {
     pub(super) fn shift(&mut self, item_idx: usize, step: f64) {
         let x = self.x[item_idx] + step;
         self.x[item_idx] = if x > 1.0 - 1e-12 { 1.0 } else { x.max(0.0) };
-        self.left_bytes -= step * self.problem.items[item_idx].bytes;
-        if self.left_bytes < 1e-9 * self.problem.budget_bytes() {
-            self.left_bytes = self.left_bytes.min(0.0);
+        self.remaining_bytes -= step * self.problem.items[item_idx].bytes;
+        if self.remaining_bytes < 1e-9 * self.problem.budget_bytes() {
+            self.remaining_bytes = self.remaining_bytes.min(0.0);
         }
         for reader_idx in 0..self.readers[item_idx].len() {
             let (term_idx, bytes) = self.readers[item_idx][reader_idx];

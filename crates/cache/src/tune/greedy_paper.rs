@@ -13,7 +13,7 @@ struct Rise<'a> {
     caps: Vec<f64>,
     /// By term: seconds saved by a rise of its level from 0 to 1.
     rates: Vec<f64>,
-    left_bytes: f64,
+    remaining_bytes: f64,
 }
 
 /// Columns to raise together, and what that is worth.
@@ -30,16 +30,16 @@ pub(super) fn greedy(problem: &Problem) -> Solution {
     let mut saved_s = 0.0;
     let mut density = 0.0;
     while let Some(bundle) = rise.densest() {
-        let step = bundle.step_max.min(rise.left_bytes / bundle.bytes);
+        let step = bundle.step_max.min(rise.remaining_bytes / bundle.bytes);
         for item_idx in &bundle.item_idxs {
             rise.x[*item_idx] = (rise.x[*item_idx] + step).min(1.0);
         }
-        rise.left_bytes -= step * bundle.bytes;
+        rise.remaining_bytes -= step * bundle.bytes;
         saved_s += step * bundle.gain;
         density = bundle.gain / bundle.bytes;
-        curve.push((problem.budget_bytes() - rise.left_bytes, saved_s));
+        curve.push((problem.budget_bytes() - rise.remaining_bytes, saved_s));
     }
-    let budget_is_spent = rise.left_bytes <= 1e-6 * problem.budget_bytes();
+    let budget_is_spent = rise.remaining_bytes <= 1e-6 * problem.budget_bytes();
     let saved_s_max = rise.saved_s_max();
     let mut solution = Solution::new(problem, rise.x);
     solution.saved_s_max = saved_s_max.max(solution.saved_s);
@@ -64,7 +64,7 @@ impl<'a> Rise<'a> {
             rates: terms
                 .map(|term| term.weight * term.bytes() / storage)
                 .collect(),
-            left_bytes: problem.budget_bytes(),
+            remaining_bytes: problem.budget_bytes(),
         }
     }
 
@@ -75,7 +75,7 @@ impl<'a> Rise<'a> {
     }
 
     fn densest(&self) -> Option<Bundle> {
-        if self.left_bytes <= 1e-9 * self.problem.budget_bytes() {
+        if self.remaining_bytes <= 1e-9 * self.problem.budget_bytes() {
             return None;
         }
         let levels: Vec<f64> = (0..self.caps.len()).map(|idx| self.level(idx)).collect();

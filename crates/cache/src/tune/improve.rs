@@ -5,12 +5,12 @@
 //! columns with a common reader the rate of an exchange is not the sum of the two rates (what one takes from the
 //! reader the other brings), so those pairs are looked at one by one.
 
-use super::greedy::State;
+use super::greedy::PartialPlacement;
 
-/// Exchanges must win so much of the average savings per byte to be worth the while.
+/// An exchange must win this part of the average savings per byte to be worthwhile.
 const WORTHWHILE: f64 = 1e-6;
 
-/// At most so many exchanges; each usually ends at a kink, and few kinks are wrong after the rise.
+/// At most this many exchanges; each usually ends at a kink, and few kinks are wrong after the rise.
 const EXCHANGES_MAX: usize = 40;
 
 /// Bytes to move from one column to another.
@@ -27,7 +27,7 @@ struct Drift {
     touched: Vec<usize>,
 }
 
-impl State<'_> {
+impl PartialPlacement<'_> {
     /// Exchanges until none wins enough.
     pub(super) fn improve(&mut self) {
         let mut drift = Drift {

@@ -1,18 +1,18 @@
 //! The second half of [`super::descent`]: all divided items move at once, by Newton's method.
 //!
-//! Moves of single items take many sweeps to agree where items share terms and budgets. But once it is known which items
-//! are divided between which places, the smooth time is a smooth function of a few parts, and its second derivative says
-//! how far to move all of them. Moves end where a part is used up or where moving on would lose.
+//! Moves of single items take many sweeps to agree where items share terms and budgets. But once it is known which
+//! items are divided between which places, the smooth time is a smooth function of a few parts, and its second
+//! derivative says how far to move all of them. Moves end where a part is used up or where moving on would lose.
 
 use super::descent::Descent;
 use super::moves::{Move, settled};
 use super::smooth::{ARGUMENT_COUNT_MAX, Arguments, moved, shares};
 use crate::model::SHELF_COUNT_MAX;
 
-/// More parts than this are left to moves of single items.
+/// With more parts than this, only single items are moved.
 const PARTS_MAX: usize = 200;
 
-/// Less of an item than this is no part of it.
+/// Less of an item than this counts as nothing.
 const PART_MIN: f64 = 1e-7;
 
 /// A part whose second derivative is less than this much of its own, once the others have moved, stays.

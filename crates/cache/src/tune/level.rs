@@ -1,14 +1,15 @@
-//! Columns that the same pipelines read are interchangeable in the shared form: only the sum of what is kept of them counts.
-//! It is spread evenly over them. A query yet unknown that reads one of them then finds a part of it, instead of all or
-//! nothing, and what a scan leaves behind before anything is known is even, too.
+//! Columns that the same pipelines read are interchangeable in the shared form: only the sum of what is kept of them
+//! counts. It is spread evenly over them. A query yet unknown that reads one of them then finds a part of it, instead
+//! of all or nothing, and what a scan leaves behind before anything is known is even, too.
 
 use crate::model::Problem;
 use std::collections::BTreeMap;
 
-/// Parts of a column that are read count as equal if they differ by less than one of so many.
+/// Parts of a column that are read count as equal if they differ by less than one in this many.
 const PARTS: f64 = 1000.0;
 
-/// Gives columns that the same terms read, by the same parts of their sizes, the same proportion. Keeps the sum of bytes.
+/// Gives columns that the same terms read, by the same parts of their sizes, the same proportion. Keeps the sum of
+/// bytes.
 pub(super) fn level(problem: &Problem, x: &mut [f64]) {
     let mut readers: Vec<Vec<(usize, u64)>> = vec![Vec::new(); x.len()];
     for (term_idx, term) in problem.terms.iter().enumerate() {

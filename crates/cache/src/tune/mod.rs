@@ -134,8 +134,8 @@ impl Solution {
         self.placement_on(problem, 0)
     }
 
-    /// What the solution keeps of each column on a shelf: from the beginning in memory, from the end on the shelf above the
-    /// last, so that neither moves when the other changes; what follows the faster shelves on those between.
+    /// What the solution keeps of each column on a shelf: from the beginning in memory, from the end on the shelf above
+    /// the last, so that neither moves when the other changes; what follows the faster shelves on those between.
     pub fn placement_on(&self, problem: &Problem, shelf: usize) -> Placement {
         let share = |item: &Item| {
             let on = |shelf| self.proportion(problem, item, shelf);
@@ -157,14 +157,14 @@ impl Solution {
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum TuneError {
-    /// Nothing is known of the machine yet.
+    /// Nothing is known about the machine yet.
     #[error(
         "the model needs the bandwidths of storage and memory, not {storage_bandwidth} and {memory_bandwidth}"
     )]
     UnknownBandwidth {
-        /// What is known of the storage, in bytes per second.
+        /// Bandwidth of the storage as far as known, in bytes per second.
         storage_bandwidth: f64,
-        /// What is known of the memory, in bytes per second.
+        /// Bandwidth of the memory as far as known, in bytes per second.
         memory_bandwidth: f64,
     },
     /// The exact solver gave up.

@@ -6,7 +6,7 @@ use super::exact::into_range;
 use super::moves::Move;
 
 impl Descent<'_> {
-    /// Notes what is reached, brought within the budgets and with nothing left empty, and how good it is.
+    /// Notes what is reached, brought within the budgets and with nothing remaining empty, and how good it is.
     pub(super) fn settle(&mut self, best: &mut Solution) {
         self.certify(best);
         let state = (self.x.clone(), self.rest.clone(), self.arguments.clone());
@@ -25,7 +25,7 @@ impl Descent<'_> {
         (self.shares, self.slopes) = weights;
     }
 
-    /// Brings what is reached within the budgets, fills what is left empty, and notes it if it is the best so far.
+    /// Brings what is reached within the budgets, fills what remains empty, and notes it if it is the best so far.
     fn note(&mut self, best: &mut Solution) {
         into_range(self.problem, &mut self.x);
         self.reload();

@@ -383,7 +383,7 @@ fn an_item_of_one_byte_and_one_of_a_terabyte_share_a_budget() {
 
 #[test]
 fn a_problem_that_sticks_on_the_first_way_is_solved_on_another() {
-    // Here softness that shrinks quickly ends 2 % below the optimum, wherever it goes on from there.
+    // Here softness that shrinks quickly ends 2 % below the optimum, wherever it continues from there.
     let size = InstanceSize {
         term_count: 134,
         ..LARGE

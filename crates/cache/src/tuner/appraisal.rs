@@ -1,4 +1,4 @@
-//! What the last solution says of the worth of what is in memory now.
+//! What the present content of memory is worth by the last solution.
 
 use super::report::worth;
 use super::{Solved, Tuner};
@@ -7,7 +7,7 @@ use crate::model::{Problem, Representation, Shelf};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The tuner's last solution, for whoever asks what things are worth.
+/// The tuner's last solution, to look up what things are worth.
 #[derive(Debug, Clone)]
 pub(crate) struct Appraisal {
     solved: Arc<Solved>,
@@ -25,7 +25,7 @@ pub(crate) struct Value {
 }
 
 impl Tuner {
-    /// What the last solution says of values. `None` before there is one.
+    /// The values of the last solution. `None` before there is one.
     pub(crate) fn appraisal(&self) -> Option<Appraisal> {
         let solved = self.solved.as_ref()?;
         Some(Appraisal {

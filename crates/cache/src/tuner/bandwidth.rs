@@ -15,7 +15,7 @@ pub struct StorageProgress {
 const SAMPLE_BYTES_MIN: u64 = 1 << 20;
 const SAMPLE_READING_NS_MIN: u64 = 10_000_000;
 
-/// A window with so many bytes counts in full, a shorter one in proportion: devices and volumes answer short bursts
+/// A window with this many bytes counts in full, a shorter one in proportion: devices and volumes answer short bursts
 /// faster than they can go on.
 const SAMPLE_BYTES_FULL: u64 = 64 << 20;
 
@@ -25,7 +25,7 @@ const SATURATED_WAIT_SHARE: f64 = 0.25;
 /// Steps further apart than this (or going backwards) mean that the clock jumped or the process slept.
 const STEP_NS_MAX: u64 = 60_000_000_000;
 
-/// A moving average of bytes per second. Windows in which somebody waited count most. Without waiting, the readers and
+/// A moving average of bytes per second. Windows in which a request waited count most. Without waiting, the readers and
 /// not the storage were slow, so that only faster windows count.
 #[derive(Debug, Clone)]
 pub(super) struct BandwidthMeter {
@@ -123,7 +123,7 @@ mod tests {
         let mut start = (0, StorageProgress::default());
         feed(&mut meter, &mut start, 600_000_000, true);
         for _ in 0..10 {
-            // A burst of 20 MB at 2 GB/s, then 100 MB that somebody waits for.
+            // A burst of 20 MB at 2 GB/s, then 100 MB that a request waits for.
             start.0 += 10_000_000;
             start.1.bytes += 20_000_000;
             start.1.reading_ns += 10_000_000;

@@ -1,18 +1,18 @@
 //! Which way of looking back serves best, decided by what each would have cost.
 //!
-//! The paper leaves its smoothing factor to the user (§4.4). Here several compete: each entrant keeps a window of its own
-//! and a *shadow*, the part of each column that a cache would hold which followed the entrant's placements. When a
+//! The paper leaves its smoothing factor to the user (§4.4). Here several compete: each entrant keeps a window of its
+//! own and a *shadow*, the part of each column that a cache would hold which followed the entrant's placements. When a
 //! pipeline ends, every entrant is charged the time that the model predicts for it over the entrant's shadow. Charges
-//! fade, and whoever is charged least decides what the real cache keeps.
+//! fade, and the entrant with the lowest charge decides what the real cache keeps.
 
-use super::bench::Bench;
+use super::situation::Situation;
 use crate::key::ColumnId;
 use crate::model::{Choice, LookBackWindow, Observation, Problem, Smoothing, WindowOptions};
 use crate::placement::Placement;
 use crate::tune::{Solution, into_range};
 use std::collections::BTreeMap;
 
-/// What is left of a charge after a further pipeline.
+/// The part of a charge that remains after a further pipeline.
 const CHARGE_FADE: f64 = 0.97;
 
 /// A challenger must be charged less than the leader by this part: changes cost reads.
@@ -21,7 +21,8 @@ const LEAD_MIN: f64 = 0.02;
 /// A step judges no more than the latest runs.
 const RUNS_MAX: usize = 64;
 
-/// Larger problems (columns times pipelines) are solved for the leader alone; with more than two shelves they take longer.
+/// Larger problems (columns times pipelines) are solved for the leader alone; with more than two shelves they take
+/// longer.
 const WORK_MAX: usize = 50_000;
 const WORK_MAX_ON_SHELVES: usize = 5_000;
 
@@ -89,7 +90,7 @@ impl Contest {
     }
 
     /// Charges the runs that have ended and lets the entrants decide anew.
-    pub(super) fn judge(&mut self, observations: &[Observation], bench: &Bench<'_>) {
+    pub(super) fn judge(&mut self, observations: &[Observation], situation: &Situation<'_>) {
         let ended = observations.iter().rev().filter(|run| run.finished);
         let ended: Vec<&Observation> = ended.take(RUNS_MAX).collect();
         if self.entrants.len() < 2 || ended.is_empty() {
@@ -97,11 +98,11 @@ impl Contest {
         }
         for entrant in &mut self.entrants {
             for run in ended.iter().rev() {
-                entrant.charge(run, bench);
+                entrant.charge(run, situation);
             }
-            entrant.place(bench);
+            entrant.place(situation);
             for run in ended.iter().rev() {
-                entrant.read(run, bench);
+                entrant.read(run, situation);
             }
         }
         let charge_s = |idx: &usize| self.entrants[*idx].charge_s;
@@ -124,11 +125,11 @@ impl Entrant {
         }
     }
 
-    fn charge(&mut self, run: &Observation, bench: &Bench<'_>) {
+    fn charge(&mut self, run: &Observation, situation: &Situation<'_>) {
         let Some(term) = self.window.term(run.template, run.pipeline) else {
             return;
         };
-        let problem = bench.problem(&[term]);
+        let problem = situation.problem(&[term]);
         let share = |choice: &Choice| {
             let item = &problem.items[choice.item_idx];
             let column = item.id.as_column();
@@ -136,7 +137,7 @@ impl Entrant {
             (held.copied().unwrap_or(0.0) / item.bytes).min(1.0)
         };
         let mut x: Vec<f64> = problem.choices.iter().map(share).collect();
-        if !bench.between.is_empty() {
+        if !situation.between.is_empty() {
             into_range(&problem, &mut x);
         }
         let run_s = problem.terms.iter().map(|term| problem.term_s(term, &x));
@@ -144,15 +145,15 @@ impl Entrant {
         self.charge_s = CHARGE_FADE * self.charge_s + cost_s;
     }
 
-    fn place(&mut self, bench: &Bench<'_>) {
-        let problem = bench.problem(&self.window.terms());
+    fn place(&mut self, situation: &Situation<'_>) {
+        let problem = situation.problem(&self.window.terms());
         let last = self.placed.as_ref();
-        let work_max = match bench.between.is_empty() {
+        let work_max = match situation.between.is_empty() {
             true => WORK_MAX,
             false => WORK_MAX_ON_SHELVES,
         };
         let is_large = problem.items.len() * problem.terms.len() > work_max;
-        if is_large || last.is_some_and(|last| !bench.has_moved(&problem, &last.problem)) {
+        if is_large || last.is_some_and(|last| !situation.has_moved(&problem, &last.problem)) {
             return;
         }
         let in_memory = last.and_then(|last| last.placements.first());
@@ -161,8 +162,10 @@ impl Entrant {
             held.copied().unwrap_or(0.0)
         };
         let solution = match problem.is_two_shelves() {
-            true => bench.solve(&problem, in_memory, held),
-            false => bench.solve_again(&problem, last.map(|last| (&last.problem, &last.solution))),
+            true => situation.solve(&problem, in_memory, held),
+            false => {
+                situation.solve_again(&problem, last.map(|last| (&last.problem, &last.solution)))
+            }
         };
         if let Ok(solution) = solution {
             let shelves = 0..problem.shelves.len() - 1;
@@ -176,7 +179,7 @@ impl Entrant {
     }
 
     /// The columns pass by whole; slower shelves are offered what faster ones do not hold.
-    fn read(&mut self, run: &Observation, bench: &Bench<'_>) {
+    fn read(&mut self, run: &Observation, situation: &Situation<'_>) {
         let Some(placed) = &self.placed else {
             return;
         };
@@ -184,16 +187,16 @@ impl Entrant {
         let mut offered: BTreeMap<ColumnId, f64> = run
             .columns
             .iter()
-            .map(|(column, _)| (*column, bench.size(*column)))
+            .map(|(column, _)| (*column, situation.size(*column)))
             .collect();
         let shelves = self.held.iter_mut().zip(&placed.placements);
-        for ((held, placement), capacity_bytes) in shelves.zip(bench.capacities()) {
+        for ((held, placement), capacity_bytes) in shelves.zip(situation.capacities()) {
             for (column, bytes) in &offered {
                 let there = held.entry(*column).or_default();
-                *there = there.min(bench.size(*column)).max(*bytes);
+                *there = there.min(situation.size(*column)).max(*bytes);
             }
-            held.retain(|column, _| bench.sizes.contains_key(column));
-            crowd_out(held, placement, bench, capacity_bytes);
+            held.retain(|column, _| situation.sizes.contains_key(column));
+            crowd_out(held, placement, situation, capacity_bytes);
             for (column, bytes) in &mut offered {
                 *bytes -= held.get(column).copied().unwrap_or(0.0).min(*bytes);
             }
@@ -205,11 +208,11 @@ impl Entrant {
 fn crowd_out(
     held: &mut BTreeMap<ColumnId, f64>,
     placement: &Placement,
-    bench: &Bench<'_>,
+    situation: &Situation<'_>,
     capacity_bytes: f64,
 ) {
     let kept = |column: &ColumnId, held: f64, excess: f64| {
-        let pinned = (placement.proportion(*column) + excess).max(0.0) * bench.size(*column);
+        let pinned = (placement.proportion(*column) + excess).max(0.0) * situation.size(*column);
         held.min(pinned)
     };
     let fits = |excess: f64| {
@@ -242,8 +245,8 @@ mod tests {
 
     const GB: u64 = 1_000_000_000;
 
-    fn bench(sizes: &BTreeMap<ColumnId, u64>) -> Bench<'_> {
-        Bench {
+    fn situation(sizes: &BTreeMap<ColumnId, u64>) -> Situation<'_> {
+        Situation {
             sizes,
             capacity_bytes: 2 * GB,
             tiers: Tiers {
@@ -284,7 +287,7 @@ mod tests {
         for (query, template) in (0..).zip(templates) {
             let runs = [run(query, template)];
             contest.observe(&runs[0]);
-            contest.judge(&runs, &bench(&sizes));
+            contest.judge(&runs, &situation(&sizes));
         }
         contest.window().options().smoothing
     }
@@ -312,14 +315,14 @@ mod tests {
             from: 0.0,
         };
         let placement = Placement::new([(0, 0.8), (1, 0.5), (2, 0.1)].map(share));
-        let problem = bench(&sizes).problem(&[]);
+        let problem = situation(&sizes).problem(&[]);
         entrant.placed = Some(Placed {
             solution: solve(&problem, &TuneOptions::default()).expect("there is nothing to solve"),
             problem,
             placements: vec![placement],
         });
         entrant.held = vec![[(ColumnId(2), GB as f64)].into_iter().collect()];
-        entrant.read(&run(0, 0), &bench(&sizes));
+        entrant.read(&run(0, 0), &situation(&sizes));
         let held = [0, 1, 2].map(|column| entrant.held[0][&ColumnId(column)] / GB as f64);
         // 0.6 GB beyond the proportions' 1.4 fit: 0.2 to the first, which is full, 0.2 to each other.
         for (held, expected) in held.into_iter().zip([1.0, 0.7, 0.3]) {

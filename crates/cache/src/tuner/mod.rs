@@ -5,11 +5,11 @@
 
 mod appraisal;
 mod bandwidth;
-mod bench;
 mod contest;
 #[cfg(test)]
 mod price_tests;
 mod report;
+mod situation;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -28,8 +28,8 @@ use crate::policy::PolicyKind;
 use crate::price::{Prices, ShelfPrice};
 use crate::tune::{Goal, Solution, Solver, TuneError, TuneOptions, refine_prices};
 use bandwidth::BandwidthMeter;
-use bench::Bench;
 use contest::Contest;
+use situation::Situation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ pub struct TunerOptions {
     pub period_ms: u64,
     /// How the past fades.
     pub window: WindowOptions,
-    /// Other ways for it to fade. They compete with the window's own, and the one whose placements would have served the
-    /// latest queries best decides. None: no competition.
+    /// Other ways for it to fade. They compete with the window's own, and the one whose placements would have served
+    /// the latest queries best decides. None: no competition.
     pub rivals: Vec<Smoothing>,
     /// The model. `None`: what the policy is made for, i.e. the paper's form for `hpcache-paper`, else the shared form.
     pub form: Option<ModelForm>,
@@ -86,7 +86,7 @@ impl TunerOptions {
     }
 }
 
-/// What a tuner is told at a step.
+/// The input of one step of a tuner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TunerInput<'a> {
     /// Pipeline runs since the last step, finished or under way.
@@ -114,7 +114,7 @@ pub enum TunerStep {
     Skipped,
     /// A new placement.
     Placed(Placement),
-    /// There is none to be had: the last placement stands.
+    /// None can be found: the last placement remains in force.
     Failed(TuneError),
 }
 
@@ -196,28 +196,28 @@ impl Tuner {
             self.learn_overlap(observation);
         }
         if !self.tiers().is_known() {
-            // Without a single read there is nothing to tune; that is no failure.
+            // Without a single read there is nothing to tune, which is not a failure.
             self.stats.skip_count += 1;
             return TunerStep::Skipped;
         }
-        let bench = self.bench(input);
-        self.contest.judge(input.observations, &bench);
+        let situation = self.situation(input);
+        self.contest.judge(input.observations, &situation);
         let window = self.contest.window();
         let span_s = window.span_s();
-        let problem = bench.problem_with(&window.terms(), input.uses, span_s);
+        let problem = situation.problem_with(&window.terms(), input.uses, span_s);
         let stands = self.solved.as_ref().is_some_and(|solved| {
-            solved.options == bench.options && !bench.has_moved(&problem, &solved.problem)
+            solved.options == situation.options && !situation.has_moved(&problem, &solved.problem)
         });
         if stands {
             self.stats.skip_count += 1;
             self.refine_prices();
             return TunerStep::Skipped;
         }
-        self.solve(problem, &bench, input.resident)
+        self.solve(problem, &situation, input.resident)
     }
 
-    fn bench<'a>(&self, input: &TunerInput<'a>) -> Bench<'a> {
-        Bench {
+    fn situation<'a>(&self, input: &TunerInput<'a>) -> Situation<'a> {
+        Situation {
             sizes: input.sizes,
             capacity_bytes: input.capacity_bytes,
             tiers: self.tiers(),
@@ -232,7 +232,7 @@ impl Tuner {
     fn solve(
         &mut self,
         problem: Problem,
-        bench: &Bench<'_>,
+        situation: &Situation<'_>,
         resident: &BTreeMap<ColumnId, u64>,
     ) -> TunerStep {
         self.stats.solve_count += 1;
@@ -240,22 +240,22 @@ impl Tuner {
         let last = solved.map(|solved| solved.solution.placement(&solved.problem));
         let held_bytes = |column| resident.get(&column).copied().unwrap_or(0) as f64;
         let solution = match problem.is_two_shelves() {
-            true => bench.solve(&problem, last.as_ref(), held_bytes),
+            true => situation.solve(&problem, last.as_ref(), held_bytes),
             false => {
-                bench.solve_again(&problem, solved.map(|last| (&last.problem, &last.solution)))
+                situation.solve_again(&problem, solved.map(|last| (&last.problem, &last.solution)))
             }
         };
         match solution {
             Ok(solution) => {
                 let placement = solution.placement(&problem);
                 self.stats.note(&problem, &solution);
-                let is_descent = bench.options.solver == Solver::Greedy
-                    && bench.options.goal == Goal::Total
+                let is_descent = situation.options.solver == Solver::Greedy
+                    && situation.options.goal == Goal::Total
                     && !problem.is_two_shelves();
                 self.solved = Some(Arc::new(Solved {
                     has_refined_prices: !is_descent,
                     problem,
-                    options: bench.options,
+                    options: situation.options,
                     solution,
                     weight: self.contest.window().weight(),
                 }));
@@ -381,16 +381,16 @@ impl Tuner {
     }
 }
 
-/// How much a run changes what is known of the error of predictions.
+/// The weight of one run in the average error of predictions.
 const PREDICTION_LEARNING: f64 = 0.2;
 /// Beyond this a prediction is as wrong as it can be.
 const PREDICTION_ERROR_MAX: f64 = 10.0;
 
 /// The part of the shorter of reading and processing that is not hidden, before anything was measured.
 const OVERLAP_LOSS: f64 = 0.1;
-/// More than this would be no overlap at all.
+/// More than this would mean no overlap at all.
 const OVERLAP_LOSS_MAX: f64 = 0.5;
-/// How much a run changes what is known of it.
+/// The weight of one run in that average.
 const OVERLAP_LEARNING: f64 = 0.2;
 /// Runs whose shorter part is shorter than this part of the longer say nothing about it, nor do short runs.
 const OVERLAP_PART_MIN: f64 = 0.2;

@@ -32,9 +32,9 @@ pub struct TunerStats {
     pub saved_s: f64,
     /// What a further byte of budget would save, in seconds.
     pub saved_s_per_byte: f64,
-    /// Time of all steps, in nanoseconds (0 if nobody measured it).
+    /// Time of all steps, in nanoseconds (0 if it was not measured).
     pub step_ns_total: u64,
-    /// Time of the last solution, in nanoseconds (0 if nobody measured it).
+    /// Time of the last solution, in nanoseconds (0 if it was not measured).
     pub solve_ns: u64,
     /// Time of the longest solution, in nanoseconds.
     pub solve_ns_max: u64,
@@ -235,8 +235,8 @@ impl Tuner {
         (0..=row_count).filter_map(row).collect()
     }
 
-    /// The dual problem (§4.2): the least memory with which no query of the window takes longer than `slowdown` times its
-    /// time in memory. `None` before anything is known.
+    /// The dual problem (§4.2): the least memory with which no query of the window takes longer than `slowdown` times
+    /// its time in memory. `None` before anything is known.
     ///
     /// # Errors
     /// [`TuneError::Infeasible`] for a slowdown below 1, [`TuneError::Unsolved`] if the solver gives up.
@@ -299,7 +299,8 @@ impl Solved {
         reads.sum::<f64>() / problem.kept_on(shelf, x).max(1.0)
     }
 
-    /// Puts index blocks, metadata and look-ups into memory: they are no part of the queries' times that were asked for.
+    /// Puts index blocks, metadata and look-ups into memory: they are not part of the queries' times that were asked
+    /// for.
     fn keep_what_no_query_times(&self, solution: &mut Solution) {
         let all = self.all();
         let items = self.problem.items.iter();

@@ -78,7 +78,7 @@ fn memory_goes_to_the_pipeline_that_gains_from_it() {
     // Template 0 is bound by its own processing at 0.9 GB/s, template 1 could go ten times faster.
     let observations = [run(0, 0, 0.9e9), run(1, 0, 0.9e9), run(2, 1, 10e9)];
     let placement = placed(step(&mut tuner, &observations, 4 * GB));
-    // What is left over hides what reading adds to the first.
+    // The remaining time hides what reading adds to the first.
     let of_second: f64 = (4..8)
         .map(|column| placement.proportion(ColumnId(column)))
         .sum();
@@ -209,7 +209,7 @@ fn a_failed_solution_leaves_the_last_placement_and_is_reported() {
         .for_each(|term| term.weight = f64::NAN);
     let sizes = sizes(40);
     let nothing = BTreeMap::new();
-    let bench = tuner.bench(&TunerInput {
+    let situation = tuner.situation(&TunerInput {
         observations: &[],
         storage: StorageProgress::default(),
         sizes: &sizes,
@@ -220,7 +220,7 @@ fn a_failed_solution_leaves_the_last_placement_and_is_reported() {
         uses: &[],
     });
     assert!(matches!(
-        tuner.solve(nonsense, &bench, &nothing),
+        tuner.solve(nonsense, &situation, &nothing),
         TunerStep::Failed(_)
     ));
     let stats = tuner.stats();
@@ -337,7 +337,7 @@ fn the_thread_tunes_a_cache_by_itself_and_ends_when_dropped() {
         storage_bandwidth: Some(1e9),
         ..TunerOptions::default()
     };
-    let thread = TunerThread::start(&cache, options).expect("threads are to be had");
+    let thread = TunerThread::start(&cache, options).expect("threads can be started");
     thread.observe(Observation {
         columns: vec![(ColumnId(2), 100_000)],
         ..run(1, 1, 10e9)
@@ -382,7 +382,7 @@ fn fast_thread(cache: &Arc<CacheManager>) -> TunerThread {
         storage_bandwidth: Some(1e9),
         ..TunerOptions::default()
     };
-    TunerThread::start(cache, options).expect("threads are to be had")
+    TunerThread::start(cache, options).expect("threads can be started")
 }
 
 #[test]

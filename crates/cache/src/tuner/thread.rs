@@ -15,12 +15,12 @@ const INBOX_MAX: usize = 65_536;
 /// How fast the operators' peak is forgotten, per period.
 const PEAK_DECAY: f64 = 0.95;
 
-/// Pipelines that begin or end bring the next step forward, but not closer to the last one than this part of the period.
-/// A pipeline that has begun runs for as long first, so that there is something to learn.
+/// Pipelines that begin or end bring the next step forward, but not closer to the last one than this part of the
+/// period. A pipeline that has begun runs for as long first, so that there is something to learn.
 const STEPS_PER_PERIOD_MAX: u32 = 10;
 
-/// Tunes a cache every so often, and soon after each pipeline's begin and end. Dropping it ends the thread; the last
-/// placement stays in force.
+/// Tunes a cache at regular intervals, and soon after each pipeline's begin and end. Dropping it ends the thread; the
+/// last placement stays in force.
 pub struct TunerThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -269,15 +269,15 @@ impl Shared {
             alive.extend(pipeline);
             is_alive
         });
-        // Outside the lock: whoever drops the last reference drops a whole scan.
+        // Outside the lock: dropping the last reference drops a whole scan.
         alive
             .iter()
             .filter_map(|pipeline| pipeline.observe())
             .collect()
     }
 
-    /// What may be kept, with the operators at their recent peak, and without metadata. Lenders' items, which are charged as
-    /// operators', compete for it.
+    /// What may be kept, with the operators at their recent peak, and without metadata. Lenders' items, which are
+    /// charged as operators', compete for it.
     fn capacity_bytes(&self, cache: &CacheManager, held_bytes: u64) -> u64 {
         let budget = cache.budget();
         let now = budget.snapshot();

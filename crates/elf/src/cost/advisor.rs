@@ -27,11 +27,11 @@ pub struct LoggedQuery {
 /// What the advisor found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// Column numbers in the order the Elf should have. Columns that no query restricts are left out.
+    /// Column numbers in the order the Elf should have. Columns that no query restricts are omitted.
     pub order: Vec<usize>,
     /// Estimated cost of the log in this order, in rows tested.
     pub cost: f64,
-    /// The same in the order the columns were given, unrestricted ones left out.
+    /// The same in the order the columns were given, without the unrestricted ones.
     pub cost_as_given: f64,
 }
 
@@ -151,14 +151,14 @@ pub fn advise(sample: &CodeTable, row_count: u64, log: &[LoggedQuery]) -> Result
 
 /// Takes, again and again, the column whose prefix costs least.
 fn greedy(members: &[usize], cost: &impl Fn(&[usize]) -> f64) -> Vec<usize> {
-    let (mut order, mut left) = (Vec::new(), members.to_vec());
-    while !left.is_empty() {
-        let costs = left.iter().map(|&column| {
+    let (mut order, mut remaining) = (Vec::new(), members.to_vec());
+    while !remaining.is_empty() {
+        let costs = remaining.iter().map(|&column| {
             let longer: Vec<usize> = order.iter().copied().chain([column]).collect();
             cost(&longer)
         });
         let best = costs.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
-        order.push(left.remove(best.map_or(0, |(at, _)| at)));
+        order.push(remaining.remove(best.map_or(0, |(at, _)| at)));
     }
     order
 }

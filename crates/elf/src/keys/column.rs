@@ -35,7 +35,7 @@ pub enum ValuesRef<'a> {
 /// A column: values and, when some are missing, which are present.
 #[derive(Debug, Clone, Copy)]
 pub struct Values<'a> {
-    /// The values; what stands in a missing place is ignored.
+    /// The values; the value in a missing place is ignored.
     pub values: ValuesRef<'a>,
     /// One flag per row, `true` where a value is present; `None` when all are.
     pub validity: Option<&'a [bool]>,

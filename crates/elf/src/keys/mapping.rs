@@ -28,7 +28,7 @@ pub(crate) enum Mapping {
     Prefix,
 }
 
-/// Where a value stands in the domain of an encoding.
+/// The place of a value in the domain of an encoding.
 pub(crate) struct Rank {
     /// Domain values below it; for prefixes, the value's own code.
     pub(crate) below: u64,

@@ -46,21 +46,21 @@ pub(crate) fn place(widths: impl Iterator<Item = u32>, guard_bits: u32) -> (Vec<
 
 /// Places fields of the given widths, each with a guard bit: as [`place`] does, unless filling one word
 /// after the other as far as possible saves words. The first field is always the first of the first word,
-/// and fields within a word stand in the order given.
+/// and fields within a word are in the order given.
 pub(crate) fn place_tightly(widths: &[u32]) -> (Vec<Field>, usize) {
     let (in_order, word_count) = place(widths.iter().copied(), 1);
     let mut fields = in_order.clone();
-    let mut left: Vec<usize> = (0..widths.len()).collect();
+    let mut remaining: Vec<usize> = (0..widths.len()).collect();
     let mut word = 0;
-    while !left.is_empty() {
-        let members = fullest_word(&left, widths);
+    while !remaining.is_empty() {
+        let members = fullest_word(&remaining, widths);
         let mut shift = 64;
         for &idx in &members {
             shift -= widths[idx] + 1;
             let mask = (1 << widths[idx]) - 1;
             fields[idx] = Field { word, shift, mask };
         }
-        left.retain(|idx| !members.contains(idx));
+        remaining.retain(|idx| !members.contains(idx));
         word += 1;
     }
     if word < word_count {
@@ -71,13 +71,13 @@ pub(crate) fn place_tightly(widths: &[u32]) -> (Vec<Field>, usize) {
 }
 
 /// The first of some fields and those others that fill a word best with it, in order.
-fn fullest_word(left: &[usize], widths: &[u32]) -> Vec<usize> {
+fn fullest_word(remaining: &[usize], widths: &[u32]) -> Vec<usize> {
     let size = |idx: usize| widths[idx] as usize + 1;
-    let first = left[0];
+    let first = remaining[0];
     let room = 64 - size(first);
     // The last field of a selection of that size, and the size without it.
     let mut reached: Vec<Option<(usize, usize)>> = vec![None; room + 1];
-    for &idx in &left[1..] {
+    for &idx in &remaining[1..] {
         for sum in (size(idx)..=room).rev() {
             let before = sum - size(idx);
             if reached[sum].is_none() && (before == 0 || reached[before].is_some()) {

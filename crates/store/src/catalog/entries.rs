@@ -61,7 +61,7 @@ pub struct IndexRow {
     pub files: Vec<(u64, u64)>,
 }
 
-/// What becomes of a table's files in one transaction.
+/// A change of a table's files in one transaction.
 #[derive(Debug, Default)]
 pub struct FileChange<'a> {
     /// Numbers of files to forget.
@@ -83,13 +83,13 @@ pub struct FileRow {
     pub file_bytes: u64,
     /// What its checksum file calls it; 0 for a file of format 1.
     pub id: u64,
-    /// Whether the entry is what was written. If not, what is known of the rows is taken from the file.
+    /// Whether the entry is what was written. If not, the statistics are taken from the file.
     pub is_sound: bool,
-    /// What is known of its rows.
+    /// Statistics of its rows.
     pub stats: FileStats,
 }
 
-/// Files that a change made obsolete: they may be removed whenever nobody reads them.
+/// Files that a change made obsolete: they may be removed when they are no longer read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obsolete {
     /// A table's folder.

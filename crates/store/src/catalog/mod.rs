@@ -1,12 +1,12 @@
 //! The catalog: which tables and files exist, in SQLite.
 //!
 //! A change becomes visible by *one* transaction here, after its files are safe on disk, and is then recorded in
-//! [`crate::head`]. What is in the folder without being named here is not touched, but for what the catalog's journal
-//! names: numbers reserved for files that may have been being written, and files that a change made obsolete.
+//! [`crate::head`]. What is in the folder without being named here is not touched, except for what the catalog's
+//! journal names: numbers reserved for files that may have been being written, and files that a change made obsolete.
 //!
-//! `entries` are the values that the catalog holds, `opening` opens its file, `changes` are the transactions, `journal` notes
-//! files that may be removed; `schema` is what SQLite holds, `rows` and `names` read and write it, `ipc` encodes schemas and
-//! bounds, `reserve` keeps space on the disk for changes that free some.
+//! `entries` are the values that the catalog holds, `opening` opens its file, `changes` are the transactions, `journal`
+//! notes files that may be removed; `schema` is what SQLite holds, `rows` and `names` read and write it, `ipc` encodes
+//! schemas and bounds, `reserve` keeps space on the disk for changes that free some.
 
 mod changes;
 mod damage;
@@ -43,11 +43,11 @@ pub struct Catalog {
     root: Root,
     /// The number that the next new file gets. Changes store it, so that numbers are not used twice.
     next_number: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<CatalogState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct CatalogState {
     connection: Connection,
     /// Format of the catalog as it is on disk.
     version: i64,
@@ -109,7 +109,7 @@ impl Catalog {
         Ok(Self {
             root: root.clone(),
             next_number: AtomicU64::new(next_number),
-            state: Mutex::new(State {
+            state: Mutex::new(CatalogState {
                 connection,
                 version,
                 is_read_only,
@@ -121,7 +121,7 @@ impl Catalog {
         })
     }
 
-    /// Makes a catalog for data whose own is lost; its changes go on after `last`.
+    /// Makes a catalog for data whose own is lost; its changes continue after `last`.
     pub(crate) fn create_again(root: &Root, last: Acknowledged) -> Result<Self> {
         let mut connection = Connection::open(root.real(&root.join(CATALOG)))?;
         create(&mut connection, last)?;
@@ -248,7 +248,7 @@ impl Catalog {
     }
 }
 
-impl State {
+impl CatalogState {
     fn begin(&mut self) -> Result<Transaction<'_>> {
         let behavior = TransactionBehavior::Immediate;
         Ok(self.connection.transaction_with_behavior(behavior)?)
@@ -290,9 +290,9 @@ impl State {
     }
 }
 
-impl Drop for State {
+impl Drop for CatalogState {
     fn drop(&mut self) {
-        // A log that is empty cannot be lost. One that a change failed in is left for the next opening.
+        // A log that is empty cannot be lost. One in which a change failed is kept for the next opening.
         if self.head.is_some() {
             let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
             self.connection.query_row(checkpoint, [], |_| Ok(())).ok();

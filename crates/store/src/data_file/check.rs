@@ -20,8 +20,8 @@ use crate::error::{Result, StoreError};
 const PIECE_BYTES: usize = 1 << 20;
 
 impl DataFile {
-    /// Reads every byte again, past the cache, and compares all checksums, and what the footer says of the rows with the
-    /// catalog. Takes little memory, however large the file is.
+    /// Reads every byte again, bypassing the cache, and compares all checksums, and the footer's statistics with the
+    /// catalog's. Takes little memory, however large the file is.
     pub fn verify(
         paths: &FilePaths,
         expected: &FileRow,
@@ -34,7 +34,7 @@ impl DataFile {
     }
 }
 
-/// All damages, or the first that makes the others meaningless.
+/// All damage, or the first that makes the rest meaningless.
 fn verify(paths: &FilePaths, expected: &FileRow, schema: &SchemaRef) -> Result<Vec<Corruption>> {
     let path = paths.data();
     let sums = Sums::of(paths, expected)?;

@@ -1,4 +1,4 @@
-//! What the footer of a data file says of its rows.
+//! What the footer of a data file says about its rows.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -151,7 +151,7 @@ struct ColumnBounds {
     exact: bool,
 }
 
-/// What the file's own statistics say of a column. Floats that may hold NaN have no usable bounds.
+/// The file's own statistics of a column. Floats that may hold NaN have no usable bounds.
 fn column_bounds(footer: &Footer, idx: usize, session: &VortexSession) -> ColumnBounds {
     let Some(stats) = footer
         .statistics()

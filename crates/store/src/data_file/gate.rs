@@ -1,5 +1,5 @@
-//! How importers share the device: so many write at once, in pieces of a size it likes, and if reads and writes disturb
-//! each other, one at a time and after the reads that wait, for as long as anything is read.
+//! How importers share the device: a limited number writes at once, in pieces of a size that suits it, and if reads and
+//! writes disturb each other, one at a time and after the reads that wait, for as long as anything is read.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,8 @@ use std::time::Duration;
 use hotshelf_tier::io::IoEngine;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// In turns, a file reaches the device after so many bytes and not whenever the system likes.
+/// When reads and writes take turns, a file is written out after this many bytes and not at any time the system
+/// chooses.
 const TURN_BYTES: u64 = 16 << 20;
 /// How long a writer lets readers go first. It must end: a query may be waiting for this very writer.
 const WAIT_MAX: Duration = Duration::from_millis(20);
@@ -44,8 +45,8 @@ impl WriteGate {
         self.places.acquire_many(places).await.ok()
     }
 
-    /// Whether a file with so much that has not reached the device should give it now. An import that nobody reads beside
-    /// is not made to wait for the device.
+    /// Whether a file with this many unwritten bytes should write them out now. An import without reads beside it does
+    /// not wait for the device.
     pub fn is_turn(&self, unsynced_bytes: u64) -> bool {
         unsynced_bytes >= TURN_BYTES && self.is_read()
     }
@@ -95,7 +96,7 @@ mod tests {
         let alone = gate.enter().await;
         assert!(free(&gate) == 3 && !gate.is_turn(TURN_BYTES));
         drop(alone);
-        // Whoever gets the first answer holds the ring, and with it the second read.
+        // The receiver of the first answer holds the ring, and with it the second read.
         let (begun, has_begun) = std::sync::mpsc::channel();
         let (go_on, wait) = std::sync::mpsc::channel::<()>();
         let file = engine.open(&path).unwrap();

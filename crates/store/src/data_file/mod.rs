@@ -1,8 +1,9 @@
 //! Data files: immutable Vortex files with a checksum per segment (`docs/FORMAT.md`).
 //!
-//! `parts` cuts the input, `write` makes one, `sums` is its checksum file, `footer` what it says of its rows, `segments` tells which column and row group each
-//! segment belongs to, `table_file` opens a file when it is first read, `opener` keeps descriptors and footers, `open` answers segment reads, `check` compares
-//! every byte with the checksums, `gate` orders the writes of several importers.
+//! `parts` cuts the input, `write` makes one, `sums` is its checksum file, `footer` what it says about its rows,
+//! `segments` tells which column and row group each segment belongs to, `table_file` opens a file when it is first
+//! read, `opener` keeps descriptors and footers, `open` answers segment reads, `check` compares every byte with the
+//! checksums, `gate` orders the writes of several importers.
 
 mod check;
 pub(crate) mod footer;

@@ -15,15 +15,15 @@ use super::paths::FilePaths;
 use super::segments::SegmentMap;
 use super::sums::verify;
 use crate::descriptors::Handle;
-use crate::held::Held;
 use crate::in_use::Use;
+use crate::reservation::Reservation;
 use crate::statistics::FileStats;
 
 /// A data file open for reading. Segments come through the cache; the footer was read and checked on opening.
 pub struct DataFile {
     /// Where it lives.
     pub paths: FilePaths,
-    /// What the catalog knows of its rows.
+    /// The catalog's statistics of its rows.
     pub stats: Arc<FileStats>,
     /// Its layout.
     pub footer: Footer,
@@ -35,7 +35,7 @@ pub struct DataFile {
     pub id: u64,
     pub(super) file_bytes: u64,
     pub(super) known: Arc<KnownFile>,
-    pub(super) memory: Held,
+    pub(super) memory: Reservation,
 }
 
 impl DataFile {
@@ -71,14 +71,14 @@ impl std::fmt::Debug for DataFile {
     }
 }
 
-/// What the cache knows of a file, and what lasts while the file is open, or its table's files are the same.
+/// What the cache knows about a file, and what lasts while the file is open, or its table's files are the same.
 pub(super) struct KnownFile {
     pub handle: Arc<Handle>,
     cache: Arc<CacheManager>,
     pub cache_id: FileId,
     segments: Arc<FileSegments>,
     /// Memory for what follows from the first opening.
-    memory: OnceLock<Held>,
+    memory: OnceLock<Reservation>,
     _use: Use,
 }
 
@@ -100,8 +100,8 @@ impl KnownFile {
         }
     }
 
-    /// Tells the cache of the file's segments and their checksums. `column_ids` are the cache's numbers of the table's columns, with
-    /// one more for what belongs to no column.
+    /// Tells the cache of the file's segments and their checksums. `column_ids` are the cache's numbers of the table's
+    /// columns, with one more for what belongs to no column.
     pub fn describe(&self, map: &SegmentMap, sums: Vec<u32>, column_ids: &[ColumnId]) {
         let segment_bytes = size_of::<(u64, u32)>() + size_of::<u32>() + size_of::<SegmentInfo>();
         let described = Described {
@@ -116,7 +116,7 @@ impl KnownFile {
         if self.segments.described.set(described).is_ok() {
             let bytes = (map.specs.len() * segment_bytes) as u64;
             self.memory
-                .get_or_init(|| Held::reserve(&self.cache, bytes));
+                .get_or_init(|| Reservation::reserve(&self.cache, bytes));
             self.cache
                 .describe_file(self.cache_id, segment_infos(map, column_ids));
         }
@@ -172,7 +172,7 @@ impl FileSegments {
         Some((*described.ranges.get(idx)?, *described.sums.get(idx)?))
     }
 
-    /// Starts a read, if the file can be opened. A segment that the cache was not told of is given up.
+    /// Starts a read, if the file can be opened. The request of an unknown segment is dropped.
     fn start(&self, segment_idx: u32, done: ReadDone) -> Option<ReadTicket> {
         let ((offset, length), sum) = self.segment(segment_idx)?;
         let io = match self.handle.open() {

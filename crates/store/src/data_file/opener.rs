@@ -10,9 +10,9 @@ use vortex::session::VortexSession;
 
 use super::open::DataFile;
 use crate::descriptors::Descriptors;
-use crate::held::Held;
 use crate::in_use::InUse;
 use crate::recent::Recent;
+use crate::reservation::Reservation;
 
 /// Footers take at most one part in this many of the budget, unless those in use take more.
 const BUDGET_SHARE: u64 = 16;
@@ -73,8 +73,8 @@ impl Opener {
     }
 }
 
-/// Footers of data files, with what follows from them, in memory of the budget. Those that nobody uses go, the oldest
-/// first, when there are too many or others need the memory.
+/// Footers of data files, with what follows from them, in memory of the budget. Those that are not in use are dropped,
+/// the oldest first, when there are too many or others need the memory.
 pub struct Footers {
     cache: Arc<CacheManager>,
     kept: Mutex<Kept>,
@@ -127,7 +127,7 @@ impl Footers {
         Some(found)
     }
 
-    /// Adds the file that was just opened, which took so many seconds. There is none of this key.
+    /// Adds the file that was just opened, which took `opened_s` seconds. There is none of this key.
     pub(super) fn keep(&self, key: u64, file: DataFile, opened_s: f64) -> Arc<DataFile> {
         self.read_count.fetch_add(1, Ordering::Relaxed);
         let bytes = file.memory.bytes();
@@ -192,6 +192,6 @@ impl Lender for Footers {
 }
 
 /// Memory that a footer takes with what follows from it: the format keeps it as it is in the file, and as a tree.
-pub(super) fn reserve(cache: &Arc<CacheManager>, footer_bytes: u64, map_bytes: u64) -> Held {
-    Held::reserve(cache, 2 * footer_bytes + map_bytes)
+pub(super) fn reserve(cache: &Arc<CacheManager>, footer_bytes: u64, map_bytes: u64) -> Reservation {
+    Reservation::reserve(cache, 2 * footer_bytes + map_bytes)
 }

@@ -21,16 +21,16 @@ pub type BatchStream<E> = BoxStream<'static, Result<RecordBatch, E>>;
 
 /// A stream that is consumed part by part.
 pub struct InputParts<E> {
-    state: Arc<Mutex<State<E>>>,
+    state: Arc<Mutex<Cutting<E>>>,
 }
 
-struct State<E> {
+struct Cutting<E> {
     input: BatchStream<E>,
-    /// What is left of a batch that was too large for one piece.
+    /// The rest of a batch that was too large for one piece.
     rest: Option<Wide>,
     ended: bool,
     /// Bytes of the current part that may still come, as batches in memory.
-    left_bytes: u64,
+    remaining_bytes: u64,
     /// The most that a batch may take, in bytes.
     piece_bytes_max: u64,
 }
@@ -46,25 +46,25 @@ impl<E: Send + 'static> InputParts<E> {
     /// Parts of `input`.
     pub fn new(input: BatchStream<E>) -> Self {
         Self {
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(Cutting {
                 input,
                 rest: None,
                 ended: false,
-                left_bytes: 0,
+                remaining_bytes: 0,
                 piece_bytes_max: u64::MAX,
             })),
         }
     }
 
     /// The next part: batches until they take `part_bytes` in memory, wide ones in pieces. A part holds one piece at
-    /// least, if any is left.
+    /// least, if any remains.
     pub fn part(&self, part_bytes: u64) -> BatchStream<E> {
         let start = (self.state.clone(), true);
         let batches = futures::stream::unfold(start, move |(state, first)| async move {
             let batch = {
                 let mut state = state.lock().await;
                 if first {
-                    state.left_bytes = part_bytes.max(1);
+                    state.remaining_bytes = part_bytes.max(1);
                     state.piece_bytes_max = (part_bytes / PIECES_MIN).max(PIECE_BYTES_MIN);
                 }
                 state.next().await?
@@ -80,9 +80,9 @@ impl<E: Send + 'static> InputParts<E> {
     }
 }
 
-impl<E> State<E> {
+impl<E> Cutting<E> {
     async fn next(&mut self) -> Option<Result<RecordBatch, E>> {
-        if self.ended || self.left_bytes == 0 {
+        if self.ended || self.remaining_bytes == 0 {
             return None;
         }
         let wide = match self.rest.take() {
@@ -95,7 +95,7 @@ impl<E> State<E> {
                 }
             },
         };
-        self.left_bytes = self.left_bytes.saturating_sub(wide.piece_bytes);
+        self.remaining_bytes = self.remaining_bytes.saturating_sub(wide.piece_bytes);
         let (piece, rest) = wide.cut();
         self.rest = rest;
         Some(Ok(piece))

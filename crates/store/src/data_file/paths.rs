@@ -68,7 +68,7 @@ impl FilePaths {
         self.root.sync_folder(&self.folder)
     }
 
-    /// Removes what a failed write left. Failing to is harmless: the journal names the file.
+    /// Removes the files of a failed write. A failure is harmless: the journal names the files.
     pub fn remove_temporary(&self) {
         self.root.remove(&self.data_temporary());
         self.root.remove(&self.sums_temporary());

@@ -20,11 +20,12 @@ use crate::error::{Result, StoreError};
 use crate::side_by_side::side_by_side;
 use crate::statistics::FileStats;
 
-/// A data file of a table. Opening it reads the footer, compares it with the catalog, and tells the cache of the segments.
+/// A data file of a table. Opening it reads the footer, compares it with the catalog, and tells the cache of the
+/// segments.
 pub struct TableFile {
     /// Where it lives.
     pub paths: FilePaths,
-    /// What the catalog knows of its rows. Where its entry is damaged, what the file says.
+    /// The catalog's statistics of its rows, or the file's if the catalog's entry is damaged.
     pub stats: Arc<FileStats>,
     /// A number that no other file has; 0 for a file of format 1.
     pub id: u64,
@@ -33,7 +34,7 @@ pub struct TableFile {
     column_ids: Box<[ColumnId]>,
     opener: Arc<Opener>,
     known: Arc<KnownFile>,
-    /// Held while the file is being opened; what was wrong with it the last time.
+    /// Reservation while the file is being opened; what was wrong with it the last time.
     opening: Mutex<Option<Corruption>>,
 }
 
@@ -56,8 +57,8 @@ impl From<Unreadable> for StoreError {
 }
 
 impl TableFile {
-    /// A file of the catalog, of a table of these columns. `column_ids` are the cache's numbers of the table's columns, with one more
-    /// for what belongs to no column. The file is read only if the catalog's entry is damaged.
+    /// A file of the catalog, of a table of these columns. `column_ids` are the cache's numbers of the table's columns,
+    /// with one more for what belongs to no column. The file is read only if the catalog's entry is damaged.
     ///
     /// # Errors
     /// Only if the file must be read and cannot be.
@@ -113,11 +114,11 @@ impl TableFile {
         self.opener.footers().find(self.key())
     }
 
-    /// The open file. Who asks while it is being opened waits for the same.
+    /// The open file. Requests made while it is being opened wait for the same result.
     ///
     /// # Errors
-    /// [`StoreError::Corruption`] if it is not the file that was written, [`StoreError::Tier`] if the system refuses it. The
-    /// next call tries again.
+    /// [`StoreError::Corruption`] if it is not the file that was written, [`StoreError::Tier`] if the system refuses
+    /// it. The next call tries again.
     pub fn open(&self) -> Result<Arc<DataFile>> {
         if let Some(file) = self.opened() {
             return Ok(file);
@@ -149,7 +150,7 @@ impl TableFile {
     }
 
     /// Why the file cannot be read, as far as is known without reading it: what was found when it was last opened, or
-    /// else whether it is there and as long as it should be.
+    /// else whether it exists and has the right length.
     pub fn known_trouble(&self) -> Option<Unreadable> {
         if self.opened().is_some() {
             return None;
@@ -168,7 +169,8 @@ impl TableFile {
         Some(self.unreadable(trouble))
     }
 
-    /// Checksum of the footer: it tells this file from any other. Read from the checksum file while the data file is not open.
+    /// Checksum of the footer: it tells this file from any other. Read from the checksum file while the data file is
+    /// not open.
     pub fn footer_sum(&self) -> Result<u32> {
         match self.opened() {
             Some(file) => Ok(file.footer_sum),
@@ -218,7 +220,7 @@ impl TableFile {
         })
     }
 
-    /// The catalog must say of the rows what the file says.
+    /// The catalog must say the same about the rows as the file.
     fn compare(&self, footer: &Footer, map: &SegmentMap) -> Result<()> {
         let session = &self.opener.session;
         let in_file = footer::statistics(footer, map, &self.schema, session, Vec::new())?;
@@ -243,7 +245,7 @@ impl std::fmt::Debug for TableFile {
     }
 }
 
-/// What a file says of its rows, and who it is, where the catalog's entry is damaged.
+/// The statistics and the identity of a file whose entry in the catalog is damaged.
 fn stats_in_file(
     row: &FileRow,
     paths: &FilePaths,

@@ -76,7 +76,8 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Writes the whole stream to the temporary paths and syncs them; `origin` is what the file will be known by. Nothing is left behind on failure.
+    /// Writes the whole stream to the temporary paths and syncs them; `origin` is what the file will be known by.
+    /// Nothing remains after a failure.
     pub async fn write<E: Into<InputError> + Send + 'static>(
         &self,
         input: BatchStream<E>,

@@ -1,5 +1,5 @@
-//! Elfs in memory: read when first asked, held on the budget, least recently used out first. Others who need memory may
-//! take those that nobody uses ([`Lender`]), by what they save.
+//! Elfs in memory: read when first asked, held on the budget, least recently used out first. Others that need memory
+//! may take those not in use ([`Lender`]), by what they save.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::file::{IndexFile, Stretch};
 use crate::error::StoreError;
-use crate::held::Held;
+use crate::reservation::Reservation;
 
 /// Elfs take at most one part in this many of the budget: the rest is the segments' and the operators'.
 const BUDGET_SHARE: u64 = 2;
@@ -24,13 +24,13 @@ pub struct LoadedElf {
     /// The Elf.
     pub elf: PackedElf,
     bytes: u64,
-    _memory: Held,
+    _memory: Reservation,
 }
 
 /// Why an Elf cannot be asked. The scan answers then.
 #[derive(Debug, Clone)]
 pub enum Unavailable {
-    /// There is not so much memory.
+    /// There is not enough memory.
     Memory {
         /// Bytes it would take.
         needed_bytes: u64,
@@ -153,7 +153,7 @@ impl ElfStore {
         self.resident.lock().by_key.contains_key(&stretch.key)
     }
 
-    /// The Elf of a stretch, from memory or by one read that all askers share.
+    /// The Elf of a stretch, from memory or by one read that all requests share.
     pub async fn get(
         &self,
         file: &IndexFile,
@@ -206,8 +206,8 @@ impl ElfStore {
         Some(entry.elf.clone())
     }
 
-    /// Reserves memory, evicting Elfs, and segments of the cache, until it is there.
-    fn make_room(&self, bytes: u64) -> Result<Held, Unavailable> {
+    /// Reserves memory, evicting Elfs and segments of the cache until it fits.
+    fn make_room(&self, bytes: u64) -> Result<Reservation, Unavailable> {
         let refused = Unavailable::Memory {
             needed_bytes: bytes,
         };
@@ -220,7 +220,7 @@ impl ElfStore {
             }
         }
         loop {
-            if let Some(held) = Held::try_reserve(&self.cache, bytes) {
+            if let Some(held) = Reservation::try_reserve(&self.cache, bytes) {
                 return Ok(held);
             }
             if !self.evict() {
@@ -235,7 +235,7 @@ impl ElfStore {
         self.note_gone(evicted)
     }
 
-    /// Drops an Elf that left, if one did.
+    /// Drops an Elf that was taken out, if there is one.
     fn note_gone(&self, gone: Option<(u64, Arc<LoadedElf>)>) -> bool {
         let Some((key, _)) = gone else {
             return false;
@@ -246,8 +246,8 @@ impl ElfStore {
     }
 
     /// Memory of the budget that cannot be refused.
-    pub fn hold(&self, bytes: u64) -> Held {
-        Held::reserve(&self.cache, bytes)
+    pub fn hold(&self, bytes: u64) -> Reservation {
+        Reservation::reserve(&self.cache, bytes)
     }
 
     /// Forgets the Elfs of a file that is going.

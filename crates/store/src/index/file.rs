@@ -1,5 +1,5 @@
 //! The index file of a data file (`docs/FORMAT.md`): one packed Elf per stretch of rows, how columns become
-//! codes, and what the planner wants to know of each Elf.
+//! codes, and what the planner needs to know about each Elf.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -20,8 +20,8 @@ use super::zones::Zones;
 use crate::data_file::Opener;
 use crate::descriptors::Handle;
 use crate::error::{Result, StoreError};
-pub use crate::held::Held;
 use crate::in_use::Use;
+pub use crate::reservation::Reservation;
 use crate::root::Root;
 
 const MAGIC: &[u8; 8] = b"HSELFIDX";
@@ -47,7 +47,7 @@ pub const COSTS: Costs = Costs {
     thread_ns: 0.0,
 };
 
-/// The same where rows stand in the Elf's order: ranges of rows come out, no TIDs.
+/// The same where rows are in the Elf's order: ranges of rows come out, no TIDs.
 pub const CLUSTERED_COSTS: Costs = Costs {
     result_ns: 1.0,
     ..COSTS
@@ -150,7 +150,7 @@ pub struct Stretch {
     offset: u64,
     leaf_offset: u64,
     bytes: u64,
-    /// Held while the Elf is being read.
+    /// Reservation while the Elf is being read.
     pub reading: tokio::sync::Mutex<()>,
 }
 
@@ -192,7 +192,7 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Creates the file; `clustered` if the data file's rows stand in the Elfs' order.
+    /// Creates the file; `clustered` if the data file's rows are in the Elfs' order.
     pub fn create(root: &Root, path: &Path, clustered: bool) -> Result<Self> {
         let file = root.create(path)?;
         Ok(Self {
@@ -205,7 +205,7 @@ impl FileWriter {
         })
     }
 
-    /// Whether the data file's rows stand in the Elfs' order.
+    /// Whether the data file's rows are in the Elfs' order.
     pub fn is_clustered(&self) -> bool {
         self.clustered
     }
@@ -269,7 +269,7 @@ impl FileWriter {
         self.file
             .sync_all()
             .map_err(StoreError::io("sync", &self.path))?;
-        // Read again past the page cache, if at all.
+        // Read again without the page cache, if at all.
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).ok();
         Ok(meta_offset + meta.len() as u64)
     }
@@ -521,12 +521,12 @@ pub struct IndexFile {
     pub stretches: Vec<Stretch>,
     /// How columns become codes.
     pub keys: Vec<KeyColumn>,
-    /// Whether the data file's rows stand in the order of these Elfs.
+    /// Whether the data file's rows are in the order of these Elfs.
     pub clustered: bool,
     file_bytes: u64,
     handle: Handle,
     store: Arc<ElfStore>,
-    _described: Held,
+    _described: Reservation,
     _use: Use,
 }
 

@@ -197,8 +197,8 @@ impl KeyLearner {
         Ok(())
     }
 
-    /// Whether an encoding is a dictionary with too many entries. One whose codes fill the span of the numbers
-    /// is none.
+    /// Whether an encoding is a dictionary with too many entries. One whose codes fill the span of the numbers is not a
+    /// dictionary.
     fn is_large(&self, encoding: &ColumnEncoding) -> bool {
         let span = self
             .extremes

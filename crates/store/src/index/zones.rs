@@ -55,7 +55,7 @@ impl Zones {
         codes.flat_map(|code| code.to_le_bytes()).collect()
     }
 
-    /// The zones of so many rows.
+    /// The zones of this many rows.
     pub fn from_bytes(
         path: &Path,
         bytes: &[u8],

@@ -1,4 +1,4 @@
-//! What the catalog, the checksum files and the data files say of each other is compared.
+//! What the catalog, the checksum files and the data files say about each other is compared.
 
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId};
 use hotshelf_store::data_file::TableFile;

@@ -1,4 +1,4 @@
-//! Data files are opened when they are first read, few at a time, and stay as long as somebody may read them.
+//! Data files are opened when they are first read, few at a time, and stay as long as they may be read.
 
 use std::time::{Duration, Instant};
 
@@ -190,7 +190,7 @@ fn footers_are_on_the_budget_and_give_way_to_others() {
     assert_eq!(footers.kept_count(), 1, "the one in use stays");
     reader.cache.budget().release_operator(1 << 24);
     drop(in_use);
-    // What the cache knows of the segments stays: they may be cached.
+    // The cache keeps its knowledge of the segments: they may be cached.
     assert!(used() < all / 2, "{} of {all}", used());
     assert!(reader.files[3].opened().is_none() && reader.files[7].opened().is_some());
     assert!(reader.read(&reader.files[3]).unwrap() > 0);
@@ -239,7 +239,7 @@ fn files_that_were_taken_out_can_be_read_until_nobody_may() {
     let killed = fixture.copy("killed");
     let Reader { mut files, .. } = reader;
     files.remove(1);
-    assert!(!second.exists(), "nobody has it");
+    assert!(!second.exists(), "it has no owner");
     files.remove(0);
     assert!(first.exists(), "it is open");
     drop(opened);

@@ -1,4 +1,4 @@
-//! One process at a time, whatever becomes of files and names.
+//! One process at a time, whatever happens to files and names.
 
 use super::*;
 

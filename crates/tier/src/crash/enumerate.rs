@@ -72,7 +72,7 @@ pub fn enumerate(
     options: &EnumerateOptions,
     check: impl FnMut(&[u8], Promise) -> Result<(), String>,
 ) -> Report {
-    let mut run = Run {
+    let mut run = Enumeration {
         options,
         check,
         report: Report::default(),
@@ -98,14 +98,14 @@ pub fn enumerate(
     run.report
 }
 
-struct Run<'a, C> {
+struct Enumeration<'a, C> {
     options: &'a EnumerateOptions,
     check: C,
     report: Report,
     random: u64,
 }
 
-impl<C: FnMut(&[u8], Promise) -> Result<(), String>> Run<'_, C> {
+impl<C: FnMut(&[u8], Promise) -> Result<(), String>> Enumeration<'_, C> {
     fn moment(&mut self, media: &MediaState, promise: Promise, event_idx: usize) {
         let units: Vec<(&[Piece], Vec<Choice>)> = media
             .units()

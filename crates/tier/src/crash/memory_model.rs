@@ -9,13 +9,13 @@ use crate::persist::{Event, LINE_BYTES};
 /// What may happen to stores before they are durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Model {
-    /// Persistent memory behind volatile caches (ADR): each line evicts whenever it likes, in the order of its stores;
-    /// a flush followed by a fence of the same thread makes it certain.
+    /// Persistent memory behind volatile caches (ADR): each line may be evicted at any time, in the order of its
+    /// stores; a flush followed by a fence of the same thread makes it certain.
     FlushDomain,
-    /// Persistent memory with saved caches (eADR): stores are durable in the order they become visible, stores past
-    /// the cache whenever they like until a fence. Flushes mean nothing.
+    /// Persistent memory with saved caches (eADR): stores are durable in the order they become visible, stores that
+    /// bypass the cache at any time until a fence. Flushes mean nothing.
     CpuCache,
-    /// A file mapped through the page cache: each sector of a page is written back whenever the kernel likes; msync,
+    /// A file mapped through the page cache: each sector of a page may be written back at any time; msync,
     /// recorded as flush and fence, makes whole pages certain.
     PageCache,
 }

@@ -8,7 +8,7 @@ use crate::replace_file::replace_file;
 const LAYOUT: LayoutId = *b"crash test pool!";
 const MEMORY_MODELS: [Model; 3] = [Model::FlushDomain, Model::CpuCache, Model::PageCache];
 
-/// How a traced program writes: past the cache where it pays, or through it always.
+/// How a traced program writes: bypassing the cache where it pays, or always through it.
 #[derive(Debug, Clone, Copy)]
 struct Program {
     copy_nt_bytes_min: usize,

@@ -17,7 +17,7 @@ const CALIBRATION: Duration = Duration::from_millis(20);
 pub(super) struct Clock {
     start: Instant,
     ticks: Option<Ticks>,
-    /// What a wait ends late by on average, found by whoever waits.
+    /// By how much a wait ends late on average, measured by the waiting threads.
     late_ns: u64,
 }
 
@@ -40,7 +40,7 @@ impl Clock {
             let passed_ns = clock.start.elapsed().as_nanos() as f64;
             let last = counter().unwrap_or(first);
             let per_ns = last.wrapping_sub(first) as f64 / passed_ns;
-            // A counter that stands still or jumps is none.
+            // A counter that stops or jumps is not used.
             clock.ticks = (0.1..20.0).contains(&per_ns).then_some(Ticks {
                 start: first,
                 per_ns,

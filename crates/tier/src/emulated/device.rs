@@ -18,13 +18,13 @@ const CATCH_UP_NS: u64 = 2_000;
 /// Far memory is warm after its first touch in pieces of this size.
 const WARM_BYTES: u64 = 4096;
 
-/// Where an asker sits, seen from the memory.
+/// Where the CPU of a request is, seen from the memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reach {
     /// On the memory's socket.
     #[default]
     Near,
-    /// On another socket, while nobody uses the link the other way.
+    /// On another socket, while the link is idle in the other direction.
     Far,
     /// On another socket, while that socket's memory is read from here.
     BothFar,
@@ -45,9 +45,9 @@ pub struct Request {
     pub offset: u64,
     /// Length.
     pub len_bytes: u64,
-    /// Who asks.
+    /// The thread that made it.
     pub thread: u32,
-    /// Where the asker sits.
+    /// Where that thread runs.
     pub reach: Reach,
 }
 
@@ -257,7 +257,8 @@ impl Device {
     }
 }
 
-/// The part of the time that one of two askers gets who need these parts: half each, or what the other leaves.
+/// The part of the time that one of two directions gets if they need these parts: half each, or what the other does not
+/// use.
 fn fair(own_need: f64, other_need: f64) -> f64 {
     own_need.min((1.0 - other_need).max(0.5))
 }

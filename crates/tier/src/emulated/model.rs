@@ -31,7 +31,8 @@ pub struct DirectionModel {
 pub struct FarModel {
     /// Reads, the first time.
     pub first_read: f64,
-    /// Reads of threads that the scheduler moves from socket to socket: hardly more than first touches for ever.
+    /// Reads of threads that the scheduler moves from socket to socket: hardly more than first touches, however often
+    /// they repeat.
     pub unpinned_read: f64,
     /// Reads, again.
     pub read: f64,
@@ -154,8 +155,8 @@ impl DirectionModel {
     }
 }
 
-/// Reads 33 of 40 GB/s from the second touch on, 8 at first, 9 of 34 unpinned, 50 of 80 both ways; writes 7 of 12.5, and 8 from both
-/// sockets to one (PMem paper, sections 3.3 to 3.5, 4.4 and 4.5).
+/// Reads 33 of 40 GB/s from the second touch on, 8 at first, 9 of 34 unpinned, 50 of 80 both ways; writes 7 of 12.5,
+/// and 8 from both sockets to one (PMem paper, sections 3.3 to 3.5, 4.4 and 4.5).
 const OPTANE_FAR: FarModel = FarModel {
     first_read: 8.0 / 40.0,
     unpinned_read: 9.0 / 34.0,
@@ -165,7 +166,8 @@ const OPTANE_FAR: FarModel = FarModel {
     shared_write: 8.0 / 12.5,
 };
 
-/// 45 % of the read and 40 % of the write bandwidth are left when both could use all of the device (PMem paper, figure 11).
+/// 45 % of the read and 40 % of the write bandwidth remain when both could use all of the device (PMem paper, figure
+/// 11).
 const OPTANE_MIXED: f64 = 0.85;
 
 fn optane() -> DeviceModel {
@@ -253,8 +255,8 @@ fn recorded(name: &str) -> Option<DeviceModel> {
     })
 }
 
-/// The recorded random reads end at 1 KiB, where the prefetcher makes a dip; from a page on they reach two thirds of what
-/// is read sequentially, and more threads never harm them (PMem paper, section 5.2).
+/// The recorded random reads end at 1 KiB, where the prefetcher makes a dip; from a page on they reach two thirds of
+/// what is read sequentially, and more threads never harm them (PMem paper, section 5.2).
 fn with_pages(random: Grid, sequential: &Grid) -> Grid {
     const PAGE_BYTES: u64 = 4096;
     let mut best: f64 = 0.0;
@@ -265,7 +267,8 @@ fn with_pages(random: Grid, sequential: &Grid) -> Grid {
     random.with_row(PAGE_BYTES, &mut page)
 }
 
-/// The recorded writes end at 1 KiB. Up to a page they stay as they are there; from 64 KiB on they go as the paper's do, whose best is
+/// The recorded writes end at 1 KiB. Up to a page they stay as recorded; from 64 KiB on they follow the paper's,
+/// whose best is
 /// 12.5 GB/s: more than six threads are slower there (PMem paper, figure 8; one thread is taken for half of two).
 fn with_large_writes(sequential: Grid) -> Grid {
     const PAGE_BYTES: u64 = 4096;

@@ -20,8 +20,8 @@ use crate::TierError;
 
 /// Size and alignment of a huge page; memory becomes resident in such steps.
 const HUGE_BYTES: usize = 2 << 20;
-/// Up to one byte in so many lent ones is kept free whatever the bound: buffers of mixed sizes leave that much between
-/// them, and to give it back only to need it again costs ten times as much as reading.
+/// One byte in this many lent ones may stay free whatever the bound is: buffers of mixed sizes leave that much between
+/// them, and returning it only to need it again costs ten times as much as reading.
 const LENT_PER_POOLED: usize = 8;
 /// Address space is mapped in pieces of this size, or larger for larger buffers.
 const CHUNK_BYTES: usize = 32 << 20;
@@ -32,13 +32,13 @@ pub(super) struct Arena {
     pool_bytes_max: usize,
     huge_pages: bool,
     lent_bytes: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<FreeMemory>,
 }
 
-/// Invariant: every page of every chunk (but for the guard page at its end) is in exactly one of: a lent
+/// Invariant: every page of every chunk (except the guard page at its end) is in exactly one of: a lent
 /// buffer, `resident`, `released`.
 #[derive(Debug, Default)]
-struct State {
+struct FreeMemory {
     /// Free, with memory behind.
     resident: FreeRuns,
     /// Free, without memory behind until touched.
@@ -67,7 +67,7 @@ impl Arena {
         let start = start.and_then(|start| NonNull::new(start as *mut u8));
         let start = start.ok_or(TierError::OutOfMemory { bytes })?;
         self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // SAFETY: `take` hands out mapped, readable and writable whole pages that nobody else has.
+        // SAFETY: `take` hands out mapped, readable and writable whole pages that nothing else uses.
         Ok(unsafe { Buffer::new(start, bytes, Arc::clone(self)) })
     }
 
@@ -75,7 +75,7 @@ impl Arena {
     ///
     /// # Safety
     /// 1. The range came from [`Self::allocate`] and is given back once.
-    /// 2. Nobody, the devices included, uses it any more.
+    /// 2. Nothing uses it any more, devices included.
     pub(super) unsafe fn give_back(&self, start: NonNull<u8>, bytes: usize) {
         let lent_bytes = self.lent_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
         let mut state = self.state.lock();
@@ -104,7 +104,7 @@ impl Arena {
     }
 }
 
-impl State {
+impl FreeMemory {
     /// A free range, from resident memory if possible.
     fn take(&mut self, bytes: usize, block: usize, huge_pages: bool) -> Option<usize> {
         if let Some(start) = self.resident.take(bytes) {
@@ -125,7 +125,7 @@ impl State {
         Some(start)
     }
 
-    /// Maps a chunk and takes so many bytes at its start.
+    /// Maps a chunk and takes this many bytes at its start.
     fn map_chunk(&mut self, taken_bytes: usize, huge_pages: bool) -> Option<usize> {
         let bytes = taken_bytes.max(CHUNK_BYTES);
         let mapped_bytes = bytes.checked_add(PAGE_BYTES)?;
@@ -142,7 +142,7 @@ impl State {
         Some(start)
     }
 
-    /// Gives free memory back to the system until at most `bytes_max` is left. Whole blocks go first: part of a
+    /// Gives free memory back to the system until at most `bytes_max` remain. Whole blocks go first: part of a
     /// huge page is given back only by breaking it up, and then in advance, so that it is rare.
     fn shrink(&mut self, bytes_max: usize, block: usize) {
         while self.resident.bytes() > bytes_max {
@@ -157,7 +157,7 @@ impl State {
     }
 
     fn release(&mut self, start: usize, bytes: usize) {
-        // SAFETY: The range is mapped and free: nobody has its address, so its content may vanish.
+        // SAFETY: The range is mapped and free: nothing holds its address, so its content may vanish.
         let gone = unsafe { madvise(start as *mut c_void, bytes, Advice::LinuxDontNeed) };
         debug_assert!(gone.is_ok());
         let (start, bytes) = self.released.insert(start, bytes);
@@ -166,7 +166,7 @@ impl State {
         }
     }
 
-    /// Forgets a chunk all of which is released.
+    /// Forgets a chunk that is released as a whole.
     fn unmap_chunk(&mut self, start: usize, bytes: usize) {
         self.released.remove(start, bytes);
         self.chunks.remove(&start);
@@ -176,7 +176,7 @@ impl State {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // Every buffer holds on to the arena, so none is left.
+        // Every buffer keeps the arena alive, so no buffer remains.
         for (&start, &bytes) in &self.state.get_mut().chunks {
             unmap(start, bytes + PAGE_BYTES);
         }
@@ -198,7 +198,7 @@ fn map_aligned(bytes: usize) -> Option<usize> {
     Some(start)
 }
 
-/// Unmaps whole pages that nobody uses. Callers: only of mappings made here.
+/// Unmaps whole pages that are not in use. Callers pass only mappings made here.
 fn unmap(start: usize, bytes: usize) {
     if bytes > 0 {
         // SAFETY: The callers above pass ranges of mappings made by `map_aligned` that no buffer lies in.

@@ -1,6 +1,6 @@
 //! What the I/O side has still to do: reads not yet planned, and operations not yet started.
 //!
-//! Reads are planned as late as possible, when an operation is wanted and none is left, so that as many
+//! Reads are planned as late as possible, when an operation is wanted and none is planned, so that as many
 //! neighbours as possible have arrived. Whatever was planned goes before whatever arrives later.
 
 use std::collections::VecDeque;
@@ -39,7 +39,7 @@ pub(super) enum Next {
     Run(Operation),
     /// There is one, but the bandwidth cap does not allow it before this time has passed.
     Hold(Duration),
-    /// There is one, but it is larger than the room that is left.
+    /// There is one, but it is larger than the remaining room.
     NoRoom,
     /// There is nothing to do.
     Nothing,
@@ -57,7 +57,7 @@ impl Backlog {
         }
     }
 
-    /// Whether the engine is being dropped. Nothing is left to do then.
+    /// Whether the engine is being dropped. There is nothing to do then.
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping
     }
@@ -93,7 +93,7 @@ impl Backlog {
             .for_each(|operation| self.operations.push_front(operation));
     }
 
-    /// Turns all waiting reads into operations, unless some are left from before.
+    /// Turns all waiting reads into operations, unless earlier operations remain.
     fn plan(&mut self, shared: &Shared) {
         if !self.operations.is_empty() || self.reads.is_empty() {
             return;
@@ -153,8 +153,7 @@ fn stopped(read: &Read) -> TierError {
     }
 }
 
-/// Sizes of operations for reads of together so many bytes, as the options and the bandwidth cap of this moment want
-/// them.
+/// Sizes of operations for reads of this many bytes in all, by the options and the present bandwidth cap.
 fn limits(bytes: usize, shared: &Shared) -> Limits {
     let throttle = shared.throttle.lock();
     let capped = throttle.bytes_per_s_max().is_some();

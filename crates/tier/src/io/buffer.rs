@@ -17,14 +17,14 @@ pub(super) struct Buffer {
 
 // SAFETY: A Buffer owns its memory like a Box does; the arena it returns it to is behind a lock.
 unsafe impl Send for Buffer {}
-// SAFETY: A shared Buffer gives out only its address; whoever writes through that address answers for it.
+// SAFETY: A shared Buffer gives out only its address; code that writes through that address is responsible for it.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// Takes possession of memory.
     ///
     /// # Safety
-    /// 1. The range is mapped, readable and writable, and nobody else has it until it is given back to the arena.
+    /// 1. The range is mapped, readable and writable, and nothing else uses it until it is returned to the arena.
     pub(super) unsafe fn new(start: NonNull<u8>, bytes: usize, arena: Arc<Arena>) -> Self {
         Self {
             start,
@@ -43,7 +43,7 @@ impl Buffer {
     /// # Safety
     /// 1. `[from, from + len)` lies within the buffer.
     /// 2. All of it has been written to.
-    /// 3. Nobody writes to the buffer any more.
+    /// 3. Nothing writes to the buffer any more.
     pub(super) unsafe fn into_bytes(self, from: usize, len: usize) -> Bytes {
         debug_assert!(from + len <= self.bytes);
         Bytes::from_owner(Filled {
@@ -88,7 +88,7 @@ mod tests {
         let buffer = arena.allocate(2 * PAGE_BYTES).unwrap();
         let start = buffer.start();
         assert_eq!(start as usize % PAGE_BYTES, 0);
-        // SAFETY: The whole buffer is written before 100 bytes inside it are handed out; nobody else knows it.
+        // SAFETY: The whole buffer is written before 100 bytes inside it are handed out; nothing else knows it.
         let bytes = unsafe {
             start.write_bytes(7, 2 * PAGE_BYTES);
             buffer.into_bytes(PAGE_BYTES - 50, 100)

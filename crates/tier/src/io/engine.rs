@@ -19,10 +19,10 @@ use super::ticket::{ReadFuture, ReadTicket, Slot};
 use super::{PAGE_BYTES, pread, uring};
 use crate::TierError;
 
-/// Reads files asynchronously, past the page cache where possible. See the [module](super).
+/// Reads files asynchronously, bypassing the page cache where possible. See the [module](super).
 ///
-/// Dropping the engine answers every read: those in flight with their bytes, those that still wait
-/// with [`TierError::EngineStopped`].
+/// Dropping the engine answers every read: those in flight with their bytes, those still waiting with
+/// [`TierError::EngineStopped`].
 pub struct IoEngine {
     shared: Arc<Shared>,
     lanes: Vec<Arc<Lane>>,
@@ -104,7 +104,7 @@ impl IoEngine {
         Ok(())
     }
 
-    /// Opens a regular file or block device, past the page cache if its file system allows it.
+    /// Opens a regular file or block device, bypassing the page cache if its file system allows it.
     ///
     /// # Errors
     /// [`TierError::Io`] when it does not exist, may not be read, or is neither.

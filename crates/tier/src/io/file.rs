@@ -1,4 +1,4 @@
-//! An open file, read past the page cache where its file system allows it.
+//! An open file, read without the page cache where its file system allows it.
 
 use std::fs::File;
 use std::io;
@@ -67,7 +67,7 @@ impl IoFile {
         self.len_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether reads go past the page cache.
+    /// Whether reads bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.buffered_because.is_none()
     }
@@ -107,7 +107,7 @@ impl IoFile {
     }
 }
 
-/// Opens past the page cache, or says why not.
+/// Opens without the page cache, or says why not.
 fn open_direct(path: &Path, buffered: &File) -> Result<File, String> {
     let file_system = file_system(buffered);
     if matches!(file_system.as_str(), "tmpfs" | "ramfs") {

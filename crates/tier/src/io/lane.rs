@@ -1,4 +1,4 @@
-//! The queue between askers and the I/O thread (or threads) that serve them.
+//! The queue between callers and the I/O thread (or threads) that serve them.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Lane {
         self.wake();
     }
 
-    /// Wakes whoever sleeps, to look around.
+    /// Wakes the sleeping threads, which then look for work.
     pub(super) fn wake(&self) {
         match &self.bell {
             // A full eventfd counter means that a wake-up is pending already.
@@ -123,7 +123,7 @@ impl Lane {
         inbox.asleep
     }
 
-    /// Takes what has arrived, after waiting for it (at most so long, if a time is given).
+    /// Takes what has arrived, after waiting for it (no longer than `time_max`, if given).
     pub(super) fn wait(&self, time_max: Option<Duration>) -> Mail {
         let mut inbox = self.inbox.lock();
         if inbox.is_empty() {

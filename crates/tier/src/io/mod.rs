@@ -1,6 +1,6 @@
-//! Asynchronous reads from files, past the page cache.
+//! Asynchronous reads from files, without the page cache.
 //!
-//! Askers hand ranges to the [`IoEngine`]; its I/O threads sort what has arrived, read neighbours by one
+//! Callers hand ranges to the [`IoEngine`]; its I/O threads sort what has arrived, read neighbours by one
 //! device operation and call back with [`Bytes`](bytes::Bytes) that share the buffer the device wrote to.
 //!
 //! ```text
@@ -14,11 +14,11 @@
 //! | `file` | an open file, and whether it is read directly |
 //! | `ticket` | the two ways to hold on to a read: tickets and futures |
 //! | `request` | one read from submission to its answer |
-//! | `shared` | what askers and I/O threads share |
+//! | `shared` | what callers and I/O threads share |
 //! | `plan` | pure: requests in, device operations out |
 //! | `operation` | one device operation: its vectors, its progress, its answers |
-//! | `lane` | the queue between askers and an I/O thread |
-//! | `backlog` | what an I/O thread has still to do, in which order |
+//! | `lane` | the queue between callers and an I/O thread |
+//! | `backlog` | what an I/O thread still has to do, and in which order |
 //! | `uring`, `pread` | the two ways to run operations |
 //! | `throttle` | pure: the token bucket that stands in for slower storage |
 //! | `buffer` | page-aligned memory that becomes `Bytes` |

@@ -12,11 +12,10 @@ use super::shared::Shared;
 use super::stats::count;
 use crate::TierError;
 
-/// So often in a row a device may say "try again" without moving before that becomes an error.
+/// How often in a row a device may say "try again" without progress before that becomes an error.
 const RETRIES_MAX: u32 = 100;
 
-/// A device operation. Whoever owns it must end it, by [`Self::end`] or [`Self::abandon`]: only
-/// then are its reads answered.
+/// A device operation. Its owner must end it, by [`Self::end`] or [`Self::abandon`]: its reads are answered only then.
 pub(super) struct Operation {
     file: Arc<IoFile>,
     offset: u64,
@@ -92,7 +91,7 @@ impl Operation {
         &self.vectors
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether all its reads are cancelled.
     pub(super) fn is_unwanted(&self) -> bool {
         self.reads.iter().all(|read| read.is_cancelled())
     }
@@ -126,9 +125,9 @@ impl Operation {
 
     fn fill_vectors(&mut self, bytes_max: usize, shared: &Shared) -> Result<(), TierError> {
         self.vectors.clear();
-        let (mut skip, mut left) = (self.filled, bytes_max);
+        let (mut skip, mut remaining) = (self.filled, bytes_max);
         for part in &self.parts {
-            let bytes = part.bytes().saturating_sub(skip).min(left);
+            let bytes = part.bytes().saturating_sub(skip).min(remaining);
             if bytes > 0 {
                 let start = match *part {
                     Part::Gap { .. } => shared.scratch_start(),
@@ -142,7 +141,7 @@ impl Operation {
                 });
             }
             skip = skip.saturating_sub(part.bytes());
-            left -= bytes;
+            remaining -= bytes;
         }
         Ok(())
     }

@@ -36,8 +36,8 @@ pub struct IoOptions {
     pub depth: usize,
     /// Threads of the pool when `pread` is used; each has one operation in flight.
     pub pread_threads: usize,
-    /// Largest device operation: neighbours are merged up to it, larger reads are split by it. Reads that arrive together
-    /// are merged less when they would become fewer than four operations. A multiple of [`PAGE_BYTES`].
+    /// Largest device operation: neighbours are merged up to it, larger reads are split by it. Reads that arrive
+    /// together are merged less when they would become fewer than four operations. A multiple of [`PAGE_BYTES`].
     pub merge_bytes_max: usize,
     /// Bytes in flight per ring: what goes beyond waits in the queue, where it can still be merged and cancelled. One
     /// operation is always let through.
@@ -53,7 +53,7 @@ pub struct IoOptions {
     pub huge_pages: bool,
     /// Cap on the bytes read from the device per second; stands in for slower volumes.
     pub bandwidth_bytes_per_s_max: Option<u64>,
-    /// Whether to read past the page cache (`O_DIRECT`) where the file system allows it.
+    /// Whether to bypass the page cache (`O_DIRECT`) where the file system allows it.
     pub direct: bool,
     /// How device operations are run.
     pub backend: Backend,

@@ -43,7 +43,7 @@ pub(super) struct Limits {
 pub(super) enum Part {
     /// Into the buffer of a read (its position in `asks`), from `at` on.
     Buffer { ask: usize, at: usize, bytes: usize },
-    /// Into scratch memory: nobody asked for it.
+    /// Into scratch memory: no read asked for it.
     Gap { bytes: usize },
 }
 

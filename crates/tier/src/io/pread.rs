@@ -59,10 +59,10 @@ fn lead(shared: &Shared, lane: &Lane, backlog: &mut Backlog) -> Option<Operation
 
 /// Runs an operation, and what it falls apart into, to the end.
 fn run(operation: Operation, shared: &Shared) {
-    let mut left = vec![operation];
-    while let Some(mut operation) = left.pop() {
+    let mut remaining = vec![operation];
+    while let Some(mut operation) = remaining.pop() {
         match call_until_over(&mut operation, shared) {
-            Ok(result) => left.extend(operation.end(result, shared)),
+            Ok(result) => remaining.extend(operation.end(result, shared)),
             Err(error) => operation.abandon(shared, |_| error.clone()),
         }
     }

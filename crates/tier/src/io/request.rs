@@ -33,20 +33,20 @@ pub struct ReadRequest {
 /// A read inside the engine.
 ///
 /// Invariants:
-/// 1. `done` is called exactly once: whoever takes it out of `state` calls it.
+/// 1. `done` is called exactly once: the thread that takes it out of `state` calls it.
 /// 2. The buffer exists from before the first operation starts until the answer takes it, and
-///    the answer waits until `operations_left` is zero: no device writes to it after that.
+///    the answer waits until `open_operations` is zero: no device writes to it after that.
 pub(super) struct Read {
     pub(super) file: Arc<IoFile>,
     pub(super) offset: u64,
     pub(super) len: usize,
-    operations_left: AtomicUsize,
+    open_operations: AtomicUsize,
     cancelled: AtomicBool,
     answered: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<ReadState>,
 }
 
-struct State {
+struct ReadState {
     done: Option<Done>,
     buffer: Option<Buffer>,
     error: Option<TierError>,
@@ -65,10 +65,10 @@ impl Read {
             file,
             offset,
             len,
-            operations_left: AtomicUsize::new(0),
+            open_operations: AtomicUsize::new(0),
             cancelled: AtomicBool::new(false),
             answered: AtomicBool::new(false),
-            state: Mutex::new(State {
+            state: Mutex::new(ReadState {
                 done: Some(done),
                 buffer: None,
                 error,
@@ -116,7 +116,7 @@ impl Read {
 
     /// One more operation will call [`Self::operation_done`].
     pub(super) fn add_operation(&self) {
-        self.operations_left.fetch_add(1, Ordering::Relaxed);
+        self.open_operations.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Where the buffer starts; allocates it when first asked.
@@ -137,12 +137,12 @@ impl Read {
         if let Err(error) = result {
             self.state.lock().error.get_or_insert(error);
         }
-        if self.operations_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.open_operations.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.answer(shared);
         }
     }
 
-    /// Answers with an error. No operation may be left.
+    /// Answers with an error. All operations must have ended.
     pub(super) fn fail(&self, error: TierError, shared: &Shared) {
         self.state.lock().error.get_or_insert(error);
         self.answer(shared);
@@ -154,13 +154,13 @@ impl Read {
         std::mem::forget(state.buffer.take());
         state.error.get_or_insert(error);
         drop(state);
-        self.operations_left.store(0, Ordering::Relaxed);
+        self.open_operations.store(0, Ordering::Relaxed);
         self.answer(shared);
     }
 
-    /// Answers with what is known. No operation may be left.
+    /// Answers with the result. All operations must have ended.
     pub(super) fn answer(&self, shared: &Shared) {
-        debug_assert_eq!(self.operations_left.load(Ordering::Relaxed), 0);
+        debug_assert_eq!(self.open_operations.load(Ordering::Relaxed), 0);
         let mut state = self.state.lock();
         let Some(done) = state.done.take() else {
             return;

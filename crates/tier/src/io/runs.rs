@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Sizes between two powers of two fall into this many classes.
 const CLASSES_PER_DOUBLING: u32 = 4;
 
-/// So many ranges of the wanted size's own class are looked at, some of which are too small.
+/// This many ranges of the wanted size's own class are looked at, some of which are too small.
 const TRIES_COUNT: usize = 4;
 
 /// A set of disjoint address ranges that do not touch.
@@ -90,7 +90,7 @@ impl FreeRuns {
         Some(start)
     }
 
-    /// Takes whole blocks, at most so many bytes (or one block), out of a large range.
+    /// Takes whole blocks, at most this many bytes (or one block), out of a large range.
     pub(super) fn take_blocks_of_largest(
         &mut self,
         bytes_max: usize,
@@ -133,7 +133,7 @@ impl FreeRuns {
         self.bytes += bytes;
     }
 
-    /// Takes part of a range; what is before and behind stays.
+    /// Takes part of a range; the rest stays.
     fn carve(&mut self, (run, run_bytes): (usize, usize), start: usize, bytes: usize) {
         self.remove(run, run_bytes);
         if start > run {

@@ -1,4 +1,4 @@
-//! What askers and I/O threads share: options, counters, the throttle and memory.
+//! What callers and I/O threads share: options, counters, the throttle and memory.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub(super) struct Shared {
     pub counters: Counters,
     pub throttle: Mutex<Throttle>,
     pub arena: Arc<Arena>,
-    /// Where holes between neighbours are read to. Written by devices at will, read by nobody.
+    /// Where holes between neighbours are read to. Devices write to it at any time; nothing reads it.
     scratch: Option<Buffer>,
     clock: Instant,
 }

@@ -37,7 +37,7 @@ pub struct IoStats {
 }
 
 impl IoStats {
-    /// What was counted since `earlier`; what is said of now stays as it is.
+    /// What was counted since `earlier`. Values that describe the present stay as they are.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             reads: self.reads - earlier.reads,

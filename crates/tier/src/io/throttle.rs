@@ -114,13 +114,13 @@ impl Window {
         {
             self.sum_bytes -= self.steps.pop_front().map_or(0, |(_, bytes)| bytes);
         }
-        let mut left_bytes = self.sum_bytes;
+        let mut remaining_bytes = self.sum_bytes;
         let mut wait_ns = 0;
         for (step, step_bytes) in &self.steps {
-            if left_bytes.saturating_add(bytes) <= rate {
+            if remaining_bytes.saturating_add(bytes) <= rate {
                 break;
             }
-            left_bytes -= step_bytes;
+            remaining_bytes -= step_bytes;
             wait_ns = ((step + WINDOW_STEPS + 1) * STEP_NS)
                 .saturating_sub(now_ns)
                 .max(1);

@@ -202,8 +202,8 @@ impl RingThread {
         Ok(Pause::UntilRoom)
     }
 
-    /// Submits before another operation is made ready, if more waits to be submitted than the kernel has: one, two, four…
-    /// A device that is told of all operations at once stands still until the last of them is ready.
+    /// Submits before another operation is made ready, if more waits to be submitted than the kernel has: one, two,
+    /// four… A device that receives all operations at once idles until the last of them is ready.
     fn submit_in_growing_batches(&mut self) -> io::Result<()> {
         // The other operation has its slot already.
         let pushed_count = self.ring.submission().len();
@@ -215,19 +215,19 @@ impl RingThread {
 
     /// Gives an operation to the kernel, or ends it if that is not possible. The slot is taken or free again.
     fn issue(&mut self, slot: usize, operation: Operation) -> io::Result<()> {
-        let mut left = vec![operation];
-        while let Some(mut operation) = left.pop() {
+        let mut remaining = vec![operation];
+        while let Some(mut operation) = remaining.pop() {
             match operation.prepare(&self.shared) {
                 Err(error) => operation.abandon(&self.shared, |_| error.clone()),
                 Ok(Some(errno)) => match operation.progress(-errno, &self.shared) {
-                    Progress::Again => left.push(operation),
-                    Progress::Over(result) => left.extend(operation.end(result, &self.shared)),
+                    Progress::Again => remaining.push(operation),
+                    Progress::Over(result) => remaining.extend(operation.end(result, &self.shared)),
                 },
                 Ok(None) => {
                     let entry = read_entry(&operation).user_data(slot as u64);
                     self.in_flight_bytes += operation.bytes();
                     self.slots[slot] = Some(operation);
-                    self.backlog.put_back(left);
+                    self.backlog.put_back(remaining);
                     // SAFETY: The entry's vectors and the memory they describe belong to the operation, which
                     // stays in its slot until the kernel reports the end of the entry.
                     return unsafe { self.push(&entry) };
@@ -273,8 +273,8 @@ impl RingThread {
         }
     }
 
-    /// Takes in completions: continues or ends their operations. When the kernel has nothing left to do, what can be started
-    /// is started before the next of them: whoever is answered may take a while.
+    /// Takes in completions: continues or ends their operations. When the kernel runs out of work, operations are
+    /// started before the next completion is handled: a callback may take a while.
     fn reap(&mut self) -> io::Result<()> {
         let mut finished = std::mem::take(&mut self.finished);
         let more = |entry: &cqueue::Entry| cqueue::more(entry.flags());

@@ -10,7 +10,7 @@ use crate::error::TierError;
 pub struct Counts {
     /// Bytes of ordinary stores.
     pub stored_bytes: u64,
-    /// Bytes copied past the cache.
+    /// Bytes copied without the cache.
     pub copied_nt_bytes: u64,
     /// Lines flushed.
     pub flushed_line_count: u64,

@@ -72,7 +72,7 @@ pub(crate) unsafe fn flush_lines(
     }
 }
 
-/// Copies whole lines past the cache and orders them before everything that follows.
+/// Copies whole lines, bypassing the cache, and orders them before everything that follows.
 ///
 /// # Safety
 /// 1. `source..source + len_bytes` is readable and `target..target + len_bytes` writable; they do not overlap.
@@ -169,7 +169,7 @@ mod arch {
     }
 
     /// # Safety
-    /// As `super::stream_lines`, without the fence: the caller must fence before anybody else reads.
+    /// As `super::stream_lines`, without the fence: the caller must fence before another thread reads.
     pub(super) unsafe fn stream_lines(
         source: *const u8,
         target: *mut u8,
@@ -303,7 +303,7 @@ mod arch {
     }
 
     /// # Safety
-    /// None: it does nothing, and nobody can call it because no instruction is available.
+    /// None: it does nothing, and it cannot be called because no instruction is available.
     pub(super) unsafe fn flush_line(_line: *const u8, _instruction: FlushInstruction) {}
 
     /// # Safety

@@ -40,13 +40,13 @@ pub trait PersistOps: Sized {
     /// Copies with ordinary stores. Nothing is durable yet, and lines may become durable in any order.
     fn store(&mut self, offset: usize, bytes: &[u8]);
 
-    /// Copies past the cache: as a store and a flush of the same bytes.
+    /// Copies without the cache: like a store and a flush of the same bytes.
     fn copy_nt(&mut self, offset: usize, bytes: &[u8]);
 
     /// Starts making the lines of a range durable.
     fn flush(&mut self, range: Range<usize>);
 
-    /// Waits until everything flushed or copied past the cache by this thread is durable.
+    /// Waits until everything that this thread flushed or streamed is durable.
     ///
     /// # Errors
     /// What the operating system says, where it is involved.

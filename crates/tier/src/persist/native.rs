@@ -54,7 +54,7 @@ impl PersistOps for Native {
 
     fn store(&mut self, offset: usize, bytes: &[u8]) {
         let target = self.window.write_pointer(&(offset..offset + bytes.len()));
-        // SAFETY: `write_pointer` checked that the range lies in our window, which nobody else reads or writes, so it
+        // SAFETY: `write_pointer` checked that the range lies in our window, which nothing else reads or writes, so it
         // cannot overlap `bytes` either.
         unsafe { super::instructions::store(target, bytes) };
     }
@@ -98,7 +98,7 @@ impl PersistOps for Native {
         let target = self
             .window
             .write_pointer(&(offset..offset + size_of::<u64>()));
-        // SAFETY: The eight bytes lie in our window and are aligned, because the region starts at a page. Nobody else
+        // SAFETY: The eight bytes lie in our window and are aligned, because the region starts at a page. Nothing else
         // accesses them while the window exists.
         let target = unsafe { AtomicU64::from_ptr(target.cast::<u64>()) };
         target.store(word.to_le(), Ordering::Release);

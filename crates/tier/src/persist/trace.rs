@@ -20,7 +20,7 @@ pub enum Event {
         /// What.
         bytes: Vec<u8>,
     },
-    /// A store past the cache, of whole lines.
+    /// A store of whole lines that bypasses the cache.
     StoreNt {
         /// Who.
         thread: ThreadId,

@@ -8,7 +8,7 @@ use crate::error::TierError;
 /// How a [`Writer`] writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriterOptions {
-    /// Writes of at least this many bytes go past the cache, smaller ones are stored and flushed. The machine profile
+    /// Writes of at least this many bytes bypass the cache, smaller ones are stored and flushed. The machine profile
     /// knows the best value.
     pub copy_nt_bytes_min: usize,
 }
@@ -65,7 +65,7 @@ impl<O: PersistOps> Writer<O> {
         Ok(())
     }
 
-    /// Copies past the cache; durable after the next [`Writer::fence`].
+    /// Copies without the cache; durable after the next [`Writer::fence`].
     ///
     /// # Errors
     /// [`TierError::OutsideRegion`] if the range is not inside the window.
@@ -97,7 +97,7 @@ impl<O: PersistOps> Writer<O> {
         self.flush(offset..offset + bytes.len())
     }
 
-    /// Waits until everything flushed or copied past the cache by this thread is durable.
+    /// Waits until everything that this thread flushed or streamed is durable.
     ///
     /// # Errors
     /// What the operating system says, where it is involved.
@@ -108,8 +108,8 @@ impl<O: PersistOps> Writer<O> {
     /// Stores eight aligned bytes at once, in order after every earlier store to the same line.
     ///
     /// # Errors
-    /// [`TierError::OutsideRegion`] if they are not inside the window, [`TierError::InvalidOption`] if `offset` is no
-    /// multiple of eight.
+    /// [`TierError::OutsideRegion`] if they are not inside the window, [`TierError::InvalidOption`] if `offset` is not
+    /// a multiple of eight.
     pub fn publish(&mut self, offset: usize, word: u64) -> Result<(), TierError> {
         self.check(offset, size_of::<u64>())?;
         if !offset.is_multiple_of(size_of::<u64>()) {

@@ -92,7 +92,7 @@ pub(super) enum Slot {
     /// A valid generation word over a description whose checksum fails: the description of the next generation was
     /// being written, or the slot is damaged.
     Unfinished { generation: u64 },
-    /// A generation word that nobody wrote.
+    /// A generation word that was never written as such.
     Damaged { word: u64 },
 }
 
@@ -188,7 +188,8 @@ pub(super) fn checked_range(
     (aligned && inside).then_some(usize::try_from(offset).ok()?..usize::try_from(end).ok()?)
 }
 
-/// The pool's id goes into every checksum, so that leftovers of another pool on the same device are not taken for ours.
+/// The pool's id goes into every checksum, so that leftovers of another pool on the same device are not taken for this
+/// one's.
 fn description_checksum(description: &[u8], pool_id: &[u8; 16]) -> u32 {
     let mut hasher = Hasher::new();
     hasher.update(pool_id);

@@ -80,7 +80,7 @@ impl<O: PersistOps> Pool<O> {
         Self::over(writer, options.pool_id, Root::default(), Vec::new())
     }
 
-    /// Goes on where `recovered` says the pool stands; the writer covers all of it.
+    /// Continues from the state in `recovered`; the writer covers all of the pool.
     pub(crate) fn resume(writer: Writer<O>, recovered: Recovered) -> Result<Self, TierError> {
         let pool_id = recovered.header.pool_id;
         Self::over(writer, pool_id, recovered.root, recovered.segments)
@@ -264,7 +264,7 @@ impl Pool<RegionOps> {
         let recovered = recover(region.bytes(), layout, region.path())?;
         let len_bytes = usize::try_from(recovered.header.len_bytes).unwrap_or(usize::MAX);
         let mut writer = region.into_writer(writer)?;
-        // What lies behind the pool belongs to nobody.
+        // What lies behind the pool is not part of it.
         writer.split_off(len_bytes)?;
         let mut pool = Self::resume(writer, recovered)?;
         let tail = pool.tail;

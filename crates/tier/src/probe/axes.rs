@@ -79,7 +79,7 @@ pub enum Placement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PersistInstruction {
-    /// Stores past the cache and a fence.
+    /// Stores that bypass the cache, and a fence.
     NonTemporal,
     /// Stores, a write-back of each line, and a fence.
     Flush,
@@ -208,8 +208,8 @@ pub struct Row {
     /// Bandwidth of the other operation, when one ran beside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside_bandwidth_bytes_per_s: Option<f64>,
-    /// How uncertain the bandwidth is: the interval that holds the median with 90 % confidence, as a part of the median; all of
-    /// what was measured in fewer than eight rounds.
+    /// How uncertain the bandwidth is: the interval that holds the median with 90 % confidence, as a part of the
+    /// median; all of what was measured in fewer than eight rounds.
     #[serde(default)]
     pub spread: f64,
 }

@@ -35,7 +35,7 @@ pub(super) struct FileBench {
 }
 
 impl FileBench {
-    /// Writes a file of `len_bytes`, or takes the one that an earlier probe has left.
+    /// Writes a file of `len_bytes`, or takes the one of an earlier probe.
     pub(super) fn new(
         folder: &Path,
         len_bytes: u64,
@@ -186,7 +186,7 @@ impl FileBench {
     ) -> Result<Moved, TierError> {
         let path = self.folder.join(format!("{WRITE_NAME}.{number}"));
         let written = write_file(&path, block_bytes as usize, until);
-        // What stays behind of a full file system would keep it full.
+        // A partial file would keep a full file system full.
         let removed = fs::remove_file(&path);
         let moved = written?;
         removed.map_err(|source| TierError::io(&path, "remove", source))?;

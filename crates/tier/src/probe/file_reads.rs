@@ -1,6 +1,6 @@
-//! Reads of a file with a fixed number in flight: whoever receives an answer asks for the next block, on the I/O thread
-//! itself. A thread that waits for answers would add the time of waking it to every read, and wait for the oldest read while
-//! others have ended.
+//! Reads of a file with a fixed number in flight: the callback of each answer submits the next block, on the I/O thread
+//! itself. A thread that waits for answers would add the time of waking it to every read, and wait for the oldest read
+//! while others have ended.
 
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
@@ -42,8 +42,8 @@ impl Moved {
     }
 }
 
-/// Reads blocks of the file, each page of which begins with its own number. What is in flight at once is read once before
-/// anything counts: buffers are made then.
+/// Reads blocks of the file, each page of which begins with its own number. What is in flight at once is read once
+/// before anything counts: buffers are made then.
 pub(super) fn read_file(path: &Path, len_bytes: u64, reading: &Reading) -> Result<Moved, Refusal> {
     let places = (len_bytes / reading.block_bytes as u64).max(1);
     let mut rings = Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn read_file(path: &Path, len_bytes: u64, reading: &Reading) -> Resul
             block_bytes: reading.block_bytes,
             places,
             pattern: reading.pattern,
-            state: Mutex::new(State {
+            state: Mutex::new(RingState {
                 // Rings that read sequentially begin in different parts of the file.
                 place: places * ring_idx / reading.rings as u64,
                 random: next_random(ring_idx + 1),
@@ -102,7 +102,7 @@ fn run(
     drop(ended);
     let mut count = 0;
     for _ in rings {
-        // Every read is answered, and the last answer of each ring is told here.
+        // Every read is answered, and each ring reports its last answer here.
         count += all_ended.recv().map_err(|_| Refusal::Busy)??;
     }
     Ok(count)
@@ -119,7 +119,8 @@ fn options(reading: &Reading) -> IoOptions {
         merge_bytes_max: reading.block_bytes,
         gap_bytes_max: 0,
         in_flight_bytes_max: in_flight_bytes.max(1 << 20),
-        // Memory is handed out in pieces larger than small blocks: a pool of a few blocks would map them anew for every read.
+        // Memory is handed out in pieces larger than small blocks: a pool of a few blocks would map them anew for every
+        // read.
         pool_bytes_max: in_flight_bytes.max(usual.pool_bytes_max),
         ..usual
     }
@@ -132,17 +133,17 @@ struct Reads {
     block_bytes: usize,
     places: u64,
     pattern: Pattern,
-    state: Mutex<State>,
+    state: Mutex<RingState>,
 }
 
-struct State {
+struct RingState {
     place: u64,
     random: u64,
     until: Instant,
     flying: usize,
     count: u64,
     refusal: Option<Refusal>,
-    /// Told the number of answers, when the last one is there.
+    /// Receives the number of answers after the last one.
     ended: Option<Sender<Result<u64, Refusal>>>,
 }
 
@@ -179,13 +180,13 @@ impl Reads {
         state.flying -= 1;
         if state.flying == 0 {
             let result = state.refusal.take().map_or(Ok(state.count), Err);
-            // Nobody listens any more if another ring was refused.
+            // The receiver is gone if another ring was refused.
             let _ = state.ended.take().map(|ended| ended.send(result));
         }
     }
 }
 
-impl State {
+impl RingState {
     fn next_place(&mut self, pattern: Pattern, places: u64) -> u64 {
         let place = self.place;
         self.place = match pattern {

@@ -1,4 +1,4 @@
-//! The record of a running probe, one JSON line per point, so that an interrupted probe goes on where it stopped.
+//! The record of a running probe, one JSON line per point, so that an interrupted probe resumes where it stopped.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -27,7 +27,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens a journal and gives back what it holds, or begins a new one if it belongs to another probe.
+    /// Opens a journal and returns what it holds, or begins a new one if it belongs to another probe.
     pub(super) fn open(path: &Path, head: &JournalHead) -> Result<(Self, Vec<Outcome>), TierError> {
         let io = |operation| move |source| TierError::io(path, operation, source);
         let mut options = OpenOptions::new();
@@ -58,7 +58,7 @@ impl Journal {
         self.line(outcome)
     }
 
-    /// Removes a journal that has served.
+    /// Removes a journal that is no longer needed.
     pub(super) fn remove(self) -> Result<(), TierError> {
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {

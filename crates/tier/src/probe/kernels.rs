@@ -1,5 +1,5 @@
-//! The loops that touch memory. Reads return a sum of what they read, so that nothing can be optimised away and the sum can
-//! be checked.
+//! The loops that touch memory. Reads return a sum of what they read, so that nothing can be optimised away and the sum
+//! can be checked.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const SOURCE_BYTES: usize = 4096;
 /// Memory that several measuring threads use at once.
 ///
 /// Invariant: between two calls of [`Span::exclusive`], no byte is written by one thread while any other accesses it.
-/// The runner keeps it: readers stay in the front part, which nobody writes during a run, and the writers' pieces do
+/// The runner keeps it: readers stay in the front part, which is not written during a run, and the writers' pieces do
 /// not overlap.
 #[derive(Debug)]
 pub(super) struct Span {
@@ -54,7 +54,7 @@ impl Span {
             .cast::<u64>()
             .cast_const();
         // SAFETY: `pointer` checked that the range is mapped, it is aligned because the mapping starts at a page, and
-        // by the invariant nobody writes it now.
+        // by the invariant no thread writes it now.
         let words = unsafe { std::slice::from_raw_parts(start, range.len() / WORD_BYTES) };
         sum_words(words)
     }
@@ -69,7 +69,7 @@ impl Span {
             .window
             .mapping()
             .pointer(&(offset..offset + WORD_BYTES));
-        // SAFETY: Mapped, aligned, and by the invariant nobody writes it now.
+        // SAFETY: Mapped, aligned, and by the invariant no thread writes it now.
         unsafe { at.cast::<u64>().read() }
     }
 
@@ -77,15 +77,20 @@ impl Span {
     ///
     /// # Panics
     /// If the range is not inside the span or not made of whole lines.
-    pub(super) fn write(&self, range: Range<usize>, source: &Source, persist: PersistInstruction) {
+    pub(super) fn write(
+        &self,
+        range: Range<usize>,
+        source: &WriteSource,
+        persist: PersistInstruction,
+    ) {
         assert!(range.start.is_multiple_of(LINE_BYTES) && range.len().is_multiple_of(LINE_BYTES));
         let start = self.window.mapping().pointer(&range);
         for at in (0..range.len()).step_by(SOURCE_BYTES) {
             let len_bytes = SOURCE_BYTES.min(range.len() - at);
             let target = start.wrapping_add(at);
             if persist == PersistInstruction::NonTemporal && source.stream != StreamWidth::None {
-                // SAFETY: The piece lies in the range, which is mapped and writable (the constructor checked) and
-                // ours alone; source and target are whole lines and different memory; the width was detected.
+                // SAFETY: The piece lies in the range, which is mapped and writable (the constructor checked) and used
+                // by this thread alone; source and target are whole lines and different memory; the width was detected.
                 unsafe { stream_lines(source.bytes.0.as_ptr(), target, len_bytes, source.stream) };
                 continue;
             }
@@ -104,7 +109,7 @@ impl Span {
 
 /// What is written, and with what.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct WriteSource {
     bytes: Box<SourceBytes>,
     stream: StreamWidth,
     flush: Option<FlushInstruction>,
@@ -114,7 +119,7 @@ pub(super) struct Source {
 #[repr(align(64))]
 struct SourceBytes([u8; SOURCE_BYTES]);
 
-impl Source {
+impl WriteSource {
     pub(super) fn new() -> Self {
         let mut bytes = [0; SOURCE_BYTES];
         bytes
@@ -295,7 +300,7 @@ mod tests {
     #[test]
     fn every_way_of_writing_writes_the_source() {
         let mut span = span(1 << 16);
-        let source = Source::new();
+        let source = WriteSource::new();
         for persist in [
             PersistInstruction::NonTemporal,
             PersistInstruction::Flush,
@@ -305,7 +310,7 @@ mod tests {
             span.write(128..128 + 10_240, &source, persist);
             let bytes = span.exclusive().unwrap();
             assert!(
-                (0..10_240).all(|at| bytes[128 + at] == Source::byte_at(at)),
+                (0..10_240).all(|at| bytes[128 + at] == WriteSource::byte_at(at)),
                 "{persist:?}"
             );
             assert_eq!((bytes[127], bytes[128 + 10_240]), (0, 0));

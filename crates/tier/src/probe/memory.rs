@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point};
-use super::kernels::{Source, Span, expected_sum, fill, link, next_random};
+use super::kernels::{Span, WriteSource, expected_sum, fill, link, next_random};
 use super::report::{Measured, Refusal};
 use crate::error::TierError;
 use crate::persist::LINE_BYTES;
@@ -246,7 +246,7 @@ impl Worker {
     }
 
     fn run(&self, stop: &AtomicBool) -> Done {
-        let source = Source::new();
+        let source = WriteSource::new();
         let (own, step) = self.places();
         let places = (own.len() / step).max(1);
         let per_check = (CHECK_BYTES / self.access_bytes).max(1);
@@ -309,7 +309,7 @@ impl Worker {
 
     /// The first piece of a sequential run has been written if anything has.
     fn was_written(&self, own: &Range<usize>) -> bool {
-        let expected: [u8; 8] = std::array::from_fn(Source::byte_at);
+        let expected: [u8; 8] = std::array::from_fn(WriteSource::byte_at);
         self.pattern != Pattern::Sequential
             || self.span.word(own.start) == u64::from_ne_bytes(expected)
     }

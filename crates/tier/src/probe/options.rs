@@ -9,7 +9,7 @@ use super::plan::Plan;
 pub struct ProbeOptions {
     /// Under a minute.
     pub quick: bool,
-    /// Where to keep what was measured, to go on after an interruption.
+    /// Where to keep what was measured, to resume after an interruption.
     pub journal: Option<PathBuf>,
     /// Bytes to read from; by default several times the last-level cache.
     pub working_set_bytes: Option<u64>,
@@ -17,6 +17,7 @@ pub struct ProbeOptions {
     pub plan: Option<Plan>,
     /// Allow writing over a devdax device, which destroys what it holds.
     pub overwrite_device: bool,
-    /// Leave the file that is read where it is: the next probe of the folder then reads the same file, and so may others.
+    /// Leave the file that is read where it is: the next probe of the folder then reads the same file, and so may
+    /// others.
     pub keep_file: bool,
 }

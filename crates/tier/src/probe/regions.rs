@@ -114,14 +114,14 @@ fn check_memory(
         _ => 1,
     };
     let needed_bytes = (len_bytes as u64).saturating_mul(regions);
-    // Nothing is known of a machine whose nodes the kernel does not describe.
+    // Nothing is known about a machine whose nodes the kernel does not describe.
     match memory_bytes > 0 && needed_bytes > memory_bytes / 4 * 3 {
         true => Err(TierError::OutOfMemory { bytes: len_bytes }),
         false => Ok(()),
     }
 }
 
-/// A file on a DAX file system, which is removed at once so that nothing stays behind, or a whole device.
+/// A file on a DAX file system, which is removed at once so that nothing remains, or a whole device.
 fn dax_region(path: &Path, len_bytes: u64, options: &ProbeOptions) -> Result<Region, TierError> {
     if !path.exists() {
         return Err(TierError::io(path, "open", ErrorKind::NotFound.into()));

@@ -38,7 +38,7 @@ pub enum Refusal {
         bound_bytes_per_s: f64,
     },
     /// The file system reads through the page cache.
-    #[error("the file cannot be read past the page cache")]
+    #[error("the file cannot be read without the page cache")]
     NotDirect,
     /// The threads cannot be pinned.
     #[error("the system does not let threads be pinned to these CPUs")]
@@ -57,7 +57,7 @@ pub enum Refusal {
     },
 }
 
-/// What became of a point.
+/// What measuring a point gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -81,17 +81,17 @@ impl Outcome {
     }
 }
 
-/// How far a probe is.
+/// How far a probe has come.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
     /// Measurements done, those of an earlier run included.
     pub done_count: usize,
     /// Measurements of the plan: its points, as often as it has rounds.
     pub total_count: usize,
-    /// What just became of one; `None` at the start.
+    /// The outcome of the latest measurement; `None` at the start.
     pub last: Option<&'a Outcome>,
-    /// How long the rest takes, about.
-    pub left: Duration,
+    /// About how long the rest takes.
+    pub remaining: Duration,
 }
 
 /// What one round measured at a point.

@@ -32,7 +32,8 @@ const QUICK_WORKING_SET_BYTES_MIN: u64 = 128 << 20;
 const FILE_BYTES: u64 = 1 << 30;
 const QUICK_FILE_BYTES: u64 = 256 << 20;
 
-/// Measures a tier. `progress` is told after each point and may stop the probe; a journal then lets a later call go on.
+/// Measures a tier. `progress` is called after each point and may stop the probe; with a journal, a later call resumes
+/// it.
 ///
 /// # Errors
 /// What mapping, reading or writing says; points that cannot be measured are [`ProbeReport::refused`] instead.
@@ -55,7 +56,7 @@ pub fn probe(
         }
         None => (None, Vec::new()),
     };
-    let mut run = Run {
+    let mut run = ProbeRun {
         target,
         plan: &plan,
         outcomes,
@@ -63,7 +64,7 @@ pub fn probe(
         bound_bytes_per_s: None,
     };
     let complete = run.all(topology, options, &head, &mut journal, progress);
-    // What holds nothing would only lie about, and what is complete has served.
+    // An empty journal is useless, and a complete one is no longer needed.
     let done = matches!(complete, Ok(true)) || run.outcomes.is_empty();
     if let (true, Some(journal)) = (done, journal) {
         journal.remove()?;
@@ -111,21 +112,21 @@ fn working_set_bytes(target: &ProbeTarget, topology: &Topology, options: &ProbeO
 }
 
 /// What is measured.
-enum Bench {
+enum AnyBench {
     Memory(MemoryBench),
     File(FileBench),
     Emulated(Box<DeviceModel>),
 }
 
-struct Run<'a> {
+struct ProbeRun<'a> {
     target: &'a ProbeTarget,
     plan: &'a Plan,
     outcomes: Vec<Outcome>,
-    bench: Option<Bench>,
+    bench: Option<AnyBench>,
     bound_bytes_per_s: Option<f64>,
 }
 
-impl Run<'_> {
+impl ProbeRun<'_> {
     fn all(
         &mut self,
         topology: &Topology,
@@ -136,12 +137,12 @@ impl Run<'_> {
     ) -> Result<bool, TierError> {
         let total_count = self.plan.step_count();
         let open = self.open_steps();
-        let mut tell = |done_count: usize, last: Option<&Outcome>, left| {
+        let mut tell = |done_count: usize, last: Option<&Outcome>, remaining| {
             let progress_now = Progress {
                 done_count,
                 total_count,
                 last,
-                left,
+                remaining,
             };
             progress(progress_now).is_break()
         };
@@ -161,15 +162,15 @@ impl Run<'_> {
                 journal.append(&outcome)?;
             }
             let done_here = u32::try_from(open_idx + 1).unwrap_or(u32::MAX);
-            let left_count = u32::try_from(open.len() - open_idx - 1).unwrap_or(u32::MAX);
+            let remaining_count = u32::try_from(open.len() - open_idx - 1).unwrap_or(u32::MAX);
             let stop = tell(
                 total_count - open.len() + open_idx + 1,
                 Some(&outcome),
-                started.elapsed() / done_here * left_count,
+                started.elapsed() / done_here * remaining_count,
             );
             self.outcomes.push(outcome);
             if stop {
-                return Ok(left_count == 0);
+                return Ok(remaining_count == 0);
             }
         }
         Ok(true)
@@ -205,11 +206,11 @@ impl Run<'_> {
         working_set_bytes: u64,
     ) -> Result<(), TierError> {
         let bench = match self.target {
-            ProbeTarget::Emulated(name) => Bench::Emulated(Box::new(DeviceModel::named(name)?)),
+            ProbeTarget::Emulated(name) => AnyBench::Emulated(Box::new(DeviceModel::named(name)?)),
             ProbeTarget::File(folder) => {
                 let bytes = WORKING_SET_BYTES_MIN.min(working_set_bytes);
                 let dram = self.dram_beside(topology, bytes)?;
-                Bench::File(FileBench::new(
+                AnyBench::File(FileBench::new(
                     folder,
                     working_set_bytes,
                     dram,
@@ -219,12 +220,12 @@ impl Run<'_> {
             ProbeTarget::Dram | ProbeTarget::Node(_) | ProbeTarget::Dax(_) => {
                 let regions = regions(self.target, topology, options, working_set_bytes)?;
                 let dram = self.dram_beside(topology, working_set_bytes)?;
-                Bench::Memory(MemoryBench::new(regions, dram)?)
+                AnyBench::Memory(MemoryBench::new(regions, dram)?)
             }
         };
-        // Smaller sets are read from the caches, and how fast those are is no question here.
+        // Smaller sets are read from the caches, which are not measured here.
         let beyond_caches = working_set_bytes >= CACHE_MULTIPLE * topology.last_level_cache_bytes();
-        if let (Bench::Memory(memory), true) = (&bench, beyond_caches) {
+        if let (AnyBench::Memory(memory), true) = (&bench, beyond_caches) {
             let threads = u32::try_from(topology.physical_cores.len()).unwrap_or(1);
             let copy = |_| memory.copy_bandwidth(threads.max(1), COPY_TIME).ok();
             let best = (0..COPY_REPEATS).filter_map(copy).max_by(f64::total_cmp);
@@ -257,9 +258,9 @@ impl Run<'_> {
 
     fn measure(&mut self, point: &Point) -> Result<Measured, Refusal> {
         let mut run = |time: Duration| match &mut self.bench {
-            Some(Bench::Memory(memory)) => memory.measure(point, time),
-            Some(Bench::File(file)) => file.measure(point, time),
-            Some(Bench::Emulated(model)) => {
+            Some(AnyBench::Memory(memory)) => memory.measure(point, time),
+            Some(AnyBench::File(file)) => file.measure(point, time),
+            Some(AnyBench::Emulated(model)) => {
                 let simulated = simulate(model, point);
                 Ok(Measured {
                     bandwidth_bytes_per_s: simulated.bandwidth_bytes_per_s,
@@ -318,7 +319,7 @@ impl Run<'_> {
             conditions,
             working_set_bytes: head.working_set_bytes,
             io_engine: match &self.bench {
-                Some(Bench::File(file)) => Some(file.engine().to_owned()),
+                Some(AnyBench::File(file)) => Some(file.engine().to_owned()),
                 _ => None,
             },
             copy_bandwidth_bytes_per_s: self.bound_bytes_per_s.map(|bound| bound / COPY_BOUND),
@@ -348,7 +349,7 @@ mod tests {
             &Topology::default(),
             &PlanOptions::default(),
         );
-        let run = Run {
+        let run = ProbeRun {
             target: &ProbeTarget::Dram,
             plan: &plan,
             outcomes: Vec::new(),

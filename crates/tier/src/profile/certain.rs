@@ -43,7 +43,7 @@ impl Derivation {
                 physical_cores: report.fingerprint.physical_cores,
             })
         };
-        let mut random = Random(1);
+        let mut random = DrawNumbers(1);
         let draws: Vec<TierProfile> = (0..DRAW_COUNT)
             .map(|_| derived(&drawn(report, &mut random)))
             .collect();
@@ -77,7 +77,7 @@ impl Derivation {
 }
 
 /// The medians of rounds drawn at random.
-fn drawn(report: &ProbeReport, random: &mut Random) -> Vec<Row> {
+fn drawn(report: &ProbeReport, random: &mut DrawNumbers) -> Vec<Row> {
     let round_count = report.rounds.iter().map(Vec::len).max().unwrap_or(0);
     let picked: Vec<usize> = (0..round_count)
         .map(|_| random.below(round_count))
@@ -205,9 +205,9 @@ fn ratio((a, b): (u32, u32)) -> f64 {
 }
 
 /// Numbers that are the same each time: a profile is a function of its measurements.
-struct Random(u64);
+struct DrawNumbers(u64);
 
-impl Random {
+impl DrawNumbers {
     fn part(&mut self) -> f64 {
         self.0 = self
             .0

@@ -1,4 +1,4 @@
-//! What to do about a tier that nobody has measured: values that are nowhere bad rather than somewhere best.
+//! Values for a tier that was not measured: acceptable everywhere rather than best somewhere.
 
 use super::{TierProfile, Value};
 use crate::probe::{Grouping, PersistInstruction, Pinning};

@@ -446,8 +446,8 @@ fn read_bandwidth(measured: &Measured<'_>) -> Option<Value<Option<u64>>> {
     ))
 }
 
-/// For each size of sequential and random blocks the smallest depth that is as good as the best, and of these the largest:
-/// deep enough for whatever is read.
+/// For each size of sequential and random blocks the smallest depth that is as good as the best, and of these the
+/// largest: deep enough for whatever is read.
 fn queue_depth(measured: &Measured<'_>) -> Option<Value<Option<u32>>> {
     let rows =
         measured.matching(|row| is_alone(row, Operation::Read) && row.point.queue_depth.is_some());
@@ -479,7 +479,7 @@ fn queue_depth(measured: &Measured<'_>) -> Option<Value<Option<u32>>> {
     ))
 }
 
-/// How many readers leave DRAM nearly all of its bandwidth. Reads of files are no readers of memory.
+/// How many readers leave DRAM nearly all of its bandwidth. Reads of files do not read memory.
 fn slow_reader_cap(dram: &Measured<'_>) -> Option<Value<Option<u32>>> {
     let rows = dram.matching(|row| row.point.queue_depth.is_none());
     let readers = rows.iter().map(|row| row.point.threads).max()?;

@@ -152,7 +152,8 @@ fn far(measured: &Measured<'_>, operation: Operation) -> Option<(bool, String)> 
     ))
 }
 
-/// Pieces below the device's grain are clearly slower: with the chosen threads, or with any if they wrote none so small.
+/// Pieces below the device's grain are clearly slower: with the chosen threads, or with any if they wrote none so
+/// small.
 fn small_writes(measured: &Measured<'_>, profile: &TierProfile) -> Option<(bool, String)> {
     let small =
         |row: &Row| is_ground(row, Operation::Write) && row.point.access_bytes < GRAIN_BYTES;
@@ -180,7 +181,7 @@ fn few_writers(measured: &Measured<'_>, profile: &TierProfile) -> Option<(bool, 
         .iter()
         .map(|row| row.point.threads)
         .max()?;
-    // At the worst size: the advice is for pieces chosen by somebody else.
+    // At the worst size: the advice is for pieces whose size others choose.
     let with_most = measured.matching(|row| large(row) && row.point.threads == most);
     let with_most = with_most
         .iter()

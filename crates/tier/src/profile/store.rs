@@ -32,7 +32,7 @@ pub enum ProfileOrigin {
         /// Its schema version.
         found: u64,
     },
-    /// Defaults: the file is no profile.
+    /// Defaults: the file is not a profile.
     Damaged {
         /// Why.
         reason: String,

@@ -54,7 +54,7 @@ pub(super) struct DevDax {
     pub(super) durability: Durability,
 }
 
-/// Looks a character device up; `None` if it is no devdax device.
+/// Looks a character device up; `None` if it is not a devdax device.
 pub(super) fn dev_dax(file: &File) -> Option<DevDax> {
     let device = file.metadata().ok()?.rdev();
     let link = format!("/sys/dev/char/{}:{}", major(device), minor(device));

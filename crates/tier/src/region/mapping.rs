@@ -1,5 +1,5 @@
 //! The owner of one memory mapping, and the two kinds of access to it: a [`Window`] that alone may write its part, and
-//! [`Sealed`] parts that anybody may read because nobody can write them any more.
+//! [`Sealed`] parts that any thread may read because none can write them any more.
 
 use std::fs::File;
 use std::io;
@@ -113,7 +113,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: The range was mapped by us (invariant 1), and with the last `Arc` gone nobody can refer to it.
+        // SAFETY: The range was mapped by us (invariant 1), and with the last `Arc` gone nothing can refer to it.
         let unmapped = unsafe { mm::munmap(self.start.as_ptr().cast(), self.len_bytes) };
         if let Err(errno) = unmapped {
             tracing::warn!(%errno, "cannot unmap a region");
@@ -124,7 +124,7 @@ impl Drop for Mapping {
 /// Gives a page-aligned margin of a new mapping back.
 fn trim(start: *mut u8, len_bytes: usize) {
     if len_bytes > 0 {
-        // SAFETY: The range is a margin of a mapping that was just made and that nobody else knows yet.
+        // SAFETY: The range is a margin of a mapping that was just made and that nothing else refers to yet.
         let unmapped = unsafe { mm::munmap(start.cast(), len_bytes) };
         debug_assert!(unmapped.is_ok());
     }
@@ -145,7 +145,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The window over all of a mapping nobody else refers to.
+    /// The window over all of a mapping that nothing else refers to.
     pub(crate) fn whole(mapping: Mapping) -> Self {
         let range = 0..mapping.len_bytes;
         Self {
@@ -233,7 +233,7 @@ impl Window {
     }
 }
 
-/// Bytes of a region that nobody can write any more; cheap to clone, keeps the mapping alive.
+/// Bytes of a region that can no longer be written; cheap to clone, keeps the mapping alive.
 #[derive(Debug, Clone)]
 pub struct Sealed {
     mapping: Arc<Mapping>,
@@ -272,7 +272,7 @@ impl Deref for Sealed {
     fn deref(&self) -> &[u8] {
         let start = self.mapping.pointer(&self.range);
         // SAFETY: The range is mapped for as long as the `Arc` lives, and sealed bytes belong to no window, so that
-        // nobody writes them.
+        // nothing writes them.
         unsafe { std::slice::from_raw_parts(start, self.range.len()) }
     }
 }

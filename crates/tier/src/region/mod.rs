@@ -142,7 +142,7 @@ impl Region {
         let existed = path.exists();
         let opened = Self::open_file_locked(path, options);
         if opened.is_err() && !existed && options.len_bytes.is_some() {
-            // Nothing half-made stays behind; if it cannot be removed, the first error is still the one to report.
+            // Nothing half-made remains; if it cannot be removed, the first error is still the one to report.
             let _ = std::fs::remove_file(path);
         }
         opened

@@ -1,4 +1,4 @@
-//! Memory policy of a range of addresses: the two system calls no library of ours wraps.
+//! Memory policy of a range of addresses: the two system calls that no library in use wraps.
 
 use std::io;
 use std::ops::Range;

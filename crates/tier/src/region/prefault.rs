@@ -62,7 +62,7 @@ impl Drop for Prefault {
     fn drop(&mut self) {
         self.progress.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // An error of a cancelled pre-fault concerns nobody: pages come on first touch instead.
+            // An error of a cancelled pre-fault does not matter: pages come on first touch instead.
             let _ = thread.join();
         }
     }
@@ -79,7 +79,7 @@ fn populate(mapping: &Mapping, range: Range<usize>, progress: &Progress) -> Resu
             false => Advice::LinuxPopulateRead,
         };
         // SAFETY: The range lies in a mapping that the `Arc` keeps alive. Populating makes pages present without
-        // changing a byte, so it is no write as far as readers and writers are concerned.
+        // changing a byte, so it does not count as a write for readers and writers.
         let advised = unsafe { mm::madvise(mapping.pointer(&step).cast(), step.len(), advice) };
         advised.map_err(|errno| TierError::system("make pages present", errno.into()))?;
         let step_bytes = step.len() as u64;

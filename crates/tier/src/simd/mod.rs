@@ -17,14 +17,14 @@ pub const MASK_LANES: usize = 64;
 /// Most numbers that [`Backend::sort_few`] sorts with vector instructions.
 pub const SORT_LANES: usize = 64;
 
-/// The halves of words, the lower one of each first, as they stand in memory; `None` where they stand the other way round.
+/// The halves of words, the lower one of each first, as they lie in memory; `None` where they lie the other way round.
 #[inline]
 pub fn halves(words: &[u64]) -> Option<&[u32]> {
     if cfg!(target_endian = "big") {
         return None;
     }
-    // SAFETY: both slices are the same initialised bytes with the same lifetime; four-byte numbers need no more alignment
-    // than eight-byte ones, and every bit pattern is one.
+    // SAFETY: both slices are the same initialised bytes with the same lifetime; four-byte numbers need no more
+    // alignment than eight-byte ones, and every bit pattern is one.
     Some(unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 2) })
 }
 

@@ -22,7 +22,7 @@ fn a_memory_only_node_is_found_with_its_firmware_figures() {
     assert_eq!(hmat.read_latency_ns, Some(300));
     assert_eq!(hmat.write_bandwidth_bytes_per_s, Some(30_720_000_000));
     assert_eq!(topology.near_cpus(1), [0]);
-    // The kernel leaves the slow node in the DRAM tier: the tier is no test for slowness.
+    // The kernel leaves the slow node in the DRAM tier: the tier does not tell whether it is slow.
     assert_eq!(
         topology.memory_tiers,
         [MemoryTier {

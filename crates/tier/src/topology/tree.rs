@@ -103,7 +103,7 @@ impl Tree {
         }
     }
 
-    /// The names directly below `folder` that start with `prefix` and go on with a digit, ordered by that number.
+    /// The names directly below `folder` that consist of `prefix` and a number, ordered by that number.
     pub fn names(&self, folder: &str, prefix: &str) -> Vec<&str> {
         let mut names: Vec<&str> = self
             .files

@@ -64,7 +64,7 @@ impl Lender for Blocks {
     }
 }
 
-/// A cache that may keep 10 MB, a column of 8 MB, index blocks, and a tuner that steps when it is told to.
+/// A cache that may keep 10 MB, a column of 8 MB, index blocks, and a tuner that steps when the test calls it.
 struct Town {
     cache: Arc<CacheManager>,
     blocks: Arc<Blocks>,
@@ -92,7 +92,7 @@ impl Town {
             storage_bandwidth: Some(1e9),
             ..TunerOptions::default()
         };
-        let tuner = TunerThread::start(&cache, options).expect("threads are to be had");
+        let tuner = TunerThread::start(&cache, options).expect("threads can be started");
         Self {
             cache,
             blocks,
@@ -171,7 +171,11 @@ fn segments_are_worth_the_reading_they_spare_and_blocks_what_their_uses_cost() {
     assert!((block.next_s_per_byte_s.expect("one is out") / next - 1.0).abs() < 0.01);
     let segments = town.class(Class::Column);
     assert!(segments.saved_s_per_byte_s.expect("tuned") > 0.0);
-    assert_eq!(segments.next_s_per_byte_s, Some(0.0), "all of it is there");
+    assert_eq!(
+        segments.next_s_per_byte_s,
+        Some(0.0),
+        "all of it is in memory"
+    );
     town.cache.clear();
     let segments = town.class(Class::Column);
     assert_eq!(segments.saved_s_per_byte_s, Some(0.0));

@@ -17,7 +17,7 @@ use super::probe::Probe;
 /// Keys in flight. More than the memory system's outstanding loads per core, so that it stays busy.
 const LANES: usize = 32;
 
-/// Keys are ordered first when there is one for every so many rows, or more.
+/// Keys are ordered first when there is at least one for this many rows.
 const ORDERED_SHARE: usize = 256;
 
 /// First bits of the packed key that decide the order, at most.
@@ -63,7 +63,7 @@ struct Hit {
     tid: TidPlace,
 }
 
-/// The last so many items of a sequence.
+/// The last items of a sequence, this many.
 struct Ring<T> {
     items: [Option<T>; LANES],
     next: usize,
@@ -131,8 +131,8 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         Ok(())
     }
 
-    /// The order in which to look keys up: by their first codes, roughly, when they are so many that
-    /// neighbours then share pages and lines; otherwise as they come, which is an empty order.
+    /// The order in which to look keys up: by their first codes, roughly, when there are enough that neighbours then
+    /// share pages and lines; otherwise as they come, which is an empty order.
     fn order_of(&self, keys: &[u32], key_count: usize) -> Vec<u32> {
         let is_few = key_count < LANES || key_count < self.row_count / ORDERED_SHARE;
         if is_few || u32::try_from(key_count).is_err() {

@@ -12,7 +12,7 @@ use hotshelf_tier::simd::prefetch;
 use super::head::{Head, Link, Node};
 use super::leaf::Run;
 
-/// What is known of a node.
+/// What is known about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Bottom {
     /// Place of a child's number, less the child's own number; wraps around.
@@ -29,9 +29,9 @@ struct Bottom {
 enum Kind {
     /// Something else than groups side by side: see the head.
     Other,
-    /// All groups stand in the next level's region.
+    /// All groups lie in the next level's region.
     Below,
-    /// All groups stand in the node's own level's region.
+    /// All groups lie in the node's own level's region.
     Here,
 }
 
@@ -119,7 +119,7 @@ impl Bottoms {
         })
     }
 
-    /// Starts loading what is known of a node.
+    /// Starts loading what is known about a node.
     #[inline]
     pub(crate) fn prefetch_node(&self, node: usize) {
         prefetch(&self.nodes, node);

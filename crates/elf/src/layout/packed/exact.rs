@@ -156,7 +156,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     }
 
     /// Whether what was found in a part is all that the run has: at both ends the part is the run's end, or
-    /// has a row that does not match. Without a match, smaller and larger rows must stand there.
+    /// has a row that does not match. Without a match, smaller and larger rows must be there.
     #[inline]
     fn is_all(&self, run: &Run, part: &Run, found: Option<&Run>, suffix: &[u64]) -> bool {
         let (starts, ends) = (

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! The head is small: reading it checks all of it, so that queries over it cannot go astray. Leaves may be
-//! read at once and checked, or mapped and checked block by block by whoever brings them in.
+//! read at once and checked, or mapped and checked block by block by the code that loads them.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A suffix holds the codes from the region's level on, each with a clear guard bit above it, so that all
-//! codes of a word are tested at once. No code stands across two words. Codes stand in column order, from
+//! codes of a word are tested at once. No code crosses a word. Codes are in column order, from
 //! the top bit of the first word down; where another distribution over words saves a word, columns within a
 //! word still do, and the region's first column still leads.
 
@@ -39,7 +39,7 @@ pub(crate) struct LeafShape {
     pub(crate) fields: Vec<Field>,
     /// The guard bits of every suffix word.
     pub(crate) guards: Vec<u64>,
-    /// Rows of a block; 0 when rows need no storage at all (nothing left of the key, no TIDs).
+    /// Rows of a block; 0 when rows need no storage at all (nothing remains of the key, no TIDs).
     pub(crate) rows_per_block: usize,
     /// 2^64 divided by the rows of a block, rounded up.
     reciprocal: u64,

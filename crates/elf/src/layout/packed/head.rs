@@ -1,6 +1,6 @@
 //! The head: the upper levels of the Elf, where subtrees are still large.
 //!
-//! Nodes stand in level order. A node's children are one contiguous run of [`Child`] entries, so an entry
+//! Nodes are in level order. A node's children are one contiguous run of [`Child`] entries, so an entry
 //! needs no pointer to be found: only its position, by arithmetic (dense), by rank (bitmap) or by search
 //! (sorted). The run has one entry more than the node has children; it says where the last child's rows end.
 

@@ -185,7 +185,7 @@ pub(crate) struct Pieces<'a> {
     /// Position in the current block.
     position: usize,
     /// Rows still to come.
-    left: usize,
+    remaining: usize,
     row: u32,
     /// Words of the blocks ahead to ask for.
     ahead: Range<usize>,
@@ -203,11 +203,11 @@ impl<'a> Pieces<'a> {
         self
     }
 
-    /// Starts loading what is wanted of a block so many blocks ahead, if the run reaches it.
+    /// Starts loading the needed part of a block this many blocks ahead, if the run reaches it.
     #[inline]
     fn expect(&self, blocks_ahead: usize) {
         if self.ahead.is_empty()
-            || self.left + self.position <= blocks_ahead * self.shape.rows_per_block
+            || self.remaining + self.position <= blocks_ahead * self.shape.rows_per_block
         {
             return;
         }
@@ -224,7 +224,7 @@ impl<'a> Iterator for Pieces<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Piece<'a>> {
-        if self.left == 0 {
+        if self.remaining == 0 {
             return None;
         }
         self.expect(AHEAD_BLOCKS);
@@ -232,15 +232,15 @@ impl<'a> Iterator for Pieces<'a> {
         let (rows_per_block, first, row) = (self.shape.rows_per_block, self.position, self.row);
         let (block, in_block) = match rows_per_block {
             // Nothing is stored: neither codes nor TIDs.
-            0 => (&words[..0], self.left),
+            0 => (&words[..0], self.remaining),
             rows => (
                 &words[self.block_at..self.block_at + geometry.block_words],
                 rows - first,
             ),
         };
         let block_at = self.block_at;
-        let len = in_block.min(self.left).min(MASK_LANES);
-        self.left -= len;
+        let len = in_block.min(self.remaining).min(MASK_LANES);
+        self.remaining -= len;
         self.row += len as u32;
         self.position += len;
         if self.position == rows_per_block {
@@ -298,7 +298,7 @@ impl<'a> Leaves<'a> {
             shape,
             block_at: (self.geometry.first_blocks[run.level] + block) * self.geometry.block_words,
             position,
-            left: run.slots.len(),
+            remaining: run.slots.len(),
             row: run.row,
             ahead: 0..0,
         }

@@ -93,7 +93,7 @@ pub struct LevelShape {
 /// An Elf in the packed layout. `S` holds the leaf blocks: a vector, or a view of a mapped file.
 ///
 /// Invariants, established by the builder and checked when a file is read:
-/// 1. Nodes, children, bitmaps and sorted codes stand in level order, each referred to exactly once.
+/// 1. Nodes, children, bitmaps and sorted codes are in level order, each referred to exactly once.
 /// 2. The children of a node tile its rows; codes ascend strictly.
 /// 3. The groups of one level fill that level's region in row order without gaps.
 /// 4. Rows ascend by (codes, TID) and TIDs are distinct.

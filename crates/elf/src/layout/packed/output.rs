@@ -1,4 +1,4 @@
-//! What becomes of accepted rows: counts, row ranges, or TIDs.
+//! What accepted rows are collected as: counts, row ranges, or TIDs.
 
 use std::ops::{ControlFlow, Range};
 
@@ -17,7 +17,7 @@ pub(crate) trait Output {
         ControlFlow::Continue(())
     }
 
-    /// So many rows are about to be shown, all accepted.
+    /// This many rows follow, all accepted.
     fn expect(&mut self, _row_count: usize) {}
 
     /// The accepted rows of a piece.

@@ -1,8 +1,8 @@
 //! How much a query has to do, and how that is divided.
 //!
 //! The places that a query reaches are opened level by level, so that it is known, from the head alone, how many rows
-//! lie below each. Of the dimensions that have not been looked at, each is taken to accept as large a share of the rows as
-//! of its codes. Places are then dealt out in morsels of about equal rows.
+//! lie below each. Of the dimensions that have not been looked at, each is taken to accept as large a share of the rows
+//! as of its codes. Places are then dealt out in morsels of about equal rows.
 
 use std::ops::{ControlFlow, Range};
 
@@ -35,7 +35,7 @@ impl Default for ParallelOptions {
 }
 
 impl ParallelOptions {
-    /// Whether so many rows may be worth a second thread.
+    /// Whether this many rows may be worth a second thread.
     pub(crate) fn is_worth(&self, row_count: f64) -> bool {
         self.thread_count > 1 && row_count >= self.rows_min as f64
     }
@@ -55,20 +55,20 @@ pub(crate) enum Plan {
     Morsels(Vec<Vec<Part>>),
 }
 
-/// Visiting a node takes about as long as testing so many rows.
+/// Visiting a node takes about as long as testing this many rows.
 const NODE_COST_ROWS: usize = 8;
 
-/// One thread collects TIDs as bits when there is one for every so many rows.
+/// One thread collects TIDs as bits when at least one row in this many is accepted.
 pub(crate) const BITS_SHARE: f64 = 128.0;
 
-/// Several threads do so when there is one for every so many rows: they need no common order otherwise.
+/// The same for several threads: their TIDs need no common order otherwise.
 pub(crate) const BITS_SHARE_PARALLEL: f64 = 512.0;
 
 /// Fewer TIDs are sorted faster than read from bits.
 const MANY_ROWS_MIN: f64 = 64.0;
 
 impl<S: AsRef<[u64]>> PackedElf<S> {
-    /// Whether so many TIDs are better collected as bits. The bits of all rows have to be
+    /// Whether this many TIDs are better collected as bits. The bits of all rows have to be
     /// read then: that must be worth it.
     pub(crate) fn is_many(&self, row_count: f64, bits_share: f64) -> bool {
         let is_many = row_count >= MANY_ROWS_MIN && row_count * bits_share >= self.row_count as f64;

@@ -83,8 +83,8 @@ fn pack(shape: &LeafShape, codes: impl Iterator<Item = u32>) -> Option<[u64; PRO
 }
 
 impl<S: AsRef<[u64]>> PackedElf<S> {
-    /// The part of a run, as rows past its first, where keys with this code most likely stand. Reading only this part saves cache
-    /// lines; being wrong costs reading the run as well.
+    /// The part of a run, as rows past its first, where keys with this code most likely stand. Reading only this part
+    /// saves cache lines; being wrong costs reading the run as well.
     #[inline(always)]
     pub(crate) fn likely_rows(&self, run: &Run, code: Option<u32>) -> Range<usize> {
         let len = run.slots.len();
@@ -136,7 +136,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         &self.geometry.shapes[probe.level as usize]
     }
 
-    /// Words at which a probe's rows in the first and in the next block start, for what stands at `offset` words in a
+    /// Words at which a probe's rows in the first and in the next block start, for what lies at `offset` words in a
     /// block. Without rows in the next block its start is that of the first.
     #[inline(always)]
     fn starts_of(&self, probe: &Probe, offset: usize) -> (usize, usize) {

@@ -255,7 +255,7 @@ impl<'a, S: AsRef<[u64]>, O: Output> Select<'a, S, O> {
         }
     }
 
-    /// Where the test of a level's region stands in `tests`.
+    /// The index in `tests` of the test of a level's region.
     #[inline]
     fn test_of(&mut self, level: usize) -> usize {
         match self.tests.iter().position(|(one, _)| *one == level) {
@@ -340,7 +340,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         }
     }
 
-    /// All rows below a node of `level` as one run, if they stand in one leaf region: they do when the
+    /// All rows below a node of `level` as one run, if they lie in one leaf region: they do when the
     /// first and the last child's groups do and nothing is missing between them.
     #[inline]
     fn single_run(&self, node: &Node, level: usize) -> Option<Run> {

@@ -72,7 +72,7 @@ pub(crate) fn sort_parts(backend: Backend, parts: Vec<Vec<u32>>, thread_count: u
 /// Words of bits that one task turns into TIDs.
 const TASK_WORDS: usize = 1 << 12;
 
-/// The TIDs of several outputs, ascending. No TID stands in two of them.
+/// The TIDs of several outputs, ascending. No TID is in two of them.
 pub(crate) fn join_bits(parts: Vec<Bits>, thread_count: usize) -> Vec<u32> {
     let mut parts = parts.into_iter().map(Bits::finish);
     let Some((mut words, mut beyond)) = parts.next() else {

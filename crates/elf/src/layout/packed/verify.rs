@@ -268,15 +268,15 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         }
         let mut blocks = words.chunks(geometry.block_words).enumerate();
         for (level, shape) in geometry.shapes.iter().enumerate() {
-            let mut left = geometry.slot_counts[level];
-            for (idx, block) in blocks.by_ref().take(shape.block_count(left)) {
+            let mut remaining = geometry.slot_counts[level];
+            for (idx, block) in blocks.by_ref().take(shape.block_count(remaining)) {
                 let offset = idx * self.block_bytes();
                 let (stored, found) = (stored_checksum(block), checksum(block));
                 if stored != found {
                     return Err(place.corrupt(offset, "block checksum", stored, found));
                 }
-                let rows = left.min(shape.rows_per_block);
-                left -= rows;
+                let rows = remaining.min(shape.rows_per_block);
+                remaining -= rows;
                 place.check(header(block) == (rows, level), offset, "block header")?;
             }
         }
@@ -313,7 +313,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         place.check(tids.is_sorted_by(|a, b| a < b), row, "distinct TIDs")
     }
 
-    /// Whether looking up a row leads to the group it stands in, and its zones contain it.
+    /// Whether looking up a row leads to its group, and its zones contain it.
     fn verify_path(&self, place: &Place<'_>, row: usize, codes: &[u32]) -> Result<(), Corruption> {
         let found: Option<Run> = self
             .descend(codes)

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use hotshelf_cache::CacheManager;
 
 /// Memory of the budget, until dropped.
-pub struct Held {
+pub struct Reservation {
     cache: Arc<CacheManager>,
     bytes: u64,
 }
 
-impl Held {
+impl Reservation {
     /// Memory that cannot be refused.
     pub fn reserve(cache: &Arc<CacheManager>, bytes: u64) -> Self {
         cache.budget().reserve_operator(bytes);
@@ -25,7 +25,7 @@ impl Held {
         self.bytes
     }
 
-    /// Memory, if there is so much.
+    /// Memory, if there is enough.
     pub fn try_reserve(cache: &Arc<CacheManager>, bytes: u64) -> Option<Self> {
         cache.budget().try_reserve_operator(bytes).ok()?;
         Some(Self {
@@ -35,7 +35,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.cache.budget().release_operator(self.bytes);
     }

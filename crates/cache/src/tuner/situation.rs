@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// Steps on the way from one placement to another.
 const WAY_STEPS: u32 = 8;
 
-pub(super) struct Bench<'a> {
+/// What all decisions of one step depend on.
+pub(super) struct Situation<'a> {
     pub(super) sizes: &'a BTreeMap<ColumnId, u64>,
     pub(super) capacity_bytes: u64,
     pub(super) tiers: Tiers,
@@ -22,7 +23,7 @@ pub(super) struct Bench<'a> {
     pub(super) between: &'a [Shelf],
 }
 
-impl Bench<'_> {
+impl Situation<'_> {
     /// Bytes of a column; none if there is no such column.
     pub(super) fn size(&self, column: ColumnId) -> f64 {
         self.sizes.get(&column).copied().unwrap_or(0) as f64
@@ -39,7 +40,7 @@ impl Bench<'_> {
         self.problem_with(terms, &[], 1.0)
     }
 
-    /// The problem of some terms and of items that are no columns.
+    /// The problem of some terms and of items other than columns.
     pub(super) fn problem_with(
         &self,
         terms: &[TemplateTerm],
