@@ -8,7 +8,6 @@ mod fresh;
 mod import;
 mod index;
 mod input;
-mod layers;
 mod merging;
 mod profile;
 mod robust;
