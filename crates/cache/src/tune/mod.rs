@@ -1,7 +1,7 @@
 //! Which part of each item to keep where: solvers of the [`Problem`] and the pure function [`tune`].
 //!
 //! * [`greedy`] raises the item with the most saved seconds per byte until nothing more is saved, in microseconds,
-//!   and says with a certificate how far from the optimum it may be. Where items have several choices, [`descent`]
+//!   and says with a certificate how far from the optimum it may be. Where items have several choices, `descent`
 //!   moves parts of them from choice to choice instead.
 //! * [`exact`] solves the linear program with Clarabel, an interior-point solver.
 //!

@@ -1,7 +1,7 @@
 //! The catalog: which tables and files exist, in SQLite.
 //!
 //! A change becomes visible by *one* transaction here, after its files are safe on disk, and is then recorded in
-//! [`crate::head`]. What is in the folder without being named here is not touched, except for what the catalog's
+//! `head`. What is in the folder without being named here is not touched, except for what the catalog's
 //! journal names: numbers reserved for files that may have been being written, and files that a change made obsolete.
 //!
 //! `entries` are the values that the catalog holds, `opening` opens its file, `changes` are the transactions, `journal`

@@ -2,7 +2,7 @@
 //!
 //! A [`Plan`] lists the points: access size, threads, grouping, pinning, placement, instruction, mixture, and for files
 //! block size and depth. [`probe`] measures them, refuses what cannot be true, and survives interruption;
-//! [`derive`](crate::profile::derive) turns the rows into advice. Emulated tiers are run in simulated time.
+//! [`derive`](fn@crate::profile::derive) turns the rows into advice. Emulated tiers are run in simulated time.
 
 mod axes;
 mod file;
