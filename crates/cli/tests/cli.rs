@@ -6,10 +6,14 @@ mod commands;
 mod damage;
 #[path = "cli/formats.rs"]
 mod formats;
+#[path = "cli/guide.rs"]
+mod guide;
 #[path = "cli/interrupts.rs"]
 mod interrupts;
 #[path = "cli/probe.rs"]
 mod probe;
+#[path = "cli/reference.rs"]
+mod reference;
 #[path = "cli/refusals.rs"]
 mod refusals;
 #[path = "cli/terminal.rs"]

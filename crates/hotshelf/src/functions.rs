@@ -5,6 +5,7 @@
 mod bounded;
 mod hpcache;
 mod market;
+mod purposes;
 mod sum;
 
 use std::sync::atomic::Ordering;
@@ -29,6 +30,7 @@ type Rows = fn(&Inner) -> Columns;
 type Columns = Vec<(&'static str, ArrayRef)>;
 
 const FUNCTIONS: &[(&str, Rows)] = &[
+    ("hotshelf_functions", |_| purposes::hotshelf_functions()),
     ("cache_segments", cache_segments),
     ("cache_columns", cache_columns),
     ("cache_events", cache_events),

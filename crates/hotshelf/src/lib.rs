@@ -47,3 +47,12 @@ pub use import::{
 };
 pub use options::{BUDGET_BYTES_MIN, Options, parse_bandwidth, parse_size};
 pub use session::{Answer, Session, Statement, Value};
+
+/// The Rust of README and guide, run as tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide/rust.md")]
+    struct Rust;
+}
