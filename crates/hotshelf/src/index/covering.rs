@@ -15,7 +15,7 @@ use datafusion::error::DataFusionError;
 use super::access::{ElfAccess, FileQuery};
 use super::decode::decode;
 use super::elfs::{LoadedElf, Unavailable};
-use super::file::Held;
+use super::file::Reservation;
 use crate::error::{Error, Result};
 
 /// Elfs that are asked ahead, and the one that rows are taken from, have this part of what Elfs may take: they
@@ -55,7 +55,7 @@ struct Found {
     elf: Arc<LoadedElf>,
     rows: Vec<Range<u32>>,
     bytes: u64,
-    _memory: Held,
+    _memory: Reservation,
 }
 
 /// Found rows that were not taken yet.

@@ -15,7 +15,7 @@ use vortex::buffer::BitBuffer;
 use vortex::mask::Mask;
 
 use super::elfs::{ElfStore, Unavailable};
-use super::file::{Held, IndexFile};
+use super::file::{IndexFile, Reservation};
 
 /// What the Elfs of one scan did, for EXPLAIN ANALYZE.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ enum Rows {
 
 struct Answer {
     rows: Rows,
-    _memory: Option<Held>,
+    _memory: Option<Reservation>,
 }
 
 struct Part {
