@@ -39,7 +39,8 @@ const PURPOSES: &[(&str, &str)] = &[
     ),
     (
         "hpcache_advice",
-        "a row per budget: the time of the known queries under it; with a slowdown such as 1.1, the least budget for it",
+        "a row per budget: the time of the known queries under it; with a slowdown such as 1.1, the least budget \
+         for it",
     ),
     (
         "hpcache_columns",

@@ -1,10 +1,10 @@
 //! From measurements to decisions: how each tier of this machine wants to be used, with the reason for every value.
 //!
-//! [`derive`](fn@derive) is pure: rows in, [`TierProfile`] out. Its rules are the twelve insights of `Maximizing persistent memory
-//! bandwidth utilization for OLAP workloads` (SIGMOD 2021) made mechanical, so that they say what is true of the
-//! measured device and not what was true of the paper's. [`Derivation`] keeps those values that a repeated probe would give
-//! again. [`MachineProfile`] keeps the profiles of all tiers in a file
-//! that belongs to one machine; on another machine, or without the file, conservative defaults apply and say so.
+//! [`derive`](fn@derive) is pure: rows in, [`TierProfile`] out. Its rules are the twelve insights of `Maximizing
+//! persistent memory bandwidth utilization for OLAP workloads` (SIGMOD 2021) made mechanical, so that they say what is
+//! true of the measured device and not what was true of the paper's. [`Derivation`] keeps those values that a repeated
+//! probe would give again. [`MachineProfile`] keeps the profiles of all tiers in a file that belongs to one machine; on
+//! another machine, or without the file, conservative defaults apply and say so.
 
 mod certain;
 mod defaults;
