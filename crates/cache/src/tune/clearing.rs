@@ -1,4 +1,5 @@
-//! The dual side of [`super::descent`]: the prices at which shelves are just full, and the bound that follows from them.
+//! The dual side of [`super::descent`]: the prices at which shelves are just full, and the bound that follows from
+//! them.
 
 use super::Solution;
 use super::descent::Descent;
@@ -9,8 +10,8 @@ use crate::model::Item;
 const PRICE_STEPS: usize = 14;
 
 impl Descent<'_> {
-    /// Lowers the bound of a solution to what follows from the present slopes: by the present prices, or by those at which
-    /// shelves are just full.
+    /// Lowers the bound of a solution to what follows from the present slopes: by the present prices, or by those at
+    /// which shelves are just full.
     pub(super) fn certify(&mut self, best: &mut Solution) {
         let gains = self.gains();
         for is_cleared in [false, true] {

@@ -1,9 +1,9 @@
 //! An oracle for problems on any number of shelves that shares nothing with the solvers but the problem's data.
 //!
 //! The model is written down once more as a program for Clarabel, from its definition and in other variables than
-//! [`exact`](super::exact()) uses: a proportion for every place of an item with home among them, which add up to one, and
-//! for each term its time, its reading time and its processing time in seconds. A second oracle tries every placement of a
-//! grid and needs no solver at all.
+//! [`exact`](super::exact()) uses: a proportion for every place of an item with home among them, which add up to one,
+//! and for each term its time, its reading time and its processing time in seconds. A second oracle tries every
+//! placement of a grid and needs no solver at all.
 
 use crate::model::{Item, Problem, Term};
 use clarabel::algebra::CscMatrix;

@@ -2,8 +2,8 @@
 
 use crate::model::{SHELF_COUNT_MAX, TermLoad};
 
-/// Memory, and twice each lower shelf: reading longer than processing, and the other way round. One is for nothing: an even
-/// number is computed faster.
+/// Memory, and twice each lower shelf: reading longer than processing, and the other way round. One is for nothing: an
+/// even number is computed faster.
 pub(super) const ARGUMENT_COUNT_MAX: usize = 2 * SHELF_COUNT_MAX - 1;
 
 /// What the time of a term is the largest of, in seconds: memory's time first, then for each lower shelf reading with

@@ -216,8 +216,8 @@ impl ColumnEncoding {
         }
     }
 
-    /// The smallest encoding that contains both; `None` when the columns differ in type or their common domain cannot be
-    /// known without the data.
+    /// The smallest encoding that contains both; `None` when the columns differ in type or their common domain cannot
+    /// be known without the data.
     pub fn union(&self, other: &Self) -> Option<Self> {
         if self.kind != other.kind {
             return None;

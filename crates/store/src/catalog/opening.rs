@@ -20,7 +20,8 @@ pub(super) fn open_for_writing(catalog: &Path) -> Result<Connection> {
     }
 }
 
-/// Opens a catalog that cannot be written. One with a log is read from a copy, for SQLite would have to write beside it.
+/// Opens a catalog that cannot be written. One with a log is read from a copy, for SQLite would have to write beside
+/// it.
 pub(super) fn open_read_only(root: &Root) -> Result<Connection> {
     let catalog = root.real(&root.join(CATALOG));
     let log_name = format!("{CATALOG}-wal");

@@ -109,8 +109,8 @@ fn index_sum(folder: &str, id: i64, name: &str, columns: &str, clustered: bool) 
         .finish()
 }
 
-/// The sum over everything that the catalog lists besides files, which each table's own sum covers: it misses rows that are
-/// lost.
+/// The sum over everything that the catalog lists besides files, which each table's own sum covers: it misses rows that
+/// are lost.
 pub(super) fn listing_sum(connection: &Connection) -> Result<i64> {
     let lists = [
         ("table", "SELECT id, sum, 0 FROM tables"),

@@ -2,8 +2,8 @@
 //!
 //! A store becomes durable at some unknown time after it was executed; flushes, fences and msync set the latest time.
 //! At every moment of a trace, each *unit* (a cache line, a sector, or the whole cache) has an ordered list of pending
-//! pieces of at most eight bytes, of which some first part may have reached the media. The states of that moment are all
-//! combinations. The check sees the bytes and what the program had [`Note`]d, and says whether recovery is right.
+//! pieces of at most eight bytes, of which some first part may have reached the media. The states of that moment are
+//! all combinations. The check sees the bytes and what the program had [`Note`]d, and says whether recovery is right.
 //! [`mutants`] breaks a trace in every way a programmer would, to show that the check notices.
 //!
 //! Sources: Vinter (ATC 2022) for pending lists per line; Yat (ATC 2014) for enumerating at each barrier; the x86

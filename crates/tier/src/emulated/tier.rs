@@ -20,8 +20,8 @@ const CALIBRATED_LATENCIES_NS: [u64; 7] = [200, 233, 267, 301, 333, 371, 409];
 
 /// Ordinary memory behind an emulated device's latency and bandwidth.
 ///
-/// Only accesses through its methods are slowed: it cannot slow a load through a reference. Whatever is measured with it
-/// must be labelled *emulated*.
+/// Only accesses through its methods are slowed: it cannot slow a load through a reference. Whatever is measured with
+/// it must be labelled *emulated*.
 #[derive(Debug)]
 pub struct EmulatedTier {
     memory: RwLock<Region>,
@@ -160,7 +160,8 @@ impl EmulatedTier {
         lines
     }
 
-    /// Mean time of an access: the best of many short runs, because one that was interrupted says nothing of the device.
+    /// Mean time of an access: the best of many short runs, because one that was interrupted says nothing of the
+    /// device.
     fn mean_ns(&self, expected_ns: f64, runs: usize, mut access: impl FnMut(usize)) -> f64 {
         const RUN_NS: f64 = 400_000.0;
         let access_count = (RUN_NS / expected_ns).clamp(4.0, 2000.0) as usize;

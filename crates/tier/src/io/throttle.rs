@@ -104,7 +104,8 @@ impl Bucket {
 }
 
 impl Window {
-    /// Forgets what is old; the time until `bytes` more fit. An operation larger than the window waits until it is empty.
+    /// Forgets what is old; the time until `bytes` more fit. An operation larger than the window waits until it is
+    /// empty.
     fn wait_ns(&mut self, bytes: u64, rate: u64, now_ns: u64) -> u64 {
         let now_step = now_ns / STEP_NS;
         while self

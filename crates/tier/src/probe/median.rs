@@ -43,8 +43,8 @@ pub(super) fn median(mut rows: Vec<Row>) -> Row {
     }
 }
 
-/// Between which of `count` sorted values the true median lies with 90 % confidence, whatever their distribution; between
-/// all of them if there are too few to say so.
+/// Between which of `count` sorted values the true median lies with 90 % confidence, whatever their distribution;
+/// between all of them if there are too few to say so.
 fn median_interval(count: usize) -> (usize, usize) {
     // How likely it is that fewer than `low + 1` values lie below the median: coin tosses.
     let (mut low, mut ways, mut below) = (0, 1.0, 1.0);
@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn the_median_of_rounds_counts_and_how_certain_it_is() {
-        // Of nine values, the second smallest and the second largest hold the median in 96 of 100 cases, the third in 82.
+        // Of nine values, the second smallest and the second largest hold the median in 96 of 100 cases, the third in
+        // 82.
         let intervals = [1, 2, 3, 5, 7, 8, 9, 11, 20].map(median_interval);
         let expected = [
             (0, 0),

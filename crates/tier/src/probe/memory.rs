@@ -205,7 +205,8 @@ impl MemoryBench {
         })
     }
 
-    /// Copies one half over the other with all near CPUs: an upper bound for what the machine can do is a few times this.
+    /// Copies one half over the other with all near CPUs: an upper bound for what the machine can do is a few times
+    /// this.
     pub(super) fn copy_bandwidth(&self, threads: u32, time: Duration) -> Result<f64, Refusal> {
         let point = Point {
             beside_threads: threads.max(1),
@@ -288,8 +289,8 @@ impl Worker {
         }
     }
 
-    /// Where its pieces may begin, and how far they are apart: with ranges of their own, threads take neighbouring pieces;
-    /// taking turns, every n-th.
+    /// Where its pieces may begin, and how far they are apart: with ranges of their own, threads take neighbouring
+    /// pieces; taking turns, every n-th.
     fn places(&self) -> (Range<usize>, usize) {
         match self.grouping {
             Grouping::Individual => {

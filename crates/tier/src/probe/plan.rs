@@ -39,8 +39,8 @@ pub struct PlanOptions {
 pub struct Plan {
     /// In order.
     pub points: Vec<Point>,
-    /// How often all points are gone through. What a device does changes within seconds if it is shared or has bursts; the
-    /// median of measurements minutes apart does not hang on the moment at which a point was measured.
+    /// How often all points are gone through. What a device does changes within seconds if it is shared or has bursts;
+    /// the median of measurements minutes apart does not hang on the moment at which a point was measured.
     pub round_count: u32,
     /// How long each measurement takes.
     pub repeat: Duration,

@@ -1,9 +1,10 @@
 //! Which decisions would come out the same if the machine were measured again.
 //!
-//! Not every measurement has to be certain for a decision to be: one that rests on a twofold difference stands whatever the
-//! last tenth of either side does. So the probe is repeated on paper (Efron's bootstrap): rounds are drawn from those that were
-//! measured, with replacement, the same rounds for all points, since what disturbs a round disturbs all of it; each draw is
-//! derived from like a measurement. A value that nine of ten draws do not give is not followed: its conservative default is.
+//! Not every measurement has to be certain for a decision to be: one that rests on a twofold difference stands whatever
+//! the last tenth of either side does. So the probe is repeated on paper (Efron's bootstrap): rounds are drawn from
+//! those that were measured, with replacement, the same rounds for all points, since what disturbs a round disturbs all
+//! of it; each draw is derived from like a measurement. A value that nine of ten draws do not give is not followed: its
+//! conservative default is.
 
 use std::cmp::Ordering;
 
@@ -169,7 +170,7 @@ impl Settling {
         *found = Value {
             value: default,
             reason: format!(
-                "uncertain, so the default: only {agreeing_count} of {} repetitions drawn from the rounds agree that {}",
+                "uncertain, so the default: only {agreeing_count} of {} draws from the rounds agree that {}",
                 self.draws.len(),
                 found.reason
             ),

@@ -1,7 +1,7 @@
 //! One query on several threads.
 //!
-//! Threads take morsels of about equal rows (see `plan`). Every thread has its own output: counts, lists of TIDs or, where
-//! many rows are accepted, bits. A query that reaches few rows is answered by the calling thread, from the places
+//! Threads take morsels of about equal rows (see `plan`). Every thread has its own output: counts, lists of TIDs or,
+//! where many rows are accepted, bits. A query that reaches few rows is answered by the calling thread, from the places
 //! already found: nothing is done twice.
 
 use std::sync::Mutex;
