@@ -84,8 +84,8 @@ fn the_page_of_settings_is_what_the_program_has() {
         writeln!(page, "| `hotshelf.{name}` | {default} | {what} | {scope} |").unwrap();
     }
     page.push_str(
-        "\nSizes are written as `64MB` or `1GiB`, rates as `300MB/s`, switches as `on` and `off`. The flags `--budget`, \
-         `--policy`, `--storage-bandwidth` and `--threads` set the first four.\n\n## Values of the machine profile\n\n\
+        "\nSizes are written as `64MB` or `1GiB`, rates as `300MB/s`, switches as `on` and `off`. The flags \
+         `--budget`, `--policy`, `--storage-bandwidth` and `--threads` set the first four.\n\n## Values of the machine profile\n\n\
          They are measured and cannot be set; `machine_profile()` shows them with the reason for each.\n\n\
          | value | what |\n|---|---|\n",
     );
@@ -101,8 +101,8 @@ fn the_page_of_settings_is_what_the_program_has() {
 fn the_page_of_table_functions_is_what_the_program_has() {
     let bench = Bench::new();
     let mut page = String::from(
-        "# Table functions\n\nWhat can be seen from inside, as rows: `SELECT * FROM cache_stats()`. A test compares this \
-         page with the program; `hotshelf_functions()` lists the functions. Each takes a snapshot when the query is \
+        "# Table functions\n\nWhat can be seen from inside, as rows: `SELECT * FROM cache_stats()`. A test compares \
+         this page with the program; `hotshelf_functions()` lists the functions. Each takes a snapshot when the query is \
          planned.\n",
     );
     let mut used = std::collections::BTreeSet::new();
