@@ -6,7 +6,7 @@
 
 A repeat runs one pass of every engine, in an order that rotates; a pass is a fresh process in fresh control groups that
 runs all queries once per warm-up and then once measured. Before a pass the engine's files leave the page cache. Figures
-are medians over repeats. With `--sequence FILE` (from `hotshelf bench hpcache --sequence NAME --list --format json`) a pass is
+are medians over repeats. With `--sequence FILE` (from `hotshelf-lab hpcache --sequence NAME --list --format json`) a pass is
 that sequence once, from a cold start. A `--command` reads the pass's statements from standard input and reports each one's time in
 a line on standard error that `--timing-pattern` matches.
 """

@@ -1,4 +1,4 @@
-//! Other in-memory indexes on the queries of `hotshelf bench elf`, one thread: an R*-tree, a kd-tree, and roaring
+//! Other in-memory indexes on the queries of `hotshelf-lab elf`, one thread: an R*-tree, a kd-tree, and roaring
 //! bitmaps per value. Every contender gives the sum of the TIDs of the rows in a box; over a table stored in the Elf's
 //! order, where answers are ranges of rows, two give their number.
 //!

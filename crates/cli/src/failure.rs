@@ -1,15 +1,15 @@
-//! What ends the program, how it is told, and with which exit code.
+//! What ends the program, what it then prints, and its exit code.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use hotshelf_bench::ExperimentError;
 use hotshelf_datagen::GenerateError;
 
 use crate::interrupt;
 
-/// Everything a command can fail with.
+/// Everything a command can fail with; the messages say what the variants and fields are.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The flags make no sense together or hold a bad value.
@@ -21,7 +21,7 @@ pub enum Failure {
     #[error(transparent)]
     Engine(#[from] hotshelf::Error),
     #[error(transparent)]
-    Tier(#[from] hotshelf_tier::TierError),
+    Tier(#[from] hotshelf::probe::TierError),
     /// A file that should hold measurements holds something else.
     #[error("{} is no result of a probe: {what}", path.display())]
     NoProbe { path: PathBuf, what: String },
@@ -30,8 +30,29 @@ pub enum Failure {
     OtherMachine { path: PathBuf, differences: String },
     #[error(transparent)]
     Generate(#[from] GenerateError),
-    #[error(transparent)]
-    Experiment(#[from] ExperimentError),
+    /// A query of a benchmark failed.
+    #[error("{query}: {source}")]
+    Query {
+        query: String,
+        source: Box<hotshelf::Error>,
+    },
+    /// A benchmark has no query of this name.
+    #[error("there is no query '{name}'; there are {}", known.join(", "))]
+    UnknownQuery {
+        name: String,
+        known: Vec<&'static str>,
+    },
+    /// A database holds tables of the same names that are not those of this scale.
+    #[error("{table} has {found} rows, at scale {scale} it has {expected}")]
+    OtherScale {
+        table: String,
+        scale: f64,
+        expected: u64,
+        found: u64,
+    },
+    /// A picture could not be drawn or written.
+    #[error("cannot write the chart {}: {what}", path.display())]
+    Chart { path: PathBuf, what: String },
     #[error("cannot {operation} {}: {source}", path.display())]
     Io {
         operation: &'static str,
@@ -72,6 +93,7 @@ pub enum Failure {
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
+    /// The call makes no sense; the hint says what would.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Usage {
             message: message.into(),
@@ -99,7 +121,10 @@ impl Failure {
             Self::OtherMachine { .. } => {
                 Some("measure here: `hotshelf probe --db DIR`; nothing was stored".to_owned())
             }
-            Self::Experiment(error) => error.hint(),
+            Self::Query { source, .. } => source.hint(),
+            Self::OtherScale { .. } => {
+                Some("name another folder, or the scale it was made with".to_owned())
+            }
             Self::Statement { source, .. } => source.hint(),
             Self::TablesExist { .. } => Some(
                 "--replace replaces them with the generated ones; --db DIR takes another database"

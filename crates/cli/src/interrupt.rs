@@ -147,6 +147,7 @@ pub fn tell() -> bool {
 pub struct AtSignal(u64);
 
 impl AtSignal {
+    /// Remembers what to do then.
     pub fn new(undo: impl FnOnce(Duration) + Send + 'static) -> Self {
         let mut state = state();
         state.undo_count += 1;
@@ -168,6 +169,7 @@ impl Drop for AtSignal {
 pub struct Held(());
 
 impl Held {
+    /// From now on.
     pub fn hold() -> Self {
         state().held = true;
         Self(())

@@ -54,6 +54,7 @@ impl Opened {
         ));
     }
 
+    /// Whether it goes with the program.
     pub fn is_temporary(&self) -> bool {
         self.is_temporary
     }

@@ -9,6 +9,8 @@ use crate::failure::note;
 
 /// Time between two lines when there is no terminal.
 const LINE_PERIOD: Duration = Duration::from_secs(5);
+/// Time between two looks at counters.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 /// The progress of one job that counts something.
 pub struct Progress {
@@ -111,6 +113,25 @@ fn line(what: &str, unit: &str, done: u64, expected: u64, elapsed: Duration) -> 
         line += &format!(", {:.0} s left", (expected - done) as f64 / rate);
     }
     line
+}
+
+/// Shows the counters of `work` while it runs.
+pub(crate) async fn watch<T>(
+    work: impl Future<Output = T>,
+    look: impl Fn() -> (u64, u64),
+    progress: &mut Progress,
+) -> T {
+    tokio::pin!(work);
+    let mut ticks = tokio::time::interval(LOOK_PERIOD);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            _ = ticks.tick() => {
+                let (done, expected) = look();
+                progress.show(done, expected);
+            }
+        }
+    }
 }
 
 /// `12.3 MB`: a number of bytes for humans, three digits, in powers of ten.

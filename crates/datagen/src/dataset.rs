@@ -23,6 +23,18 @@ pub trait Dataset: Sync {
     /// Names a table.
     type Table: Copy + Display + Send + Sync + 'static;
 
+    /// The benchmark's name.
+    fn benchmark(&self) -> &'static str;
+
+    /// All tables, the largest first.
+    fn tables(&self) -> &'static [Self::Table];
+
+    /// The benchmark's queries, in order.
+    fn queries(&self) -> &'static [Query];
+
+    /// The scale factor.
+    fn scale(&self) -> f64;
+
     /// Columns of a table; none is nullable.
     fn schema(&self, table: Self::Table) -> SchemaRef;
 

@@ -22,13 +22,16 @@
 mod database;
 mod error;
 mod functions;
+pub mod host;
 mod import;
 mod index;
 mod input;
+mod measure;
 mod memory;
 mod options;
 mod pipelines;
 mod plan;
+pub mod probe;
 mod profile;
 mod scan;
 mod session;
@@ -41,10 +44,10 @@ pub use database::{Database, IndexSpec, TableSummary, VerifyReport};
 pub use error::{Error, Result};
 pub use hotshelf_cache::PolicyKind;
 pub use hotshelf_store::{RepairReport, RepairedTable, StoreError};
-pub use hotshelf_tier::allocator::keep_freed_memory;
 pub use import::{
     BatchIter, ExistingTable, FileFormat, ImportOptions, ImportProgress, ImportReport,
 };
+pub use measure::Measurement;
 pub use options::{BUDGET_BYTES_MIN, Options, parse_bandwidth, parse_size};
 pub use session::{Answer, Session, Statement, Value};
 

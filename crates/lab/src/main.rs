@@ -1,39 +1,112 @@
-//! `hotshelf-lab`: experiments with Hotshelf and its parts. A folder holds each one, with its flags.
+//! `hotshelf-lab`: experiments with Hotshelf and its parts, a folder for each kind.
 //!
-//! Exit code 0: done, nothing found; 1: something found, or failed; 2: the call makes no sense.
+//! Exit code 0: done, nothing found; 1: something found, or failed; 2: the call makes no sense; 130: interrupted.
 #![forbid(unsafe_code)]
 
 mod answers;
+mod elf;
+mod failure;
+mod hpcache;
+mod rivals;
+#[cfg(test)]
+mod tests;
+mod timing;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
+use hotshelf::Database;
+use hotshelf_cli::interrupt;
 
-use answers::flags as fuzz;
+use answers::{flags as fuzz, sqllogictest};
+use failure::Result;
+use rivals::plain_vortex;
+use timing::{cancellation, pipeline_bandwidth, scan_compare, star_times};
 
-/// Experiments with Hotshelf
+/// Experiments with Hotshelf and its parts
 #[derive(Debug, Parser)]
-#[command(name = "hotshelf-lab", version, max_term_width = 100)]
+#[command(name = "hotshelf-lab", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Flags {
+    /// Log more to standard error (repeat for more); RUST_LOG chooses exactly
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
     #[command(subcommand)]
     command: Command,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  hotshelf-lab fuzz --seconds 60
+  hotshelf-lab hpcache --sequence paper
+  hotshelf-lab elf --rows 25000000
+  hotshelf-lab COMMAND --help";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Random databases and queries against an oracle and against each other
     #[command(after_help = fuzz::EXAMPLES)]
     Fuzz(fuzz::Fuzz),
+    /// Run sqllogictest files over stored tables, beside DataFusion's own
+    #[command(after_help = sqllogictest::EXAMPLES)]
+    Sqllogictest(sqllogictest::Flags),
+    /// Run a sequence of queries under each cache policy, or make a figure of the HPCache paper
+    #[command(after_help = hpcache::flags::EXAMPLES)]
+    Hpcache(hpcache::flags::Flags),
+    /// Compare the Elf's layouts, threads and planner, and the Elf with scans
+    #[command(after_help = elf::flags::EXAMPLES)]
+    Elf(elf::flags::Flags),
+    /// Time queries with star pipelines on and off
+    #[command(after_help = star_times::EXAMPLES)]
+    StarTimes(star_times::Flags),
+    /// Compare the estimated throughput of pipelines with the real one
+    #[command(after_help = pipeline_bandwidth::EXAMPLES)]
+    PipelineBandwidth(pipeline_bandwidth::Flags),
+    /// Time how long a cancelled query goes on
+    #[command(after_help = cancellation::EXAMPLES)]
+    Cancellation(cancellation::Flags),
+    /// Compare scans with those of plain vortex-datafusion
+    #[command(after_help = scan_compare::EXAMPLES)]
+    ScanCompare(scan_compare::Flags),
+    /// Time statements in plain vortex-datafusion over a database's files
+    #[command(after_help = plain_vortex::EXAMPLES)]
+    PlainVortex(plain_vortex::Flags),
 }
 
 fn main() -> ExitCode {
-    hotshelf::keep_freed_memory();
-    let Command::Fuzz(fuzz) = Flags::parse().command;
-    match fuzz.run() {
+    match hotshelf_cli::program(run) {
         Ok(found) => ExitCode::from(u8::from(found)),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => error.report(),
     }
+}
+
+/// Whether something was found that should not be.
+fn run() -> Result<bool> {
+    let flags = Flags::parse();
+    // What goes wrong in random databases is to go wrong.
+    if flags.verbose > 0 || !matches!(flags.command, Command::Fuzz(_)) {
+        hotshelf_cli::start_log(flags.verbose);
+    }
+    match flags.command {
+        Command::Fuzz(fuzz) => return Ok(fuzz.run()?),
+        Command::Sqllogictest(flags) => sqllogictest::run(&flags)?,
+        Command::Hpcache(flags) => {
+            interrupt::listen()?;
+            hpcache::run(&flags.validate()?)?;
+        }
+        Command::Elf(flags) => {
+            interrupt::listen()?;
+            elf::run(&flags.validate()?)?;
+        }
+        Command::StarTimes(flags) => star_times::run(&flags)?,
+        Command::PipelineBandwidth(flags) => pipeline_bandwidth::run(&flags)?,
+        Command::Cancellation(flags) => cancellation::run(&flags)?,
+        Command::ScanCompare(flags) => scan_compare::run(&flags)?,
+        Command::PlainVortex(flags) => plain_vortex::run(&flags)?,
+    }
+    Ok(false)
+}
+
+/// Runs `work` in the database until it is done or Ctrl-C is pressed.
+fn work<T>(database: &Database, work: impl Future<Output = Result<T>>) -> Result<T> {
+    interrupt::run(database, async { Ok(work.await) })?
 }

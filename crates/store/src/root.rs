@@ -265,7 +265,7 @@ impl Root {
     }
 
     /// Writes the process id where others look for it. Nothing depends on it.
-    pub(crate) fn sign(&self, lock: &mut RootLock) -> Result<()> {
+    pub fn sign(&self, lock: &mut RootLock) -> Result<()> {
         if lock.file.is_none() {
             lock.file = self.lock_file(true)?;
         }

@@ -4,27 +4,37 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
-use hotshelf::{Database, ExistingTable, Session};
-use hotshelf_bench::experiment::{Measurement, Query, median, ssb};
+use hotshelf::{Database, Session};
+use hotshelf_datagen::Dataset;
 use hotshelf_datagen::ssb::SsbGenerator;
+use hotshelf_datagen::tpch::TpchGenerator;
 
-use super::generate::fill;
+use crate::benchmark::{Measurement, Query, choose, median, prepare, run_queries, use_parquet};
 use crate::failure::{Failure, Result, note};
-use crate::flags::Bench;
+use crate::flags::{Bench, Benchmark};
 use crate::interrupt;
 use crate::output::{Output, Target};
 use crate::progress::bytes;
 
-pub fn run(bench: Bench) -> Result<()> {
-    let queries = ssb::choose(&bench.queries)?;
-    let dataset = SsbGenerator::new(bench.scale, 0)?;
+pub fn run(bench: &Bench) -> Result<()> {
+    match bench.benchmark {
+        Benchmark::Ssb => time(bench, &SsbGenerator::new(bench.scale, 0)?),
+        Benchmark::Tpch => time(bench, &TpchGenerator::new(bench.scale)?),
+    }
+}
+
+fn time<D>(bench: &Bench, dataset: &D) -> Result<()>
+where
+    D: Dataset + Clone + Send + 'static,
+{
+    let queries = choose(dataset.queries(), &bench.queries)?;
     let database = bench.engine.open()?;
     let session = database.session();
     match &bench.parquet {
-        Some(folder) => use_parquet(&database, &session, folder)?,
-        None => prepare(&database, &dataset, bench.engine.options.threads)?,
+        Some(folder) => use_files(&database, &session, dataset, folder)?,
+        None => prepare(&database, dataset, bench.engine.options.threads)?,
     }
-    note(&settings(&bench, &session));
+    note(&settings(bench, dataset.benchmark(), &session));
     let work = async {
         let done = |query: &str, run: Measurement| {
             tracing::info!(
@@ -34,7 +44,7 @@ pub fn run(bench: Bench) -> Result<()> {
                 "run"
             );
         };
-        Ok(ssb::run_queries(&session, &queries, bench.run_count, done).await?)
+        run_queries(&session, &queries, bench.run_count, done).await
     };
     let runs = interrupt::run(&database, work)?;
     let medians: Vec<Measurement> = runs.iter().map(|runs| median(runs)).collect();
@@ -46,25 +56,22 @@ pub fn run(bench: Bench) -> Result<()> {
     Ok(())
 }
 
-/// Generates the tables that are not there yet.
-pub(super) fn prepare(database: &Database, dataset: &SsbGenerator, threads: usize) -> Result<()> {
-    let missing = ssb::missing_tables(database, dataset)?;
-    fill(database, dataset, &missing, ExistingTable::Fail, threads)
-}
-
-fn use_parquet(database: &Database, session: &Session, folder: &Path) -> Result<()> {
+fn use_files<D: Dataset>(
+    database: &Database,
+    session: &Session,
+    dataset: &D,
+    folder: &Path,
+) -> Result<()> {
     if !folder.is_dir() {
         return Err(Failure::usage(
-            format!("{} is no folder", folder.display()),
+            format!("{} is not a folder", folder.display()),
             "`hotshelf generate ssb --out DIR` makes one",
         ));
     }
-    interrupt::run(database, async {
-        Ok(ssb::use_parquet(session, folder).await?)
-    })
+    interrupt::run(database, use_parquet(session, dataset, folder))
 }
 
-fn settings(bench: &Bench, session: &Session) -> String {
+fn settings(bench: &Bench, benchmark: &str, session: &Session) -> String {
     let options = &bench.engine.options;
     let place = match &bench.parquet {
         Some(folder) => folder.display().to_string(),
@@ -75,7 +82,7 @@ fn settings(bench: &Bench, session: &Session) -> String {
         None => "not capped".to_owned(),
     };
     format!(
-        "SSB at scale {} in {place}: budget {}, policy {}, storage {cap}, {} threads, {} runs",
+        "{benchmark} at scale {} in {place}: budget {}, policy {}, storage {cap}, {} threads, {} runs",
         bench.scale,
         bytes(options.budget_bytes),
         options.policy,

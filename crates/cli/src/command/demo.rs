@@ -8,19 +8,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hotshelf::{BUDGET_BYTES_MIN, Database, Options, PolicyKind, Session};
-use hotshelf_bench::experiment::plot::{Figure, Panel, Series};
-use hotshelf_bench::experiment::policies::{
-    Setting, SettingRun, cumulative_time, run_setting, touched_bytes,
-};
 use hotshelf_datagen::ssb::{SsbGenerator, queries};
 
-use super::bench::prepare;
-use super::comparison;
+use super::demo_table;
+use crate::benchmark::policies::{
+    Setting, SettingRun, cumulative_time, run_setting, touched_bytes,
+};
+use crate::benchmark::prepare;
 use crate::failure::{Failure, Result, note};
 use crate::flags::Demo;
 use crate::interrupt::{self, AtSignal};
 use crate::opened::Opened;
 use crate::output::print_lines;
+use crate::picture::{Figure, Panel, Series};
 use crate::progress::{Progress, bytes};
 
 /// Policies that have to make do with a small budget, in the order of the columns.
@@ -58,7 +58,7 @@ pub fn run(demo: &Demo) -> Result<()> {
     let budget_chart = demo.folder.join("demo-budget.svg");
     sweep(&database, touched_bytes, &runs)?.draw(&budget_chart)?;
     let mut lines = vec![facts.title(), facts.subtitle(), String::new()];
-    lines.extend(comparison::table(queries(), &runs));
+    lines.extend(demo_table::table(queries(), &runs));
     lines.push(String::new());
     lines.push(format!("chart of time by policy: {}", chart.display()));
     lines.push(format!(
@@ -207,7 +207,7 @@ fn one_setting(
             done_count += 1;
             progress.show(done_count, query_count);
         };
-        Ok(run_setting(database, session, setting, queries(), pass_count, done).await?)
+        run_setting(database, session, setting, queries(), pass_count, done).await
     };
     let run = interrupt::run(database, work)?;
     progress.clear();

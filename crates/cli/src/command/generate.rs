@@ -2,17 +2,15 @@
 
 use std::path::Path;
 
-use hotshelf::{Database, ExistingTable, ImportProgress, Options};
-use hotshelf_bench::load_table;
+use hotshelf::{Database, ExistingTable, Options};
 use hotshelf_datagen::Dataset;
 use hotshelf_datagen::export::{WriteOptions, write_parquet};
-use hotshelf_datagen::ssb::{SsbGenerator, SsbTable};
-use hotshelf_datagen::tpch::{TpchGenerator, TpchTable};
+use hotshelf_datagen::ssb::SsbGenerator;
+use hotshelf_datagen::tpch::TpchGenerator;
 
-use super::import::watch;
+use crate::benchmark::fill;
 use crate::failure::{Failure, Result, note};
 use crate::flags::{Benchmark, Generate, GenerateTarget};
-use crate::interrupt;
 use crate::opened::Opened;
 use crate::progress::{Progress, bytes, count};
 
@@ -20,19 +18,20 @@ pub fn run(generate: &Generate) -> Result<()> {
     match generate.benchmark {
         Benchmark::Ssb => {
             let dataset = SsbGenerator::new(generate.scale, 0)?;
-            tables(generate, &dataset, &SsbTable::ALL)
+            tables(generate, &dataset)
         }
         Benchmark::Tpch => {
             let dataset = TpchGenerator::new(generate.scale)?;
-            tables(generate, &dataset, &TpchTable::ALL)
+            tables(generate, &dataset)
         }
     }
 }
 
-fn tables<D>(generate: &Generate, dataset: &D, tables: &[D::Table]) -> Result<()>
+fn tables<D>(generate: &Generate, dataset: &D) -> Result<()>
 where
     D: Dataset + Clone + Send + 'static,
 {
+    let tables = dataset.tables();
     match &generate.target {
         GenerateTarget::Parquet(folder) => {
             let options = WriteOptions {
@@ -91,33 +90,4 @@ fn refuse_existing<T: ToString>(database: &Database, tables: &[T]) -> Result<()>
         true => Ok(()),
         false => Err(Failure::TablesExist { names }),
     }
-}
-
-/// Makes the tables in a database.
-pub(super) fn fill<D>(
-    database: &Database,
-    dataset: &D,
-    tables: &[D::Table],
-    existing: ExistingTable,
-    threads: usize,
-) -> Result<()>
-where
-    D: Dataset + Clone + Send + 'static,
-{
-    for table in tables {
-        let expected = dataset.row_count(*table);
-        let counters = ImportProgress::default();
-        let mut progress = Progress::start(format!("generate {table}"), "rows");
-        let load = load_table(database, dataset, *table, existing, threads, &counters);
-        let look = || (counters.rows_done(), expected);
-        let work = async { Ok(watch(load, look, &mut progress).await?) };
-        let row_count = interrupt::run(database, work)?;
-        progress.clear();
-        let seconds = progress.elapsed().as_secs_f64();
-        note(&format!(
-            "{table}: {} rows generated and stored in {seconds:.1} s",
-            count(row_count)
-        ));
-    }
-    Ok(())
 }

@@ -1,16 +1,11 @@
 //! `hotshelf import`: files into a table.
 
-use std::time::Duration;
-
 use hotshelf::{Database, ImportProgress, ImportReport};
 
 use crate::failure::{Result, note};
 use crate::flags::Import;
 use crate::interrupt;
-use crate::progress::{Progress, bytes, count};
-
-/// Time between two looks at the progress.
-const LOOK_PERIOD: Duration = Duration::from_millis(100);
+use crate::progress::{Progress, bytes, count, watch};
 
 pub fn run(import: &Import) -> Result<()> {
     let database = import.engine.open()?;
@@ -31,25 +26,6 @@ pub fn run(import: &Import) -> Result<()> {
         progress.elapsed().as_secs_f64(),
     ));
     Ok(())
-}
-
-/// Shows the counters of `work` while it runs.
-pub(super) async fn watch<T>(
-    work: impl Future<Output = T>,
-    look: impl Fn() -> (u64, u64),
-    progress: &mut Progress,
-) -> T {
-    tokio::pin!(work);
-    let mut ticks = tokio::time::interval(LOOK_PERIOD);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            _ = ticks.tick() => {
-                let (done, expected) = look();
-                progress.show(done, expected);
-            }
-        }
-    }
 }
 
 fn summary(database: &Database, table: &str, report: &ImportReport, seconds: f64) -> String {

@@ -1,11 +1,9 @@
 //! The commands, one file each.
 
 mod bench;
-mod comparison;
 mod demo;
-mod elf;
+mod demo_table;
 mod generate;
-mod hpcache;
 mod import;
 mod probe;
 mod repair;
@@ -32,9 +30,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Verify { db } => verify::run(&db),
         Command::Repair { db } => repair::run(&db),
         Command::Generate(generate) => generate::run(&generate),
-        Command::Bench(bench) => bench::run(bench),
-        Command::Hpcache(hpcache) => hpcache::run(&hpcache),
+        Command::Bench(bench) => bench::run(&bench),
         Command::Probe(probe) => probe::run(&probe),
-        Command::Elf(elf) => elf::run(&elf),
     }
 }

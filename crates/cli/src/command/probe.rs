@@ -6,19 +6,18 @@ mod output;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hotshelf::{Database, Options};
-use hotshelf_tier::probe::ProbeReport;
-use hotshelf_tier::profile::{Derivation, Fingerprint, MachineProfile, ProfileOrigin};
-use hotshelf_tier::topology::Topology;
+use hotshelf::probe::{
+    Derivation, Fingerprint, HeldDatabase, ProbeReport, ProfileOrigin, Topology,
+};
 
 use crate::failure::{Failure, Result, note};
 use crate::flags::{Probe, ProbeSource};
 use crate::output::Target;
 
 pub fn run(probe: &Probe) -> Result<()> {
-    check_places(probe)?;
     // Nobody else changes its profile meanwhile.
-    let _database = probe.db.as_deref().map(hold).transpose()?;
+    let held = probe.db.as_deref().map(HeldDatabase::hold).transpose()?;
+    check_folder(probe.out.as_deref())?;
     let topology = Topology::read();
     let report = match &probe.source {
         ProbeSource::File(path) => read(path)?,
@@ -44,40 +43,25 @@ pub fn run(probe: &Probe) -> Result<()> {
     if !rows_on_stdout || probe.explain {
         output::tell(&report, &derivation, probe.explain, rows_on_stdout)?;
     }
-    match &probe.db {
-        Some(folder) => store(folder, derivation, &report, probe, &topology),
-        None => Ok(()),
+    match (&held, &probe.db) {
+        (Some(held), Some(folder)) => {
+            check_machine(&report, probe, &topology)?;
+            keep(held, folder, derivation, &report, &topology)
+        }
+        _ => Ok(()),
     }
 }
 
-/// Finds out what cannot work before minutes of measuring.
-fn check_places(probe: &Probe) -> Result<()> {
-    if let Some(folder) = &probe.db
-        && !folder.join("catalog.sqlite").exists()
-    {
-        let missing = hotshelf::StoreError::NotADatabase {
-            path: folder.clone(),
-            what: "it has no catalog.sqlite".to_owned(),
-        };
-        return Err(Failure::Engine(missing.into()));
-    }
-    let folder = probe.out.as_deref().and_then(Path::parent);
+/// Finds out what cannot be written before minutes of measuring.
+fn check_folder(out: Option<&Path>) -> Result<()> {
+    let folder = out.and_then(Path::parent);
     match folder.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
         Some(folder) => Err(Failure::usage(
-            format!("{} is no folder", folder.display()),
+            format!("{} is not a folder", folder.display()),
             "make it first, or write the measurements elsewhere",
         )),
         None => Ok(()),
     }
-}
-
-/// Opens a database to keep others out of it.
-fn hold(folder: &Path) -> Result<Database> {
-    let options = Options {
-        machine_profile: false,
-        ..Options::default()
-    };
-    Ok(Database::open(folder, options)?)
 }
 
 /// The measurements of an earlier probe.
@@ -89,32 +73,33 @@ fn read(path: &Path) -> Result<ProbeReport> {
     })
 }
 
+/// Refuses measurements of another machine.
+fn check_machine(report: &ProbeReport, probe: &Probe, topology: &Topology) -> Result<()> {
+    let differences = report.fingerprint.differences(&Fingerprint::of(topology));
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::OtherMachine {
+        path: match &probe.source {
+            ProbeSource::File(path) => path.clone(),
+            ProbeSource::Measure(_) => PathBuf::from(&report.tier),
+        },
+        differences: differences.join("; "),
+    })
+}
+
 /// Adds a tier to the profile of a database.
-fn store(
+fn keep(
+    held: &HeldDatabase,
     folder: &Path,
     derivation: Derivation,
     report: &ProbeReport,
-    probe: &Probe,
     topology: &Topology,
 ) -> Result<()> {
-    let differences = report.fingerprint.differences(&Fingerprint::of(topology));
-    if !differences.is_empty() {
-        return Err(Failure::OtherMachine {
-            path: match &probe.source {
-                ProbeSource::File(path) => path.clone(),
-                ProbeSource::Measure(_) => PathBuf::from(&report.tier),
-            },
-            differences: differences.join("; "),
-        });
-    }
-    derivation.check()?;
-    let profile = derivation.profile;
-    let (mut machine, origin) = MachineProfile::load(folder, topology)?;
+    let origin = held.keep(derivation, topology)?;
     if !matches!(origin, ProfileOrigin::Measured | ProfileOrigin::Missing) {
         note(&format!("the profile that was there is replaced: {origin}"));
     }
-    machine.tiers.insert(profile.tier.clone(), profile);
-    machine.save(folder)?;
     note(&format!(
         "the profile of {} is kept in {}",
         report.tier,

@@ -1,29 +1,26 @@
 //! The flags made sense of: names resolved, sizes in bytes, contradictions refused.
 
+mod probe;
 mod raw;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use hotshelf::{ExistingTable, ImportOptions, Options, PolicyKind, parse_bandwidth, parse_size};
-use hotshelf_bench::experiment::elf::{ElfOptions, Experiment};
-use hotshelf_bench::experiment::hpcache::{Contender, Sequence};
-use hotshelf_tier::TierError;
-use hotshelf_tier::emulated::DEVICE_NAMES;
-use hotshelf_tier::probe::ProbeTarget;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, Result};
 use crate::opened::Opened;
 use crate::output::{Format, Target, print_lines};
+pub use probe::{Measure, Probe, ProbeSource};
 use raw::{
-    Raw, RawBench, RawBenches, RawCommand, RawDemo, RawElf, RawEngine, RawGenerate, RawHpcache,
-    RawImport, RawProbe, RawResources, RawSettings, RawSql, RawTables,
+    Raw, RawBench, RawBenches, RawCommand, RawDemo, RawEngine, RawGenerate, RawImport, RawSettings,
+    RawSql, RawTables,
 };
+pub use raw::{Resources, thread_count};
 
 /// Endings of compressed files.
 const PACKED: [&str; 4] = ["gz", "zst", "bz2", "xz"];
@@ -31,7 +28,7 @@ const PACKED: [&str; 4] = ["gz", "zst", "bz2", "xz"];
 /// A call of the program.
 #[derive(Debug)]
 pub struct Flags {
-    verbose: u8,
+    pub verbose: u8,
     pub command: Command,
 }
 
@@ -47,31 +44,7 @@ pub enum Command {
     Repair { db: PathBuf },
     Generate(Generate),
     Bench(Bench),
-    Hpcache(Hpcache),
     Probe(Probe),
-    Elf(Elf),
-}
-
-#[derive(Debug)]
-pub struct Elf {
-    pub data: ElfData,
-    pub experiments: Vec<(&'static str, Experiment)>,
-    pub options: ElfOptions,
-    pub export: Option<PathBuf>,
-    pub format: Format,
-}
-
-/// The table that an Elf is measured on.
-#[derive(Debug)]
-pub enum ElfData {
-    Uniform {
-        row_count: u32,
-        column_count: u8,
-        value_count: u32,
-    },
-    Lineitem {
-        scale: f64,
-    },
 }
 
 #[derive(Debug)]
@@ -135,6 +108,7 @@ pub enum GenerateTarget {
 
 #[derive(Debug)]
 pub struct Bench {
+    pub benchmark: Benchmark,
     pub scale: f64,
     pub engine: Engine,
     /// Folder of Parquet files to query in place.
@@ -145,81 +119,20 @@ pub struct Bench {
     pub queries: Vec<String>,
 }
 
-/// The experiments of the HPCache paper.
-#[derive(Debug)]
-pub struct Hpcache {
-    pub what: HpcacheWhat,
-    pub scale: f64,
-    pub engine: Engine,
-    /// `None`: as large in proportion as the paper's.
-    pub budget_bytes: Option<u64>,
-    /// `None`: as slow in proportion as the paper's. `Some(None)`: not capped.
-    pub storage_bandwidth: Option<Option<u64>>,
-    pub run_count: usize,
-    pub format: Format,
-}
-
-#[derive(Debug)]
-pub enum HpcacheWhat {
-    Sequence {
-        sequence: Sequence,
-        seed: u64,
-        contenders: Vec<Contender>,
-        list: bool,
-    },
-    Figures {
-        numbers: Vec<u32>,
-        measured: bool,
-        folder: PathBuf,
-    },
-}
-
-#[derive(Debug)]
-pub struct Probe {
-    pub source: ProbeSource,
-    /// Database that is to follow the profile.
-    pub db: Option<PathBuf>,
-    /// `None`: the measurements are not printed.
-    pub format: Option<Format>,
-    pub out: Option<PathBuf>,
-    pub explain: bool,
-}
-
-/// Where measurements come from.
-#[derive(Debug)]
-pub enum ProbeSource {
-    /// The JSON file of an earlier probe.
-    File(PathBuf),
-    Measure(Measure),
-}
-
-#[derive(Debug)]
-pub struct Measure {
-    pub target: ProbeTarget,
-    pub quick: bool,
-    pub working_set_bytes: Option<u64>,
-    pub overwrite_device: bool,
-    /// Where to note what is done, if the user says.
-    pub journal: Option<PathBuf>,
-    /// Forget what was done before.
-    pub fresh: bool,
-    /// Print the plan only.
-    pub dry_run: bool,
-    /// Only points in whose description one of these stands; all if empty.
-    pub only: Vec<String>,
-    /// Leave the file that is read.
-    pub keep_file: bool,
-}
-
 /// A database and how to open it.
 #[derive(Debug)]
 pub struct Engine {
     /// Its folder; without one, a temporary database.
     pub db: Option<PathBuf>,
+    /// What it is opened with.
     pub options: Options,
 }
 
 impl Engine {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Those of [`Opened::open`].
     pub fn open(&self) -> Result<Opened> {
         Opened::open(self.db.as_deref(), self.options.clone())
     }
@@ -244,22 +157,20 @@ fn print_help(help: &clap::Error) -> Result<()> {
     print_lines(&[text.trim_end().to_owned()])
 }
 
-impl Flags {
-    /// Sends the log to standard error: warnings, or what `-v` and `RUST_LOG` ask for.
-    pub fn start_log(&self) {
-        let default = match self.verbose {
-            0 => "warn",
-            1 => "warn,hotshelf=info,hotshelf_cache=info,hotshelf_tier=info",
-            2 => "info,hotshelf=debug,hotshelf_cache=debug,hotshelf_tier=debug",
-            _ => "debug",
-        };
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
-            .init();
-    }
+/// Sends the log to standard error: warnings, or what `-v` and `RUST_LOG` ask for.
+pub fn start_log(verbose: u8) {
+    let default = match verbose {
+        0 => "warn",
+        1 => "warn,hotshelf=info",
+        2 => "info,hotshelf=debug",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
 }
 
 fn validate(raw: Raw) -> Result<Flags> {
@@ -273,11 +184,11 @@ fn validate(raw: Raw) -> Result<Flags> {
         RawCommand::Repair(repair) => Command::Repair { db: repair.db },
         RawCommand::Generate(generate) => Command::Generate(validate_generate(generate)?),
         RawCommand::Bench { which } => match which {
-            RawBenches::Ssb(bench) => Command::Bench(validate_bench(bench)?),
-            RawBenches::Hpcache(hpcache) => Command::Hpcache(validate_hpcache(hpcache)?),
-            RawBenches::Elf(elf) => Command::Elf(validate_elf(elf)?),
+            RawBenches::Ssb(bench) => Command::Bench(validate_bench(Benchmark::Ssb, bench)?),
+            RawBenches::Tpch(bench) => Command::Bench(validate_bench(Benchmark::Tpch, bench)?),
+            RawBenches::Other(call) => return Err(no_benchmark(&call)),
         },
-        RawCommand::Probe(probe) => Command::Probe(validate_probe(probe)?),
+        RawCommand::Probe(probe) => Command::Probe(probe::validate(probe)?),
     };
     Ok(Flags {
         verbose: raw.verbose,
@@ -303,7 +214,7 @@ fn validate_import(raw: RawImport) -> Result<Import> {
     Ok(Import {
         engine: Engine {
             db: Some(raw.db),
-            options: with_resources(Options::default(), &raw.resources)?,
+            options: raw.resources.options()?,
         },
         options: ImportOptions {
             table: raw.table,
@@ -361,7 +272,7 @@ fn validate_generate(raw: RawGenerate) -> Result<Generate> {
     let benchmark = match raw.benchmark.to_ascii_lowercase().as_str() {
         "ssb" => Benchmark::Ssb,
         "tpch" | "tpc-h" => Benchmark::Tpch,
-        _ => return Err(unknown_benchmark(&raw.benchmark, "ssb, tpch")),
+        _ => return Err(unknown_benchmark(&raw.benchmark)),
     };
     let target = match (raw.out, raw.db) {
         (Some(folder), _) => GenerateTarget::Parquet(folder),
@@ -382,8 +293,9 @@ fn validate_generate(raw: RawGenerate) -> Result<Generate> {
     })
 }
 
-fn validate_bench(raw: RawBench) -> Result<Bench> {
+fn validate_bench(benchmark: Benchmark, raw: RawBench) -> Result<Bench> {
     Ok(Bench {
+        benchmark,
         scale: raw.scale,
         engine: Engine {
             db: raw.data,
@@ -396,158 +308,13 @@ fn validate_bench(raw: RawBench) -> Result<Bench> {
     })
 }
 
-fn validate_elf(raw: RawElf) -> Result<Elf> {
-    let mut experiments = Vec::new();
-    for name in &raw.experiments {
-        let found = Experiment::ALL.into_iter().find(|(known, _)| known == name);
-        experiments.push(found.ok_or_else(|| {
-            let names = Experiment::ALL.map(|(known, _)| known).join(", ");
-            Failure::usage(
-                format!("there is no experiment '{name}'"),
-                format!("the experiments are {names}"),
-            )
-        })?);
-    }
-    if experiments.is_empty() {
-        experiments.extend(Experiment::ALL);
-    }
-    let data = match raw.lineitem {
-        Some(scale) if scale > 0.0 => ElfData::Lineitem { scale },
-        Some(scale) => {
-            return Err(Failure::usage(
-                format!("{scale} is no scale factor"),
-                "try --lineitem 1",
-            ));
-        }
-        None => ElfData::Uniform {
-            row_count: raw.rows,
-            column_count: raw.columns,
-            value_count: raw.values,
-        },
-    };
-    Ok(Elf {
-        data,
-        experiments,
-        options: ElfOptions {
-            round_count: raw.runs as usize,
-            thread_count: raw.threads.into(),
-        },
-        export: raw.export,
-        format: text_format(&raw.format)?,
-    })
-}
-
-fn validate_hpcache(raw: RawHpcache) -> Result<Hpcache> {
-    let what = match &raw.sequence {
-        Some(name) => HpcacheWhat::Sequence {
-            sequence: name.parse().map_err(|unknown| {
-                let names: Vec<&str> = Sequence::all().map(Sequence::name).collect();
-                Failure::usage(
-                    format!("{unknown}"),
-                    format!("the sequences are {}", names.join(", ")),
-                )
-            })?,
-            seed: raw.seed,
-            contenders: contenders(&raw.policy)?,
-            list: raw.list,
-        },
-        None => HpcacheWhat::Figures {
-            numbers: raw.figure,
-            measured: raw.measured,
-            folder: raw.out,
-        },
-    };
-    let rate = raw.storage_bandwidth.as_deref().map(parse_bandwidth);
-    let size = raw.resources.budget.as_deref().map(parse_size);
-    Ok(Hpcache {
-        what,
-        scale: raw.scale,
-        engine: Engine {
-            db: raw.db,
-            options: with_resources(Options::default(), &raw.resources)?,
-        },
-        budget_bytes: size.transpose().map_err(bad_value)?,
-        storage_bandwidth: rate.transpose().map_err(bad_value)?,
-        run_count: raw.runs as usize,
-        format: text_format(&raw.format)?,
-    })
-}
-
-/// Policies by name, and `memory`. No names: all.
-fn contenders(names: &[String]) -> Result<Vec<Contender>> {
-    if names.is_empty() {
-        let all = PolicyKind::ALL.iter().map(|kind| Contender::Policy(*kind));
-        return Ok(all.chain([Contender::Memory]).collect());
-    }
-    let contender = |name: &String| match name.eq_ignore_ascii_case("memory") {
-        true => Ok(Contender::Memory),
-        false => policy(name).map(Contender::Policy),
-    };
-    names.iter().map(contender).collect()
-}
-
-fn policy(name: &str) -> Result<PolicyKind> {
+/// The policy of that name.
+///
+/// # Errors
+/// There is none; the hint names all.
+pub fn policy(name: &str) -> Result<PolicyKind> {
     name.parse()
         .map_err(|unknown| Failure::usage(format!("{unknown}"), policy_hint()))
-}
-
-fn validate_probe(raw: RawProbe) -> Result<Probe> {
-    let format = raw.format.as_deref().map(text_format).transpose()?;
-    let working_set = raw.working_set.as_deref().map(parse_size).transpose();
-    let working_set_bytes = working_set.map_err(bad_value)?;
-    if working_set_bytes.is_some_and(|bytes| bytes < WORKING_SET_BYTES_MIN) {
-        return Err(Failure::usage(
-            "the working set is too small to measure anything",
-            "give 1MB at least; less than four times the last-level cache measures the cache",
-        ));
-    }
-    let source = match (raw.from, raw.tier) {
-        (Some(path), _) => ProbeSource::File(path),
-        (None, tier) => ProbeSource::Measure(Measure {
-            target: match (tier, &raw.db) {
-                (Some(tier), _) => tier.parse().map_err(bad_tier)?,
-                (None, Some(folder)) => ProbeTarget::File(folder.clone()),
-                (None, None) => ProbeTarget::Dram,
-            },
-            quick: raw.quick,
-            working_set_bytes,
-            overwrite_device: raw.overwrite_device,
-            journal: raw.resume,
-            fresh: raw.fresh,
-            dry_run: raw.dry_run,
-            only: raw.only,
-            keep_file: raw.keep_file,
-        }),
-    };
-    Ok(Probe {
-        source,
-        db: raw.db,
-        format: format.or(raw.out.as_ref().map(|_| Format::Json)),
-        out: raw.out,
-        explain: raw.explain,
-    })
-}
-
-/// Less is not even a few pieces for a few threads.
-const WORKING_SET_BYTES_MIN: u64 = 1_000_000;
-
-/// A tier that cannot be understood is a misuse of the program.
-fn bad_tier(error: TierError) -> Failure {
-    Failure::Usage {
-        hint: match &error {
-            TierError::NoSuchDeviceModel { name } => {
-                let likeness = |known: &&&str| (common_prefix(known, name), Reverse(known.len()));
-                let nearest = DEVICE_NAMES.iter().max_by_key(likeness);
-                nearest.map(|name| format!("`emulated:{name}` is one"))
-            }
-            _ => Some("for example --tier dram or --tier file:/mnt/data".to_owned()),
-        },
-        message: error.to_string(),
-    }
-}
-
-fn common_prefix(a: &str, b: &str) -> usize {
-    a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count()
 }
 
 fn validate_engine(raw: RawEngine) -> Result<Engine> {
@@ -558,7 +325,7 @@ fn validate_engine(raw: RawEngine) -> Result<Engine> {
 }
 
 fn with_settings(raw: &RawSettings) -> Result<Options> {
-    let mut options = with_resources(Options::default(), &raw.resources)?;
+    let mut options = raw.resources.options()?;
     if let Some(name) = &raw.policy {
         options.policy = policy(name)?;
     }
@@ -568,16 +335,23 @@ fn with_settings(raw: &RawSettings) -> Result<Options> {
     Ok(options)
 }
 
-fn with_resources(mut options: Options, raw: &RawResources) -> Result<Options> {
-    if let Some(size) = &raw.budget {
-        options.budget_bytes = parse_size(size).map_err(bad_value)?;
+impl Resources {
+    /// The options of a database that has them, and the defaults.
+    ///
+    /// # Errors
+    /// A size cannot be read.
+    pub fn options(&self) -> Result<Options> {
+        let mut options = Options::default();
+        if let Some(size) = &self.budget {
+            options.budget_bytes = parse_size(size).map_err(bad_value)?;
+        }
+        if let Some(threads) = self.threads {
+            options.threads = usize::from(threads);
+        }
+        options.spill_folder.clone_from(&self.spill);
+        options.machine_profile = !self.no_profile;
+        Ok(options)
     }
-    if let Some(threads) = raw.threads {
-        options.threads = usize::from(threads);
-    }
-    options.spill_folder.clone_from(&raw.spill);
-    options.machine_profile = !raw.no_profile;
-    Ok(options)
 }
 
 fn policy_hint() -> String {
@@ -597,7 +371,11 @@ fn format_of_file(path: &Path) -> Result<Format> {
     Ok(Format::of_file(path).unwrap_or(Format::Table))
 }
 
-fn text_format(name: &str) -> Result<Format> {
+/// The format of that name, if lists can be written so.
+///
+/// # Errors
+/// There is none, or it is binary.
+pub fn text_format(name: &str) -> Result<Format> {
     let format = Format::parse(name)?;
     if format.is_binary() {
         return Err(Failure::usage(
@@ -608,15 +386,26 @@ fn text_format(name: &str) -> Result<Format> {
     Ok(format)
 }
 
-fn unknown_benchmark(name: &str, known: &str) -> Failure {
+fn unknown_benchmark(name: &str) -> Failure {
     Failure::usage(
         format!("there is no benchmark '{name}' here"),
-        format!("there is {known}"),
+        "there is ssb, tpch",
     )
 }
 
+/// Experiments were commands here once.
+fn no_benchmark(call: &[String]) -> Failure {
+    match call.first().map_or("", String::as_str) {
+        name @ ("hpcache" | "elf") => Failure::usage(
+            format!("there is no benchmark '{name}' here"),
+            format!("experiments are in a program of their own: `hotshelf-lab {name}`"),
+        ),
+        name => unknown_benchmark(name),
+    }
+}
+
 /// A value that the library could not read is a misuse of the program.
-fn bad_value(error: hotshelf::Error) -> Failure {
+pub fn bad_value(error: hotshelf::Error) -> Failure {
     Failure::Usage {
         message: error.to_string(),
         hint: error.hint(),

@@ -48,7 +48,7 @@ pub enum RawCommand {
     /// Make the tables of a benchmark, as Parquet files or in a database
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(RawGenerate),
-    /// Time the queries of a benchmark, or repeat the experiments of a paper
+    /// Time the queries of a benchmark
     #[command(after_help = BENCHES)]
     Bench {
         #[command(subcommand)]
@@ -62,66 +62,19 @@ pub enum RawCommand {
 const BENCHES: &str = "\
 Examples:
   hotshelf bench ssb --scale 1
-  hotshelf bench hpcache --sequence paper
-  hotshelf bench elf --rows 25000000";
+  hotshelf bench tpch --scale 1";
 
 #[derive(Debug, Subcommand)]
 pub enum RawBenches {
     /// Time the queries of the Star Schema Benchmark
-    #[command(after_help = BENCH_EXAMPLES)]
+    #[command(after_help = SSB_EXAMPLES)]
     Ssb(RawBench),
-    /// Run a sequence of queries under each cache policy, or make a figure of the HPCache paper
-    #[command(after_help = HPCACHE_EXAMPLES)]
-    Hpcache(RawHpcache),
-    /// Compare the Elf's layouts, threads and planner, and the Elf with scans
-    #[command(after_help = ELF_EXAMPLES)]
-    Elf(RawElf),
-}
-
-const ELF_EXAMPLES: &str = "\
-Examples:
-  hotshelf bench elf --rows 25000000
-  hotshelf bench elf --lineitem 10 --experiment layouts --runs 3
-  hotshelf bench elf --rows 5000000 --experiment selectivity --export DIR
-
-Tables are uniform columns unless --lineitem is given. Everything is in memory: 25 million rows of 10 columns
-take about 3 GB, lineitem at scale 10 about 12 GB. Numbers are medians; ratios are to the first contender of a
-case. For huge pages everywhere set GLIBC_TUNABLES=glibc.malloc.hugetlb=1.";
-
-#[derive(Debug, Args)]
-pub struct RawElf {
-    /// Rows of the uniform table
-    #[arg(
-        long,
-        default_value_t = 5_000_000,
-        value_name = "N",
-        conflicts_with = "lineitem"
-    )]
-    pub rows: u32,
-    /// Columns of the uniform table
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub columns: u8,
-    /// Different values of each of its columns
-    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub values: u32,
-    /// Take fifteen columns of TPC-H's lineitem at this scale factor instead
-    #[arg(long, value_name = "SF")]
-    pub lineitem: Option<f64>,
-    /// Only these: layouts, parallel, planner, selectivity
-    #[arg(long = "experiment", value_name = "NAMES", value_delimiter = ',')]
-    pub experiments: Vec<String>,
-    /// How often each contender runs
-    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub runs: u32,
-    /// Threads of the parallel runs
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = thread_count())]
-    pub threads: u16,
-    /// Write the columns here first, one file of 32-bit codes each, for other programs
-    #[arg(long, value_name = "DIR")]
-    pub export: Option<PathBuf>,
-    /// Format of the result: table, csv, tsv, json, ndjson, markdown
-    #[arg(long, default_value = "table", value_name = "FORMAT")]
-    pub format: String,
+    /// Time the queries of TPC-H
+    #[command(after_help = TPCH_EXAMPLES)]
+    Tpch(RawBench),
+    /// Anything else, to say where it is
+    #[command(external_subcommand)]
+    Other(Vec<String>),
 }
 
 const DEMO_EXAMPLES: &str = "\
@@ -177,7 +130,7 @@ pub struct RawImport {
     #[arg(long)]
     pub no_header: bool,
     #[command(flatten)]
-    pub resources: RawResources,
+    pub resources: Resources,
 }
 
 const SQL_EXAMPLES: &str = "\
@@ -291,7 +244,7 @@ pub struct RawGenerate {
     pub threads: Option<u16>,
 }
 
-const BENCH_EXAMPLES: &str = "\
+const SSB_EXAMPLES: &str = "\
 Examples:
   hotshelf bench ssb --scale 1
   hotshelf bench ssb --scale 10 --data ssb10 --budget 256MB --policy lru --storage-bandwidth 400MB/s --format json
@@ -301,6 +254,14 @@ With --data the database is kept, and generated if it is not there yet; with nei
 --parquet it goes with the program. With --parquet the queries read the files where they lie, not
 through the cache, so that no bytes are counted. All runs of the queries follow each other; the
 numbers are medians.";
+
+const TPCH_EXAMPLES: &str = "\
+Examples:
+  hotshelf bench tpch --scale 1
+  hotshelf bench tpch --scale 10 --data tpch10 --budget 1GB --query Q01,Q06
+
+With --data the database is kept, and generated if it is not there yet; with neither --data nor
+--parquet it goes with the program. The numbers are medians.";
 
 #[derive(Debug, Args)]
 pub struct RawBench {
@@ -324,60 +285,6 @@ pub struct RawBench {
     pub queries: Vec<String>,
     #[command(flatten)]
     pub settings: RawSettings,
-}
-
-const HPCACHE_EXAMPLES: &str = "\
-Examples:
-  hotshelf bench hpcache --sequence paper --scale 1
-  hotshelf bench hpcache --sequence skewed --db ssb10 --budget 400MB --storage-bandwidth 900MB/s --policy lru,hpcache --format json
-  hotshelf bench hpcache --figure 11,13 --out figures
-  hotshelf bench hpcache --figure 11 --measured --db ssb10
-
-Sequences: paper, uniform, skewed, alternating, big-scan, two-tenants, growing. Each policy starts with a cold
-cache; 'memory' is everything in memory. Without --budget it is 80/96 of the largest query's columns, without
---storage-bandwidth a third of what Q2.1 processes in memory, as in the paper. Figures are simulated at the
-paper's scale unless --measured is given; they set their own budgets, parts of a query's columns as in the paper.";
-
-#[derive(Debug, Args)]
-pub struct RawHpcache {
-    /// Which sequence of queries
-    #[arg(long, value_name = "NAME", required_unless_present = "figure")]
-    pub sequence: Option<String>,
-    /// Figures of the paper to make: 1, 3 to 14
-    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with_all = ["sequence", "policy", "budget", "list"])]
-    pub figure: Vec<u32>,
-    /// Measure the figures here instead of simulating the paper's server
-    #[arg(long, requires = "figure", conflicts_with = "sequence")]
-    pub measured: bool,
-    /// Folder for the figures
-    #[arg(long, value_name = "DIR", default_value = "figures")]
-    pub out: PathBuf,
-    /// Scale factor of the Star Schema Benchmark: 1 is 6 million rows
-    #[arg(long, default_value_t = 1.0, value_name = "SF")]
-    pub scale: f64,
-    /// Database with the benchmark's tables, of whatever scale; made at --scale if it does not exist
-    #[arg(long, value_name = "DIR")]
-    pub db: Option<PathBuf>,
-    /// Only these policies, such as lru,hpcache,memory [default: all]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub policy: Vec<String>,
-    /// Cap on reads from storage, such as 300MB/s, or none
-    #[arg(long, value_name = "RATE")]
-    pub storage_bandwidth: Option<String>,
-    #[command(flatten)]
-    pub resources: RawResources,
-    /// Draws the sequence's queries; 0 is the paper's own order
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    pub seed: u64,
-    /// How often each policy runs, in turn; the run with the median time is shown
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: u32,
-    /// Only list the queries of the sequence
-    #[arg(long)]
-    pub list: bool,
-    /// Format of the result: table, csv, tsv, json, ndjson, markdown
-    #[arg(long, default_value = "table", value_name = "FORMAT")]
-    pub format: String,
 }
 
 const PROBE_EXAMPLES: &str = "\
@@ -454,7 +361,7 @@ pub struct RawEngine {
 #[derive(Debug, Args)]
 pub struct RawSettings {
     #[command(flatten)]
-    pub resources: RawResources,
+    pub resources: Resources,
     /// Which segments stay in memory: none, all, lru, … (hpcache is tuned by the workload)
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
@@ -463,8 +370,9 @@ pub struct RawSettings {
     pub storage_bandwidth: Option<String>,
 }
 
+/// What a database may use.
 #[derive(Debug, Args)]
-pub struct RawResources {
+pub struct Resources {
     /// Memory for cache, reads and operators, such as 256MB or 1GiB [default: a quarter of the machine's, or of the control group's]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<String>,
@@ -479,6 +387,7 @@ pub struct RawResources {
     pub no_profile: bool,
 }
 
-fn thread_count() -> impl clap::builder::TypedValueParser<Value = u16> {
+/// Parses a number of threads.
+pub fn thread_count() -> impl clap::builder::TypedValueParser<Value = u16> {
     clap::value_parser!(u16).range(1..=4096)
 }

@@ -20,6 +20,7 @@ use crate::failure::{Failure, Result};
 use sink::Sink;
 
 /// How rows are written.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Table,
@@ -73,6 +74,7 @@ impl Format {
         }
     }
 
+    /// Its name.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -90,6 +92,7 @@ impl fmt::Display for Format {
 }
 
 /// Where answers go.
+#[allow(missing_docs)]
 #[derive(Debug, Clone)]
 pub enum Target {
     Stdout,

@@ -76,7 +76,7 @@ impl Sink {
 
 /// Fails if the program was started without a standard output.
 pub(super) fn check_stdout() -> Result<()> {
-    match hotshelf_tier::standard_output::was_closed() {
+    match hotshelf::host::standard_output_was_closed() {
         true => Err(Failure::NoStdout),
         false => Ok(()),
     }

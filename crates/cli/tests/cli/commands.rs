@@ -327,6 +327,15 @@ fn bench_keeps_its_database_and_counts_bytes() {
 }
 
 #[test]
+fn bench_times_tpch_too() {
+    let bench = Bench::new();
+    let call = "bench tpch --scale 0.001 --runs 1 --format csv --query Q06,q01";
+    let answer = bench.ok(&call.split(' ').collect::<Vec<_>>());
+    let names: Vec<&str> = answer.lines().map(|line| &line[..4]).collect();
+    assert_eq!(names[1..], ["Q01,", "Q06,"]);
+}
+
+#[test]
 fn bench_queries_parquet_in_place() {
     let bench = Bench::new();
     bench.ok(&["generate", "ssb", "--scale", "0.001", "--out", "files"]);
@@ -365,75 +374,4 @@ fn the_demo_compares_policies_and_draws_a_chart() {
     let chart = std::fs::read_to_string(bench.path("d/demo.svg")).unwrap();
     assert!(chart.contains("time passed (seconds)"));
     assert!(!bench.path("d/db").exists());
-}
-
-#[test]
-fn bench_hpcache_runs_a_sequence_under_policies_over_a_database() {
-    let bench = Bench::new();
-    let base = ["bench", "hpcache", "--sequence", "paper", "--db", "db"];
-    let rest = [
-        "--scale",
-        "0.001",
-        "--policy",
-        "lru,hpcache,memory",
-        "--budget",
-        "2MB",
-        "--storage-bandwidth",
-        "none",
-        "--format",
-        "json",
-    ];
-    let answer = bench.ok(&[&base[..], &rest[..]].concat());
-    let rows: serde_json::Value = serde_json::from_str(&answer).unwrap();
-    let rows = rows.as_array().unwrap();
-    let names: Vec<&str> = rows
-        .iter()
-        .map(|row| row["policy"].as_str().unwrap())
-        .collect();
-    assert_eq!(names, ["lru", "hpcache", "memory"]);
-    for row in rows {
-        assert_eq!(row["seconds"].as_array().unwrap().len(), 30);
-        assert!(row["total_s"].as_f64().unwrap() > 0.0);
-        assert!(row["bytes_cache"].as_u64().unwrap() + row["bytes_storage"].as_u64().unwrap() > 0);
-    }
-    // Once more over the database as it is now, with the budget and bandwidth of the paper's proportions.
-    let again = bench.ok(&[&base[..], &["--policy", "none", "--format", "csv"]].concat());
-    assert_eq!(again.lines().count(), 2);
-}
-
-#[test]
-fn bench_hpcache_draws_simulated_figures_and_lists_queries() {
-    let bench = Bench::new();
-    let answer = bench.ok(&[
-        "bench", "hpcache", "--figure", "1,5", "--out", "f", "--format", "csv",
-    ]);
-    assert!(
-        answer
-            .lines()
-            .any(|line| line.starts_with("1,simulated,\"\",Q1.3")),
-        "{answer}"
-    );
-    for name in ["f/hpcache-01-simulated.svg", "f/hpcache-05-simulated.svg"] {
-        assert!(
-            std::fs::read_to_string(bench.path(name))
-                .unwrap()
-                .contains("</svg>")
-        );
-    }
-    let list = bench.ok(&[
-        "bench",
-        "hpcache",
-        "--sequence",
-        "growing",
-        "--list",
-        "--format",
-        "json",
-    ]);
-    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
-    assert_eq!(list.as_array().unwrap().len(), 30);
-    bench.fails(
-        1,
-        &["bench", "hpcache", "--figure", "2"],
-        &["figure 2", "1, 3, 4"],
-    );
 }

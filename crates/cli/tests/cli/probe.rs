@@ -221,7 +221,7 @@ fn what_cannot_be_measured_is_refused_before_minutes_are_spent() {
         (
             2,
             &["probe", "--tier", "file:text"],
-            &["no folder", "hint: "],
+            &["not a folder", "hint: "],
         ),
         (
             1,

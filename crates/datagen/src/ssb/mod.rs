@@ -38,7 +38,7 @@ use arrow::datatypes::SchemaRef;
 
 pub use queries::queries;
 
-use crate::dataset::{BATCH_ROWS, BatchIter, Dataset, batch_ranges, partition_count};
+use crate::dataset::{BATCH_ROWS, BatchIter, Dataset, Query, batch_ranges, partition_count};
 use crate::error::GenerateError;
 
 /// Orders behind one lineorder partition: about 262 144 rows.
@@ -136,11 +136,6 @@ impl SsbGenerator {
         Ok(Self { scale, seed })
     }
 
-    /// The scale factor.
-    pub fn scale(&self) -> f64 {
-        self.scale
-    }
-
     /// The seed.
     pub fn seed(&self) -> u64 {
         self.seed
@@ -177,6 +172,22 @@ impl SsbGenerator {
 
 impl Dataset for SsbGenerator {
     type Table = SsbTable;
+
+    fn benchmark(&self) -> &'static str {
+        "SSB"
+    }
+
+    fn tables(&self) -> &'static [SsbTable] {
+        &SsbTable::ALL
+    }
+
+    fn queries(&self) -> &'static [Query] {
+        queries()
+    }
+
+    fn scale(&self) -> f64 {
+        self.scale
+    }
 
     fn schema(&self, table: SsbTable) -> SchemaRef {
         schema::schema(table)

@@ -22,7 +22,7 @@ use tpchgen_arrow::{
 
 pub use queries::queries;
 
-use crate::dataset::{BATCH_ROWS, BatchIter, Dataset};
+use crate::dataset::{BATCH_ROWS, BatchIter, Dataset, Query};
 use crate::error::GenerateError;
 
 /// Rows of one partition, about.
@@ -121,11 +121,6 @@ impl TpchGenerator {
         Ok(Self { scale })
     }
 
-    /// The scale factor.
-    pub fn scale(&self) -> f64 {
-        self.scale
-    }
-
     fn lineitem_rows(&self) -> u64 {
         let mut line_count = OrderGenerator::create_line_count_random();
         (0..OrderGenerator::calculate_row_count(self.scale, 1, 1))
@@ -155,6 +150,22 @@ impl TpchGenerator {
 
 impl Dataset for TpchGenerator {
     type Table = TpchTable;
+
+    fn benchmark(&self) -> &'static str {
+        "TPC-H"
+    }
+
+    fn tables(&self) -> &'static [TpchTable] {
+        &TpchTable::ALL
+    }
+
+    fn queries(&self) -> &'static [Query] {
+        queries()
+    }
+
+    fn scale(&self) -> f64 {
+        self.scale
+    }
 
     fn schema(&self, table: TpchTable) -> SchemaRef {
         match table {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::answers::check::{Check, LabError};
+use crate::answers::check::{Check, FuzzError};
 use crate::answers::data::Sizes;
 use crate::answers::features::{Features, NAMES};
 use crate::answers::fuzz::{self, Plan};
@@ -79,7 +79,7 @@ enum Format {
 
 impl Fuzz {
     /// Runs the command; whether something was found.
-    pub fn run(self) -> Result<bool, LabError> {
+    pub fn run(self) -> Result<bool, FuzzError> {
         let format = self.format;
         let summary = fuzz::run(&self.plan()?)?;
         match format {
@@ -89,7 +89,7 @@ impl Fuzz {
         Ok(!summary.wrong.is_empty())
     }
 
-    fn features(&self) -> Result<Features, LabError> {
+    fn features(&self) -> Result<Features, FuzzError> {
         let with = Features::USUAL.set(self.with.iter().map(String::as_str), true);
         let all = with.and_then(|with| with.set(self.without.iter().map(String::as_str), false));
         all.map_err(|name| {
@@ -97,11 +97,11 @@ impl Fuzz {
                 .iter()
                 .map(|(name, _, what)| format!("\n  {name}: {what}"));
             let known: String = known.collect();
-            LabError::Usage(format!("there is no feature '{name}':{known}"))
+            FuzzError::Usage(format!("there is no feature '{name}':{known}"))
         })
     }
 
-    fn plan(self) -> Result<Plan, LabError> {
+    fn plan(self) -> Result<Plan, FuzzError> {
         let features = self.features()?;
         let mut checks = self.checks;
         if checks.is_empty() {
@@ -109,7 +109,7 @@ impl Fuzz {
             checks.retain(|check| *check != Check::Duckdb || self.oracle.is_some());
         }
         if checks.contains(&Check::Duckdb) && self.oracle.is_none() {
-            return Err(LabError::Usage("the check 'duckdb' needs --oracle".into()));
+            return Err(FuzzError::Usage("the check 'duckdb' needs --oracle".into()));
         }
         let replay = self.replay.as_deref().map(parse_replay).transpose()?;
         Ok(Plan {
@@ -137,8 +137,8 @@ impl Fuzz {
     }
 }
 
-fn parse_replay(text: &str) -> Result<(u64, u64), LabError> {
+fn parse_replay(text: &str) -> Result<(u64, u64), FuzzError> {
     let parts = text.split_once(':');
     let numbers = parts.and_then(|(seed, number)| Some((seed.parse().ok()?, number.parse().ok()?)));
-    numbers.ok_or_else(|| LabError::Usage(format!("'{text}' is not SEED:N, such as 7:123")))
+    numbers.ok_or_else(|| FuzzError::Usage(format!("'{text}' is not SEED:N, such as 7:123")))
 }

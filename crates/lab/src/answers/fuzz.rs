@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::answers::changes::{self, Change, Effect};
-use crate::answers::check::{Bench, Case, Check, LabError, Verdict};
+use crate::answers::check::{Bench, Case, Check, FuzzError, Verdict};
 use crate::answers::data::{self, Sizes, pick};
 use crate::answers::known;
 use crate::answers::oracle::{Oracle, Pipe};
@@ -53,7 +53,7 @@ const THEN_NUMBER: u64 = 1_000_000;
 const RUNNING: &str = "running.sql";
 
 /// Runs a plan.
-pub fn run(plan: &Plan) -> Result<Summary, LabError> {
+pub fn run(plan: &Plan) -> Result<Summary, FuzzError> {
     let oracle: Option<Box<dyn Oracle>> = match &plan.oracle {
         Some(command) => Some(Box::new(Pipe::start(command)?)),
         None => None,
@@ -62,7 +62,7 @@ pub fn run(plan: &Plan) -> Result<Summary, LabError> {
 }
 
 /// Runs a plan with any oracle.
-pub fn run_with(plan: &Plan, oracle: Option<Box<dyn Oracle>>) -> Result<Summary, LabError> {
+pub fn run_with(plan: &Plan, oracle: Option<Box<dyn Oracle>>) -> Result<Summary, FuzzError> {
     let mut run = Run {
         plan,
         bench: Bench::new(oracle, plan.timeout)?,
@@ -107,7 +107,7 @@ impl Run<'_> {
     }
 
     /// The queries of one database, or only the one with this number.
-    fn database(&mut self, seed: u64, only: Option<u64>) -> Result<(), LabError> {
+    fn database(&mut self, seed: u64, only: Option<u64>) -> Result<(), FuzzError> {
         let features = &self.plan.taste.features;
         let mut rng = Rng::with_seed(seed);
         self.world = Arc::new(data::world(&mut rng, self.plan.sizes, features));
@@ -199,7 +199,7 @@ impl Run<'_> {
         *pick(rng, &others)
     }
 
-    fn query(&mut self, case: &Case, seed: u64, number: u64) -> Result<(), LabError> {
+    fn query(&mut self, case: &Case, seed: u64, number: u64) -> Result<(), FuzzError> {
         self.note_running(case, seed, number);
         let verdict = self.bench.check(case)?;
         if self.plan.replay.is_some() {
@@ -228,7 +228,7 @@ impl Run<'_> {
         verdict: &Verdict,
         seed: u64,
         number: u64,
-    ) -> Result<(), LabError> {
+    ) -> Result<(), FuzzError> {
         self.summary
             .count(case.check, verdict, &format!("{seed}:{number}"));
         if let Verdict::Wrong { found, expected } = verdict
@@ -249,7 +249,7 @@ impl Run<'_> {
         verdict: &Verdict,
         seed: u64,
         number: u64,
-    ) -> Result<(), LabError> {
+    ) -> Result<(), FuzzError> {
         let name = format!("{seed}-{number}");
         let reduced = self.reduced(case, verdict);
         let verdict = match self.bench.check(&reduced) {
@@ -272,7 +272,7 @@ impl Run<'_> {
         if let Some(out) = &self.plan.out {
             let path = out.join(format!("{name}.sql"));
             let written = std::fs::create_dir_all(out).and_then(|()| std::fs::write(&path, script));
-            written.map_err(|source| LabError::Io {
+            written.map_err(|source| FuzzError::Io {
                 what: "write",
                 path,
                 source,
@@ -299,7 +299,7 @@ impl Run<'_> {
     }
 
     /// Changes a table in both engines and reads what it is then.
-    fn change(&mut self, rng: &mut Rng, seed: u64, number: u64) -> Result<(), LabError> {
+    fn change(&mut self, rng: &mut Rng, seed: u64, number: u64) -> Result<(), FuzzError> {
         let Some(change) = changes::any(rng, &self.world, number) else {
             return Ok(());
         };
@@ -324,12 +324,12 @@ impl Run<'_> {
     }
 
     /// Loads the tables as they were before a change that only one engine made.
-    fn bench_again(&mut self) -> Result<(), LabError> {
+    fn bench_again(&mut self) -> Result<(), FuzzError> {
         self.world = Arc::new(World::clone(&self.world));
         self.bench.load(&self.world)
     }
 
-    fn follow(&mut self, change: &Change, seed: u64, number: u64) -> Result<(), LabError> {
+    fn follow(&mut self, change: &Change, seed: u64, number: u64) -> Result<(), FuzzError> {
         let mut world = World::clone(&self.world);
         let table = world
             .tables
@@ -376,7 +376,7 @@ impl Run<'_> {
         columns: &[(String, Type)],
         seed: u64,
         number: u64,
-    ) -> Result<Option<Table>, LabError> {
+    ) -> Result<Option<Table>, FuzzError> {
         let query = changes::contents(name, columns);
         let rows = match self
             .bench
@@ -406,7 +406,7 @@ impl Run<'_> {
         verdict: &Verdict,
         seed: u64,
         number: u64,
-    ) -> Result<(), LabError> {
+    ) -> Result<(), FuzzError> {
         let case = Case {
             world: self.world.clone(),
             query,

@@ -16,5 +16,8 @@ mod report;
 mod rows;
 mod schema;
 mod settings;
+pub mod sqllogictest;
 #[cfg(test)]
 mod tests;
+
+pub use check::FuzzError;

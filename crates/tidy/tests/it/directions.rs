@@ -14,6 +14,7 @@ const ELF: &str = "hotshelf-elf";
 const STORE: &str = "hotshelf-store";
 const ENGINE: &str = "hotshelf";
 const DATAGEN: &str = "hotshelf-datagen";
+const CLI: &str = "hotshelf-cli";
 const LAB: &str = "hotshelf-lab";
 
 /// Each crate with the crates of ours that it may name.
@@ -24,8 +25,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (STORE, &[TIER, CACHE, ELF]),
     (ENGINE, &[TIER, CACHE, ELF, STORE]),
     (DATAGEN, &[]),
-    ("hotshelf-cli", &[ENGINE, DATAGEN]),
-    (LAB, &[TIER, CACHE, ELF, STORE, ENGINE, DATAGEN]),
+    (CLI, &[ENGINE, DATAGEN]),
+    (LAB, &[TIER, CACHE, ELF, STORE, ENGINE, DATAGEN, CLI]),
     ("hotshelf-tidy", &[]),
 ];
 

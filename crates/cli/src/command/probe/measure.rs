@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hotshelf_tier::TierError;
-use hotshelf_tier::probe::{
-    Plan, PlanOptions, ProbeOptions, ProbeReport, ProbeTarget, probe, resumable_count,
+use hotshelf::probe::{
+    Plan, PlanOptions, ProbeOptions, ProbeReport, ProbeTarget, TierError, Topology, probe,
+    resumable_count,
 };
-use hotshelf_tier::topology::Topology;
 
 use crate::failure::{Failure, Result, note};
 use crate::flags::Measure;
@@ -106,7 +105,7 @@ fn absolute(target: &ProbeTarget) -> Result<ProbeTarget> {
             match folder.is_dir() {
                 true => Ok(ProbeTarget::File(folder)),
                 false => Err(Failure::usage(
-                    format!("{} is no folder", path.display()),
+                    format!("{} is not a folder", path.display()),
                     "name the folder to measure in: a file of its own is made there, and removed",
                 )),
             }

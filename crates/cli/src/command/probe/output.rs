@@ -4,14 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
-use hotshelf_bench::experiment::heat_map;
-use hotshelf_tier::probe::{ProbeReport, Row};
-use hotshelf_tier::profile::{Derivation, TierProfile};
+use hotshelf::probe::{Derivation, ProbeReport, Row, TierProfile};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::failure::{Failure, Result, note};
 use crate::output::{Format, Output, Target, print_lines, write_lines};
+use crate::picture::heat_map;
 
 /// Points without a number that are named; of more only the count is told.
 const REFUSED_SHOWN_MAX: usize = 5;

@@ -1,14 +1,14 @@
 //! Rows of the oracle are ours.
 
-use super::{Bench, Case, LabError, Verdict, compare, is_crash, is_ordered};
+use super::{Bench, Case, FuzzError, Verdict, compare, is_crash, is_ordered};
 use crate::answers::render;
 use crate::answers::schema::Dialect;
 
 impl Bench {
     /// The oracle works while we do.
-    pub(super) fn against_oracle(&mut self, case: &Case) -> Result<Verdict, LabError> {
+    pub(super) fn against_oracle(&mut self, case: &Case) -> Result<Verdict, FuzzError> {
         let Some(oracle) = &mut self.oracle else {
-            return Err(LabError::Usage("the check 'duckdb' needs --oracle".into()));
+            return Err(FuzzError::Usage("the check 'duckdb' needs --oracle".into()));
         };
         oracle.send(&render::query(&case.query, Dialect::Duckdb))?;
         let sql = render::query(&case.query, Dialect::Hotshelf);

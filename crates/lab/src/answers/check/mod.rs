@@ -110,7 +110,7 @@ impl Verdict {
 
 /// What keeps a check from being made.
 #[derive(Debug, thiserror::Error)]
-pub enum LabError {
+pub enum FuzzError {
     #[error(transparent)]
     Oracle(#[from] OracleError),
     #[error("our engine cannot {what}: {}", failure.message)]
@@ -139,7 +139,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn new(oracle: Option<Box<dyn Oracle>>, timeout: Duration) -> Result<Self, LabError> {
+    pub fn new(oracle: Option<Box<dyn Oracle>>, timeout: Duration) -> Result<Self, FuzzError> {
         let engine = start(timeout)?;
         Ok(Self {
             engine,
@@ -151,7 +151,7 @@ impl Bench {
     }
 
     /// Checks a case; loads its database first if another one is loaded.
-    pub fn check(&mut self, case: &Case) -> Result<Verdict, LabError> {
+    pub fn check(&mut self, case: &Case) -> Result<Verdict, FuzzError> {
         self.load_engine(&case.world)?;
         let verdict = match case.check {
             Check::Duckdb => {
@@ -177,7 +177,7 @@ impl Bench {
     }
 
     /// Runs a statement in the oracle, if there is one.
-    pub fn run_oracle(&mut self, sql: &str) -> Result<Option<Result<Rows, String>>, LabError> {
+    pub fn run_oracle(&mut self, sql: &str) -> Result<Option<Result<Rows, String>>, FuzzError> {
         let Some(oracle) = &mut self.oracle else {
             return Ok(None);
         };
@@ -186,7 +186,7 @@ impl Bench {
     }
 
     /// Loads a database everywhere.
-    pub fn load(&mut self, world: &Arc<World>) -> Result<(), LabError> {
+    pub fn load(&mut self, world: &Arc<World>) -> Result<(), FuzzError> {
         self.load_engine(world)?;
         self.load_oracle(world)
     }
@@ -197,14 +197,14 @@ impl Bench {
         self.in_oracle = self.oracle.is_some().then(|| world.clone());
     }
 
-    fn load_engine(&mut self, world: &Arc<World>) -> Result<(), LabError> {
+    fn load_engine(&mut self, world: &Arc<World>) -> Result<(), FuzzError> {
         if is_loaded(&self.in_engine, world) {
             return Ok(());
         }
         self.in_engine = None;
         if let Err(failure) = self.engine.load(world) {
             self.restart()?;
-            return Err(LabError::Engine {
+            return Err(FuzzError::Engine {
                 what: "load the tables",
                 failure,
             });
@@ -213,7 +213,7 @@ impl Bench {
         Ok(())
     }
 
-    fn load_oracle(&mut self, world: &Arc<World>) -> Result<(), LabError> {
+    fn load_oracle(&mut self, world: &Arc<World>) -> Result<(), FuzzError> {
         if let Some(oracle) = &mut self.oracle
             && !is_loaded(&self.in_oracle, world)
         {
@@ -225,15 +225,15 @@ impl Bench {
     }
 
     /// A new engine; one that hangs is left alone.
-    fn restart(&mut self) -> Result<(), LabError> {
+    fn restart(&mut self) -> Result<(), FuzzError> {
         self.in_engine = None;
         self.engine = start(self.timeout)?;
         Ok(())
     }
 }
 
-fn start(timeout: Duration) -> Result<Engine, LabError> {
-    Engine::start(timeout).map_err(|failure| LabError::Engine {
+fn start(timeout: Duration) -> Result<Engine, FuzzError> {
+    Engine::start(timeout).map_err(|failure| FuzzError::Engine {
         what: "start",
         failure,
     })

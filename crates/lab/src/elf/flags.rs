@@ -1,0 +1,123 @@
+//! The flags of `hotshelf-lab elf`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hotshelf_cli::failure::{Failure, Result};
+use hotshelf_cli::output::Format;
+use hotshelf_cli::{text_format, thread_count};
+
+use super::{ElfOptions, Experiment};
+
+/// What the help says below the flags.
+pub const EXAMPLES: &str = "\
+Examples:
+  hotshelf-lab elf --rows 25000000
+  hotshelf-lab elf --lineitem 10 --experiment layouts --runs 3
+  hotshelf-lab elf --rows 5000000 --experiment selectivity --export DIR
+
+Tables are uniform columns unless --lineitem is given. Everything is in memory: 25 million rows of 10 columns
+take about 3 GB, lineitem at scale 10 about 12 GB. Numbers are medians; ratios are to the first contender of a
+case. For huge pages everywhere set GLIBC_TUNABLES=glibc.malloc.hugetlb=1.";
+
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Rows of the uniform table
+    #[arg(
+        long,
+        default_value_t = 5_000_000,
+        value_name = "N",
+        conflicts_with = "lineitem"
+    )]
+    rows: u32,
+    /// Columns of the uniform table
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    columns: u8,
+    /// Different values of each of its columns
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    values: u32,
+    /// Take fifteen columns of TPC-H's lineitem at this scale factor instead
+    #[arg(long, value_name = "SF")]
+    lineitem: Option<f64>,
+    /// Only these: layouts, parallel, planner, selectivity
+    #[arg(long = "experiment", value_name = "NAMES", value_delimiter = ',')]
+    experiments: Vec<String>,
+    /// How often each contender runs
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Threads of the parallel runs
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = thread_count())]
+    threads: u16,
+    /// Write the columns here first, one file of 32-bit codes each, for other programs
+    #[arg(long, value_name = "DIR")]
+    export: Option<PathBuf>,
+    /// Format of the result: table, csv, tsv, json, ndjson, markdown
+    #[arg(long, default_value = "table", value_name = "FORMAT")]
+    format: String,
+}
+
+#[derive(Debug)]
+pub struct Elf {
+    pub data: Data,
+    pub experiments: Vec<(&'static str, Experiment)>,
+    pub options: ElfOptions,
+    pub export: Option<PathBuf>,
+    pub format: Format,
+}
+
+/// The table that an Elf is measured on.
+#[derive(Debug)]
+pub enum Data {
+    Uniform {
+        row_count: u32,
+        column_count: u8,
+        value_count: u32,
+    },
+    Lineitem {
+        scale: f64,
+    },
+}
+
+impl Flags {
+    /// Makes sense of them.
+    pub fn validate(self) -> Result<Elf> {
+        let mut experiments = Vec::new();
+        for name in &self.experiments {
+            let found = Experiment::ALL.into_iter().find(|(known, _)| known == name);
+            experiments.push(found.ok_or_else(|| {
+                let names = Experiment::ALL.map(|(known, _)| known).join(", ");
+                Failure::usage(
+                    format!("there is no experiment '{name}'"),
+                    format!("the experiments are {names}"),
+                )
+            })?);
+        }
+        if experiments.is_empty() {
+            experiments.extend(Experiment::ALL);
+        }
+        let data = match self.lineitem {
+            Some(scale) if scale > 0.0 => Data::Lineitem { scale },
+            Some(scale) => {
+                return Err(Failure::usage(
+                    format!("{scale} is not a scale factor"),
+                    "try --lineitem 1",
+                ));
+            }
+            None => Data::Uniform {
+                row_count: self.rows,
+                column_count: self.columns,
+                value_count: self.values,
+            },
+        };
+        Ok(Elf {
+            data,
+            experiments,
+            options: ElfOptions {
+                round_count: self.runs as usize,
+                thread_count: self.threads.into(),
+            },
+            export: self.export,
+            format: text_format(&self.format)?,
+        })
+    }
+}

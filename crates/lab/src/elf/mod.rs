@@ -1,0 +1,93 @@
+//! Experiments with the Elf: both layouts, threads, the planner, and scans at all selectivities.
+//!
+//! Contenders answer the same queries in turn; every figure is a median over rounds, and every ratio is to the
+//! first contender of its case in the same run. Answers are compared on the way.
+
+mod command;
+mod compare;
+mod data;
+pub mod flags;
+mod layouts;
+mod parallel;
+mod planner;
+mod selectivity;
+
+use hotshelf_elf::Result;
+use hotshelf_elf::keys::CodeTable;
+
+pub use command::run;
+use data::{export, lineitem, uniform};
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Experiment {
+    /// Size, build and queries of `packed` against `linear`.
+    Layouts,
+    /// One thread against several.
+    Parallel,
+    /// Elf or scan: calibration and regret.
+    Planner,
+    /// The Elf against scans from 0.001 % to 50 % of the rows.
+    Selectivity,
+}
+
+impl Experiment {
+    /// All experiments and their names.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("layouts", Self::Layouts),
+        ("parallel", Self::Parallel),
+        ("planner", Self::Planner),
+        ("selectivity", Self::Selectivity),
+    ];
+}
+
+/// How often and with what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ElfOptions {
+    /// Rounds of every comparison.
+    pub round_count: usize,
+    /// Threads of the parallel runs.
+    pub thread_count: usize,
+}
+
+impl Default for ElfOptions {
+    fn default() -> Self {
+        Self {
+            round_count: 5,
+            thread_count: 2,
+        }
+    }
+}
+
+/// One measured value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// What was asked.
+    pub case: String,
+    /// Who answered.
+    pub contender: String,
+    /// The value in `unit`.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// How much better than the first contender of the case; absent where nothing is compared.
+    pub ratio: Option<f64>,
+}
+
+/// Runs an experiment over a table; `show` gets each figure as it is known.
+///
+/// # Errors
+/// None today: queries are made for the table.
+fn measure(
+    experiment: Experiment,
+    table: &CodeTable,
+    options: &ElfOptions,
+    show: &mut dyn FnMut(Figure),
+) -> Result<()> {
+    match experiment {
+        Experiment::Layouts => layouts::run(table, options, show),
+        Experiment::Parallel => parallel::run(table, options, show),
+        Experiment::Planner => planner::run(table, show),
+        Experiment::Selectivity => selectivity::run(table, options, show),
+    }
+}

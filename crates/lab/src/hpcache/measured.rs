@@ -1,0 +1,157 @@
+//! The paper's figures measured on this machine, over a database of the Star Schema Benchmark with a capped device.
+
+mod sequences;
+mod single;
+
+use hotshelf::{Database, PolicyKind, Session};
+use hotshelf_cli::benchmark::policies::{begin_cold, touched_bytes};
+use hotshelf_cli::benchmark::{Query, measure};
+use hotshelf_cli::picture::Figure;
+
+use super::{ample_budget_bytes, query};
+use crate::failure::ExperimentError;
+
+/// What the figures are measured with.
+pub struct Bed<'a> {
+    /// The database.
+    pub database: &'a Database,
+    /// A session of it.
+    pub session: &'a Session,
+    /// The storage bandwidth, for figures that do not sweep it, in bytes per second.
+    pub bandwidth: u64,
+    /// How often single queries are repeated; medians are shown.
+    pub run_count: usize,
+    /// Hears what is done.
+    pub progress: &'a dyn Fn(&str),
+}
+
+/// What a scale factor of 10 reads in a query of the sequence, as a part of the paper's 96 GB: budgets are set so.
+const PAPER_WORKING_SET_GB: f64 = 96.0;
+
+impl Bed<'_> {
+    /// A figure of the paper measured here.
+    ///
+    /// # Errors
+    /// [`ExperimentError::UnknownFigure`], and those of queries.
+    pub async fn figure(&self, number: u32) -> Result<Figure, ExperimentError> {
+        self.cap(self.bandwidth).await?;
+        let (title, panels) = match number {
+            1 => (
+                "Figure 1: execution time by storage bandwidth",
+                vec![self.by_bandwidth().await?],
+            ),
+            3 => (
+                "Figure 3: three placements of the input",
+                vec![self.placements().await?],
+            ),
+            4 => (
+                "Figure 4: Q2.2 by the part of its input in memory",
+                vec![self.by_share(&[1.0]).await?],
+            ),
+            5 => (
+                "Figure 5: Q2.2 by the part of its input in memory",
+                vec![self.by_share(&single::BANDWIDTHS[1..]).await?],
+            ),
+            6 => (
+                "Figure 6: predicted and actual time of Q1.3",
+                vec![self.predictions("Q1.3").await?],
+            ),
+            7 => (
+                "Figure 7: predicted and actual time of Q3.1",
+                vec![self.predictions("Q3.1").await?],
+            ),
+            8 => (
+                "Figure 8: fixed window and exponential smoothing",
+                self.smoothing().await?,
+            ),
+            10 => (
+                "Figure 10: tuning and leaving the placement alone",
+                vec![self.overhead().await?],
+            ),
+            11 => (
+                "Figure 11: cache below one query's working set",
+                self.sequence(80.0).await?,
+            ),
+            12 => (
+                "Figure 12: cache above one query's working set",
+                self.sequence(120.0).await?,
+            ),
+            13 => (
+                "Figure 13: sequence by storage bandwidth",
+                vec![self.sequence_by_bandwidth().await?],
+            ),
+            14 => (
+                "Figure 14: sequence by cache size",
+                vec![self.sequence_by_cache().await?],
+            ),
+            _ => {
+                let known = super::FIGURES.iter().filter(|known| **known != 9);
+                return Err(ExperimentError::UnknownFigure {
+                    number,
+                    how: "measured",
+                    known: known.map(u32::to_string).collect(),
+                });
+            }
+        };
+        self.session
+            .sql("SET hotshelf.storage_bandwidth = 'none'")
+            .await?;
+        let rows: u64 = self
+            .database
+            .tables()
+            .iter()
+            .map(|table| table.row_count)
+            .sum();
+        Ok(Figure {
+            title: title.to_owned(),
+            subtitle: format!(
+                "measured here: {:.0} million rows, storage capped to {} MB/s where not swept, {} threads",
+                rows as f64 * 1e-6,
+                self.bandwidth / 1_000_000,
+                std::thread::available_parallelism().map_or(1, usize::from),
+            ),
+            panels,
+        })
+    }
+
+    async fn cap(&self, bandwidth: u64) -> Result<(), ExperimentError> {
+        let sql = format!("SET hotshelf.storage_bandwidth = '{}'", bandwidth.max(1));
+        self.session.sql(&sql).await?;
+        Ok(())
+    }
+
+    async fn begin_cold(
+        &self,
+        policy: PolicyKind,
+        budget_bytes: u64,
+    ) -> Result<(), ExperimentError> {
+        begin_cold(self.database, self.session, policy, budget_bytes).await?;
+        Ok(())
+    }
+
+    /// Bytes of the columns that one query of the sequence reads at most.
+    pub async fn working_set_bytes(&self) -> Result<u64, ExperimentError> {
+        let budget_bytes = ample_budget_bytes(self.database);
+        let mut largest = 0;
+        for query in named(&["Q2.1", "QC"]) {
+            self.begin_cold(PolicyKind::All, budget_bytes).await?;
+            measure(self.session, query).await?;
+            largest = largest.max(touched_bytes(self.database));
+        }
+        Ok(largest)
+    }
+
+    /// The budget that is here what this number of GB is to the paper's working set.
+    async fn budget_bytes(&self, paper_gb: f64) -> Result<u64, ExperimentError> {
+        self.session
+            .sql("SET hotshelf.storage_bandwidth = 'none'")
+            .await?;
+        let working_set_bytes = self.working_set_bytes().await? as f64;
+        self.cap(self.bandwidth).await?;
+        Ok((working_set_bytes * paper_gb / PAPER_WORKING_SET_GB) as u64)
+    }
+}
+
+fn named(names: &[&str]) -> Vec<Query> {
+    names.iter().filter_map(|name| query(name)).collect()
+}
