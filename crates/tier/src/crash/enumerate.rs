@@ -76,7 +76,7 @@ pub fn enumerate(
         options,
         check,
         report: Report::default(),
-        random: options.seed,
+        random: fastrand::Rng::with_seed(options.seed),
     };
     let mut media = MediaState::new(model, &log.initial);
     let mut promise = Promise::default();
@@ -102,7 +102,7 @@ struct Enumeration<'a, C> {
     options: &'a EnumerateOptions,
     check: C,
     report: Report,
-    random: u64,
+    random: fastrand::Rng,
 }
 
 impl<C: FnMut(&[u8], Promise) -> Result<(), String>> Enumeration<'_, C> {
@@ -152,10 +152,10 @@ impl<C: FnMut(&[u8], Promise) -> Result<(), String>> Enumeration<'_, C> {
         for _ in 0..self.options.sample_count {
             // Uniform choices alone would almost never leave a unit untouched or complete; every third sample is
             // made of extremes only.
-            let extremes = self.next_random().is_multiple_of(3);
+            let extremes = self.random.u32(..3) == 0;
             let choose = |choices: &Vec<Choice>| match extremes {
-                true => (self.next_random() as usize % 2) * (choices.len() - 1),
-                false => self.next_random() as usize % choices.len(),
+                true => self.random.usize(..2) * (choices.len() - 1),
+                false => self.random.usize(..choices.len()),
             };
             combinations.push(
                 units
@@ -168,15 +168,6 @@ impl<C: FnMut(&[u8], Promise) -> Result<(), String>> Enumeration<'_, C> {
         let mut seen = HashSet::new();
         combinations.retain(|combination| seen.insert(combination.clone()));
         combinations
-    }
-
-    /// Splitmix64: small, seeded, good enough to choose samples.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }
 

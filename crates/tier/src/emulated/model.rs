@@ -273,18 +273,18 @@ fn with_pages(random: Grid, sequential: &Grid) -> Grid {
 fn with_large_writes(sequential: Grid) -> Grid {
     const PAGE_BYTES: u64 = 4096;
     const LARGE_BYTES: u64 = 65_536;
-    const PAPER_PEAK: f64 = 12.5;
-    let (threads, paper) = ([1, 2, 4, 6, 8, 32], vec![4.0, 8.0, 12.0, 12.0, 8.0, 5.5]);
-    let Some(paper) = Grid::new(&threads, &[(LARGE_BYTES, paper)]) else {
+    const PUBLISHED_PEAK: f64 = 12.5;
+    let (threads, published) = ([1, 2, 4, 6, 8, 32], vec![4.0, 8.0, 12.0, 12.0, 8.0, 5.5]);
+    let Some(published) = Grid::new(&threads, &[(LARGE_BYTES, published)]) else {
         return sequential;
     };
     let sequential = sequential.with_threads(6);
     let recorded = sequential.clone();
-    let part = recorded.peak() / PAPER_PEAK;
+    let part = recorded.peak() / PUBLISHED_PEAK;
     sequential
         .with_row(PAGE_BYTES, &mut |threads| recorded.at(PAGE_BYTES, threads))
         .with_row(LARGE_BYTES, &mut |threads| {
-            part * paper.at(LARGE_BYTES, threads)
+            part * published.at(LARGE_BYTES, threads)
         })
 }
 

@@ -44,7 +44,8 @@ impl Derivation {
                 physical_cores: report.fingerprint.physical_cores,
             })
         };
-        let mut random = DrawNumbers(1);
+        // The same numbers each time: a profile is a function of its measurements.
+        let mut random = fastrand::Rng::with_seed(1);
         let draws: Vec<TierProfile> = (0..DRAW_COUNT)
             .map(|_| derived(&drawn(report, &mut random)))
             .collect();
@@ -78,10 +79,10 @@ impl Derivation {
 }
 
 /// The medians of rounds drawn at random.
-fn drawn(report: &ProbeReport, random: &mut DrawNumbers) -> Vec<Row> {
+fn drawn(report: &ProbeReport, random: &mut fastrand::Rng) -> Vec<Row> {
     let round_count = report.rounds.iter().map(Vec::len).max().unwrap_or(0);
     let picked: Vec<usize> = (0..round_count)
-        .map(|_| random.below(round_count))
+        .map(|_| random.usize(..round_count))
         .collect();
     let of_row = |(row_idx, row): (usize, &Row)| {
         let rounds = report.rounds.get(row_idx).map_or(&[][..], Vec::as_slice);
@@ -97,7 +98,7 @@ fn drawn(report: &ProbeReport, random: &mut DrawNumbers) -> Vec<Row> {
             // Without rounds, all is known that the row itself says about its certainty.
             None => Row {
                 bandwidth_bytes_per_s: row.bandwidth_bytes_per_s
-                    * (1.0 + row.spread * (random.part() - 0.5)),
+                    * (1.0 + row.spread * (random.f64() - 0.5)),
                 ..row.clone()
             },
         }
@@ -203,23 +204,6 @@ fn both<T>(a: Option<T>, b: Option<T>, alike: impl Fn(T, T) -> bool) -> bool {
 
 fn ratio((a, b): (u32, u32)) -> f64 {
     f64::from(a) / f64::from(b)
-}
-
-/// Numbers that are the same each time: a profile is a function of its measurements.
-struct DrawNumbers(u64);
-
-impl DrawNumbers {
-    fn part(&mut self) -> f64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        (self.part() * count as f64) as usize
-    }
 }
 
 #[cfg(test)]

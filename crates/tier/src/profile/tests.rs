@@ -5,7 +5,7 @@ use crate::emulated::recorded_rows;
 use crate::probe::{Operation, Pattern, Placement, Point, Row};
 use crate::topology::{Topology, Tree};
 
-const PAPER: &str = include_str!("paper-figures.csv");
+const PUBLISHED: &str = include_str!("published-figures.csv");
 const TWO_SOCKETS: &str = include_str!("../topology/trees/two-sockets.tree");
 const FULL_DEVICES: [&str; 5] = [
     "optane100-128",
@@ -17,7 +17,7 @@ const FULL_DEVICES: [&str; 5] = [
 /// The hosts of the recorded grids have more than 16 and less than 32 cores a socket.
 const RECORDED_CORES: u32 = 18;
 
-fn paper_rows() -> Vec<Row> {
+fn published_rows() -> Vec<Row> {
     let word = |text: &str| serde_json::Value::String(text.to_owned());
     let row = |line: &str| {
         let f: Vec<&str> = line.split(',').collect();
@@ -40,7 +40,7 @@ fn paper_rows() -> Vec<Row> {
             spread: 0.0,
         }
     };
-    PAPER
+    PUBLISHED
         .lines()
         .filter(|line| !line.starts_with('#'))
         .map(row)
@@ -68,8 +68,8 @@ fn holds(profile: &TierProfile) -> BTreeMap<u8, Option<bool>> {
 }
 
 #[test]
-fn the_papers_figures_give_the_papers_advice() {
-    let profile = derived("dax:/dev/dax0.0", &paper_rows(), 18);
+fn published_figures_give_the_published_advice() {
+    let profile = derived("dax:/dev/dax0.0", &published_rows(), 18);
     assert!(
         (16..=18).contains(&profile.read_threads.value),
         "{:?}",
@@ -96,7 +96,7 @@ fn the_papers_figures_give_the_papers_advice() {
 }
 
 #[test]
-fn every_recorded_persistent_memory_gives_the_papers_advice() {
+fn every_recorded_persistent_memory_gives_the_published_advice() {
     for device in FULL_DEVICES {
         let profile = of_device(device);
         let what = format!("{device}: {profile:#?}");
@@ -191,7 +191,7 @@ fn an_unmeasured_tier_keeps_defaults_that_say_so() {
 
 #[test]
 fn every_measured_value_names_its_measurement() {
-    for line in derived("dax", &paper_rows(), 18)
+    for line in derived("dax", &published_rows(), 18)
         .lines()
         .iter()
         .filter(|line| line.measured)
@@ -292,7 +292,7 @@ fn a_saved_profile_is_found_again_on_the_same_machine() {
     let mut profile = empty;
     profile
         .tiers
-        .insert("dax".to_owned(), derived("dax", &paper_rows(), 18));
+        .insert("dax".to_owned(), derived("dax", &published_rows(), 18));
     profile.save(folder.path()).unwrap();
     let (loaded, origin) = MachineProfile::load(folder.path(), &machine()).unwrap();
     assert_eq!((&loaded, origin), (&profile, ProfileOrigin::Measured));
@@ -352,7 +352,7 @@ fn a_few_reserved_megabytes_do_not_make_another_machine() {
 
 #[test]
 fn rows_survive_json() {
-    let rows = paper_rows();
+    let rows = published_rows();
     let text = serde_json::to_string(&rows).unwrap();
     assert_eq!(serde_json::from_str::<Vec<Row>>(&text).unwrap(), rows);
     let one: serde_json::Value = serde_json::to_value(&rows[0]).unwrap();
