@@ -117,7 +117,10 @@ impl Database {
 
     fn open_inner(folder: &Path, options: Options, scratch: Option<ScratchFolder>) -> Result<Self> {
         options.validate()?;
-        let (store, rows) = Store::open(folder, options.create)?;
+        let (store, rows) = match scratch {
+            Some(_) => (Store::temporary(folder)?, Vec::new()),
+            None => Store::open(folder, options.create)?,
+        };
         let profile = EngineProfile::load(folder, options.machine_profile, options.threads);
         if let Some(notice) = &profile.notice {
             tracing::warn!("{notice}");

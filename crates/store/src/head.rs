@@ -80,6 +80,7 @@ impl Acknowledged {
 pub(crate) struct Head {
     file: File,
     path: PathBuf,
+    is_temporary: bool,
 }
 
 impl Head {
@@ -122,21 +123,27 @@ impl Head {
         let file = options
             .open(root.real(&path))
             .map_err(StoreError::io("open", &path))?;
-        let head = Self { file, path };
+        let head = Self {
+            file,
+            path,
+            is_temporary: root.is_temporary(),
+        };
         if is_new {
             head.put(1 - last.change.number % 2, &last)?;
             head.put(last.change.number % 2, &last)?;
-            head.file
-                .sync_all()
+            root.sync(&head.file)
                 .map_err(StoreError::io("sync", &head.path))?;
             root.sync_folder(&root.data())?;
         }
         Ok(head)
     }
 
-    /// Records a change. It is durable when this returns.
+    /// Records a change. It is durable when this returns, unless the database is temporary.
     pub fn write(&self, last: &Acknowledged) -> Result<()> {
         self.put(last.change.number % 2, last)?;
+        if self.is_temporary {
+            return Ok(());
+        }
         self.file
             .sync_data()
             .map_err(StoreError::io("sync", &self.path))

@@ -45,6 +45,16 @@ struct Opened {
     real: PathBuf,
     /// Whether something could not be written or removed.
     failed: AtomicBool,
+    lifetime: Lifetime,
+}
+
+/// How long a database is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Whatever was acknowledged is there after a crash.
+    Lasting,
+    /// No longer than the process: nothing waits for the disk.
+    Process,
 }
 
 /// A lock on a database's folder, until it is dropped.
@@ -56,8 +66,13 @@ pub struct RootLock {
 }
 
 impl Root {
-    /// Opens a folder.
+    /// Opens the folder of a lasting database.
     pub fn open(folder: &Path) -> Result<Self> {
+        Self::open_for(folder, Lifetime::Lasting)
+    }
+
+    /// Opens a folder.
+    pub(crate) fn open_for(folder: &Path, lifetime: Lifetime) -> Result<Self> {
         let handle = File::open(folder).map_err(StoreError::io("open", folder))?;
         let through = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
         let real = match is_same(&handle, &through) {
@@ -69,7 +84,21 @@ impl Root {
             shown: folder.to_owned(),
             real,
             failed: AtomicBool::new(false),
+            lifetime,
         })))
+    }
+
+    /// Whether the database ends with the process.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.0.lifetime == Lifetime::Process
+    }
+
+    /// Waits until a file's bytes are durable, if they have to be.
+    pub(crate) fn sync(&self, file: &File) -> io::Result<()> {
+        match self.0.lifetime {
+            Lifetime::Lasting => file.sync_all(),
+            Lifetime::Process => Ok(()),
+        }
     }
 
     /// Whether something could not be written or removed since the folder was opened: files may remain.
@@ -186,7 +215,7 @@ impl Root {
     pub fn write_synced(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let mut file = self.create(path)?;
         file.write_all(bytes).map_err(self.failure("write", path))?;
-        file.sync_all().map_err(self.failure("sync", path))
+        self.sync(&file).map_err(self.failure("sync", path))
     }
 
     /// Opens a file for reading.
@@ -241,7 +270,7 @@ impl Root {
     pub fn sync_folder(&self, folder: &Path) -> Result<()> {
         let opened = File::open(self.real(folder));
         opened
-            .and_then(|file| file.sync_all())
+            .and_then(|file| self.sync(&file))
             .map_err(self.failure("sync", folder))
     }
 

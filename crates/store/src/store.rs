@@ -21,7 +21,7 @@ use crate::folder::ensure_no_data;
 use crate::ids::random_id;
 use crate::in_use::InUse;
 use crate::names_file;
-use crate::root::{CATALOG, DATA, LOST, RESERVE, Root, RootLock};
+use crate::root::{CATALOG, DATA, LOST, Lifetime, RESERVE, Root, RootLock};
 use crate::sweep::{look, sweep};
 use crate::verify::{VerifyReport, verify};
 
@@ -59,8 +59,20 @@ impl Store {
     /// The folder is locked, or something else than a store; the catalog is lost, older than the data or another
     /// database's, or of a newer format. Nothing has been written then.
     pub fn open(folder: &Path, create: bool) -> Result<(Self, Vec<TableRow>)> {
+        Self::open_for(folder, create, Lifetime::Lasting)
+    }
+
+    /// Makes a store in an empty folder that is removed with it. Nothing in it waits for the disk.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn temporary(folder: &Path) -> Result<Self> {
+        Ok(Self::open_for(folder, true, Lifetime::Process)?.0)
+    }
+
+    fn open_for(folder: &Path, create: bool, lifetime: Lifetime) -> Result<(Self, Vec<TableRow>)> {
         raise_descriptor_limit();
-        let (root, mut lock) = lock_folder(folder, create)?;
+        let (root, mut lock) = lock_folder(folder, create, lifetime)?;
         ensure_database(&root, create)?;
         let is_read_only = root.is_read_only();
         if !is_read_only {
@@ -342,7 +354,7 @@ impl Drop for Store {
 }
 
 /// Opens and locks the folder that has this name.
-fn lock_folder(folder: &Path, create: bool) -> Result<(Root, RootLock)> {
+fn lock_folder(folder: &Path, create: bool, lifetime: Lifetime) -> Result<(Root, RootLock)> {
     if folder.is_file() {
         return Err(not_a_database(folder, "it is a file"));
     }
@@ -354,7 +366,7 @@ fn lock_folder(folder: &Path, create: bool) -> Result<(Root, RootLock)> {
     }
     let mut tries = 0;
     loop {
-        let root = Root::open(folder)?;
+        let root = Root::open_for(folder, lifetime)?;
         let lock = root.lock()?;
         tries += 1;
         // It may have been moved away before it was locked.

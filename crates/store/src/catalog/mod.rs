@@ -34,7 +34,9 @@ use crate::folder::ensure_no_data;
 use crate::head::{Acknowledged, Change, Head};
 use crate::ids::random_id;
 use crate::root::{CATALOG, FORMAT_VERSION, Root};
-use opening::{check_last, check_listing, create, open_for_writing, open_read_only, peek_version};
+use opening::{
+    check_last, check_listing, create, open_for_writing, open_read_only, peek_version, write_ahead,
+};
 use rows::RowSum;
 
 /// The open catalog. One connection behind a lock: changes are rare and small.
@@ -84,13 +86,12 @@ impl Catalog {
             Some(version) => version,
             None => {
                 ensure_no_data(root, "holds no catalog")?;
-                create(&mut connection, Acknowledged::first())?
+                create(&mut connection, root, Acknowledged::first())?
             }
         };
         schema::check_version(version)?;
         if !is_read_only {
-            connection.pragma_update(None, "journal_mode", "WAL")?;
-            connection.pragma_update(None, "synchronous", "FULL")?;
+            write_ahead(&connection, root)?;
             connection.pragma_update(None, "foreign_keys", true)?;
         }
         let mut last = Acknowledged {
@@ -124,7 +125,7 @@ impl Catalog {
     /// Makes a catalog for data whose own is lost; its changes continue after `last`.
     pub(crate) fn create_again(root: &Root, last: Acknowledged) -> Result<Self> {
         let mut connection = Connection::open(root.real(&root.join(CATALOG)))?;
-        create(&mut connection, last)?;
+        create(&mut connection, root, last)?;
         drop(connection);
         Head::open(root, last)?;
         Self::open(root)

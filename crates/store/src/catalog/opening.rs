@@ -76,15 +76,25 @@ pub(super) fn peek_version(root: &Root) -> Result<()> {
 }
 
 /// Makes a catalog in an empty file; returns its version.
-pub(super) fn create(connection: &mut Connection, last: Acknowledged) -> Result<i64> {
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
+pub(super) fn create(connection: &mut Connection, root: &Root, last: Acknowledged) -> Result<i64> {
+    write_ahead(connection, root)?;
     let transaction = connection.transaction()?;
     schema::create(&transaction, last)?;
     transaction.commit()?;
     let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
     connection.query_row(checkpoint, [], |_| Ok(()))?;
     Ok(FORMAT_VERSION)
+}
+
+/// Has changes written to a log first, durable before they are acknowledged unless the database is temporary.
+pub(super) fn write_ahead(connection: &Connection, root: &Root) -> Result<()> {
+    let synchronous = match root.is_temporary() {
+        true => "OFF",
+        false => "FULL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    Ok(())
 }
 
 /// Compares the catalog's last change with the one recorded beside the data.

@@ -4,6 +4,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::*;
 use crate::index::IndexDefinition;
+use crate::root::Lifetime;
 use crate::statistics::FileStats;
 
 struct Fixture {
@@ -30,6 +31,20 @@ impl Fixture {
     fn tamper(&self, sql: &str) {
         let connection = Connection::open(self.root.join(CATALOG)).unwrap();
         connection.execute_batch(sql).unwrap();
+    }
+}
+
+#[test]
+fn only_a_temporary_catalog_leaves_writing_to_the_system() {
+    for (lifetime, synchronous) in [(Lifetime::Lasting, 2), (Lifetime::Process, 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open_for(folder.path(), lifetime).unwrap();
+        root.create_folder(&root.data()).unwrap();
+        let catalog = Catalog::open(&root).unwrap();
+        let connection = &catalog.state.lock().connection;
+        let value = |pragma| connection.pragma_query_value(None, pragma, |row| row.get(0));
+        let found: i64 = value("synchronous").unwrap();
+        assert_eq!(found, synchronous, "{lifetime:?}");
     }
 }
 
