@@ -42,12 +42,11 @@ use merging::Merger;
 use scratch::{SPILL, ScratchFolder, TEMPORARY};
 
 pub use hotshelf_store::verify::VerifyReport;
-pub use indexes::IndexSpec;
-pub(crate) use indexes::default_index_name;
+pub(crate) use indexes::{IndexSpec, default_index_name};
 pub(crate) use merging::Merging;
 pub(crate) use names::{PUBLIC, full_name, split};
 
-/// An open database. Cheap to clone; the last clone closes it.
+/// An open database. `Send + Sync` and cheap to clone; the last clone closes it.
 #[derive(Clone)]
 pub struct Database {
     inner: Arc<Inner>,
@@ -103,24 +102,26 @@ impl Database {
     ///
     /// Only the catalog is read: data files are opened when they are first needed.
     ///
-    /// Fails if another process has it open, if the folder holds something else, or if the catalog cannot be read.
-    pub fn open(folder: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Self::open_inner(folder.as_ref(), options, None)
+    /// # Errors
+    /// Another process has it open, the folder holds something else, the catalog cannot be read
+    /// ([`ErrorKind::Database`](crate::ErrorKind::Database)), or an option makes no sense.
+    pub fn open(folder: impl AsRef<Path>, options: Options) -> crate::Result<Self> {
+        Ok(Self::open_inner(folder.as_ref(), options, None)?)
     }
 
     /// A database in a scratch folder that disappears with the last clone.
-    pub fn temporary(options: Options) -> Result<Self> {
+    ///
+    /// # Errors
+    /// The folder for temporary files cannot be written, or an option makes no sense.
+    pub fn temporary(options: Options) -> crate::Result<Self> {
         let scratch = ScratchFolder::create(&std::env::temp_dir(), TEMPORARY)?;
         let folder = scratch.path().to_owned();
-        Self::open_inner(&folder, options, Some(scratch))
+        Ok(Self::open_inner(&folder, options, Some(scratch))?)
     }
 
     fn open_inner(folder: &Path, options: Options, scratch: Option<ScratchFolder>) -> Result<Self> {
         options.validate()?;
-        let (store, rows) = match scratch {
-            Some(_) => (Store::temporary(folder)?, Vec::new()),
-            None => Store::open(folder, options.create)?,
-        };
+        let (store, rows) = Store::open_or_temporary(folder, options.create, scratch.is_some())?;
         let profile = EngineProfile::load(folder, options.machine_profile, options.threads);
         if let Some(notice) = &profile.notice {
             tracing::warn!("{notice}");
@@ -223,8 +224,11 @@ impl Database {
 
     /// Makes the catalog of the database in `folder` again if it is missing, damaged or does not fit the data; the old
     /// one is kept in `lost+found`. Data files are only read.
-    pub fn repair(folder: impl AsRef<Path>) -> Result<RepairReport> {
-        Ok(hotshelf_store::repair(folder.as_ref())?)
+    ///
+    /// # Errors
+    /// The folder is not a database, another process has it open, or it cannot be written.
+    pub fn repair(folder: impl AsRef<Path>) -> crate::Result<RepairReport> {
+        Ok(hotshelf_store::repair(folder.as_ref()).map_err(Error::from)?)
     }
 
     /// A session: SQL with its own settings over the shared tables.
@@ -251,21 +255,6 @@ impl Database {
         for folder in std::iter::once(&self.inner.spill).chain(scratch) {
             remove_busy_folder(folder.path());
         }
-    }
-
-    /// The segment cache, for its statistics and settings.
-    pub fn cache(&self) -> &Arc<CacheManager> {
-        &self.inner.cache
-    }
-
-    /// What decides how much of each column HPCache keeps; `None` if the system refused it a thread.
-    pub fn tuner(&self) -> Option<&Arc<TunerThread>> {
-        self.inner.tuner.as_ref()
-    }
-
-    /// The I/O engine, for its statistics.
-    pub fn io_engine(&self) -> &Arc<IoEngine> {
-        &self.inner.engine
     }
 
     /// Names of all tables, in order.
@@ -538,8 +527,11 @@ impl Inner {
 impl Database {
     /// Reads every data file again, past the cache, and compares all checksums.
     /// `progress` gets data files done and data files in all.
-    pub fn verify(&self, progress: impl FnMut(usize, usize)) -> Result<VerifyReport> {
-        Ok(self.inner.store.verify(progress)?)
+    ///
+    /// # Errors
+    /// Files cannot be read. The report lists damage; it does not fail.
+    pub fn verify(&self, progress: impl FnMut(usize, usize)) -> crate::Result<VerifyReport> {
+        Ok(self.inner.store.verify(progress).map_err(Error::from)?)
     }
 }
 

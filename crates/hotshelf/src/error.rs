@@ -1,4 +1,9 @@
-//! What can go wrong, with the fields a front end needs to say it well.
+//! What can go wrong inside the engine, with the fields a front end needs to say it well.
+//!
+//! Callers of the crate see [`public::Error`], which hides the errors of the libraries underneath.
+
+mod hint;
+pub mod public;
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +12,7 @@ use hotshelf_store::StoreError;
 use hotshelf_tier::{Corruption, TierError};
 use vortex::error::VortexError;
 
-/// Everything a database call can fail with.
+/// Everything that work inside the engine can fail with.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -279,7 +284,7 @@ fn misfit(column: &str, row: Option<u64>, value: Option<&str>) -> String {
     }
 }
 
-/// Result of a database call.
+/// Result of work inside the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl From<hotshelf_elf::ElfError> for Error {
@@ -343,78 +348,6 @@ impl Error {
             what,
             message: message.unwrap_or_else(|| "it left no message".to_owned()),
         }
-    }
-
-    /// A sentence that says what to do about it, where there is one.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::UnknownTable { nearest: Some(name), .. } => Some(format!("did you mean '{name}'?")),
-            Self::UnknownColumn { nearest: Some(name), .. } | Self::UnknownIndex { nearest: Some(name), .. } => {
-                Some(format!("did you mean '{name}'?"))
-            }
-            Self::UnknownIndex { .. } => Some("SELECT * FROM hotshelf_indexes() lists what there is".into()),
-            Self::IndexExists { .. } => Some("drop it first, say IF NOT EXISTS, or choose another name".into()),
-            Self::NotIndexable { .. } => Some("leave the column out; numbers, dates, times, booleans, strings and binaries can be indexed".into()),
-            Self::UnknownTable { .. } => Some("SHOW TABLES lists what there is".into()),
-            Self::TableExists { .. } => {
-                Some("drop it first, append to it with INSERT INTO or `import --append`, or choose another name".into())
-            }
-            Self::OtherKind { name, found, .. } => {
-                let kind = found.rsplit(' ').next().unwrap_or(found).to_uppercase();
-                Some(format!("DROP {kind} {name} first, or choose another name"))
-            }
-            Self::ViewExists { .. } => Some("CREATE OR REPLACE VIEW replaces it".into()),
-            Self::UnknownSchema { name } => Some(format!("CREATE SCHEMA {name} makes it; tables without a schema's name are in `public`")),
-            Self::SchemaExists { .. } => Some("CREATE SCHEMA IF NOT EXISTS leaves it as it is".into()),
-            Self::SchemaInUse { .. } => Some("drop its tables and views first; `public` always stays".into()),
-            Self::BudgetTooSmall { .. } => Some("raise the budget (`--budget`, SET hotshelf.budget)".into()),
-            Self::Corruption(found) => Some(corruption_hint(found).into()),
-            Self::NoInput { .. } => Some("check the path; quote a glob so that the shell leaves it alone".into()),
-            Self::BadTarget { .. } => Some("name a file or folder that can be made; the name of a folder ends in '/'".into()),
-            Self::InputTooLarge { .. } => Some("raise the budget (`--budget`, SET hotshelf.budget), or write the file again in smaller pieces".into()),
-            Self::Misfit { .. } => Some("round or cast it yourself, with `--schema` or INSERT INTO … SELECT, or choose a wider type for the column".into()),
-            Self::SchemaMismatch { .. } => Some("give the column types with `--schema`, or select and cast the columns with INSERT INTO … SELECT".into()),
-            Self::Io { source, .. } => io_hint(source),
-            Self::Panic { .. } => Some("this is a bug of Hotshelf: please report it with the statement; other statements go on".into()),
-            Self::TooDeep { what: "expression", .. } => Some("join long chains with IN (…), concat(…) or a table of values, or compute parts in a subquery".into()),
-            Self::TooDeep { .. } => Some("store intermediate results with CREATE TABLE … AS".into()),
-            Self::TooWide { .. } => Some("store intermediate results with CREATE TABLE … AS, or split the statement".into()),
-            Self::TooLarge { .. } => Some("make shorter values, or raise the budget (`--budget`, SET hotshelf.budget)".into()),
-            Self::Query(error) => crate::session::query_hint(error),
-            Self::Store(error) => error.hint(),
-            Self::Tier(error) => error.hint(),
-            _ => None,
-        }
-    }
-}
-
-/// What to do about damage depends on what is damaged: only data files cannot be made again.
-fn corruption_hint(found: &Corruption) -> &'static str {
-    let ends = |ending: &str| found.file.to_string_lossy().ends_with(ending);
-    if ends(".elf") {
-        "OPTIMIZE TABLE builds damaged index files again; until then the table is scanned"
-    } else if ends("catalog.sqlite") {
-        "`hotshelf repair --db DIR` makes the catalog again from the data files"
-    } else {
-        "`hotshelf verify --db DIR` names every damaged file; put those back from a copy, or import again the tables whose data they hold"
-    }
-}
-
-fn io_hint(error: &std::io::Error) -> Option<String> {
-    if hotshelf_tier::is_out_of_descriptors(error) {
-        return Some(
-            "raise the number of files that a process may open (`ulimit -n`); nothing is damaged"
-                .into(),
-        );
-    }
-    match error.kind() {
-        std::io::ErrorKind::StorageFull => {
-            Some("the disk is full: free some space; nothing was changed".into())
-        }
-        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-            Some("the folder must be writable".into())
-        }
-        _ => None,
     }
 }
 

@@ -37,9 +37,9 @@ pub enum FileFormat {
 }
 
 impl FromStr for FileFormat {
-    type Err = Error;
+    type Err = crate::Error;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> crate::Result<Self> {
         Ok(match text.to_ascii_lowercase().as_str() {
             "parquet" | "parq" => Self::Parquet,
             "csv" | "tsv" => Self::Csv,
@@ -50,7 +50,8 @@ impl FromStr for FileFormat {
                     what: "file format",
                     value: text.to_owned(),
                     expected: "parquet, csv, json or arrow".into(),
-                });
+                }
+                .into());
             }
         })
     }
@@ -136,7 +137,19 @@ impl Database {
     ///
     /// Columns are matched by name. A column that only some files have is NULL in the others; one that the table
     /// lacks is an error. A value that the table's column cannot hold as it is fails the import.
+    ///
+    /// # Errors
+    /// A file cannot be read or does not fit ([`ErrorKind::Input`](crate::ErrorKind::Input)), the table exists and
+    /// shall not be changed, or its files cannot be written.
     pub async fn import(
+        &self,
+        options: &ImportOptions,
+        progress: &ImportProgress,
+    ) -> crate::Result<ImportReport> {
+        Ok(self.import_files(options, progress).await?)
+    }
+
+    async fn import_files(
         &self,
         options: &ImportOptions,
         progress: &ImportProgress,

@@ -3,34 +3,45 @@
 //! Give it a memory budget; it works out which bytes are worth keeping in DRAM and reads the rest from
 //! slower shelves the way their hardware likes. See `docs/ARCHITECTURE.md` for where everything is.
 //!
-//! ```no_run
+//! ```
 //! use hotshelf::{Database, Options};
 //!
 //! # fn main() -> hotshelf::Result<()> {
-//! let database = Database::open("mydb", Options { budget_bytes: 256 << 20, ..Options::default() })?;
+//! # let scratch = tempfile::tempdir().unwrap();
+//! # let folder = scratch.path().join("mydb");
+//! let options = Options { budget_bytes: 256 << 20, ..Options::default() };
+//! let database = Database::open(folder, options)?;
 //! let session = database.session();
-//! let rows = database.block_on(async {
-//!     session.sql("CREATE TABLE t AS VALUES (1, 'one'), (2, 'two')").await?;
-//!     session.sql("SELECT count(*) FROM t").await?.collect().await
-//! })?;
+//! session.query("CREATE TABLE t AS VALUES (1, 'one'), (2, 'two')")?;
+//! let rows = session.query("SELECT count(*) FROM t")?;
 //! assert_eq!(rows[0].num_rows(), 1);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`Database`] opens a folder, [`Session`] runs SQL in it, [`Answer`] streams the rows as Arrow batches ([`arrow`] is
+//! re-exported). What the cache, the tuner and the storage do is SQL, too: `SELECT * FROM cache_stats()`.
+//!
+//! [`Database`], [`Session`], [`Options`] and [`Error`] are `Send + Sync`; an [`Answer`] is `Send`. No call needs a
+//! runtime of the caller's: [`Session::query`] and [`Database::block_on`] work on the database's own threads.
 #![forbid(unsafe_code)]
 
 mod database;
 mod error;
 mod functions;
+#[doc(hidden)]
 pub mod host;
 mod import;
 mod index;
 mod input;
+#[doc(hidden)]
+pub mod internals;
 mod measure;
 mod memory;
 mod options;
 mod pipelines;
 mod plan;
+#[doc(hidden)]
 pub mod probe;
 mod profile;
 mod scan;
@@ -40,15 +51,16 @@ mod star;
 mod statistics;
 mod table;
 
-pub use database::{Database, IndexSpec, TableSummary, VerifyReport};
-pub use error::{Error, Result};
+pub use arrow;
+pub use database::{Database, TableSummary, VerifyReport};
+pub use error::public::{Error, ErrorKind, Result};
 pub use hotshelf_cache::PolicyKind;
-pub use hotshelf_store::{RepairReport, RepairedTable, StoreError};
+pub use hotshelf_store::{RepairReport, RepairedTable};
 pub use import::{
     BatchIter, ExistingTable, FileFormat, ImportOptions, ImportProgress, ImportReport,
 };
 pub use measure::Measurement;
-pub use options::{BUDGET_BYTES_MIN, Options, parse_bandwidth, parse_size};
+pub use options::{BUDGET_BYTES_MIN, Options};
 pub use session::{Answer, Session, Statement, Value};
 
 /// The Rust of README and guide, run as tests.

@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use datafusion::physical_plan::ExecutionPlan;
-use futures::StreamExt;
 
-use crate::error::{Error, Result};
 use crate::session::Session;
 
 /// What one run of a statement cost.
@@ -30,18 +28,18 @@ impl Session {
     ///
     /// # Errors
     /// Those of [`Session::sql`] and of the rows.
-    pub async fn measure(&self, sql: &str) -> Result<Measurement> {
+    pub async fn measure(&self, sql: &str) -> crate::Result<Measurement> {
         let start = Instant::now();
-        let answer = self.sql(sql).await?;
-        let mut batches = answer.batches;
+        let mut answer = self.sql(sql).await?;
+        let plan = answer.plan().cloned();
         let mut row_count = 0;
-        while let Some(batch) = batches.next().await {
-            row_count += batch.map_err(Error::from_query)?.num_rows() as u64;
+        while let Some(batch) = answer.next().await {
+            row_count += batch?.num_rows() as u64;
         }
         let seconds = start.elapsed().as_secs_f64();
         // Scans report what they counted when their streams are dropped.
-        drop(batches);
-        let plan = answer.plan.as_deref();
+        drop(answer);
+        let plan = plan.as_deref();
         let sum = |name| plan.map_or(0, |plan| sum_of_metric(plan, name));
         let longest = plan.and_then(longest_pipeline);
         Ok(Measurement {

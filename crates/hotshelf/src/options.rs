@@ -11,6 +11,13 @@ use crate::error::{Error, Result};
 pub const BUDGET_BYTES_MIN: u64 = 1 << 20;
 
 /// Settings of a database. `Default` suits a laptop: a quarter of the memory it may use, all cores.
+///
+/// ```
+/// use hotshelf::{Options, PolicyKind};
+///
+/// let options = Options { budget_bytes: 64 << 20, policy: PolicyKind::Lru, ..Options::default() };
+/// assert!(options.merge_files);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Options {
     /// DRAM that cached segments, reads in flight and operators share, in bytes.
@@ -94,7 +101,7 @@ const SIZE_EXPECTED: &str = "expected a number with a unit such as 64MB, 1.5GiB 
 
 /// Reads a size such as `64MB`, `1.5 GiB` or `4096` into bytes. Decimal and binary units differ:
 /// 1 KB = 1000, 1 KiB = 1024.
-pub fn parse_size(text: &str) -> Result<u64> {
+pub fn parse_size(text: &str) -> crate::Result<u64> {
     let trimmed = text.trim();
     let split = trimmed
         .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
@@ -114,17 +121,17 @@ pub fn parse_size(text: &str) -> Result<u64> {
         "mib" => 1024.0 * 1024.0,
         "gib" => 1024.0 * 1024.0 * 1024.0,
         "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(invalid("size", text, SIZE_EXPECTED)),
+        _ => return Err(invalid("size", text, SIZE_EXPECTED).into()),
     };
     let bytes = number * factor;
     if !bytes.is_finite() || bytes > 9e18 {
-        return Err(invalid("size", text, "that is more than any machine has"));
+        return Err(invalid("size", text, "that is more than any machine has").into());
     }
     Ok(bytes as u64)
 }
 
 /// Reads a rate such as `300MB/s`, `1.5GB` (per second) or `none` (no cap).
-pub fn parse_bandwidth(text: &str) -> Result<Option<u64>> {
+pub fn parse_bandwidth(text: &str) -> crate::Result<Option<u64>> {
     let lower = text.trim().to_ascii_lowercase();
     if matches!(lower.as_str(), "none" | "unlimited" | "off" | "") {
         return Ok(None);
@@ -138,13 +145,15 @@ pub fn parse_bandwidth(text: &str) -> Result<Option<u64>> {
             "storage bandwidth",
             text,
             "a rate above zero, or 'none' for no cap",
-        )),
+        )
+        .into()),
         Ok(rate) => Ok(Some(rate)),
         Err(_) => Err(invalid(
             "storage bandwidth",
             text,
             "expected a rate such as 300MB/s, or 'none'",
-        )),
+        )
+        .into()),
     }
 }
 

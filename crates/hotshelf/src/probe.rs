@@ -33,7 +33,11 @@ impl HeldDatabase {
     ///
     /// # Errors
     /// The folder holds no database, or the database is open.
-    pub fn hold(folder: &Path) -> Result<Self> {
+    pub fn hold(folder: &Path) -> crate::Result<Self> {
+        Ok(Self::lock(folder)?)
+    }
+
+    fn lock(folder: &Path) -> Result<Self> {
         let root = match folder.join(CATALOG).exists() {
             true => Root::open(folder)?,
             false => {

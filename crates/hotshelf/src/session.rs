@@ -19,11 +19,13 @@ mod prepared;
 mod shape;
 mod syntax;
 mod using;
+mod value;
 mod views;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::TableReference;
 use datafusion::common::metadata::ScalarAndMetadata;
@@ -33,9 +35,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{
     CreateMemoryTable, DdlStatement, DropTable, LogicalPlan, Statement as PlanStatement,
 };
-use datafusion::physical_plan::common::collect;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
@@ -50,8 +50,8 @@ use catalog::HotshelfCatalog;
 pub(crate) use interrupt::Interrupt;
 use prepared::PreparedStatements;
 
-/// A value of a parameter.
-pub use datafusion::common::ScalarValue as Value;
+pub use answer::Answer;
+pub use value::Value;
 
 /// Names under which our tables are found when a query does not qualify them.
 const CATALOG: &str = "hotshelf";
@@ -61,6 +61,8 @@ const BROADCAST_ROWS_MAX: usize = 4_000_000;
 const BROADCAST_BYTES_MAX: usize = 64 << 20;
 
 /// A session: SQL with its own settings over the shared tables of a [`Database`].
+///
+/// `Send + Sync` and cheap to clone. Clones are the same session: they share settings and prepared statements.
 #[derive(Clone)]
 pub struct Session {
     database: Database,
@@ -68,7 +70,7 @@ pub struct Session {
     prepared: PreparedStatements,
 }
 
-/// One parsed SQL statement.
+/// One parsed SQL statement. It prints as SQL.
 #[derive(Debug, Clone)]
 pub struct Statement(ParsedStatement);
 
@@ -110,18 +112,6 @@ struct PlannedTable {
     note: &'static str,
 }
 
-/// What a statement answers.
-pub struct Answer {
-    /// Columns of the batches.
-    pub schema: SchemaRef,
-    /// The rows; empty for statements that change something.
-    pub batches: SendableRecordBatchStream,
-    /// What was done, for statements that answer with no rows.
-    pub message: Option<String>,
-    /// The plan that runs, with its metrics, if there is one.
-    pub plan: Option<Arc<dyn ExecutionPlan>>,
-}
-
 impl Session {
     pub(crate) fn new(database: &Database) -> Self {
         let inner = database.inner();
@@ -158,8 +148,8 @@ impl Session {
         }
     }
 
-    /// The DataFusion context behind the session, for what the session does not wrap.
-    pub fn context(&self) -> &SessionContext {
+    /// The query engine's own context.
+    pub(crate) fn context(&self) -> &SessionContext {
         &self.context
     }
 
@@ -169,13 +159,61 @@ impl Session {
     }
 
     /// Splits SQL text into statements.
-    pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
+    ///
+    /// # Errors
+    /// The text is not SQL ([`ErrorKind::Statement`](crate::ErrorKind::Statement)) or nested too deeply.
+    pub fn parse(&self, sql: &str) -> crate::Result<Vec<Statement>> {
         let (state, sql) = (self.context.state(), sql.to_owned());
-        aside::run("parsing the statement", move || parse(&state, &sql))
+        Ok(aside::run("parsing the statement", move || {
+            parse(&state, &sql)
+        })?)
+    }
+
+    /// Runs SQL text of one or more statements, waits for the rows of the last one and returns them. Not to be called
+    /// from async code: [`Session::sql`] is for that.
+    ///
+    /// # Errors
+    /// Those of [`Session::sql`], and of the rows.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> hotshelf::Result<()> {
+    /// let session = hotshelf::Database::temporary(hotshelf::Options::default())?.session();
+    /// let rows = session.query("CREATE TABLE t AS VALUES (1), (2); SELECT sum(column1) FROM t")?;
+    /// assert_eq!(rows[0].num_rows(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn query(&self, sql: &str) -> crate::Result<Vec<RecordBatch>> {
+        self.database
+            .block_on(async { self.sql(sql).await?.collect().await })
     }
 
     /// Runs SQL text of one or more statements; the answer is the last one's.
-    pub async fn sql(&self, sql: &str) -> Result<Answer> {
+    ///
+    /// # Errors
+    /// The text is not SQL, a statement names what does not exist, or one of the statements fails. Those before it have
+    /// run then. What fails while rows are read comes with the rows.
+    ///
+    /// # Examples
+    /// Rows come as they are made:
+    /// ```
+    /// # fn main() -> hotshelf::Result<()> {
+    /// # let database = hotshelf::Database::temporary(hotshelf::Options::default())?;
+    /// let session = database.session();
+    /// let row_count = database.block_on(async {
+    ///     let mut answer = session.sql("SELECT * FROM generate_series(1, 100000)").await?;
+    ///     let mut row_count = 0;
+    ///     while let Some(batch) = answer.next().await {
+    ///         row_count += batch?.num_rows();
+    ///     }
+    ///     Ok::<_, hotshelf::Error>(row_count)
+    /// })?;
+    /// assert_eq!(row_count, 100_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn sql(&self, sql: &str) -> crate::Result<Answer> {
         let mut statements = self.parse(sql)?;
         let last = statements.pop().ok_or_else(|| Error::InvalidValue {
             what: "SQL",
@@ -184,15 +222,19 @@ impl Session {
         })?;
         for statement in statements {
             let answer = self.execute(statement).await?;
-            drain(answer.batches).await?;
+            answer.drain().await?;
         }
         self.execute(last).await
     }
 
-    /// Runs one statement. Rows come as the caller takes them; dropping the stream cancels the query. What changes a table
-    /// has done so when this returns.
-    pub async fn execute(&self, statement: Statement) -> Result<Answer> {
-        answer::guarded("running the statement", self.run_planned(statement, None)).await
+    /// Runs one statement. Rows come as the caller takes them; dropping the answer cancels the query. What changes a
+    /// table has done so when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Session::sql`].
+    pub async fn execute(&self, statement: Statement) -> crate::Result<Answer> {
+        let run = self.run_planned(statement, None);
+        Ok(answer::guarded("running the statement", run).await?)
     }
 
     async fn run_planned(
@@ -490,43 +532,6 @@ impl Session {
     }
 }
 
-impl Answer {
-    fn done(message: String) -> Self {
-        let schema: SchemaRef = Arc::new(arrow::datatypes::Schema::empty());
-        let batches = Box::pin(EmptyRecordBatchStream::new(schema.clone()));
-        Self {
-            schema,
-            batches,
-            message: Some(message),
-            plan: None,
-        }
-    }
-
-    /// The answer with its rows in memory, once all is done.
-    async fn taken(self) -> Result<Self> {
-        let Self {
-            schema,
-            batches,
-            message,
-            plan,
-        } = self;
-        let rows = collect(batches).await.map_err(Error::from_query)?;
-        let rows = futures::stream::iter(rows.into_iter().map(Ok));
-        let batches = Box::pin(RecordBatchStreamAdapter::new(schema.clone(), rows));
-        Ok(Self {
-            schema,
-            batches,
-            message,
-            plan,
-        })
-    }
-
-    /// All rows.
-    pub async fn collect(self) -> Result<Vec<arrow::array::RecordBatch>> {
-        collect(self.batches).await.map_err(Error::from_query)
-    }
-}
-
 /// Splits SQL text into statements. Call it on a large stack.
 fn parse(state: &SessionState, sql: &str) -> Result<Vec<Statement>> {
     let name = state.config().options().sql_parser.dialect;
@@ -566,7 +571,6 @@ fn run(runnable: Runnable) -> Result<Answer> {
         batches = explain::with_notes(batches, &state)?;
     }
     Ok(Answer {
-        schema: batches.schema(),
         batches,
         message: None,
         plan: Some(plan),
@@ -589,14 +593,6 @@ fn shows_profile(statement: &Statement) -> bool {
         // The parser prints the parts of a variable with blanks between.
         .replace('.', " ")
         .eq_ignore_ascii_case("SHOW hotshelf profile")
-}
-
-async fn drain(mut batches: SendableRecordBatchStream) -> Result<()> {
-    use futures::StreamExt;
-    while let Some(batch) = batches.next().await {
-        batch.map_err(Error::from_query)?;
-    }
-    Ok(())
 }
 
 /// The streams of all partitions of a plan.
@@ -639,16 +635,5 @@ fn ensure_unique_columns(schema: &SchemaRef) -> Result<()> {
             expected: "every column name once; rename with AS".into(),
         }),
         None => Ok(()),
-    }
-}
-
-/// What to do about an error of the query engine.
-pub(crate) fn query_hint(error: &DataFusionError) -> Option<String> {
-    match error.find_root() {
-        DataFusionError::ResourcesExhausted(_) => Some(
-            "the operators need more memory: raise the budget (`--budget`, SET hotshelf.budget)"
-                .into(),
-        ),
-        _ => None,
     }
 }

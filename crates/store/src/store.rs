@@ -62,12 +62,20 @@ impl Store {
         Self::open_for(folder, create, Lifetime::Lasting)
     }
 
-    /// Makes a store in an empty folder that is removed with it. Nothing in it waits for the disk.
+    /// As [`Self::open`]; of a temporary store nothing waits for the disk, and its folder is removed with it.
     ///
     /// # Errors
-    /// The folder cannot be written.
-    pub fn temporary(folder: &Path) -> Result<Self> {
-        Ok(Self::open_for(folder, true, Lifetime::Process)?.0)
+    /// Those of [`Self::open`].
+    pub fn open_or_temporary(
+        folder: &Path,
+        create: bool,
+        is_temporary: bool,
+    ) -> Result<(Self, Vec<TableRow>)> {
+        let lifetime = match is_temporary {
+            true => Lifetime::Process,
+            false => Lifetime::Lasting,
+        };
+        Self::open_for(folder, create, lifetime)
     }
 
     fn open_for(folder: &Path, create: bool, lifetime: Lifetime) -> Result<(Self, Vec<TableRow>)> {

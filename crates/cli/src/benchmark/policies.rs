@@ -1,6 +1,6 @@
 //! One sequence of queries under several cache policies, each from a cold cache.
 
-use hotshelf::{Database, PolicyKind, Session};
+use hotshelf::{Database, PolicyKind, Session, internals};
 
 use super::{Measurement, Query, measure};
 use crate::failure::Result;
@@ -96,8 +96,8 @@ pub async fn begin_cold(
     ] {
         session.sql(&setting).await?;
     }
-    database.cache().clear();
-    if let Some(tuner) = database.tuner() {
+    internals::cache(database).clear();
+    if let Some(tuner) = internals::tuner(database) {
         tuner.set_paused(false);
         tuner.forget();
     }
@@ -137,7 +137,7 @@ pub fn cumulative_time(runs: &[SettingRun], title: String, subtitle: String) -> 
 /// Encoded bytes of the columns of which something is in the cache: what the queries before read, if the policy
 /// kept everything.
 pub fn touched_bytes(database: &Database) -> u64 {
-    let columns = database.cache().columns();
+    let columns = internals::cache(database).columns();
     let touched = columns.iter().filter(|column| column.cached_bytes > 0);
     touched.map(|column| column.total_bytes).sum()
 }

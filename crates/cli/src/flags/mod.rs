@@ -9,7 +9,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use hotshelf::{ExistingTable, ImportOptions, Options, PolicyKind, parse_bandwidth, parse_size};
+use hotshelf::internals::{parse_bandwidth, parse_size};
+use hotshelf::{ExistingTable, ImportOptions, Options, PolicyKind};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, Result};

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::path::PathBuf;
 
-use hotshelf::parse_size;
+use hotshelf::internals::parse_size;
 use hotshelf::probe::{DEVICE_NAMES, ProbeTarget, TierError};
 
 use super::raw::RawProbe;

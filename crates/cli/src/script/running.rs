@@ -6,7 +6,6 @@ use std::sync::mpsc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use futures::StreamExt;
 use hotshelf::{Error, Session, Statement};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -99,14 +98,12 @@ async fn send_all(
     statement: Statement,
     sender: &Sender<Result<Part, Error>>,
 ) -> Result<(), Error> {
-    let answer = session.execute(statement).await?;
-    let head = Part::Head(answer.schema, answer.message);
+    let mut answer = session.execute(statement).await?;
+    let head = Part::Head(answer.schema(), answer.message().map(str::to_owned));
     // A failure to send means that nobody waits: then this future is about to be dropped.
     sender.send(Ok(head)).await.ok();
-    let mut batches = answer.batches;
-    while let Some(batch) = batches.next().await {
-        let batch = batch.map_err(Error::from_query)?;
-        sender.send(Ok(Part::Rows(batch))).await.ok();
+    while let Some(batch) = answer.next().await {
+        sender.send(Ok(Part::Rows(batch?))).await.ok();
     }
     sender.send(Ok(Part::End)).await.ok();
     Ok(())

@@ -20,6 +20,9 @@ impl Database {
     /// returns the number of rows. On failure, or when the future is dropped, nothing has changed.
     ///
     /// All batches must have the columns of `schema`; when rows are appended, these must be the table's.
+    ///
+    /// # Errors
+    /// The table exists and shall not be changed, a column's type cannot be stored, or files cannot be written.
     pub async fn import_batches(
         &self,
         table: &str,
@@ -27,15 +30,15 @@ impl Database {
         inputs: Vec<BatchIter>,
         existing: ExistingTable,
         progress: &ImportProgress,
-    ) -> Result<u64> {
+    ) -> crate::Result<u64> {
         let streams = inputs.into_iter().map(|batches| {
             let stream = futures::stream::iter(batches.map(Ok));
             Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream)) as _
         });
         let streams = streams.collect();
         let rows_done = progress.rows_done.clone();
-        self.add_rows(table, schema.clone(), streams, existing, rows_done)
-            .await
+        let rows = self.add_rows(table, schema.clone(), streams, existing, rows_done);
+        Ok(rows.await?)
     }
 
     /// Appends to a table, makes it or replaces it.

@@ -1,5 +1,5 @@
-//! The stream of an answer: runs the plan on the workers, ends all work when it is dropped, and turns panics
-//! into errors.
+//! What a statement answers: its rows come from the plan's work on the worker threads, which ends when the answer is
+//! dropped. A panic becomes an error.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -10,7 +10,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, execute_stream};
 use futures::{FutureExt, Stream, StreamExt};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
@@ -22,6 +23,101 @@ use crate::error::{Error, Result};
 const AHEAD_BATCHES: usize = 1;
 /// What the statement was doing when it panicked.
 const RUNNING: &str = "running the statement";
+
+/// What a statement answers: a [`Stream`] of batches of rows, none for statements that change something.
+///
+/// Rows are made as they are taken. Dropping the answer cancels the query.
+pub struct Answer {
+    pub(super) batches: SendableRecordBatchStream,
+    pub(super) message: Option<String>,
+    /// What runs, with its metrics.
+    pub(super) plan: Option<Arc<dyn ExecutionPlan>>,
+}
+
+impl Answer {
+    /// The answer of a statement without rows.
+    pub(super) fn done(message: String) -> Self {
+        let schema = Arc::new(arrow::datatypes::Schema::empty());
+        Self {
+            batches: Box::pin(EmptyRecordBatchStream::new(schema)),
+            message: Some(message),
+            plan: None,
+        }
+    }
+
+    /// Columns of the batches.
+    pub fn schema(&self) -> SchemaRef {
+        self.batches.schema()
+    }
+
+    /// What was done, for statements that answer with no rows.
+    pub fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// The next rows; `None` after the last.
+    ///
+    /// # Errors
+    /// The query fails. No rows follow.
+    pub async fn next(&mut self) -> Option<crate::Result<RecordBatch>> {
+        StreamExt::next(self).await
+    }
+
+    /// All rows.
+    ///
+    /// # Errors
+    /// The query fails.
+    pub async fn collect(mut self) -> crate::Result<Vec<RecordBatch>> {
+        let mut rows = Vec::new();
+        while let Some(batch) = self.next().await {
+            rows.push(batch?);
+        }
+        Ok(rows)
+    }
+
+    /// Runs to the end; the rows are not needed.
+    pub(super) async fn drain(mut self) -> Result<()> {
+        while let Some(batch) = self.next().await {
+            batch?;
+        }
+        Ok(())
+    }
+
+    /// The answer with its rows in memory, once all is done.
+    pub(super) async fn taken(mut self) -> Result<Self> {
+        let schema = self.batches.schema();
+        let mut rows = Vec::new();
+        while let Some(batch) = self.next().await {
+            rows.push(Ok(batch?));
+        }
+        let rows = futures::stream::iter(rows);
+        self.batches = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
+        Ok(self)
+    }
+
+    /// What runs, with its metrics.
+    pub(crate) fn plan(&self) -> Option<&Arc<dyn ExecutionPlan>> {
+        self.plan.as_ref()
+    }
+}
+
+impl Stream for Answer {
+    type Item = crate::Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let batch = ready!(self.batches.poll_next_unpin(cx));
+        Poll::Ready(batch.map(|batch| batch.map_err(|error| Error::from_query(error).into())))
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer")
+            .field("schema", &self.schema())
+            .field("message", &self.message)
+            .finish_non_exhaustive()
+    }
+}
 
 /// Starts a plan on the workers.
 ///

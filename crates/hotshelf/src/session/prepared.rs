@@ -124,13 +124,35 @@ fn literals(
 impl Session {
     /// Runs one statement with values for its parameters `$1`, `$2`, … or `?`, in this order. Planned at each call, so it
     /// sees tables as they are.
-    pub async fn execute_with(&self, statement: &Statement, values: &[Value]) -> Result<Answer> {
+    ///
+    /// # Errors
+    /// Those of [`Session::sql`]; too few values, or values of other types.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> hotshelf::Result<()> {
+    /// # let database = hotshelf::Database::temporary(hotshelf::Options::default())?;
+    /// let session = database.session();
+    /// session.query("CREATE TABLE t AS VALUES (1, 'one'), (2, 'two')")?;
+    /// let statement = session.parse("SELECT column1 FROM t WHERE column2 = $1")?.remove(0);
+    /// let rows = database.block_on(async {
+    ///     session.execute_with(&statement, &["two".into()]).await?.collect().await
+    /// })?;
+    /// assert_eq!(rows[0].num_rows(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn execute_with(
+        &self,
+        statement: &Statement,
+        values: &[Value],
+    ) -> crate::Result<Answer> {
         let values = values
             .iter()
-            .map(|value| ScalarAndMetadata::new(value.clone(), None));
+            .map(|value| ScalarAndMetadata::new(value.to_scalar(), None));
         let (statement, values) = (statement.clone(), values.collect());
         let run = self.run_planned(statement, Some(values));
-        answer::guarded("running the statement", run).await
+        Ok(answer::guarded("running the statement", run).await?)
     }
 
     /// A logical plan with its parameters in place.

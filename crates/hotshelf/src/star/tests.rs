@@ -67,9 +67,7 @@ impl Bench {
 
     pub fn try_table(&self, sql: &str) -> crate::Result<Table> {
         let batches = self.try_run(sql)?;
-        let text = pretty_format_batches(&batches)
-            .map_err(|error| crate::Error::Query(error.into()))?
-            .to_string();
+        let text = pretty_format_batches(&batches)?.to_string();
         let mut rows: Vec<String> = text.lines().map(str::to_owned).collect();
         rows.sort();
         let schema = batches.first().map(RecordBatch::schema);

@@ -1,6 +1,6 @@
 //! Budgets: what fits, what does not, and that nothing hangs.
 
-use hotshelf::{Options, PolicyKind};
+use hotshelf::{Options, PolicyKind, internals};
 
 use crate::Fixture;
 
@@ -46,7 +46,7 @@ fn a_warm_cache_reads_nothing_from_storage_and_no_cache_reads_everything() {
     db.run("SELECT sum(a), sum(b) FROM t").unwrap();
     assert_eq!(device_bytes(), warm);
     db.run("SET hotshelf.policy = 'none'").unwrap();
-    db.database().cache().clear();
+    internals::cache(db.database()).clear();
     db.run("SELECT sum(a), sum(b) FROM t").unwrap();
     let cold = device_bytes();
     db.run("SELECT sum(a), sum(b) FROM t").unwrap();
@@ -64,7 +64,7 @@ fn cached_bytes_stay_within_the_budget() {
         ..Options::default()
     });
     db.run("SELECT sum(a), sum(b), sum(c) FROM t").unwrap();
-    let snapshot = db.database().cache().budget().snapshot();
+    let snapshot = internals::cache(db.database()).budget().snapshot();
     assert!(snapshot.cached_bytes <= 2 << 20, "{snapshot:?}");
     assert_eq!(
         snapshot.detached_bytes + snapshot.in_flight_bytes,
@@ -78,12 +78,11 @@ fn a_cancelled_query_gives_its_memory_back() {
     let db = filled(Options::default());
     let session = db.database().session();
     db.database().block_on(async {
-        use futures::StreamExt;
         let mut answer = session.sql("SELECT a, b, c FROM t").await.unwrap();
-        answer.batches.next().await.unwrap().unwrap();
+        answer.next().await.unwrap().unwrap();
     });
     for _ in 0..200 {
-        let snapshot = db.database().cache().budget().snapshot();
+        let snapshot = internals::cache(db.database()).budget().snapshot();
         // Footers stay.
         let operator_bytes = snapshot.operator_bytes.saturating_sub(64 << 10);
         if snapshot.detached_bytes + snapshot.in_flight_bytes + operator_bytes == 0 {
@@ -91,7 +90,7 @@ fn a_cancelled_query_gives_its_memory_back() {
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    panic!("{:?}", db.database().cache().budget().snapshot());
+    panic!("{:?}", internals::cache(db.database()).budget().snapshot());
 }
 
 #[test]
@@ -126,7 +125,7 @@ fn operators_get_the_memory_of_idle_elfs() {
     let look_up = "SET hotshelf.elf = 'always'; SELECT min(a), max(b) FROM t WHERE c = 77";
     assert_eq!(db.rows(look_up), expected);
     assert_ne!(resident(), ["0"]);
-    let budget = db.database().cache().budget();
+    let budget = internals::cache(db.database()).budget();
     let nearly_all = (31 << 20) + (700 << 10);
     budget.try_reserve_operator(nearly_all).unwrap();
     assert_eq!(resident(), ["0"]);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hotshelf::{Error, ImportOptions, Options};
+use hotshelf::{ImportOptions, Options};
 
 use crate::Fixture;
 
@@ -148,7 +148,7 @@ fn an_arrow_buffer_that_claims_exabytes_is_refused() {
         import(&db, &path).unwrap_err(),
         db.error(&format!("SELECT * FROM '{path}'")),
     ] {
-        assert!(matches!(error, Error::InputTooLarge { .. }), "{error:?}");
+        assert!(error.code() == "input_too_large", "{error:?}");
     }
 }
 
@@ -180,10 +180,7 @@ fn pages_and_rows_that_are_too_large_for_the_budget_are_refused() {
             import(&db, &path).unwrap_err(),
             db.error(&format!("SELECT s FROM '{path}'")),
         ] {
-            assert!(
-                matches!(error, Error::InputTooLarge { .. }),
-                "{path}: {error:?}"
-            );
+            assert!(error.code() == "input_too_large", "{path}: {error:?}");
             assert!(error.hint().unwrap().contains("budget"));
         }
     }

@@ -46,23 +46,11 @@ fn appending_fractions_to_integers_fails_with_file_row_column_and_value() {
             "COPY (SELECT value::INT AS n, CASE WHEN value < 3 THEN value::DOUBLE ELSE 3.5 END AS v FROM generate_series(1, 4) AS g(value) ORDER BY n) TO '{path}' STORED AS {ending}"
         ))
         .unwrap();
-        match db.import(&appending("t", &path)).unwrap_err() {
-            Error::Misfit {
-                input,
-                column,
-                row,
-                value,
-                ..
-            } => {
-                assert!(input.ends_with(&format!("half.{ending}")), "{input}");
-                assert_eq!(
-                    (column.as_str(), row, value.as_deref()),
-                    ("v", Some(3), Some("3.5")),
-                    "{ending}"
-                );
-            }
-            other => panic!("{ending}: {other}"),
-        }
+        let error = db.import(&appending("t", &path)).unwrap_err();
+        assert_eq!(error.code(), "misfit");
+        let text = error.to_string();
+        let what = format!("half.{ending}: row 3, column 'v': '3.5' does not fit type");
+        assert!(text.contains(&what), "{text}");
     }
     db.file(
         "whole.json",
@@ -123,9 +111,9 @@ fn inserting_what_does_not_fit_fails_and_what_fits_arrives() {
         assert!(!text_of(&error).is_empty());
         assert_eq!(db.rows("SELECT count(*) FROM t"), ["0"], "{statement}");
     }
-    assert!(
-        matches!(db.error("INSERT INTO t (n) SELECT x FROM f"), Error::Misfit { column, .. } if column == "n")
-    );
+    let misfit = db.error("INSERT INTO t (n) SELECT x FROM f");
+    assert_eq!(misfit.code(), "misfit");
+    assert!(misfit.to_string().contains("column 'n'"), "{misfit}");
     db.run("INSERT INTO t SELECT y, y AS z FROM f").unwrap();
     db.run("INSERT INTO t VALUES (3.0, 1.25), (CAST(round(0.6) AS INT), NULL)")
         .unwrap();
@@ -307,10 +295,10 @@ fn paths_with_glob_characters_mean_themselves() {
             "{name}"
         );
     }
-    assert!(matches!(
-        db.import(&options("", &[&odd])),
-        Err(Error::InvalidValue { .. })
-    ));
+    assert!(
+        db.import(&options("", &[&odd]))
+            .is_err_and(|error| error.code() == "invalid_value")
+    );
 }
 
 #[test]
@@ -321,7 +309,7 @@ fn devices_are_refused_as_input() {
         db.error("CREATE EXTERNAL TABLE e (a INT) STORED AS CSV LOCATION '/dev/null'"),
         db.import(&options("t", &["/dev/null"])).unwrap_err(),
     ] {
-        assert!(matches!(error, Error::BadInput { .. }), "{error:?}");
+        assert!(error.code() == "bad_input", "{error:?}");
     }
 }
 
@@ -396,7 +384,7 @@ fn a_copy_that_works_replaces_its_target_and_counts_its_rows() {
     assert_eq!(copy("a/new/place/o.csv", ""), ["1000"]);
     assert_eq!(count("a/new/place/o.csv"), ["1000|500500"]);
     let error = db.error(&format!("COPY (SELECT 1) TO '{out}/o.csv/below/o.csv'"));
-    assert!(matches!(error, Error::BadTarget { .. }), "{error:?}");
+    assert!(error.code() == "bad_target", "{error:?}");
 }
 
 #[test]

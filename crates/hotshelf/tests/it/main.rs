@@ -1,6 +1,7 @@
 //! Tests of the database as its users see it: one binary, one topic a module.
 
 mod answers;
+mod api;
 mod budget;
 mod damage;
 mod damaged_input;
@@ -13,6 +14,7 @@ mod profile;
 mod robust;
 mod sql;
 mod subqueries;
+mod surface;
 mod tuning;
 mod upstream;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hotshelf::{Database, Error, Options, Result};
+use hotshelf::{Database, Options, Result, internals};
 use tokio::runtime::{Builder, Handle};
 
 use crate::{Fixture, lines};
@@ -38,7 +38,11 @@ const FOOTER_BYTES: u64 = 64 << 10;
 
 /// Whether operators hold nothing but footers.
 fn holds_nothing(database: &Database) -> bool {
-    database.cache().budget().snapshot().operator_bytes <= FOOTER_BYTES
+    internals::cache(database)
+        .budget()
+        .snapshot()
+        .operator_bytes
+        <= FOOTER_BYTES
 }
 
 #[test]
@@ -52,13 +56,13 @@ fn a_panic_ends_its_statement_only() {
         datafusion::logical_expr::Volatility::Volatile,
         std::sync::Arc::new(|_| panic!("on purpose")),
     );
-    session.context().register_udf(boom);
+    internals::context(&session).register_udf(boom);
     let run = |sql: &str| {
         db.database()
             .block_on(async { session.sql(sql).await?.collect().await })
     };
     let error = run("SELECT boom() FROM t").unwrap_err();
-    assert!(matches!(error, Error::Panic { .. }), "{error}");
+    assert!(error.code() == "panic", "{error}");
     assert!(error.hint().unwrap().contains("bug"));
     assert_eq!(lines(&run("SELECT count(*) FROM t").unwrap()), ["1000"]);
     assert!(holds_nothing(db.database()));
@@ -107,7 +111,7 @@ fn nested_expressions_are_answered_or_refused_with_words() {
         format!("SELECT {}", nested(50_000, "(", "1", ")")),
     ] {
         let error = db.error(&sql);
-        assert!(matches!(error, Error::TooDeep { .. }), "{error}");
+        assert!(error.code() == "too_deep", "{error}");
         assert!(error.hint().is_some());
     }
 }
@@ -128,7 +132,9 @@ fn a_callers_runtime_has_stack_enough_for_the_deepest_statements() {
             let sql = format!("SELECT b, max(CASE WHEN a > 3 THEN {sum} END) FROM t GROUP BY b");
             let done: Result<_> = async { session.sql(&sql).await?.collect().await }.await;
             assert!(
-                matches!(done, Ok(_) | Err(Error::TooDeep { .. })),
+                done.as_ref()
+                    .err()
+                    .is_none_or(|error| error.code() == "too_deep"),
                 "{count}"
             );
         }
@@ -177,7 +183,7 @@ fn values_too_large_to_make_are_refused() {
         "SELECT length(regexp_replace(repeat('x', 1000000), 'x', repeat('y', 500), 'g'))",
     ] {
         let error = db.error(sql);
-        assert!(matches!(error, Error::TooLarge { .. }), "{sql}: {error}");
+        assert!(error.code() == "too_large", "{sql}: {error}");
         assert!(error.hint().unwrap().contains("budget"));
     }
     assert!(holds_nothing(db.database()));
@@ -206,7 +212,7 @@ fn settings_that_would_take_all_memory_are_refused() {
     let db = with_tables();
     for setting in ["target_partitions = 1000000", "batch_size = 1000000000"] {
         let error = db.error(&format!("SET datafusion.execution.{setting}"));
-        assert!(matches!(error, Error::InvalidValue { .. }), "{error}");
+        assert!(error.code() == "invalid_value", "{error}");
     }
     db.run("SET datafusion.execution.batch_size = 100").unwrap();
 }

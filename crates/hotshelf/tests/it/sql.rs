@@ -1,7 +1,5 @@
 //! SQL over stored tables.
 
-use hotshelf::Error;
-
 use crate::Fixture;
 
 #[test]
@@ -157,10 +155,10 @@ fn statistics_reach_the_planner() {
 fn dropping_and_replacing_tables_removes_their_rows() {
     let mut db = Fixture::new();
     db.run("CREATE TABLE t AS VALUES (1)").unwrap();
-    assert!(matches!(
-        db.error("CREATE TABLE t AS VALUES (2)"),
-        Error::TableExists { .. }
-    ));
+    assert_eq!(
+        db.error("CREATE TABLE t AS VALUES (2)").code(),
+        "table_exists"
+    );
     db.run("CREATE TABLE IF NOT EXISTS t AS VALUES (3)")
         .unwrap();
     assert_eq!(db.rows("SELECT * FROM t"), ["1"]);
@@ -180,7 +178,9 @@ fn an_unknown_table_offers_the_nearest_name() {
     db.run("CREATE TABLE lineorder AS VALUES (1)").unwrap();
     let error = db.error("SELECT * FROM lineordr");
     assert!(
-        matches!(&error, Error::UnknownTable { nearest: Some(name), .. } if name == "lineorder"),
+        error
+            .hint()
+            .is_some_and(|hint| hint.contains("'lineorder'")),
         "{error:?}"
     );
     assert!(error.hint().unwrap().contains("lineorder"));
@@ -315,7 +315,7 @@ fn keys_that_are_not_kept_are_named_in_the_answer() {
     let session = db.database().session();
     let message = |sql: &'static str| {
         let answer = db.database().block_on(session.sql(sql));
-        answer.unwrap().message.unwrap()
+        answer.unwrap().message().unwrap().to_owned()
     };
     let note = "its keys are neither checked nor kept";
     assert!(message("CREATE TABLE t (a INT PRIMARY KEY)").ends_with(note));
@@ -338,12 +338,12 @@ fn nothing_is_replaced_by_something_of_another_kind() {
         "CREATE OR REPLACE EXTERNAL TABLE t STORED AS PARQUET LOCATION '/nowhere/x.parquet'",
     ] {
         let error = run(sql).expect_err(sql);
-        assert!(matches!(error, Error::OtherKind { .. }), "{sql}: {error}");
+        assert!(error.code() == "other_kind", "{sql}: {error}");
         assert!(error.hint().unwrap().contains("DROP TABLE t"), "{sql}");
     }
     run("CREATE VIEW v AS SELECT a + 1 AS a FROM t").unwrap();
     let error = run("CREATE OR REPLACE TABLE v AS SELECT 3 AS a").unwrap_err();
-    assert!(matches!(error, Error::OtherKind { .. }), "{error}");
+    assert!(error.code() == "other_kind", "{error}");
     run("CREATE OR REPLACE VIEW v AS SELECT a + 2 AS a FROM t").unwrap();
     assert_eq!(crate::lines(&run("SELECT a FROM v").unwrap()), ["3"]);
     assert_eq!(db.rows("SELECT a FROM t"), ["1"]);

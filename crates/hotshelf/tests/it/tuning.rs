@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
-use hotshelf::Options;
+use hotshelf::{Options, internals};
 
 use super::{Fixture, lines};
 
@@ -24,7 +23,7 @@ fn with_table() -> Fixture {
 
 /// Runs a query that the tuner hears of, and waits until it has.
 fn observed(fixture: &Fixture) {
-    let tuner = fixture.database().tuner().unwrap();
+    let tuner = internals::tuner(fixture.database()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         fixture
@@ -35,7 +34,7 @@ fn observed(fixture: &Fixture) {
             return;
         }
         // Bandwidth is learned from reads, and those must take a while.
-        fixture.database().cache().clear();
+        internals::cache(fixture.database()).clear();
     }
 }
 
@@ -147,7 +146,7 @@ fn a_dropped_table_leaves_the_tuner_and_queries_go_on() {
     observed(&fixture);
     fixture.run("CREATE TABLE u AS SELECT 1 AS x").unwrap();
     fixture.run("DROP TABLE t").unwrap();
-    fixture.database().tuner().unwrap().step_now();
+    internals::tuner(fixture.database()).unwrap().step_now();
     assert_eq!(
         fixture.rows("SELECT count(*) FROM hpcache_columns()"),
         ["0"]
@@ -162,10 +161,10 @@ fn a_query_cancelled_in_the_middle_stalls_nothing() {
     for _ in 0..20 {
         fixture.database().block_on(async {
             let mut answer = session.sql("SELECT a, b, c FROM t").await.unwrap();
-            let first = answer.batches.next().await.unwrap().unwrap();
+            let first = answer.next().await.unwrap().unwrap();
             assert!(first.num_rows() > 0);
         });
-        fixture.database().tuner().unwrap().step_now();
+        internals::tuner(fixture.database()).unwrap().step_now();
     }
     let rows = fixture
         .database()
@@ -182,7 +181,7 @@ fn a_cancelled_query_teaches_no_time_and_the_whole_one_does() {
     let session = database.session();
     const SQL: &str = "SELECT a, b, c FROM t WHERE a > 0";
     let known = || {
-        let tuner = database.tuner().unwrap();
+        let tuner = internals::tuner(database).unwrap();
         tuner.step_now();
         fixture.rows("SELECT count(*), count(actual_s) FROM hpcache_pipelines()")
     };
@@ -190,7 +189,7 @@ fn a_cancelled_query_teaches_no_time_and_the_whole_one_does() {
     loop {
         database.block_on(async {
             let mut answer = session.sql(SQL).await.unwrap();
-            answer.batches.next().await.unwrap().unwrap();
+            answer.next().await.unwrap().unwrap();
         });
         // Nothing is known before the storage's bandwidth is, and that takes reads of some length.
         if known() == ["1|0"] {
@@ -198,7 +197,7 @@ fn a_cancelled_query_teaches_no_time_and_the_whole_one_does() {
         }
         assert_eq!(known(), ["0|0"]);
         assert!(Instant::now() < deadline);
-        database.cache().clear();
+        internals::cache(database).clear();
     }
     database
         .block_on(async { session.sql(SQL).await?.collect().await })
@@ -232,7 +231,7 @@ fn the_memory_market_shows_who_has_what() {
             .run("SET hotshelf.elf = always; SELECT count(*) FROM t WHERE b = 7")
             .unwrap();
     }
-    fixture.database().tuner().unwrap().step_now();
+    internals::tuner(fixture.database()).unwrap().step_now();
     let classes =
         fixture.rows("SELECT class FROM memory_market() WHERE item IS NULL ORDER BY class");
     assert!(classes.len() >= 3, "{classes:?}");

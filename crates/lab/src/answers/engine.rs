@@ -191,7 +191,7 @@ fn answer(database: &Database, request: Request) -> Reply {
 
 fn run(database: &Database, session: &Session, sql: &str) -> hotshelf::Result<Rows> {
     let batches = database.block_on(async { session.sql(sql).await?.collect().await })?;
-    rows::from_batches(&batches).map_err(|error| hotshelf::Error::from_query(error.into()))
+    Ok(rows::from_batches(&batches)?)
 }
 
 fn load(database: &Database, session: &Session, world: &World) -> hotshelf::Result<()> {
@@ -218,8 +218,7 @@ fn append(database: &Database, table: &Table) -> hotshelf::Result<()> {
     let Some(summary) = tables.iter().find(|summary| summary.name == table.name) else {
         return Ok(());
     };
-    let whole = batch(table, Some(&summary.schema))
-        .map_err(|error| hotshelf::Error::from_query(error.into()))?;
+    let whole = batch(table, Some(&summary.schema))?;
     let mut start = 0;
     let mut inputs: Vec<BatchIter> = Vec::new();
     for rows in &table.files {

@@ -43,7 +43,7 @@ impl AsyncDB for Engine {
         let (columns, batches) = match self {
             Engine::Stored(session) => {
                 let answer = session.sql(sql).await?;
-                (answer.schema.fields().len(), answer.collect().await?)
+                (answer.schema().fields().len(), answer.collect().await?)
             }
             Engine::Control(context) => {
                 let frame = context.sql(sql).await?;

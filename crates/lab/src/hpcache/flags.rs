@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use hotshelf::{PolicyKind, parse_bandwidth, parse_size};
+use hotshelf::PolicyKind;
+use hotshelf::internals::{parse_bandwidth, parse_size};
 use hotshelf_cli::failure::{Failure, Result};
 use hotshelf_cli::output::Format;
 use hotshelf_cli::{Engine, Resources, bad_value, policy, text_format};

@@ -1,6 +1,6 @@
 //! Runs a sequence under policies, each from a cold cache and a tuner that knows nothing.
 
-use hotshelf::{Database, PolicyKind, Session};
+use hotshelf::{Database, PolicyKind, Session, internals};
 use hotshelf_cache::tuner::TunerStats;
 use hotshelf_cli::benchmark::policies::begin_cold;
 use hotshelf_cli::benchmark::{Measurement, Query, measure};
@@ -112,7 +112,7 @@ pub async fn run_sequence(
         measurements.push(measure(session, *query).await?);
         done(idx);
     }
-    let tuned = database.tuner().filter(|_| policy.is_tuned());
+    let tuned = internals::tuner(database).filter(|_| policy.is_tuned());
     Ok(SequenceRun {
         contender,
         budget_bytes,

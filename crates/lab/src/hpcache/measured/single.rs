@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hotshelf::PolicyKind;
+use hotshelf::{PolicyKind, internals};
 use hotshelf_cache::{ColumnShare, Placement};
 use hotshelf_cli::benchmark::{Measurement, Query, measure, median};
 use hotshelf_cli::picture::{Panel, Series};
@@ -32,10 +32,10 @@ impl Bed<'_> {
         };
         let budget_bytes = ample_budget_bytes(self.database);
         self.begin_cold(policy, budget_bytes).await?;
-        if let Some(tuner) = self.database.tuner() {
+        if let Some(tuner) = internals::tuner(self.database) {
             tuner.set_paused(true);
         }
-        let cache = self.database.cache();
+        let cache = internals::cache(self.database);
         if policy == PolicyKind::HpCache {
             measure(self.session, query).await?;
             // Just as much as the pins take: what remains would be filled too.
@@ -64,7 +64,7 @@ impl Bed<'_> {
                 runs.push(measurement);
             }
         }
-        if let Some(tuner) = self.database.tuner() {
+        if let Some(tuner) = internals::tuner(self.database) {
             tuner.set_paused(false);
         }
         Ok(median(&runs))
@@ -161,9 +161,7 @@ impl Bed<'_> {
             let watched = async {
                 loop {
                     tokio::time::sleep(LOOK_EVERY).await;
-                    let rows = self
-                        .database
-                        .tuner()
+                    let rows = internals::tuner(self.database)
                         .map(|tuner| tuner.inspect(|tuner| tuner.pipelines()));
                     let longest = rows
                         .unwrap_or_default()
@@ -226,7 +224,7 @@ impl Bed<'_> {
             }
             let mut runs = [Vec::new(), Vec::new()];
             for run in 0..4 * self.run_count {
-                if let Some(tuner) = self.database.tuner() {
+                if let Some(tuner) = internals::tuner(self.database) {
                     tuner.set_paused(run % 2 == 1);
                 }
                 runs[run % 2].push(measure(self.session, *query).await?);
