@@ -3,7 +3,6 @@
 mod batches;
 mod pieces;
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +13,7 @@ use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::input::files::{self, InputFile, find_files};
 use crate::input::schema::{CommonColumns, check_overrides, with_overrides};
-use crate::input::{FileTables, Limits};
+use crate::input::{FileFormat, FileTables, Limits};
 use crate::session::aside;
 use pieces::pieces;
 
@@ -22,40 +21,6 @@ pub use batches::BatchIter;
 
 /// Input of this size and more is written by all threads, one file each.
 const PARALLEL_BYTES_MIN: u64 = 128 << 20;
-
-/// Formats that can be imported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileFormat {
-    /// Apache Parquet.
-    Parquet,
-    /// Comma-separated values.
-    Csv,
-    /// One JSON object per line.
-    Json,
-    /// Arrow IPC, file or stream.
-    Arrow,
-}
-
-impl FromStr for FileFormat {
-    type Err = crate::Error;
-
-    fn from_str(text: &str) -> crate::Result<Self> {
-        Ok(match text.to_ascii_lowercase().as_str() {
-            "parquet" | "parq" => Self::Parquet,
-            "csv" | "tsv" => Self::Csv,
-            "json" | "ndjson" | "jsonl" => Self::Json,
-            "arrow" | "ipc" | "feather" => Self::Arrow,
-            _ => {
-                return Err(Error::InvalidValue {
-                    what: "file format",
-                    value: text.to_owned(),
-                    expected: "parquet, csv, json or arrow".into(),
-                }
-                .into());
-            }
-        })
-    }
-}
 
 /// What happens when the table exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -102,7 +67,7 @@ impl Default for ImportOptions {
     }
 }
 
-/// How far an import is. Shared with whoever shows it.
+/// How far an import is. Shared with what shows it.
 #[derive(Debug, Default)]
 pub struct ImportProgress {
     rows_done: Arc<AtomicU64>,
@@ -197,7 +162,7 @@ impl Database {
     fn import_threads(&self, input_bytes: u64) -> usize {
         match input_bytes < PARALLEL_BYTES_MIN {
             true => 1,
-            false => self.inner().options.read().threads,
+            false => self.machine().threads,
         }
     }
 
@@ -210,7 +175,7 @@ impl Database {
         files: Vec<InputFile>,
     ) -> Result<Input> {
         let overrides = self.type_overrides(options)?;
-        let limits = Limits::of_budget(self.inner().options.read().budget_bytes);
+        let limits = Limits::of_budget(self.engine().budget_bytes());
         let mut tables = FileTables::new(format, limits);
         tables.options.header = options.csv_header;
         tables.options.delimiter = (options.csv_delimiter != b',').then_some(options.csv_delimiter);
@@ -220,7 +185,7 @@ impl Database {
         for file in &files {
             let (one, state) = (file.clone(), state.clone());
             let read = move || async move { tables.columns(&state, &one).await };
-            let handle = self.inner().handle();
+            let handle = self.machine().workers.handle();
             let columns = aside::run_async("reading the columns", handle, read).await?;
             let table = format!("'{}'", options.table);
             common.add(&file.path, &with_overrides(&columns, &overrides), &table)?;
@@ -238,7 +203,7 @@ impl Database {
 
     /// The table's own columns when rows are appended to it.
     fn target_schema(&self, options: &ImportOptions) -> Result<Option<SchemaRef>> {
-        let table = self.inner().table(&options.table);
+        let table = self.storage().table(&options.table);
         match (options.existing, table) {
             (ExistingTable::Append, Some(table)) => Ok(Some(table.schema.clone())),
             (ExistingTable::Fail, Some(_)) => Err(Error::TableExists {
@@ -292,7 +257,7 @@ fn common_format(options: &ImportOptions, files: &[InputFile]) -> Result<FileFor
     for file in files {
         let ending = files::ending(&file.path).ok_or_else(|| Error::BadInput {
             path: file.path.clone(),
-            what: "its ending does not tell the format; say --format parquet, csv, json or arrow"
+            what: "its ending does not say the format; say --format parquet, csv, json or arrow"
                 .into(),
         })?;
         if common.is_some_and(|common| common != ending.format) {

@@ -13,17 +13,17 @@ pub use crate::options::{parse_bandwidth, parse_size};
 
 /// The segment cache.
 pub fn cache(database: &Database) -> &Arc<CacheManager> {
-    &database.inner().cache
+    &database.engine().cache
 }
 
 /// What decides how much of each column HPCache keeps; `None` if the system refused it a thread.
 pub fn tuner(database: &Database) -> Option<&Arc<TunerThread>> {
-    database.inner().tuner.as_ref()
+    database.engine().tuner.as_ref()
 }
 
 /// The I/O engine.
 pub fn io_engine(database: &Database) -> &Arc<IoEngine> {
-    &database.inner().engine
+    &database.machine().io
 }
 
 /// The query engine's context behind a session.

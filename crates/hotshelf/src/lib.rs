@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod database;
+mod engine;
 mod error;
 mod functions;
 #[doc(hidden)]
@@ -36,32 +37,35 @@ mod index;
 mod input;
 #[doc(hidden)]
 pub mod internals;
+mod interrupt;
+mod machine;
 mod measure;
-mod memory;
 mod options;
 mod pipelines;
 mod plan;
 #[doc(hidden)]
 pub mod probe;
-mod profile;
+mod rewriting;
 mod scan;
 mod session;
 mod settings;
 mod star;
 mod statistics;
+mod storage;
+mod stored_table;
 mod table;
 
 pub use arrow;
-pub use database::{Database, TableSummary, VerifyReport};
+pub use database::{Database, VerifyReport};
 pub use error::public::{Error, ErrorKind, Result};
 pub use hotshelf_cache::PolicyKind;
 pub use hotshelf_store::{RepairReport, RepairedTable};
-pub use import::{
-    BatchIter, ExistingTable, FileFormat, ImportOptions, ImportProgress, ImportReport,
-};
+pub use import::{BatchIter, ExistingTable, ImportOptions, ImportProgress, ImportReport};
+pub use input::FileFormat;
 pub use measure::Measurement;
 pub use options::{BUDGET_BYTES_MIN, Options};
 pub use session::{Answer, Session, Statement, Value};
+pub use table::TableSummary;
 
 /// The Rust of README and guide, run as tests.
 #[cfg(doctest)]

@@ -43,7 +43,7 @@ pub(crate) struct PipelineRun {
     pub row_groups_pruned: u64,
     /// Rows of the row groups that were read, before filters.
     pub rows_in: u64,
-    /// Rows that came out of the scan, or were left after a star's look-ups and filters.
+    /// Rows that came out of the scan, or passed a star's look-ups and filters.
     pub rows_kept: u64,
     /// Bytes of the segments that were processed.
     pub encoded_bytes: u64,
@@ -79,7 +79,7 @@ impl PipelineRun {
     }
 }
 
-/// Who is told of runs.
+/// What learns of runs.
 #[derive(Clone)]
 pub(crate) struct Observers {
     pub tuner: Option<Arc<TunerThread>>,

@@ -1,33 +1,39 @@
-//! A table: its files at one moment, as DataFusion sees it.
+//! A table: its columns, files and indexes at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
-use datafusion::catalog::Session;
-use datafusion::common::{Statistics, not_impl_err};
-use datafusion::datasource::sink::{DataSink, DataSinkExec};
-use datafusion::datasource::source::DataSourceExec;
-use datafusion::datasource::{TableProvider, TableType};
-use datafusion::error::Result as QueryResult;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use datafusion::common::Statistics;
 use hotshelf_cache::ColumnId;
 use hotshelf_store::StoreError;
 use hotshelf_store::statistics::FileStats;
 use hotshelf_tier::{Corruption, TierError};
 
-use crate::database::{Inner, TableSummary};
 use crate::error::{Error, Result};
 use crate::index::TableIndex;
-use crate::scan::TableScan;
 use crate::statistics::table_statistics;
 use hotshelf_store::catalog::{FileRow, IndexRow, TableRow};
 use hotshelf_store::data_file::{TableFile, Unreadable};
+
+/// What a table holds.
+#[derive(Debug, Clone)]
+pub struct TableSummary {
+    /// Its name.
+    pub name: String,
+    /// Its columns.
+    pub schema: SchemaRef,
+    /// Rows in all files.
+    pub row_count: u64,
+    /// Number of data files.
+    pub file_count: usize,
+    /// Bytes on disk.
+    pub file_bytes: u64,
+    /// Why the table cannot be read, if it cannot.
+    pub damage: Option<String>,
+    /// Why a file of the table could not be opened, if nothing says that it is damaged: the next use tries again.
+    pub unavailable: Option<String>,
+}
 
 /// The state of a table between two changes. Immutable: a query keeps the one it was planned on.
 #[derive(Debug)]
@@ -48,8 +54,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table of a catalog row. Its files are opened when they are read; those that have to be read here, because the
-    /// catalog's entry is damaged, make this table unreadable if they cannot be, not the database.
+    /// The table of a catalog row. Its files are opened when they are read; those that have to be read here, because
+    /// the catalog's entry is damaged, make this table unreadable if they cannot be, not the database.
     pub fn open(
         row: TableRow,
         column_ids: Vec<ColumnId>,
@@ -168,137 +174,4 @@ fn unopened(row: IndexRow, files: &BTreeSet<u64>) -> TableIndex {
 fn merge_statistics(schema: &SchemaRef, files: &[Arc<TableFile>]) -> Statistics {
     let stats: Vec<&FileStats> = files.iter().map(|file| file.stats.as_ref()).collect();
     table_statistics(schema, &stats)
-}
-
-/// A table of a database as DataFusion's planner wants it.
-pub(crate) struct TableHandle {
-    pub table: Arc<Table>,
-    pub inner: Arc<Inner>,
-}
-
-impl std::fmt::Debug for TableHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("TableHandle")
-            .field(&self.table.name)
-            .finish()
-    }
-}
-
-#[async_trait]
-impl TableProvider for TableHandle {
-    fn schema(&self) -> SchemaRef {
-        self.table.schema.clone()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    fn statistics(&self) -> Option<Statistics> {
-        Some(self.table.statistics.clone())
-    }
-
-    /// Every filter stays in the plan too; the physical push-down takes those that the scan can do exactly.
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> QueryResult<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![
-            TableProviderFilterPushDown::Unsupported;
-            filters.len()
-        ])
-    }
-
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
-        limit: Option<usize>,
-    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        self.table.ensure_readable()?;
-        let scan = TableScan::new(
-            self.inner.scan_env.clone(),
-            self.table.clone(),
-            projection.cloned(),
-            limit,
-            state.config_options(),
-        )?;
-        Ok(DataSourceExec::from_data_source(scan))
-    }
-
-    async fn insert_into(
-        &self,
-        _state: &dyn Session,
-        input: Arc<dyn ExecutionPlan>,
-        insert_op: InsertOp,
-    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        if insert_op != InsertOp::Append {
-            return not_impl_err!(
-                "{insert_op} is not supported yet; CREATE OR REPLACE TABLE … AS SELECT replaces a table"
-            );
-        }
-        let sink = AppendSink {
-            inner: self.inner.clone(),
-            table: self.table.clone(),
-        };
-        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
-    }
-
-    async fn delete_from(
-        &self,
-        _state: &dyn Session,
-        _filters: Vec<Expr>,
-    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        not_impl_err!(
-            "DELETE is not supported yet; CREATE OR REPLACE TABLE … AS SELECT keeps the rows you want"
-        )
-    }
-
-    async fn update(
-        &self,
-        _state: &dyn Session,
-        _assignments: Vec<(String, Expr)>,
-        _filters: Vec<Expr>,
-    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        not_impl_err!(
-            "UPDATE is not supported yet; CREATE OR REPLACE TABLE … AS SELECT computes new rows"
-        )
-    }
-}
-
-/// Appends one file per INSERT.
-struct AppendSink {
-    inner: Arc<Inner>,
-    table: Arc<Table>,
-}
-
-impl std::fmt::Debug for AppendSink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("AppendSink").field(&self.table.name).finish()
-    }
-}
-
-impl DisplayAs for AppendSink {
-    fn fmt_as(&self, _format: DisplayFormatType, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(f, "HotshelfAppend: table={}", self.table.name)
-    }
-}
-
-#[async_trait]
-impl DataSink for AppendSink {
-    fn schema(&self) -> &SchemaRef {
-        &self.table.schema
-    }
-
-    async fn write_all(
-        &self,
-        data: SendableRecordBatchStream,
-        _context: &Arc<TaskContext>,
-    ) -> QueryResult<u64> {
-        Ok(self
-            .inner
-            .append(&self.table.name, vec![data], Arc::new(AtomicU64::new(0)))
-            .await?)
-    }
 }

@@ -3,158 +3,102 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use arrow::array::{BooleanArray, Float64Array, StringArray};
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{exec_datafusion_err, plan_err};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::Expr;
 use datafusion::scalar::ScalarValue;
-use hotshelf_cache::ColumnId;
 use hotshelf_cache::tuner::{AdviceRow, Tuner};
 
-use super::{Columns, count, open, real, table, text};
-use crate::database::Inner;
+use super::listing::{Columns, Listing, table};
+use super::open;
+use crate::database::Parts;
+use crate::engine::Engine;
 
 /// Points of the advice curve.
 const ADVICE_ROWS: u32 = 20;
 
+/// What the tuner says of itself; nothing without a tuner.
+fn inspect<T: Default>(engine: &Engine, what: impl FnOnce(&Tuner) -> T) -> T {
+    let tuner = engine.tuner.as_ref();
+    tuner.map(|tuner| tuner.inspect(what)).unwrap_or_default()
+}
+
 /// One row per column of the tuner's last placement.
-pub(super) fn columns(inner: &Inner) -> Columns {
-    let rows = inner
-        .tuner
-        .as_ref()
-        .map(|tuner| tuner.inspect(Tuner::targets))
-        .unwrap_or_default();
-    let kept: BTreeMap<ColumnId, f64> = inner
-        .cache
-        .columns()
-        .into_iter()
-        .map(|row| {
-            (
-                row.column,
-                row.cached_bytes as f64 / (row.total_bytes as f64).max(1.0),
-            )
+pub(super) fn columns(parts: &Parts) -> Columns {
+    let (engine, names) = (&parts.engine, &parts.storage.cache_names);
+    let columns = engine.cache.columns().into_iter();
+    let kept = columns.map(|row| {
+        let share = row.cached_bytes as f64 / (row.total_bytes as f64).max(1.0);
+        (row.column, share)
+    });
+    let kept: BTreeMap<_, _> = kept.collect();
+    Listing::of(inspect(engine, Tuner::targets))
+        .text("table_name", |row| names.column(row.column).table)
+        .text("column_name", |row| names.column(row.column).column)
+        .count("bytes", |row| row.bytes)
+        .real("target", |row| row.proportion)
+        .real("actual", |row| {
+            kept.get(&row.column).copied().unwrap_or(0.0)
         })
-        .collect();
-    vec![
-        (
-            "table_name",
-            text(rows.iter().map(|row| inner.column_name(row.column).0)),
-        ),
-        (
-            "column_name",
-            text(rows.iter().map(|row| inner.column_name(row.column).1)),
-        ),
-        ("bytes", count(rows.iter().map(|row| row.bytes))),
-        ("target", real(rows.iter().map(|row| row.proportion))),
-        (
-            "actual",
-            real(
-                rows.iter()
-                    .map(|row| kept.get(&row.column).copied().unwrap_or(0.0)),
-            ),
-        ),
-        (
-            "seconds_saved_per_gb",
-            real(rows.iter().map(|row| row.saved_s_per_byte * 1e9)),
-        ),
-    ]
+        .real("seconds_saved_per_gb", |row| row.saved_s_per_byte * 1e9)
+        .columns()
 }
 
 /// One row per pipeline of the look-back window.
-pub(super) fn pipelines(inner: &Inner) -> Columns {
-    let rows = inner
-        .tuner
-        .as_ref()
-        .map(|tuner| tuner.inspect(Tuner::pipelines))
-        .unwrap_or_default();
-    let actual: Float64Array = rows.iter().map(|row| row.actual_s).collect();
-    vec![
-        (
-            "template",
-            text(rows.iter().map(|row| format!("{:016x}", row.template))),
-        ),
-        (
-            "table_name",
-            text(rows.iter().map(|row| {
-                let name = row.column.map(|column| inner.column_name(column).0);
-                name.unwrap_or_default()
-            })),
-        ),
-        (
-            "pipeline",
-            count(rows.iter().map(|row| u64::from(row.pipeline))),
-        ),
-        ("weight", real(rows.iter().map(|row| row.weight))),
-        ("bytes", real(rows.iter().map(|row| row.bytes))),
-        (
-            "processing_bandwidth",
-            real(rows.iter().map(|row| row.processing_bandwidth)),
-        ),
-        ("predicted_s", real(rows.iter().map(|row| row.predicted_s))),
-        ("actual_s", Arc::new(actual)),
-        ("in_memory_s", real(rows.iter().map(|row| row.in_memory_s))),
-        (
-            "bound",
-            text(
-                rows.iter()
-                    .map(|row| format!("{:?}", row.bound).to_lowercase()),
-            ),
-        ),
-    ]
+pub(super) fn pipelines(parts: &Parts) -> Columns {
+    let names = &parts.storage.cache_names;
+    Listing::of(inspect(&parts.engine, Tuner::pipelines))
+        .text("template", |row| format!("{:016x}", row.template))
+        .text("table_name", |row| {
+            let name = row.column.map(|column| names.column(column).table);
+            name.unwrap_or_default()
+        })
+        .count("pipeline", |row| u64::from(row.pipeline))
+        .real("weight", |row| row.weight)
+        .real("bytes", |row| row.bytes)
+        .real("processing_bandwidth", |row| row.processing_bandwidth)
+        .real("predicted_s", |row| row.predicted_s)
+        .real("actual_s", |row| row.actual_s)
+        .real("in_memory_s", |row| row.in_memory_s)
+        .text("bound", |row| format!("{:?}", row.bound).to_lowercase())
+        .columns()
 }
 
 /// One row: what the tuner did.
-pub(super) fn tuner(inner: &Inner) -> Columns {
-    let stats = inner
-        .tuner
-        .as_ref()
-        .map(|tuner| tuner.inspect(Tuner::stats))
-        .unwrap_or_default();
-    let one = |value: u64| count(std::iter::once(value));
-    let one_real = |value: f64| real(std::iter::once(value));
-    vec![
-        (
-            "working",
-            Arc::new(BooleanArray::from(vec![
-                inner.tuner.as_ref().is_some_and(|tuner| !tuner.is_paused()),
-            ])),
-        ),
-        ("steps", one(stats.step_count)),
-        ("step_ns", one(stats.step_ns_total)),
-        ("skipped", one(stats.skip_count)),
-        ("solves", one(stats.solve_count)),
-        (
-            "decisions",
-            one(stats.solve_count.saturating_sub(stats.failure_count)),
-        ),
-        ("failures", one(stats.failure_count)),
-        (
-            "last_error",
-            Arc::new(StringArray::from(vec![stats.last_error])),
-        ),
-        ("columns", one(stats.column_count as u64)),
-        ("pipelines", one(stats.term_count as u64)),
-        ("budget_bytes", one(stats.budget_bytes)),
-        ("kept_bytes", one(stats.kept_bytes)),
-        ("gap", one_real(stats.gap)),
-        ("saved_s", one_real(stats.saved_s)),
-        (
-            "seconds_saved_per_gb",
-            one_real(stats.saved_s_per_byte * 1e9),
-        ),
-        ("solve_ns", one(stats.solve_ns)),
-        ("solve_ns_max", one(stats.solve_ns_max)),
-        ("storage_bandwidth", one_real(stats.storage_bandwidth)),
-        ("memory_bandwidth", one_real(stats.memory_bandwidth)),
-        ("overlap_loss", one_real(stats.overlap_loss)),
-        ("window", text(std::iter::once(stats.smoothing.to_string()))),
-    ]
+pub(super) fn tuner(engine: &Engine) -> Columns {
+    let tuner = engine.tuner.as_ref();
+    let is_working = tuner.is_some_and(|tuner| !tuner.is_paused());
+    Listing::of(vec![inspect(engine, Tuner::stats)])
+        .flag("working", |_| is_working)
+        .count("steps", |row| row.step_count)
+        .count("step_ns", |row| row.step_ns_total)
+        .count("skipped", |row| row.skip_count)
+        .count("solves", |row| row.solve_count)
+        .count("decisions", |row| {
+            row.solve_count.saturating_sub(row.failure_count)
+        })
+        .count("failures", |row| row.failure_count)
+        .text("last_error", |row| row.last_error.clone())
+        .count("columns", |row| row.column_count as u64)
+        .count("pipelines", |row| row.term_count as u64)
+        .count("budget_bytes", |row| row.budget_bytes)
+        .count("kept_bytes", |row| row.kept_bytes)
+        .real("gap", |row| row.gap)
+        .real("saved_s", |row| row.saved_s)
+        .real("seconds_saved_per_gb", |row| row.saved_s_per_byte * 1e9)
+        .count("solve_ns", |row| row.solve_ns)
+        .count("solve_ns_max", |row| row.solve_ns_max)
+        .real("storage_bandwidth", |row| row.storage_bandwidth)
+        .real("memory_bandwidth", |row| row.memory_bandwidth)
+        .real("overlap_loss", |row| row.overlap_loss)
+        .text("window", |row| row.smoothing.to_string())
+        .columns()
 }
 
-/// Without an argument the curve of time against memory: what each further part of memory would buy. With a slowdown such
-/// as 1.1 one row: the least memory with which no query takes longer than so many times its time in memory.
-pub(super) struct Advice(pub Weak<Inner>);
+/// Without an argument the curve of time against memory: what each further part of memory would buy. With a slowdown
+/// such as 1.1 one row: the least memory with which no query takes longer than this many times its time in memory.
+pub(super) struct Advice(pub Weak<Engine>);
 
 impl std::fmt::Debug for Advice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -164,13 +108,13 @@ impl std::fmt::Debug for Advice {
 
 impl TableFunctionImpl for Advice {
     fn call_with_args(&self, args: TableFunctionArgs) -> QueryResult<Arc<dyn TableProvider>> {
-        let inner = open(&self.0)?;
+        let engine = open(&self.0)?;
         let slowdown = match args.exprs() {
             [] => None,
             [slowdown] => Some(number(slowdown)?),
             _ => return plan_err!("hpcache_advice() takes a slowdown or nothing"),
         };
-        let tuner = inner.tuner.as_ref();
+        let tuner = engine.tuner.as_ref();
         let rows = match slowdown {
             None => tuner.map(|tuner| tuner.inspect(|tuner| tuner.advice(ADVICE_ROWS))),
             Some(slowdown) => tuner
@@ -179,7 +123,7 @@ impl TableFunctionImpl for Advice {
                 .map_err(|error| exec_datafusion_err!("hpcache_advice({slowdown}): {error}"))?
                 .map(|row| row.into_iter().collect()),
         };
-        table(advice_rows(&rows.unwrap_or_default()))
+        table(advice_rows(rows.unwrap_or_default()))
     }
 }
 
@@ -195,17 +139,11 @@ fn number(expression: &Expr) -> QueryResult<f64> {
     }
 }
 
-fn advice_rows(rows: &[AdviceRow]) -> Columns {
-    vec![
-        (
-            "budget_bytes",
-            count(rows.iter().map(|row| row.budget_bytes)),
-        ),
-        ("total_s", real(rows.iter().map(|row| row.total_s))),
-        ("slowdown", real(rows.iter().map(|row| row.slowdown))),
-        (
-            "seconds_saved_per_gb",
-            real(rows.iter().map(|row| row.saved_s_per_byte * 1e9)),
-        ),
-    ]
+fn advice_rows(rows: Vec<AdviceRow>) -> Columns {
+    Listing::of(rows)
+        .count("budget_bytes", |row| row.budget_bytes)
+        .real("total_s", |row| row.total_s)
+        .real("slowdown", |row| row.slowdown)
+        .real("seconds_saved_per_gb", |row| row.saved_s_per_byte * 1e9)
+        .columns()
 }

@@ -1,103 +1,52 @@
 //! What memory is worth to whom.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, UInt64Array};
 use hotshelf_cache::model::ItemClass;
 use hotshelf_cache::{ColumnId, MarketRow};
 
-use super::{Columns, count, text};
-use crate::database::Inner;
+use super::listing::{Columns, Listing};
+use crate::storage::{ColumnName, Storage};
 
 /// One row per class of what is in memory, then one per item of the largest.
-pub(super) fn memory_market(inner: &Inner) -> Columns {
-    let rows = inner.cache.memory_market();
-    let names = Names::of(inner);
-    let items = rows.iter().map(|row| names.item(inner, row));
-    let changes = || rows.iter().map(|row| row.last_change);
-    vec![
-        (
-            "class",
-            text(rows.iter().map(|row| row.class.name().to_owned())),
-        ),
-        ("item", Arc::new(StringArray::from_iter(items))),
-        ("bytes", count(rows.iter().map(|row| row.bytes))),
-        (
-            "saved_s_per_gb_s",
-            per_gb(rows.iter().map(|row| row.saved_s_per_byte_s)),
-        ),
-        (
-            "next_s_per_gb_s",
-            per_gb(rows.iter().map(|row| row.next_s_per_byte_s)),
-        ),
-        (
-            "changed_bytes",
-            Arc::new(Int64Array::from_iter(
-                changes().map(|change| change.map(|change| change.bytes)),
-            )),
-        ),
-        (
-            "changed_s_ago",
-            Arc::new(Float64Array::from_iter(
-                changes().map(|change| change.map(|change| change.age_s)),
-            )),
-        ),
-        (
-            "why",
-            Arc::new(StringArray::from_iter(
-                changes().map(|change| change.map(|change| change.why.name())),
-            )),
-        ),
-    ]
+pub(super) fn memory_market(storage: &Storage) -> Columns {
+    let names = Names::of(storage);
+    Listing::of(storage.cache.memory_market())
+        .text("class", |row| row.class.name().to_owned())
+        .text("item", |row| names.item(storage, row))
+        .count("bytes", |row| row.bytes)
+        .real("saved_s_per_gb_s", |row| per_gb(row.saved_s_per_byte_s))
+        .real("next_s_per_gb_s", |row| per_gb(row.next_s_per_byte_s))
+        .signed("changed_bytes", |row| {
+            row.last_change.map(|change| change.bytes)
+        })
+        .real("changed_s_ago", |row| {
+            row.last_change.map(|change| change.age_s)
+        })
+        .text("why", |row| {
+            row.last_change.map(|change| change.why.name().to_owned())
+        })
+        .columns()
 }
 
 /// One row per shelf: what fits, what is there, and what one more byte would save.
-pub(super) fn hotshelf_shelves(inner: &Inner) -> Columns {
-    let rows = inner.cache.shelves();
-    vec![
-        ("shelf", count(rows.iter().map(|row| row.idx as u64))),
-        ("name", text(rows.iter().map(|row| row.name.to_owned()))),
-        (
-            "capacity_bytes",
-            Arc::new(UInt64Array::from_iter(
-                rows.iter().map(|row| row.capacity_bytes),
-            )),
-        ),
-        ("used_bytes", count(rows.iter().map(|row| row.used_bytes))),
-        (
-            "bandwidth",
-            Arc::new(Float64Array::from_iter(
-                rows.iter().map(|row| row.bandwidth),
-            )),
-        ),
-        (
-            "latency_s",
-            super::real(rows.iter().map(|row| row.latency_s)),
-        ),
-        (
-            "saved_s_per_gb_s",
-            per_gb(rows.iter().map(|row| Some(row.saved_s_per_byte_s))),
-        ),
-        (
-            "refill_s_per_gb",
-            per_gb(rows.iter().map(|row| Some(row.refill_s_per_byte))),
-        ),
-        (
-            "age_s",
-            Arc::new(Float64Array::from_iter(rows.iter().map(|row| row.age_s))),
-        ),
-        (
-            "confidence",
-            super::real(rows.iter().map(|row| row.confidence)),
-        ),
-    ]
+pub(super) fn shelves(storage: &Storage) -> Columns {
+    Listing::of(storage.cache.shelves())
+        .count("shelf", |row| row.idx as u64)
+        .text("name", |row| row.name.to_owned())
+        .count("capacity_bytes", |row| row.capacity_bytes)
+        .count("used_bytes", |row| row.used_bytes)
+        .real("bandwidth", |row| row.bandwidth)
+        .real("latency_s", |row| row.latency_s)
+        .real("saved_s_per_gb_s", |row| row.saved_s_per_byte_s * 1e9)
+        .real("refill_s_per_gb", |row| row.refill_s_per_byte * 1e9)
+        .real("age_s", |row| row.age_s)
+        .real("confidence", |row| row.confidence)
+        .columns()
 }
 
-fn per_gb(values: impl Iterator<Item = Option<f64>>) -> ArrayRef {
-    Arc::new(Float64Array::from_iter(
-        values.map(|value| value.map(|value| value * 1e9)),
-    ))
+fn per_gb(per_byte: Option<f64>) -> Option<f64> {
+    per_byte.map(|per_byte| per_byte * 1e9)
 }
 
 /// What the classes' numbers are called.
@@ -106,9 +55,9 @@ struct Names {
 }
 
 impl Names {
-    fn of(inner: &Inner) -> Self {
+    fn of(storage: &Storage) -> Self {
         let mut indexes = HashMap::new();
-        for table in &inner.opened_tables() {
+        for table in &storage.opened_tables() {
             for index in &table.indexes {
                 let files = index.files.values().filter_map(|file| file.as_ref().ok());
                 for stretch in files.flat_map(|file| &file.stretches) {
@@ -119,11 +68,12 @@ impl Names {
         Self { indexes }
     }
 
-    fn item(&self, inner: &Inner, row: &MarketRow) -> Option<String> {
+    fn item(&self, storage: &Storage, row: &MarketRow) -> Option<String> {
         let number = row.number?;
         Some(match row.class {
             ItemClass::Column => {
-                let (table, column) = inner.column_name(ColumnId(number as u32));
+                let ColumnName { table, column } =
+                    storage.cache_names.column(ColumnId(number as u32));
                 format!("{table}.{column}")
             }
             ItemClass::IndexBlock => match self.indexes.get(&number) {

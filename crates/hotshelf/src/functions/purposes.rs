@@ -1,6 +1,6 @@
 //! What the table functions are for.
 
-use super::{Columns, text};
+use super::listing::{Columns, Listing};
 
 /// What the rows of each function are, in the order of their names.
 const PURPOSES: &[(&str, &str)] = &[
@@ -71,7 +71,8 @@ const PURPOSES: &[(&str, &str)] = &[
 
 /// One row per function.
 pub(super) fn hotshelf_functions() -> Columns {
-    let names = PURPOSES.iter().map(|(name, _)| (*name).to_owned());
-    let purposes = PURPOSES.iter().map(|(_, purpose)| (*purpose).to_owned());
-    vec![("name", text(names)), ("what", text(purposes))]
+    Listing::of(PURPOSES.to_vec())
+        .text("name", |(name, _)| (*name).to_owned())
+        .text("what", |(_, purpose)| (*purpose).to_owned())
+        .columns()
 }

@@ -151,7 +151,7 @@ trait Addable: Copy {
     fn total(values: &[Self]) -> Option<i128>;
 }
 
-/// Values whose sums over so many need no check.
+/// Values whose sums over this many need no check.
 const CHUNK: usize = 1 << 20;
 
 macro_rules! addable_in_halves {

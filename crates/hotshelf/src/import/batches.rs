@@ -9,8 +9,9 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
 use super::{ExistingTable, ImportProgress};
-use crate::database::{Database, IfExists, NewTable};
+use crate::database::Database;
 use crate::error::Result;
+use crate::storage::{IfExists, NewTable};
 
 /// Batches of one schema, computed as they are taken.
 pub type BatchIter = Box<dyn Iterator<Item = RecordBatch> + Send>;
@@ -50,10 +51,10 @@ impl Database {
         existing: ExistingTable,
         rows_done: Arc<AtomicU64>,
     ) -> Result<u64> {
-        let inner = self.inner();
+        let storage = self.storage();
         let if_exists = match existing {
-            ExistingTable::Append if inner.table(table).is_some() => {
-                return inner.append(table, inputs, rows_done).await;
+            ExistingTable::Append if storage.table(table).is_some() => {
+                return storage.append(table, inputs, rows_done).await;
             }
             ExistingTable::Replace => IfExists::Replace,
             ExistingTable::Append | ExistingTable::Fail => IfExists::Fail,
@@ -64,6 +65,6 @@ impl Database {
             if_exists,
             cluster_by: &[],
         };
-        inner.create_table(new, inputs, rows_done).await
+        storage.create_table(new, inputs, rows_done).await
     }
 }

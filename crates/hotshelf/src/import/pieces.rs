@@ -17,8 +17,9 @@ use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use parking_lot::Mutex;
 
-use super::{FileFormat, Input};
+use super::Input;
 use crate::error::{Error, Result};
+use crate::input::FileFormat;
 use crate::input::exact::exact_cast;
 
 /// A partition of a plan that reads one file.

@@ -6,8 +6,8 @@ use datafusion::datasource::file_format::file_compression_type::FileCompressionT
 use datafusion::datasource::listing::ListingTableUrl;
 
 use super::bad;
+use super::file_format::FileFormat;
 use crate::error::{Error, Result};
-use crate::import::FileFormat;
 
 /// A file to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +124,7 @@ pub(crate) struct Ending {
     pub delimiter: u8,
 }
 
-/// The format that a file's name tells, compressed or not.
+/// The format that a file's name implies, compressed or not.
 pub(crate) fn ending(path: &Path) -> Option<Ending> {
     let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
     let (packed, name) = match name.rsplit_once('.') {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endings_tell_format_separator_and_compression() {
+    fn endings_imply_format_separator_and_compression() {
         let format =
             |name: &str| ending(Path::new(name)).map(|ending| (ending.format, ending.delimiter));
         assert_eq!(format("a/b.csv"), Some((FileFormat::Csv, b',')));

@@ -20,13 +20,13 @@ use datafusion::error::Result as QueryResult;
 use datafusion::physical_plan::ExecutionPlan;
 use object_store::{ObjectMeta, ObjectStore};
 
+use super::file_format::FileFormat;
 use super::named::NamedSource;
 use super::pages::CheckedReaders;
 use super::source::InputSource;
 use super::text::{self, TextOptions};
 use super::{Limits, arrow_file, decode};
 use crate::error::{Error, Result};
-use crate::import::FileFormat;
 
 /// CSV, JSON or Arrow.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub(super) struct InputFormat {
     pub limits: Limits,
 }
 
-/// The columns of one file, as it says or as its first lines tell.
+/// The columns of one file, as it says, or as its first lines suggest.
 pub(super) fn infer(
     path: &std::path::Path,
     options: TextOptions,
@@ -194,7 +194,7 @@ impl DataFusionFormat for ParquetInput {
     }
 }
 
-/// An error of ours for DataFusion, told as of this file.
+/// An error of ours for DataFusion, about this file.
 pub(super) fn named_error(path: &std::path::Path, error: Error) -> Error {
     match error {
         Error::Query(error) => super::bad(

@@ -6,6 +6,7 @@
 
 mod arrow_file;
 pub(crate) mod exact;
+mod file_format;
 pub(crate) mod files;
 mod format;
 mod named;
@@ -14,12 +15,14 @@ pub(crate) mod schema;
 mod source;
 mod table;
 mod text;
+mod text_errors;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
+pub use file_format::FileFormat;
 pub(crate) use table::{FileTables, file_table};
 
 /// The most that one piece of a file may take in memory.
@@ -51,7 +54,7 @@ pub(crate) fn decode<T>(path: &Path, work: impl FnOnce() -> Result<T>) -> Result
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(path, panic.as_ref())))
 }
 
-/// What a panic of a decoder means for whoever reads the file.
+/// What a panic of a decoder means for the reader of the file.
 pub(crate) fn panicked(path: &Path, panic: &(dyn std::any::Any + Send)) -> Error {
     let text = panic
         .downcast_ref::<String>()

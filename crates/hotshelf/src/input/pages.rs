@@ -61,7 +61,7 @@ struct CheckedReader {
 }
 
 impl CheckedReader {
-    /// Pages that lie in the bytes read; bytes that are not of a column chunk are left alone.
+    /// Pages that lie in the bytes read; bytes that are not of a column chunk are not looked at.
     fn check(&self, range: &Range<u64>, bytes: &[u8]) -> ParquetResult<()> {
         for chunk in self
             .chunks

@@ -21,10 +21,10 @@ use futures::StreamExt;
 use object_store::ObjectStore;
 
 use super::exact::{exact_cast, nulls};
+use super::file_format::FileFormat;
 use super::text::{TextBatches, TextColumns, TextOptions, csv_columns, unpacked};
 use super::{Limits, arrow_file, bad, decode, files, named};
 use crate::error::{Error, Result};
-use crate::import::FileFormat;
 
 /// The files of a scan.
 #[derive(Clone)]

@@ -1,4 +1,5 @@
-//! Tables over files: those that `FROM 'file'`, `FROM 'folder'` and `FROM '*.csv'` name, and those that an import reads.
+//! Tables over files: those that `FROM 'file'`, `FROM 'folder'` and `FROM '*.csv'` name, and those that an import
+//! reads.
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -16,13 +17,13 @@ use datafusion::parquet::file::metadata::ParquetMetaDataReader;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::FutureExt;
 
+use super::file_format::FileFormat;
 use super::files::{self, InputFile, find_files};
 use super::format::{InputFormat, ParquetInput, infer, named_error};
 use super::schema::CommonColumns;
 use super::text::TextOptions;
 use super::{Limits, bad, decode, panicked};
 use crate::error::{Error, Result};
-use crate::import::FileFormat;
 
 /// Bytes of a batch that Parquet files are decoded into.
 const BATCH_BYTES: u64 = 16 << 20;
@@ -189,7 +190,7 @@ async fn common_schema(
     Ok(common.finish())
 }
 
-/// The files that a name means, if their endings tell one format that is ours.
+/// The files that a name means, if their endings imply one format that is ours.
 fn named_files(name: &str) -> Result<Option<(FileFormat, Vec<InputFile>)>> {
     let path = Path::new(name);
     let mut files = match path.is_dir() {

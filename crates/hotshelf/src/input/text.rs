@@ -15,9 +15,10 @@ use arrow::csv::reader::Format;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 
+use super::file_format::FileFormat;
+use super::text_errors::{csv_fields_error, csv_value_error, plain, uneven};
 use super::{Limits, bad, files};
 use crate::error::{Error, Result};
-use crate::import::FileFormat;
 
 /// Lines that are looked at to guess the types of a text file.
 const INFER_LINES: usize = 10_000;
@@ -105,16 +106,6 @@ fn infer_lines(
     }
 }
 
-/// `Expected 4 records, found 2 records at line 66`, said better.
-fn uneven(text: &str) -> Option<String> {
-    let (_, rest) = text.split_once("Expected ")?;
-    let (expected, rest) = rest.split_once(" records, found ")?;
-    let (found, line) = rest.split_once(" records at line ")?;
-    Some(format!(
-        "line {line} has {found} fields instead of {expected}"
-    ))
-}
-
 fn ensure_unique(schema: &Schema, path: &Path) -> Result<()> {
     let mut seen = BTreeMap::new();
     for (idx, field) in schema.fields().iter().enumerate() {
@@ -139,16 +130,6 @@ fn too_long(path: &Path, limits: Limits) -> Error {
         what: "one row".into(),
         needed_bytes: limits.text_bytes_max,
         allowed_bytes: limits.text_bytes_max,
-    }
-}
-
-/// What a CSV reader says, without the names of its layers.
-fn plain(error: &ArrowError) -> String {
-    match error {
-        ArrowError::CsvError(text) | ArrowError::JsonError(text) | ArrowError::ParseError(text) => {
-            text.trim_start_matches("Csv error: ").to_owned()
-        }
-        other => other.to_string(),
     }
 }
 
@@ -325,7 +306,7 @@ impl TextBatches {
         let Some(batch) = batch else {
             return match last {
                 true => Ok(None),
-                false => Err(bad(&self.path, "its rows cannot be told apart")),
+                false => Err(bad(&self.path, "its rows cannot be separated")),
             };
         };
         self.header_ahead = false;
@@ -412,49 +393,6 @@ fn decoder(
     Ok(Decoder::Csv(Box::new(decoder)))
 }
 
-/// `Error while parsing value 'x' as type 'Int64' for column 0 at line 5. Row data: '[x,oops]'`, said better.
-/// Lines count from 0, or the line of names.
-fn csv_value_error(
-    text: &str,
-    own: &SchemaRef,
-    place: &dyn Fn(u64) -> String,
-    header: bool,
-) -> Option<String> {
-    let (_, rest) = text.split_once("Error while parsing value '")?;
-    let (value, rest) = rest.split_once("' as type '")?;
-    let (data_type, rest) = rest.split_once("' for column ")?;
-    let (column, rest) = rest.split_once(" at line ")?;
-    let line: u64 = rest.split('.').next()?.trim().parse().ok()?;
-    let field = own.fields().get(column.parse::<usize>().ok()?)?;
-    Some(format!(
-        "{}, column '{}': '{}' is not a value of type {data_type}",
-        place(line + u64::from(!header)),
-        field.name(),
-        shortened(value),
-    ))
-}
-
-/// `incorrect number of fields for line 3, expected 2 got 1`, said better.
-fn csv_fields_error(text: &str, place: &dyn Fn(u64) -> String, header: bool) -> Option<String> {
-    let (_, rest) = text.split_once("incorrect number of fields for line ")?;
-    let (line, rest) = rest.split_once(", expected ")?;
-    let (expected, found) = rest.split_once(" got ")?;
-    let line: u64 = line.parse().ok()?;
-    let row = line.saturating_sub(u64::from(header));
-    Some(format!(
-        "{} has {found} fields instead of {expected}",
-        place(row)
-    ))
-}
-
-fn shortened(value: &str) -> String {
-    let mut short: String = value.chars().take(60).collect();
-    if short.len() < value.len() {
-        short.push('…');
-    }
-    short
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -513,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_is_told_with_row_and_column() {
+    fn a_bad_value_is_reported_with_row_and_column() {
         let text = format!("n,s\n{}oops,x\n", "1,x\n".repeat(20_000));
         let error = batches(&text, TINY).unwrap_err().to_string();
         assert!(

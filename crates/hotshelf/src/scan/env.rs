@@ -1,5 +1,6 @@
 //! What a scan may see of the database: the cache, the Elfs, the tuner, and how far to read ahead.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use hotshelf_cache::CacheManager;
@@ -28,6 +29,8 @@ pub(crate) struct ScanEnv {
     pub look_ahead_bytes_max: u64,
     /// Descriptors that all files of the database may have.
     pub descriptor_count_max: usize,
+    /// Keeps the database open while something is scanned: its folder stays locked.
+    pub _held_open: Arc<dyn Any + Send + Sync>,
 }
 
 impl ScanEnv {

@@ -5,6 +5,7 @@
 
 mod env;
 mod filters;
+mod in_order;
 mod queue;
 mod segments;
 mod source;
@@ -12,6 +13,7 @@ mod stream;
 
 pub(crate) use env::ScanEnv;
 pub(crate) use filters::{DynamicFilter, IntegerRange};
+pub(crate) use in_order::read_in_order;
 pub(crate) use queue::{Morsel, ScanQueue};
 pub(crate) use segments::{ScanSegments, SegmentAdapter};
 pub(crate) use source::TableScan;

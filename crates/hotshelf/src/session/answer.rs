@@ -16,8 +16,8 @@ use futures::{FutureExt, Stream, StreamExt};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
-use super::interrupt::Interrupt;
 use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
 
 /// Batches made ahead of the reader.
 const AHEAD_BATCHES: usize = 1;
@@ -121,7 +121,7 @@ impl std::fmt::Debug for Answer {
 
 /// Starts a plan on the workers.
 ///
-/// Its rows come through a channel, so a caller who waits for them is never kept by the plan's own work and can
+/// Its rows come through a channel, so the plan's own work never blocks a caller who waits for them, and the caller can
 /// always stop waiting.
 pub(super) fn start(
     plan: Arc<dyn ExecutionPlan>,
@@ -139,7 +139,7 @@ pub(super) fn start(
     })
 }
 
-/// Sends a plan's batches until it ends, fails or nobody receives them. A panic arrives as an error.
+/// Sends a plan's batches until it ends, fails or the receiver is gone. A panic arrives as an error.
 async fn forward(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
@@ -174,7 +174,7 @@ struct AnswerStream {
 }
 
 impl AnswerStream {
-    /// What is left to say when the channel is closed: nothing, unless the task did not get to its end.
+    /// The last item after the channel is closed: none, unless the task did not get to its end.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<QueryResult<RecordBatch>>> {
         let Some(task) = &mut self.task else {
             return Poll::Ready(None);

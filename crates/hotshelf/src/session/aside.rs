@@ -1,5 +1,5 @@
-//! Work on threads of its own: with a stack for deep statements, where a panic is an error, and which nobody has to
-//! wait for.
+//! Work on separate threads, which have a stack for deep statements, turn a panic into an error, and need not be waited
+//! for.
 //!
 //! Threads are kept for the next statement, as starting one with a large stack costs more than planning a small query.
 
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 const STACK_BYTES: usize = 1 << 30;
 /// Stack where the system refuses the larger one.
 const STACK_BYTES_MIN: usize = 64 << 20;
-/// Name of the threads, by which a panic hook can tell that a statement panicked.
+/// Name of the threads, by which a panic hook knows that a statement panicked.
 const THREAD_NAME: &str = "hotshelf-plan";
 /// Threads that wait for work, at most.
 const IDLE_MAX: usize = 4;
@@ -72,7 +72,7 @@ where
         let done =
             waited_for.unwrap_or_else(|payload| Some(Err(Error::panicked(what, payload.as_ref()))));
         if let Some(done) = done {
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             sender.send(done).ok();
         }
     }))?;

@@ -11,18 +11,21 @@ use datafusion::datasource::dynamic_file::DynamicListTableFactory;
 use datafusion::datasource::{MemTable, TableType};
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::SessionContext;
 use parking_lot::RwLock;
 
 use super::views::{BrokenView, is_planning, view_table};
-use crate::database::{Database, IfExists, Inner, NewTable, PUBLIC, full_name, split};
+use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::input::{Limits, file_table};
-use crate::session::execute_partitions;
-use crate::table::TableHandle;
+use crate::storage::{IfExists, NewTable, PUBLIC, Storage, full_name, split};
+use crate::stored_table::StoredTable;
+use crate::table::Table;
 
-/// Whether a name can be that of files: a path or a pattern, or a name with an ending. Other names are those of tables alone,
-/// whatever the working directory has.
+/// Whether a name can be that of files: a path or a pattern, or a name with an ending. Other names are those of
+/// tables alone, whatever the working directory has.
 fn may_name_files(name: &str) -> bool {
     name.contains(['.', '/', '\\', '*', '?', '['])
 }
@@ -62,12 +65,12 @@ impl std::fmt::Debug for HotshelfCatalog {
 
 impl CatalogProvider for HotshelfCatalog {
     fn schema_names(&self) -> Vec<String> {
-        let schemas = self.0.database.inner().schemas();
+        let schemas = self.0.database.storage().schemas();
         std::iter::once(PUBLIC.to_owned()).chain(schemas).collect()
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let exists = self.0.database.inner().has_schema(name);
+        let exists = self.0.database.storage().has_schema(name);
         exists.then(|| {
             Arc::new(HotshelfSchema {
                 schema: name.to_owned(),
@@ -88,8 +91,16 @@ impl HotshelfSchema {
         full_name(&self.schema, name)
     }
 
-    fn inner(&self) -> &Arc<Inner> {
-        self.shared.database.inner()
+    fn storage(&self) -> &Arc<Storage> {
+        self.shared.database.storage()
+    }
+
+    fn stored(&self, table: Arc<Table>) -> Arc<StoredTable> {
+        Arc::new(StoredTable {
+            table,
+            storage: self.storage().clone(),
+            env: self.shared.database.engine().scan_env.clone(),
+        })
     }
 
     /// Stores the rows of an in-memory table: how a CREATE TABLE arrives that did not come through
@@ -111,7 +122,7 @@ impl HotshelfSchema {
                     if_exists: IfExists::Fail,
                     cluster_by: &[],
                 };
-                database.inner().create_table(new, inputs, rows).await
+                database.storage().create_table(new, inputs, rows).await
             })
         });
         let stopped = || Error::NotSupported {
@@ -130,7 +141,7 @@ impl std::fmt::Debug for HotshelfSchema {
 #[async_trait]
 impl SchemaProvider for HotshelfSchema {
     fn table_names(&self) -> Vec<String> {
-        let mut names = self.inner().names_in(&self.schema);
+        let mut names = self.storage().names_in(&self.schema);
         let transient = self.shared.transient.read();
         let is_here = |name: &&String| split(name).0 == self.schema;
         names.extend(transient.keys().filter(is_here).cloned());
@@ -147,18 +158,15 @@ impl SchemaProvider for HotshelfSchema {
             Some(plain) if self.table_exist(plain) => plain,
             _ => name,
         };
-        let (inner, full) = (self.inner(), self.full(name));
-        if let Some(table) = inner.table(&full) {
-            return Ok(Some(Arc::new(TableHandle {
-                table,
-                inner: inner.clone(),
-            })));
+        let (storage, full) = (self.storage(), self.full(name));
+        if let Some(table) = storage.table(&full) {
+            return Ok(Some(self.stored(table)));
         }
-        if let Some(text) = inner.view(&full) {
+        if let Some(text) = storage.view(&full) {
             let state = self.shared.state.upgrade();
             let state = state.ok_or(Error::Cancelled)?.read().clone();
             return match view_table(&state, &full, &text).await {
-                // Lists of everything there is have to bear with a view that cannot be planned.
+                // A list of all tables shows a view that cannot be planned, too.
                 Err(error) if !is_planning() => Ok(Some(Arc::new(BrokenView(error.to_string())))),
                 planned => Ok(Some(planned?)),
             };
@@ -170,8 +178,9 @@ impl SchemaProvider for HotshelfSchema {
         if !may_name_files(name) {
             return Ok(None);
         }
-        let limits = Limits::of_budget(inner.options.read().budget_bytes);
-        match file_table(name, &inner.runtime_env, limits).await? {
+        let engine = self.shared.database.engine();
+        let limits = Limits::of_budget(engine.budget_bytes());
+        match file_table(name, &engine.runtime_env, limits).await? {
             Some(table) => Ok(Some(table)),
             None => self.shared.others.try_new(name).await,
         }
@@ -179,7 +188,7 @@ impl SchemaProvider for HotshelfSchema {
 
     async fn table_type(&self, name: &str) -> QueryResult<Option<TableType>> {
         let full = self.full(name);
-        if self.inner().view(&full).is_some() {
+        if self.storage().view(&full).is_some() {
             return Ok(Some(TableType::View));
         }
         Ok(self.table_exist(name).then_some(TableType::Base))
@@ -206,21 +215,31 @@ impl SchemaProvider for HotshelfSchema {
         if let Some(table) = self.shared.transient.write().remove(&full) {
             return Ok(Some(table));
         }
-        let inner = self.inner();
-        let Some(table) = inner.table(&full) else {
+        let storage = self.storage();
+        let Some(table) = storage.table(&full) else {
             return Ok(None);
         };
-        inner.drop_table(&full)?;
-        Ok(Some(Arc::new(TableHandle {
-            table,
-            inner: inner.clone(),
-        })))
+        storage.drop_table(&full)?;
+        Ok(Some(self.stored(table)))
     }
 
     fn table_exist(&self, name: &str) -> bool {
         let full = self.full(name);
-        self.inner().table(&full).is_some()
-            || self.inner().view(&full).is_some()
+        self.storage().table(&full).is_some()
+            || self.storage().view(&full).is_some()
             || self.shared.transient.read().contains_key(&full)
     }
+}
+
+/// The streams of all partitions of a plan.
+fn execute_partitions(
+    plan: &Arc<dyn ExecutionPlan>,
+    context: &Arc<TaskContext>,
+) -> Result<Vec<SendableRecordBatchStream>> {
+    (0..plan.output_partitioning().partition_count())
+        .map(|partition| {
+            plan.execute(partition, context.clone())
+                .map_err(Error::from_query)
+        })
+        .collect()
 }

@@ -11,7 +11,8 @@ use datafusion::logical_expr::dml::CopyTo;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
 
-use super::{Planned, Session};
+use super::Session;
+use super::planned::Planned;
 use crate::error::{Error, Result};
 use crate::input::files::local_url;
 
@@ -91,7 +92,7 @@ impl Target {
         };
         let folder = self
             .existing_folder()
-            .ok_or_else(|| refuse("it is no place for a file"))?;
+            .ok_or_else(|| refuse("it cannot be a file"))?;
         if !folder.is_dir() {
             return Err(refuse(&format!("{} is not a folder", folder.display())));
         }
@@ -118,7 +119,7 @@ fn behind_links(path: PathBuf) -> Result<PathBuf> {
 /// How the names of temporary folders begin.
 const PREFIX: &str = ".hotshelf-copy-";
 
-/// Removes the temporary folders of processes that were killed: those that nobody holds a lock on.
+/// Removes the temporary folders of processes that were killed: those that are not locked.
 fn sweep(place: &Path) {
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
@@ -127,7 +128,7 @@ fn sweep(place: &Path) {
             continue;
         };
         if held.try_lock().is_ok() && folder.is_dir() {
-            tracing::info!(folder = %folder.display(), "removing what a killed COPY left");
+            tracing::info!(folder = %folder.display(), "removing the files of a killed COPY");
             let _ = std::fs::remove_dir_all(&folder);
         }
     }

@@ -14,7 +14,7 @@ const EXPRESSION_DEPTH_MAX: usize = 400;
 /// Operators above each other.
 const PLAN_DEPTH_MAX: usize = 500;
 
-/// Refuses plans and expressions that could exhaust the stack of who runs or drops them.
+/// Refuses plans and expressions that could exhaust the stack of the thread that runs or drops them.
 pub(super) fn check(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<()> {
     descend(plan, 1)
 }

@@ -8,8 +8,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{Answer, Session};
-use crate::database::{IndexSpec, default_index_name};
 use crate::error::{Error, Result};
+use crate::rewriting::{IndexSpec, Rewritten};
+use crate::storage::default_index_name;
 
 impl Session {
     /// Runs the statement if it is about indexes or files.
@@ -29,10 +30,10 @@ impl Session {
 
     async fn create_index(&self, create: &CreateIndex) -> Result<Answer> {
         let spec = self.index_spec(create)?;
-        if create.if_not_exists && self.database.inner().table_of_index(&spec.name).is_some() {
+        if create.if_not_exists && self.database.storage().table_of_index(&spec.name).is_some() {
             return Ok(Answer::done(format!("index {} exists already", spec.name)));
         }
-        let rows = self.database.inner().create_index(&spec).await?;
+        let rows = self.database.parts().rewriter().create_index(&spec).await?;
         let name = &spec.name;
         Ok(Answer::done(format!("index {name}: {rows} rows")))
     }
@@ -41,7 +42,7 @@ impl Session {
         let mut done = Vec::new();
         for name in names {
             let name = last_part(name)?;
-            done.push(match self.database.inner().drop_index(&name) {
+            done.push(match self.database.storage().drop_index(&name) {
                 Err(Error::UnknownIndex { .. }) if if_exists => format!("no index {name}"),
                 result => result.map(|()| format!("index {name} dropped"))?,
             });
@@ -51,10 +52,14 @@ impl Session {
 
     async fn optimize(&self, name: &ObjectName) -> Result<Answer> {
         let table = self.full_table_name(name)?;
-        let (before, after) = self.database.inner().optimize_table(&table).await?;
-        Ok(Answer::done(match before {
+        let rewriter = self.database.parts().rewriter();
+        let Rewritten {
+            files_before,
+            files_after,
+        } = rewriter.optimize_table(&table).await?;
+        Ok(Answer::done(match files_before {
             0 => format!("table {table}: nothing to merge"),
-            _ => format!("table {table}: {before} files became {after}"),
+            _ => format!("table {table}: {files_before} files became {files_after}"),
         }))
     }
 

@@ -1,4 +1,4 @@
-//! Ends a running statement that nobody waits for any more.
+//! Ends a running statement whose answer is no longer wanted.
 //!
 //! A task is dropped when it gives control back, and many operators do that only when their input makes them wait. So
 //! operators that read storage or make many rows of few are wrapped: their streams give control back now and
@@ -10,7 +10,6 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -38,7 +37,7 @@ use datafusion::physical_plan::{
 use futures::{Stream, StreamExt};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::error::Error;
+use crate::interrupt::Interrupt;
 
 /// A worker that has tested pairs for this long without a row to give lets another thread serve in its place.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(50);
@@ -60,25 +59,6 @@ fn make_way() {
     let has_workers = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
     if Handle::try_current().is_ok_and(has_workers) {
         tokio::task::block_in_place(|| std::thread::sleep(HAND_OVER_TIME));
-    }
-}
-
-/// A statement's flag. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
-
-impl Interrupt {
-    /// Asks the statement to end.
-    pub fn raise(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// An error if the statement is to end.
-    pub fn check(&self) -> QueryResult<()> {
-        match self.0.load(Ordering::Relaxed) {
-            true => Err(Error::Cancelled.into()),
-            false => Ok(()),
-        }
     }
 }
 

@@ -122,8 +122,8 @@ fn literals(
 }
 
 impl Session {
-    /// Runs one statement with values for its parameters `$1`, `$2`, … or `?`, in this order. Planned at each call, so it
-    /// sees tables as they are.
+    /// Runs one statement with values for its parameters `$1`, `$2`, … or `?`, in this order. Planned at each call,
+    /// so it sees tables as they are.
     ///
     /// # Errors
     /// Those of [`Session::sql`]; too few values, or values of other types.

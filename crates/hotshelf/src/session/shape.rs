@@ -26,8 +26,8 @@ use crate::error::{Error, Result};
 pub(super) const DEPTH_MAX: usize = 1_000;
 /// Joins of one FROM, or set operations in a row: planning time grows with the third power of them.
 const JOINS_MAX: usize = 200;
-/// SELECTs of a statement, common table expressions of one WITH, and expressions of one SELECT list, GROUP BY or ORDER BY:
-/// planning time grows with the square of them.
+/// SELECTs of a statement, common table expressions of one WITH, and expressions of one SELECT list, GROUP BY or
+/// ORDER BY: planning time grows with the square of them.
 const SELECTS_MAX: usize = 4_000;
 const SELECTS: &str = "SELECTs in one statement";
 const CTES_MAX: usize = 500;

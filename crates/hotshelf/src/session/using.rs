@@ -53,7 +53,7 @@ pub(super) fn resolve(select: &mut Select) -> ControlFlow<Error> {
 /// What the merged columns of a FROM clause mean, by name.
 struct Merged {
     meanings: HashMap<String, Expr>,
-    /// Those that are not simply the left side's, in order: a `*` has to be told.
+    /// Those that are not simply the left side's, in order: a `*` names them.
     told: Vec<Ident>,
 }
 

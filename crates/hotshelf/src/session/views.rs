@@ -16,9 +16,11 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::{CATALOG, Session, ensure_unique_columns};
-use crate::database::{PUBLIC, full_name};
+use super::parsing::parse;
+use super::tables::ensure_unique_columns;
+use super::{CATALOG, Session};
 use crate::error::{Error, Result};
+use crate::storage::{PUBLIC, full_name};
 
 thread_local! {
     /// Views that are being planned on this thread, each for the one before.
@@ -101,7 +103,7 @@ pub(super) async fn view_table(
     text: &str,
 ) -> Result<Arc<dyn TableProvider>> {
     let _descent = Descent::into(name)?;
-    let statement = super::parse(state, text)?.pop();
+    let statement = parse(state, text)?.pop();
     let statement = statement.ok_or_else(|| not_a_view(name))?;
     let plan = Box::pin(state.statement_to_plan(statement.0)).await;
     let plan = plan.map_err(|error| Error::from_query(error.context(format!("view {name}"))))?;
@@ -118,7 +120,7 @@ pub(super) async fn view_table(
 }
 
 fn not_a_view(name: &str) -> Error {
-    let text = format!("what is stored as the text of view {name} is no CREATE VIEW");
+    let text = format!("the stored text of view {name} is not a CREATE VIEW");
     Error::Query(DataFusionError::Execution(text))
 }
 
@@ -127,7 +129,7 @@ impl Session {
     pub(super) fn stored_name(&self, name: &TableReference) -> Result<String> {
         let schema = name.schema().unwrap_or(PUBLIC);
         let is_here = name.catalog().is_none_or(|catalog| catalog == CATALOG);
-        match is_here && self.database.inner().has_schema(schema) {
+        match is_here && self.database.storage().has_schema(schema) {
             true => Ok(full_name(schema, name.table())),
             false => Err(Error::UnknownSchema {
                 name: schema.to_owned(),
@@ -145,14 +147,14 @@ impl Session {
         let name = self.stored_name(&create.name)?;
         let text = create.definition.ok_or_else(|| not_a_view(&name))?;
         view_table(&self.context.state(), &name, &text).await?;
-        let inner = self.database.inner();
-        inner.put_view(&name, &text, create.or_replace)?;
+        let storage = self.database.storage();
+        storage.put_view(&name, &text, create.or_replace)?;
         Ok(format!("view {name} created"))
     }
 
     pub(super) fn drop_view(&self, drop: &DropView) -> Result<String> {
         let name = self.stored_name(&drop.name)?;
-        match (self.database.inner().drop_view(&name)?, drop.if_exists) {
+        match (self.database.storage().drop_view(&name)?, drop.if_exists) {
             (true, _) => Ok(format!("view {name} dropped")),
             (false, true) => Ok(format!("no view {name}")),
             (false, false) => Err(Error::UnknownView { name }),
@@ -166,7 +168,7 @@ impl Session {
             .and_then(|rest| rest.strip_prefix('.'));
         let name = own.unwrap_or(name);
         match (
-            self.database.inner().create_schema(name)?,
+            self.database.storage().create_schema(name)?,
             create.if_not_exists,
         ) {
             (true, _) => Ok(format!("schema {name} created")),
@@ -181,7 +183,7 @@ impl Session {
         let name = match &drop.name {
             SchemaReference::Bare { schema } | SchemaReference::Full { schema, .. } => schema,
         };
-        match (self.database.inner().drop_schema(name)?, drop.if_exists) {
+        match (self.database.storage().drop_schema(name)?, drop.if_exists) {
             (true, _) => Ok(format!("schema {name} dropped")),
             (false, true) => Ok(format!("no schema {name}")),
             (false, false) => Err(Error::UnknownSchema {

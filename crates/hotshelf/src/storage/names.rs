@@ -4,14 +4,14 @@
 
 use std::collections::BTreeSet;
 
-use super::Inner;
+use super::Storage;
 use crate::error::{Error, Result};
 
 /// The schema that needs no name.
 pub(crate) const PUBLIC: &str = "public";
 
-impl Inner {
-    /// Schemas beside `public`.
+impl Storage {
+    /// The schemas other than `public`.
     pub fn schemas(&self) -> BTreeSet<String> {
         self.names.read().schemas.clone()
     }
@@ -26,11 +26,11 @@ impl Inner {
         self.names.read().views.get(name).cloned()
     }
 
-    /// Keeps a view.
+    /// Adds or replaces a view.
     pub fn put_view(&self, name: &str, sql: &str, or_replace: bool) -> Result<()> {
         let _change = self.changes.lock();
         self.check_name(name)?;
-        if self.table(name).is_some() {
+        if self.table_as_is(name).is_some() {
             return Err(Error::OtherKind {
                 name: name.to_owned(),
                 found: "stored table",
@@ -45,7 +45,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Forgets a view; whether there was one.
+    /// Drops a view. Returns whether there was one.
     pub fn drop_view(&self, name: &str) -> Result<bool> {
         let _change = self.changes.lock();
         if self.view(name).is_none() {
@@ -56,7 +56,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Makes a schema; whether it is new.
+    /// Makes a schema. Returns whether it is new.
     pub fn create_schema(&self, name: &str) -> Result<bool> {
         let _change = self.changes.lock();
         if self.has_schema(name) {
@@ -74,7 +74,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Forgets an empty schema; whether there was one.
+    /// Drops an empty schema. Returns whether there was one.
     pub fn drop_schema(&self, name: &str) -> Result<bool> {
         let _change = self.changes.lock();
         if !self.has_schema(name) {
@@ -100,7 +100,7 @@ impl Inner {
         found
     }
 
-    /// Refuses a name of a table or view that nobody could ask for.
+    /// Refuses a name of a table or view that no statement could use.
     pub fn check_name(&self, name: &str) -> Result<()> {
         let (schema, own) = split(name);
         if !self.has_schema(schema) {

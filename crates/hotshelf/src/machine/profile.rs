@@ -1,9 +1,9 @@
 //! What the machine profile says, as settings of this engine.
 //!
-//! `hotshelf probe --db` leaves a profile in the database's folder. Opening the database reads it, checks that it belongs
-//! to this machine and this device, and makes an [`EngineProfile`] of it: one value for everything the engine can do one
-//! way or another, each with where it comes from. Without a profile, or with a damaged or foreign one, conservative
-//! defaults apply and say so.
+//! `hotshelf probe --db` leaves a profile in the database's folder. Opening the database reads it, checks that it
+//! belongs to this machine and this device, and makes an [`EngineProfile`] of it: one value for everything the engine
+//! can do one way or another, each with where it comes from. Without a profile, or with a damaged or foreign one,
+//! conservative defaults apply and say so.
 
 use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;

@@ -11,17 +11,19 @@ use datafusion::execution::memory_pool::{
 };
 use hotshelf_cache::CacheManager;
 
-/// The last part of the memory, one in so many, is for operators that have less than their share or cannot spill.
+/// The last part of the memory, one in this many, is for operators that have less than their share or cannot spill.
 const KEPT_PARTS: u64 = 8;
-/// What overdrafts may come to: one part in so many of the memory, but at least so many bytes (a few batches).
+/// Overdrafts may come to one part in this many of the memory, or to the second number of bytes (a few batches) if that
+/// is more.
 const OVERDRAFT_PARTS: u64 = 32;
 const OVERDRAFT_BYTES_MIN: u64 = 4 << 20;
 
-/// Reservations evict cached segments until they fit (as Velox does), and fail when nothing is left to
+/// Reservations evict cached segments until they fit (as Velox does), and fail when nothing remains to
 /// evict, except below a floor that operators always have. An operator that can spill and has more than an equal share
 /// fails a little earlier: else it would leave nothing to those that have yet to begin, and nothing to spill.
-/// One that has less than its share may overdraw a little: DataFusion's merges of spilled runs, their cursors and emptied
-/// aggregation tables cannot spill any further, and their refusal would end the query while others hold the memory.
+/// One that has less than its share may overdraw a little: DataFusion's merges of spilled runs, their cursors and
+/// emptied aggregation tables cannot spill any further, and their refusal would end the query while others hold the
+/// memory.
 pub(crate) struct OperatorPool {
     cache: Arc<CacheManager>,
     /// What operators may use even if the budget is smaller, in bytes.

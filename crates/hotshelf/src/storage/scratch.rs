@@ -1,7 +1,7 @@
 //! Folders for what lasts no longer than the process: spilled rows, and temporary databases.
 //!
-//! Each is made for one process, which holds a lock on it (that of a temporary database is the database's own). What a killed process left is known by its lock, which went
-//! with the process, and is removed when the next one opens beside it.
+//! Each is made for one process, which holds a lock on it (that of a temporary database is the database's own). The
+//! lock of a killed process is gone: the next one that opens beside it knows its folder by that, and removes it.
 
 use std::fs::{DirBuilder, File};
 use std::hash::BuildHasher;
@@ -10,28 +10,68 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::files::remove_busy_folder;
 use crate::error::{Error, Result};
+use crate::options::Options;
 
-/// What the folders of spilled rows are called, before the number that tells them apart.
-pub(super) const SPILL: &str = "hotshelf-spill-";
+/// What the folders of spilled rows are called, before a number of their own.
+const SPILL: &str = "hotshelf-spill-";
 /// What the folders of temporary databases are called.
-pub(super) const TEMPORARY: &str = "hotshelf-";
+const TEMPORARY: &str = "hotshelf-";
 /// Names are tried this often.
 const TRIES: usize = 100;
 
+/// The folders that go with the database.
+pub(crate) struct Scratch {
+    /// Where rows are spilled.
+    spill: ScratchFolder,
+    /// That of a temporary database.
+    temporary: Option<ScratchFolder>,
+}
+
+impl Scratch {
+    /// Makes the folder for the spilled rows of the database in `folder`: where the options say, beside the data, or
+    /// where the system has its temporary files.
+    pub fn create(
+        folder: &Path,
+        options: &Options,
+        temporary: Option<ScratchFolder>,
+    ) -> Result<Self> {
+        let spill = match &options.spill_folder {
+            Some(place) => ScratchFolder::create(place, SPILL)?,
+            None => {
+                let beside = ScratchFolder::create(&folder.join("spill"), SPILL);
+                // The database may be on a medium that can only be read.
+                beside.or_else(|_| ScratchFolder::create(&std::env::temp_dir(), SPILL))?
+            }
+        };
+        Ok(Self { spill, temporary })
+    }
+
+    /// Where rows are spilled.
+    pub fn spill(&self) -> &Path {
+        self.spill.path()
+    }
+
+    /// Removes the folders, while threads may still work in them.
+    pub fn remove(&self) {
+        for folder in self.temporary.iter().chain([&self.spill]) {
+            remove_busy_folder(folder.path());
+        }
+    }
+}
+
 /// A folder of this process alone. It goes when this is dropped.
 #[derive(Debug)]
-pub(super) struct ScratchFolder {
+pub(crate) struct ScratchFolder {
     path: PathBuf,
     /// Held for its lock; a database locks its own folder.
     _folder: Option<File>,
 }
 
 impl ScratchFolder {
-    /// Makes a folder in `place`, which nobody else can look into, and removes what dead processes left there under
-    /// that name.
-    pub fn create(place: &Path, name: &str) -> Result<Self> {
+    /// Makes a folder in `place` that no other user can read, and removes the folders of that name there whose
+    /// processes have died.
+    fn create(place: &Path, name: &str) -> Result<Self> {
         std::fs::create_dir_all(place).map_err(Error::io("create", place))?;
         if name == SPILL {
             remove_abandoned(place, name);
@@ -55,6 +95,11 @@ impl ScratchFolder {
         Err(Error::io("create a folder in", place)(error))
     }
 
+    /// A folder for a temporary database.
+    pub fn temporary() -> Result<Self> {
+        Self::create(&std::env::temp_dir(), TEMPORARY)
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -66,7 +111,7 @@ impl Drop for ScratchFolder {
     }
 }
 
-/// Opens a folder and locks it, where folders can be locked; elsewhere nobody removes what may be another's.
+/// Opens a folder and locks it, where folders can be locked. Elsewhere it stays: it may be in use.
 fn locked(path: &Path) -> Result<File> {
     let folder = File::open(path).map_err(Error::io("open", path))?;
     flock(&folder, FlockOperation::NonBlockingLockExclusive).ok();
@@ -84,6 +129,18 @@ fn remove_abandoned(place: &Path, name: &str) {
             remove_busy_folder(&entry.path());
         }
     }
+}
+
+/// Removes a folder in which a thread may still make files: what appears meanwhile is removed in the next round.
+fn remove_busy_folder(folder: &Path) {
+    const ROUNDS_MAX: usize = 20;
+    for _ in 0..ROUNDS_MAX {
+        match std::fs::remove_dir_all(folder) {
+            Err(_) if folder.exists() => {}
+            _ => return,
+        }
+    }
+    tracing::warn!(folder = %folder.display(), "a temporary folder cannot be removed");
 }
 
 #[cfg(test)]

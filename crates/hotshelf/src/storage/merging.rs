@@ -1,34 +1,27 @@
 //! Merging of small files in the background, in tiers.
 //!
-//! A tier holds files whose row counts differ by less than [`FAN_IN`] times. When a tier has as many files, they and all
-//! smaller ones become one file of the next tier: a row is rewritten once per tier, and a table that gets
-//! single rows keeps a few files of each tier. After each merge the thread rests in proportion, so that merging
-//! takes [`TIME_SHARE`] of one worker's time at most.
+//! A tier holds files whose row counts differ by less than [`FAN_IN`] times. When a tier has as many files, they and
+//! all smaller ones become one file of the next tier: a row is rewritten once per tier, and a table that gets single
+//! rows keeps a few files of each tier. This says which; [`crate::rewriting`] merges them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
 use hotshelf_store::data_file::TableFile;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
-use super::Inner;
-use super::indexes::MERGE_ROWS;
 use crate::table::Table;
 
+/// OPTIMIZE TABLE merges files with fewer rows than this.
+pub(crate) const MERGE_ROWS: u64 = 1 << 22;
 /// As many files of a tier become one.
 const FAN_IN: usize = 8;
 /// Files merged at once.
 const FILES_MAX: usize = 512;
-/// Larger files are left to OPTIMIZE TABLE.
+/// Larger files are for OPTIMIZE TABLE to merge.
 const ROWS_MAX: u64 = MERGE_ROWS / FAN_IN as u64;
-/// The part of a worker's time that merging may take.
-const TIME_SHARE: f64 = 0.25;
-/// A merge may hold one part in so many of the budget.
-const BUDGET_PARTS: u64 = 16;
 /// Merges that are remembered.
 const LOG_LEN: usize = 256;
 
@@ -50,7 +43,7 @@ pub(crate) struct Merging {
     wanted: Mutex<BTreeSet<String>>,
     wake: Notify,
     log: Mutex<VecDeque<Merge>>,
-    /// Files of at least so many rows are left alone, by table: merging them failed or made no fewer.
+    /// By table: files of at least this many rows stay as they are, as merging them failed or made no fewer.
     limits: Mutex<BTreeMap<i64, u64>>,
 }
 
@@ -86,13 +79,33 @@ impl Merging {
         }
     }
 
+    /// Waits until a table may want merging.
+    pub async fn wait(&self) {
+        self.wake.notified().await;
+    }
+
+    /// A table that wants merging.
+    pub fn next(&self) -> Option<String> {
+        self.wanted.lock().pop_first()
+    }
+
+    /// Has a table looked at again.
+    pub fn again(&self, table: String) {
+        self.wanted.lock().insert(table);
+    }
+
+    /// Leaves files of a table alone that have at least this many rows.
+    pub fn leave_alone(&self, table: &Table, rows_min: u64) {
+        self.limits.lock().insert(table.id, rows_min);
+    }
+
     fn row_limit(&self, table: &Table) -> u64 {
         let limits = self.limits.lock();
         limits.get(&table.id).copied().unwrap_or(ROWS_MAX)
     }
 
     /// The files of a table to merge next.
-    fn choice(&self, table: &Table) -> Vec<Arc<TableFile>> {
+    pub fn choice(&self, table: &Table) -> Vec<Arc<TableFile>> {
         let rows: Vec<u64> = table.files.iter().map(|f| f.stats.row_count).collect();
         let chosen = choose(&rows, self.row_limit(table));
         chosen
@@ -101,7 +114,7 @@ impl Merging {
             .collect()
     }
 
-    fn note(&self, merge: Merge) {
+    pub fn note(&self, merge: Merge) {
         let mut log = self.log.lock();
         if log.len() == LOG_LEN {
             log.pop_front();
@@ -124,85 +137,6 @@ fn choose(rows: &[u64], row_limit: u64) -> Vec<usize> {
     let is_chosen = |rows: u64| rows < row_limit && tier(rows) <= *full;
     let chosen = (0..rows.len()).filter(|file_idx| is_chosen(rows[*file_idx]));
     chosen.take(FILES_MAX).collect()
-}
-
-/// Ends the merging when the last handle of the database goes.
-pub(super) struct Merger(AbortHandle);
-
-impl Drop for Merger {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Merges whatever wants it until the database is closed.
-pub(super) fn start(inner: &Arc<Inner>) -> Merger {
-    let (weak, merging) = (Arc::downgrade(inner), inner.merging.clone());
-    Merger(inner.handle().spawn(run(weak, merging)).abort_handle())
-}
-
-async fn run(inner: Weak<Inner>, merging: Arc<Merging>) {
-    loop {
-        merging.wake.notified().await;
-        loop {
-            let wanted = merging.wanted.lock().pop_first();
-            let Some(table) = wanted else { break };
-            let Some(inner) = inner.upgrade() else { return };
-            let begun = Instant::now();
-            let has_merged = inner.merge_once(&table).await;
-            drop(inner);
-            if has_merged {
-                merging.wanted.lock().insert(table);
-            }
-            tokio::time::sleep(rest_after(begun.elapsed())).await;
-        }
-    }
-}
-
-fn rest_after(worked: Duration) -> Duration {
-    worked.mul_f64(1.0 / TIME_SHARE - 1.0)
-}
-
-impl Inner {
-    /// Merges files of a table if a tier is full. Returns whether another look is worthwhile.
-    async fn merge_once(self: &Arc<Self>, name: &str) -> bool {
-        let _rewrite = self.rewrites.lock().await;
-        let Some(table) = self.table(name).filter(|_| self.merging.is_on()) else {
-            return false;
-        };
-        let files = self.merging.choice(&table);
-        if files.is_empty() || table.ensure_readable().is_err() {
-            return false;
-        }
-        let begun = Instant::now();
-        let rows_max = files.iter().map(|file| file.stats.row_count).max();
-        let mut merge = Merge {
-            table: name.to_owned(),
-            seconds: 0.0,
-            files_before: files.len(),
-            files_after: 0,
-            rows: files.iter().map(|file| file.stats.row_count).sum(),
-            error: None,
-        };
-        let merged = self.merge_files(&table, files, BUDGET_PARTS).await;
-        merge.seconds = begun.elapsed().as_secs_f64();
-        match merged {
-            Ok((_, files_after)) => merge.files_after = files_after,
-            Err(error) => merge.error = Some(error.to_string()),
-        }
-        let is_gone = self.table(name).is_none_or(|now| now.id != table.id);
-        if merge.error.is_some() && is_gone {
-            return false;
-        }
-        let is_useless = merge.error.is_some() || merge.files_after * 2 > merge.files_before;
-        if is_useless {
-            tracing::warn!(table = name, error = ?merge.error, "small files are left as they are");
-            let limit = rows_max.unwrap_or_default();
-            self.merging.limits.lock().insert(table.id, limit);
-        }
-        self.merging.note(merge);
-        !is_useless
-    }
 }
 
 #[cfg(test)]

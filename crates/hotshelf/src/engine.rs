@@ -1,0 +1,111 @@
+//! The engine side of a database: the memory and the temporary files of running queries, what HPCache learns of them,
+//! and the settings that all sessions share.
+//!
+//! It sees the machine, and of the storage only what scans need. Scans see the [`ScanEnv`] alone.
+
+mod memory;
+mod settings;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::execution::cache::cache_manager::CacheManagerConfig;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use hotshelf_cache::CacheManager;
+use hotshelf_cache::tuner::{TunerOptions, TunerThread};
+
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::options::Options;
+use crate::pipelines::{Observers, PipelineLog};
+use crate::scan::ScanEnv;
+use crate::storage::{Merging, Storage};
+
+pub(crate) use memory::OperatorPool;
+
+/// What runs the queries of a database.
+pub(crate) struct Engine {
+    machine: Arc<Machine>,
+    pub cache: Arc<CacheManager>,
+    /// Chooses what the HPCache policies keep. Without it (the system refused a thread) they keep what they kept.
+    pub tuner: Option<Arc<TunerThread>>,
+    /// The memory of operators.
+    pub pool: Arc<OperatorPool>,
+    pub runtime_env: Arc<RuntimeEnv>,
+    /// The latest runs of pipelines.
+    pub pipelines: Arc<PipelineLog>,
+    /// All that scans see of the database.
+    pub scan_env: Arc<ScanEnv>,
+    merging: Arc<Merging>,
+    query_count: AtomicU64,
+}
+
+impl Engine {
+    /// An engine over a storage.
+    pub fn start(storage: &Arc<Storage>, options: &Options) -> Result<Self> {
+        let (machine, cache) = (storage.machine.clone(), storage.cache.clone());
+        let tuner = TunerThread::start(&cache, TunerOptions::default())
+            .inspect_err(|error| tracing::warn!(%error, "no thread for the tuner"));
+        let tuner = tuner.ok().map(Arc::new);
+        let pool = Arc::new(OperatorPool::new(cache.clone(), options.operator_bytes_min));
+        let runtime_env = RuntimeEnvBuilder::new()
+            .with_memory_pool(pool.clone())
+            .with_disk_manager_builder(disk_manager(storage.scratch.spill(), options))
+            .with_cache_manager(without_file_caches())
+            .build_arc()
+            .map_err(Error::from_query)?;
+        let pipelines = Arc::<PipelineLog>::default();
+        let scan_env = ScanEnv {
+            cache: cache.clone(),
+            elfs: storage.elfs.clone(),
+            vortex: storage.vortex.clone(),
+            observers: Observers {
+                tuner: tuner.clone(),
+                log: pipelines.clone(),
+            },
+            io: machine.io.clone(),
+            look_ahead_bytes_max: machine.profile.look_ahead_bytes.value,
+            descriptor_count_max: storage.opener.descriptors().limit(),
+            _held_open: storage.clone(),
+        };
+        Ok(Self {
+            machine,
+            cache,
+            tuner,
+            pool,
+            runtime_env,
+            pipelines,
+            scan_env: Arc::new(scan_env),
+            merging: storage.merging.clone(),
+            query_count: AtomicU64::new(0),
+        })
+    }
+
+    /// A number for a query, from 1.
+    pub fn next_query(&self) -> u64 {
+        self.query_count.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub fn budget_bytes(&self) -> u64 {
+        self.cache.budget().limit_bytes()
+    }
+}
+
+/// Listings and statistics of files in place are made for each query: others may change the files at any time.
+fn without_file_caches() -> CacheManagerConfig {
+    CacheManagerConfig::default()
+        .with_list_files_cache_limit(0)
+        .with_file_statistics_cache_limit(0)
+}
+
+fn disk_manager(spill: &Path, options: &Options) -> DiskManagerBuilder {
+    let bytes_max = options.spill_bytes_max.unwrap_or_else(|| {
+        let free = rustix::fs::statvfs(spill);
+        free.map_or(u64::MAX, |free| free.f_bavail * free.f_frsize / 10 * 9)
+    });
+    DiskManagerBuilder::default()
+        .with_mode(DiskManagerMode::Directories(vec![spill.to_owned()]))
+        .with_max_temp_directory_size(bytes_max)
+}

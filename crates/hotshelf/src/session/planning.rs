@@ -1,0 +1,202 @@
+//! Planning of statements: from what is parsed to what remains to be done.
+
+use std::sync::Arc;
+
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{
+    DdlStatement, LogicalPlan, SetVariable, Statement as PlanStatement,
+};
+use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
+
+use super::planned::{Planned, Runnable, interrupt_of};
+use super::{
+    Session, Statement, batch_rows, depth, explain, fingerprint, insert, interrupt, views,
+};
+use crate::error::{Error, Result, nearest};
+use crate::interrupt::Interrupt;
+use crate::settings::{SessionSettings, check_engine_setting};
+
+impl Session {
+    /// Plans a statement; those that only change settings or the catalog are done with that.
+    pub(super) async fn plan(
+        &self,
+        statement: Statement,
+        cluster_by: Vec<String>,
+        values: Option<Vec<ScalarAndMetadata>>,
+    ) -> Result<Planned> {
+        let _planning = views::Planning::begin();
+        let state = self.context.state();
+        let statement = match shows_profile(&statement) {
+            true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),
+            false => statement,
+        };
+        let written = matches!(&statement.0, ParsedStatement::Statement(statement)
+            if matches!(statement.as_ref(), SqlStatement::Prepare { .. }));
+        let written = written.then(|| statement.0.clone());
+        let plan = state
+            .statement_to_plan(statement.0)
+            .await
+            .map_err(|error| self.name_the_nearest(error))?;
+        if let (Some(written), LogicalPlan::Statement(PlanStatement::Prepare(prepare))) =
+            (written, &plan)
+        {
+            return self.prepared.keep(prepare, written).map(Planned::Done);
+        }
+        let plan = Self::with_parameters(self.expanded(plan).await?, values)?;
+        if let LogicalPlan::Ddl(ddl) = &plan {
+            self.keep_other_kinds(ddl)?;
+        }
+        self.plan_logical(plan, cluster_by).await
+    }
+
+    async fn plan_logical(&self, plan: LogicalPlan, cluster_by: Vec<String>) -> Result<Planned> {
+        match plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
+                self.plan_table(create, cluster_by).await
+            }
+            LogicalPlan::Ddl(DdlStatement::DropTable(drop))
+                if self.is_stored_or_missing(&drop.name) =>
+            {
+                self.drop_table(&drop).map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
+                self.create_view(create).await.map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::DropView(drop)) => {
+                self.drop_view(&drop).map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateCatalogSchema(create)) => {
+                self.create_schema(&create).map(Planned::Done)
+            }
+            LogicalPlan::Ddl(DdlStatement::DropCatalogSchema(drop)) => {
+                self.drop_schema(&drop).map(Planned::Done)
+            }
+            LogicalPlan::Statement(PlanStatement::SetVariable(set)) => self.set(set).await,
+            LogicalPlan::Statement(PlanStatement::Deallocate(forget)) => {
+                self.prepared.forget(&forget.name).map(Planned::Done)
+            }
+            LogicalPlan::Copy(copy) => self.plan_copy(copy).await,
+            LogicalPlan::Dml(dml) => {
+                let dml = LogicalPlan::Dml(insert::exact(dml)?);
+                self.plan_rows(dml).await.map(Planned::Change)
+            }
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
+                crate::input::files::check_locations(&create.locations)?;
+                let create = LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create));
+                self.plan_rows(create).await.map(Planned::Rows)
+            }
+            plan => self.plan_rows(plan).await.map(Planned::Rows),
+        }
+    }
+
+    async fn set(&self, set: SetVariable) -> Result<Planned> {
+        check_engine_setting(&set.variable, &set.value)?;
+        let threads = (set.variable == "hotshelf.threads").then(|| set.value.clone());
+        let set = PlanStatement::SetVariable(set);
+        self.plan_rows(LogicalPlan::Statement(set)).await?;
+        if let Some(threads) = threads {
+            self.follow_threads(&threads).await?;
+        }
+        Ok(Planned::Done("set".into()))
+    }
+
+    pub(super) async fn plan_rows(&self, plan: LogicalPlan) -> Result<Runnable> {
+        let frame = self
+            .context
+            .execute_logical_plan(plan)
+            .await
+            .map_err(|error| self.name_the_nearest(error))?;
+        let (_, plan) = frame.into_parts();
+        self.plan_physical(&plan).await
+    }
+
+    pub(super) async fn plan_physical(&self, plan: &LogicalPlan) -> Result<Runnable> {
+        let mut state = self.numbered_state(plan);
+        let optimized = state.optimize(plan).map_err(Error::from_query)?;
+        self.bound_batches(&mut state, &optimized)
+            .map_err(Error::from_query)?;
+        let physical = state
+            .query_planner()
+            .create_physical_plan(&optimized, &state)
+            .await
+            .map_err(Error::from_query)?;
+        depth::check(&physical).map_err(Error::from_query)?;
+        let interrupt = interrupt_of(&state);
+        Ok(Runnable {
+            plan: interrupt::interruptible(physical, &interrupt).map_err(Error::from_query)?,
+            state,
+            with_notes: explain::takes_notes(plan),
+        })
+    }
+
+    /// Has the plan's long literals repeated for no more rows than fit.
+    fn bound_batches(&self, state: &mut SessionState, plan: &LogicalPlan) -> QueryResult<()> {
+        let config = state.config();
+        let (usual, threads) = (config.batch_size(), config.target_partitions());
+        let bytes = self.database.engine().pool.limit_bytes();
+        let rows = batch_rows::batch_rows(plan, usual, bytes, threads)?;
+        if rows < usual {
+            *state.config_mut() = config.clone().with_batch_size(rows);
+        }
+        Ok(())
+    }
+
+    /// The session's state with the next query number and the plan's fingerprint in it.
+    fn numbered_state(&self, plan: &LogicalPlan) -> SessionState {
+        let mut state = self.context.state();
+        let query_id = self.database.engine().next_query();
+        if let Some(settings) = state
+            .config_mut()
+            .options_mut()
+            .extensions
+            .get_mut::<SessionSettings>()
+        {
+            settings.query_id = query_id;
+            settings.template = fingerprint::template(plan);
+            settings.notes = Arc::default();
+            settings.interrupt = Interrupt::default();
+        }
+        state
+    }
+
+    async fn follow_threads(&self, threads: &str) -> Result<()> {
+        let sql = format!("SET datafusion.execution.target_partitions = {threads}");
+        self.context.sql(&sql).await.map_err(Error::from_query)?;
+        Ok(())
+    }
+
+    /// Offers the nearest table where DataFusion says only that there is none.
+    pub(super) fn name_the_nearest(&self, error: DataFusionError) -> Error {
+        let text = error.to_string();
+        let missing = text
+            .split_once("table '")
+            .and_then(|(_, rest)| rest.split_once("' not found"))
+            .map(|(name, _)| name.splitn(3, '.').last().unwrap_or(name).to_owned());
+        match missing {
+            Some(table) => {
+                let names = self.database.table_names();
+                let nearest = nearest(&table, names.iter().map(String::as_str));
+                Error::UnknownTable { table, nearest }
+            }
+            None => Error::from_query(error),
+        }
+    }
+}
+
+/// SHOW answers with one row per setting, and the profile has many values.
+const SHOW_PROFILE: &str = "SELECT name, value, source, reason FROM machine_profile()";
+
+fn shows_profile(statement: &Statement) -> bool {
+    let ParsedStatement::Statement(own) = &statement.0 else {
+        return false;
+    };
+    let SqlStatement::ShowVariable { variable } = own.as_ref() else {
+        return false;
+    };
+    let named = ["hotshelf", "profile"];
+    let is_named = |(part, name): (&Ident, &str)| part.value.eq_ignore_ascii_case(name);
+    variable.len() == named.len() && variable.iter().zip(named).all(is_named)
+}

@@ -1,0 +1,150 @@
+//! CREATE TABLE and DROP TABLE.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::common::TableReference;
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, DropTable};
+
+use super::Session;
+use super::answer::Answer;
+use super::planned::{Planned, PlannedTable};
+use crate::error::{Error, Result};
+use crate::storage::{IfExists, NewTable};
+
+impl Session {
+    /// Refuses to put a view or an external table in the place of a stored table, or the other way round.
+    pub(super) fn keep_other_kinds(&self, ddl: &DdlStatement) -> Result<()> {
+        let (name, wanted) = match ddl {
+            DdlStatement::CreateView(create) => (&create.name, "view"),
+            DdlStatement::CreateExternalTable(create) => (&create.name, "external table"),
+            DdlStatement::CreateMemoryTable(create) => (&create.name, "stored table"),
+            _ => return Ok(()),
+        };
+        if !self.context.table_exist(name.clone()).unwrap_or(false) {
+            return Ok(());
+        }
+        let (name, storage) = (self.stored_name(name)?, self.database.storage());
+        let found = match storage.table(&name).is_some() {
+            true => "stored table",
+            false if storage.view(&name).is_some() => "view",
+            false => "external table",
+        };
+        if found == wanted {
+            return Ok(());
+        }
+        Err(Error::OtherKind {
+            name,
+            found,
+            wanted,
+        })
+    }
+
+    /// Whether a table to drop is stored, or does not exist (then the error names the nearest one).
+    pub(super) fn is_stored_or_missing(&self, name: &TableReference) -> bool {
+        let stored = self.stored_name(name);
+        let stored = stored.is_ok_and(|name| self.database.storage().table(&name).is_some());
+        stored || !self.context.table_exist(name.clone()).unwrap_or(false)
+    }
+
+    pub(super) async fn plan_table(
+        &self,
+        create: CreateMemoryTable,
+        cluster_by: Vec<String>,
+    ) -> Result<Planned> {
+        let name = self.stored_name(&create.name)?;
+        if create.temporary {
+            return Err(Error::NotSupported {
+                what: "CREATE TEMPORARY TABLE".into(),
+            });
+        }
+        if !create.column_defaults.is_empty() {
+            return Err(Error::NotSupported {
+                what: "a column DEFAULT".into(),
+            });
+        }
+        if create.if_not_exists && create.or_replace {
+            // DataFusion's words.
+            let text = "'IF NOT EXISTS' cannot coexist with 'REPLACE'".into();
+            return Err(Error::Query(DataFusionError::Execution(text)));
+        }
+        let exists = self.database.storage().table(&name).is_some();
+        if exists && create.if_not_exists {
+            return Ok(Planned::Done(format!("table {name} exists already")));
+        }
+        let declared: SchemaRef = create.input.schema().inner().clone();
+        ensure_unique_columns(&declared)?;
+        let input = self.plan_physical(&create.input).await?;
+        Ok(Planned::Table(Box::new(PlannedTable {
+            name,
+            schema: with_types_of(&declared, &input.plan.schema()),
+            if_exists: match create.or_replace {
+                true => IfExists::Replace,
+                false => IfExists::Fail,
+            },
+            cluster_by,
+            input,
+            note: match create.constraints.is_empty() {
+                true => "",
+                false => "; its keys are neither checked nor kept",
+            },
+        })))
+    }
+
+    pub(super) async fn store(&self, table: PlannedTable) -> Result<Answer> {
+        let new = NewTable {
+            name: &table.name,
+            schema: table.schema,
+            if_exists: table.if_exists,
+            cluster_by: &table.cluster_by,
+        };
+        let input = table.input.run()?.batches;
+        let rows = self
+            .database
+            .storage()
+            .create_table(new, vec![input], Arc::new(AtomicU64::new(0)))
+            .await?;
+        let (name, note) = (&table.name, table.note);
+        Ok(Answer::done(format!("table {name}: {rows} rows{note}")))
+    }
+
+    pub(super) fn drop_table(&self, drop: &DropTable) -> Result<String> {
+        let name = self.stored_name(&drop.name)?;
+        match self.database.storage().drop_table(&name) {
+            Err(Error::UnknownTable { .. }) if drop.if_exists => Ok(format!("no table {name}")),
+            result => result.map(|()| format!("table {name} dropped")),
+        }
+    }
+}
+
+/// The fields as declared, with the types that the analysed plan really gives.
+fn with_types_of(declared: &SchemaRef, planned: &SchemaRef) -> SchemaRef {
+    let fields = declared.fields().iter().zip(planned.fields());
+    let fields: Vec<_> = fields
+        .map(|(field, planned)| {
+            let field = field.as_ref().clone();
+            field.with_data_type(planned.data_type().clone())
+        })
+        .collect();
+    let schema = arrow::datatypes::Schema::new(fields);
+    Arc::new(schema.with_metadata(declared.metadata().clone()))
+}
+
+pub(super) fn ensure_unique_columns(schema: &SchemaRef) -> Result<()> {
+    let mut names: Vec<&str> = schema
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::InvalidValue {
+            what: "column list",
+            value: pair[0].to_owned(),
+            expected: "every column name once; rename with AS".into(),
+        }),
+        None => Ok(()),
+    }
+}

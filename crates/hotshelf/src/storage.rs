@@ -1,0 +1,127 @@
+//! The store side of a database: its folder, its tables with their files and indexes, the cache of their segments,
+//! and every change made to them.
+//!
+//! It sees the machine (threads, how to read and write files). It knows nothing of queries: rows come as
+//! streams. What reads tables in order to write them again is above it, in [`crate::rewriting`].
+
+mod cache_names;
+mod changes;
+mod files;
+mod indexes;
+mod merging;
+mod names;
+mod scratch;
+mod tables;
+mod writing;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use hotshelf_cache::{CacheManager, CacheOptions};
+use hotshelf_store::catalog::{Names, TableRow};
+use hotshelf_store::data_file::Opener;
+use hotshelf_store::{Store, vortex_session};
+use parking_lot::{Mutex, RwLock};
+use vortex::session::VortexSession;
+
+use crate::error::Result;
+use crate::index::ElfStore;
+use crate::machine::Machine;
+use crate::options::Options;
+use crate::table::Table;
+
+pub(crate) use cache_names::{CacheNames, ColumnName};
+pub(crate) use changes::Exchange;
+pub(crate) use indexes::{default_index_name, resolve};
+pub(crate) use merging::{MERGE_ROWS, Merge, Merging};
+pub(crate) use names::{PUBLIC, full_name, split};
+pub(crate) use scratch::{Scratch, ScratchFolder};
+pub(crate) use writing::{BUDGET_PARTS, RowOrder, Writing};
+
+/// The tables of an open database.
+pub(crate) struct Storage {
+    pub machine: Arc<Machine>,
+    pub cache: Arc<CacheManager>,
+    pub store: Store,
+    /// Opens data and index files when they are first read.
+    pub opener: Arc<Opener>,
+    /// Elfs in memory.
+    pub elfs: Arc<ElfStore>,
+    pub vortex: VortexSession,
+    /// Which tables wait for their small files to be merged.
+    pub merging: Arc<Merging>,
+    /// What the cache's numbers mean.
+    pub cache_names: CacheNames,
+    tables: RwLock<BTreeMap<String, Arc<Table>>>,
+    /// Schemas and views.
+    names: RwLock<Names>,
+    /// One change at a time: names, file numbers and the catalog change together.
+    changes: Mutex<()>,
+    /// One rewriting of files at a time: making indexes and merging files.
+    pub rewrites: tokio::sync::Mutex<()>,
+    pub scratch: Scratch,
+}
+
+/// What happens to a table of that name when one is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IfExists {
+    Fail,
+    Replace,
+}
+
+/// A table to be made.
+pub(crate) struct NewTable<'a> {
+    pub name: &'a str,
+    pub schema: SchemaRef,
+    pub if_exists: IfExists,
+    /// Columns of the index whose order the rows get; empty for none.
+    pub cluster_by: &'a [String],
+}
+
+impl Storage {
+    /// The storage over an open store with these tables. Their files are opened when they are first read.
+    pub fn new(
+        store: Store,
+        rows: Vec<TableRow>,
+        scratch: Scratch,
+        machine: Arc<Machine>,
+        options: &Options,
+    ) -> Result<Self> {
+        let cache = CacheManager::new(CacheOptions {
+            budget_bytes: options.budget_bytes,
+            policy: options.policy,
+            ..CacheOptions::default()
+        });
+        let vortex = vortex_session();
+        let names = store.names()?;
+        let storage = Self {
+            opener: store.opener(&machine.io, &cache, vortex.clone()),
+            elfs: ElfStore::new(cache.clone()),
+            machine,
+            cache,
+            store,
+            vortex,
+            merging: Arc::new(Merging::new(options.merge_files)),
+            cache_names: CacheNames::default(),
+            tables: RwLock::default(),
+            names: RwLock::new(names),
+            changes: Mutex::new(()),
+            rewrites: tokio::sync::Mutex::default(),
+            scratch,
+        };
+        for row in rows {
+            storage.put(storage.open_table(row));
+        }
+        Ok(storage)
+    }
+
+    fn put(&self, table: Table) {
+        let mut tables = self.tables.write();
+        tables.insert(table.name.clone(), Arc::new(table));
+    }
+
+    fn budget_bytes(&self) -> u64 {
+        self.cache.budget().limit_bytes()
+    }
+}
