@@ -17,7 +17,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::cache::cache_manager::CacheManagerConfig;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use hotshelf_cache::tuner::{TunerOptions, TunerThread};
+use hotshelf_cache::tuner::TunerThread;
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, FileId};
 use hotshelf_store::folder::folder_name;
 use hotshelf_store::{RepairReport, Store, StoreError, vortex_session};
@@ -30,6 +30,7 @@ use crate::index::ElfStore;
 use crate::memory::OperatorPool;
 use crate::options::Options;
 use crate::pipelines::{Observers, PipelineLog};
+use crate::prices::PriceBook;
 use crate::profile::{self, EngineProfile};
 use crate::scan::ScanEnv;
 use crate::session::Session;
@@ -147,7 +148,7 @@ impl Database {
             profile.write_bytes.value,
             readers,
         ));
-        let tuner = TunerThread::start(&cache, TunerOptions::default())
+        let tuner = TunerThread::start(&cache, profile.tuner_options())
             .inspect_err(|error| tracing::warn!(%error, "no thread for the tuner"));
         let pool = Arc::new(OperatorPool::new(cache.clone(), options.operator_bytes_min));
         let spill = spill_folder(folder, &options)?;
@@ -167,11 +168,9 @@ impl Database {
             cache: cache.clone(),
             elfs: elfs.clone(),
             vortex: vortex.clone(),
-            observers: Observers {
-                tuner: tuner.clone(),
-                log: pipelines.clone(),
-            },
+            observers: Observers::new(&tuner, &pipelines),
             io: engine.clone(),
+            prices: PriceBook::new(&cache, &engine, &profile),
             look_ahead_bytes_max: profile.look_ahead_bytes.value,
             descriptor_count_max: opener.descriptors().limit(),
         };

@@ -31,6 +31,7 @@ mod memory;
 mod options;
 mod pipelines;
 mod plan;
+mod prices;
 pub mod probe;
 mod profile;
 mod scan;
