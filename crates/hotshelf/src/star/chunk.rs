@@ -13,10 +13,10 @@ use vortex::array::arrays::extension::ExtensionArrayExt;
 use vortex::array::arrays::{Dict, Extension, PrimitiveArray};
 use vortex::array::dtype::{DType, PType};
 use vortex::array::{ArrayRef, ExecutionCtx};
-use vortex::error::{VortexResult, vortex_err};
+use vortex::error::VortexResult;
 
 pub(super) use super::encoded::CHUNK_ROWS;
-use super::encoded::{Encoded, encoded, ptype_of};
+use super::encoded::{Encoded, encoded, ptype_of, words_of};
 
 /// A column of a row group.
 pub(super) struct ChunkColumn {
@@ -140,10 +140,7 @@ impl ChunkColumn {
         macro_rules! plain {
             ($kind:path, $word:ty) => {{
                 let values: &[$word] = &bytes.typed_data()[offset..offset + len];
-                $kind(Encoded {
-                    base: Base::Plain(Buffer::copy_from(values)),
-                    references: References::Nothing,
-                })
+                $kind(Encoded::plain(values))
             }};
         }
         let width_bytes = array.data_type().primitive_width().unwrap_or(0);
@@ -222,36 +219,13 @@ impl ChunkColumn {
     }
 }
 
-/// Integers as words of 64 bits, with their signs.
-fn words_of(values: &PrimitiveArray, ptype: PType) -> VortexResult<Vec<u64>> {
-    macro_rules! words {
-        ($native:ty, $wide:ty) => {
-            values
-                .to_buffer::<$native>()
-                .iter()
-                .map(|value| <$wide>::from(*value) as u64)
-                .collect()
-        };
-    }
-    Ok(match ptype {
-        PType::U8 => words!(u8, u64),
-        PType::U16 => words!(u16, u64),
-        PType::U32 => words!(u32, u64),
-        PType::U64 => words!(u64, u64),
-        PType::I8 => words!(i8, i64),
-        PType::I16 => words!(i16, i64),
-        PType::I32 => words!(i32, i64),
-        PType::I64 => words!(i64, i64),
-        other => return Err(vortex_err!("{other} is not an integer")),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use vortex::VortexSessionDefault;
     use vortex::array::arrays::{ConstantArray, DictArray};
     use vortex::array::{IntoArray, VortexSessionExecute};
+    use vortex::buffer::Buffer;
     use vortex::encodings::fastlanes::{BitPackedData, FoRData};
     use vortex::encodings::runend::RunEnd;
     use vortex::session::VortexSession;

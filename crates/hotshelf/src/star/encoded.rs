@@ -209,6 +209,30 @@ fn decode_all<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult
     Ok(Some(values))
 }
 
+/// Integers as words of 64 bits, with their signs.
+pub(super) fn words_of(values: &PrimitiveArray, ptype: PType) -> VortexResult<Vec<u64>> {
+    macro_rules! words {
+        ($native:ty, $wide:ty) => {
+            values
+                .to_buffer::<$native>()
+                .iter()
+                .map(|value| <$wide>::from(*value) as u64)
+                .collect()
+        };
+    }
+    Ok(match ptype {
+        PType::U8 => words!(u8, u64),
+        PType::U16 => words!(u16, u64),
+        PType::U32 => words!(u32, u64),
+        PType::U64 => words!(u64, u64),
+        PType::I8 => words!(i8, i64),
+        PType::I16 => words!(i16, i64),
+        PType::I32 => words!(i32, i64),
+        PType::I64 => words!(i64, i64),
+        other => return Err(vortex_err!("{other} is not an integer")),
+    })
+}
+
 /// The type of stored integers.
 pub(super) fn ptype_of(dtype: &DType) -> VortexResult<PType> {
     match dtype {
@@ -232,6 +256,14 @@ fn unsigned<T: Unit>(values: &PrimitiveArray) -> Option<Buffer<T>> {
 }
 
 impl<T: Unit> Encoded<T> {
+    /// Integers as they are.
+    pub fn plain(values: &[T]) -> Self {
+        Self {
+            base: Base::Plain(Buffer::copy_from(values)),
+            references: References::Nothing,
+        }
+    }
+
     /// Decodes a chunk of `len` values, each widened to an `O`.
     pub fn decode<O: Copy>(
         &self,
