@@ -1,10 +1,11 @@
-//! What a byte of each shelf is worth, published for all that want to borrow some.
+//! What a byte of each shelf is worth, published for all that want to borrow some; and the bandwidths that the tuner
+//! learned.
 //!
 //! The tuner's solution has a price per shelf: the seconds that one more byte would save per second. It is published
 //! after each step on a [`PriceBoard`] that is read without a lock. A caller that wants memory for a while calls
 //! [`Prices::worth`].
 
-use crate::model::SHELF_COUNT_MAX;
+use crate::model::{SHELF_COUNT_MAX, Tiers};
 use std::sync::atomic::{
     AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
 };
@@ -29,6 +30,8 @@ pub struct Prices {
     /// How much they can be trusted, 0 to 1: by the certificate and by how well times were predicted. 0: nothing is
     /// known.
     pub confidence: f64,
+    /// The bandwidths that they were made with; zero where nothing is known. They are learned before there are prices.
+    pub tiers: Tiers,
 }
 
 /// What a borrower wants.
@@ -97,7 +100,7 @@ impl Prices {
     }
 }
 
-const WORD_COUNT: usize = 2 * SHELF_COUNT_MAX + 2;
+const WORD_COUNT: usize = 2 * SHELF_COUNT_MAX + 4;
 
 /// The latest prices. One writer, any number of readers, no lock: a reader that meets a writer reads again.
 #[derive(Debug)]
@@ -168,6 +171,8 @@ impl Prices {
             words[2 * idx] = price.saved_s_per_byte_s.to_bits();
             words[2 * idx + 1] = price.refill_s_per_byte.to_bits();
         }
+        words[WORD_COUNT - 4] = self.tiers.storage_bandwidth.to_bits();
+        words[WORD_COUNT - 3] = self.tiers.memory_bandwidth.to_bits();
         words[WORD_COUNT - 2] = self.at_ns;
         words[WORD_COUNT - 1] = self.confidence.to_bits();
         words
@@ -181,6 +186,10 @@ impl Prices {
             }),
             at_ns: words[WORD_COUNT - 2],
             confidence: f64::from_bits(words[WORD_COUNT - 1]),
+            tiers: Tiers {
+                storage_bandwidth: f64::from_bits(words[WORD_COUNT - 4]),
+                memory_bandwidth: f64::from_bits(words[WORD_COUNT - 3]),
+            },
         }
     }
 }
@@ -281,6 +290,8 @@ mod tests {
                         assert!(all.clone().all(|price| price.saved_s_per_byte_s == at));
                         assert!(all.clone().all(|price| price.refill_s_per_byte == at));
                         assert_eq!(prices.confidence, at);
+                        assert_eq!(prices.tiers.storage_bandwidth, at);
+                        assert_eq!(prices.tiers.memory_bandwidth, at);
                     }
                 });
             }
@@ -293,6 +304,10 @@ mod tests {
                     shelves: [price; SHELF_COUNT_MAX],
                     at_ns,
                     confidence: at_ns as f64,
+                    tiers: Tiers {
+                        storage_bandwidth: at_ns as f64,
+                        memory_bandwidth: at_ns as f64,
+                    },
                 });
             }
             is_over.store(true, Relaxed);

@@ -14,12 +14,13 @@ use datafusion::execution::cache::cache_manager::CacheManagerConfig;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::CacheManager;
-use hotshelf_cache::tuner::{TunerOptions, TunerThread};
+use hotshelf_cache::tuner::TunerThread;
 
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::pipelines::{Observers, PipelineLog};
+use crate::prices::PriceBook;
 use crate::scan::ScanEnv;
 use crate::storage::{Merging, Storage};
 
@@ -46,7 +47,7 @@ impl Engine {
     /// An engine over a storage.
     pub fn start(storage: &Arc<Storage>, options: &Options) -> Result<Self> {
         let (machine, cache) = (storage.machine.clone(), storage.cache.clone());
-        let tuner = TunerThread::start(&cache, TunerOptions::default())
+        let tuner = TunerThread::start(&cache, machine.profile.tuner_options())
             .inspect_err(|error| tracing::warn!(%error, "no thread for the tuner"));
         let tuner = tuner.ok().map(Arc::new);
         let pool = Arc::new(OperatorPool::new(cache.clone(), options.operator_bytes_min));
@@ -61,10 +62,8 @@ impl Engine {
             cache: cache.clone(),
             elfs: storage.elfs.clone(),
             vortex: storage.vortex.clone(),
-            observers: Observers {
-                tuner: tuner.clone(),
-                log: pipelines.clone(),
-            },
+            observers: Observers::new(&tuner, &pipelines),
+            prices: PriceBook::new(&cache, &machine.io, &machine.profile),
             io: machine.io.clone(),
             look_ahead_bytes_max: machine.profile.look_ahead_bytes.value,
             descriptor_count_max: storage.opener.descriptors().limit(),

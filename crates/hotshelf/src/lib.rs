@@ -43,6 +43,7 @@ mod measure;
 mod options;
 mod pipelines;
 mod plan;
+mod prices;
 #[doc(hidden)]
 pub mod probe;
 mod rewriting;

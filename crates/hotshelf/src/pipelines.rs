@@ -86,6 +86,15 @@ pub(crate) struct Observers {
     pub log: Arc<PipelineLog>,
 }
 
+impl Observers {
+    pub fn new(tuner: &Option<Arc<TunerThread>>, log: &Arc<PipelineLog>) -> Self {
+        Self {
+            tuner: tuner.clone(),
+            log: log.clone(),
+        }
+    }
+}
+
 /// The runs, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct PipelineLog {

@@ -1,7 +1,7 @@
 //! Shelves as the model sees them: where bytes can be, how fast they come from there, and how many fit.
 
-/// Bandwidths of a machine with memory and one storage, in bytes per second.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Bandwidths of a machine with memory and one storage, in bytes per second; zero where nothing is known.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Tiers {
     /// Of the storage.
     pub storage_bandwidth: f64,

@@ -314,14 +314,20 @@ impl Tuner {
         self.solved.as_ref().map(placement).unwrap_or_default()
     }
 
-    /// The prices of the shelves as the last solution has them. They hold until the next step finds others.
+    /// The bandwidths as known now, and the prices of the shelves as the last solution has them. They hold until the
+    /// next step finds others.
     pub fn prices(&self) -> Prices {
+        let tiers = self.tiers();
         let Some(solved) = &self.solved else {
-            return Prices::default();
+            return Prices {
+                tiers,
+                ..Prices::default()
+            };
         };
         let per_s = self.per_s(solved);
         let mut prices = Prices {
             confidence: (1.0 - solved.solution.gap()) / (1.0 + self.prediction_error),
+            tiers,
             ..Prices::default()
         };
         for (shelf, saved_s) in solved.solution.prices.iter().enumerate() {

@@ -97,7 +97,7 @@ pub(crate) struct IndexWriter {
     pub index: i64,
     /// Columns in the order of the Elf, by index in the table.
     pub columns: Vec<usize>,
-    /// Whether the rows of data files should stand in this order.
+    /// Whether the rows of data files should be in this order.
     pub clustered: bool,
     pub stretch_rows: u64,
     pub threads: usize,
@@ -110,17 +110,17 @@ struct Place<'a> {
     path: &'a Path,
 }
 
-/// What became of an index file.
+/// What happened to an index file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Indexed {
-    /// It is there, with this many bytes.
+    /// It was written, with this many bytes.
     Written(u64),
     /// The data cannot be indexed; the file will be scanned.
     Refused(String),
 }
 
 impl IndexWriter {
-    /// Writes and syncs the index file of a data file at `path`. Nothing is left behind on failure.
+    /// Writes and syncs the index file of a data file at `path`. A failure leaves no file.
     pub async fn write(&self, file: &Arc<DataFile>, root: &Root, path: &Path) -> Result<Indexed> {
         let place = Place { root, path };
         let unfinished = Unfinished(Some((root.clone(), path.to_owned())));
@@ -207,7 +207,7 @@ impl IndexWriter {
         plain.write_file(file, place).await
     }
 
-    /// The Elf of a stretch and what is known of its rows. It is clustered only if the rows stand in its order.
+    /// The Elf of a stretch and what is known about its rows. It is clustered only if the rows are in its order.
     async fn build(
         &self,
         keys: Arc<Vec<KeyColumn>>,

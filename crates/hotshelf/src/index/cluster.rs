@@ -45,7 +45,7 @@ pub(crate) fn cluster(
     Box::pin(RecordBatchStreamAdapter::new(schema, batches.boxed()))
 }
 
-/// Batches of up to `row_count` rows, and what is left of the last.
+/// Batches of up to `row_count` rows, and the rest of the last.
 async fn collect(
     input: &mut SendableRecordBatchStream,
     rest: Option<RecordBatch>,

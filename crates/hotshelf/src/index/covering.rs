@@ -1,5 +1,5 @@
 //! Rows that a scan takes from the Elfs alone. One task a stretch asks its Elf; workers take what was found a
-//! batch at a time and decode it. Stretches whose Elf cannot be asked are left to the scan.
+//! batch at a time and decode it. Stretches whose Elf cannot be asked are scanned.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -12,10 +12,12 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 
-use super::access::{ElfAccess, FileQuery};
+use super::access::ElfAccess;
 use super::decode::decode;
-use super::elfs::{LoadedElf, Unavailable};
+use super::elfs::{ElfStore, LoadedElf, Unavailable};
 use super::file::Reservation;
+use super::question::FileQuery;
+use super::selection::Outcome;
 use crate::error::{Error, Result};
 
 /// Elfs that are asked ahead, and the one that rows are taken from, have this part of what Elfs may take: they
@@ -25,6 +27,7 @@ const AHEAD_SHARE: u64 = 2;
 /// The rows of one execution of a scan, as its workers take them.
 pub(crate) struct CoveringRows {
     access: Arc<ElfAccess>,
+    outcome: Arc<Outcome>,
     /// The dimension of the index that each output column is.
     dimensions: Vec<usize>,
     batch_rows: usize,
@@ -108,7 +111,7 @@ impl Cursor {
 
 impl CoveringRows {
     /// The rows of a scan, if its index covers it.
-    pub fn new(access: &Arc<ElfAccess>, batch_rows: usize) -> Option<Self> {
+    pub fn new(access: &Arc<ElfAccess>, outcome: &Arc<Outcome>, batch_rows: usize) -> Option<Self> {
         let dimensions = access.covering.clone()?;
         let files = access.files();
         let waiting = files.flat_map(|(file, query)| {
@@ -121,6 +124,7 @@ impl CoveringRows {
         };
         Some(Self {
             access: access.clone(),
+            outcome: outcome.clone(),
             dimensions,
             batch_rows: batch_rows.max(1),
             position: tokio::sync::Mutex::new(position),
@@ -177,11 +181,12 @@ impl CoveringRows {
             }
             bytes += stretch_bytes;
             position.waiting.pop_front();
+            let (access, outcome) = (self.access.clone(), self.outcome.clone());
             position.asked.push_back(Asked {
                 file,
                 stretch_idx,
                 bytes: stretch_bytes,
-                task: SpawnedTask::spawn(ask(self.access.clone(), file, stretch_idx)),
+                task: SpawnedTask::spawn(ask(access, outcome, file, stretch_idx)),
             });
         }
     }
@@ -211,11 +216,15 @@ impl CoveringRows {
     }
 }
 
-async fn ask(access: Arc<ElfAccess>, file: u64, stretch_idx: usize) -> Result<Found, Unavailable> {
-    let outcome = &access.outcome;
+async fn ask(
+    access: Arc<ElfAccess>,
+    outcome: Arc<Outcome>,
+    file: u64,
+    stretch_idx: usize,
+) -> Result<Found, Unavailable> {
     outcome.asked.fetch_add(1, Ordering::Relaxed);
     let found = match access.file(file) {
-        Some(query) => find(&access, file, query, stretch_idx).await,
+        Some(query) => find(&access.store, &outcome, query, (file, stretch_idx)).await,
         None => Err(Unavailable::Damaged("no index file".into())),
     };
     found.inspect_err(|why| {
@@ -226,13 +235,13 @@ async fn ask(access: Arc<ElfAccess>, file: u64, stretch_idx: usize) -> Result<Fo
     })
 }
 
+/// The rows that meet the question in one stretch.
 async fn find(
-    access: &ElfAccess,
-    file: u64,
+    store: &Arc<ElfStore>,
+    outcome: &Outcome,
     query: &FileQuery,
-    stretch_idx: usize,
+    (file, stretch_idx): (u64, usize),
 ) -> Result<Found, Unavailable> {
-    let store = &access.store;
     let stretch = &query.file.stretches[stretch_idx];
     let elf = store.get(&query.file, stretch).await?;
     let start = Instant::now();
@@ -240,7 +249,7 @@ async fn find(
     let rows = elf.elf.select_rows(&query.query);
     let rows = rows.map_err(|error| Unavailable::Damaged(error.to_string()))?;
     let count = rows.iter().map(ExactSizeIterator::len).sum();
-    access.outcome.add(count, start);
+    outcome.add(count, start);
     let memory = store.hold((rows.capacity() * size_of::<Range<u32>>()) as u64);
     Ok(Found {
         file,

@@ -1,15 +1,18 @@
 //! Elf indexes of tables: an Elf for every stretch of rows of every data file.
 //!
-//! The store has the files (`hotshelf_store::index`). `build` makes the index file of a data file, `cluster` puts rows in
-//! the order of an index, `predicate` reads filters, `access` decides between Elf and scan, `selection` asks the Elfs
-//! while a scan runs, `covering` takes rows from them alone, which `decode` turns into values.
+//! The store has the files (`hotshelf_store::index`). `build` makes the index file of a data file, `cluster` puts
+//! rows in the order of an index, `predicate` reads filters, `question` is what they ask the Elfs, `choose` decides
+//! between Elf and scan, `access` is its answer. While a scan runs `selection` asks the Elfs, and `covering` takes
+//! rows from them alone, which `decode` turns into values.
 
 mod access;
 mod build;
+mod choose;
 mod cluster;
 mod covering;
 mod decode;
 mod predicate;
+mod question;
 mod selection;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +23,9 @@ use hotshelf_store::StoreError;
 use hotshelf_store::index::{STRETCH_ROWS_MAX, STRETCH_ROWS_MIN, elfs, file, keys, zones};
 use hotshelf_tier::Corruption;
 
-pub(crate) use access::{Access, Conjunct, ElfAccess, Lost, Wanted, choose};
+pub(crate) use access::{AccessPath, Lost};
 pub(crate) use build::{IndexWriter, Indexed, advise_order};
+pub(crate) use choose::Request;
 pub(crate) use cluster::cluster;
 pub(crate) use covering::CoveringRows;
 pub(crate) use elfs::ElfStore;
@@ -29,7 +33,8 @@ pub(crate) use file::{IndexFile, IndexPaths, Indexes, Stretch};
 pub(crate) use hotshelf_store::index::IndexDefinition;
 pub(crate) use keys::is_indexable;
 pub(crate) use predicate::{Condition, condition};
-pub(crate) use selection::{Selected, Selection};
+pub(crate) use question::{Conjunct, Wanted};
+pub(crate) use selection::{Outcome, Selected, Selection};
 
 /// An index with its open files.
 #[derive(Debug, Clone)]
@@ -37,7 +42,7 @@ pub(crate) struct TableIndex {
     pub definition: IndexDefinition,
     /// By the number of the data file. Files that could not be indexed are missing.
     pub files: OpenFiles,
-    /// Data files whose index files are not open: nobody has used the table yet, or they could not be opened though
+    /// Data files whose index files are not open: the table was not used yet, or they could not be opened though
     /// nothing says that they are damaged.
     pub unavailable: BTreeSet<u64>,
     /// Data files that cannot be indexed, as far as this process tried.

@@ -1,6 +1,7 @@
 //! Asks the Elfs of a data file while a scan runs: one task a stretch, all at once, and their answers as
 //! masks of row groups.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +29,20 @@ pub(crate) struct Outcome {
     pub asked: AtomicU64,
     /// Why some stretch had to be scanned.
     pub unavailable: Mutex<Option<Unavailable>>,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.asked.load(Ordering::Relaxed) > 0 {
+            let rows = self.rows.load(Ordering::Relaxed);
+            let ms = self.busy_ns.load(Ordering::Relaxed) as f64 / 1e6;
+            write!(f, ", found {rows} rows in {ms:.2} ms")?;
+        }
+        match self.unavailable.lock().as_ref() {
+            Some(why) => write!(f, ", scanned in part: {why}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Outcome {
@@ -72,7 +87,7 @@ pub(crate) enum Selected {
 }
 
 impl Selected {
-    /// Whether it is known that there is no row.
+    /// Whether the Elf found no row.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Rows(mask) if mask.all_false())
     }

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use hotshelf_cache::tuner::TunerOptions;
 use hotshelf_tier::io::PAGE_BYTES;
 use hotshelf_tier::probe::Pinning;
 use hotshelf_tier::profile::{MachineProfile, PROFILE_FILE, ProfileOrigin, TierProfile, Value};
@@ -82,6 +83,10 @@ pub(crate) struct EngineProfile {
     pub serialise: Setting<bool>,
     pub pinning: Setting<Pinning>,
     pub sockets: Setting<Sockets>,
+    /// Bytes per second that the device gives, if that was measured.
+    pub storage_bandwidth: Option<u64>,
+    /// Bytes per second that memory gives, if that was measured.
+    pub memory_bandwidth: Option<u64>,
     /// The processors that the first socket, or all of them, have; empty if the kernel does not say.
     pub cpus: Vec<u32>,
 }
@@ -194,6 +199,8 @@ impl EngineProfile {
                     reason: "there is one socket".to_owned(),
                 },
             },
+            storage_bandwidth: file.read_bandwidth_bytes_per_s.value,
+            memory_bandwidth: dram.read_bandwidth_bytes_per_s.value,
             cpus: cpus(topology, sockets),
         }
     }
@@ -225,6 +232,17 @@ impl EngineProfile {
                 reason,
             })
             .collect()
+    }
+
+    /// What the tuner knows before anything was read.
+    pub fn tuner_options(&self) -> TunerOptions {
+        let unknown = TunerOptions::default();
+        let memory = self.memory_bandwidth.map(|rate| rate as f64);
+        TunerOptions {
+            storage_bandwidth: self.storage_bandwidth.map(|rate| rate as f64),
+            memory_bandwidth: memory.unwrap_or(unknown.memory_bandwidth),
+            ..unknown
+        }
     }
 
     /// The processors that the `worker_idx`-th thread may run on; `None` if it may run anywhere.
@@ -375,6 +393,8 @@ mod tests {
             profile.io_depth
         );
         assert!(profile.io_depth.reason.contains("GB/s"));
+        assert_eq!(profile.storage_bandwidth, Some(6_000_000_000));
+        assert_eq!(profile.tuner_options().storage_bandwidth, Some(6e9));
         assert_eq!(profile.serialise.source, "default");
         assert!(profile.origin.contains("measured on this machine") && profile.notice.is_none());
     }

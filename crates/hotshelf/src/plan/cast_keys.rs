@@ -1,8 +1,8 @@
 //! Group keys that are called alike: `GROUP BY CAST(t AS DATE), t`.
 //!
-//! Casts are left out of names, and the engine derives what determines what by name: it takes both keys for one, and drops
-//! sort and group keys that seem to follow from it (`docs/upstream/cast-and-column-keys.md`). Such casts are computed below the
-//! groups under names of their own, which the nodes above use, too.
+//! Casts are left out of names, and the engine derives what determines what by name: it takes both keys for one, and
+//! drops sort and group keys that seem to follow from it (`docs/upstream/cast-and-column-keys.md`). Such casts are
+//! computed below the groups under names of their own, which the nodes above use, too.
 
 use std::collections::HashMap;
 use std::sync::Arc;

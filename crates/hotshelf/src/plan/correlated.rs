@@ -1,7 +1,7 @@
 //! Refuses correlated subqueries that the engine answers wrong (`docs/upstream/correlated-subqueries.md`).
 //!
-//! It joins the subquery's rows to those around it. What is computed over all rows of the subquery, or over none, is then
-//! computed over those of all outer rows, or not at all.
+//! It joins the subquery's rows to those around it. What is computed over all rows of the subquery, or over none, is
+//! then computed over those of all outer rows, or not at all.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};

@@ -82,8 +82,8 @@ fn may_compare_with_list(expr: &Expr) -> bool {
     }
 }
 
-/// What is compared with different lists of literals: in lists, or in chains of `a = 1 OR a = 2`, which the simplification
-/// makes lists of.
+/// What is compared with different lists of literals: in lists, or in chains of `a = 1 OR a = 2`, which the
+/// simplification makes lists of.
 fn shared_subjects(expr: &Expr) -> QueryResult<Vec<Expr>> {
     let mut lists: HashMap<&Expr, HashSet<&Expr>> = HashMap::new();
     expr.apply(|node| {
@@ -145,8 +145,8 @@ fn equality_subject(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// Marks the columns of shared subjects: in each list, and in each chain, with another number. Equal ones get the same, so
-/// that what is common to alternatives is still found.
+/// Marks the columns of shared subjects: in each list, and in each chain, with another number. Equal ones get the
+/// same, so that what is common to alternatives is still found.
 fn mark(expr: Expr, shared: &[Expr]) -> QueryResult<Transformed<Expr>> {
     let mut numbers: HashMap<Expr, i64> = HashMap::new();
     let mut number_of = |node: &Expr| {

@@ -1,8 +1,8 @@
 //! Keeps filters above aggregations that give a row for no rows, and turns comparisons round.
 //!
-//! The engine pushes a predicate without columns, such as the `false` that `n = 1 AND n = 2` is simplified to, below an
-//! aggregation without keys, which then answers with a row (`docs/upstream/false-below-aggregate.md`). Of `x <= 1 AND 1 > x` it
-//! keeps the wider part (`docs/upstream/strictest-bound.md`), of `x <= 1 AND x < 1` the right one.
+//! The engine pushes a predicate without columns, such as the `false` that `n = 1 AND n = 2` is simplified to, below
+//! an aggregation without keys, which then answers with a row (`docs/upstream/false-below-aggregate.md`). Of `x <= 1
+//! AND 1 > x` it keeps the wider part (`docs/upstream/strictest-bound.md`), of `x <= 1 AND x < 1` the right one.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Keeps the LIMIT of a sort whose rows are found to be in order already.
 //!
-//! The engine drops such a sort, and with several partitions its limit with it (`docs/upstream/lost-limit.md`). The limit is
-//! put above the sort, too; the engine's own rule takes it away again where the sort stays.
+//! The engine drops such a sort, and with several partitions its limit with it (`docs/upstream/lost-limit.md`). The
+//! limit is put above the sort, too; the engine's own rule takes it away again where the sort stays.
 
 use std::sync::Arc;
 

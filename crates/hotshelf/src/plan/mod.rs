@@ -4,6 +4,7 @@
 
 mod aggregated_subqueries;
 mod cast_keys;
+mod choose_access;
 mod correlated;
 mod in_lists;
 mod keep_filters;
@@ -27,6 +28,7 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 
 use aggregated_subqueries::ComputeSubqueriesFirst;
 use cast_keys::NameCastKeys;
+use choose_access::ChooseAccess;
 use correlated::RefuseUnsoundSubqueries;
 use in_lists::KeepListsApart;
 use keep_filters::KeepFilters;
@@ -37,7 +39,7 @@ use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
 use subqueries::SpellOutMembership;
 
-/// The rules that make a query's meaning explicit: ours before the engine's, which settle types.
+/// The rules that make a query's meaning explicit: Hotshelf's before the engine's, which settle types.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 5] = [
         Arc::new(RefuseUnsoundSubqueries),
@@ -75,11 +77,15 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     ]
     .into_iter()
     .chain(replaced)
-    .chain([Arc::new(crate::star::FuseStarPipelines) as _])
+    .chain([
+        Arc::new(ChooseAccess) as _,
+        Arc::new(crate::star::FuseStarPipelines) as _,
+    ])
     .collect()
 }
 
-/// Whether an expression of a plan, or a part of one, is of a kind. Rules ask this first: most plans have nothing for them.
+/// Whether an expression of a plan, or a part of one, is of a kind. Rules ask this first: most plans have nothing for
+/// them.
 fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> QueryResult<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {

@@ -1,8 +1,10 @@
-//! Keeps what is known of the rows below grouping sets, outer joins and running extremes from being believed of the rows above.
+//! Keeps what is known about the rows below grouping sets, outer joins and running extremes from being believed of the
+//! rows above.
 //!
-//! The first two make NULLs of values; the last is NULL until there is a value (`docs/upstream/running-extremes.md`). The engine still takes a column that was constant below, or equal to another, for that, drops
-//! sorts and aggregates as if equal keys stood together (`docs/upstream/grouping-sets-order.md`). Sorts with a limit below other
-//! sorts are kept apart in the same way.
+//! The first two make NULLs of values; the last is NULL until there is a value (`docs/upstream/running-extremes.md`).
+//! The engine still takes a column that was constant below, or equal to another, for that, drops sorts and aggregates
+//! as if equal keys were together (`docs/upstream/grouping-sets-order.md`). Sorts with a limit below other sorts are
+//! kept apart in the same way.
 
 use std::fmt;
 use std::sync::Arc;
@@ -83,7 +85,7 @@ fn forget_limited_orders(
     })
 }
 
-/// What stands above a node.
+/// What is above a node.
 #[derive(Clone, Copy, Default)]
 struct Above {
     /// A limit, and nothing but projections between: it needs the order.
@@ -105,8 +107,8 @@ fn is_limited_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
     input.is_some_and(|input| input.downcast_ref::<SortExec>().is_some())
 }
 
-/// Whether the node aggregates by several grouping sets, pads what it knows too much of, or takes running extremes, which
-/// are NULL as long as there is no value.
+/// Whether the node aggregates by several grouping sets, pads what it knows too much of, or takes running extremes,
+/// which are NULL as long as there is no value.
 fn makes_nulls(node: &Arc<dyn ExecutionPlan>) -> bool {
     let windows = match (
         node.downcast_ref::<WindowAggExec>(),

@@ -1,9 +1,9 @@
 //! Tests against the rows of subqueries with NULL in mind, also outside filters.
 //!
-//! The engine turns `x IN (subquery)` below OR or NOT into a join that marks matches, which is false where SQL says unknown
-//! (`docs/upstream/not-in-subquery.md`). Where the difference shows, the test is spelled out: true if there is a match, else
-//! unknown if `x` or a value of the subquery is NULL, else false. It has no plan for IN, EXISTS, ANY and ALL outside WHERE and
-//! HAVING (`docs/upstream/subquery-tests.md`): there each is spelled out in counts of rows.
+//! The engine turns `x IN (subquery)` below OR or NOT into a join that marks matches, which is false where SQL says
+//! unknown (`docs/upstream/not-in-subquery.md`). Where the difference shows, the test is spelled out: true if there
+//! is a match, else unknown if `x` or a value of the subquery is NULL, else false. It has no plan for IN, EXISTS, ANY
+//! and ALL outside WHERE and HAVING (`docs/upstream/subquery-tests.md`): there each is spelled out in counts of rows.
 
 use std::sync::Arc;
 

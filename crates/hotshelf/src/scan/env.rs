@@ -9,6 +9,7 @@ use hotshelf_tier::io::IoEngine;
 use vortex::session::VortexSession;
 
 use crate::pipelines::Observers;
+use crate::prices::PriceBook;
 
 /// A scan takes at most one part in this many of the budget for what it reads ahead: several scans and the operators
 /// above them share the rest.
@@ -25,6 +26,8 @@ pub(crate) struct ScanEnv {
     pub observers: Observers,
     /// Reads files; a scan only shows how.
     pub io: Arc<IoEngine>,
+    /// What work costs on this machine.
+    pub prices: PriceBook,
     /// What the machine profile allows a scan to read ahead.
     pub look_ahead_bytes_max: u64,
     /// Descriptors that all files of the database may have.

@@ -60,8 +60,8 @@ fn only_compares(predicate: &Arc<dyn PhysicalExpr>) -> QueryResult<bool> {
     Ok(plain)
 }
 
-/// Whether the predicate compares a float with something that is not a literal. Vortex does that in the total order, where
-/// -0.0 is below 0.0; comparisons with literals are planned so that they mean the same in either order.
+/// Whether the predicate compares a float with something that is not a literal. Vortex does that in the total order,
+/// where -0.0 is below 0.0; comparisons with literals are planned so that they mean the same in either order.
 fn compares_floats(predicate: &Arc<dyn PhysicalExpr>, schema: &Schema) -> QueryResult<bool> {
     predicate.exists(|expr| {
         let Some(binary) = expr.downcast_ref::<BinaryExpr>() else {
@@ -163,13 +163,13 @@ impl DynamicFilter {
         expr.downcast_ref::<DynamicFilterPhysicalExpr>().is_some()
     }
 
-    /// The predicate as it stands now.
+    /// The predicate as it is now.
     pub fn expr_now(&self) -> Option<Arc<dyn PhysicalExpr>> {
         let filter = self.expr.downcast_ref::<DynamicFilterPhysicalExpr>()?;
         filter.current().ok()
     }
 
-    /// The parts of the predicate as it stands now that Vortex can evaluate.
+    /// The parts of the predicate as it is now that Vortex can evaluate.
     pub fn current(&self, session: &VortexSession) -> Vec<Expression> {
         let Some(filter) = self.expr.downcast_ref::<DynamicFilterPhysicalExpr>() else {
             return Vec::new();

@@ -1,20 +1,28 @@
 //! Scans of tables: what the planner pushed down, and how a scan turns row groups into batches.
 //!
-//! `env` is all that a scan sees of the database. `source` is what DataFusion plans with, `queue` hands row groups to workers and looks ahead, `segments`
-//! connects Vortex's readers to the cache, `filters` decides which predicates a scan may take over.
+//! `env` is all that a scan sees of the database. `source` is what DataFusion plans with, `begin` makes a `plan` of
+//! it when it runs. `queue` hands row groups to workers and looks ahead, `file` is one data file as a scan reads it,
+//! `segments` connects Vortex's readers to the cache, `stream` is a worker, `work` counts what workers did. `filters`
+//! decides which predicates a scan may take over.
 
+mod begin;
 mod env;
+mod file;
 mod filters;
 mod in_order;
+mod plan;
 mod queue;
 mod segments;
 mod source;
 mod stream;
+mod work;
 
+pub(crate) use begin::StarColumns;
 pub(crate) use env::ScanEnv;
+pub(crate) use file::Morsel;
 pub(crate) use filters::{DynamicFilter, IntegerRange};
 pub(crate) use in_order::read_in_order;
-pub(crate) use queue::{Morsel, ScanQueue};
+pub(crate) use queue::ScanQueue;
 pub(crate) use segments::{ScanSegments, SegmentAdapter};
-pub(crate) use source::TableScan;
+pub(crate) use source::{TableScan, Taker};
 pub(crate) use stream::{Reported, ScanMetrics, ScanStream, filter};

@@ -68,8 +68,8 @@ impl ScanSegments {
         bytes
     }
 
-    /// Waits until segments that were read ahead have arrived, or failed: who uses them is told. The last ones come last,
-    /// so waiting for them first is mostly waiting once.
+    /// Waits until segments that were read ahead have arrived, or failed: their user gets the error. They arrive in
+    /// order, so that waiting for the last one first is mostly waiting once.
     pub async fn arrive(&self, segments: &[u32]) {
         for segment_idx in segments.iter().rev() {
             let read = self

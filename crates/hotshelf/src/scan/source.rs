@@ -1,11 +1,10 @@
-//! A scan as DataFusion plans it: which columns, which filters, how many workers.
+//! A scan as DataFusion plans it: which columns, which filters, how many workers, which way to the rows.
 
 use std::any::Any;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -20,18 +19,14 @@ use datafusion::physical_plan::DisplayFormatType;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
-use hotshelf_cache::ScanContext;
-use hotshelf_cache::tuner::Tuner;
 use parking_lot::Mutex;
-use vortex::dtype::Nullability;
-use vortex::expr::{Expression, get_item, pack, root};
+use vortex::expr::Expression;
 
 use super::env::ScanEnv;
-use super::filters::{DynamicFilter, IntegerRange, convert};
-use super::queue::{ScanPlan, ScanQueue};
+use super::filters::{DynamicFilter, convert};
+use super::queue::ScanQueue;
 use super::stream::{Reported, ScanMetrics, open};
-use crate::index::{Access, Condition, Conjunct, Wanted, choose, condition};
-use crate::pipelines::Operator;
+use crate::index::{AccessPath, Condition, Conjunct, Outcome, Request, Wanted, condition};
 use crate::settings::{ElfUse, SessionSettings};
 use crate::table::Table;
 
@@ -43,24 +38,36 @@ pub(crate) struct TableScan {
     /// Output columns, by index in the table.
     pub columns: Vec<usize>,
     pub schema: SchemaRef,
-    filters: Vec<Filter>,
-    dynamic: Vec<DynamicFilter>,
+    pub(super) filters: Vec<Filter>,
+    pub(super) dynamic: Vec<DynamicFilter>,
     limit: Option<usize>,
     partitions: usize,
     /// Whether Elfs may be asked.
     elf: ElfUse,
+    /// How it finds its rows. A plan rule chooses once the scan is as it will run; until then it looks at every row
+    /// group.
+    pub(super) access: AccessPath,
+    /// What the Elfs did, for EXPLAIN ANALYZE.
+    pub(super) outcome: Arc<Outcome>,
     metrics: ExecutionPlanMetricsSet,
-    reported: Arc<Mutex<Reported>>,
-    /// How the last run found its rows.
-    ran: Arc<Mutex<Option<Access>>>,
+    pub(super) reported: Arc<Mutex<Reported>>,
 }
 
 /// A predicate the scan took over.
 #[derive(Clone)]
-struct Filter {
-    expr: Arc<dyn PhysicalExpr>,
-    converted: Expression,
-    conjunct: Conjunct,
+pub(super) struct Filter {
+    pub expr: Arc<dyn PhysicalExpr>,
+    pub converted: Expression,
+    pub conjunct: Conjunct,
+}
+
+/// What takes a scan's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// DataFusion's operators. The rows may come from an index alone.
+    Operators,
+    /// A star pipeline that looks up this many columns of the table.
+    Star { key_count: usize },
 }
 
 impl TableScan {
@@ -86,59 +93,76 @@ impl TableScan {
             limit: limit.filter(|_| partitions == 1),
             partitions,
             elf: settings.map_or(ElfUse::Off, |settings| settings.elf),
+            access: AccessPath::default(),
+            outcome: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
             reported: Arc::default(),
-            ran: Arc::default(),
             table,
         })
     }
 
-    /// Elf or scan, for rows that also meet `hints` (conditions on the table's columns). With `runs` the choice will be
-    /// carried out; with `covers` rows may come from an index alone.
-    fn access(&self, hints: &[Condition], runs: bool, covers: bool) -> Access {
-        if self.elf == ElfUse::Off || self.table.indexes.is_empty() || self.limit.is_some() {
-            return Access::default();
-        }
-        let filters = self.filters.iter();
-        let conjuncts: Vec<Conjunct> = filters.map(|filter| filter.conjunct.clone()).collect();
-        // What becomes known while the query runs may leave little to read.
-        let covers = covers && self.dynamic.is_empty();
-        let wanted = Wanted {
-            conjuncts: &conjuncts,
-            hints,
-            output: covers.then_some(self.columns.as_slice()),
-        };
-        choose(
-            &self.env.elfs,
-            &self.table,
-            wanted,
-            self.partitions,
-            (self.elf, runs),
-        )
+    /// The scan with the way to its rows that is expected to be fastest; `None` if there is nothing to choose from.
+    /// Choosing has no side effects.
+    pub fn with_access(&self, taker: Taker) -> Option<Self> {
+        self.can_use_elfs().then(|| Self {
+            access: self.choose(taker, &[]),
+            outcome: Arc::default(),
+            ..self.clone()
+        })
     }
 
-    /// Whether an index holds all that is asked for, and it is best to read no more than that.
+    /// The way to the rows once the ranges of join keys are known. This is the only choice that the execution makes:
+    /// what a build side holds is not known before. Without ranges on indexed columns the planned way is used.
+    pub(super) fn access_within(&self, key_count: usize, key_ranges: &[Condition]) -> AccessPath {
+        let indexes = self.table.indexes.iter();
+        let mut indexed = indexes.flat_map(|index| &index.definition.columns);
+        let is_indexed = indexed.any(|column| key_ranges.iter().any(|one| one.column == *column));
+        match is_indexed && self.can_use_elfs() {
+            true => self.choose(Taker::Star { key_count }, key_ranges),
+            false => self.access.clone(),
+        }
+    }
+
+    fn can_use_elfs(&self) -> bool {
+        self.elf != ElfUse::Off && !self.table.indexes.is_empty() && self.limit.is_none()
+    }
+
+    fn choose(&self, taker: Taker, key_ranges: &[Condition]) -> AccessPath {
+        let filters = self.filters.iter();
+        let conjuncts: Vec<Conjunct> = filters.map(|filter| filter.conjunct.clone()).collect();
+        let (key_count, may_cover) = match taker {
+            // What becomes known while the query runs may leave little to read.
+            Taker::Operators => (0, self.dynamic.is_empty()),
+            Taker::Star { key_count } => (key_count, false),
+        };
+        let request = Request {
+            table: &self.table,
+            elfs: &self.env.elfs,
+            wanted: Wanted {
+                conjuncts: &conjuncts,
+                key_ranges,
+                key_count,
+                output: may_cover.then_some(self.columns.as_slice()),
+            },
+            setting: self.elf,
+            workers: self.partitions,
+            prices: self.env.prices.now(),
+        };
+        request.choose()
+    }
+
+    /// Whether rows come from an index alone.
     pub fn is_covered(&self) -> bool {
-        self.access(&[], false, true).is_covering()
+        self.access.is_covering()
     }
 
     /// A predicate over the output as a condition on a column of the table.
-    fn condition(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Condition> {
+    pub(super) fn condition(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Condition> {
         let found = condition(expr, &self.schema)?;
         Some(Condition {
             column: *self.columns.get(found.column)?,
             ..found
         })
-    }
-
-    /// The parts of predicates that are known by now as conditions.
-    fn hints(&self, ranges: &[DynamicFilter]) -> Vec<Condition> {
-        let mut hints = Vec::new();
-        for expr in ranges.iter().filter_map(DynamicFilter::expr_now) {
-            let parts = split_conjunction(&expr).into_iter();
-            hints.extend(parts.filter_map(|part| self.condition(part)));
-        }
-        hints
     }
 
     /// Whether the scan may stop before its last row.
@@ -151,165 +175,32 @@ impl TableScan {
         self.dynamic.iter().map(|dynamic| &dynamic.expr)
     }
 
-    /// The queue of a star pipeline: `keys` are read with the filters' columns, `payload` where rows survive
-    /// (both by index in the output); `ranges` skip row groups. The worker has to test the plan's own ranges.
-    pub fn star_queue(
-        &self,
-        config: &ConfigOptions,
-        payload: &[usize],
-        keys: &[usize],
-        ranges: Vec<DynamicFilter>,
-    ) -> Arc<ScanQueue> {
-        let hints = self.hints(&ranges);
-        // Without look-ups an index could cover the query: what is lost without its Elfs counts here, too.
-        let mut access = self.access(&hints, true, keys.is_empty());
-        if access.is_covering() {
-            access = self.access(&hints, false, false);
-        }
-        let mut plan = self.plan(access);
-        plan.operator = Operator::Star;
-        plan.columns = payload.iter().map(|idx| self.columns[*idx]).collect();
-        plan.projection = projection(payload.iter().map(|idx| self.schema.field(*idx)));
-        plan.tested_columns
-            .extend(keys.iter().map(|idx| self.columns[*idx]));
-        plan.filter_columns.extend(&plan.tested_columns);
-        plan.filter_columns.sort_unstable();
-        plan.filter_columns.dedup();
-        let ranges = ranges
-            .iter()
-            .flat_map(|range| range.current(&self.env.vortex));
-        plan.prune_only.extend(ranges);
-        // What an Elf answers exactly needs no test; the worker would read the columns for it.
-        if plan.elf.is_none() {
-            self.test_ranges(&mut plan);
-        }
-        self.queue(plan, config)
-    }
-
-    /// Leaves predicates that are ranges of integers to the worker.
-    fn test_ranges(&self, plan: &mut ScanPlan) {
-        plan.conjuncts.clear();
-        for (number, filter) in self.filters.iter().enumerate() {
-            let columns = filter.conjunct.columns.as_slice();
-            match (IntegerRange::of(&filter.expr), columns) {
-                (Some(range), [column]) => {
-                    let column = *column;
-                    plan.tested_columns.push(column);
-                    IntegerRange { column, ..range }.add_to(&mut plan.ranges);
-                    plan.prune_only.push(filter.converted.clone());
-                }
-                _ => plan.conjuncts.push((filter.converted.clone(), number)),
-            }
+    /// The scan for a change: how it finds its rows is chosen again.
+    fn unchosen(&self) -> Self {
+        Self {
+            access: AccessPath::default(),
+            outcome: Arc::default(),
+            ..self.clone()
         }
     }
 
-    fn queue(&self, plan: ScanPlan, config: &ConfigOptions) -> Arc<ScanQueue> {
-        let settings = config
-            .extensions
-            .get::<SessionSettings>()
-            .cloned()
-            .unwrap_or_default();
-        let mut context = ScanContext::new(settings.query_id, self.pipeline(), settings.template);
-        context.populate = settings.populate;
-        let plan = ScanPlan {
-            priority: settings.priority,
-            predicted_s: self.predicted_s(settings.template),
-            batch_rows: config.execution.batch_size.into(),
-            ..plan
-        };
-        let session = self.env.vortex.clone();
-        Arc::new(ScanQueue::new(plan, Arc::new(context), session))
+    /// Table, columns, predicates and the way to the rows, for EXPLAIN.
+    pub fn describe(&self) -> String {
+        self.describe_with(&self.access, &self.outcome)
     }
 
-    /// Table, columns, predicates and, unless it ran, the way it would take, for EXPLAIN.
-    pub fn describe(&self, covers: bool) -> String {
-        let names: Vec<&str> = self
-            .schema
-            .fields()
-            .iter()
-            .map(|field| field.name().as_str())
-            .collect();
+    /// The same with the way that an execution took.
+    pub fn describe_with(&self, access: &AccessPath, outcome: &Outcome) -> String {
+        let fields = self.schema.fields().iter();
+        let names: Vec<&str> = fields.map(|field| field.name().as_str()).collect();
         let mut text = format!("table={}, columns=[{}]", self.table.name, names.join(", "));
         if !self.filters.is_empty() {
-            let filters: Vec<String> = self
-                .filters
-                .iter()
-                .map(|filter| filter.expr.to_string())
-                .collect();
+            let filters = self.filters.iter();
+            let filters: Vec<String> = filters.map(|filter| filter.expr.to_string()).collect();
             text.push_str(&format!(", filter={}", filters.join(" AND ")));
         }
-        let ran = self.ran.lock().clone();
-        let access = ran.unwrap_or_else(|| self.access(&[], false, covers));
-        text.push_str(&access.to_string());
+        text.push_str(&format!("{access}{outcome}"));
         text
-    }
-
-    fn plan(&self, access: Access) -> ScanPlan {
-        let elf = access.elf.clone();
-        *self.ran.lock() = Some(access);
-        let projection = projection(self.schema.fields().iter().map(AsRef::as_ref));
-        let mut filter_columns: Vec<usize> = self
-            .filters
-            .iter()
-            .flat_map(|filter| filter.conjunct.columns.clone())
-            .collect();
-        filter_columns.sort_unstable();
-        filter_columns.dedup();
-        ScanPlan {
-            table: self.table.name.clone(),
-            operator: Operator::Scan,
-            files: self.table.files.clone(),
-            columns: self.columns.clone(),
-            filter_columns,
-            conjuncts: self
-                .filters
-                .iter()
-                .enumerate()
-                .map(|(number, filter)| (filter.converted.clone(), number))
-                .collect(),
-            tested_columns: Vec::new(),
-            filters: self
-                .filters
-                .iter()
-                .map(|filter| filter.conjunct.columns.clone())
-                .collect(),
-            elf,
-            batch_rows: 0,
-            ranges: Vec::new(),
-            prune_only: Vec::new(),
-            dynamic: self.dynamic.clone(),
-            projection,
-            column_ids: self.table.column_ids.clone(),
-            priority: 1.0,
-            predicted_s: None,
-            look_ahead_bytes: self.env.look_ahead_bytes(),
-            look_ahead_row_groups: self.env.look_ahead_row_groups(),
-        }
-    }
-
-    /// What the tuner expects of the pipeline with what is in memory now, in seconds.
-    fn predicted_s(&self, template: u64) -> Option<f64> {
-        let tuner = self.env.observers.tuner.as_ref()?;
-        let cache = &self.env.cache;
-        if !cache.policy().is_tuned() {
-            return None; // what is in memory will not stay
-        }
-        let (sizes, resident) = (cache.column_sizes(), cache.resident_bytes());
-        let share = |column| {
-            let bytes = |of: &std::collections::BTreeMap<_, u64>| {
-                of.get(&column).copied().unwrap_or(0) as f64
-            };
-            bytes(&resident) / bytes(&sizes).max(1.0)
-        };
-        let predict = |tuner: &Tuner| tuner.predicted_with(template, self.pipeline(), share);
-        tuner.try_inspect(predict).flatten()
-    }
-
-    /// A number for this scan within its query, the same in every run of the template.
-    fn pipeline(&self) -> u32 {
-        let mut hasher = DefaultHasher::new();
-        (self.table.id, &self.columns, self.filters.len()).hash(&mut hasher);
-        hasher.finish() as u32
     }
 
     /// Indices in the table of the columns an expression over the output reads.
@@ -319,15 +210,6 @@ impl TableScan {
             .filter_map(|column| self.columns.get(column.index()).copied())
             .collect()
     }
-}
-
-/// A struct of columns.
-fn projection<'a>(fields: impl Iterator<Item = &'a Field>) -> Expression {
-    let columns = fields.map(|field| {
-        let name = field.name().clone();
-        (name.clone(), get_item(name, root()))
-    });
-    pack(columns, Nullability::NonNullable)
 }
 
 fn row_group_count(table: &Table) -> usize {
@@ -378,13 +260,11 @@ impl DataSource for TableScan {
 
     /// The queue that the workers of one execution share.
     fn create_sibling_state(&self, config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
-        *self.reported.lock() = Reported::default();
-        let plan = self.plan(self.access(&[], true, true));
-        Some(self.queue(plan, config))
+        Some(self.scan_queue(config))
     }
 
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "HotshelfScan: {}", self.describe(true))?;
+        write!(f, "HotshelfScan: {}", self.describe())?;
         for dynamic in &self.dynamic {
             write!(f, ", prune={}", dynamic.expr)?;
         }
@@ -405,7 +285,7 @@ impl DataSource for TableScan {
             (partitions != self.partitions && self.limit.is_none()).then(|| {
                 Arc::new(Self {
                     partitions,
-                    ..self.clone()
+                    ..self.unchosen()
                 }) as _
             }),
         )
@@ -448,7 +328,7 @@ impl DataSource for TableScan {
         (self.partitions == 1).then(|| {
             Arc::new(Self {
                 limit,
-                ..self.clone()
+                ..self.unchosen()
             }) as _
         })
     }
@@ -486,7 +366,7 @@ impl DataSource for TableScan {
         Ok(Some(Arc::new(Self {
             columns,
             schema,
-            ..self.clone()
+            ..self.unchosen()
         })))
     }
 
@@ -495,7 +375,7 @@ impl DataSource for TableScan {
         filters: Vec<Arc<dyn PhysicalExpr>>,
         _config: &ConfigOptions,
     ) -> QueryResult<FilterPushdownPropagation<Arc<dyn DataSource>>> {
-        let mut scan = self.clone();
+        let mut scan = self.unchosen();
         let mut answers = Vec::with_capacity(filters.len());
         for filter in filters {
             answers.push(scan.take_filter(&filter)?);

@@ -25,7 +25,8 @@ use vortex::error::VortexResult;
 use vortex::mask::Mask;
 use vortex_arrow::ArrowSessionExt;
 
-use super::queue::{Morsel, ScanQueue};
+use super::file::Morsel;
+use super::queue::ScanQueue;
 use crate::error::{Error, Result};
 use crate::index::Selected;
 use crate::pipelines::{Observers, PipelineRun};
@@ -68,12 +69,12 @@ async fn read(
 ) -> Result<Option<RecordBatch>> {
     let typed = |error| morsel.file.segments.typed(error);
     let mask = filter(morsel).await.map_err(typed)?;
-    queue.morsels_seen.fetch_add(1, Ordering::Relaxed);
+    queue.work.filter();
     let row_count = mask.true_count();
     if row_count == 0 {
         return Ok(None);
     }
-    queue.morsels_matched.fetch_add(1, Ordering::Relaxed);
+    queue.work.survive();
     queue.work.keep(row_count);
     if schema.fields().is_empty() {
         let options = RecordBatchOptions::new().with_row_count(Some(row_count));
@@ -88,14 +89,14 @@ async fn read(
     Ok(Some(batch))
 }
 
-/// Evaluates the conjuncts one after the other, each only on the rows that are left (but not those that the
-/// worker tests itself).
+/// Evaluates the predicates one after the other, each only on the rows that remain; but not those that the worker tests
+/// itself.
 pub(crate) async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
     let mut mask = match &morsel.selected {
         Selected::Rows(mask) => mask.clone(),
         Selected::Unknown => Mask::new_true((morsel.rows.end - morsel.rows.start) as usize),
     };
-    for conjunct in morsel.file.left_conjuncts(&morsel.selected) {
+    for conjunct in morsel.file.to_evaluate(&morsel.selected) {
         if mask.all_false() {
             break;
         }
@@ -140,10 +141,10 @@ pub(crate) struct ScanMetrics {
     bytes_shared: Count,
     bytes_pruned: Count,
     row_groups_pruned: Count,
-    /// The pipeline's throughput in MB/s of encoded and of decoded bytes, told by its last worker.
+    /// The pipeline's throughput in MB/s of encoded and of decoded bytes, reported by its last worker.
     p_bw_encoded: Gauge,
     p_bw_decoded: Gauge,
-    /// Time in which the worker stood still for a read.
+    /// Time in which the worker waited for a read.
     io_wait: Time,
     /// Time in which it filtered and decoded.
     decode: Time,
@@ -214,8 +215,8 @@ impl ScanMetrics {
         let mut reported = self.reported.lock();
         let now = queue.context.counters();
         let pruned = (
-            queue.pruned.row_groups.load(Ordering::Relaxed),
-            queue.pruned.bytes.load(Ordering::Relaxed),
+            queue.work.pruned.row_groups.load(Ordering::Relaxed),
+            queue.work.pruned.bytes.load(Ordering::Relaxed),
         );
         self.bytes_cache
             .add((now.bytes_cache - reported.counters.bytes_cache) as usize);
@@ -241,11 +242,11 @@ pub(crate) struct ScanStream {
     schema: SchemaRef,
     metrics: ScanMetrics,
     observers: Observers,
-    left: Option<Left>,
+    suspended: Option<Suspended>,
 }
 
 /// When and where the stream last returned to its caller.
-struct Left {
+struct Suspended {
     at: Instant,
     thread: ThreadId,
     thread_ns: u64,
@@ -253,7 +254,7 @@ struct Left {
     with_batch: bool,
 }
 
-impl Left {
+impl Suspended {
     fn now(with_batch: bool) -> Self {
         Self {
             at: Instant::now(),
@@ -283,7 +284,7 @@ impl ScanStream {
         metrics: ScanMetrics,
         observers: Observers,
     ) -> Self {
-        if queue.enter()
+        if queue.work.enter()
             && let Some(tuner) = &observers.tuner
         {
             let running: Arc<dyn RunningPipeline> = queue.clone();
@@ -295,7 +296,7 @@ impl ScanStream {
             schema,
             metrics,
             observers,
-            left: None,
+            suspended: None,
         }
     }
 }
@@ -304,20 +305,20 @@ impl Stream for ScanStream {
     type Item = QueryResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(left) = self.left.take() {
+        if let Some(suspended) = self.suspended.take() {
             let work = &self.queue.work;
-            let elapsed = left.at.elapsed();
-            if left.with_batch {
+            let elapsed = suspended.at.elapsed();
+            if suspended.with_batch {
                 self.metrics.downstream.add_duration(elapsed);
                 work.busy_ns
-                    .fetch_add(left.computed_ns(), Ordering::Relaxed);
+                    .fetch_add(suspended.computed_ns(), Ordering::Relaxed);
             } else {
                 let wait_ns = elapsed.as_nanos() as u64;
                 self.metrics.io_wait.add_duration(elapsed);
                 work.wait_ns.fetch_add(wait_ns, Ordering::Relaxed);
             }
         }
-        let start = Left::now(true);
+        let start = Suspended::now(true);
         let polled = self.batches.as_mut().poll_next(context);
         let busy_ns = start.computed_ns();
         self.queue
@@ -325,7 +326,7 @@ impl Stream for ScanStream {
             .busy_ns
             .fetch_add(busy_ns, Ordering::Relaxed);
         self.metrics.decode.add_duration(start.at.elapsed());
-        self.left = Some(Left::now(polled.is_ready()));
+        self.suspended = Some(Suspended::now(polled.is_ready()));
         let polled = polled.map(|item| {
             item.map(|batch| {
                 batch
@@ -334,7 +335,7 @@ impl Stream for ScanStream {
             })
         });
         if matches!(polled, Poll::Ready(None)) {
-            self.left = None;
+            self.suspended = None;
         }
         polled
     }
@@ -349,12 +350,13 @@ impl RecordBatchStream for ScanStream {
 impl Drop for ScanStream {
     fn drop(&mut self) {
         self.metrics.report(&self.queue);
-        let Some(run) = self.queue.leave() else {
+        if !self.queue.work.leave() {
             return;
-        };
+        }
+        let run = self.queue.run();
         self.metrics.report_throughput(&run);
         self.observers.log.add(run);
-        let Some(observation) = self.queue.last_observation() else {
+        let Some(observation) = self.queue.observation() else {
             return;
         };
         let predicted_s = self.queue.plan.predicted_s;

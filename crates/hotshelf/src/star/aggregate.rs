@@ -1,4 +1,4 @@
-//! What becomes of survivors that are aggregated, by what they are grouped by: nothing, build rows (numbered
+//! Aggregates the survivors, by what they are grouped by: nothing, build rows (numbered
 //! beforehand, see `groups`), or any values (numbered by DataFusion's own hash tables as they come).
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::groups::{GroupCodes, GroupTable};
 
 /// Rows that a run of equal keys must have on average to be worth finding.
 const RUN_ROWS_MIN: usize = 2;
-/// Where keys came without runs, they are looked for again after so many batches.
+/// Where keys came without runs, they are looked for again after this many batches.
 const BATCHES_WITHOUT_RUNS: usize = 15;
 
 /// The groups one worker has seen.

@@ -1,10 +1,8 @@
 //! Columns of a row group of which any 1024 rows can be decoded alone, into a buffer that stays in the core's
 //! first cache: what a look-up or a filter reads is never written to memory.
 //!
-//! Packed integers, frames of reference, runs, dictionaries and constants are decoded here; any other encoding is
-//! decoded as a whole by Vortex first.
-
-use std::mem::MaybeUninit;
+//! Dictionaries and the integers that `encoded` knows are decoded here; any other encoding is decoded as a whole by
+//! Vortex first.
 
 use arrow::array::{Array, ArrayRef as ArrowRef};
 use arrow::datatypes::DataType;
@@ -12,20 +10,13 @@ use datafusion::common::internal_err;
 use datafusion::error::Result as QueryResult;
 use vortex::array::arrays::dict::DictArraySlotsExt;
 use vortex::array::arrays::extension::ExtensionArrayExt;
-use vortex::array::arrays::{Constant, Dict, Extension, Primitive, PrimitiveArray};
-use vortex::array::dtype::{DType, NativePType, PType};
+use vortex::array::arrays::{Dict, Extension, PrimitiveArray};
+use vortex::array::dtype::{DType, PType};
 use vortex::array::{ArrayRef, ExecutionCtx};
-use vortex::buffer::Buffer;
-use vortex::encodings::fastlanes::unpack_iter::{self, BitPackingStrategy, UnpackedChunks};
-use vortex::encodings::fastlanes::{
-    BitPacked, BitPackedArrayExt, BitWidthsView, FoR, FoRArrayExt, FoRArraySlotsExt, FoRReferences,
-};
-use vortex::encodings::runend::{RunEnd, RunEndArrayExt, RunEndArraySlotsExt};
-use vortex::error::{VortexResult, vortex_ensure, vortex_err};
-use vortex::scalar::Scalar;
+use vortex::error::VortexResult;
 
-/// Rows that are decoded together: a block of Vortex's bit packing.
-pub(super) const CHUNK_ROWS: usize = 1024;
+pub(super) use super::encoded::CHUNK_ROWS;
+use super::encoded::{Encoded, encoded, ptype_of, words_of};
 
 /// A column of a row group.
 pub(super) struct ChunkColumn {
@@ -40,55 +31,27 @@ pub(super) struct ChunkColumn {
     width_bytes: usize,
 }
 
+/// Columns of a row group that can be decoded by chunks.
+#[derive(Clone, Copy)]
+pub(super) struct Decodable<'a> {
+    /// Which they are, by index in the table.
+    pub indices: &'a [usize],
+    pub columns: &'a [ChunkColumn],
+}
+
+impl Decodable<'_> {
+    /// The place of a column among them, by its index in the table.
+    pub fn place(&self, column: usize) -> Option<usize> {
+        self.indices.iter().position(|idx| *idx == column)
+    }
+}
+
 /// The stored integers, by width.
 enum Stored {
     Bits8(Encoded<u8>),
     Bits16(Encoded<u16>),
     Bits32(Encoded<u32>),
     Bits64(Encoded<u64>),
-}
-
-struct Encoded<T> {
-    base: Base<T>,
-    references: References<T>,
-}
-
-enum Base<T> {
-    Plain(Buffer<T>),
-    Packed(Packed<T>),
-    Runs(Runs<T>),
-    Constant(T),
-}
-
-/// Values that repeat: the value of run `i` stands up to (but not in) row `ends[i]`.
-struct Runs<T> {
-    ends: Vec<u32>,
-    values: Vec<T>,
-}
-
-/// A run is written this many values at a time: most are shorter, and a fixed number needs no loop.
-const RUN_VALUES: usize = 8;
-
-/// What is added to the stored integers.
-enum References<T> {
-    Nothing,
-    One(T),
-    PerChunk(Vec<T>),
-}
-
-/// Bit-packed integers, with those that did not fit beside them.
-struct Packed<T> {
-    words: Buffer<T>,
-    blocks: Blocks,
-    /// Row and value, by row.
-    patches: Vec<(u32, T)>,
-}
-
-enum Blocks {
-    /// All blocks have this width in bits.
-    Width(usize),
-    /// Block `i` begins at this byte and ends where the next begins.
-    Offsets(Vec<u64>),
 }
 
 /// One chunk of a column: words of 32 bits for types up to that width, else of 64 bits. Signed values are
@@ -107,37 +70,6 @@ impl Default for ChunkBuffer {
         }
     }
 }
-
-/// An unsigned integer that columns are stored as.
-trait Unit: unpack_iter::BitPacked<Physical = Self> {
-    fn plus(self, other: Self) -> Self;
-    fn of(scalar: &Scalar) -> Option<Self>;
-}
-
-macro_rules! unit {
-    ($unsigned:ty, $signed:ty) => {
-        impl Unit for $unsigned {
-            fn plus(self, other: Self) -> Self {
-                self.wrapping_add(other)
-            }
-            fn of(scalar: &Scalar) -> Option<Self> {
-                let primitive = scalar.as_primitive_opt()?;
-                match primitive.ptype() {
-                    <$signed as NativePType>::PTYPE => {
-                        primitive.typed_value::<$signed>().map(|v| v as Self)
-                    }
-                    <$unsigned as NativePType>::PTYPE => primitive.typed_value::<$unsigned>(),
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-unit!(u8, i8);
-unit!(u16, i16);
-unit!(u32, i32);
-unit!(u64, i64);
 
 impl ChunkColumn {
     /// A column as it is stored. `None`: in a way that has to be decoded as a whole.
@@ -208,10 +140,7 @@ impl ChunkColumn {
         macro_rules! plain {
             ($kind:path, $word:ty) => {{
                 let values: &[$word] = &bytes.typed_data()[offset..offset + len];
-                $kind(Encoded {
-                    base: Base::Plain(Buffer::copy_from(values)),
-                    references: References::Nothing,
-                })
+                $kind(Encoded::plain(values))
             }};
         }
         let width_bytes = array.data_type().primitive_width().unwrap_or(0);
@@ -249,7 +178,7 @@ impl ChunkColumn {
         matches!(self.stored, Stored::Bits64(_))
     }
 
-    /// Rows of a chunk: 1024 but for the last.
+    /// Rows of a chunk: 1024, or fewer in the last.
     pub fn chunk_len(&self, chunk: usize) -> usize {
         self.len.saturating_sub(chunk * CHUNK_ROWS).min(CHUNK_ROWS)
     }
@@ -290,296 +219,15 @@ impl ChunkColumn {
     }
 }
 
-/// Integers as words of 64 bits, with their signs.
-fn words_of(values: &PrimitiveArray, ptype: PType) -> VortexResult<Vec<u64>> {
-    macro_rules! words {
-        ($native:ty, $wide:ty) => {
-            values
-                .to_buffer::<$native>()
-                .iter()
-                .map(|value| <$wide>::from(*value) as u64)
-                .collect()
-        };
-    }
-    Ok(match ptype {
-        PType::U8 => words!(u8, u64),
-        PType::U16 => words!(u16, u64),
-        PType::U32 => words!(u32, u64),
-        PType::U64 => words!(u64, u64),
-        PType::I8 => words!(i8, i64),
-        PType::I16 => words!(i16, i64),
-        PType::I32 => words!(i32, i64),
-        PType::I64 => words!(i64, i64),
-        other => return Err(vortex_err!("{other} is no integer")),
-    })
-}
-
-fn encoded<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Option<Encoded<T>>> {
-    let Some(frame) = array.as_opt::<FoR>() else {
-        let base = base(array, ctx)?;
-        return Ok(base.map(|base| Encoded {
-            base,
-            references: References::Nothing,
-        }));
-    };
-    let Some(base) = base(frame.encoded(), ctx)? else {
-        return Ok(None);
-    };
-    let references = match frame.references() {
-        FoRReferences::Global(reference) => T::of(reference).map(References::One),
-        FoRReferences::Blocked(_) if frame.offset() != 0 => None,
-        FoRReferences::Blocked(references) => {
-            let references = references.clone().execute::<PrimitiveArray>(ctx)?;
-            unsigned::<T>(&references).map(|references| References::PerChunk(references.to_vec()))
-        }
-    };
-    Ok(references.map(|references| Encoded { base, references }))
-}
-
-fn base<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Option<Base<T>>> {
-    if let Some(primitive) = array.as_opt::<Primitive>() {
-        let values = primitive.into_owned();
-        return Ok(unsigned(&values).map(Base::Plain));
-    }
-    if let Some(constant) = array.as_opt::<Constant>() {
-        return Ok(T::of(constant.scalar()).map(Base::Constant));
-    }
-    if let Some(runs) = array.as_opt::<RunEnd>() {
-        return Ok(runs_of(runs.ends(), runs.values(), runs.offset(), ctx)?.map(Base::Runs));
-    }
-    let Some(packed) = array.as_opt::<BitPacked>() else {
-        return Ok(None);
-    };
-    let Some(bytes) = packed.packed().as_host_opt() else {
-        return Ok(None);
-    };
-    if packed.offset() != 0 || !bytes.is_aligned(vortex::buffer::Alignment::of::<T>()) {
-        return Ok(None);
-    }
-    let blocks = match packed.bit_widths() {
-        BitWidthsView::Global(width) => Blocks::Width(usize::from(width)),
-        BitWidthsView::Blocked(offsets) => {
-            let offsets = offsets.clone().execute::<PrimitiveArray>(ctx)?;
-            Blocks::Offsets(words_of(&offsets, ptype_of(offsets.dtype())?)?)
-        }
-    };
-    let words = Buffer::<T>::from_byte_buffer(bytes.clone());
-    let mut patches = Vec::new();
-    if let Some(found) = packed.patches() {
-        let indices = found.indices().clone().execute::<PrimitiveArray>(ctx)?;
-        let indices = words_of(&indices, ptype_of(indices.dtype())?)?;
-        let values = found.values().clone().execute::<PrimitiveArray>(ctx)?;
-        let Some(values) = unsigned::<T>(&values) else {
-            return Ok(None);
-        };
-        let offset = found.offset() as u64;
-        let rows = indices.iter().map(|idx| idx.wrapping_sub(offset) as u32);
-        patches.extend(rows.zip(values.iter().copied()));
-    }
-    Ok(Some(Base::Packed(Packed {
-        words,
-        blocks,
-        patches,
-    })))
-}
-
-fn runs_of<T: Unit>(
-    ends: &ArrayRef,
-    values: &ArrayRef,
-    offset: usize,
-    ctx: &mut ExecutionCtx,
-) -> VortexResult<Option<Runs<T>>> {
-    let Some(values) = decode_all::<T>(values, ctx)? else {
-        return Ok(None);
-    };
-    let offset = offset as u32;
-    let mut ends = match decode_all::<u32>(ends, ctx)? {
-        Some(ends) => ends,
-        None => {
-            let ends = ends.clone().execute::<PrimitiveArray>(ctx)?;
-            let words = words_of(&ends, ptype_of(ends.dtype())?)?;
-            words.into_iter().map(|end| end as u32).collect()
-        }
-    };
-    if offset > 0 {
-        for end in &mut ends {
-            *end = end.saturating_sub(offset);
-        }
-    }
-    vortex_ensure!(ends.len() == values.len(), "runs without end or value");
-    Ok(Some(Runs { ends, values }))
-}
-
-/// All values of a short array.
-fn decode_all<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Option<Vec<T>>> {
-    if ptype_of(array.dtype())?.to_unsigned() != T::PTYPE {
-        return Ok(None);
-    }
-    let Some(encoded) = encoded::<T>(array, ctx)? else {
-        let decoded = array.clone().execute::<PrimitiveArray>(ctx)?;
-        return Ok(unsigned::<T>(&decoded).map(|values| values.to_vec()));
-    };
-    let mut values = vec![T::default(); array.len()];
-    for (chunk, values) in values.chunks_mut(CHUNK_ROWS).enumerate() {
-        encoded.decode(chunk, values.len(), values, |value| value)?;
-    }
-    Ok(Some(values))
-}
-
-fn ptype_of(dtype: &DType) -> VortexResult<PType> {
-    match dtype {
-        DType::Primitive(ptype, _) if ptype.is_int() => Ok(*ptype),
-        other => Err(vortex_err!("{other} is no integer")),
-    }
-}
-
-/// The values reinterpreted without sign, if they have this width.
-fn unsigned<T: Unit>(values: &PrimitiveArray) -> Option<Buffer<T>> {
-    let DType::Primitive(ptype, _) = values.dtype() else {
-        return None;
-    };
-    if !ptype.is_int() || ptype.to_unsigned() != T::PTYPE {
-        return None;
-    }
-    let bytes = values.buffer_handle().as_host_opt()?;
-    bytes
-        .is_aligned(vortex::buffer::Alignment::of::<T>())
-        .then(|| Buffer::from_byte_buffer(bytes.clone()))
-}
-
-impl<T: Unit> Encoded<T> {
-    fn decode<O: Copy>(
-        &self,
-        chunk: usize,
-        len: usize,
-        output: &mut [O],
-        widen: impl Fn(T) -> O,
-    ) -> VortexResult<()> {
-        let reference = match &self.references {
-            References::Nothing => T::default(),
-            References::One(reference) => *reference,
-            References::PerChunk(references) => *references
-                .get(chunk)
-                .ok_or_else(|| vortex_err!("no reference for chunk {chunk}"))?,
-        };
-        let output = &mut output[..len];
-        let put = |output: &mut [O], values: &[T]| {
-            for (target, value) in output.iter_mut().zip(values) {
-                *target = widen(value.plus(reference));
-            }
-        };
-        match &self.base {
-            Base::Constant(value) => output.fill(widen(value.plus(reference))),
-            Base::Plain(values) => {
-                let start = chunk * CHUNK_ROWS;
-                vortex_ensure!(values.len() >= start + len, "a column ends early");
-                put(output, &values[start..start + len]);
-            }
-            Base::Runs(runs) => runs.decode(chunk, output, |value| widen(value.plus(reference)))?,
-            Base::Packed(packed) => {
-                let (words, width) = packed.block(chunk)?;
-                let mut scratch = [const { MaybeUninit::<T>::uninit() }; CHUNK_ROWS];
-                let mut unpacked = UnpackedChunks::<T, _>::try_new_with_strategy(
-                    BitPackingStrategy,
-                    words,
-                    width,
-                    0,
-                    len,
-                    &mut scratch,
-                )?;
-                if let Some(values) = unpacked.initial() {
-                    put(output, values);
-                }
-                for (row, value) in packed.patches_of(chunk) {
-                    if let Some(target) = output.get_mut(*row as usize % CHUNK_ROWS) {
-                        *target = widen(value.plus(reference));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl<T: Unit> Runs<T> {
-    fn decode<O: Copy>(
-        &self,
-        chunk: usize,
-        output: &mut [O],
-        widen: impl Fn(T) -> O,
-    ) -> VortexResult<()> {
-        let first_row = (chunk * CHUNK_ROWS) as u32;
-        let first = self.ends.partition_point(|end| *end <= first_row);
-        let mut at = 0;
-        for (end, value) in self.ends[first..].iter().zip(&self.values[first..]) {
-            let end = (end.saturating_sub(first_row) as usize).min(output.len());
-            let value = widen(*value);
-            match output.get_mut(at..at + RUN_VALUES) {
-                Some(next) => {
-                    next.fill(value);
-                    if end > at + RUN_VALUES {
-                        output[at + RUN_VALUES..end].fill(value);
-                    }
-                }
-                None if at < end => output[at..end].fill(value),
-                None => {}
-            }
-            at = at.max(end);
-            if at == output.len() {
-                return Ok(());
-            }
-        }
-        Err(vortex_err!("the runs of chunk {chunk} end early"))
-    }
-}
-
-impl<T: Unit> Packed<T> {
-    /// The words of a block, and the width of its values in bits.
-    fn block(&self, chunk: usize) -> VortexResult<(&[T], usize)> {
-        let (start, end) = match &self.blocks {
-            Blocks::Width(width) => (chunk * 128 * width, (chunk + 1) * 128 * width),
-            Blocks::Offsets(offsets) => {
-                let base = offsets.first().copied().unwrap_or(0);
-                let bound = |idx: usize| {
-                    let offset = offsets.get(idx)?.checked_sub(base)?;
-                    usize::try_from(offset).ok()
-                };
-                bound(chunk)
-                    .zip(bound(chunk + 1))
-                    .ok_or_else(|| vortex_err!("no bounds for block {chunk}"))?
-            }
-        };
-        let unit = size_of::<T>();
-        let width = end.saturating_sub(start) / 128;
-        vortex_ensure!(
-            start <= end && (end - start) % 128 == 0 && width <= unit * 8,
-            "block {chunk} is packed from byte {start} to {end}"
-        );
-        let words = self.words.get(start / unit..end / unit);
-        words
-            .map(|words| (words, width))
-            .ok_or_else(|| vortex_err!("block {chunk} ends after the packed bytes"))
-    }
-
-    fn patches_of(&self, chunk: usize) -> &[(u32, T)] {
-        if self.patches.is_empty() {
-            return &[];
-        }
-        let rows = (chunk * CHUNK_ROWS) as u32;
-        let start = self.patches.partition_point(|(row, _)| *row < rows);
-        let rest = &self.patches[start..];
-        let len = rest.partition_point(|(row, _)| *row < rows + CHUNK_ROWS as u32);
-        &rest[..len]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use vortex::VortexSessionDefault;
     use vortex::array::arrays::{ConstantArray, DictArray};
     use vortex::array::{IntoArray, VortexSessionExecute};
+    use vortex::buffer::Buffer;
     use vortex::encodings::fastlanes::{BitPackedData, FoRData};
+    use vortex::encodings::runend::RunEnd;
     use vortex::session::VortexSession;
 
     fn decoded(array: &ArrayRef, context: &mut ExecutionCtx) -> Option<Vec<i64>> {

@@ -1,6 +1,6 @@
 //! Decimal arithmetic in words of 64 bits. Most decimals need far fewer bits than the 128 of their type: where the
 //! bounds of a batch's values prove that no step of an expression leaves 64 bits, it is computed in them and
-//! widened once, at the end. Values, scales and NULLs are those of the expression it stands for, which computes the
+//! widened once, at the end. Values, scales and NULLs are those of the expression it replaces, which computes the
 //! other batches itself.
 
 use std::fmt;

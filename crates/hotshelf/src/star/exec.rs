@@ -1,4 +1,4 @@
-//! `StarPipelineExec`: the operator that stands for a star-shaped part of a plan.
+//! `StarPipelineExec`: the operator that replaces a star-shaped part of a plan.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -28,7 +28,7 @@ use crate::scan::{Reported, ScanMetrics, ScanStream};
 /// build sides must not run twice.
 type Preparation = Shared<BoxFuture<'static, Result<Arc<Prepared>, Arc<DataFusionError>>>>;
 
-/// Scan, look-ups and aggregation in one operator, with the plan it stands for kept for data that is no star.
+/// Scan, look-ups and aggregation in one operator, and the replaced plan, kept for data that is not a star.
 pub(super) struct StarPipelineExec {
     star: Arc<Star>,
     original: Arc<dyn ExecutionPlan>,
@@ -36,7 +36,7 @@ pub(super) struct StarPipelineExec {
     metrics: ExecutionPlanMetricsSet,
     reported: Arc<Mutex<Reported>>,
     preparation: OnceLock<Preparation>,
-    /// What became of it, for EXPLAIN ANALYZE.
+    /// Its result, for EXPLAIN ANALYZE.
     outcome: Arc<OnceLock<Arc<Prepared>>>,
 }
 
@@ -239,7 +239,15 @@ impl fmt::Debug for StarPipelineExec {
 impl DisplayAs for StarPipelineExec {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         let star = &self.star;
-        write!(f, "StarPipelineExec: scan=[{}]", star.scan.describe(false))?;
+        let outcome = self.outcome.get().map(Arc::as_ref);
+        let scan = match outcome {
+            Some(Prepared::Ready(ready)) => {
+                let plan = &ready.queue.plan;
+                star.scan.describe_with(&plan.access, &plan.outcome)
+            }
+            Some(Prepared::Fallback(_)) | None => star.scan.describe(),
+        };
+        write!(f, "StarPipelineExec: scan=[{scan}]")?;
         if !star.joins.is_empty() {
             write!(f, ", look-ups=[{}]", star.forecast())?;
         }
@@ -264,7 +272,7 @@ impl DisplayAs for StarPipelineExec {
             };
             write!(f, ", aggregates=[{}] ({step}), {by}", names.join(", "))?;
         }
-        match self.outcome.get().map(Arc::as_ref) {
+        match outcome {
             Some(Prepared::Ready(ready)) => {
                 let throughput = ready.queue.run().describe();
                 write!(f, ", ran=[{}], {throughput}", ready.describe())

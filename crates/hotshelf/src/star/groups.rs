@@ -14,8 +14,8 @@ use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
 use super::accumulate::{Aggregates, GroupAccumulators};
 use super::lookup::{Lookup, MISS};
+use super::matching::Matching;
 use super::prepare::steps;
-use super::shape::Matching;
 
 /// Up to this product of code counts, groups are numbered by an array instead of a hash map.
 const DENSE_CODES_MAX: u64 = 1 << 20;

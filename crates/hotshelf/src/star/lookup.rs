@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::keys::KeyColumn;
-use super::shape::Matching;
+use super::matching::Matching;
 
 /// The slot of a row without a match that is kept all the same.
 pub(super) const MISS: u32 = u32::MAX;
@@ -50,7 +50,7 @@ struct Hash {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Duplicates;
 
-/// What is known of the keys before a look-up is made of them.
+/// What is known about the keys before a look-up is made of them.
 pub(super) struct Frame {
     min: u64,
     /// The greatest key less the least.
@@ -225,7 +225,7 @@ impl Lookup {
         self.rows.iter().map(value).collect()
     }
 
-    /// The least key and a bit per key from there on, where keys stand in a bitmap: slot `i` is key `min + i`.
+    /// The least key and a bit per key from there on, where keys are in a bitmap: slot `i` is key `min + i`.
     pub fn dense(&self) -> Option<(u64, &[u64])> {
         match &self.table {
             Table::Dense(dense) => Some((dense.min, &dense.bits)),

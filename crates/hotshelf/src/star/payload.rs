@@ -11,7 +11,7 @@ use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
 use vortex::error::{VortexResult, vortex_err};
 use vortex_arrow::ArrowSessionExt;
 
-use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn};
+use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn, Decodable};
 use super::prepare::Ready;
 use super::select::Survivors;
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ impl Ready {
     pub fn tested(&self) -> Vec<usize> {
         let keys = self.star.joins.iter();
         let keys = keys.map(|join| self.star.scan.columns[join.probe_key]);
-        let ranges = self.queue.plan.ranges.iter().map(|range| range.column);
+        let ranges = self.ranges.iter().map(|range| range.column);
         let mut columns: Vec<usize> = keys.chain(ranges).collect();
         columns.sort_unstable();
         columns.dedup();
@@ -48,19 +48,19 @@ impl Ready {
         session.execute_arrow(array, Some(field), &mut context)
     }
 
-    /// The scan's columns that survivors need. `columns` are those of `tested`, in its order.
+    /// The scan's columns that survivors need. Those that rows were tested by are at hand.
     pub async fn payload(
         &self,
         morsel: &Morsel,
         survivors: &Survivors,
-        (tested, columns): (&[usize], &[ChunkColumn]),
+        tested: Decodable<'_>,
         buffer: &mut ChunkBuffer,
     ) -> Result<RecordBatch> {
         let typed = |error| morsel.file.segments.typed(error);
         let scan = &self.star.scan;
         let payload = self.star.payload();
         let schema = scan.schema.project(&payload);
-        let place_of = |idx: usize| tested.iter().position(|it| *it == scan.columns[idx]);
+        let place_of = |idx: usize| tested.place(scan.columns[idx]);
         // All reads begin before the first is waited for.
         let reads = payload.iter().map(|idx| async {
             match place_of(*idx) {
@@ -73,9 +73,13 @@ impl Ready {
         for (idx, read) in payload.into_iter().zip(reads) {
             let field = scan.schema.field(idx);
             if let Some(place) = place_of(idx)
-                && let Some(array) =
-                    gather(&columns[place], field.data_type(), &survivors.rows, buffer)
-                        .map_err(typed)?
+                && let Some(array) = gather(
+                    &tested.columns[place],
+                    field.data_type(),
+                    &survivors.rows,
+                    buffer,
+                )
+                .map_err(typed)?
             {
                 arrays.push(array);
                 continue;

@@ -24,9 +24,11 @@ use super::accumulate::{Aggregates, Keys};
 use super::groups::{GroupCodes, JoinCodes};
 use super::keys::KeyColumn;
 use super::lookup::{Duplicates, Frame, Lookup};
-use super::shape::{Join, Matching, Narrow, Source};
+use super::matching::Matching;
+use super::narrow::{Narrow, Source};
+use super::shape::Join;
 use crate::pipelines::decoded_bytes;
-use crate::scan::{DynamicFilter, ScanQueue, TableScan};
+use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, TableScan};
 
 /// A star as planned: what to look up, what rows must pass, what comes out.
 pub(super) struct Star {
@@ -109,6 +111,8 @@ impl Star {
 pub(super) struct Ready {
     pub star: Arc<Star>,
     pub queue: Arc<ScanQueue>,
+    /// Ranges that scanned rows have to be in, tested here.
+    pub ranges: Vec<IntegerRange>,
     pub lookups: Vec<Lookup>,
     pub builds: Vec<RecordBatch>,
     pub codes: Option<Arc<GroupCodes>>,
@@ -135,7 +139,7 @@ pub(super) enum Prepared {
 
 /// Why there are no look-ups.
 enum Unfit {
-    /// The data is no star, or memory is short: the original plan can still answer.
+    /// The data is not a star, or memory is short: the original plan can still answer.
     Fallback(String),
     Failed(DataFusionError),
 }
@@ -180,8 +184,13 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
     let keys: Vec<usize> = star.joins.iter().map(|join| join.probe_key).collect();
     let config = context.session_config().options();
     let payload = star.payload();
-    let queue = star.scan.star_queue(config, &payload, &keys, ready.ranges);
+    let columns = StarColumns {
+        keys: &keys,
+        payload: &payload,
+    };
+    let queue = star.scan.star_queue(config, columns, &ready.ranges);
     Ok(Ready {
+        ranges: queue.plan.tested_ranges(),
         queue,
         probed: star.joins.iter().map(|_| Probed::default()).collect(),
         lookups: ready.lookups,

@@ -1,5 +1,6 @@
 //! The optimizer rule that replaces star-shaped parts of a physical plan.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
@@ -16,15 +17,19 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::accumulate::{Aggregates, Keys};
+use super::declined::Declined;
 use super::exec::StarPipelineExec;
+use super::narrow::Narrow;
 use super::prepare::{Output, Star};
-use super::shape::{Declined, Shape, groups_by_bytes};
+use super::shape::{Shape, groups_by_bytes};
+use crate::scan::Taker;
 use crate::settings::SessionSettings;
 
 /// Aggregates whose group accumulators this operator drives.
 const FUNCTIONS: &[&str] = &["sum", "count", "min", "max", "avg"];
 
-/// Replaces stars by [`StarPipelineExec`]; runs after DataFusion's own rules.
+/// Replaces stars by [`StarPipelineExec`]; runs after DataFusion's own rules, and after the rule that chooses how
+/// scans find their rows: a scan that an index covers is left to DataFusion.
 #[derive(Debug, Default)]
 pub(crate) struct FuseStarPipelines;
 
@@ -124,6 +129,48 @@ fn fuse_aggregate(
     plan: &Arc<dyn ExecutionPlan>,
     aggregate: &AggregateExec,
 ) -> Result<Arc<dyn ExecutionPlan>, Declined> {
+    let finish = check_aggregate(aggregate)?;
+    let shape = Shape::recognise(aggregate.input())?;
+    if shape.joins.is_empty() && !aggregate.dynamic_expressions_produced().is_empty() {
+        return Err(Declined::because(
+            "the extremes found so far skip row groups in DataFusion's aggregation",
+        ));
+    }
+    if shape.joins.is_empty() && shape.scan.is_covered() {
+        return Err(Declined::because("an index covers what is aggregated"));
+    }
+    let keys = group_keys(&shape, aggregate)?;
+    let rewrite = |expr: &Arc<dyn PhysicalExpr>| shape.rewrite(expr);
+    let functions = aggregate.aggr_expr().iter();
+    let arguments = functions
+        .map(|function| function.expressions().iter().map(rewrite).collect())
+        .collect::<Result<Vec<Vec<_>>, _>>()?;
+    let conditions = aggregate.filter_expr().iter();
+    let conditions = conditions
+        .map(|condition| condition.as_ref().map(rewrite).transpose())
+        .collect::<Result<Vec<_>, _>>()?;
+    let aggregates = Aggregates {
+        functions: aggregate.aggr_expr().to_vec(),
+        arguments,
+        conditions,
+        finish,
+        keys,
+    };
+    let (narrow, aggregates, filters) = narrow_aggregates(&shape, aggregates)?;
+    replace(
+        plan,
+        Star {
+            scan: shape.scan,
+            joins: shape.joins,
+            narrow,
+            filters,
+            output: Output::Groups(Arc::new(aggregates)),
+        },
+    )
+}
+
+/// Refuses aggregations that this operator cannot do. Whether it gives groups, not their states.
+fn check_aggregate(aggregate: &AggregateExec) -> Result<bool, Declined> {
     let finish = match aggregate.mode() {
         AggregateMode::Partial => false,
         AggregateMode::Single => true,
@@ -144,71 +191,44 @@ fn fuse_aggregate(
             )));
         }
     }
-    let shape = Shape::recognise(aggregate.input())?;
-    if shape.joins.is_empty() && !aggregate.dynamic_expressions_produced().is_empty() {
-        return Err(Declined::because(
-            "the extremes found so far skip row groups in DataFusion's aggregation",
-        ));
-    }
-    if shape.joins.is_empty() && shape.scan.is_covered() {
-        return Err(Declined::because("an index covers what is aggregated"));
-    }
-    let keys = group_keys(&shape, aggregate)?;
-    let rewrite = |expr: &Arc<dyn PhysicalExpr>| shape.rewrite(expr);
-    let arguments = aggregate
-        .aggr_expr()
-        .iter()
-        .map(|function| function.expressions().iter().map(rewrite).collect())
-        .collect::<Result<Vec<Vec<_>>, _>>()?;
-    let conditions = aggregate
-        .filter_expr()
-        .iter()
-        .map(|condition| condition.as_ref().map(rewrite).transpose())
-        .collect::<Result<Vec<_>, _>>()?;
-    let values = match &keys {
+    Ok(finish)
+}
+
+/// The columns that aggregates, grouping keys and the star's filters read, and all of these over those columns alone.
+fn narrow_aggregates(
+    shape: &Shape,
+    wide: Aggregates,
+) -> Result<(Narrow, Aggregates, Vec<Arc<dyn PhysicalExpr>>), Declined> {
+    let values = match &wide.keys {
         Keys::Values(values) => values.as_slice(),
         Keys::Nothing | Keys::Builds(_) => &[],
     };
-    let exprs: Vec<_> = arguments
-        .iter()
-        .flatten()
-        .chain(conditions.iter().flatten())
-        .chain(values)
-        .chain(&shape.filters)
-        .cloned()
-        .collect();
+    let exprs = wide.arguments.iter().flatten();
+    let exprs = exprs.chain(wide.conditions.iter().flatten()).chain(values);
+    let exprs: Vec<_> = exprs.chain(&shape.filters).cloned().collect();
     let narrow = shape.narrow(&exprs)?;
     let mut narrowed = narrow.exprs.iter().cloned();
+    let arguments = wide.arguments.iter();
     let arguments = arguments
-        .iter()
         .map(|each| narrowed.by_ref().take(each.len()).collect())
         .collect();
+    let conditions = wide.conditions.iter();
     let conditions = conditions
-        .iter()
         .map(|each| each.as_ref().and_then(|_| narrowed.next()))
         .collect();
-    let keys = match keys {
+    let keys = match wide.keys {
         Keys::Values(values) => Keys::Values(narrowed.by_ref().take(values.len()).collect()),
         other => other,
     };
     let filters = narrowed.collect();
     let aggregates = Aggregates {
-        functions: aggregate.aggr_expr().to_vec(),
+        functions: wide.functions,
         arguments,
         conditions,
-        finish,
+        finish: wide.finish,
         keys,
     };
-    replace(
-        plan,
-        Star {
-            scan: shape.scan,
-            joins: shape.joins,
-            narrow,
-            filters,
-            output: Output::Groups(Arc::new(aggregates)),
-        },
-    )
+    Ok((narrow, aggregates, filters))
 }
 
 /// What rows are grouped by: numbers of build rows where these determine all grouping columns.
@@ -231,15 +251,33 @@ fn group_keys(shape: &Shape, aggregate: &AggregateExec) -> Result<Keys, Declined
     })
 }
 
+/// The star with a way to its rows that counts its look-ups, and gives the columns that they need. Without look-ups
+/// the way that was chosen for the scan is kept: where an index covers it, there is no star.
+fn with_access(star: Star) -> Star {
+    let keys: BTreeSet<usize> = star.joins.iter().map(|join| join.probe_key).collect();
+    let taker = Taker::Star {
+        key_count: keys.len(),
+    };
+    let chosen = match keys.is_empty() {
+        true => None,
+        false => star.scan.with_access(taker),
+    };
+    match chosen {
+        Some(scan) => Star { scan, ..star },
+        None => star,
+    }
+}
+
 /// The operator in place of `plan`, with the same partitioning where others rely on it.
 fn replace(plan: &Arc<dyn ExecutionPlan>, star: Star) -> Result<Arc<dyn ExecutionPlan>, Declined> {
     if plan.output_ordering().is_some() {
         return Err(Declined::because("the plan keeps an order"));
     }
     let original = reset_plan_states(plan.clone())?;
+    let star = with_access(star);
     let fused: Arc<dyn ExecutionPlan> = Arc::new(StarPipelineExec::new(Arc::new(star), original));
     match plan.output_partitioning() {
-        // What was lost in a projection nobody above can rely on.
+        // No operator above can rely on what was lost in a projection.
         Partitioning::Hash(exprs, _)
             if exprs
                 .iter()

@@ -1,7 +1,6 @@
 //! Which rows of a row group pass the filters and look-ups, 1024 rows at a time: each key or filter column is
 //! decoded into a small buffer, tested, and overwritten by the next chunk.
 
-use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -10,18 +9,19 @@ use vortex::buffer::BitBuffer;
 use vortex::error::VortexResult;
 use vortex::mask::{AllOr, Mask};
 
-use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn};
+use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn, Decodable};
+use super::condition::{Condition, fits, look_up_condition, range_condition};
 use super::lookup::{Lookup, MISS};
+use super::matching::Matching;
 use super::prepare::Ready;
-use super::shape::Matching;
-use crate::scan::IntegerRange;
+use super::row_set::{WORDS, count, first_rows, is_set, keep};
 
-/// Words of a bitmap with a bit per row of a chunk.
-const WORDS: usize = CHUNK_ROWS / 64;
-/// Once fewer than one row in this many is left, rows are looked up one by one instead of 64 at a time.
+/// What a range is taken to keep before any row was tested: a third, as planners guess.
+const RANGE_KEPT: f64 = 0.3;
+/// Once fewer than one row in this many remains, rows are looked up one by one instead of 64 at a time.
 const VECTOR_ROWS_PER_SURVIVOR: usize = 4;
 
-/// The rows of a row group that are left, and where they stand in the look-ups.
+/// The rows of a row group that passed, and their places in the look-ups.
 pub(super) struct Survivors {
     pub row_count: usize,
     /// Row numbers in the row group, ascending.
@@ -54,7 +54,7 @@ pub(super) struct Selector {
     buffers: Vec<ChunkBuffer>,
     /// Which columns of the present chunk are decoded.
     decoded: Vec<bool>,
-    /// Rows that are left.
+    /// Rows that passed so far.
     left: [u64; WORDS],
     found: [u64; WORDS],
     /// Their numbers in the chunk.
@@ -83,31 +83,15 @@ enum Of {
     Join(usize),
 }
 
-enum Condition<'a> {
-    Always,
-    Never,
-    /// Values from `lo` to `lo + span`.
-    Range {
-        lo: u32,
-        span: u32,
-    },
-    WideRange {
-        lo: u64,
-        span: u64,
-    },
-    /// Values `min + i` for the set bits `i`.
-    Set {
-        min: u32,
-        set: Cow<'a, [u64]>,
-    },
-    WideSet {
-        min: u64,
-        set: &'a [u64],
-    },
-    Find(&'a Lookup),
+/// Where the slots of a look-up's keys are found.
+struct KeySlots<'a> {
+    join: usize,
+    /// Of the tested columns, the one with the keys.
+    column: usize,
+    slots: Slots<'a>,
 }
 
-/// How the slot of a key is found for a row that is left.
+/// How the slot of a key is found for a row that passed.
 enum Slots<'a> {
     Offset(u32),
     WideOffset(u64),
@@ -128,7 +112,7 @@ impl Selector {
             rows: Vec::with_capacity(CHUNK_ROWS),
             near: Vec::new(),
             hashed: vec![Vec::new(); ready.lookups.len()],
-            ranges: vec![(0, 0); ready.queue.plan.ranges.len()],
+            ranges: vec![(0, 0); ready.ranges.len()],
         }
     }
 
@@ -140,15 +124,14 @@ impl Selector {
         &mut self.buffers[0]
     }
 
-    /// The rows of `mask` that pass. `columns` are those of `tested`, in its order.
+    /// The rows of `mask` that pass.
     pub fn select(
         &mut self,
         ready: &Ready,
-        tested: &[usize],
-        columns: &[ChunkColumn],
+        tested: Decodable<'_>,
         mask: &Mask,
     ) -> VortexResult<Survivors> {
-        let row_count = mask.len();
+        let (row_count, columns) = (mask.len(), tested.columns);
         let mut survivors = Survivors {
             row_count,
             rows: Vec::new(),
@@ -157,8 +140,8 @@ impl Selector {
         };
         self.buffers
             .resize_with(columns.len().max(1), ChunkBuffer::default);
-        let mut tests = self.tests(ready, tested, columns);
-        let slots = slots(ready, tested, columns);
+        let mut tests = self.tests(ready, tested);
+        let slots = slots(ready, tested);
         let masked: Option<Vec<u64>> = match mask.bit_buffer() {
             AllOr::All => None,
             AllOr::None => return Ok(survivors),
@@ -179,17 +162,10 @@ impl Selector {
             let first = (chunk * CHUNK_ROWS) as u32;
             let rows = self.rows.iter().map(|row| first + u32::from(*row));
             survivors.rows.extend(rows);
-            for (join, column, slots) in &slots {
-                let column_idx = *column;
-                self.decode(column_idx, chunk, columns)?;
-                let target = &mut survivors.places[*join];
-                self.slots_of(
-                    *join,
-                    &columns[column_idx],
-                    (column_idx, chunk),
-                    slots,
-                    target,
-                );
+            for slots in &slots {
+                self.decode(slots.column, chunk, columns)?;
+                let target = &mut survivors.places[slots.join];
+                self.slots_of(slots, &columns[slots.column], chunk, target);
             }
         }
         for (lookup, slots) in ready.lookups.iter().zip(&mut survivors.places) {
@@ -204,14 +180,10 @@ impl Selector {
     }
 
     /// All tests in the order that is cheapest so far.
-    fn tests<'a>(
-        &self,
-        ready: &'a Ready,
-        tested: &[usize],
-        columns: &[ChunkColumn],
-    ) -> Vec<Test<'a>> {
-        let place = |table_column: usize| tested.iter().position(|idx| *idx == table_column);
-        let ranges = ready.queue.plan.ranges.iter().enumerate();
+    fn tests<'a>(&self, ready: &'a Ready, tested: Decodable<'_>) -> Vec<Test<'a>> {
+        let columns = tested.columns;
+        let place = |table_column: usize| tested.place(table_column);
+        let ranges = ready.ranges.iter().enumerate();
         let ranges = ranges.filter_map(|(idx, range)| {
             let column = place(range.column)?;
             Some(Test {
@@ -250,21 +222,15 @@ impl Selector {
     fn benefit(&self, ready: &Ready, test: &Test) -> f64 {
         let kept = match test.of {
             Of::Range(idx) => match self.ranges[idx] {
-                (0, _) => 0.3,
+                (0, _) => RANGE_KEPT,
                 (asked, kept) => kept as f64 / asked as f64,
             },
             Of::Join(idx) => ready.share_kept(idx),
         };
-        // Decoding is part of every test; a range costs little more, a hash table is a walk through memory.
-        let cost = match test.condition {
-            Condition::Find(_) => 4.0,
-            Condition::Set { .. } | Condition::WideSet { .. } => 2.0,
-            _ => 1.0,
-        };
-        (1.0 - kept) / cost
+        (1.0 - kept) / test.condition.work()
     }
 
-    /// Tests the rows of a chunk that are left. Returns how many stay.
+    /// Tests the rows of a chunk that passed so far. Returns how many remain.
     fn test_chunk(
         &mut self,
         chunk: usize,
@@ -375,16 +341,15 @@ impl Selector {
     /// Appends the slots of the listed rows.
     fn slots_of(
         &self,
-        join: usize,
+        of: &KeySlots<'_>,
         column: &ChunkColumn,
-        (column_idx, chunk): (usize, usize),
-        slots: &Slots,
+        chunk: usize,
         target: &mut Vec<u32>,
     ) {
-        let buffer = &self.buffers[column_idx];
+        let buffer = &self.buffers[of.column];
         let rows = self.rows.iter().map(|row| usize::from(*row));
         let narrow = |row: usize| buffer.narrow[row % CHUNK_ROWS];
-        match slots {
+        match &of.slots {
             Slots::Offset(min) => target.extend(rows.map(|row| narrow(row).wrapping_sub(*min))),
             Slots::WideOffset(min) => {
                 target.extend(rows.map(|row| buffer.wide[row].wrapping_sub(*min) as u32));
@@ -393,7 +358,7 @@ impl Selector {
                 let slot = |row| slots.get(narrow(row) as usize).copied().unwrap_or(MISS);
                 target.extend(rows.map(slot));
             }
-            Slots::Hashed => target.extend(rows.map(|row| self.hashed[join][row])),
+            Slots::Hashed => target.extend(rows.map(|row| self.hashed[of.join][row])),
             Slots::Find(lookup) => {
                 let is_null = |row: usize| {
                     let valid = column.valid.as_ref();
@@ -409,7 +374,7 @@ impl Selector {
 }
 
 impl Selector {
-    /// Adds what the tests kept to what is known of them.
+    /// Adds up what the tests kept.
     fn count(&mut self, ready: &Ready, tests: &[Test]) {
         for test in tests {
             match test.of {
@@ -428,18 +393,14 @@ impl Selector {
 }
 
 /// Which column each look-up's slots are found in and how, for those whose build rows are needed.
-fn slots<'a>(
-    ready: &'a Ready,
-    tested: &[usize],
-    columns: &[ChunkColumn],
-) -> Vec<(usize, usize, Slots<'a>)> {
+fn slots<'a>(ready: &'a Ready, tested: Decodable<'_>) -> Vec<KeySlots<'a>> {
     let joins = ready.star.joins.iter().enumerate();
     let attached = joins.filter(|(idx, _)| ready.star.attaches(*idx));
     attached
         .filter_map(|(idx, join)| {
             let table_column = ready.star.scan.columns[join.probe_key];
-            let place = tested.iter().position(|idx| *idx == table_column)?;
-            let (lookup, column) = (&ready.lookups[idx], &columns[place]);
+            let place = tested.place(table_column)?;
+            let (lookup, column) = (&ready.lookups[idx], &tested.columns[place]);
             let slots = match (&column.dictionary, column.valid.is_some()) {
                 (Some(values), false) => Slots::ByCode(
                     values
@@ -456,105 +417,11 @@ fn slots<'a>(
                     _ => Slots::Hashed,
                 },
             };
-            Some((idx, place, slots))
+            Some(KeySlots {
+                join: idx,
+                column: place,
+                slots,
+            })
         })
         .collect()
-}
-
-/// Whether the keys of a dense look-up are values of a column of 32 bits or less.
-fn fits(min: u64, bits: &[u64], column: &ChunkColumn) -> bool {
-    let last = min.wrapping_add(bits.len() as u64 * 64 - 1);
-    if column.signed {
-        i32::try_from(min as i64).is_ok() && i32::try_from(last as i64).is_ok()
-    } else {
-        u32::try_from(min).is_ok() && u32::try_from(last).is_ok()
-    }
-}
-
-fn look_up_condition<'a>(lookup: &'a Lookup, column: &ChunkColumn) -> Condition<'a> {
-    if let Some(values) = &column.dictionary {
-        return by_code(values, |word| lookup.find(word).is_some());
-    }
-    match lookup.dense() {
-        Some((min, set)) if column.is_wide() => Condition::WideSet { min, set },
-        Some((min, bits)) if fits(min, bits, column) => Condition::Set {
-            min: min as u32,
-            set: Cow::Borrowed(bits),
-        },
-        _ => Condition::Find(lookup),
-    }
-}
-
-/// A test of values as one of their codes.
-fn by_code<'a>(values: &[u64], passes: impl Fn(u64) -> bool) -> Condition<'a> {
-    let mut set = vec![0u64; values.len() / 64 + 1];
-    for (code, word) in values.iter().enumerate() {
-        set[code / 64] |= u64::from(passes(*word)) << (code % 64);
-    }
-    Condition::Set {
-        min: 0,
-        set: Cow::Owned(set),
-    }
-}
-
-fn range_condition<'a>(range: &IntegerRange, column: &ChunkColumn) -> Condition<'a> {
-    let value = |word: u64| match column.signed {
-        true => i128::from(word as i64),
-        false => i128::from(word),
-    };
-    if let Some(values) = &column.dictionary {
-        return by_code(values, |word| {
-            (range.min..=range.max).contains(&value(word))
-        });
-    }
-    let (least, greatest) = match (column.signed, column.is_wide()) {
-        (true, false) => (i128::from(i32::MIN), i128::from(i32::MAX)),
-        (false, false) => (0, i128::from(u32::MAX)),
-        (true, true) => (i128::from(i64::MIN), i128::from(i64::MAX)),
-        (false, true) => (0, i128::from(u64::MAX)),
-    };
-    let (min, max) = (range.min.max(least), range.max.min(greatest));
-    if min > max {
-        Condition::Never
-    } else if column.is_wide() {
-        Condition::WideRange {
-            lo: min as u64,
-            span: (max - min) as u64,
-        }
-    } else {
-        Condition::Range {
-            lo: min as u32,
-            span: (max - min) as u32,
-        }
-    }
-}
-
-fn count(words: &[u64; WORDS]) -> usize {
-    words.iter().map(|word| word.count_ones() as usize).sum()
-}
-
-/// Sets the bits of the first `len` rows.
-fn first_rows(len: usize, words: &mut [u64; WORDS]) {
-    for (idx, word) in words.iter_mut().enumerate() {
-        let rows = len.saturating_sub(idx * 64).min(64);
-        *word = u64::MAX.checked_shr(64 - rows as u32).unwrap_or(0);
-    }
-}
-
-/// Clears the bits of the rows that do not pass.
-fn keep(words: &mut [u64; WORDS], mut passes: impl FnMut(usize) -> bool) {
-    for (idx, word) in words.iter_mut().enumerate() {
-        let (mut bits, mut kept) = (*word, 0);
-        while bits != 0 {
-            let bit = bits.trailing_zeros();
-            kept |= u64::from(passes(idx * 64 + bit as usize)) << bit;
-            bits &= bits - 1;
-        }
-        *word = kept;
-    }
-}
-
-fn is_set(words: &[u64], bit: u32) -> bool {
-    let word = words.get((bit >> 6) as usize).copied().unwrap_or(0);
-    (word >> (bit & 63)) & 1 == 1
 }

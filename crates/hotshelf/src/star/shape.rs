@@ -1,13 +1,9 @@
 //! What a part of a physical plan means as a star: one scan, look-ups by its columns, filters and outputs.
 
-use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
-use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{JoinSide, JoinType, NullEquality, ScalarValue};
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
@@ -15,17 +11,16 @@ use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use super::again::may_run_twice;
-use super::decimal::in_words;
-use super::keys::{KeyColumn, is_key_type};
+use super::declined::Declined;
+use super::forecast::{Forecast, check_build, pass_through};
+use super::keys::is_key_type;
+use super::matching::{Matching, joined, probe_side};
+use super::narrow::{Computed, Narrow, Source, WideColumns, put_in_place, replace_columns};
 use crate::scan::TableScan;
 
 /// Build sides above this estimate stay with DataFusion, which can partition them.
@@ -35,55 +30,6 @@ const BUILD_ROWS_MAX: usize = 8_000_000;
 const SWAPPED_BUILD_ROWS_MAX: usize = 100_000;
 /// Only build sides of at most one row for this many scanned rows are joined with further tables themselves.
 const WIDENED_BUILD_SHARE: usize = 8;
-/// A build key with fewer distinct values than this share of its table's rows is not worth trying.
-const DISTINCT_SHARE_MIN: f64 = 0.7;
-
-/// Why a plan is not taken for a star.
-#[derive(Debug)]
-pub(super) struct Declined(pub String);
-
-impl Declined {
-    pub fn because(reason: impl Into<String>) -> Self {
-        Self(reason.into())
-    }
-}
-
-impl From<datafusion::error::DataFusionError> for Declined {
-    fn from(error: datafusion::error::DataFusionError) -> Self {
-        Self(error.to_string())
-    }
-}
-
-/// What becomes of a scanned row that finds, or does not find, its key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Matching {
-    /// Kept with the build row if there is one.
-    Inner,
-    /// Kept if there is a build row.
-    Semi,
-    /// Kept if there is none.
-    Anti,
-    /// Kept always, with the build row or NULLs.
-    Outer,
-}
-
-impl Matching {
-    /// Whether build rows are attached, so that their keys must be unique.
-    pub fn attaches(self) -> bool {
-        matches!(self, Self::Inner | Self::Outer)
-    }
-}
-
-impl fmt::Display for Matching {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Inner => "inner",
-            Self::Semi => "semi",
-            Self::Anti => "anti",
-            Self::Outer => "left",
-        })
-    }
-}
 
 /// One look-up of the star.
 #[derive(Debug, Clone)]
@@ -95,15 +41,6 @@ pub(super) struct Join {
     pub probe_key: usize,
     pub matching: Matching,
     pub forecast: Forecast,
-}
-
-/// Where a column comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
-    /// Column of the scan's output.
-    Probe(usize),
-    /// Column of a build side.
-    Build { join: usize, column: usize },
 }
 
 /// A star. Its expressions are over the wide schema: the scan's columns, those of each build side, and what
@@ -118,9 +55,8 @@ pub(super) struct Shape {
     /// The columns of the replaced plan.
     pub outputs: Vec<Arc<dyn PhysicalExpr>>,
     /// Every column, and where it comes from unless it is computed.
-    wide: Vec<(Option<Source>, FieldRef)>,
-    /// The computed columns and what they are, each over earlier columns.
-    computed: Vec<(usize, Arc<dyn PhysicalExpr>)>,
+    wide: WideColumns,
+    computed: Computed,
 }
 
 impl Shape {
@@ -176,7 +112,7 @@ impl Shape {
             joins: Vec::new(),
             filters: Vec::new(),
             wide,
-            computed: Vec::new(),
+            computed: Computed::new(),
         })
     }
 
@@ -372,7 +308,7 @@ impl Shape {
         })?)
     }
 
-    /// The expression if it is a plain column or a constant, else a computed column that stands for it.
+    /// The expression if it is a plain column or a constant, else a computed column in its place.
     fn column_of(
         &mut self,
         expr: Arc<dyn PhysicalExpr>,
@@ -457,96 +393,9 @@ impl Shape {
         }
     }
 
-    /// The columns that `exprs` read, and the expressions over these alone. What a projection computes and
-    /// several of them read stays a column, computed once.
+    /// The columns that `exprs` read, and the expressions over these alone.
     pub fn narrow(&self, exprs: &[Arc<dyn PhysicalExpr>]) -> QueryResult<Narrow> {
-        let mut exprs = exprs.to_vec();
-        let mut kept: Vec<(usize, Arc<dyn PhysicalExpr>)> = Vec::new();
-        for (idx, definition) in self.computed.iter().rev() {
-            let users = exprs.iter().chain(kept.iter().map(|(_, expr)| expr));
-            match users.map(|expr| count_uses(expr, *idx)).sum::<usize>() {
-                0 => {}
-                1 => {
-                    for expr in exprs
-                        .iter_mut()
-                        .chain(kept.iter_mut().map(|(_, expr)| expr))
-                    {
-                        *expr = put_in_place(expr, *idx, definition)?;
-                    }
-                }
-                _ => kept.push((*idx, definition.clone())),
-            }
-        }
-        kept.reverse();
-        let mut used: Vec<usize> = exprs
-            .iter()
-            .chain(kept.iter().map(|(_, expr)| expr))
-            .flat_map(|expr| {
-                collect_columns(expr)
-                    .into_iter()
-                    .map(|column| column.index())
-            })
-            .filter(|idx| self.wide[*idx].0.is_some())
-            .collect();
-        used.sort_unstable();
-        used.dedup();
-        let fields = |columns: &mut dyn Iterator<Item = usize>| -> SchemaRef {
-            Arc::new(Schema::new(
-                columns
-                    .map(|idx| self.wide[idx].1.clone())
-                    .collect::<Vec<_>>(),
-            ))
-        };
-        let schema = fields(&mut used.iter().copied());
-        let sources = used.iter().filter_map(|idx| self.wide[*idx].0).collect();
-        used.extend(kept.iter().map(|(idx, _)| *idx));
-        let over_used = |expr: &Arc<dyn PhysicalExpr>| {
-            replace_columns(expr, |column| {
-                let idx = used.iter().position(|idx| *idx == column.index())?;
-                Some(Arc::new(Column::new(column.name(), idx)) as _)
-            })
-        };
-        let whole_schema = fields(&mut used.iter().copied());
-        let ready = |expr: &Arc<dyn PhysicalExpr>| in_words(&over_used(expr)?, &whole_schema);
-        let computed = kept.iter().map(|(_, expr)| ready(expr));
-        Ok(Narrow {
-            exprs: exprs.iter().map(ready).collect::<QueryResult<_>>()?,
-            sources,
-            schema,
-            computed: computed.collect::<QueryResult<_>>()?,
-            whole_schema,
-        })
-    }
-}
-
-/// Expressions over the few columns that they need.
-#[derive(Debug, Clone)]
-pub(super) struct Narrow {
-    pub exprs: Vec<Arc<dyn PhysicalExpr>>,
-    pub sources: Vec<Source>,
-    pub schema: SchemaRef,
-    /// Further columns, each computed from those before it.
-    computed: Vec<Arc<dyn PhysicalExpr>>,
-    whole_schema: SchemaRef,
-}
-
-impl Narrow {
-    /// Adds the computed columns to rows that passed all filters.
-    pub fn compute(&self, batch: RecordBatch) -> QueryResult<RecordBatch> {
-        if self.computed.is_empty() {
-            return Ok(batch);
-        }
-        let row_count = batch.num_rows();
-        let mut columns = batch.columns().to_vec();
-        // Expressions find their columns by number, so each may see the whole schema's prefix.
-        let mut so_far = batch;
-        for expr in &self.computed {
-            columns.push(expr.evaluate(&so_far)?.into_array(row_count)?);
-            let fields = &self.whole_schema.fields()[..columns.len()];
-            let schema = Arc::new(Schema::new(fields.to_vec()));
-            so_far = RecordBatch::try_new(schema, columns.clone())?;
-        }
-        Ok(so_far)
+        Narrow::new(&self.wide, &self.computed, exprs)
     }
 }
 
@@ -558,69 +407,10 @@ fn refuse_volatile(expr: &Arc<dyn PhysicalExpr>) -> Result<(), Declined> {
     Ok(())
 }
 
-/// How often an expression reads a column.
-fn count_uses(expr: &Arc<dyn PhysicalExpr>, idx: usize) -> usize {
-    let own = expr.downcast_ref::<Column>();
-    let own = usize::from(own.is_some_and(|column| column.index() == idx));
-    let below = expr.children().into_iter();
-    own + below.map(|child| count_uses(child, idx)).sum::<usize>()
-}
-
-/// The expression with one column replaced.
-fn put_in_place(
-    expr: &Arc<dyn PhysicalExpr>,
-    idx: usize,
-    definition: &Arc<dyn PhysicalExpr>,
-) -> QueryResult<Arc<dyn PhysicalExpr>> {
-    replace_columns(expr, |column| {
-        Some(if column.index() == idx {
-            definition.clone()
-        } else {
-            Arc::new(column.clone())
-        })
-    })
-}
-
-fn columns_from(
-    wide: &[(Option<Source>, FieldRef)],
-    range: std::ops::Range<usize>,
-) -> Vec<Arc<dyn PhysicalExpr>> {
+fn columns_from(wide: &WideColumns, range: std::ops::Range<usize>) -> Vec<Arc<dyn PhysicalExpr>> {
     range
         .map(|idx| Arc::new(Column::new(wide[idx].1.name(), idx)) as _)
         .collect()
-}
-
-fn replace_columns(
-    expr: &Arc<dyn PhysicalExpr>,
-    replacement: impl Fn(&Column) -> Option<Arc<dyn PhysicalExpr>>,
-) -> QueryResult<Arc<dyn PhysicalExpr>> {
-    expr.clone()
-        .transform_down(|node| {
-            let Some(column) = node.downcast_ref::<Column>() else {
-                return Ok(Transformed::no(node));
-            };
-            match replacement(column) {
-                Some(expr) => Ok(Transformed::new(
-                    expr,
-                    true,
-                    datafusion::common::tree_node::TreeNodeRecursion::Jump,
-                )),
-                None => datafusion::common::internal_err!("no column {column}"),
-            }
-        })
-        .data()
-}
-
-/// The input of operators that only move batches between tasks.
-fn pass_through(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
-    if let Some(repartition) = plan.downcast_ref::<RepartitionExec>() {
-        return (!repartition.preserve_order()).then(|| repartition.input());
-    }
-    if let Some(coalesce) = plan.downcast_ref::<CoalescePartitionsExec>() {
-        return coalesce.fetch().is_none().then(|| coalesce.input());
-    }
-    plan.downcast_ref::<CooperativeExec>()
-        .map(CooperativeExec::input)
 }
 
 /// The plan as a stream of one partition.
@@ -628,157 +418,6 @@ fn one_partition(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     match plan.output_partitioning().partition_count() {
         0 | 1 => plan.clone(),
         _ => Arc::new(CoalescePartitionsExec::new(plan.clone())),
-    }
-}
-
-/// Which side stays a stream of scanned rows: the one the join preserves, or the one with the larger table.
-fn probe_side(join: &HashJoinExec) -> Result<(JoinSide, Matching), Declined> {
-    let (left, right) = (largest_table(join.left()), largest_table(join.right()));
-    let (side, matching) = match join.join_type() {
-        JoinType::Inner if left > right => (JoinSide::Left, Matching::Inner),
-        JoinType::Inner => (JoinSide::Right, Matching::Inner),
-        JoinType::LeftSemi => (JoinSide::Left, Matching::Semi),
-        JoinType::LeftAnti => (JoinSide::Left, Matching::Anti),
-        JoinType::Left => (JoinSide::Left, Matching::Outer),
-        JoinType::RightSemi => (JoinSide::Right, Matching::Semi),
-        JoinType::RightAnti => (JoinSide::Right, Matching::Anti),
-        JoinType::Right => (JoinSide::Right, Matching::Outer),
-        other => return Err(Declined(format!("{other} joins are not looked up"))),
-    };
-    let smaller_probes = match side {
-        JoinSide::Left => left < right,
-        _ => right < left,
-    };
-    if smaller_probes {
-        return Err(Declined::because("the preserved side is the smaller one"));
-    }
-    Ok((side, matching))
-}
-
-/// Rows of the largest table below a plan.
-fn largest_table(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    let own = table_scan(plan)
-        .and_then(|scan| scan.table.statistics.num_rows.get_value().copied())
-        .unwrap_or(0);
-    let below = plan.children().into_iter().map(largest_table).max();
-    own.max(below.unwrap_or(0))
-}
-
-fn table_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
-    plan.downcast_ref::<DataSourceExec>()?
-        .data_source()
-        .downcast_ref::<TableScan>()
-}
-
-/// Refuses build sides that are too large, or whose key is known to repeat.
-fn check_build(
-    build: &Arc<dyn ExecutionPlan>,
-    key: &Arc<dyn PhysicalExpr>,
-    rows_max: usize,
-) -> Result<Forecast, Declined> {
-    if !may_run_twice(build)? {
-        return Err(Declined(format!(
-            "the build side of {key} narrows its scan while it runs, and may have to run again"
-        )));
-    }
-    let statistics =
-        StatisticsContext::default().compute(build.as_ref(), &StatisticsArgs::default())?;
-    let rows = statistics.num_rows.get_value().copied();
-    if rows.unwrap_or(0) > rows_max {
-        return Err(Declined(format!(
-            "the build side of {key} has about {} rows, more than {rows_max}",
-            rows.unwrap_or(0)
-        )));
-    }
-    let column = key.downcast_ref::<Column>().map(Column::index);
-    let share = column.and_then(|column| distinct_share(build, column));
-    if share.is_some_and(|share| share < DISTINCT_SHARE_MIN) {
-        return Err(Declined(format!("the build key {key} repeats")));
-    }
-    let range = column.and_then(|column| {
-        let statistics = statistics.column_statistics.get(column)?;
-        let word = |value: &Precision<ScalarValue>| {
-            let array = value.get_value()?.to_array().ok()?;
-            KeyColumn::new(&array).ok()?.word(0)
-        };
-        let (min, max) = (word(&statistics.min_value)?, word(&statistics.max_value)?);
-        Some(max.wrapping_sub(min))
-    });
-    Ok(Forecast {
-        rows,
-        range,
-        table_rows: largest_table(build),
-    })
-}
-
-/// What the statistics say about a look-up before it is built.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Forecast {
-    /// Build rows after filters.
-    pub rows: Option<usize>,
-    /// Greatest key less least key.
-    pub range: Option<u64>,
-    /// Rows of the build side's largest table.
-    pub table_rows: usize,
-}
-
-impl Forecast {
-    /// The share of scanned rows that find a key, if keys are spread evenly over the table's rows.
-    pub fn kept(&self) -> Option<f64> {
-        let rows = self.rows? as f64;
-        (self.table_rows > 0).then(|| (rows / self.table_rows as f64).min(1.0))
-    }
-}
-
-/// Distinct values of a table's column by its rows, where the plan passes the column through.
-fn distinct_share(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f64> {
-    if let Some(scan) = table_scan(plan) {
-        let statistics = &scan.table.statistics;
-        let rows = *statistics.num_rows.get_value()?;
-        let column = scan.columns.get(column)?;
-        let distinct = *statistics
-            .column_statistics
-            .get(*column)?
-            .distinct_count
-            .get_value()?;
-        return Some(distinct as f64 / rows.max(1) as f64);
-    }
-    if let Some(input) = pass_through(plan) {
-        return distinct_share(input, column);
-    }
-    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-        let column = match filter.projection() {
-            Some(projection) => *projection.get(column)?,
-            None => column,
-        };
-        return distinct_share(filter.input(), column);
-    }
-    let projection = plan.downcast_ref::<ProjectionExec>()?;
-    let column = projection
-        .expr()
-        .get(column)?
-        .expr
-        .downcast_ref::<Column>()?;
-    distinct_share(projection.input(), column.index())
-}
-
-/// The columns of a join in its own order, before its projection.
-fn joined(
-    join: &HashJoinExec,
-    probe_side: JoinSide,
-    probe: Vec<Arc<dyn PhysicalExpr>>,
-    build: Vec<Arc<dyn PhysicalExpr>>,
-) -> Vec<Arc<dyn PhysicalExpr>> {
-    use JoinType::{LeftAnti, LeftSemi, RightAnti, RightSemi};
-    if matches!(
-        join.join_type(),
-        LeftSemi | LeftAnti | RightSemi | RightAnti
-    ) {
-        return probe;
-    }
-    match probe_side {
-        JoinSide::Left => probe.into_iter().chain(build).collect(),
-        _ => build.into_iter().chain(probe).collect(),
     }
 }
 

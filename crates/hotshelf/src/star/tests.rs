@@ -263,7 +263,8 @@ fn groups_beyond_the_memory_are_merged_or_spilled() {
             threads,
             ..Options::default()
         };
-        let table = "CREATE TABLE t AS SELECT value * 7 % 60013 AS k, value AS v FROM generate_series(1, 40000) AS s(value)";
+        let table = "CREATE TABLE t AS SELECT value * 7 % 60013 AS k, value AS v \
+                     FROM generate_series(1, 40000) AS s(value)";
         let bench = Bench::with(options, &[table, "INSERT INTO t SELECT * FROM t"]);
         bench.run(
             "SET datafusion.execution.skip_partial_aggregation_probe_rows_threshold = 100000000",
@@ -310,8 +311,14 @@ fn explain_says_what_is_looked_up_and_what_is_not() {
 #[test]
 fn a_snowflake_is_joined_on_its_build_side() {
     let bench = shop();
-    bench.run("CREATE TABLE kinds AS SELECT concat('kind ', value) AS kind, CAST(value AS INT) AS id FROM generate_series(0, 3) AS s(value)");
-    bench.run("CREATE TABLE places AS SELECT value AS id, CAST(value % 2 AS INT) AS kind_id FROM generate_series(0, 3) AS s(value)");
+    bench.run(
+        "CREATE TABLE kinds AS SELECT concat('kind ', value) AS kind, CAST(value AS INT) AS id \
+         FROM generate_series(0, 3) AS s(value)",
+    );
+    bench.run(
+        "CREATE TABLE places AS SELECT value AS id, CAST(value % 2 AS INT) AS kind_id \
+         FROM generate_series(0, 3) AS s(value)",
+    );
     for (select, filter) in [
         ("city, kinds.kind, sum(amount), count(*)", "kinds.id = 1"),
         (
@@ -331,7 +338,8 @@ fn a_snowflake_is_joined_on_its_build_side() {
     }
     // Repeated keys further out are found when the build side is built.
     let plan = bench.compare(
-        "SELECT name, sum(amount) FROM sales, places, twice WHERE shop = places.id AND places.kind_id = twice.id GROUP BY name",
+        "SELECT name, sum(amount) FROM sales, places, twice \
+         WHERE shop = places.id AND places.kind_id = twice.id GROUP BY name",
     );
     assert!(plan.contains("StarPipelineExec"), "{plan}");
 }

@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering;
 
 use super::accumulate::{evaluate, output};
 use super::aggregate::Groups;
+use super::chunk::Decodable;
 use super::lookup::MISS;
+use super::narrow::Source;
 use super::prepare::{Output, Ready};
 use super::select::{Selector, Survivors};
-use super::shape::Source;
 use crate::error::{Error, Result};
 use crate::scan::{Morsel, filter};
 use arrow::array::{Array, RecordBatch, UInt32Array};
@@ -138,7 +139,7 @@ impl Worker {
         None
     }
 
-    /// What is left when there are no more rows.
+    /// The remaining output when there are no more rows.
     fn finish(&mut self) -> QueryResult<Option<RecordBatch>> {
         match &mut self.sink {
             Sink::Rows(coalescer) => {
@@ -154,7 +155,7 @@ impl Worker {
         let typed = |error| morsel.file.segments.typed(error);
         let ready = self.ready.clone();
         let mask = filter(morsel).await.map_err(typed)?;
-        ready.queue.morsels_seen.fetch_add(1, Ordering::Relaxed);
+        ready.queue.work.filter();
         if mask.all_false() {
             return Ok(false);
         }
@@ -165,17 +166,17 @@ impl Worker {
             let width = data_type.primitive_width().unwrap_or(0);
             ready.queue.work.decode_bytes((mask.len() * width) as u64);
         }
-        let survivors = self
-            .selector
-            .select(&ready, &self.tested, &columns, &mask)
-            .map_err(typed)?;
+        let tested = Decodable {
+            indices: &self.tested,
+            columns: &columns,
+        };
+        let survivors = self.selector.select(&ready, tested, &mask).map_err(typed)?;
         if survivors.count() == 0 {
             return Ok(false);
         }
-        ready.queue.morsels_matched.fetch_add(1, Ordering::Relaxed);
-        let known = (self.tested.as_slice(), columns.as_slice());
+        ready.queue.work.survive();
         let payload = ready
-            .payload(morsel, &survivors, known, self.selector.buffer())
+            .payload(morsel, &survivors, tested, self.selector.buffer())
             .await?;
         drop(columns);
         ready.queue.work.decode_batch(&payload);

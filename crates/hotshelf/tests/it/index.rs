@@ -271,6 +271,30 @@ fn explain_names_the_way_taken_and_why() {
 }
 
 #[test]
+fn an_elf_is_read_when_queries_lost_its_time_and_not_for_being_explained() {
+    let mut db = numbered();
+    db.run("CREATE INDEX i ON t USING elf (a, b)").unwrap();
+    db.reopen();
+    // The table's columns are in memory, the Elf is not: reading it takes many times what a query gains.
+    db.rows("SET hotshelf.elf = 'off'; SELECT sum(a + b + id) FROM t");
+    db.run("SET hotshelf.storage_bandwidth = '100MB'").unwrap();
+    let question = "SELECT sum(id) FROM t WHERE a = 5 AND b < 3";
+    let planned = || db.rows(&format!("EXPLAIN {question}")).join("\n");
+    for _ in 0..200 {
+        let plan = planned();
+        assert!(plan.contains("access=scan ("), "{plan}");
+        assert!(plan.contains("reading the Elf "), "{plan}");
+    }
+    let asks_elf = |_: &u32| {
+        db.rows(question);
+        planned().contains("access=elf i (")
+    };
+    let runs = (1..2_000).find(asks_elf).expect("the Elf is read at last");
+    assert!(runs > 2, "{runs}");
+    assert!(explain(&db, question).contains("access=elf i ("));
+}
+
+#[test]
 fn a_count_over_indexed_columns_reads_no_data() {
     let mut db = numbered();
     db.run("CREATE INDEX i ON t USING elf (a, b)").unwrap();

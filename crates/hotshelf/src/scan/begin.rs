@@ -1,0 +1,190 @@
+//! An execution of a scan begins: the plan that its workers share, for DataFusion's operators and for star pipelines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::datatypes::Field;
+use datafusion::common::config::ConfigOptions;
+use datafusion::physical_expr::utils::split_conjunction;
+use hotshelf_cache::ScanContext;
+use hotshelf_cache::tuner::Tuner;
+use vortex::dtype::Nullability;
+use vortex::expr::{Expression, get_item, pack, root};
+
+use super::filters::{DynamicFilter, IntegerRange};
+use super::plan::{Predicate, Role, ScanPlan};
+use super::queue::ScanQueue;
+use super::source::{Filter, TableScan};
+use super::stream::Reported;
+use crate::index::{AccessPath, Condition};
+use crate::pipelines::Operator;
+use crate::settings::SessionSettings;
+
+/// What a star pipeline reads of its scan, by index in the scan's output.
+pub(crate) struct StarColumns<'a> {
+    /// Read with the filters' columns, for look-ups.
+    pub keys: &'a [usize],
+    /// Read where rows survive.
+    pub payload: &'a [usize],
+}
+
+impl TableScan {
+    /// The queue that the workers of one execution share.
+    pub(super) fn scan_queue(&self, config: &ConfigOptions) -> Arc<ScanQueue> {
+        *self.reported.lock() = Reported::default();
+        let predicates = self.filters.iter().map(Filter::evaluated).collect();
+        let plan = ScanPlan {
+            outcome: self.outcome.clone(),
+            ..self.plan(self.access.clone(), predicates)
+        };
+        self.queue(plan, config)
+    }
+
+    /// The queue of a star pipeline. The ranges of its look-ups' keys skip row groups; the worker has to test the
+    /// plan's own ranges.
+    pub fn star_queue(
+        &self,
+        config: &ConfigOptions,
+        columns: StarColumns<'_>,
+        key_ranges: &[DynamicFilter],
+    ) -> Arc<ScanQueue> {
+        let key_count = distinct(columns.keys);
+        let access = self.access_within(key_count, &self.conditions(key_ranges));
+        let leaves_ranges = access.elf.is_none();
+        let filters = self.filters.iter();
+        let mut predicates: Vec<Predicate> = filters
+            .map(|filter| match filter.tested() {
+                // What an Elf answers exactly needs no test; the worker would read the columns for it.
+                Some(tested) if leaves_ranges => tested,
+                _ => filter.evaluated(),
+            })
+            .collect();
+        let key_ranges = key_ranges.iter();
+        let key_ranges = key_ranges.flat_map(|range| range.current(&self.env.vortex));
+        predicates.extend(key_ranges.map(|expr| Predicate {
+            expr,
+            columns: Vec::new(),
+            role: Role::Prune,
+        }));
+        let in_table = |indices: &[usize]| -> Vec<usize> {
+            indices.iter().map(|idx| self.columns[*idx]).collect()
+        };
+        let plan = ScanPlan {
+            operator: Operator::Star,
+            columns: in_table(columns.payload),
+            projection: projection(columns.payload.iter().map(|idx| self.schema.field(*idx))),
+            keys: in_table(columns.keys),
+            ..self.plan(access, predicates)
+        };
+        self.queue(plan, config)
+    }
+
+    /// The parts of predicates that are known by now, as conditions on the table's columns.
+    fn conditions(&self, ranges: &[DynamicFilter]) -> Vec<Condition> {
+        let mut conditions = Vec::new();
+        for expr in ranges.iter().filter_map(DynamicFilter::expr_now) {
+            let parts = split_conjunction(&expr).into_iter();
+            conditions.extend(parts.filter_map(|part| self.condition(part)));
+        }
+        conditions
+    }
+
+    fn plan(&self, access: AccessPath, predicates: Vec<Predicate>) -> ScanPlan {
+        ScanPlan {
+            table: self.table.name.clone(),
+            operator: Operator::Scan,
+            files: self.table.files.clone(),
+            columns: self.columns.clone(),
+            projection: projection(self.schema.fields().iter().map(AsRef::as_ref)),
+            keys: Vec::new(),
+            predicates,
+            dynamic: self.dynamic.clone(),
+            access,
+            outcome: Arc::default(),
+            batch_rows: 0,
+            look_ahead_bytes: self.env.look_ahead_bytes(),
+            look_ahead_row_groups: self.env.look_ahead_row_groups(),
+            column_ids: self.table.column_ids.clone(),
+            priority: 1.0,
+            predicted_s: None,
+        }
+    }
+
+    fn queue(&self, plan: ScanPlan, config: &ConfigOptions) -> Arc<ScanQueue> {
+        let settings = config.extensions.get::<SessionSettings>();
+        let settings = settings.cloned().unwrap_or_default();
+        let mut context = ScanContext::new(settings.query_id, self.pipeline(), settings.template);
+        context.populate = settings.populate;
+        plan.access.begin();
+        let plan = ScanPlan {
+            priority: settings.priority,
+            predicted_s: self.predicted_s(settings.template),
+            batch_rows: config.execution.batch_size.into(),
+            ..plan
+        };
+        let session = self.env.vortex.clone();
+        Arc::new(ScanQueue::new(plan, Arc::new(context), session))
+    }
+
+    /// What the tuner expects of the pipeline with what is in memory now, in seconds.
+    fn predicted_s(&self, template: u64) -> Option<f64> {
+        let tuner = self.env.observers.tuner.as_ref()?;
+        let cache = &self.env.cache;
+        if !cache.policy().is_tuned() {
+            return None; // what is in memory will not stay
+        }
+        let (sizes, resident) = (cache.column_sizes(), cache.resident_bytes());
+        let share = |column| {
+            let bytes = |of: &BTreeMap<_, u64>| of.get(&column).copied().unwrap_or(0) as f64;
+            bytes(&resident) / bytes(&sizes).max(1.0)
+        };
+        let predict = |tuner: &Tuner| tuner.predicted_with(template, self.pipeline(), share);
+        tuner.try_inspect(predict).flatten()
+    }
+
+    /// A number for this scan within its query, the same in every run of the template.
+    fn pipeline(&self) -> u32 {
+        let mut hasher = DefaultHasher::new();
+        (self.table.id, &self.columns, self.filters.len()).hash(&mut hasher);
+        hasher.finish() as u32
+    }
+}
+
+impl Filter {
+    /// The filter as the scan evaluates it.
+    fn evaluated(&self) -> Predicate {
+        Predicate {
+            expr: self.converted.clone(),
+            columns: self.conjunct.columns.clone(),
+            role: Role::Evaluate,
+        }
+    }
+
+    /// The filter as the worker of a star pipeline tests it, if it is a range of integers.
+    fn tested(&self) -> Option<Predicate> {
+        let range = IntegerRange::of(&self.expr)?;
+        let [column] = self.conjunct.columns.as_slice() else {
+            return None;
+        };
+        let column = *column;
+        Some(Predicate {
+            role: Role::Test(IntegerRange { column, ..range }),
+            ..self.evaluated()
+        })
+    }
+}
+
+/// How many different numbers there are.
+fn distinct(numbers: &[usize]) -> usize {
+    numbers.iter().collect::<BTreeSet<_>>().len()
+}
+
+/// A struct of columns.
+fn projection<'a>(fields: impl Iterator<Item = &'a Field>) -> Expression {
+    let columns = fields.map(|field| {
+        let name = field.name().clone();
+        (name.clone(), get_item(name, root()))
+    });
+    pack(columns, Nullability::NonNullable)
+}

@@ -1,0 +1,96 @@
+//! What one execution of a scan reads and tests: the same for all of its workers.
+
+use std::sync::Arc;
+
+use hotshelf_cache::ColumnId;
+use hotshelf_store::data_file::TableFile;
+use vortex::expr::Expression;
+
+use super::filters::{DynamicFilter, IntegerRange};
+use crate::index::{AccessPath, Outcome};
+use crate::pipelines::Operator;
+
+/// What to scan.
+pub(crate) struct ScanPlan {
+    pub table: String,
+    /// What takes the rows.
+    pub operator: Operator,
+    pub files: Vec<Arc<TableFile>>,
+    /// Columns of the output, by index in the table.
+    pub columns: Vec<usize>,
+    pub projection: Expression,
+    /// Columns that the worker looks up, by index in the table; only a star pipeline has some.
+    pub keys: Vec<usize>,
+    /// What rows have to meet. The scan's filters come first, in the order in which the access path numbers them.
+    pub predicates: Vec<Predicate>,
+    /// Predicates whose bounds become known while the query runs. They only skip row groups.
+    pub dynamic: Vec<DynamicFilter>,
+    /// How rows are found.
+    pub access: AccessPath,
+    /// What the Elfs did.
+    pub outcome: Arc<Outcome>,
+    /// Most rows of a batch that comes from an index.
+    pub batch_rows: usize,
+    pub look_ahead_bytes: u64,
+    /// Row groups that are read ahead at most.
+    pub look_ahead_row_groups: usize,
+    /// The cache's numbers of the table's columns.
+    pub column_ids: Vec<ColumnId>,
+    /// How much the query's time matters to the tuner.
+    pub priority: f64,
+    /// What the tuner expects the pipeline to take, if it knows the template, in seconds.
+    pub predicted_s: Option<f64>,
+}
+
+/// A predicate. Row groups that cannot meet it are skipped; its role says who tests the rows of the others.
+pub(crate) struct Predicate {
+    pub expr: Expression,
+    /// The columns it reads, by index in the table.
+    pub columns: Vec<usize>,
+    pub role: Role,
+}
+
+/// Who tests a predicate on rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The scan evaluates it, unless an Elf's answer covers it.
+    Evaluate,
+    /// The worker of a star pipeline tests this range.
+    Test(IntegerRange),
+    /// A look-up does, so that it only skips row groups here.
+    Prune,
+}
+
+impl ScanPlan {
+    /// Columns that the worker reads of every row group, before rows are chosen.
+    pub fn worker_columns(&self) -> impl Iterator<Item = usize> {
+        let tested = self.predicates.iter();
+        let tested = tested.filter(|predicate| matches!(predicate.role, Role::Test(_)));
+        let tested = tested.flat_map(|predicate| predicate.columns.iter());
+        self.keys.iter().chain(tested).copied()
+    }
+
+    /// Columns that are read to choose rows, in ascending order. `is_covered` says which predicates, by number, need
+    /// no test.
+    pub fn filter_columns(&self, is_covered: impl Fn(usize) -> bool) -> Vec<usize> {
+        let predicates = self.predicates.iter().enumerate();
+        let evaluated = predicates
+            .filter(|(idx, predicate)| predicate.role == Role::Evaluate && !is_covered(*idx));
+        let evaluated = evaluated.flat_map(|(_, predicate)| predicate.columns.iter().copied());
+        let mut columns: Vec<usize> = evaluated.chain(self.worker_columns()).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
+    /// The ranges that the worker tests, one for each column.
+    pub fn tested_ranges(&self) -> Vec<IntegerRange> {
+        let mut ranges = Vec::new();
+        for predicate in &self.predicates {
+            if let Role::Test(range) = &predicate.role {
+                range.clone().add_to(&mut ranges);
+            }
+        }
+        ranges
+    }
+}

@@ -1,0 +1,120 @@
+//! Filters and look-ups as tests of stored values, made ready for how a column is stored in a row group.
+
+use std::borrow::Cow;
+
+use super::chunk::ChunkColumn;
+use super::lookup::Lookup;
+use crate::scan::IntegerRange;
+
+/// A test of a stored value.
+pub(super) enum Condition<'a> {
+    Always,
+    Never,
+    /// Values from `lo` to `lo + span`.
+    Range {
+        lo: u32,
+        span: u32,
+    },
+    WideRange {
+        lo: u64,
+        span: u64,
+    },
+    /// Values `min + i` for the set bits `i`.
+    Set {
+        min: u32,
+        set: Cow<'a, [u64]>,
+    },
+    WideSet {
+        min: u64,
+        set: &'a [u64],
+    },
+    Find(&'a Lookup),
+}
+
+/// How much work a test is, in multiples of a comparison. These are ratios of instruction counts: decoding is part of
+/// every test and a range adds little; a bitmap takes a shift and a load for each value, a hash table several
+/// dependent loads.
+const RANGE_WORK: f64 = 1.0;
+const SET_WORK: f64 = 2.0;
+const FIND_WORK: f64 = 4.0;
+
+impl Condition<'_> {
+    /// How much work it is for each value.
+    pub fn work(&self) -> f64 {
+        match self {
+            Self::Find(_) => FIND_WORK,
+            Self::Set { .. } | Self::WideSet { .. } => SET_WORK,
+            Self::Always | Self::Never | Self::Range { .. } | Self::WideRange { .. } => RANGE_WORK,
+        }
+    }
+}
+
+/// Whether the keys of a dense look-up are values of a column of 32 bits or less.
+pub(super) fn fits(min: u64, bits: &[u64], column: &ChunkColumn) -> bool {
+    let last = min.wrapping_add(bits.len() as u64 * 64 - 1);
+    if column.signed {
+        i32::try_from(min as i64).is_ok() && i32::try_from(last as i64).is_ok()
+    } else {
+        u32::try_from(min).is_ok() && u32::try_from(last).is_ok()
+    }
+}
+
+/// Whether a look-up has a value as its key.
+pub(super) fn look_up_condition<'a>(lookup: &'a Lookup, column: &ChunkColumn) -> Condition<'a> {
+    if let Some(values) = &column.dictionary {
+        return by_code(values, |word| lookup.find(word).is_some());
+    }
+    match lookup.dense() {
+        Some((min, set)) if column.is_wide() => Condition::WideSet { min, set },
+        Some((min, bits)) if fits(min, bits, column) => Condition::Set {
+            min: min as u32,
+            set: Cow::Borrowed(bits),
+        },
+        _ => Condition::Find(lookup),
+    }
+}
+
+/// A test of values as one of their codes.
+fn by_code<'a>(values: &[u64], passes: impl Fn(u64) -> bool) -> Condition<'a> {
+    let mut set = vec![0u64; values.len() / 64 + 1];
+    for (code, word) in values.iter().enumerate() {
+        set[code / 64] |= u64::from(passes(*word)) << (code % 64);
+    }
+    Condition::Set {
+        min: 0,
+        set: Cow::Owned(set),
+    }
+}
+
+/// Whether a value is in a range.
+pub(super) fn range_condition<'a>(range: &IntegerRange, column: &ChunkColumn) -> Condition<'a> {
+    let value = |word: u64| match column.signed {
+        true => i128::from(word as i64),
+        false => i128::from(word),
+    };
+    if let Some(values) = &column.dictionary {
+        return by_code(values, |word| {
+            (range.min..=range.max).contains(&value(word))
+        });
+    }
+    let (least, greatest) = match (column.signed, column.is_wide()) {
+        (true, false) => (i128::from(i32::MIN), i128::from(i32::MAX)),
+        (false, false) => (0, i128::from(u32::MAX)),
+        (true, true) => (i128::from(i64::MIN), i128::from(i64::MAX)),
+        (false, true) => (0, i128::from(u64::MAX)),
+    };
+    let (min, max) = (range.min.max(least), range.max.min(greatest));
+    if min > max {
+        Condition::Never
+    } else if column.is_wide() {
+        Condition::WideRange {
+            lo: min as u64,
+            span: (max - min) as u64,
+        }
+    } else {
+        Condition::Range {
+            lo: min as u32,
+            span: (max - min) as u32,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Which joins are look-ups: the side that stays a stream of scanned rows, and which of its rows stay.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::{JoinSide, JoinType};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::joins::HashJoinExec;
+
+use super::declined::Declined;
+use super::forecast::largest_table;
+
+/// Whether a scanned row that finds, or does not find, its key stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Matching {
+    /// Kept with the build row if there is one.
+    Inner,
+    /// Kept if there is a build row.
+    Semi,
+    /// Kept if there is none.
+    Anti,
+    /// Kept always, with the build row or NULLs.
+    Outer,
+}
+
+impl Matching {
+    /// Whether build rows are attached, so that their keys must be unique.
+    pub fn attaches(self) -> bool {
+        matches!(self, Self::Inner | Self::Outer)
+    }
+}
+
+impl fmt::Display for Matching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inner => "inner",
+            Self::Semi => "semi",
+            Self::Anti => "anti",
+            Self::Outer => "left",
+        })
+    }
+}
+
+/// Which side stays a stream of scanned rows: the one the join preserves, or the one with the larger table.
+pub(super) fn probe_side(join: &HashJoinExec) -> Result<(JoinSide, Matching), Declined> {
+    let (left, right) = (largest_table(join.left()), largest_table(join.right()));
+    let (side, matching) = match join.join_type() {
+        JoinType::Inner if left > right => (JoinSide::Left, Matching::Inner),
+        JoinType::Inner => (JoinSide::Right, Matching::Inner),
+        JoinType::LeftSemi => (JoinSide::Left, Matching::Semi),
+        JoinType::LeftAnti => (JoinSide::Left, Matching::Anti),
+        JoinType::Left => (JoinSide::Left, Matching::Outer),
+        JoinType::RightSemi => (JoinSide::Right, Matching::Semi),
+        JoinType::RightAnti => (JoinSide::Right, Matching::Anti),
+        JoinType::Right => (JoinSide::Right, Matching::Outer),
+        other => return Err(Declined(format!("{other} joins are not looked up"))),
+    };
+    let smaller_probes = match side {
+        JoinSide::Left => left < right,
+        _ => right < left,
+    };
+    if smaller_probes {
+        return Err(Declined::because("the preserved side is the smaller one"));
+    }
+    Ok((side, matching))
+}
+
+/// The columns of a join in its own order, before its projection.
+pub(super) fn joined(
+    join: &HashJoinExec,
+    probe_side: JoinSide,
+    probe: Vec<Arc<dyn PhysicalExpr>>,
+    build: Vec<Arc<dyn PhysicalExpr>>,
+) -> Vec<Arc<dyn PhysicalExpr>> {
+    use JoinType::{LeftAnti, LeftSemi, RightAnti, RightSemi};
+    if matches!(
+        join.join_type(),
+        LeftSemi | LeftAnti | RightSemi | RightAnti
+    ) {
+        return probe;
+    }
+    match probe_side {
+        JoinSide::Left => probe.into_iter().chain(build).collect(),
+        _ => build.into_iter().chain(probe).collect(),
+    }
+}

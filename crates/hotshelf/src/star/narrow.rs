@@ -1,0 +1,166 @@
+//! The few columns that a star's expressions need, and the expressions over these alone.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result as QueryResult;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+
+use super::decimal::in_words;
+
+/// Where a column comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Column of the scan's output.
+    Probe(usize),
+    /// Column of a build side.
+    Build { join: usize, column: usize },
+}
+
+/// All columns of a star, and where each comes from unless it is computed.
+pub(super) type WideColumns = Vec<(Option<Source>, FieldRef)>;
+
+/// The computed columns of a star, by their index among all, and what they are, each over earlier columns.
+pub(super) type Computed = Vec<(usize, Arc<dyn PhysicalExpr>)>;
+
+/// Expressions over the few columns that they need.
+#[derive(Debug, Clone)]
+pub(super) struct Narrow {
+    pub exprs: Vec<Arc<dyn PhysicalExpr>>,
+    pub sources: Vec<Source>,
+    pub schema: SchemaRef,
+    /// Further columns, each computed from those before it.
+    computed: Vec<Arc<dyn PhysicalExpr>>,
+    whole_schema: SchemaRef,
+}
+
+impl Narrow {
+    /// The columns that `exprs` read, and the expressions over these alone. What a projection computes and several of
+    /// them read stays a column, computed once.
+    pub fn new(
+        wide: &WideColumns,
+        computed: &Computed,
+        exprs: &[Arc<dyn PhysicalExpr>],
+    ) -> QueryResult<Self> {
+        let (exprs, kept) = keep_shared(computed, exprs)?;
+        let all = exprs.iter().chain(kept.iter().map(|(_, expr)| expr));
+        let read = all.flat_map(|expr| collect_columns(expr).into_iter());
+        let mut used: Vec<usize> = read
+            .map(|column| column.index())
+            .filter(|idx| wide[*idx].0.is_some())
+            .collect();
+        used.sort_unstable();
+        used.dedup();
+        let fields = |columns: &[usize]| -> SchemaRef {
+            let fields = columns.iter().map(|idx| wide[*idx].1.clone());
+            Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+        };
+        let schema = fields(&used);
+        let sources = used.iter().filter_map(|idx| wide[*idx].0).collect();
+        used.extend(kept.iter().map(|(idx, _)| *idx));
+        let over_used = |expr: &Arc<dyn PhysicalExpr>| {
+            replace_columns(expr, |column| {
+                let idx = used.iter().position(|idx| *idx == column.index())?;
+                Some(Arc::new(Column::new(column.name(), idx)) as _)
+            })
+        };
+        let whole_schema = fields(&used);
+        let ready = |expr: &Arc<dyn PhysicalExpr>| in_words(&over_used(expr)?, &whole_schema);
+        let computed = kept.iter().map(|(_, expr)| ready(expr));
+        Ok(Self {
+            exprs: exprs.iter().map(ready).collect::<QueryResult<_>>()?,
+            sources,
+            schema,
+            computed: computed.collect::<QueryResult<_>>()?,
+            whole_schema,
+        })
+    }
+
+    /// Adds the computed columns to rows that passed all filters.
+    pub fn compute(&self, batch: RecordBatch) -> QueryResult<RecordBatch> {
+        if self.computed.is_empty() {
+            return Ok(batch);
+        }
+        let row_count = batch.num_rows();
+        let mut columns = batch.columns().to_vec();
+        // Expressions find their columns by number, so each may see the whole schema's prefix.
+        let mut so_far = batch;
+        for expr in &self.computed {
+            columns.push(expr.evaluate(&so_far)?.into_array(row_count)?);
+            let fields = &self.whole_schema.fields()[..columns.len()];
+            let schema = Arc::new(Schema::new(fields.to_vec()));
+            so_far = RecordBatch::try_new(schema, columns.clone())?;
+        }
+        Ok(so_far)
+    }
+}
+
+/// The expressions with computed columns that only one of them reads put in place, and the other computed columns.
+fn keep_shared(
+    computed: &Computed,
+    exprs: &[Arc<dyn PhysicalExpr>],
+) -> QueryResult<(Vec<Arc<dyn PhysicalExpr>>, Computed)> {
+    let mut exprs = exprs.to_vec();
+    let mut kept = Computed::new();
+    for (idx, definition) in computed.iter().rev() {
+        let users = exprs.iter().chain(kept.iter().map(|(_, expr)| expr));
+        match users.map(|expr| count_uses(expr, *idx)).sum::<usize>() {
+            0 => {}
+            1 => {
+                let users = exprs.iter_mut();
+                for expr in users.chain(kept.iter_mut().map(|(_, expr)| expr)) {
+                    *expr = put_in_place(expr, *idx, definition)?;
+                }
+            }
+            _ => kept.push((*idx, definition.clone())),
+        }
+    }
+    kept.reverse();
+    Ok((exprs, kept))
+}
+
+/// How often an expression reads a column.
+fn count_uses(expr: &Arc<dyn PhysicalExpr>, idx: usize) -> usize {
+    let own = expr.downcast_ref::<Column>();
+    let own = usize::from(own.is_some_and(|column| column.index() == idx));
+    let below = expr.children().into_iter();
+    own + below.map(|child| count_uses(child, idx)).sum::<usize>()
+}
+
+/// The expression with one column replaced.
+pub(super) fn put_in_place(
+    expr: &Arc<dyn PhysicalExpr>,
+    idx: usize,
+    definition: &Arc<dyn PhysicalExpr>,
+) -> QueryResult<Arc<dyn PhysicalExpr>> {
+    replace_columns(expr, |column| {
+        Some(if column.index() == idx {
+            definition.clone()
+        } else {
+            Arc::new(column.clone())
+        })
+    })
+}
+
+/// The expression with its columns replaced; all of them must have a replacement.
+pub(super) fn replace_columns(
+    expr: &Arc<dyn PhysicalExpr>,
+    replacement: impl Fn(&Column) -> Option<Arc<dyn PhysicalExpr>>,
+) -> QueryResult<Arc<dyn PhysicalExpr>> {
+    expr.clone()
+        .transform_down(|node| {
+            let Some(column) = node.downcast_ref::<Column>() else {
+                return Ok(Transformed::no(node));
+            };
+            match replacement(column) {
+                Some(expr) => Ok(Transformed::new(expr, true, TreeNodeRecursion::Jump)),
+                None => internal_err!("no column {column}"),
+            }
+        })
+        .data()
+}
