@@ -49,15 +49,6 @@ const KEYS: &[(&str, &str)] = &[
         "how past queries fade: a half-life such as '4 queries', 'last 15', or 'auto': what serves best (database)",
     ),
     (
-        "tuner_model",
-        "shared (one device, the sum over columns), paper (the maximum, HPCache's Equations 1-3), or auto: what the \
-         policy is made for (database)",
-    ),
-    (
-        "tuner_solver",
-        "greedy, exact, or auto: what the policy is made for (database)",
-    ),
-    (
         "response_goal",
         "slowest query to aim at, such as 500ms, or 'none': least time in all (database)",
     ),
