@@ -16,7 +16,7 @@ use vortex::array::{ArrayRef, ExecutionCtx};
 use vortex::error::VortexResult;
 
 pub(super) use super::encoded::CHUNK_ROWS;
-use super::encoded::{Encoded, encoded, ptype_of, words_of};
+use super::encoded::{Encoded, encoded, words_of};
 
 /// A column of a row group.
 pub(super) struct ChunkColumn {

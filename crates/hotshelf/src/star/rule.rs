@@ -194,11 +194,11 @@ fn check_aggregate(aggregate: &AggregateExec) -> Result<bool, Declined> {
     Ok(finish)
 }
 
+/// Columns that are read, and aggregates and filters over those columns alone.
+type Narrowed = (Narrow, Aggregates, Vec<Arc<dyn PhysicalExpr>>);
+
 /// The columns that aggregates, grouping keys and the star's filters read, and all of these over those columns alone.
-fn narrow_aggregates(
-    shape: &Shape,
-    wide: Aggregates,
-) -> Result<(Narrow, Aggregates, Vec<Arc<dyn PhysicalExpr>>), Declined> {
+fn narrow_aggregates(shape: &Shape, wide: Aggregates) -> Result<Narrowed, Declined> {
     let values = match &wide.keys {
         Keys::Values(values) => values.as_slice(),
         Keys::Nothing | Keys::Builds(_) => &[],

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::accumulate::{evaluate, output};
 use super::aggregate::Groups;
