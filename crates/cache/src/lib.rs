@@ -10,7 +10,6 @@
 //! | [`model`] | how long a pipeline takes when a part of each column is in memory |
 //! | [`tune`] | how much of each column *should* be in memory (HPCache, §4) |
 //! | [`tuner`] | how that changes while queries run |
-//! | [`simulate`] | what all of that would do on another machine |
 //!
 //! The crate knows nothing of Arrow, DataFusion or Vortex. A data file is a [`SegmentReader`] plus a list of
 //! [`SegmentInfo`]s.
@@ -40,7 +39,6 @@ mod price;
 mod reader;
 mod scan;
 mod shard;
-pub mod simulate;
 mod snapshot;
 #[cfg(test)]
 mod testing;
@@ -56,7 +54,7 @@ pub use ladder::{Lender, Rung};
 pub use ledger::Ledger;
 pub use manager::{CacheManager, CacheOptions};
 pub use market::{Change, ChangeReason, MarketRow, ShelfRow};
-pub use placement::{ColumnShare, Placement};
+pub use placement::{ColumnShare, Placement, PublishedPlacement, keep_order};
 pub use policy::PolicyKind;
 pub use price::{Answer, Ask, PriceBoard, Prices, ShelfPrice};
 pub use reader::{ReadDone, ReadHandle, SegmentReader};

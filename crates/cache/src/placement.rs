@@ -97,7 +97,7 @@ impl Placement {
 /// The position of a row group in the order in which row groups join the kept part as a proportion grows: 0
 /// first, 1 last. Multiples of the golden ratio spread evenly however many there are; files are offset against
 /// each other, so that many small files do not all begin with the same position.
-pub(crate) fn keep_order(file: FileId, row_group_idx: u32) -> f64 {
+pub fn keep_order(file: FileId, row_group_idx: u32) -> f64 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15; // 2^64 / the golden ratio
     const PLASTIC: u64 = 0xc13f_a9a9_02a6_328f; // 2^64 / the plastic number
     let rows = u64::from(row_group_idx).wrapping_mul(GOLDEN);
@@ -107,7 +107,7 @@ pub(crate) fn keep_order(file: FileId, row_group_idx: u32) -> f64 {
 
 /// The placement in force, shared by the tuner and the policies of all shards.
 #[derive(Debug, Default)]
-pub(crate) struct PublishedPlacement {
+pub struct PublishedPlacement {
     current: RwLock<Arc<Placement>>,
     generation: AtomicU64,
 }
@@ -118,12 +118,13 @@ impl PublishedPlacement {
         self.generation.fetch_add(1, Release);
     }
 
-    pub(crate) fn current(&self) -> Arc<Placement> {
+    /// The placement.
+    pub fn current(&self) -> Arc<Placement> {
         Arc::clone(&self.current.read())
     }
 
     /// Changes with every publication; costs one load.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.generation.load(Acquire)
     }
 }

@@ -3,6 +3,7 @@
 use fastrand::Rng;
 use proptest::prelude::*;
 
+use crate::error::Result;
 use crate::keys::{CodeColumn, CodeSet, CodeTable, QueryBox, Restriction};
 
 /// How the codes of one column are distributed.
@@ -183,4 +184,15 @@ pub(crate) fn uniform(
         CodeColumn::from_codes(codes, code_count - 1)
     });
     CodeTable::new(columns.collect()).unwrap()
+}
+
+/// The TIDs of all rows that `query` accepts, ascending, found by looking at every row: what all answers are compared
+/// with.
+pub(crate) fn naive(table: &CodeTable, query: &QueryBox) -> Result<Vec<u32>> {
+    query.check(table.dimension_count())?;
+    let is_accepted = |row: &usize| query.contains(&table.row(*row));
+    let rows = (0..table.row_count()).filter(is_accepted);
+    let mut tids: Vec<u32> = rows.map(|row| table.tid(row)).collect();
+    tids.sort_unstable();
+    Ok(tids)
 }

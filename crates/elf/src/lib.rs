@@ -2,8 +2,7 @@
 //!
 //! A table's indexed columns become order-preserving codes ([`keys`]); an Elf is a prefix tree over
 //! the codes of each row, one column per level. A query is one restriction per column
-//! ([`keys::QueryBox`]); its answer is a set of TIDs. Two structures give the same answers: see
-//! [`layout`].
+//! ([`keys::QueryBox`]); its answer is a set of TIDs. [`layout::packed`] is the structure.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +14,7 @@ mod error;
 pub mod keys;
 pub mod layout;
 mod rows;
-pub mod scan;
 
 pub use error::{ElfError, Result};
+#[doc(hidden)]
+pub use rows::SortedRows;

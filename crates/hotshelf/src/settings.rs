@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::common::{DataFusionError, config_err};
 use hotshelf_cache::PolicyKind;
-use hotshelf_cache::model::{ModelForm, Smoothing};
-use hotshelf_cache::tune::{Goal, Solver};
+use hotshelf_cache::model::Smoothing;
+use hotshelf_cache::tune::Goal;
 use hotshelf_cache::tuner::TunerOptions;
 use parking_lot::Mutex;
 
@@ -48,15 +48,6 @@ const KEYS: &[(&str, &str)] = &[
     (
         "tuner_window",
         "how past queries fade: a half-life such as '4 queries', 'last 15', or 'auto': what serves best (database)",
-    ),
-    (
-        "tuner_model",
-        "shared (one device, the sum over columns), paper (the maximum, HPCache's Equations 1-3), or auto: what the \
-         policy is made for (database)",
-    ),
-    (
-        "tuner_solver",
-        "greedy, exact, or auto: what the policy is made for (database)",
     ),
     (
         "response_goal",
@@ -257,14 +248,6 @@ impl Inner {
                 let smoothing = parse_window(value)?;
                 tuner.configure(|options| *options = with_smoothing(options, smoothing));
             }
-            "tuner_model" => {
-                let form = parse_model(value)?;
-                tuner.configure(|options| options.form = form);
-            }
-            "tuner_solver" => {
-                let solver = parse_solver(value)?;
-                tuner.configure(|options| options.solver = solver);
-            }
             "response_goal" => {
                 let goal = parse_goal(value)?;
                 tuner.configure(|options| options.goal = goal);
@@ -282,16 +265,6 @@ impl Inner {
             "tuner_period_ms" => options.period_ms.to_string(),
             "tuner_window" if !options.rivals.is_empty() => "auto".to_owned(),
             "tuner_window" => options.window.smoothing.to_string(),
-            "tuner_model" => match options.form {
-                None => "auto".to_owned(),
-                Some(ModelForm::Shared) => "shared".to_owned(),
-                Some(ModelForm::Paper) => "paper".to_owned(),
-            },
-            "tuner_solver" => match options.solver {
-                None => "auto".to_owned(),
-                Some(Solver::Greedy) => "greedy".to_owned(),
-                Some(Solver::Exact) => "exact".to_owned(),
-            },
             "response_goal" => match options.goal {
                 Goal::Total => "none".to_owned(),
                 Goal::Threshold { threshold_s, .. } => format!("{}ms", round(threshold_s * 1e3)),
@@ -364,24 +337,6 @@ fn parse_window(value: &str) -> Result<Option<Smoothing>> {
                 "a half-life such as '4 queries', 'last 15', or 'auto'",
             )
         })
-}
-
-fn parse_model(value: &str) -> Result<Option<ModelForm>> {
-    match value.trim().to_ascii_lowercase().as_str() {
-        "auto" => Ok(None),
-        "shared" => Ok(Some(ModelForm::Shared)),
-        "paper" => Ok(Some(ModelForm::Paper)),
-        _ => Err(refused("model", value, "shared, paper or auto")),
-    }
-}
-
-fn parse_solver(value: &str) -> Result<Option<Solver>> {
-    match value.trim().to_ascii_lowercase().as_str() {
-        "auto" => Ok(None),
-        "greedy" => Ok(Some(Solver::Greedy)),
-        "exact" => Ok(Some(Solver::Exact)),
-        _ => Err(refused("solver", value, "greedy, exact or auto")),
-    }
 }
 
 const THREADS_MAX: u64 = 4096;

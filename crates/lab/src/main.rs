@@ -7,20 +7,28 @@ mod answers;
 mod elf;
 mod failure;
 mod hpcache;
+mod policy;
 mod rivals;
+mod simulate;
+mod solve;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod timing;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand};
 use hotshelf::Database;
 use hotshelf_cli::interrupt;
 
 use answers::{flags as fuzz, sqllogictest};
-use failure::Result;
+use failure::{ExperimentError, Result};
 use rivals::plain_vortex;
+use simulate::replay;
+use tier::{emulated, read_bandwidth};
 use timing::{cancellation, pipeline_bandwidth, scan_compare, star_times};
 
 /// Experiments with Hotshelf and its parts
@@ -55,6 +63,37 @@ enum Command {
     /// Compare the Elf's layouts, threads and planner, and the Elf with scans
     #[command(after_help = elf::flags::EXAMPLES)]
     Elf(elf::flags::Flags),
+    /// Replay traces on modelled machines: the HPCache paper's claims, mixes, cache sizes, three shelves
+    #[command(after_help = replay::EXAMPLES)]
+    Simulate {
+        /// Only this
+        what: Option<replay::Replay>,
+    },
+    /// Time the tuner's solvers and compare them with the exact one
+    #[command(after_help = "Examples:\n  hotshelf-lab solve")]
+    Solve,
+    /// Damage files of Elfs and ask what can still be read
+    #[command(after_help = "Examples:\n  hotshelf-lab mutate --seconds 10 --seed 7")]
+    Mutate {
+        /// For how long
+        #[arg(long, default_value_t = 60, value_name = "N")]
+        seconds: u64,
+        /// What the damage is drawn from
+        #[arg(long, default_value_t = 1, value_name = "N")]
+        seed: u64,
+    },
+    /// Print emulated devices beside the figures of the persistent-memory papers
+    #[command(after_help = "Examples:\n  hotshelf-lab emulated")]
+    Emulated,
+    /// Time reads of a file by the I/O engine
+    #[command(after_help = read_bandwidth::HELP)]
+    ReadBandwidth {
+        /// The file
+        file: PathBuf,
+        /// How to read it
+        #[arg(value_name = "NAME=VALUE")]
+        settings: Vec<String>,
+    },
     /// Time queries with star pipelines on and off
     #[command(after_help = star_times::EXAMPLES)]
     StarTimes(star_times::Flags),
@@ -97,6 +136,15 @@ fn run() -> Result<bool> {
             interrupt::listen()?;
             elf::run(&flags.validate()?)?;
         }
+        Command::Simulate { what } => replay::run(what),
+        Command::Solve => solve::times::run(),
+        Command::Mutate { seconds, seed } => {
+            elf::mutate::run(Duration::from_secs(seconds), seed);
+        }
+        Command::Emulated => {
+            emulated::run().map_err(|error| ExperimentError::Other(error.into()))?
+        }
+        Command::ReadBandwidth { file, settings } => read_bandwidth::run(&file, &settings)?,
         Command::StarTimes(flags) => star_times::run(&flags)?,
         Command::PipelineBandwidth(flags) => pipeline_bandwidth::run(&flags)?,
         Command::Cancellation(flags) => cancellation::run(&flags)?,

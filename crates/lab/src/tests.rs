@@ -40,7 +40,7 @@ fn bad_values_are_refused_with_what_would_be_right() {
         ("hotshelf-lab hpcache --sequence papr", "two-tenants"),
         (
             "hotshelf-lab hpcache --sequence paper --policy lru,hpcash",
-            "nearest is 'hpcache'",
+            "hpcache-paper, hpcache",
         ),
         ("hotshelf-lab elf --experiment speed", "selectivity"),
         ("hotshelf-lab elf --lineitem 0", "--lineitem 1"),

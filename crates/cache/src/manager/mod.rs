@@ -27,7 +27,7 @@ use crate::lease::{HeldSegment, Lease};
 use crate::market::Market;
 use crate::model::ItemClass;
 use crate::placement::Placement;
-use crate::policy::{PolicyContext, PolicyKind, Reach, Room};
+use crate::policy::{Policy, PolicyContext, PolicyKind, Reach, Room};
 use crate::price::PriceBoard;
 use crate::reader::SegmentReader;
 use crate::scan::ScanContext;
@@ -102,10 +102,10 @@ impl CacheManager {
                 options.transit_bytes,
                 cache.clone() as Weak<dyn Evictor>,
             ));
-            let cell = |shard_idx| {
+            let cell = |_| {
                 let cached_bytes = Arc::new(AtomicU64::new(0));
                 let shard = Shard::new(
-                    options.policy.build(&policy_context, shard_idx),
+                    options.policy.build(&policy_context),
                     EventRing::new(events_per_shard),
                     Arc::clone(&budget),
                     Arc::clone(&sequence),
@@ -206,12 +206,23 @@ impl CacheManager {
 
     /// Changes the policy. What is resident stays, unless the new policy is [`PolicyKind::None`].
     pub fn set_policy(&self, kind: PolicyKind) {
+        self.set_own_policy(kind, |context, _| kind.build(context));
+    }
+
+    /// Puts a policy of the caller's own in force: `make` makes an instance for the shard of the given number. The
+    /// tuner and the order of eviction treat it as they treat `like`, the kind that it resembles:
+    /// [`PolicyKind::HpCache`] if it carries out placements.
+    pub fn set_own_policy(
+        &self,
+        like: PolicyKind,
+        make: impl Fn(&PolicyContext, usize) -> Box<dyn Policy>,
+    ) {
         let mut policy = self.policy.lock();
-        *policy = kind;
+        *policy = like;
         let mut dropped = Vec::new();
         for (shard_idx, cell) in self.shards.iter().enumerate() {
-            let fresh = kind.build(&self.policy_context, shard_idx);
-            let keep = kind != PolicyKind::None;
+            let fresh = make(&self.policy_context, shard_idx);
+            let keep = like != PolicyKind::None;
             dropped.extend(cell.shard.lock().set_policy(fresh, keep));
         }
         drop(policy);

@@ -12,6 +12,6 @@ mod window;
 
 pub use item::{Choice, Item, ItemClass, ItemGroup, ItemId, ItemUse, Representation};
 pub use observation::{Observation, RunningPipeline};
-pub use problem::{ModelForm, Problem, Term, TermLoad, TermRead};
+pub use problem::{Problem, Term, TermLoad, TermRead, TermTime};
 pub use shelf::{SHELF_COUNT_MAX, Shelf, Tiers};
 pub use window::{LookBackWindow, Smoothing, TemplateTerm, WindowOptions};

@@ -6,17 +6,19 @@ use super::window::TemplateTerm;
 use crate::key::{ColumnId, Map};
 use std::collections::{BTreeMap, HashMap};
 
-/// How the columns of a pipeline share a shelf.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum ModelForm {
-    /// All bytes of a shelf pass through one device, and shelves work side by side. Physically right for a reader that
-    /// always has the next bytes under way. As far as it has not, reading and processing do not overlap:
-    /// [`Problem::overlap_loss`].
-    #[default]
-    Shared,
-    /// The paper's Equations 1-3: each column has its part of the bandwidth, and the slowest column decides:
-    /// `max of (1 - x) B / S`. For memory and one storage only.
-    Paper,
+/// Another model of a term's time than the product's own, for experiments that compare models.
+#[derive(Debug, Clone, Copy)]
+pub struct TermTime {
+    /// The model's name. Models of one name are the same.
+    pub name: &'static str,
+    /// The predicted time of a term in seconds, given the proportions.
+    pub seconds: fn(&Problem, &Term, &[f64]) -> f64,
+}
+
+impl PartialEq for TermTime {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
 }
 
 /// An item read by a term.
@@ -52,7 +54,7 @@ impl Term {
     }
 
     /// Processing time that a choice saves this term per stored byte: no more than there is.
-    pub(crate) fn processing_saved_s(&self, choice: &Choice) -> f64 {
+    pub fn processing_saved_s(&self, choice: &Choice) -> f64 {
         choice
             .processing_saved_s
             .min(1.0 / self.processing_bandwidth)
@@ -99,10 +101,9 @@ pub struct Problem {
     pub terms: Vec<Term>,
     /// The machine, fastest shelf first.
     pub shelves: Vec<Shelf>,
-    /// The model.
-    pub form: ModelForm,
-    /// The part of the shorter of reading and processing that is not hidden behind the longer, 0 to 1. Of the
-    /// shared form only; the paper's has none.
+    /// Another model of the terms' times than [`Term`]s usually have.
+    pub term_time: Option<TermTime>,
+    /// The part of the shorter of reading and processing that is not hidden behind the longer, 0 to 1.
     pub overlap_loss: f64,
     /// The seconds in which what is weighted here happened: weights divided by it are rates.
     pub span_s: f64,
@@ -116,7 +117,7 @@ impl Problem {
     ///
     /// # Panics
     /// With fewer than two or more than [`SHELF_COUNT_MAX`] shelves.
-    pub fn empty(shelves: Vec<Shelf>, form: ModelForm) -> Self {
+    pub fn empty(shelves: Vec<Shelf>) -> Self {
         assert!(
             (2..=SHELF_COUNT_MAX).contains(&shelves.len()),
             "a problem has 2 to {SHELF_COUNT_MAX} shelves, not {}",
@@ -127,7 +128,7 @@ impl Problem {
             choices: Vec::new(),
             terms: Vec::new(),
             shelves,
-            form,
+            term_time: None,
             overlap_loss: 0.0,
             span_s: 1.0,
         }
@@ -139,9 +140,8 @@ impl Problem {
         terms: &[TemplateTerm],
         sizes: &BTreeMap<ColumnId, u64>,
         shelves: Vec<Shelf>,
-        form: ModelForm,
     ) -> Self {
-        let mut problem = Self::empty(shelves, form);
+        let mut problem = Self::empty(shelves);
         let mut item_idxs: Map<ColumnId, usize> = Map::default();
         let mut query_idxs: Map<u64, usize> = Map::default();
         for term in terms {
@@ -303,23 +303,13 @@ impl Problem {
         load
     }
 
-    /// The predicted time of a term, in seconds, under proportions `x`.
+    /// The predicted time of a term, in seconds, under proportions `x`: all bytes of a shelf pass through one
+    /// device, and shelves work side by side.
     pub fn term_s(&self, term: &Term, x: &[f64]) -> f64 {
-        match self.form {
-            ModelForm::Shared => self.load(term, x).time_s(self.overlap_loss),
-            ModelForm::Paper => self.paper_term_s(term, x),
+        match self.term_time {
+            None => self.load(term, x).time_s(self.overlap_loss),
+            Some(other) => (other.seconds)(self, term, x),
         }
-    }
-
-    fn paper_term_s(&self, term: &Term, x: &[f64]) -> f64 {
-        let bytes = term.bytes();
-        let read_s = |read: &TermRead| {
-            let x = x[read.item_idx];
-            let storage_s = bytes * (1.0 - x) / self.storage_bandwidth();
-            storage_s.max(bytes * x / self.memory_bandwidth())
-        };
-        let transfer_s = term.reads.iter().map(read_s).fold(0.0, f64::max);
-        transfer_s.max(bytes / term.processing_bandwidth)
     }
 
     /// The weighted time of all terms, and of other uses what they take longer than in their best place, in seconds.
@@ -383,7 +373,7 @@ impl Problem {
                     .zip(&b.reads)
                     .any(|(a, b)| a.item_idx != b.item_idx || moved(a.bytes, b.bytes))
         };
-        self.form != other.form
+        self.term_time != other.term_time
             || (self.overlap_loss - other.overlap_loss).abs() > part
             || self.shelves.len() != other.shelves.len()
             || self.items.len() != other.items.len()
@@ -425,8 +415,8 @@ mod tests {
     use super::*;
     use crate::model::Tiers;
 
-    /// The paper's numbers: 96 GB in four columns of 24 GB, 28 GB/s storage, 116 GB/s memory.
-    fn paper(processing_bandwidth: f64, form: ModelForm) -> Problem {
+    /// 96 GB in four columns of 24 GB, 28 GB/s storage, 116 GB/s memory.
+    fn four_columns(processing_bandwidth: f64) -> Problem {
         let columns = (0..4).map(|column| (ColumnId(column), 24e9)).collect();
         let term = TemplateTerm {
             template: 1,
@@ -443,41 +433,35 @@ mod tests {
             storage_bandwidth: 28e9,
             memory_bandwidth: 116e9,
         };
-        Problem::new(&[term], &sizes, tiers.shelves(80e9), form)
-    }
-
-    #[test]
-    fn both_forms_agree_when_all_columns_have_the_same_proportion() {
-        for processing_bandwidth in [10e9, 28e9, 80e9, f64::INFINITY] {
-            for x in [0.0, 0.3, 0.65, 1.0] {
-                let times = [ModelForm::Shared, ModelForm::Paper]
-                    .map(|form| paper(processing_bandwidth, form).total_s(&[x; 4]));
-                assert!((times[0] - times[1]).abs() < 1e-9, "{times:?}");
-            }
-        }
+        Problem::new(&[term], &sizes, tiers.shelves(80e9))
     }
 
     #[test]
     fn equation_1_turns_flat_where_storage_meets_processing() {
-        let problem = paper(80e9, ModelForm::Shared);
+        let problem = four_columns(80e9);
         let s = |x: f64| problem.total_s(&[x; 4]);
         assert!((s(0.0) - 96.0 / 28.0).abs() < 1e-9);
         assert!((s(0.5) - 48.0 / 28.0).abs() < 1e-9);
         let flat_from = 1.0 - 28.0 / 80.0;
         assert!((s(flat_from) - 96.0 / 80.0).abs() < 1e-9);
         assert_eq!(s(1.0), s(0.8));
+        assert!((problem.total_s(&[1.0, 1.0, 1.0, 0.0]) - 96.0 / 80.0).abs() < 1e-9);
     }
 
     #[test]
-    fn one_missing_column_costs_the_paper_form_everything() {
-        let x = [1.0, 1.0, 1.0, 0.0];
-        assert!((paper(80e9, ModelForm::Paper).total_s(&x) - 96.0 / 28.0).abs() < 1e-9);
-        assert!((paper(80e9, ModelForm::Shared).total_s(&x) - 96.0 / 80.0).abs() < 1e-9);
+    fn another_model_gives_other_times() {
+        let mut problem = four_columns(80e9);
+        problem.term_time = Some(TermTime {
+            name: "seven seconds",
+            seconds: |_, _, _| 7.0,
+        });
+        assert_eq!(problem.total_s(&[1.0; 4]), 7.0);
+        assert!(problem.differs(&four_columns(80e9), 0.02));
     }
 
     #[test]
     fn columns_that_are_gone_leave_the_model() {
-        let mut problem = paper(80e9, ModelForm::Shared);
+        let mut problem = four_columns(80e9);
         assert_eq!(problem.terms[0].bytes(), 96e9);
         let term = TemplateTerm {
             template: 1,
@@ -488,7 +472,7 @@ mod tests {
             run_s: None,
         };
         let sizes = [(ColumnId(8), 4)].into_iter().collect();
-        problem = Problem::new(&[term], &sizes, problem.shelves, ModelForm::Shared);
+        problem = Problem::new(&[term], &sizes, problem.shelves);
         assert_eq!(problem.items.len(), 1);
         assert_eq!(problem.terms[0].bytes(), 4.0);
         assert_eq!(problem.query_s(&[0.0]).len(), 1);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// A queue of keys, oldest out first.
 #[derive(Debug, Default)]
-pub(super) struct Ghosts {
+pub struct Ghosts {
     queue: VecDeque<(SegmentKey, u64)>,
     /// The stamp under which each key is in the queue; entries of the queue with other stamps are void.
     stamps: Map<SegmentKey, u64>,
@@ -14,7 +14,7 @@ pub(super) struct Ghosts {
 
 impl Ghosts {
     /// Remembers a key as the latest, and forgets the oldest beyond `capacity`.
-    pub(super) fn push(&mut self, key: SegmentKey, capacity: usize) {
+    pub fn push(&mut self, key: SegmentKey, capacity: usize) {
         self.next_stamp += 1;
         self.stamps.insert(key, self.next_stamp);
         self.queue.push_back((key, self.next_stamp));
@@ -29,7 +29,7 @@ impl Ghosts {
     }
 
     /// Forgets a key; says whether it was remembered.
-    pub(super) fn take(&mut self, key: SegmentKey) -> bool {
+    pub fn take(&mut self, key: SegmentKey) -> bool {
         self.stamps.remove(&key).is_some()
     }
 }

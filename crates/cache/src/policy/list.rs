@@ -19,7 +19,7 @@ const UNLINKED: Link = Link {
 
 /// Slots in an order; a slot is in the list at most once. All operations but iteration take constant time.
 #[derive(Debug)]
-pub(crate) struct SlotList {
+pub struct SlotList {
     links: Vec<Link>,
     front: u32,
     back: u32,
@@ -39,7 +39,7 @@ impl Default for SlotList {
 
 impl SlotList {
     /// Puts a slot in front. Does nothing if it is in the list.
-    pub(crate) fn push_front(&mut self, slot: Slot) {
+    pub fn push_front(&mut self, slot: Slot) {
         if self.links.len() <= slot.idx() {
             self.links.resize(slot.idx() + 1, UNLINKED);
         }
@@ -61,7 +61,7 @@ impl SlotList {
     }
 
     /// Takes a slot out, wherever it is. Returns whether it was in the list.
-    pub(crate) fn remove(&mut self, slot: Slot) -> bool {
+    pub fn remove(&mut self, slot: Slot) -> bool {
         if !self.contains(slot) {
             return false;
         }
@@ -79,30 +79,30 @@ impl SlotList {
     }
 
     /// Puts a slot of the list in front.
-    pub(crate) fn move_to_front(&mut self, slot: Slot) {
+    pub fn move_to_front(&mut self, slot: Slot) {
         if self.remove(slot) {
             self.push_front(slot);
         }
     }
 
     /// The last slot.
-    pub(crate) fn back(&self) -> Option<Slot> {
+    pub fn back(&self) -> Option<Slot> {
         (self.back != NIL).then_some(Slot(self.back))
     }
 
     /// The slot next to `slot` towards the front.
-    pub(crate) fn before(&self, slot: Slot) -> Option<Slot> {
+    pub fn before(&self, slot: Slot) -> Option<Slot> {
         let link = self.links.get(slot.idx())?;
         (link.before != NIL).then_some(Slot(link.before))
     }
 
     /// Whether the slot is in the list.
-    pub(crate) fn contains(&self, slot: Slot) -> bool {
+    pub fn contains(&self, slot: Slot) -> bool {
         self.links.get(slot.idx()).is_some_and(|link| link.linked)
     }
 
     /// From front to back.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
         let mut next = self.front;
         std::iter::from_fn(move || {
             let link = self.links.get(next as usize)?;
@@ -111,7 +111,7 @@ impl SlotList {
     }
 
     /// From back to front.
-    pub(crate) fn iter_back(&self) -> impl Iterator<Item = Slot> + '_ {
+    pub fn iter_back(&self) -> impl Iterator<Item = Slot> + '_ {
         let mut next = self.back;
         std::iter::from_fn(move || {
             let link = self.links.get(next as usize)?;
@@ -119,8 +119,13 @@ impl SlotList {
         })
     }
 
+    /// Whether no slot is in the list.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// How many slots are in the list.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len
     }
 }

@@ -1,28 +1,25 @@
-//! Which segments stay. One file per policy (per pair, if they differ in one word); a policy decides, the shard that owns it acts.
+//! Which segments stay. One file per policy; a policy decides, the shard that owns it acts.
 //!
 //! Each shard of the cache has a policy instance of its own and calls it under the shard's lock. A policy sees
 //! data segments only: metadata is kept by the cache itself under every policy.
+//!
+//! A policy of one's own implements [`Policy`] and is put in force with
+//! [`CacheManager::set_own_policy`](crate::CacheManager::set_own_policy).
 
 mod all;
-mod clock;
 mod ghost;
 mod hpcache;
-mod hpcache_paper;
-mod lfu;
 mod list;
+mod lru;
 mod none;
-mod random;
-mod recency;
 mod s3fifo;
-mod sieve;
 #[cfg(test)]
 mod traces;
-mod two_queue;
-mod wtinylfu;
 
 use crate::key::{ColumnId, SegmentKey};
 use crate::placement::PublishedPlacement;
-pub(crate) use list::SlotList;
+pub use ghost::Ghosts;
+pub use list::SlotList;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -32,7 +29,8 @@ use std::sync::Arc;
 pub struct Slot(pub u32);
 
 impl Slot {
-    pub(crate) fn idx(self) -> usize {
+    /// Its number, as an index.
+    pub fn idx(self) -> usize {
         self.0 as usize
     }
 }
@@ -117,33 +115,19 @@ pub enum PolicyKind {
     All,
     /// Evicts the least recently used, in each shard for itself.
     Lru,
-    /// Evicts the most recently used.
-    Mru,
-    /// Evicts any.
-    Random,
-    /// Second chance.
-    Clock,
-    /// 2Q: must come back to count as hot.
-    TwoQueue,
-    /// Evicts the least frequently used.
-    Lfu,
     /// S3-FIFO: three queues, the first small.
     S3Fifo,
-    /// SIEVE: a queue whose hand spares what was used.
-    Sieve,
-    /// W-TinyLFU: newcomers must be more popular than whom they replace.
-    WTinyLfu,
-    /// HPCache as the paper has it: random soft pins.
-    HpCachePaper,
     /// HPCache with stable soft pins: the product's own.
     HpCache,
 }
 
 /// What the policies of the shards need to know of the cache.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PolicyContext {
-    pub(crate) placement: Arc<PublishedPlacement>,
-    pub(crate) partitions: usize,
+pub struct PolicyContext {
+    /// The proportions to carry out.
+    pub placement: Arc<PublishedPlacement>,
+    /// Into how many shards the cache is divided.
+    pub partitions: usize,
 }
 
 impl PolicyKind {
@@ -152,15 +136,7 @@ impl PolicyKind {
         Self::None,
         Self::All,
         Self::Lru,
-        Self::Mru,
-        Self::Random,
-        Self::Clock,
-        Self::TwoQueue,
-        Self::Lfu,
         Self::S3Fifo,
-        Self::Sieve,
-        Self::WTinyLfu,
-        Self::HpCachePaper,
         Self::HpCache,
     ];
 
@@ -170,44 +146,23 @@ impl PolicyKind {
             Self::None => "none",
             Self::All => "all",
             Self::Lru => "lru",
-            Self::Mru => "mru",
-            Self::Random => "random",
-            Self::Clock => "clock",
-            Self::TwoQueue => "2q",
-            Self::Lfu => "lfu",
             Self::S3Fifo => "s3fifo",
-            Self::Sieve => "sieve",
-            Self::WTinyLfu => "wtinylfu",
-            Self::HpCachePaper => "hpcache-paper",
             Self::HpCache => "hpcache",
         }
     }
 
     /// Whether the policy carries out the tuner's placements.
     pub fn is_tuned(self) -> bool {
-        matches!(self, Self::HpCachePaper | Self::HpCache)
+        self == Self::HpCache
     }
 
-    pub(crate) fn build(self, context: &PolicyContext, shard_idx: usize) -> Box<dyn Policy> {
-        let placement = || Arc::clone(&context.placement);
+    pub(crate) fn build(self, context: &PolicyContext) -> Box<dyn Policy> {
         match self {
             Self::None => Box::new(none::KeepNone),
             Self::All => Box::new(all::KeepAll::default()),
-            Self::Lru => Box::new(recency::Recency::lru()),
-            Self::Mru => Box::new(recency::Recency::mru()),
-            Self::Random => Box::new(random::Random::new(shard_idx as u64)),
-            Self::Clock => Box::new(clock::Clock::default()),
-            Self::TwoQueue => Box::new(two_queue::TwoQueue::default()),
-            Self::Lfu => Box::new(lfu::Lfu::default()),
+            Self::Lru => Box::<lru::Lru>::default(),
             Self::S3Fifo => Box::new(s3fifo::S3Fifo::default()),
-            Self::Sieve => Box::new(sieve::Sieve::default()),
-            Self::WTinyLfu => Box::new(wtinylfu::WTinyLfu::new()),
-            Self::HpCachePaper => Box::new(hpcache_paper::HpCachePaper::new(
-                placement(),
-                context.partitions,
-                shard_idx as u64,
-            )),
-            Self::HpCache => Box::new(hpcache::HpCache::new(placement())),
+            Self::HpCache => Box::new(hpcache::HpCache::new(Arc::clone(&context.placement))),
         }
     }
 }
@@ -220,12 +175,10 @@ impl fmt::Display for PolicyKind {
 
 /// A policy name that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no cache policy '{name}'; the nearest is '{nearest}'")]
+#[error("there is no cache policy '{name}': choose none, all, lru, s3fifo or hpcache")]
 pub struct UnknownPolicy {
     /// What was written.
     pub name: String,
-    /// The most similar name that exists.
-    pub nearest: PolicyKind,
 }
 
 impl FromStr for PolicyKind {
@@ -237,19 +190,11 @@ impl FromStr for PolicyKind {
             .filter(char::is_ascii_alphanumeric)
             .map(|c| c.to_ascii_lowercase())
             .collect();
-        let plain = |kind: Self| kind.name().replace('-', "");
-        let found = Self::ALL.iter().find(|kind| plain(**kind) == wanted);
+        let found = Self::ALL.iter().find(|kind| kind.name() == wanted);
         found.copied().ok_or_else(|| UnknownPolicy {
             name: name.to_owned(),
-            nearest: nearest(&wanted),
         })
     }
-}
-
-fn nearest(wanted: &str) -> PolicyKind {
-    let distance = |kind: &&PolicyKind| strsim::levenshtein(wanted, &kind.name().replace('-', ""));
-    let found = PolicyKind::ALL.iter().min_by_key(distance);
-    found.copied().unwrap_or(PolicyKind::HpCache)
 }
 
 #[cfg(test)]
@@ -265,22 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_nearest() {
-        let error = "lrru".parse::<PolicyKind>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "there is no cache policy 'lrru'; the nearest is 'lru'"
-        );
-        assert!("".parse::<PolicyKind>().is_err());
-        for (written, nearest) in [
-            ("s3-fofo", "s3fifo"),
-            ("w-tinylru", "wtinylfu"),
-            ("HPcash", "hpcache"),
-        ] {
-            let error = written.parse::<PolicyKind>().unwrap_err();
-            assert_eq!(error.nearest.name(), nearest);
+    fn an_unknown_name_is_answered_with_all_names() {
+        let error = "lfu".parse::<PolicyKind>().unwrap_err().to_string();
+        assert!(error.starts_with("there is no cache policy 'lfu'"));
+        for kind in PolicyKind::ALL {
+            assert!(error.contains(kind.name()), "{error}");
         }
+        assert!("".parse::<PolicyKind>().is_err());
         assert_eq!("S3-FIFO".parse(), Ok(PolicyKind::S3Fifo));
-        assert_eq!("hpcache_paper".parse(), Ok(PolicyKind::HpCachePaper));
     }
 }

@@ -12,7 +12,7 @@
 //! (`clearing.rs`): the certificate comes with the solution.
 
 use super::Solution;
-use super::exact::into_range;
+use super::into_range;
 use super::smooth::{ARGUMENT_COUNT_MAX, Arguments, Slopes, arguments, largest, shares, slopes};
 use crate::model::{Choice, Item, Problem, SHELF_COUNT_MAX};
 

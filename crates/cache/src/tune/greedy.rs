@@ -6,10 +6,10 @@
 //! `1/M` per byte once memory is the slowest.
 
 use super::certificate;
+use super::descent;
 use super::{Solution, Start};
-use super::{descent, greedy_paper};
 use crate::key::mix;
-use crate::model::{Choice, ModelForm, Problem};
+use crate::model::{Choice, Problem};
 
 /// One term's savings as a function of cached bytes.
 pub(super) struct Savings {
@@ -103,9 +103,6 @@ pub fn greedy(problem: &Problem) -> Solution {
 
 /// The same, beginning where an earlier solution of nearly the same problem ended, if that saves time.
 pub fn greedy_from(problem: &Problem, start: Option<Start<'_>>) -> Solution {
-    if problem.form == ModelForm::Paper {
-        return greedy_paper::greedy(problem);
-    }
     if !problem.is_two_shelves() {
         return descent::descend(problem, start);
     }

@@ -1,9 +1,7 @@
 //! Random problems on three shelves, for laws and for measuring.
 
 use crate::key::{ColumnId, mix};
-use crate::model::{
-    Choice, ItemClass, ItemId, ModelForm, Problem, Representation, Shelf, Term, TermRead,
-};
+use crate::model::{Choice, ItemClass, ItemId, Problem, Representation, Shelf, Term, TermRead};
 
 /// A random number generator that needs no crate.
 pub(crate) struct Draw(u64);
@@ -63,7 +61,7 @@ pub fn random_instance(seed: u64, size: InstanceSize) -> Problem {
             ..Shelf::unbounded(draw.between(5e7, 5e8))
         },
     ];
-    let mut problem = Problem::empty(shelves, ModelForm::Shared);
+    let mut problem = Problem::empty(shelves);
     problem.overlap_loss = [0.0, 0.1, 0.3][seed as usize % 3];
     for number in 0..size.column_count {
         add_column(&mut draw, &mut problem, number, size, disk_bandwidth);

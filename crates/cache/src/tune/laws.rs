@@ -1,5 +1,6 @@
 //! Laws of the model and of its solvers, on random problems.
 
+use super::exact::{exact, exact_least_memory};
 use super::*;
 use crate::key::mix;
 use crate::model::{Observation, Term, TermRead, WindowOptions};
@@ -23,7 +24,7 @@ impl Draw {
     }
 }
 
-fn random_problem(seed: u64, column_count: usize, term_count: usize, form: ModelForm) -> Problem {
+fn random_problem(seed: u64, column_count: usize, term_count: usize) -> Problem {
     let mut draw = Draw(mix(seed) >> 8);
     let bytes: Vec<f64> = (0..column_count).map(|_| draw.between(1e8, 4e9)).collect();
     let all_bytes: f64 = bytes.iter().sum();
@@ -36,15 +37,12 @@ fn random_problem(seed: u64, column_count: usize, term_count: usize, form: Model
         memory_bandwidth: draw.between(1e10, 1e11),
     };
     let budget_bytes = all_bytes * draw.between(0.05, 0.7);
-    let mut problem = Problem::empty(tiers.shelves(budget_bytes), form);
+    let mut problem = Problem::empty(tiers.shelves(budget_bytes));
     for (bytes, column) in bytes.iter().zip(0..) {
         problem.add_column(ColumnId(column), *bytes);
     }
     problem.terms = terms;
-    problem.overlap_loss = match form {
-        ModelForm::Shared => [0.0, 0.1, 0.3][seed as usize % 3],
-        ModelForm::Paper => 0.0,
-    };
+    problem.overlap_loss = [0.0, 0.1, 0.3][seed as usize % 3];
     problem
 }
 
@@ -79,12 +77,12 @@ fn best(problem: &Problem) -> Solution {
 }
 
 /// The least ratio of greedy's savings to the exact ones, over random problems.
-fn least_ratio(seeds: std::ops::Range<u64>, form: ModelForm) -> (f64, f64) {
+fn least_ratio(seeds: std::ops::Range<u64>) -> (f64, f64) {
     let (mut least, mut sum, count) = (1.0f64, 0.0, seeds.end - seeds.start);
     for seed in seeds {
         let column_count = 2 + (mix(seed) % 60) as usize;
         let term_count = 1 + (mix(seed + 7) % 100) as usize;
-        let problem = random_problem(seed, column_count, term_count, form);
+        let problem = random_problem(seed, column_count, term_count);
         let (greedy, exact) = (greedy(&problem), best(&problem));
         assert!(problem.kept_bytes(&greedy.x) <= problem.budget_bytes() * (1.0 + 1e-9));
         assert!(greedy.x.iter().all(|x| (0.0..=1.0).contains(x)));
@@ -102,21 +100,18 @@ fn least_ratio(seeds: std::ops::Range<u64>, form: ModelForm) -> (f64, f64) {
 
 #[test]
 fn greedy_saves_at_least_099_of_exact() {
-    let (least, _) = least_ratio(0..25, ModelForm::Shared);
+    let (least, _) = least_ratio(0..25);
     assert!(least >= 0.99, "{least}");
 }
 
 #[test]
 #[ignore = "a thousand exact solutions take minutes unoptimised"]
 fn greedy_saves_at_least_099_of_exact_on_a_thousand_problems() {
-    let (least, mean) = least_ratio(0..1000, ModelForm::Shared);
-    let gaps =
-        (0..1000).map(|seed| greedy(&random_problem(seed, 100, 100, ModelForm::Shared)).gap());
+    let (least, mean) = least_ratio(0..1000);
+    let gaps = (0..1000).map(|seed| greedy(&random_problem(seed, 100, 100)).gap());
     let gap_max = gaps.fold(0.0, f64::max);
     println!("largest gap that a certificate of 100 columns x 100 terms leaves open: {gap_max:.4}");
-    println!("shared form: greedy / exact at least {least:.4}, {mean:.5} on average");
-    let (paper_least, paper_mean) = least_ratio(0..1000, ModelForm::Paper);
-    println!("paper form: greedy / exact at least {paper_least:.4}, {paper_mean:.5} on average");
+    println!("greedy / exact at least {least:.4}, {mean:.5} on average");
     assert!(least >= 0.99, "{least}");
 }
 
@@ -125,7 +120,7 @@ fn greedy_saves_at_least_099_of_exact_on_a_thousand_problems() {
 fn a_greedy_solve_of_100_columns_and_100_queries_takes_at_most_a_millisecond() {
     let mut times_ns = Vec::new();
     for seed in 0..200 {
-        let problem = random_problem(seed, 100, 100, ModelForm::Shared);
+        let problem = random_problem(seed, 100, 100);
         let start = std::time::Instant::now();
         std::hint::black_box(greedy(&problem));
         times_ns.push(start.elapsed().as_nanos());
@@ -135,7 +130,7 @@ fn a_greedy_solve_of_100_columns_and_100_queries_takes_at_most_a_millisecond() {
         "greedy 100 x 100: median {} ns, maximum {} ns",
         times_ns[100], times_ns[199]
     );
-    let problem = random_problem(1, 100, 100, ModelForm::Shared);
+    let problem = random_problem(1, 100, 100);
     let start = std::time::Instant::now();
     (0..20).for_each(|_| drop(std::hint::black_box(best(&problem))));
     println!(
@@ -145,31 +140,25 @@ fn a_greedy_solve_of_100_columns_and_100_queries_takes_at_most_a_millisecond() {
     assert!(times_ns[100] <= 1_000_000);
 }
 
-fn forms() -> impl Strategy<Value = ModelForm> {
-    prop_oneof![Just(ModelForm::Shared), Just(ModelForm::Paper)]
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn more_budget_is_never_slower(seed in any::<u64>(), form in forms(), factor in 1.0f64..3.0) {
-        let tight = random_problem(seed, 12, 12, form);
+    fn more_budget_is_never_slower(seed in any::<u64>(), factor in 1.0f64..3.0) {
+        let tight = random_problem(seed, 12, 12);
         let wide = tight.with_budget(tight.budget_bytes() * factor);
         let slack = 1.0 + 1e-6;
         prop_assert!(best(&wide).total_s <= best(&tight).total_s * slack);
-        if form == ModelForm::Shared {
-            // Greedy solutions are within a part in a hundred of the best savings, so nearly as monotone.
-            let (wide, tight) = (greedy(&wide), greedy(&tight));
-            prop_assert!(wide.saved_s >= 0.99 * tight.saved_s);
-        }
+        // Greedy solutions are within a part in a hundred of the best savings, so nearly as monotone.
+        let (wide, tight) = (greedy(&wide), greedy(&tight));
+        prop_assert!(wide.saved_s >= 0.99 * tight.saved_s);
     }
 
     #[test]
     fn more_priority_is_never_slower_for_the_query_that_has_it(
-        seed in any::<u64>(), form in forms(), which in 0usize..10, factor in 1.5f64..20.0,
+        seed in any::<u64>(), which in 0usize..10, factor in 1.5f64..20.0,
     ) {
-        let equal = random_problem(seed, 10, 10, form);
+        let equal = random_problem(seed, 10, 10);
         let mut unequal = equal.clone();
         unequal.terms[which].weight *= factor;
         let time_s = |problem: &Problem| problem.term_s(&problem.terms[which], &best(problem).x);
@@ -177,24 +166,24 @@ proptest! {
     }
 
     #[test]
-    fn a_threshold_is_served_before_the_total(seed in any::<u64>(), form in forms()) {
-        let problem = random_problem(seed, 10, 8, form);
+    fn a_threshold_is_served_before_the_total(seed in any::<u64>()) {
+        let problem = random_problem(seed, 10, 8);
         let slowest_s = |x: &[f64]| problem.query_s(x).into_iter().fold(0.0, f64::max);
         let total = best(&problem);
-        let fair = exact(&problem, Goal::Threshold { threshold_s: 0.0, scale: 1e-3 });
+        let fair = linear::best(&problem, Goal::Threshold { threshold_s: 0.0, scale: 1e-3 });
         let fair = fair.expect("the solver solves");
         prop_assert!(slowest_s(&fair.x) <= slowest_s(&total.x) * (1.0 + 1e-3));
         // A threshold that every query meets anyway leaves the total alone.
         let lax = Goal::Threshold { threshold_s: slowest_s(&[0.0; 10]), scale: 1e-2 };
-        let lax = exact(&problem, lax).expect("the solver solves");
+        let lax = linear::best(&problem, lax).expect("the solver solves");
         prop_assert!(lax.total_s <= total.total_s * (1.0 + 1e-3));
     }
 
     #[test]
     fn the_least_memory_keeps_the_slowdown_and_shrinks_with_it(
-        seed in any::<u64>(), form in forms(), slowdown in 1.05f64..2.0,
+        seed in any::<u64>(), slowdown in 1.05f64..2.0,
     ) {
-        let problem = random_problem(seed, 10, 8, form);
+        let problem = random_problem(seed, 10, 8);
         let tight = least_memory(&problem, slowdown).expect("the solver solves");
         let in_memory_s = problem.query_s(&[1.0; 10]);
         for (time_s, in_memory_s) in problem.query_s(&tight.x).into_iter().zip(in_memory_s) {
@@ -204,11 +193,14 @@ proptest! {
         let kept_bytes = problem.kept_bytes(&tight.x);
         prop_assert!(problem.kept_bytes(&lax.x) <= kept_bytes * (1.0 + 1e-4) + 1e3);
         prop_assert!(least_memory(&problem, 0.5).is_err());
+        let exact = exact_least_memory(&problem, slowdown).expect("the solver solves");
+        let exact_bytes = problem.kept_bytes(&exact.x);
+        prop_assert!((kept_bytes - exact_bytes).abs() <= 1e-4 * exact_bytes + 1e4, "{kept_bytes} {exact_bytes}");
     }
 
     #[test]
     fn the_price_of_memory_is_what_a_little_more_of_it_saves(seed in any::<u64>()) {
-        let problem = random_problem(seed, 10, 10, ModelForm::Shared);
+        let problem = random_problem(seed, 10, 10);
         let little = 1e-3 * problem.budget_bytes();
         let more = problem.with_budget(problem.budget_bytes() + little);
         let (before, after) = (best(&problem), best(&more));
@@ -238,6 +230,11 @@ fn two_of_three_columns() -> (LookBackWindow, BTreeMap<ColumnId, u64>) {
     (window, sizes)
 }
 
+const SLOWEST: Goal = Goal::Threshold {
+    threshold_s: 0.0,
+    scale: 1e-3,
+};
+
 const TIERS: Tiers = Tiers {
     storage_bandwidth: 1e8,
     memory_bandwidth: 1e10,
@@ -246,17 +243,14 @@ const TIERS: Tiers = Tiers {
 #[test]
 fn an_unread_column_is_never_cached_however_large_the_budget() {
     let (window, sizes) = two_of_three_columns();
-    for form in [ModelForm::Shared, ModelForm::Paper] {
-        for solver in [Solver::Greedy, Solver::Exact] {
-            let options = TuneOptions {
-                form,
-                solver,
-                goal: Goal::Total,
-            };
-            let decision = tune(&window, &sizes, TIERS, u64::MAX, &options).unwrap();
-            assert_eq!(decision.placement.proportion(ColumnId(2)), 0.0);
-            assert!(decision.placement.proportion(ColumnId(0)) > 0.8);
-        }
+    for goal in [Goal::Total, SLOWEST] {
+        let options = TuneOptions {
+            goal,
+            ..TuneOptions::default()
+        };
+        let decision = tune(&window, &sizes, TIERS, u64::MAX, &options).unwrap();
+        assert_eq!(decision.placement.proportion(ColumnId(2)), 0.0);
+        assert!(decision.placement.proportion(ColumnId(0)) > 0.8);
     }
 }
 
@@ -275,7 +269,7 @@ fn a_machine_that_is_not_known_is_an_error_and_an_empty_window_an_empty_placemen
     for options in [
         options,
         TuneOptions {
-            solver: Solver::Exact,
+            goal: SLOWEST,
             ..options
         },
     ] {
@@ -286,66 +280,15 @@ fn a_machine_that_is_not_known_is_an_error_and_an_empty_window_an_empty_placemen
     }
 }
 
-/// The problem of an instance that `benchmarks/paper_formulation.py` solved.
-fn fixture_problem(instance: &serde_json::Value) -> Problem {
-    let number = |value: &serde_json::Value| value.as_f64().expect("a number");
-    let list = |value: &serde_json::Value| value.as_array().expect("a list").clone();
-    let sizes: Vec<f64> = list(&instance["sizes"]).iter().map(number).collect();
-    let terms = list(&instance["terms"]);
-    let terms = terms.iter().enumerate().map(|(query_idx, term)| Term {
-        weight: number(&term["weight"]),
-        reads: list(&term["columns"])
-            .iter()
-            .map(|column| number(column) as usize)
-            .map(|item_idx| TermRead {
-                item_idx,
-                bytes: sizes[item_idx] * 1e9,
-            })
-            .collect(),
-        processing_bandwidth: 1e9 * number(&term["processing_bandwidth"]),
-        query_idx,
-        template: query_idx as u64,
-        pipeline: 0,
-    });
-    let tiers = Tiers {
-        storage_bandwidth: 1e9 * number(&instance["storage_bandwidth"]),
-        memory_bandwidth: 1e9 * number(&instance["memory_bandwidth"]),
-    };
-    let shelves = tiers.shelves(1e9 * number(&instance["budget"]));
-    let mut problem = Problem::empty(shelves, ModelForm::Paper);
-    for (size, column) in sizes.iter().zip(0..) {
-        problem.add_column(ColumnId(column), size * 1e9);
-    }
-    problem.terms = terms.collect();
-    problem
-}
-
-#[test]
-fn exact_equals_cvxpy_on_the_papers_formulation() {
-    let fixture = include_str!("paper_formulation.json");
-    let instances: Vec<serde_json::Value> = serde_json::from_str(fixture).expect("the fixture");
-    assert_eq!(instances.len(), 50);
-    for instance in instances {
-        let ours_s = best(&fixture_problem(&instance)).total_s;
-        let theirs_s = instance["total_s"].as_f64().expect("a number");
-        assert!(
-            (ours_s / theirs_s - 1.0).abs() < 1e-5,
-            "{ours_s} {theirs_s}"
-        );
-    }
-}
-
 #[test]
 #[ignore = "measures time, wants an optimised build"]
 fn large_problems_are_solved() {
-    for form in [ModelForm::Shared, ModelForm::Paper] {
-        let problem = random_problem(5, 2000, 512, form);
-        let start = std::time::Instant::now();
-        let by_greedy = greedy(&problem);
-        let greedy_ms = start.elapsed().as_millis();
-        let exact = best(&problem);
-        let exact_ms = start.elapsed().as_millis() - greedy_ms;
-        println!("2000 x 512 {form:?}: greedy {greedy_ms} ms, exact {exact_ms} ms");
-        assert!(by_greedy.saved_s <= exact.saved_s * (1.0 + 1e-5));
-    }
+    let problem = random_problem(5, 2000, 512);
+    let start = std::time::Instant::now();
+    let by_greedy = greedy(&problem);
+    let greedy_ms = start.elapsed().as_millis();
+    let exact = best(&problem);
+    let exact_ms = start.elapsed().as_millis() - greedy_ms;
+    println!("2000 x 512: greedy {greedy_ms} ms, exact {exact_ms} ms");
+    assert!(by_greedy.saved_s <= exact.saved_s * (1.0 + 1e-5));
 }

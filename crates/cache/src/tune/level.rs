@@ -39,7 +39,7 @@ pub(super) fn level(problem: &Problem, x: &mut [f64]) {
 mod tests {
     use super::*;
     use crate::key::ColumnId;
-    use crate::model::{ModelForm, Term, TermRead, Tiers};
+    use crate::model::{Term, TermRead, Tiers};
 
     fn term(columns: &[(usize, f64)]) -> Term {
         let columns = columns.iter();
@@ -64,7 +64,7 @@ mod tests {
             storage_bandwidth: 1.0,
             memory_bandwidth: 10.0,
         };
-        let mut problem = Problem::empty(tiers.shelves(1000.0), ModelForm::Shared);
+        let mut problem = Problem::empty(tiers.shelves(1000.0));
         for (bytes, idx) in [100.0, 300.0, 100.0, 100.0].into_iter().zip(0..) {
             problem.add_column(ColumnId(idx), bytes);
         }

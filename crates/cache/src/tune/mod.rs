@@ -3,22 +3,24 @@
 //! * [`greedy`] raises the item with the most saved seconds per byte until nothing more is saved, in microseconds,
 //!   and says with a certificate how far from the optimum it may be. Where items have several choices, `descent`
 //!   moves parts of them from choice to choice instead.
-//! * [`exact`] solves the linear program with Clarabel, an interior-point solver.
+//! * `linear` solves two other questions as linear programs, exactly: which placement makes the slowest query fastest
+//!   ([`Goal::Threshold`]), and how little memory suffices ([`least_memory`]).
 //!
 //! [`Problem`]: crate::model::Problem
 
 mod certificate;
 mod clearing;
 mod descent;
+#[cfg(test)]
 mod exact;
 mod greedy;
-mod greedy_paper;
 mod improve;
 mod instances;
 #[cfg(test)]
 mod laws;
 mod leap;
 mod level;
+mod linear;
 mod moves;
 #[cfg(test)]
 mod oracle;
@@ -27,16 +29,16 @@ mod oracle_laws;
 mod settle;
 #[cfg(test)]
 mod shelf_laws;
+mod simplex;
 mod smooth;
 
 pub use descent::{Start, refine_prices};
-pub(crate) use exact::into_range;
-pub use exact::{exact, least_memory};
 pub use greedy::{greedy, greedy_from};
 pub use instances::{InstanceSize, random_instance};
+pub use linear::least_memory;
 
 use crate::key::ColumnId;
-use crate::model::{Item, LookBackWindow, ModelForm, Problem, Tiers};
+use crate::model::{Item, LookBackWindow, Problem, TermTime, Tiers};
 use crate::placement::{ColumnShare, Placement};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -48,7 +50,7 @@ pub enum Goal {
     #[default]
     Total,
     /// Equation 5: the slowest query, as far as it is slower than a threshold; plus a scaled-down weighted time,
-    /// so that queries which can or cannot reach the threshold anyway are not forgotten. Always solved exactly.
+    /// so that queries which can or cannot reach the threshold anyway are not forgotten. Solved exactly.
     Threshold {
         /// The response time to stay below, in seconds.
         threshold_s: f64,
@@ -57,25 +59,28 @@ pub enum Goal {
     },
 }
 
-/// How to solve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Solver {
-    /// Greedy with certificate.
-    #[default]
-    Greedy,
-    /// Clarabel.
-    Exact,
+/// Another way to place than the product's own, for experiments that compare methods: a model and its solver.
+#[derive(Debug, Clone, Copy)]
+pub struct Method {
+    /// The model.
+    pub time: TermTime,
+    /// Solves a problem of that model.
+    pub solve: fn(&Problem) -> Result<Solution, TuneError>,
+}
+
+impl PartialEq for Method {
+    fn eq(&self, other: &Self) -> bool {
+        self.time == other.time
+    }
 }
 
 /// How a placement is found.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TuneOptions {
-    /// The model.
-    pub form: ModelForm,
     /// The objective.
     pub goal: Goal,
-    /// The solver.
-    pub solver: Solver,
+    /// Another method than the product's own. It knows no goal but the weighted time.
+    pub method: Option<Method>,
 }
 
 /// A solved problem.
@@ -96,7 +101,8 @@ pub struct Solution {
 }
 
 impl Solution {
-    fn new(problem: &Problem, x: Vec<f64>) -> Self {
+    /// What proportions `x` come to. The prices are zero.
+    pub fn new(problem: &Problem, x: Vec<f64>) -> Self {
         let total_s = problem.total_s(&x);
         let saved_s = problem.total_s(&vec![0.0; x.len()]) - total_s;
         Self {
@@ -167,7 +173,7 @@ pub enum TuneError {
         /// Bandwidth of the memory as far as known, in bytes per second.
         memory_bandwidth: f64,
     },
-    /// The exact solver gave up.
+    /// A solver gave up.
     #[error("the solver stopped with {status}")]
     Unsolved {
         /// The solver's own words.
@@ -196,7 +202,7 @@ pub struct Decision {
 /// machine and the budget. Without observations the placement is empty.
 ///
 /// # Errors
-/// [`TuneError`] if the bandwidths are unknown or the exact solver fails; the caller keeps what it has.
+/// [`TuneError`] if the bandwidths are unknown or the solver fails; the caller keeps what it has.
 pub fn tune(
     window: &LookBackWindow,
     sizes: &BTreeMap<ColumnId, u64>,
@@ -211,7 +217,8 @@ pub fn tune(
         });
     }
     let shelves = tiers.shelves(budget_bytes as f64);
-    let problem = Problem::new(&window.terms(), sizes, shelves, options.form);
+    let mut problem = Problem::new(&window.terms(), sizes, shelves);
+    problem.term_time = options.method.map(|method| method.time);
     let solution = solve(&problem, options)?;
     Ok(Decision {
         placement: solution.placement(&problem),
@@ -220,11 +227,10 @@ pub fn tune(
     })
 }
 
-/// Solves a problem as the options say. Of the placements of the shared form that are equally good on two shelves it is
-/// the most even.
+/// Solves a problem as the options say. Of the placements that are equally good on two shelves it is the most even.
 ///
 /// # Errors
-/// [`TuneError::Unsolved`] if the exact solver fails.
+/// [`TuneError::Unsolved`] if the solver fails.
 pub fn solve(problem: &Problem, options: &TuneOptions) -> Result<Solution, TuneError> {
     solve_from(problem, options, None)
 }
@@ -232,18 +238,42 @@ pub fn solve(problem: &Problem, options: &TuneOptions) -> Result<Solution, TuneE
 /// [`solve`], beginning where an earlier solution of nearly the same problem ended.
 ///
 /// # Errors
-/// [`TuneError::Unsolved`] if the exact solver fails.
+/// [`TuneError::Unsolved`] if the solver fails.
 pub fn solve_from(
     problem: &Problem,
     options: &TuneOptions,
     start: Option<Start<'_>>,
 ) -> Result<Solution, TuneError> {
-    let mut solution = match (options.goal, options.solver) {
-        (Goal::Total, Solver::Greedy) => greedy_from(problem, start),
-        (goal, _) => exact(problem, goal)?,
+    if let Some(method) = options.method {
+        return (method.solve)(problem);
+    }
+    let mut solution = match options.goal {
+        Goal::Total => greedy_from(problem, start),
+        goal => linear::best(problem, goal)?,
     };
-    if problem.form == ModelForm::Shared && problem.is_two_shelves() {
+    if problem.is_two_shelves() {
         level::level(problem, &mut solution.x);
     }
     Ok(solution)
+}
+
+/// Brings proportions into range and within the budgets exactly.
+pub fn into_range(problem: &Problem, x: &mut [f64]) {
+    for x in x.iter_mut() {
+        *x = if x.is_nan() { 0.0 } else { x.clamp(0.0, 1.0) };
+    }
+    for item in &problem.items {
+        let sum: f64 = x[item.choices.clone()].iter().sum();
+        if sum > 1.0 {
+            x[item.choices.clone()].iter_mut().for_each(|x| *x /= sum);
+        }
+    }
+    for (shelf_idx, shelf) in problem.shelves.iter().enumerate() {
+        let excess = problem.kept_on(shelf_idx, x) / shelf.budget_bytes;
+        if excess > 1.0 {
+            let choices = problem.choices.iter().zip(x.iter_mut());
+            let there = choices.filter(|(choice, _)| choice.shelf == shelf_idx);
+            there.for_each(|(_, x)| *x /= excess);
+        }
+    }
 }

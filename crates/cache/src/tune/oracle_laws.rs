@@ -1,5 +1,6 @@
 //! Exact and greedy solutions against the [`oracle`](super::oracle).
 
+use super::exact::exact;
 use super::instances::{InstanceSize, random_instance};
 use super::oracle::{best_on_grid, judge};
 use super::*;

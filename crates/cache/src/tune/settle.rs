@@ -2,7 +2,7 @@
 
 use super::Solution;
 use super::descent::{Descent, GAP_MAX};
-use super::exact::into_range;
+use super::into_range;
 use super::moves::Move;
 
 impl Descent<'_> {

@@ -1,5 +1,6 @@
 //! Laws of the model and its solvers on several shelves with several representations.
 
+use super::exact::exact;
 use super::instances::{InstanceSize, random_instance};
 use super::*;
 use crate::key::mix;
@@ -113,7 +114,7 @@ fn on_two_shelves(problem: &Problem) -> Problem {
         problem.shelves[0],
         Shelf::unbounded(problem.shelves[1].bandwidth),
     ];
-    let mut two = Problem::empty(shelves, problem.form);
+    let mut two = Problem::empty(shelves);
     for (item, column) in problem.items.iter().zip(0..) {
         two.add_column(crate::ColumnId(column), item.bytes);
     }
@@ -124,7 +125,7 @@ fn on_two_shelves(problem: &Problem) -> Problem {
 
 /// Every name and every order changed: items, choices, terms.
 fn renamed(problem: &Problem) -> Problem {
-    let mut other = Problem::empty(problem.shelves.clone(), problem.form);
+    let mut other = Problem::empty(problem.shelves.clone());
     let last_idx = problem.items.len() - 1;
     for item in problem.items.iter().rev() {
         let mut choices = problem.choices[item.choices.clone()].to_vec();
@@ -252,7 +253,7 @@ proptest! {
     fn a_threshold_is_met_across_shelves_before_the_total_counts(seed in any::<u64>()) {
         let problem = random_instance(seed, SMALL);
         let slowest_s = |x: &[f64]| problem.query_s(x).into_iter().fold(0.0, f64::max);
-        let fair = exact(&problem, Goal::Threshold { threshold_s: 0.0, scale: 1e-3 });
+        let fair = linear::best(&problem, Goal::Threshold { threshold_s: 0.0, scale: 1e-3 });
         let fair = fair.expect("the solver solves");
         prop_assert!(slowest_s(&fair.x) <= slowest_s(&best(&problem).x) * (1.0 + 1e-3));
     }
@@ -359,7 +360,7 @@ fn an_item_of_one_byte_and_one_of_a_terabyte_share_a_budget() {
         },
         Shelf::unbounded(1e9),
     ];
-    let mut problem = Problem::empty(shelves, ModelForm::Shared);
+    let mut problem = Problem::empty(shelves);
     for (number, bytes, saved_s) in [(0, 1.0, 1.0), (1, 1e12, 1000.0)] {
         let id = ItemId {
             class: ItemClass::LookUp,

@@ -20,13 +20,11 @@ pub use report::{AdviceRow, Bound, PipelineRow, TargetRow, TunerStats};
 pub use thread::TunerThread;
 
 use crate::key::ColumnId;
-use crate::model::{
-    ItemUse, ModelForm, Observation, Problem, Shelf, Smoothing, Tiers, WindowOptions,
-};
+use crate::model::{ItemUse, Observation, Problem, Shelf, Smoothing, Tiers, WindowOptions};
 use crate::placement::Placement;
 use crate::policy::PolicyKind;
 use crate::price::{Prices, ShelfPrice};
-use crate::tune::{Goal, Solution, Solver, TuneError, TuneOptions, refine_prices};
+use crate::tune::{Goal, Method, Solution, TuneError, TuneOptions, refine_prices};
 use bandwidth::BandwidthMeter;
 use contest::Contest;
 use situation::Situation;
@@ -43,10 +41,8 @@ pub struct TunerOptions {
     /// Other ways for it to fade. They compete with the window's own, and the one whose placements would have served
     /// the latest queries best decides. None: no competition.
     pub rivals: Vec<Smoothing>,
-    /// The model. `None`: what the policy is made for, i.e. the paper's form for `hpcache-paper`, else the shared form.
-    pub form: Option<ModelForm>,
-    /// The solver. `None`: the exact one for the paper's form, else the greedy one.
-    pub solver: Option<Solver>,
+    /// Another method than the product's own, for experiments.
+    pub method: Option<Method>,
     /// The objective.
     pub goal: Goal,
     /// The storage's bandwidth in bytes per second, as far as known before anything was measured.
@@ -66,8 +62,7 @@ impl Default for TunerOptions {
             period_ms: 200,
             window: WindowOptions::default(),
             rivals: [1.0, 16.0, 64.0].map(Smoothing::half_life).to_vec(),
-            form: None,
-            solver: None,
+            method: None,
             goal: Goal::Total,
             storage_bandwidth: None,
             memory_bandwidth: 10e9,
@@ -222,7 +217,10 @@ impl Tuner {
             capacity_bytes: input.capacity_bytes,
             tiers: self.tiers(),
             overlap_loss: self.overlap_loss,
-            options: self.tune_options(input.policy),
+            options: TuneOptions {
+                goal: self.options.goal,
+                method: self.options.method,
+            },
             skip_below: self.options.skip_below,
             stay_below: self.options.stay_below,
             between: input.between,
@@ -249,7 +247,7 @@ impl Tuner {
             Ok(solution) => {
                 let placement = solution.placement(&problem);
                 self.stats.note(&problem, &solution);
-                let is_descent = situation.options.solver == Solver::Greedy
+                let is_descent = situation.options.method.is_none()
                     && situation.options.goal == Goal::Total
                     && !problem.is_two_shelves();
                 self.solved = Some(Arc::new(Solved {
@@ -288,23 +286,6 @@ impl Tuner {
         Tiers {
             storage_bandwidth: self.storage.bandwidth().unwrap_or(0.0),
             memory_bandwidth: self.memory_bandwidth,
-        }
-    }
-
-    fn tune_options(&self, policy: PolicyKind) -> TuneOptions {
-        let made_for = match policy {
-            PolicyKind::HpCachePaper => ModelForm::Paper,
-            _ => ModelForm::Shared,
-        };
-        let form = self.options.form.unwrap_or(made_for);
-        let fitting = match form {
-            ModelForm::Paper => Solver::Exact,
-            ModelForm::Shared => Solver::Greedy,
-        };
-        TuneOptions {
-            form,
-            goal: self.options.goal,
-            solver: self.options.solver.unwrap_or(fitting),
         }
     }
 

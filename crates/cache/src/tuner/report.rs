@@ -2,7 +2,7 @@
 
 use super::{Solved, Tuner};
 use crate::key::ColumnId;
-use crate::model::{Choice, Item, ItemClass, ModelForm, Problem, Representation, Smoothing, Term};
+use crate::model::{Choice, Item, ItemClass, Problem, Representation, Smoothing, Term};
 use crate::tune::{Goal, Solution, TuneError, TuneOptions, least_memory, solve};
 
 /// What the tuner did so far.
@@ -261,20 +261,8 @@ impl Tuner {
 impl Solved {
     /// What takes longest by itself.
     fn bound(&self, term: &Term) -> Bound {
-        let (problem, bytes) = (&self.problem, term.bytes());
-        let load = problem.load(term, &self.solution.x);
-        let (storage_s, memory_s) = match problem.form {
-            ModelForm::Shared => (load.reading_s(), load.shelf_s[0]),
-            ModelForm::Paper => {
-                let x = || term.reads.iter().map(|read| self.solution.x[read.item_idx]);
-                let missing_bytes = bytes * x().map(|x| 1.0 - x).fold(0.0, f64::max);
-                let cached_bytes = bytes * x().fold(0.0, f64::max);
-                (
-                    missing_bytes / problem.storage_bandwidth(),
-                    cached_bytes / problem.memory_bandwidth(),
-                )
-            }
-        };
+        let load = self.problem.load(term, &self.solution.x);
+        let (storage_s, memory_s) = (load.reading_s(), load.shelf_s[0]);
         let processing_s = load.processing_s;
         if processing_s * (1.0 + 1e-9) >= storage_s.max(memory_s) {
             return Bound::Processing;

@@ -1,7 +1,7 @@
 //! What a moment's decisions share: the machine, the columns, the budget and the options.
 
 use crate::key::ColumnId;
-use crate::model::{Item, ItemGroup, ItemUse, ModelForm, Problem, Shelf, TemplateTerm, Tiers};
+use crate::model::{Item, ItemGroup, ItemUse, Problem, Shelf, TemplateTerm, Tiers};
 use crate::placement::Placement;
 use crate::tune::{Goal, Solution, Start, TuneError, TuneOptions, into_range, solve_from};
 use std::collections::BTreeMap;
@@ -47,14 +47,15 @@ impl Situation<'_> {
         uses: &[ItemUse],
         span_s: f64,
     ) -> Problem {
-        let form = self.options.form;
+        let method = self.options.method;
         let mut shelves = self.tiers.shelves(self.capacity_bytes as f64);
-        if form == ModelForm::Shared {
+        if method.is_none() {
             shelves.splice(1..1, self.between.iter().copied());
         }
-        let mut problem = Problem::new(terms, self.sizes, shelves, form);
+        let mut problem = Problem::new(terms, self.sizes, shelves);
+        problem.term_time = method.map(|method| method.time);
         problem.span_s = span_s;
-        if form == ModelForm::Shared {
+        if method.is_none() {
             problem.overlap_loss = self.overlap_loss;
             for group in ItemGroup::all(uses) {
                 problem.add_group(&group);
@@ -129,7 +130,7 @@ impl Situation<'_> {
     }
 
     fn may_stay(&self) -> bool {
-        self.options.form == ModelForm::Shared && self.options.goal == Goal::Total
+        self.options.method.is_none() && self.options.goal == Goal::Total
     }
 
     fn stay(&self, problem: &Problem, mut x: Vec<f64>, solution: &mut Solution) -> bool {

@@ -195,7 +195,10 @@ fn with_strong_smoothing_a_change_of_template_is_followed_within_two_queries() {
 #[test]
 fn a_failed_solution_leaves_the_last_placement_and_is_reported() {
     let mut tuner = tuner(0.2);
-    tuner.options.solver = Some(Solver::Exact);
+    tuner.options.goal = Goal::Threshold {
+        threshold_s: 0.0,
+        scale: 1e-3,
+    };
     let good = placed(step(&mut tuner, &[run(0, 1, 5e9)], 2 * GB));
     let mut broken = run(1, 2, 5e9);
     broken.priority = 1e9;
@@ -300,31 +303,23 @@ fn scan_columns(cache: &Arc<CacheManager>, columns: std::ops::Range<u32>) {
 
 #[test]
 fn the_resident_share_follows_the_target_through_changes() {
-    for (policy, tolerance) in [
-        (PolicyKind::HpCache, 0.03),
-        (PolicyKind::HpCachePaper, 0.25),
+    let cache = wide_cache(PolicyKind::HpCache, 200_000);
+    for targets in [
+        [0.9, 0.3, 0.3, 0.0],
+        [0.1, 0.9, 0.2, 0.5],
+        [0.5, 0.0, 1.0, 0.2],
     ] {
-        let cache = wide_cache(policy, 200_000);
-        for targets in [
-            [0.9, 0.3, 0.3, 0.0],
-            [0.1, 0.9, 0.2, 0.5],
-            [0.5, 0.0, 1.0, 0.2],
-        ] {
-            let share = |(column, proportion): (u32, f64)| crate::ColumnShare {
-                column: ColumnId(column),
-                bytes: 100_000,
-                proportion,
-                from: 0.0,
-            };
-            cache.set_placement(Placement::new((0..4).zip(targets).map(share)));
-            (0..3).for_each(|_| scan_columns(&cache, 0..4));
-            for (row, target) in cache.columns().iter().zip(targets) {
-                let actual = row.cached_bytes as f64 / row.total_bytes as f64;
-                assert!(
-                    actual >= target - tolerance,
-                    "{policy}: {actual} of {target}"
-                );
-            }
+        let share = |(column, proportion): (u32, f64)| crate::ColumnShare {
+            column: ColumnId(column),
+            bytes: 100_000,
+            proportion,
+            from: 0.0,
+        };
+        cache.set_placement(Placement::new((0..4).zip(targets).map(share)));
+        (0..3).for_each(|_| scan_columns(&cache, 0..4));
+        for (row, target) in cache.columns().iter().zip(targets) {
+            let actual = row.cached_bytes as f64 / row.total_bytes as f64;
+            assert!(actual >= target - 0.03, "{actual} of {target}");
         }
     }
 }

@@ -37,7 +37,7 @@ fn sizes_rates_and_names_are_resolved() {
 fn bad_values_are_refused_with_what_would_be_right() {
     for (line, expected) in [
         ("hotshelf sql --budget lots -c x", "64MB"),
-        ("hotshelf sql --policy lrru -c x", "nearest is 'lru'"),
+        ("hotshelf sql --policy lrru -c x", "choose none, all, lru"),
         ("hotshelf sql --storage-bandwidth fast -c x", "300MB/s"),
         ("hotshelf sql --format xml -c x", "ndjson"),
         ("hotshelf sql --output x.csv.gz -c x", "compress"),

@@ -121,13 +121,13 @@ fn sql_reads_files_with_no_set_up() {
 #[test]
 fn settings_of_the_call_reach_the_database() {
     let bench = Bench::new();
-    let settings = ["--budget", "64MB", "--policy", "sieve", "--threads", "1"];
+    let settings = ["--budget", "64MB", "--policy", "s3fifo", "--threads", "1"];
     let cap = ["--storage-bandwidth", "300MB/s", "--format", "csv", "-c"];
     let sql = "SELECT budget_bytes, policy, bandwidth_max FROM cache_stats(), io_stats()";
     let answer = bench.ok(&[&["sql"], &settings[..], &cap[..], &[sql]].concat());
     assert_eq!(
         answer,
-        "budget_bytes,policy,bandwidth_max\n64000000,sieve,300000000\n"
+        "budget_bytes,policy,bandwidth_max\n64000000,s3fifo,300000000\n"
     );
 }
 

@@ -11,7 +11,10 @@ fn misuse_ends_with_2() {
     let bench = Bench::new();
     for (call, part) in [
         (&["sql", "--budget", "lots", "-c", "x"][..], "64MB"),
-        (&["sql", "--policy", "lrru", "-c", "x"], "nearest is 'lru'"),
+        (
+            &["sql", "--policy", "lrru", "-c", "x"],
+            "choose none, all, lru",
+        ),
         (&["sql", "--format", "xml", "-c", "x"], "ndjson"),
         (&["sql", "--storage-bandwidth", "0", "-c", "x"], "none"),
         (&["generate", "tpcds", "--scale", "1", "--out", "o"], "tpch"),

@@ -1,10 +1,8 @@
 //! What a query will cost, and which columns an index should have in which order.
 //!
-//! Everything here computes from statistics: there are no clocks. Constants come from [`calibrate`], whose
-//! caller brings a clock, or from [`Costs::fit`] over the caller's own measurements.
+//! Everything here computes from statistics: there are no clocks. Prices are the caller's.
 
 mod advisor;
-mod calibrate;
 mod histogram;
 mod model;
 
@@ -12,6 +10,5 @@ mod model;
 mod tests;
 
 pub use advisor::{Advice, LoggedQuery, advise};
-pub use calibrate::{Calibration, calibrate, sample_queries};
 pub use histogram::Histogram;
-pub use model::{Choice, CostModel, Costs, Path, ScanCost, Work};
+pub use model::{CostModel, Costs, Work};

@@ -1,11 +1,11 @@
-//! The cost of a query on a packed Elf and on a scan.
+//! The cost of a query on a packed Elf.
 //!
 //! How many nodes, groups and rows there are at each level is known exactly from the Elf; a query reaches
 //! the share of them that the restrictions on the columns before that level accept. Columns are taken as
 //! independent, each with its own histogram. (Schneider, arXiv 1609.01319, shows that the size of the
 //! visited region explains the time.)
 
-use std::path::Path as FilePath;
+use std::path::Path;
 
 use crate::codec::{Reader, Writer};
 use crate::error::Result;
@@ -30,7 +30,8 @@ pub struct Work {
 }
 
 impl Work {
-    fn terms(&self) -> [f64; 5] {
+    /// All terms, in the order of the fields.
+    pub fn terms(&self) -> [f64; 5] {
         [
             self.nodes,
             self.children,
@@ -56,8 +57,6 @@ pub struct Costs {
     pub result_ns: f64,
     /// A query that finds nothing.
     pub query_ns: f64,
-    /// Starting one more thread.
-    pub thread_ns: f64,
 }
 
 impl Default for Costs {
@@ -70,7 +69,6 @@ impl Default for Costs {
             word_ns: 0.7,
             result_ns: 3.0,
             query_ns: 200.0,
-            thread_ns: 30_000.0,
         }
     }
 }
@@ -92,114 +90,6 @@ impl Costs {
                 .map(|(price, term)| price * term)
                 .sum::<f64>()
     }
-
-    /// The prices that explain measured times best: least squares of the relative error, no price
-    /// negative. Terms that never occur keep their price.
-    pub fn fit(&self, measured: &[(Work, f64)]) -> Self {
-        let measured: Vec<_> = measured.iter().filter(|(_, ns)| *ns > 0.0).collect();
-        let mut prices = [
-            self.node_ns,
-            self.child_ns,
-            self.jump_ns,
-            self.word_ns,
-            self.result_ns,
-            self.query_ns,
-        ];
-        let rows: Vec<[f64; 6]> = measured
-            .iter()
-            .map(|(work, ns)| {
-                let [a, b, c, d, e] = work.terms();
-                [a / ns, b / ns, c / ns, d / ns, e / ns, 1.0 / ns]
-            })
-            .collect();
-        // Coordinate descent: each price in turn takes its best value while the others stand still.
-        for _ in 0..2_000 {
-            for at in 0..prices.len() {
-                let (mut top, mut bottom) = (0.0, 0.0);
-                for row in &rows {
-                    let others: f64 = (0..prices.len())
-                        .filter(|&i| i != at)
-                        .map(|i| row[i] * prices[i])
-                        .sum();
-                    top += row[at] * (1.0 - others);
-                    bottom += row[at] * row[at];
-                }
-                if bottom > 0.0 {
-                    prices[at] = (top / bottom).max(0.0);
-                }
-            }
-        }
-        let [node_ns, child_ns, jump_ns, word_ns, result_ns, query_ns] = prices;
-        Self {
-            node_ns,
-            child_ns,
-            jump_ns,
-            word_ns,
-            result_ns,
-            query_ns,
-            thread_ns: self.thread_ns,
-        }
-    }
-}
-
-/// What a scan of the same columns costs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ScanCost {
-    /// Nanoseconds per row and restricted column.
-    pub row_column_ns: f64,
-    /// Nanoseconds per result.
-    pub result_ns: f64,
-}
-
-impl ScanCost {
-    /// The prices that explain measured times best, given rows times restricted columns and results of each
-    /// query: least squares of the relative error, no price negative.
-    pub fn fit(measured: &[([f64; 2], f64)]) -> Self {
-        let mut prices = [0.0; 2];
-        for _ in 0..200 {
-            for at in 0..2 {
-                let (mut top, mut bottom) = (0.0, 0.0);
-                for (terms, ns) in measured.iter().filter(|(_, ns)| *ns > 0.0) {
-                    let (own, other) = (terms[at] / ns, terms[1 - at] / ns);
-                    top += own * (1.0 - other * prices[1 - at]);
-                    bottom += own * own;
-                }
-                if bottom > 0.0 {
-                    prices[at] = (top / bottom).max(0.0);
-                }
-            }
-        }
-        Self {
-            row_column_ns: prices[0],
-            result_ns: prices[1],
-        }
-    }
-}
-
-/// Which way to answer a query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Path {
-    /// Through the Elf.
-    Elf,
-    /// By scanning the restricted columns.
-    Scan,
-}
-
-/// A decision and the figures behind it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Choice {
-    /// The cheaper path.
-    pub path: Path,
-    /// Rows the query is expected to return.
-    pub rows: f64,
-    /// Predicted time through the Elf, with `thread_count` threads.
-    pub elf_ns: f64,
-    /// Predicted time of the scan, with all threads.
-    pub scan_ns: f64,
-    /// Threads to use.
-    pub thread_count: usize,
-    /// Why, in a few words for `EXPLAIN`.
-    pub reason: String,
 }
 
 /// Statistics of one Elf.
@@ -249,7 +139,7 @@ impl CostModel {
     ///
     /// # Errors
     /// When the bytes are not a model.
-    pub fn from_bytes(file: &FilePath, bytes: &[u8], costs: Costs) -> Result<Self> {
+    pub fn from_bytes(file: &Path, bytes: &[u8], costs: Costs) -> Result<Self> {
         let mut input = Reader::new(file, bytes, 0);
         let row_count = f64::from_bits(input.u64("rows of a model")?);
         let level_count = input.u32("levels of a model")? as usize;
@@ -280,14 +170,6 @@ impl CostModel {
             histograms,
             costs,
         })
-    }
-
-    /// The share of rows a query accepts.
-    ///
-    /// # Errors
-    /// When the query has another number of dimensions.
-    pub fn selectivity(&self, query: &QueryBox) -> Result<f64> {
-        Ok(self.selectivities(query)?.iter().product())
     }
 
     fn selectivities(&self, query: &QueryBox) -> Result<Vec<f64>> {
@@ -343,59 +225,5 @@ impl CostModel {
             }
         }
         Ok(work)
-    }
-
-    /// Elf or scan, and with how many threads.
-    ///
-    /// # Errors
-    /// When the query has another number of dimensions.
-    pub fn choose(&self, query: &QueryBox, scan: &ScanCost, thread_count: usize) -> Result<Choice> {
-        let work = self.work(query)?;
-        let alone_ns = self.costs.predict_ns(&work);
-        let threads = thread_count.max(1) as f64;
-        let together_ns = alone_ns / threads + self.costs.thread_ns * (threads - 1.0);
-        let (elf_ns, thread_count) = if together_ns < alone_ns {
-            (together_ns, thread_count.max(1))
-        } else {
-            (alone_ns, 1)
-        };
-        let restricted = query
-            .dimensions()
-            .iter()
-            .filter(|one| !one.is_any())
-            .count();
-        let tested = self.row_count * restricted as f64 * scan.row_column_ns;
-        let scan_ns = (tested + work.results * scan.result_ns) / threads;
-        let path = if elf_ns <= scan_ns {
-            Path::Elf
-        } else {
-            Path::Scan
-        };
-        let reason = format!(
-            "{} rows expected; elf {} for {} nodes and {} suffix words, scan {} for {restricted} columns",
-            work.results.round(),
-            show_ns(elf_ns),
-            work.nodes.ceil(),
-            work.words.ceil(),
-            show_ns(scan_ns),
-        );
-        Ok(Choice {
-            path,
-            rows: work.results,
-            elf_ns,
-            scan_ns,
-            thread_count,
-            reason,
-        })
-    }
-}
-
-/// A time in the largest unit that keeps it above one.
-fn show_ns(ns: f64) -> String {
-    match ns {
-        ns if ns >= 1e9 => format!("{:.2} s", ns / 1e9),
-        ns if ns >= 1e6 => format!("{:.2} ms", ns / 1e6),
-        ns if ns >= 1e3 => format!("{:.2} us", ns / 1e3),
-        ns => format!("{ns:.0} ns"),
     }
 }

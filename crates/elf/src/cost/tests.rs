@@ -1,14 +1,9 @@
-//! Estimates against what really happens, and the decisions drawn from them.
+//! Estimates against what really happens, and the advice drawn from them.
 
 use super::*;
 use crate::cases;
 use crate::keys::{CodeColumn, CodeSet, CodeTable, QueryBox, Restriction};
 use crate::layout::packed::{PackedElf, PackedOptions};
-
-const SCAN: ScanCost = ScanCost {
-    row_column_ns: 0.1,
-    result_ns: 3.0,
-};
 
 fn model(table: &CodeTable) -> (PackedElf, CostModel) {
     let elf = PackedElf::build(table, &PackedOptions::default()).unwrap();
@@ -61,52 +56,6 @@ fn expected_rows_of_independent_columns_are_close() {
 }
 
 #[test]
-fn a_prefix_query_takes_the_elf_and_one_without_prefix_the_scan() {
-    let table = cases::uniform(200_000, 6, 20, 5);
-    let (_, model) = model(&table);
-    let prefix = model.choose(&equal_on(6, 0..3), &SCAN, 2).unwrap();
-    assert_eq!(
-        (prefix.path, prefix.thread_count),
-        (Path::Elf, 1),
-        "{}",
-        prefix.reason
-    );
-    let suffix = model.choose(&equal_on(6, 3..6), &SCAN, 1).unwrap();
-    assert_eq!(suffix.path, Path::Scan, "{}", suffix.reason);
-    assert!(suffix.reason.contains("rows expected"));
-    assert!(model.choose(&equal_on(5, 0..1), &SCAN, 1).is_err());
-}
-
-#[test]
-fn fitted_prices_explain_the_measurements() {
-    let truth = Costs {
-        node_ns: 9.0,
-        child_ns: 2.0,
-        jump_ns: 80.0,
-        word_ns: 0.5,
-        ..Costs::default()
-    };
-    let mut random = fastrand::Rng::with_seed(3);
-    let measured: Vec<(Work, f64)> = (0..200)
-        .map(|_| {
-            let mut up_to = |max: u64| random.u64(..max) as f64;
-            let work = Work {
-                nodes: up_to(100),
-                children: up_to(1000),
-                jumps: up_to(50),
-                words: up_to(100_000),
-                results: up_to(1000),
-            };
-            (work, truth.predict_ns(&work))
-        })
-        .collect();
-    let fitted = Costs::default().fit(&measured);
-    for (work, ns) in &measured {
-        assert!((fitted.predict_ns(work) / ns - 1.0).abs() < 0.05);
-    }
-}
-
-#[test]
 fn the_advisor_puts_the_filtered_columns_first_and_drops_the_others() {
     let table = cases::uniform(3_000, 5, 10, 8);
     let log = [
@@ -136,30 +85,7 @@ fn without_a_log_columns_ascend_by_distinct_codes() {
 }
 
 #[test]
-fn calibration_finds_prices_with_any_clock() {
-    let table = cases::uniform(20_000, 4, 20, 9);
-    let (elf, _) = model(&table);
-    let mut ticks = 0.0;
-    let found = calibrate(&elf, &table, 20, || {
-        ticks += 500.0;
-        ticks
-    })
-    .unwrap();
-    let (costs, scan) = (found.costs, found.scan);
-    for price in [
-        costs.node_ns,
-        costs.word_ns,
-        costs.query_ns,
-        scan.row_column_ns,
-        scan.result_ns,
-    ] {
-        assert!(price.is_finite() && price >= 0.0);
-    }
-    assert!(costs.query_ns > 0.0);
-}
-
-#[test]
-fn a_model_reads_back_and_its_damages_are_noticed() {
+fn a_model_reads_back_and_damage_is_noticed() {
     let table = cases::uniform(5_000, 3, 10, 5);
     let (_, model) = model(&table);
     let bytes = model.to_bytes();

@@ -114,6 +114,32 @@ proptest! {
     }
 
     #[test]
+    fn a_union_has_codes_for_the_values_of_both_sides(
+        pair in prop_oneof![
+            (proptest::collection::vec(-9i64..9, 0..6), proptest::collection::vec(0i64..40, 0..6)),
+            (proptest::collection::vec(any::<i64>(), 0..6), proptest::collection::vec(any::<i64>(), 2..6)),
+        ],
+        nulls in any::<(bool, bool)>(),
+    ) {
+        let validity = |rows: &[i64], null: bool| -> Vec<bool> {
+            (0..rows.len()).map(|i| i > 0 || !null).collect()
+        };
+        let validities = (validity(&pair.0, nulls.0), validity(&pair.1, nulls.1));
+        let sides = [(&pair.0, &validities.0), (&pair.1, &validities.1)].map(|(rows, validity)| {
+            Values { values: ValuesRef::I64(rows), validity: Some(validity) }
+        });
+        let [left, right] = sides.each_ref().map(|values| ColumnEncoding::learn(values).unwrap());
+        if let Some(union) = left.union(&right) {
+            for (own, values) in [(&left, &sides[0]), (&right, &sides[1])] {
+                let (codes, own_codes) = (union.encode(values).unwrap(), own.encode(values).unwrap());
+                for row in 0..codes.len() {
+                    prop_assert_eq!(union.decode(codes.get(row)), own.decode(own_codes.get(row)));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn reading_an_encoding_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let _ = ColumnEncoding::from_bytes(Path::new("t"), &bytes);
     }

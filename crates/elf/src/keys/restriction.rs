@@ -197,7 +197,7 @@ impl QueryBox {
 
     /// # Errors
     /// When the box was made for another number of dimensions.
-    pub(crate) fn check(&self, expected: usize) -> Result<()> {
+    pub fn check(&self, expected: usize) -> Result<()> {
         let found = self.dimensions.len();
         if found == expected {
             Ok(())

@@ -65,7 +65,7 @@ impl CodeColumn {
 
     /// Calls `visit(index, code)` for `rows`, with the width decided once.
     #[inline]
-    pub(crate) fn for_each(&self, rows: std::ops::Range<usize>, mut visit: impl FnMut(usize, u32)) {
+    pub fn for_each(&self, rows: std::ops::Range<usize>, mut visit: impl FnMut(usize, u32)) {
         match self {
             Self::U8(codes) => {
                 codes[rows]

@@ -7,7 +7,7 @@ mod shape;
 mod sort;
 
 pub(crate) use shape::{Field, RowShape, code_bits, place_tightly};
-pub(crate) use sort::SortedRows;
+pub use sort::SortedRows;
 
 /// Runs `work` over `items` on up to `thread_count` threads, this one among them, each taking the next item
 /// when it is free.

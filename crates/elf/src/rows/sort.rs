@@ -21,7 +21,7 @@ const PARTITION_ROWS_MIN: usize = 1 << 12;
 
 /// The packed rows of a table, sorted by codes and then TID.
 #[derive(Debug)]
-pub(crate) struct SortedRows {
+pub struct SortedRows {
     shape: RowShape,
     row_count: usize,
     /// Words from one row to the next; at least `shape.word_count()`, the surplus is zero.
@@ -31,7 +31,7 @@ pub(crate) struct SortedRows {
 
 impl SortedRows {
     /// Packs and sorts the rows of a table.
-    pub(crate) fn from_table(table: &CodeTable, thread_count: usize) -> Self {
+    pub fn from_table(table: &CodeTable, thread_count: usize) -> Self {
         let columns = table.columns().iter();
         let code_max: Vec<u32> = columns.map(|column| column.max()).collect();
         let shape = RowShape::new(&code_max, table.tid_max());
@@ -56,8 +56,20 @@ impl SortedRows {
         &self.shape
     }
 
-    pub(crate) fn row_count(&self) -> usize {
+    /// Number of rows.
+    pub fn row_count(&self) -> usize {
         self.row_count
+    }
+
+    /// Number of dimensions.
+    pub fn dimension_count(&self) -> usize {
+        self.shape.dimension_count()
+    }
+
+    /// Whether all codes of two rows are equal.
+    pub fn is_equal(&self, a: usize, b: usize) -> bool {
+        let level = self.shape.first_difference(self.row(a), self.row(b));
+        level == self.dimension_count()
     }
 
     /// The words of a row.
@@ -66,20 +78,22 @@ impl SortedRows {
         &self.words[row * self.stride..][..self.stride]
     }
 
+    /// The code of a row in a dimension.
     #[inline]
-    pub(crate) fn code(&self, row: usize, level: usize) -> u32 {
+    pub fn code(&self, row: usize, level: usize) -> u32 {
         self.shape.code(self.row(row), level)
     }
 
+    /// The TID of a row.
     #[inline]
-    pub(crate) fn tid(&self, row: usize) -> u32 {
+    pub fn tid(&self, row: usize) -> u32 {
         self.shape.tid(self.row(row))
     }
 
     /// The first row in `rows` whose code at `level` differs from that of the first of them. All of
     /// `rows` must agree on the levels before.
     #[inline]
-    pub(crate) fn run_end(&self, rows: Range<usize>, level: usize) -> usize {
+    pub fn run_end(&self, rows: Range<usize>, level: usize) -> usize {
         let code = self.code(rows.start, level);
         let mut end = rows.start + 1;
         while end < rows.end && self.code(end, level) == code {

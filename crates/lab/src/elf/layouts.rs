@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
+use super::baseline::linear::{LinearElf, UniformEstimate, Wide};
+use super::baseline::scan::ColumnScan;
 use fastrand::Rng;
 use hotshelf_elf::Result;
 use hotshelf_elf::keys::{CodeTable, QueryBox, Restriction};
-use hotshelf_elf::layout::linear::{LinearElf, UniformEstimate, Wide};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
-use hotshelf_elf::scan::ColumnScan;
 
 use super::compare::{checksum, compare, maxima};
 use super::{ElfOptions, Figure};

@@ -3,11 +3,13 @@
 //! Contenders answer the same queries in turn; every figure is a median over rounds, and every ratio is to the
 //! first contender of its case in the same run. Answers are compared on the way.
 
+pub mod baseline;
 mod command;
 mod compare;
 mod data;
 pub mod flags;
 mod layouts;
+pub mod mutate;
 mod parallel;
 mod planner;
 mod selectivity;

@@ -6,12 +6,13 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use hotshelf_elf::Result;
-use hotshelf_elf::cost::{CostModel, Path, calibrate, sample_queries};
+use hotshelf_elf::cost::CostModel;
 use hotshelf_elf::keys::{CodeTable, QueryBox};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
-use hotshelf_elf::scan::ColumnScan;
 
 use super::Figure;
+use super::baseline::scan::ColumnScan;
+use super::baseline::{Path, calibrate, choose, sample_queries};
 
 const CALIBRATION_COUNT: usize = 120;
 const JUDGED_COUNT: usize = 200;
@@ -64,7 +65,7 @@ pub(super) fn run(table: &CodeTable, show: &mut dyn FnMut(Figure)) -> Result<()>
     let (mut chosen, mut best, mut always_elf, mut always_scan) = (0.0, 0.0, 0.0, 0.0);
     let (mut wrong, mut wildcard, mut wildcard_scans, mut errors) = (0, 0, 0, Vec::new());
     for query in sample_queries(table, JUDGED_COUNT, 2) {
-        let choice = model.choose(&query, &found.scan, 1)?;
+        let choice = choose(&model, elf.row_count(), &query, &found.scan)?;
         let elf_ns = best_of(&|| elf.select(&query))?;
         let scan_ns = best_of(&|| scan.select(&query))?;
         let (taken, fastest) = match choice.path {

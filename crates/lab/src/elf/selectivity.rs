@@ -6,11 +6,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use super::baseline::scan::{ColumnScan, ZoneScan};
 use fastrand::Rng;
 use hotshelf_elf::Result;
 use hotshelf_elf::keys::{CodeTable, QueryBox};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
-use hotshelf_elf::scan::{ColumnScan, ZoneScan};
 
 use super::compare::{maxima, median};
 use super::parallel::range_box;

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
-use hotshelf::{BUDGET_BYTES_MIN, Database, PolicyKind, Session};
+use hotshelf::{BUDGET_BYTES_MIN, Database, Session};
 use hotshelf_cli::Opened;
-use hotshelf_cli::benchmark::policies::begin_cold;
 use hotshelf_cli::benchmark::{Measurement, measure, median, prepare};
 use hotshelf_cli::failure::{Failure, note};
 use hotshelf_cli::output::{Format, Output, Target};
@@ -18,10 +17,11 @@ use hotshelf_datagen::ssb::{SsbGenerator, SsbTable};
 use super::flags::{Hpcache, What};
 use super::rows::{figure_rows, middle, policy_rows, query_rows};
 use super::{
-    Contender, RunOptions, Sequence, SequenceRun, ample_budget_bytes, measured, query,
+    Contender, RunOptions, Sequence, SequenceRun, ample_budget_bytes, begin_cold, measured, query,
     run_sequence, simulated, solver_panels,
 };
 use crate::failure::Result;
+use crate::policy::CachePolicy;
 use crate::work;
 
 /// The paper's budget as a part of a query's working set (§7.2, Figure 11).
@@ -123,7 +123,7 @@ fn measured_bed<'a>(
 fn processing_bandwidth(database: &Database, session: &Session) -> Result<f64> {
     let runs = async {
         let ample = ample_budget_bytes(database);
-        begin_cold(database, session, PolicyKind::All, ample).await?;
+        begin_cold(database, session, CachePolicy::All, ample).await?;
         let mut runs: Vec<Measurement> = Vec::new();
         for round in 0..4 {
             if let Some(query) = query("Q2.1") {
@@ -169,7 +169,7 @@ fn run_policies(
     };
     // As in the paper, queries warm up what is not the cache: code, files, freshly mapped memory.
     let warm_up = async {
-        begin_cold(&database, &session, PolicyKind::All, bed.budget_bytes).await?;
+        begin_cold(&database, &session, CachePolicy::All, bed.budget_bytes).await?;
         for query in queries.iter().take(WARM_UP_QUERIES) {
             measure(&session, *query).await?;
         }

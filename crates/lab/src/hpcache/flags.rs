@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use hotshelf::PolicyKind;
 use hotshelf::internals::{parse_bandwidth, parse_size};
 use hotshelf_cli::failure::{Failure, Result};
 use hotshelf_cli::output::Format;
-use hotshelf_cli::{Engine, Resources, bad_value, policy, text_format};
+use hotshelf_cli::{Engine, Resources, bad_value, text_format};
 
 use super::{Contender, Sequence};
+use crate::policy::CachePolicy;
 
 /// What the help says below the flags.
 pub const EXAMPLES: &str = "\
@@ -137,12 +137,18 @@ impl Flags {
 /// Policies by name, and `memory`. No names: all.
 fn contenders(names: &[String]) -> Result<Vec<Contender>> {
     if names.is_empty() {
-        let all = PolicyKind::ALL.iter().map(|kind| Contender::Policy(*kind));
+        let all = CachePolicy::ALL
+            .iter()
+            .map(|policy| Contender::Policy(*policy));
         return Ok(all.chain([Contender::Memory]).collect());
     }
     let contender = |name: &String| match name.eq_ignore_ascii_case("memory") {
         true => Ok(Contender::Memory),
-        false => policy(name).map(Contender::Policy),
+        false => {
+            let policy: Result<CachePolicy, String> = name.to_ascii_lowercase().parse();
+            let policy = policy.map_err(|error| Failure::usage(error, "--policy lru,hpcache"));
+            policy.map(Contender::Policy)
+        }
     };
     names.iter().map(contender).collect()
 }

@@ -3,13 +3,14 @@
 mod sequences;
 mod single;
 
-use hotshelf::{Database, PolicyKind, Session};
-use hotshelf_cli::benchmark::policies::{begin_cold, touched_bytes};
+use hotshelf::{Database, Session};
+use hotshelf_cli::benchmark::policies::touched_bytes;
 use hotshelf_cli::benchmark::{Query, measure};
 use hotshelf_cli::picture::Figure;
 
-use super::{ample_budget_bytes, query};
+use super::{ample_budget_bytes, begin_cold, query};
 use crate::failure::ExperimentError;
+use crate::policy::CachePolicy;
 
 /// What the figures are measured with.
 pub struct Bed<'a> {
@@ -122,7 +123,7 @@ impl Bed<'_> {
 
     async fn begin_cold(
         &self,
-        policy: PolicyKind,
+        policy: CachePolicy,
         budget_bytes: u64,
     ) -> Result<(), ExperimentError> {
         begin_cold(self.database, self.session, policy, budget_bytes).await?;
@@ -134,7 +135,7 @@ impl Bed<'_> {
         let budget_bytes = ample_budget_bytes(self.database);
         let mut largest = 0;
         for query in named(&["Q2.1", "QC"]) {
-            self.begin_cold(PolicyKind::All, budget_bytes).await?;
+            self.begin_cold(CachePolicy::All, budget_bytes).await?;
             measure(self.session, query).await?;
             largest = largest.max(touched_bytes(self.database));
         }

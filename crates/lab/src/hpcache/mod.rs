@@ -13,12 +13,14 @@ mod simulated;
 
 use std::time::Instant;
 
-use hotshelf_cache::model::{ModelForm, Problem, Term, TermRead, Tiers};
-use hotshelf_cache::tune::{Goal, Solver, TuneOptions, solve};
+use hotshelf_cache::model::{Problem, Term, TermRead, Tiers};
+use hotshelf_cache::tune::{Solution, TuneError, greedy};
 use hotshelf_cli::picture::{Panel, Series};
 
+use crate::solve::{PAPER_TIME, exact};
+
 pub use command::run;
-use run::{Contender, RunOptions, SequenceRun, ample_budget_bytes, run_sequence};
+use run::{Contender, RunOptions, SequenceRun, ample_budget_bytes, begin_cold, run_sequence};
 use sequence::{Sequence, query};
 
 /// The paper's figures that show data of its own engine (Figure 2 is a sketch of the model).
@@ -27,22 +29,24 @@ pub const FIGURES: [u32; 13] = [1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 /// Figure 9: the time of one solution here, by the number of columns and queries. Neither simulated nor bound to data.
 pub fn solver_panels() -> Vec<Panel> {
     let sizes = [4usize, 10, 20, 40, 60, 80, 100];
-    let solvers = [
-        ("greedy, shared form", Solver::Greedy, ModelForm::Shared),
-        ("exact, shared form", Solver::Exact, ModelForm::Shared),
-        ("exact, paper's form", Solver::Exact, ModelForm::Paper),
+    type Solve = fn(&Problem) -> Result<Solution, TuneError>;
+    let solvers: [(&str, Solve, bool); 3] = [
+        ("greedy, shared form", |problem| Ok(greedy(problem)), false),
+        ("exact, shared form", exact, false),
+        ("exact, paper's form", exact, true),
     ];
     let panel = |title: &str, x_label: &str, shape: &dyn Fn(usize) -> (usize, usize, f64)| Panel {
         series: solvers
             .iter()
-            .map(|(label, solver, form)| Series {
+            .map(|(label, solver, is_paper)| Series {
                 label: (*label).to_owned(),
                 points: sizes
                     .iter()
                     .map(|size| {
                         let (columns, queries, intense) = shape(*size);
-                        let problem = random_problem(columns, queries, intense, *form);
-                        (*size as f64, median_solve_ms(&problem, *solver, *form))
+                        let mut problem = random_problem(columns, queries, intense);
+                        problem.term_time = is_paper.then_some(PAPER_TIME);
+                        (*size as f64, median_solve_ms(&problem, *solver))
                     })
                     .collect(),
             })
@@ -66,12 +70,7 @@ pub fn solver_panels() -> Vec<Panel> {
 }
 
 /// Queries over four random columns of 24 GB; a part of them process more slowly than the storage reads.
-fn random_problem(
-    column_count: usize,
-    query_count: usize,
-    intensive_share: f64,
-    form: ModelForm,
-) -> Problem {
+fn random_problem(column_count: usize, query_count: usize, intensive_share: f64) -> Problem {
     let mut word = 0x9e37_79b9_7f4a_7c15u64;
     let mut draw = |bound: usize| {
         word ^= word << 13;
@@ -113,7 +112,7 @@ fn random_problem(
         memory_bandwidth: 232e9,
     };
     let budget_bytes = 0.4 * 24e9 * column_count as f64;
-    let mut problem = Problem::empty(tiers.shelves(budget_bytes), form);
+    let mut problem = Problem::empty(tiers.shelves(budget_bytes));
     for column in 0..column_count {
         problem.add_column(hotshelf_cache::ColumnId(column as u32), 24e9);
     }
@@ -122,16 +121,11 @@ fn random_problem(
     problem
 }
 
-fn median_solve_ms(problem: &Problem, solver: Solver, form: ModelForm) -> f64 {
-    let options = TuneOptions {
-        form,
-        goal: Goal::Total,
-        solver,
-    };
+fn median_solve_ms(problem: &Problem, solve: fn(&Problem) -> Result<Solution, TuneError>) -> f64 {
     let mut times_ms: Vec<f64> = (0..7)
         .map(|_| {
             let start = Instant::now();
-            std::hint::black_box(solve(problem, &options)).ok();
+            std::hint::black_box(solve(problem)).ok();
             start.elapsed().as_secs_f64() * 1e3
         })
         .collect();

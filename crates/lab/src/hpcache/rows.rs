@@ -164,11 +164,11 @@ pub fn figure_rows(
 mod tests {
     use super::*;
     use crate::hpcache::Contender;
-    use hotshelf::PolicyKind;
+    use crate::policy::CachePolicy;
 
     fn run(total_s: f64) -> SequenceRun {
         SequenceRun {
-            contender: Contender::Policy(PolicyKind::Lru),
+            contender: Contender::Policy(CachePolicy::Lru),
             budget_bytes: 5,
             names: vec!["Q2.1"; 2],
             queries: vec![

@@ -1,17 +1,18 @@
 //! Runs a sequence under policies, each from a cold cache and a tuner that knows nothing.
 
-use hotshelf::{Database, PolicyKind, Session, internals};
+use hotshelf::{Database, Session, internals};
 use hotshelf_cache::tuner::TunerStats;
-use hotshelf_cli::benchmark::policies::begin_cold;
+use hotshelf_cli::benchmark::policies;
 use hotshelf_cli::benchmark::{Measurement, Query, measure};
 
 use crate::failure::ExperimentError;
+use crate::policy::CachePolicy;
 
 /// What keeps the data: a policy under the budget, or enough memory for everything, filled before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
     /// A policy.
-    Policy(PolicyKind),
+    Policy(CachePolicy),
     /// All in memory: what no policy can beat.
     Memory,
 }
@@ -83,6 +84,25 @@ pub fn ample_budget_bytes(database: &Database) -> u64 {
     2 * stored + (1 << 30)
 }
 
+/// An empty cache with that policy and budget, and a tuner that knows nothing and works as the policy wants it to.
+///
+/// # Errors
+/// That a setting is refused.
+pub async fn begin_cold(
+    database: &Database,
+    session: &Session,
+    policy: CachePolicy,
+    budget_bytes: u64,
+) -> Result<(), ExperimentError> {
+    policies::begin_cold(database, session, policy.resembles(), budget_bytes).await?;
+    policy.put_in_force(internals::cache(database));
+    if let Some(tuner) = internals::tuner(database) {
+        tuner.configure(|options| options.method = policy.method());
+        tuner.forget();
+    }
+    Ok(())
+}
+
 /// Empties the cache, makes the tuner forget, sets policy and budget, and runs the queries in order. In memory, the
 /// distinct queries run once before. `done` hears of each query.
 ///
@@ -98,7 +118,7 @@ pub async fn run_sequence(
 ) -> Result<SequenceRun, ExperimentError> {
     let (policy, budget_bytes) = match contender {
         Contender::Policy(policy) => (policy, options.budget_bytes),
-        Contender::Memory => (PolicyKind::All, ample_budget_bytes(database)),
+        Contender::Memory => (CachePolicy::All, ample_budget_bytes(database)),
     };
     begin_cold(database, session, policy, budget_bytes).await?;
     for setting in &options.settings {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hotshelf_cache::simulate::{Mix, paper_sequence};
+use crate::simulate::{Mix, paper_sequence};
 use hotshelf_cli::benchmark::Query;
 use hotshelf_datagen::random::Random;
 use hotshelf_datagen::ssb::queries;

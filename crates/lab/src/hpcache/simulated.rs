@@ -1,11 +1,11 @@
 //! The paper's figures, simulated on an analytic model of its server. No number here is a measurement.
 
-use hotshelf_cache::PolicyKind;
-use hotshelf_cache::model::Smoothing;
-use hotshelf_cache::simulate::{
+use crate::policy::CachePolicy;
+use crate::simulate::{
     Machine, Setup, Simulated, Trace, paper_alternation, paper_machine, paper_query,
     paper_sequence, simulate, simulate_placed,
 };
+use hotshelf_cache::model::Smoothing;
 use hotshelf_cache::tuner::TunerOptions;
 use hotshelf_cli::picture::{Figure, Panel, Series};
 
@@ -318,7 +318,7 @@ fn overhead() -> Panel {
     }
 }
 
-fn setup(policy: PolicyKind, cache_gb: u64) -> Setup {
+fn setup(policy: CachePolicy, cache_gb: u64) -> Setup {
     Setup {
         policy,
         budget_bytes: cache_gb * GB,
@@ -329,16 +329,16 @@ fn setup(policy: PolicyKind, cache_gb: u64) -> Setup {
 fn in_memory() -> Setup {
     Setup {
         is_warm: true,
-        ..setup(PolicyKind::All, 1000)
+        ..setup(CachePolicy::All, 1000)
     }
 }
 
-const SHOWN: [PolicyKind; 5] = [
-    PolicyKind::None,
-    PolicyKind::Lru,
-    PolicyKind::Mru,
-    PolicyKind::HpCachePaper,
-    PolicyKind::HpCache,
+const SHOWN: [CachePolicy; 5] = [
+    CachePolicy::None,
+    CachePolicy::Lru,
+    CachePolicy::Mru,
+    CachePolicy::HpCachePaper,
+    CachePolicy::HpCache,
 ];
 
 fn sequence(cache_gb: u64) -> Vec<Panel> {

@@ -44,7 +44,6 @@ pub const COSTS: Costs = Costs {
     word_ns: 0.7,
     result_ns: 12.0,
     query_ns: 2_000.0,
-    thread_ns: 0.0,
 };
 
 /// The same where rows are in the Elf's order: ranges of rows come out, no TIDs.

@@ -241,9 +241,9 @@ mod tests {
     use hotshelf_tier::simd::Backend;
     use proptest::prelude::*;
 
+    use crate::cases::naive;
     use crate::keys::{CodeColumn, CodeTable, QueryBox, Restriction};
     use crate::layout::packed::{PackedElf, PackedOptions};
-    use crate::scan::naive;
 
     /// Columns of up to three suffix words: even codes, codes that crowd at one end, and few different ones.
     fn table() -> impl Strategy<Value = CodeTable> {

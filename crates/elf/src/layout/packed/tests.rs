@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cases;
+use crate::cases::naive;
 use crate::keys::{CodeColumn, CodeTable, QueryBox};
-use crate::scan::naive;
 
 /// Options that make tiny tables have nodes, buckets and all.
 fn small(options: PackedOptions) -> PackedOptions {

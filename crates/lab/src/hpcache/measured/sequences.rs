@@ -1,29 +1,29 @@
 //! The figures over sequences of queries.
 
-use hotshelf::PolicyKind;
-use hotshelf_cache::simulate::Mix;
 use hotshelf_cli::picture::{Panel, Series};
 
 use super::Bed;
 use crate::failure::ExperimentError;
 use crate::hpcache::simulated::{per_query_and_sum, windows};
 use crate::hpcache::{Contender, RunOptions, Sequence, run_sequence};
+use crate::policy::CachePolicy;
+use crate::simulate::Mix;
 
 /// Who is shown query by query.
 const SHOWN: [Contender; 6] = [
-    Contender::Policy(PolicyKind::None),
-    Contender::Policy(PolicyKind::Lru),
-    Contender::Policy(PolicyKind::All),
-    Contender::Policy(PolicyKind::HpCachePaper),
-    Contender::Policy(PolicyKind::HpCache),
+    Contender::Policy(CachePolicy::None),
+    Contender::Policy(CachePolicy::Lru),
+    Contender::Policy(CachePolicy::All),
+    Contender::Policy(CachePolicy::HpCachePaper),
+    Contender::Policy(CachePolicy::HpCache),
     Contender::Memory,
 ];
 
 /// Who is shown where each point is a whole sequence.
 const SWEPT: [Contender; 4] = [
-    Contender::Policy(PolicyKind::None),
-    Contender::Policy(PolicyKind::Lru),
-    Contender::Policy(PolicyKind::HpCache),
+    Contender::Policy(CachePolicy::None),
+    Contender::Policy(CachePolicy::Lru),
+    Contender::Policy(CachePolicy::HpCache),
     Contender::Memory,
 ];
 
@@ -75,7 +75,7 @@ impl Bed<'_> {
                 budget_bytes,
                 settings: vec![format!("SET hotshelf.tuner_window = '{window}'")],
             };
-            let contender = Contender::Policy(PolicyKind::HpCache);
+            let contender = Contender::Policy(CachePolicy::HpCache);
             let sequence = Sequence::Mix(Mix::Alternating);
             runs.push((
                 label.to_owned(),
@@ -126,7 +126,7 @@ impl Bed<'_> {
         for contender in SWEPT {
             let is_level = matches!(
                 contender,
-                Contender::Memory | Contender::Policy(PolicyKind::None)
+                Contender::Memory | Contender::Policy(CachePolicy::None)
             );
             let mut series = Series::empty(contender.name());
             for paper_gb in PAPER_GB {

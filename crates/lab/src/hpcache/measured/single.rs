@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hotshelf::{PolicyKind, internals};
+use hotshelf::internals;
 use hotshelf_cache::{ColumnShare, Placement};
 use hotshelf_cli::benchmark::{Measurement, Query, measure, median};
 use hotshelf_cli::picture::{Panel, Series};
@@ -10,6 +10,7 @@ use hotshelf_cli::picture::{Panel, Series};
 use super::{Bed, named};
 use crate::failure::ExperimentError;
 use crate::hpcache::ample_budget_bytes;
+use crate::policy::CachePolicy;
 
 /// What look-ahead takes of a budget, roughly.
 const TRANSIT_PART: u64 = 14;
@@ -26,9 +27,9 @@ impl Bed<'_> {
     /// Keeps about the given share of every column, fills the cache, and gives the median of warm runs.
     async fn placed(&self, query: Query, share: f64) -> Result<Measurement, ExperimentError> {
         let policy = match share {
-            share if share <= 0.0 => PolicyKind::None,
-            share if share >= 1.0 => PolicyKind::All,
-            _ => PolicyKind::HpCache,
+            share if share <= 0.0 => CachePolicy::None,
+            share if share >= 1.0 => CachePolicy::All,
+            _ => CachePolicy::HpCache,
         };
         let budget_bytes = ample_budget_bytes(self.database);
         self.begin_cold(policy, budget_bytes).await?;
@@ -36,7 +37,7 @@ impl Bed<'_> {
             tuner.set_paused(true);
         }
         let cache = internals::cache(self.database);
-        if policy == PolicyKind::HpCache {
+        if policy == CachePolicy::HpCache {
             measure(self.session, query).await?;
             // Just as much as the pins take: what remains would be filled too.
             let touched = cache.resident_bytes();
@@ -152,7 +153,7 @@ impl Bed<'_> {
         );
         for query in named(&[name]) {
             let in_memory = self.placed(query, 1.0).await?;
-            self.begin_cold(PolicyKind::HpCache, budget_bytes).await?;
+            self.begin_cold(CachePolicy::HpCache, budget_bytes).await?;
             self.session
                 .sql("SET hotshelf.tuner_period_ms = '25'")
                 .await?;
@@ -218,7 +219,7 @@ impl Bed<'_> {
         panel.groups = queries.iter().map(|query| query.0.to_owned()).collect();
         let (mut tuned, mut left_alone) = (Vec::new(), Vec::new());
         for (idx, query) in queries.iter().enumerate() {
-            self.begin_cold(PolicyKind::HpCache, budget_bytes).await?;
+            self.begin_cold(CachePolicy::HpCache, budget_bytes).await?;
             for _ in 0..3 {
                 measure(self.session, *query).await?;
             }
