@@ -24,7 +24,7 @@ use crate::prices::PriceBook;
 use crate::scan::ScanEnv;
 use crate::storage::{Merging, Storage};
 
-pub(crate) use memory::OperatorPool;
+pub(crate) use memory::{OperatorPool, QueryMemory, QueryPool};
 
 /// What runs the queries of a database.
 pub(crate) struct Engine {

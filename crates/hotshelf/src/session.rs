@@ -3,6 +3,7 @@
 //! Everything is DataFusion's but what concerns our storage: CREATE TABLE streams into data files, DROP and
 //! INSERT go to the catalog, and every query gets a number and a template fingerprint.
 
+mod account;
 mod answer;
 pub(crate) mod aside;
 mod batch_rows;

@@ -1,15 +1,22 @@
 //! The operators' memory: DataFusion's pool on top of the one budget they share with the cache.
 
+mod query;
+
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use datafusion::common::resources_datafusion_err;
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
-use hotshelf_cache::CacheManager;
+use hotshelf_cache::{Answer, Ask, CacheManager};
+use parking_lot::Mutex;
+
+pub(crate) use query::{QueryMemory, QueryPool};
 
 /// The last part of the memory, one in this many, is for operators that have less than their share or cannot spill.
 const KEPT_PARTS: u64 = 8;
@@ -17,6 +24,11 @@ const KEPT_PARTS: u64 = 8;
 /// is more.
 const OVERDRAFT_PARTS: u64 = 32;
 const OVERDRAFT_BYTES_MIN: u64 = 4 << 20;
+
+/// Operators that spill all they hold when they are refused memory and then go on with none: DataFusion's sorts.
+const SORT: &str = "ExternalSorter[";
+/// A sort that holds less than this gets memory whatever it is worth: shorter runs make merging slow.
+const SORT_BYTES_MIN: u64 = 16 << 20;
 
 /// Reservations evict cached segments until they fit (as Velox does), and fail when nothing remains to
 /// evict, except below a floor that operators always have. An operator that can spill and has more than an equal share
@@ -31,6 +43,8 @@ pub(crate) struct OperatorPool {
     reserved_bytes_max: AtomicU64,
     /// Operators that can spill.
     spiller_count: AtomicU64,
+    /// When each sort began, by its consumer's number.
+    sorts: Mutex<HashMap<usize, Instant>>,
 }
 
 impl OperatorPool {
@@ -40,6 +54,7 @@ impl OperatorPool {
             floor_bytes,
             reserved_bytes_max: AtomicU64::new(0),
             spiller_count: AtomicU64::new(0),
+            sorts: Mutex::default(),
         }
     }
 
@@ -70,6 +85,25 @@ impl OperatorPool {
         self.reserved_bytes() + additional <= limit + overdraft
     }
 
+    /// Whether a sort should spill what it holds, because those whose memory it would take make more of it: a sort
+    /// grows while writing and reading the bytes again would take longer than the price of the memory for as long again as
+    /// it has held what it has.
+    fn is_better_spilled(&self, reservation: &MemoryReservation, additional: u64) -> bool {
+        let consumer = reservation.consumer();
+        let is_large = reservation.size() as u64 >= SORT_BYTES_MIN;
+        if !is_large || !is_sort(consumer) || additional <= self.cache.budget().free_bytes() {
+            return false;
+        }
+        let bandwidth = self.cache.price_board().read().tiers.storage_bandwidth;
+        let began = self.sorts.lock().get(&consumer.id()).copied();
+        let Some(began) = began.filter(|_| bandwidth > 0.0) else {
+            return false;
+        };
+        let held_s = began.elapsed().as_secs_f64();
+        let ask = Ask::instead_of_spilling(additional, bandwidth, bandwidth, held_s);
+        self.cache.ask(&ask) == Answer::Refuse
+    }
+
     fn note_peak(&self) {
         self.reserved_bytes_max
             .fetch_max(self.reserved_bytes(), Ordering::Relaxed);
@@ -84,11 +118,17 @@ impl MemoryPool for OperatorPool {
     fn register(&self, consumer: &MemoryConsumer) {
         let spiller = u64::from(consumer.can_spill());
         self.spiller_count.fetch_add(spiller, Ordering::Relaxed);
+        if is_sort(consumer) {
+            self.sorts.lock().insert(consumer.id(), Instant::now());
+        }
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         let spiller = u64::from(consumer.can_spill());
         self.spiller_count.fetch_sub(spiller, Ordering::Relaxed);
+        if is_sort(consumer) {
+            self.sorts.lock().remove(&consumer.id());
+        }
     }
 
     fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
@@ -109,6 +149,12 @@ impl MemoryPool for OperatorPool {
         if can_spill && !is_modest && self.reserved_bytes() + additional > limit - kept {
             return Err(resources_datafusion_err!(
                 "operator '{}' has more than an equal share of the memory, and the rest is kept for others",
+                reservation.consumer().name()
+            ));
+        }
+        if self.is_better_spilled(reservation, additional) {
+            return Err(resources_datafusion_err!(
+                "operator '{}': what is in memory saves more time than the sort would",
                 reservation.consumer().name()
             ));
         }
@@ -133,6 +179,10 @@ impl MemoryPool for OperatorPool {
     fn memory_limit(&self) -> MemoryLimit {
         MemoryLimit::Finite(self.limit_bytes() as usize)
     }
+}
+
+fn is_sort(consumer: &MemoryConsumer) -> bool {
+    consumer.can_spill() && consumer.name().starts_with(SORT)
 }
 
 impl fmt::Debug for OperatorPool {

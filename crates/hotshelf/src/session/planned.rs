@@ -7,9 +7,11 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::account::QueryAccount;
 use super::answer::{self, Answer};
 use super::copy::Unfinished;
 use super::explain;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::interrupt::Interrupt;
 use crate::settings::SessionSettings;
@@ -35,6 +37,8 @@ pub(super) struct Runnable {
     pub state: SessionState,
     /// Whether the rules' notes follow the rows.
     pub with_notes: bool,
+    /// What keeps account of the memory, where an account follows the rows.
+    pub engine: Option<Arc<Engine>>,
 }
 
 /// A table to be made of a plan's rows.
@@ -54,11 +58,17 @@ impl Runnable {
             plan,
             state,
             with_notes,
+            engine,
         } = self;
-        let context = Arc::new(TaskContext::from(&state));
-        let mut batches = answer::start(plan.clone(), context, interrupt_of(&state));
+        let mut context = TaskContext::from(&state);
+        let account =
+            engine.map(|engine| QueryAccount::open(query_of(&state), engine, &mut context));
+        let mut batches = answer::start(plan.clone(), Arc::new(context), interrupt_of(&state));
         if with_notes {
             batches = explain::with_notes(batches, &state)?;
+        }
+        if let Some(account) = account {
+            batches = explain::with_account(batches, account);
         }
         Ok(Answer {
             batches,
@@ -66,6 +76,13 @@ impl Runnable {
             plan: Some(plan),
         })
     }
+}
+
+/// The number of the query that a state is for.
+fn query_of(state: &SessionState) -> u64 {
+    let extensions = &state.config().options().extensions;
+    let settings = extensions.get::<SessionSettings>();
+    settings.map_or(0, |settings| settings.query_id)
 }
 
 /// The flag of the query that a state is for.

@@ -129,6 +129,7 @@ impl Session {
             plan: interrupt::interruptible(physical, &interrupt).map_err(Error::from_query)?,
             state,
             with_notes: explain::takes_notes(plan),
+            engine: explain::takes_account(plan).then(|| self.database.engine().clone()),
         })
     }
 
