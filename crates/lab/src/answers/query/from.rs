@@ -21,6 +21,11 @@ impl Generator<'_> {
         self.joined(1)
     }
 
+    /// One table or a join, for subqueries.
+    pub(super) fn subquery_source(&mut self, table_count: usize) -> (Select, Scope) {
+        self.joined(table_count)
+    }
+
     fn joined(&mut self, table_count: usize) -> (Select, Scope) {
         let first = self.table();
         let (join, mut scope) = self.first(&first);

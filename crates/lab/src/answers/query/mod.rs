@@ -1,5 +1,6 @@
 //! Queries as trees, so that parts can be taken out of them.
 
+mod correlated;
 mod expression;
 mod from;
 mod generate;

@@ -196,6 +196,11 @@ impl Generator<'_> {
 
     /// IN, EXISTS and comparisons with a query over another table.
     fn with_subquery(&mut self, scope: &Scope) -> Expr {
+        if self.one_in(3)
+            && let Some(test) = self.correlated_test(scope)
+        {
+            return test;
+        }
         let (select, inner) = self.small_source();
         let column = self.column(scope);
         let Some(partner) = self.column_of(&inner, column.ty.kind()) else {

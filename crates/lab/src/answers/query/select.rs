@@ -91,7 +91,7 @@ impl Generator<'_> {
         }
     }
 
-    fn having(&mut self, scope: &Scope) -> Expr {
+    pub(super) fn having(&mut self, scope: &Scope) -> Expr {
         if self.one_in(2) {
             let form = self.pick(&["{} > {}", "{} <> {}", "{} < {}"]);
             let number = Expr::int(self.rng.i64(1..4));
