@@ -60,6 +60,9 @@ enum Command {
     /// Run a sequence of queries under each cache policy, or make a figure of the HPCache paper
     #[command(after_help = hpcache::flags::EXAMPLES)]
     Hpcache(hpcache::flags::Flags),
+    /// Compare the price of memory with the time that a little less and a little more of it takes
+    #[command(after_help = hpcache::price::EXAMPLES)]
+    Price(hpcache::price::Flags),
     /// Compare the Elf's layouts, threads and planner, and the Elf with scans
     #[command(after_help = elf::flags::EXAMPLES)]
     Elf(elf::flags::Flags),
@@ -128,6 +131,10 @@ fn run() -> Result<bool> {
     match flags.command {
         Command::Fuzz(fuzz) => return Ok(fuzz.run()?),
         Command::Sqllogictest(flags) => sqllogictest::run(&flags)?,
+        Command::Price(flags) => {
+            interrupt::listen()?;
+            hpcache::price::run(&flags.validate()?)?;
+        }
         Command::Hpcache(flags) => {
             interrupt::listen()?;
             hpcache::run(&flags.validate()?)?;

@@ -6,6 +6,7 @@
 mod command;
 pub mod flags;
 mod measured;
+pub mod price;
 mod rows;
 mod run;
 mod sequence;

@@ -56,7 +56,9 @@ impl Generator<'_> {
     fn correlate(&mut self, select: &mut Select, partner: &Col, outer: &Col) {
         let form = match outer.ty.kind() {
             Kind::Boolean => "{} = {}",
-            _ => self.pick(&["{} = {}", "{} = {}", "{} = {}", "{} < {}", "{} >= {}", "{} <> {}"]),
+            _ => self.pick(&[
+                "{} = {}", "{} = {}", "{} = {}", "{} < {}", "{} >= {}", "{} <> {}",
+            ]),
         };
         let condition = Expr::test(form, vec![partner.expr(), outer.expr()]);
         let joined = select.from.last_mut().filter(|_| self.rng.u8(0..6) == 0);
