@@ -131,3 +131,23 @@ fn operators_get_the_memory_of_idle_elfs() {
     assert_eq!(db.rows(look_up), expected);
     assert_ne!(resident(), ["0"]);
 }
+
+#[test]
+fn explain_analyze_says_what_a_query_got_of_the_memory_and_what_it_took() {
+    let fixture = filled(Options::default());
+    let explained = |sql: &str| {
+        let rows = fixture.rows(&format!("EXPLAIN ANALYZE {sql}"));
+        let memory = rows.iter().find(|row| row.starts_with("memory|"));
+        memory.expect("a row about memory").clone()
+    };
+    let first = explained("SELECT sum(a) FROM t");
+    assert!(first.contains("got: 0.0 MB from memory"), "{first}");
+    let again = explained("SELECT sum(a) FROM t");
+    assert!(again.contains("0.0 MB from storage"), "{again}");
+    assert!(!again.contains("got: 0.0 MB from memory"), "{again}");
+    let sort = explained("SELECT a FROM t ORDER BY b, a");
+    assert!(sort.contains("paid: operators held"), "{sort}");
+    assert!(!sort.contains("held 0.0 MB"), "{sort}");
+    let plain = fixture.rows("EXPLAIN SELECT sum(a) FROM t");
+    assert!(plain.iter().all(|row| !row.starts_with("memory|")));
+}
