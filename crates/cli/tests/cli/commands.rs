@@ -89,12 +89,12 @@ fn several_statements_are_answered_in_order_and_timed_on_standard_error() {
     let bench = Bench::new();
     let text = "CREATE TABLE t AS SELECT 7 AS a; INSERT INTO t VALUES (8); SELECT a FROM t ORDER BY a; SHOW hotshelf.policy";
     let done = bench.run(&[
-        "sql", "--policy", "2q", "--budget", "64MB", "--timing", "--format", "csv", "-c", text,
+        "sql", "--policy", "lru", "--budget", "64MB", "--timing", "--format", "csv", "-c", text,
     ]);
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     assert_eq!(
         done.stdout,
-        "count\n1\na\n7\n8\nname,value\nhotshelf.policy,2q\n"
+        "count\n1\na\n7\n8\nname,value\nhotshelf.policy,lru\n"
     );
     let times = done.stderr.lines().filter(|line| {
         let seconds = line

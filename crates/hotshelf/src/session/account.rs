@@ -37,7 +37,8 @@ impl QueryAccount {
         let (mut memory_bytes, mut storage_bytes) = (0, 0);
         for run in self.engine.pipelines.runs() {
             if run.query == self.query {
-                memory_bytes += run.counters.bytes_cache;
+                // Not `bytes_cache`: what look-ahead has read for the same run is a hit, too.
+                memory_bytes += run.encoded_bytes.saturating_sub(run.counters.bytes_storage);
                 storage_bytes += run.counters.bytes_storage;
             }
         }
