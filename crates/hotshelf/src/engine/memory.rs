@@ -25,7 +25,7 @@ const KEPT_PARTS: u64 = 8;
 const OVERDRAFT_PARTS: u64 = 32;
 const OVERDRAFT_BYTES_MIN: u64 = 4 << 20;
 
-/// Operators that spill all they hold when they are refused memory and then go on with none: DataFusion's sorts.
+/// Operators that spill all they hold when they are refused memory and need none afterwards: DataFusion's sorts.
 const SORT: &str = "ExternalSorter[";
 /// A sort that holds less than this gets memory whatever it is worth: shorter runs make merging slow.
 const SORT_BYTES_MIN: u64 = 16 << 20;
@@ -86,8 +86,8 @@ impl OperatorPool {
     }
 
     /// Whether a sort should spill what it holds, because those whose memory it would take make more of it: a sort
-    /// grows while writing and reading the bytes again would take longer than the price of the memory for as long again as
-    /// it has held what it has.
+    /// grows while writing and reading the bytes again would take longer than the price of the memory for as long again
+    /// as it has held what it has.
     fn is_better_spilled(&self, reservation: &MemoryReservation, additional: u64) -> bool {
         let consumer = reservation.consumer();
         let is_large = reservation.size() as u64 >= SORT_BYTES_MIN;

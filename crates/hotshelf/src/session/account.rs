@@ -1,4 +1,4 @@
-//! What EXPLAIN ANALYZE says of memory: what the query got from it, and what it took of it from others.
+//! What EXPLAIN ANALYZE says about memory: what the query got from it, and what it took of it from others.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! What EXPLAIN says besides the plan: why joins and aggregations are not star pipelines, and what EXPLAIN ANALYZE says
-//! of memory.
+//! about memory.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! `hotshelf-lab price`: is a byte of memory worth what the tuner says it is?
 //!
-//! A workload runs in turn with a budget, a little less and a little more. The difference of the times is what the memory
-//! between them saved; beside it stands what the published price says: price x bytes x time.
+//! A workload runs in turn with a budget, a little less and a little more. The difference of the times is what the
+//! memory between them saved. The published price times bytes and time is shown beside it.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Correlated subqueries of every shape: joins, groups, HAVING, windows and limits inside, equalities and other comparisons
-//! with the rows outside.
+//! Correlated subqueries of every shape: joins, groups, HAVING, windows and limits inside, equalities and other
+//! comparisons with the rows outside.
 
 use super::generate::{Col, Generator, Scope, count_all};
 use super::{Expr, Grouping, Order, Query, Select};
@@ -14,7 +14,8 @@ enum Use {
 }
 
 impl Generator<'_> {
-    /// A test by a subquery that names a column of the rows outside. `None` if its tables have no column to compare with.
+    /// A test by a subquery that names a column of the rows outside. `None` if its tables have no column to compare
+    /// with.
     pub(super) fn correlated_test(&mut self, scope: &Scope) -> Option<Expr> {
         let table_count = self.pick(&[1, 1, 2]);
         let (mut select, inner) = self.subquery_source(table_count);
