@@ -5,7 +5,14 @@ use std::path::{Path, PathBuf};
 
 /// The crates that make the product. The others are for measuring and testing it.
 pub const PRODUCT: &[&str] = &[
-    "tier", "cache", "elf", "store", "hotshelf", "datagen", "cli",
+    "tier",
+    "cache",
+    "elf",
+    "store",
+    "operators",
+    "hotshelf",
+    "datagen",
+    "cli",
 ];
 
 /// A text file of the checkout.

@@ -12,6 +12,7 @@ const TIER: &str = "hotshelf-tier";
 const CACHE: &str = "hotshelf-cache";
 const ELF: &str = "hotshelf-elf";
 const STORE: &str = "hotshelf-store";
+const OPERATORS: &str = "hotshelf-operators";
 const ENGINE: &str = "hotshelf";
 const DATAGEN: &str = "hotshelf-datagen";
 const CLI: &str = "hotshelf-cli";
@@ -23,10 +24,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (CACHE, &[TIER]),
     (ELF, &[TIER]),
     (STORE, &[TIER, CACHE, ELF]),
-    (ENGINE, &[TIER, CACHE, ELF, STORE]),
+    (OPERATORS, &[TIER]),
+    (ENGINE, &[TIER, CACHE, ELF, STORE, OPERATORS]),
     (DATAGEN, &[]),
     (CLI, &[ENGINE, DATAGEN]),
-    (LAB, &[TIER, CACHE, ELF, STORE, ENGINE, DATAGEN, CLI]),
+    (
+        LAB,
+        &[TIER, CACHE, ELF, STORE, OPERATORS, ENGINE, DATAGEN, CLI],
+    ),
     ("hotshelf-tidy", &[]),
 ];
 

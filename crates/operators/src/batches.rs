@@ -1,0 +1,126 @@
+//! How much memory batches take, and batches that take no more than their rows need.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_buffer::Buffer;
+use arrow_data::ArrayData;
+use arrow_schema::{ArrowError, DataType};
+use arrow_select::dictionary::garbage_collect_any_dictionary;
+use arrow_select::take::take;
+
+/// What a column takes besides its buffers.
+const COLUMN_BYTES: u64 = 256;
+/// A batch is copied if it keeps more than its rows need, and this many bytes.
+const WASTE_BYTES_MIN: u64 = 16 << 10;
+
+/// The memory that a batch keeps alive, in bytes: whole buffers, each counted once.
+pub fn held_bytes(batch: &RecordBatch) -> u64 {
+    let mut seen = HashSet::new();
+    let columns = batch.columns().iter();
+    columns
+        .map(|column| COLUMN_BYTES + buffers_bytes(&column.to_data(), &mut seen))
+        .sum()
+}
+
+fn buffers_bytes(data: &ArrayData, seen: &mut HashSet<usize>) -> u64 {
+    let mut bytes_of = |buffer: &Buffer| match seen.insert(buffer.data_ptr().as_ptr() as usize) {
+        true => buffer.capacity() as u64,
+        false => 0,
+    };
+    let own: u64 = data.buffers().iter().map(&mut bytes_of).sum();
+    let nulls = data.nulls().map_or(0, |nulls| bytes_of(nulls.buffer()));
+    let children = data.child_data().iter();
+    own + nulls
+        + children
+            .map(|child| buffers_bytes(child, seen))
+            .sum::<u64>()
+}
+
+/// The memory that the rows of a batch need, in bytes.
+pub fn needed_bytes(batch: &RecordBatch) -> u64 {
+    let columns = batch.columns().iter();
+    columns
+        .map(|column| COLUMN_BYTES + column_bytes(column))
+        .sum()
+}
+
+fn column_bytes(column: &ArrayRef) -> u64 {
+    match column.data_type() {
+        DataType::Utf8View => views_bytes(column.as_string_view().views()),
+        DataType::BinaryView => views_bytes(column.as_binary_view().views()),
+        _ => {
+            let bytes = column.to_data().get_slice_memory_size();
+            bytes.unwrap_or_else(|_| column.get_buffer_memory_size()) as u64
+        }
+    }
+}
+
+/// Views and the values that are too long to be inside of them.
+fn views_bytes(views: &[u128]) -> u64 {
+    let outside = views.iter().map(|&view| u64::from(view as u32));
+    size_of_val(views) as u64 + outside.filter(|&len| len > 12).sum::<u64>()
+}
+
+/// A batch of the same rows that keeps little more alive than they need.
+///
+/// # Errors
+/// Arrow could not copy a column.
+pub fn own(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let (held, needed) = (held_bytes(&batch), needed_bytes(&batch));
+    if held <= needed + needed / 2 + WASTE_BYTES_MIN {
+        return Ok(batch);
+    }
+    let rows = UInt32Array::from_iter_values(0..batch.num_rows() as u32);
+    map_columns(&batch, |column| compact(&take(column, &rows, None)?))
+}
+
+/// A batch whose strings and dictionaries have no values that no row has.
+pub(crate) fn without_unused_values(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    map_columns(batch, compact)
+}
+
+/// A column without the values that no row has. Slices and selections of views and dictionaries keep all values.
+fn compact(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    Ok(match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        DataType::Dictionary(..) => garbage_collect_any_dictionary(column.as_any_dictionary())?,
+        _ => Arc::clone(column),
+    })
+}
+
+fn map_columns(
+    batch: &RecordBatch,
+    map: impl Fn(&ArrayRef) -> Result<ArrayRef, ArrowError>,
+) -> Result<RecordBatch, ArrowError> {
+    let columns = batch.columns().iter().map(map).collect::<Result<_, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(batch.schema(), columns, &options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::batch;
+
+    #[test]
+    fn a_slice_holds_the_whole_and_needs_its_rows_until_it_is_copied() {
+        let whole = batch(10_000, 0, 7);
+        let slice = whole.slice(5_000, 100);
+        assert_eq!(held_bytes(&slice), held_bytes(&whole));
+        assert!(needed_bytes(&slice) < held_bytes(&slice) / 20);
+        let owned = own(slice.clone()).unwrap();
+        assert_eq!(owned, slice);
+        assert!(held_bytes(&owned) < held_bytes(&slice) / 10);
+    }
+
+    #[test]
+    fn buffers_that_columns_share_are_counted_once() {
+        let one = batch(1000, 0, 7).project(&[0]).unwrap();
+        let twice = batch(1000, 0, 7).project(&[0, 0]).unwrap();
+        assert_eq!(held_bytes(&twice), held_bytes(&one) + COLUMN_BYTES);
+    }
+}

@@ -1,0 +1,117 @@
+//! Environments and batches for tests.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{StringDictionaryBuilder, StringViewBuilder};
+use arrow_array::types::Int8Type;
+use arrow_array::{
+    ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray,
+};
+use hotshelf_tier::io::{Backend, IoEngine, IoOptions};
+
+use crate::memory::Broker;
+use crate::spill::{SpillFolder, SpillOptions};
+use crate::{Environment, Stop};
+
+/// A broker, and a spill folder that goes with the test.
+#[allow(dead_code, reason = "the operators use it")]
+pub(crate) struct TestEnvironment {
+    pub(crate) environment: Environment,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+#[allow(dead_code, reason = "the operators use it")]
+impl TestEnvironment {
+    pub(crate) fn new(broker: Arc<dyn Broker>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let spill = spill_folder(folder.path(), u64::MAX);
+        let environment = Environment {
+            broker,
+            spill,
+            stop: Stop::default(),
+        };
+        Self {
+            environment,
+            folder,
+        }
+    }
+}
+
+pub(crate) fn spill_folder(path: &std::path::Path, limit_bytes: u64) -> Arc<SpillFolder> {
+    let io = IoOptions {
+        backend: Backend::Pread,
+        pread_threads: 2,
+        ..IoOptions::default()
+    };
+    let options = SpillOptions {
+        path: path.to_path_buf(),
+        limit_bytes,
+    };
+    SpillFolder::open(options, IoEngine::start(io).unwrap()).unwrap()
+}
+
+/// Rows of many types with duplicates and NULLs. Column `row` numbers the rows from `first_row` on.
+pub(crate) fn batch(row_count: usize, first_row: usize, seed: u64) -> RecordBatch {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let picks: Vec<Option<u32>> = (0..row_count)
+        .map(|_| (random.u8(..10) > 0).then(|| random.u32(..row_count as u32 / 2 + 2)))
+        .collect();
+    let text = |pick: u32| match pick % 3 {
+        0 => format!("t{pick}"),
+        1 => format!("a longer text with number {pick}"),
+        _ => String::new(),
+    };
+    let texts = || picks.iter().map(|pick| pick.map(text));
+    let mut views = StringViewBuilder::new();
+    views.extend(texts());
+    let mut words = StringDictionaryBuilder::<Int8Type>::new();
+    words.extend(
+        picks
+            .iter()
+            .map(|pick| pick.map(|pick| ["red", "green", "blue"][pick as usize % 3])),
+    );
+    let mut numbers = || -> Vec<Option<i64>> {
+        let pick = |pick: &Option<u32>| pick.map(|pick| i64::from(pick) * random.i64(-1..2));
+        picks.iter().map(pick).collect()
+    };
+    let decimals = Decimal128Array::from_iter(numbers().into_iter().map(|n| n.map(i128::from)));
+    let decimals = decimals.with_precision_and_scale(20, 2).unwrap();
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("i64", Arc::new(Int64Array::from_iter(numbers()))),
+        (
+            "i32",
+            Arc::new(Int32Array::from_iter(
+                numbers().into_iter().map(|n| n.map(|n| n as i32 % 7)),
+            )),
+        ),
+        (
+            "f64",
+            Arc::new(Float64Array::from_iter(
+                numbers().into_iter().map(|n| n.map(|n| n as f64 / 8.0)),
+            )),
+        ),
+        ("decimal", Arc::new(decimals)),
+        ("text", Arc::new(StringArray::from_iter(texts()))),
+        ("view", Arc::new(views.finish())),
+        ("word", Arc::new(words.finish())),
+        (
+            "flag",
+            Arc::new(BooleanArray::from_iter(
+                picks.iter().map(|pick| pick.map(|pick| pick % 2 == 0)),
+            )),
+        ),
+        (
+            "row",
+            Arc::new(Int64Array::from_iter_values(
+                (first_row..first_row + row_count).map(|row| row as i64),
+            )),
+        ),
+    ];
+    RecordBatch::try_from_iter_with_nullable(
+        columns
+            .into_iter()
+            .map(|(name, column)| (name, column, true)),
+    )
+    .unwrap()
+}
