@@ -26,7 +26,11 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// Another process has the database open.
-    #[error("database {} is open in another process{}", path.display(), owner.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
+    #[error(
+        "database {} is open in another process{}",
+        path.display(),
+        owner.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    )]
     Locked {
         /// The database folder.
         path: PathBuf,
@@ -66,7 +70,11 @@ pub enum StoreError {
         entry_count: usize,
     },
     /// The catalog does not know changes that were acknowledged.
-    #[error("{} knows changes up to {found}, but change {acknowledged} was acknowledged: its write-ahead log (catalog.sqlite-wal) is missing, cut short or damaged, or it is older than data/", path.display())]
+    #[error(
+        "{} knows changes up to {found}, but change {acknowledged} was acknowledged: its write-ahead log \
+         (catalog.sqlite-wal) is missing, cut short or damaged, or it is older than data/",
+        path.display()
+    )]
     StaleCatalog {
         /// The catalog.
         path: PathBuf,
@@ -217,10 +225,14 @@ impl StoreError {
             }
             Self::NewerFormat { .. } => Some("use a newer hotshelf".into()),
             Self::LostCatalog { .. } | Self::StaleCatalog { .. } | Self::ForeignCatalog { .. } => Some(
-                "put catalog.sqlite and catalog.sqlite-wal back as they were, or make the catalog again with `hotshelf repair --db DIR`; nothing was changed or removed".into(),
+                "put catalog.sqlite and catalog.sqlite-wal back as they were, or make the catalog again with \
+                 `hotshelf repair --db DIR`; nothing was changed or removed"
+                    .into(),
             ),
             Self::LostHead { .. } => Some(
-                "put it back from the same copy as the rest, or make the catalog again with `hotshelf repair --db DIR`; nothing was changed or removed".into(),
+                "put it back from the same copy as the rest, or make the catalog again with `hotshelf repair --db DIR`; \
+                 nothing was changed or removed"
+                    .into(),
             ),
             full if full.is_disk_full() => {
                 Some("the disk is full: free some space, or drop a table; nothing was changed".into())

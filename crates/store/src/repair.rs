@@ -168,7 +168,7 @@ impl<'a> Search<'a> {
             }
         };
         if head.is_none() {
-            notes.push("without data/HEAD it is not known whether the last change was acknowledged: its rows are in".into());
+            notes.push("without data/HEAD nothing shows whether the last change was acknowledged: its rows are in".into());
         }
         Ok(Self {
             root,
@@ -231,7 +231,9 @@ impl<'a> Search<'a> {
             }
         }
         self.notes.push(
-            "distinct values are not known until a table is merged or made again; a table dropped just before may be back".into(),
+            "distinct values are not known until a table is merged or made again; \
+             a table dropped just before may be back"
+                .into(),
         );
         Ok(by_name.into_values().collect())
     }
@@ -261,7 +263,10 @@ impl<'a> Search<'a> {
             Some(description) => description.name.clone(),
             None => {
                 let slug = folder.rsplit_once('-').map_or(folder, |(slug, _)| slug);
-                self.note(folder, format!("the table's name is taken from its folder: '{slug}'; its indexes are not known"));
+                let what = format!(
+                    "the table is named after its folder, '{slug}'; its indexes are not known"
+                );
+                self.note(folder, what);
                 slug.to_owned()
             }
         };
@@ -287,7 +292,10 @@ impl<'a> Search<'a> {
                 .and_then(|sums| footer::read(&paths, &sums, &self.session));
             let Ok(footer) = read else { continue };
             let schema = self.session.arrow().to_arrow_schema(footer.dtype())?;
-            self.note(folder, "the columns' types are those of the data files, which may differ from those that were declared");
+            self.note(
+                folder,
+                "the columns' types are those of the data files, not those that were declared",
+            );
             return Ok(Some(schema.into()));
         }
         Ok(None)

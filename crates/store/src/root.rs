@@ -287,7 +287,7 @@ impl Root {
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
             Err(error) => {
                 self.note_failure();
-                tracing::warn!(path = %path.display(), %error, "cannot remove what is no longer needed; opening the database again tries once more");
+                tracing::warn!(path = %path.display(), %error, "cannot remove unneeded files; the next opening tries again");
                 false
             }
         }

@@ -286,7 +286,7 @@ impl CatalogState {
         let recorded = self.head.as_ref().map(|head| head.write(&self.last));
         if let Some(Err(error)) = recorded {
             self.is_recorded = false;
-            tracing::warn!(%error, "a change is stored but not recorded beside the data; the next one waits until it is");
+            tracing::warn!(%error, "a change is stored but not recorded beside the data; the next one waits for that");
         }
     }
 }

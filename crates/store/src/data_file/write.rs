@@ -10,14 +10,14 @@ use arrow::array::{ArrayRef as ArrowRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use vortex::array::arrays::Dict;
 use vortex::array::arrays::dict::DictArraySlotsExt;
 use vortex::array::stream::ArrayStreamAdapter;
 use vortex::array::{ArrayRef, ExecutionCtx};
 use vortex::compressor::BtrBlocksCompressorBuilder;
-use vortex::error::vortex_err;
+use vortex::error::{VortexResult, vortex_err};
 use vortex::file::{Footer, WriteOptionsSessionExt, WriteStrategyBuilder};
 use vortex::io::{IoBuf, VortexWrite};
 use vortex::layout::layouts::compressed::CompressorPlugin;
@@ -98,39 +98,14 @@ impl FileWriter {
         origin: Origin,
     ) -> Result<FileRow> {
         let dtype = self.session.arrow().from_arrow_schema(&self.schema)?;
-        let sketches = Arc::new(Mutex::new(SketchBuilder::new(
-            self.schema.fields().len(),
-            self.hash,
-        )));
         let first = input.next().await.transpose().map_err(input_failed)?;
         let row_bytes = first
             .as_ref()
             .filter(|batch| batch.num_rows() > 0)
             .map_or(64, |batch| own_bytes(batch) / batch.num_rows() as u64);
         let batches = futures::stream::iter(first.map(Ok)).chain(input);
-        let input_error: Arc<Mutex<Option<StoreError>>> = Arc::default();
-        let arrays = {
-            let (session, sketches) = (self.session.clone(), sketches.clone());
-            let fields: Vec<Field> = self.schema.fields().iter().map(unpacked_field).collect();
-            let unpacked = Arc::new(Schema::new(fields));
-            let (rows_written, input_error) =
-                (self.options.rows_written.clone(), input_error.clone());
-            batches.map(move |batch| {
-                let batch = batch.map_err(|error| {
-                    let error = input_failed(error);
-                    let stop = vortex_err!("the input failed: {error}");
-                    *input_error.lock() = Some(error);
-                    stop
-                })?;
-                sketches.lock().add(&batch);
-                rows_written.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
-                let columns = batch.columns().iter().map(unpack_dictionary);
-                let columns = columns.collect::<Result<Vec<_>, _>>()?;
-                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-                let batch = RecordBatch::try_new_with_options(unpacked.clone(), columns, &options)?;
-                session.arrow().from_arrow_record_batch(batch, &unpacked)
-            })
-        };
+        let seen = Seen::new(&self.schema, self.hash);
+        let arrays = self.arrays(batches.boxed(), seen.clone());
         let strategy = WriteStrategyBuilder::from_session(&self.session)
             .with_row_block_size(self.options.row_group_rows(row_bytes))
             .with_data_block_target_bytes(None)
@@ -147,23 +122,23 @@ impl FileWriter {
             .write(&mut sink, ArrayStreamAdapter::new(dtype, arrays))
             .await
             .map_err(|error| {
-                let cause = input_error
+                let cause = seen
+                    .input_error
                     .lock()
                     .take()
                     .or_else(|| sink.failure(&paths.data_temporary()));
                 cause.unwrap_or(StoreError::Format(error))
             })?;
-        let mut sums = sink
-            .finish(summary.footer(), &paths.data_temporary())
-            .await?;
+        let footer = summary.footer();
+        let mut sums = sink.finish(footer, &paths.data_temporary()).await?;
         let id = origin.id;
         sums.origin = Some(origin);
         paths
             .root()
             .write_synced(&paths.sums_temporary(), &sums.encode())?;
         let distinct =
-            std::mem::replace(&mut *sketches.lock(), SketchBuilder::new(0, self.hash)).finish();
-        let footer = summary.footer();
+            std::mem::replace(&mut *seen.sketches.lock(), SketchBuilder::new(0, self.hash))
+                .finish();
         let map = SegmentMap::new(footer)?;
         let stats = statistics(footer, &map, &self.schema, &self.session, distinct)?;
         Ok(FileRow {
@@ -173,6 +148,51 @@ impl FileWriter {
             is_sound: true,
             stats,
         })
+    }
+
+    /// The rows as the format's arrays, seen and counted on their way.
+    fn arrays<E: Into<InputError> + Send + 'static>(
+        &self,
+        input: BatchStream<E>,
+        seen: Seen,
+    ) -> impl Stream<Item = VortexResult<ArrayRef>> + Send + use<E> {
+        let session = self.session.clone();
+        let fields: Vec<Field> = self.schema.fields().iter().map(unpacked_field).collect();
+        let unpacked = Arc::new(Schema::new(fields));
+        let rows_written = self.options.rows_written.clone();
+        input.map(move |batch| {
+            let batch = batch.map_err(|error| {
+                let error = input_failed(error);
+                let stop = vortex_err!("the input failed: {error}");
+                *seen.input_error.lock() = Some(error);
+                stop
+            })?;
+            seen.sketches.lock().add(&batch);
+            rows_written.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+            let columns = batch.columns().iter().map(unpack_dictionary);
+            let columns = columns.collect::<Result<Vec<_>, _>>()?;
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let batch = RecordBatch::try_new_with_options(unpacked.clone(), columns, &options)?;
+            session.arrow().from_arrow_record_batch(batch, &unpacked)
+        })
+    }
+}
+
+/// What the writer learns from the input while the format takes it over.
+#[derive(Clone)]
+struct Seen {
+    sketches: Arc<Mutex<SketchBuilder>>,
+    /// Why the input ended early: the format passes errors on in words only.
+    input_error: Arc<Mutex<Option<StoreError>>>,
+}
+
+impl Seen {
+    fn new(schema: &Schema, hash: HashColumn) -> Self {
+        let sketches = SketchBuilder::new(schema.fields().len(), hash);
+        Self {
+            sketches: Arc::new(Mutex::new(sketches)),
+            input_error: Arc::default(),
+        }
     }
 }
 
