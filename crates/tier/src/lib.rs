@@ -1,6 +1,7 @@
 //! Where Hotshelf's bytes live and how to reach them. All of Hotshelf's `unsafe` code is here.
 
 pub mod allocator;
+mod axes;
 pub mod crash;
 pub mod emulated;
 pub mod error;

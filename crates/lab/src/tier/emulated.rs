@@ -64,8 +64,8 @@ pub fn run() -> Result<(), TierError> {
 fn advice() {
     println!();
     println!(
-        "{:24} {:>7} {:>6} {:>7} {:>6} {:13} {:>9} {:>10}",
-        "measured", "readers", "bytes", "writers", "bytes", "persist", "serialise", "random min"
+        "{:24} {:>7} {:>6} {:>7} {:>6} {:>9} {:>10}",
+        "measured", "readers", "bytes", "writers", "bytes", "serialise", "random min"
     );
     for device in RECORDED {
         let rows = recorded_rows(device);
@@ -75,12 +75,11 @@ fn advice() {
             physical_cores: RECORDED_CORES,
         });
         println!(
-            "{device:24} {:7} {:6} {:7} {:6} {:13} {:>9} {:10}",
+            "{device:24} {:7} {:6} {:7} {:6} {:>9} {:10}",
             profile.read_threads.value,
             profile.read_grain_bytes.value,
             profile.write_threads.value,
             profile.write_grain_bytes.value,
-            format!("{:?}", profile.persist.value),
             profile.serialise.value,
             profile.random_bytes_min.value
         );

@@ -9,7 +9,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::model::DeviceModel;
-use crate::probe::{Operation, Pattern};
+use crate::axes::{Operation, Pattern};
 
 /// A thread counts as active for this long after its last request ended.
 const ACTIVE_NS: u64 = 2_000;

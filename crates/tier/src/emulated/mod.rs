@@ -1,6 +1,6 @@
 //! Slow memory that this machine does not have: a model of latency, bandwidth and grain, to develop and compare with.
 //!
-//! [`DeviceModel`] holds figures from the papers and from published measurements; [`Device`] turns requests into ends,
+//! [`DeviceModel`] holds published figures; [`Device`] turns requests into ends,
 //! purely; [`EmulatedTier`] makes real threads wait for them, and [`simulate`] runs any number of threads in simulated
 //! time. Everything that comes out of here is labelled *emulated*.
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::grid::Grid;
 use super::recorded::recorded_rows;
+use crate::axes::{Operation, Pattern, PersistInstruction, Row};
 use crate::error::TierError;
-use crate::probe::{Operation, Pattern, PersistInstruction, Row};
 
 const GB: f64 = 1e9;
 const GRAIN_BYTES: u64 = 256;
@@ -156,7 +156,7 @@ impl DirectionModel {
 }
 
 /// Reads 33 of 40 GB/s from the second touch on, 8 at first, 9 of 34 unpinned, 50 of 80 both ways; writes 7 of 12.5,
-/// and 8 from both sockets to one (PMem paper, sections 3.3 to 3.5, 4.4 and 4.5).
+/// and 8 from both sockets to one (Daase et al. 2021, sections 3.3 to 3.5, 4.4 and 4.5).
 const OPTANE_FAR: FarModel = FarModel {
     first_read: 8.0 / 40.0,
     unpinned_read: 9.0 / 34.0,
@@ -166,16 +166,16 @@ const OPTANE_FAR: FarModel = FarModel {
     shared_write: 8.0 / 12.5,
 };
 
-/// 45 % of the read and 40 % of the write bandwidth remain when both could use all of the device (PMem paper, figure
-/// 11).
+/// 45 % of the read and 40 % of the write bandwidth remain when both could use all of the device (Daase et al. 2021,
+/// figure 11).
 const OPTANE_MIXED: f64 = 0.85;
 
 fn optane() -> DeviceModel {
     DeviceModel {
         name: "optane".to_owned(),
-        source: "table 1 of `Selective caching` (2022), far and mixed factors of the PMem OLAP paper (2021)",
+        source: "table 1 of Jibril et al. (2022), far and mixed factors of Daase et al. (2021)",
         read: DirectionModel::constant((175, 325), 32.0 * GB),
-        // Writes end in the memory controller's queue; the paper gives no latency for them. 90 ns is the DRAM's.
+        // Writes end in the memory controller's queue; Jibril et al. give no latency for them. 90 ns is the DRAM's.
         write: DirectionModel::constant((90, 90), 13.0 * GB),
         outstanding_per_thread: OUTSTANDING_PER_THREAD,
         grain_bytes: GRAIN_BYTES,
@@ -200,7 +200,7 @@ fn nand() -> DeviceModel {
 fn cxl() -> DeviceModel {
     DeviceModel {
         name: "cxl".to_owned(),
-        source: "makers' 36 GB/s for an x8 expander; 250 ns from the middle of the 140 to 410 ns of Liu et al. (ASPLOS 2025)",
+        source: "makers' 36 GB/s for an x8 expander; 250 ns, the middle of 140 to 410 ns of Liu et al. (ASPLOS 2025)",
         read: DirectionModel::constant((250, 250), 36.0 * GB),
         write: DirectionModel::constant((250, 250), 36.0 * GB),
         outstanding_per_thread: OUTSTANDING_PER_THREAD,
@@ -256,7 +256,7 @@ fn recorded(name: &str) -> Option<DeviceModel> {
 }
 
 /// The recorded random reads end at 1 KiB, where the prefetcher makes a dip; from a page on they reach two thirds of
-/// what is read sequentially, and more threads never harm them (PMem paper, section 5.2).
+/// what is read sequentially, and more threads never harm them (Daase et al. 2021, section 5.2).
 fn with_pages(random: Grid, sequential: &Grid) -> Grid {
     const PAGE_BYTES: u64 = 4096;
     let mut best: f64 = 0.0;
@@ -267,9 +267,9 @@ fn with_pages(random: Grid, sequential: &Grid) -> Grid {
     random.with_row(PAGE_BYTES, &mut page)
 }
 
-/// The recorded writes end at 1 KiB. Up to a page they stay as recorded; from 64 KiB on they follow the paper's,
-/// whose best is
-/// 12.5 GB/s: more than six threads are slower there (PMem paper, figure 8; one thread is taken for half of two).
+/// The recorded writes end at 1 KiB. Up to a page they stay as recorded; from 64 KiB on they follow Daase
+/// et al. 2021, figure 8, whose best is 12.5 GB/s: more than six threads are slower there. One thread is taken for half
+/// of two.
 fn with_large_writes(sequential: Grid) -> Grid {
     const PAGE_BYTES: u64 = 4096;
     const LARGE_BYTES: u64 = 65_536;

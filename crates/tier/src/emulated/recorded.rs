@@ -1,6 +1,6 @@
 //! The measured grids that come with the crate, as rows.
 
-use crate::probe::{Operation, Pattern, PersistInstruction, Pinning, Point, Row};
+use crate::axes::{Operation, Pattern, PersistInstruction, Pinning, Point, Row};
 
 /// Bandwidths and latencies from PerMA-Bench (MIT licence); the file's head says more.
 const OPTANE: &str = include_str!("optane.csv");

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::device::{Device, Reach, Request};
 use super::model::DeviceModel;
-use crate::probe::{Operation, Pattern, Pinning, Placement, Point};
+use crate::axes::{Operation, Pattern, Pinning, Placement, Point};
 
 /// Requests per thread that are not counted: more than any thread has in flight, so that all are at work.
 const WARM_UP_REQUESTS: u64 = 80;

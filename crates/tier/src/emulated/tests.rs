@@ -1,6 +1,6 @@
 use super::*;
+use crate::axes::{Operation, Pattern, Pinning, Placement, Point, Row};
 use crate::error::TierError;
-use crate::probe::{Operation, Pattern, Pinning, Placement, Point, Row};
 
 const OPERATIONS: [Operation; 2] = [Operation::Read, Operation::Write];
 
@@ -29,7 +29,7 @@ fn simulated_threads_get_the_recorded_bandwidth_at_every_point_of_every_device()
     {
         let model = DeviceModel::named(name).unwrap();
         let used = |row: &Row| {
-            let nt = crate::probe::PersistInstruction::NonTemporal;
+            let nt = crate::axes::PersistInstruction::NonTemporal;
             row.latency_ns.is_none()
                 && row.point.beside_threads == 0
                 && row.point.persist.is_none_or(|persist| persist == nt)
@@ -177,7 +177,8 @@ fn readers_and_writers_divide_the_device_fairly_however_many_they_are() {
             mixed.beside_bandwidth_bytes_per_s.unwrap() / alone(Operation::Write, writers),
         )
     };
-    // Figure 11 of the paper: 45 and 40 % with 30 readers and 4 writers, 84 % with one writer, 92 % with one reader.
+    // Daase et al. 2021, figure 11: 45 and 40 % with 30 readers and 4 writers, 84 % with one writer, 92 % with one
+    // reader.
     let (read, write) = mixed(30, 4);
     assert!(
         (0.38..0.5).contains(&read) && (0.36..0.5).contains(&write),

@@ -9,8 +9,8 @@ use super::clock::Clock;
 use super::device::{Device, Reach, Request};
 use super::grid::Grid;
 use super::model::DeviceModel;
+use crate::axes::{Operation, Pattern};
 use crate::error::TierError;
-use crate::probe::{Operation, Pattern};
 use crate::region::{AnonymousOptions, Region};
 
 /// Short runs of each line of a self-test; the best of them counts.

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::axes::{Operation, Point};
 use super::file_reads::{Moved, Reading, failed, read_file};
 use super::memory::MemoryBench;
 use super::report::{Measured, Refusal};
+use crate::axes::{Operation, Point};
 use crate::error::TierError;
 use crate::io::{IoEngine, IoOptions, PAGE_BYTES};
 use crate::region::Region;

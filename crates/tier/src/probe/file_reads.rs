@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::axes::Pattern;
 use super::kernels::next_random;
 use super::report::Refusal;
+use crate::axes::Pattern;
 use crate::error::TierError;
 use crate::io::{IoEngine, IoFile, IoOptions, PAGE_BYTES};
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::report::Outcome;
 use crate::error::TierError;
-use crate::profile::Fingerprint;
+use crate::topology::Fingerprint;
 
 /// What the lines of a journal belong to: another probe's lines must not be taken for this one's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

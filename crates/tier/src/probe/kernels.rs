@@ -4,8 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::axes::PersistInstruction;
 use crate::persist::{FlushInstruction, LINE_BYTES, StreamWidth, fence, flush_lines, stream_lines};
-use crate::probe::PersistInstruction;
 use crate::region::{Region, Window};
 
 const WORD_BYTES: usize = size_of::<u64>();

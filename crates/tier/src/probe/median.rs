@@ -1,7 +1,7 @@
 //! From the rounds of each point to its row: medians, and how certain they are.
 
-use super::axes::{Point, Row};
 use super::report::{Outcome, Refusal};
+use crate::axes::{Point, Row};
 
 /// How certain it must be that the median lies where rounds say.
 const MEDIAN_CONFIDENCE: f64 = 0.9;
@@ -62,8 +62,8 @@ fn median_interval(count: usize) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::axes::Operation;
     use super::*;
+    use crate::axes::Operation;
 
     fn row(bandwidth_bytes_per_s: f64) -> Row {
         Row {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point};
 use super::kernels::{Span, WriteSource, expected_sum, fill, link, next_random};
 use super::report::{Measured, Refusal};
+use crate::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point};
 use crate::error::TierError;
 use crate::persist::LINE_BYTES;
 use crate::region::Region;

@@ -4,7 +4,6 @@
 //! block size and depth. [`probe`] measures them, refuses what cannot be true, and survives interruption;
 //! [`derive`](fn@crate::profile::derive) turns the rows into advice. Emulated tiers are run in simulated time.
 
-mod axes;
 mod file;
 mod file_reads;
 mod journal;
@@ -21,8 +20,9 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use axes::word;
-pub use axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row};
+pub use crate::axes::{
+    Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row,
+};
 pub use options::ProbeOptions;
 pub use plan::{Plan, PlanOptions};
 pub use report::{Outcome, ProbeReport, Progress, Refusal, Round};

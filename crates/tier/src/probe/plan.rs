@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point};
 use super::target::ProbeTarget;
+use crate::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point};
 use crate::topology::Topology;
 
 const QUICK_SIZES: &[u64] = &[64, 256, 1024, 4096, 65_536, 1 << 20];
@@ -22,7 +22,7 @@ const FILE_WRITE_BYTES_MIN: u64 = 64 << 10;
 const FILE_WRITERS_MAX: u32 = 8;
 /// Ranges of random accesses, from the first cache to several times the last one, as powers of two.
 const RANGES: std::ops::RangeInclusive<u32> = 15..=28;
-/// One emulated socket: the paper's 18 cores and as many hyperthreads.
+/// One emulated socket of Daase et al.: 18 cores and as many hyperthreads.
 const EMULATED_THREADS: &[u32] = &[1, 2, 4, 6, 8, 12, 16, 18, 24, 32, 36];
 const QUICK_EMULATED_THREADS: &[u32] = &[1, 4, 8, 18, 36];
 const EMULATED_CORES: u32 = 18;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::axes::{Point, Row};
-use crate::profile::Fingerprint;
+use crate::axes::{Point, Row};
+use crate::topology::Fingerprint;
 
 /// A median of rounds is steady if it is certain within this part of itself.
 const STEADY_SPREAD: f64 = 0.1;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::axes::{Pattern, Placement, Point, Row};
 use super::file::FileBench;
 use super::journal::{Journal, JournalHead};
 use super::median::{by_point, median};
@@ -14,11 +13,11 @@ use super::plan::{Plan, PlanOptions};
 use super::regions::{dram_beside, regions};
 use super::report::{Measured, Outcome, ProbeReport, Progress, Refusal, Round};
 use super::target::ProbeTarget;
+use crate::axes::{Pattern, Placement, Point, Row};
 use crate::emulated::{DeviceModel, simulate};
 use crate::error::TierError;
-use crate::profile::{Fingerprint, conditions};
 use crate::region::Region;
-use crate::topology::Topology;
+use crate::topology::{Fingerprint, Topology, conditions};
 
 /// A measurement above this times the bandwidth of copying is an error of measurement.
 const COPY_BOUND: f64 = 4.0;
@@ -341,7 +340,7 @@ impl ProbeRun<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::Operation;
+    use crate::axes::Operation;
 
     fn judged(bandwidth_bytes_per_s: f64, bound_bytes_per_s: Option<f64>) -> Result<Row, Refusal> {
         let plan = Plan::new(

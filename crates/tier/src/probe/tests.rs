@@ -201,7 +201,7 @@ fn an_emulated_device_measured_gives_the_advice_of_its_recorded_grid() {
     let probed = derive(&input(&report.rows));
     let recorded = derive(&input(&recorded_rows(device)));
     assert!(probed.emulated);
-    // The recorded writes end at 1 KiB; with the paper's larger ones it is the paper's count.
+    // The recorded writes end at 1 KiB; with the larger ones of Daase et al. it is their count.
     assert!((4..=6).contains(&probed.write_threads.value), "{probed:#?}");
     assert_eq!(
         probed.random_bytes_min.value,

@@ -1,17 +1,18 @@
 //! Which decisions would come out the same if the machine were measured again.
 //!
-//! Not every measurement has to be certain for a decision to be: one that rests on a twofold difference stands whatever
-//! the last tenth of either side does. So the probe is repeated on paper (Efron's bootstrap): rounds are drawn from
-//! those that were measured, with replacement, the same rounds for all points, since what disturbs a round disturbs all
-//! of it; each draw is derived from like a measurement. A value that nine of ten draws do not give is not followed: its
-//! conservative default is.
+//! Not every measurement has to be certain for a decision to be: one that rests on a twofold difference holds whatever
+//! the last tenth of either side does. So the probe is repeated by calculation (Efron's bootstrap): rounds are drawn
+//! from those that were measured, with replacement, the same rounds for all points, since what disturbs a round
+//! disturbs all of it; each draw is derived from like a measurement. A value that nine of ten draws do not give is not
+//! followed: its conservative default is.
 
 use std::cmp::Ordering;
 
 use super::derive::{DeriveInput, derive};
 use super::{TierProfile, Value};
+use crate::axes::Row;
 use crate::error::TierError;
-use crate::probe::{ProbeReport, Round, Row};
+use crate::probe::{ProbeReport, Round};
 
 const DRAW_COUNT: usize = 200;
 /// This part of the draws must give the value that is kept.
@@ -120,13 +121,9 @@ impl Settling {
     fn all(&mut self) {
         self.settle("read_threads", |p| &mut p.read_threads, same);
         self.settle("read_grain_bytes", |p| &mut p.read_grain_bytes, step);
-        self.settle("read_grouping", |p| &mut p.read_grouping, same);
         self.settle("write_threads", |p| &mut p.write_threads, same);
         self.settle("write_grain_bytes", |p| &mut p.write_grain_bytes, step);
-        self.settle("write_grouping", |p| &mut p.write_grouping, same);
-        self.settle("persist", |p| &mut p.persist, same);
         self.settle("read_pinning", |p| &mut p.read_pinning, same);
-        self.settle("write_pinning", |p| &mut p.write_pinning, same);
         self.settle("near_only", |p| &mut p.near_only, same);
         self.settle("stripe_sockets", |p| &mut p.stripe_sockets, same);
         self.settle("serialise", |p| &mut p.serialise, same);
@@ -210,10 +207,9 @@ fn ratio((a, b): (u32, u32)) -> f64 {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::Fingerprint;
     use super::*;
-    use crate::probe::{Operation, Point};
-    use crate::topology::Topology;
+    use crate::axes::{Operation, Point};
+    use crate::topology::{Fingerprint, Topology};
 
     /// Reads by one thread and by two, gigabytes a second in thirteen rounds.
     fn report(one: impl Fn(usize) -> f64, two: impl Fn(usize) -> f64) -> ProbeReport {

@@ -1,7 +1,7 @@
 //! Values for a tier that was not measured: acceptable everywhere rather than best somewhere.
 
 use super::{TierProfile, Value};
-use crate::probe::{Grouping, PersistInstruction, Pinning};
+use crate::axes::Pinning;
 
 const UNMEASURED: &str = "not measured";
 /// More writers than this harm slow memory, and one device rarely needs them.
@@ -33,13 +33,9 @@ impl TierProfile {
             emulated: tier.starts_with("emulated:"),
             read_threads: Value::default(if file { 1 } else { cores }, UNMEASURED),
             read_grain_bytes: Value::default(read_bytes, UNMEASURED),
-            read_grouping: Value::default(Grouping::Individual, UNMEASURED),
             write_threads: Value::default(cores.min(WRITERS_MAX), UNMEASURED),
             write_grain_bytes: Value::default(write_bytes, UNMEASURED),
-            write_grouping: Value::default(Grouping::Individual, UNMEASURED),
-            persist: Value::default(PersistInstruction::NonTemporal, UNMEASURED),
             read_pinning: Value::default(Pinning::None, UNMEASURED),
-            write_pinning: Value::default(Pinning::None, UNMEASURED),
             near_only: Value::default(slow, UNMEASURED),
             stripe_sockets: Value::default(false, UNMEASURED),
             serialise: Value::default(false, UNMEASURED),

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::insights;
 use super::measured::{Measured, best_of, gb, is_alone, is_ground, size, smallest_within};
 use super::{TierProfile, Value};
-use crate::probe::{
-    Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row, word,
-};
+use crate::axes::{Operation, Pattern, PersistInstruction, Pinning, Placement, Row, word};
 
 /// What comes within this of the best is as good.
 const AS_GOOD: f64 = 0.95;
 /// A tighter pinning must gain more than this.
 const PINNING_GAIN: f64 = 0.97;
-/// A random access must reach this part of the plateau: half of what the paper's devices lose from 256 bytes on.
+/// A random access must reach this part of the plateau: half of what the first persistent memory loses below 256
+/// bytes.
 const RANDOM_PLATEAU: f64 = 0.7;
 /// A size is a dip if a smaller one is this much faster.
 const DIP: f64 = 0.8;
@@ -57,29 +56,13 @@ pub fn derive(input: &DeriveInput<'_>) -> TierProfile {
         &mut profile.read_grain_bytes,
         grain(&measured, Operation::Read, readers),
     );
-    set(
-        &mut profile.read_grouping,
-        grouping(&measured, Operation::Read),
-    );
     set(&mut profile.write_threads, write_threads(&measured));
     let writers = profile.write_threads.value;
     set(
         &mut profile.write_grain_bytes,
         grain(&measured, Operation::Write, writers),
     );
-    set(
-        &mut profile.write_grouping,
-        grouping(&measured, Operation::Write),
-    );
-    set(&mut profile.persist, persist(&measured));
-    set(
-        &mut profile.read_pinning,
-        pinning(&measured, Operation::Read),
-    );
-    set(
-        &mut profile.write_pinning,
-        pinning(&measured, Operation::Write),
-    );
+    set(&mut profile.read_pinning, read_pinning(&measured));
     set(&mut profile.near_only, near_only(&measured));
     set(&mut profile.stripe_sockets, stripe_sockets(&measured));
     set(&mut profile.serialise, serialise(&measured));
@@ -193,82 +176,9 @@ fn grain(measured: &Measured<'_>, operation: Operation, threads: u32) -> Option<
     ))
 }
 
-/// Ranges of their own unless taking turns is clearly better at the sizes both were measured at, taken at the worst:
-/// what matters is what a size chosen without care costs.
-fn grouping(measured: &Measured<'_>, operation: Operation) -> Option<Value<Grouping>> {
-    let pairs = measured.matching(|row| {
-        is_alone(row, operation)
-            && row.point.grouping == Grouping::Grouped
-            && row.point.pattern == Pattern::Sequential
-    });
-    let ratios = pairs.into_iter().filter_map(|grouped| {
-        let individual = measured.at(&Point {
-            grouping: Grouping::Individual,
-            ..grouped.point
-        })?;
-        Some((
-            individual.bandwidth_bytes_per_s / grouped.bandwidth_bytes_per_s,
-            grouped,
-            individual,
-        ))
-    });
-    let ratios: Vec<_> = ratios.collect();
-    let (ratio, grouped, individual) = ratios.iter().max_by(|a, b| a.0.total_cmp(&b.0)).copied()?;
-    let worst_for_individual = ratios
-        .iter()
-        .map(|(ratio, ..)| *ratio)
-        .fold(f64::INFINITY, f64::min);
-    let value = match ratio * worst_for_individual >= AS_GOOD {
-        true => Grouping::Individual,
-        false => Grouping::Grouped,
-    };
-    Some(Value::measured(
-        value,
-        format!(
-            "{} threads in pieces of {} get {} in ranges of their own and {} taking turns, the largest difference measured \
-             (insights 1 and 6)",
-            grouped.point.threads,
-            size(grouped.point.access_bytes),
-            gb(individual.bandwidth_bytes_per_s),
-            gb(grouped.bandwidth_bytes_per_s)
-        ),
-    ))
-}
-
-fn persist(measured: &Measured<'_>) -> Option<Value<PersistInstruction>> {
-    let best_with = |instruction| {
-        move |pattern| {
-            measured.best(move |row: &Row| {
-                is_alone(row, Operation::Write)
-                    && row.point.placement == Placement::Near
-                    && row.point.persist == Some(instruction)
-                    && row.point.pattern == pattern
-            })
-        }
-    };
-    let (nt, flush) = (
-        best_with(PersistInstruction::NonTemporal),
-        best_with(PersistInstruction::Flush),
-    );
-    let both = |pattern| Some((nt(pattern)?, flush(pattern)?));
-    let (nt, flush) = both(Pattern::Sequential).or_else(|| both(Pattern::Random))?;
-    let value = match nt.bandwidth_bytes_per_s >= AS_GOOD * flush.bandwidth_bytes_per_s {
-        true => PersistInstruction::NonTemporal,
-        false => PersistInstruction::Flush,
-    };
-    Some(Value::measured(
-        value,
-        format!(
-            "non-temporal stores write {} at best, stores with flushes {}",
-            gb(nt.bandwidth_bytes_per_s),
-            gb(flush.bandwidth_bytes_per_s)
-        ),
-    ))
-}
-
 /// The loosest that is as good.
-fn pinning(measured: &Measured<'_>, operation: Operation) -> Option<Value<Pinning>> {
-    let peaks = measured.by_pinning(|row| is_ground(row, operation));
+fn read_pinning(measured: &Measured<'_>) -> Option<Value<Pinning>> {
+    let peaks = measured.by_pinning(|row| is_ground(row, Operation::Read));
     if peaks.len() < 2 {
         return None;
     }
@@ -281,13 +191,9 @@ fn pinning(measured: &Measured<'_>, operation: Operation) -> Option<Value<Pinnin
         .iter()
         .map(|(pinning, peak)| format!("{} pinned to {}", gb(*peak), word(pinning)))
         .collect();
-    let insight = match operation {
-        Operation::Read => 3,
-        Operation::Write => 8,
-    };
     Some(Value::measured(
         value,
-        format!("{} (insight {insight})", all.join(", ")),
+        format!("{} (insight 3)", all.join(", ")),
     ))
 }
 

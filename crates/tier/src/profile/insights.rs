@@ -1,16 +1,16 @@
-//! Whether each of the paper's twelve insights holds on a measured tier.
+//! Whether each of the twelve insights of Daase et al. (SIGMOD 2021) holds on a measured tier.
 
 use serde::{Deserialize, Serialize};
 
 use super::TierProfile;
 use super::derive::random_reads;
 use super::measured::{Measured, gb, is_alone, is_ground, size};
-use crate::probe::{Grouping, Operation, Pinning, Placement, Row};
+use crate::axes::{Grouping, Operation, Pinning, Placement, Row};
 
 /// One insight and what the measurements say about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Insight {
-    /// Its number in the paper.
+    /// Its number among the twelve.
     pub number: u8,
     /// What it advises.
     pub advice: String,
@@ -22,9 +22,9 @@ pub struct Insight {
 
 /// Less than this part is a loss worth an advice.
 const CLEAR_LOSS: f64 = 0.8;
-/// The grain of the paper's devices.
+/// The grain of the first persistent memory.
 const GRAIN_BYTES: u64 = 256;
-/// Pieces from this size on are "large" in the paper's advice on writers.
+/// Pieces from this size on are "large" in the advice on writers.
 const LARGE_BYTES: u64 = 1024;
 
 pub(super) fn of(

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::probe::{
-    Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point, Row,
-};
+use crate::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Row};
 
 /// Rows of one tier.
 pub(super) struct Measured<'a> {
@@ -40,11 +38,6 @@ impl<'a> Measured<'a> {
     /// The best bandwidth among those wanted.
     pub(super) fn peak(&self, wanted: impl Fn(&Row) -> bool) -> Option<f64> {
         self.best(wanted).map(|row| row.bandwidth_bytes_per_s)
-    }
-
-    /// The same point with one thing changed, if it was measured.
-    pub(super) fn at(&self, point: &Point) -> Option<&'a Row> {
-        self.rows.iter().find(|row| row.point == *point)
     }
 
     /// The best row of each pinning.

@@ -1,15 +1,14 @@
 //! From measurements to decisions: how each tier of this machine wants to be used, with the reason for every value.
 //!
-//! [`derive`](fn@derive) is pure: rows in, [`TierProfile`] out. Its rules are the twelve insights of `Maximizing
-//! persistent memory bandwidth utilization for OLAP workloads` (SIGMOD 2021) made mechanical, so that they say what is
-//! true of the measured device and not what was true of the paper's. [`Derivation`] keeps those values that a repeated
-//! probe would give again. [`MachineProfile`] keeps the profiles of all tiers in a file that belongs to one machine; on
-//! another machine, or without the file, conservative defaults apply and say so.
+//! [`derive`](fn@derive) is pure: rows in, [`TierProfile`] out. Its rules are the twelve insights of Daase et al.,
+//! `Maximizing persistent memory bandwidth utilization for OLAP workloads` (SIGMOD 2021) made mechanical, so that they
+//! say what is true of the measured device and not what was true of theirs. [`Derivation`] keeps those values that a
+//! repeated probe would give again. [`MachineProfile`] keeps the profiles of all tiers in a file that belongs to one
+//! machine; on another machine, or without the file, conservative defaults apply and say so.
 
 mod certain;
 mod defaults;
 mod derive;
-mod fingerprint;
 mod insights;
 mod measured;
 mod store;
@@ -21,13 +20,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::probe::{Grouping, PersistInstruction, Pinning, word};
+use crate::axes::{Pinning, word};
 
 pub use certain::Derivation;
 pub use derive::{DeriveInput, derive};
-pub use fingerprint::Fingerprint;
 pub use insights::Insight;
-pub use store::{PROFILE_FILE, ProfileOrigin, conditions};
+pub use store::{PROFILE_FILE, ProfileOrigin};
+
+pub use crate::topology::Fingerprint;
 
 /// The version of the profile file.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -43,7 +43,7 @@ pub struct Value<T> {
     pub measured: bool,
 }
 
-/// How one tier wants to be used: the practices of section 7 of the paper, and those that files and CXL need.
+/// How one tier wants to be used: the practices of section 7 of Daase et al., and those that files and CXL need.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TierProfile {
     /// The tier: `dram`, `file:DIR`, `dax:PATH`, `node:N`, `emulated:NAME`.
@@ -54,20 +54,12 @@ pub struct TierProfile {
     pub read_threads: Value<u32>,
     /// Bytes to read at once.
     pub read_grain_bytes: Value<u64>,
-    /// Whether readers have ranges of their own.
-    pub read_grouping: Value<Grouping>,
     /// Threads that write together.
     pub write_threads: Value<u32>,
     /// Bytes to write at once.
     pub write_grain_bytes: Value<u64>,
-    /// Whether writers have ranges of their own.
-    pub write_grouping: Value<Grouping>,
-    /// How to make written bytes durable.
-    pub persist: Value<PersistInstruction>,
     /// Where readers run.
     pub read_pinning: Value<Pinning>,
-    /// Where writers run.
-    pub write_pinning: Value<Pinning>,
     /// Whether only the sockets near the data should access it.
     pub near_only: Value<bool>,
     /// Whether data should be spread over the tiers of all sockets.
@@ -86,7 +78,7 @@ pub struct TierProfile {
     pub slow_reader_cap: Value<Option<u32>>,
     /// Pages on DRAM and on this tier when one range is spread over both.
     pub interleave: Value<Option<(u32, u32)>>,
-    /// What the measurements say about each insight of the paper.
+    /// What the measurements say about each of the twelve insights.
     pub insights: Vec<Insight>,
 }
 
@@ -140,13 +132,9 @@ impl TierProfile {
         vec![
             line("read_threads", &self.read_threads, u32::to_string),
             line("read_grain_bytes", &self.read_grain_bytes, u64::to_string),
-            line("read_grouping", &self.read_grouping, word),
             line("write_threads", &self.write_threads, u32::to_string),
             line("write_grain_bytes", &self.write_grain_bytes, u64::to_string),
-            line("write_grouping", &self.write_grouping, word),
-            line("persist", &self.persist, word),
             line("read_pinning", &self.read_pinning, word),
-            line("write_pinning", &self.write_pinning, word),
             line("near_only", &self.near_only, bool::to_string),
             line("stripe_sockets", &self.stripe_sockets, bool::to_string),
             line("serialise", &self.serialise, bool::to_string),

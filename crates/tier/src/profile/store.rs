@@ -6,10 +6,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::{Fingerprint, MachineProfile, SCHEMA_VERSION, TierProfile};
+use super::{MachineProfile, SCHEMA_VERSION, TierProfile};
 use crate::error::TierError;
 use crate::replace_file::{Folder, replace_file};
-use crate::topology::Topology;
+use crate::topology::{Fingerprint, Topology, conditions};
 
 /// The file's name in a database's folder.
 pub const PROFILE_FILE: &str = "profile.json";
@@ -37,22 +37,6 @@ pub enum ProfileOrigin {
         /// Why.
         reason: String,
     },
-}
-
-/// What may change on a machine without making it another one, for the record.
-pub fn conditions(topology: &Topology) -> BTreeMap<String, String> {
-    let conditions = [
-        ("kernel", topology.kernel.clone()),
-        ("huge_pages", topology.huge_pages.clone()),
-        ("demotion", topology.demotion.to_string()),
-        (
-            "last_level_cache_bytes",
-            topology.last_level_cache_bytes().to_string(),
-        ),
-    ];
-    conditions
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
 }
 
 impl fmt::Display for ProfileOrigin {

@@ -6,6 +6,7 @@
 //! perhaps as fast as DRAM.
 
 mod cpu_list;
+mod fingerprint;
 mod parse;
 mod tree;
 
@@ -16,6 +17,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use fingerprint::{Fingerprint, NodeFacts, conditions};
 pub use tree::Tree;
 
 /// The machine as sysfs describes it. Empty lists mean that the kernel said nothing.

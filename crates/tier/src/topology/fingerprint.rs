@@ -1,8 +1,10 @@
 //! What makes a machine the same machine, as far as measurements are concerned.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::topology::Topology;
+use super::Topology;
 
 /// Facts that change what a measurement gives. Kernel and huge-page settings are not among them: they are recorded with
 /// the profile, but an update should not throw it away.
@@ -98,4 +100,20 @@ fn memory(nodes: &[NodeFacts]) -> String {
     let node =
         |node: &NodeFacts| format!("{} CPUs with {} MiB", node.cpus, node.memory_bytes >> 20);
     nodes.iter().map(node).collect::<Vec<_>>().join(" and ")
+}
+
+/// What may change on a machine without making it another one, for the record.
+pub fn conditions(topology: &Topology) -> BTreeMap<String, String> {
+    let conditions = [
+        ("kernel", topology.kernel.clone()),
+        ("huge_pages", topology.huge_pages.clone()),
+        ("demotion", topology.demotion.to_string()),
+        (
+            "last_level_cache_bytes",
+            topology.last_level_cache_bytes().to_string(),
+        ),
+    ];
+    conditions
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
 }
