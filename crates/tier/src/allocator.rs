@@ -14,10 +14,10 @@ const KEPT_BYTES_MAX: i32 = 16 << 20;
 /// took the advice; one that is not glibc's does not.
 pub fn keep_freed_memory() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: `mallopt` takes two integers, locks what it changes, and may be called at any time.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN) == 1
-            && libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES_MAX) == 1
+    {
+        // SAFETY: `mallopt` takes two integers, locks what it changes, and may be called at any time.
+        let set = |what, bytes| unsafe { libc::mallopt(what, bytes) == 1 };
+        set(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN) && set(libc::M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
     }
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     false

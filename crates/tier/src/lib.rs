@@ -1,4 +1,5 @@
 //! Where Hotshelf's bytes live and how to reach them. All of Hotshelf's `unsafe` code is here.
+#![deny(clippy::multiple_unsafe_ops_per_block)]
 
 pub mod allocator;
 mod axes;

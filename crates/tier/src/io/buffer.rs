@@ -71,9 +71,10 @@ struct Filled {
 
 impl AsRef<[u8]> for Filled {
     fn as_ref(&self) -> &[u8] {
+        let from = self.buffer.start().wrapping_add(self.from);
         // SAFETY: By the contract of `Buffer::into_bytes`, the range is inside the buffer, initialised and
         // not written to; the slice borrows `self`, which owns the memory.
-        unsafe { std::slice::from_raw_parts(self.buffer.start().add(self.from), self.len) }
+        unsafe { std::slice::from_raw_parts(from, self.len) }
     }
 }
 
@@ -88,11 +89,10 @@ mod tests {
         let buffer = arena.allocate(2 * PAGE_BYTES).unwrap();
         let start = buffer.start();
         assert_eq!(start as usize % PAGE_BYTES, 0);
-        // SAFETY: The whole buffer is written before 100 bytes inside it are handed out; nothing else knows it.
-        let bytes = unsafe {
-            start.write_bytes(7, 2 * PAGE_BYTES);
-            buffer.into_bytes(PAGE_BYTES - 50, 100)
-        };
+        // SAFETY: The buffer has two pages, and nothing else knows it.
+        unsafe { start.write_bytes(7, 2 * PAGE_BYTES) };
+        // SAFETY: The whole buffer was written, and nothing writes to it from here on.
+        let bytes = unsafe { buffer.into_bytes(PAGE_BYTES - 50, 100) };
         let clone = bytes.clone();
         drop(bytes);
         assert_eq!(arena.lent_bytes(), 2 * PAGE_BYTES);

@@ -250,13 +250,11 @@ impl Operation {
         let (Ok(from), Ok(to)) = (from.buffer_start(shared), to.buffer_start(shared)) else {
             unreachable!("`prepare` has given a buffer to every read of the operation");
         };
+        let from = from.wrapping_add(copy.from_at);
         // SAFETY: The plan places a whole page at `from_at` inside the first buffer, and the second buffer has at
         // least one page; they are different allocations. The device is done with both pages, which belong to this
         // operation alone, and neither read can be answered before this operation ends.
-        unsafe {
-            from.add(copy.from_at)
-                .copy_to_nonoverlapping(to, PAGE_BYTES)
-        };
+        unsafe { from.copy_to_nonoverlapping(to, PAGE_BYTES) };
     }
 
     fn cut_short(&self, read: &Read) -> TierError {

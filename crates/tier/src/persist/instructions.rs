@@ -176,14 +176,13 @@ mod arch {
         len_bytes: usize,
         width: StreamWidth,
     ) {
+        let stream: unsafe fn(*const u8, *mut u8, usize) = match width {
+            StreamWidth::Avx512 => stream_avx512,
+            StreamWidth::Avx => stream_avx,
+            StreamWidth::Sse2 | StreamWidth::None => stream_sse2,
+        };
         // SAFETY: Ranges, alignment and CPU features are the caller's obligations.
-        unsafe {
-            match width {
-                StreamWidth::Avx512 => stream_avx512(source, target, len_bytes),
-                StreamWidth::Avx => stream_avx(source, target, len_bytes),
-                StreamWidth::Sse2 | StreamWidth::None => stream_sse2(source, target, len_bytes),
-            }
-        }
+        unsafe { stream(source, target, len_bytes) };
     }
 
     /// # Safety
@@ -192,11 +191,11 @@ mod arch {
     #[target_feature(enable = "avx512f")]
     unsafe fn stream_avx512(source: *const u8, target: *mut u8, len_bytes: usize) {
         for at in (0..len_bytes).step_by(64) {
-            // SAFETY: `at + 64 <= len_bytes`, so that both accesses stay inside the ranges; the target is aligned.
-            unsafe {
-                let line = _mm512_loadu_si512(source.add(at).cast::<__m512i>());
-                _mm512_stream_si512(target.add(at).cast::<__m512i>(), line);
-            }
+            let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
+            // SAFETY: `at + 64 <= len_bytes`, so that the load stays inside the source; it needs no alignment.
+            let line = unsafe { _mm512_loadu_si512(from.cast::<__m512i>()) };
+            // SAFETY: As above for the target, which is aligned.
+            unsafe { _mm512_stream_si512(to.cast::<__m512i>(), line) };
         }
     }
 
@@ -206,11 +205,11 @@ mod arch {
     #[target_feature(enable = "avx")]
     unsafe fn stream_avx(source: *const u8, target: *mut u8, len_bytes: usize) {
         for at in (0..len_bytes).step_by(32) {
-            // SAFETY: `at + 32 <= len_bytes`, so that both accesses stay inside the ranges; the target is aligned.
-            unsafe {
-                let half = _mm256_loadu_si256(source.add(at).cast::<__m256i>());
-                _mm256_stream_si256(target.add(at).cast::<__m256i>(), half);
-            }
+            let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
+            // SAFETY: `at + 32 <= len_bytes`, so that the load stays inside the source; it needs no alignment.
+            let half = unsafe { _mm256_loadu_si256(from.cast::<__m256i>()) };
+            // SAFETY: As above for the target, which is aligned.
+            unsafe { _mm256_stream_si256(to.cast::<__m256i>(), half) };
         }
     }
 
@@ -218,11 +217,11 @@ mod arch {
     /// Both ranges are valid for the access and `target` is 64-byte aligned, `len_bytes` a multiple of 64.
     unsafe fn stream_sse2(source: *const u8, target: *mut u8, len_bytes: usize) {
         for at in (0..len_bytes).step_by(16) {
-            // SAFETY: `at + 16 <= len_bytes`, so that both accesses stay inside the ranges; the target is aligned.
-            unsafe {
-                let quarter = _mm_loadu_si128(source.add(at).cast::<__m128i>());
-                _mm_stream_si128(target.add(at).cast::<__m128i>(), quarter);
-            }
+            let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
+            // SAFETY: `at + 16 <= len_bytes`, so that the load stays inside the source; it needs no alignment.
+            let quarter = unsafe { _mm_loadu_si128(from.cast::<__m128i>()) };
+            // SAFETY: As above for the target, which is aligned.
+            unsafe { _mm_stream_si128(to.cast::<__m128i>(), quarter) };
         }
     }
 
@@ -236,7 +235,7 @@ mod arch {
 mod arch {
     use std::arch::asm;
 
-    use super::{FlushInstruction, StreamWidth, store};
+    use super::{FlushInstruction, StreamWidth};
 
     /// `HWCAP_DCPOP`: the kernel lets user programs run `dc cvap`.
     const DCPOP_BIT: u64 = 1 << 16;
@@ -274,8 +273,8 @@ mod arch {
         len_bytes: usize,
         _width: StreamWidth,
     ) {
-        // SAFETY: The caller's obligation.
-        unsafe { store(target, std::slice::from_raw_parts(source, len_bytes)) };
+        // SAFETY: The caller's obligations are those of the copy.
+        unsafe { target.copy_from_nonoverlapping(source, len_bytes) };
     }
 
     pub(super) fn fence() {
@@ -288,7 +287,7 @@ mod arch {
 mod arch {
     use std::sync::atomic::{Ordering, fence as atomic_fence};
 
-    use super::{FlushInstruction, StreamWidth, store};
+    use super::{FlushInstruction, StreamWidth};
 
     pub(super) fn has(_instruction: FlushInstruction) -> bool {
         false
@@ -314,8 +313,8 @@ mod arch {
         len_bytes: usize,
         _width: StreamWidth,
     ) {
-        // SAFETY: The caller's obligation.
-        unsafe { store(target, std::slice::from_raw_parts(source, len_bytes)) };
+        // SAFETY: The caller's obligations are those of the copy.
+        unsafe { target.copy_from_nonoverlapping(source, len_bytes) };
     }
 
     pub(super) fn fence() {

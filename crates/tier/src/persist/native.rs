@@ -71,11 +71,10 @@ impl PersistOps for Native {
         self.store(offset, &bytes[..head]);
         self.store(lines.end, &bytes[tail..]);
         let middle = &bytes[head..tail];
+        let target = target.wrapping_add(head);
         // SAFETY: The lines lie in our window (checked above), which cannot overlap `bytes`. The region starts at a
         // page, so offsets that are multiples of a line are aligned addresses. The width was detected.
-        unsafe {
-            stream_lines(middle.as_ptr(), target.add(head), middle.len(), self.stream);
-        }
+        unsafe { stream_lines(middle.as_ptr(), target, middle.len(), self.stream) };
         self.flush(range.start..lines.start);
         self.flush(lines.end..range.end);
     }

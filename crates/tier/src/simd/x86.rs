@@ -5,10 +5,8 @@ use std::arch::x86_64::*;
 
 use super::{Combine, Slice, generic};
 
-/// # Safety
-/// 1. The processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn box_mask_avx2(words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
+pub(super) fn box_mask_avx2(words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
     let (lo4, hi4) = (_mm256_set1_epi64x(lo as i64), _mm256_set1_epi64x(hi as i64));
     let guard4 = _mm256_set1_epi64x(guard as i64);
     let (fours, rest) = words.as_chunks::<4>();
@@ -28,10 +26,8 @@ pub(super) unsafe fn box_mask_avx2(words: &[u64], lo: u64, hi: u64, guard: u64) 
     mask
 }
 
-/// # Safety
-/// 1. The processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn eq_mask_avx2(words: &[u64], key: u64) -> u64 {
+pub(super) fn eq_mask_avx2(words: &[u64], key: u64) -> u64 {
     let key4 = _mm256_set1_epi64x(key as i64);
     let (fours, rest) = words.as_chunks::<4>();
     let mut mask = 0;
@@ -47,17 +43,8 @@ pub(super) unsafe fn eq_mask_avx2(words: &[u64], key: u64) -> u64 {
     mask
 }
 
-/// # Safety
-/// 1. The processor has AVX2.
-/// 2. `lo <= hi`, and `bitmap` has exactly one word per 64 rows of `column`.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn scan_bytes_avx2(
-    column: &[u8],
-    lo: u8,
-    hi: u8,
-    combine: Combine,
-    bitmap: &mut [u64],
-) {
+pub(super) fn scan_bytes_avx2(column: &[u8], lo: u8, hi: u8, combine: Combine, bitmap: &mut [u64]) {
     let lo32 = _mm256_set1_epi8(lo as i8);
     let width32 = _mm256_set1_epi8((hi - lo) as i8);
     let (full, rest) = column.as_chunks::<64>();
@@ -67,7 +54,7 @@ pub(super) unsafe fn scan_bytes_avx2(
         }
         let half = |at: usize| {
             // SAFETY: `at` is 0 or 32, so the load stays inside the 64 bytes of `rows`.
-            let byte = unsafe { _mm256_loadu_si256(rows.as_ptr().add(at).cast()) };
+            let byte = unsafe { _mm256_loadu_si256(rows.as_ptr().wrapping_add(at).cast()) };
             let offset = _mm256_sub_epi8(byte, lo32);
             let inside = _mm256_cmpeq_epi8(_mm256_min_epu8(offset, width32), offset);
             u64::from(_mm256_movemask_epi8(inside) as u32)
@@ -89,10 +76,8 @@ fn lanes8(count: usize) -> __mmask8 {
     (0xff_u32 >> (8 - count)) as __mmask8
 }
 
-/// # Safety
-/// 1. The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn box_mask_avx512(words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
+pub(super) fn box_mask_avx512(words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
     let (lo8, hi8) = (_mm512_set1_epi64(lo as i64), _mm512_set1_epi64(hi as i64));
     let guard8 = _mm512_set1_epi64(guard as i64);
     let mut mask = 0;
@@ -100,7 +85,8 @@ pub(super) unsafe fn box_mask_avx512(words: &[u64], lo: u64, hi: u64, guard: u64
     while at < words.len() {
         let lanes = lanes8((words.len() - at).min(8));
         // SAFETY: only the lanes inside `words` are loaded; masked-off lanes do not touch memory.
-        let word = unsafe { _mm512_maskz_loadu_epi64(lanes, words.as_ptr().add(at).cast()) };
+        let word =
+            unsafe { _mm512_maskz_loadu_epi64(lanes, words.as_ptr().wrapping_add(at).cast()) };
         let above = _mm512_sub_epi64(_mm512_or_si512(word, guard8), lo8);
         let below = _mm512_sub_epi64(hi8, word);
         let inside = _mm512_and_si512(_mm512_and_si512(above, below), guard8);
@@ -111,17 +97,16 @@ pub(super) unsafe fn box_mask_avx512(words: &[u64], lo: u64, hi: u64, guard: u64
     mask
 }
 
-/// # Safety
-/// 1. The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn eq_mask_avx512(words: &[u64], key: u64) -> u64 {
+pub(super) fn eq_mask_avx512(words: &[u64], key: u64) -> u64 {
     let key8 = _mm512_set1_epi64(key as i64);
     let mut mask = 0;
     let mut at = 0;
     while at < words.len() {
         let lanes = lanes8((words.len() - at).min(8));
         // SAFETY: only the lanes inside `words` are loaded; masked-off lanes do not touch memory.
-        let word = unsafe { _mm512_maskz_loadu_epi64(lanes, words.as_ptr().add(at).cast()) };
+        let word =
+            unsafe { _mm512_maskz_loadu_epi64(lanes, words.as_ptr().wrapping_add(at).cast()) };
         mask |= u64::from(_mm512_mask_cmpeq_epi64_mask(lanes, word, key8)) << at;
         at += 8;
     }
@@ -139,13 +124,9 @@ fn line_offset(words: &[u64]) -> usize {
 
 /// The words equal to `key` among up to 16, without a branch that depends on their number. Only cache lines with
 /// some of the words are touched: even lanes that are masked off would wait for theirs.
-///
-/// # Safety
-/// 1. The processor has AVX-512 F and BW.
-/// 2. There are at most 16 words.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn eq_mask_16(words: &[u64], key8: __m512i) -> u64 {
+fn eq_mask_16(words: &[u64], key8: __m512i) -> u64 {
     let offset = line_offset(words);
     let line = words.as_ptr().wrapping_sub(offset);
     let lanes = ((1u32 << words.len()) - 1) << offset;
@@ -159,27 +140,18 @@ unsafe fn eq_mask_16(words: &[u64], key8: __m512i) -> u64 {
     (equal(0) | equal(1) | equal(2)) >> offset
 }
 
-/// # Safety
-/// 1. The processor has AVX-512 F and BW.
-/// 2. There are at most 64 words.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn eq_mask_of_two_avx512(first: &[u64], second: &[u64], key: u64) -> u64 {
+pub(super) fn eq_mask_of_two_avx512(first: &[u64], second: &[u64], key: u64) -> u64 {
     if first.len().max(second.len()) > 16 {
-        // SAFETY: the caller vouches for the instructions.
-        let (first_mask, second_mask) =
-            unsafe { (eq_mask_avx512(first, key), eq_mask_avx512(second, key)) };
+        let (first_mask, second_mask) = (eq_mask_avx512(first, key), eq_mask_avx512(second, key));
         return first_mask | second_mask.checked_shl(first.len() as u32).unwrap_or(0);
     }
     let key8 = _mm512_set1_epi64(key as i64);
-    // SAFETY: the caller vouches for the instructions; the numbers of words were compared.
-    unsafe { eq_mask_16(first, key8) | eq_mask_16(second, key8) << first.len() }
+    eq_mask_16(first, key8) | eq_mask_16(second, key8) << first.len()
 }
 
-/// # Safety
-/// 1. The processor has AVX-512 F and BW.
-/// 2. `lo <= hi`, and `bitmap` has exactly one word per 64 rows of `column`.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn scan_bytes_avx512(
+pub(super) fn scan_bytes_avx512(
     column: &[u8],
     lo: u8,
     hi: u8,
@@ -207,10 +179,8 @@ pub(super) unsafe fn scan_bytes_avx512(
     }
 }
 
-/// # Safety
-/// 1. The processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn in_range_avx2(
+pub(super) fn in_range_avx2(
     values: &[u32],
     lo: u32,
     span: u32,
@@ -236,10 +206,8 @@ pub(super) unsafe fn in_range_avx2(
     });
 }
 
-/// # Safety
-/// 1. The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn in_range_avx512(
+pub(super) fn in_range_avx512(
     values: &[u32],
     lo: u32,
     span: u32,
@@ -289,11 +257,10 @@ pub(super) unsafe fn in_set_avx2(
             let slot = _mm256_sub_epi32(value, min8);
             let near = _mm256_min_epu32(slot, last8);
             let inside = _mm256_cmpeq_epi32(near, slot);
+            let word = _mm256_srli_epi32::<5>(near);
             // SAFETY: `near` numbers a bit of `set`, so `near / 32` is the index of one of the 32-bit halves of its
             // words (little-endian: bit `b` of half `h` is bit `32 h + b`), below 2^27 and so not negative.
-            let half = unsafe {
-                _mm256_i32gather_epi32::<4>(set.as_ptr().cast(), _mm256_srli_epi32::<5>(near))
-            };
+            let half = unsafe { _mm256_i32gather_epi32::<4>(set.as_ptr().cast(), word) };
             // The wanted bit becomes the sign.
             let shift = _mm256_sub_epi32(low5, _mm256_and_si256(near, low5));
             let hit = _mm256_and_si256(_mm256_sllv_epi32(half, shift), inside);
@@ -371,12 +338,8 @@ fn merge_registers<const R: usize>(lanes: &mut [__m512i]) {
 }
 
 /// Sorts up to 64 numbers by a bitonic network; absent lanes count as the largest number.
-///
-/// # Safety
-/// 1. The processor has AVX-512 F and BW.
-/// 2. There are from 1 to 64 numbers.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn sort_few_avx512(numbers: &mut [u32]) {
+pub(super) fn sort_few_avx512(numbers: &mut [u32]) {
     let len = numbers.len();
     let present = |register: usize| {
         let count = len.saturating_sub(register * 16).min(16);
@@ -390,7 +353,7 @@ pub(super) unsafe fn sort_few_avx512(numbers: &mut [u32]) {
             _mm512_mask_loadu_epi32(
                 *target,
                 present(register),
-                numbers.as_ptr().add(register * 16).cast(),
+                numbers.as_ptr().wrapping_add(register * 16).cast(),
             )
         };
         *target = sort_lanes(loaded);
@@ -406,7 +369,7 @@ pub(super) unsafe fn sort_few_avx512(numbers: &mut [u32]) {
         // SAFETY: only the lanes inside `numbers` are stored; masked-off lanes do not touch memory.
         unsafe {
             _mm512_mask_storeu_epi32(
-                numbers.as_mut_ptr().add(register * 16).cast(),
+                numbers.as_mut_ptr().wrapping_add(register * 16).cast(),
                 present(register),
                 *lanes,
             );
@@ -414,16 +377,12 @@ pub(super) unsafe fn sort_few_avx512(numbers: &mut [u32]) {
     }
 }
 
-/// # Safety
-/// 1. The processor has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn scan_slices_avx2(slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) {
+pub(super) fn scan_slices_avx2(slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) {
     generic::scan_slices(slices, lo, hi, mask);
 }
 
-/// # Safety
-/// 1. The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn scan_slices_avx512(slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) {
+pub(super) fn scan_slices_avx512(slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) {
     generic::scan_slices(slices, lo, hi, mask);
 }

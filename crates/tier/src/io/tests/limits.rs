@@ -111,12 +111,13 @@ fn refuse_uring() {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: Both calls concern this thread only; the filter is well-formed and read during the call.
-    let refused = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) == 0
-    };
-    assert!(refused, "{}", std::io::Error::last_os_error());
+    // SAFETY: The call takes integers only and concerns this thread alone.
+    let is_fixed = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
+    assert!(is_fixed, "{}", std::io::Error::last_os_error());
+    // SAFETY: The call concerns this thread alone; the filter is well-formed and read during the call.
+    let is_refused =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) } == 0;
+    assert!(is_refused, "{}", std::io::Error::last_os_error());
 }
 
 #[test]
