@@ -302,7 +302,7 @@ fn many_threads_under_three_segments_each_neither_block_nor_miscount() {
             cache.set_budget_bytes(3 * WORKERS * SEGMENT_BYTES);
         });
         cache.clear();
-        for _ in 0..1_000 {
+        for _ in 0..60_000 {
             if cache.budget().snapshot().used_bytes == 0 {
                 break; // the last cancelled reads have ended
             }

@@ -11,6 +11,10 @@ const SLEEP_MARGIN_NS: u64 = 150_000;
 const LAST_STRETCH_NS: u64 = 300;
 /// How long the tick rate is measured for.
 const CALIBRATION: Duration = Duration::from_millis(20);
+/// A thread is rarely interrupted this often in a row.
+const READING_COUNT: usize = 32;
+/// Waits end late by tens of nanoseconds. A larger figure is that of a busy machine.
+pub(super) const LATE_NS_MAX: u64 = 1_000;
 
 /// Nanoseconds since it was made.
 #[derive(Debug, Clone, Copy)]
@@ -30,23 +34,16 @@ struct Ticks {
 
 impl Clock {
     pub(super) fn calibrated() -> Self {
-        let mut clock = Self {
-            start: Instant::now(),
-            ticks: None,
-            late_ns: 0,
-        };
-        if let Some(first) = counter() {
+        let first = Reading::take();
+        let ticks = first.as_ref().and_then(|first| {
             thread::sleep(CALIBRATION);
-            let passed_ns = clock.start.elapsed().as_nanos() as f64;
-            let last = counter().unwrap_or(first);
-            let per_ns = last.wrapping_sub(first) as f64 / passed_ns;
-            // A counter that stops or jumps is not used.
-            clock.ticks = (0.1..20.0).contains(&per_ns).then_some(Ticks {
-                start: first,
-                per_ns,
-            });
+            Ticks::between(first, &Reading::take()?)
+        });
+        Self {
+            start: first.map_or_else(Instant::now, |first| first.time),
+            ticks,
+            late_ns: 0,
         }
-        clock
     }
 
     pub(super) fn now_ns(&self) -> u64 {
@@ -71,9 +68,44 @@ impl Clock {
         while self.now_ns() < end_ns {}
     }
 
-    /// Ends all waits earlier by what they were found to be late.
+    /// Ends all waits earlier by what they were found to be late, unless that is the lateness of a busy machine.
     pub(super) fn correct_by(&mut self, late_ns: u64) {
-        self.late_ns += late_ns;
+        if late_ns <= LATE_NS_MAX {
+            self.late_ns = late_ns;
+        }
+    }
+}
+
+impl Ticks {
+    /// The rate between two readings; `None` for a counter that stops or jumps.
+    fn between(first: &Reading, last: &Reading) -> Option<Self> {
+        let passed_ns = (last.time - first.time).as_nanos() as f64;
+        let per_ns = last.ticks.wrapping_sub(first.ticks) as f64 / passed_ns;
+        (0.1..20.0).contains(&per_ns).then_some(Self {
+            start: first.ticks,
+            per_ns,
+        })
+    }
+}
+
+/// The counter and the time, read one right after the other.
+struct Reading {
+    time: Instant,
+    ticks: u64,
+}
+
+impl Reading {
+    /// An interruption between the two would make the clock run fast or slow, so of several readings the one that took
+    /// least time counts. `None` without a counter.
+    fn take() -> Option<Self> {
+        let once = |_| {
+            let time = Instant::now();
+            let ticks = counter()?;
+            Some((time.elapsed(), Self { time, ticks }))
+        };
+        let readings = (0..READING_COUNT).filter_map(once);
+        let (_, reading) = readings.min_by_key(|(took, _)| *took)?;
+        Some(reading)
     }
 }
 
@@ -93,4 +125,31 @@ fn counter() -> Option<u64> {
 #[cfg(not(target_arch = "x86_64"))]
 fn counter() -> Option<u64> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_runs_as_fast_as_the_system_s() {
+        let clock = Clock::calibrated();
+        let (Some(ticks), Some(reading)) = (clock.ticks, Reading::take()) else {
+            return;
+        };
+        let passed_ns = (reading.time - clock.start).as_nanos() as f64;
+        let shown_ns = reading.ticks.wrapping_sub(ticks.start) as f64 / ticks.per_ns;
+        assert!(
+            (shown_ns / passed_ns - 1.0).abs() < 1e-3,
+            "{shown_ns} {passed_ns}"
+        );
+    }
+
+    #[test]
+    fn the_lateness_of_a_busy_machine_corrects_nothing() {
+        let mut clock = Clock::calibrated();
+        clock.correct_by(LATE_NS_MAX);
+        clock.correct_by(LATE_NS_MAX + 1);
+        assert_eq!(clock.late_ns, LATE_NS_MAX);
+    }
 }

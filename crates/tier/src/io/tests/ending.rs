@@ -15,10 +15,7 @@ fn dropped_tickets_cancel_waiting_reads_at_once_and_others_go_on() {
         let start = Instant::now();
         drop(tickets);
         let answers = all_answers(receiver, 50);
-        assert!(
-            start.elapsed() < Duration::from_secs(2),
-            "50 pages would take 2.5 s"
-        );
+        assert!(start.elapsed() < AT_ONCE, "50 pages would take 25 s");
         let cancelled = answers
             .iter()
             .filter(|(_, answer)| is_cancelled(answer))
