@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`policy`] | which segment is kept, which is evicted |
 //! | [`model`] | how long a pipeline takes when a part of each column is in memory |
-//! | [`tune`] | how much of each column *should* be in memory (HPCache, §4) |
+//! | [`tune`] | how much of each column *should* be in memory (Nicholson et al., `HPCache`, VLDB Journal 2023, §4) |
 //! | [`tuner`] | how that changes while queries run |
 //!
 //! The crate knows nothing of Arrow, DataFusion or Vortex. A data file is a [`SegmentReader`] plus a list of

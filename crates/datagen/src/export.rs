@@ -1,8 +1,8 @@
 //! Writes generated tables as Parquet, one file per table, one row group per partition.
 //!
 //! Threads generate and encode partitions round-robin; the calling thread appends the encoded row groups in order. Each
-//! thread is at most one row group ahead, so memory is bounded by two row groups per thread, and the file does not depend
-//! on the number of threads. A file appears under its name only when it is complete and synced.
+//! thread is at most one row group ahead, so memory is bounded by two row groups per thread, and the file does not
+//! depend on the number of threads. A file appears under its name only when it is complete and synced.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! SSB and TPC-H tables, computed instead of stored, and the queries over them.
 //!
-//! [`ssb`] and [`tpch`] produce the two benchmarks' tables as Arrow batches and hold their queries; [`export`] turns any
-//! [`Dataset`] into Parquet files. Nothing here knows the engine.
+//! [`ssb`] and [`tpch`] produce the two benchmarks' tables as Arrow batches and hold their queries; [`export`] turns
+//! any [`Dataset`] into Parquet files. Nothing here knows the engine.
 
 #![forbid(unsafe_code)]
 

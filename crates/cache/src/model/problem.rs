@@ -85,9 +85,9 @@ impl TermLoad {
     }
 }
 
-/// The optimisation problem of §4.2 on any number of shelves: which part `x` of each item to keep on which shelf and in
-/// which representation so that the weighted time of all terms and other uses is least and no budget is exceeded. What
-/// is not kept anywhere is read from home.
+/// The optimisation problem of HPCache §4.2 on any number of shelves: which part `x` of each item to keep on which
+/// shelf and in which representation so that the weighted time of all terms and other uses is least and no budget is
+/// exceeded. What is not kept anywhere is read from home.
 ///
 /// `x` has a proportion per choice, and those of an item add up to at most 1. With memory, one storage and one
 /// representation each item has one choice, so that `x` is the proportion of each item in memory.

@@ -1,4 +1,4 @@
-//! The look-back window (§4.3, §4.4): which pipelines count, and how much.
+//! The look-back window (HPCache §4.3, §4.4): which pipelines count, and how much.
 //!
 //! Runs of one template are merged as they come in: their weights add up, their bytes and throughputs are
 //! averaged. A window therefore grows with the number of distinct templates, not of queries.
@@ -17,7 +17,7 @@ pub enum Smoothing {
         /// The smoothing factor.
         a: f64,
     },
-    /// The paper's first form (§4.3): the last queries, this many, weigh 1, all others nothing.
+    /// The first form of Nicholson et al. (§4.3): the last queries, this many, weigh 1, all others nothing.
     Fixed {
         /// How many queries count.
         query_count: usize,

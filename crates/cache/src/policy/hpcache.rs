@@ -1,6 +1,6 @@
 //! HPCache with stable soft pins: keep of each column the proportion that the tuner asks for.
 //!
-//! The paper (§5.3) draws a soft pin at random whenever a segment enters the cache. Here a segment is pinned iff
+//! Nicholson et al. (§5.3) draw a soft pin at random whenever a segment enters the cache. Here a segment is pinned iff
 //! its row group's place in a fixed, evenly spread order lies below its column's proportion. Nothing is stored
 //! per segment, a new placement only moves the difference, and what is kept is spread evenly over the column.
 //!

@@ -1,4 +1,4 @@
-//! By recency, least recently used first, each shard for itself (as in the HPCache paper's baseline, §7.2).
+//! By recency, least recently used first, each shard for itself (as in HPCache's baseline, §7.2).
 
 use super::{Admission, Candidate, Policy, Reach, Removal, Room, Slot, SlotList};
 

@@ -121,7 +121,7 @@ pub enum PolicyKind {
     HpCache,
 }
 
-/// What the policies of the shards need to know of the cache.
+/// What the policies of the shards need to know about the cache.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyContext {
     /// The proportions to carry out.

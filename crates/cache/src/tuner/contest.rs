@@ -1,9 +1,9 @@
 //! Which way of looking back serves best, decided by what each would have cost.
 //!
-//! The paper leaves its smoothing factor to the user (§4.4). Here several compete: each entrant keeps a window of its
-//! own and a *shadow*, the part of each column that a cache would hold which followed the entrant's placements. When a
-//! pipeline ends, every entrant is charged the time that the model predicts for it over the entrant's shadow. Charges
-//! fade, and the entrant with the lowest charge decides what the real cache keeps.
+//! Nicholson et al. leave the smoothing factor to the user (§4.4). Here several compete: each entrant keeps a window of
+//! its own and a *shadow*, the part of each column that a cache would hold which followed the entrant's placements.
+//! When a pipeline ends, every entrant is charged the time that the model predicts for it over the entrant's shadow.
+//! Charges fade, and the entrant with the lowest charge decides what the real cache keeps.
 
 use super::situation::Situation;
 use crate::key::ColumnId;

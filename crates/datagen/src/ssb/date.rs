@@ -1,8 +1,8 @@
 //! The date table: the calendar from 1992-01-01 on.
 //!
-//! The specification counts 2 556 days, one less than seven years with two leap days, so the last is 1998-12-30. Weeks of
-//! the year follow `dbgen` (day / 7 + 1: the first has six days), as do seasons and holidays; days of the week follow the
-//! calendar, where `dbgen` is one off.
+//! The specification counts 2 556 days, one less than seven years with two leap days, so the last is 1998-12-30. Weeks
+//! of the year follow `dbgen` (day / 7 + 1: the first has six days), as do seasons and holidays; days of the week
+//! follow the calendar, where `dbgen` is one off.
 
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};

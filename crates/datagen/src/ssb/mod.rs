@@ -1,7 +1,8 @@
 //! The Star Schema Benchmark: tables, generator, queries.
 //!
 //! P. O'Neil, E. O'Neil, X. Chen: *Star Schema Benchmark*, revision 3, 2009. Where the text leaves something open
-//! (price formulas, seasons, holidays, week numbers), the benchmark's own `dbgen` decides. Row counts at scale factor SF:
+//! (price formulas, seasons, holidays, week numbers), the benchmark's own `dbgen` decides. Row counts at scale factor
+//! SF:
 //!
 //! | table | rows |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | part | 200 000 x floor(1 + log2 SF); 200 000 x SF below scale 1, where the logarithm is negative |
 //! | date | 2 556, from 1992-01-01 on |
 //!
-//! Keys, quantities and money are `Int32` (whole cents; no amount exceeds 80 million), dates are `yyyymmdd` integers, texts
-//! are `Utf8View`, the one-bit flags of date are `Boolean`, nothing is nullable.
+//! Keys, quantities and money are `Int32` (whole cents; no amount exceeds 80 million), dates are `yyyymmdd` integers,
+//! texts are `Utf8View`, the one-bit flags of date are `Boolean`, nothing is nullable.
 //!
 //! Lineorder takes its order keys, line numbers, quantities, discounts, taxes, dates, priorities and ship modes from
 //! TPC-H's random streams, so that with seed 0 they equal those of `lineitem` and `orders` at the same scale.
@@ -119,8 +120,8 @@ impl SsbGenerator {
     /// Largest scale whose order keys fit 32 bits (specification, LINEORDER layout).
     pub const SCALE_MAX: f64 = 300.0;
 
-    /// A generator for `scale` (1.0 is about 6 million lineorder rows). Seed 0 gives TPC-H's own streams; any other seed
-    /// gives other rows of the same distributions.
+    /// A generator for `scale` (1.0 is about 6 million lineorder rows). Seed 0 gives TPC-H's own streams; any other
+    /// seed gives other rows of the same distributions.
     ///
     /// # Errors
     /// [`GenerateError::Scale`] unless the scale lies from [`Self::SCALE_MIN`] to [`Self::SCALE_MAX`].

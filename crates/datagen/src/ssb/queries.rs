@@ -2,7 +2,8 @@
 
 use crate::Query;
 
-/// The queries by name, in order: `("Q1.1", "SELECT …")`. Tables are `lineorder`, `customer`, `supplier`, `part`, `date`.
+/// The queries by name, in order: `("Q1.1", "SELECT …")`. Tables are `lineorder`, `customer`, `supplier`, `part`,
+/// `date`.
 pub fn queries() -> &'static [Query] {
     &QUERIES
 }

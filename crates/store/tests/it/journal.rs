@@ -146,7 +146,8 @@ fn a_damaged_entry_of_the_journal_removes_nothing_that_the_catalog_names() {
     let (folder, number) = (&rows[0].folder, rows[0].files[0].number);
     let connection = rusqlite::Connection::open(fixture.at("catalog.sqlite")).unwrap();
     let entries = format!(
-        "INSERT INTO obsolete VALUES ('{folder}', NULL, NULL), ('{folder}', {number}, NULL), ('', NULL, NULL), ('.', NULL, NULL),
+        "INSERT INTO obsolete VALUES ('{folder}', NULL, NULL), ('{folder}', {number}, NULL),
+        ('', NULL, NULL), ('.', NULL, NULL),
         ('../data', NULL, NULL), ('HEAD', NULL, NULL)"
     );
     connection.execute_batch(&entries).unwrap();

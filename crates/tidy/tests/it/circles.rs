@@ -1,7 +1,7 @@
 //! No circle of imports is longer than two files.
 //!
-//! A file is a module. It imports what its `use` lines and its inline paths name, wherever a re-export leads; a child that
-//! names its parent imports it. Test modules and the crate's root do not count.
+//! A file is a module. It imports what its `use` lines and its inline paths name, wherever a re-export leads; a child
+//! that names its parent imports it. Test modules and the crate's root do not count.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

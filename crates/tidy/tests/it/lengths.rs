@@ -112,7 +112,8 @@ fn lines_are_short() {
 
 #[test]
 fn functions_are_measured_from_their_name_to_their_last_brace() {
-    let code = "fn a() {\n    if x {\n    }\n}\npub const fn b(f: fn(u8) -> [u8; 2]) -> u8 {\n}\ntrait T { fn c(&self); }\n";
+    let code = "fn a() {\n    if x {\n    }\n}\n\
+        pub const fn b(f: fn(u8) -> [u8; 2]) -> u8 {\n}\ntrait T { fn c(&self); }\n";
     let expected = [("a".to_owned(), 4), ("b".to_owned(), 2)];
     assert_eq!(functions(code), expected);
 }

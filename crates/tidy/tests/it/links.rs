@@ -55,7 +55,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The links of a document that lead nowhere. `read` returns a file's text by its path from the root, and "" for a folder.
+/// The links of a document that lead nowhere. `read` returns a file's text by its path from the root, and "" for a
+/// folder.
 fn broken(path: &str, text: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut broken = Vec::new();
     for (line, prose) in prose_lines(text) {

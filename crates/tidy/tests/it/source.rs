@@ -277,7 +277,8 @@ impl Parser {
 
 #[test]
 fn comments_and_literals_are_not_code() {
-    let text = "let a = \"x // \\\" y\"; // one\nlet r = r#\"raw \" here\"#; /* two /* three */ */ let c = '\"';\nlet s: &'a str;";
+    let text = "let a = \"x // \\\" y\"; // one\n\
+        let r = r#\"raw \" here\"#; /* two /* three */ */ let c = '\"';\nlet s: &'a str;";
     let source = Source::parse(text);
     assert_eq!(source.code.len(), text.len());
     let words: Vec<&str> = source.code.split_whitespace().collect();
@@ -299,7 +300,8 @@ fn comments_and_literals_are_not_code() {
 
 #[test]
 fn test_modules_are_taken_out_and_declared_ones_stay() {
-    let text = "#[cfg(test)]\nmod testing;\nfn f() {}\n#[cfg(test)]\nmod tests {\n    // gone\n    fn g() {}\n}\nfn h() {}\n";
+    let text = "#[cfg(test)]\nmod testing;\nfn f() {}\n\
+        #[cfg(test)]\nmod tests {\n    // gone\n    fn g() {}\n}\nfn h() {}\n";
     let source = Source::parse(text).without_tests();
     assert!(source.code.contains("fn f") && source.code.contains("fn h"));
     assert!(!source.code.contains("fn g") && source.prose.is_empty());

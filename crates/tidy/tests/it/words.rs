@@ -1,7 +1,7 @@
 //! Comments, messages and documents are plain idiomatic English.
 //!
-//! A list of turns that were found in the project and that no native speaker would use there. A turn that has a use of its
-//! own is described so narrowly that the use passes.
+//! A list of turns that were found in the project and that no native speaker would use there. A turn that has a use of
+//! its own is described so narrowly that the use passes.
 
 use crate::ceilings::Findings;
 use crate::checkout::rust_files;
@@ -244,6 +244,7 @@ fn turns_are_found_across_lines_and_in_messages() {
 
 #[test]
 fn good_english_passes() {
-    let text = "// There is no folder. It is no longer there; the left side.\n\n// It is so. Many are.\nfn so() {} // many\n// `is no` good\nlet is = no;\n// so\nlet x = 1;\n// many\n";
+    let text = "// There is no folder. It is no longer there; the left side.\n\n\
+        // It is so. Many are.\nfn so() {} // many\n// `is no` good\nlet is = no;\n// so\nlet x = 1;\n// many\n";
     assert!(turns_in(text).is_empty(), "{:?}", turns_in(text));
 }
