@@ -120,13 +120,20 @@ impl ScanQueue {
             {
                 return Ok(Some(morsel));
             }
-            let Ok(mut discovery) = self.discovery.try_lock() else {
-                if let Some(morsel) = self.next_ready() {
-                    return Ok(Some(morsel));
+            let mut discovery = match self.discovery.try_lock() {
+                Ok(discovery) => discovery,
+                Err(_) => {
+                    if let Some(morsel) = self.next_ready() {
+                        return Ok(Some(morsel));
+                    }
+                    // Nothing is ready: wait for the worker that looks for more. Who has waited for the lock keeps it:
+                    // two workers that give it back and try again hand it to each other without end.
+                    let discovery = self.discovery.lock().await;
+                    if let Some(morsel) = self.next_ready() {
+                        return Ok(Some(morsel));
+                    }
+                    discovery
                 }
-                // Nothing is ready: wait for the worker that looks for more.
-                drop(self.discovery.lock().await);
-                continue;
             };
             match self.discover(&mut discovery).await? {
                 Some(morsel) => self.ready.lock().push_back(morsel),
