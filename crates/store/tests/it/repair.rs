@@ -189,7 +189,7 @@ fn without_descriptions_tables_get_the_names_of_their_folders() {
         report
             .notes
             .iter()
-            .any(|note| note.contains("taken from its folder")),
+            .any(|note| note.contains("named after its folder")),
         "{:?}",
         report.notes
     );
