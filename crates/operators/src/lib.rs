@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`batches`] | how much memory a batch takes |
 //! | [`memory`] | how much an operator may hold |
+//! | [`sort`] | rows in order, or the first of them |
 //! | [`spill`] | where batches go that do not fit, and how they come back |
 //!
 //! An operator gets an [`Environment`]. It opens a [`memory::Grant`], which has a minimum that is always there,
@@ -17,6 +18,7 @@ pub mod batches;
 mod environment;
 mod error;
 pub mod memory;
+pub mod sort;
 pub mod spill;
 #[cfg(test)]
 mod testing;

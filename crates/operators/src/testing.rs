@@ -15,13 +15,11 @@ use crate::spill::{SpillFolder, SpillOptions};
 use crate::{Environment, Stop};
 
 /// A broker, and a spill folder that goes with the test.
-#[allow(dead_code, reason = "the operators use it")]
 pub(crate) struct TestEnvironment {
     pub(crate) environment: Environment,
     pub(crate) folder: tempfile::TempDir,
 }
 
-#[allow(dead_code, reason = "the operators use it")]
 impl TestEnvironment {
     pub(crate) fn new(broker: Arc<dyn Broker>) -> Self {
         let folder = tempfile::tempdir().unwrap();

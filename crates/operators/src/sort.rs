@@ -1,0 +1,283 @@
+//! Sorting batches of any number in a bounded part of the memory, and finding the first rows.
+//!
+//! ```text
+//! push ─► held in memory ─► sorted ─────────────────────────────► batches
+//!              │ no more memory                           ▲
+//!              └─► sorted ─► runs of spilled batches ─► merged (in several passes if there are too many)
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `job` | what a sort's parts have in common |
+//! | `keys` | what rows are sorted by, as bytes |
+//! | `order` | pure: rows put in order |
+//! | `small` | few rows made more |
+//! | `held` | rows in memory |
+//! | `run` | a sorted run of spilled batches: written, and read batch by batch |
+//! | `tournament` | pure: which of several rows comes first |
+//! | `merge` | several runs as one |
+//! | `passes` | which runs are merged together, given the memory |
+//!
+//! Equal rows stay in the order in which they came. With a limit, rows that come after as many others are dropped when
+//! they are pushed, and what remains is sorted and cut now and then.
+
+mod held;
+mod job;
+mod keys;
+mod merge;
+mod order;
+mod passes;
+mod run;
+mod small;
+#[cfg(test)]
+mod tests;
+mod tournament;
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use crate::memory::Grant;
+use crate::spill::SpillFile;
+use crate::{Environment, Result};
+use held::{Held, SortedRows};
+use job::Job;
+pub use job::SortOptions;
+use keys::KeyEncoder;
+pub use keys::SortKey;
+use merge::Merge;
+use run::{Run, RunWriter};
+use small::SmallBatches;
+
+/// What a sort did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SortStats {
+    /// Rows pushed.
+    pub row_count: u64,
+    /// Runs that were spilled, those made by merging included.
+    pub run_count: u64,
+    /// How often all rows, or some of them, were merged to fewer runs before the last merge.
+    pub merge_count: u64,
+    /// The most memory in use at once, in bytes.
+    pub used_bytes_max: u64,
+}
+
+/// Takes rows in any order.
+pub struct Sorter {
+    job: Arc<Job>,
+    small: SmallBatches,
+    held: Held,
+    runs: Vec<Run>,
+    file: Option<Arc<SpillFile>>,
+    stats: SortStats,
+}
+
+impl Sorter {
+    /// A sort of rows of this schema. Its grant is called `name`.
+    ///
+    /// # Errors
+    /// A type that cannot be compared.
+    pub fn new(
+        environment: &Environment,
+        name: &str,
+        schema: SchemaRef,
+        options: SortOptions,
+    ) -> Result<Self> {
+        let encoder = KeyEncoder::new(&schema, &options.keys)?;
+        let grant = Grant::open(&*environment.broker, name, options.minimum_bytes);
+        grant.grow(held::base_bytes(options.minimum_bytes));
+        let job = Job {
+            schema,
+            options,
+            encoder,
+            grant,
+            environment: environment.clone(),
+        };
+        let job = Arc::new(job);
+        Ok(Self {
+            small: SmallBatches::default(),
+            held: Held::new(Arc::clone(&job)),
+            job,
+            runs: Vec::new(),
+            file: None,
+            stats: SortStats::default(),
+        })
+    }
+
+    /// Adds rows.
+    ///
+    /// # Errors
+    /// Those of spilling, and [`Stopped`](crate::OperatorError::Stopped).
+    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        self.job.stop().check()?;
+        self.stats.row_count += batch.num_rows() as u64;
+        if batch.num_rows() == 0 || self.job.options.limit == Some(0) {
+            return Ok(());
+        }
+        match self.small.add(batch)? {
+            Some(batch) => self.hold(batch),
+            None => Ok(()),
+        }
+    }
+
+    fn hold(&mut self, batch: RecordBatch) -> Result<()> {
+        let Some(part) = self.held.prepare(batch)? else {
+            return Ok(());
+        };
+        if let Some(part) = self.held.add(part) {
+            self.spill()?;
+            if let Some(part) = self.held.add(part) {
+                self.held.add_anyway(part);
+                self.spill()?;
+            }
+        }
+        if self.held.has_surplus() && !self.held.cut()? {
+            self.spill()?;
+        }
+        Ok(())
+    }
+
+    /// All rows in order, once no more come.
+    ///
+    /// # Errors
+    /// Those of [`Sorter::push`], and of reading what was spilled.
+    pub fn finish(mut self) -> Result<Sorted> {
+        if let Some(batch) = self.small.take()? {
+            self.hold(batch)?;
+        }
+        if self.runs.is_empty() {
+            let rows = Rows::Held(self.held.take_sorted()?);
+            return Ok(self.sorted(rows));
+        }
+        self.spill()?;
+        let runs = std::mem::take(&mut self.runs);
+        let runs = self.reduce(runs)?;
+        let merge = Merge::open(&self.job, runs)?;
+        Ok(self.sorted(Rows::Merged(Box::new(merge))))
+    }
+
+    fn sorted(self, rows: Rows) -> Sorted {
+        Sorted {
+            remaining: self.job.options.limit.unwrap_or(usize::MAX),
+            job: self.job,
+            rows,
+            stats: self.stats,
+        }
+    }
+
+    /// Spills what is held as a run.
+    fn spill(&mut self) -> Result<()> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let mut rows = self.held.take_sorted()?;
+        let batch_bytes = rows.spilled_batch_bytes();
+        let file = self.file()?;
+        let mut writer = RunWriter::new(&self.job, file, rows.key_row_bytes());
+        while let Some(batch) = rows.next_batch(batch_bytes, run::BATCH_ROWS_MAX)? {
+            writer.write(&batch)?;
+        }
+        self.add_run(writer.finish(rows.common().clone()));
+        Ok(())
+    }
+
+    fn add_run(&mut self, run: Run) {
+        self.stats.run_count += 1;
+        self.runs.push(run);
+    }
+
+    fn file(&mut self) -> Result<Arc<SpillFile>> {
+        if let Some(file) = &self.file {
+            return Ok(Arc::clone(file));
+        }
+        let schema = Arc::clone(&self.job.schema);
+        let file = self.job.environment.spill.create_file(schema)?;
+        Ok(Arc::clone(self.file.insert(file)))
+    }
+
+    /// Merges runs to fewer until one merge can read them all.
+    fn reduce(&mut self, mut runs: Vec<Run>) -> Result<Vec<Run>> {
+        loop {
+            let fan_in = merge::affordable_count(&self.job, &runs);
+            if runs.len() <= fan_in {
+                return Ok(runs);
+            }
+            let groups = passes::groups(runs.len(), fan_in);
+            let mut remaining = runs.into_iter();
+            let mut merged = Vec::new();
+            for group in groups {
+                let group: Vec<Run> = remaining.by_ref().take(group).collect();
+                merged.push(self.merge(group)?);
+            }
+            runs = merged;
+        }
+    }
+
+    fn merge(&mut self, mut runs: Vec<Run>) -> Result<Run> {
+        if runs.len() == 1 {
+            return Ok(runs.swap_remove(0));
+        }
+        self.stats.merge_count += 1;
+        self.stats.run_count += 1;
+        let key_row_bytes = runs.iter().map(Run::key_row_bytes).max();
+        let file = self.file()?;
+        let mut writer = RunWriter::new(&self.job, file, key_row_bytes.unwrap_or(0));
+        let mut merge = Merge::open(&self.job, runs)?;
+        let mut remaining = self.job.options.limit.unwrap_or(usize::MAX);
+        while let Some(batch) = merge.next_batch(remaining.min(run::BATCH_ROWS_MAX))? {
+            remaining -= batch.num_rows();
+            writer.write(&batch)?;
+        }
+        Ok(writer.finish(merge.common().clone()))
+    }
+}
+
+/// Rows in order.
+pub struct Sorted {
+    job: Arc<Job>,
+    rows: Rows,
+    remaining: usize,
+    stats: SortStats,
+}
+
+enum Rows {
+    Held(SortedRows),
+    Merged(Box<Merge>),
+}
+
+impl Sorted {
+    /// The next rows. `None`: there are no more.
+    ///
+    /// # Errors
+    /// Those of reading what was spilled, and [`Stopped`](crate::OperatorError::Stopped).
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        self.job.stop().check()?;
+        if self.remaining == 0 {
+            return Ok(None);
+        }
+        let row_count = self.job.options.batch_row_count.min(self.remaining);
+        let batch = match &mut self.rows {
+            Rows::Held(rows) => rows.next_batch(rows.output_batch_bytes(), row_count)?,
+            Rows::Merged(merge) => merge.next_batch(row_count)?,
+        };
+        self.remaining -= batch.as_ref().map_or(0, RecordBatch::num_rows);
+        Ok(batch)
+    }
+
+    /// What the sort did.
+    pub fn stats(&self) -> SortStats {
+        SortStats {
+            used_bytes_max: self.job.grant.used_bytes_max(),
+            ..self.stats
+        }
+    }
+}
+
+impl Iterator for Sorted {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_batch().transpose()
+    }
+}

@@ -1,0 +1,275 @@
+//! Rows in memory, and the same rows in order.
+
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, UInt32Array};
+use arrow_row::Rows;
+use arrow_select::interleave::interleave_record_batch;
+use arrow_select::take::take_record_batch;
+
+use super::job::Job;
+use super::keys::CommonStart;
+use super::order::{self, Entry};
+use super::{run, small};
+use crate::Result;
+use crate::batches::{held_bytes, needed_bytes, own, without_unused_values};
+use crate::spill::write_bytes;
+
+/// A run's batches take one part in this many of the run, so that merges can read many runs at once.
+const RUN_PARTS: u64 = 128;
+/// The parts of what is held that are reserved for sorting and writing it, besides the order of its rows.
+const WORK_PARTS: u64 = 32;
+/// Rows above a limit are dropped when there are this many of them, or as many again as the limit.
+const SURPLUS_COUNT_MIN: usize = 8192;
+
+/// The bytes of a run's batch when little is held: the minimum must have room for two of them being merged.
+fn batch_bytes_min(minimum_bytes: u64) -> u64 {
+    (minimum_bytes / 16).clamp(run::BATCH_BYTES_MIN, run::BATCH_BYTES_MAX)
+}
+
+/// What a sort uses while it holds no rows: small batches, and the means to write one.
+pub(super) fn base_bytes(minimum_bytes: u64) -> u64 {
+    let batch_bytes = batch_bytes_min(minimum_bytes);
+    small::BYTES + batch_bytes + write_bytes(batch_bytes)
+}
+
+/// A batch with its keys.
+pub(super) struct Part {
+    batch: RecordBatch,
+    keys: Rows,
+    needed_bytes: u64,
+    charged_bytes: u64,
+}
+
+/// Rows in memory. They are charged to the grant until they are dropped.
+pub(super) struct Held {
+    job: Arc<Job>,
+    parts: Vec<Part>,
+    row_count: usize,
+    charged_bytes: u64,
+    /// Rows whose keys are not less than this are not wanted: there are enough before them.
+    bound: Option<Vec<u8>>,
+}
+
+impl Held {
+    pub(super) fn new(job: Arc<Job>) -> Self {
+        Self {
+            job,
+            parts: Vec::new(),
+            row_count: 0,
+            charged_bytes: 0,
+            bound: None,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.row_count == 0
+    }
+
+    /// The rows of a batch that are wanted, with their keys.
+    pub(super) fn prepare(&self, batch: RecordBatch) -> Result<Option<Part>> {
+        let mut batch = own(batch)?;
+        let mut keys = self.job.encoder.keys(&batch)?;
+        if let Some(bound) = &self.bound {
+            let is_wanted = |&row: &usize| keys.row(row).data() < &**bound;
+            let wanted = (0..batch.num_rows()).filter(is_wanted);
+            let wanted = UInt32Array::from_iter_values(wanted.map(|row| row as u32));
+            if wanted.is_empty() {
+                return Ok(None);
+            }
+            if wanted.len() < batch.num_rows() {
+                batch = without_unused_values(&take_record_batch(&batch, &wanted)?)?;
+                keys = self.job.encoder.keys(&batch)?;
+            }
+        }
+        Ok(Some(Part::new(batch, keys)))
+    }
+
+    /// Adds rows, or returns them if the memory for them is refused.
+    #[must_use = "rows that come back were not added"]
+    pub(super) fn add(&mut self, part: Part) -> Option<Part> {
+        if !self.job.grant.try_grow(part.charged_bytes) {
+            return Some(part);
+        }
+        self.note(part);
+        None
+    }
+
+    /// Adds rows whether or not there is memory for them. Spilling must follow.
+    pub(super) fn add_anyway(&mut self, part: Part) {
+        self.job.grant.grow(part.charged_bytes);
+        self.note(part);
+    }
+
+    fn note(&mut self, part: Part) {
+        self.row_count += part.batch.num_rows();
+        self.charged_bytes += part.charged_bytes;
+        self.parts.push(part);
+    }
+
+    /// Whether there are far more rows than the limit.
+    pub(super) fn has_surplus(&self) -> bool {
+        let limit = self.job.options.limit;
+        limit.is_some_and(|limit| self.row_count / 2 >= limit.max(SURPLUS_COUNT_MIN))
+    }
+
+    /// Drops the rows above the limit. False: there is no memory for that.
+    pub(super) fn cut(&mut self) -> Result<bool> {
+        // The rows that remain are copied while the others are still there.
+        let copied_bytes = self.charged_bytes / 2;
+        if !self.job.grant.try_grow(copied_bytes) {
+            return Ok(false);
+        }
+        let mut rows = self.take_sorted()?;
+        let mut parts = Vec::new();
+        while let Some(batch) = rows.next_batch(run::BATCH_BYTES_MAX, run::BATCH_ROWS_MAX)? {
+            let keys = self.job.encoder.keys(&batch)?;
+            parts.push(Part::new(batch, keys));
+        }
+        drop(rows);
+        self.job.grant.shrink(copied_bytes);
+        parts.into_iter().for_each(|part| self.add_anyway(part));
+        Ok(true)
+    }
+
+    /// All rows in order, up to the limit. This one is empty afterwards and keeps the bound.
+    pub(super) fn take_sorted(&mut self) -> Result<SortedRows> {
+        let empty = Self::new(Arc::clone(&self.job));
+        let held = std::mem::replace(self, empty);
+        let (rows, bound) = SortedRows::new(held)?;
+        self.bound = bound;
+        Ok(rows)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.job.grant.shrink(self.charged_bytes);
+    }
+}
+
+impl Part {
+    fn new(batch: RecordBatch, keys: Rows) -> Self {
+        let order_bytes = (batch.num_rows() * size_of::<Entry>()) as u64;
+        let bytes = held_bytes(&batch) + keys.size() as u64 + order_bytes;
+        Self {
+            needed_bytes: needed_bytes(&batch),
+            charged_bytes: bytes + bytes / WORK_PARTS,
+            batch,
+            keys,
+        }
+    }
+}
+
+/// Rows in memory, in order. They are charged to the grant until this is dropped.
+pub(super) struct SortedRows {
+    job: Arc<Job>,
+    batches: Vec<RecordBatch>,
+    order: Vec<Entry>,
+    next: usize,
+    row_bytes: u64,
+    key_row_bytes: u64,
+    charged_bytes: u64,
+    common: CommonStart,
+}
+
+impl SortedRows {
+    /// The rows that `held` has, and its new bound.
+    fn new(mut held: Held) -> Result<(Self, Option<Vec<u8>>)> {
+        let job = Arc::clone(&held.job);
+        let parts = std::mem::take(&mut held.parts);
+        let charged_bytes = std::mem::take(&mut held.charged_bytes);
+        let sum = |bytes: fn(&Part) -> u64| parts.iter().map(bytes).sum::<u64>();
+        let row_count = held.row_count.max(1) as u64;
+        let (needed_bytes, key_bytes) = (
+            sum(|part| part.needed_bytes),
+            sum(|part| part.keys.size() as u64),
+        );
+        let mut common = CommonStart::default();
+        parts.iter().for_each(|part| common.add(&part.keys));
+        let mut sorted = Self {
+            batches: parts.iter().map(|part| part.batch.clone()).collect(),
+            order: Vec::with_capacity(held.row_count),
+            next: 0,
+            row_bytes: needed_bytes / row_count + 1,
+            key_row_bytes: key_bytes / row_count + 1,
+            charged_bytes,
+            common,
+            job,
+        };
+        sorted.sort(&parts)?;
+        let limit = sorted.job.options.limit;
+        let mut bound = held.bound.take();
+        if let Some(last) = limit.and_then(|limit| sorted.order.get(limit - 1)) {
+            let key = parts[last.batch as usize].keys.row(last.row as usize);
+            bound = Some(key.data().to_vec());
+        }
+        sorted.order.truncate(limit.unwrap_or(usize::MAX));
+        Ok((sorted, bound))
+    }
+
+    fn sort(&mut self, parts: &[Part]) -> Result<()> {
+        for (batch, part) in parts.iter().enumerate() {
+            let entries = part.keys.iter().enumerate().map(|(row, key)| Entry {
+                prefix: self.common.prefix(key.data()),
+                batch: batch as u32,
+                row: row as u32,
+            });
+            self.order.extend(entries);
+        }
+        let key = |entry: &Entry| parts[entry.batch as usize].keys.row(entry.row as usize);
+        let compare = |a: &Entry, b: &Entry| {
+            let keys = key(a).data().cmp(key(b).data());
+            keys.then_with(|| (a.batch, a.row).cmp(&(b.batch, b.row)))
+        };
+        order::sort(&mut self.order, &compare, self.job.stop())
+    }
+
+    /// The size of batches that are spilled.
+    pub(super) fn spilled_batch_bytes(&self) -> u64 {
+        let least = batch_bytes_min(self.job.options.minimum_bytes);
+        (self.charged_bytes / RUN_PARTS).clamp(least, run::BATCH_BYTES_MAX)
+    }
+
+    /// The size of batches that are handed out.
+    pub(super) fn output_batch_bytes(&self) -> u64 {
+        let least = self.job.options.minimum_bytes / 4;
+        (self.charged_bytes / WORK_PARTS)
+            .clamp(least.min(run::BATCH_BYTES_MAX), run::BATCH_BYTES_MAX)
+    }
+
+    /// The bytes of a row's key, on average.
+    pub(super) fn key_row_bytes(&self) -> u64 {
+        self.key_row_bytes
+    }
+
+    pub(super) fn common(&self) -> &CommonStart {
+        &self.common
+    }
+
+    /// The next rows: about as many bytes, and at most as many rows.
+    pub(super) fn next_batch(
+        &mut self,
+        bytes: u64,
+        row_count_max: usize,
+    ) -> Result<Option<RecordBatch>> {
+        self.job.stop().check()?;
+        let row_count = (bytes / self.row_bytes).clamp(1, row_count_max as u64) as usize;
+        let end = (self.next + row_count).min(self.order.len());
+        if self.next == end {
+            return Ok(None);
+        }
+        let place = |entry: &Entry| (entry.batch as usize, entry.row as usize);
+        let places: Vec<_> = self.order[self.next..end].iter().map(place).collect();
+        self.next = end;
+        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
+        let batch = interleave_record_batch(&batches, &places)?;
+        Ok(Some(without_unused_values(&batch)?))
+    }
+}
+
+impl Drop for SortedRows {
+    fn drop(&mut self) {
+        self.job.grant.shrink(self.charged_bytes);
+    }
+}

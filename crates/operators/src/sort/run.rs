@@ -1,0 +1,91 @@
+//! A sorted run: batches in a file, written in order and read back in order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use super::job::Job;
+use super::keys::CommonStart;
+use crate::Result;
+use crate::spill::{SpillFile, SpilledBatch};
+
+/// The sizes of batches in runs, in bytes. Less wastes pages, and more gains nothing.
+pub(super) const BATCH_BYTES_MIN: u64 = 4 << 10;
+pub(super) const BATCH_BYTES_MAX: u64 = 512 << 10;
+pub(super) const BATCH_ROWS_MAX: usize = 1 << 16;
+
+/// Rows in order, in a file.
+pub(super) struct Run {
+    pub(super) batches: VecDeque<SpilledBatch>,
+    /// The bytes of a row's key in memory, on average.
+    key_row_bytes: u64,
+    common: CommonStart,
+}
+
+impl Run {
+    pub(super) fn key_row_bytes(&self) -> u64 {
+        self.key_row_bytes
+    }
+
+    pub(super) fn common(&self) -> &CommonStart {
+        &self.common
+    }
+
+    /// The memory of the largest batch.
+    pub(super) fn batch_bytes(&self) -> u64 {
+        let bytes = self.batches.iter().map(SpilledBatch::raw_bytes);
+        bytes.max().unwrap_or(0)
+    }
+
+    /// The memory that reading a batch of it takes, with its keys and what is read ahead.
+    pub(super) fn cursor_bytes(&self) -> u64 {
+        let bytes = |batch: &SpilledBatch| {
+            batch.read_bytes() + batch.row_count() as u64 * self.key_row_bytes
+        };
+        self.batches.iter().map(bytes).max().unwrap_or(0)
+    }
+
+    pub(super) fn row_count(&self) -> u64 {
+        self.batches
+            .iter()
+            .map(|batch| batch.row_count() as u64)
+            .sum()
+    }
+
+    pub(super) fn raw_bytes(&self) -> u64 {
+        self.batches.iter().map(SpilledBatch::raw_bytes).sum()
+    }
+}
+
+/// Writes a run.
+pub(super) struct RunWriter {
+    job: Arc<Job>,
+    file: Arc<SpillFile>,
+    run: Run,
+}
+
+impl RunWriter {
+    pub(super) fn new(job: &Arc<Job>, file: Arc<SpillFile>, key_row_bytes: u64) -> Self {
+        Self {
+            job: Arc::clone(job),
+            file,
+            run: Run {
+                batches: VecDeque::new(),
+                key_row_bytes,
+                common: CommonStart::default(),
+            },
+        }
+    }
+
+    pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.job.stop().check()?;
+        self.run.batches.push_back(self.file.write(batch)?);
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self, common: CommonStart) -> Run {
+        self.run.common = common;
+        self.run
+    }
+}
