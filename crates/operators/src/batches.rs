@@ -7,7 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
-use arrow_schema::{ArrowError, DataType};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
 use arrow_select::dictionary::garbage_collect_any_dictionary;
 use arrow_select::take::take;
 
@@ -75,6 +75,16 @@ pub fn own(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     }
     let rows = UInt32Array::from_iter_values(0..batch.num_rows() as u32);
     map_columns(&batch, |column| compact(&take(column, &rows, None)?))
+}
+
+/// The same columns under another schema of the same types, with its names and metadata.
+pub(crate) fn with_schema(
+    batch: RecordBatch,
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let (_, columns, _) = batch.into_parts();
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
 }
 
 /// A batch whose strings and dictionaries have no values that no row has.

@@ -38,6 +38,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
+use crate::batches::with_schema;
 use crate::memory::Grant;
 use crate::spill::SpillFile;
 use crate::{Environment, Result};
@@ -46,7 +47,7 @@ use job::Job;
 pub use job::SortOptions;
 use keys::KeyEncoder;
 pub use keys::SortKey;
-use merge::Merge;
+use merge::{Merge, Reserved};
 use run::{Run, RunWriter};
 use small::SmallBatches;
 
@@ -108,9 +109,10 @@ impl Sorter {
     /// Adds rows.
     ///
     /// # Errors
-    /// Those of spilling, and [`Stopped`](crate::OperatorError::Stopped).
+    /// Those of spilling, columns that are not those of the schema, and [`Stopped`](crate::OperatorError::Stopped).
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         self.job.stop().check()?;
+        let batch = with_schema(batch, &self.job.schema)?;
         self.stats.row_count += batch.num_rows() as u64;
         if batch.num_rows() == 0 || self.job.options.limit == Some(0) {
             return Ok(());
@@ -152,8 +154,7 @@ impl Sorter {
         }
         self.spill()?;
         let runs = std::mem::take(&mut self.runs);
-        let runs = self.reduce(runs)?;
-        let merge = Merge::open(&self.job, runs)?;
+        let merge = self.merge_all(runs)?;
         Ok(self.sorted(Rows::Merged(Box::new(merge))))
     }
 
@@ -196,13 +197,15 @@ impl Sorter {
         Ok(Arc::clone(self.file.insert(file)))
     }
 
-    /// Merges runs to fewer until one merge can read them all.
-    fn reduce(&mut self, mut runs: Vec<Run>) -> Result<Vec<Run>> {
+    /// Merges runs to fewer until one merge can read them all, and begins that one.
+    fn merge_all(&mut self, mut runs: Vec<Run>) -> Result<Merge> {
         loop {
-            let fan_in = merge::affordable_count(&self.job, &runs);
+            let reserved = Reserved::new(&self.job, &runs);
+            let fan_in = reserved.run_count();
             if runs.len() <= fan_in {
-                return Ok(runs);
+                return Merge::open(reserved, runs);
             }
+            drop(reserved);
             let groups = passes::groups(runs.len(), fan_in);
             let mut remaining = runs.into_iter();
             let mut merged = Vec::new();
@@ -214,21 +217,22 @@ impl Sorter {
         }
     }
 
+    /// Merges runs to one.
     fn merge(&mut self, mut runs: Vec<Run>) -> Result<Run> {
         if runs.len() == 1 {
             return Ok(runs.swap_remove(0));
         }
         self.stats.merge_count += 1;
-        self.stats.run_count += 1;
         let key_row_bytes = runs.iter().map(Run::key_row_bytes).max();
         let file = self.file()?;
         let mut writer = RunWriter::new(&self.job, file, key_row_bytes.unwrap_or(0));
-        let mut merge = Merge::open(&self.job, runs)?;
+        let mut merge = Merge::open(Reserved::new(&self.job, &runs), runs)?;
         let mut remaining = self.job.options.limit.unwrap_or(usize::MAX);
         while let Some(batch) = merge.next_batch(remaining.min(run::BATCH_ROWS_MAX))? {
             remaining -= batch.num_rows();
             writer.write(&batch)?;
         }
+        self.stats.run_count += 1;
         Ok(writer.finish(merge.common().clone()))
     }
 }

@@ -200,7 +200,7 @@ impl SortedRows {
         sorted.sort(&parts)?;
         let limit = sorted.job.options.limit;
         let mut bound = held.bound.take();
-        if let Some(last) = limit.and_then(|limit| sorted.order.get(limit - 1)) {
+        if let Some(last) = limit.and_then(|limit| sorted.order.get(limit.checked_sub(1)?)) {
             let key = parts[last.batch as usize].keys.row(last.row as usize);
             bound = Some(key.data().to_vec());
         }

@@ -9,7 +9,7 @@ use crate::{Environment, Stop};
 /// What to sort by, and how.
 #[derive(Debug, Clone)]
 pub struct SortOptions {
-    /// The columns to sort by, the most important first.
+    /// The columns to sort by, the most important first. Without any, rows stay in the order in which they came.
     pub keys: Vec<SortKey>,
     /// How many rows are wanted, if not all.
     pub limit: Option<usize>,

@@ -1,8 +1,10 @@
 //! What rows are sorted by, as bytes that compare like the rows.
 
-use arrow_array::RecordBatch;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, NullArray, RecordBatch};
 use arrow_row::{RowConverter, Rows, SortField};
-use arrow_schema::{ArrowError, SchemaRef, SortOptions as KeyOptions};
+use arrow_schema::{ArrowError, DataType, SchemaRef, SortOptions as KeyOptions};
 
 /// A column to sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,15 +27,23 @@ impl KeyEncoder {
             let data_type = schema.field(key.column).data_type().clone();
             SortField::new_with_options(data_type, key.options)
         };
+        let mut fields: Vec<SortField> = keys.iter().map(field).collect();
+        if fields.is_empty() {
+            // The converter makes no rows of no columns.
+            fields.push(SortField::new(DataType::Null));
+        }
         Ok(Self {
-            converter: RowConverter::new(keys.iter().map(field).collect())?,
+            converter: RowConverter::new(fields)?,
             columns: keys.iter().map(|key| key.column).collect(),
         })
     }
 
     pub(super) fn keys(&self, batch: &RecordBatch) -> Result<Rows, ArrowError> {
         let column = |&column: &usize| batch.column(column).clone();
-        let columns: Vec<_> = self.columns.iter().map(column).collect();
+        let mut columns: Vec<ArrayRef> = self.columns.iter().map(column).collect();
+        if columns.is_empty() {
+            columns.push(Arc::new(NullArray::new(batch.num_rows())));
+        }
         self.converter.convert_columns(&columns)
     }
 }

@@ -19,23 +19,45 @@ const FAN_IN_MAX: usize = 1024;
 /// How many batches are read ahead.
 const AHEAD_COUNT_MAX: u64 = 8;
 
-/// How many of the first runs one merge can read at once with the memory that the broker lends now. At least two.
-pub(super) fn affordable_count(job: &Job, runs: &[Run]) -> usize {
-    let mut reserved_bytes = work_bytes(runs);
-    job.grant.grow(reserved_bytes);
-    let mut count = 0;
-    for run in runs.iter().take(FAN_IN_MAX) {
-        let bytes = run.cursor_bytes();
-        if count < 2 {
-            job.grant.grow(bytes);
-        } else if !job.grant.try_grow(bytes) {
-            break;
+/// Memory for merging the first of several runs, as many as the broker lends memory for now, and at least two. It is
+/// held until the merge takes it over, so that sorts that share a broker do not count the same bytes twice.
+pub(super) struct Reserved {
+    job: Arc<Job>,
+    run_count: usize,
+    bytes: u64,
+}
+
+impl Reserved {
+    pub(super) fn new(job: &Arc<Job>, runs: &[Run]) -> Self {
+        let mut bytes = work_bytes(runs);
+        job.grant.grow(bytes);
+        let mut run_count = 0;
+        for run in runs.iter().take(FAN_IN_MAX) {
+            let more = run.cursor_bytes();
+            if run_count < 2 {
+                job.grant.grow(more);
+            } else if !job.grant.try_grow(more) {
+                break;
+            }
+            bytes += more;
+            run_count += 1;
         }
-        reserved_bytes += bytes;
-        count += 1;
+        Self {
+            job: Arc::clone(job),
+            run_count,
+            bytes,
+        }
     }
-    job.grant.shrink(reserved_bytes);
-    count
+
+    pub(super) fn run_count(&self) -> usize {
+        self.run_count
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.job.grant.shrink(self.bytes);
+    }
 }
 
 /// The memory that a merge needs besides its cursors: a batch that comes out and is perhaps written, and batches whose
@@ -81,14 +103,15 @@ struct Cursor {
 }
 
 impl Merge {
-    /// Begins to merge. The runs are not more than [`affordable_count`].
-    pub(super) fn open(job: &Arc<Job>, runs: Vec<Run>) -> Result<Self> {
+    /// Begins to merge runs, with the memory that was reserved for them.
+    pub(super) fn open(mut reserved: Reserved, runs: Vec<Run>) -> Result<Self> {
+        let job = Arc::clone(&reserved.job);
         let mut common = CommonStart::default();
         runs.iter().for_each(|run| common.add_all(run.common()));
         let row_count: u64 = runs.iter().map(Run::row_count).sum();
         let raw_bytes: u64 = runs.iter().map(Run::raw_bytes).sum();
         let mut merge = Self {
-            job: Arc::clone(job),
+            job: Arc::clone(&job),
             cursors: Vec::with_capacity(runs.len()),
             tournament: Tournament::new(0, |_, _| false),
             common,
@@ -98,12 +121,12 @@ impl Merge {
             ahead_count_max: 0,
             sources: Vec::new(),
             places: Vec::new(),
-            charged_bytes: 0,
+            charged_bytes: std::mem::take(&mut reserved.bytes),
         };
-        merge.charge(work_bytes(&runs));
+        let needed = work_bytes(&runs) + runs.iter().map(Run::cursor_bytes).sum::<u64>();
+        merge.charge(needed.saturating_sub(merge.charged_bytes));
         for run in runs {
             let charged_bytes = run.cursor_bytes();
-            merge.charge(charged_bytes);
             merge.cursors.push(Cursor {
                 pending: run.batches.front().map(|batch| batch.start_read()),
                 run,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array};
+use arrow_array::{
+    ArrayRef, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array,
+};
 use arrow_ord::sort::{SortColumn, lexsort_to_indices};
 use arrow_schema::SortOptions as KeyOptions;
 use arrow_select::concat::concat_batches;
@@ -132,7 +134,7 @@ fn a_merge_between_passes_ends_at_the_limit() {
 
 #[test]
 fn a_sort_keeps_to_its_memory() {
-    let batches = batches(&[1000; 40], 3);
+    let batches = batches(&[1000; 16], 3);
     let batch_bytes = crate::batches::held_bytes(&batches[0]);
     let options = SortOptions {
         keys: vec![key(5, false, true), key(0, true, false)],
@@ -273,4 +275,179 @@ fn a_full_spill_folder_ends_a_sort_with_figures_and_frees_everything() {
     );
     assert_eq!(pool.lent_bytes(), 0);
     assert_eq!(test.environment.spill.stats().used_bytes, 0);
+}
+
+/// Rows with every kind of number that compares in a way of its own, and a column that numbers them.
+fn numbers(row_count: usize, seed: u64) -> RecordBatch {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let special = [
+        f64::NAN,
+        -f64::NAN,
+        0.0,
+        -0.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::MIN,
+        f64::MAX,
+        5e-324,
+        -5e-324,
+    ];
+    let mut number = || match random.usize(..special.len() + 3) {
+        0 => None,
+        1 | 2 => Some(f64::from(random.i8(..))),
+        pick => Some(special[pick - 3]),
+    };
+    let numbers: Vec<Option<f64>> = (0..row_count).map(|_| number()).collect();
+    let single = numbers.iter().map(|n| n.map(|n| n as f32));
+    let columns: [(&str, ArrayRef); 3] = [
+        (
+            "f64",
+            Arc::new(Float64Array::from_iter(numbers.iter().copied())),
+        ),
+        ("f32", Arc::new(Float32Array::from_iter(single))),
+        (
+            "row",
+            Arc::new(Int64Array::from_iter_values(0..row_count as i64)),
+        ),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)))
+        .unwrap()
+}
+
+/// The column that numbers the rows of [`numbers`].
+fn row_numbers(batch: &RecordBatch) -> Vec<i64> {
+    batch
+        .column(2)
+        .as_primitive::<Int64Type>()
+        .values()
+        .to_vec()
+}
+
+#[test]
+fn nan_and_both_zeros_have_their_places_whether_spilled_or_not() {
+    let batches: Vec<RecordBatch> = (0..6).map(|seed| numbers(1500, seed)).collect();
+    for memory_bytes in [0, 1 << 30] {
+        for (descending, nulls_first) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let options = SortOptions {
+                keys: vec![
+                    key(1, descending, nulls_first),
+                    key(0, !descending, nulls_first),
+                ],
+                minimum_bytes: 64 << 10,
+                ..SortOptions::default()
+            };
+            let test = TestEnvironment::new(FixedPool::new(memory_bytes));
+            let (sorted, stats) = sort(&test.environment, &batches, &options).unwrap();
+            assert_eq!(stats.run_count > 0, memory_bytes == 0);
+            assert_eq!(
+                row_numbers(&sorted),
+                row_numbers(&expected(&batches, &options))
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_sorted_is_nothing_and_rows_without_keys_stay_as_they_came() {
+    let some = batches(&[900, 0, 1200], 5);
+    let empty = vec![batch(0, 0, 1)];
+    for keys in [vec![], vec![key(0, false, true)]] {
+        for limit in [None, Some(0), Some(7), Some(usize::MAX)] {
+            for memory_bytes in [0, 1 << 30] {
+                let options = SortOptions {
+                    keys: keys.clone(),
+                    limit,
+                    minimum_bytes: 0,
+                    ..SortOptions::default()
+                };
+                let test = TestEnvironment::new(FixedPool::new(memory_bytes));
+                let (sorted, stats) = sort(&test.environment, &empty, &options).unwrap();
+                assert_eq!((sorted.num_rows(), stats.run_count), (0, 0));
+                let (sorted, _) = sort(&test.environment, &some, &options).unwrap();
+                assert_eq!(
+                    sorted,
+                    expected(&some, &options),
+                    "{options:?}, {memory_bytes} bytes"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_run_ends_a_sort_with_the_place_and_frees_everything() {
+    let batches = batches(&[2000; 6], 3);
+    let options = SortOptions {
+        keys: vec![key(0, false, true)],
+        ..SortOptions::default()
+    };
+    let pool = FixedPool::new(0);
+    let test = TestEnvironment::new(Arc::clone(&pool) as _);
+    let mut sorter = Sorter::new(&test.environment, "sort", batches[0].schema(), options).unwrap();
+    for batch in &batches {
+        sorter.push(batch.clone()).unwrap();
+    }
+    sorter.file.as_ref().expect("spilled").damage(0);
+    let error = sorter.finish().err().expect("the first batch is damaged");
+    assert!(
+        matches!(&error, OperatorError::Damaged(found)
+            if found.offset == 0 && found.file.ends_with("hotshelf-0.spill")),
+        "{error}"
+    );
+    assert_eq!(pool.lent_bytes(), 0);
+    assert_eq!(test.environment.spill.stats().used_bytes, 0);
+}
+
+#[test]
+fn a_sort_that_is_dropped_half_way_frees_everything() {
+    let batches = batches(&[1000; 8], 3);
+    let options = SortOptions {
+        keys: vec![key(0, false, true)],
+        minimum_bytes: 64 << 10,
+        ..SortOptions::default()
+    };
+    for pushed_count in [0, 1, 5, 8] {
+        let pool = FixedPool::new(300 << 10);
+        let test = TestEnvironment::new(Arc::clone(&pool) as _);
+        let mut sorter = Sorter::new(
+            &test.environment,
+            "sort",
+            batches[0].schema(),
+            options.clone(),
+        )
+        .unwrap();
+        for batch in &batches[..pushed_count] {
+            sorter.push(batch.clone()).unwrap();
+        }
+        if pushed_count == batches.len() {
+            let mut sorted = sorter.finish().unwrap();
+            assert!(sorted.next_batch().unwrap().is_some());
+        } else {
+            drop(sorter);
+        }
+        assert_eq!(pool.lent_bytes(), 0);
+        assert_eq!(test.environment.spill.stats().used_bytes, 0);
+    }
+}
+
+#[test]
+fn columns_of_another_type_are_an_error() {
+    let test = TestEnvironment::new(FixedPool::new(0));
+    let options = SortOptions {
+        keys: vec![key(0, false, true)],
+        ..SortOptions::default()
+    };
+    let mut sorter =
+        Sorter::new(&test.environment, "sort", batch(0, 0, 1).schema(), options).unwrap();
+    let error = sorter.push(numbers(3, 1)).unwrap_err();
+    assert!(matches!(error, OperatorError::Arrow(_)), "{error}");
+}
+
+#[test]
+fn sorts_may_move_between_threads() {
+    fn movable<T: Send>() {}
+    movable::<Sorter>();
+    movable::<Sorted>();
 }

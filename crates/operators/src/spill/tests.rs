@@ -162,7 +162,7 @@ fn a_file_that_was_cut_is_an_error() {
 
 impl SpillFile {
     /// Changes the bytes at an offset.
-    fn damage(&self, offset: u64) {
+    pub(crate) fn damage(&self, offset: u64) {
         let page = offset - offset % PAGE_BYTES as u64;
         let mut space = vec![0xa5; 2 * PAGE_BYTES];
         let start = space.as_mut_ptr().align_offset(PAGE_BYTES);
