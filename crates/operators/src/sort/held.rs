@@ -247,24 +247,35 @@ impl SortedRows {
         &self.common
     }
 
-    /// The next rows: about as many bytes, and at most as many rows.
+    /// The next rows: little more than `bytes` unless one row has more, and at most `row_count_max` rows.
     pub(super) fn next_batch(
         &mut self,
         bytes: u64,
         row_count_max: usize,
     ) -> Result<Option<RecordBatch>> {
-        self.job.stop().check()?;
-        let row_count = (bytes / self.row_bytes).clamp(1, row_count_max as u64) as usize;
-        let end = (self.next + row_count).min(self.order.len());
-        if self.next == end {
+        let most = row_count_max.min(self.order.len() - self.next);
+        if most == 0 {
             return Ok(None);
         }
-        let place = |entry: &Entry| (entry.batch as usize, entry.row as usize);
-        let places: Vec<_> = self.order[self.next..end].iter().map(place).collect();
-        self.next = end;
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
-        let batch = interleave_record_batch(&batches, &places)?;
-        Ok(Some(without_unused_values(&batch)?))
+        loop {
+            self.job.stop().check()?;
+            let row_count = (bytes / self.row_bytes).clamp(1, most as u64) as usize;
+            let rows = &self.order[self.next..self.next + row_count];
+            let places: Vec<_> = rows
+                .iter()
+                .map(|row| (row.batch as usize, row.row as usize))
+                .collect();
+            let batch = interleave_record_batch(&batches, &places)?;
+            let batch = without_unused_values(&batch)?;
+            // Rows of one order may be of one size: those that come next are like these.
+            let found_bytes = needed_bytes(&batch);
+            self.row_bytes = found_bytes / row_count as u64 + 1;
+            if row_count == 1 || found_bytes <= 2 * bytes {
+                self.next += row_count;
+                return Ok(Some(batch));
+            }
+        }
     }
 }
 

@@ -78,7 +78,6 @@ pub(super) struct Merge {
     tournament: Tournament,
     common: CommonStart,
     batch_bytes: u64,
-    row_bytes: u64,
     /// How many batches are read ahead, and may be.
     ahead_count: u64,
     ahead_count_max: u64,
@@ -98,6 +97,8 @@ struct Cursor {
     /// The number of `batch` among the merge's sources.
     source: usize,
     row: usize,
+    /// The size of a row of the batch, on average.
+    row_bytes: u64,
     prefix: u64,
     charged_bytes: u64,
 }
@@ -108,15 +109,12 @@ impl Merge {
         let job = Arc::clone(&reserved.job);
         let mut common = CommonStart::default();
         runs.iter().for_each(|run| common.add_all(run.common()));
-        let row_count: u64 = runs.iter().map(Run::row_count).sum();
-        let raw_bytes: u64 = runs.iter().map(Run::raw_bytes).sum();
         let mut merge = Self {
             job: Arc::clone(&job),
             cursors: Vec::with_capacity(runs.len()),
             tournament: Tournament::new(0, |_, _| false),
             common,
             batch_bytes: batch_bytes(&runs),
-            row_bytes: raw_bytes / row_count.max(1) + 1,
             ahead_count: 0,
             ahead_count_max: 0,
             sources: Vec::new(),
@@ -134,6 +132,7 @@ impl Merge {
                 batch: RecordBatch::new_empty(Arc::clone(&job.schema)),
                 source: 0,
                 row: 0,
+                row_bytes: 0,
                 prefix: 0,
                 charged_bytes,
             });
@@ -172,15 +171,15 @@ impl Merge {
         if row_count_max == 0 {
             return Ok(None);
         }
-        let row_count = (self.batch_bytes / self.row_bytes).clamp(1, row_count_max as u64) as usize;
-        let mut finished_bytes = 0;
-        while self.places.len() < row_count && finished_bytes <= self.batch_bytes {
+        let (mut bytes, mut finished_bytes) = (0, 0);
+        while self.places.len() < row_count_max && bytes.max(finished_bytes) <= self.batch_bytes {
             let winner = self.tournament.winner();
             let cursor = &mut self.cursors[winner];
             let Some(keys) = &cursor.keys else {
                 break;
             };
             self.places.push((cursor.source, cursor.row));
+            bytes += cursor.row_bytes;
             cursor.row += 1;
             if cursor.row < keys.num_rows() {
                 cursor.prefix = self.common.prefix(keys.row(cursor.row).data());
@@ -232,6 +231,7 @@ impl Merge {
         self.charged_bytes += missing;
         cursor.prefix = self.common.prefix(keys.row(0).data());
         cursor.row = 0;
+        cursor.row_bytes = spilled.raw_bytes() / batch.num_rows() as u64;
         cursor.keys = Some(keys);
         cursor.batch = batch;
         cursor.source = self.sources.len();

@@ -45,17 +45,6 @@ impl Run {
         };
         self.batches.iter().map(bytes).max().unwrap_or(0)
     }
-
-    pub(super) fn row_count(&self) -> u64 {
-        self.batches
-            .iter()
-            .map(|batch| batch.row_count() as u64)
-            .sum()
-    }
-
-    pub(super) fn raw_bytes(&self) -> u64 {
-        self.batches.iter().map(SpilledBatch::raw_bytes).sum()
-    }
 }
 
 /// Writes a run.
