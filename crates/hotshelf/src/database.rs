@@ -108,7 +108,7 @@ impl Database {
         Ok(hotshelf_store::repair(folder.as_ref()).map_err(Error::from)?)
     }
 
-    /// Reads every data file again, past the cache, and compares all checksums.
+    /// Reads every data file again, bypassing the cache, and compares all checksums.
     /// `progress` gets data files done and data files in all.
     ///
     /// # Errors

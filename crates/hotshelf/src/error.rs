@@ -53,7 +53,7 @@ pub enum Error {
         table: String,
     },
     /// CREATE OR REPLACE names something of another kind.
-    #[error("'{name}' is a {found}: no {wanted} takes its place")]
+    #[error("cannot create {wanted} '{name}': {found} '{name}' exists already")]
     OtherKind {
         /// Its name.
         name: String,
@@ -74,8 +74,8 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
-    /// A view that is made of itself.
-    #[error("view '{name}' is made of itself")]
+    /// A view that refers to itself.
+    #[error("view '{name}' refers to itself")]
     CircularView {
         /// The view.
         name: String,
@@ -180,7 +180,10 @@ pub enum Error {
         what: String,
     },
     /// A piece of an input file needs more memory than the budget leaves for it.
-    #[error("{what} of {} needs {} MB or more; the budget allows {} MB", path.display(), needed_bytes >> 20, allowed_bytes >> 20)]
+    #[error(
+        "{what} of {} needs {} MB or more; the budget allows {} MB",
+        path.display(), needed_bytes >> 20, allowed_bytes >> 20
+    )]
     InputTooLarge {
         /// The file.
         path: PathBuf,
@@ -362,7 +365,7 @@ impl From<Error> for DataFusionError {
 }
 
 impl Error {
-    /// Takes our own error out of DataFusion's wrapping, where one is inside: for errors that an answer's batches yield.
+    /// Takes our own error out of DataFusion's wrapping, where one is inside: for errors from an answer's batches.
     pub fn from_query(error: DataFusionError) -> Self {
         match error {
             DataFusionError::External(inner) => match inner.downcast::<Error>() {

@@ -43,7 +43,7 @@ pub struct ImportOptions {
     pub inputs: Vec<String>,
     /// Format; by the files' endings if not given.
     pub format: Option<FileFormat>,
-    /// Columns whose type is not to be guessed: `"a INT, b VARCHAR"`. Others keep the inferred type.
+    /// Types of columns that should not be inferred: `"a INT, b VARCHAR"`. Others keep the inferred type.
     pub schema: Option<String>,
     /// What happens when the table exists.
     pub existing: ExistingTable,

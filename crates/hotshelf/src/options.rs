@@ -26,7 +26,7 @@ pub struct Options {
     pub threads: usize,
     /// Which segments stay in DRAM.
     pub policy: PolicyKind,
-    /// Cap on reads from storage, in bytes per second. It stands in for slower volumes.
+    /// Cap on reads from storage, in bytes per second. It imitates slower volumes.
     pub storage_bandwidth_max: Option<u64>,
     /// Whether to bypass the operating system's page cache (O_DIRECT) where the file system allows.
     pub direct_io: bool,
@@ -40,7 +40,7 @@ pub struct Options {
     pub merge_files: bool,
     /// Whether a folder that does not exist is created.
     pub create: bool,
-    /// Whether to follow the machine profile that `hotshelf probe` has left in the folder.
+    /// Whether to follow the machine profile that `hotshelf probe` has stored in the folder.
     pub machine_profile: bool,
 }
 

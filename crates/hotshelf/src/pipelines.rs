@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn decoded_bytes_are_those_of_the_values() {
-        let long = "a text too long to stand in its view";
+        let long = "a text too long to fit in its view";
         let cases: [(ArrayRef, u64); 4] = [
             (Arc::new(Int32Array::from(vec![1, 2, 3])), 12),
             (Arc::new(BooleanArray::from(vec![true; 9])), 2),

@@ -8,6 +8,7 @@ mod answer;
 pub(crate) mod aside;
 mod batch_rows;
 mod catalog;
+mod columns;
 mod copy;
 mod depth;
 mod explain;
@@ -20,9 +21,11 @@ mod parsing;
 mod planned;
 mod planning;
 mod prepared;
+mod schemas;
 mod shape;
 mod syntax;
 mod tables;
+mod target;
 mod text;
 mod using;
 mod value;
@@ -48,6 +51,7 @@ use planned::Planned;
 use prepared::PreparedStatements;
 
 pub use answer::Answer;
+pub use parsing::Statement;
 pub use value::Value;
 
 /// Names under which our tables are found when a query does not qualify them.
@@ -65,16 +69,6 @@ pub struct Session {
     database: Database,
     context: SessionContext,
     prepared: PreparedStatements,
-}
-
-/// One parsed SQL statement. It prints as SQL.
-#[derive(Debug, Clone)]
-pub struct Statement(ParsedStatement);
-
-impl std::fmt::Display for Statement {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 impl Database {
@@ -227,9 +221,9 @@ impl Session {
             Planned::Rows(runnable) => runnable.run(),
             Planned::Change(runnable) => runnable.run()?.taken().await,
             Planned::Table(table) => self.store(*table).await,
-            Planned::Copy(runnable, unfinished) => {
+            Planned::Copy(runnable, files) => {
                 let mut answer = runnable.run()?;
-                answer.batches = copy::published(answer.batches, unfinished);
+                answer.batches = target::published(answer.batches, files);
                 Ok(answer)
             }
         }

@@ -85,9 +85,9 @@ impl OperatorPool {
         self.reserved_bytes() + additional <= limit + overdraft
     }
 
-    /// Whether a sort should spill what it holds, because those whose memory it would take make more of it: a sort
-    /// grows while writing and reading the bytes again would take longer than the price of the memory for as long again
-    /// as it has held what it has.
+    /// Whether a sort should spill what it holds, because the memory that it asks for saves more time where it is now.
+    /// It grows while writing and reading its bytes again would take longer than its memory costs by the published
+    /// price, over the time that it has held what it has.
     fn is_better_spilled(&self, reservation: &MemoryReservation, additional: u64) -> bool {
         let consumer = reservation.consumer();
         let is_large = reservation.size() as u64 >= SORT_BYTES_MIN;

@@ -69,7 +69,7 @@ fn fixed_hint(error: &Error) -> Option<&'static str> {
             "give the column types with `--schema`, or select and cast the columns with INSERT INTO … SELECT"
         }
         Error::Panic { .. } => {
-            "this is a bug of Hotshelf: please report it with the statement; other statements go on"
+            "this is a bug of Hotshelf: please report it with the statement; other statements continue"
         }
         Error::TooDeep {
             what: "expression", ..

@@ -18,7 +18,7 @@ use crate::engine::Engine;
 /// Points of the advice curve.
 const ADVICE_ROWS: u32 = 20;
 
-/// What the tuner says of itself; nothing without a tuner.
+/// A value from inside the tuner; the default without a tuner.
 fn inspect<T: Default>(engine: &Engine, what: impl FnOnce(&Tuner) -> T) -> T {
     let tuner = engine.tuner.as_ref();
     tuner.map(|tuner| tuner.inspect(what)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What memory is worth to whom.
+//! Holders of memory, and what it is worth to each.
 
 use std::collections::HashMap;
 

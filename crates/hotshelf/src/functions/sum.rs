@@ -463,7 +463,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_are_exact_whatever_the_values_and_nulls(values in proptest::collection::vec(any::<Option<i64>>(), 0..300)) {
+        fn sums_are_exact_whatever_the_values_and_nulls(
+            values in proptest::collection::vec(any::<Option<i64>>(), 0..300),
+        ) {
             let array: ArrayRef = Arc::new(Int64Array::from(values.clone()));
             let expected: i128 = values.iter().flatten().map(|value| i128::from(*value)).sum();
             let count = values.iter().flatten().count();

@@ -62,7 +62,7 @@ fn open(path: &Path, limits: Limits) -> Result<Opened> {
     }
     file.seek(SeekFrom::Start(0))
         .map_err(Error::io("read", path))?;
-    let damaged = |error| bad(path, format!("it is no Arrow file: {error}"));
+    let damaged = |error| bad(path, format!("it is not an Arrow file: {error}"));
     let input = BufReader::new(file);
     Ok(match is_file {
         true => Opened::File(Box::new(FileReader::try_new(input, None).map_err(damaged)?)),

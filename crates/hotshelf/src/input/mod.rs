@@ -49,7 +49,7 @@ impl Limits {
     }
 }
 
-/// Runs a decoder that is not ours over bytes that may be damaged: a panic becomes an error that names the file.
+/// Runs another project's decoder over bytes that may be damaged: a panic becomes an error that names the file.
 pub(crate) fn decode<T>(path: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(path, panic.as_ref())))
 }

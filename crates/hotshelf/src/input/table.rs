@@ -190,7 +190,7 @@ async fn common_schema(
     Ok(common.finish())
 }
 
-/// The files that a name means, if their endings imply one format that is ours.
+/// The files that a name means, if their endings imply one format that we read.
 fn named_files(name: &str) -> Result<Option<(FileFormat, Vec<InputFile>)>> {
     let path = Path::new(name);
     let mut files = match path.is_dir() {

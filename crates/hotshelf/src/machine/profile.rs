@@ -205,33 +205,24 @@ impl EngineProfile {
         }
     }
 
-    /// Every value and where it comes from, in the order of [`NAMES`].
+    /// Every value of [`NAMES`] and where it comes from.
     pub fn lines(&self) -> Vec<ProfileLine> {
-        let values = [
-            line(&self.io_threads, usize::to_string),
-            line(&self.io_depth, usize::to_string),
-            line(&self.io_bytes, usize::to_string),
-            line(&self.look_ahead_bytes, u64::to_string),
-            line(&self.writers, usize::to_string),
-            line(&self.write_bytes, usize::to_string),
-            line(&self.serialise, bool::to_string),
-            line(&self.pinning, |pinning| {
+        vec![
+            line("io_threads", &self.io_threads, usize::to_string),
+            line("io_depth", &self.io_depth, usize::to_string),
+            line("io_bytes", &self.io_bytes, usize::to_string),
+            line("look_ahead", &self.look_ahead_bytes, u64::to_string),
+            line("writers", &self.writers, usize::to_string),
+            line("write_bytes", &self.write_bytes, usize::to_string),
+            line("serialise", &self.serialise, bool::to_string),
+            line("pinning", &self.pinning, |pinning| {
                 format!("{pinning:?}").to_lowercase()
             }),
-            line(&self.sockets, |sockets| match sockets {
+            line("placement", &self.sockets, |sockets| match sockets {
                 Sockets::All => "all sockets".to_owned(),
                 Sockets::First => "first socket".to_owned(),
             }),
-        ];
-        let named = NAMES.iter().zip(values);
-        named
-            .map(|(&(name, _), (value, source, reason))| ProfileLine {
-                name,
-                value,
-                source,
-                reason,
-            })
-            .collect()
+        ]
     }
 
     /// What the tuner knows before anything was read.
@@ -307,9 +298,13 @@ fn clamp<T: Ord + Copy>(value: T, range: std::ops::RangeInclusive<T>) -> T {
     value.clamp(*range.start(), *range.end())
 }
 
-fn line<T>(setting: &Setting<T>, show: impl Fn(&T) -> String) -> (String, String, String) {
-    let shown = show(&setting.value);
-    (shown, setting.source.clone(), setting.reason.clone())
+fn line<T>(name: &'static str, setting: &Setting<T>, show: impl Fn(&T) -> String) -> ProfileLine {
+    ProfileLine {
+        name,
+        value: show(&setting.value),
+        source: setting.source.clone(),
+        reason: setting.reason.clone(),
+    }
 }
 
 /// The values for SHOW ALL: what is in force and from where, in one text.
@@ -457,6 +452,13 @@ mod tests {
             profile.origin
         );
         assert_eq!(profile.io_depth.source, "default");
+    }
+
+    #[test]
+    fn every_name_has_a_line() {
+        let lines = EngineProfile::defaults(String::new(), 2).lines();
+        let shown = lines.iter().map(|line| line.name);
+        assert!(shown.eq(NAMES.iter().map(|(name, _)| *name)));
     }
 
     #[test]

@@ -58,6 +58,15 @@ impl PhysicalOptimizerRule for PushFilters {
 
 type Filter = Arc<dyn PhysicalExpr>;
 
+/// What takes a child's place, and which filters its rows meet.
+struct PushedChild {
+    child: Arc<dyn ExecutionPlan>,
+    /// The node's own filters.
+    own: Vec<PushedDownPredicate>,
+    /// Those from above the node.
+    routed: Vec<PushedDown>,
+}
+
 struct Descent<'a> {
     phase: FilterPushdownPhase,
     config: &'a ConfigOptions,
@@ -90,12 +99,12 @@ impl Descent<'_> {
                 .iter()
                 .map(|filter| columns.map_or(Ok(None), |columns| columns.translate(filter)))
                 .collect::<QueryResult<_>>()?;
-            let (child, own, routed) = self.push_into_child(child, own, routed)?;
-            own_met.push(own);
-            for (met, child_met) in met.iter_mut().zip(routed) {
+            let pushed = self.push_into_child(child, own, routed)?;
+            own_met.push(pushed.own);
+            for (met, child_met) in met.iter_mut().zip(pushed.routed) {
                 met.push(child_met);
             }
-            children.push(child);
+            children.push(pushed.child);
         }
         let node = replace_children_if_necessary(node, children)?;
         let all = node.name() == "UnionExec";
@@ -109,17 +118,12 @@ impl Descent<'_> {
     }
 
     /// Pushes a node's own filters, and those routed through it, into its child.
-    #[allow(clippy::type_complexity)]
     fn push_into_child(
         &self,
         child: &Arc<dyn ExecutionPlan>,
         own: Vec<Filter>,
         routed: Vec<Option<Filter>>,
-    ) -> QueryResult<(
-        Arc<dyn ExecutionPlan>,
-        Vec<PushedDownPredicate>,
-        Vec<PushedDown>,
-    )> {
+    ) -> QueryResult<PushedChild> {
         let sent: Vec<Filter> = own
             .iter()
             .filter(|filter| !is_volatile(filter))
@@ -137,7 +141,7 @@ impl Descent<'_> {
             .map(|filter| next(!is_volatile(&filter)).wrap_expression(filter))
             .collect();
         let routed = routed.iter().map(|filter| next(filter.is_some())).collect();
-        Ok((child, own, routed))
+        Ok(PushedChild { child, own, routed })
     }
 
     fn push_into_leaf(

@@ -160,7 +160,8 @@ pub(crate) struct ScanMetrics {
 #[derive(Default)]
 pub(crate) struct Reported {
     counters: ScanCounters,
-    pruned: (u64, u64),
+    row_groups_pruned: u64,
+    bytes_pruned: u64,
 }
 
 impl ScanMetrics {
@@ -213,25 +214,24 @@ impl ScanMetrics {
     /// Adds what the whole scan counted since the last report.
     fn report(&self, queue: &ScanQueue) {
         let mut reported = self.reported.lock();
-        let now = queue.context.counters();
-        let pruned = (
-            queue.work.pruned.row_groups.load(Ordering::Relaxed),
-            queue.work.pruned.bytes.load(Ordering::Relaxed),
-        );
-        self.bytes_cache
-            .add((now.bytes_cache - reported.counters.bytes_cache) as usize);
-        self.bytes_storage
-            .add((now.bytes_storage - reported.counters.bytes_storage) as usize);
-        self.bytes_shared
-            .add((now.bytes_shared - reported.counters.bytes_shared) as usize);
-        self.row_groups_pruned
-            .add((pruned.0 - reported.pruned.0) as usize);
-        self.bytes_pruned
-            .add((pruned.1 - reported.pruned.1) as usize);
-        *reported = Reported {
-            counters: now,
-            pruned,
+        let pruned = &queue.work.pruned;
+        let now = Reported {
+            counters: queue.context.counters(),
+            row_groups_pruned: pruned.row_groups.load(Ordering::Relaxed),
+            bytes_pruned: pruned.bytes.load(Ordering::Relaxed),
         };
+        let (new, old) = (&now.counters, &reported.counters);
+        self.bytes_cache
+            .add((new.bytes_cache - old.bytes_cache) as usize);
+        self.bytes_storage
+            .add((new.bytes_storage - old.bytes_storage) as usize);
+        self.bytes_shared
+            .add((new.bytes_shared - old.bytes_shared) as usize);
+        self.row_groups_pruned
+            .add((now.row_groups_pruned - reported.row_groups_pruned) as usize);
+        self.bytes_pruned
+            .add((now.bytes_pruned - reported.bytes_pruned) as usize);
+        *reported = now;
     }
 }
 

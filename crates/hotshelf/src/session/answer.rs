@@ -121,8 +121,8 @@ impl std::fmt::Debug for Answer {
 
 /// Starts a plan on the workers.
 ///
-/// Its rows come through a channel, so the plan's own work never blocks a caller who waits for them, and the caller can
-/// always stop waiting.
+/// Its rows come through a channel, so the plan's own work never blocks a caller that waits for them, and the caller
+/// can always stop waiting.
 pub(super) fn start(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,

@@ -1,11 +1,21 @@
 //! Parsing: SQL text into statements that the planner reads as SQL means them.
 
 use datafusion::execution::session_state::SessionState;
-use datafusion::sql::parser::DFParserBuilder;
+use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 
-use super::{Statement, shape, syntax, text};
+use super::{shape, syntax, text};
 use crate::error::Result;
+
+/// One parsed SQL statement. It prints as SQL.
+#[derive(Debug, Clone)]
+pub struct Statement(pub(super) ParsedStatement);
+
+impl std::fmt::Display for Statement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Splits SQL text into statements. Call it on a large stack.
 pub(super) fn parse(state: &SessionState, sql: &str) -> Result<Vec<Statement>> {

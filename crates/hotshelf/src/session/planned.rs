@@ -9,8 +9,8 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::account::QueryAccount;
 use super::answer::{self, Answer};
-use super::copy::Unfinished;
 use super::explain;
+use super::target::Unfinished;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::interrupt::Interrupt;

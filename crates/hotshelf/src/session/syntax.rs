@@ -21,7 +21,7 @@ const DOUBLE_DIGITS: usize = 17;
 /// Digits of the widest decimal.
 const DECIMAL_DIGITS: usize = 38;
 
-/// What the check has to know of the session.
+/// What the check needs from the session.
 pub(super) struct Known<'a> {
     /// Whether a name is that of an aggregate or window function.
     pub aggregates: &'a dyn Fn(&str) -> bool,

@@ -54,14 +54,14 @@ pub(super) fn resolve(select: &mut Select) -> ControlFlow<Error> {
 struct Merged {
     meanings: HashMap<String, Expr>,
     /// Those that are not simply the left side's, in order: a `*` names them.
-    told: Vec<Ident>,
+    changed: Vec<Ident>,
 }
 
 impl Merged {
     fn of(from: &TableWithJoins) -> ControlFlow<Error, Self> {
         let mut merged = Self {
             meanings: HashMap::new(),
-            told: Vec::new(),
+            changed: Vec::new(),
         };
         // The table that unmerged columns are from, while there is only one.
         let mut left = qualifier(&from.relation);
@@ -98,7 +98,11 @@ impl Merged {
             let name = column.0.last().and_then(|part| part.as_ident());
             let Some(name) = name else { continue };
             let key = normalized(name);
-            if self.told.iter().any(|told| normalized(told) == key) {
+            if self
+                .changed
+                .iter()
+                .any(|changed| normalized(changed) == key)
+            {
                 // The planner would join by the left side's column alone.
                 return ControlFlow::Break(Error::NotSupported {
                     what: format!("USING ({name}) after a RIGHT or FULL JOIN by it (write ON)"),
@@ -121,7 +125,7 @@ impl Merged {
                 }
             };
             if side != Side::Left {
-                self.told.push(name.clone());
+                self.changed.push(name.clone());
             }
             self.meanings.insert(key, meaning);
         }
@@ -135,7 +139,7 @@ impl Merged {
         Some((self.meanings.get(&normalized(name))?, name.clone()))
     }
 
-    /// Gives merged columns of the select list the names they have, and tells a `*` what they mean.
+    /// Gives merged columns of the select list the names they have, and spells out what a `*` means for them.
     fn name_projection(&self, items: &mut [SelectItem]) {
         for item in items {
             match item {
@@ -147,11 +151,11 @@ impl Merged {
                         };
                     }
                 }
-                SelectItem::Wildcard(options) if !self.told.is_empty() => {
+                SelectItem::Wildcard(options) if !self.changed.is_empty() => {
                     let replaced = options
                         .opt_replace
                         .get_or_insert_with(|| ReplaceSelectItem { items: Vec::new() });
-                    for name in &self.told {
+                    for name in &self.changed {
                         if let Some(expr) = self.meanings.get(&normalized(name)) {
                             replaced.items.push(Box::new(ReplaceSelectElement {
                                 expr: expr.clone(),

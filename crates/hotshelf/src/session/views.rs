@@ -1,5 +1,5 @@
-//! Views and schemas. Views are kept as they were written and planned when they are read, so that they see tables as
-//! they are then.
+//! Views as tables: a view is kept as it was written and planned when it is read, so that it sees tables as they are
+//! then.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -7,20 +7,15 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session as CatalogSession, TableProvider};
-use datafusion::common::{SchemaReference, TableReference};
 use datafusion::datasource::{TableType, ViewTable};
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{
-    CreateCatalogSchema, CreateView, DdlStatement, DropCatalogSchema, DropView, Expr, LogicalPlan,
-};
+use datafusion::logical_expr::{DdlStatement, Expr, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::columns::ensure_unique_columns;
 use super::parsing::parse;
-use super::tables::ensure_unique_columns;
-use super::{CATALOG, Session};
 use crate::error::{Error, Result};
-use crate::storage::{PUBLIC, full_name};
 
 thread_local! {
     /// Views that are being planned on this thread, each for the one before.
@@ -119,76 +114,7 @@ pub(super) async fn view_table(
     Ok(Arc::new(ViewTable::new(plan, Some(text.to_owned()))))
 }
 
-fn not_a_view(name: &str) -> Error {
+pub(super) fn not_a_view(name: &str) -> Error {
     let text = format!("the stored text of view {name} is not a CREATE VIEW");
     Error::Query(DataFusionError::Execution(text))
-}
-
-impl Session {
-    /// The full name of something in one of the database's schemas; an error if there is no such schema.
-    pub(super) fn stored_name(&self, name: &TableReference) -> Result<String> {
-        let schema = name.schema().unwrap_or(PUBLIC);
-        let is_here = name.catalog().is_none_or(|catalog| catalog == CATALOG);
-        match is_here && self.database.storage().has_schema(schema) {
-            true => Ok(full_name(schema, name.table())),
-            false => Err(Error::UnknownSchema {
-                name: schema.to_owned(),
-            }),
-        }
-    }
-
-    /// Keeps a view that can be planned.
-    pub(super) async fn create_view(&self, create: CreateView) -> Result<String> {
-        if create.temporary {
-            return Err(Error::NotSupported {
-                what: "CREATE TEMPORARY VIEW".into(),
-            });
-        }
-        let name = self.stored_name(&create.name)?;
-        let text = create.definition.ok_or_else(|| not_a_view(&name))?;
-        view_table(&self.context.state(), &name, &text).await?;
-        let storage = self.database.storage();
-        storage.put_view(&name, &text, create.or_replace)?;
-        Ok(format!("view {name} created"))
-    }
-
-    pub(super) fn drop_view(&self, drop: &DropView) -> Result<String> {
-        let name = self.stored_name(&drop.name)?;
-        match (self.database.storage().drop_view(&name)?, drop.if_exists) {
-            (true, _) => Ok(format!("view {name} dropped")),
-            (false, true) => Ok(format!("no view {name}")),
-            (false, false) => Err(Error::UnknownView { name }),
-        }
-    }
-
-    pub(super) fn create_schema(&self, create: &CreateCatalogSchema) -> Result<String> {
-        let name = create.schema_name.as_str();
-        let own = name
-            .strip_prefix(CATALOG)
-            .and_then(|rest| rest.strip_prefix('.'));
-        let name = own.unwrap_or(name);
-        match (
-            self.database.storage().create_schema(name)?,
-            create.if_not_exists,
-        ) {
-            (true, _) => Ok(format!("schema {name} created")),
-            (false, true) => Ok(format!("schema {name} exists already")),
-            (false, false) => Err(Error::SchemaExists {
-                name: name.to_owned(),
-            }),
-        }
-    }
-
-    pub(super) fn drop_schema(&self, drop: &DropCatalogSchema) -> Result<String> {
-        let name = match &drop.name {
-            SchemaReference::Bare { schema } | SchemaReference::Full { schema, .. } => schema,
-        };
-        match (self.database.storage().drop_schema(name)?, drop.if_exists) {
-            (true, _) => Ok(format!("schema {name} dropped")),
-            (false, true) => Ok(format!("no schema {name}")),
-            (false, false) => Err(Error::UnknownSchema {
-                name: name.to_string(),
-            }),
-        }
-    }
 }

@@ -151,8 +151,10 @@ pub(super) struct ValueGroups {
     /// Batches to go before runs of equal keys are looked for again, where there were none.
     batches_without_runs: usize,
     row_count: usize,
-    /// Rows after which grouping here must have paid, and the share of groups in rows above which it has not.
-    probe: (usize, f64),
+    /// Rows after which grouping here must have paid,
+    trial_rows: usize,
+    /// and the share of groups in rows above which it has not.
+    trial_share_max: f64,
     /// Whether rows are handed on as they are because nearly each is a group of its own.
     passing: bool,
 }
@@ -177,10 +179,8 @@ impl ValueGroups {
             group_of_run: Vec::new(),
             batches_without_runs: 0,
             row_count: 0,
-            probe: (
-                execution.skip_partial_aggregation_probe_rows_threshold,
-                execution.skip_partial_aggregation_probe_ratio_threshold,
-            ),
+            trial_rows: execution.skip_partial_aggregation_probe_rows_threshold,
+            trial_share_max: execution.skip_partial_aggregation_probe_ratio_threshold,
             passing: false,
         })
     }
@@ -198,9 +198,9 @@ impl ValueGroups {
         self.accumulators
             .update(batch, &self.group_of_row, groups)?;
         self.row_count += batch.num_rows();
-        let (rows, share) = self.probe;
-        let useless = self.row_count >= rows && groups as f64 > share * self.row_count as f64;
-        if useless && !self.aggregates.finish {
+        let groups_max = self.trial_share_max * self.row_count as f64;
+        let is_useless = self.row_count >= self.trial_rows && groups as f64 > groups_max;
+        if is_useless && !self.aggregates.finish {
             self.passing = true;
             return self.take().map(Some);
         }

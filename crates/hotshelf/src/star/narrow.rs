@@ -100,7 +100,7 @@ impl Narrow {
     }
 }
 
-/// The expressions with computed columns that only one of them reads put in place, and the other computed columns.
+/// The expressions, with computed columns substituted that only one of them reads, and the other computed columns.
 fn keep_shared(
     computed: &Computed,
     exprs: &[Arc<dyn PhysicalExpr>],
@@ -114,7 +114,7 @@ fn keep_shared(
             1 => {
                 let users = exprs.iter_mut();
                 for expr in users.chain(kept.iter_mut().map(|(_, expr)| expr)) {
-                    *expr = put_in_place(expr, *idx, definition)?;
+                    *expr = substitute(expr, *idx, definition)?;
                 }
             }
             _ => kept.push((*idx, definition.clone())),
@@ -133,7 +133,7 @@ fn count_uses(expr: &Arc<dyn PhysicalExpr>, idx: usize) -> usize {
 }
 
 /// The expression with one column replaced.
-pub(super) fn put_in_place(
+pub(super) fn substitute(
     expr: &Arc<dyn PhysicalExpr>,
     idx: usize,
     definition: &Arc<dyn PhysicalExpr>,

@@ -63,8 +63,15 @@ pub(super) struct Selector {
     near: Vec<u32>,
     /// Slots by row of the chunk, for look-ups in hash tables.
     hashed: Vec<Vec<u32>>,
-    /// Rows that filters were asked for and those they kept.
-    ranges: Vec<(u64, u64)>,
+    /// What each range has kept so far.
+    ranges: Vec<Kept>,
+}
+
+/// Rows that a test was asked for, and those that it kept.
+#[derive(Clone, Copy, Default)]
+struct Kept {
+    asked: u64,
+    kept: u64,
 }
 
 /// A filter or look-up, made ready for how the column is stored in this row group.
@@ -72,14 +79,17 @@ struct Test<'a> {
     column: usize,
     matching: Matching,
     condition: Condition<'a>,
-    of: Of,
+    origin: Origin,
     asked: u64,
     kept: u64,
 }
 
+/// What a test is made of, by number.
 #[derive(Clone, Copy)]
-enum Of {
+enum Origin {
+    /// A range of the query.
     Range(usize),
+    /// A look-up.
     Join(usize),
 }
 
@@ -112,7 +122,7 @@ impl Selector {
             rows: Vec::with_capacity(CHUNK_ROWS),
             near: Vec::new(),
             hashed: vec![Vec::new(); ready.lookups.len()],
-            ranges: vec![(0, 0); ready.ranges.len()],
+            ranges: vec![Kept::default(); ready.ranges.len()],
         }
     }
 
@@ -190,7 +200,7 @@ impl Selector {
                 column,
                 matching: Matching::Inner,
                 condition: range_condition(range, &columns[column]),
-                of: Of::Range(idx),
+                origin: Origin::Range(idx),
                 asked: 0,
                 kept: 0,
             })
@@ -205,7 +215,7 @@ impl Selector {
                     Matching::Outer => Condition::Always,
                     _ => look_up_condition(&ready.lookups[idx], &columns[column]),
                 },
-                of: Of::Join(idx),
+                origin: Origin::Join(idx),
                 asked: 0,
                 kept: 0,
             })
@@ -220,12 +230,12 @@ impl Selector {
 
     /// Rows dropped per unit of work: what should come first.
     fn benefit(&self, ready: &Ready, test: &Test) -> f64 {
-        let kept = match test.of {
-            Of::Range(idx) => match self.ranges[idx] {
-                (0, _) => RANGE_KEPT,
-                (asked, kept) => kept as f64 / asked as f64,
+        let kept = match test.origin {
+            Origin::Range(idx) => match self.ranges[idx] {
+                Kept { asked: 0, .. } => RANGE_KEPT,
+                Kept { asked, kept } => kept as f64 / asked as f64,
             },
-            Of::Join(idx) => ready.share_kept(idx),
+            Origin::Join(idx) => ready.share_kept(idx),
         };
         (1.0 - kept) / test.condition.work()
     }
@@ -303,7 +313,9 @@ impl Selector {
                     .is_ok_and(|slot| is_set(set, slot))
             }),
             Condition::Find(lookup) => {
-                let Of::Join(join) = test.of else { return };
+                let Origin::Join(join) = test.origin else {
+                    return;
+                };
                 let slots = &mut self.hashed[join];
                 slots.resize(CHUNK_ROWS, MISS);
                 keep(&mut self.found, |row| {
@@ -377,12 +389,12 @@ impl Selector {
     /// Adds up what the tests kept.
     fn count(&mut self, ready: &Ready, tests: &[Test]) {
         for test in tests {
-            match test.of {
-                Of::Range(idx) => {
-                    self.ranges[idx].0 += test.asked;
-                    self.ranges[idx].1 += test.kept;
+            match test.origin {
+                Origin::Range(idx) => {
+                    self.ranges[idx].asked += test.asked;
+                    self.ranges[idx].kept += test.kept;
                 }
-                Of::Join(join) => {
+                Origin::Join(join) => {
                     let probed = &ready.probed[join];
                     probed.rows.fetch_add(test.asked, Ordering::Relaxed);
                     probed.kept.fetch_add(test.kept, Ordering::Relaxed);

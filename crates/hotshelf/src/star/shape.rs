@@ -20,7 +20,7 @@ use super::declined::Declined;
 use super::forecast::{Forecast, check_build, pass_through};
 use super::keys::is_key_type;
 use super::matching::{Matching, joined, probe_side};
-use super::narrow::{Computed, Narrow, Source, WideColumns, put_in_place, replace_columns};
+use super::narrow::{Computed, Narrow, Source, WideColumns, replace_columns, substitute};
 use crate::scan::TableScan;
 
 /// Build sides above this estimate stay with DataFusion, which can partition them.
@@ -327,7 +327,7 @@ impl Shape {
     pub fn inline(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, Declined> {
         let mut expr = expr.clone();
         for (idx, definition) in self.computed.iter().rev() {
-            expr = put_in_place(&expr, *idx, definition)?;
+            expr = substitute(&expr, *idx, definition)?;
         }
         Ok(expr)
     }

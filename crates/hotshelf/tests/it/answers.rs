@@ -192,7 +192,10 @@ fn sums_that_leave_their_type_are_errors() {
     let db = Fixture::new();
     db.run("CREATE TABLE t AS SELECT 9223372036854775807 AS a, value AS g FROM generate_series(1, 3) AS s(value)")
         .unwrap();
-    db.run("CREATE TABLE d AS SELECT 99999999999999999999999999999999999999::DECIMAL(38, 0) AS a, value AS g FROM generate_series(1, 4) AS s(value)")
+    db.run(
+        "CREATE TABLE d AS SELECT 99999999999999999999999999999999999999::DECIMAL(38, 0) AS a, value AS g
+         FROM generate_series(1, 4) AS s(value)",
+    )
         .unwrap();
     for sql in [
         "SELECT sum(a) FROM t",
@@ -225,8 +228,11 @@ fn sums_that_leave_their_type_are_errors() {
 #[test]
 fn negative_zero_equals_zero() {
     let db = Fixture::new();
-    db.run("CREATE TABLE t AS SELECT column1::DOUBLE AS f, column2 AS id FROM (VALUES ('0.0', 1), ('-0.0', 2), ('1.5', 3), ('-2.5', 4)) v")
-        .unwrap();
+    db.run(
+        "CREATE TABLE t AS SELECT column1::DOUBLE AS f, column2 AS id
+         FROM (VALUES ('0.0', 1), ('-0.0', 2), ('1.5', 3), ('-2.5', 4)) v",
+    )
+    .unwrap();
     for (predicate, ids) in [
         ("f IN (0.0, 7.0, 8.0, 9.0)", vec!["1", "2"]),
         ("f IN (-0.0, 7.0, 8.0, 9.0)", vec!["1", "2"]),
@@ -261,8 +267,11 @@ fn negative_zero_equals_zero() {
 #[test]
 fn negative_zero_in_one_column_equals_zero_in_another() {
     let db = Fixture::new();
-    db.run("CREATE TABLE t AS SELECT column1::DOUBLE AS f, column2::DOUBLE AS g FROM (VALUES ('0.0', '-0.0'), ('1.5', '-1.5')) v")
-        .unwrap();
+    db.run(
+        "CREATE TABLE t AS SELECT column1::DOUBLE AS f, column2::DOUBLE AS g
+         FROM (VALUES ('0.0', '-0.0'), ('1.5', '-1.5')) v",
+    )
+    .unwrap();
     assert_eq!(db.rows("SELECT f FROM t WHERE f = g"), ["0.0"]);
     assert_eq!(db.rows("SELECT f FROM t WHERE f <= g"), ["0.0"]);
     assert_eq!(db.rows("SELECT f FROM t WHERE f > g"), ["1.5"]);
@@ -349,8 +358,11 @@ fn from_without_select_gives_all_columns() {
 #[test]
 fn literals_of_many_digits_are_exact() {
     let db = Fixture::new();
-    db.run("CREATE TABLE t AS SELECT '12345678901234567890.123456'::DECIMAL(26, 6) AS d, 0.1::DOUBLE + 0.2::DOUBLE AS f")
-        .unwrap();
+    db.run(
+        "CREATE TABLE t AS SELECT '12345678901234567890.123456'::DECIMAL(26, 6) AS d,
+         0.1::DOUBLE + 0.2::DOUBLE AS f",
+    )
+    .unwrap();
     let count = |predicate: &str| db.rows(&format!("SELECT count(*) FROM t WHERE {predicate}"));
     assert_eq!(count("d = 12345678901234567890.123456"), ["1"]);
     assert_eq!(count("d = 12345678901234567890.123457"), ["0"]);
@@ -445,7 +457,8 @@ fn literals_among_group_keys_make_no_groups() {
     let db = Fixture::new();
     db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1, 5), (1, 6), (2, 7)) v(a, b)")
         .unwrap();
-    let sql = "SELECT 'x' AS x, a, true AS y, count(*) AS n, sum(b) AS s FROM t WHERE b > {} GROUP BY x, a, y ORDER BY a";
+    let sql = "SELECT 'x' AS x, a, true AS y, count(*) AS n, sum(b) AS s FROM t WHERE b > {}
+               GROUP BY x, a, y ORDER BY a";
     assert_eq!(
         db.rows(&sql.replace("{}", "0")),
         ["x|1|true|2|11", "x|2|true|1|7"]
@@ -564,8 +577,11 @@ fn of_two_bounds_with_one_value_the_stricter_one_counts() {
         let sql = format!("SELECT x FROM t WHERE {condition}");
         assert_eq!(db.rows(&sql), [expected], "{condition}");
     }
-    db.run("CREATE TABLE days AS SELECT * FROM (VALUES (DATE '2000-01-02'), (DATE '2000-01-03'), (DATE '2000-01-04')) v(d)")
-        .unwrap();
+    db.run(
+        "CREATE TABLE days AS SELECT *
+         FROM (VALUES (DATE '2000-01-02'), (DATE '2000-01-03'), (DATE '2000-01-04')) v(d)",
+    )
+    .unwrap();
     let day = "DATE '2000-01-03'";
     for condition in [
         format!("NOT (d > {day} OR {day} <= d)"),
@@ -618,7 +634,8 @@ fn an_offset_skips_the_first_rows_of_all() {
         ),
         (
             format!(
-                "SELECT min(a) FROM ({inner}) UNION ALL SELECT max(a) FROM ({inner}) UNION ALL SELECT count(*) FROM ({inner}) ORDER BY 1"
+                "SELECT min(a) FROM ({inner}) UNION ALL SELECT max(a) FROM ({inner})
+                 UNION ALL SELECT count(*) FROM ({inner}) ORDER BY 1"
             ),
             ["4", "20", "23"],
         ),
@@ -657,12 +674,14 @@ fn a_cast_key_and_its_column_are_two_keys() {
         "SELECT TRY_CAST(a AS INT) AS x, a FROM t GROUP BY 1, 2 ORDER BY 1, 2 DESC",
         "SELECT x, y FROM (SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY 1, 2) ORDER BY x, y DESC",
         "SELECT x, y FROM (SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY 1, 2) GROUP BY x, y ORDER BY x, y DESC",
-        "SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY CAST(a AS INT), a HAVING CAST(a AS INT) < 5 AND a > 0 ORDER BY 1, 2 DESC",
+        "SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY CAST(a AS INT), a
+         HAVING CAST(a AS INT) < 5 AND a > 0 ORDER BY 1, 2 DESC",
         "WITH g AS (SELECT CAST(a AS INT) AS x, a FROM t GROUP BY 1, 2) SELECT * FROM g ORDER BY 1, 2 DESC",
         &format!(
             "SELECT x, y FROM (SELECT {keys} FROM t GROUP BY CAST(a AS INT), a) ORDER BY z, y DESC"
         ),
-        "SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY CAST(a AS INT), a UNION ALL SELECT 1, 2 WHERE false ORDER BY 1, 2 DESC",
+        "SELECT CAST(a AS INT) AS x, a AS y FROM t GROUP BY CAST(a AS INT), a
+         UNION ALL SELECT 1, 2 WHERE false ORDER BY 1, 2 DESC",
     ] {
         assert_eq!(db.rows(sql), sorted, "{sql}");
     }
@@ -678,7 +697,8 @@ fn rows_padded_by_an_outer_join_are_sorted_though_the_padding_side_has_one_row()
         .unwrap();
     for join in ["FULL", "LEFT"] {
         let sql = format!(
-            "WITH w AS (SELECT max(n) AS c1, min(k) AS c2 FROM t) SELECT w.c1 AS c0, k FROM t {join} JOIN w ON t.k = w.c2
+            "WITH w AS (SELECT max(n) AS c1, min(k) AS c2 FROM t)
+             SELECT w.c1 AS c0, k FROM t {join} JOIN w ON t.k = w.c2
              WHERE t.n > -100 ORDER BY 1 NULLS FIRST, 2 DESC"
         );
         assert_eq!(db.rows(&sql), ["|3", "|2", "-5.0|1"], "{sql}");
@@ -719,6 +739,7 @@ fn running_extremes_that_begin_with_null_are_sorted() {
     let db = Fixture::new();
     db.run("CREATE TABLE t AS SELECT * FROM (VALUES (83, 148), (NULL, 148), (84, 148)) v(x, d)")
         .unwrap();
-    let sql = "SELECT max(x) OVER (PARTITION BY d ORDER BY x NULLS FIRST) AS m, d FROM t ORDER BY 2 NULLS LAST, 1 NULLS LAST";
+    let sql = "SELECT max(x) OVER (PARTITION BY d ORDER BY x NULLS FIRST) AS m, d FROM t
+               ORDER BY 2 NULLS LAST, 1 NULLS LAST";
     assert_eq!(db.rows(sql), ["83|148", "84|148", "|148"]);
 }

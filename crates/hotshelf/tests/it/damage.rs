@@ -39,7 +39,11 @@ fn flip(path: &PathBuf, at: usize) {
 fn two_tables() -> Fixture {
     let db = Fixture::new();
     for table in ["good", "bad"] {
-        db.run(&format!("CREATE TABLE {table} AS SELECT value * 7919 % 1000003 AS a FROM generate_series(1, 200000) AS g(value)")).unwrap();
+        db.run(&format!(
+            "CREATE TABLE {table} AS SELECT value * 7919 % 1000003 AS a
+             FROM generate_series(1, 200000) AS g(value)"
+        ))
+        .unwrap();
     }
     db
 }
@@ -172,7 +176,7 @@ fn rows_inserted_while_the_folder_is_moved_are_there_afterwards() {
     assert!(!std::path::Path::new(&db.path("db")).exists());
 }
 
-/// Makes a file impossible to open, which is no damage, and gives back what takes that back.
+/// Makes a file impossible to open without damaging it. The result undoes this.
 fn make_unavailable(file: &std::path::Path) -> impl FnOnce() + use<> {
     let (file, aside) = (file.to_owned(), file.with_extension("aside"));
     std::fs::rename(&file, &aside).unwrap();

@@ -11,7 +11,8 @@ const DAMAGES: usize = 20;
 
 /// Small files of every format, compressed and not.
 fn good_files(db: &Fixture) -> Vec<String> {
-    let rows = "SELECT value AS a, value * 0.5 AS b, concat('text number ', value % 7) AS c, CASE WHEN value % 3 = 0 THEN NULL ELSE value END AS d FROM generate_series(1, 200) AS g(value)";
+    let rows = "SELECT value AS a, value * 0.5 AS b, concat('text number ', value % 7) AS c,
+                CASE WHEN value % 3 = 0 THEN NULL ELSE value END AS d FROM generate_series(1, 200) AS g(value)";
     let files = [
         ("t.csv", "csv", ""),
         ("t.json", "json", ""),
@@ -158,7 +159,8 @@ fn pages_and_rows_that_are_too_large_for_the_budget_are_refused() {
     let page = writer.path("page.parquet");
     let wide =
         "SELECT concat(repeat('x', 2000000), value) AS s FROM generate_series(1, 100) AS g(value)";
-    let pages = "'format.compression' 'zstd(3)', 'format.dictionary_enabled' 'false', 'format.data_pagesize_limit' '1000000000'";
+    let pages = "'format.compression' 'zstd(3)', 'format.dictionary_enabled' 'false',
+                 'format.data_pagesize_limit' '1000000000'";
     writer
         .run(&format!(
             "COPY ({wide}) TO '{page}' STORED AS parquet OPTIONS ({pages})"

@@ -171,8 +171,11 @@ fn views_see_what_was_inserted_since_and_outlive_the_process() {
 #[test]
 fn lists_bear_with_a_view_whose_table_is_gone() {
     let db = Fixture::new();
-    db.run("CREATE TABLE t AS SELECT 1 AS a; CREATE TABLE u AS SELECT 2 AS b; CREATE VIEW v AS SELECT * FROM t; DROP TABLE t")
-        .unwrap();
+    db.run(
+        "CREATE TABLE t AS SELECT 1 AS a; CREATE TABLE u AS SELECT 2 AS b;
+         CREATE VIEW v AS SELECT * FROM t; DROP TABLE t",
+    )
+    .unwrap();
     let tables =
         "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY 1";
     assert_eq!(db.rows(tables), ["u", "v"]);
@@ -191,8 +194,8 @@ fn views_that_cannot_be_are_refused() {
         .unwrap();
     let refused = |sql: &str| db.error(sql).to_string();
     assert!(refused("CREATE VIEW v AS SELECT 2").contains("exists already"));
-    assert!(refused("CREATE OR REPLACE VIEW v AS SELECT a FROM v").contains("made of itself"));
-    assert!(refused("CREATE OR REPLACE VIEW v AS SELECT a FROM w").contains("made of itself"));
+    assert!(refused("CREATE OR REPLACE VIEW v AS SELECT a FROM v").contains("refers to itself"));
+    assert!(refused("CREATE OR REPLACE VIEW v AS SELECT a FROM w").contains("refers to itself"));
     assert!(refused("CREATE OR REPLACE VIEW t AS SELECT 1 AS a").contains("stored table"));
     assert!(refused("CREATE TABLE v AS SELECT 1 AS a").contains("view"));
     assert!(refused("CREATE VIEW x AS SELECT a, a FROM t").contains('a'));

@@ -33,7 +33,11 @@ fn options(table: &str, inputs: &[&str]) -> ImportOptions {
 #[test]
 fn every_format_arrives_with_its_rows() {
     let db = Fixture::new();
-    db.run("CREATE TABLE t AS SELECT value AS a, concat('v', value) AS b FROM generate_series(1, 20000) AS g(value)").unwrap();
+    db.run(
+        "CREATE TABLE t AS SELECT value AS a, concat('v', value) AS b
+         FROM generate_series(1, 20000) AS g(value)",
+    )
+    .unwrap();
     for ending in ["parquet", "csv", "json", "arrow"] {
         let path = db.path(&format!("t.{ending}"));
         db.run(&format!("COPY t TO '{path}' STORED AS {ending}"))
@@ -96,7 +100,11 @@ fn types_can_be_overridden_and_rows_appended() {
 #[test]
 fn bad_files_are_named_and_leave_nothing_behind() {
     let mut db = Fixture::new();
-    db.run("COPY (SELECT value AS a FROM generate_series(1, 50000) AS g(value)) TO '$.parquet' STORED AS parquet".replace('$', &db.path("good")).as_str()).unwrap();
+    db.run(&format!(
+        "COPY (SELECT value AS a FROM generate_series(1, 50000) AS g(value)) TO '{}.parquet' STORED AS parquet",
+        db.path("good")
+    ))
+    .unwrap();
     let bytes = std::fs::read(db.path("good.parquet")).unwrap();
     std::fs::write(db.path("cut.parquet"), &bytes[..bytes.len() / 2]).unwrap();
     let mut flipped = bytes.clone();

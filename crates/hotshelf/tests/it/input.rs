@@ -43,7 +43,8 @@ fn appending_fractions_to_integers_fails_with_file_row_column_and_value() {
     for ending in ["parquet", "csv", "json", "arrow"] {
         let path = db.path(&format!("half.{ending}"));
         db.run(&format!(
-            "COPY (SELECT value::INT AS n, CASE WHEN value < 3 THEN value::DOUBLE ELSE 3.5 END AS v FROM generate_series(1, 4) AS g(value) ORDER BY n) TO '{path}' STORED AS {ending}"
+            "COPY (SELECT value::INT AS n, CASE WHEN value < 3 THEN value::DOUBLE ELSE 3.5 END AS v
+             FROM generate_series(1, 4) AS g(value) ORDER BY n) TO '{path}' STORED AS {ending}"
         ))
         .unwrap();
         let error = db.import(&appending("t", &path)).unwrap_err();
@@ -187,7 +188,12 @@ fn tabs_objects_per_line_and_compressed_text_are_read_by_their_endings() {
         db.file("t.ndjson", "{\"id\": 1, \"name\": \"Ann, or Bob\"}\n"),
         db.file("t.jsonl", "{\"name\": \"Ann, or Bob\", \"id\": 1}\n"),
     ];
-    db.run(&format!("COPY (SELECT 1 AS id, 'Ann, or Bob' AS name) TO '{}' STORED AS CSV OPTIONS ('format.compression' 'gzip')", db.path("t.csv.gz"))).unwrap();
+    db.run(&format!(
+        "COPY (SELECT 1 AS id, 'Ann, or Bob' AS name) TO '{}' STORED AS CSV
+         OPTIONS ('format.compression' 'gzip')",
+        db.path("t.csv.gz")
+    ))
+    .unwrap();
     for (idx, file) in files
         .iter()
         .cloned()
@@ -365,7 +371,10 @@ fn a_copy_that_works_replaces_its_target_and_counts_its_rows() {
     let db = Fixture::new();
     let out = folder(&db, "out", &[("o.csv", "old")]);
     let copy = |target: &str, tail: &str| {
-        db.rows(&format!("COPY (SELECT value AS a, value % 2 AS p FROM generate_series(1, 1000) AS g(value)) TO '{out}/{target}' STORED AS csv {tail}"))
+        db.rows(&format!(
+            "COPY (SELECT value AS a, value % 2 AS p FROM generate_series(1, 1000) AS g(value))
+             TO '{out}/{target}' STORED AS csv {tail}"
+        ))
     };
     assert_eq!(copy("o.csv", ""), ["1000"]);
     assert_eq!(copy("it[s]%.csv", ""), ["1000"]);

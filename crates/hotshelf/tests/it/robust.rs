@@ -220,7 +220,8 @@ fn settings_that_would_take_all_memory_are_refused() {
 #[test]
 fn long_literals_are_repeated_for_few_rows_at_a_time() {
     let db = with_tables();
-    let sql = "SELECT count(*) AS n, max(length(concat(repeat('x', 1000000), s))) AS l, max(repeat('y', 1000000)) = repeat('y', 1000000) AS e FROM t";
+    let sql = "SELECT count(*) AS n, max(length(concat(repeat('x', 1000000), s))) AS l,
+               max(repeat('y', 1000000)) = repeat('y', 1000000) AS e FROM t";
     assert_eq!(db.rows(sql), ["1000|1000001|true"]);
 }
 

@@ -121,7 +121,10 @@ fn limits_and_empty_results_are_exact() {
 #[test]
 fn joins_between_stored_tables_answer_right() {
     let db = Fixture::new();
-    db.run("CREATE TABLE f AS SELECT value AS id, value % 100 AS k FROM generate_series(1, 200000) AS g(value)").unwrap();
+    db.run(
+        "CREATE TABLE f AS SELECT value AS id, value % 100 AS k FROM generate_series(1, 200000) AS g(value)",
+    )
+    .unwrap();
     db.run("CREATE TABLE d AS SELECT value AS k, value % 3 AS c FROM generate_series(0, 99) AS g(value)").unwrap();
     let rows = db.rows(
         "SELECT c, count(*), sum(id) FROM f JOIN d ON f.k = d.k WHERE c > 0 GROUP BY c ORDER BY c",

@@ -238,7 +238,8 @@ fn a_cast_key_and_its_column_are_taken_for_one() {
 #[test]
 fn a_sort_above_a_sort_with_a_limit_is_dropped() {
     let plan = rows(
-        "EXPLAIN SELECT n, x FROM (SELECT b, count(*) AS n, max(a) AS x FROM (VALUES (1.5, 30), (2.5, 10), (3.5, 20)) v(b, a)
+        "EXPLAIN SELECT n, x FROM (SELECT b, count(*) AS n, max(a) AS x
+         FROM (VALUES (1.5, 30), (2.5, 10), (3.5, 20)) v(b, a)
          GROUP BY b ORDER BY n, b LIMIT 5) ORDER BY n, x",
     );
     let text = plan.join("\n");
@@ -273,7 +274,8 @@ fn years_that_no_timestamp_has_wrap_around() {
 #[test]
 fn running_extremes_are_taken_for_sorted_with_nulls_last() {
     let plan = rows(
-        "EXPLAIN SELECT max(x) OVER (PARTITION BY d ORDER BY x NULLS FIRST) AS m, d FROM (VALUES (83, 148), (NULL, 148)) v(x, d)
+        "EXPLAIN SELECT max(x) OVER (PARTITION BY d ORDER BY x NULLS FIRST) AS m, d
+         FROM (VALUES (83, 148), (NULL, 148)) v(x, d)
          ORDER BY 2 NULLS LAST, 1 NULLS LAST",
     );
     let text = plan.join("\n");
