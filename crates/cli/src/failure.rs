@@ -23,8 +23,8 @@ pub enum Failure {
     #[error(transparent)]
     Tier(#[from] hotshelf::probe::TierError),
     /// A file that should hold measurements holds something else.
-    #[error("{} is no result of a probe: {what}", path.display())]
-    NoProbe { path: PathBuf, what: String },
+    #[error("{} is not the result of a probe: {what}", path.display())]
+    NotAProbe { path: PathBuf, what: String },
     /// Measurements of another machine.
     #[error("{} was measured on another machine ({differences})", path.display())]
     OtherMachine { path: PathBuf, differences: String },
@@ -43,7 +43,7 @@ pub enum Failure {
         known: Vec<&'static str>,
     },
     /// A database holds tables of the same names that are not those of this scale.
-    #[error("{table} has {found} rows, at scale {scale} it has {expected}")]
+    #[error("table {table} has {found} rows; at scale {scale} it should have {expected}")]
     OtherScale {
         table: String,
         scale: f64,
@@ -71,7 +71,7 @@ pub enum Failure {
         count: usize,
         source: Box<Failure>,
     },
-    /// Statements of a script failed, each of which has been told.
+    /// Statements of a script failed; each failure has been printed.
     #[error("{failure_count} of the statements failed")]
     Script { failure_count: usize },
     /// Tables that would be replaced.
@@ -84,8 +84,8 @@ pub enum Failure {
     Panicked,
     #[error("interrupted")]
     Interrupted,
-    /// Whoever read the answer has seen enough.
-    #[error("nobody reads the answer any more")]
+    /// The reader of the answer has closed its end.
+    #[error("the answer is no longer read")]
     BrokenPipe,
 }
 
@@ -117,7 +117,7 @@ impl Failure {
             Self::Usage { hint, .. } => hint.clone(),
             Self::Engine(error) => error.hint(),
             Self::Tier(error) => error.hint(),
-            Self::NoProbe { .. } => Some("`hotshelf probe --out FILE` writes one".to_owned()),
+            Self::NotAProbe { .. } => Some("`hotshelf probe --out FILE` writes one".to_owned()),
             Self::OtherMachine { .. } => {
                 Some("measure here: `hotshelf probe --db DIR`; nothing was stored".to_owned())
             }
@@ -132,7 +132,8 @@ impl Failure {
             ),
             Self::Damaged { .. } => {
                 Some(
-                    "put damaged data files back from a copy, or import their tables again; OPTIMIZE TABLE builds index files again, `hotshelf repair` the catalog"
+                    "put damaged data files back from a copy, or import their tables again; OPTIMIZE TABLE builds \
+                     index files again, `hotshelf repair` the catalog"
                         .to_owned(),
                 )
             }
@@ -172,9 +173,9 @@ impl Failure {
         }
     }
 
-    /// Tells it on standard error.
+    /// Prints it on standard error.
     pub fn print(&self) {
-        if self.is_quiet() || self.is_interruption() && !interrupt::tell() {
+        if self.is_quiet() || self.is_interruption() && !interrupt::take_report() {
             return;
         }
         let hint = self.hint().map(|hint| format!("\n\nhint: {hint}"));
@@ -188,7 +189,7 @@ impl Failure {
     }
 }
 
-/// A line for humans, on standard error. Nobody listening is no error.
+/// A line for humans, on standard error. It may be lost: standard error may be closed.
 pub fn note(line: &str) {
     writeln!(io::stderr(), "{line}").ok();
 }

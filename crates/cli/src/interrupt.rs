@@ -40,12 +40,12 @@ static STATE: Mutex<State> = Mutex::new(State {
     interrupted: false,
     held: false,
     ending: false,
-    told: false,
+    is_reported: false,
     undo_count: 0,
     undos: BTreeMap::new(),
 });
 
-/// Takes back what would stay behind if the program ended here; it may wait this long for others.
+/// Undoes what must not remain if the program ends here; it may wait this long for others.
 type Undo = Box<dyn FnOnce(Duration) + Send>;
 
 struct State {
@@ -59,8 +59,8 @@ struct State {
     held: bool,
     /// The program is about to end on the signals' thread.
     ending: bool,
-    /// The user has been told so.
-    told: bool,
+    /// A message about it was printed.
+    is_reported: bool,
     undo_count: u64,
     undos: BTreeMap<u64, Undo>,
 }
@@ -137,10 +137,11 @@ pub fn has_stopped_work() -> bool {
     state().interrupted
 }
 
-/// Whether the user is still to be told of an interruption: once per program, or of each at a prompt.
-pub fn tell() -> bool {
+/// Whether to print that the user interrupted something: once per program, but each time at a prompt. A call counts
+/// as printed.
+pub fn take_report() -> bool {
     let mut state = state();
-    !std::mem::replace(&mut state.told, true) || state.at_prompt
+    !std::mem::replace(&mut state.is_reported, true) || state.at_prompt
 }
 
 /// Something to take back if a signal ends the program. Dropping it forgets it.
@@ -248,7 +249,7 @@ impl Listener {
             stop_work(patience);
             let undos = std::mem::take(&mut state().undos);
             undos.into_values().rev().for_each(|undo| undo(patience));
-            if tell() {
+            if take_report() {
                 note(&format!("error: {name}"));
             }
             done.send(()).ok();

@@ -54,7 +54,7 @@ impl Opened {
         ));
     }
 
-    /// Whether it goes with the program.
+    /// Whether it is removed when the program ends.
     pub fn is_temporary(&self) -> bool {
         self.is_temporary
     }

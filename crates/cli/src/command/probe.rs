@@ -15,7 +15,7 @@ use crate::flags::{Probe, ProbeSource};
 use crate::output::Target;
 
 pub fn run(probe: &Probe) -> Result<()> {
-    // Nobody else changes its profile meanwhile.
+    // No other program changes its profile meanwhile.
     let held = probe.db.as_deref().map(HeldDatabase::hold).transpose()?;
     check_folder(probe.out.as_deref())?;
     let topology = Topology::read();
@@ -41,7 +41,7 @@ pub fn run(probe: &Probe) -> Result<()> {
     // Standard output carries either the measurements or the profile.
     let rows_on_stdout = probe.format.is_some() && probe.out.is_none();
     if !rows_on_stdout || probe.explain {
-        output::tell(&report, &derivation, probe.explain, rows_on_stdout)?;
+        output::print_profile(&report, &derivation, probe.explain, rows_on_stdout)?;
     }
     match (&held, &probe.db) {
         (Some(held), Some(folder)) => {
@@ -67,7 +67,7 @@ fn check_folder(out: Option<&Path>) -> Result<()> {
 /// The measurements of an earlier probe.
 fn read(path: &Path) -> Result<ProbeReport> {
     let text = fs::read(path).map_err(Failure::io("read", path))?;
-    serde_json::from_slice(&text).map_err(|error| Failure::NoProbe {
+    serde_json::from_slice(&text).map_err(|error| Failure::NotAProbe {
         path: path.to_owned(),
         what: error.to_string(),
     })

@@ -107,13 +107,13 @@ impl Shell {
                     Line::Meta(Meta::Quit) => break,
                     Line::Meta(meta) => {
                         editor.add_history_entry(line.trim()).ok();
-                        let done = self.obey(meta);
-                        self.go_on(done, at_terminal)?;
+                        let done = self.run_meta(meta);
+                        self.report(done, at_terminal)?;
                     }
                     Line::Statements(text) => {
                         editor.add_history_entry(text.trim()).ok();
                         let done = self.answer(&text);
-                        self.go_on(done, at_terminal)?;
+                        self.report(done, at_terminal)?;
                     }
                 },
                 Err(ReadlineError::Interrupted | ReadlineError::Signal(_)) => {
@@ -125,7 +125,7 @@ impl Shell {
                         Some(_) if at_terminal => note("unfinished statement discarded"),
                         Some(text) => {
                             let done = self.answer(&text);
-                            self.go_on(done, at_terminal)?;
+                            self.report(done, at_terminal)?;
                         }
                     }
                     break;
@@ -141,8 +141,8 @@ impl Shell {
         }
     }
 
-    /// A failure ends the statement, not the shell; unless nobody is there to read on, or a script is stopped.
-    fn go_on(&mut self, done: Result<()>, at_terminal: bool) -> Result<()> {
+    /// Prints a failure. It ends the statement, not the shell, unless the output is closed or a script is stopped.
+    fn report(&mut self, done: Result<()>, at_terminal: bool) -> Result<()> {
         match done {
             Err(failure) if failure.ends_output() => Err(failure),
             Err(failure) if failure.is_interruption() && !at_terminal => Err(failure),
@@ -169,7 +169,7 @@ impl Shell {
         output.close()
     }
 
-    fn obey(&mut self, meta: Meta) -> Result<()> {
+    fn run_meta(&mut self, meta: Meta) -> Result<()> {
         match meta {
             Meta::Help => note(HELP),
             Meta::Tables => {

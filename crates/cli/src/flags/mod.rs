@@ -139,8 +139,8 @@ impl Engine {
     }
 }
 
-/// Reads the program's flags; none if help was asked for, which is then printed. What is no flag at all ends the
-/// program here.
+/// Reads the program's flags; none if help was asked for, which is then printed. Unknown flags end the program
+/// here.
 pub fn read() -> Result<Option<Flags>> {
     match Raw::try_parse() {
         Ok(raw) => validate(raw).map(Some),

@@ -42,7 +42,7 @@ pub struct Measure {
     pub fresh: bool,
     /// Print the plan only.
     pub dry_run: bool,
-    /// Only points in whose description one of these stands; all if empty.
+    /// Only points whose description contains one of these; all if empty.
     pub only: Vec<String>,
     /// Leave the file that is read.
     pub keep_file: bool,

@@ -42,7 +42,7 @@ pub enum RawCommand {
     /// Read every file of a database again and compare all checksums
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(RawVerify),
-    /// Make a lost or damaged catalog again from the data files
+    /// Rebuild a lost or damaged catalog from the data files
     #[command(after_help = REPAIR_EXAMPLES)]
     Repair(RawRepair),
     /// Make the tables of a benchmark, as Parquet files or in a database
@@ -114,7 +114,7 @@ pub struct RawImport {
     /// Format: parquet, csv, json, arrow [default: by the files' endings]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
-    /// Types of columns that are not to be guessed, such as 'a INT, b VARCHAR'
+    /// Types of columns that should not be inferred, such as 'a INT, b VARCHAR'
     #[arg(long, value_name = "COLUMNS")]
     pub schema: Option<String>,
     /// Add the rows to the table if it exists
@@ -167,7 +167,7 @@ Examples:
   hotshelf shell
   hotshelf shell --db mydb --budget 1GB
 
-A statement ends with ';'. \\help lists what else there is, Ctrl-C ends a query, Ctrl-D leaves.
+A statement ends with ';'. \\help lists the other commands, Ctrl-C ends a query, Ctrl-D the shell.
 Where the input is not a terminal, the exit code is 1 if a statement failed.";
 
 #[derive(Debug, Args)]
@@ -195,7 +195,7 @@ const VERIFY_EXAMPLES: &str = "\
 Examples:
   hotshelf verify --db mydb
 
-Damages are listed on standard output; the exit code is 1 if there are any.";
+Damaged files are listed on standard output; the exit code is 1 if there are any.";
 
 #[derive(Debug, Args)]
 pub struct RawVerify {
@@ -208,8 +208,8 @@ const REPAIR_EXAMPLES: &str = "\
 Examples:
   hotshelf repair --db mydb
 
-Tables that were found are listed on standard output, what could not be known on standard error.
-A sound catalog is left as it is; of another one, what there is is kept in DIR/lost+found.";
+Tables that were found are listed on standard output, what could not be recovered on standard error.
+An intact catalog is not changed; a damaged one is kept in DIR/lost+found.";
 
 #[derive(Debug, Args)]
 pub struct RawRepair {
@@ -250,18 +250,17 @@ Examples:
   hotshelf bench ssb --scale 10 --data ssb10 --budget 256MB --policy lru --storage-bandwidth 400MB/s --format json
   hotshelf bench ssb --scale 1 --parquet ssb-sf1 --query Q2.1,Q4.1
 
-With --data the database is kept, and generated if it is not there yet; with neither --data nor
---parquet it goes with the program. With --parquet the queries read the files where they lie, not
-through the cache, so that no bytes are counted. All runs of the queries follow each other; the
-numbers are medians.";
+With --data the database is kept, and generated if it does not exist yet; with neither --data nor
+--parquet it is removed at the end. With --parquet the queries read the files in place, not through
+the cache, so no bytes are counted. The numbers are medians.";
 
 const TPCH_EXAMPLES: &str = "\
 Examples:
   hotshelf bench tpch --scale 1
   hotshelf bench tpch --scale 10 --data tpch10 --budget 1GB --query Q01,Q06
 
-With --data the database is kept, and generated if it is not there yet; with neither --data nor
---parquet it goes with the program. The numbers are medians.";
+With --data the database is kept, and generated if it does not exist yet; with neither --data nor
+--parquet it is removed at the end. The numbers are medians.";
 
 #[derive(Debug, Args)]
 pub struct RawBench {
@@ -295,9 +294,9 @@ Examples:
   hotshelf probe --tier emulated:optane100-128 --format csv
   hotshelf probe --from nvme.json --explain
 
-The plan and its duration come first. A probe that was interrupted goes on where it stopped when it is
-called the same way again. With --out, heat maps are drawn beside the file (SVG). With --db the profile
-is kept in the database, which follows it from the next opening on; SHOW hotshelf.profile says how.";
+The plan and its duration come first. A probe that was interrupted continues when it is called the same
+way again. With --out, heat maps are drawn beside the file (SVG). With --db the profile is kept in the
+database, which uses it from the next time it is opened; SHOW hotshelf.profile lists its values.";
 
 #[derive(Debug, Args)]
 pub struct RawProbe {
@@ -324,20 +323,20 @@ pub struct RawProbe {
     /// Use the measurements in the JSON file of an earlier probe instead of measuring
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Note what is done in this file, and go on from what it says [default: beside --out, else in the
-    /// user's cache folder]
+    /// Note finished measurements in this file, and continue after those that it has [default: beside --out, else in
+    /// the user's cache folder]
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub resume: Option<PathBuf>,
-    /// Begin anew even if an interrupted probe could go on
+    /// Start again even if an interrupted probe could continue
     #[arg(long, conflicts_with = "from")]
     pub fresh: bool,
     /// Print the plan and how long it takes, and measure nothing
     #[arg(long, conflicts_with = "from")]
     pub dry_run: bool,
-    /// Measure only points in whose description this stands, such as "random, 1 threads, depth 16"; may be repeated
+    /// Measure only points whose description contains this, such as "random, 1 threads, depth 16"; may be repeated
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "db"])]
     pub only: Vec<String>,
-    /// Leave the file that is read where it is, for the next probe of the folder and for other tools
+    /// Keep the file that is read, for the next probe of the folder and for other tools
     #[arg(long, conflicts_with = "from")]
     pub keep_file: bool,
     /// Bytes to read from, such as 512MB [default: four times the last-level cache or more]
@@ -365,7 +364,7 @@ pub struct RawSettings {
     /// Which segments stay in memory: none, all, lru, … (hpcache is tuned by the workload)
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// Cap on reads from storage, such as 300MB/s; stands in for slower volumes
+    /// Cap on reads from storage, such as 300MB/s, to imitate slower volumes
     #[arg(long, value_name = "RATE")]
     pub storage_bandwidth: Option<String>,
 }
@@ -373,7 +372,8 @@ pub struct RawSettings {
 /// What a database may use.
 #[derive(Debug, Args)]
 pub struct Resources {
-    /// Memory for cache, reads and operators, such as 256MB or 1GiB [default: a quarter of the machine's, or of the control group's]
+    /// Memory for cache, reads and operators, such as 256MB or 1GiB [default: a quarter of the machine's, or of the
+    /// control group's]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<String>,
     /// Worker threads [default: all cores]
@@ -382,7 +382,7 @@ pub struct Resources {
     /// Folder for rows that do not fit in memory [default: `spill` in the database]
     #[arg(long, value_name = "DIR")]
     pub spill: Option<PathBuf>,
-    /// Do not follow the machine profile that `hotshelf probe --db` has left in the database
+    /// Do not follow the machine profile that `hotshelf probe --db` has stored in the database
     #[arg(long)]
     pub no_profile: bool,
 }

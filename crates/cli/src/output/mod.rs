@@ -129,7 +129,7 @@ trait AnswerWriter {
 pub struct Output {
     format: Format,
     sink: Sink,
-    /// Somebody looks at it: long tables are cut.
+    /// It goes to a terminal: long tables are cut.
     is_watched: bool,
     answer_count: usize,
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::RGBColor;
 
@@ -118,6 +119,7 @@ const GROUP_WIDTH: f64 = 0.8;
 
 type DrawResult = Result<(), Box<dyn std::error::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 impl Figure {
     /// Draws the figure into the SVG file `path`.
@@ -209,6 +211,22 @@ impl Panel {
             let ends = [(*x, 0.0), (*x, y_max)];
             chart.draw_series(LineSeries::new(ends, BLACK.mix(0.35).stroke_width(1)))?;
         }
+        self.draw_series(&mut chart)?;
+        chart
+            .configure_series_labels()
+            .position(self.free_corner(x_max))
+            .margin(8)
+            .legend_area_size(28)
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK.mix(0.3))
+            .label_font((FONT, 13))
+            .draw()?;
+        Ok(())
+    }
+
+    /// Bars where the panel has groups, lines otherwise.
+    fn draw_series(&self, chart: &mut Chart<'_, '_>) -> DrawResult {
+        let has_groups = !self.groups.is_empty();
         for (idx, series) in self.series.iter().enumerate() {
             let color = COLORS[idx % COLORS.len()];
             let style = color.stroke_width(2);
@@ -231,15 +249,6 @@ impl Panel {
                 .label(&series.label)
                 .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 20, y)], style));
         }
-        chart
-            .configure_series_labels()
-            .position(self.free_corner(x_max))
-            .margin(8)
-            .legend_area_size(28)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK.mix(0.3))
-            .label_font((FONT, 13))
-            .draw()?;
         Ok(())
     }
 }

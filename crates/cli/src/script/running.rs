@@ -1,5 +1,5 @@
-//! A statement on a thread of its own, so that whoever waits for its rows can stop waiting at any time: an
-//! operator may compute for long without letting go of its thread.
+//! A statement on a thread of its own, so that the caller can stop waiting for its rows at any time: an operator
+//! may compute for long without yielding its thread.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -100,7 +100,7 @@ async fn send_all(
 ) -> Result<(), Error> {
     let mut answer = session.execute(statement).await?;
     let head = Part::Head(answer.schema(), answer.message().map(str::to_owned));
-    // A failure to send means that nobody waits: then this future is about to be dropped.
+    // A failure to send means that the receiver is gone: then this future is about to be dropped.
     sender.send(Ok(head)).await.ok();
     while let Some(batch) = answer.next().await {
         sender.send(Ok(Part::Rows(batch?))).await.ok();

@@ -87,7 +87,8 @@ fn sql_comes_from_flag_file_and_standard_input() {
 #[test]
 fn several_statements_are_answered_in_order_and_timed_on_standard_error() {
     let bench = Bench::new();
-    let text = "CREATE TABLE t AS SELECT 7 AS a; INSERT INTO t VALUES (8); SELECT a FROM t ORDER BY a; SHOW hotshelf.policy";
+    let text = "CREATE TABLE t AS SELECT 7 AS a; INSERT INTO t VALUES (8); SELECT a FROM t ORDER BY a; \
+                SHOW hotshelf.policy";
     let done = bench.run(&[
         "sql", "--policy", "lru", "--budget", "64MB", "--timing", "--format", "csv", "-c", text,
     ]);
@@ -146,7 +147,8 @@ fn tables_lists_rows_and_files() {
 #[test]
 fn the_shell_answers_statements_and_commands_and_survives_errors() {
     let bench = Bench::with_table();
-    let typed = ".mode csv\nSELECT count(*) AS n\nFROM t;\nSELECT nonsense FROM t;\n\\nonsense\n\\d\n\\d t\nSELECT 2 AS two;\n\\q\nSELECT 3 AS three;\n";
+    let typed = ".mode csv\nSELECT count(*) AS n\nFROM t;\nSELECT nonsense FROM t;\n\\nonsense\n\\d\n\\d t\n\
+                 SELECT 2 AS two;\n\\q\nSELECT 3 AS three;\n";
     let done = bench.run_with_stdin(&["shell", "--db", "db"], typed);
     assert_eq!(done.code, Some(1), "{}", done.stderr);
     let answers = ["n\n1000\n", "\nt,2,1000,1,", "a,Int64,", "two\n2\n"];

@@ -164,7 +164,7 @@ fn a_full_disk_is_an_error() {
             "-c",
             ROWS,
         ];
-        bench.fails(1, &call, &["No space left on device"]);
+        bench.fails(1, &call, &["(os error 28)"]);
     }
 }
 
@@ -188,7 +188,7 @@ fn a_full_standard_output_is_an_error() {
         let done: super::Done = command.stdout(full.unwrap()).output().unwrap().into();
         assert_eq!(done.code, Some(1), "{call:?}: {}", done.stderr);
         assert!(
-            done.stderr.contains("No space left"),
+            done.stderr.contains("(os error 28)"),
             "{call:?}: {}",
             done.stderr
         );

@@ -242,7 +242,7 @@ fn what_cannot_be_measured_is_refused_before_minutes_are_spent() {
         (
             1,
             &["probe", "--from", "text"],
-            &["no result of a probe", "hint: "],
+            &["not the result of a probe", "hint: "],
         ),
         (1, &["probe", "--from", "nowhere.json"], &["nowhere.json"]),
         (

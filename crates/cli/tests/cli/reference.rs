@@ -85,14 +85,15 @@ fn the_page_of_settings_is_what_the_program_has() {
     }
     page.push_str(
         "\nSizes are written as `64MB` or `1GiB`, rates as `300MB/s`, switches as `on` and `off`. The flags \
-         `--budget`, `--policy`, `--storage-bandwidth` and `--threads` set the first four.\n\n## Values of the machine profile\n\n\
+         `--budget`, `--policy`, `--storage-bandwidth` and `--threads` set the first four.\n\n\
+         ## Values of the machine profile\n\n\
          They are measured and cannot be set; `machine_profile()` shows them with the reason for each.\n\n\
          | value | what |\n|---|---|\n",
     );
     page.push_str(&measured);
     page.push_str(
         "\n## Settings of DataFusion\n\n`SHOW ALL` lists these as well (`datafusion.…`). Those that would take memory \
-         before it can be counted have a greatest value.\n",
+         before it can be counted have an upper limit.\n",
     );
     compare("settings.md", &page);
 }
@@ -102,8 +103,8 @@ fn the_page_of_table_functions_is_what_the_program_has() {
     let bench = Bench::new();
     let mut page = String::from(
         "# Table functions\n\nWhat can be seen from inside, as rows: `SELECT * FROM cache_stats()`. A test compares \
-         this page with the program; `hotshelf_functions()` lists the functions. Each takes a snapshot when the query is \
-         planned.\n",
+         this page with the program; `hotshelf_functions()` lists the functions. Each takes a snapshot when the \
+         query is planned.\n",
     );
     let mut used = std::collections::BTreeSet::new();
     for function in rows(&bench, "SELECT * FROM hotshelf_functions()") {
@@ -296,7 +297,10 @@ const COLUMNS: &[(&str, &str)] = &[
         "p_bw_decoded",
         "throughput of its processing, in decoded bytes per second",
     ),
-    ("p_bw_encoded", "the same in encoded bytes"),
+    (
+        "p_bw_encoded",
+        "throughput of its processing, in encoded bytes per second",
+    ),
     ("pipeline", "number of the pipeline in its query"),
     ("pipelines", "pipelines of the last problem"),
     ("policy", "the policy in force"),

@@ -72,7 +72,7 @@ pub(super) fn run(
     }
     let journal = options.journal.as_deref().map(Path::display);
     note(&format!(
-        "{done_count} of {} measurements are made{}; the same call goes on from there",
+        "{done_count} of {} measurements are made{}; the same call continues from there",
         plan.step_count(),
         journal.map_or(String::new(), |path| format!(" and noted in {path}")),
     ));
@@ -136,7 +136,7 @@ fn tell_plan(target: &ProbeTarget, plan: &Plan) {
 
 /// Where to note what is done. Emulated tiers are done at once.
 pub(super) fn journal_path(measure: &Measure, out: Option<&Path>) -> Result<Option<PathBuf>> {
-    // A part of a probe is no beginning of the whole.
+    // A whole probe cannot continue a part of one.
     if measure.journal.is_some() || measure.dry_run || !measure.only.is_empty() {
         return Ok(measure.journal.clone());
     }

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result, note};
 use crate::output::{Format, Output, Target, print_lines, write_lines};
 use crate::picture::heat_map;
 
-/// Points without a number that are named; of more only the count is told.
+/// Points without a number that are named; further ones are only counted.
 const REFUSED_SHOWN_MAX: usize = 5;
 
 /// A probe's JSON: the report, and what follows from it.
@@ -114,7 +114,7 @@ pub(super) fn draw(report: &ProbeReport, path: &Path) -> Result<()> {
 }
 
 /// Prints the profile, with reasons if asked for.
-pub(super) fn tell(
+pub(super) fn print_profile(
     report: &ProbeReport,
     derivation: &Derivation,
     explain: bool,

@@ -33,7 +33,7 @@ pub enum Meta {
 }
 
 impl Input {
-    /// What stands before the next line.
+    /// The prompt of the next line.
     pub fn prompt(&self) -> &'static str {
         if self.text.is_empty() {
             "hotshelf> "
