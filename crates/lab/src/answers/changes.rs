@@ -15,7 +15,7 @@ pub struct Change {
     /// In the oracle's; nothing if only the layout changes.
     pub for_oracle: Vec<String>,
     pub table: String,
-    /// What becomes of the table's description; its rows are read afterwards.
+    /// What happens to the table's description; its rows are read afterwards.
     pub effect: Effect,
 }
 

@@ -1,7 +1,7 @@
 //! What the generator may use. Each switch is a kind of query or data that a run can leave out.
 //!
-//! -0.0 is left out unless it is asked for: DuckDB holds it equal to 0.0 everywhere, DataFusion orders, groups and joins by
-//! the total order of IEEE 754, in which it comes first.
+//! -0.0 is not generated unless a flag asks for it: DuckDB holds it equal to 0.0 everywhere, DataFusion orders, groups
+//! and joins by the total order of IEEE 754, in which it comes first.
 
 /// Switches of the generator; see [`NAMES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Features {
         full_using: true,
     };
 
-    /// What a run uses unless it is told otherwise.
+    /// What a run uses unless its flags say otherwise.
     pub const USUAL: Self = Self {
         negative_zero: false,
         ..Self::ALL

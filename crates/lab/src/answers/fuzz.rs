@@ -41,9 +41,9 @@ pub struct Plan {
     pub is_verbose: bool,
 }
 
-/// A query in so many is preceded by a change of a table.
+/// One query in this many is preceded by a change of a table.
 const CHANGE_EVERY: u64 = 12;
-/// With an oracle, a query in so many is checked in another way.
+/// With an oracle, one query in this many is checked in another way.
 const OTHER_CHECK_EVERY: usize = 5;
 
 /// Numbers of changes between the two runs of a check begin here.

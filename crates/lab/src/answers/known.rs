@@ -1,6 +1,7 @@
-//! Differences from DuckDB that are not ours to mend. Each has a name, a reason, and a predicate as narrow as possible.
+//! Differences from DuckDB that Hotshelf should not mend. Each has a name, a reason, and a predicate as narrow as
+//! possible.
 //!
-//! What differs by definition is better not generated at all; this list is for what cannot be told before it runs.
+//! What differs by definition is better not generated at all; this list has what only shows when a query runs.
 
 use crate::answers::check::{Case, Check};
 use crate::answers::query::{Body, Expr, Form, Query};
@@ -18,13 +19,14 @@ pub struct Known {
 pub const KNOWN: &[Known] = &[
     Known {
         name: "duckdb-rounds-decimals-in-subqueries",
-        reason: "`d IN (SELECT e …)` over decimals of two scales: DuckDB rounds the subquery's values to the scale of `d` \
-                 (12 IN (11.87) holds); here both sides become the wider type",
+        reason: "`d IN (SELECT e …)` over decimals of two scales: DuckDB rounds the subquery's values to the scale of \
+                 `d` (12 IN (11.87) holds); here both sides become the wider type",
         holds: |case, _, _| expressions(&case.query, &mut is_decimal_membership),
     },
     Known {
         name: "duckdb-exceeds-limits",
-        reason: "DuckDB answers a query with LIMIT n with more than n rows (above groups of an outer join without keys)",
+        reason: "DuckDB answers a query with LIMIT n with more than n rows (above groups of an outer join without \
+                 keys)",
         holds: |case, found, expected| {
             let limit = case.query.limit.map(|limit| limit as usize);
             limit.is_some_and(|limit| expected.len() > limit && found.len() <= limit)
@@ -49,7 +51,10 @@ pub const KNOWN: &[Known] = &[
         name: "negative-zero-groups",
         reason: "-0.0 and 0.0 are two groups here and one in DuckDB (docs/upstream/negative-zero.md)",
         holds: |_, found, expected| {
-            let is_negative_zero = |cell: &Cell| matches!(cell, Cell::Float(value) if *value == 0.0 && value.is_sign_negative());
+            let is_negative_zero = |cell: &Cell| match cell {
+                Cell::Float(value) => *value == 0.0 && value.is_sign_negative(),
+                _ => false,
+            };
             let has_zero = found.iter().flatten().any(is_negative_zero);
             has_zero
                 && rows::same_rows(

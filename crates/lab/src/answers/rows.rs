@@ -307,7 +307,7 @@ fn same_sets(a: &Rows, b: &Rows) -> bool {
     if a.iter().zip(&b).all(|(a, b)| same_row(a, b)) {
         return true;
     }
-    // Rows that are equal in their exact columns may stand in another order.
+    // Rows that are equal in their exact columns may come in another order.
     approximate.contains(&true) && matched(&a, b)
 }
 
@@ -458,7 +458,9 @@ mod tests {
 
     #[test]
     fn json_numbers_keep_their_types() {
-        let json = serde_json::json!([[1, 1.0, {"i": "18446744073709551616"}, {"d": "-0.05"}, {"t": "1"}, {"f": "nan"}]]);
+        let (integer, decimal) = ("18446744073709551616", "-0.05");
+        let json =
+            serde_json::json!([[1, 1.0, {"i": integer}, {"d": decimal}, {"t": "1"}, {"f": "nan"}]]);
         let rows = from_json(&json).unwrap();
         assert_eq!(
             rows[0][..3],

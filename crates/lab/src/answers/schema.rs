@@ -141,7 +141,7 @@ impl Column {
         }
     }
 
-    /// What queries need to know of the column; found out once.
+    /// What queries need to know about the column; found out once.
     pub fn facts(&self) -> Arc<Facts> {
         self.facts
             .get_or_init(|| Arc::new(Facts::of(&self.values, self.ty)))
@@ -152,7 +152,7 @@ impl Column {
 /// Values of a column that literals are drawn from.
 const SAMPLES: usize = 64;
 
-/// What queries need to know of a column's values.
+/// What queries need to know about a column's values.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// The largest magnitude of a number.

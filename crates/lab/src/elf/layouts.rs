@@ -1,5 +1,6 @@
 //! `packed` against `linear`, the papers' layout, one thread.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use super::baseline::linear::{LinearElf, UniformEstimate, Wide};
@@ -14,7 +15,7 @@ use super::{ElfOptions, Figure};
 
 const KEY_COUNT: usize = 500_000;
 
-/// Partial matches should return about that many rows.
+/// Partial matches should return about this many rows.
 const PARTIAL_ROWS: u64 = 64;
 
 pub(super) fn run(
@@ -87,7 +88,7 @@ fn oracle(table: &CodeTable, linear: &LinearElf<Wide>, show: &mut dyn FnMut(Figu
     }
     let expected =
         UniformEstimate::new(table.row_count() as u64, table.dimension_count(), first + 1);
-    let mut tell = |contender: String, value: f64, unit: &'static str, expected: f64| {
+    let mut row = |contender: String, value: f64, unit: &'static str, expected: f64| {
         let (case, ratio) = ("linear over its formula".to_owned(), Some(value / expected));
         show(Figure {
             case,
@@ -98,13 +99,13 @@ fn oracle(table: &CodeTable, linear: &LinearElf<Wide>, show: &mut dyn FnMut(Figu
         });
     };
     let bytes = linear.size_bytes() as f64;
-    tell("size".to_owned(), bytes, "bytes", expected.size_bytes(2));
+    row("size".to_owned(), bytes, "bytes", expected.size_bytes(2));
     let counts = linear.level_counts();
     for (level, (count, expected)) in counts.iter().zip(&expected.levels).enumerate() {
         // Rarer lists than these scatter too much to say anything.
         if expected.lists >= 1_000.0 {
             let lists = count.list_count as f64;
-            tell(
+            row(
                 format!("level {}", level + 1),
                 lists,
                 "lists",
@@ -127,8 +128,17 @@ type Exact<'a> = &'a dyn Fn(&[u32], &mut Vec<u32>) -> Result<()>;
 
 impl Layouts<'_> {
     fn run(&self, show: &mut dyn FnMut(Figure)) -> Result<()> {
-        let dimension_count = self.table.dimension_count();
         let mut random = Rng::with_seed(7);
+        self.exact_cases(&mut random, show)?;
+        let ranges: Vec<QueryBox> = (0..50_000).map(|_| self.range_box(&mut random)).collect();
+        self.select("2 % ranges on all dimensions", &ranges, &[], show)?;
+        self.partial_cases(&mut random, show)?;
+        self.count_case(&mut random, show)
+    }
+
+    /// Keys that exist, and keys that differ from them in the last dimension.
+    fn exact_cases(&self, random: &mut Rng, show: &mut dyn FnMut(Figure)) -> Result<()> {
+        let dimension_count = self.table.dimension_count();
         let hits: Vec<u32> = (0..KEY_COUNT)
             .flat_map(|_| {
                 self.table
@@ -144,65 +154,66 @@ impl Layouts<'_> {
             *last = last.wrapping_add(1) % (self.maxima[dimension_count - 1] + 1);
         }
         self.exact("exact, keys of rows", &hits, show)?;
-        self.exact("exact, near misses", &misses, show)?;
+        self.exact("exact, near misses", &misses, show)
+    }
 
-        let ranges: Vec<QueryBox> = (0..50_000).map(|_| self.range_box(&mut random)).collect();
-        self.select("2 % ranges on all dimensions", &ranges, &[], show)?;
+    /// Equality on the first dimensions, without the first one, and behind wildcards.
+    fn partial_cases(&self, random: &mut Rng, show: &mut dyn FnMut(Figure)) -> Result<()> {
+        let dimension_count = self.table.dimension_count();
         let prefixes = self.packed.prefix_counts();
         let is_enough = |&count: &u64| self.table.row_count() as u64 / count <= PARTIAL_ROWS;
         let first = prefixes
             .iter()
             .position(is_enough)
             .map_or(dimension_count, |at| at + 1);
-        let scan = ColumnScan::new(self.table);
-        let equal = |from: usize, to: usize, count: usize, random: &mut Rng| {
-            let query = |_| {
-                let row = random.usize(..self.table.row_count().max(1));
-                let restriction = |dimension: usize| match (from..to).contains(&dimension) {
-                    true => Restriction::exactly(self.table.columns()[dimension].get(row)),
-                    false => Restriction::Any,
-                };
-                QueryBox::new((0..dimension_count).map(restriction).collect())
-            };
-            (0..count).map(query).collect::<Vec<_>>()
-        };
         let name = |from: usize, to: usize| format!("equal on dimensions {}-{to}", from + 1);
-        self.select(
-            &name(0, first),
-            &equal(0, first, 50_000, &mut random),
-            &[],
-            show,
-        )?;
-        self.select(
-            &name(1, first),
-            &equal(1, first, 200, &mut random),
-            &[],
-            show,
-        )?;
+        for (from, count) in [(0, 50_000), (1, 200)] {
+            let queries = self.equal_boxes(from..first, count, random);
+            self.select(&name(from, first), &queries, &[], show)?;
+        }
+        let scan = ColumnScan::new(self.table);
         for from in [first, 2 * first]
             .into_iter()
             .filter(|from| from + 1 < dimension_count)
         {
             let to = dimension_count.min(from + 3);
-            self.select(
-                &name(from, to),
-                &equal(from, to, 5, &mut random),
-                &[scan],
-                show,
-            )?;
+            let queries = self.equal_boxes(from..to, 5, random);
+            self.select(&name(from, to), &queries, &[scan], show)?;
         }
-        let counts: Vec<QueryBox> = (0..20_000)
+        Ok(())
+    }
+
+    /// Queries for a row's codes in some dimensions.
+    fn equal_boxes(
+        &self,
+        dimensions: Range<usize>,
+        count: usize,
+        random: &mut Rng,
+    ) -> Vec<QueryBox> {
+        let query = |_| {
+            let row = random.usize(..self.table.row_count().max(1));
+            let restriction = |dimension: usize| match dimensions.contains(&dimension) {
+                true => Restriction::exactly(self.table.columns()[dimension].get(row)),
+                false => Restriction::Any,
+            };
+            QueryBox::new((0..self.table.dimension_count()).map(restriction).collect())
+        };
+        (0..count).map(query).collect()
+    }
+
+    /// `packed` counts from its head and needs more queries to be timed at all.
+    fn count_case(&self, random: &mut Rng, show: &mut dyn FnMut(Figure)) -> Result<()> {
+        let queries: Vec<QueryBox> = (0..20_000)
             .map(|_| {
-                let mut query = self.range_box(&mut random).dimensions()[..2].to_vec();
-                query.resize(dimension_count, Restriction::Any);
+                let mut query = self.range_box(random).dimensions()[..2].to_vec();
+                query.resize(self.table.dimension_count(), Restriction::Any);
                 QueryBox::new(query)
             })
             .collect();
-        let few = &counts[..200];
+        let few = &queries[..200];
         let total = |count: &dyn Fn(&QueryBox) -> Result<u64>, queries: &[QueryBox]| {
             queries.iter().map(count).sum::<Result<u64>>()
         };
-        // `packed` counts from its head and needs more queries to be timed at all.
         let case = "count of 2 % ranges on dimensions 1-2";
         let round_count = self.options.round_count;
         let mut linear_rate = f64::NAN;
@@ -217,7 +228,7 @@ impl Layouts<'_> {
                 show(figure);
             },
         )?;
-        let packed = || total(&|query| self.packed.count(query), &counts);
+        let packed = || total(&|query| self.packed.count(query), &queries);
         assert_eq!(
             linear()?,
             total(&|query| self.packed.count(query), few)?,
@@ -225,7 +236,7 @@ impl Layouts<'_> {
         );
         compare(
             case,
-            counts.len(),
+            queries.len(),
             round_count,
             &[("packed", &packed)],
             &mut |mut figure| {

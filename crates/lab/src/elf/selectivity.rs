@@ -44,21 +44,14 @@ pub(super) fn run(
             ..beside
         },
     )?;
-    let zones = ZoneScan::new(table, &order);
-    let bytes = ColumnScan::new(table);
-    for (contender, bytes) in [
-        ("elf, clustered", clustered.size_bytes()),
-        ("bit-packed scan", zones.size_bytes()),
-        ("elf", elf.size_bytes()),
-    ] {
-        show(Figure {
-            case: "size".to_owned(),
-            contender: contender.to_owned(),
-            value: bytes as f64 / table.row_count() as f64,
-            unit: "bytes/row",
-            ratio: None,
-        });
-    }
+    let contenders = Contenders {
+        table,
+        zones: ZoneScan::new(table, &order),
+        clustered,
+        bytes: ColumnScan::new(table),
+        elf,
+    };
+    contenders.show_sizes(show);
     for (first, last) in [(0, 3), (0, table.dimension_count()), (1, 4), (3, 6)] {
         let last = last.min(table.dimension_count());
         if first >= last {
@@ -73,37 +66,75 @@ pub(super) fn run(
                 .map(|_| range_box(table, &maxima, &shares, &mut random))
                 .collect();
             let case = format!("dimensions {}-{last}, {percent} %", first + 1);
-            let answers: [(&str, Count<'_>); 4] = [
-                ("bit-packed scan", &|query| {
-                    Ok(zones.select_rows(query)?.len())
-                }),
-                ("elf, clustered", &|query| {
-                    Ok(clustered.select_rows(query)?.len())
-                }),
-                ("byte-wise scan", &|query| Ok(bytes.select(query)?.len())),
-                ("elf", &|query| Ok(elf.select(query)?.len())),
-            ];
-            let mut times = Vec::new();
-            for (_, answer) in &answers {
-                times.push(median_ns(&queries, options.round_count, answer)?);
-            }
-            let counts = queries
-                .iter()
-                .map(|query| elf.count(query))
-                .sum::<Result<u64>>()?;
-            let found = counts as f64 / QUERY_COUNT as f64 / table.row_count() as f64;
-            for (idx, ((contender, _), ns)) in answers.iter().zip(&times).enumerate() {
-                show(Figure {
-                    case: format!("{case} (found {:.4} %)", found * 100.0),
-                    contender: (*contender).to_owned(),
-                    value: ns / 1e3,
-                    unit: "us/query",
-                    ratio: Some(times[idx / 2 * 2] / ns),
-                });
-            }
+            contenders.compare(&case, &queries, options.round_count, show)?;
         }
     }
     Ok(())
+}
+
+struct Contenders<'a> {
+    table: &'a CodeTable,
+    zones: ZoneScan,
+    clustered: PackedElf,
+    bytes: ColumnScan<'a>,
+    elf: PackedElf,
+}
+
+impl Contenders<'_> {
+    fn show_sizes(&self, show: &mut dyn FnMut(Figure)) {
+        for (contender, bytes) in [
+            ("elf, clustered", self.clustered.size_bytes()),
+            ("bit-packed scan", self.zones.size_bytes()),
+            ("elf", self.elf.size_bytes()),
+        ] {
+            show(Figure {
+                case: "size".to_owned(),
+                contender: contender.to_owned(),
+                value: bytes as f64 / self.table.row_count() as f64,
+                unit: "bytes/row",
+                ratio: None,
+            });
+        }
+    }
+
+    /// Times the queries; each Elf is compared with the scan before it.
+    fn compare(
+        &self,
+        case: &str,
+        queries: &[QueryBox],
+        round_count: usize,
+        show: &mut dyn FnMut(Figure),
+    ) -> Result<()> {
+        let answers: [(&str, Count<'_>); 4] = [
+            ("bit-packed scan", &|query| {
+                Ok(self.zones.select_rows(query)?.len())
+            }),
+            ("elf, clustered", &|query| {
+                Ok(self.clustered.select_rows(query)?.len())
+            }),
+            ("byte-wise scan", &|query| {
+                Ok(self.bytes.select(query)?.len())
+            }),
+            ("elf", &|query| Ok(self.elf.select(query)?.len())),
+        ];
+        let mut times = Vec::new();
+        for (_, answer) in &answers {
+            times.push(median_ns(queries, round_count, answer)?);
+        }
+        let counts = queries.iter().map(|query| self.elf.count(query));
+        let row_count = (queries.len() * self.table.row_count()) as f64;
+        let found = counts.sum::<Result<u64>>()? as f64 / row_count;
+        for (idx, ((contender, _), ns)) in answers.iter().zip(&times).enumerate() {
+            show(Figure {
+                case: format!("{case} (found {:.4} %)", found * 100.0),
+                contender: (*contender).to_owned(),
+                value: ns / 1e3,
+                unit: "us/query",
+                ratio: Some(times[idx / 2 * 2] / ns),
+            });
+        }
+        Ok(())
+    }
 }
 
 /// Median time of one round of all queries, per query.

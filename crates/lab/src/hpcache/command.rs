@@ -77,14 +77,14 @@ fn open(hpcache: &Hpcache) -> Result<Opened> {
     Ok(database)
 }
 
-/// What sequences and figures run with.
-struct Bed {
+/// What memory and storage give to sequences and figures.
+struct Limits {
     budget_bytes: u64,
     bandwidth: Option<u64>,
 }
 
 /// Finds out what the paper's proportions mean here, as far as the flags leave that open.
-fn lay_out(hpcache: &Hpcache, database: &Database, session: &Session) -> Result<Bed> {
+fn limits(hpcache: &Hpcache, database: &Database, session: &Session) -> Result<Limits> {
     let bandwidth = match hpcache.storage_bandwidth {
         Some(bandwidth) => bandwidth,
         None => Some((processing_bandwidth(database, session)? * BANDWIDTH_SHARE) as u64),
@@ -92,25 +92,25 @@ fn lay_out(hpcache: &Hpcache, database: &Database, session: &Session) -> Result<
     let budget_bytes = match hpcache.budget_bytes {
         Some(budget_bytes) => budget_bytes,
         None => {
-            let bed = measured_bed(database, session, 0, 1, &|_| ());
-            let working_set = work(database, bed.working_set_bytes())?;
+            let workbench = workbench(database, session, 0, 1, &|_| ());
+            let working_set = work(database, workbench.working_set_bytes())?;
             (working_set as f64 * BUDGET_SHARE) as u64
         }
     };
-    Ok(Bed {
+    Ok(Limits {
         budget_bytes: budget_bytes.max(BUDGET_BYTES_MIN),
         bandwidth,
     })
 }
 
-fn measured_bed<'a>(
+fn workbench<'a>(
     database: &'a Database,
     session: &'a Session,
     bandwidth: u64,
     run_count: usize,
     progress: &'a dyn Fn(&str),
-) -> measured::Bed<'a> {
-    measured::Bed {
+) -> measured::Workbench<'a> {
+    measured::Workbench {
         database,
         session,
         bandwidth,
@@ -153,30 +153,31 @@ fn run_policies(
 ) -> Result<()> {
     let database = open(hpcache)?;
     let session = database.session();
-    let bed = lay_out(hpcache, &database, &session)?;
+    let limits = limits(hpcache, &database, &session)?;
     let queries = sequence.queries(seed);
     note(&format!(
         "{sequence}: {} queries, budget {}, storage {}, {} threads",
         queries.len(),
-        bytes(bed.budget_bytes),
-        bed.bandwidth
+        bytes(limits.budget_bytes),
+        limits
+            .bandwidth
             .map_or("not capped".to_owned(), |rate| format!("{}/s", bytes(rate))),
         hpcache.engine.options.threads,
     ));
     let options = RunOptions {
-        budget_bytes: bed.budget_bytes,
+        budget_bytes: limits.budget_bytes,
         settings: Vec::new(),
     };
     // As in the paper, queries warm up what is not the cache: code, files, freshly mapped memory.
     let warm_up = async {
-        begin_cold(&database, &session, CachePolicy::All, bed.budget_bytes).await?;
+        begin_cold(&database, &session, CachePolicy::All, limits.budget_bytes).await?;
         for query in queries.iter().take(WARM_UP_QUERIES) {
             measure(&session, *query).await?;
         }
         Ok(())
     };
     work(&database, warm_up)?;
-    cap(&database, &session, bed.bandwidth)?;
+    cap(&database, &session, limits.bandwidth)?;
     let mut runs: Vec<Vec<SequenceRun>> = contenders.iter().map(|_| Vec::new()).collect();
     for round in 0..hpcache.run_count {
         for turn in 0..contenders.len() {
@@ -213,20 +214,20 @@ fn figures(hpcache: &Hpcache, numbers: &[u32], is_measured: bool, folder: &Path)
     if is_measured && !numbers.iter().all(|number| of_solver(*number)) {
         let database = open(hpcache)?;
         let session = database.session();
-        let bandwidth = lay_out(hpcache, &database, &session)?
+        let bandwidth = limits(hpcache, &database, &session)?
             .bandwidth
             .unwrap_or(u64::MAX >> 1);
         let progress = |what: &str| note(&format!("  {what}"));
         for number in numbers.iter().filter(|number| !of_solver(**number)) {
             note(&format!("figure {number}, storage {}/s", bytes(bandwidth)));
-            let bed = measured_bed(
+            let workbench = workbench(
                 &database,
                 &session,
                 bandwidth,
                 hpcache.run_count.max(3),
                 &progress,
             );
-            let figure = work(&database, bed.figure(*number))?;
+            let figure = work(&database, workbench.figure(*number))?;
             done.push((*number, figure));
         }
     } else {

@@ -6,14 +6,14 @@ mod single;
 use hotshelf::{Database, Session};
 use hotshelf_cli::benchmark::policies::touched_bytes;
 use hotshelf_cli::benchmark::{Query, measure};
-use hotshelf_cli::picture::Figure;
+use hotshelf_cli::picture::{Figure, Panel};
 
-use super::{ample_budget_bytes, begin_cold, query};
+use super::{ample_budget_bytes, begin_cold, query, title, unknown_figure};
 use crate::failure::ExperimentError;
 use crate::policy::CachePolicy;
 
 /// What the figures are measured with.
-pub struct Bed<'a> {
+pub struct Workbench<'a> {
     /// The database.
     pub database: &'a Database,
     /// A session of it.
@@ -29,71 +29,15 @@ pub struct Bed<'a> {
 /// What a scale factor of 10 reads in a query of the sequence, as a part of the paper's 96 GB: budgets are set so.
 const PAPER_WORKING_SET_GB: f64 = 96.0;
 
-impl Bed<'_> {
+impl Workbench<'_> {
     /// A figure of the paper measured here.
     ///
     /// # Errors
     /// [`ExperimentError::UnknownFigure`], and those of queries.
     pub async fn figure(&self, number: u32) -> Result<Figure, ExperimentError> {
+        let title = title(number, "measured")?;
         self.cap(self.bandwidth).await?;
-        let (title, panels) = match number {
-            1 => (
-                "Figure 1: execution time by storage bandwidth",
-                vec![self.by_bandwidth().await?],
-            ),
-            3 => (
-                "Figure 3: three placements of the input",
-                vec![self.placements().await?],
-            ),
-            4 => (
-                "Figure 4: Q2.2 by the part of its input in memory",
-                vec![self.by_share(&[1.0]).await?],
-            ),
-            5 => (
-                "Figure 5: Q2.2 by the part of its input in memory",
-                vec![self.by_share(&single::BANDWIDTHS[1..]).await?],
-            ),
-            6 => (
-                "Figure 6: predicted and actual time of Q1.3",
-                vec![self.predictions("Q1.3").await?],
-            ),
-            7 => (
-                "Figure 7: predicted and actual time of Q3.1",
-                vec![self.predictions("Q3.1").await?],
-            ),
-            8 => (
-                "Figure 8: fixed window and exponential smoothing",
-                self.smoothing().await?,
-            ),
-            10 => (
-                "Figure 10: tuning and leaving the placement alone",
-                vec![self.overhead().await?],
-            ),
-            11 => (
-                "Figure 11: cache below one query's working set",
-                self.sequence(80.0).await?,
-            ),
-            12 => (
-                "Figure 12: cache above one query's working set",
-                self.sequence(120.0).await?,
-            ),
-            13 => (
-                "Figure 13: sequence by storage bandwidth",
-                vec![self.sequence_by_bandwidth().await?],
-            ),
-            14 => (
-                "Figure 14: sequence by cache size",
-                vec![self.sequence_by_cache().await?],
-            ),
-            _ => {
-                let known = super::FIGURES.iter().filter(|known| **known != 9);
-                return Err(ExperimentError::UnknownFigure {
-                    number,
-                    how: "measured",
-                    known: known.map(u32::to_string).collect(),
-                });
-            }
-        };
+        let panels = self.panels(number).await?;
         self.session
             .sql("SET hotshelf.storage_bandwidth = 'none'")
             .await?;
@@ -112,6 +56,24 @@ impl Bed<'_> {
                 std::thread::available_parallelism().map_or(1, usize::from),
             ),
             panels,
+        })
+    }
+
+    async fn panels(&self, number: u32) -> Result<Vec<Panel>, ExperimentError> {
+        Ok(match number {
+            1 => vec![self.by_bandwidth().await?],
+            3 => vec![self.placements().await?],
+            4 => vec![self.by_share(&[1.0]).await?],
+            5 => vec![self.by_share(&single::BANDWIDTHS[1..]).await?],
+            6 => vec![self.predictions("Q1.3").await?],
+            7 => vec![self.predictions("Q3.1").await?],
+            8 => self.smoothing().await?,
+            10 => vec![self.overhead().await?],
+            11 => self.sequence(80.0).await?,
+            12 => self.sequence(120.0).await?,
+            13 => vec![self.sequence_by_bandwidth().await?],
+            14 => vec![self.sequence_by_cache().await?],
+            _ => return Err(unknown_figure(number, "measured")),
         })
     }
 

@@ -18,14 +18,45 @@ use hotshelf_cache::model::{Problem, Term, TermRead, Tiers};
 use hotshelf_cache::tune::{Solution, TuneError, greedy};
 use hotshelf_cli::picture::{Panel, Series};
 
+use crate::failure::ExperimentError;
 use crate::solve::{PAPER_TIME, exact};
 
 pub use command::run;
 use run::{Contender, RunOptions, SequenceRun, ample_budget_bytes, begin_cold, run_sequence};
 use sequence::{Sequence, query};
 
-/// The paper's figures that show data of its own engine (Figure 2 is a sketch of the model).
-pub const FIGURES: [u32; 13] = [1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+/// The paper's figures that show data of its engine, with their titles. Figure 2 is a sketch of the model, and Figure 9
+/// times the solver alone.
+const TITLES: [(u32, &str); 12] = [
+    (1, "Figure 1: execution time by storage bandwidth"),
+    (3, "Figure 3: three placements of the input"),
+    (4, "Figure 4: Q2.2 by the part of its input in memory"),
+    (5, "Figure 5: Q2.2 by the part of its input in memory"),
+    (6, "Figure 6: predicted and actual time of Q1.3"),
+    (7, "Figure 7: predicted and actual time of Q3.1"),
+    (8, "Figure 8: fixed window and exponential smoothing"),
+    (10, "Figure 10: tuning and leaving the placement alone"),
+    (11, "Figure 11: cache below one query's working set"),
+    (12, "Figure 12: cache above one query's working set"),
+    (13, "Figure 13: sequence by storage bandwidth"),
+    (14, "Figure 14: sequence by cache size"),
+];
+
+/// The title of a figure; `how` it is to be made is for the error.
+fn title(number: u32, how: &'static str) -> Result<&'static str, ExperimentError> {
+    let found = TITLES.iter().find(|(known, _)| *known == number);
+    found
+        .map(|(_, title)| *title)
+        .ok_or_else(|| unknown_figure(number, how))
+}
+
+fn unknown_figure(number: u32, how: &'static str) -> ExperimentError {
+    ExperimentError::UnknownFigure {
+        number,
+        how,
+        known: TITLES.iter().map(|(known, _)| known.to_string()).collect(),
+    }
+}
 
 /// Figure 9: the time of one solution here, by the number of columns and queries. Neither simulated nor bound to data.
 pub fn solver_panels() -> Vec<Panel> {

@@ -9,6 +9,7 @@ use hotshelf_cache::model::Smoothing;
 use hotshelf_cache::tuner::TunerOptions;
 use hotshelf_cli::picture::{Figure, Panel, Series};
 
+use super::{title, unknown_figure};
 use crate::failure::ExperimentError;
 
 const GB: u64 = 1_000_000_000;
@@ -27,75 +28,21 @@ const READ_BANDWIDTH: f64 = 310e9;
 /// # Errors
 /// [`ExperimentError::UnknownFigure`].
 pub fn figure(number: u32) -> Result<Figure, ExperimentError> {
-    let (title, subtitle, panels) = match number {
-        1 => (
-            "Figure 1: execution time by storage bandwidth",
-            "nothing cached",
-            vec![by_bandwidth()],
-        ),
-        3 => (
-            "Figure 3: three placements of the input",
-            "24 drives",
-            vec![placements()],
-        ),
-        4 => (
-            "Figure 4: Q2.2 by the part of its input in memory",
-            "4 drives",
-            vec![by_share(&[4])],
-        ),
-        5 => (
-            "Figure 5: Q2.2 by the part of its input in memory",
-            "1 to 24 drives",
-            vec![by_share(&DRIVES)],
-        ),
-        6 => (
-            "Figure 6: predicted and actual time of Q1.3",
-            "4 drives, 25 GB cache",
-            vec![predictions("Q1.3")],
-        ),
-        7 => (
-            "Figure 7: predicted and actual time of Q3.1",
-            "4 drives, 25 GB cache",
-            vec![predictions("Q3.1")],
-        ),
-        8 => (
-            "Figure 8: fixed window and exponential smoothing",
-            "4 drives, 80 GB cache",
-            smoothing(),
-        ),
-        10 => (
-            "Figure 10: tuning and leaving the placement alone",
-            "4 drives, 40 GB cache",
-            vec![overhead()],
-        ),
-        11 => (
-            "Figure 11: cache below one query's working set",
-            "4 drives, 80 GB cache",
-            sequence(80),
-        ),
-        12 => (
-            "Figure 12: cache above one query's working set",
-            "4 drives, 120 GB cache",
-            sequence(120),
-        ),
-        13 => (
-            "Figure 13: sequence by storage bandwidth",
-            "80 GB cache",
-            vec![sequence_by_bandwidth()],
-        ),
-        14 => (
-            "Figure 14: sequence by cache size",
-            "4 drives",
-            vec![sequence_by_cache()],
-        ),
-        _ => {
-            let known = super::FIGURES.iter().filter(|known| **known != 9);
-            return Err(ExperimentError::UnknownFigure {
-                number,
-                how: "simulated",
-                known: known.map(u32::to_string).collect(),
-            });
-        }
+    let title = title(number, "simulated")?;
+    let (subtitle, panels) = match number {
+        1 => ("nothing cached", vec![by_bandwidth()]),
+        3 => ("24 drives", vec![placements()]),
+        4 => ("4 drives", vec![by_share(&[4])]),
+        5 => ("1 to 24 drives", vec![by_share(&DRIVES)]),
+        6 => ("4 drives, 25 GB cache", vec![predictions("Q1.3")]),
+        7 => ("4 drives, 25 GB cache", vec![predictions("Q3.1")]),
+        8 => ("4 drives, 80 GB cache", smoothing()),
+        10 => ("4 drives, 40 GB cache", vec![overhead()]),
+        11 => ("4 drives, 80 GB cache", sequence(80)),
+        12 => ("4 drives, 120 GB cache", sequence(120)),
+        13 => ("80 GB cache", vec![sequence_by_bandwidth()]),
+        14 => ("4 drives", vec![sequence_by_cache()]),
+        _ => return Err(unknown_figure(number, "simulated")),
     };
     Ok(Figure {
         title: title.to_owned(),

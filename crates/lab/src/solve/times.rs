@@ -85,6 +85,13 @@ pub fn run() {
         "{:<64}{:>10}{:>10}",
         "milliseconds for one solution", "median", "most"
     );
+    print_two_shelves();
+    print_three_shelves(1, 0);
+    print_three_shelves(3, 100);
+}
+
+/// Memory and one storage, without and with index blocks.
+fn print_two_shelves() {
     let two: Vec<Problem> = (0..50).map(|seed| on_two_shelves(seed, 100, 200)).collect();
     print(
         "2 shelves, 100 columns x 200 terms",
@@ -106,58 +113,65 @@ pub fn run() {
         "the same with 10000 index blocks, grouping included",
         times_ms(50, |seed| drop(greedy(&with_blocks(seed)))),
     );
-    for (representation_count, other_count) in [(1, 0), (3, 100)] {
-        let size = InstanceSize {
-            column_count: 100,
-            representation_count,
-            other_count,
-            term_count: 200,
-        };
-        let problems: Vec<Problem> = (0..50).map(|seed| random_instance(seed, size)).collect();
-        let solutions: Vec<_> = problems.iter().map(greedy).collect();
-        let what = format!(
-            "3 shelves x {representation_count} representations, 100 columns x 200 terms, {other_count} others"
-        );
-        print(
-            &what,
-            times_ms(50, |seed| drop(greedy(&problems[seed as usize]))),
-        );
-        print(
-            "  begun at the last solution, weights changed by a tenth",
-            times_ms(50, |seed| {
-                let mut problem = problems[seed as usize].clone();
-                for (number, term) in problem.terms.iter_mut().enumerate() {
-                    term.weight *= if number % 2 == 0 { 1.1 } else { 0.9 };
-                }
-                let last = &solutions[seed as usize];
-                let start = Start {
-                    x: &last.x,
-                    prices: &last.prices,
-                };
-                drop(greedy_from(&problem, Some(start)));
-            }),
-        );
-        print(
-            "  its prices found again, in a step without news",
-            times_ms(50, |seed| {
-                let mut solution = solutions[seed as usize].clone();
-                refine_prices(&problems[seed as usize], &mut solution);
-            }),
-        );
-        print(
-            "  exact (Clarabel)",
-            times_ms(5, |seed| drop(exact(&problems[seed as usize]))),
-        );
-        let gaps = solutions.iter().map(|solution| solution.gap());
-        let ratio = |(problem, solution): (&Problem, &Solution)| {
-            let exact = exact(problem).map_or(f64::NAN, |exact| exact.saved_s);
-            solution.saved_s / exact
-        };
-        let ratios = problems.iter().zip(&solutions).take(20).map(ratio);
-        println!(
-            "  greedy / exact of 20 at least {:.4}; largest gap left open by a certificate {:.4}",
-            ratios.fold(1.0, f64::min),
-            gaps.fold(0.0, f64::max)
-        );
-    }
+}
+
+/// Random problems of three shelves, solved in every way.
+fn print_three_shelves(representation_count: usize, other_count: usize) {
+    let size = InstanceSize {
+        column_count: 100,
+        representation_count,
+        other_count,
+        term_count: 200,
+    };
+    let problems: Vec<Problem> = (0..50).map(|seed| random_instance(seed, size)).collect();
+    let solutions: Vec<_> = problems.iter().map(greedy).collect();
+    let what = format!(
+        "3 shelves x {representation_count} representations, 100 columns x 200 terms, {other_count} others"
+    );
+    print(
+        &what,
+        times_ms(50, |seed| drop(greedy(&problems[seed as usize]))),
+    );
+    print(
+        "  begun at the last solution, weights changed by a tenth",
+        times_ms(50, |seed| {
+            let mut problem = problems[seed as usize].clone();
+            for (number, term) in problem.terms.iter_mut().enumerate() {
+                term.weight *= if number % 2 == 0 { 1.1 } else { 0.9 };
+            }
+            let last = &solutions[seed as usize];
+            let start = Start {
+                x: &last.x,
+                prices: &last.prices,
+            };
+            drop(greedy_from(&problem, Some(start)));
+        }),
+    );
+    print(
+        "  its prices found again, in a step without news",
+        times_ms(50, |seed| {
+            let mut solution = solutions[seed as usize].clone();
+            refine_prices(&problems[seed as usize], &mut solution);
+        }),
+    );
+    print(
+        "  exact (Clarabel)",
+        times_ms(5, |seed| drop(exact(&problems[seed as usize]))),
+    );
+    print_quality(&problems, &solutions);
+}
+
+/// How near the greedy solutions are to the best ones.
+fn print_quality(problems: &[Problem], solutions: &[Solution]) {
+    let gaps = solutions.iter().map(Solution::gap);
+    let ratio = |(problem, solution): (&Problem, &Solution)| {
+        let exact = exact(problem).map_or(f64::NAN, |exact| exact.saved_s);
+        solution.saved_s / exact
+    };
+    let ratios = problems.iter().zip(solutions).take(20).map(ratio);
+    println!(
+        "  greedy / exact of 20 at least {:.4}; largest gap left open by a certificate {:.4}",
+        ratios.fold(1.0, f64::min),
+        gaps.fold(0.0, f64::max)
+    );
 }

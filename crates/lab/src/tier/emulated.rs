@@ -40,6 +40,7 @@ pub fn run() -> Result<(), TierError> {
     let mut lines = table_lines(&table);
     lines.extend(reading_lines(&grid));
     lines.extend(writing_lines(&grid));
+    lines.extend(far_writing_lines(&grid));
     lines.extend(other_lines(&grid));
     println!(
         "emulated; table 1 from `{}`, figures from `{}`",
@@ -219,7 +220,6 @@ fn reading_lines(model: &DeviceModel) -> Vec<Line> {
 
 fn writing_lines(model: &DeviceModel) -> Vec<Line> {
     let of = |figure, what, paper, point| line(figure, what, paper, gb(model, point));
-    let far = |placement, threads| placed(write(4096, threads), placement);
     vec![
         of(
             "figure 7",
@@ -269,26 +269,29 @@ fn writing_lines(model: &DeviceModel) -> Vec<Line> {
             7.0,
             pinned(write(4096, 8), Pinning::None),
         ),
+    ]
+}
+
+fn far_writing_lines(model: &DeviceModel) -> Vec<Line> {
+    let of = |what, paper, point| line("figure 10", what, paper, gb(model, point));
+    let far = |placement, threads| placed(write(4096, threads), placement);
+    vec![
         of(
-            "figure 10",
             "8 threads write far memory, GB/s",
             7.0,
             far(Placement::Far, 8),
         ),
         of(
-            "figure 10",
             "two sockets, each its own memory, GB/s",
             25.0,
             far(Placement::BothNear, 8),
         ),
         of(
-            "figure 10",
             "two sockets, each the other's memory, GB/s",
             13.0,
             far(Placement::BothFar, 16),
         ),
         of(
-            "figure 10",
             "two sockets, one memory, GB/s",
             8.0,
             far(Placement::BothShared, 8),

@@ -1,4 +1,4 @@
-//! Rows of the oracle are ours.
+//! DuckDB gives the same rows.
 
 use super::{Bench, Case, FuzzError, Verdict, compare, is_crash, is_ordered};
 use crate::answers::render;

@@ -23,7 +23,7 @@ pub use tlp::statements as tlp_statements;
 /// Which relation the answers must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// DuckDB's rows are ours.
+    /// DuckDB gives the same rows.
     Duckdb,
     /// Ternary logic partitioning: rows where p, where NOT p and where p IS NULL are all rows.
     Tlp,

@@ -80,7 +80,7 @@ impl Generator<'_> {
             .iter()
             .filter(|column| column.relation.is_none());
         if merged.any(|merged| columns.iter().any(|column| column.name == merged.name)) {
-            // A merged column has no relation to be told apart by.
+            // No relation's name distinguishes two merged columns.
             return None;
         }
         if kind == JoinKind::Cross {

@@ -1,5 +1,6 @@
 //! Queries as trees, so that parts can be taken out of them.
 
+mod aggregate;
 mod correlated;
 mod expression;
 mod from;
@@ -14,7 +15,7 @@ pub use select::approximate_items;
 
 use crate::answers::schema::{Kind, Type, Value};
 
-/// An expression with what the generator knows of its values.
+/// An expression with what the generator knows about its values.
 #[derive(Debug, Clone)]
 pub struct Expr {
     pub ty: Type,

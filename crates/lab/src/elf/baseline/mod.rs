@@ -8,7 +8,7 @@ pub mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use calibrate::{calibrate, sample_queries};
+pub use calibrate::{Calibration, calibrate, sample_queries};
 pub use planner::{Path, ScanCost, choose, fit};
 
 /// Runs `work` over `items` on up to `thread_count` threads, this one among them.

@@ -2,7 +2,7 @@
 
 use hotshelf_cli::picture::{Panel, Series};
 
-use super::Bed;
+use super::Workbench;
 use crate::failure::ExperimentError;
 use crate::hpcache::simulated::{per_query_and_sum, windows};
 use crate::hpcache::{Contender, RunOptions, Sequence, run_sequence};
@@ -27,13 +27,13 @@ const SWEPT: [Contender; 4] = [
     Contender::Memory,
 ];
 
-/// The bandwidths swept, as multiples of the bed's: the paper's 28, 56 and 84 GB/s and one below.
+/// The bandwidths swept, as multiples of the workbench's: the paper's 28, 56 and 84 GB/s and one below.
 const BANDWIDTHS: [f64; 4] = [0.5, 1.0, 2.0, 3.0];
 
 /// The budgets swept, in the paper's GB.
 const PAPER_GB: [f64; 8] = [20.0, 40.0, 60.0, 80.0, 100.0, 120.0, 140.0, 160.0];
 
-impl Bed<'_> {
+impl Workbench<'_> {
     /// Seconds of each query.
     async fn run(
         &self,

@@ -7,7 +7,7 @@ use hotshelf_cache::{ColumnShare, Placement};
 use hotshelf_cli::benchmark::{Measurement, Query, measure, median};
 use hotshelf_cli::picture::{Panel, Series};
 
-use super::{Bed, named};
+use super::{Workbench, named};
 use crate::failure::ExperimentError;
 use crate::hpcache::ample_budget_bytes;
 use crate::policy::CachePolicy;
@@ -16,10 +16,10 @@ use crate::policy::CachePolicy;
 const TRANSIT_PART: u64 = 14;
 const TRANSIT_BYTES_MAX: u64 = 36 << 20;
 
-/// The bandwidths swept, as multiples of the bed's.
+/// The bandwidths swept, as multiples of the workbench's.
 pub(super) const BANDWIDTHS: [f64; 6] = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0];
 
-impl Bed<'_> {
+impl Workbench<'_> {
     async fn placed_s(&self, query: Query, share: f64) -> Result<f64, ExperimentError> {
         Ok(self.placed(query, share).await?.seconds)
     }
