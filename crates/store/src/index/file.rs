@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::StreamExt;
 use hotshelf_elf::cost::{CostModel, Costs};
-use hotshelf_elf::layout::packed::PackedElf;
+use hotshelf_elf::layout::packed::{ElfHead, PackedElf};
 use hotshelf_tier::Corruption;
 
 use super::elfs::ElfStore;
@@ -603,12 +603,12 @@ impl IndexFile {
             leaves.extend(words.iter().map(|word| u64::from_le_bytes(*word)));
         }
         let at = |error: hotshelf_elf::ElfError| located(error.into(), stretch.offset);
-        let head = PackedElf::read_head(path, &head).map_err(at)?;
-        if head.leaf_offset != stretch.leaf_offset {
-            let (expected, found) = (stretch.leaf_offset, head.leaf_offset);
-            return Err(corrupt(path, stretch.offset, "leaf offset", expected, found).into());
+        let (upper, leaf_offset) = ElfHead::read(path, &head).map_err(at)?;
+        let (expected, found) = (stretch.bytes, leaf_offset + upper.leaf_bytes());
+        if leaf_offset != stretch.leaf_offset || found != expected {
+            return Err(corrupt(path, stretch.offset, "bytes of an Elf", expected, found).into());
         }
-        let elf = head.with_leaves(path, leaves).map_err(at)?;
+        let elf = PackedElf::new(Arc::new(upper), leaves);
         let leaf_base = stretch.offset + stretch.leaf_offset;
         elf.verify_blocks(path)
             .map_err(|damage| located(damage.into(), leaf_base))?;

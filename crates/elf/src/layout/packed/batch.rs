@@ -7,9 +7,10 @@
 
 use hotshelf_tier::simd::prefetch;
 
-use crate::error::{ElfError, Result};
+use crate::error::Result;
 
 use super::PackedElf;
+use super::blocks::BlockSource;
 use super::exact::Step;
 use super::leaf::{Run, TidPlace};
 use super::probe::Probe;
@@ -95,20 +96,15 @@ struct Flight<'a, S, F> {
     found: F,
 }
 
-impl<S: AsRef<[u64]>> PackedElf<S> {
+impl<S: BlockSource> PackedElf<S> {
     /// Looks up many keys. `keys` holds one code per dimension for each, one key after the other. Calls
     /// `found(key_idx, tid)` for every row equal to a key; the hits of one key come together, ascending.
     ///
     /// # Errors
     /// When `keys` is not a whole number of keys.
     pub fn exact_batch(&self, keys: &[u32], found: impl FnMut(usize, u32)) -> Result<()> {
+        self.check_keys(keys)?;
         let dimension_count = self.dimension_count();
-        if !keys.len().is_multiple_of(dimension_count) {
-            return Err(ElfError::DimensionMismatch {
-                expected: dimension_count,
-                found: keys.len() % dimension_count,
-            });
-        }
         let key_count = keys.len() / dimension_count;
         let keys = Keys {
             codes: keys,
@@ -170,7 +166,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     }
 }
 
-impl<S: AsRef<[u64]>, F: FnMut(usize, u32)> Flight<'_, S, F> {
+impl<S: BlockSource, F: FnMut(usize, u32)> Flight<'_, S, F> {
     /// Starts loading the codes of a key.
     #[inline]
     fn expect_key(&self, at: usize) {

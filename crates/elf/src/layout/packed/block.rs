@@ -1,7 +1,7 @@
 //! Writing leaf blocks, and their checksums.
 //!
-//! The header word of a block: bits 0-31 CRC-32 of the rest of the header and the block, bits 32-47 the
-//! number of rows, bits 48-55 the level of the region.
+//! The header word of a block: bits 0-31 CRC-32 of the block's number, the rest of the header and the block, bits
+//! 32-47 the number of rows, bits 48-55 the level of the region. Files of version 2 left the number out.
 
 use crate::rows::{Field, RowShape};
 
@@ -54,16 +54,20 @@ impl<'a> BlockWriter<'a> {
         }
     }
 
-    /// Writes the header of a block with `row_count` rows.
-    pub(crate) fn seal(&self, block: &mut [u64], row_count: usize) {
+    /// Writes the header of the block of this number with `row_count` rows.
+    pub(crate) fn seal(&self, number: usize, block: &mut [u64], row_count: usize) {
         block[0] = (row_count as u64) << 32 | (self.level as u64) << 48;
-        block[0] |= u64::from(checksum(block));
+        block[0] |= u64::from(checksum(Some(number), block));
     }
 }
 
-/// The checksum of a block, which does not depend on the checksum already in it.
-pub(crate) fn checksum(block: &[u64]) -> u32 {
+/// The checksum of a block, which does not depend on the checksum already in it. With its number, a block that is read
+/// from another place than its own is found out.
+pub(crate) fn checksum(number: Option<usize>, block: &[u64]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
+    if let Some(number) = number {
+        hasher.update(&(number as u64).to_le_bytes());
+    }
     let mut bytes = [0u8; 256];
     let header = [block[0] >> 32 << 32];
     for words in std::iter::once(header.as_slice()).chain(block[1..].chunks(32)) {

@@ -1,5 +1,7 @@
 //! Building in memory: sort, find the skeleton, then fill leaf blocks and zones in parallel.
 
+use std::sync::Arc;
+
 use hotshelf_tier::region::prefer_huge_pages;
 use hotshelf_tier::simd::Backend;
 
@@ -12,7 +14,7 @@ use super::bottom::Bottoms;
 use super::geometry::Geometry;
 use super::skeleton::{Cut, Group, Skeleton, SkeletonBuilder};
 use super::zones::{EMPTY, Zones, widen};
-use super::{PackedElf, PackedOptions};
+use super::{ElfHead, PackedElf, PackedOptions};
 
 /// Blocks filled by one task.
 const TASK_BLOCKS: usize = 2048;
@@ -64,7 +66,7 @@ impl PackedElf {
         } else {
             Zones::default()
         };
-        Self {
+        let upper = ElfHead {
             row_count: skeleton.row_count,
             geometry,
             bottoms: Bottoms::new(&skeleton.head),
@@ -73,8 +75,8 @@ impl PackedElf {
             zones,
             prefix_counts: skeleton.prefix_counts,
             backend: Backend::detect(),
-            leaves,
-        }
+        };
+        Self::new(Arc::new(upper), leaves)
     }
 }
 
@@ -87,6 +89,8 @@ struct Fill<'a> {
     level: usize,
     first_slot: usize,
     end_slot: usize,
+    /// Number of the first block.
+    first_block: usize,
     blocks: &'a mut [u64],
 }
 
@@ -118,6 +122,7 @@ fn fill_leaves(
             let end_slot = slot_count.min(first_slot + task_slots);
             tasks.push(Fill {
                 level,
+                first_block: geometry.first_blocks[level] + idx * TASK_BLOCKS,
                 first_slot,
                 end_slot,
                 blocks,
@@ -136,7 +141,8 @@ fn fill_blocks(rows: &SortedRows, groups: &[Group], geometry: &Geometry, task: F
     let rows_per_block = geometry.shapes[task.level].rows_per_block;
     let mut at = groups.partition_point(|group| group.slot as usize <= task.first_slot) - 1;
     let mut slot = task.first_slot;
-    for block in task.blocks.chunks_mut(geometry.block_words) {
+    let blocks = task.blocks.chunks_mut(geometry.block_words);
+    for (number, block) in (task.first_block..).zip(blocks) {
         let block_rows = rows_per_block.min(task.end_slot - slot);
         let mut position = 0;
         while position < block_rows {
@@ -157,7 +163,7 @@ fn fill_blocks(rows: &SortedRows, groups: &[Group], geometry: &Geometry, task: F
             }
             (position, slot) = (position + count, slot + count);
         }
-        writer.seal(block, block_rows);
+        writer.seal(number, block, block_rows);
     }
 }
 

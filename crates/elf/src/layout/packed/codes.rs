@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use crate::error::{ElfError, Result};
 
-use super::PackedElf;
+use super::blocks::BlockSource;
 use super::head::Link;
 use super::leaf::Run;
+use super::{ElfHead, PackedElf};
 
-impl<S: AsRef<[u64]>> PackedElf<S> {
+impl<S: BlockSource> PackedElf<S> {
     /// Appends the codes of rows to `codes`, one vector for each of `columns`. Rows count in Elf order, as
     /// [`Self::select_rows`] gives them; the ranges ascend and do not overlap. The head is walked once, and only
     /// where a range leads.
@@ -23,14 +24,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         codes: &mut [Vec<u32>],
     ) -> Result<()> {
         self.check_rows(rows)?;
-        let dimension_count = self.dimension_count();
-        let worst = columns.iter().find(|column| **column >= dimension_count);
-        if let Some(found) = worst.copied().map(|column| column + 1) {
-            return Err(ElfError::DimensionMismatch {
-                expected: dimension_count,
-                found,
-            });
-        }
+        self.check_columns(columns)?;
         if columns.len() != codes.len() {
             return Err(ElfError::DimensionMismatch {
                 expected: columns.len(),
@@ -39,12 +33,39 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         }
         let row_count = rows.iter().map(ExactSizeIterator::len).sum();
         codes.iter_mut().for_each(|codes| codes.reserve(row_count));
-        let mut reader = CodeReader {
+        self.for_runs(rows, columns, |run, prefix| {
+            for (column, codes) in columns.iter().zip(codes.iter_mut()) {
+                match column.checked_sub(run.level) {
+                    None => codes.resize(codes.len() + run.slots.len(), prefix[*column]),
+                    Some(suffix) => {
+                        for piece in self.leaf_view().pieces(run) {
+                            piece.extend_codes(suffix, codes);
+                        }
+                    }
+                }
+            }
+        })
+    }
+}
+
+impl ElfHead {
+    /// Shows the runs that make up some rows, in order, each with the codes that lead to it.
+    ///
+    /// # Errors
+    /// When a row or a column does not exist, or ranges do not ascend.
+    pub(crate) fn for_runs(
+        &self,
+        rows: &[Range<u32>],
+        columns: &[usize],
+        show: impl FnMut(&Run, &[u32]),
+    ) -> Result<()> {
+        self.check_rows(rows)?;
+        self.check_columns(columns)?;
+        let mut reader = RowWalk {
             elf: self,
-            columns,
-            codes,
-            prefix: vec![0; dimension_count],
+            prefix: vec![0; self.dimension_count()],
             next: Cursor::new(rows),
+            show,
         };
         match self.root {
             Link::Node(node) => reader.node(node, 0),
@@ -55,6 +76,18 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             }),
         }
         Ok(())
+    }
+
+    fn check_columns(&self, columns: &[usize]) -> Result<()> {
+        let dimension_count = self.dimension_count();
+        let worst = columns.iter().find(|column| **column >= dimension_count);
+        match worst.map(|column| column + 1) {
+            Some(found) => Err(ElfError::DimensionMismatch {
+                expected: dimension_count,
+                found,
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Whether ranges of rows ascend, do not overlap and exist.
@@ -121,17 +154,17 @@ impl<'a> Cursor<'a> {
     }
 }
 
-struct CodeReader<'a, S> {
-    elf: &'a PackedElf<S>,
-    columns: &'a [usize],
-    codes: &'a mut [Vec<u32>],
-    /// The codes that led to where the reader is.
+/// The way to some rows.
+struct RowWalk<'a, F> {
+    elf: &'a ElfHead,
+    /// The codes that led to where it is.
     prefix: Vec<u32>,
     next: Cursor<'a>,
+    show: F,
 }
 
-impl<S: AsRef<[u64]>> CodeReader<'_, S> {
-    /// Reads the wanted rows below a node of `level`.
+impl<F: FnMut(&Run, &[u32])> RowWalk<'_, F> {
+    /// Shows the wanted rows below a node of `level`.
     fn node(&mut self, at: usize, level: usize) {
         let elf = self.elf;
         let head = &elf.head;
@@ -170,7 +203,7 @@ impl<S: AsRef<[u64]>> CodeReader<'_, S> {
         }
     }
 
-    /// Reads the wanted rows of a group.
+    /// Shows the wanted rows of a group.
     fn group(&mut self, group: &Run) {
         while let Some(rows) = self.next.take(group.rows().end) {
             let slot = group.slots.start + (rows.start - group.row) as usize;
@@ -179,16 +212,7 @@ impl<S: AsRef<[u64]>> CodeReader<'_, S> {
                 slots: slot..slot + rows.len(),
                 row: rows.start,
             };
-            for (column, codes) in self.columns.iter().zip(self.codes.iter_mut()) {
-                match column.checked_sub(group.level) {
-                    None => codes.resize(codes.len() + rows.len(), self.prefix[*column]),
-                    Some(suffix) => {
-                        for piece in self.elf.leaf_view().pieces(&run) {
-                            piece.extend_codes(suffix, codes);
-                        }
-                    }
-                }
-            }
+            (self.show)(&run, &self.prefix);
         }
     }
 }

@@ -6,10 +6,11 @@ use hotshelf_tier::simd::prefetch;
 
 use crate::error::{ElfError, Result};
 
-use super::PackedElf;
+use super::blocks::BlockSource;
 use super::geometry::LeafShape;
 use super::head::{Link, Node};
 use super::leaf::Run;
+use super::{ElfHead, PackedElf};
 
 /// Suffix words that need no allocation.
 const SUFFIX_WORDS: usize = 4;
@@ -43,7 +44,7 @@ pub(crate) enum Step {
     Absent,
 }
 
-impl<S: AsRef<[u64]>> PackedElf<S> {
+impl ElfHead {
     pub(crate) fn check_key(&self, key: &[u32]) -> Result<()> {
         let expected = self.dimension_count();
         if key.len() == expected {
@@ -53,6 +54,15 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
                 expected,
                 found: key.len(),
             })
+        }
+    }
+
+    /// Whether these are whole keys.
+    pub(crate) fn check_keys(&self, keys: &[u32]) -> Result<()> {
+        let expected = self.dimension_count();
+        match keys.len() % expected {
+            0 => Ok(()),
+            found => Err(ElfError::DimensionMismatch { expected, found }),
         }
     }
 
@@ -138,7 +148,9 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
             row: run.row + rows.start as u32,
         }
     }
+}
 
+impl<S: BlockSource> PackedElf<S> {
     /// The part of a run whose rows equal the key.
     #[inline]
     pub(crate) fn match_run(&self, run: &Run, key: &[u32]) -> Option<Run> {

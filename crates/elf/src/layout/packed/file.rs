@@ -17,27 +17,30 @@
 //!   9 leaves      on a multiple of 4096; blocks have their own checksums, the entry's CRC is 0
 //! ```
 //!
-//! The head is small: reading it checks all of it, so that queries over it cannot go astray. Leaves may be
-//! read at once and checked, or mapped and checked block by block by the code that loads them.
+//! The head is small: reading it checks all of it, so that queries over it cannot go astray. Leaves are read at once
+//! and checked, or block by block by [`Frame`](super::Frame).
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use hotshelf_tier::Corruption;
 use hotshelf_tier::simd::Backend;
 
 use crate::codec::{Reader, Writer};
-use crate::error::{ElfError, Result};
+use crate::error::Result;
 use crate::keys::{DIMENSION_COUNT_MAX, ROW_COUNT_MAX};
 
-use super::PackedElf;
 use super::bottom::Bottoms;
 use super::geometry::Geometry;
 use super::head::{Child, Head, Link, Node, NodeKind};
 use super::zones::Zones;
+use super::{ElfHead, PackedElf};
 
 const MAGIC: &[u8; 8] = b"HSELFPAK";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// Blocks of version 2 do not have their number in their checksum.
+const VERSION_MIN: u32 = 2;
 const SUPERBLOCK_BYTES: usize = 4096;
 const SECTION_ALIGN: u64 = 64;
 const LEAF_ALIGN: u64 = 4096;
@@ -54,55 +57,7 @@ struct Section {
     crc: u32,
 }
 
-/// An Elf whose leaves are elsewhere, as read from the start of a file.
-#[derive(Debug, Clone)]
-pub struct ElfHead {
-    elf: PackedElf<()>,
-    /// Byte offset of the leaf blocks in the file.
-    pub leaf_offset: u64,
-}
-
 impl ElfHead {
-    /// Bytes of the leaf blocks.
-    pub fn leaf_bytes(&self) -> u64 {
-        self.elf.leaf_bytes()
-    }
-
-    /// Adds the leaf blocks: the words from [`Self::leaf_offset`] on, little endian. Their checksums are
-    /// for the caller to check, with [`PackedElf::verify_blocks`] or block by block.
-    ///
-    /// # Errors
-    /// When there are fewer words than the head needs.
-    pub fn with_leaves<S: AsRef<[u64]>>(self, file: &Path, leaves: S) -> Result<PackedElf<S>> {
-        let (expected, found) = (self.leaf_bytes(), leaves.as_ref().len() as u64 * 8);
-        if found < expected {
-            return Err(ElfError::Corruption(Corruption {
-                file: file.to_path_buf(),
-                offset: self.leaf_offset,
-                what: "leaf bytes".into(),
-                expected: expected.to_string(),
-                found: found.to_string(),
-            }));
-        }
-        Ok(self.elf.replace_leaves(leaves))
-    }
-}
-
-impl<S> PackedElf<S> {
-    fn replace_leaves<T>(self, leaves: T) -> PackedElf<T> {
-        PackedElf {
-            row_count: self.row_count,
-            geometry: self.geometry,
-            head: self.head,
-            bottoms: self.bottoms,
-            root: self.root,
-            zones: self.zones,
-            prefix_counts: self.prefix_counts,
-            backend: self.backend,
-            leaves,
-        }
-    }
-
     /// The sections before the leaves.
     fn head_sections(&self) -> Vec<Vec<u8>> {
         let mut sections: Vec<Writer> = (0..LEAVES).map(|_| Writer::default()).collect();
@@ -147,8 +102,12 @@ impl<S> PackedElf<S> {
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
         let flags = flag(self.geometry.clustered, FLAG_CLUSTERED)
             | flag(!self.zones.starts.is_empty(), FLAG_ZONES);
+        let version = match self.geometry.numbered {
+            true => VERSION,
+            false => VERSION_MIN,
+        };
         out.u32s(&[
-            VERSION,
+            version,
             flags,
             self.dimension_count() as u32,
             self.row_count as u32,
@@ -164,7 +123,7 @@ impl<S> PackedElf<S> {
     }
 
     /// Writes everything up to the first leaf block.
-    pub(crate) fn write_head(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let contents = self.head_sections();
         let mut sections = Vec::with_capacity(SECTION_COUNT);
         let mut end = SUPERBLOCK_BYTES as u64;
@@ -214,7 +173,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     /// # Errors
     /// Those of `out`.
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
-        self.write_head(out)?;
+        self.upper.write(out)?;
         let word_count = self.geometry.block_count() * self.geometry.block_words;
         write_words(&self.leaves.as_ref()[..word_count], out)
     }
@@ -222,6 +181,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
 
 /// What the superblock says.
 struct Superblock {
+    version: u32,
     flags: u32,
     dimension_count: usize,
     row_count: usize,
@@ -236,7 +196,7 @@ fn read_superblock(file: &Path, bytes: &[u8]) -> Result<Superblock, Corruption> 
         return Err(input.corrupt("magic", "HSELFPAK", "other bytes"));
     }
     let version = input.u32("version")?;
-    if version != VERSION {
+    if !(VERSION_MIN..=VERSION).contains(&version) {
         return Err(input.corrupt("version", VERSION, version));
     }
     let (body, stored) = all.split_at(SUPERBLOCK_BYTES - 4);
@@ -265,6 +225,7 @@ fn read_superblock(file: &Path, bytes: &[u8]) -> Result<Superblock, Corruption> 
         input.u32("reserved word")?;
     }
     Ok(Superblock {
+        version,
         flags,
         dimension_count,
         row_count,
@@ -310,7 +271,8 @@ fn read_geometry(
     }
     let prefix_counts = input.u64s(dimension_count, "prefix counts")?;
     let is_clustered = superblock.flags & FLAG_CLUSTERED != 0;
-    let geometry = Geometry::new(code_max, is_clustered, slot_counts);
+    let mut geometry = Geometry::new(code_max, is_clustered, slot_counts);
+    geometry.numbered = superblock.version > VERSION_MIN;
     if geometry.block_words != superblock.block_words {
         return Err(input.corrupt(
             "words per block",
@@ -352,13 +314,13 @@ fn pairs(input: &mut Reader<'_>, what: &'static str) -> Result<Vec<(u32, u32)>, 
     }
 }
 
-impl PackedElf {
-    /// Reads the head of an Elf from the first bytes of its file, at least up to the leaves. `file` is
-    /// named in errors.
+impl ElfHead {
+    /// Reads the head of an Elf from the first bytes of its file, at least up to the leaves, and where these start.
+    /// `file` is named in errors.
     ///
     /// # Errors
     /// When the bytes are not the head of a packed Elf, or are damaged.
-    pub fn read_head(file: &Path, bytes: &[u8]) -> Result<ElfHead> {
+    pub fn read(file: &Path, bytes: &[u8]) -> Result<(Self, u64)> {
         let superblock = read_superblock(file, bytes)?;
         let open = |section: usize| open_section(file, bytes, &superblock.sections[section]);
         let (geometry, prefix_counts) = read_geometry(&mut open(0)?, &superblock)?;
@@ -390,7 +352,7 @@ impl PackedElf {
         } else {
             Link::Node(0)
         };
-        let mut elf = PackedElf {
+        let mut upper = Self {
             row_count: superblock.row_count,
             geometry,
             head,
@@ -399,37 +361,35 @@ impl PackedElf {
             zones,
             prefix_counts,
             backend: Backend::detect(),
-            leaves: (),
         };
-        elf.verify_head(file)?;
-        elf.bottoms = Bottoms::new(&elf.head);
-        Ok(ElfHead {
-            elf,
-            leaf_offset: superblock.sections[LEAVES].offset,
-        })
+        upper.verify(file)?;
+        upper.bottoms = Bottoms::new(&upper.head);
+        Ok((upper, superblock.sections[LEAVES].offset))
     }
+}
 
+impl PackedElf {
     /// Reads an Elf with its leaves and checks all checksums. `file` is named in errors.
     ///
     /// # Errors
     /// When the bytes are not a packed Elf, or are damaged.
     pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self> {
-        let head = Self::read_head(file, bytes)?;
-        let start = usize::try_from(head.leaf_offset).ok();
+        let (upper, leaf_offset) = ElfHead::read(file, bytes)?;
+        let start = usize::try_from(leaf_offset).ok();
         let Some(rest) = start.and_then(|start| bytes.get(start..)) else {
             let whole = Reader::new(file, bytes, 0);
             return Err(whole
-                .corrupt("length of the file", head.leaf_offset, bytes.len())
+                .corrupt("length of the file", leaf_offset, bytes.len())
                 .into());
         };
-        let mut input = Reader::new(file, rest, head.leaf_offset);
-        let leaves = input.u64s(head.leaf_bytes() as usize / 8, "leaves")?;
+        let mut input = Reader::new(file, rest, leaf_offset);
+        let leaves = input.u64s(upper.leaf_bytes() as usize / 8, "leaves")?;
         if input.remaining() > 0 {
             return Err(input
                 .corrupt("end of the file", 0, input.remaining())
                 .into());
         }
-        let elf = head.with_leaves(file, leaves)?;
+        let elf = Self::new(Arc::new(upper), leaves);
         elf.verify_blocks(file)?;
         Ok(elf)
     }

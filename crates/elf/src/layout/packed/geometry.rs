@@ -146,6 +146,8 @@ pub(crate) struct Geometry {
     pub(crate) slot_counts: Vec<usize>,
     /// First block of each level's region.
     pub(crate) first_blocks: Vec<usize>,
+    /// Whether blocks have their number in their checksum.
+    pub(crate) numbered: bool,
 }
 
 impl Geometry {
@@ -177,7 +179,19 @@ impl Geometry {
             shapes,
             slot_counts,
             first_blocks,
+            numbered: true,
         }
+    }
+
+    /// Rows and level of a block; `None` if there is no such block.
+    pub(crate) fn rows_of_block(&self, number: usize) -> Option<(usize, usize)> {
+        // Regions without blocks start where the next one does.
+        let level = self.first_blocks.partition_point(|&first| first <= number);
+        let level = level.checked_sub(1)?;
+        let rows_per_block = self.shapes[level].rows_per_block;
+        let before = (number - self.first_blocks[level]).checked_mul(rows_per_block)?;
+        let rows = self.slot_counts[level].checked_sub(before)?;
+        (rows > 0).then(|| (rows.min(rows_per_block), level))
     }
 
     pub(crate) fn dimension_count(&self) -> usize {

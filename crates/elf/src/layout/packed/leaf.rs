@@ -6,6 +6,7 @@ use hotshelf_tier::simd::{Backend, MASK_LANES, halves, prefetch};
 
 use crate::keys::{QueryBox, Restriction};
 
+use super::blocks::BlockSource;
 use super::geometry::{Geometry, LeafShape};
 
 /// Words of a cache line.
@@ -15,11 +16,19 @@ pub(crate) const LINE_WORDS: usize = 8;
 const AHEAD_BLOCKS: usize = 12;
 
 /// The blocks of an Elf together with their geometry.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Leaves<'a> {
+#[derive(Debug)]
+pub(crate) struct Leaves<'a, S> {
     pub(crate) geometry: &'a Geometry,
-    pub(crate) words: &'a [u64],
+    pub(crate) blocks: &'a S,
 }
+
+impl<S> Clone for Leaves<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Leaves<'_, S> {}
 
 /// Consecutive rows of one leaf region.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,8 +186,8 @@ impl Piece<'_> {
 }
 
 /// The pieces of a run, in order.
-pub(crate) struct Pieces<'a> {
-    leaves: Leaves<'a>,
+pub(crate) struct Pieces<'a, S> {
+    leaves: Leaves<'a, S>,
     shape: &'a LeafShape,
     /// Word at which the current block starts.
     block_at: usize,
@@ -191,7 +200,7 @@ pub(crate) struct Pieces<'a> {
     ahead: Range<usize>,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a, S: BlockSource> Pieces<'a, S> {
     /// Asks for some words of every block before it is due, and of the first blocks at once. Blocks are read in part,
     /// in strides that the processor does not foresee.
     #[inline]
@@ -213,13 +222,13 @@ impl<'a> Pieces<'a> {
         }
         let block_at = self.block_at + blocks_ahead * self.leaves.geometry.block_words;
         for word in self.ahead.clone().step_by(LINE_WORDS) {
-            prefetch(self.leaves.words, block_at + word);
+            self.leaves.blocks.prefetch(block_at + word);
         }
-        prefetch(self.leaves.words, block_at + self.ahead.end - 1);
+        self.leaves.blocks.prefetch(block_at + self.ahead.end - 1);
     }
 }
 
-impl<'a> Iterator for Pieces<'a> {
+impl<'a, S: BlockSource> Iterator for Pieces<'a, S> {
     type Item = Piece<'a>;
 
     #[inline]
@@ -228,13 +237,13 @@ impl<'a> Iterator for Pieces<'a> {
             return None;
         }
         self.expect(AHEAD_BLOCKS);
-        let Leaves { geometry, words } = self.leaves;
+        let Leaves { geometry, blocks } = self.leaves;
         let (rows_per_block, first, row) = (self.shape.rows_per_block, self.position, self.row);
         let (block, in_block) = match rows_per_block {
             // Nothing is stored: neither codes nor TIDs.
-            0 => (&words[..0], self.remaining),
+            0 => (&[][..], self.remaining),
             rows => (
-                &words[self.block_at..self.block_at + geometry.block_words],
+                blocks.words(self.block_at..self.block_at + geometry.block_words),
                 rows - first,
             ),
         };
@@ -270,12 +279,17 @@ impl LeafShape {
     }
 }
 
-impl<'a> Leaves<'a> {
+impl<'a, S: BlockSource> Leaves<'a, S> {
+    #[inline(always)]
+    fn word(self, at: usize) -> u64 {
+        self.blocks.words(at..at + 1)[0]
+    }
+
     /// Starts loading a TID.
     #[inline]
     pub(crate) fn prefetch_tid(self, place: TidPlace) {
         if let TidPlace::Word { at, .. } = place {
-            prefetch(self.words, at);
+            self.blocks.prefetch(at);
         }
     }
 
@@ -283,14 +297,14 @@ impl<'a> Leaves<'a> {
     #[inline]
     pub(crate) fn tid(self, place: TidPlace) -> u32 {
         match place {
-            TidPlace::Word { at, shift } => (self.words[at] >> shift) as u32,
+            TidPlace::Word { at, shift } => (self.word(at) >> shift) as u32,
             TidPlace::Known(tid) => tid,
         }
     }
 
     /// The rows of a run in pieces of at most 64, each inside one block.
     #[inline]
-    pub(crate) fn pieces(self, run: &Run) -> Pieces<'a> {
+    pub(crate) fn pieces(self, run: &Run) -> Pieces<'a, S> {
         let shape = &self.geometry.shapes[run.level];
         let (block, position) = shape.locate(run.slots.start);
         Pieces {
@@ -310,7 +324,7 @@ impl<'a> Leaves<'a> {
         let shape = &self.geometry.shapes[level];
         let (block, position) = shape.locate(slot);
         let block_at = (self.geometry.first_blocks[level] + block) * self.geometry.block_words;
-        self.words[block_at + shape.suffix_at(0) + position]
+        self.word(block_at + shape.suffix_at(0) + position)
     }
 
     /// Starts loading the suffixes of a run.
@@ -325,9 +339,9 @@ impl<'a> Leaves<'a> {
                 let first = block + shape.suffix_at(word) + inside.start;
                 let last = block + shape.suffix_at(word) + inside.end - 1;
                 for at in (first..=last).step_by(LINE_WORDS) {
-                    prefetch(self.words, at);
+                    self.blocks.prefetch(at);
                 }
-                prefetch(self.words, last);
+                self.blocks.prefetch(last);
             }
         }
     }
@@ -340,8 +354,9 @@ impl<'a> Leaves<'a> {
             return;
         }
         for (block, inside) in self.geometry.pieces(run.level, run.slots.clone()) {
-            prefetch(self.words, block + shape.tids_at() + inside.start / 2);
-            prefetch(self.words, block + shape.tids_at() + (inside.end - 1) / 2);
+            let tids = block + shape.tids_at();
+            self.blocks.prefetch(tids + inside.start / 2);
+            self.blocks.prefetch(tids + (inside.end - 1) / 2);
         }
     }
 }

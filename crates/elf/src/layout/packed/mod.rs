@@ -8,44 +8,57 @@
 //! * `skeleton` finds the shape, `build` writes the leaves;
 //! * `head`, `bottom`, `geometry`, `leaf` and `block` are the parts;
 //! * `exact`, `probe`, `batch`, `select`, `plan`, `parallel`, `output` and `tids` answer queries;
+//! * `blocks` is where blocks come from; `frames`, `parts` and `shelved` answer queries over those that are elsewhere;
 //! * `codes` reads rows back;
 //! * `file` and `verify` read, write and check.
 
 mod batch;
 mod block;
+mod blocks;
 mod bottom;
 mod build;
 mod codes;
 mod exact;
 mod file;
+mod frames;
 mod geometry;
 mod head;
 mod leaf;
 mod output;
 mod parallel;
+mod parts;
 mod plan;
 mod probe;
 mod rows;
 mod search;
 mod select;
+mod shelved;
 mod skeleton;
 mod tids;
 mod verify;
+mod walk;
 mod zones;
 
 #[cfg(test)]
 mod file_tests;
 #[cfg(test)]
+mod shelved_tests;
+#[cfg(test)]
 mod tests;
+
+use std::ops::Deref;
+use std::sync::Arc;
 
 use hotshelf_tier::simd::Backend;
 
+pub use blocks::{BlockReads, BlockSource, FetchedBlocks, Frame, Paging};
 use bottom::Bottoms;
-pub use file::ElfHead;
 use geometry::Geometry;
 use head::{Head, Link};
 use leaf::Leaves;
+pub use parts::{Found, Part, Search, Wanted};
 pub use plan::ParallelOptions;
+pub use shelved::{FetchBlocks, ShelvedElf};
 use zones::Zones;
 
 /// How a packed Elf is built.
@@ -90,15 +103,14 @@ pub struct LevelShape {
     pub words: f64,
 }
 
-/// An Elf in the packed layout. `S` holds the leaf blocks: a vector, or a view of a mapped file.
+/// All of an Elf but its leaf blocks: the upper levels, and where rows lie in the blocks.
 ///
 /// Invariants, established by the builder and checked when a file is read:
 /// 1. Nodes, children, bitmaps and sorted codes are in level order, each referred to exactly once.
 /// 2. The children of a node tile its rows; codes ascend strictly.
 /// 3. The groups of one level fill that level's region in row order without gaps.
-/// 4. Rows ascend by (codes, TID) and TIDs are distinct.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PackedElf<S = Vec<u64>> {
+pub struct ElfHead {
     row_count: usize,
     geometry: Geometry,
     head: Head,
@@ -109,10 +121,26 @@ pub struct PackedElf<S = Vec<u64>> {
     /// Distinct prefixes of length 1, 2, ….
     prefix_counts: Vec<u64>,
     backend: Backend,
+}
+
+/// An Elf in the packed layout. `S` has the leaf blocks: all of them in memory, or those that were fetched for a
+/// query. Rows ascend by (codes, TID) and TIDs are distinct.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedElf<S = Vec<u64>> {
+    upper: Arc<ElfHead>,
     leaves: S,
 }
 
-impl<S> PackedElf<S> {
+impl<S> Deref for PackedElf<S> {
+    type Target = ElfHead;
+
+    #[inline(always)]
+    fn deref(&self) -> &ElfHead {
+        &self.upper
+    }
+}
+
+impl ElfHead {
     /// Number of dimensions.
     pub fn dimension_count(&self) -> usize {
         self.geometry.dimension_count()
@@ -187,19 +215,32 @@ impl<S> PackedElf<S> {
     pub fn size_bytes(&self) -> u64 {
         self.head_bytes() + self.leaf_bytes()
     }
+}
+
+impl<S> PackedElf<S> {
+    /// The Elf of a head and the blocks it leads to.
+    pub fn new(upper: Arc<ElfHead>, leaves: S) -> Self {
+        Self { upper, leaves }
+    }
+
+    /// Everything but the blocks.
+    pub fn upper(&self) -> &Arc<ElfHead> {
+        &self.upper
+    }
 
     /// The same Elf answering with given vector instructions.
-    pub fn with_backend(self, backend: Backend) -> Self {
-        Self { backend, ..self }
+    pub fn with_backend(mut self, backend: Backend) -> Self {
+        Arc::make_mut(&mut self.upper).backend = backend;
+        self
     }
 }
 
-impl<S: AsRef<[u64]>> PackedElf<S> {
+impl<S: BlockSource> PackedElf<S> {
     #[inline]
-    fn leaf_view(&self) -> Leaves<'_> {
+    fn leaf_view(&self) -> Leaves<'_, S> {
         Leaves {
             geometry: &self.geometry,
-            words: self.leaves.as_ref(),
+            blocks: &self.leaves,
         }
     }
 }

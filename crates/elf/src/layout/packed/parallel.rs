@@ -11,12 +11,13 @@ use crate::keys::QueryBox;
 use crate::rows::{for_each_parallel, next};
 
 use super::PackedElf;
+use super::blocks::BlockSource;
 use super::output::{Bits, Count, Output, Tids};
 use super::plan::{BITS_SHARE_PARALLEL, ParallelOptions, Part, Plan};
 use super::search::Select;
 use super::tids::{join_bits, sort_parts};
 
-impl<S: AsRef<[u64]> + Sync> PackedElf<S> {
+impl<S: BlockSource + Sync> PackedElf<S> {
     /// [`Self::select`] on several threads.
     ///
     /// # Errors

@@ -8,10 +8,10 @@ use std::ops::{ControlFlow, Range};
 
 use crate::keys::{QueryBox, Restriction};
 
-use super::PackedElf;
+use super::ElfHead;
 use super::exact::Step;
 use super::leaf::Run;
-use super::search::{Start, restricted_end};
+use super::walk::{Start, restricted_end};
 
 /// How a query is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(crate) const BITS_SHARE_PARALLEL: f64 = 512.0;
 /// Fewer TIDs are sorted faster than read from bits.
 const MANY_ROWS_MIN: f64 = 64.0;
 
-impl<S: AsRef<[u64]>> PackedElf<S> {
+impl ElfHead {
     /// Whether this many TIDs are better collected as bits. The bits of all rows have to be
     /// read then: that must be worth it.
     pub(crate) fn is_many(&self, row_count: f64, bits_share: f64) -> bool {

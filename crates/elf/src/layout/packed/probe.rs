@@ -7,11 +7,12 @@
 
 use std::ops::Range;
 
-use hotshelf_tier::simd::{MASK_LANES, prefetch};
+use hotshelf_tier::simd::MASK_LANES;
 
-use super::PackedElf;
+use super::blocks::BlockSource;
 use super::geometry::LeafShape;
 use super::leaf::{LINE_WORDS, Run, TidPlace};
+use super::{ElfHead, PackedElf};
 
 /// Suffix words of a probe. Further ones are compared where these are equal.
 const PROBE_WORDS: usize = 2;
@@ -82,7 +83,7 @@ fn pack(shape: &LeafShape, codes: impl Iterator<Item = u32>) -> Option<[u64; PRO
     (excess == 0).then_some([first, second])
 }
 
-impl<S: AsRef<[u64]>> PackedElf<S> {
+impl ElfHead {
     /// The part of a run, as rows past its first, where keys with this code most likely stand. Reading only this part
     /// saves cache lines; being wrong costs reading the run as well.
     #[inline(always)]
@@ -144,28 +145,30 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         let here = probe.block_at + offset;
         (here + probe.position as usize, here + step)
     }
+}
 
+impl<S: BlockSource> PackedElf<S> {
     /// Starts loading what comparing a probe takes.
     #[inline(always)]
     pub(crate) fn prefetch_probe(&self, probe: &Probe) {
-        let (words, shape) = (self.leaves.as_ref(), self.probe_shape(probe));
+        let (blocks, shape) = (&self.leaves, self.probe_shape(probe));
         for word in 0..shape.word_count() {
             let (here, next) = self.starts_of(probe, shape.suffix_at(word));
             let (here_rows, next_rows) = probe.rows();
             let last = here_rows - 1;
-            prefetch(words, here);
-            prefetch(words, here + last.min(LINE_WORDS));
-            prefetch(words, here + last);
+            blocks.prefetch(here);
+            blocks.prefetch(here + last.min(LINE_WORDS));
+            blocks.prefetch(here + last);
             if last > 2 * LINE_WORDS {
                 let middle = (here + 2 * LINE_WORDS..here + last).step_by(LINE_WORDS);
-                middle.for_each(|at| prefetch(words, at));
+                middle.for_each(|at| blocks.prefetch(at));
             }
             let last = next_rows.saturating_sub(1);
-            prefetch(words, next);
-            prefetch(words, next + last);
+            blocks.prefetch(next);
+            blocks.prefetch(next + last);
             if last > LINE_WORDS {
                 let middle = (next + LINE_WORDS..next + last).step_by(LINE_WORDS);
-                middle.for_each(|at| prefetch(words, at));
+                middle.for_each(|at| blocks.prefetch(at));
             }
         }
     }
@@ -176,27 +179,27 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         if self.geometry.clustered {
             return;
         }
-        let words = self.leaves.as_ref();
+        let blocks = &self.leaves;
         let (here, next) = self.starts_of(probe, self.probe_shape(probe).tids_at());
         let (position, (here_rows, next_rows)) = (probe.position as usize, probe.rows());
         let here = here - position;
-        prefetch(words, here + position / 2);
-        prefetch(words, here + (position + here_rows - 1) / 2);
-        prefetch(words, next);
-        prefetch(words, next + next_rows.saturating_sub(1) / 2);
+        blocks.prefetch(here + position / 2);
+        blocks.prefetch(here + (position + here_rows - 1) / 2);
+        blocks.prefetch(next);
+        blocks.prefetch(next + next_rows.saturating_sub(1) / 2);
     }
 
     /// The rows of a probe's window that equal the key, as a mask; `None` when that takes a look at all rows of the
     /// group, or at further words.
     #[inline(always)]
     pub(crate) fn compare(&self, probe: &Probe) -> Option<u64> {
-        let (words, shape) = (self.leaves.as_ref(), self.probe_shape(probe));
+        let (blocks, shape) = (&self.leaves, self.probe_shape(probe));
         let (here_rows, next_rows) = probe.rows();
         let masks = |word: usize| {
             let (here, next) = self.starts_of(probe, shape.suffix_at(word));
             let (here, next) = (
-                &words[here..here + here_rows],
-                &words[next..next + next_rows],
+                blocks.words(here..here + here_rows),
+                blocks.words(next..next + next_rows),
             );
             self.backend.eq_mask_of_two(here, next, probe.suffix[word])
         };
@@ -212,9 +215,9 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         let last_next = next + next_rows.saturating_sub(1);
         let last = if next_rows == 0 { last_here } else { last_next };
         let order = |word: u64| shape.order_of(word);
+        let word = |at: usize| order(blocks.words(at..at + 1)[0]);
         let key = order(probe.suffix[0]);
-        let is_all =
-            (probe.starts | (order(words[here]) < key)) & (probe.ends | (order(words[last]) > key));
+        let is_all = (probe.starts | (word(here) < key)) & (probe.ends | (word(last) > key));
         is_all.then_some(mask)
     }
 

@@ -1,6 +1,7 @@
 //! Reading all rows back, in key order: what checking and merging do.
 
 use super::PackedElf;
+use super::blocks::BlockSource;
 use super::head::Link;
 use super::leaf::{Pieces, Run};
 
@@ -16,14 +17,14 @@ pub(crate) struct RowReader<'a, S> {
     elf: &'a PackedElf<S>,
     stack: Vec<Frame>,
     /// The rest of the current group: its pieces, and the position in the first of them.
-    pieces: Option<Pieces<'a>>,
+    pieces: Option<Pieces<'a, S>>,
     piece: Option<(super::leaf::Piece<'a>, usize)>,
     /// Level of the current group's region.
     level: usize,
     codes: Vec<u32>,
 }
 
-impl<'a, S: AsRef<[u64]>> RowReader<'a, S> {
+impl<'a, S: BlockSource> RowReader<'a, S> {
     pub(crate) fn new(elf: &'a PackedElf<S>) -> Self {
         let mut reader = Self {
             elf,

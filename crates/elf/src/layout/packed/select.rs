@@ -6,14 +6,16 @@ use crate::error::Result;
 use crate::keys::{QueryBox, Restriction};
 
 use super::PackedElf;
+use super::blocks::BlockSource;
 use super::exact::Step;
 use super::leaf::Run;
 use super::output::{Bits, Count, Output, Ranges, Tids};
 use super::plan::BITS_SHARE;
-use super::search::{PREFETCH_ROWS, Select, Start};
+use super::search::{PREFETCH_ROWS, Select};
 use super::tids::{join_bits, sort_tids};
+use super::walk::Start;
 
-impl<S: AsRef<[u64]>> PackedElf<S> {
+impl<S: BlockSource> PackedElf<S> {
     fn answer<O: Output>(&self, query: &QueryBox, out: O) -> Result<O> {
         query.check(self.dimension_count())?;
         if query.is_none() {

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use hotshelf_tier::Corruption;
 
-use super::PackedElf;
 use super::block::{checksum, header, stored_checksum};
 use super::head::{Child, Head, Link, Node, NodeKind};
 use super::leaf::Run;
 use super::rows::RowReader;
+use super::{ElfHead, PackedElf};
 
 /// Names the place of a violation.
 struct Place<'a> {
@@ -52,10 +52,10 @@ struct HeadChecker<'a> {
     node_count: usize,
 }
 
-impl<S> PackedElf<S> {
+impl ElfHead {
     /// Checks the head: after this no query can reach outside its arrays or the leaf regions, whatever
     /// the leaves hold. Offsets in errors are node numbers.
-    pub(crate) fn verify_head(&self, file: &Path) -> Result<(), Corruption> {
+    pub(crate) fn verify(&self, file: &Path) -> Result<(), Corruption> {
         let place = Place { file };
         let dimension_count = self.dimension_count();
         let mut checker = HeadChecker {
@@ -94,6 +94,27 @@ impl<S> PackedElf<S> {
             "rows per leaf region",
         )?;
         self.verify_zones(&place)
+    }
+
+    /// Checks the checksum and header of a leaf block. Offsets in errors are bytes from the first leaf.
+    pub(crate) fn check_block(
+        &self,
+        file: &Path,
+        number: usize,
+        block: &[u64],
+    ) -> Result<(), Corruption> {
+        let (place, offset) = (Place { file }, number * self.block_bytes());
+        let expected = self.geometry.rows_of_block(number);
+        let (Some(expected), true) = (expected, block.len() == self.geometry.block_words) else {
+            let whole = self.geometry.block_words;
+            return Err(place.corrupt(offset, "words of a block", whole, block.len()));
+        };
+        let numbered = self.geometry.numbered.then_some(number);
+        let (stored, found) = (stored_checksum(block), checksum(numbered, block));
+        if stored != found {
+            return Err(place.corrupt(offset, "block checksum", stored, found));
+        }
+        place.check(header(block) == expected, offset, "block header")
     }
 
     fn verify_zones(&self, place: &Place<'_>) -> Result<(), Corruption> {
@@ -250,7 +271,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     /// # Errors
     /// The first violation.
     pub fn verify(&self, file: &Path) -> Result<(), Corruption> {
-        self.verify_head(file)?;
+        self.upper.verify(file)?;
         self.verify_blocks(file)?;
         self.verify_rows(file)
     }
@@ -266,21 +287,8 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         if words.len() < expected {
             return Err(place.corrupt(0, "leaf words", expected, words.len()));
         }
-        let mut blocks = words.chunks(geometry.block_words).enumerate();
-        for (level, shape) in geometry.shapes.iter().enumerate() {
-            let mut remaining = geometry.slot_counts[level];
-            for (idx, block) in blocks.by_ref().take(shape.block_count(remaining)) {
-                let offset = idx * self.block_bytes();
-                let (stored, found) = (stored_checksum(block), checksum(block));
-                if stored != found {
-                    return Err(place.corrupt(offset, "block checksum", stored, found));
-                }
-                let rows = remaining.min(shape.rows_per_block);
-                remaining -= rows;
-                place.check(header(block) == (rows, level), offset, "block header")?;
-            }
-        }
-        Ok(())
+        let mut blocks = words[..expected].chunks(geometry.block_words).enumerate();
+        blocks.try_for_each(|(number, block)| self.check_block(file, number, block))
     }
 
     /// Checks that rows ascend, lie below their prefixes, and have distinct TIDs. Offsets in errors are

@@ -1,0 +1,387 @@
+//! Blocks fetched for a query give the answers of a look at every row, however few are fetched at a time and whatever
+//! is kept of them; damage is found at the block that is read.
+
+use std::collections::BTreeMap;
+use std::future::{Future, ready};
+use std::ops::Range;
+use std::path::Path;
+use std::pin::pin;
+use std::slice::from_ref;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use hotshelf_tier::Corruption;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+use crate::cases::{self, naive};
+use crate::error::{ElfError, Result};
+use crate::keys::{CodeTable, QueryBox};
+
+fn options(bits: u8) -> PackedOptions {
+    let (group_rows_max, bucket_rows_max) = if bits & 4 != 0 { (4, 2) } else { (64, 24) };
+    PackedOptions {
+        clustered: bits & 1 != 0,
+        zones: bits & 2 != 0,
+        group_rows_max,
+        bucket_rows_max,
+        thread_count: 1,
+    }
+}
+
+/// A file, and what was kept of it.
+struct Shelf {
+    head: Arc<ElfHead>,
+    leaves: Vec<u8>,
+    kept: Mutex<BTreeMap<u32, Arc<Frame>>>,
+    /// Frames that may be kept.
+    room: usize,
+    /// Most blocks of a fetch, and how many one fetch had at most.
+    most: usize,
+    seen: Mutex<usize>,
+}
+
+impl Shelf {
+    fn new(elf: &PackedElf, room: usize, most: usize) -> Self {
+        Self::of_bytes(&bytes_of(elf), room, most)
+    }
+
+    fn of_bytes(bytes: &[u8], room: usize, most: usize) -> Self {
+        let (head, leaf_offset) = ElfHead::read(Path::new("test.elf"), bytes).unwrap();
+        Self {
+            head: Arc::new(head),
+            leaves: bytes[leaf_offset as usize..].to_vec(),
+            kept: Mutex::default(),
+            room,
+            most,
+            seen: Mutex::default(),
+        }
+    }
+
+    fn elf(&self) -> ShelvedElf<&Self> {
+        ShelvedElf::new(self.head.clone(), self, self.most)
+    }
+
+    fn read(&self, blocks: &[Range<u32>]) -> Result<FetchedBlocks, Corruption> {
+        let (paging, mut reads) = (self.head.paging(), BlockReads::default());
+        let (mut kept, mut frames) = (self.kept.lock().unwrap(), Vec::new());
+        let mut last = None;
+        for (page, wanted) in paging.pages(blocks) {
+            let old = kept.remove(&page);
+            let here = wanted & old.as_ref().map_or(0, |frame| frame.present());
+            let missing = wanted & !here;
+            reads.dram_blocks += u64::from(here.count_ones());
+            reads.shelf_blocks += u64::from(missing.count_ones());
+            let mut frame = old;
+            if missing != 0 {
+                reads.accesses += u64::from(last.is_none_or(|last| last + 1 != page));
+                last = Some(page);
+                let first = missing.trailing_zeros() as usize;
+                let at = (paging.first_block(page) as usize + first) * paging.block_bytes();
+                let bytes = self.leaves.get(at..).unwrap_or_default();
+                let path = Path::new("test.elf");
+                let read = self.head.frame(path, (page, missing), first, bytes)?;
+                frame = Some(Arc::new(match &frame {
+                    Some(kept) => kept.joined(&read, paging),
+                    None => read,
+                }));
+            }
+            let frame = frame.expect("kept or read");
+            if kept.len() >= self.room {
+                kept.pop_first();
+            }
+            if self.room > 0 {
+                kept.insert(page, frame.clone());
+            }
+            frames.push((page, frame));
+        }
+        Ok(FetchedBlocks::new(paging, frames, reads))
+    }
+}
+
+impl FetchBlocks for &Shelf {
+    type Error = ElfError;
+
+    fn fetch(&self, blocks: Vec<Range<u32>>) -> impl Future<Output = Result<FetchedBlocks>> + Send {
+        let gaps = blocks.windows(2).all(|pair| pair[0].end < pair[1].start);
+        assert!(gaps && blocks.iter().all(|range| !range.is_empty()));
+        let count = blocks.iter().map(ExactSizeIterator::len).sum();
+        let mut seen = self.seen.lock().unwrap();
+        *seen = seen.max(count);
+        ready(self.read(&blocks).map_err(ElfError::from))
+    }
+}
+
+/// The answer of a future that waits for nothing.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("a test's shelf has its blocks at once"),
+    }
+}
+
+fn bytes_of(elf: &PackedElf) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    elf.write_to(&mut bytes).unwrap();
+    bytes
+}
+
+/// The rows that a query accepts, in key order, and all TIDs in key order.
+fn in_key_order(table: &CodeTable) -> Vec<(Vec<u32>, u32)> {
+    let rows = 0..table.row_count();
+    let mut rows: Vec<_> = rows.map(|row| (table.row(row), table.tid(row))).collect();
+    rows.sort();
+    rows
+}
+
+/// Checks every kind of question. A clustered Elf's TIDs are the rows in key order.
+fn check(shelf: &Shelf, table: &CodeTable, query: &QueryBox) {
+    let sorted = in_key_order(table);
+    let accepted: Vec<u32> = (0..sorted.len() as u32)
+        .filter(|row| query.contains(&sorted[*row as usize].0))
+        .collect();
+    let tids = match shelf.head.is_clustered() {
+        true => accepted.clone(),
+        false => naive(table, query).unwrap(),
+    };
+    let mut elf = shelf.elf();
+    assert_eq!(now(elf.select(query)).unwrap(), tids);
+    assert_eq!(now(elf.count(query)).unwrap(), accepted.len() as u64);
+    let rows = now(elf.select_rows(query)).unwrap();
+    assert!(rows.windows(2).all(|pair| pair[0].end < pair[1].start));
+    let flat: Vec<u32> = rows.iter().cloned().flatten().collect();
+    assert_eq!(flat, accepted);
+    let columns: Vec<usize> = (0..table.dimension_count()).rev().step_by(2).collect();
+    let mut codes = vec![vec![9]; columns.len()];
+    now(elf.read_rows(&rows, &columns, &mut codes)).unwrap();
+    for (column, codes) in columns.iter().zip(&codes) {
+        let expected = accepted.iter().map(|row| sorted[*row as usize].0[*column]);
+        assert!(codes[1..].iter().copied().eq(expected));
+    }
+    assert_eq!(elf.reads().look_ups, 3);
+}
+
+/// Looks up keys of rows and near misses, together and one at a time.
+fn check_keys(shelf: &Shelf, table: &CodeTable) {
+    let mut keys = Vec::new();
+    for row in (0..table.row_count()).step_by(3) {
+        let mut key = table.row(row);
+        let at = row % key.len();
+        key[at] = key[at].wrapping_add(u32::from(row % 2 == 0));
+        keys.extend(key);
+    }
+    let sorted = in_key_order(table);
+    let expected = |key: &[u32]| -> Vec<u32> {
+        let first = sorted.partition_point(|(own, _)| own.as_slice() < key);
+        let end = sorted.partition_point(|(own, _)| own.as_slice() <= key);
+        match shelf.head.is_clustered() {
+            true => (first as u32..end as u32).collect(),
+            false => sorted[first..end].iter().map(|(_, tid)| *tid).collect(),
+        }
+    };
+    let mut found = vec![Vec::new(); keys.len() / table.dimension_count()];
+    let mut last = None;
+    let mut elf = shelf.elf();
+    let batch = elf.exact_batch(&keys, |key, tid| {
+        assert!(
+            last == Some(key) || found[key].is_empty(),
+            "hits of a key come together"
+        );
+        last = Some(key);
+        found[key].push(tid);
+    });
+    now(batch).unwrap();
+    assert_eq!(elf.reads().look_ups, found.len() as u64);
+    for (key, found) in keys.chunks(table.dimension_count()).zip(&found) {
+        assert_eq!(found, &expected(key));
+        let mut tids = Vec::new();
+        now(elf.exact(key, &mut tids)).unwrap();
+        assert_eq!(tids, expected(key));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn fetched_blocks_answer_like_a_look_at_every_row(
+        table in cases::table(900, u32::MAX),
+        bits in any::<u8>(),
+        seed in any::<u64>(),
+        room in prop_oneof![Just(0usize), Just(1), Just(7), Just(usize::MAX)],
+        most in prop_oneof![Just(0usize), Just(1), Just(3), Just(20), Just(usize::MAX)],
+    ) {
+        let options = options(bits);
+        let elf = PackedElf::build(&table, &options).unwrap();
+        let shelf = Shelf::new(&elf, room, most);
+        for query in cases::queries(&table, seed, 6) {
+            check(&shelf, &table, &query);
+        }
+        check_keys(&shelf, &table);
+    }
+
+    #[test]
+    fn damage_is_found_at_the_block_that_is_read_and_at_no_other(
+        table in cases::table(900, 300),
+        bits in any::<u8>(),
+        at in any::<Index>(),
+        mask in 1u8..,
+    ) {
+        let elf = PackedElf::build(&table, &options(bits)).unwrap();
+        let mut shelf = Shelf::new(&elf, 0, 4);
+        if !shelf.leaves.is_empty() {
+            let at = at.index(shelf.leaves.len());
+            shelf.leaves[at] ^= mask;
+            let damaged = at / elf.block_bytes();
+            for block in 0..shelf.leaves.len() / elf.block_bytes() {
+                let own = block as u32..block as u32 + 1;
+                match shelf.read(from_ref(&own)) {
+                    Ok(_) => prop_assert!(block != damaged),
+                    Err(error) => {
+                        prop_assert_eq!(block, damaged);
+                        prop_assert_eq!(error.offset, (damaged * elf.block_bytes()) as u64);
+                    }
+                }
+            }
+            for query in cases::queries(&table, 5, 4) {
+                match now(shelf.elf().select(&query)) {
+                    Ok(found) => prop_assert_eq!(found, elf.select(&query).unwrap()),
+                    Err(ElfError::Corruption(found)) => {
+                        prop_assert_eq!(found.offset, (damaged * elf.block_bytes()) as u64);
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn fetches_are_as_small_as_asked() {
+    let table = cases::uniform(20_000, 3, 40, 1);
+    let elf = PackedElf::build(&table, &PackedOptions::default()).unwrap();
+    let query = QueryBox::unrestricted(3);
+    let keys: Vec<u32> = (0..table.row_count())
+        .flat_map(|row| table.row(row))
+        .collect();
+    // A group of at most 64 rows is always fetched whole when its keys are looked up.
+    for (most, keys_most) in [(1, 5), (10, 10), (100, 100)] {
+        let shelf = Shelf::new(&elf, 0, most);
+        let mut elf = shelf.elf();
+        assert_eq!(now(elf.select(&query)).unwrap().len(), 20_000);
+        let mut codes = vec![Vec::new()];
+        now(elf.read_rows(&[0..9, 17..20_000], &[2], &mut codes)).unwrap();
+        assert_eq!(
+            (codes[0].len(), *shelf.seen.lock().unwrap()),
+            (19_992, most)
+        );
+        now(elf.exact_batch(&keys, |_, _| {})).unwrap();
+        assert!(*shelf.seen.lock().unwrap() <= keys_most);
+    }
+}
+
+#[test]
+fn truncated_leaves_are_an_error_that_names_the_block() {
+    let table = cases::uniform(2_000, 3, 50, 1);
+    let elf = PackedElf::build(&table, &PackedOptions::default()).unwrap();
+    let mut shelf = Shelf::new(&elf, 0, 9);
+    let block_bytes = elf.block_bytes();
+    shelf.leaves.truncate(3 * block_bytes + 17);
+    assert!(shelf.read(from_ref(&(0..3))).is_ok());
+    for (blocks, damaged) in [(3..4, 3), (1..5, 3), (20..21, 20)] {
+        let error = shelf.read(from_ref(&blocks)).unwrap_err();
+        assert_eq!(error.what, "words of a block");
+        assert_eq!(error.offset, damaged * block_bytes as u64);
+    }
+}
+
+#[test]
+fn questions_of_another_shape_are_refused_before_anything_is_fetched() {
+    let table = cases::uniform(100, 2, 9, 1);
+    let elf = PackedElf::build(&table, &PackedOptions::default()).unwrap();
+    let shelf = Shelf::new(&elf, 0, 9);
+    let mut elf = shelf.elf();
+    let is_mismatch =
+        |error: Option<ElfError>| matches!(error, Some(ElfError::DimensionMismatch { .. }));
+    assert!(is_mismatch(
+        now(elf.select(&QueryBox::unrestricted(3))).err()
+    ));
+    assert!(is_mismatch(now(elf.exact(&[1], &mut Vec::new())).err()));
+    assert!(is_mismatch(
+        now(elf.exact_batch(&[1, 2, 3], |_, _| {})).err()
+    ));
+    assert!(is_mismatch(
+        now(elf.read_rows(from_ref(&(0..1)), &[2], &mut [vec![]])).err()
+    ));
+    let beyond = now(elf.read_rows(from_ref(&(0..101)), &[0], &mut [vec![]])).err();
+    assert!(matches!(beyond, Some(ElfError::NoSuchRow { .. })));
+    assert_eq!(
+        (elf.reads(), *shelf.seen.lock().unwrap()),
+        (BlockReads::default(), 0)
+    );
+}
+
+#[test]
+fn a_block_in_the_place_of_another_is_found_out() {
+    let table = cases::uniform(2_000, 3, 50, 1);
+    let elf = PackedElf::build(&table, &PackedOptions::default()).unwrap();
+    let mut shelf = Shelf::new(&elf, 0, 9);
+    shelf
+        .leaves
+        .copy_within(..elf.block_bytes(), elf.block_bytes());
+    assert!(shelf.read(from_ref(&(0..1))).is_ok());
+    let error = shelf.read(from_ref(&(1..2))).unwrap_err();
+    assert_eq!(error.what, "block checksum");
+    let mut bytes = Vec::new();
+    elf.upper.write(&mut bytes).unwrap();
+    bytes.extend(&shelf.leaves);
+    assert!(PackedElf::from_bytes(Path::new("test.elf"), &bytes).is_err());
+}
+
+#[test]
+fn files_whose_blocks_have_no_number_are_still_read() {
+    let table = cases::uniform(2_000, 3, 50, 1);
+    let mut elf = PackedElf::build(&table, &PackedOptions::default()).unwrap();
+    Arc::make_mut(&mut elf.upper).geometry.numbered = false;
+    let block_words = elf.geometry.block_words;
+    for block in elf.leaves.chunks_mut(block_words) {
+        block[0] = block[0] >> 32 << 32 | u64::from(block::checksum(None, block));
+    }
+    let bytes = bytes_of(&elf);
+    assert_eq!(bytes[8], 2);
+    let read = PackedElf::from_bytes(Path::new("test.elf"), &bytes);
+    assert_eq!(read.unwrap(), elf);
+    let shelf = Shelf::of_bytes(&bytes, 9, 8);
+    check(&shelf, &table, &QueryBox::unrestricted(3));
+    check_keys(&shelf, &table);
+}
+
+#[test]
+fn a_look_up_is_one_access_and_what_is_kept_is_not_read_again() {
+    let table = cases::uniform(100_000, 5, 100, 3);
+    let elf = PackedElf::build(&table, &PackedOptions::default()).unwrap();
+    let shelf = Shelf::new(&elf, usize::MAX, 64);
+    let keys: Vec<u32> = (0..table.row_count())
+        .step_by(997)
+        .flat_map(|row| table.row(row))
+        .collect();
+    let mut cold = shelf.elf();
+    for key in keys.chunks(5) {
+        let before = cold.reads();
+        let found = now(cold.select(&QueryBox::exactly(key))).unwrap();
+        assert_eq!(found, elf.select(&QueryBox::exactly(key)).unwrap());
+        assert!(cold.reads().accesses - before.accesses <= 1);
+        assert!(cold.reads().shelf_blocks - before.shelf_blocks <= 5);
+    }
+    let mut warm = shelf.elf();
+    for key in keys.chunks(5) {
+        now(warm.exact(key, &mut Vec::new())).unwrap();
+    }
+    let (cold, warm) = (cold.reads(), warm.reads());
+    assert_eq!(warm.look_ups, keys.len() as u64 / 5);
+    assert_eq!((warm.shelf_blocks, warm.accesses), (0, 0));
+    assert_eq!(warm.dram_blocks, cold.dram_blocks + cold.shelf_blocks);
+    assert!(cold.accesses_per_look_up() <= 1.0);
+    assert!(cold.accesses_per_look_up() > 0.9, "{cold:?}");
+}
