@@ -15,6 +15,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::CacheManager;
 use hotshelf_cache::tuner::TunerThread;
+use hotshelf_operators::spill::{SpillFolder, SpillOptions};
 
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -35,6 +36,8 @@ pub(crate) struct Engine {
     /// The memory of operators.
     pub pool: Arc<OperatorPool>,
     pub runtime_env: Arc<RuntimeEnv>,
+    /// Where our own operators spill.
+    pub spill: Arc<SpillFolder>,
     /// The latest runs of pipelines.
     pub pipelines: Arc<PipelineLog>,
     /// All that scans see of the database.
@@ -57,6 +60,12 @@ impl Engine {
             .with_cache_manager(without_file_caches())
             .build_arc()
             .map_err(Error::from_query)?;
+        let folder = storage.scratch.spill();
+        let spill = SpillOptions {
+            path: folder.to_owned(),
+            limit_bytes: spill_bytes_max(folder, options),
+        };
+        let spill = SpillFolder::open(spill, machine.io.clone())?;
         let pipelines = Arc::<PipelineLog>::default();
         let scan_env = ScanEnv {
             cache: cache.clone(),
@@ -75,6 +84,7 @@ impl Engine {
             tuner,
             pool,
             runtime_env,
+            spill,
             pipelines,
             scan_env: Arc::new(scan_env),
             merging: storage.merging.clone(),
@@ -100,11 +110,15 @@ fn without_file_caches() -> CacheManagerConfig {
 }
 
 fn disk_manager(spill: &Path, options: &Options) -> DiskManagerBuilder {
-    let bytes_max = options.spill_bytes_max.unwrap_or_else(|| {
-        let free = rustix::fs::statvfs(spill);
-        free.map_or(u64::MAX, |free| free.f_bavail * free.f_frsize / 10 * 9)
-    });
     DiskManagerBuilder::default()
         .with_mode(DiskManagerMode::Directories(vec![spill.to_owned()]))
-        .with_max_temp_directory_size(bytes_max)
+        .with_max_temp_directory_size(spill_bytes_max(spill, options))
+}
+
+/// What may be spilled: what the options say, or most of what is free.
+fn spill_bytes_max(spill: &Path, options: &Options) -> u64 {
+    options.spill_bytes_max.unwrap_or_else(|| {
+        let free = rustix::fs::statvfs(spill);
+        free.map_or(u64::MAX, |free| free.f_bavail * free.f_frsize / 10 * 9)
+    })
 }

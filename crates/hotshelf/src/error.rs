@@ -8,6 +8,7 @@ pub mod public;
 use std::path::{Path, PathBuf};
 
 use datafusion::error::DataFusionError;
+use hotshelf_operators::OperatorError;
 use hotshelf_store::StoreError;
 use hotshelf_tier::{Corruption, TierError};
 use vortex::error::VortexError;
@@ -268,6 +269,9 @@ pub enum Error {
         /// Bytes it may make.
         limit: u64,
     },
+    /// An operator could not spill, or not read what it had spilled.
+    #[error(transparent)]
+    Operator(OperatorError),
     /// The answer was dropped before the statement was done.
     #[error("the statement was cancelled")]
     Cancelled,
@@ -289,6 +293,18 @@ fn misfit(column: &str, row: Option<u64>, value: Option<&str>) -> String {
 
 /// Result of work inside the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What operators and the engine both know has one variant here.
+impl From<OperatorError> for Error {
+    fn from(error: OperatorError) -> Self {
+        match error {
+            OperatorError::Tier(error) => Self::Tier(error),
+            OperatorError::Damaged(found) => Self::Corruption(found),
+            OperatorError::Stopped => Self::Cancelled,
+            other => Self::Operator(other),
+        }
+    }
+}
 
 impl From<hotshelf_elf::ElfError> for Error {
     fn from(error: hotshelf_elf::ElfError) -> Self {

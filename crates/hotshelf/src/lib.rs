@@ -40,6 +40,7 @@ pub mod internals;
 mod interrupt;
 mod machine;
 mod measure;
+mod operators;
 mod options;
 mod pipelines;
 mod plan;

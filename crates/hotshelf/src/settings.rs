@@ -61,6 +61,10 @@ const KEYS: &[(&str, &str)] = &[
         "whether scans, look-ups and aggregation run as one operator (session)",
     ),
     (
+        "operators",
+        "whether sorts of all rows are Hotshelf's own, which spill what does not fit, or DataFusion's (session)",
+    ),
+    (
         "elf",
         "whether scans ask Elf indexes for their rows: on (where that is faster), off, always (session)",
     ),
@@ -109,6 +113,7 @@ pub(crate) struct SessionSettings {
     pub threads: usize,
     pub populate: bool,
     pub star_pipelines: bool,
+    pub operators: bool,
     pub priority: f64,
     pub elf: ElfUse,
     /// Number of the query being planned.
@@ -128,6 +133,7 @@ impl Default for SessionSettings {
             threads: 1,
             populate: true,
             star_pipelines: true,
+            operators: true,
             priority: 1.0,
             elf: ElfUse::On,
             query_id: 0,
@@ -173,6 +179,7 @@ impl SessionSettings {
             "threads" => self.threads.to_string(),
             "populate" => self.populate.to_string(),
             "star_pipelines" => self.star_pipelines.to_string(),
+            "operators" => self.operators.to_string(),
             "priority" => self.priority.to_string(),
             "elf" => self.elf.to_string(),
             _ => return self.database()?.value(key),
@@ -184,6 +191,7 @@ impl SessionSettings {
             "threads" => self.threads = parse_threads(value)?,
             "populate" => self.populate = parse_switch(value)?,
             "star_pipelines" => self.star_pipelines = parse_switch(value)?,
+            "operators" => self.operators = parse_switch(value)?,
             "priority" => self.priority = parse_priority(value)?,
             "elf" => self.elf = parse_elf(value)?,
             _ => {

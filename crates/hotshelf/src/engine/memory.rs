@@ -25,8 +25,14 @@ const KEPT_PARTS: u64 = 8;
 const OVERDRAFT_PARTS: u64 = 32;
 const OVERDRAFT_BYTES_MIN: u64 = 4 << 20;
 
-/// Operators that spill all they hold when they are refused memory and need none afterwards: DataFusion's sorts.
-const SORT: &str = "ExternalSorter[";
+/// Operators that spill all they hold when they are refused memory and need none afterwards: sorts, our own and
+/// DataFusion's.
+const SORTS: [&str; 2] = ["Sort[", "ExternalSorter["];
+/// Every operator gets this much, whatever others hold.
+const MINIMUM_BYTES: u64 = 64 << 10;
+/// The operator that merges sorted partitions. It holds one batch of each and cannot do with less: the sorts below it
+/// have taken what there was, and give it back only to the merge.
+const MERGE: &str = "SortPreservingMergeExec[";
 /// A sort that holds less than this gets memory whatever it is worth: shorter runs make merging slow.
 const SORT_BYTES_MIN: u64 = 16 << 20;
 
@@ -160,7 +166,13 @@ impl MemoryPool for OperatorPool {
         }
         if let Err(shortage) = self.cache.budget().try_reserve_operator(additional) {
             let is_below_floor = self.reserved_bytes() + additional <= self.floor_bytes;
-            if !(is_below_floor || is_modest && self.may_overdraw(additional)) {
+            let is_little = reservation.size() as u64 + additional <= MINIMUM_BYTES;
+            let is_merge = reservation.consumer().name().starts_with(MERGE);
+            if !(is_below_floor
+                || is_little
+                || is_merge
+                || is_modest && self.may_overdraw(additional))
+            {
                 return Err(resources_datafusion_err!(
                     "operator '{}': {shortage}",
                     reservation.consumer().name()
@@ -182,7 +194,8 @@ impl MemoryPool for OperatorPool {
 }
 
 fn is_sort(consumer: &MemoryConsumer) -> bool {
-    consumer.can_spill() && consumer.name().starts_with(SORT)
+    let has_name = |start: &&str| consumer.name().starts_with(start);
+    consumer.can_spill() && SORTS.iter().any(|start| has_name(&start))
 }
 
 impl fmt::Debug for OperatorPool {
@@ -219,20 +232,32 @@ mod tests {
 
     #[test]
     fn reservations_fail_beyond_budget_and_floor() {
-        let pool = pool(1000, 0);
+        let pool = pool(1000 << 10, 0);
         let reservation = MemoryConsumer::new("sort").register(&pool);
-        reservation.try_grow(900).unwrap();
-        let refused = reservation.try_grow(200).unwrap_err().to_string();
+        reservation.try_grow(900 << 10).unwrap();
+        let refused = reservation.try_grow(200 << 10).unwrap_err().to_string();
         assert!(refused.contains("sort"), "{refused}");
         drop(reservation);
         assert_eq!(pool.reserved(), 0);
     }
 
     #[test]
+    fn who_needs_little_gets_it_whatever_others_hold() {
+        let pool = pool(1000 << 10, 0);
+        let fixed = MemoryConsumer::new("fixed").register(&pool);
+        fixed.try_grow(1000 << 10).unwrap();
+        let little = MemoryConsumer::new("little").register(&pool);
+        little.try_grow(MINIMUM_BYTES as usize).unwrap();
+        assert!(little.try_grow(1).is_err());
+        let merge = MemoryConsumer::new("SortPreservingMergeExec[0]").register(&pool);
+        merge.try_grow(300 << 10).unwrap();
+    }
+
+    #[test]
     fn the_floor_is_granted_whatever_the_budget() {
-        let pool = pool(10, 500);
+        let pool = pool(10, 500 << 10);
         let reservation = MemoryConsumer::new("join").register(&pool);
-        reservation.try_grow(500).unwrap();
+        reservation.try_grow(500 << 10).unwrap();
         assert!(reservation.try_grow(1).is_err());
     }
 
@@ -258,21 +283,21 @@ mod tests {
 
     #[test]
     fn who_can_spill_leaves_something_to_the_others() {
-        let pool = pool(1000, 0);
+        let pool = pool(1000 << 10, 0);
         let spilling = |name: &str| {
             let consumer = MemoryConsumer::new(name).with_can_spill(true);
             consumer.register(&pool)
         };
         let (greedy, late) = (spilling("greedy"), spilling("late"));
-        greedy.try_grow(870).unwrap();
-        let refused = greedy.try_grow(20).unwrap_err().to_string();
+        greedy.try_grow(870 << 10).unwrap();
+        let refused = greedy.try_grow(20 << 10).unwrap_err().to_string();
         assert!(refused.contains("greedy"), "{refused}");
-        late.try_grow(100).unwrap();
+        late.try_grow(100 << 10).unwrap();
         let fixed = MemoryConsumer::new("fixed").register(&pool);
-        fixed.try_grow(30).unwrap();
+        fixed.try_grow(30 << 10).unwrap();
         // Alone, one may have everything.
         drop((late, fixed));
         greedy.free();
-        greedy.try_grow(1000).unwrap();
+        greedy.try_grow(1000 << 10).unwrap();
     }
 }

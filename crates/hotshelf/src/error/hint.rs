@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 
 use datafusion::error::DataFusionError;
+use hotshelf_operators::OperatorError;
 use hotshelf_tier::Corruption;
 
 use super::Error;
@@ -33,6 +34,7 @@ impl Error {
             Self::Io { source, .. } => io_hint(source).map(str::to_owned),
             Self::Store(error) => error.hint(),
             Self::Tier(error) => error.hint(),
+            Self::Operator(error) => operator_hint(error).map(str::to_owned),
             other => fixed_hint(other).map(str::to_owned),
         }
     }
@@ -91,13 +93,28 @@ fn fixed_hint(error: &Error) -> Option<&'static str> {
 /// What to do about damage depends on what is damaged: only data files cannot be made again.
 fn corruption_hint(found: &Corruption) -> &'static str {
     let ends = |ending: &str| found.file.to_string_lossy().ends_with(ending);
-    if ends(".elf") {
+    if ends(".spill") {
+        "rows that a query had written to disk came back with other bytes: run it again, and look at the device"
+    } else if ends(".elf") {
         "OPTIMIZE TABLE builds damaged index files again; until then the table is scanned"
     } else if ends("catalog.sqlite") {
         "`hotshelf repair --db DIR` makes the catalog again from the data files"
     } else {
         "`hotshelf verify --db DIR` names every damaged file; put those back from a copy, or import again the tables \
          whose data they hold"
+    }
+}
+
+fn operator_hint(error: &OperatorError) -> Option<&'static str> {
+    match error {
+        OperatorError::DiskFull { .. } => {
+            Some("free some space, spill to another disk (`--spill`), or raise the budget")
+        }
+        OperatorError::SpillLimit { .. } => {
+            Some("raise Options::spill_bytes_max, or the budget (`--budget`, SET hotshelf.budget)")
+        }
+        OperatorError::Spill { source, .. } => io_hint(source),
+        _ => None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use datafusion::error::DataFusionError;
 use hotshelf_cache::ReadError;
+use hotshelf_operators::OperatorError;
 use hotshelf_store::StoreError;
 use hotshelf_tier::TierError;
 
@@ -151,6 +152,7 @@ fn classify(cause: &Cause) -> (ErrorKind, &'static str) {
         Cause::TooDeep { .. } => (Kind::Limit, "too_deep"),
         Cause::TooWide { .. } => (Kind::Limit, "too_wide"),
         Cause::TooLarge { .. } => (Kind::Limit, "too_large"),
+        Cause::Operator(error) => classify_operator(error),
         Cause::Cancelled => (Kind::Cancelled, "cancelled"),
         Cause::Panic { .. } => (Kind::Internal, "panic"),
         Cause::Query(error) => classify_query(error),
@@ -170,6 +172,15 @@ fn classify_store(error: &StoreError) -> (ErrorKind, &'static str) {
         StoreError::ForeignCatalog { .. } => (Kind::Database, "foreign_catalog"),
         StoreError::LostHead { .. } => (Kind::Database, "lost_head"),
         _ => (Kind::Io, "catalog"),
+    }
+}
+
+fn classify_operator(error: &OperatorError) -> (ErrorKind, &'static str) {
+    match error {
+        OperatorError::DiskFull { .. } => (ErrorKind::Io, "disk_full"),
+        OperatorError::SpillLimit { .. } => (ErrorKind::Limit, "spill_limit"),
+        OperatorError::Spill { .. } => (ErrorKind::Io, "spill"),
+        _ => (ErrorKind::Execution, "operator"),
     }
 }
 

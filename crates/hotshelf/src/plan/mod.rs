@@ -11,6 +11,7 @@ mod keep_filters;
 mod keep_limits;
 mod literal_keys;
 mod literals;
+mod own_sorts;
 mod padded_rows;
 mod push_filters;
 mod routes;
@@ -35,6 +36,7 @@ use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
 use literal_keys::DropLiteralKeys;
 use literals::ExactLiterals;
+use own_sorts::OwnSorts;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
 use subqueries::SpellOutMembership;
@@ -80,6 +82,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     .chain([
         Arc::new(ChooseAccess) as _,
         Arc::new(crate::star::FuseStarPipelines) as _,
+        Arc::new(OwnSorts) as _,
     ])
     .collect()
 }

@@ -12,6 +12,7 @@ mod input;
 mod merging;
 mod profile;
 mod robust;
+mod sorting;
 mod sql;
 mod subqueries;
 mod surface;

@@ -1,0 +1,51 @@
+//! Sorts of all rows become Hotshelf's, which need no more memory than there is.
+//!
+//! DataFusion's sort has to hold what it merges, so that sorts that run side by side starve each other
+//! (`docs/upstream`). A sort of the first rows stays DataFusion's: its threshold narrows the scan below.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result as QueryResult;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::sorts::sort::SortExec;
+
+use crate::operators::SpillingSortExec;
+use crate::settings::SessionSettings;
+
+/// Replaces sorts.
+#[derive(Debug)]
+pub(super) struct OwnSorts;
+
+impl PhysicalOptimizerRule for OwnSorts {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        let settings = config.extensions.get::<SessionSettings>();
+        if !settings.is_some_and(|settings| settings.operators) {
+            return Ok(plan);
+        }
+        plan.transform_up(|node| {
+            let Some(sort) = node.downcast_ref::<SortExec>() else {
+                return Ok(Transformed::no(node));
+            };
+            Ok(match SpillingSortExec::replacing(sort)? {
+                Some(own) => Transformed::yes(Arc::new(own)),
+                None => Transformed::no(node),
+            })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "own_sorts"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,130 @@
+//! ORDER BY of all rows: Hotshelf's own sort, beside DataFusion's, with little memory.
+
+use super::*;
+
+fn with_budget(bytes: u64) -> Fixture {
+    Fixture::with(Options {
+        budget_bytes: bytes,
+        operator_bytes_min: 2 << 20,
+        threads: 2,
+        ..Options::default()
+    })
+}
+
+/// Rows of many types, with NULLs, equal keys, signed zeros and NaN.
+const ROWS: &str = "CREATE TABLE t AS SELECT value AS id, \
+    CASE WHEN value % 7 = 0 THEN NULL ELSE value * 7919 % 10007 END AS number, \
+    CASE value % 11 WHEN 0 THEN 'NaN'::double WHEN 1 THEN -0.0 WHEN 2 THEN 0.0 WHEN 3 THEN NULL \
+        ELSE (value * 31 % 1009) / 8.0 - 60 END AS float, \
+    CASE WHEN value % 13 = 0 THEN NULL ELSE repeat(chr((97 + value % 26)::int), (value % 40)::int) END AS text, \
+    (value % 97)::decimal(12, 2) / 4 AS price, value % 3 = 0 AS flag, \
+    DATE '2020-01-01' + (value % 700)::int AS day FROM range(30000)";
+
+#[test]
+fn rows_come_in_the_order_that_datafusions_sort_gives_them() {
+    let fixture = with_budget(64 << 20);
+    fixture.run(ROWS).unwrap();
+    let orders = [
+        "id DESC",
+        "number, id",
+        "number DESC NULLS LAST, text NULLS FIRST, id",
+        "float NULLS FIRST, id DESC",
+        "text DESC, float, id",
+        "flag, price DESC, day, id",
+        "number % 10, length(text) DESC, id",
+        "price + number, upper(text), id",
+    ];
+    for order in orders {
+        let rows = |switch: &str| {
+            let sql = format!(
+                "SET hotshelf.operators = {switch}; SELECT id, number, float, text FROM t ORDER BY {order}"
+            );
+            fixture.rows(&sql)
+        };
+        let own = rows("on");
+        assert_eq!(own.len(), 30000, "{order}");
+        assert!(own == rows("off"), "{order}");
+    }
+}
+
+#[test]
+fn windows_and_merge_joins_sort_their_input() {
+    let fixture = with_budget(64 << 20);
+    fixture.run(ROWS).unwrap();
+    let queries = [
+        "SELECT id, row_number() OVER (PARTITION BY text ORDER BY number, id) AS n, \
+         sum(id) OVER (ORDER BY float, id ROWS 3 PRECEDING) AS s FROM t ORDER BY id",
+        "SELECT a.id, b.id AS other FROM (SELECT id, number FROM t ORDER BY number, id LIMIT 3000) a \
+         JOIN t b ON a.number = b.number ORDER BY a.id, other",
+        "SELECT text, array_agg(id ORDER BY number DESC, id) AS ids FROM t GROUP BY text ORDER BY text",
+    ];
+    for query in queries {
+        for joins in ["true", "false"] {
+            let rows = |switch: &str| {
+                let sql = format!(
+                    "SET datafusion.optimizer.prefer_hash_join = {joins}; SET hotshelf.operators = {switch}; {query}"
+                );
+                fixture.rows(&sql)
+            };
+            assert!(rows("on") == rows("off"), "{query}");
+        }
+    }
+}
+
+#[test]
+fn the_plan_says_whose_sort_it_is() {
+    let fixture = with_budget(64 << 20);
+    let plan = |sql: &str| fixture.rows(sql).join("\n");
+    let all = "EXPLAIN SELECT value FROM range(1000000) ORDER BY value % 10";
+    assert!(plan(all).contains("SpillingSortExec"));
+    let off = format!("SET hotshelf.operators = off; {all}");
+    assert!(!plan(&off).contains("Spilling"));
+    let first = plan(&format!("{all} LIMIT 5"));
+    assert!(!first.contains("Spilling"), "the first rows need no memory");
+}
+
+#[test]
+fn sorts_side_by_side_spill_where_datafusions_fail() {
+    let fixture = with_budget(6 << 20);
+    let numbered = |order: &str, text: &str| {
+        format!(
+            "(SELECT row_number() OVER (ORDER BY {order}, text) AS n, text FROM \
+             (SELECT value, repeat('{text}', 50) || value AS text FROM range(200000)))"
+        )
+    };
+    let (one, other) = (numbered("value % 1009", "x"), numbered("value % 997", "y"));
+    let sql = format!(
+        "SELECT count(*), sum(length(a.text) + length(b.text)) FROM {one} a FULL JOIN {other} b ON a.n = b.n"
+    );
+    let merge = "SET datafusion.optimizer.prefer_hash_join = false;";
+    let digits: u64 = (0..200_000u64)
+        .map(|value| value.to_string().len() as u64)
+        .sum();
+    let expected = format!("200000|{}", 2 * (200_000 * 50 + digits));
+    assert_eq!(fixture.rows(&format!("{merge} {sql}")), [expected]);
+    let explain = format!("{merge} EXPLAIN ANALYZE {sql}");
+    let ran = fixture.rows(&explain).join("\n");
+    assert!(ran.contains("SpillingSortExec"), "{ran}");
+    let spills = |text: &str| {
+        let counts = text.split("spill_count=").skip(1);
+        let count = |rest: &str| rest.split([',', ']', ' ']).next()?.parse::<u64>().ok();
+        counts.filter_map(count).sum::<u64>()
+    };
+    assert!(spills(&ran) > 2, "{ran}");
+}
+
+#[test]
+fn a_full_spill_folder_ends_the_query_and_says_what_was_needed() {
+    let fixture = Fixture::with(Options {
+        budget_bytes: 4 << 20,
+        operator_bytes_min: 2 << 20,
+        spill_bytes_max: Some(1 << 20),
+        ..Options::default()
+    });
+    let sql = "SELECT value, sha256(value::text) AS text FROM range(400000) ORDER BY text";
+    let error = fixture.error(sql);
+    let text = error.to_string();
+    assert!(text.contains("may spill 1048576 bytes"), "{text}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("budget")));
+    assert_eq!(fixture.rows("SELECT 1 AS one"), ["1"], "others go on");
+}
