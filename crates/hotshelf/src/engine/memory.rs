@@ -194,8 +194,8 @@ impl MemoryPool for OperatorPool {
 }
 
 fn is_sort(consumer: &MemoryConsumer) -> bool {
-    let has_name = |start: &&str| consumer.name().starts_with(start);
-    consumer.can_spill() && SORTS.iter().any(|start| has_name(&start))
+    let mut names = SORTS.iter();
+    consumer.can_spill() && names.any(|start| consumer.name().starts_with(start))
 }
 
 impl fmt::Debug for OperatorPool {
