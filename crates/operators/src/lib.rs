@@ -3,6 +3,8 @@
 //! | module | answers |
 //! |---|---|
 //! | [`batches`] | how much memory a batch takes |
+//! | [`join`] | which rows of two inputs belong together |
+//! | [`keys`] | when rows are equal, and their hashes |
 //! | [`memory`] | how much an operator may hold |
 //! | [`sort`] | rows in order, or the first of them |
 //! | [`spill`] | where batches go that do not fit, and how they come back |
@@ -57,6 +59,8 @@
 pub mod batches;
 mod environment;
 mod error;
+pub mod join;
+pub mod keys;
 pub mod memory;
 pub mod sort;
 pub mod spill;

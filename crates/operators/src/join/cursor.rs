@@ -1,0 +1,330 @@
+//! Probing a table with a batch of rows, and reading rows without a partner from it.
+
+use arrow_array::{Array, BooleanArray, RecordBatch, UInt32Array};
+
+use super::layout::heap_value;
+use super::plan::{BuildRows, Plan, ProbeRows};
+use super::spec::{Side, Single};
+use super::table::{Candidates, Tables};
+use crate::keys::KeyShape;
+use crate::{Result, Stop};
+
+/// Rows of a batch of output, at most.
+const OUTPUT_ROWS: usize = 8192;
+/// Bytes of strings and nested values in a batch of output, beyond which no row is added to it.
+const OUTPUT_BYTES: usize = 2 << 20;
+
+/// Who probes what.
+#[derive(Clone, Copy)]
+pub struct Probing<'a> {
+    pub plan: &'a Plan,
+    pub tables: &'a Tables,
+    pub stop: &'a Stop,
+    /// The side that probes.
+    pub side: Side,
+    /// Whether this is the last table that the rows probe, so that it is known which have partners.
+    pub is_last: bool,
+}
+
+/// A batch of rows on its way through a table. Reused from batch to batch.
+#[derive(Default)]
+pub struct Cursor {
+    pub rows: ProbeRows,
+    candidates: Candidates,
+    /// The next candidate.
+    next: usize,
+    /// Rows that have a partner.
+    pub matched: Vec<bool>,
+    has_singles: bool,
+    /// The next row that may be returned apart from pairs.
+    next_single: usize,
+    picks: Vec<u32>,
+    places: Vec<u64>,
+    words: Vec<u64>,
+}
+
+impl Cursor {
+    /// Begins to probe with `self.rows`.
+    pub fn start(&mut self, probing: Probing) {
+        let keys = &self.rows.keys;
+        probing.tables.candidates(keys, &mut self.candidates);
+        self.next = 0;
+        self.next_single = 0;
+        self.has_singles = probing.plan.marks(probing.side);
+        self.matched.clear();
+        if self.has_singles {
+            self.matched.resize(keys.len(), false);
+        }
+    }
+
+    /// The next batch of output.
+    pub fn next(&mut self, probing: Probing) -> Result<Option<RecordBatch>> {
+        let plan = probing.plan;
+        while self.next < self.candidates.rows.len() {
+            probing.stop.check()?;
+            self.find_pairs(probing);
+            if self.picks.is_empty() {
+                continue;
+            }
+            if plan.gathers_pairs() {
+                probing.tables.gather(&self.places, &mut self.words);
+            }
+            if plan.spec.condition.is_some() {
+                self.test_pairs(probing)?;
+            }
+            self.mark_pairs(probing);
+            if plan.spec.kind.has_pairs() && !self.picks.is_empty() {
+                let picks = UInt32Array::from(std::mem::take(&mut self.picks));
+                let build = BuildRows {
+                    words: &self.words,
+                    places: &self.places,
+                };
+                let probe = Some((&self.rows, &picks));
+                let batch =
+                    plan.batch(probing.side, probe, Some((probing.tables, &build)), None)?;
+                return Ok(Some(batch));
+            }
+        }
+        if !self.has_singles || !probing.is_last {
+            return Ok(None);
+        }
+        self.singles(probing)
+    }
+
+    /// Replaces the pairs by the next ones with equal keys.
+    fn find_pairs(&mut self, probing: Probing) {
+        let tables = probing.tables;
+        let keys = std::mem::take(&mut self.rows.keys);
+        match tables.layout.shape() {
+            KeyShape::Words(1) => {
+                let words = keys.all_words();
+                self.find_equal(probing, |place, row| tables.row(place)[0] == words[row]);
+            }
+            KeyShape::Words(2) => {
+                let (words, _) = keys.all_words().as_chunks::<2>();
+                self.find_equal(probing, |place, row| tables.row(place)[..2] == words[row]);
+            }
+            KeyShape::Words(len) => {
+                self.find_equal(probing, |place, row| {
+                    tables.row(place)[..len] == *keys.words(row)
+                });
+            }
+            KeyShape::Bytes => self.find_equal(probing, |place, row| {
+                let (hash, reference) = (tables.row(place)[0], tables.row(place)[1]);
+                let heap = || tables.heap(place, super::layout::heap_number(reference));
+                hash == keys.hashes()[row] && heap_value(heap(), reference) == keys.bytes(row)
+            }),
+        }
+        self.rows.keys = keys;
+    }
+
+    #[inline(always)]
+    fn find_equal(&mut self, probing: Probing, is_equal: impl Fn(u64, usize) -> bool) {
+        self.picks.clear();
+        self.places.clear();
+        let Probing { plan, tables, .. } = probing;
+        let gathers = plan.gathers_pairs();
+        let marks = plan.marks(probing.side.other());
+        let has_heap = tables.layout.has_heap();
+        let Self {
+            candidates: Candidates { rows, starts, ends },
+            matched,
+            picks,
+            places,
+            ..
+        } = self;
+        let needs_no_more =
+            |row: usize| !plan.spec.kind.has_pairs() && !marks && matched.get(row) == Some(&true);
+        let sizes = self.rows.value_bytes.as_deref();
+        let mut bytes = 0;
+        while self.next < rows.len() {
+            let row = rows[self.next];
+            let mut place = starts[self.next];
+            let end = match needs_no_more(row as usize) {
+                true => place,
+                false => ends[self.next],
+            };
+            while place < end {
+                if is_equal(place, row as usize) {
+                    if picks.len() == OUTPUT_ROWS || bytes > OUTPUT_BYTES {
+                        starts[self.next] = place;
+                        return;
+                    }
+                    // Who marked the first row of a key marks all.
+                    if !gathers && marks && tables.is_matched(place) {
+                        break;
+                    }
+                    picks.push(row);
+                    places.push(place);
+                    if gathers {
+                        bytes += sizes.map_or(0, |sizes| sizes[row as usize] as usize);
+                        bytes += if has_heap {
+                            tables.heap_bytes(place)
+                        } else {
+                            0
+                        };
+                    } else if !marks {
+                        break;
+                    }
+                }
+                place += 1;
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Keeps the pairs that pass the condition.
+    fn test_pairs(&mut self, probing: Probing) -> Result<()> {
+        let picks = UInt32Array::from(std::mem::take(&mut self.picks));
+        let build = BuildRows {
+            words: &self.words,
+            places: &self.places,
+        };
+        let pairs = probing
+            .plan
+            .pairs(probing.side, &self.rows, &picks, probing.tables, &build)?;
+        let condition = probing.plan.spec.condition.as_ref().expect("a condition");
+        let passed = condition.test.test(&pairs)?;
+        let passes = |idx: usize| passed.is_valid(idx) && passed.value(idx);
+        let mut kept = Vec::with_capacity(self.places.len());
+        for (idx, (&pick, &place)) in picks.values().iter().zip(&self.places).enumerate() {
+            if passes(idx) {
+                self.picks.push(pick);
+                kept.push(place);
+            }
+        }
+        if kept.len() < self.places.len() && probing.plan.spec.kind.has_pairs() {
+            probing.tables.gather(&kept, &mut self.words);
+        }
+        self.places = kept;
+        Ok(())
+    }
+
+    fn mark_pairs(&mut self, probing: Probing) {
+        if self.has_singles {
+            self.picks
+                .iter()
+                .for_each(|&row| self.matched[row as usize] = true);
+        }
+        if probing.plan.marks(probing.side.other()) {
+            self.places
+                .iter()
+                .for_each(|&place| probing.tables.mark(place));
+        }
+    }
+
+    /// The next rows that are returned apart from pairs.
+    fn singles(&mut self, probing: Probing) -> Result<Option<RecordBatch>> {
+        let single = probing.plan.spec.kind.single(probing.side);
+        let keys = &self.rows.keys;
+        let is_elsewhere = |row: usize| {
+            let tables = probing.tables;
+            !tables.is_complete() && keys.has_key(row) && !tables.is_resident(keys.hashes()[row])
+        };
+        let returned = |&row: &u32| {
+            let row = row as usize;
+            let is_single = match single {
+                Single::Matched => self.matched[row],
+                Single::Unmatched => {
+                    !self.matched[row]
+                        && probing.plan.returns_lonely(probing.side, keys.has_key(row))
+                }
+                Single::Marked => true,
+                Single::None => false,
+            };
+            is_single && !is_elsewhere(row)
+        };
+        let rows = self.next_single as u32..keys.len() as u32;
+        let picks: UInt32Array = rows.filter(returned).take(OUTPUT_ROWS).collect();
+        let Some(last) = picks.values().last() else {
+            self.next_single = keys.len();
+            return Ok(None);
+        };
+        self.next_single = *last as usize + 1;
+        let mark = (single == Single::Marked).then(|| {
+            let matched = picks
+                .values()
+                .iter()
+                .map(|&row| Some(self.matched[row as usize]));
+            matched.collect::<BooleanArray>()
+        });
+        let batch = probing
+            .plan
+            .batch(probing.side, Some((&self.rows, &picks)), None, mark)?;
+        Ok(Some(batch))
+    }
+}
+
+/// Reads the rows of tables that are returned apart from pairs.
+#[derive(Debug, Default)]
+pub struct Scan {
+    part: usize,
+    end: usize,
+    row: usize,
+}
+
+impl Scan {
+    /// Reads the given parts.
+    pub fn new(parts: std::ops::Range<usize>) -> Self {
+        Self {
+            part: parts.start,
+            end: parts.end,
+            row: 0,
+        }
+    }
+
+    /// The next batch.
+    pub fn next(&mut self, probing: Probing) -> Result<Option<RecordBatch>> {
+        let side = probing.side.other();
+        let single = probing.plan.spec.kind.single(side);
+        let mut places = Vec::new();
+        let has_heap = probing.tables.layout.has_heap();
+        let mut bytes = 0;
+        let is_full = |rows: usize, bytes: usize| rows == OUTPUT_ROWS || bytes > OUTPUT_BYTES;
+        while single != Single::None && self.part < self.end && !is_full(places.len(), bytes) {
+            probing.stop.check()?;
+            let (rows, has_keys) = probing.tables.part_rows(self.part);
+            let returns_lonely = probing.plan.returns_lonely(side, has_keys);
+            while self.row < rows && !is_full(places.len(), bytes) {
+                let place = Tables::place(self.part, self.row);
+                let is_matched = probing.tables.is_matched(place);
+                let is_returned = match single {
+                    Single::Matched => is_matched,
+                    Single::Unmatched => !is_matched && returns_lonely,
+                    _ => true,
+                };
+                if is_returned {
+                    places.push(place);
+                    bytes += match has_heap {
+                        true => probing.tables.heap_bytes(place),
+                        false => 0,
+                    };
+                }
+                self.row += 1;
+            }
+            if self.row == rows {
+                self.part += 1;
+                self.row = 0;
+            }
+        }
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let mut words = Vec::new();
+        probing.tables.gather(&places, &mut words);
+        let build = BuildRows {
+            words: &words,
+            places: &places,
+        };
+        let mark = (single == Single::Marked).then(|| {
+            let matched = places
+                .iter()
+                .map(|&place| Some(probing.tables.is_matched(place)));
+            matched.collect::<BooleanArray>()
+        });
+        let batch = probing
+            .plan
+            .batch(probing.side, None, Some((probing.tables, &build)), mark)?;
+        Ok(Some(batch))
+    }
+}

@@ -1,0 +1,447 @@
+//! A hash join that never fails for lack of memory.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+//! # use hotshelf_operators::join::{HashJoin, JoinKind, JoinSpec, Side};
+//! # use hotshelf_operators::keys::Nulls;
+//! # use hotshelf_operators::memory::FixedPool;
+//! # use hotshelf_operators::spill::{SpillFolder, SpillOptions};
+//! # use hotshelf_operators::{Environment, Stop};
+//! # use hotshelf_tier::io::{IoEngine, IoOptions};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let spill = SpillOptions { path: folder.path().to_path_buf(), limit_bytes: 1 << 30 };
+//! # let environment = Environment {
+//! #     broker: FixedPool::new(1 << 20),
+//! #     spill: SpillFolder::open(spill, IoEngine::start(IoOptions::default())?)?,
+//! #     stop: Stop::default(),
+//! # };
+//! let numbers = |numbers: Vec<i64>| -> ArrayRef { Arc::new(Int64Array::from(numbers)) };
+//! let left = RecordBatch::try_from_iter([("n", numbers(vec![1, 2, 3]))])?;
+//! let right = RecordBatch::try_from_iter([("n", numbers(vec![2, 3, 4]))])?;
+//! let spec = JoinSpec {
+//!     left: left.schema(),
+//!     right: right.schema(),
+//!     on: vec![(0, 0)],
+//!     kind: JoinKind::LeftAnti,
+//!     nulls: Nulls::Distinct,
+//!     null_aware: false,
+//!     condition: None,
+//!     output: vec![(Side::Left, 0)],
+//!     schema: left.schema(),
+//! };
+//! let join = HashJoin::try_new(spec, &environment, 1)?;
+//! join.builder().insert(left)?; // any number of threads, one builder each
+//! join.finish_build(1)?;
+//!
+//! let mut prober = join.prober()?; // one for each of the threads that probe
+//! let mut found = Vec::new();
+//! prober.push(right)?;
+//! found.extend(prober.next_batch()?); // until there is none, after each push
+//! prober.finish()?;
+//! while let Some(batch) = prober.next_batch()? {
+//!     found.push(batch); // rows without a partner, and what was spilled
+//! }
+//! assert_eq!(found[0].column(0), &numbers(vec![1]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | file | answers |
+//! |---|---|
+//! | `spec` | what a join is to do |
+//! | `plan` | where its columns are stored, and how output is put together |
+//! | `layout` | what a row looks like in memory and on disk |
+//! | `store` | where rows wait, by partition, and which are spilled |
+//! | `spilled` | blocks of rows on disk |
+//! | `table` | the directory, and the rows by slot |
+//! | `cursor` | how a batch probes, and which rows have no partner |
+//! | `run` | how spilled partitions are joined |
+//!
+//! Left rows are divided into 64 partitions by the upper bits of the hash. While the grant grows, all stay in memory;
+//! when the broker refuses, the largest partition is spilled. Right rows whose partition is on disk are spilled, too.
+//! When all right rows have arrived, the threads take the spilled pairs, one at a time each. A pair is joined as the
+//! whole was, with the next bits of the hash and with the smaller side built. No thread ever waits for memory: the
+//! buffers of partitions on disk, at most 4 MiB for each pair in work, are lent as an overdraft if need be.
+
+mod cursor;
+mod layout;
+mod plan;
+mod run;
+mod spec;
+mod spilled;
+mod store;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use parking_lot::{Condvar, Mutex};
+
+use crate::batches::{needed_bytes, with_schema};
+use crate::memory::Grant;
+use crate::{Environment, OperatorError, Result};
+use cursor::{Cursor, Scan};
+use layout::Block;
+use plan::{Plan, ProbeRows};
+use run::{Pair, Run, Shared, spilled_pairs};
+pub use spec::{Condition, JoinKind, JoinSpec, PairTest, Side};
+use store::{NO_KEY, RowStore, Scatter, partition_of};
+use table::Tables;
+
+/// Rows that are worked on at once, and their bytes.
+const BATCH_ROWS: usize = 8192;
+const PIECE_BYTES: u64 = 4 << 20;
+/// How often a thread that waits for the others looks whether it should stop.
+const STOP_CHECK: Duration = Duration::from_millis(20);
+/// What a join may use without a question.
+const MINIMUM_BYTES: u64 = 256 << 10;
+
+/// A join. Threads share it.
+pub struct HashJoin {
+    shared: Shared,
+    build: RowStore,
+    probe: RowStore,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// The table, until it is of no use.
+    tables: Option<Arc<Tables>>,
+    /// Probers that have not finished.
+    probing: usize,
+    /// Whether a prober was dropped before it finished, so that it is not known which rows have no partner.
+    is_abandoned: bool,
+    tasks: Vec<Task>,
+}
+
+enum Task {
+    /// Rows of a part that are returned apart from pairs.
+    Scan(Arc<Tables>, usize),
+    Pair(Pair),
+}
+
+impl HashJoin {
+    /// A join whose right rows come through `probers` probers. Rows that remain are returned only when each of them has
+    /// finished or was dropped, so all of them must be made.
+    ///
+    /// # Errors
+    /// Keys of different types, and if Arrow has no row format for a type.
+    pub fn try_new(spec: JoinSpec, environment: &Environment, probers: usize) -> Result<Arc<Self>> {
+        Self::with_minimum(spec, environment, probers, MINIMUM_BYTES)
+    }
+
+    fn with_minimum(
+        spec: JoinSpec,
+        environment: &Environment,
+        probers: usize,
+        minimum_bytes: u64,
+    ) -> Result<Arc<Self>> {
+        let plan = Plan::try_new(spec)?;
+        let grant = Arc::new(Grant::open(&*environment.broker, "join", minimum_bytes));
+        let store = |side, spills| RowStore::new(plan.layout(side), environment, &grant, 0, spills);
+        Ok(Arc::new(Self {
+            build: store(Side::Left, false),
+            probe: store(Side::Right, true),
+            shared: Shared {
+                environment: environment.clone(),
+                grant,
+                plan,
+            },
+            state: Mutex::new(State {
+                tables: None,
+                probing: probers,
+                is_abandoned: false,
+                tasks: Vec::new(),
+            }),
+            changed: Condvar::new(),
+        }))
+    }
+
+    /// What inserts left rows from a thread.
+    pub fn builder(self: &Arc<Self>) -> Builder {
+        Builder {
+            join: Arc::clone(self),
+            rows: ProbeRows::default(),
+            block: Block::default(),
+            scatter: Scatter::default(),
+        }
+    }
+
+    /// Makes the table, with this many threads, when all rows of the left side are inserted.
+    ///
+    /// # Errors
+    /// Those of spilling.
+    pub fn finish_build(&self, threads: usize) -> Result<()> {
+        let Shared { plan, grant, .. } = &self.shared;
+        let marks = plan.marks(Side::Left);
+        let tables = Tables::build(&self.build, plan.layout(Side::Left), grant, marks, threads)?;
+        self.state.lock().tables = Some(Arc::new(tables));
+        Ok(())
+    }
+
+    /// What probes from a thread, after [`Self::finish_build`].
+    ///
+    /// # Errors
+    /// [`OperatorError::Stopped`] if the table is gone, because all probers have finished.
+    pub fn prober(self: &Arc<Self>) -> Result<Prober> {
+        let tables = self.state.lock().tables.clone();
+        Ok(Prober {
+            join: Arc::clone(self),
+            tables: Some(tables.ok_or(OperatorError::Stopped)?),
+            batch: None,
+            piece_rows: 1,
+            cursor: Cursor::default(),
+            is_probing: false,
+            scatter: Scatter::default(),
+            block: Block::default(),
+            work: None,
+        })
+    }
+
+    /// The memory that the join has.
+    pub fn grant(&self) -> &Grant {
+        &self.shared.grant
+    }
+
+    /// Notes that a prober has no more rows. The last one makes the tasks that remain.
+    fn finish_probing(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        state.probing -= 1;
+        if state.probing == 0 {
+            let tasks = self.remaining_tasks(state.tables.take());
+            self.changed.notify_all();
+            state.tasks = tasks?;
+        }
+        Ok(())
+    }
+
+    fn remaining_tasks(&self, tables: Option<Arc<Tables>>) -> Result<Vec<Task>> {
+        self.probe.finish()?;
+        let plan = &self.shared.plan;
+        let pairs = spilled_pairs(&self.build, &self.probe, Side::Left, None, plan);
+        let mut tasks: Vec<Task> = pairs.into_iter().map(Task::Pair).collect();
+        if let Some(left) = self.build.take_spilled(NO_KEY) {
+            let pair = Pair {
+                left,
+                right: spilled::Spilled::default(),
+                level: 0,
+                is_stuck: true,
+                has_keys: false,
+            };
+            tasks.extend(pair.is_useful(plan).then_some(Task::Pair(pair)));
+        }
+        if let Some(tables) = tables.filter(|_| plan.marks(Side::Left)) {
+            let parts = 0..tables.parts();
+            tasks.extend(parts.map(|part| Task::Scan(Arc::clone(&tables), part)));
+        }
+        Ok(tasks)
+    }
+
+    fn next_task(&self) -> Result<Option<Task>> {
+        let mut state = self.state.lock();
+        while state.probing > 0 && !state.is_abandoned {
+            self.changed.wait_for(&mut state, STOP_CHECK);
+            self.shared.environment.stop.check()?;
+        }
+        if state.is_abandoned {
+            return Ok(None);
+        }
+        Ok(state.tasks.pop())
+    }
+}
+
+/// Inserts left rows.
+pub struct Builder {
+    join: Arc<HashJoin>,
+    rows: ProbeRows,
+    block: Block,
+    scatter: Scatter,
+}
+
+impl Builder {
+    /// Inserts the rows of a batch.
+    ///
+    /// # Errors
+    /// Those of spilling, columns that are not those of the schema, and if Arrow cannot encode a column.
+    pub fn insert(&mut self, batch: RecordBatch) -> Result<()> {
+        let batch = with_schema(batch, &self.join.shared.plan.spec.left)?;
+        for piece in pieces(&batch) {
+            let plan = &self.join.shared.plan;
+            plan.rows_of(Side::Left, &piece, &mut self.rows)?;
+            let ProbeRows { keys, columns, .. } = &self.rows;
+            plan.layout(Side::Left)
+                .pack(keys, columns, &mut self.block)?;
+            let keeps_no_key = plan.keeps_lonely(Side::Left);
+            let (block, scatter) = (&self.block, &mut self.scatter);
+            let build = &self.join.build;
+            build.append(scatter, block, keys.hashes(), keys.valid(), keeps_no_key)?;
+        }
+        Ok(())
+    }
+}
+
+/// How many rows of a batch are worked on at once.
+fn piece_rows(batch: &RecordBatch) -> usize {
+    let row_bytes = needed_bytes(batch) / batch.num_rows().max(1) as u64;
+    (PIECE_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS as u64) as usize
+}
+
+fn pieces(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + '_ {
+    let rows = piece_rows(batch);
+    let starts = (0..batch.num_rows()).step_by(rows);
+    starts.map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
+}
+
+/// Probes with right rows, and then takes part in what remains.
+pub struct Prober {
+    join: Arc<HashJoin>,
+    /// The table, until there are no more rows.
+    tables: Option<Arc<Tables>>,
+    /// The rows of a batch that come next.
+    batch: Option<RecordBatch>,
+    piece_rows: usize,
+    cursor: Cursor,
+    is_probing: bool,
+    scatter: Scatter,
+    block: Block,
+    work: Option<Work>,
+}
+
+enum Work {
+    Scan(Arc<Tables>, Scan),
+    Run(Box<Run>),
+}
+
+impl Prober {
+    /// Adds a batch of right rows, after [`Self::next_batch`] has returned `None`.
+    ///
+    /// # Errors
+    /// Columns that are not those of the schema.
+    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        assert!(
+            self.batch.is_none() && !self.is_probing,
+            "output of the last batch remains"
+        );
+        let batch = with_schema(batch, &self.join.shared.plan.spec.right)?;
+        self.piece_rows = piece_rows(&batch);
+        self.batch = Some(batch);
+        Ok(())
+    }
+
+    /// The next batch of output. `None` means that [`Self::push`] or [`Self::finish`] comes next, and the end after
+    /// [`Self::finish`]. Then this waits until all probers have finished, and each takes a share of the rows without
+    /// partners and of what was spilled.
+    ///
+    /// # Errors
+    /// Those of spilling, those of the condition, [`Stopped`](OperatorError::Stopped), and if Arrow cannot encode a
+    /// column.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        match self.tables.clone() {
+            Some(tables) => self.probe(&tables),
+            None => self.work(),
+        }
+    }
+
+    /// Notes that there are no more right rows.
+    ///
+    /// # Errors
+    /// Those of spilling.
+    pub fn finish(&mut self) -> Result<()> {
+        match self.tables.take() {
+            Some(_) => self.join.finish_probing(),
+            None => Ok(()),
+        }
+    }
+
+    fn probe(&mut self, tables: &Tables) -> Result<Option<RecordBatch>> {
+        let join = Arc::clone(&self.join);
+        let shared = &join.shared;
+        loop {
+            shared.environment.stop.check()?;
+            if self.is_probing {
+                let probing = shared.probing(tables, Side::Right, true);
+                if let Some(batch) = self.cursor.next(probing)? {
+                    return Ok(Some(batch));
+                }
+                self.is_probing = false;
+            }
+            let Some(batch) = self.batch.take() else {
+                return Ok(None);
+            };
+            let rows = batch.num_rows().min(self.piece_rows);
+            if rows < batch.num_rows() {
+                self.batch = Some(batch.slice(rows, batch.num_rows() - rows));
+            }
+            self.begin(tables, &batch.slice(0, rows))?;
+        }
+    }
+
+    fn begin(&mut self, tables: &Tables, batch: &RecordBatch) -> Result<()> {
+        let plan = &self.join.shared.plan;
+        let rows = &mut self.cursor.rows;
+        plan.rows_of(Side::Right, batch, rows)?;
+        if !tables.is_complete() {
+            let keys = &rows.keys;
+            self.scatter.sort(keys.hashes(), |row, hash| {
+                let is_absent = !tables.is_resident(hash) && keys.has_key(row);
+                is_absent.then(|| partition_of(hash, 0))
+            });
+            if !self.scatter.is_empty() {
+                let layout = plan.layout(Side::Right);
+                layout.pack(keys, &rows.columns, &mut self.block)?;
+                self.join.probe.append_sorted(&self.scatter, &self.block)?;
+            }
+        }
+        let probing = self.join.shared.probing(tables, Side::Right, true);
+        self.cursor.start(probing);
+        self.is_probing = true;
+        Ok(())
+    }
+
+    /// Takes part in what remains when all right rows have arrived.
+    fn work(&mut self) -> Result<Option<RecordBatch>> {
+        let shared = &self.join.shared;
+        loop {
+            let batch = match &mut self.work {
+                Some(Work::Scan(tables, scan)) => {
+                    scan.next(shared.probing(tables, Side::Right, true))?
+                }
+                Some(Work::Run(run)) => {
+                    let mut pairs = Vec::new();
+                    let batch = run.next(shared, &mut pairs)?;
+                    let tasks = pairs.into_iter().map(Task::Pair);
+                    self.join.state.lock().tasks.extend(tasks);
+                    batch
+                }
+                None => None,
+            };
+            if batch.is_some() {
+                return Ok(batch);
+            }
+            self.work = None;
+            self.work = match self.join.next_task()? {
+                Some(Task::Scan(tables, part)) => {
+                    let scan = Scan::new(part..part + 1);
+                    Some(Work::Scan(tables, scan))
+                }
+                Some(Task::Pair(pair)) => Some(Work::Run(Box::new(Run::start(pair, shared)?))),
+                None => return Ok(None),
+            };
+        }
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        if self.tables.is_some() {
+            self.join.state.lock().is_abandoned = true;
+            self.join.changed.notify_all();
+        }
+    }
+}

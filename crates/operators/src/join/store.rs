@@ -1,0 +1,348 @@
+//! Rows by partition: in memory while it lasts, in blocks on disk afterwards.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arrow_buffer::NullBuffer;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::layout::{Block, RowLayout};
+use super::spilled::{Spilled, block_schema, to_batch};
+use crate::memory::Grant;
+use crate::spill::{SpillFile, SpilledBatch, write_bytes};
+use crate::{Environment, Result, Stop};
+
+/// Bits of the hash that choose a partition.
+pub const PARTITION_BITS: u32 = 6;
+/// Partitions of rows with a key.
+pub const PARTITIONS: usize = 1 << PARTITION_BITS;
+/// The partition of rows without a key.
+pub const NO_KEY: usize = PARTITIONS;
+
+/// The first chunk of a partition; each next one is twice as large.
+const CHUNK_BYTES_MIN: usize = 2 << 10;
+const CHUNK_BYTES_MAX: usize = 256 << 10;
+/// Rows of a spilled partition are written when this many bytes are there.
+const BLOCK_BYTES: usize = 32 << 10;
+
+/// Rows by partition. Threads append at once.
+pub struct RowStore {
+    layout: Arc<RowLayout>,
+    environment: Environment,
+    grant: Arc<Grant>,
+    level: u32,
+    partitions: Vec<Mutex<Partition>>,
+    /// What each partition would free if it were spilled.
+    resident_bytes: Vec<AtomicU64>,
+    file: OnceLock<Arc<SpillFile>>,
+}
+
+/// The rows of a partition.
+#[derive(Default)]
+pub struct Partition {
+    pub chunks: Vec<Block>,
+    /// What the grant lends for the chunks.
+    pub held_bytes: u64,
+    pub rows: u64,
+    /// What was appended.
+    bytes: u64,
+    spilled: Option<Vec<SpilledBatch>>,
+}
+
+/// Rows of a block by partition. Reused from block to block.
+#[derive(Default)]
+pub struct Scatter {
+    ids: Vec<u8>,
+    ends: Vec<usize>,
+    order: Vec<u32>,
+}
+
+/// The partition of a hash at a level of recursion.
+#[inline(always)]
+pub fn partition_of(hash: u64, level: u32) -> usize {
+    (hash >> (64 - PARTITION_BITS * (level + 1))) as usize & (PARTITIONS - 1)
+}
+
+impl Scatter {
+    const NOWHERE: u8 = u8::MAX;
+
+    /// Sorts rows by partition. Rows for which `choose` returns nothing are left out.
+    pub fn sort(&mut self, hashes: &[u64], choose: impl Fn(usize, u64) -> Option<usize>) {
+        self.ids.clear();
+        let chosen = hashes.iter().enumerate();
+        self.ids
+            .extend(chosen.map(|(row, &hash)| match choose(row, hash) {
+                Some(partition) => partition as u8,
+                None => Self::NOWHERE,
+            }));
+        self.ends.clear();
+        self.ends.resize(NO_KEY + 1, 0);
+        let kept = || self.ids.iter().filter(|&&id| id != Self::NOWHERE);
+        kept().for_each(|&id| self.ends[usize::from(id)] += 1);
+        let mut sum = 0;
+        for end in &mut self.ends {
+            (sum, *end) = (sum + *end, sum);
+        }
+        self.order.clear();
+        self.order.resize(sum, 0);
+        for (row, &id) in self.ids.iter().enumerate() {
+            if id != Self::NOWHERE {
+                let end = &mut self.ends[usize::from(id)];
+                self.order[*end] = row as u32;
+                *end += 1;
+            }
+        }
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// The rows of a partition.
+    fn rows(&self, partition: usize) -> &[u32] {
+        let start = partition
+            .checked_sub(1)
+            .map_or(0, |before| self.ends[before]);
+        &self.order[start..self.ends[partition]]
+    }
+}
+
+impl RowStore {
+    /// An empty store, which keeps rows in memory while the grant grows, or `spills` them all.
+    pub fn new(
+        layout: &Arc<RowLayout>,
+        environment: &Environment,
+        grant: &Arc<Grant>,
+        level: u32,
+        spills: bool,
+    ) -> Self {
+        let partition = || Partition {
+            spilled: spills.then(Vec::new),
+            ..Partition::default()
+        };
+        Self {
+            layout: Arc::clone(layout),
+            environment: environment.clone(),
+            grant: Arc::clone(grant),
+            level,
+            partitions: (0..=NO_KEY).map(|_| Mutex::new(partition())).collect(),
+            resident_bytes: (0..=NO_KEY).map(|_| AtomicU64::new(0)).collect(),
+            file: OnceLock::new(),
+        }
+    }
+
+    pub fn level(&self) -> u32 {
+        self.level
+    }
+
+    pub fn stop(&self) -> &Stop {
+        &self.environment.stop
+    }
+
+    /// Appends rows. Those without a key are kept apart, or dropped.
+    pub fn append(
+        &self,
+        scatter: &mut Scatter,
+        block: &Block,
+        hashes: &[u64],
+        valid: Option<&NullBuffer>,
+        keeps_no_key: bool,
+    ) -> Result<()> {
+        let level = self.level;
+        match valid {
+            None => scatter.sort(hashes, |_, hash| Some(partition_of(hash, level))),
+            Some(valid) => scatter.sort(hashes, |row, hash| match valid.is_valid(row) {
+                true => Some(partition_of(hash, level)),
+                false => keeps_no_key.then_some(NO_KEY),
+            }),
+        }
+        self.append_sorted(scatter, block)
+    }
+
+    /// Appends rows in the order of `scatter`.
+    pub fn append_sorted(&self, scatter: &Scatter, block: &Block) -> Result<()> {
+        self.environment.stop.check()?;
+        for partition in 0..=NO_KEY {
+            let rows = scatter.rows(partition);
+            if !rows.is_empty() {
+                self.append_to(partition, rows, block)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append_to(&self, idx: usize, rows: &[u32], block: &Block) -> Result<()> {
+        let stride = self.layout.stride();
+        let words = rows.len() * stride;
+        let row_of = |row: usize| &block.words[row * stride..(row + 1) * stride];
+        let heap = match self.layout.has_heap() {
+            true => rows
+                .iter()
+                .map(|&row| {
+                    self.layout
+                        .heap_bytes(row_of(row as usize), |_| &block.heap)
+                })
+                .sum(),
+            false => 0,
+        };
+        let mut partition = self.with_room(idx, words, heap)?;
+        partition.rows += rows.len() as u64;
+        partition.bytes += (words * 8 + heap) as u64;
+        let chunk = partition.chunks.last_mut().expect("a chunk with room");
+        for &row in rows {
+            self.layout.copy_row(block, row as usize, chunk);
+        }
+        Ok(())
+    }
+
+    /// The partition, whose last chunk has room for this many words and bytes.
+    fn with_room(
+        &self,
+        idx: usize,
+        words: usize,
+        heap: usize,
+    ) -> Result<MutexGuard<'_, Partition>> {
+        let has_room = |chunk: &Block| {
+            chunk.words.capacity() - chunk.words.len() >= words
+                && chunk.heap.capacity() - chunk.heap.len() >= heap
+        };
+        let mut overdraws = false;
+        loop {
+            let mut partition = self.partitions[idx].lock();
+            if partition.chunks.last().is_some_and(has_room) {
+                return Ok(partition);
+            }
+            if partition.spilled.is_some() && !partition.chunks.is_empty() {
+                self.write(&mut partition)?;
+                continue;
+            }
+            let chunk = partition.next_chunk(words, heap);
+            let bytes = chunk.memory_bytes();
+            if overdraws {
+                self.grant.grow(bytes);
+            } else if !self.grant.try_grow(bytes) {
+                drop(partition);
+                overdraws = !self.spill_largest(bytes)?;
+                continue;
+            }
+            partition.held_bytes += bytes;
+            if partition.spilled.is_none() {
+                self.resident_bytes[idx].store(partition.held_bytes, Ordering::Relaxed);
+            }
+            partition.chunks.push(chunk);
+        }
+    }
+
+    /// Spills the partition that holds most. False: none holds more than `bytes`.
+    fn spill_largest(&self, bytes: u64) -> Result<bool> {
+        let sizes = self.resident_bytes.iter().enumerate();
+        let sizes = sizes.map(|(idx, held)| (held.load(Ordering::Relaxed), idx));
+        match sizes.max() {
+            Some((held, idx)) if held > bytes => self.spill(idx).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Writes a partition's rows, and from now on all that follow.
+    pub fn spill(&self, idx: usize) -> Result<()> {
+        let mut partition = self.partitions[idx].lock();
+        partition.spilled.get_or_insert_default();
+        self.resident_bytes[idx].store(0, Ordering::Relaxed);
+        self.write(&mut partition)
+    }
+
+    /// Writes the chunks of a spilled partition and frees them.
+    fn write(&self, partition: &mut Partition) -> Result<()> {
+        let chunks = std::mem::take(&mut partition.chunks);
+        for chunk in chunks {
+            self.environment.stop.check()?;
+            let bytes = chunk.memory_bytes();
+            if !chunk.words.is_empty() {
+                let needed = write_bytes(bytes);
+                self.grant.grow(needed);
+                let written = self.file().and_then(|file| file.write(&to_batch(chunk)?));
+                self.grant.shrink(needed);
+                partition.spilled.get_or_insert_default().push(written?);
+            }
+            partition.held_bytes -= bytes;
+            self.grant.shrink(bytes);
+        }
+        Ok(())
+    }
+
+    pub fn file(&self) -> Result<Arc<SpillFile>> {
+        if let Some(file) = self.file.get() {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.environment.spill.create_file(block_schema())?;
+        Ok(Arc::clone(self.file.get_or_init(|| file)))
+    }
+
+    /// Writes what remains of spilled partitions.
+    pub fn finish(&self) -> Result<()> {
+        for partition in &self.partitions {
+            let mut partition = partition.lock();
+            if partition.spilled.is_some() {
+                self.write(&mut partition)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of a partition in memory, or nothing if it is spilled. The caller shrinks the grant.
+    pub fn take_resident(&self, idx: usize) -> Option<Partition> {
+        let mut partition = self.partitions[idx].lock();
+        if partition.spilled.is_some() {
+            return None;
+        }
+        self.resident_bytes[idx].store(0, Ordering::Relaxed);
+        Some(std::mem::take(&mut *partition))
+    }
+
+    /// Returns rows that [`Self::take_resident`] took, and spills them.
+    pub fn spill_taken(&self, idx: usize, taken: Partition) -> Result<()> {
+        *self.partitions[idx].lock() = taken;
+        self.spill(idx)
+    }
+
+    /// What was spilled of a partition.
+    pub fn take_spilled(&self, idx: usize) -> Option<Spilled> {
+        let mut partition = self.partitions[idx].lock();
+        let batches = partition.spilled.take()?;
+        Some(Spilled {
+            batches,
+            rows: partition.rows,
+            bytes: partition.bytes,
+        })
+    }
+}
+
+impl Drop for RowStore {
+    fn drop(&mut self) {
+        for partition in &mut self.partitions {
+            self.grant.shrink(partition.get_mut().held_bytes);
+        }
+    }
+}
+
+impl Partition {
+    /// A new chunk that has room for the given words and bytes.
+    fn next_chunk(&self, words: usize, heap: usize) -> Block {
+        let last = self
+            .chunks
+            .last()
+            .map_or(0, |chunk| chunk.memory_bytes() as usize);
+        let size = match &self.spilled {
+            Some(_) => BLOCK_BYTES,
+            None => (2 * last).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),
+        };
+        let needed = words * 8 + heap;
+        let part =
+            |amount: usize| amount.max((size as u128 * amount as u128 / needed as u128) as usize);
+        Block {
+            words: Vec::with_capacity(part(words * 8).div_ceil(8)),
+            heap: Vec::with_capacity(part(heap)),
+        }
+    }
+}
