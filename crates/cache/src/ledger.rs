@@ -54,6 +54,11 @@ impl Ledger {
         accounts.miss(number, bytes, seconds, priority, now_s);
     }
 
+    /// Of an item, another part is in memory than before.
+    pub fn resize(&self, number: u64, bytes: u64) {
+        self.accounts.lock().resize(number, bytes);
+    }
+
     /// An item was dropped from memory and may be wanted again.
     pub fn gave_back(&self, number: u64) {
         self.accounts.lock().gave_back(number, self.now_s());
@@ -158,6 +163,14 @@ impl Accounts {
         self.by_number.insert(number, account);
     }
 
+    fn resize(&mut self, number: u64, bytes: u64) {
+        let account = self.by_number.get_mut(&number);
+        if let Some(account) = account.filter(|account| account.is_held) {
+            self.held_bytes = self.held_bytes - account.bytes + bytes;
+            account.bytes = bytes;
+        }
+    }
+
     fn gave_back(&mut self, number: u64, now_s: f64) {
         let Some(account) = self.by_number.get_mut(&number) else {
             return;
@@ -259,6 +272,20 @@ mod tests {
         ledger.hit(2, 1.0);
         assert_eq!((ledger.uses().len(), ledger.held_bytes()), (1, 12));
         assert_eq!(ledger.density(2), 0.0);
+    }
+
+    #[test]
+    fn an_item_of_which_a_part_stays_saves_more_per_byte() {
+        let ledger = Ledger::new(ItemClass::IndexBlock);
+        ledger.miss(1, 100, 0.1, 1.0);
+        let whole = ledger.density(1);
+        ledger.resize(1, 25);
+        assert_eq!(ledger.held_bytes(), 25);
+        assert!((ledger.density(1) / whole - 4.0).abs() < 0.01);
+        ledger.gave_back(1);
+        ledger.resize(1, 50);
+        ledger.resize(2, 50);
+        assert_eq!(ledger.held_bytes(), 0);
     }
 
     #[test]
