@@ -30,6 +30,11 @@ impl<T> Recent<T> {
         self.by_key.len()
     }
 
+    /// Whether there is one of this key.
+    pub fn contains(&self, key: u64) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
     /// The one of this key, used now.
     pub fn find(&mut self, key: u64) -> Option<Arc<T>> {
         let kept = self.by_key.get_mut(&key)?;

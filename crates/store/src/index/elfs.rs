@@ -12,8 +12,11 @@ use hotshelf_cache::{CacheManager, ColumnId, Ledger, Lender, Rung};
 use hotshelf_elf::layout::packed::PackedElf;
 use parking_lot::Mutex;
 
-use super::file::{IndexFile, Stretch};
-use crate::error::StoreError;
+use super::blocks::BlockStore;
+use super::file::{IndexFile, KeepsElfs, Stretch};
+use super::heads::HeadStore;
+use super::shelf::OpenElf;
+pub use super::unavailable::Unavailable;
 use crate::reservation::Reservation;
 
 /// Elfs take at most one part in this many of the budget: the rest is the segments' and the operators'.
@@ -27,36 +30,12 @@ pub struct LoadedElf {
     _memory: Reservation,
 }
 
-/// Why an Elf cannot be asked. The scan answers then.
-#[derive(Debug, Clone)]
-pub enum Unavailable {
-    /// There is not enough memory.
-    Memory {
-        /// Bytes it would take.
-        needed_bytes: u64,
-    },
-    /// Its bytes cannot be read or are not what was written.
-    Damaged(String),
-}
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory { needed_bytes } => {
-                write!(
-                    f,
-                    "an Elf of {needed_bytes} bytes has no room in the budget"
-                )
-            }
-            Self::Damaged(what) => f.write_str(what),
-        }
-    }
-}
-
 /// The Elfs of a database.
 pub struct ElfStore {
     cache: Arc<CacheManager>,
     resident: Mutex<Resident>,
+    heads: Arc<HeadStore>,
+    blocks: Arc<BlockStore>,
     /// Uses of Elfs, and what reading them took.
     ledger: Ledger,
     /// Elfs read.
@@ -122,6 +101,8 @@ impl ElfStore {
         let elfs = Arc::new(Self {
             cache: cache.clone(),
             resident: Mutex::default(),
+            heads: HeadStore::new(&cache),
+            blocks: BlockStore::new(cache.clone()),
             ledger: Ledger::new(ItemClass::IndexBlock),
             read_count: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
@@ -153,6 +134,31 @@ impl ElfStore {
         self.resident.lock().by_key.contains_key(&stretch.key)
     }
 
+    /// Whether the head of a stretch's Elf is in memory: asking it reads blocks only.
+    pub fn has_head(&self, stretch: &Stretch) -> bool {
+        self.heads.is_resident(stretch)
+    }
+
+    /// The blocks in memory, for their policy and figures.
+    pub fn blocks(&self) -> &Arc<BlockStore> {
+        &self.blocks
+    }
+
+    /// The Elf of a stretch, to be asked where it lies: its head is in memory from here on, its blocks are read as
+    /// queries need them. Made for each query.
+    ///
+    /// # Errors
+    /// When the head has no room in memory or is damaged.
+    pub async fn open(
+        &self,
+        file: &Arc<IndexFile>,
+        stretch_idx: usize,
+    ) -> Result<OpenElf, Unavailable> {
+        let head = self.heads.get(file, &file.stretches[stretch_idx]).await?;
+        let (blocks, cache) = (&self.blocks, &self.cache);
+        Ok(OpenElf::new(file, stretch_idx, head, blocks, cache))
+    }
+
     /// The Elf of a stretch, from memory or by one read that all requests share.
     pub async fn get(
         &self,
@@ -168,13 +174,7 @@ impl ElfStore {
         }
         let memory = self.make_room(stretch.memory_bytes())?;
         let begun = Instant::now();
-        let elf = file.read(stretch).await.map_err(|error| {
-            tracing::warn!(%error, "an index cannot be used; the table is scanned instead");
-            Unavailable::Damaged(match error {
-                StoreError::Corruption(found) => found.to_string(),
-                other => other.to_string(),
-            })
-        })?;
+        let elf = file.read(stretch).await.map_err(Unavailable::damaged)?;
         self.read_count.fetch_add(1, Ordering::Relaxed);
         self.read_bytes
             .fetch_add(stretch.file_bytes(), Ordering::Relaxed);
@@ -249,13 +249,16 @@ impl ElfStore {
     pub fn hold(&self, bytes: u64) -> Reservation {
         Reservation::reserve(&self.cache, bytes)
     }
+}
 
-    /// Forgets the Elfs of a file that is going.
-    pub fn forget(&self, stretches: &[Stretch]) {
+impl KeepsElfs for ElfStore {
+    fn forget(&self, stretches: &[Stretch]) {
         for stretch in stretches {
             let removed = self.resident.lock().remove(stretch.key);
             drop(removed);
             self.ledger.forget(stretch.key);
+            self.heads.forget(stretch);
+            self.blocks.forget(stretch.key);
         }
     }
 }

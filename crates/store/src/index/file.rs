@@ -9,12 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::StreamExt;
 use hotshelf_elf::cost::{CostModel, Costs};
-use hotshelf_elf::layout::packed::{ElfHead, PackedElf};
+use hotshelf_elf::layout::packed::PackedElf;
 use hotshelf_tier::Corruption;
 
-use super::elfs::ElfStore;
 use super::keys::KeyColumn;
 use super::zones::Zones;
 use crate::data_file::Opener;
@@ -32,9 +30,9 @@ const SUPERBLOCK_BYTES: usize = 4096;
 /// Elfs start on multiples of this, so that direct reads fit.
 const ALIGN: u64 = 4096;
 const FLAG_CLUSTERED: u32 = 1;
-/// One read of an Elf, and how many are under way at the same time.
-const READ_BYTES: usize = 4 << 20;
-const READS: usize = 8;
+
+/// Keys of stretches are multiples of this: the numbers between name parts of their Elfs.
+const KEY_STEP: u64 = 4;
 
 /// Prices of an Elf's work on the machines measured (`docs/BENCHMARKS.md`).
 pub const COSTS: Costs = Costs {
@@ -146,14 +144,36 @@ pub struct Stretch {
     pub zones: Zones,
     /// The Elf's name in the store.
     pub key: u64,
-    offset: u64,
-    leaf_offset: u64,
-    bytes: u64,
+    /// Where the Elf begins in the file, its leaves in the Elf, and its length.
+    pub(super) offset: u64,
+    pub(super) leaf_offset: u64,
+    pub(super) bytes: u64,
     /// Reservation while the Elf is being read.
     pub reading: tokio::sync::Mutex<()>,
 }
 
 impl Stretch {
+    /// The numbers by which the tuner knows the Elf: whole, its head, and its blocks.
+    pub fn items(&self) -> [u64; 3] {
+        [self.key, self.head_item(), self.blocks_item()]
+    }
+
+    pub(super) fn head_item(&self) -> u64 {
+        Self::head_item_of(self.key)
+    }
+
+    pub(super) fn head_item_of(key: u64) -> u64 {
+        key + 1
+    }
+
+    pub(super) fn blocks_item(&self) -> u64 {
+        Self::blocks_item_of(self.key)
+    }
+
+    pub(super) fn blocks_item_of(key: u64) -> u64 {
+        key + 2
+    }
+
     /// Bytes of the Elf in its file.
     pub fn file_bytes(&self) -> u64 {
         self.bytes
@@ -167,6 +187,11 @@ impl Stretch {
     /// Bytes of its head in the file.
     pub fn head_bytes(&self) -> u64 {
         self.leaf_offset
+    }
+
+    /// Bytes of its head in memory, about: numbers of nodes are kept beside them.
+    pub fn head_memory_bytes(&self) -> u64 {
+        self.leaf_offset + self.leaf_offset / 2
     }
 }
 
@@ -328,7 +353,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn corrupt(
+pub(super) fn corrupt(
     path: &Path,
     offset: u64,
     what: &'static str,
@@ -511,7 +536,13 @@ impl Superblock {
 
 fn next_key() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    NEXT.fetch_add(KEY_STEP, Ordering::Relaxed)
+}
+
+/// Keeps what was read of index files in memory.
+pub trait KeepsElfs: Send + Sync {
+    /// Forgets the Elfs of a file that is going.
+    fn forget(&self, stretches: &[Stretch]);
 }
 
 /// An index file open for reading. Its description stays in memory, on the budget; Elfs come and go.
@@ -523,8 +554,8 @@ pub struct IndexFile {
     /// Whether the data file's rows are in the order of these Elfs.
     pub clustered: bool,
     file_bytes: u64,
-    handle: Handle,
-    store: Arc<ElfStore>,
+    pub(super) handle: Handle,
+    keeper: Arc<dyn KeepsElfs>,
     _described: Reservation,
     _use: Use,
 }
@@ -539,9 +570,9 @@ impl std::fmt::Debug for IndexFile {
 
 impl IndexFile {
     /// Opens the index file of a data file and checks its description.
-    pub fn open(
+    pub fn open<K: KeepsElfs + 'static>(
         opener: &Opener,
-        store: &Arc<ElfStore>,
+        keeper: &Arc<K>,
         paths: &IndexPaths,
         indexes: Indexes,
         column_count: usize,
@@ -571,8 +602,8 @@ impl IndexFile {
             clustered: superblock.clustered,
             file_bytes: length,
             handle,
-            store: store.clone(),
-            _described: store.hold(described),
+            keeper: keeper.clone(),
+            _described: Reservation::reserve(&opener.cache, described),
             _use: in_use,
         })
     }
@@ -582,55 +613,20 @@ impl IndexFile {
         self.file_bytes
     }
 
-    /// Reads an Elf from the device and checks every byte of it.
-    pub async fn read(&self, stretch: &Stretch) -> Result<PackedElf> {
-        let path = self.handle.path();
-        let io = self.handle.open()?;
-        let mut reads = futures::stream::iter((0..stretch.bytes).step_by(READ_BYTES).map(|at| {
-            let length = (stretch.bytes - at).min(READ_BYTES as u64) as usize;
-            self.handle.engine().read(&io, stretch.offset + at, length)
-        }))
-        .buffered(READS);
-        let mut head: Vec<u8> = Vec::with_capacity(stretch.leaf_offset as usize);
-        let mut leaves = Vec::with_capacity((stretch.bytes - stretch.leaf_offset) as usize / 8);
-        while let Some(read) = reads.next().await {
-            let read = read?;
-            let missing = (stretch.leaf_offset as usize - head.len()).min(read.len());
-            let (first, rest) = read.split_at(missing);
-            head.extend_from_slice(first);
-            // Both parts are whole words: leaves start on a page.
-            let (words, _) = rest.as_chunks::<8>();
-            leaves.extend(words.iter().map(|word| u64::from_le_bytes(*word)));
-        }
-        let at = |error: hotshelf_elf::ElfError| located(error.into(), stretch.offset);
-        let (upper, leaf_offset) = ElfHead::read(path, &head).map_err(at)?;
-        let (expected, found) = (stretch.bytes, leaf_offset + upper.leaf_bytes());
-        if leaf_offset != stretch.leaf_offset || found != expected {
-            return Err(corrupt(path, stretch.offset, "bytes of an Elf", expected, found).into());
-        }
-        let elf = PackedElf::new(Arc::new(upper), leaves);
-        let leaf_base = stretch.offset + stretch.leaf_offset;
-        elf.verify_blocks(path)
-            .map_err(|damage| located(damage.into(), leaf_base))?;
-        let fits = elf.row_count() as u64 == stretch.rows.end - stretch.rows.start
-            && elf.dimension_count() == self.keys.len()
-            && elf.is_clustered() == self.clustered;
-        if !fits {
-            let (what, found) = ("rows and columns of an Elf", elf.row_count());
-            return Err(corrupt(path, stretch.offset, what, "those indexed", found).into());
-        }
-        Ok(elf)
+    /// The path that errors show.
+    pub(super) fn path(&self) -> &Path {
+        self.handle.path()
     }
 }
 
 impl Drop for IndexFile {
     fn drop(&mut self) {
-        self.store.forget(&self.stretches);
+        self.keeper.forget(&self.stretches);
     }
 }
 
 /// The corruption with its place in the whole file.
-fn located(error: StoreError, base: u64) -> StoreError {
+pub(super) fn located(error: StoreError, base: u64) -> StoreError {
     match error {
         StoreError::Corruption(found) => StoreError::Corruption(Corruption {
             offset: found.offset + base,

@@ -1,11 +1,18 @@
 //! Index files: an Elf for every stretch of rows of a data file.
 //!
-//! `keys` turns columns into the Elf's codes, `file` is the file, `elfs` holds its Elfs in memory under the budget,
-//! `zones` keeps bounds of codes.
+//! `keys` turns columns into the Elf's codes, `file` is the file and `reading` reads it, `elfs` holds its Elfs in
+//! memory under the budget, `zones` keeps bounds of codes. An Elf that is asked where it lies is on a `shelf`: `heads`
+//! holds its head, `blocks` those of its blocks that a `policy` wants.
 
+pub mod blocks;
 pub mod elfs;
 pub mod file;
+mod heads;
 pub mod keys;
+pub mod policy;
+mod reading;
+pub mod shelf;
+mod unavailable;
 pub mod zones;
 
 /// Most rows of one Elf.

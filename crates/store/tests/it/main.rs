@@ -6,6 +6,7 @@ mod journal;
 mod lock;
 mod lost;
 mod repair;
+mod shelf;
 mod unwritable;
 
 use std::path::{Path, PathBuf};

@@ -13,6 +13,16 @@ impl ElfHead {
         Paging::new(self.geometry.block_words)
     }
 
+    /// The share of the Elf's rows that are in some blocks of a page, a bit for each: how likely a look-up of a random
+    /// row reads one of them, about.
+    pub fn share_of_rows(&self, page: u32, blocks: u16) -> f64 {
+        let first = self.paging().first_block(page) as usize;
+        let numbers = (0..u16::BITS).filter(|place| blocks >> place & 1 == 1);
+        let rows = numbers.filter_map(|place| self.geometry.rows_of_block(first + place as usize));
+        let row_count: usize = rows.map(|(row_count, _)| row_count).sum();
+        row_count as f64 / self.row_count.max(1) as f64
+    }
+
     /// The blocks of a page that `wanted` has a bit for. `bytes` begin with block `first` of the page. Offsets in
     /// errors are bytes from the first leaf.
     ///

@@ -1,0 +1,381 @@
+//! Leaf blocks of Elfs in memory, by page, on the budget. A policy decides which stay; others that need memory may take
+//! them ([`Lender`]), by what they save.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use hotshelf_cache::model::{ItemClass, ItemUse};
+use hotshelf_cache::policy::Slot;
+use hotshelf_cache::{CacheManager, Ledger, Lender, Rung};
+use hotshelf_elf::layout::packed::{BlockReads, Frame, Paging};
+use parking_lot::Mutex;
+
+use super::file::Stretch;
+use super::policy::{BlockPolicy, BlockPolicyKind};
+
+/// Blocks take at most one part in this many of the budget.
+const BUDGET_SHARE: u64 = 2;
+/// What finding and judging a page takes besides its blocks, in bytes.
+const PAGE_OVERHEAD_BYTES: u64 = 96;
+
+/// A page of an Elf's leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct PageId {
+    /// The Elf: [`super::file::Stretch::key`].
+    stretch: u64,
+    page: u32,
+}
+
+/// A page that was read, to be kept if the policy wants it.
+#[derive(Debug)]
+pub(crate) struct ReadPage {
+    pub page: u32,
+    /// What was read.
+    pub frame: Arc<Frame>,
+    /// How likely a look-up of a random row reads it, per byte.
+    pub worth: f64,
+}
+
+/// The blocks in memory. One for each database.
+pub struct BlockStore {
+    cache: Arc<CacheManager>,
+    kept: Mutex<Kept>,
+    /// Uses of the pages of each Elf, and what an access to the shelf took.
+    ledger: Ledger,
+}
+
+struct Kept {
+    kind: BlockPolicyKind,
+    policy: Box<dyn BlockPolicy>,
+    by_page: HashMap<PageId, Slot>,
+    slots: Vec<Option<KeptPage>>,
+    free: Vec<Slot>,
+    /// Charged bytes of all pages, and of each Elf's.
+    bytes: u64,
+    stretch_bytes: HashMap<u64, u64>,
+    limit_bytes: Option<u64>,
+    reads: BlockReads,
+    evict_count: u64,
+}
+
+struct KeptPage {
+    id: PageId,
+    frame: Arc<Frame>,
+    worth: f64,
+    bytes: u64,
+}
+
+/// What the blocks in memory are, and what was done with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockStats {
+    /// The policy.
+    pub policy: BlockPolicyKind,
+    /// Bytes of the blocks in memory, with what finding them takes.
+    pub held_bytes: u64,
+    /// Pages of which blocks are in memory.
+    pub page_count: u64,
+    /// Look-ups, and where their blocks came from.
+    pub reads: BlockReads,
+    /// Pages that made room for others, or gave their memory to others.
+    pub evict_count: u64,
+}
+
+fn charge_of(frame: &Frame) -> u64 {
+    frame.size_bytes() + PAGE_OVERHEAD_BYTES
+}
+
+impl Kept {
+    fn new(kind: BlockPolicyKind) -> Self {
+        Self {
+            kind,
+            policy: kind.build(),
+            by_page: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            bytes: 0,
+            stretch_bytes: HashMap::new(),
+            limit_bytes: None,
+            reads: BlockReads::default(),
+            evict_count: 0,
+        }
+    }
+
+    fn insert(&mut self, page: KeptPage) {
+        let slot = self.free.pop().unwrap_or(Slot(self.slots.len() as u32));
+        if slot.idx() == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.bytes += page.bytes;
+        *self.stretch_bytes.entry(page.id.stretch).or_default() += page.bytes;
+        self.by_page.insert(page.id, slot);
+        self.policy.insert(slot, page.worth);
+        self.slots[slot.idx()] = Some(page);
+    }
+
+    fn remove(&mut self, slot: Slot) -> Option<KeptPage> {
+        let page = self.slots.get_mut(slot.idx())?.take()?;
+        self.policy.remove(slot);
+        self.by_page.remove(&page.id);
+        self.free.push(slot);
+        self.bytes -= page.bytes;
+        if let Some(bytes) = self.stretch_bytes.get_mut(&page.id.stretch) {
+            *bytes -= page.bytes;
+        }
+        Some(page)
+    }
+
+    fn remove_page(&mut self, id: &PageId) -> Option<KeptPage> {
+        let slot = *self.by_page.get(id)?;
+        self.remove(slot)
+    }
+
+    fn remove_victim(&mut self) -> Option<KeptPage> {
+        let slot = self.policy.victim()?;
+        self.evict_count += 1;
+        self.remove(slot)
+    }
+
+    /// The page that the policy would drop next.
+    fn victim(&mut self) -> Option<&KeptPage> {
+        let slot = self.policy.victim()?;
+        self.slots.get(slot.idx())?.as_ref()
+    }
+
+    fn held_of(&self, stretch: u64) -> u64 {
+        self.stretch_bytes.get(&stretch).copied().unwrap_or(0)
+    }
+}
+
+impl BlockStore {
+    /// Blocks on the budget of this cache, which lends their memory to others.
+    pub fn new(cache: Arc<CacheManager>) -> Arc<Self> {
+        let blocks = Arc::new(Self {
+            cache: cache.clone(),
+            kept: Mutex::new(Kept::new(BlockPolicyKind::default())),
+            ledger: Ledger::new(ItemClass::IndexBlock),
+        });
+        let lender: Arc<dyn Lender> = blocks.clone();
+        cache.add_lender(Arc::downgrade(&lender));
+        blocks
+    }
+
+    /// Bytes that blocks may take: half of the budget, or what was set if that is less.
+    pub fn limit_bytes(&self) -> u64 {
+        let own = self.kept.lock().limit_bytes.unwrap_or(u64::MAX);
+        own.min(self.cache.budget().limit_bytes() / BUDGET_SHARE)
+    }
+
+    /// Sets how many bytes blocks may take; 0 keeps none. Blocks beyond it leave now.
+    pub fn set_limit_bytes(&self, limit_bytes: Option<u64>) {
+        self.kept.lock().limit_bytes = limit_bytes;
+        self.shrink();
+    }
+
+    /// Puts a policy in force. Pages that are in memory stay, and count as having just come.
+    pub fn set_policy(&self, kind: BlockPolicyKind) {
+        let mut kept = self.kept.lock();
+        let Kept { policy, slots, .. } = &mut *kept;
+        *policy = kind.build();
+        for (slot, page) in (0..).map(Slot).zip(slots) {
+            if let Some(page) = page {
+                policy.insert(slot, page.worth);
+            }
+        }
+        kept.kind = kind;
+    }
+
+    /// What is in memory, and what was done.
+    pub fn stats(&self) -> BlockStats {
+        let kept = self.kept.lock();
+        BlockStats {
+            policy: kept.kind,
+            held_bytes: kept.bytes,
+            page_count: kept.by_page.len() as u64,
+            reads: kept.reads,
+            evict_count: kept.evict_count,
+        }
+    }
+
+    /// Bytes of an Elf's blocks in memory.
+    pub fn held_bytes_of(&self, stretch: u64) -> u64 {
+        self.kept.lock().held_of(stretch)
+    }
+
+    /// Counts what a query read.
+    pub fn count(&self, reads: BlockReads) {
+        self.kept.lock().reads += reads;
+    }
+
+    /// What is in memory of some pages of an Elf. Pages with blocks that are wanted count as used.
+    pub(crate) fn find(&self, stretch: u64, pages: &[(u32, u16)]) -> Vec<Option<Arc<Frame>>> {
+        let mut kept = self.kept.lock();
+        let mut hit_count = 0u32;
+        let frames = pages.iter().map(|(page, wanted)| {
+            let id = PageId {
+                stretch,
+                page: *page,
+            };
+            let slot = *kept.by_page.get(&id)?;
+            let frame = kept.slots[slot.idx()].as_ref()?.frame.clone();
+            if frame.present() & wanted != 0 {
+                kept.policy.hit(slot);
+                hit_count += 1;
+            }
+            Some(frame)
+        });
+        let frames = frames.collect();
+        drop(kept);
+        if hit_count > 0 {
+            let item = Stretch::blocks_item_of(stretch);
+            self.ledger.hit(item, f64::from(hit_count));
+        }
+        frames
+    }
+
+    /// Keeps pages that were read, if there is memory and the policy wants them; an access to the shelf took `access_s`
+    /// seconds. Blocks of the same page that are in memory stay with those that were read.
+    pub(crate) fn keep(&self, of: &Stretch, paging: Paging, read: Vec<ReadPage>, access_s: f64) {
+        let stretch = of.key;
+        let bytes: u64 = read.iter().map(|read| charge_of(&read.frame)).sum();
+        let limit_bytes = self.limit_bytes();
+        // Without the lock: the memory may come from here.
+        if bytes > limit_bytes || self.cache.budget().try_reserve_operator(bytes).is_err() {
+            return;
+        }
+        let mut gone = Vec::new();
+        let mut kept = self.kept.lock();
+        let before = kept.bytes;
+        for ReadPage { page, frame, worth } in read {
+            let id = PageId { stretch, page };
+            let frame = match kept.remove_page(&id) {
+                Some(old) => {
+                    let joined = Arc::new(old.frame.joined(&frame, paging));
+                    gone.push(old);
+                    joined
+                }
+                None => frame,
+            };
+            kept.insert(KeptPage {
+                id,
+                worth,
+                bytes: charge_of(&frame),
+                frame,
+            });
+        }
+        while kept.bytes > limit_bytes {
+            let Some(page) = kept.remove_victim() else {
+                break;
+            };
+            gone.push(page);
+        }
+        let after = kept.bytes;
+        let held_bytes = kept.held_of(stretch);
+        drop(kept);
+        // Of pages that were joined less is held than was reserved.
+        self.cache
+            .budget()
+            .release_operator((before + bytes).saturating_sub(after));
+        self.ledger
+            .miss(of.blocks_item(), held_bytes, access_s, 0.0);
+        self.note_gone(&gone);
+    }
+
+    /// Notes how much is still held of the Elfs that these pages belong to.
+    fn note_gone(&self, gone: &[KeptPage]) {
+        let mut stretches: Vec<u64> = gone.iter().map(|page| page.id.stretch).collect();
+        stretches.sort_unstable();
+        stretches.dedup();
+        for stretch in stretches {
+            let item = Stretch::blocks_item_of(stretch);
+            match self.held_bytes_of(stretch) {
+                0 => self.ledger.gave_back(item),
+                held_bytes => self.ledger.resize(item, held_bytes),
+            }
+        }
+    }
+
+    /// Drops pages until no more is held than may be.
+    fn shrink(&self) {
+        let limit_bytes = self.limit_bytes();
+        let (mut gone, mut kept) = (Vec::new(), self.kept.lock());
+        while kept.bytes > limit_bytes {
+            let Some(page) = kept.remove_victim() else {
+                break;
+            };
+            gone.push(page);
+        }
+        drop(kept);
+        self.release(gone);
+    }
+
+    fn release(&self, gone: Vec<KeptPage>) {
+        let bytes = gone.iter().map(|page| page.bytes).sum();
+        self.note_gone(&gone);
+        // Giving memory back may start reads.
+        drop(gone);
+        self.cache.budget().release_operator(bytes);
+    }
+
+    /// Forgets the blocks of an Elf whose file is going.
+    pub(crate) fn forget(&self, stretch: u64) {
+        let mut kept = self.kept.lock();
+        if kept.stretch_bytes.contains_key(&stretch) {
+            let pages = kept.by_page.iter().filter(|(id, _)| id.stretch == stretch);
+            let slots: Vec<Slot> = pages.map(|(_, slot)| *slot).collect();
+            let gone = slots.into_iter().filter_map(|slot| kept.remove(slot));
+            let gone = gone.collect();
+            kept.stretch_bytes.remove(&stretch);
+            drop(kept);
+            self.release(gone);
+        }
+        self.ledger.forget(Stretch::blocks_item_of(stretch));
+    }
+}
+
+impl Lender for BlockStore {
+    fn class(&self) -> ItemClass {
+        ItemClass::IndexBlock
+    }
+
+    fn lent_bytes(&self) -> u64 {
+        self.kept.lock().bytes
+    }
+
+    fn uses(&self) -> Vec<ItemUse> {
+        self.ledger.uses()
+    }
+
+    fn cheapest(&self) -> Option<Rung> {
+        let mut kept = self.kept.lock();
+        let page = kept.victim()?;
+        Some(Rung {
+            bytes: page.bytes,
+            saved_s_per_byte_s: self
+                .ledger
+                .density(Stretch::blocks_item_of(page.id.stretch)),
+        })
+    }
+
+    fn give_back(&self) -> bool {
+        let Some(page) = self.kept.lock().remove_victim() else {
+            return false;
+        };
+        self.release(vec![page]);
+        true
+    }
+}
+
+impl Drop for BlockStore {
+    fn drop(&mut self) {
+        self.cache.budget().release_operator(self.kept.lock().bytes);
+    }
+}
+
+impl fmt::Debug for BlockStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockStore")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
