@@ -95,7 +95,7 @@ fn run(
         (built - inserted).as_secs_f64(),
         (all - built).as_secs_f64(),
         all.as_secs_f64(),
-        join.grant().used_bytes_max() >> 20,
+        join.stats().used_bytes_max >> 20,
         environment.spill.stats().written_bytes >> 20,
     );
     Ok(())

@@ -63,7 +63,8 @@
 //! when the broker refuses, the largest partition is spilled. Right rows whose partition is on disk are spilled, too.
 //! When all right rows have arrived, the threads take the spilled pairs, one at a time each. A pair is joined as the
 //! whole was, with the next bits of the hash and with the smaller side built. No thread ever waits for memory: the
-//! buffers of partitions on disk, at most 4 MiB for each pair in work, are lent as an overdraft if need be.
+//! buffers of partitions on disk, at most 4 MiB for each pair in work, and 1 MiB of its table are lent as an overdraft
+//! if need be.
 
 mod cursor;
 mod layout;
@@ -98,8 +99,25 @@ const BATCH_ROWS: usize = 8192;
 const PIECE_BYTES: u64 = 4 << 20;
 /// How often a thread that waits for the others looks whether it should stop.
 const STOP_CHECK: Duration = Duration::from_millis(20);
-/// What a join may use without a question.
-const MINIMUM_BYTES: u64 = 256 << 10;
+/// What a join may use without a question, and what each thread has at least to join a spilled pair.
+const MINIMUM_BYTES: u64 = 1 << 20;
+
+/// What a join did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JoinStats {
+    /// Left rows spilled while they arrived.
+    pub spilled_left_rows: u64,
+    /// Right rows spilled while they arrived.
+    pub spilled_right_rows: u64,
+    /// Pairs of spilled partitions that were joined, those of divided ones included.
+    pub pair_count: u64,
+    /// How often a row's partition was divided at most.
+    pub level_max: u64,
+    /// How often a partition was read again because the other one did not fit and could not be divided.
+    pub pass_count: u64,
+    /// The most memory in use at once, in bytes.
+    pub used_bytes_max: u64,
+}
 
 /// A join. Threads share it.
 pub struct HashJoin {
@@ -152,6 +170,7 @@ impl HashJoin {
                 environment: environment.clone(),
                 grant,
                 plan,
+                counts: Arc::default(),
             },
             state: Mutex::new(State {
                 tables: None,
@@ -204,9 +223,17 @@ impl HashJoin {
         })
     }
 
-    /// The memory that the join has.
-    pub fn grant(&self) -> &Grant {
-        &self.shared.grant
+    /// What the join did so far.
+    pub fn stats(&self) -> JoinStats {
+        let [pair_count, level_max, pass_count] = self.shared.counts.get();
+        JoinStats {
+            spilled_left_rows: self.build.spilled_rows(),
+            spilled_right_rows: self.probe.spilled_rows(),
+            pair_count,
+            level_max,
+            pass_count,
+            used_bytes_max: self.shared.grant.used_bytes_max(),
+        }
     }
 
     /// Notes that a prober has no more rows. The last one makes the tasks that remain.

@@ -4,6 +4,7 @@
 //! divide, because they have one key, are joined by block nested loop: as many as fit, then all rows of the other side.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arrow_array::RecordBatch;
 
@@ -25,6 +26,27 @@ pub struct Shared {
     pub plan: Plan,
     pub environment: Environment,
     pub grant: Arc<Grant>,
+    pub counts: Arc<Counts>,
+}
+
+/// What a join did so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pairs: AtomicU64,
+    levels: AtomicU64,
+    passes: AtomicU64,
+}
+
+impl Counts {
+    fn note_pair(&self, level: u32) {
+        self.pairs.fetch_add(1, Relaxed);
+        self.levels.fetch_max(u64::from(level), Relaxed);
+    }
+
+    /// Pairs joined, the level of the deepest, and how often a probe side was read again.
+    pub fn get(&self) -> [u64; 3] {
+        [&self.pairs, &self.levels, &self.passes].map(|count| count.load(Relaxed))
+    }
 }
 
 impl Shared {
@@ -112,7 +134,11 @@ impl Run {
             Side::Left => (pair.left, pair.right),
             Side::Right => (pair.right, pair.left),
         };
-        let (tables, rest) = if pair.is_stuck || pair.level >= LEVELS_MAX {
+        // Dividing what is small already only makes smaller reads and writes.
+        let is_small = built.bytes <= shared.grant.minimum_bytes();
+        let is_whole = pair.is_stuck || is_small || pair.level >= LEVELS_MAX;
+        shared.counts.note_pair(pair.level);
+        let (tables, rest) = if is_whole {
             let mut queue = Queue::new(built, &probe, shared);
             let options = options(shared, build, pair.level, pair.has_keys);
             (queue.load(shared, build, options)?, Rest::Queued(queue))
@@ -198,6 +224,7 @@ impl Run {
         match &mut self.rest {
             Rest::Queued(queue) if queue.block.is_some() => {
                 let options = options(shared, self.build, self.level, self.has_keys);
+                shared.counts.passes.fetch_add(1, Relaxed);
                 self.tables.free();
                 self.tables = queue.load(shared, self.build, options)?;
                 self.reader = BlockReader::new(self.probe.clone());
@@ -236,6 +263,7 @@ fn divide(built: Spilled, side: Side, level: u32, shared: &Shared) -> Result<(Ta
         plan,
         environment,
         grant,
+        ..
     } = shared;
     let layout = plan.layout(side);
     let rows = built.rows;
@@ -297,7 +325,7 @@ impl Queue {
         }
     }
 
-    /// A table of as many rows as fit, and of one block at least.
+    /// A table of as many rows as fit, and of the join's minimum and one block at least.
     fn load(&mut self, shared: &Shared, side: Side, options: PartOptions) -> Result<Tables> {
         let grant = &shared.grant;
         let stride = options.layout.stride();
@@ -316,7 +344,7 @@ impl Queue {
             let added = block.words.len() / stride;
             let needed = options.bytes(rows + added) - options.bytes(rows) + block.memory_bytes();
             if !charge.try_grow(needed) {
-                if !chunks.is_empty() {
+                if !chunks.is_empty() && charge.bytes() >= grant.minimum_bytes() {
                     self.block = Some(block);
                     break;
                 }

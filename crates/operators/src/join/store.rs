@@ -35,6 +35,7 @@ pub struct RowStore {
     /// What each partition would free if it were spilled.
     resident_bytes: Vec<AtomicU64>,
     file: OnceLock<Arc<SpillFile>>,
+    spilled_rows: AtomicU64,
 }
 
 /// The rows of a partition.
@@ -129,11 +130,17 @@ impl RowStore {
             partitions: (0..=NO_KEY).map(|_| Mutex::new(partition())).collect(),
             resident_bytes: (0..=NO_KEY).map(|_| AtomicU64::new(0)).collect(),
             file: OnceLock::new(),
+            spilled_rows: AtomicU64::new(0),
         }
     }
 
     pub fn level(&self) -> u32 {
         self.level
+    }
+
+    /// How many rows were written.
+    pub fn spilled_rows(&self) -> u64 {
+        self.spilled_rows.load(Ordering::Relaxed)
     }
 
     pub fn stop(&self) -> &Stop {
@@ -259,6 +266,8 @@ impl RowStore {
             self.environment.stop.check()?;
             let bytes = chunk.memory_bytes();
             if !chunk.words.is_empty() {
+                let rows = chunk.words.len() / self.layout.stride();
+                self.spilled_rows.fetch_add(rows as u64, Ordering::Relaxed);
                 let needed = write_bytes(bytes);
                 self.grant.grow(needed);
                 let written = self.file().and_then(|file| file.write(&to_batch(chunk)?));

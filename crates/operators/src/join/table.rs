@@ -58,6 +58,10 @@ impl Charge {
         self.bytes += bytes;
     }
 
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Takes over more bytes that the grant lends already.
     pub fn adopt_more(&mut self, bytes: u64) {
         self.bytes += bytes;

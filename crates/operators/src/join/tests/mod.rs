@@ -15,14 +15,23 @@ use crate::memory::{Broker, FixedPool};
 use crate::testing::TestEnvironment;
 use oracle::{KINDS, Spread, oracle, rows, sorted, spec};
 
-/// Runs a join by threads that each have a share of both sides.
+/// Runs a join without a minimum of memory.
 fn join(
     spec: &JoinSpec,
-    [left, right]: [&RecordBatch; 2],
+    sides: [&RecordBatch; 2],
     environment: &Environment,
     threads: usize,
 ) -> Result<Vec<RecordBatch>> {
     let join = HashJoin::with_minimum(spec.clone(), environment, threads, 0)?;
+    run(&join, sides, threads)
+}
+
+/// Runs a join by threads that each have a share of both sides.
+fn run(
+    join: &Arc<HashJoin>,
+    [left, right]: [&RecordBatch; 2],
+    threads: usize,
+) -> Result<Vec<RecordBatch>> {
     let share = |batch: &RecordBatch, thread: usize| {
         let start = |thread: usize| batch.num_rows() * thread / threads;
         batch.slice(start(thread), start(thread + 1) - start(thread))
@@ -130,6 +139,36 @@ proptest! {
         let spec = spec(left.schema_ref(), KINDS[kind], &on, equal, tests);
         let test = TestEnvironment::new(broker(choice, seed));
         assert_equals_oracle(&spec, [&left, &right], &test.environment, threads);
+        prop_assert_eq!(test.environment.spill.stats().used_bytes, 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn joins_that_spill_return_what_nested_loops_return(
+        kind in 0..KINDS.len(),
+        on in proptest::sample::subsequence(vec![0, 1, 2, 3, 4], 1..=2),
+        [equal_nulls, tests, swaps]: [bool; 3],
+        lens in (50_usize..200, 900_usize..1500),
+        values in 60_u32..2000,
+        nulls: bool,
+        (memory_bytes, minimum, threads) in (0_u64..100_000, 0_u64..60_000, 1_usize..=3),
+        seed: u64,
+    ) {
+        let spread = |rows| Spread { rows, values, nulls, skewed: false };
+        let lens = if swaps { (lens.1, lens.0) } else { lens };
+        let left = rows(spread(lens.0), 150, seed);
+        let right = rows(spread(lens.1), 150, seed ^ 1);
+        let equal = if equal_nulls { Nulls::Equal } else { Nulls::Distinct };
+        let spec = spec(left.schema_ref(), KINDS[kind], &on, equal, tests);
+        let test = TestEnvironment::new(FixedPool::new(memory_bytes));
+        let join = HashJoin::with_minimum(spec.clone(), &test.environment, threads, minimum).unwrap();
+        let found = sorted(&run(&join, [&left, &right], threads).unwrap());
+        prop_assert!(found == sorted(&[oracle(&spec, &left, &right)]), "{:?}", spec);
+        let stats = join.stats();
+        prop_assert!(!swaps || stats.spilled_left_rows > 0, "{:?}", stats);
+        drop(join);
         prop_assert_eq!(test.environment.spill.stats().used_bytes, 0);
     }
 }
@@ -324,6 +363,43 @@ fn a_join_of_ten_times_its_memory_stays_near_its_memory() {
         stats.written_count > 0 && stats.used_bytes == 0,
         "{stats:?}"
     );
+}
+
+#[test]
+fn partitions_are_divided_until_they_fit_and_not_further() {
+    let left = numbers((0..300_000).map(|n| n * 3));
+    let right = numbers(0..300_000);
+    for (minimum, levels) in [(1 << 20, 1), (16 << 10, 2)] {
+        let test = TestEnvironment::new(FixedPool::new(0));
+        let spec = count_spec(left.schema_ref());
+        let join = HashJoin::with_minimum(spec, &test.environment, 2, minimum).unwrap();
+        let output = run(&join, [&left, &right], 2).unwrap();
+        let count: usize = output.iter().map(RecordBatch::num_rows).sum();
+        assert_eq!(count, 100_000);
+        let stats = join.stats();
+        assert_eq!(stats.level_max, levels, "{stats:?}");
+        assert!(
+            stats.spilled_left_rows > 0 && stats.spilled_right_rows > 0,
+            "{stats:?}"
+        );
+    }
+}
+
+#[test]
+fn one_key_is_not_divided_in_vain() {
+    let left = numbers(std::iter::repeat_n(5, 20_000));
+    let right = numbers((0..20).map(|n| n % 6));
+    let test = TestEnvironment::new(FixedPool::new(0));
+    let mut spec = count_spec(left.schema_ref());
+    spec.kind = JoinKind::Full;
+    let join = HashJoin::with_minimum(spec, &test.environment, 1, 0).unwrap();
+    let output = run(&join, [&right, &left], 1).unwrap();
+    assert_eq!(
+        output.iter().map(RecordBatch::num_rows).sum::<usize>(),
+        3 * 20_000 + 17
+    );
+    let stats = join.stats();
+    assert!(stats.level_max <= 2, "{stats:?}");
 }
 
 #[test]
