@@ -31,7 +31,7 @@ impl Session {
     pub async fn measure(&self, sql: &str) -> crate::Result<Measurement> {
         let start = Instant::now();
         let mut answer = self.sql(sql).await?;
-        let plan = answer.plan().cloned();
+        let plan = answer.plan();
         let mut row_count = 0;
         while let Some(batch) = answer.next().await {
             row_count += batch?.num_rows() as u64;

@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::machine::NAMES;
 
 pub(crate) use parse::{check_engine_setting, parse_switch, refused};
-use parse::{parse_elf, parse_priority, parse_threads};
+use parse::{parse_priority, parse_threads, parse_use};
 
 /// What can be set, with a description each.
 const KEYS: &[(&str, &str)] = &[
@@ -62,7 +62,7 @@ const KEYS: &[(&str, &str)] = &[
     ),
     (
         "operators",
-        "whether sorts of all rows are Hotshelf's own, which spill what does not fit, or DataFusion's (session)",
+        "whether sorts and joins are Hotshelf's own, which spill: on (joins where memory is short), off, always (session)",
     ),
     (
         "elf",
@@ -79,23 +79,25 @@ const PROFILE_DESCRIPTION: &str =
 pub(crate) trait DatabaseSettings: Send + Sync {
     /// The value of a setting, if it is the database's.
     fn value(&self, key: &str) -> Option<String>;
+    /// What operators may hold together, in bytes.
+    fn operator_bytes_max(&self) -> u64;
     /// Changes a setting at once, for running queries too.
     fn change(&self, key: &str, value: &str) -> Result<()>;
 }
 
-/// Whether scans ask Elf indexes.
+/// Whether plans use something of Hotshelf's own: Elf indexes, operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum ElfUse {
+pub(crate) enum Use {
     /// Never.
     Off,
-    /// Where that is expected to be faster.
+    /// Where that is expected to be faster, or needed.
     #[default]
     On,
-    /// Wherever they can help: for tests and measurements.
+    /// Wherever it can help: for tests and measurements.
     Always,
 }
 
-impl std::fmt::Display for ElfUse {
+impl std::fmt::Display for Use {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Off => "off",
@@ -113,9 +115,9 @@ pub(crate) struct SessionSettings {
     pub threads: usize,
     pub populate: bool,
     pub star_pipelines: bool,
-    pub operators: bool,
+    pub operators: Use,
     pub priority: f64,
-    pub elf: ElfUse,
+    pub elf: Use,
     /// Number of the query being planned.
     pub query_id: u64,
     /// Fingerprint of its plan without literals.
@@ -133,9 +135,9 @@ impl Default for SessionSettings {
             threads: 1,
             populate: true,
             star_pipelines: true,
-            operators: true,
+            operators: Use::On,
             priority: 1.0,
-            elf: ElfUse::On,
+            elf: Use::On,
             query_id: 0,
             template: 0,
             notes: Arc::default(),
@@ -174,6 +176,12 @@ impl SessionSettings {
         self.database.as_ref()?.upgrade()
     }
 
+    /// What operators may hold together, in bytes.
+    pub fn operator_bytes_max(&self) -> u64 {
+        let database = self.database();
+        database.map_or(u64::MAX, |database| database.operator_bytes_max())
+    }
+
     fn value(&self, key: &str) -> Option<String> {
         Some(match key {
             "threads" => self.threads.to_string(),
@@ -191,9 +199,9 @@ impl SessionSettings {
             "threads" => self.threads = parse_threads(value)?,
             "populate" => self.populate = parse_switch(value)?,
             "star_pipelines" => self.star_pipelines = parse_switch(value)?,
-            "operators" => self.operators = parse_switch(value)?,
+            "operators" => self.operators = parse_use("use of operators", value)?,
             "priority" => self.priority = parse_priority(value)?,
-            "elf" => self.elf = parse_elf(value)?,
+            "elf" => self.elf = parse_use("use of indexes", value)?,
             _ => {
                 if let Some(database) = self.database() {
                     database.change(key, value)?;

@@ -33,6 +33,10 @@ impl DatabaseSettings for Engine {
         })
     }
 
+    fn operator_bytes_max(&self) -> u64 {
+        self.pool.limit_bytes()
+    }
+
     fn change(&self, key: &str, value: &str) -> Result<()> {
         match key {
             "budget" => {

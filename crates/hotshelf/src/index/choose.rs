@@ -15,7 +15,7 @@ use super::question::{
 };
 use super::zones::ZONE_ROWS;
 use crate::prices::WorkPrices;
-use crate::settings::ElfUse;
+use crate::settings::Use;
 use crate::table::Table;
 
 /// Rows of a row group.
@@ -27,7 +27,7 @@ pub(crate) struct Request<'a> {
     pub table: &'a Table,
     pub elfs: &'a Arc<ElfStore>,
     pub wanted: Wanted<'a>,
-    pub setting: ElfUse,
+    pub setting: Use,
     /// Workers that share the time.
     pub workers: usize,
     pub prices: WorkPrices,
@@ -79,7 +79,7 @@ impl Request<'_> {
         let candidates =
             candidates.filter_map(|(index, questions)| self.weigh(index, questions, &scanned));
         let price = |one: &Candidate<'_>| {
-            let is_second = self.setting == ElfUse::Always && one.covering.is_none();
+            let is_second = self.setting == Use::Always && one.covering.is_none();
             (is_second, one.elf_ns - one.saved_ns())
         };
         let best = candidates.min_by(|a, b| {
@@ -114,7 +114,7 @@ impl Request<'_> {
             is_faster = self.is_worth_reading(unread_bytes, &unread);
             weighed.unread = Some(unread);
         }
-        let elf = (self.setting == ElfUse::Always || is_faster).then(|| {
+        let elf = (self.setting == Use::Always || is_faster).then(|| {
             Arc::new(ElfAccess {
                 store: self.elfs.clone(),
                 files: best.files,
@@ -228,7 +228,7 @@ impl Request<'_> {
         let decode_ns = estimate.rows * values * self.prices.elf_value_ns;
         let covering_ns = estimate.without_tids_ns + decode_ns;
         let pays = covering_ns <= estimate.elf_ns + saved_ns;
-        (pays || self.setting == ElfUse::Always).then_some((
+        (pays || self.setting == Use::Always).then_some((
             covering_ns,
             Covering {
                 dimensions,

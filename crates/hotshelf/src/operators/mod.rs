@@ -4,11 +4,16 @@
 //! | file | what |
 //! |---|---|
 //! | `memory` | the operators' broker, on top of DataFusion's pool |
-//! | `keys` | what a sort compares, as columns |
+//! | `columns` | keys that are expressions, as columns |
+//! | `work` | calls that block, run from streams that must not |
 //! | `sort` | the operator that sorts all rows |
+//! | `join` | the hash join that spills |
 
-mod keys;
+mod columns;
+mod join;
 mod memory;
 mod sort;
+mod work;
 
+pub(crate) use join::SpillingHashJoinExec;
 pub(crate) use sort::SpillingSortExec;

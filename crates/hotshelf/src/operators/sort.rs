@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::row::{RowConverter, SortField};
 use datafusion::common::internal_err;
-use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
@@ -19,19 +19,13 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
     InputDistributionRequirements, PlanProperties,
 };
-use futures::{StreamExt, TryStreamExt};
-use hotshelf_operators::sort::{SortOptions, SortStats, Sorted, Sorter};
-use hotshelf_operators::spill::SpillFolder;
-use hotshelf_operators::{Environment, OperatorError, Stop};
+use futures::TryStreamExt;
+use futures::stream::try_unfold;
+use hotshelf_operators::OperatorError;
+use hotshelf_operators::sort::{SortKey, SortOptions, SortStats, Sorted, Sorter};
 
-use super::keys::SortColumns;
-use super::memory::PoolBroker;
-use crate::error::Error;
-
-/// Rows are given to the sort in pieces of this many rows or bytes: each piece may be sorted and written, and
-/// is worked on where blocking is allowed.
-const PIECE_ROWS: usize = 32_768;
-const PIECE_BYTES: usize = 1 << 20;
+use super::columns::Columns;
+use super::work::{Pieces, Streams, blocking, environment, failed};
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to sort.
 #[derive(Clone)]
@@ -47,8 +41,11 @@ impl SpillingSortExec {
         if sort.fetch().is_some() {
             return Ok(None);
         }
-        let columns = SortColumns::new(sort.expr(), sort.input().schema())?;
-        Ok(columns.are_comparable().then(|| Self {
+        let mut columns = Columns::of(sort.input().schema());
+        let keys = keys(sort.expr(), &mut columns)?;
+        let key_field = |key: &SortKey| SortField::new(columns.data_type(key.column).clone());
+        let fields: Vec<SortField> = keys.iter().map(key_field).collect();
+        Ok(RowConverter::supports_fields(&fields).then(|| Self {
             sort: sort.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
         }))
@@ -61,17 +58,6 @@ impl SpillingSortExec {
             sort: sort.with_preserve_partitioning(partitioned),
             metrics: ExecutionPlanMetricsSet::new(),
         }
-    }
-
-    fn environment(context: &TaskContext) -> QueryResult<Environment> {
-        let Some(spill) = context.session_config().get_extension::<SpillFolder>() else {
-            return internal_err!("a session without a folder for what does not fit");
-        };
-        Ok(Environment {
-            broker: Arc::new(PoolBroker(context.memory_pool().clone())),
-            spill,
-            stop: Stop::default(),
-        })
     }
 }
 
@@ -123,25 +109,34 @@ impl ExecutionPlan for SpillingSortExec {
         if is_sorted.ordering_satisfy(self.sort.expr().clone())? {
             return Ok(input);
         }
-        let columns = Arc::new(SortColumns::new(self.sort.expr(), input.schema())?);
+        let mut columns = Columns::of(input.schema());
         let options = SortOptions {
-            keys: columns.keys.clone(),
+            keys: keys(self.sort.expr(), &mut columns)?,
             batch_row_count: context.session_config().batch_size(),
             ..SortOptions::default()
         };
-        let environment = Self::environment(&context)?;
-        let stop = StopWhenDropped(environment.stop.clone());
+        let columns = Arc::new(columns);
+        let environment = environment(&context)?;
         let name = format!("Sort[{partition}]");
-        let sorter = Sorter::new(&environment, &name, columns.schema.clone(), options);
+        let sorter = Sorter::new(&environment, &name, columns.schema(), options).map_err(failed)?;
+        let stream = Streams::new(environment.stop.clone()).open();
         let work = Work {
             columns: columns.clone(),
             baseline: BaselineMetrics::new(&self.metrics, partition),
         };
-        let metrics = (self.metrics.clone(), partition);
+        let metrics = self.metrics.clone();
         let sorted = async move {
-            let sorted = work.sort(input, sorter.map_err(failed)?).await?;
-            note(sorted.stats(), &metrics.0, metrics.1);
-            Ok::<_, DataFusionError>(work.batches(sorted, stop))
+            let sorted = work.sort(Pieces::new(input, columns), sorter).await?;
+            note(sorted.stats(), &metrics, partition);
+            let rest = (work, stream, sorted);
+            let batches = try_unfold(rest, |(work, mut stream, sorted)| async move {
+                let next = work.next(sorted).await?;
+                if next.is_none() {
+                    stream.end();
+                }
+                Ok(next.map(|(batch, sorted)| (batch, (work, stream, sorted))))
+            });
+            Ok::<_, DataFusionError>(batches)
         };
         let batches = futures::stream::once(sorted).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(
@@ -155,41 +150,45 @@ impl ExecutionPlan for SpillingSortExec {
     }
 }
 
+/// What a sort compares.
+fn keys(ordering: &LexOrdering, columns: &mut Columns) -> QueryResult<Vec<SortKey>> {
+    let key = |sort: &PhysicalSortExpr| {
+        Ok(SortKey {
+            column: columns.number_of(&sort.expr)?,
+            options: sort.options,
+        })
+    };
+    ordering.iter().map(key).collect()
+}
+
 /// What the steps of one partition's sort have in common.
 struct Work {
-    columns: Arc<SortColumns>,
+    columns: Arc<Columns>,
     baseline: BaselineMetrics,
 }
 
 impl Work {
     /// Takes all rows. Few rows are sorted at once, more where blocking is allowed.
-    async fn sort(
-        &self,
-        mut input: SendableRecordBatchStream,
-        mut sorter: Sorter,
-    ) -> QueryResult<Sorted> {
-        let mut piece = Vec::new();
-        let (mut rows, mut bytes, mut is_small) = (0, 0, true);
-        while let Some(batch) = input.next().await.transpose()? {
-            rows += batch.num_rows();
-            bytes += batch.get_array_memory_size();
-            piece.push(self.columns.add(batch)?);
-            if rows >= PIECE_ROWS || bytes >= PIECE_BYTES {
-                let piece = std::mem::take(&mut piece);
-                let elapsed = self.baseline.elapsed_compute().clone();
-                let push = move || {
-                    let _timer = elapsed.timer();
-                    push_all(&mut sorter, piece).map(|()| sorter)
-                };
-                sorter = blocking(push).await?;
-                (rows, bytes, is_small) = (0, 0, false);
+    async fn sort(&self, mut input: Pieces, mut sorter: Sorter) -> QueryResult<Sorted> {
+        let mut is_small = true;
+        let last = loop {
+            let piece = input.next().await?;
+            if piece.is_last {
+                break piece.batches;
             }
-        }
+            let elapsed = self.baseline.elapsed_compute().clone();
+            let push = move || {
+                let _timer = elapsed.timer();
+                push_all(&mut sorter, piece.batches).map(|()| sorter)
+            };
+            sorter = blocking(push).await?;
+            is_small = false;
+        };
         drop(input);
         let elapsed = self.baseline.elapsed_compute().clone();
         let finish = move || {
             let _timer = elapsed.timer();
-            push_all(&mut sorter, piece)?;
+            push_all(&mut sorter, last)?;
             sorter.finish()
         };
         match is_small {
@@ -198,51 +197,28 @@ impl Work {
         }
     }
 
-    /// The rows in order. Those that were spilled are read where blocking is allowed.
-    fn batches(
-        self,
-        sorted: Sorted,
-        stop: StopWhenDropped,
-    ) -> impl futures::Stream<Item = QueryResult<RecordBatch>> {
+    /// The next rows in order. Those that were spilled are read where blocking is allowed.
+    async fn next(&self, mut sorted: Sorted) -> QueryResult<Option<(RecordBatch, Sorted)>> {
         let is_spilled = sorted.stats().run_count > 0;
-        futures::stream::try_unfold(
-            (self, sorted, stop),
-            move |(work, mut sorted, stop)| async move {
-                let elapsed = work.baseline.elapsed_compute().clone();
-                let next = move || {
-                    let _timer = elapsed.timer();
-                    sorted.next_batch().map(|batch| (batch, sorted))
-                };
-                let (batch, sorted) = match is_spilled {
-                    true => blocking(next).await?,
-                    false => next().map_err(failed)?,
-                };
-                let Some(batch) = batch else {
-                    return Ok(None);
-                };
-                work.baseline.output_rows().add(batch.num_rows());
-                let batch = work.columns.remove(batch)?;
-                Ok(Some((batch, (work, sorted, stop))))
-            },
-        )
+        let elapsed = self.baseline.elapsed_compute().clone();
+        let next = move || {
+            let _timer = elapsed.timer();
+            sorted.next_batch().map(|batch| (batch, sorted))
+        };
+        let (batch, sorted) = match is_spilled {
+            true => blocking(next).await?,
+            false => next().map_err(failed)?,
+        };
+        let Some(batch) = batch else {
+            return Ok(None);
+        };
+        self.baseline.output_rows().add(batch.num_rows());
+        Ok(Some((self.columns.remove(batch)?, sorted)))
     }
 }
 
 fn push_all(sorter: &mut Sorter, piece: Vec<RecordBatch>) -> Result<(), OperatorError> {
     piece.into_iter().try_for_each(|batch| sorter.push(batch))
-}
-
-/// Runs work that may wait for the device.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, OperatorError> + Send + 'static,
-) -> QueryResult<T> {
-    let done = SpawnedTask::spawn_blocking(work).join_unwind().await;
-    done.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
-        .map_err(failed)
-}
-
-fn failed(error: OperatorError) -> DataFusionError {
-    Error::from(error).into()
 }
 
 /// What EXPLAIN ANALYZE shows.
@@ -255,15 +231,6 @@ fn note(stats: SortStats, metrics: &ExecutionPlanMetricsSet, partition: usize) {
     count("merge_count", stats.merge_count);
     let peak = MetricBuilder::new(metrics).gauge("peak_mem_used", partition);
     peak.set_max(stats.used_bytes_max as usize);
-}
-
-/// Ends a sort whose rows are not wanted any more, also in the middle of its work.
-struct StopWhenDropped(Stop);
-
-impl Drop for StopWhenDropped {
-    fn drop(&mut self) {
-        self.0.raise();
-    }
 }
 
 impl fmt::Debug for SpillingSortExec {

@@ -11,6 +11,7 @@ mod keep_filters;
 mod keep_limits;
 mod literal_keys;
 mod literals;
+mod own_joins;
 mod own_sorts;
 mod padded_rows;
 mod push_filters;
@@ -36,6 +37,7 @@ use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
 use literal_keys::DropLiteralKeys;
 use literals::ExactLiterals;
+use own_joins::OwnJoins;
 use own_sorts::OwnSorts;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
@@ -82,6 +84,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     .chain([
         Arc::new(ChooseAccess) as _,
         Arc::new(crate::star::FuseStarPipelines) as _,
+        Arc::new(OwnJoins) as _,
         Arc::new(OwnSorts) as _,
     ])
     .collect()

@@ -13,7 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use crate::operators::SpillingSortExec;
-use crate::settings::SessionSettings;
+use crate::settings::{SessionSettings, Use};
 
 /// Replaces sorts.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl PhysicalOptimizerRule for OwnSorts {
         config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         let settings = config.extensions.get::<SessionSettings>();
-        if !settings.is_some_and(|settings| settings.operators) {
+        if settings.is_none_or(|settings| settings.operators == Use::Off) {
             return Ok(plan);
         }
         plan.transform_up(|node| {

@@ -27,7 +27,7 @@ use super::filters::{DynamicFilter, convert};
 use super::queue::ScanQueue;
 use super::stream::{Reported, ScanMetrics, open};
 use crate::index::{AccessPath, Condition, Conjunct, Outcome, Request, Wanted, condition};
-use crate::settings::{ElfUse, SessionSettings};
+use crate::settings::{SessionSettings, Use};
 use crate::table::Table;
 
 /// A scan of a table.
@@ -43,7 +43,7 @@ pub(crate) struct TableScan {
     limit: Option<usize>,
     partitions: usize,
     /// Whether Elfs may be asked.
-    elf: ElfUse,
+    elf: Use,
     /// How it finds its rows. A plan rule chooses once the scan is as it will run; until then it looks at every row
     /// group.
     pub(super) access: AccessPath,
@@ -92,7 +92,7 @@ impl TableScan {
             // Each worker stops at the limit on its own, so only a single worker keeps it exactly.
             limit: limit.filter(|_| partitions == 1),
             partitions,
-            elf: settings.map_or(ElfUse::Off, |settings| settings.elf),
+            elf: settings.map_or(Use::Off, |settings| settings.elf),
             access: AccessPath::default(),
             outcome: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
@@ -124,7 +124,7 @@ impl TableScan {
     }
 
     fn can_use_elfs(&self) -> bool {
-        self.elf != ElfUse::Off && !self.table.indexes.is_empty() && self.limit.is_none()
+        self.elf != Use::Off && !self.table.indexes.is_empty() && self.limit.is_none()
     }
 
     fn choose(&self, taker: Taker, key_ranges: &[Condition]) -> AccessPath {

@@ -220,17 +220,15 @@ impl ScanMetrics {
             row_groups_pruned: pruned.row_groups.load(Ordering::Relaxed),
             bytes_pruned: pruned.bytes.load(Ordering::Relaxed),
         };
+        // A scan that runs a second time counts from zero, while streams of its first run may still end.
         let (new, old) = (&now.counters, &reported.counters);
-        self.bytes_cache
-            .add((new.bytes_cache - old.bytes_cache) as usize);
-        self.bytes_storage
-            .add((new.bytes_storage - old.bytes_storage) as usize);
-        self.bytes_shared
-            .add((new.bytes_shared - old.bytes_shared) as usize);
-        self.row_groups_pruned
-            .add((now.row_groups_pruned - reported.row_groups_pruned) as usize);
-        self.bytes_pruned
-            .add((now.bytes_pruned - reported.bytes_pruned) as usize);
+        let add = |metric: &Count, new: u64, old: u64| metric.add(new.saturating_sub(old) as usize);
+        add(&self.bytes_cache, new.bytes_cache, old.bytes_cache);
+        add(&self.bytes_storage, new.bytes_storage, old.bytes_storage);
+        add(&self.bytes_shared, new.bytes_shared, old.bytes_shared);
+        let (row_groups, bytes) = (reported.row_groups_pruned, reported.bytes_pruned);
+        add(&self.row_groups_pruned, now.row_groups_pruned, row_groups);
+        add(&self.bytes_pruned, now.bytes_pruned, bytes);
         *reported = now;
     }
 }

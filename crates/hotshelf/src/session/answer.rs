@@ -8,11 +8,13 @@ use std::task::{Context, Poll, ready};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::error::Result as QueryResult;
+use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, execute_stream};
+use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
@@ -31,8 +33,25 @@ pub struct Answer {
     pub(super) batches: SendableRecordBatchStream,
     pub(super) message: Option<String>,
     /// What runs, with its metrics.
-    pub(super) plan: Option<Arc<dyn ExecutionPlan>>,
+    pub(super) plan: Option<RunningPlan>,
 }
+
+/// The plan of an answer: another one once it had to begin again.
+#[derive(Clone)]
+pub(super) struct RunningPlan(Arc<Mutex<Arc<dyn ExecutionPlan>>>);
+
+impl RunningPlan {
+    pub fn new(plan: Arc<dyn ExecutionPlan>) -> Self {
+        Self(Arc::new(Mutex::new(plan)))
+    }
+
+    fn get(&self) -> Arc<dyn ExecutionPlan> {
+        self.0.lock().clone()
+    }
+}
+
+/// Makes the plan for a query that has run out of memory, with operators that spill.
+pub(super) type Again = BoxFuture<'static, Result<Arc<dyn ExecutionPlan>>>;
 
 impl Answer {
     /// The answer of a statement without rows.
@@ -96,8 +115,8 @@ impl Answer {
     }
 
     /// What runs, with its metrics.
-    pub(crate) fn plan(&self) -> Option<&Arc<dyn ExecutionPlan>> {
-        self.plan.as_ref()
+    pub(crate) fn plan(&self) -> Option<Arc<dyn ExecutionPlan>> {
+        self.plan.as_ref().map(RunningPlan::get)
     }
 }
 
@@ -124,13 +143,14 @@ impl std::fmt::Debug for Answer {
 /// Its rows come through a channel, so the plan's own work never blocks a caller that waits for them, and the caller
 /// can always stop waiting.
 pub(super) fn start(
-    plan: Arc<dyn ExecutionPlan>,
+    plan: &RunningPlan,
     context: Arc<TaskContext>,
     interrupt: Interrupt,
+    again: Option<Again>,
 ) -> SendableRecordBatchStream {
-    let schema = plan.schema();
+    let schema = plan.get().schema();
     let (sender, receiver) = channel(AHEAD_BATCHES);
-    let task = tokio::spawn(forward(plan, context, sender));
+    let task = tokio::spawn(forward(plan.clone(), context, again, sender));
     Box::pin(AnswerStream {
         schema,
         receiver,
@@ -141,18 +161,23 @@ pub(super) fn start(
 
 /// Sends a plan's batches until it ends, fails or the receiver is gone. A panic arrives as an error.
 async fn forward(
-    plan: Arc<dyn ExecutionPlan>,
+    plan: RunningPlan,
     context: Arc<TaskContext>,
+    again: Option<Again>,
     sender: Sender<QueryResult<RecordBatch>>,
 ) {
     let run = async {
-        let mut batches = execute_stream(plan, context)?;
-        while let Some(batch) = batches.next().await {
-            if sender.send(Ok(batch?)).await.is_err() {
-                break;
-            }
+        let mut sent = 0;
+        let done = send_all(&plan, &context, &sender, &mut sent).await;
+        let (Err(error), Some(again)) = (&done, again) else {
+            return done;
+        };
+        if sent > 0 || !is_shortage(error) {
+            return done;
         }
-        Ok(())
+        tracing::info!(%error, "the query begins again with operators that spill");
+        *plan.0.lock() = again.await?;
+        send_all(&plan, &context, &sender, &mut sent).await
     };
     let done = AssertUnwindSafe(run).catch_unwind().await;
     let failed = match done {
@@ -162,6 +187,27 @@ async fn forward(
     if let Some(error) = failed {
         sender.send(Err(error)).await.ok();
     }
+}
+
+/// Sends a plan's batches, and counts them.
+async fn send_all(
+    plan: &RunningPlan,
+    context: &Arc<TaskContext>,
+    sender: &Sender<QueryResult<RecordBatch>>,
+    sent: &mut usize,
+) -> QueryResult<()> {
+    let mut batches = execute_stream(plan.get(), context.clone())?;
+    while let Some(batch) = batches.next().await {
+        if sender.send(Ok(batch?)).await.is_err() {
+            break;
+        }
+        *sent += 1;
+    }
+    Ok(())
+}
+
+fn is_shortage(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 /// Batches of a running plan. Dropping it stops the plan.

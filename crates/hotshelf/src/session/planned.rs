@@ -5,16 +5,18 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
+use futures::FutureExt;
 
 use super::account::QueryAccount;
-use super::answer::{self, Answer};
-use super::explain;
+use super::answer::{self, Again, Answer, RunningPlan};
 use super::target::Unfinished;
+use super::{explain, interrupt};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::settings::SessionSettings;
+use crate::settings::{SessionSettings, Use};
 use crate::storage::IfExists;
 
 /// A statement that has been planned: what remains to be done.
@@ -34,6 +36,8 @@ pub(super) enum Planned {
 /// A plan and what it runs with.
 pub(super) struct Runnable {
     pub plan: Arc<dyn ExecutionPlan>,
+    /// What the plan was made of, where it may be made and run again.
+    pub logical: Option<LogicalPlan>,
     pub state: SessionState,
     /// Whether the rules' notes follow the rows.
     pub with_notes: bool,
@@ -56,6 +60,7 @@ impl Runnable {
     pub fn run(self) -> Result<Answer> {
         let Self {
             plan,
+            logical,
             state,
             with_notes,
             engine,
@@ -63,7 +68,9 @@ impl Runnable {
         let mut context = TaskContext::from(&state);
         let account =
             engine.map(|engine| QueryAccount::open(query_of(&state), engine, &mut context));
-        let mut batches = answer::start(plan.clone(), Arc::new(context), interrupt_of(&state));
+        let plan = RunningPlan::new(plan);
+        let again = logical.map(|logical| plan_again(logical, state.clone()));
+        let mut batches = answer::start(&plan, Arc::new(context), interrupt_of(&state), again);
         if with_notes {
             batches = explain::with_notes(batches, &state)?;
         }
@@ -76,6 +83,22 @@ impl Runnable {
             plan: Some(plan),
         })
     }
+}
+
+/// The plan for a query that has run out of memory.
+fn plan_again(logical: LogicalPlan, mut state: SessionState) -> Again {
+    let plan = async move {
+        let extensions = &mut state.config_mut().options_mut().extensions;
+        if let Some(settings) = extensions.get_mut::<SessionSettings>() {
+            settings.operators = Use::Always;
+        }
+        let planner = state.query_planner().clone();
+        let physical = planner.create_physical_plan(&logical, &state).await;
+        let interrupt = interrupt_of(&state);
+        let plan = physical.and_then(|plan| interrupt::interruptible(plan, &interrupt));
+        plan.map_err(Error::from_query)
+    };
+    plan.boxed()
 }
 
 /// The number of the query that a state is for.

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
-use crate::settings::{SessionSettings, check_engine_setting};
+use crate::settings::{SessionSettings, Use, check_engine_setting};
 
 impl Session {
     /// Plans a statement; those that only change settings or the catalog are done with that.
@@ -127,6 +127,7 @@ impl Session {
         let interrupt = interrupt_of(&state);
         Ok(Runnable {
             plan: interrupt::interruptible(physical, &interrupt).map_err(Error::from_query)?,
+            logical: may_run_again(&optimized, &state).then_some(optimized),
             state,
             with_notes: explain::takes_notes(plan),
             engine: explain::takes_account(plan).then(|| self.database.engine().clone()),
@@ -185,6 +186,19 @@ impl Session {
             None => Error::from_query(error),
         }
     }
+}
+
+/// Whether a query that has run out of memory may begin again: it changes nothing, and would run otherwise then.
+fn may_run_again(plan: &LogicalPlan, state: &SessionState) -> bool {
+    let settings = state.config().options().extensions.get::<SessionSettings>();
+    let changes = matches!(
+        plan,
+        LogicalPlan::Dml(_)
+            | LogicalPlan::Ddl(_)
+            | LogicalPlan::Copy(_)
+            | LogicalPlan::Statement(_)
+    );
+    !changes && settings.is_some_and(|settings| settings.operators == Use::On)
 }
 
 /// SHOW answers with one row per setting, and the profile has many values.

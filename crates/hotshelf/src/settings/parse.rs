@@ -1,6 +1,6 @@
 //! The words in which settings are written.
 
-use super::ElfUse;
+use super::Use;
 use crate::error::{Error, Result};
 
 const THREADS_MAX: u64 = 4096;
@@ -55,18 +55,18 @@ pub(crate) fn parse_threads(value: &str) -> Result<usize> {
         })
 }
 
-pub(crate) fn parse_elf(value: &str) -> Result<ElfUse> {
+pub(crate) fn parse_use(what: &'static str, value: &str) -> Result<Use> {
     if value.trim().eq_ignore_ascii_case("always") {
-        return Ok(ElfUse::Always);
+        return Ok(Use::Always);
     }
     let expected = || Error::InvalidValue {
-        what: "use of indexes",
+        what,
         value: value.to_owned(),
         expected: "on, off or always".into(),
     };
     Ok(match parse_switch(value).map_err(|_| expected())? {
-        true => ElfUse::On,
-        false => ElfUse::Off,
+        true => Use::On,
+        false => Use::Off,
     })
 }
 

@@ -9,6 +9,7 @@ mod fresh;
 mod import;
 mod index;
 mod input;
+mod joining;
 mod merging;
 mod profile;
 mod robust;

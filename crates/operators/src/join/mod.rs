@@ -236,6 +236,11 @@ impl HashJoin {
         }
     }
 
+    /// Whether a prober has not finished. Until then the rows that remain are not known.
+    pub fn is_probing(&self) -> bool {
+        self.state.lock().probing > 0
+    }
+
     /// Notes that a prober has no more rows. The last one makes the tasks that remain.
     fn finish_probing(&self) -> Result<()> {
         let mut state = self.state.lock();
@@ -373,6 +378,13 @@ impl Prober {
             Some(tables) => self.probe(&tables),
             None => self.work(),
         }
+    }
+
+    /// Whether the next batch may have to wait for the device: rows were spilled, or are about to be joined apart.
+    pub fn may_wait(&self) -> bool {
+        self.tables
+            .as_ref()
+            .is_none_or(|tables| !tables.is_complete())
     }
 
     /// Notes that there are no more right rows.

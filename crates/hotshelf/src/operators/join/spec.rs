@@ -1,0 +1,147 @@
+//! What a `HashJoinExec` says, in the words of `crates/operators`.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{AsArray, BooleanArray, RecordBatch};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{JoinSide, JoinType, NullEquality};
+use datafusion::error::Result as QueryResult;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use hotshelf_operators::OperatorError;
+use hotshelf_operators::join::{Condition, JoinKind, JoinSpec, PairTest, Side};
+use hotshelf_operators::keys::Nulls;
+
+use super::super::columns::Columns;
+
+/// A join, and the columns of its inputs.
+pub(super) struct Spec {
+    pub join: JoinSpec,
+    pub left: Arc<Columns>,
+    pub right: Arc<Columns>,
+}
+
+impl Spec {
+    /// `None`: a join that is left to DataFusion.
+    pub fn of(join: &HashJoinExec) -> QueryResult<Option<Self>> {
+        let mut left = Columns::of(join.left().schema());
+        let mut right = Columns::of(join.right().schema());
+        let mut on = Vec::with_capacity(join.on().len());
+        for (left_key, right_key) in join.on() {
+            let pair = (left.number_of(left_key)?, right.number_of(right_key)?);
+            if left.data_type(pair.0) != right.data_type(pair.1) {
+                return Ok(None);
+            }
+            on.push(pair);
+        }
+        let kind = kind(*join.join_type());
+        let condition = join.filter().map(condition);
+        let Some(output) = output(join, kind) else {
+            return Ok(None);
+        };
+        if condition.as_ref().is_some_and(Option::is_none)
+            || !left.are_comparable()
+            || !right.are_comparable()
+        {
+            return Ok(None);
+        }
+        let join = JoinSpec {
+            left: left.schema(),
+            right: right.schema(),
+            on,
+            kind,
+            nulls: match join.null_equality() {
+                NullEquality::NullEqualsNothing => Nulls::Distinct,
+                NullEquality::NullEqualsNull => Nulls::Equal,
+            },
+            null_aware: join.null_aware,
+            condition: condition.flatten(),
+            output,
+            schema: join.schema(),
+        };
+        Ok(Some(Self {
+            join,
+            left: Arc::new(left),
+            right: Arc::new(right),
+        }))
+    }
+}
+
+fn kind(join_type: JoinType) -> JoinKind {
+    match join_type {
+        JoinType::Inner => JoinKind::Inner,
+        JoinType::Left => JoinKind::Left,
+        JoinType::Right => JoinKind::Right,
+        JoinType::Full => JoinKind::Full,
+        JoinType::LeftSemi => JoinKind::LeftSemi,
+        JoinType::RightSemi => JoinKind::RightSemi,
+        JoinType::LeftAnti => JoinKind::LeftAnti,
+        JoinType::RightAnti => JoinKind::RightAnti,
+        JoinType::LeftMark => JoinKind::LeftMark,
+        JoinType::RightMark => JoinKind::RightMark,
+    }
+}
+
+/// The columns of the output, before the mark. `None`: the mark is not the last column.
+fn output(join: &HashJoinExec, kind: JoinKind) -> Option<Vec<(Side, usize)>> {
+    use JoinKind::{LeftAnti, LeftMark, LeftSemi, RightAnti, RightMark, RightSemi};
+    let side = |side: Side, input: &Arc<dyn ExecutionPlan>| {
+        let columns = 0..input.schema().fields().len();
+        columns.map(move |column| (side, column)).collect()
+    };
+    let left: Vec<_> = side(Side::Left, join.left());
+    let right: Vec<_> = side(Side::Right, join.right());
+    let all = match kind {
+        LeftSemi | LeftAnti | LeftMark => left,
+        RightSemi | RightAnti | RightMark => right,
+        _ => left.into_iter().chain(right).collect(),
+    };
+    let has_mark = matches!(kind, LeftMark | RightMark);
+    let Some(projection) = join.projection.as_ref() else {
+        return Some(all);
+    };
+    let (mark, columns) = match has_mark {
+        true => projection.split_last()?,
+        false => (&all.len(), projection.as_ref()),
+    };
+    if *mark != all.len() {
+        return None;
+    }
+    columns
+        .iter()
+        .map(|&column| all.get(column).copied())
+        .collect()
+}
+
+/// `None`: a condition on a mark.
+fn condition(filter: &JoinFilter) -> Option<Condition> {
+    let columns = filter.column_indices().iter().map(|column| {
+        let side = match column.side {
+            JoinSide::Left => Side::Left,
+            JoinSide::Right => Side::Right,
+            JoinSide::None => return None,
+        };
+        Some((side, column.index))
+    });
+    Some(Condition {
+        columns: columns.collect::<Option<_>>()?,
+        schema: filter.schema().clone(),
+        test: Arc::new(FilterTest(filter.expression().clone())),
+    })
+}
+
+/// A predicate over pairs of rows.
+struct FilterTest(Arc<dyn PhysicalExpr>);
+
+impl PairTest for FilterTest {
+    fn test(&self, pairs: &RecordBatch) -> Result<BooleanArray, OperatorError> {
+        let passed = self.0.evaluate(pairs);
+        let passed = passed.and_then(|value| value.into_array(pairs.num_rows()));
+        match passed {
+            Ok(passed) => Ok(passed.as_boolean().clone()),
+            Err(error) => Err(ArrowError::ExternalError(Box::new(error)).into()),
+        }
+    }
+}

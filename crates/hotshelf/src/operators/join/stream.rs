@@ -1,0 +1,226 @@
+//! A join's steps, in the order in which a stream takes them: build, probe, and what was spilled.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::error::Result as QueryResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder};
+use futures::stream::{Stream, try_unfold};
+use hotshelf_operators::OperatorError;
+use hotshelf_operators::join::{HashJoin, Prober};
+
+use super::super::columns::Columns;
+use super::super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
+use super::spec::Spec;
+
+/// A join whose left rows are not there yet.
+pub(super) struct Build {
+    join: Arc<HashJoin>,
+    columns: Arc<Columns>,
+    streams: Streams,
+}
+
+impl Build {
+    /// A join for so many probers.
+    pub fn begin(spec: &Spec, context: &TaskContext, probers: usize) -> QueryResult<Self> {
+        let environment = environment(context)?;
+        let join = HashJoin::try_new(spec.join.clone(), &environment, probers);
+        Ok(Self {
+            join: join.map_err(failed)?,
+            columns: spec.left.clone(),
+            streams: Streams::new(environment.stop.clone()),
+        })
+    }
+
+    /// Takes all left rows.
+    pub async fn run(
+        self,
+        input: SendableRecordBatchStream,
+        baseline: &BaselineMetrics,
+    ) -> QueryResult<Built> {
+        let mut stream = self.streams.open();
+        let mut input = Pieces::new(input, self.columns);
+        let mut builder = self.join.builder();
+        loop {
+            let Piece { batches, is_last } = input.next().await?;
+            let elapsed = baseline.elapsed_compute().clone();
+            let insert = move || {
+                let _timer = elapsed.timer();
+                let mut batches = batches.into_iter();
+                batches.try_for_each(|batch| builder.insert(batch))?;
+                Ok::<_, OperatorError>(builder)
+            };
+            builder = blocking(insert).await?;
+            if is_last {
+                break;
+            }
+        }
+        drop((input, builder));
+        let (join, elapsed) = (self.join.clone(), baseline.elapsed_compute().clone());
+        let finish = move || {
+            let _timer = elapsed.timer();
+            join.finish_build(1)
+        };
+        blocking(finish).await?;
+        stream.end();
+        Ok(Built {
+            join: self.join,
+            streams: self.streams,
+        })
+    }
+}
+
+/// A join that can be probed.
+#[derive(Clone)]
+pub(super) struct Built {
+    join: Arc<HashJoin>,
+    streams: Streams,
+}
+
+impl Built {
+    /// The output for a partition of the right side.
+    pub fn probe(
+        self,
+        input: SendableRecordBatchStream,
+        columns: Arc<Columns>,
+        metrics: ExecutionPlanMetricsSet,
+        partition: usize,
+    ) -> impl Stream<Item = QueryResult<RecordBatch>> {
+        let probe = self.join.prober().map(|prober| Probe {
+            prober,
+            input: Some(input),
+            columns,
+            step: Step::Pull,
+            stream: self.streams.open(),
+            join: self.join,
+            baseline: BaselineMetrics::new(&metrics, partition),
+            metrics,
+            partition,
+        });
+        try_unfold(Begun::No(probe.map_err(failed)), |begun| async move {
+            let probe = match begun {
+                Begun::No(probe) => probe?,
+                Begun::Yes(probe) => *probe,
+            };
+            let next = probe.next().await?;
+            Ok(next.map(|(batch, probe)| (batch, Begun::Yes(Box::new(probe)))))
+        })
+    }
+}
+
+enum Begun {
+    No(QueryResult<Probe>),
+    Yes(Box<Probe>),
+}
+
+/// A prober and its rows.
+struct Probe {
+    prober: Prober,
+    /// Dropped when it has ended.
+    input: Option<SendableRecordBatchStream>,
+    columns: Arc<Columns>,
+    step: Step,
+    stream: OpenStream,
+    join: Arc<HashJoin>,
+    baseline: BaselineMetrics,
+    metrics: ExecutionPlanMetricsSet,
+    partition: usize,
+}
+
+enum Step {
+    /// The prober has nothing to do.
+    Pull,
+    /// It has rows.
+    Give,
+    /// All right rows were pushed.
+    Rest,
+}
+
+impl Probe {
+    async fn next(mut self) -> QueryResult<Option<(RecordBatch, Self)>> {
+        loop {
+            let batch = match self.step {
+                Step::Pull => {
+                    self.pull().await?;
+                    continue;
+                }
+                Step::Give => {
+                    let (batch, probe) = self.work().await?;
+                    self = probe;
+                    if batch.is_none() {
+                        self.step = Step::Pull;
+                        continue;
+                    }
+                    batch
+                }
+                // The last to end does what remains: nobody waits for a stream that nobody reads.
+                Step::Rest if self.join.is_probing() => None,
+                Step::Rest => {
+                    let (batch, probe) = self.work().await?;
+                    self = probe;
+                    batch
+                }
+            };
+            let Some(batch) = batch else {
+                self.stream.end();
+                self.note();
+                return Ok(None);
+            };
+            self.baseline.output_rows().add(batch.num_rows());
+            return Ok(Some((batch, self)));
+        }
+    }
+
+    /// What EXPLAIN ANALYZE shows, by the last to end.
+    fn note(&self) {
+        if self.join.is_probing() {
+            return;
+        }
+        let stats = self.join.stats();
+        let metric = || MetricBuilder::new(&self.metrics);
+        let spilled_rows = stats.spilled_left_rows + stats.spilled_right_rows;
+        metric()
+            .spilled_rows(self.partition)
+            .add(spilled_rows as usize);
+        let pairs = metric().counter("pair_count", self.partition);
+        pairs.add(stats.pair_count as usize);
+        let peak = metric().gauge("peak_mem_used", self.partition);
+        peak.set_max(stats.used_bytes_max as usize);
+    }
+
+    async fn pull(&mut self) -> QueryResult<()> {
+        use futures::StreamExt;
+        let next = match &mut self.input {
+            Some(input) => input.next().await.transpose()?,
+            None => None,
+        };
+        match next {
+            Some(batch) => {
+                self.prober.push(self.columns.add(batch)?).map_err(failed)?;
+                self.step = Step::Give;
+            }
+            None => {
+                self.input = None;
+                self.prober.finish().map_err(failed)?;
+                self.step = Step::Rest;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the prober work: where blocking is allowed once rows may be on disk.
+    async fn work(mut self) -> QueryResult<(Option<RecordBatch>, Self)> {
+        let may_wait = self.prober.may_wait();
+        let run = move || {
+            let elapsed = self.baseline.elapsed_compute().clone();
+            let _timer = elapsed.timer();
+            let batch = self.prober.next_batch()?;
+            Ok((batch, self))
+        };
+        match may_wait {
+            true => blocking(run).await,
+            false => run().map_err(failed),
+        }
+    }
+}

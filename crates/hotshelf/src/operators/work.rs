@@ -1,0 +1,130 @@
+//! How an operator of `crates/operators`, whose calls block, runs in DataFusion's streams, which must not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::internal_err;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use futures::StreamExt;
+use hotshelf_operators::spill::SpillFolder;
+use hotshelf_operators::{Environment, OperatorError, Stop};
+
+use super::columns::Columns;
+use super::memory::PoolBroker;
+use crate::error::Error;
+
+/// Rows are given to an operator in pieces of this many rows or bytes: each may be written to disk, and is worked on
+/// where blocking is allowed.
+const PIECE_ROWS: usize = 32_768;
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Where an operator of a query gets memory and spills.
+pub(super) fn environment(context: &TaskContext) -> QueryResult<Environment> {
+    let Some(spill) = context.session_config().get_extension::<SpillFolder>() else {
+        return internal_err!("a session without a folder for what does not fit");
+    };
+    Ok(Environment {
+        broker: Arc::new(PoolBroker(context.memory_pool().clone())),
+        spill,
+        stop: Stop::default(),
+    })
+}
+
+/// Runs work that may wait for the device.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, OperatorError> + Send + 'static,
+) -> QueryResult<T> {
+    let done = SpawnedTask::spawn_blocking(work).join_unwind().await;
+    done.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
+        .map_err(failed)
+}
+
+pub(super) fn failed(error: OperatorError) -> DataFusionError {
+    Error::from(error).into()
+}
+
+/// An operator's input, in pieces.
+pub(super) struct Pieces {
+    input: SendableRecordBatchStream,
+    columns: Arc<Columns>,
+}
+
+/// Some batches of an input.
+pub(super) struct Piece {
+    pub batches: Vec<RecordBatch>,
+    pub is_last: bool,
+}
+
+impl Pieces {
+    pub fn new(input: SendableRecordBatchStream, columns: Arc<Columns>) -> Self {
+        Self { input, columns }
+    }
+
+    pub async fn next(&mut self) -> QueryResult<Piece> {
+        let mut batches = Vec::new();
+        let (mut rows, mut bytes) = (0, 0);
+        while rows < PIECE_ROWS && bytes < PIECE_BYTES {
+            let Some(batch) = self.input.next().await.transpose()? else {
+                return Ok(Piece {
+                    batches,
+                    is_last: true,
+                });
+            };
+            rows += batch.num_rows();
+            bytes += batch.get_array_memory_size();
+            batches.push(self.columns.add(batch)?);
+        }
+        Ok(Piece {
+            batches,
+            is_last: false,
+        })
+    }
+}
+
+/// The streams that use an operator. When the last of them is dropped before its end, the operator stops, also in the
+/// middle of its work.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Streams {
+    stop: Stop,
+    open: Arc<AtomicUsize>,
+}
+
+impl Streams {
+    pub fn new(stop: Stop) -> Self {
+        Self {
+            stop,
+            open: Arc::default(),
+        }
+    }
+
+    pub fn open(&self) -> OpenStream {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        OpenStream {
+            streams: self.clone(),
+            has_ended: false,
+        }
+    }
+}
+
+pub(super) struct OpenStream {
+    streams: Streams,
+    has_ended: bool,
+}
+
+impl OpenStream {
+    pub fn end(&mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let is_last = self.streams.open.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && !self.has_ended {
+            self.streams.stop.raise();
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Joins: Hotshelf's own beside DataFusion's, with memory and without.
+
+use super::*;
+
+fn with_budget(bytes: u64) -> Fixture {
+    let fixture = Fixture::with(Options {
+        budget_bytes: bytes,
+        operator_bytes_min: 2 << 20,
+        threads: 2,
+        ..Options::default()
+    });
+    let table = |name: &str, rows: u32, step: u32| {
+        format!(
+            "CREATE TABLE {name} AS SELECT value AS id, \
+             CASE WHEN value % 17 = 0 THEN NULL WHEN value % 50 = 0 THEN 7 ELSE value * {step} % 4001 END AS k, \
+             CASE WHEN value % 19 = 0 THEN NULL ELSE 'text ' || (value * {step} % 997) END AS t, \
+             (value % 211)::decimal(10, 2) AS d, value % 31 AS small FROM range({rows})"
+        )
+    };
+    fixture.run(&table("a", 2000, 3)).unwrap();
+    fixture.run(&table("b", 3000, 7)).unwrap();
+    fixture
+}
+
+const JOINS: &[&str] = &[
+    "SELECT a.id, b.id AS o, b.t FROM a JOIN b ON a.k = b.k AND a.small = b.small",
+    "SELECT a.id, b.id AS o FROM a JOIN b ON a.t = b.t AND a.id < b.id",
+    "SELECT a.id, b.id AS o, b.d FROM a LEFT JOIN b ON a.k = b.k AND a.d = b.d",
+    "SELECT a.id, b.id AS o, a.t FROM a RIGHT JOIN b ON a.k = b.k AND a.t = b.t AND a.small > 3",
+    "SELECT a.id, b.id AS o FROM a FULL JOIN b ON a.id = b.k AND a.small < b.small",
+    "SELECT a.id, b.id AS o FROM a JOIN b ON a.k IS NOT DISTINCT FROM b.k AND a.id = b.id",
+    "SELECT a.id, b.id AS o FROM a JOIN b ON a.id % 100 = b.id % 90 AND a.small = b.small",
+    "SELECT a.id, a.t FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.id > a.id)",
+    "SELECT a.id FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.t = a.t AND b.small = a.small)",
+    "SELECT a.id FROM a WHERE a.k IN (SELECT k FROM b WHERE small < 3)",
+    "SELECT a.id FROM a WHERE a.id NOT IN (SELECT k FROM b WHERE k IS NOT NULL)",
+    "SELECT a.id FROM a WHERE a.id NOT IN (SELECT k FROM b)",
+    "SELECT a.id FROM a WHERE a.small = 1 OR EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.small = 2)",
+    "SELECT a.id, b.id AS o FROM a JOIN b ON a.k = b.k JOIN b c ON c.id = a.id AND c.t = b.t",
+    "SELECT count(*) AS n, sum(a.id) AS s FROM a JOIN b ON a.d = b.d",
+];
+
+fn answers(fixture: &Fixture, settings: &str, query: &str) -> Vec<String> {
+    let mut rows = fixture.rows(&format!("{settings} {query}"));
+    rows.sort_unstable();
+    rows
+}
+
+#[test]
+fn joins_give_the_rows_that_datafusions_give() {
+    let fixture = with_budget(64 << 20);
+    for query in JOINS {
+        let theirs = "SET hotshelf.operators = off; SET hotshelf.star_pipelines = off;";
+        let expected = answers(&fixture, theirs, query);
+        for broadcast in [0, 1 << 30] {
+            let own = format!(
+                "SET hotshelf.operators = always; SET hotshelf.star_pipelines = off; \
+                 SET datafusion.optimizer.hash_join_single_partition_threshold = {broadcast}; \
+                 SET datafusion.optimizer.hash_join_single_partition_threshold_rows = {broadcast};"
+            );
+            let rows = answers(&fixture, &own, query);
+            assert!(
+                rows == expected,
+                "{query}: {} rows, not {}",
+                rows.len(),
+                expected.len()
+            );
+        }
+    }
+}
+
+#[test]
+fn joins_give_the_same_rows_where_they_have_to_spill() {
+    let rich = with_budget(64 << 20);
+    let poor = with_budget(1 << 20);
+    for query in JOINS {
+        let off = "SET hotshelf.operators = off;";
+        let expected = answers(&rich, off, query);
+        let own = "SET hotshelf.operators = always; SET hotshelf.star_pipelines = off;";
+        assert!(answers(&poor, own, query) == expected, "{query}");
+    }
+}
+
+#[test]
+fn all_kinds_of_joins_are_replaced_on_demand_and_large_ones_by_themselves() {
+    let fixture = with_budget(8 << 20);
+    let own = "SET hotshelf.operators = always; SET hotshelf.star_pipelines = off;";
+    for query in JOINS {
+        let plan = fixture.rows(&format!("{own} EXPLAIN {query}")).join("\n");
+        assert!(plan.contains("SpillingHashJoinExec"), "{query}: {plan}");
+    }
+    let small = fixture.rows("EXPLAIN SELECT count(*) FROM a JOIN b ON a.t = b.t");
+    assert!(!small.join("\n").contains("SpillingHashJoinExec"));
+    let wide =
+        "CREATE TABLE c AS SELECT value AS id, value * 3 AS x, value % 7 AS y FROM range(200000)";
+    fixture.run(wide).unwrap();
+    let no_stars = "SET hotshelf.star_pipelines = off;";
+    let large =
+        "SELECT count(*) AS n, sum(l.x + r.y) AS s FROM c l JOIN c r ON l.x = r.x AND l.id <= r.id";
+    let plan = fixture
+        .rows(&format!("{no_stars} EXPLAIN {large}"))
+        .join("\n");
+    assert!(plan.contains("SpillingHashJoinExec"), "{plan}");
+    let sum: u64 = (0..200_000u64).map(|id| id * 3 + id % 7).sum();
+    let rows = fixture.rows(&format!("{no_stars} {large}"));
+    assert_eq!(rows, [format!("200000|{sum}")]);
+}
+
+#[test]
+fn a_query_that_runs_out_of_memory_begins_again_with_joins_that_spill() {
+    let fixture = with_budget(4 << 20);
+    let table =
+        "CREATE TABLE c AS SELECT value AS id, repeat('x', 150) || value AS text FROM range(40000)";
+    fixture.run(table).unwrap();
+    // The statistics know neither the length of the texts nor that the conditions keep all of them.
+    let sql = "SELECT count(*) AS n, sum(length(l.text || r.text)) AS bytes FROM c l JOIN c r \
+        ON l.id = r.id AND l.text <= r.text WHERE length(l.text) > 3 AND length(r.text) > 3";
+    let bytes: usize = (0..40_000)
+        .map(|id: u32| 2 * (150 + id.to_string().len()))
+        .sum();
+    for stars in ["on", "off"] {
+        let set = format!("SET hotshelf.star_pipelines = {stars};");
+        let error = fixture.error(&format!("{set} SET hotshelf.operators = off; {sql}"));
+        assert!(error.to_string().contains("HashJoinInput"), "{error}");
+        let rows = fixture.rows(&format!("{set} {sql}"));
+        assert_eq!(rows, [format!("40000|{bytes}")], "stars {stars}");
+    }
+    let explain = format!("SET hotshelf.star_pipelines = off; EXPLAIN ANALYZE {sql}");
+    let analyzed = fixture.rows(&explain).join("\n");
+    assert!(analyzed.contains("SpillingHashJoinExec"), "{analyzed}");
+}
+
+#[test]
+fn a_limit_ends_a_spilling_join_early() {
+    let fixture = with_budget(2 << 20);
+    let sql = "SET hotshelf.operators = always; SET hotshelf.star_pipelines = off; \
+        SELECT a.id, b.id AS o FROM a JOIN b ON a.small = b.small LIMIT 10";
+    assert_eq!(fixture.rows(sql).len(), 10);
+    assert_eq!(fixture.rows("SELECT count(*) AS n FROM a"), ["2000"]);
+}
