@@ -62,7 +62,7 @@ const KEYS: &[(&str, &str)] = &[
     ),
     (
         "operators",
-        "whether sorts and joins are Hotshelf's own, which spill: on (joins where memory is short), off, always (session)",
+        "whether sorts and joins are Hotshelf's, which spill: on (joins where memory is short), off, always (session)",
     ),
     (
         "elf",

@@ -22,7 +22,7 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// A join for so many probers.
+    /// A join for this many probers.
     pub fn begin(spec: &Spec, context: &TaskContext, probers: usize) -> QueryResult<Self> {
         let environment = environment(context)?;
         let join = HashJoin::try_new(spec.join.clone(), &environment, probers);
@@ -33,7 +33,7 @@ impl Build {
         })
     }
 
-    /// Takes all left rows.
+    /// Takes the rows of the left side.
     pub async fn run(
         self,
         input: SendableRecordBatchStream,
@@ -154,7 +154,7 @@ impl Probe {
                     }
                     batch
                 }
-                // The last to end does what remains: nobody waits for a stream that nobody reads.
+                // The last to end does what remains: none waits for another, which may not be read at all.
                 Step::Rest if self.join.is_probing() => None,
                 Step::Rest => {
                     let (batch, probe) = self.work().await?;
