@@ -87,31 +87,24 @@ impl Built {
         metrics: ExecutionPlanMetricsSet,
         partition: usize,
     ) -> impl Stream<Item = QueryResult<RecordBatch>> {
-        let probe = self.join.prober().map(|prober| Probe {
-            prober,
-            input: Some(input),
-            columns,
-            step: Step::Pull,
-            stream: self.streams.open(),
-            join: self.join,
-            baseline: BaselineMetrics::new(&metrics, partition),
-            metrics,
-            partition,
+        let probe = self.join.prober().map(|prober| {
+            Box::new(Probe {
+                prober,
+                input: Some(input),
+                columns,
+                step: Step::Pull,
+                stream: self.streams.open(),
+                join: self.join,
+                baseline: BaselineMetrics::new(&metrics, partition),
+                metrics,
+                partition,
+            })
         });
-        try_unfold(Begun::No(probe.map_err(failed)), |begun| async move {
-            let probe = match begun {
-                Begun::No(probe) => probe?,
-                Begun::Yes(probe) => *probe,
-            };
-            let next = probe.next().await?;
-            Ok(next.map(|(batch, probe)| (batch, Begun::Yes(Box::new(probe)))))
+        try_unfold(probe.map_err(failed), |probe| async move {
+            let next = probe?.next().await?;
+            Ok(next.map(|(batch, probe)| (batch, Ok(Box::new(probe)))))
         })
     }
-}
-
-enum Begun {
-    No(QueryResult<Probe>),
-    Yes(Box<Probe>),
 }
 
 /// A prober and its rows.
