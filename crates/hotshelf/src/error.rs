@@ -409,6 +409,11 @@ impl Error {
     }
 }
 
+/// Whether an operator was refused memory.
+pub(crate) fn is_shortage(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
 /// Whether the engine could not make a join of a subquery, and found it in the plan that was to run.
 fn names_a_subquery(text: &str) -> bool {
     text.contains("Physical plan does not support")

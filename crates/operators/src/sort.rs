@@ -45,7 +45,7 @@ use crate::{Environment, Result};
 use held::{Held, SortedRows};
 use job::Job;
 pub use job::SortOptions;
-use keys::KeyEncoder;
+use keys::OrderEncoder;
 pub use keys::SortKey;
 use merge::{Merge, Reserved};
 use run::{Run, RunWriter};
@@ -85,7 +85,7 @@ impl Sorter {
         schema: SchemaRef,
         options: SortOptions,
     ) -> Result<Self> {
-        let encoder = KeyEncoder::new(&schema, &options.keys)?;
+        let encoder = OrderEncoder::new(&schema, &options.keys)?;
         let grant = Grant::open(&*environment.broker, name, options.minimum_bytes);
         grant.grow(held::base_bytes(options.minimum_bytes));
         let job = Job {

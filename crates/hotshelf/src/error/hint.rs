@@ -134,10 +134,7 @@ fn io_hint(error: &std::io::Error) -> Option<&'static str> {
 }
 
 fn query_hint(error: &DataFusionError) -> Option<&'static str> {
-    match error.find_root() {
-        DataFusionError::ResourcesExhausted(_) => Some(
-            "the operators need more memory: raise the budget (`--budget`, SET hotshelf.budget)",
-        ),
-        _ => None,
-    }
+    super::is_shortage(error).then_some(
+        "the operators need more memory: raise the budget (`--budget`, SET hotshelf.budget)",
+    )
 }

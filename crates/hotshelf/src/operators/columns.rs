@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::row::{RowConverter, SortField};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
@@ -12,14 +12,15 @@ use datafusion::physical_expr::expressions::Column;
 /// The columns of an input, and those that are made of them for as long as an operator lasts.
 pub(super) struct Columns {
     input: SchemaRef,
-    fields: Vec<FieldRef>,
+    /// With the columns that are made.
+    schema: SchemaRef,
     made: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 impl Columns {
     pub fn of(input: SchemaRef) -> Self {
         Self {
-            fields: input.fields().iter().cloned().collect(),
+            schema: input.clone(),
             input,
             made: Vec::new(),
         }
@@ -32,29 +33,20 @@ impl Columns {
         }
         let data_type = expr.data_type(&self.input)?;
         let name = format!("key {}", self.made.len());
-        self.fields
-            .push(Arc::new(Field::new(name, data_type, true)));
+        let made = Arc::new(Field::new(name, data_type, true));
+        let fields = self.schema.fields().iter().cloned().chain([made]);
+        self.schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         self.made.push(expr.clone());
-        Ok(self.fields.len() - 1)
+        Ok(self.schema.fields().len() - 1)
     }
 
     /// With the columns that are made.
-    pub fn schema(&self) -> SchemaRef {
-        match self.made.is_empty() {
-            true => self.input.clone(),
-            false => Arc::new(Schema::new(self.fields.clone())),
-        }
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
     pub fn data_type(&self, number: usize) -> &DataType {
-        self.fields[number].data_type()
-    }
-
-    /// Whether all columns have types that can be compared, and stored, as bytes.
-    pub fn are_comparable(&self) -> bool {
-        let types = self.fields.iter().map(|field| field.data_type().clone());
-        let fields: Vec<SortField> = types.map(SortField::new).collect();
-        RowConverter::supports_fields(&fields)
+        self.schema.field(number).data_type()
     }
 
     /// Rows with the columns that are made.
@@ -66,7 +58,7 @@ impl Columns {
         for expr in &self.made {
             columns.push(expr.evaluate(&batch)?.into_array(batch.num_rows())?);
         }
-        Ok(RecordBatch::try_new(self.schema(), columns)?)
+        Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
     }
 
     /// Rows without them.
@@ -74,7 +66,13 @@ impl Columns {
         if self.made.is_empty() {
             return Ok(batch);
         }
-        let wanted: Vec<usize> = (0..self.input.fields().len()).collect();
-        Ok(batch.project(&wanted)?.with_schema(self.input.clone())?)
+        let columns = &batch.columns()[..self.input.fields().len()];
+        Ok(RecordBatch::try_new(self.input.clone(), columns.to_vec())?)
     }
+}
+
+/// Whether values of these types can be compared, and stored, as bytes.
+pub(super) fn are_comparable<'a>(types: impl Iterator<Item = &'a DataType>) -> bool {
+    let fields: Vec<SortField> = types.cloned().map(SortField::new).collect();
+    RowConverter::supports_fields(&fields)
 }

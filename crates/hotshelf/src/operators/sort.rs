@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::row::{RowConverter, SortField};
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as QueryResult};
@@ -24,7 +23,7 @@ use futures::stream::try_unfold;
 use hotshelf_operators::OperatorError;
 use hotshelf_operators::sort::{SortKey, SortOptions, SortStats, Sorted, Sorter};
 
-use super::columns::Columns;
+use super::columns::{Columns, are_comparable};
 use super::work::{Pieces, Streams, blocking, environment, failed};
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to sort.
@@ -43,9 +42,8 @@ impl SpillingSortExec {
         }
         let mut columns = Columns::of(sort.input().schema());
         let keys = keys(sort.expr(), &mut columns)?;
-        let key_field = |key: &SortKey| SortField::new(columns.data_type(key.column).clone());
-        let fields: Vec<SortField> = keys.iter().map(key_field).collect();
-        Ok(RowConverter::supports_fields(&fields).then(|| Self {
+        let types = keys.iter().map(|key| columns.data_type(key.column));
+        Ok(are_comparable(types).then(|| Self {
             sort: sort.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
         }))
@@ -118,7 +116,8 @@ impl ExecutionPlan for SpillingSortExec {
         let columns = Arc::new(columns);
         let environment = environment(&context)?;
         let name = format!("Sort[{partition}]");
-        let sorter = Sorter::new(&environment, &name, columns.schema(), options).map_err(failed)?;
+        let sorter =
+            Sorter::new(&environment, &name, columns.schema().clone(), options).map_err(failed)?;
         let stream = Streams::new(environment.stop.clone()).open();
         let work = Work {
             columns: columns.clone(),

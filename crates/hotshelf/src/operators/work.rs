@@ -86,7 +86,7 @@ impl Pieces {
 
 /// The streams that use an operator. When the last of them is dropped before its end, the operator stops, also in the
 /// middle of its work.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Streams {
     stop: Stop,
     open: Arc<AtomicUsize>,

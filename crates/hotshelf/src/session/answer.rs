@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::error::Result as QueryResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, execute_stream};
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_shortage};
 use crate::interrupt::Interrupt;
 
 /// Batches made ahead of the reader.
@@ -204,10 +204,6 @@ async fn send_all(
         *sent += 1;
     }
     Ok(())
-}
-
-fn is_shortage(error: &DataFusionError) -> bool {
-    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 /// Batches of a running plan. Dropping it stops the plan.

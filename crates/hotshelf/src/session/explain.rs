@@ -31,17 +31,18 @@ pub(super) fn takes_notes(plan: &LogicalPlan) -> bool {
     matches!(format, ExplainFormat::Indent | ExplainFormat::Tree)
 }
 
-/// Adds a row with what the rules noted while planning, if they did.
+/// What the rules noted while planning.
+pub(super) fn notes(state: &SessionState) -> String {
+    let extensions = &state.config().options().extensions;
+    let settings = extensions.get::<SessionSettings>();
+    settings.map_or_else(String::new, |settings| settings.notes.lock().join("\n"))
+}
+
+/// Adds a row with what the rules noted, if they did.
 pub(super) fn with_notes(
     batches: SendableRecordBatchStream,
-    state: &SessionState,
+    notes: String,
 ) -> Result<SendableRecordBatchStream> {
-    let options = state.config().options();
-    let notes = options
-        .extensions
-        .get::<SessionSettings>()
-        .map(|settings| settings.notes.lock().join("\n"))
-        .unwrap_or_default();
     let schema = batches.schema();
     if notes.is_empty() || schema.fields().len() != 2 {
         return Ok(batches);

@@ -12,7 +12,7 @@ use futures::FutureExt;
 use super::account::QueryAccount;
 use super::answer::{self, Again, Answer, RunningPlan};
 use super::target::Unfinished;
-use super::{explain, interrupt};
+use super::{depth, explain, interrupt};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
@@ -69,10 +69,12 @@ impl Runnable {
         let account =
             engine.map(|engine| QueryAccount::open(query_of(&state), engine, &mut context));
         let plan = RunningPlan::new(plan);
-        let again = logical.map(|logical| plan_again(logical, state.clone()));
-        let mut batches = answer::start(&plan, Arc::new(context), interrupt_of(&state), again);
-        if with_notes {
-            batches = explain::with_notes(batches, &state)?;
+        let interrupt = interrupt_of(&state);
+        let notes = with_notes.then(|| explain::notes(&state));
+        let again = logical.map(|logical| plan_again(logical, state));
+        let mut batches = answer::start(&plan, Arc::new(context), interrupt, again);
+        if let Some(notes) = notes {
+            batches = explain::with_notes(batches, notes)?;
         }
         if let Some(account) = account {
             batches = explain::with_account(batches, account);
@@ -85,6 +87,18 @@ impl Runnable {
     }
 }
 
+/// The plan that runs, ready to be interrupted.
+pub(super) async fn plan_physically(
+    optimized: &LogicalPlan,
+    state: &SessionState,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let planner = state.query_planner();
+    let plan = planner.create_physical_plan(optimized, state).await;
+    let plan = plan.map_err(Error::from_query)?;
+    depth::check(&plan).map_err(Error::from_query)?;
+    interrupt::interruptible(plan, &interrupt_of(state)).map_err(Error::from_query)
+}
+
 /// The plan for a query that has run out of memory.
 fn plan_again(logical: LogicalPlan, mut state: SessionState) -> Again {
     let plan = async move {
@@ -92,11 +106,7 @@ fn plan_again(logical: LogicalPlan, mut state: SessionState) -> Again {
         if let Some(settings) = extensions.get_mut::<SessionSettings>() {
             settings.operators = Use::Always;
         }
-        let planner = state.query_planner().clone();
-        let physical = planner.create_physical_plan(&logical, &state).await;
-        let interrupt = interrupt_of(&state);
-        let plan = physical.and_then(|plan| interrupt::interruptible(plan, &interrupt));
-        plan.map_err(Error::from_query)
+        plan_physically(&logical, &state).await
     };
     plan.boxed()
 }

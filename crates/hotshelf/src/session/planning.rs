@@ -11,10 +11,8 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
-use super::planned::{Planned, Runnable, interrupt_of};
-use super::{
-    Session, Statement, batch_rows, depth, explain, fingerprint, insert, interrupt, views,
-};
+use super::planned::{Planned, Runnable, plan_physically};
+use super::{Session, Statement, batch_rows, explain, fingerprint, insert, views};
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
 use crate::settings::{SessionSettings, Use, check_engine_setting};
@@ -118,15 +116,8 @@ impl Session {
         let optimized = state.optimize(plan).map_err(Error::from_query)?;
         self.bound_batches(&mut state, &optimized)
             .map_err(Error::from_query)?;
-        let physical = state
-            .query_planner()
-            .create_physical_plan(&optimized, &state)
-            .await
-            .map_err(Error::from_query)?;
-        depth::check(&physical).map_err(Error::from_query)?;
-        let interrupt = interrupt_of(&state);
         Ok(Runnable {
-            plan: interrupt::interruptible(physical, &interrupt).map_err(Error::from_query)?,
+            plan: plan_physically(&optimized, &state).await?,
             logical: may_run_again(&optimized, &state).then_some(optimized),
             state,
             with_notes: explain::takes_notes(plan),

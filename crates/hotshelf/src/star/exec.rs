@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::accumulate::Keys;
 use super::prepare::{Output, Prepared, Ready, Star, prepare};
 use super::worker::Worker;
-use crate::error::Error;
+use crate::error::{Error, is_shortage};
 use crate::scan::{Reported, ScanMetrics, ScanStream};
 
 /// One preparation serves all partitions, also when the one that began it is dropped, and its failure too:
@@ -91,6 +91,9 @@ pub(crate) fn with_fallback(
         return Ok(plan);
     };
     let original = change(star.original.clone())?;
+    if Arc::ptr_eq(&original, &star.original) {
+        return Ok(plan);
+    }
     Ok(Arc::new(StarPipelineExec::new(star.star.clone(), original)))
 }
 
@@ -144,10 +147,6 @@ fn open(
         metrics,
         ready.star.scan.env.observers.clone(),
     )))
-}
-
-fn is_shortage(error: &DataFusionError) -> bool {
-    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 impl ExecutionPlan for StarPipelineExec {

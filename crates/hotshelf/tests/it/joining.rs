@@ -138,3 +138,48 @@ fn a_limit_ends_a_spilling_join_early() {
     assert_eq!(fixture.rows(sql).len(), 10);
     assert_eq!(fixture.rows("SELECT count(*) AS n FROM a"), ["2000"]);
 }
+
+#[test]
+fn keys_with_signed_zeros_and_nan_meet_as_in_datafusions_joins() {
+    let fixture = with_budget(64 << 20);
+    let sql = "SELECT a.n, b.n AS o FROM \
+        (VALUES (1, 0.0::double), (2, -0.0::double), (3, 'NaN'::double), (4, NULL)) a(n, f) JOIN \
+        (VALUES (1, 0.0::double), (2, -0.0::double), (3, 'NaN'::double), (4, NULL)) b(n, f) ON a.f = b.f";
+    let stars = "SET hotshelf.star_pipelines = off;";
+    let theirs = answers(
+        &fixture,
+        &format!("{stars} SET hotshelf.operators = off;"),
+        sql,
+    );
+    let own = answers(
+        &fixture,
+        &format!("{stars} SET hotshelf.operators = always;"),
+        sql,
+    );
+    assert_eq!(own, theirs);
+}
+
+#[test]
+fn a_join_that_compares_in_silence_ends_when_its_answer_is_dropped() {
+    let fixture = with_budget(64 << 20);
+    let session = fixture.database().session();
+    // Ten thousand million pairs, none of which passes.
+    let sql = "SET hotshelf.operators = always; SET hotshelf.star_pipelines = off; SELECT count(*) AS n FROM \
+        (SELECT value AS id, value % 1 AS k FROM range(100000)) a JOIN \
+        (SELECT value AS id, value % 1 AS k FROM range(100000)) b ON a.k = b.k AND a.id + b.id < 0";
+    fixture.database().block_on(async {
+        let mut answer = session.sql(sql).await.unwrap();
+        let wait = std::time::Duration::from_millis(300);
+        let early = tokio::time::timeout(wait, answer.next()).await;
+        assert!(early.is_err(), "{early:?}");
+    });
+    // What the join holds is given back when its work has ended.
+    let held = "SELECT operator_bytes FROM cache_stats()";
+    for _ in 0..600 {
+        if fixture.rows(held) == ["0"] {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("the join goes on without a reader");
+}

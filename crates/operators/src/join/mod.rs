@@ -380,13 +380,6 @@ impl Prober {
         }
     }
 
-    /// Whether the next batch may have to wait for the device: rows were spilled, or are about to be joined apart.
-    pub fn may_wait(&self) -> bool {
-        self.tables
-            .as_ref()
-            .is_none_or(|tables| !tables.is_complete())
-    }
-
     /// Notes that there are no more right rows.
     ///
     /// # Errors

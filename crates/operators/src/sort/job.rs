@@ -2,7 +2,7 @@
 
 use arrow_schema::SchemaRef;
 
-use super::keys::{KeyEncoder, SortKey};
+use super::keys::{OrderEncoder, SortKey};
 use crate::memory::Grant;
 use crate::{Environment, Stop};
 
@@ -34,7 +34,7 @@ impl Default for SortOptions {
 pub(super) struct Job {
     pub(super) schema: SchemaRef,
     pub(super) options: SortOptions,
-    pub(super) encoder: KeyEncoder,
+    pub(super) encoder: OrderEncoder,
     pub(super) grant: Grant,
     pub(super) environment: Environment,
 }

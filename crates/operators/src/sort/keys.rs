@@ -16,12 +16,12 @@ pub struct SortKey {
 }
 
 /// Makes keys of batches.
-pub(super) struct KeyEncoder {
+pub(super) struct OrderEncoder {
     converter: RowConverter,
     columns: Vec<usize>,
 }
 
-impl KeyEncoder {
+impl OrderEncoder {
     pub(super) fn new(schema: &SchemaRef, keys: &[SortKey]) -> Result<Self, ArrowError> {
         let field = |key: &SortKey| {
             let data_type = schema.field(key.column).data_type().clone();

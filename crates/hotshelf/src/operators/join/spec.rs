@@ -14,7 +14,7 @@ use hotshelf_operators::OperatorError;
 use hotshelf_operators::join::{Condition, JoinKind, JoinSpec, PairTest, Side};
 use hotshelf_operators::keys::Nulls;
 
-use super::super::columns::Columns;
+use super::super::columns::{Columns, are_comparable};
 
 /// A join, and the columns of its inputs.
 pub(super) struct Spec {
@@ -37,19 +37,20 @@ impl Spec {
             on.push(pair);
         }
         let kind = kind(*join.join_type());
-        let condition = join.filter().map(condition);
+        let condition = match join.filter().map(condition) {
+            Some(None) => return Ok(None),
+            found => found.flatten(),
+        };
         let Some(output) = output(join, kind) else {
             return Ok(None);
         };
-        if condition.as_ref().is_some_and(Option::is_none)
-            || !left.are_comparable()
-            || !right.are_comparable()
-        {
+        let fields = left.schema().fields().iter().chain(right.schema().fields());
+        if !are_comparable(fields.map(|field| field.data_type())) {
             return Ok(None);
         }
         let join = JoinSpec {
-            left: left.schema(),
-            right: right.schema(),
+            left: left.schema().clone(),
+            right: right.schema().clone(),
             on,
             kind,
             nulls: match join.null_equality() {
@@ -57,7 +58,7 @@ impl Spec {
                 NullEquality::NullEqualsNull => Nulls::Equal,
             },
             null_aware: join.null_aware,
-            condition: condition.flatten(),
+            condition,
             output,
             schema: join.schema(),
         };

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, Time,
+};
+use futures::StreamExt;
 use futures::stream::{Stream, try_unfold};
 use hotshelf_operators::OperatorError;
 use hotshelf_operators::join::{HashJoin, Prober};
@@ -87,9 +90,8 @@ impl Built {
         metrics: ExecutionPlanMetricsSet,
         partition: usize,
     ) -> impl Stream<Item = QueryResult<RecordBatch>> {
-        let probe = self.join.prober().map(|prober| {
-            Box::new(Probe {
-                prober,
+        let begun = self.join.prober().map_err(failed).map(|prober| {
+            let probe = Probe {
                 input: Some(input),
                 columns,
                 step: Step::Pull,
@@ -98,18 +100,19 @@ impl Built {
                 baseline: BaselineMetrics::new(&metrics, partition),
                 metrics,
                 partition,
-            })
+            };
+            (Box::new(probe), prober)
         });
-        try_unfold(probe.map_err(failed), |probe| async move {
-            let next = probe?.next().await?;
-            Ok(next.map(|(batch, probe)| (batch, Ok(Box::new(probe)))))
+        try_unfold(begun, |begun| async move {
+            let (mut probe, prober) = begun?;
+            let next = probe.next(prober).await?;
+            Ok(next.map(|(batch, prober)| (batch, Ok((probe, prober)))))
         })
     }
 }
 
-/// A prober and its rows.
+/// What a prober works on. The prober itself may be on another thread.
 struct Probe {
-    prober: Prober,
     /// Dropped when it has ended.
     input: Option<SendableRecordBatchStream>,
     columns: Arc<Columns>,
@@ -131,37 +134,31 @@ enum Step {
 }
 
 impl Probe {
-    async fn next(mut self) -> QueryResult<Option<(RecordBatch, Self)>> {
+    async fn next(&mut self, mut prober: Prober) -> QueryResult<Option<(RecordBatch, Prober)>> {
         loop {
-            let batch = match self.step {
+            let batch;
+            match self.step {
                 Step::Pull => {
-                    self.pull().await?;
+                    self.pull(&mut prober).await?;
                     continue;
                 }
-                Step::Give => {
-                    let (batch, probe) = self.work().await?;
-                    self = probe;
-                    if batch.is_none() {
-                        self.step = Step::Pull;
-                        continue;
-                    }
-                    batch
-                }
                 // The last to end does what remains: none waits for another, which may not be read at all.
-                Step::Rest if self.join.is_probing() => None,
-                Step::Rest => {
-                    let (batch, probe) = self.work().await?;
-                    self = probe;
-                    batch
+                Step::Rest if self.join.is_probing() => batch = None,
+                Step::Give | Step::Rest => {
+                    let elapsed = self.baseline.elapsed_compute().clone();
+                    (batch, prober) = work(elapsed, prober).await?;
                 }
-            };
-            let Some(batch) = batch else {
+            }
+            if let Some(batch) = batch {
+                self.baseline.output_rows().add(batch.num_rows());
+                return Ok(Some((batch, prober)));
+            }
+            if let Step::Rest = self.step {
                 self.stream.end();
                 self.note();
                 return Ok(None);
-            };
-            self.baseline.output_rows().add(batch.num_rows());
-            return Ok(Some((batch, self)));
+            }
+            self.step = Step::Pull;
         }
     }
 
@@ -182,38 +179,33 @@ impl Probe {
         peak.set_max(stats.used_bytes_max as usize);
     }
 
-    async fn pull(&mut self) -> QueryResult<()> {
-        use futures::StreamExt;
+    async fn pull(&mut self, prober: &mut Prober) -> QueryResult<()> {
         let next = match &mut self.input {
             Some(input) => input.next().await.transpose()?,
             None => None,
         };
         match next {
             Some(batch) => {
-                self.prober.push(self.columns.add(batch)?).map_err(failed)?;
+                prober.push(self.columns.add(batch)?).map_err(failed)?;
                 self.step = Step::Give;
             }
             None => {
                 self.input = None;
-                self.prober.finish().map_err(failed)?;
+                prober.finish().map_err(failed)?;
                 self.step = Step::Rest;
             }
         }
         Ok(())
     }
+}
 
-    /// Has the prober work: where blocking is allowed once rows may be on disk.
-    async fn work(mut self) -> QueryResult<(Option<RecordBatch>, Self)> {
-        let may_wait = self.prober.may_wait();
-        let run = move || {
-            let elapsed = self.baseline.elapsed_compute().clone();
-            let _timer = elapsed.timer();
-            let batch = self.prober.next_batch()?;
-            Ok((batch, self))
-        };
-        match may_wait {
-            true => blocking(run).await,
-            false => run().map_err(failed),
-        }
-    }
+/// Has a prober work where blocking is allowed: rows may be on disk, and a batch may meet very many others. What holds
+/// the stream open remains, so that dropping it ends the work.
+async fn work(elapsed: Time, mut prober: Prober) -> QueryResult<(Option<RecordBatch>, Prober)> {
+    let work = move || {
+        let _timer = elapsed.timer();
+        let batch = prober.next_batch()?;
+        Ok((batch, prober))
+    };
+    blocking(work).await
 }
