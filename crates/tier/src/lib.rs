@@ -3,7 +3,8 @@
 
 pub mod allocator;
 mod axes;
-pub mod crash;
+#[cfg(test)]
+mod crash;
 pub mod emulated;
 pub mod error;
 pub mod io;

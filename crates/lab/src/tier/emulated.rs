@@ -4,7 +4,9 @@
 //! `hotshelf-lab emulated`
 
 use hotshelf_tier::TierError;
-use hotshelf_tier::emulated::{Device, DeviceModel, Reach, Request, recorded_rows, simulate};
+use hotshelf_tier::emulated::{
+    Device, DeviceModel, EmulatedTier, Reach, Request, recorded_rows, simulate,
+};
 use hotshelf_tier::probe::{Operation, Pattern, Pinning, Placement, Point};
 use hotshelf_tier::profile::{DeriveInput, derive};
 
@@ -21,6 +23,8 @@ const RECORDED: [&str; 8] = [
 ];
 /// Their hosts have more than 16 and less than 32 cores a socket.
 const RECORDED_CORES: u32 = 18;
+/// The emulated memory whose waiting is measured.
+const DELIVERED_BYTES: usize = 64 << 20;
 
 /// A figure, what it states, its unit, and the same of the model.
 struct Line {
@@ -58,6 +62,30 @@ pub fn run() -> Result<(), TierError> {
         );
     }
     advice();
+    delivered(&table)?;
+    delivered(&grid)
+}
+
+/// What threads really wait for on this machine, beside what the model says.
+fn delivered(model: &DeviceModel) -> Result<(), TierError> {
+    let tier = EmulatedTier::new(model.clone(), DELIVERED_BYTES)?;
+    println!();
+    println!(
+        "{:46} {:>12} {:>12} {:>8}",
+        format!("delivered, {}", model.name),
+        "model",
+        "delivered",
+        "error"
+    );
+    for line in tier.self_test() {
+        println!(
+            "{:46} {:12.4e} {:12.4e} {:6.1} %",
+            line.what,
+            line.expected,
+            line.delivered,
+            line.error() * 100.0
+        );
+    }
     Ok(())
 }
 

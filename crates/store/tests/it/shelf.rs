@@ -396,7 +396,7 @@ fn a_file_that_ends_early_and_a_device_that_fails_are_named() {
     let shelf = Shelf::new(false);
     let mut seen = (0, 0);
     for first in 0..12 {
-        let faults = FaultPlan::from_nth(first + 6, Fault::Errno(5));
+        let faults = FaultPlan::none().with(first + 6, u64::MAX, Fault::Errno(5));
         let asker = shelf.asker(
             1 << 30,
             IoOptions {

@@ -17,7 +17,7 @@ mod mutate;
 #[cfg(test)]
 mod tests;
 
-pub use enumerate::{EnumerateOptions, Promise, Report, Violation, enumerate};
+pub use enumerate::{EnumerateOptions, Promise, Report, enumerate};
 pub use file_model::{FileEvent, FileTrace, enumerate_files};
 pub use memory_model::Model;
 pub use mutate::{Mutant, MutantKind, mutants};

@@ -23,8 +23,6 @@ pub enum MutantKind {
 pub struct Mutant {
     /// What was broken.
     pub kind: MutantKind,
-    /// At which event of the original.
-    pub event_idx: usize,
     /// The broken trace.
     pub log: TraceLog,
 }
@@ -39,7 +37,6 @@ pub fn mutants(log: &TraceLog) -> Vec<Mutant> {
                 let swapped = epochs_swapped(log, event_idx);
                 mutants.extend(swapped.map(|log| Mutant {
                     kind: MutantKind::EpochsSwapped,
-                    event_idx,
                     log,
                 }));
                 without(log, event_idx).map(|log| (MutantKind::NoFence, log))
@@ -52,11 +49,7 @@ pub fn mutants(log: &TraceLog) -> Vec<Mutant> {
             }
             _ => None,
         };
-        mutants.extend(broken.map(|(kind, log)| Mutant {
-            kind,
-            event_idx,
-            log,
-        }));
+        mutants.extend(broken.map(|(kind, log)| Mutant { kind, log }));
     }
     mutants
 }

@@ -43,11 +43,6 @@ impl FaultPlan {
         Self::none().with(n, 1, fault)
     }
 
-    /// The n-th call and all after it.
-    pub fn from_nth(n: u64, fault: Fault) -> Self {
-        Self::none().with(n, u64::MAX, fault)
-    }
-
     /// Adds `count` faulty calls starting with call `first`. The first matching rule applies.
     pub fn with(self, first: u64, count: u64, fault: Fault) -> Self {
         self.rules.lock().push(Rule {
@@ -90,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_plan_from_n_on_never_recovers() {
-        let plan = FaultPlan::from_nth(2, Fault::Errno(5));
+        let plan = FaultPlan::none().with(2, u64::MAX, Fault::Errno(5));
         let failed = (0..100).filter(|_| plan.next().is_some()).count();
         assert_eq!(failed, 98);
     }

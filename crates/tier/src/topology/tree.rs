@@ -71,6 +71,7 @@ impl Tree {
         tree
     }
 
+    #[cfg(test)]
     /// Reads back what [`Tree::to_text`] wrote; lines without a tab are skipped.
     pub fn from_text(text: &str) -> Self {
         let files = text
@@ -81,6 +82,7 @@ impl Tree {
         Self { files }
     }
 
+    #[cfg(test)]
     /// One line per file, `path<TAB>content`, line breaks inside a content written as `\n`.
     pub fn to_text(&self) -> String {
         self.files

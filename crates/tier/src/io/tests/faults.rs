@@ -36,11 +36,15 @@ fn interruptions_and_short_transfers_are_resumed() {
 #[test]
 fn a_device_that_never_gets_ready_is_an_error() {
     let file = file_of(PAGE);
-    let faults = Some(Arc::new(FaultPlan::from_nth(1, Fault::Errno(libc::EAGAIN))));
+    let faults = Some(Arc::new(FaultPlan::none().with(
+        1,
+        u64::MAX,
+        Fault::Errno(libc::EAGAIN),
+    )));
     for backend in [Backend::Auto, Backend::Pread] {
         let faults = faults
             .as_ref()
-            .map(|_| Arc::new(FaultPlan::from_nth(1, Fault::Errno(libc::EAGAIN))));
+            .map(|_| Arc::new(FaultPlan::none().with(1, u64::MAX, Fault::Errno(libc::EAGAIN))));
         let engine = IoEngine::start(IoOptions {
             backend,
             faults,
