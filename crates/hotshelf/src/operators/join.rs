@@ -1,5 +1,6 @@
 //! `SpillingHashJoinExec`: a hash join of any size, whatever the memory.
 
+mod key_ranges;
 mod spec;
 mod stream;
 
@@ -22,6 +23,7 @@ use datafusion::physical_plan::{
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
 
+use key_ranges::KeyRanges;
 use spec::Spec;
 use stream::{Build, Built};
 
@@ -33,6 +35,7 @@ pub(crate) struct SpillingHashJoinExec {
     /// A `HashJoinExec`.
     original: Arc<dyn ExecutionPlan>,
     spec: Spec,
+    key_ranges: Option<Arc<KeyRanges>>,
     metrics: ExecutionPlanMetricsSet,
     build: OnceLock<SharedBuild>,
 }
@@ -47,8 +50,12 @@ impl SpillingHashJoinExec {
         if original.output_ordering().is_some() || *join.partition_mode() == PartitionMode::Auto {
             return Ok(None);
         }
-        Ok(Spec::of(join)?.map(|spec| Self {
+        let Some(spec) = Spec::of(join)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
             original: original.clone(),
+            key_ranges: KeyRanges::of(join, &spec)?.map(Arc::new),
             spec,
             metrics: ExecutionPlanMetricsSet::new(),
             build: OnceLock::new(),
@@ -74,7 +81,8 @@ impl SpillingHashJoinExec {
             None => join.right().output_partitioning().partition_count(),
         };
         let begin = || {
-            let begun = Build::begin(&self.spec, context, probers);
+            let key_ranges = self.key_ranges.clone();
+            let begun = Build::begin(&self.spec, key_ranges, context, probers);
             let (input, context) = (join.left().clone(), context.clone());
             let baseline = BaselineMetrics::new(&self.metrics, partition);
             async move {

@@ -1,8 +1,7 @@
 //! Hash joins that are expected not to fit become Hotshelf's, which spill.
 //!
-//! DataFusion's hash join has to hold one side. It stays where that side fits: it narrows the scan of the other side
-//! while it runs. Where an estimate was wrong and memory runs out before the first row of an answer, the query begins
-//! again with all joins replaced (`session/answer.rs`).
+//! DataFusion's hash join has to hold one side. It stays where that side fits. Where an estimate was wrong and memory
+//! runs out before the first row of an answer, the query begins again with all joins replaced (`session/answer.rs`).
 
 use std::sync::Arc;
 

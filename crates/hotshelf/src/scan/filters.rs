@@ -169,12 +169,23 @@ impl DynamicFilter {
         filter.current().ok()
     }
 
+    /// Whether it passes no row at all by now: the build side of a join turned out to be empty.
+    pub fn passes_nothing(&self) -> bool {
+        let is_false = |part: &&Arc<dyn PhysicalExpr>| {
+            let literal = part.downcast_ref::<Literal>().map(Literal::value);
+            matches!(literal, Some(ScalarValue::Boolean(Some(false))))
+        };
+        let current = self.expr_now();
+        current.is_some_and(|current| {
+            split_conjunction(&current)
+                .iter()
+                .any(|part| is_false(&part))
+        })
+    }
+
     /// The parts of the predicate as it is now that Vortex can evaluate.
     pub fn current(&self, session: &VortexSession) -> Vec<Expression> {
-        let Some(filter) = self.expr.downcast_ref::<DynamicFilterPhysicalExpr>() else {
-            return Vec::new();
-        };
-        let Ok(current) = filter.current() else {
+        let Some(current) = self.expr_now() else {
             return Vec::new();
         };
         split_conjunction(&current)

@@ -12,9 +12,11 @@ use hotshelf_cache::model::{Observation, RunningPipeline};
 use hotshelf_store::StoreError;
 use hotshelf_store::data_file::{DataFile, TableFile};
 use parking_lot::Mutex;
+use tokio::sync::MutexGuard;
 use vortex::session::VortexSession;
 
 use super::file::{FileScan, Known, Morsel};
+use super::filters::DynamicFilter;
 use super::plan::ScanPlan;
 use super::work::Work;
 use crate::error::{Error, Result};
@@ -120,20 +122,9 @@ impl ScanQueue {
             {
                 return Ok(Some(morsel));
             }
-            let mut discovery = match self.discovery.try_lock() {
-                Ok(discovery) => discovery,
-                Err(_) => {
-                    if let Some(morsel) = self.next_ready() {
-                        return Ok(Some(morsel));
-                    }
-                    // Nothing is ready: wait for the worker that looks for more. Who has waited for the lock keeps it:
-                    // two workers that give it back and try again hand it to each other without end.
-                    let discovery = self.discovery.lock().await;
-                    if let Some(morsel) = self.next_ready() {
-                        return Ok(Some(morsel));
-                    }
-                    discovery
-                }
+            let mut discovery = match turn(&self.discovery, || self.next_ready()).await {
+                Turn::Work(morsel) => return Ok(Some(morsel)),
+                Turn::Discover(discovery) => discovery,
             };
             match self.discover(&mut discovery).await? {
                 Some(morsel) => self.ready.lock().push_back(morsel),
@@ -177,9 +168,13 @@ impl ScanQueue {
             };
             discovery.next_row_group += 1;
             let selected = file.selected(&rows).await;
-            let dynamic = self.plan.dynamic.iter();
-            let dynamic = dynamic.flat_map(|filter| filter.current(&self.session));
-            if selected.is_empty() || file.cannot_match(&rows, &selected, dynamic).await? {
+            let dynamic = &self.plan.dynamic;
+            let passes_nothing =
+                selected.is_empty() || dynamic.iter().any(DynamicFilter::passes_nothing);
+            let dynamic = dynamic
+                .iter()
+                .flat_map(|filter| filter.current(&self.session));
+            if passes_nothing || file.cannot_match(&rows, &selected, dynamic).await? {
                 let bytes = file.row_group_bytes(&self.plan, row_group_idx);
                 self.work.pruned.add(bytes);
                 continue;
@@ -245,6 +240,34 @@ impl ScanQueue {
     }
 }
 
+/// What a worker does next.
+enum Turn<'a, M, D> {
+    /// It takes what is ready.
+    Work(M),
+    /// It looks for more. No other worker does so meanwhile.
+    Discover(MutexGuard<'a, D>),
+}
+
+/// Lets one worker look for more, while the others take what is ready or wait.
+async fn turn<M, D>(
+    discovery: &tokio::sync::Mutex<D>,
+    next_ready: impl Fn() -> Option<M>,
+) -> Turn<'_, M, D> {
+    if let Ok(discovery) = discovery.try_lock() {
+        return Turn::Discover(discovery);
+    }
+    if let Some(morsel) = next_ready() {
+        return Turn::Work(morsel);
+    }
+    // Who has waited for the lock keeps it: two workers that give it back and try again hand it to each other without
+    // end.
+    let discovery = discovery.lock().await;
+    match next_ready() {
+        Some(morsel) => Turn::Work(morsel),
+        None => Turn::Discover(discovery),
+    }
+}
+
 /// The next file, open.
 async fn next_file(discovery: &mut Discovery) -> Result<Option<Arc<DataFile>>> {
     if discovery.opened.is_empty() {
@@ -276,5 +299,43 @@ impl RunningPipeline for ScanQueue {
             true => self.observation(),
             false => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn of_workers_that_wait_the_first_looks_for_more() {
+        let discovery = tokio::sync::Mutex::new(());
+        let held = discovery.try_lock().unwrap();
+        let nothing_ready = || None::<()>;
+        let mut first = pin!(turn(&discovery, nothing_ready));
+        let mut second = pin!(turn(&discovery, nothing_ready));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        drop(held);
+        let looks_for_more = |turn| matches!(turn, Poll::Ready(Turn::Discover(_)));
+        assert!(looks_for_more(first.as_mut().poll(&mut context)));
+        assert!(looks_for_more(second.as_mut().poll(&mut context)));
+    }
+
+    #[test]
+    fn what_became_ready_is_taken_by_who_waited() {
+        let discovery = tokio::sync::Mutex::new(());
+        let ready = Mutex::new(None);
+        let held = discovery.try_lock().unwrap();
+        let mut waiting = pin!(turn(&discovery, || ready.lock().take()));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        *ready.lock() = Some(7);
+        drop(held);
+        let taken = waiting.as_mut().poll(&mut context);
+        assert!(matches!(taken, Poll::Ready(Turn::Work(7))));
     }
 }

@@ -183,3 +183,26 @@ fn a_join_that_compares_in_silence_ends_when_its_answer_is_dropped() {
     }
     panic!("the join goes on without a reader");
 }
+
+#[test]
+fn a_spilling_join_narrows_the_scan_of_its_other_side() {
+    let fixture = Fixture::new();
+    fixture
+        .run(
+            "CREATE TABLE t AS SELECT value AS a, value::text AS s FROM generate_series(1, 400000) AS g(value); \
+             CREATE TABLE b AS SELECT value % 100 AS k, value AS n FROM range(1000)",
+        )
+        .unwrap();
+    let plan_of = |condition: &str| {
+        let plan = fixture.rows(&format!(
+            "SET hotshelf.operators = always; SET hotshelf.star_pipelines = off; \
+             EXPLAIN ANALYZE SELECT count(*), sum(n) FROM b JOIN t ON b.k = t.a WHERE {condition}"
+        ));
+        plan.join("\n")
+    };
+    let few = plan_of("n < 500");
+    assert!(few.contains("SpillingHashJoinExec"), "{few}");
+    assert!(few.contains("row_groups_pruned=3"), "{few}");
+    let none = plan_of("n % 7 > 10");
+    assert!(none.contains("row_groups_pruned=4"), "{none}");
+}

@@ -15,23 +15,31 @@ use hotshelf_operators::join::{HashJoin, Prober};
 
 use super::super::columns::Columns;
 use super::super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
+use super::key_ranges::KeyRanges;
 use super::spec::Spec;
 
 /// A join whose left rows are not there yet.
 pub(super) struct Build {
     join: Arc<HashJoin>,
     columns: Arc<Columns>,
+    key_ranges: Option<Arc<KeyRanges>>,
     streams: Streams,
 }
 
 impl Build {
     /// A join for this many probers.
-    pub fn begin(spec: &Spec, context: &TaskContext, probers: usize) -> QueryResult<Self> {
+    pub fn begin(
+        spec: &Spec,
+        key_ranges: Option<Arc<KeyRanges>>,
+        context: &TaskContext,
+        probers: usize,
+    ) -> QueryResult<Self> {
         let environment = environment(context)?;
         let join = HashJoin::try_new(spec.join.clone(), &environment, probers);
         Ok(Self {
             join: join.map_err(failed)?,
             columns: spec.left.clone(),
+            key_ranges,
             streams: Streams::new(environment.stop.clone()),
         })
     }
@@ -47,6 +55,9 @@ impl Build {
         let mut builder = self.join.builder();
         loop {
             let Piece { batches, is_last } = input.next().await?;
+            if let Some(key_ranges) = &self.key_ranges {
+                key_ranges.add(&batches)?;
+            }
             let elapsed = baseline.elapsed_compute().clone();
             let insert = move || {
                 let _timer = elapsed.timer();
@@ -60,6 +71,9 @@ impl Build {
             }
         }
         drop((input, builder));
+        if let Some(key_ranges) = &self.key_ranges {
+            key_ranges.end_build()?;
+        }
         let (join, elapsed) = (self.join.clone(), baseline.elapsed_compute().clone());
         let finish = move || {
             let _timer = elapsed.timer();

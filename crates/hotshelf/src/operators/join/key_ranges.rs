@@ -1,0 +1,147 @@
+//! What a build side says about the rows that can match: a filter for the scan of the other side, which learns it while
+//! it runs.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::NullEquality;
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::{Accumulator, Operator};
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::{PhysicalExpr, conjunction};
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion_functions_aggregate_common::min_max::{MaxAccumulator, MinAccumulator};
+use parking_lot::Mutex;
+
+use super::spec::Spec;
+
+/// The ranges of the build side's keys, over all its partitions.
+pub(super) struct KeyRanges {
+    filter: Arc<DynamicFilterPhysicalExpr>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Partitions whose rows are not all known.
+    builds_open: usize,
+    keys: Vec<KeyRange>,
+}
+
+/// The range of a key column.
+struct KeyRange {
+    /// Its number among the columns of the build side.
+    column: usize,
+    /// The other side's key.
+    other: Arc<dyn PhysicalExpr>,
+    min: MinAccumulator,
+    max: MaxAccumulator,
+}
+
+impl KeyRanges {
+    /// `None`: no scan waits for them, or keys that they say nothing about.
+    pub fn of(join: &HashJoinExec, spec: &Spec) -> QueryResult<Option<Self>> {
+        let mut filters = join.dynamic_expressions_produced().into_iter();
+        let filter =
+            filters.find_map(|filter| (filter as Arc<dyn Any + Send + Sync>).downcast().ok());
+        let Some(filter) = filter else {
+            return Ok(None);
+        };
+        if join.null_equality() != NullEquality::NullEqualsNothing || join.null_aware {
+            return Ok(None);
+        }
+        let pairs = spec.join.on.iter().zip(join.on());
+        let ranges = pairs.filter_map(|((column, _), (_, other))| {
+            let data_type = spec.left.data_type(*column);
+            has_range(data_type).then(|| KeyRange::try_new(*column, other.clone(), data_type))
+        });
+        let keys: Vec<KeyRange> = ranges.collect::<QueryResult<_>>()?;
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let builds_open = match join.partition_mode() {
+            PartitionMode::Partitioned => join.left().output_partitioning().partition_count(),
+            _ => 1,
+        };
+        let state = Mutex::new(State { builds_open, keys });
+        Ok(Some(Self { filter, state }))
+    }
+
+    /// Takes rows of the build side into account.
+    pub fn add(&self, batches: &[RecordBatch]) -> QueryResult<()> {
+        let mut state = self.state.lock();
+        for batch in batches {
+            for key in &mut state.keys {
+                key.add(batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All rows of a partition are known. After the last one, the scan of the other side learns the ranges.
+    pub fn end_build(&self) -> QueryResult<()> {
+        let mut state = self.state.lock();
+        state.builds_open = state.builds_open.saturating_sub(1);
+        if state.builds_open > 0 {
+            return Ok(());
+        }
+        let tests = state.keys.iter_mut().map(KeyRange::test);
+        self.filter
+            .update(conjunction(tests.collect::<QueryResult<Vec<_>>>()?))?;
+        self.filter.mark_complete();
+        Ok(())
+    }
+}
+
+impl KeyRange {
+    fn try_new(
+        column: usize,
+        other: Arc<dyn PhysicalExpr>,
+        data_type: &DataType,
+    ) -> QueryResult<Self> {
+        Ok(Self {
+            column,
+            other,
+            min: MinAccumulator::try_new(data_type)?,
+            max: MaxAccumulator::try_new(data_type)?,
+        })
+    }
+
+    fn add(&mut self, batch: &RecordBatch) -> QueryResult<()> {
+        let values = std::slice::from_ref(batch.column(self.column));
+        self.min.update_batch(values)?;
+        self.max.update_batch(values)
+    }
+
+    /// Whether a key of the other side lies in the range: none does if there are no keys.
+    fn test(&mut self) -> QueryResult<Arc<dyn PhysicalExpr>> {
+        let (min, max) = (self.min.evaluate()?, self.max.evaluate()?);
+        if min.is_null() {
+            return Ok(lit(false));
+        }
+        let compare = |operator, bound| {
+            Arc::new(BinaryExpr::new(self.other.clone(), operator, lit(bound))) as _
+        };
+        Ok(conjunction([
+            compare(Operator::GtEq, min),
+            compare(Operator::LtEq, max),
+        ]))
+    }
+}
+
+/// Whether comparing says the same as being equal: floating-point numbers have two zeros.
+fn has_range(data_type: &DataType) -> bool {
+    let is_text = matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    );
+    is_text
+        || data_type.is_integer()
+        || data_type.is_decimal()
+        || matches!(
+            data_type,
+            DataType::Date32 | DataType::Date64 | DataType::Timestamp(..)
+        )
+}
