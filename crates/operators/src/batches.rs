@@ -16,6 +16,10 @@ const COLUMN_BYTES: u64 = 256;
 /// A batch is copied if it keeps more than its rows need, and this many bytes.
 const WASTE_BYTES_MIN: u64 = 16 << 10;
 
+/// Rows that are worked on at once, and their bytes.
+pub(crate) const PIECE_ROWS: usize = 8192;
+const PIECE_BYTES: u64 = 4 << 20;
+
 /// The memory that a batch keeps alive, in bytes: whole buffers, each counted once.
 pub fn held_bytes(batch: &RecordBatch) -> u64 {
     let mut seen = HashSet::new();
@@ -47,7 +51,8 @@ pub fn needed_bytes(batch: &RecordBatch) -> u64 {
         .sum()
 }
 
-fn column_bytes(column: &ArrayRef) -> u64 {
+/// The memory that the rows of a column need, in bytes.
+pub(crate) fn column_bytes(column: &ArrayRef) -> u64 {
     match column.data_type() {
         DataType::Utf8View => views_bytes(column.as_string_view().views()),
         DataType::BinaryView => views_bytes(column.as_binary_view().views()),
@@ -109,6 +114,19 @@ fn map_columns(
     let columns = batch.columns().iter().map(map).collect::<Result<_, _>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(batch.schema(), columns, &options)
+}
+
+/// How many rows of a batch are worked on at once.
+pub(crate) fn piece_rows(batch: &RecordBatch) -> usize {
+    let row_bytes = needed_bytes(batch) / batch.num_rows().max(1) as u64;
+    (PIECE_BYTES / row_bytes.max(1)).clamp(1, PIECE_ROWS as u64) as usize
+}
+
+/// A batch in pieces of that many rows.
+pub(crate) fn pieces(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + '_ {
+    let rows = piece_rows(batch);
+    let starts = (0..batch.num_rows()).step_by(rows);
+    starts.map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
 }
 
 #[cfg(test)]

@@ -62,6 +62,7 @@ mod error;
 pub mod join;
 pub mod keys;
 pub mod memory;
+mod partitions;
 pub mod sort;
 pub mod spill;
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! opened. What an operator cannot do without (the batch that it was just given, a row longer than its minimum) is
 //! added by [`Grant::grow`], which is never refused; the broker sees it as an overdraft.
 
+mod charge;
 mod pool;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -13,6 +14,7 @@ use std::fmt;
 
 use parking_lot::Mutex;
 
+pub(crate) use charge::Charge;
 pub use pool::FixedPool;
 
 /// Owns the memory that operators borrow.

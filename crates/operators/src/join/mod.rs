@@ -83,20 +83,18 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use parking_lot::{Condvar, Mutex};
 
-use crate::batches::{needed_bytes, with_schema};
+use crate::batches::{piece_rows, pieces, with_schema};
 use crate::memory::Grant;
+use crate::partitions::{NO_KEY, Scatter, partition_of};
 use crate::{Environment, OperatorError, Result};
 use cursor::{Cursor, Scan};
 use layout::Block;
 use plan::{Plan, ProbeRows};
 use run::{Pair, Run, Shared, spilled_pairs};
 pub use spec::{Condition, JoinKind, JoinSpec, PairTest, Side};
-use store::{NO_KEY, RowStore, Scatter, partition_of};
+use store::RowStore;
 use table::Tables;
 
-/// Rows that are worked on at once, and their bytes.
-const BATCH_ROWS: usize = 8192;
-const PIECE_BYTES: u64 = 4 << 20;
 /// How often a thread that waits for the others looks whether it should stop.
 const STOP_CHECK: Duration = Duration::from_millis(20);
 /// What a join may use without a question, and what each thread has at least to join a spilled pair.
@@ -316,18 +314,6 @@ impl Builder {
         }
         Ok(())
     }
-}
-
-/// How many rows of a batch are worked on at once.
-fn piece_rows(batch: &RecordBatch) -> usize {
-    let row_bytes = needed_bytes(batch) / batch.num_rows().max(1) as u64;
-    (PIECE_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS as u64) as usize
-}
-
-fn pieces(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + '_ {
-    let rows = piece_rows(batch);
-    let starts = (0..batch.num_rows()).step_by(rows);
-    starts.map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
 }
 
 /// Probes with right rows, and then takes part in what remains.

@@ -13,9 +13,10 @@ use super::layout::Block;
 use super::plan::Plan;
 use super::spec::Side;
 use super::spilled::{BlockReader, Spilled};
-use super::store::{PARTITION_BITS, PARTITIONS, RowStore, Scatter, partition_of};
-use super::table::{Charge, PartOptions, Tables};
-use crate::memory::Grant;
+use super::store::RowStore;
+use super::table::{PartOptions, Tables};
+use crate::memory::{Charge, Grant};
+use crate::partitions::{PARTITION_BITS, PARTITIONS, Scatter, partition_of};
 use crate::{Environment, Result};
 
 /// Partitions are divided this often. Then few bits of the hash remain for the table.

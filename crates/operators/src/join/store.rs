@@ -9,15 +9,9 @@ use parking_lot::{Mutex, MutexGuard};
 use super::layout::{Block, RowLayout};
 use super::spilled::{Spilled, block_schema, to_batch};
 use crate::memory::Grant;
+use crate::partitions::{NO_KEY, Scatter, partition_of};
 use crate::spill::{SpillFile, SpilledBatch, write_bytes};
 use crate::{Environment, Result, Stop};
-
-/// Bits of the hash that choose a partition.
-pub const PARTITION_BITS: u32 = 6;
-/// Partitions of rows with a key.
-pub const PARTITIONS: usize = 1 << PARTITION_BITS;
-/// The partition of rows without a key.
-pub const NO_KEY: usize = PARTITIONS;
 
 /// The first chunk of a partition; each next one is twice as large.
 const CHUNK_BYTES_MIN: usize = 2 << 10;
@@ -48,65 +42,6 @@ pub struct Partition {
     /// What was appended.
     bytes: u64,
     spilled: Option<Vec<SpilledBatch>>,
-}
-
-/// Rows of a block by partition. Reused from block to block.
-#[derive(Default)]
-pub struct Scatter {
-    ids: Vec<u8>,
-    ends: Vec<usize>,
-    order: Vec<u32>,
-}
-
-/// The partition of a hash at a level of recursion.
-#[inline(always)]
-pub fn partition_of(hash: u64, level: u32) -> usize {
-    (hash >> (64 - PARTITION_BITS * (level + 1))) as usize & (PARTITIONS - 1)
-}
-
-impl Scatter {
-    const NOWHERE: u8 = u8::MAX;
-
-    /// Sorts rows by partition. Rows for which `choose` returns nothing are left out.
-    pub fn sort(&mut self, hashes: &[u64], choose: impl Fn(usize, u64) -> Option<usize>) {
-        self.ids.clear();
-        let chosen = hashes.iter().enumerate();
-        self.ids
-            .extend(chosen.map(|(row, &hash)| match choose(row, hash) {
-                Some(partition) => partition as u8,
-                None => Self::NOWHERE,
-            }));
-        self.ends.clear();
-        self.ends.resize(NO_KEY + 1, 0);
-        let kept = || self.ids.iter().filter(|&&id| id != Self::NOWHERE);
-        kept().for_each(|&id| self.ends[usize::from(id)] += 1);
-        let mut sum = 0;
-        for end in &mut self.ends {
-            (sum, *end) = (sum + *end, sum);
-        }
-        self.order.clear();
-        self.order.resize(sum, 0);
-        for (row, &id) in self.ids.iter().enumerate() {
-            if id != Self::NOWHERE {
-                let end = &mut self.ends[usize::from(id)];
-                self.order[*end] = row as u32;
-                *end += 1;
-            }
-        }
-    }
-
-    /// Whether there are no rows.
-    pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
-    }
-
-    /// The rows of a partition.
-    fn rows(&self, partition: usize) -> &[u32] {
-        let start = partition
-            .checked_sub(1)
-            .map_or(0, |before| self.ends[before]);
-        &self.order[start..self.ends[partition]]
-    }
 }
 
 impl RowStore {

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hotshelf_tier::region::prefer_huge_pages;
 
 use super::layout::{Block, Heaps, RowLayout};
-use super::store::{NO_KEY, PARTITION_BITS, PARTITIONS, RowStore};
+use super::store::RowStore;
 use crate::Result;
 use crate::keys::Keys;
-use crate::memory::Grant;
+use crate::memory::{Charge, Grant};
+use crate::partitions::{NO_KEY, PARTITION_BITS, PARTITIONS};
 
 /// A slot's word: the end of its rows above, the filter below.
 const FILTER_BITS: u32 = 16;
@@ -36,54 +37,6 @@ const fn filters() -> [u16; 2048] {
 #[inline(always)]
 fn filter_of(hash: u64) -> u64 {
     FILTERS[(hash & 2047) as usize] as u64
-}
-
-/// Bytes that the grant lends until this is dropped.
-pub struct Charge {
-    grant: Arc<Grant>,
-    bytes: u64,
-}
-
-impl Charge {
-    /// More bytes, if the broker agrees.
-    pub fn try_grow(&mut self, bytes: u64) -> bool {
-        let grows = self.grant.try_grow(bytes);
-        self.bytes += if grows { bytes } else { 0 };
-        grows
-    }
-
-    /// More bytes, whatever the broker thinks of it.
-    pub fn grow(&mut self, bytes: u64) {
-        self.grant.grow(bytes);
-        self.bytes += bytes;
-    }
-
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Takes over more bytes that the grant lends already.
-    pub fn adopt_more(&mut self, bytes: u64) {
-        self.bytes += bytes;
-    }
-
-    /// Keeps `bytes`.
-    pub fn shrink_to(&mut self, bytes: u64) {
-        self.grant.shrink(self.bytes.saturating_sub(bytes));
-        self.bytes = self.bytes.min(bytes);
-    }
-
-    /// Takes over bytes that the grant lends already.
-    pub fn adopt(grant: &Arc<Grant>, bytes: u64) -> Self {
-        let grant = Arc::clone(grant);
-        Self { grant, bytes }
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.grant.shrink(self.bytes);
-    }
 }
 
 /// The table of a partition.

@@ -9,6 +9,7 @@ use arrow_schema::{DataType, Field, Schema};
 use proptest::prelude::*;
 
 use super::*;
+use crate::batches::{PIECE_ROWS, needed_bytes};
 use crate::keys::Nulls;
 use crate::memory::testing::FickleBroker;
 use crate::memory::{Broker, FixedPool};
@@ -86,7 +87,7 @@ fn run(
     assert!(
         output
             .iter()
-            .all(|batch| (1..=BATCH_ROWS).contains(&batch.num_rows()))
+            .all(|batch| (1..=PIECE_ROWS).contains(&batch.num_rows()))
     );
     Ok(output)
 }
@@ -411,7 +412,7 @@ fn many_partners_come_in_batches() {
     let output = join(&spec, [&left, &right], &test.environment, 1).unwrap();
     let lens: Vec<usize> = output.iter().map(RecordBatch::num_rows).collect();
     assert_eq!(lens.iter().sum::<usize>(), 1500 * 50);
-    assert!(lens.len() >= 1500 * 50 / BATCH_ROWS);
+    assert!(lens.len() >= 1500 * 50 / PIECE_ROWS);
 }
 
 #[test]
