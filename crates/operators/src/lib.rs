@@ -2,6 +2,7 @@
 //!
 //! | module | answers |
 //! |---|---|
+//! | [`aggregate`] | what is known about groups of rows |
 //! | [`batches`] | how much memory a batch takes |
 //! | [`join`] | which rows of two inputs belong together |
 //! | [`keys`] | when rows are equal, and their hashes |
@@ -56,6 +57,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
 pub mod batches;
 mod environment;
 mod error;
