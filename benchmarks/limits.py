@@ -43,7 +43,7 @@ class Limits:
 
     def _create(self, root, name):
         if not (root / "cgroup.procs").exists():
-            raise LimitError(f"{root} is no control group hierarchy (version 1)")
+            raise LimitError(f"{root} is not a control group hierarchy (version 1)")
         group = root / f"hotshelf-rivals-{os.getpid()}-{name}"
         try:
             group.mkdir()

@@ -161,7 +161,7 @@ def likwid(threads, working_set_bytes):
 
 
 def huge_pages(wanted_bytes):
-    """Whether the system has so many bytes of huge pages set aside (`sysctl vm.nr_hugepages=64`)."""
+    """Whether the system has this many bytes in huge pages set aside (`sysctl vm.nr_hugepages=64`)."""
     fields = dict(line.split(":") for line in open("/proc/meminfo"))
     page_bytes = int(fields["Hugepagesize"].split()[0]) << 10
     return int(fields["HugePages_Free"]) * page_bytes >= 2 * wanted_bytes

@@ -34,7 +34,7 @@ def size(text):
     """Bytes from `800M` or `1G` (powers of two)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)i?B?", text.strip(), re.IGNORECASE)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 800M or 1G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 800M or 1G")
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 

@@ -6,6 +6,8 @@ use crate::key::SegmentKey;
 
 /// Uses beyond this are not counted.
 const USE_COUNT_MAX: u8 = 3;
+/// `small` gives segments up where it has at least one byte in this many.
+const SMALL_PARTS: u64 = 10;
 
 #[derive(Clone, Copy)]
 struct Segment {
@@ -14,7 +16,7 @@ struct Segment {
     use_count: u8,
 }
 
-/// `small` holds a tenth of the bytes, `main` the rest; keys evicted from `small` are remembered.
+/// `small` holds one part of [`SMALL_PARTS`], `main` the rest; keys evicted from `small` are remembered.
 #[derive(Default)]
 pub(super) struct S3Fifo {
     small: SlotList,
@@ -104,7 +106,7 @@ impl Policy for S3Fifo {
     }
 
     fn victim(&mut self, _reach: Reach, idle: &dyn Fn(Slot) -> bool) -> Option<Slot> {
-        let is_small_full = 10 * self.small_bytes >= self.small_bytes + self.main_bytes;
+        let is_small_full = SMALL_PARTS * self.small_bytes >= self.small_bytes + self.main_bytes;
         if is_small_full && let Some(slot) = self.victim_of_small(idle) {
             return Some(slot);
         }

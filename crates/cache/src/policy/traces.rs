@@ -27,6 +27,13 @@ fn s3fifo_lets_one_time_segments_go_and_keeps_what_was_used_twice() {
     assert_eq!(evicted(PolicyKind::S3Fifo, 3, &segments), [0, 1, 2, 3, 4]);
 }
 
+#[test]
+fn s3fifo_gives_a_tenth_of_the_room_to_segments_that_were_used_once() {
+    let used_again: Vec<u32> = (0..20).flat_map(|idx| [idx; 3]).collect();
+    let segments = [used_again, (20..24).collect()].concat();
+    assert_eq!(evicted(PolicyKind::S3Fifo, 20, &segments), [0, 1, 20, 21]);
+}
+
 /// Share of hits in the last of several scans over 64 segments with room for half of them.
 fn cyclic_hit_rate(kind: PolicyKind) -> f64 {
     let cache = cache(320, kind);

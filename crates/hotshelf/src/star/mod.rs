@@ -1,5 +1,4 @@
-//! Star pipelines: scan, filter, look up in small build sides and aggregate in one operator (the role that
-//! the compiled, pipelined engine plays in the HPCache paper).
+//! Star pipelines: scan, filter, look up in small build sides and aggregate in one operator.
 //!
 //! `rule` finds star-shaped parts of a physical plan, `shape` says what such a part means: `matching` which joins are
 //! look-ups, `forecast` which build sides are small enough, `again` which of them may run twice, `narrow` which

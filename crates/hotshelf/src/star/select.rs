@@ -55,7 +55,7 @@ pub(super) struct Selector {
     /// Which columns of the present chunk are decoded.
     decoded: Vec<bool>,
     /// Rows that passed so far.
-    left: [u64; WORDS],
+    remaining: [u64; WORDS],
     found: [u64; WORDS],
     /// Their numbers in the chunk.
     rows: Vec<u16>,
@@ -117,7 +117,7 @@ impl Selector {
             backend: Backend::detect(),
             buffers: Vec::new(),
             decoded: Vec::new(),
-            left: [0; WORDS],
+            remaining: [0; WORDS],
             found: [0; WORDS],
             rows: Vec::with_capacity(CHUNK_ROWS),
             near: Vec::new(),
@@ -159,10 +159,13 @@ impl Selector {
         };
         for chunk in 0..row_count.div_ceil(CHUNK_ROWS) {
             let len = (row_count - chunk * CHUNK_ROWS).min(CHUNK_ROWS);
-            first_rows(len, &mut self.left);
+            first_rows(len, &mut self.remaining);
             if let Some(masked) = &masked {
                 let words = &masked[chunk * WORDS..masked.len().min((chunk + 1) * WORDS)];
-                self.left.iter_mut().zip(words).for_each(|(a, b)| *a &= b);
+                self.remaining
+                    .iter_mut()
+                    .zip(words)
+                    .for_each(|(a, b)| *a &= b);
             }
             let count = self.test_chunk(chunk, len, columns, &mut tests)?;
             if count == 0 {
@@ -250,20 +253,20 @@ impl Selector {
     ) -> VortexResult<usize> {
         self.decoded.clear();
         self.decoded.resize(columns.len(), false);
-        let mut left = count(&self.left);
+        let mut live = count(&self.remaining);
         for test in tests {
-            if left == 0 {
+            if live == 0 {
                 break;
             }
-            test.asked += left as u64;
+            test.asked += live as u64;
             if !matches!(test.condition, Condition::Always) {
                 self.decode(test.column, chunk, columns)?;
-                self.apply(test, chunk, len, left, &columns[test.column]);
-                left = count(&self.left);
+                self.apply(test, chunk, len, live, &columns[test.column]);
+                live = count(&self.remaining);
             }
-            test.kept += left as u64;
+            test.kept += live as u64;
         }
-        Ok(left)
+        Ok(live)
     }
 
     fn decode(&mut self, idx: usize, chunk: usize, columns: &[ChunkColumn]) -> VortexResult<()> {
@@ -273,10 +276,10 @@ impl Selector {
         Ok(())
     }
 
-    fn apply(&mut self, test: &Test, chunk: usize, len: usize, left: usize, column: &ChunkColumn) {
-        self.found = self.left;
+    fn apply(&mut self, test: &Test, chunk: usize, len: usize, live: usize, column: &ChunkColumn) {
+        self.found = self.remaining;
         let buffer = &self.buffers[test.column];
-        let dense = left * VECTOR_ROWS_PER_SURVIVOR >= len;
+        let dense = live * VECTOR_ROWS_PER_SURVIVOR >= len;
         match &test.condition {
             Condition::Always => return,
             Condition::Never => self.found = [0; WORDS],
@@ -331,16 +334,19 @@ impl Selector {
         }
         if test.matching == Matching::Anti {
             let found = self.found.iter();
-            self.left.iter_mut().zip(found).for_each(|(a, b)| *a &= !b);
+            self.remaining
+                .iter_mut()
+                .zip(found)
+                .for_each(|(a, b)| *a &= !b);
         } else {
-            self.left = self.found;
+            self.remaining = self.found;
         }
     }
 
     fn list_rows(&mut self, count: usize) {
         self.rows.resize(count, 0);
         let mut rows = self.rows.iter_mut();
-        for (idx, word) in self.left.iter().enumerate() {
+        for (idx, word) in self.remaining.iter().enumerate() {
             let first = (idx * 64) as u16;
             let mut bits = *word;
             for row in rows.by_ref().take(bits.count_ones() as usize) {

@@ -54,7 +54,11 @@ pub(super) fn of(
             pinned(measured, Operation::Read),
         ),
         found(4, "read near memory only", far(measured, Operation::Read)),
-        found(5, "stripe over sockets", told(&profile.stripe_sockets)),
+        found(
+            5,
+            "stripe over sockets",
+            if_measured(&profile.stripe_sockets),
+        ),
         found(
             6,
             "write in 256 B or 4 KiB, not less",
@@ -75,7 +79,7 @@ pub(super) fn of(
         found(
             11,
             "let reads and writes take turns",
-            told(&profile.serialise),
+            if_measured(&profile.serialise),
         ),
         found(
             12,
@@ -85,7 +89,7 @@ pub(super) fn of(
     ]
 }
 
-fn told(value: &super::Value<bool>) -> Option<(bool, String)> {
+fn if_measured(value: &super::Value<bool>) -> Option<(bool, String)> {
     value.measured.then(|| (value.value, value.reason.clone()))
 }
 

@@ -133,7 +133,7 @@ pub(super) fn print_profile(
     }
     if explain {
         lines.push(String::new());
-        lines.push("insights of the persistent-memory paper on this tier:".to_owned());
+        lines.push("what published measurements say about persistent memory, here:".to_owned());
         for insight in &profile.insights {
             let holds = match insight.holds {
                 Some(true) => "holds",
