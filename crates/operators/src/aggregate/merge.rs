@@ -70,6 +70,7 @@ impl Task {
         }
         match merge.divided {
             Some(store) => Ok(Merged::Divided(tasks(&store))),
+            None if merge.table.len() == 0 => Ok(Merged::Divided(Vec::new())),
             None => {
                 let (output, charge) = merge.table.take_output()?;
                 Ok(Merged::Output(output, charge))

@@ -285,6 +285,9 @@ impl Worker {
 
     /// Gives the table's groups to partitions.
     fn flush(&mut self, table: &mut Table) -> Result<()> {
+        if table.len() == 0 {
+            return Ok(());
+        }
         let (rows, groups) = (table.rows(), table.len() as u64);
         let has_met_few = rows - groups < rows / MEETING_PARTS;
         if !self.is_blind && has_met_few {
@@ -314,7 +317,7 @@ impl Worker {
             return Ok(());
         };
         let is_alone = self.aggregation.workers == 1 && !self.aggregation.store.is_used();
-        let done = if is_alone && !self.is_blind {
+        let done = if is_alone && !self.is_blind && table.len() > 0 {
             table.take_output().map(|(batch, charge)| {
                 self.output = Some(Output::new(batch, charge));
             })

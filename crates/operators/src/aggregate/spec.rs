@@ -53,13 +53,13 @@ pub trait Accumulate: Send {
     /// Whatever the function fails with.
     fn merge(&mut self, states: &[ArrayRef], groups: &[usize], group_count: usize) -> Result<()>;
 
-    /// The states of all groups, in their order. There are no groups afterwards.
+    /// The states of all groups, in their order; there is one at least. There are no groups afterwards.
     ///
     /// # Errors
     /// Whatever the function fails with.
     fn state(&mut self) -> Result<Vec<ArrayRef>>;
 
-    /// The results of all groups, in their order. There are no groups afterwards.
+    /// The results of all groups, in their order; there is one at least. There are no groups afterwards.
     ///
     /// # Errors
     /// Whatever the function fails with.

@@ -227,7 +227,8 @@ impl Partition {
     }
 
     fn spill(&mut self, shared: &Shared) -> Result<()> {
-        if let Some(mut table) = self.table.take() {
+        let table = self.table.take();
+        if let Some(mut table) = table.filter(|table| table.len() > 0) {
             let met = table.rows() - table.len() as u64;
             self.is_distinct |= table.rows() > 0 && met < table.rows() / MEETING_PARTS;
             let (groups, _charge) = table.take_groups()?;
