@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Waker;
+use std::time::Instant;
 
 /// One read and the requests that share it.
 pub(crate) struct Flight {
@@ -30,6 +31,8 @@ pub(crate) struct Flight {
 pub(crate) struct FlightState {
     pub(crate) phase: Phase,
     pub(crate) populate: bool,
+    /// When its read began.
+    pub(crate) begun: Option<Instant>,
     asker_count: usize,
     wakers: Vec<Option<Waker>>,
 }
@@ -56,6 +59,7 @@ impl Flight {
             state: Mutex::new(FlightState {
                 phase: Phase::Queued,
                 populate: false,
+                begun: None,
                 asker_count: 0,
                 wakers: Vec::new(),
             }),

@@ -27,6 +27,14 @@ impl SegmentKey {
         u64::from(self.file.0) << 32 | u64::from(self.segment_idx)
     }
 
+    /// The key of such a word.
+    pub(crate) fn unpacked(word: u64) -> Self {
+        Self {
+            file: FileId((word >> 32) as u32),
+            segment_idx: word as u32,
+        }
+    }
+
     /// A well mixed word made of the key.
     pub(crate) fn mixed(self) -> u64 {
         mix(self.packed())
@@ -48,8 +56,8 @@ impl fmt::Display for SegmentKey {
 /// What the bytes of a segment are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SegmentKind {
-    /// Zone maps, dictionaries, footers: small, read by every scan. Kept first and evicted last, whatever the
-    /// policy.
+    /// Zone maps, dictionaries: small, read by every scan. Kept first whatever the policy, and evicted by what reading
+    /// them again would cost.
     Metadata,
     /// Values of a column. The policy decides.
     Data,

@@ -197,6 +197,40 @@ mod tests {
     }
 
     #[test]
+    fn metadata_leaves_by_what_it_saves_before_or_after_blocks_and_segments() {
+        // Used by a query without weight, and by one that weighs more than everything else.
+        for (weight, blocks_then, cached_then) in [(0.0, 3, 30), (1e18, 1, 40)] {
+            let (cache, blocks) = shared();
+            cache.set_budget_bytes(70);
+            let mut segments = data_segments(1, 10);
+            segments[0].kind = crate::SegmentKind::Metadata;
+            let file = cache.add_file(Arc::new(InstantReader), segments);
+            let mut scan = ScanContext::new(2, 0, 0);
+            scan.weight = weight;
+            let zone_map = crate::SegmentKey {
+                file,
+                segment_idx: 0,
+            };
+            drop(now(cache.request(zone_map, &Arc::new(scan))));
+            assert_eq!(cache.budget().snapshot().metadata_bytes, 10);
+            let row = |cache: &CacheManager| {
+                let rows = cache.memory_market().into_iter();
+                let mut rows = rows.filter(|row| row.class == ItemClass::Metadata);
+                rows.next().map(|row| row.bytes)
+            };
+            assert_eq!(row(&cache), Some(10));
+            cache.budget().reserve_operator(10);
+            if weight > 0.0 {
+                cache.budget().reserve_operator(10);
+            }
+            let held = blocks.worths.lock().len();
+            let cached_bytes = cache.budget().snapshot().cached_bytes;
+            assert_eq!((held, cached_bytes), (blocks_then, cached_then), "{weight}");
+            assert_eq!(row(&cache), Some(if weight > 0.0 { 10 } else { 0 }));
+        }
+    }
+
+    #[test]
     fn a_lender_that_is_gone_lends_nothing() {
         let (cache, blocks) = shared();
         drop(blocks);

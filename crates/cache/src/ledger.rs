@@ -7,6 +7,7 @@
 use crate::key::Map;
 use crate::model::{ItemClass, ItemId, ItemUse, SHELF_COUNT_MAX};
 use parking_lot::Mutex;
+use std::fmt;
 use std::time::Instant;
 
 /// Seconds after which a use counts for 1/e.
@@ -18,20 +19,28 @@ const GHOSTS_MAX: usize = 16_384;
 /// How much a further read changes what reading an item is known to take.
 const LEARNING: f64 = 0.3;
 
+/// Seconds since some moment.
+type Clock = Box<dyn Fn() -> f64 + Send + Sync>;
+
 /// The items of one class, their uses and costs. Any number of threads may write to it.
-#[derive(Debug)]
 pub struct Ledger {
     class: ItemClass,
-    origin: Instant,
+    clock: Clock,
     accounts: Mutex<Accounts>,
 }
 
 impl Ledger {
     /// An empty ledger.
     pub fn new(class: ItemClass) -> Self {
+        let origin = Instant::now();
+        Self::by_clock(class, move || origin.elapsed().as_secs_f64())
+    }
+
+    /// The same by another clock, in seconds, for time that is simulated.
+    pub fn by_clock(class: ItemClass, now_s: impl Fn() -> f64 + Send + Sync + 'static) -> Self {
         Self {
             class,
-            origin: Instant::now(),
+            clock: Box::new(now_s),
             accounts: Mutex::default(),
         }
     }
@@ -41,17 +50,18 @@ impl Ledger {
         self.class
     }
 
-    /// An item was used and was in memory. `priority` is that of the query; 1 is normal.
-    pub fn hit(&self, number: u64, priority: f64) {
-        self.accounts.lock().hit(number, priority, self.now_s());
+    /// An item was used and was in memory. `weight` is that of the query
+    /// ([`query_weight`](crate::CacheManager::query_weight)); 1 is normal.
+    pub fn hit(&self, number: u64, weight: f64) {
+        self.accounts.lock().hit(number, weight, self.now_s());
     }
 
     /// An item was used and was not in memory: having it again took this long. It is in memory from here on, with this
     /// many bytes.
-    pub fn miss(&self, number: u64, bytes: u64, seconds: f64, priority: f64) {
+    pub fn miss(&self, number: u64, bytes: u64, seconds: f64, weight: f64) {
         let now_s = self.now_s();
         let mut accounts = self.accounts.lock();
-        accounts.miss(number, bytes, seconds, priority, now_s);
+        accounts.miss(number, bytes, seconds, weight, now_s);
     }
 
     /// Of an item, another part is in memory than before.
@@ -88,7 +98,16 @@ impl Ledger {
     }
 
     fn now_s(&self) -> f64 {
-        self.origin.elapsed().as_secs_f64()
+        (self.clock)()
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger")
+            .field("class", &self.class)
+            .field("accounts", &self.accounts)
+            .finish_non_exhaustive()
     }
 }
 
@@ -124,8 +143,8 @@ impl Account {
         self.uses_per_s(now_s) * self.miss_s / self.bytes.max(1) as f64
     }
 
-    fn used(&mut self, priority: f64, now_s: f64) {
-        self.weight = self.faded(now_s) + sane(priority);
+    fn used(&mut self, weight: f64, now_s: f64) {
+        self.weight = self.faded(now_s) + sane(weight);
         self.seen_s = now_s;
     }
 }
@@ -139,13 +158,13 @@ fn sane(value: f64) -> f64 {
 }
 
 impl Accounts {
-    fn hit(&mut self, number: u64, priority: f64, now_s: f64) {
+    fn hit(&mut self, number: u64, weight: f64, now_s: f64) {
         if let Some(account) = self.by_number.get_mut(&number) {
-            account.used(priority, now_s);
+            account.used(weight, now_s);
         }
     }
 
-    fn miss(&mut self, number: u64, bytes: u64, seconds: f64, priority: f64, now_s: f64) {
+    fn miss(&mut self, number: u64, bytes: u64, seconds: f64, weight: f64, now_s: f64) {
         let seconds = sane(seconds);
         let known = self.remove(number);
         let mut account = known.unwrap_or(Account {
@@ -158,7 +177,7 @@ impl Accounts {
         account.miss_s += LEARNING * (seconds - account.miss_s);
         account.bytes = bytes;
         account.is_held = true;
-        account.used(priority, now_s);
+        account.used(weight, now_s);
         self.held_bytes += bytes;
         self.by_number.insert(number, account);
     }

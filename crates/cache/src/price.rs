@@ -43,13 +43,13 @@ pub struct Ask {
     pub saved_s: f64,
     /// How long it would still hold them, in seconds.
     pub remaining_s: f64,
-    /// The priority of its query; 1 is normal.
-    pub priority: f64,
+    /// How much a second of its query counts: [`query_weight`](crate::CacheManager::query_weight); 1 is normal.
+    pub weight: f64,
 }
 
 impl Ask {
     /// What an operator asks that would write bytes and read them again without the memory, at these bandwidths of the
-    /// storage. It is expected to hold them for as long again as it has held what it has.
+    /// storage, for a query of normal weight. It is expected to hold them for as long again as it has held what it has.
     pub fn instead_of_spilling(
         bytes: u64,
         write_bandwidth: f64,
@@ -61,7 +61,7 @@ impl Ask {
             bytes,
             saved_s: bytes as f64 * spill_s_per_byte,
             remaining_s: held_s,
-            priority: 1.0,
+            weight: 1.0,
         }
     }
 }
@@ -91,7 +91,7 @@ impl Prices {
 
     /// The same where only some of the bytes are somebody's.
     pub fn worth_displacing(&self, ask: &Ask, displaced_bytes: u64) -> Answer {
-        let saved_s = ask.saved_s * ask.priority;
+        let saved_s = ask.saved_s * ask.weight;
         let cost_s = self.cost_s(displaced_bytes, ask.remaining_s);
         match self.confidence <= 0.0 || saved_s > cost_s {
             true => Answer::Grant,
@@ -124,7 +124,7 @@ impl Default for PriceBoard {
 
 impl PriceBoard {
     /// Publishes prices as found right now. Only one thread may do so at a time; the tuner does under its lock.
-    pub(crate) fn publish(&self, prices: &Prices) {
+    pub fn publish(&self, prices: &Prices) {
         self.write(&Prices {
             at_ns: self.now_ns(),
             ..*prices
@@ -215,7 +215,7 @@ mod tests {
         bytes: 1_000_000,
         saved_s: 1.0,
         remaining_s: 10.0,
-        priority: 1.0,
+        weight: 1.0,
     };
 
     #[test]
@@ -237,13 +237,7 @@ mod tests {
             }),
             Answer::Refuse
         );
-        assert_eq!(
-            cheap.worth(&Ask {
-                priority: 0.5,
-                ..ASK
-            }),
-            Answer::Refuse
-        );
+        assert_eq!(cheap.worth(&Ask { weight: 0.5, ..ASK }), Answer::Refuse);
         assert_eq!(
             cheap.worth(&Ask {
                 bytes: 2_000_000,

@@ -14,6 +14,8 @@ pub struct ScanContext {
     pub template: u64,
     /// Whether the scan may change what the cache holds. Off: it uses what is there and leaves no trace.
     pub populate: bool,
+    /// How much a second of the query counts: [`query_weight`](crate::CacheManager::query_weight); 1 is normal.
+    pub weight: f64,
     bytes_cache: AtomicU64,
     bytes_storage: AtomicU64,
     bytes_shared: AtomicU64,
@@ -50,6 +52,7 @@ impl ScanContext {
             pipeline,
             template,
             populate: true,
+            weight: 1.0,
             ..Self::default()
         }
     }

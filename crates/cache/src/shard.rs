@@ -5,6 +5,8 @@ use crate::event::{Event, EventKind, EventRing};
 use crate::flight::Flight;
 use crate::key::{ColumnId, Map, SegmentInfo, SegmentKey, SegmentKind};
 use crate::lease::{HeldSegment, Lease};
+use crate::ledger::Ledger;
+use crate::model::ItemId;
 use crate::policy::{Admission, Candidate, Policy, Reach, Removal, Room, Slot, SlotList};
 use crate::scan::ScanContext;
 use std::sync::Arc;
@@ -56,6 +58,8 @@ pub(crate) struct Shard {
     metadata: SlotList,
     pub(crate) events: EventRing,
     pub(crate) counts: EventCounts,
+    /// Uses of metadata, and what reading it took.
+    ledger: Arc<Ledger>,
     budget: Arc<Budget>,
     sequence: Arc<AtomicU64>,
     /// Charged bytes of residents; readable without the lock (see `ShardCell`).
@@ -68,7 +72,7 @@ impl Shard {
     pub(crate) fn new(
         policy: Box<dyn Policy>,
         events: EventRing,
-        budget: Arc<Budget>,
+        (budget, ledger): (Arc<Budget>, Arc<Ledger>),
         sequence: Arc<AtomicU64>,
         cached_bytes: Arc<AtomicU64>,
     ) -> Self {
@@ -80,6 +84,7 @@ impl Shard {
             metadata: SlotList::default(),
             events,
             counts: [0; EventKind::COUNT],
+            ledger,
             budget,
             sequence,
             cached_bytes,
@@ -125,6 +130,8 @@ impl Shard {
                 SegmentKind::Metadata => {
                     self.metadata.remove(slot);
                     self.metadata.push_front(slot);
+                    let item = ItemId::metadata_segment(key);
+                    self.ledger.hit(item.number, scan.weight);
                 }
             }
         }
@@ -134,12 +141,12 @@ impl Shard {
     }
 
     /// Keeps or forgets a segment that has arrived and whose charge is counted as detached. Older metadata
-    /// that makes room for new is returned, to be dropped outside the lock.
+    /// that makes room for new is returned, to be dropped outside the lock. Reading it took `read_s` seconds.
     pub(crate) fn arrive(
         &mut self,
         flight: &Flight,
         held: &Arc<HeldSegment>,
-        populate: bool,
+        (populate, read_s): (bool, f64),
         room: Room,
     ) -> Vec<Arc<HeldSegment>> {
         let (key, info) = (flight.key, flight.info);
@@ -154,6 +161,11 @@ impl Shard {
             };
         if keep {
             self.keep(key, info, held);
+            if info.kind == SegmentKind::Metadata {
+                let (item, weight) = (ItemId::metadata_segment(key), flight.scan.weight);
+                let bytes = info.charged_bytes;
+                self.ledger.miss(item.number, bytes, read_s, weight);
+            }
             self.record(EventKind::Insert, key, &info, query);
         } else {
             self.map.remove(&key);
@@ -215,6 +227,15 @@ impl Shard {
             Reach::Metadata => self.metadata.iter_back().find(|slot| idle(*slot)),
         }?;
         self.take_out(slot, Removal::Evicted)
+    }
+
+    /// What the metadata saves that would be evicted next, in seconds per byte and second.
+    pub(crate) fn cheapest_metadata(&self) -> Option<f64> {
+        let residents = self.metadata.iter_back();
+        let mut residents = residents.filter_map(|slot| self.resident(slot));
+        let oldest = residents.find(|resident| resident.is_idle())?;
+        let item = ItemId::metadata_segment(oldest.key);
+        Some(self.ledger.density(item.number))
     }
 
     /// Drops all residents for which `which` holds, in use or not. To be dropped outside the lock.
@@ -285,6 +306,11 @@ impl Shard {
             SegmentKind::Metadata => {
                 self.metadata.remove(slot);
                 self.budget.remove_metadata(resident.info.charged_bytes);
+                let item = ItemId::metadata_segment(resident.key);
+                match removal {
+                    Removal::Evicted => self.ledger.gave_back(item.number),
+                    Removal::Dropped => self.ledger.forget(item.number),
+                }
             }
         }
         self.map.remove(&resident.key);

@@ -1,8 +1,8 @@
 //! Who has the memory, what it saves each holder, and what one more byte would save: rows for table functions.
 //!
 //! The classes are segments of columns, the lenders' index blocks, metadata and look-ups, and operators. What segments
-//! are worth follows from the tuner's last solution and what is in memory now, what lenders' items are worth from their
-//! [`Ledger`](crate::Ledger)s, what operators are worth from what they asked for.
+//! are worth follows from the tuner's last solution and what is in memory now, what lenders' items and metadata are
+//! worth from their [`Ledger`](crate::Ledger)s, what operators are worth from what they asked for.
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +12,7 @@ use crate::budget::BudgetSnapshot;
 use crate::key::{ColumnId, Map};
 use crate::market::{Holder, MarketRow, Moment, ShelfRow};
 use crate::model::{ItemClass, ItemId, ItemUse, Shelf};
-use crate::price::{Answer, Ask, Prices};
+use crate::price::{Answer, Ask};
 use crate::tuner::{Appraisal, Value};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,15 +45,24 @@ impl CacheManager {
         answer
     }
 
+    /// How much a second of a query counts: its priority, and more if the goal is a response time that queries of its
+    /// template exceed. What it uses and what its operators ask for is multiplied by this, as its columns are.
+    pub fn query_weight(&self, template: u64, priority: f64) -> f64 {
+        let appraisal = self.market().appraisal();
+        priority * appraisal.map_or(1.0, |appraisal| appraisal.urgency(template))
+    }
+
     /// How many asks were granted and how many refused.
     pub fn ask_counts(&self) -> (u64, u64) {
         self.market().asks.counts()
     }
 
-    /// What the lenders keep, or lately kept, with its uses.
+    /// What lenders keep, or lately kept, and metadata, with its uses.
     pub(crate) fn uses(&self) -> Vec<ItemUse> {
         let lenders = self.ladder.lenders();
-        lenders.iter().flat_map(|lender| lender.uses()).collect()
+        let mut uses = self.metadata.uses();
+        uses.extend(lenders.iter().flat_map(|lender| lender.uses()));
+        uses
     }
 
     /// Compares what everybody has with what they had, so that changes have a time and a reason. At each step of the
@@ -129,59 +138,37 @@ impl CacheManager {
         }
     }
 
-    /// The shelves, fastest first. Before the tuner knows the machine, memory alone.
+    /// Memory and the storage. Before the tuner knows the machine, memory alone.
     pub fn shelves(&self) -> Vec<ShelfRow> {
         let appraisal = self.market().appraisal();
-        let known: Vec<(Shelf, u64)> = appraisal.iter().flat_map(Appraisal::shelves).collect();
+        let known = appraisal.as_ref().map_or(&[][..], Appraisal::shelves);
         let board = self.price_board();
         let prices = board.read();
         let age_s = (prices.confidence > 0.0).then(|| board.age_s(&prices));
-        let memory = self.budget().snapshot();
-        let Some((last, between)) = known.get(1..).and_then(|lower| lower.split_last()) else {
-            return vec![shelf_row(0, None, &prices, age_s).of_memory(&memory)];
-        };
-        let mut rows = vec![shelf_row(0, Some(&known[0]), &prices, age_s).of_memory(&memory)];
-        for (idx, shelf) in (1..).zip(between) {
-            rows.push(shelf_row(idx, Some(shelf), &prices, age_s));
-        }
-        rows.push(ShelfRow {
-            name: "storage",
-            used_bytes: self.column_sizes().values().sum(),
-            ..shelf_row(known.len() - 1, Some(last), &prices, age_s)
-        });
-        rows
-    }
-}
-
-impl ShelfRow {
-    fn of_memory(self, budget: &BudgetSnapshot) -> Self {
-        Self {
+        let row = |idx: usize, shelf: Option<&Shelf>| ShelfRow {
+            idx,
             name: "memory",
+            capacity_bytes: None,
+            used_bytes: 0,
+            bandwidth: shelf.map(|shelf| shelf.bandwidth),
+            latency_s: shelf.map_or(0.0, |shelf| shelf.latency_s),
+            saved_s_per_byte_s: prices.shelves[idx].saved_s_per_byte_s,
+            refill_s_per_byte: prices.shelves[idx].refill_s_per_byte,
+            age_s,
+            confidence: prices.confidence,
+        };
+        let budget = self.budget().snapshot();
+        let memory = ShelfRow {
             capacity_bytes: Some(budget.limit_bytes),
             used_bytes: budget.used_bytes,
-            ..self
-        }
-    }
-}
-
-fn shelf_row(
-    idx: usize,
-    known: Option<&(Shelf, u64)>,
-    prices: &Prices,
-    age_s: Option<f64>,
-) -> ShelfRow {
-    let budget_bytes = known.map_or(f64::INFINITY, |(shelf, _)| shelf.budget_bytes);
-    ShelfRow {
-        idx,
-        name: "shelf",
-        capacity_bytes: budget_bytes.is_finite().then_some(budget_bytes as u64),
-        used_bytes: known.map_or(0, |(_, kept_bytes)| *kept_bytes),
-        bandwidth: known.map(|(shelf, _)| shelf.bandwidth),
-        latency_s: known.map_or(0.0, |(shelf, _)| shelf.latency_s),
-        saved_s_per_byte_s: prices.shelves[idx].saved_s_per_byte_s,
-        refill_s_per_byte: prices.shelves[idx].refill_s_per_byte,
-        age_s,
-        confidence: prices.confidence,
+            ..row(0, known.first())
+        };
+        let storage = known.get(1).map(|shelf| ShelfRow {
+            name: "storage",
+            used_bytes: self.column_sizes().values().sum(),
+            ..row(1, Some(shelf))
+        });
+        [memory].into_iter().chain(storage).collect()
     }
 }
 
@@ -210,10 +197,16 @@ fn worth_of<'a>(items: impl IntoIterator<Item = &'a ItemUse>) -> Worth {
     (next.map(|_| saved_s_per_s / held_bytes.max(1) as f64), next)
 }
 
+/// What lenders keep.
+pub(crate) fn lent(uses: &[ItemUse]) -> impl Iterator<Item = &ItemUse> {
+    let is_segment = |item: &&ItemUse| item.id.as_metadata_segment().is_some();
+    uses.iter().filter(move |item| !is_segment(item))
+}
+
 /// Bytes by class: of lenders what they say they hold, of operators the rest of what is charged as theirs.
 fn class_bytes(budget: &BudgetSnapshot, uses: &[ItemUse]) -> [(ItemClass, u64); ItemClass::COUNT] {
     let mut bytes = [0; ItemClass::COUNT];
-    for item in uses {
+    for item in lent(uses) {
         bytes[item.id.class as usize] += item.held_bytes;
     }
     let lent_bytes: u64 = bytes.iter().sum();

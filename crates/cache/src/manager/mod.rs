@@ -14,6 +14,8 @@
 mod memory_market;
 mod reads;
 
+pub(crate) use memory_market::lent;
+
 use crate::admission::Admissions;
 use crate::budget::{Budget, Evictor};
 use crate::error::ReadError;
@@ -24,6 +26,7 @@ use crate::future::SegmentFuture;
 use crate::key::{ColumnId, FileId, SegmentInfo, SegmentKey};
 use crate::ladder::{Ladder, Lender};
 use crate::lease::{HeldSegment, Lease};
+use crate::ledger::Ledger;
 use crate::market::Market;
 use crate::model::ItemClass;
 use crate::placement::Placement;
@@ -82,6 +85,8 @@ pub struct CacheManager {
     policy_context: PolicyContext,
     prices: PriceBoard,
     ladder: Ladder,
+    /// Uses of the segments that are metadata, and what reading them took.
+    metadata: Arc<Ledger>,
     market: Market,
     pub(crate) admissions: Admissions,
 }
@@ -92,6 +97,7 @@ impl CacheManager {
         let partitions = options.partitions.max(1);
         let events_per_shard = options.event_log_capacity.div_ceil(partitions);
         let sequence = Arc::new(AtomicU64::new(0));
+        let metadata = Arc::new(Ledger::new(ItemClass::Metadata));
         let policy_context = PolicyContext {
             partitions,
             ..PolicyContext::default()
@@ -107,7 +113,7 @@ impl CacheManager {
                 let shard = Shard::new(
                     options.policy.build(&policy_context),
                     EventRing::new(events_per_shard),
-                    Arc::clone(&budget),
+                    (Arc::clone(&budget), Arc::clone(&metadata)),
                     Arc::clone(&sequence),
                     Arc::clone(&cached_bytes),
                 );
@@ -124,6 +130,7 @@ impl CacheManager {
                 policy_context,
                 prices: PriceBoard::default(),
                 ladder: Ladder::default(),
+                metadata,
                 market: Market::default(),
                 admissions: Admissions::default(),
             }
@@ -332,27 +339,46 @@ impl CacheManager {
     }
 
     /// Makes room where least is lost: segments that the policy does not want first, then what lenders would miss less
-    /// than pinned segments are worth, then those, then the lenders' other things, metadata last.
+    /// than pinned segments are worth, and such metadata, then those segments, then everything else by what it saves.
     pub(crate) fn evict_one_of_all(&self) -> bool {
         let segment = |class, reach| Some((class, self.evict_bytes(reach)?));
         let given = segment(ItemClass::Column, Reach::Free)
-            .or_else(|| self.ladder.take_below(self.pinned_worth()))
+            .or_else(|| match self.policy().is_tuned() {
+                true => self.take_below(self.prices.read().shelves[0].saved_s_per_byte_s),
+                // Segments have no price: they go before metadata.
+                false => self.ladder.take_below(f64::INFINITY),
+            })
             .or_else(|| segment(ItemClass::Column, Reach::Pinned))
-            .or_else(|| self.ladder.take_below(f64::INFINITY))
-            .or_else(|| segment(ItemClass::Metadata, Reach::Metadata));
+            .or_else(|| self.take_below(f64::INFINITY));
         if let Some((class, bytes)) = given {
             self.market.note_taken(class, bytes);
         }
         given.is_some()
     }
 
-    /// What the cheapest pinned segment saves, in seconds per byte and second. Policies without a tuner know no price:
-    /// their segments go last.
-    fn pinned_worth(&self) -> f64 {
-        match self.policy().is_tuned() {
-            true => self.prices.read().shelves[0].saved_s_per_byte_s,
-            false => f64::INFINITY,
-        }
+    /// Takes what saves least of all that lenders could give back and of metadata, if that is less than `below`.
+    fn take_below(&self, below: f64) -> Option<(ItemClass, u64)> {
+        let metadata = self.cheapest_metadata().filter(|(saved, _)| *saved < below);
+        let below_metadata = metadata.map_or(below, |(saved, _)| saved);
+        let evict = |(_, shard_idx): (f64, usize)| {
+            let mut shard = self.shards[shard_idx].shard.lock();
+            let held = shard.evict(Reach::Metadata)?;
+            drop(shard);
+            Some((ItemClass::Metadata, held.charged_bytes()))
+        };
+        self.ladder
+            .take_below(below_metadata)
+            .or_else(|| metadata.and_then(evict))
+            .or_else(|| self.ladder.take_below(below))
+    }
+
+    /// What metadata saves that may leave, in seconds per byte and second, in the shard where that is least.
+    fn cheapest_metadata(&self) -> Option<(f64, usize)> {
+        let shards = self.shards.iter().enumerate();
+        let saved = |(shard_idx, cell): (usize, &ShardCell)| {
+            Some((cell.shard.lock().cheapest_metadata()?, shard_idx))
+        };
+        shards.filter_map(saved).min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// What is kept for the rows of the memory market.
@@ -409,7 +435,8 @@ impl CacheManager {
             match outcome {
                 Ok(held) => {
                     let populate = state.populate && !flight.file.is_removed();
-                    displaced = shard.arrive(flight, held, populate, room);
+                    let read_s = state.begun.map_or(0.0, |at| at.elapsed().as_secs_f64());
+                    displaced = shard.arrive(flight, held, (populate, read_s), room);
                 }
                 Err(_) => {
                     shard.map.remove(&flight.key);

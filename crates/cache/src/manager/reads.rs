@@ -13,6 +13,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::time::Instant;
 
 impl CacheManager {
     /// Starts the read of a new flight, or queues it behind others that wait.
@@ -120,6 +121,7 @@ impl CacheManager {
         let is_cancelled = matches!(state.phase, Phase::Cancelled);
         if !is_cancelled {
             state.phase = Phase::Reading(None);
+            state.begun = Some(Instant::now());
         }
         drop(state);
         let completion = Completion {

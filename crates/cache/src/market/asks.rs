@@ -26,7 +26,7 @@ struct Answers {
 impl Asks {
     pub(crate) fn note(&self, ask: &Ask, answer: Answer) {
         let byte_s = ask.bytes.max(1) as f64 * ask.remaining_s.max(REMAINING_S_MIN);
-        let density = ask.saved_s * ask.priority / byte_s;
+        let density = ask.saved_s * ask.weight / byte_s;
         match answer {
             Answer::Grant => self.granted.add(density),
             Answer::Refuse => self.refused.add(density),

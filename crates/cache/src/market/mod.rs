@@ -78,13 +78,13 @@ impl fmt::Display for ChangeReason {
 /// A shelf of the tuner's model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShelfRow {
-    /// 0 is memory, the last is where everything is stored.
+    /// 0 is memory, 1 where everything is stored.
     pub idx: usize,
-    /// "memory", "storage", or "shelf" for those between.
+    /// "memory" or "storage".
     pub name: &'static str,
     /// Bytes that fit. `None`: not bounded.
     pub capacity_bytes: Option<u64>,
-    /// Bytes there now; on shelves between, bytes that the tuner wants there.
+    /// Bytes there now.
     pub used_bytes: u64,
     /// Bytes per second. `None`: not known yet.
     pub bandwidth: Option<f64>,

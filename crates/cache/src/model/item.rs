@@ -1,7 +1,7 @@
 //! What competes for the shelves: columns, index blocks, metadata, look-up structures, from one byte to gigabytes.
 
 use super::shelf::SHELF_COUNT_MAX;
-use crate::key::{ColumnId, Map};
+use crate::key::{ColumnId, Map, SegmentKey};
 use std::fmt;
 use std::ops::Range;
 
@@ -51,6 +51,9 @@ impl fmt::Display for ItemClass {
     }
 }
 
+/// The bit that segments of metadata have and what lenders keep does not.
+const SEGMENT: u64 = 1 << 63;
+
 /// Names an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemId {
@@ -67,6 +70,20 @@ impl ItemId {
             class: ItemClass::Column,
             number: u64::from(column.0),
         }
+    }
+
+    /// Metadata that the cache keeps as a segment. Lenders of metadata give smaller numbers.
+    pub(crate) fn metadata_segment(key: SegmentKey) -> Self {
+        Self {
+            class: ItemClass::Metadata,
+            number: SEGMENT | key.packed(),
+        }
+    }
+
+    /// The segment of metadata, if it is one.
+    pub fn as_metadata_segment(self) -> Option<SegmentKey> {
+        let is_segment = self.class == ItemClass::Metadata && self.number & SEGMENT != 0;
+        is_segment.then(|| SegmentKey::unpacked(self.number & !SEGMENT))
     }
 
     /// The column, if it is one.
@@ -145,7 +162,7 @@ pub struct ItemUse {
     pub held_bytes: u64,
     /// The shelf where it is anyway.
     pub home: usize,
-    /// Uses per second, each weighted with its query's priority.
+    /// Uses per second, each counted as its query's weight says: [`query_weight`](crate::CacheManager::query_weight).
     pub uses_per_s: f64,
     /// Seconds of one use by the shelf on which the item is; 0 for shelves that there are not.
     pub use_s: [f64; SHELF_COUNT_MAX],

@@ -77,6 +77,7 @@ pub fn descend(problem: &Problem, start: Option<Start<'_>>) -> Solution {
         saved_s: 0.0,
         saved_s_max: f64::INFINITY,
         prices: vec![0.0; problem.shelves.len()],
+        lateness: Vec::new(),
         curve: Vec::new(),
     };
     match start.is_some() {

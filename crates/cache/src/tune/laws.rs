@@ -180,6 +180,33 @@ proptest! {
     }
 
     #[test]
+    fn only_queries_at_the_limit_are_late(seed in any::<u64>(), part in 0.5f64..1.5) {
+        let problem = random_problem(seed, 10, 8);
+        let slowest_s = |x: &[f64]| problem.query_s(x).into_iter().fold(0.0, f64::max);
+        let scale = 1e-3;
+        let goal = |threshold_s| Goal::Threshold { threshold_s, scale };
+        let strict = linear::best(&problem, goal(0.0)).expect("the solver solves");
+        let threshold_s = part * slowest_s(&strict.x);
+        let solution = linear::best(&problem, goal(threshold_s)).expect("the solver solves");
+        let late: Vec<usize> = (0..solution.lateness.len())
+            .filter(|idx| solution.lateness[*idx] * scale > 1e-5).collect();
+        let is_met_anyway = slowest_s(&best(&problem).x) < threshold_s * (1.0 - 1e-3);
+        let someone_must = part < 1.0;
+        prop_assert!(!someone_must || !late.is_empty());
+        prop_assert!(!is_met_anyway || late.is_empty(), "{:?}", solution.lateness);
+        let (query_s, limit_s) = (problem.query_s(&solution.x), slowest_s(&solution.x));
+        for idx in late {
+            prop_assert!(query_s[idx] >= limit_s.min(threshold_s) * (1.0 - 1e-3), "{query_s:?} {limit_s}");
+            let term = problem.terms.iter().find(|term| term.query_idx == idx).expect("it has one");
+            prop_assert!(solution.urgency(&problem, term.template) > 1.0);
+        }
+        // They share one second of the slowest, in units of the scaled weights.
+        let all: f64 = problem.terms.iter().map(|term| term.weight).sum();
+        let of_all: f64 = solution.lateness.iter().sum();
+        prop_assert!(of_all * scale <= all * (1.0 + 1e-4), "{of_all} {all}");
+    }
+
+    #[test]
     fn the_least_memory_keeps_the_slowdown_and_shrinks_with_it(
         seed in any::<u64>(), slowdown in 1.05f64..2.0,
     ) {

@@ -186,9 +186,12 @@ pub(super) fn best_by(
     let bounded = scaled.bound_budgets(&mut program, 0);
     scaled.bound_proportions(&mut program);
     scaled.bound_times(&mut program);
+    let mut query_rows = 0..0;
     if let Goal::Threshold { threshold_s, .. } = goal {
         program.at_most(-threshold_s / scaled.time_unit, [(slowest, -1.0)]);
-        for times in scaled.query_terms() {
+        let queries = scaled.query_terms();
+        query_rows = program.row_count()..program.row_count() + queries.len();
+        for times in queries {
             let times = times.into_iter().map(|time| (time, 1.0));
             program.at_most(0.0, times.chain([(slowest, -1.0)]));
         }
@@ -197,10 +200,13 @@ pub(super) fn best_by(
     variables.truncate(choice_count);
     into_range(problem, &mut variables);
     let mut solution = Solution::new(problem, variables);
-    let per_unit = scaled.time_unit / scaled.byte_unit * all / scale.max(f64::MIN_POSITIVE);
-    for (shelf_idx, price) in bounded.into_iter().zip(prices) {
+    let of_weight = all / scale.max(f64::MIN_POSITIVE);
+    let per_unit = scaled.time_unit / scaled.byte_unit * of_weight;
+    for (shelf_idx, price) in bounded.into_iter().zip(&prices) {
         solution.prices[shelf_idx] = price.max(0.0) * per_unit;
     }
+    let lateness = prices[query_rows].iter();
+    solution.lateness = lateness.map(|price| price.max(0.0) * of_weight).collect();
     Ok(solution)
 }
 

@@ -96,6 +96,9 @@ pub struct Solution {
     pub saved_s_max: f64,
     /// What one more byte of budget would save on each shelf, in seconds per byte: its price. The first is memory's.
     pub prices: Vec<f64>,
+    /// What a second of each query counts beyond its weight, because the goal is a threshold that it misses, in
+    /// weighted seconds. Empty: nothing.
+    pub lateness: Vec<f64>,
     /// Bytes kept and seconds saved after each step of the greedy solver: what smaller budgets would buy.
     pub curve: Vec<(f64, f64)>,
 }
@@ -111,6 +114,7 @@ impl Solution {
             saved_s,
             saved_s_max: saved_s,
             prices: vec![0.0; problem.shelves.len()],
+            lateness: Vec::new(),
             curve: Vec::new(),
         }
     }
@@ -126,6 +130,24 @@ impl Solution {
     /// What one more byte of memory would save, in seconds.
     pub fn saved_s_per_byte(&self) -> f64 {
         self.prices[0]
+    }
+
+    /// By what factor the goal makes the time of a template's queries matter more than their weights do: 1, or more for
+    /// those that are slower than the threshold.
+    pub fn urgency(&self, problem: &Problem, template: u64) -> f64 {
+        let terms = || {
+            problem
+                .terms
+                .iter()
+                .filter(|term| term.template == template)
+        };
+        let weight = terms().map(|term| term.weight).fold(0.0, f64::max);
+        let query = terms().next().map(|term| term.query_idx);
+        let late = query.and_then(|idx| self.lateness.get(idx));
+        match (late, weight > 0.0) {
+            (Some(late), true) => 1.0 + late / weight,
+            _ => 1.0,
+        }
     }
 
     /// The part of an item that is on a shelf.

@@ -44,6 +44,11 @@ impl Program {
         self.rows.push((coefficients.into_iter().collect(), bound));
     }
 
+    /// How many constraints there are: the number of the next.
+    pub(super) fn row_count(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The best values of the variables and the price of each constraint.
     pub(super) fn solve(&self) -> Result<(Vec<f64>, Vec<f64>), TuneError> {
         if !self.is_finite() {

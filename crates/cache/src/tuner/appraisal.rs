@@ -36,11 +36,15 @@ impl Tuner {
 }
 
 impl Appraisal {
-    /// The shelves and how many bytes the solution keeps there.
-    pub(crate) fn shelves(&self) -> impl Iterator<Item = (Shelf, u64)> + '_ {
-        let (problem, x) = (&self.solved.problem, &self.solved.solution.x);
-        let shelves = problem.shelves.iter().enumerate();
-        shelves.map(|(idx, shelf)| (*shelf, problem.kept_on(idx, x) as u64))
+    /// The shelves, fastest first.
+    pub(crate) fn shelves(&self) -> &[Shelf] {
+        &self.solved.problem.shelves
+    }
+
+    /// By what factor the goal makes a template's time matter more:
+    /// [`Solution::urgency`](crate::tune::Solution::urgency).
+    pub(crate) fn urgency(&self, template: u64) -> f64 {
+        self.solved.solution.urgency(&self.solved.problem, template)
     }
 
     /// How much of a column the solution keeps in memory, in bytes.

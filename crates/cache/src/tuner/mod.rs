@@ -96,7 +96,7 @@ pub struct TunerInput<'a> {
     pub capacity_bytes: u64,
     /// The policy that will carry the placement out.
     pub policy: PolicyKind,
-    /// Shelves between memory and the storage, fastest first.
+    /// Shelves between memory and the storage, fastest first. The engine has none; simulations do.
     pub between: &'a [Shelf],
     /// What else competes for the shelves than columns.
     pub uses: &'a [ItemUse],

@@ -1,7 +1,7 @@
 //! The thread that tunes a cache while queries run, off their path.
 
 use super::{Tuner, TunerInput, TunerOptions, TunerStep};
-use crate::manager::CacheManager;
+use crate::manager::{CacheManager, lent};
 use crate::model::{Observation, RunningPipeline};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -232,7 +232,7 @@ impl Shared {
         observations.extend(under_way);
         let (sizes, resident) = (cache.column_sizes(), cache.resident_bytes());
         let uses = cache.uses();
-        let held_bytes = uses.iter().map(|item| item.held_bytes).sum();
+        let held_bytes = lent(&uses).map(|item| item.held_bytes).sum();
         let input = TunerInput {
             observations: &observations,
             storage: cache.storage_progress(),
@@ -276,8 +276,8 @@ impl Shared {
             .collect()
     }
 
-    /// What may be kept, with the operators at their recent peak, and without metadata. Lenders' items, which are
-    /// charged as operators', compete for it.
+    /// What may be kept, with the operators at their recent peak. Lenders' items, which are charged as operators',
+    /// compete for it.
     fn capacity_bytes(&self, cache: &CacheManager, held_bytes: u64) -> u64 {
         let budget = cache.budget();
         let now = budget.snapshot();
@@ -292,7 +292,6 @@ impl Shared {
         now.limit_bytes
             .saturating_sub(budget.transit_bytes())
             .saturating_sub(peaks.operator_bytes as u64)
-            .saturating_sub(now.metadata_bytes)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use hotshelf_cache::model::ItemClass;
+use hotshelf_cache::model::{ItemClass, ItemId};
 use hotshelf_cache::{ColumnId, MarketRow};
 
 use super::listing::{Columns, Listing};
@@ -61,7 +61,8 @@ impl Names {
             for index in &table.indexes {
                 let files = index.files.values().filter_map(|file| file.as_ref().ok());
                 for stretch in files.flat_map(|file| &file.stretches) {
-                    indexes.insert(stretch.key, index.definition.name.clone());
+                    let name = &index.definition.name;
+                    indexes.extend(stretch.items().map(|item| (item, name.clone())));
                 }
             }
         }
@@ -80,7 +81,10 @@ impl Names {
                 Some(index) => index.clone(),
                 None => format!("#{number}"),
             },
-            _ => format!("#{number}"),
+            class => match (ItemId { class, number }).as_metadata_segment() {
+                Some(segment) => format!("segment {segment}"),
+                None => format!("#{number}"),
+            },
         })
     }
 }

@@ -84,10 +84,12 @@ impl ElfAccess {
         self.files.iter().map(|(number, query)| (*number, query))
     }
 
-    /// Begins to ask all files.
-    pub fn start(&self, outcome: &Arc<Outcome>) -> BTreeMap<u64, Arc<Selection>> {
-        let start =
-            |query: &FileQuery| Selection::start(&self.store, &query.file, &query.query, outcome);
+    /// Begins to ask all files, for a query of this weight.
+    pub fn start(&self, outcome: &Arc<Outcome>, weight: f64) -> BTreeMap<u64, Arc<Selection>> {
+        let start = |query: &FileQuery| {
+            let asked = (&query.file, &query.query);
+            Selection::start(&self.store, asked, outcome, weight)
+        };
         self.files
             .iter()
             .map(|(number, query)| (*number, Arc::new(start(query))))

@@ -31,6 +31,8 @@ pub(crate) struct CoveringRows {
     /// The dimension of the index that each output column is.
     dimensions: Vec<usize>,
     batch_rows: usize,
+    /// Of the query.
+    weight: f64,
     position: tokio::sync::Mutex<Position>,
 }
 
@@ -111,7 +113,12 @@ impl Cursor {
 
 impl CoveringRows {
     /// The rows of a scan, if its index covers it.
-    pub fn new(access: &Arc<ElfAccess>, outcome: &Arc<Outcome>, batch_rows: usize) -> Option<Self> {
+    pub fn new(
+        access: &Arc<ElfAccess>,
+        outcome: &Arc<Outcome>,
+        batch_rows: usize,
+        weight: f64,
+    ) -> Option<Self> {
         let dimensions = access.covering.clone()?;
         let files = access.files();
         let waiting = files.flat_map(|(file, query)| {
@@ -127,6 +134,7 @@ impl CoveringRows {
             outcome: outcome.clone(),
             dimensions,
             batch_rows: batch_rows.max(1),
+            weight,
             position: tokio::sync::Mutex::new(position),
         })
     }
@@ -186,7 +194,7 @@ impl CoveringRows {
                 file,
                 stretch_idx,
                 bytes: stretch_bytes,
-                task: SpawnedTask::spawn(ask(access, outcome, file, stretch_idx)),
+                task: SpawnedTask::spawn(ask(access, outcome, (file, stretch_idx), self.weight)),
             });
         }
     }
@@ -219,12 +227,12 @@ impl CoveringRows {
 async fn ask(
     access: Arc<ElfAccess>,
     outcome: Arc<Outcome>,
-    file: u64,
-    stretch_idx: usize,
+    (file, stretch_idx): (u64, usize),
+    weight: f64,
 ) -> Result<Found, Unavailable> {
     outcome.asked.fetch_add(1, Ordering::Relaxed);
     let found = match access.file(file) {
-        Some(query) => find(&access.store, &outcome, query, (file, stretch_idx)).await,
+        Some(query) => find(&access.store, &outcome, query, (file, stretch_idx), weight).await,
         None => Err(Unavailable::Damaged("no index file".into())),
     };
     found.inspect_err(|why| {
@@ -241,9 +249,10 @@ async fn find(
     outcome: &Outcome,
     query: &FileQuery,
     (file, stretch_idx): (u64, usize),
+    weight: f64,
 ) -> Result<Found, Unavailable> {
     let stretch = &query.file.stretches[stretch_idx];
-    let elf = store.get(&query.file, stretch).await?;
+    let elf = store.get(&query.file, stretch, weight).await?;
     let start = Instant::now();
     store.query_count.fetch_add(1, Ordering::Relaxed);
     let rows = elf.elf.select_rows(&query.query);

@@ -97,15 +97,15 @@ impl Selection {
     /// Begins to ask, on the threads of the runtime it is called from.
     pub fn start(
         store: &Arc<ElfStore>,
-        file: &Arc<IndexFile>,
-        query: &QueryBox,
+        (file, query): (&Arc<IndexFile>, &QueryBox),
         outcome: &Arc<Outcome>,
+        weight: f64,
     ) -> Self {
         let query = Arc::new(query.clone());
         let parts = file.stretches.iter().enumerate().map(|(idx, stretch)| {
             let (store, file) = (store.clone(), file.clone());
             let (query, outcome) = (query.clone(), outcome.clone());
-            let task = SpawnedTask::spawn(ask(store, file, idx, query, outcome));
+            let task = SpawnedTask::spawn(ask(store, (file, idx), query, outcome, weight));
             let answer = async move {
                 let stopped = Answer {
                     rows: Rows::Unknown,
@@ -189,10 +189,10 @@ impl Answer {
 
 async fn ask(
     store: Arc<ElfStore>,
-    file: Arc<IndexFile>,
-    stretch_idx: usize,
+    (file, stretch_idx): (Arc<IndexFile>, usize),
     query: Arc<QueryBox>,
     outcome: Arc<Outcome>,
+    weight: f64,
 ) -> Arc<Answer> {
     outcome.asked.fetch_add(1, Ordering::Relaxed);
     let unknown = |why: Unavailable| {
@@ -202,7 +202,8 @@ async fn ask(
             _memory: None,
         })
     };
-    let loaded = match store.get(&file, &file.stretches[stretch_idx]).await {
+    let stretch = &file.stretches[stretch_idx];
+    let loaded = match store.get(&file, stretch, weight).await {
         Ok(loaded) => loaded,
         Err(why) => return unknown(why),
     };

@@ -107,6 +107,7 @@ impl TableScan {
             look_ahead_row_groups: self.env.look_ahead_row_groups(),
             column_ids: self.table.column_ids.clone(),
             priority: 1.0,
+            weight: 1.0,
             predicted_s: None,
         }
     }
@@ -116,9 +117,12 @@ impl TableScan {
         let settings = settings.cloned().unwrap_or_default();
         let mut context = ScanContext::new(settings.query_id, self.pipeline(), settings.template);
         context.populate = settings.populate;
+        let cache = &self.env.cache;
+        context.weight = cache.query_weight(settings.template, settings.priority);
         plan.access.begin();
         let plan = ScanPlan {
             priority: settings.priority,
+            weight: context.weight,
             predicted_s: self.predicted_s(settings.template),
             batch_rows: config.execution.batch_size.into(),
             ..plan

@@ -38,6 +38,8 @@ pub(crate) struct ScanPlan {
     pub column_ids: Vec<ColumnId>,
     /// How much the query's time matters to the tuner.
     pub priority: f64,
+    /// What uses of other things than columns count: the priority, and more where the goal asks for it.
+    pub weight: f64,
     /// What the tuner expects the pipeline to take, if it knows the template, in seconds.
     pub predicted_s: Option<f64>,
 }

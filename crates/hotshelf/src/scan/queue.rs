@@ -71,7 +71,9 @@ impl ScanQueue {
         };
         let elf = plan.access.elf.as_ref();
         Self {
-            covering: elf.and_then(|elf| CoveringRows::new(elf, &plan.outcome, plan.batch_rows)),
+            covering: elf.and_then(|elf| {
+                CoveringRows::new(elf, &plan.outcome, plan.batch_rows, plan.weight)
+            }),
             plan,
             context,
             session,
@@ -152,7 +154,7 @@ impl ScanQueue {
     async fn discover(&self, discovery: &mut Discovery) -> Result<Option<Morsel>> {
         loop {
             let Some(file) = discovery.current.clone() else {
-                let Some(next) = next_file(discovery).await? else {
+                let Some(next) = next_file(discovery, self.plan.weight).await? else {
                     return Ok(None);
                 };
                 let known = self.known(discovery, next.paths.number).await;
@@ -189,7 +191,7 @@ impl ScanQueue {
             return Known::Missed(covering.missed(number).await);
         }
         let elf = self.plan.access.elf.as_ref();
-        let start = || elf.map(|elf| elf.start(&self.plan.outcome));
+        let start = || elf.map(|elf| elf.start(&self.plan.outcome, self.plan.weight));
         let selections = discovery
             .selections
             .get_or_insert_with(|| start().unwrap_or_default());
@@ -269,11 +271,11 @@ async fn turn<M, D>(
 }
 
 /// The next file, open.
-async fn next_file(discovery: &mut Discovery) -> Result<Option<Arc<DataFile>>> {
+async fn next_file(discovery: &mut Discovery, weight: f64) -> Result<Option<Arc<DataFile>>> {
     if discovery.opened.is_empty() {
         let count = discovery.files.len().min(OPENED_TOGETHER);
         let next = discovery.files.range(..count).cloned().collect();
-        let opened = open_files(next).await?;
+        let opened = open_files(next, weight).await?;
         // Not before: the worker may be dropped while it waits.
         discovery.files.drain(..count);
         discovery.opened = opened.into();
@@ -283,13 +285,14 @@ async fn next_file(discovery: &mut Discovery) -> Result<Option<Arc<DataFile>>> {
 }
 
 /// Opens files away from the runtime's threads, unless all are open.
-async fn open_files(files: Vec<Arc<TableFile>>) -> Result<Vec<Opened>> {
-    let open: Option<Vec<_>> = files.iter().map(|file| file.opened()).collect();
+async fn open_files(files: Vec<Arc<TableFile>>, weight: f64) -> Result<Vec<Opened>> {
+    let open = files.iter().map(|file| file.opened_for(weight));
+    let open: Option<Vec<_>> = open.collect();
     if let Some(open) = open {
         return Ok(open.into_iter().map(Ok).collect());
     }
     let stopped = |error| Error::Query(DataFusionError::ExecutionJoin(Box::new(error)));
-    let opened = SpawnedTask::spawn_blocking(move || TableFile::open_all(&files));
+    let opened = SpawnedTask::spawn_blocking(move || TableFile::open_all(&files, weight));
     opened.await.map_err(stopped)
 }
 

@@ -121,18 +121,25 @@ impl Footers {
         self.read_count.load(Ordering::Relaxed)
     }
 
-    pub(super) fn find(&self, key: u64) -> Option<Arc<DataFile>> {
+    /// An open file, for a query of this weight.
+    pub(super) fn find(&self, key: u64, weight: f64) -> Option<Arc<DataFile>> {
         let found = self.kept.lock().files.find(key)?;
-        self.ledger.hit(key, 1.0);
+        self.ledger.hit(key, weight);
         Some(found)
     }
 
-    /// Adds the file that was just opened, which took `opened_s` seconds. There is none of this key.
-    pub(super) fn keep(&self, key: u64, file: DataFile, opened_s: f64) -> Arc<DataFile> {
+    /// Adds the file that was just opened for a query of this weight, which took `opened_s` seconds. There is none of
+    /// this key.
+    pub(super) fn keep(
+        &self,
+        key: u64,
+        file: DataFile,
+        (opened_s, weight): (f64, f64),
+    ) -> Arc<DataFile> {
         self.read_count.fetch_add(1, Ordering::Relaxed);
         let bytes = file.memory.bytes();
         self.make_room(bytes);
-        self.ledger.miss(key, bytes, opened_s, 1.0);
+        self.ledger.miss(key, bytes, opened_s, weight);
         self.kept.lock().insert(key, file)
     }
 

@@ -109,9 +109,14 @@ impl TableFile {
         self.known.row_group_count().is_some()
     }
 
-    /// The open file, if it is open.
+    /// The open file, if it is open. That counts as no use.
     pub fn opened(&self) -> Option<Arc<DataFile>> {
-        self.opener.footers().find(self.key())
+        self.opened_for(0.0)
+    }
+
+    /// The open file, if it is open, for a query of this weight.
+    pub fn opened_for(&self, weight: f64) -> Option<Arc<DataFile>> {
+        self.opener.footers().find(self.key(), weight)
     }
 
     /// The open file. Requests made while it is being opened wait for the same result.
@@ -120,19 +125,27 @@ impl TableFile {
     /// [`StoreError::Corruption`] if it is not the file that was written, [`StoreError::Tier`] if the system refuses
     /// it. The next call tries again.
     pub fn open(&self) -> Result<Arc<DataFile>> {
-        if let Some(file) = self.opened() {
+        self.open_for(1.0)
+    }
+
+    /// The open file, for a query of this weight: see [`Self::open`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_for(&self, weight: f64) -> Result<Arc<DataFile>> {
+        if let Some(file) = self.opened_for(weight) {
             return Ok(file);
         }
         let mut damage = self.opening.lock();
-        if let Some(file) = self.opened() {
+        if let Some(file) = self.opened_for(weight) {
             return Ok(file);
         }
         let begun = Instant::now();
         match self.read() {
             Ok(file) => {
                 *damage = None;
-                let opened_s = begun.elapsed().as_secs_f64();
-                Ok(self.opener.footers().keep(self.key(), file, opened_s))
+                let use_of_it = (begun.elapsed().as_secs_f64(), weight);
+                Ok(self.opener.footers().keep(self.key(), file, use_of_it))
             }
             Err(error) => {
                 let why = self.unreadable(error);
@@ -144,9 +157,9 @@ impl TableFile {
         }
     }
 
-    /// Opens many files on a few threads. The results are in the order of the files.
-    pub fn open_all(files: &[Arc<Self>]) -> Vec<Result<Arc<DataFile>>> {
-        side_by_side(files, |file| file.open())
+    /// Opens many files on a few threads, for a query of this weight. The results are in the order of the files.
+    pub fn open_all(files: &[Arc<Self>], weight: f64) -> Vec<Result<Arc<DataFile>>> {
+        side_by_side(files, |file| file.open_for(weight))
     }
 
     /// Why the file cannot be read, as far as is known without reading it: what was found when it was last opened, or

@@ -207,8 +207,14 @@ impl BlockStore {
         self.kept.lock().reads += reads;
     }
 
-    /// What is in memory of some pages of an Elf. Pages with blocks that are wanted count as used.
-    pub(crate) fn find(&self, stretch: u64, pages: &[(u32, u16)]) -> Vec<Option<Arc<Frame>>> {
+    /// What is in memory of some pages of an Elf. Pages with blocks that are wanted count as used by a query of this
+    /// weight.
+    pub(crate) fn find(
+        &self,
+        stretch: u64,
+        pages: &[(u32, u16)],
+        weight: f64,
+    ) -> Vec<Option<Arc<Frame>>> {
         let mut kept = self.kept.lock();
         let mut hit_count = 0u32;
         let frames = pages.iter().map(|(page, wanted)| {
@@ -228,7 +234,7 @@ impl BlockStore {
         drop(kept);
         if hit_count > 0 {
             let item = Stretch::blocks_item_of(stretch);
-            self.ledger.hit(item, f64::from(hit_count));
+            self.ledger.hit(item, weight * f64::from(hit_count));
         }
         frames
     }

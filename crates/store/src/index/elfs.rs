@@ -154,22 +154,38 @@ impl ElfStore {
         file: &Arc<IndexFile>,
         stretch_idx: usize,
     ) -> Result<OpenElf, Unavailable> {
-        let head = self.heads.get(file, &file.stretches[stretch_idx]).await?;
-        let (blocks, cache) = (&self.blocks, &self.cache);
-        Ok(OpenElf::new(file, stretch_idx, head, blocks, cache))
+        self.open_for(file, stretch_idx, 1.0).await
     }
 
-    /// The Elf of a stretch, from memory or by one read that all requests share.
+    /// The same for a query of this weight.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn open_for(
+        &self,
+        file: &Arc<IndexFile>,
+        stretch_idx: usize,
+        weight: f64,
+    ) -> Result<OpenElf, Unavailable> {
+        let stretch = &file.stretches[stretch_idx];
+        let head = self.heads.get(file, stretch, weight).await?;
+        let asked = (stretch_idx, weight);
+        let (blocks, cache) = (&self.blocks, &self.cache);
+        Ok(OpenElf::new(file, asked, head, blocks, cache))
+    }
+
+    /// The Elf of a stretch, from memory or by one read that all requests share, for a query of this weight.
     pub async fn get(
         &self,
         file: &IndexFile,
         stretch: &Stretch,
+        weight: f64,
     ) -> Result<Arc<LoadedElf>, Unavailable> {
-        if let Some(elf) = self.find(stretch.key) {
+        if let Some(elf) = self.find(stretch.key, weight) {
             return Ok(elf);
         }
         let _reading = stretch.reading.lock().await;
-        if let Some(elf) = self.find(stretch.key) {
+        if let Some(elf) = self.find(stretch.key, weight) {
             return Ok(elf);
         }
         let memory = self.make_room(stretch.memory_bytes())?;
@@ -184,7 +200,7 @@ impl ElfStore {
             _memory: memory,
         });
         let read_s = begun.elapsed().as_secs_f64();
-        self.ledger.miss(stretch.key, elf.bytes, read_s, 1.0);
+        self.ledger.miss(stretch.key, elf.bytes, read_s, weight);
         let mut resident = self.resident.lock();
         resident.clock += 1;
         resident.bytes += elf.bytes;
@@ -196,13 +212,13 @@ impl ElfStore {
         Ok(elf)
     }
 
-    fn find(&self, key: u64) -> Option<Arc<LoadedElf>> {
+    fn find(&self, key: u64, weight: f64) -> Option<Arc<LoadedElf>> {
         let mut resident = self.resident.lock();
         resident.clock += 1;
         let now = resident.clock;
         let entry = resident.by_key.get_mut(&key)?;
         entry.used_at = now;
-        self.ledger.hit(key, 1.0);
+        self.ledger.hit(key, weight);
         Some(entry.elf.clone())
     }
 

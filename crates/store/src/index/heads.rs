@@ -46,17 +46,18 @@ impl HeadStore {
         kept.idle().map(|head| head.memory.bytes()).sum()
     }
 
-    /// The head of a stretch's Elf, from memory or by one read that all requests share.
+    /// The head of a stretch's Elf, from memory or by one read that all requests share, for a query of this weight.
     pub async fn get(
         &self,
         file: &IndexFile,
         stretch: &Stretch,
+        weight: f64,
     ) -> Result<Arc<LoadedHead>, Unavailable> {
-        if let Some(head) = self.find(stretch) {
+        if let Some(head) = self.find(stretch, weight) {
             return Ok(head);
         }
         let _reading = stretch.reading.lock().await;
-        if let Some(head) = self.find(stretch) {
+        if let Some(head) = self.find(stretch, weight) {
             return Ok(head);
         }
         let needed_bytes = stretch.head_memory_bytes();
@@ -69,7 +70,7 @@ impl HeadStore {
             .map_err(Unavailable::damaged)?;
         let read_s = begun.elapsed().as_secs_f64();
         self.ledger
-            .miss(stretch.head_item(), needed_bytes, read_s, 1.0);
+            .miss(stretch.head_item(), needed_bytes, read_s, weight);
         let head = Arc::new(LoadedHead {
             head: Arc::new(head),
             memory,
@@ -77,9 +78,9 @@ impl HeadStore {
         Ok(self.kept.lock().insert(stretch.key, head))
     }
 
-    fn find(&self, stretch: &Stretch) -> Option<Arc<LoadedHead>> {
+    fn find(&self, stretch: &Stretch, weight: f64) -> Option<Arc<LoadedHead>> {
         let found = self.kept.lock().find(stretch.key)?;
-        self.ledger.hit(stretch.head_item(), 1.0);
+        self.ledger.hit(stretch.head_item(), weight);
         Some(found)
     }
 

@@ -31,6 +31,8 @@ const FETCH_COPIES: u64 = 3;
 pub struct StretchBlocks {
     file: Arc<IndexFile>,
     stretch_idx: usize,
+    /// Of the query that asks.
+    weight: f64,
     head: Arc<LoadedHead>,
     store: Arc<BlockStore>,
     cache: Arc<CacheManager>,
@@ -57,7 +59,7 @@ impl StretchBlocks {
     fn start(&self, blocks: &[Range<u32>]) -> Result<Started> {
         let pages = self.paging.pages(blocks);
         self.reserve(&pages);
-        let known = self.store.find(self.stretch().key, &pages);
+        let known = self.store.find(self.stretch().key, &pages, self.weight);
         let (mut missing, mut reads) = (Vec::new(), BlockReads::default());
         for ((page, wanted), known) in pages.iter().zip(&known) {
             let here = wanted & known.as_ref().map_or(0, |frame| frame.present());
@@ -147,7 +149,7 @@ pub struct OpenElf {
 impl OpenElf {
     pub(crate) fn new(
         file: &Arc<IndexFile>,
-        stretch_idx: usize,
+        (stretch_idx, weight): (usize, f64),
         head: Arc<LoadedHead>,
         store: &Arc<BlockStore>,
         cache: &Arc<CacheManager>,
@@ -158,6 +160,7 @@ impl OpenElf {
         let blocks = StretchBlocks {
             file: file.clone(),
             stretch_idx,
+            weight,
             head,
             store: store.clone(),
             cache: cache.clone(),

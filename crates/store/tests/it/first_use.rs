@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use hotshelf_cache::model::ItemClass;
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, ScanContext};
 use hotshelf_store::data_file::{Opener, Sums, TableFile, Unreadable};
 use hotshelf_tier::TierError;
@@ -134,7 +135,7 @@ fn opening_a_database_opens_no_data_file() {
 fn hundreds_of_files_are_read_with_sixteen_descriptors() {
     let fixture = many_files(300, 1);
     let reader = Reader::new(&fixture, 16, 1 << 26);
-    let opened = TableFile::open_all(&reader.files);
+    let opened = TableFile::open_all(&reader.files, 1.0);
     assert!(opened.iter().all(Result::is_ok));
     assert_eq!(reader.opener.footers().read_count(), 300);
     assert!(descriptors_into(&fixture) <= 16);
@@ -148,6 +149,22 @@ fn hundreds_of_files_are_read_with_sixteen_descriptors() {
     drop(opened);
     drop(reader);
     assert_eq!(descriptors_into(&fixture), 0);
+}
+
+#[test]
+fn uses_of_footers_count_as_much_as_the_query_weighs() {
+    let fixture = many_files(3, 1);
+    let reader = Reader::new(&fixture, 16, 1 << 26);
+    let saved = || {
+        let rows = reader.cache.memory_market().into_iter();
+        let mut rows = rows.filter(|row| row.class == ItemClass::Metadata && row.number.is_none());
+        rows.next().unwrap().saved_s_per_byte_s.unwrap()
+    };
+    TableFile::open_all(&reader.files, 0.0);
+    assert!(reader.files[0].opened().is_some());
+    assert_eq!(saved(), 0.0);
+    assert!(reader.files[0].opened_for(0.5).is_some());
+    assert!(saved() > 0.0);
 }
 
 #[test]
@@ -180,7 +197,7 @@ fn footers_are_on_the_budget_and_give_way_to_others() {
     let reader = Reader::new(&fixture, 16, 1 << 24);
     let used = || reader.cache.budget().snapshot().operator_bytes;
     assert_eq!(used(), 0);
-    TableFile::open_all(&reader.files);
+    TableFile::open_all(&reader.files, 1.0);
     let footers = reader.opener.footers();
     assert_eq!(footers.kept_count(), 50);
     let all = used();
@@ -346,7 +363,7 @@ fn how_long_ten_thousand_files_take_to_open() {
             assert_eq!(rows[0].files.len(), 10_000);
             drop(store);
             let (reader, known) = timed(|| Reader::new(&fixture, 4096, 1 << 30));
-            let (footers, read) = timed(|| TableFile::open_all(&reader.files));
+            let (footers, read) = timed(|| TableFile::open_all(&reader.files, 1.0));
             assert!(footers.iter().all(Result::is_ok));
             println!(
                 "{column_count} columns: store {opened}, with its files {known}, then all footers {read}"

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use hotshelf_cache::model::ItemClass;
 use hotshelf_cache::{CacheManager, CacheOptions};
 use hotshelf_elf::cost::CostModel;
 use hotshelf_elf::keys::{CodeTable, QueryBox, Restriction};
@@ -286,6 +287,25 @@ fn an_exact_match_is_one_device_read_and_neighbours_are_read_together() {
         (stats.reads.look_ups, stats.reads.accesses),
         (16, reads.accesses + read.reads)
     );
+}
+
+#[test]
+fn uses_of_heads_and_blocks_count_as_much_as_the_query_weighs() {
+    let shelf = Shelf::new(false);
+    let asker = shelf.large();
+    let every = QueryBox::unrestricted(3);
+    let saved_after = |weight| {
+        for _ in 0..2 {
+            let mut elf = now(asker.elfs.open_for(&asker.file, 0, weight)).unwrap();
+            now(elf.select(&every)).unwrap();
+        }
+        let rows = asker.cache.memory_market().into_iter();
+        let items = rows.filter(|row| row.class == ItemClass::IndexBlock && row.number.is_some());
+        let saved = items.map(|row| row.saved_s_per_byte_s.unwrap() > 0.0);
+        saved.collect::<Vec<_>>()
+    };
+    assert_eq!(saved_after(0.0), [false, false]);
+    assert_eq!(saved_after(0.5), [true, true], "a head and its blocks");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 use super::*;
 use crate::model::Observation;
 use crate::testing::*;
+use crate::tune::Goal;
 use crate::tuner::{TunerOptions, TunerThread};
 use crate::{
-    CacheManager, CacheOptions, ChangeReason, Ledger, Lender, PolicyKind, Rung, ScanContext,
-    ShelfPrice,
+    CacheManager, CacheOptions, ChangeReason, Ledger, Lender, PolicyKind, Prices, Rung,
+    ScanContext, ShelfPrice,
 };
 use ItemClass as Class;
 use std::sync::Arc;
@@ -250,7 +251,7 @@ fn who_asks_pays_for_what_is_displaced_and_nothing_for_free_memory() {
         bytes: MB,
         saved_s,
         remaining_s: 10.0,
-        priority: 1.0,
+        weight: 1.0,
     };
     assert_eq!(town.cache.ask(&ask(0.1)), Answer::Grant);
     town.cache.budget().reserve_operator(11 * MB);
@@ -262,6 +263,26 @@ fn who_asks_pays_for_what_is_displaced_and_nothing_for_free_memory() {
     let refused = operators.next_s_per_byte_s.expect("refused");
     assert!((refused / 1e-8 - 1.0).abs() < 1e-9, "{refused}");
     town.cache.budget().release_operator(11 * MB);
+}
+
+#[test]
+fn a_query_weighs_its_priority_and_more_if_its_template_misses_the_response_time() {
+    let town = Town::new();
+    let weight = |template| town.cache.query_weight(template, 2.0);
+    assert_eq!(weight(1), 2.0);
+    town.scan();
+    assert_eq!(weight(1), 2.0, "no response time is asked for");
+    let goal = |threshold_s| Goal::Threshold {
+        threshold_s,
+        scale: 1e-3,
+    };
+    town.tuner.configure(|options| options.goal = goal(3_600.0));
+    town.scan();
+    assert_eq!(weight(1), 2.0, "it is fast enough");
+    town.tuner.configure(|options| options.goal = goal(1e-9));
+    town.scan();
+    assert!(weight(1) > 100.0, "{}", weight(1));
+    assert_eq!(weight(2), 2.0, "of another template nothing is known");
 }
 
 #[test]
