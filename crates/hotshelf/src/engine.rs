@@ -25,7 +25,7 @@ use crate::prices::PriceBook;
 use crate::scan::ScanEnv;
 use crate::storage::{Merging, Storage};
 
-pub(crate) use memory::{OperatorPool, QueryMemory, QueryPool};
+pub(crate) use memory::{OperatorKind, OperatorPool, QueryMemory, QueryPool};
 
 /// What runs the queries of a database.
 pub(crate) struct Engine {
@@ -53,7 +53,15 @@ impl Engine {
         let tuner = TunerThread::start(&cache, machine.profile.tuner_options())
             .inspect_err(|error| tracing::warn!(%error, "no thread for the tuner"));
         let tuner = tuner.ok().map(Arc::new);
-        let pool = Arc::new(OperatorPool::new(cache.clone(), options.operator_bytes_min));
+        let pool = Arc::new(OperatorPool::new(
+            cache.clone(),
+            options.operator_bytes_min,
+            machine
+                .profile
+                .write_bandwidth
+                .value
+                .map(|rate| rate as f64),
+        ));
         let runtime_env = RuntimeEnvBuilder::new()
             .with_memory_pool(pool.clone())
             .with_disk_manager_builder(disk_manager(storage.scratch.spill(), options))

@@ -1,12 +1,12 @@
 //! The operators' memory: DataFusion's pool on top of the one budget they share with the cache.
 
+mod kind;
 mod query;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use datafusion::common::resources_datafusion_err;
 use datafusion::error::Result;
@@ -14,8 +14,8 @@ use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
 use hotshelf_cache::{Answer, Ask, CacheManager};
-use parking_lot::Mutex;
 
+pub(crate) use kind::OperatorKind;
 pub(crate) use query::{QueryMemory, QueryPool};
 
 /// The last part of the memory, one in this many, is for operators that have less than their share or cannot spill.
@@ -25,16 +25,11 @@ const KEPT_PARTS: u64 = 8;
 const OVERDRAFT_PARTS: u64 = 32;
 const OVERDRAFT_BYTES_MIN: u64 = 4 << 20;
 
-/// Operators that spill all they hold when they are refused memory and need none afterwards: sorts, our own and
-/// DataFusion's.
-const SORTS: [&str; 2] = ["Sort[", "ExternalSorter["];
 /// Every operator gets this much, whatever others hold.
 const MINIMUM_BYTES: u64 = 64 << 10;
 /// The operator that merges sorted partitions. It holds one batch of each and cannot do with less: the sorts below it
 /// have taken what there was, and give it back only to the merge.
 const MERGE: &str = "SortPreservingMergeExec[";
-/// A sort that holds less than this gets memory whatever it is worth: shorter runs make merging slow.
-const SORT_BYTES_MIN: u64 = 16 << 20;
 
 /// Reservations evict cached segments until they fit (as Velox does), and fail when nothing remains to
 /// evict, except below a floor that operators always have. An operator that can spill and has more than an equal share
@@ -49,18 +44,18 @@ pub(crate) struct OperatorPool {
     reserved_bytes_max: AtomicU64,
     /// Operators that can spill.
     spiller_count: AtomicU64,
-    /// When each sort began, by its consumer's number.
-    sorts: Mutex<HashMap<usize, Instant>>,
+    /// Bytes per second with which spilled rows are written, if that was measured. Else as fast as they are read.
+    write_bandwidth: Option<f64>,
 }
 
 impl OperatorPool {
-    pub fn new(cache: Arc<CacheManager>, floor_bytes: u64) -> Self {
+    pub fn new(cache: Arc<CacheManager>, floor_bytes: u64, write_bandwidth: Option<f64>) -> Self {
         Self {
             cache,
             floor_bytes,
             reserved_bytes_max: AtomicU64::new(0),
             spiller_count: AtomicU64::new(0),
-            sorts: Mutex::default(),
+            write_bandwidth,
         }
     }
 
@@ -91,22 +86,23 @@ impl OperatorPool {
         self.reserved_bytes() + additional <= limit + overdraft
     }
 
-    /// Whether a sort should spill what it holds, because the memory that it asks for saves more time where it is now.
-    /// It grows while writing and reading its bytes again would take longer than its memory costs by the published
-    /// price, over the time that it has held what it has.
-    fn is_better_spilled(&self, reservation: &MemoryReservation, additional: u64) -> bool {
-        let consumer = reservation.consumer();
-        let is_large = reservation.size() as u64 >= SORT_BYTES_MIN;
-        if !is_large || !is_sort(consumer) || additional <= self.cache.budget().free_bytes() {
+    /// Whether an operator should spill what it has held for this long, because the memory that it asks for saves more
+    /// time where it is now. It grows while writing and reading its bytes again would take longer than its memory costs
+    /// by the published price, over as long again.
+    fn is_outbid(&self, additional: u64, held: Duration, weight: f64) -> bool {
+        if additional <= self.cache.budget().free_bytes() {
             return false;
         }
-        let bandwidth = self.cache.price_board().read().tiers.storage_bandwidth;
-        let began = self.sorts.lock().get(&consumer.id()).copied();
-        let Some(began) = began.filter(|_| bandwidth > 0.0) else {
+        let read_bandwidth = self.cache.price_board().read().tiers.storage_bandwidth;
+        if read_bandwidth <= 0.0 {
             return false;
+        }
+        let write_bandwidth = self.write_bandwidth.unwrap_or(read_bandwidth);
+        let held_s = held.as_secs_f64();
+        let ask = Ask {
+            weight,
+            ..Ask::instead_of_spilling(additional, write_bandwidth, read_bandwidth, held_s)
         };
-        let held_s = began.elapsed().as_secs_f64();
-        let ask = Ask::instead_of_spilling(additional, bandwidth, bandwidth, held_s);
         self.cache.ask(&ask) == Answer::Refuse
     }
 
@@ -124,17 +120,11 @@ impl MemoryPool for OperatorPool {
     fn register(&self, consumer: &MemoryConsumer) {
         let spiller = u64::from(consumer.can_spill());
         self.spiller_count.fetch_add(spiller, Ordering::Relaxed);
-        if is_sort(consumer) {
-            self.sorts.lock().insert(consumer.id(), Instant::now());
-        }
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         let spiller = u64::from(consumer.can_spill());
         self.spiller_count.fetch_sub(spiller, Ordering::Relaxed);
-        if is_sort(consumer) {
-            self.sorts.lock().remove(&consumer.id());
-        }
     }
 
     fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
@@ -155,12 +145,6 @@ impl MemoryPool for OperatorPool {
         if can_spill && !is_modest && self.reserved_bytes() + additional > limit - kept {
             return Err(resources_datafusion_err!(
                 "operator '{}' has more than an equal share of the memory, and the rest is kept for others",
-                reservation.consumer().name()
-            ));
-        }
-        if self.is_better_spilled(reservation, additional) {
-            return Err(resources_datafusion_err!(
-                "operator '{}': what is in memory saves more time than the sort would",
                 reservation.consumer().name()
             ));
         }
@@ -193,11 +177,6 @@ impl MemoryPool for OperatorPool {
     }
 }
 
-fn is_sort(consumer: &MemoryConsumer) -> bool {
-    let mut names = SORTS.iter();
-    consumer.can_spill() && names.any(|start| consumer.name().starts_with(start))
-}
-
 impl fmt::Debug for OperatorPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OperatorPool")
@@ -227,7 +206,7 @@ mod tests {
             budget_bytes,
             ..CacheOptions::default()
         });
-        Arc::new(OperatorPool::new(cache, floor_bytes))
+        Arc::new(OperatorPool::new(cache, floor_bytes, None))
     }
 
     #[test]

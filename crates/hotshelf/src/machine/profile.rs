@@ -30,6 +30,10 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
         "what importers write at once, at least (profile)",
     ),
     (
+        "write_bandwidth",
+        "bytes per second with which spilled rows are written (profile)",
+    ),
+    (
         "serialise",
         "whether importers let queries read first (profile)",
     ),
@@ -80,6 +84,8 @@ pub(crate) struct EngineProfile {
     pub look_ahead_bytes: Setting<u64>,
     pub writers: Setting<usize>,
     pub write_bytes: Setting<usize>,
+    /// Of durable writes; unknown: that of reads counts.
+    pub write_bandwidth: Setting<Option<u64>>,
     pub serialise: Setting<bool>,
     pub pinning: Setting<Pinning>,
     pub sockets: Setting<Sockets>,
@@ -189,6 +195,7 @@ impl EngineProfile {
             write_bytes: setting(&file, &file.write_grain_bytes, |bytes| {
                 clamp(*bytes, WRITE_BYTES) as usize
             }),
+            write_bandwidth: setting(&file, &file.write_bandwidth_bytes_per_s, |rate| *rate),
             serialise: setting(&file, &file.serialise, |serialise| *serialise),
             pinning: setting(&dram, &dram.read_pinning, |pinning| *pinning),
             sockets: match several {
@@ -214,6 +221,9 @@ impl EngineProfile {
             line("look_ahead", &self.look_ahead_bytes, u64::to_string),
             line("writers", &self.writers, usize::to_string),
             line("write_bytes", &self.write_bytes, usize::to_string),
+            line("write_bandwidth", &self.write_bandwidth, |rate| {
+                rate.map_or("that of reads".to_owned(), |rate| rate.to_string())
+            }),
             line("serialise", &self.serialise, bool::to_string),
             line("pinning", &self.pinning, |pinning| {
                 format!("{pinning:?}").to_lowercase()
@@ -390,6 +400,7 @@ mod tests {
         assert!(profile.io_depth.reason.contains("GB/s"));
         assert_eq!(profile.storage_bandwidth, Some(6_000_000_000));
         assert_eq!(profile.tuner_options().storage_bandwidth, Some(6e9));
+        assert_eq!(profile.write_bandwidth.value, Some(2_000_000_000));
         assert_eq!(profile.serialise.source, "default");
         assert!(profile.origin.contains("measured on this machine") && profile.notice.is_none());
     }
@@ -400,7 +411,7 @@ mod tests {
         let profile = EngineProfile::load(nothing.path(), true, 4);
         assert!(profile.origin.contains("no profile") && profile.notice.is_none());
         assert!(
-            profile.lines()[..8]
+            profile.lines()[..9]
                 .iter()
                 .all(|line| line.source == "default")
         );

@@ -6,9 +6,10 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use hotshelf_cache::ShelfPrice;
 
-use crate::engine::{Engine, QueryMemory, QueryPool};
+use crate::engine::{Engine, OperatorKind, QueryMemory, QueryPool};
+use crate::settings::SessionSettings;
 
-/// The account of one query, kept while it runs.
+/// The account of one query, kept while it runs: its operators' memory is lent by what its time counts.
 pub(super) struct QueryAccount {
     query: u64,
     engine: Arc<Engine>,
@@ -17,19 +18,31 @@ pub(super) struct QueryAccount {
 
 impl QueryAccount {
     /// Opens an account: what operators reserve in the context from here on is charged to it.
-    pub fn open(query: u64, engine: Arc<Engine>, context: &mut TaskContext) -> Self {
+    pub fn open(
+        settings: &SessionSettings,
+        engine: Arc<Engine>,
+        context: &mut TaskContext,
+    ) -> Self {
         let shared = context.runtime_env();
-        let pool = Arc::new(QueryPool::new(shared.memory_pool.clone()));
+        let weight = engine
+            .cache
+            .query_weight(settings.template, settings.priority);
+        let pool = Arc::new(QueryPool::new(engine.pool.clone(), weight));
         let runtime = RuntimeEnv {
             memory_pool: pool.clone(),
             ..shared.as_ref().clone()
         };
         *context = std::mem::take(context).with_runtime(Arc::new(runtime));
         Self {
-            query,
+            query: settings.query_id,
             engine,
             pool,
         }
+    }
+
+    /// Who lends the query's memory.
+    pub fn pool(&self) -> Arc<QueryPool> {
+        self.pool.clone()
     }
 
     /// Two lines: what the query got and what it paid. To be asked when it has run.
@@ -70,10 +83,19 @@ fn got(memory_bytes: u64, storage_bytes: u64, bandwidth: Option<f64>) -> String 
 }
 
 fn paid(memory: &QueryMemory, price: Option<ShelfPrice>) -> String {
-    let held = format!("operators held {} at most", mb(memory.bytes_max));
-    let refused = match memory.refusal_count {
-        0 => String::new(),
-        count => format!("; refused more {count} times"),
+    let held = format!(
+        "operators held {} at most{}",
+        mb(memory.bytes_max),
+        by_kind(memory)
+    );
+    let refused = match (memory.refusal_count, memory.outbid_count) {
+        (0, _) => String::new(),
+        (count, 0) => format!("; refused more {count} times"),
+        (count, outbid) => {
+            format!(
+                "; refused more {count} times, {outbid} of them because others save more with it"
+            )
+        }
     };
     match price {
         Some(price) => format!(
@@ -82,6 +104,20 @@ fn paid(memory: &QueryMemory, price: Option<ShelfPrice>) -> String {
             price.saved_s_per_byte_s * 1e9
         ),
         None => format!("{held}; no price is known yet{refused}"),
+    }
+}
+
+/// What operators of each kind held at most, if some of them can spill.
+fn by_kind(memory: &QueryMemory) -> String {
+    let kinds = OperatorKind::ALL.iter().zip(memory.bytes_max_by_kind);
+    let held: Vec<_> = kinds.filter(|(_, bytes)| *bytes > 0).collect();
+    let can_spill = held.iter().any(|(kind, _)| **kind != OperatorKind::Other);
+    let held = held
+        .iter()
+        .map(|(kind, bytes)| format!("{kind} {}", mb(*bytes)));
+    match can_spill {
+        true => format!(" ({})", held.collect::<Vec<_>>().join(", ")),
+        false => String::new(),
     }
 }
 
@@ -111,8 +147,10 @@ mod tests {
     fn what_was_paid_is_priced_by_what_others_would_have_saved() {
         let memory = QueryMemory {
             bytes_max: 64_000_000,
+            bytes_max_by_kind: [0, 60_000_000, 5_000_000, 0],
             byte_s: 32e6,
             refusal_count: 2,
+            outbid_count: 1,
         };
         let price = ShelfPrice {
             saved_s_per_byte_s: 2e-9,
@@ -120,8 +158,9 @@ mod tests {
         };
         assert_eq!(
             paid(&memory, Some(price)),
-            "operators held 64.0 MB at most, which would have saved other queries 64.0 ms meanwhile \
-             (at 2.0 s per GB and second); refused more 2 times"
+            "operators held 64.0 MB at most (joins 60.0 MB, aggregations 5.0 MB), which would have saved other \
+             queries 64.0 ms meanwhile (at 2.0 s per GB and second); refused more 2 times, 1 of them because others \
+             save more with it"
         );
         let nothing = QueryMemory::default();
         assert_eq!(

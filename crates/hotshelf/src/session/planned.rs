@@ -13,7 +13,7 @@ use super::account::QueryAccount;
 use super::answer::{self, Again, Answer, RunningPlan};
 use super::target::Unfinished;
 use super::{depth, explain, interrupt};
-use crate::engine::Engine;
+use crate::engine::{Engine, QueryPool};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::settings::{SessionSettings, Use};
@@ -41,8 +41,10 @@ pub(super) struct Runnable {
     pub state: SessionState,
     /// Whether the rules' notes follow the rows.
     pub with_notes: bool,
-    /// What keeps account of the memory, where an account follows the rows.
-    pub engine: Option<Arc<Engine>>,
+    /// What lends the memory.
+    pub engine: Arc<Engine>,
+    /// Whether an account of the memory follows the rows.
+    pub with_account: bool,
 }
 
 /// A table to be made of a plan's rows.
@@ -64,19 +66,19 @@ impl Runnable {
             state,
             with_notes,
             engine,
+            with_account,
         } = self;
         let mut context = TaskContext::from(&state);
-        let account =
-            engine.map(|engine| QueryAccount::open(query_of(&state), engine, &mut context));
+        let account = QueryAccount::open(&settings_of(&state), engine, &mut context);
         let plan = RunningPlan::new(plan);
         let interrupt = interrupt_of(&state);
         let notes = with_notes.then(|| explain::notes(&state));
-        let again = logical.map(|logical| plan_again(logical, state));
+        let again = logical.map(|logical| plan_again(logical, state, account.pool()));
         let mut batches = answer::start(&plan, Arc::new(context), interrupt, again);
         if let Some(notes) = notes {
             batches = explain::with_notes(batches, notes)?;
         }
-        if let Some(account) = account {
+        if with_account {
             batches = explain::with_account(batches, account);
         }
         Ok(Answer {
@@ -100,8 +102,9 @@ pub(super) async fn plan_physically(
 }
 
 /// The plan for a query that has run out of memory.
-fn plan_again(logical: LogicalPlan, mut state: SessionState) -> Again {
+fn plan_again(logical: LogicalPlan, mut state: SessionState, pool: Arc<QueryPool>) -> Again {
     let plan = async move {
+        pool.forget_prices();
         let extensions = &mut state.config_mut().options_mut().extensions;
         if let Some(settings) = extensions.get_mut::<SessionSettings>() {
             settings.operators = Use::Always;
@@ -111,16 +114,14 @@ fn plan_again(logical: LogicalPlan, mut state: SessionState) -> Again {
     plan.boxed()
 }
 
-/// The number of the query that a state is for.
-fn query_of(state: &SessionState) -> u64 {
+/// The settings of the query that a state is for.
+fn settings_of(state: &SessionState) -> SessionSettings {
     let extensions = &state.config().options().extensions;
     let settings = extensions.get::<SessionSettings>();
-    settings.map_or(0, |settings| settings.query_id)
+    settings.cloned().unwrap_or_default()
 }
 
 /// The flag of the query that a state is for.
 pub(super) fn interrupt_of(state: &SessionState) -> Interrupt {
-    let extensions = &state.config().options().extensions;
-    let settings = extensions.get::<SessionSettings>();
-    settings.map_or_else(Interrupt::default, |settings| settings.interrupt.clone())
+    settings_of(state).interrupt
 }

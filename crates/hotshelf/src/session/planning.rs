@@ -121,7 +121,8 @@ impl Session {
             logical: may_run_again(&optimized, &state).then_some(optimized),
             state,
             with_notes: explain::takes_notes(plan),
-            engine: explain::takes_account(plan).then(|| self.database.engine().clone()),
+            engine: self.database.engine().clone(),
+            with_account: explain::takes_account(plan),
         })
     }
 

@@ -1,6 +1,7 @@
 //! Budgets: what fits, what does not, and that nothing hangs.
 
 use hotshelf::{Options, PolicyKind, internals};
+use hotshelf_cache::Prices;
 
 use crate::Fixture;
 
@@ -150,4 +151,55 @@ fn explain_analyze_says_what_a_query_got_of_the_memory_and_what_it_took() {
     assert!(!sort.contains("held 0.0 MB"), "{sort}");
     let plain = fixture.rows("EXPLAIN SELECT sum(a) FROM t");
     assert!(plain.iter().all(|row| !row.starts_with("memory|")));
+}
+
+#[test]
+fn joins_aggregations_and_sorts_spill_where_others_make_more_of_the_memory() {
+    let db = filled(Options {
+        budget_bytes: 128 << 20,
+        threads: 1,
+        ..Options::default()
+    });
+    db.run("SET hotshelf.tuner = off").unwrap();
+    let queries = [
+        (
+            "aggregations",
+            "SELECT count(*), sum(n), sum(s), sum(l), sum(m) FROM \
+             (SELECT a, count(*) AS n, sum(b) AS s, min(c) AS l, max(b) AS m, min(b) AS o FROM t GROUP BY a)",
+            100 << 20,
+        ),
+        (
+            "joins",
+            "SELECT count(*), sum(l.b), sum(l.c), sum(r.c) FROM t AS l JOIN t AS r ON l.a = r.a",
+            108 << 20,
+        ),
+        (
+            "sorts",
+            "SELECT sum(r), sum(c) FROM (SELECT c, a, b, row_number() OVER (ORDER BY b, a) AS r FROM t)",
+            108 << 20,
+        ),
+    ];
+    let own = "SET hotshelf.operators = always; SET hotshelf.star_pipelines = off";
+    let cache = internals::cache(db.database());
+    let expected = queries.map(|(_, sql, _)| db.rows(&format!("{own}; {sql}")));
+    let mut prices = Prices {
+        confidence: 1.0,
+        ..Prices::default()
+    };
+    prices.tiers.storage_bandwidth = 1e9;
+    prices.shelves[0].refill_s_per_byte = 1.0;
+    for ((kind, sql, taken), expected) in queries.into_iter().zip(expected) {
+        cache.budget().reserve_operator(taken);
+        cache.price_board().publish(&prices);
+        assert_eq!(db.rows(&format!("{own}; {sql}")), expected, "{kind}");
+        cache.price_board().publish(&prices);
+        let explained = db.rows(&format!("{own}; EXPLAIN ANALYZE {sql}")).join("\n");
+        let (_, memory) = explained.split_once("memory|").expect("a row about memory");
+        assert!(memory.contains(&format!("{kind} ")), "{memory}");
+        assert!(
+            memory.contains("because others save more with it"),
+            "{memory}"
+        );
+        cache.budget().release_operator(taken);
+    }
 }

@@ -132,7 +132,12 @@ impl Settling {
         self.settle(
             "read_bandwidth_bytes_per_s",
             |p| &mut p.read_bandwidth_bytes_per_s,
-            |a, b| both(*a, *b, |a, b| within(a as f64, b as f64, BANDWIDTH_STEP)),
+            same_bandwidth,
+        );
+        self.settle(
+            "write_bandwidth_bytes_per_s",
+            |p| &mut p.write_bandwidth_bytes_per_s,
+            same_bandwidth,
         );
         self.settle(
             "queue_depth",
@@ -189,6 +194,10 @@ fn step<T: Copy + TryInto<u64>>(a: &T, b: &T) -> bool {
 
 fn within(a: f64, b: f64, factor: f64) -> bool {
     a <= factor * b && b <= factor * a
+}
+
+fn same_bandwidth(a: &Option<u64>, b: &Option<u64>) -> bool {
+    both(*a, *b, |a, b| within(a as f64, b as f64, BANDWIDTH_STEP))
 }
 
 fn both<T>(a: Option<T>, b: Option<T>, alike: impl Fn(T, T) -> bool) -> bool {

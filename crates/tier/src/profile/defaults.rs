@@ -17,6 +17,11 @@ const FILE_DEPTH: u32 = 64;
 /// The grain of the first persistent memory.
 const RANDOM_BYTES: u64 = 256;
 
+/// Something of which nothing is known.
+pub(super) fn unmeasured<T>() -> Value<Option<T>> {
+    Value::default(None, UNMEASURED)
+}
+
 impl TierProfile {
     /// Conservative values for an unmeasured tier. `tier` is `dram`, `file:…`, `dax:…`, `node:…` or `emulated:…`.
     pub fn defaults(tier: &str, physical_cores: u32) -> Self {
@@ -41,10 +46,11 @@ impl TierProfile {
             serialise: Value::default(false, UNMEASURED),
             random_bytes_min: Value::default(random_bytes, UNMEASURED),
             random_bytes_avoid: Value::default(Vec::new(), UNMEASURED),
-            read_bandwidth_bytes_per_s: Value::default(None, UNMEASURED),
+            read_bandwidth_bytes_per_s: unmeasured(),
+            write_bandwidth_bytes_per_s: unmeasured(),
             queue_depth: Value::default(file.then_some(FILE_DEPTH), UNMEASURED),
-            slow_reader_cap: Value::default(None, UNMEASURED),
-            interleave: Value::default(None, UNMEASURED),
+            slow_reader_cap: unmeasured(),
+            interleave: unmeasured(),
             insights: Vec::new(),
         }
     }

@@ -73,7 +73,11 @@ pub fn derive(input: &DeriveInput<'_>) -> TierProfile {
     );
     set(
         &mut profile.read_bandwidth_bytes_per_s,
-        read_bandwidth(&measured),
+        bandwidth(best_of(&sequential_reads(&measured))),
+    );
+    set(
+        &mut profile.write_bandwidth_bytes_per_s,
+        bandwidth(best_of(&durable_writes(&measured))),
     );
     set(&mut profile.queue_depth, queue_depth(&measured));
     set(&mut profile.slow_reader_cap, slow_reader_cap(&dram));
@@ -152,7 +156,7 @@ fn durable_writes<'a>(measured: &Measured<'a>) -> Vec<&'a Row> {
 /// The smallest access that is as good as the best at the chosen count of threads.
 fn grain(measured: &Measured<'_>, operation: Operation, threads: u32) -> Option<Value<u64>> {
     let ground = match operation {
-        Operation::Read => measured.matching(|row| is_ground(row, Operation::Read)),
+        Operation::Read => sequential_reads(measured),
         Operation::Write => durable_writes(measured),
     };
     let at_threads: Vec<&Row> = ground
@@ -340,8 +344,13 @@ fn random_bytes_avoid(measured: &Measured<'_>) -> Option<Value<Vec<u64>>> {
     (rows.len() > 1).then(|| Value::measured(dips, reason))
 }
 
-fn read_bandwidth(measured: &Measured<'_>) -> Option<Value<Option<u64>>> {
-    let best = measured.best(|row| is_ground(row, Operation::Read))?;
+fn sequential_reads<'a>(measured: &Measured<'a>) -> Vec<&'a Row> {
+    measured.matching(|row| is_ground(row, Operation::Read))
+}
+
+/// The bandwidth of the best.
+fn bandwidth(best: Option<&Row>) -> Option<Value<Option<u64>>> {
+    let best = best?;
     Some(Value::measured(
         Some(best.bandwidth_bytes_per_s as u64),
         format!(

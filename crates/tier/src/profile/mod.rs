@@ -72,6 +72,9 @@ pub struct TierProfile {
     pub random_bytes_avoid: Value<Vec<u64>>,
     /// What it is read with at best.
     pub read_bandwidth_bytes_per_s: Value<Option<u64>>,
+    /// What it is written with at best, durably. Profiles of earlier versions do not have it.
+    #[serde(default = "defaults::unmeasured")]
+    pub write_bandwidth_bytes_per_s: Value<Option<u64>>,
     /// Requests to keep in flight, for files.
     pub queue_depth: Value<Option<u32>>,
     /// How many threads may read the tier while DRAM must stay fast.
@@ -145,7 +148,12 @@ impl TierProfile {
             line(
                 "read_bandwidth_bytes_per_s",
                 &self.read_bandwidth_bytes_per_s,
-                |bandwidth| bandwidth.map_or("unknown".to_owned(), |b| b.to_string()),
+                bandwidth,
+            ),
+            line(
+                "write_bandwidth_bytes_per_s",
+                &self.write_bandwidth_bytes_per_s,
+                bandwidth,
             ),
             line("queue_depth", &self.queue_depth, optional),
             line("slow_reader_cap", &self.slow_reader_cap, optional),
@@ -164,6 +172,10 @@ fn line<T>(name: &'static str, value: &Value<T>, show: impl Fn(&T) -> String) ->
         measured: value.measured,
         reason: value.reason.clone(),
     }
+}
+
+fn bandwidth(value: &Option<u64>) -> String {
+    value.map_or("unknown".to_owned(), |value| value.to_string())
 }
 
 fn optional(value: &Option<u32>) -> String {

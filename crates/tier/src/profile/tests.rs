@@ -293,6 +293,28 @@ fn a_saved_profile_is_found_again_on_the_same_machine() {
 }
 
 #[test]
+fn a_profile_from_before_writes_had_a_bandwidth_is_still_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut profile = MachineProfile::empty(&machine());
+    let tier = derived("dax", &published_rows(), 18);
+    let written = tier.write_bandwidth_bytes_per_s.value.expect("measured");
+    let read = tier.read_bandwidth_bytes_per_s.value.expect("measured");
+    assert!(written < read, "{written} {read}");
+    profile.tiers.insert("dax".to_owned(), tier);
+    profile.save(folder.path()).unwrap();
+    let path = folder.path().join(PROFILE_FILE);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let tier = older["tiers"]["dax"].as_object_mut().unwrap();
+    tier.remove("write_bandwidth_bytes_per_s")
+        .expect("it was there");
+    std::fs::write(&path, older.to_string()).unwrap();
+    let (loaded, origin) = MachineProfile::load(folder.path(), &machine()).unwrap();
+    assert_eq!(origin, ProfileOrigin::Measured);
+    assert_eq!(loaded.tiers["dax"].write_bandwidth_bytes_per_s.value, None);
+}
+
+#[test]
 fn a_profile_of_another_machine_or_version_or_of_nothing_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     MachineProfile::empty(&machine())
