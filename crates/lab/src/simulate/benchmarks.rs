@@ -141,6 +141,7 @@ pub fn benchmark_trace(benchmark: Benchmark, order: Order) -> Trace {
     let picked = (0..QUERY_COUNT).map(|number| match pick(order, number, queries.len() as u64) {
         Some(idx) => query(&queries[idx]),
         None => TraceQuery {
+            items: Vec::new(),
             name: "scan of all",
             columns: everything.clone().collect(),
             processing_bandwidth: 2e9,
@@ -148,6 +149,7 @@ pub fn benchmark_trace(benchmark: Benchmark, order: Order) -> Trace {
         },
     });
     Trace {
+        items: Vec::new(),
         queries: picked.collect(),
         columns: sizes.collect(),
         segment_bytes: SEGMENT_BYTES,
@@ -171,6 +173,7 @@ fn pick(order: Order, number: u64, count: u64) -> Option<usize> {
 
 fn query((name, gigabytes_per_s, columns): &Query) -> TraceQuery {
     TraceQuery {
+        items: Vec::new(),
         name,
         columns: columns.iter().copied().map(ColumnId).collect(),
         processing_bandwidth: gigabytes_per_s * 1e9,

@@ -58,12 +58,14 @@ mod tests {
 
     fn trace(queries: &[&[u32]]) -> Trace {
         let query = |columns: &&[u32]| TraceQuery {
+            items: Vec::new(),
             name: "q",
             columns: columns.iter().copied().map(ColumnId).collect(),
             processing_bandwidth: 1e12,
             priority: 1.0,
         };
         Trace {
+            items: Vec::new(),
             queries: queries.iter().map(query).collect(),
             columns: (0..4).map(|column| (ColumnId(column), 100)).collect(),
             segment_bytes: 10,

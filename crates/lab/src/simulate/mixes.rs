@@ -75,6 +75,7 @@ pub fn mix_trace(kind: Mix, column_bytes: u64, storage_bandwidth: f64) -> Trace 
         Mix::Growing => SCAN_OF_ALL + 1 + (query / 8) as usize,
     });
     Trace {
+        items: Vec::new(),
         columns: (0..12)
             .map(|column| (ColumnId(column), column_bytes))
             .collect(),
@@ -108,6 +109,7 @@ fn query(template_idx: usize, storage_bandwidth: f64) -> TraceQuery {
         }
     };
     TraceQuery {
+        items: Vec::new(),
         name,
         columns: (first..first + count).map(ColumnId).collect(),
         processing_bandwidth: speed * storage_bandwidth,

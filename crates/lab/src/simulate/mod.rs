@@ -6,6 +6,7 @@
 mod benchmarks;
 mod clairvoyant;
 mod device;
+mod items;
 mod mixes;
 mod paper;
 pub mod replay;
@@ -15,6 +16,7 @@ mod tests;
 
 pub use benchmarks::{Benchmark, Order, benchmark_trace};
 pub use device::Machine;
+pub use items::{TraceItem, with_items};
 pub use mixes::{Mix, mix_trace};
 pub use paper::{paper_alternation, paper_claims, paper_machine, paper_query, paper_sequence};
 
@@ -35,6 +37,7 @@ use crate::policy::{CachePolicy, mix};
 use crate::solve::PAPER;
 use bytes::Bytes;
 use device::Run;
+use items::Items;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -52,6 +55,8 @@ pub struct TraceQuery {
     pub processing_bandwidth: f64,
     /// How much its time matters.
     pub priority: f64,
+    /// What else it uses, by index in the trace's items, before it reads columns.
+    pub items: Vec<usize>,
 }
 
 /// Columns and the queries that read them, one after the other.
@@ -61,6 +66,8 @@ pub struct Trace {
     pub columns: BTreeMap<ColumnId, u64>,
     /// Size of a segment in bytes. Larger than in reality makes simulations faster.
     pub segment_bytes: u64,
+    /// What queries use besides columns.
+    pub items: Vec<TraceItem>,
     /// The queries.
     pub queries: Vec<TraceQuery>,
 }
@@ -82,6 +89,8 @@ pub struct Setup {
     pub is_warm: bool,
     /// Whether each query reads the row groups in an order of its own, as workers do that keep no common order.
     pub is_shuffled: bool,
+    /// Whether the tuner values items other than columns, or leaves them what they have.
+    pub are_items_known: bool,
 }
 
 impl Default for Setup {
@@ -94,6 +103,7 @@ impl Default for Setup {
             model: SetupModel::Fitting,
             is_warm: false,
             is_shuffled: false,
+            are_items_known: true,
         }
     }
 }
@@ -213,6 +223,7 @@ struct Simulator<'a> {
     setup: &'a Setup,
     cache: Arc<CacheManager>,
     tuner: Tuner,
+    items: Items,
     /// The first segment of each column.
     first_segments: BTreeMap<ColumnId, u32>,
     now_s: f64,
@@ -248,6 +259,7 @@ impl<'a> Simulator<'a> {
             machine,
             trace,
             setup,
+            items: Items::new(trace, &cache),
             cache,
             tuner: Tuner::new(TunerOptions {
                 memory_bandwidth: machine.memory_bandwidth,
@@ -315,7 +327,8 @@ impl<'a> Simulator<'a> {
         let template = template(query.name);
         let scan = Arc::new(ScanContext::new(query_idx as u64, 0, template));
         let predicted_s = self.tuner.predicted_s(template, 0);
-        let mut run = Run::new(self.machine, self.now_s, query.processing_bandwidth);
+        let begins_s = self.now_s + self.items.take(self.trace, query, self.now_s);
+        let mut run = Run::new(self.machine, begins_s, query.processing_bandwidth);
         let mut ahead: VecDeque<Vec<Bytes>> = VecDeque::new();
         let row_group_bytes = self.trace.segment_bytes * query.columns.len() as u64;
         let ahead_count = (self.machine.lookahead_bytes / row_group_bytes.max(1)).max(1) as usize;
@@ -380,6 +393,14 @@ impl<'a> Simulator<'a> {
         };
         let sizes = self.cache.column_sizes();
         let resident = self.cache.resident_bytes();
+        let budget = self.cache.budget();
+        let (uses, capacity_bytes) = match self.setup.are_items_known {
+            true => {
+                let kept_bytes = budget.limit_bytes() - budget.transit_bytes();
+                (self.items.uses(), kept_bytes)
+            }
+            false => (Vec::new(), budget.capacity_bytes()),
+        };
         let input = TunerInput {
             observations: &[observation],
             storage: StorageProgress {
@@ -389,14 +410,15 @@ impl<'a> Simulator<'a> {
             },
             sizes: &sizes,
             resident: &resident,
-            capacity_bytes: self.cache.budget().capacity_bytes(),
+            capacity_bytes,
             policy: self.setup.policy.resembles(),
             between: &[],
-            uses: &[],
+            uses: &uses,
         };
         if let TunerStep::Placed(placement) = self.tuner.step(nanos(run.now_s()), &input) {
             self.cache.set_placement(placement);
         }
+        self.cache.price_board().publish(&self.tuner.prices());
         let template = template(query.name);
         if let (Some(predicted_s), Some(in_memory_s)) = (
             self.tuner.predicted_s(template, 0),

@@ -32,6 +32,7 @@ const SEQUENCE: [&str; 30] = [
 /// The paper's sequence of 30 queries.
 pub fn paper_sequence() -> Trace {
     Trace {
+        items: Vec::new(),
         columns: (0..6)
             .map(|column| (ColumnId(column), 24_000_000_000))
             .collect(),
@@ -48,6 +49,7 @@ fn query(name: &'static str) -> TraceQuery {
         _ => (0, 85.0),
     };
     TraceQuery {
+        items: Vec::new(),
         name,
         columns: (first..first + 4).map(ColumnId).collect(),
         processing_bandwidth: processing * GB,
@@ -67,12 +69,14 @@ pub fn paper_query(name: &str, count: usize) -> Option<Trace> {
         _ => return None,
     };
     let query = TraceQuery {
+        items: Vec::new(),
         name,
         columns: (0..4).map(ColumnId).collect(),
         processing_bandwidth: processing * GB,
         priority: 1.0,
     };
     Some(Trace {
+        items: Vec::new(),
         columns: (0..4)
             .map(|column| (ColumnId(column), 24_000_000_000))
             .collect(),
@@ -86,6 +90,7 @@ pub fn paper_query(name: &str, count: usize) -> Option<Trace> {
 /// throughput (170 GB/s) is assumed such that this holds.
 pub fn paper_alternation() -> Trace {
     let query = |is_second: bool| TraceQuery {
+        items: Vec::new(),
         name: if is_second { "Q2" } else { "Q1" },
         columns: (0..4)
             .map(|column| ColumnId(column + 4 * u32::from(is_second)))
@@ -99,6 +104,7 @@ pub fn paper_alternation() -> Trace {
         .enumerate()
         .flat_map(|(run_idx, length)| vec![query(run_idx % 2 == 1); *length]);
     Trace {
+        items: Vec::new(),
         columns: (0..8)
             .map(|column| (ColumnId(column), 24_000_000_000))
             .collect(),

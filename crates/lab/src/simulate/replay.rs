@@ -1,5 +1,5 @@
 //! Replays the HPCache paper's query sequence on its modelled server, and other mixes on a small machine:
-//! `hotshelf-lab simulate [paper|parts|sweep|figure8|mixes|shelves]`. All times are simulated.
+//! `hotshelf-lab simulate [paper|parts|sweep|figure8|mixes|items|shelves]`. All times are simulated.
 
 use super::*;
 use hotshelf_cache::model::Smoothing;
@@ -17,6 +17,8 @@ pub enum Replay {
     Figure8,
     /// Six mixes on a small machine
     Mixes,
+    /// Six mixes whose queries use index blocks, footers and look-ups, too
+    Items,
     /// Three shelves
     Shelves,
 }
@@ -318,6 +320,80 @@ fn mixes() {
     }
 }
 
+/// The mixes with items other than columns, which the tuner knows or leaves what they have.
+fn items() {
+    for budget_gb in [2, 3, 6] {
+        println!(
+            "\nmixes with 120 index blocks of 10 MB, 200 footers of 1 MB and 8 look-ups of 80 MB, 1.5 GB/s, \
+             {budget_gb} GB cache (simulated seconds)"
+        );
+        print!("{:>24}", "");
+        let mixes = || Mix::ALL.iter();
+        mixes().for_each(|kind| print!("{:>12}", kind.name()));
+        println!();
+        let row = |policy: CachePolicy, are_items_known| {
+            let setup = Setup {
+                are_items_known,
+                ..setup(policy, budget_gb * GB)
+            };
+            let what = match policy.is_tuned() && are_items_known {
+                true => format!("{policy}, items valued"),
+                false => policy.to_string(),
+            };
+            print!("{what:>24}");
+            for kind in mixes() {
+                let bandwidth = small_machine().storage_bandwidth;
+                let trace = with_items(small_mix(*kind), GB, bandwidth);
+                print!(
+                    "{:>12.1}",
+                    simulate(&small_machine(), &trace, &setup).total_s()
+                );
+            }
+            println!();
+        };
+        for policy in [CachePolicy::Lru, CachePolicy::S3Fifo, CachePolicy::WTinyLfu] {
+            row(policy, false);
+        }
+        [false, true].map(|known| row(CachePolicy::HpCache, known));
+    }
+    items_on_shelves();
+}
+
+/// SSB and TPC-H with such items on three shelves.
+fn items_on_shelves() {
+    let policies = [
+        CachePolicy::Lru,
+        CachePolicy::S3Fifo,
+        CachePolicy::WTinyLfu,
+        CachePolicy::HpCache,
+    ];
+    println!(
+        "\nthree shelves with such items of a fiftieth of their size, 100 MB memory, 400 MB disk (simulated seconds, \
+         ratio to hpcache)"
+    );
+    println!(
+        "{:>18}{}",
+        "",
+        policies.map(|policy| format!("{policy:>17}")).join("")
+    );
+    for benchmark in [Benchmark::Ssb, Benchmark::TpcH] {
+        for order in Order::ALL {
+            let mut trace = benchmark_trace(benchmark, order);
+            trace.segment_bytes = 4_000_000;
+            let machine = ShelfMachine::small(100e6);
+            let trace = with_items(trace, GB / 50, machine.shelves[2].bandwidth);
+            let times_s =
+                policies.map(|policy| simulate_shelves(&machine, &trace, policy).total_s());
+            let of = |time_s: f64| format!("{time_s:>10.1} {:>6.2}", time_s / times_s[3]);
+            println!(
+                "{:>18}{}",
+                format!("{benchmark:?} {order:?}"),
+                times_s.map(of).join("")
+            );
+        }
+    }
+}
+
 /// Memory 1x, disk 4x, remote storage of 125 MB/s with 25 ms latency; each policy on both upper shelves.
 fn shelves() {
     let policies = [
@@ -397,6 +473,9 @@ pub fn run(what: Option<Replay>) {
     }
     if wants(Replay::Mixes) {
         mixes();
+    }
+    if wants(Replay::Items) {
+        items();
     }
     if wants(Replay::Shelves) {
         shelves();

@@ -4,10 +4,11 @@
 //! A segment that is in no cache comes from remote storage; on its way it is offered to the disk's cache and to
 //! memory's. Policies that are not tuned decide on each shelf for themselves.
 
+use super::items::Items;
 use super::{NoDevice, Trace, TraceQuery, nanos, ready, template};
 use crate::policy::CachePolicy;
 use crate::solve::exact;
-use hotshelf_cache::model::{Observation, Problem, Shelf, TemplateTerm};
+use hotshelf_cache::model::{ItemUse, Observation, Problem, Shelf, TemplateTerm};
 use hotshelf_cache::tune::{Solution, TuneError};
 use hotshelf_cache::tuner::{
     StorageProgress, Tuner, TunerInput, TunerOptions, TunerStats, TunerStep,
@@ -133,6 +134,8 @@ struct Simulator<'a> {
     is_tuned: bool,
     /// Memory's and the disk's.
     caches: [Arc<CacheManager>; 2],
+    /// What is in each of them besides columns.
+    items: [Items; 2],
     tuner: Tuner,
     first_segments: BTreeMap<ColumnId, u32>,
     now_s: f64,
@@ -220,12 +223,14 @@ impl<'a> Simulator<'a> {
             cache.add_file(Arc::new(NoDevice), segments.clone());
             cache
         };
+        let caches = [cache(0), cache(1)];
         Self {
             machine,
             trace,
             policy,
             is_tuned: policy.is_tuned(),
-            caches: [cache(0), cache(1)],
+            items: caches.each_ref().map(|cache| Items::new(trace, cache)),
+            caches,
             tuner: Tuner::new(TunerOptions {
                 memory_bandwidth: machine.shelves[0].bandwidth,
                 ..TunerOptions::default()
@@ -267,9 +272,13 @@ impl<'a> Simulator<'a> {
     fn query(&mut self, query_idx: usize) -> f64 {
         let query = &self.trace.queries[query_idx];
         let scan = Arc::new(ScanContext::new(query_idx as u64, 0, template(query.name)));
+        let [memory, disk] = &self.items;
+        let asked = (self.trace, query);
+        let items_s = memory.take_through(disk, asked, self.now_s, |bytes| self.below_s(bytes));
+        let begins_s = self.now_s + items_s;
         let mut run = Run {
-            delivered_s: [self.now_s; 3],
-            processed_s: self.now_s,
+            delivered_s: [begins_s; 3],
+            processed_s: begins_s,
             window: VecDeque::new(),
             window_bytes: 0,
             bytes: [0; 3],
@@ -311,6 +320,27 @@ impl<'a> Simulator<'a> {
         time_s
     }
 
+    /// What an item takes from the disk and from remote storage, in seconds.
+    fn below_s(&self, bytes: u64) -> [f64; 2] {
+        [1, 2].map(|idx: usize| {
+            let shelf = &self.machine.shelves[idx];
+            shelf.latency_s + bytes as f64 / shelf.bandwidth
+        })
+    }
+
+    /// What queries use besides columns, as the tuner knows it.
+    fn uses(&self) -> Vec<ItemUse> {
+        let of_shelves = |item: ItemUse| {
+            let [disk_s, remote_s] = self.below_s(item.bytes);
+            ItemUse {
+                home: 2,
+                use_s: [0.0, disk_s, remote_s, 0.0],
+                ..item
+            }
+        };
+        self.items[0].uses().into_iter().map(of_shelves).collect()
+    }
+
     /// What remote storage did, the query under way included.
     fn progress(&self, run: &Run) -> StorageProgress {
         StorageProgress {
@@ -341,19 +371,28 @@ impl<'a> Simulator<'a> {
         };
         let sizes = self.caches[0].column_sizes();
         let resident = self.caches[0].resident_bytes();
+        let uses = self.uses();
+        let budget = self.caches[0].budget();
         let input = TunerInput {
             observations: &[observation],
             storage: self.progress(run),
             sizes: &sizes,
             resident: &resident,
-            capacity_bytes: self.caches[0].budget().capacity_bytes(),
+            capacity_bytes: budget.limit_bytes() - budget.transit_bytes(),
             policy: self.policy.resembles(),
             between: &self.machine.shelves[1..2],
-            uses: &[],
+            uses: &uses,
         };
         if let TunerStep::Placed(placement) = self.tuner.step(nanos(run.processed_s), &input) {
             self.caches[0].set_placement(placement);
             self.caches[1].set_placement(self.tuner.placement_on(1));
+        }
+        // Each cache has the price of its own shelf.
+        let prices = self.tuner.prices();
+        for (shelf, cache) in self.caches.iter().enumerate() {
+            let mut of_shelf = prices;
+            of_shelf.shelves[0] = prices.shelves[shelf];
+            cache.price_board().publish(&of_shelf);
         }
     }
 }
@@ -361,7 +400,7 @@ impl<'a> Simulator<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::{Benchmark, Order, benchmark_trace};
+    use crate::simulate::{Benchmark, Order, benchmark_trace, with_items};
 
     #[test]
     fn three_shelves_are_used_and_price_beats_recency() {
@@ -377,5 +416,22 @@ mod tests {
         );
         let (priced_s, recent_s) = (priced.total_s(), recent.total_s());
         assert!(priced_s < recent_s, "{priced_s} {recent_s}");
+    }
+
+    #[test]
+    fn on_three_shelves_items_share_the_memory_and_price_still_beats_recency() {
+        let mut trace = benchmark_trace(Benchmark::Ssb, Order::InTurn);
+        trace.queries.truncate(20);
+        trace.segment_bytes = 20_000_000;
+        let machine = ShelfMachine::small(150e6);
+        let trace = with_items(trace, 20_000_000, machine.shelves[2].bandwidth);
+        let run = |policy| simulate_shelves(&machine, &trace, policy).total_s();
+        let (priced_s, recent_s) = (run(CachePolicy::HpCache), run(CachePolicy::Lru));
+        assert!(priced_s < recent_s, "{priced_s} {recent_s}");
+        assert_eq!(
+            priced_s,
+            run(CachePolicy::HpCache),
+            "simulations repeat exactly"
+        );
     }
 }

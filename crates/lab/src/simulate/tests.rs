@@ -15,12 +15,14 @@ fn machine() -> Machine {
 /// One template over two columns of 1 GB, a few times.
 fn repeated(processing_bandwidth: f64, count: usize) -> Trace {
     let query = TraceQuery {
+        items: Vec::new(),
         name: "Q",
         columns: vec![ColumnId(0), ColumnId(1)],
         processing_bandwidth,
         priority: 1.0,
     };
     Trace {
+        items: Vec::new(),
         columns: (0..2)
             .map(|column| (ColumnId(column), 1_000_000_000))
             .collect(),

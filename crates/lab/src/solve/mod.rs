@@ -3,6 +3,7 @@
 mod exact;
 #[cfg(test)]
 mod greedy_paper;
+mod steps;
 #[cfg(test)]
 mod tests;
 pub mod times;

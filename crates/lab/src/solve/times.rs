@@ -1,4 +1,4 @@
-//! How long a solution takes and how good it is:
+//! How long a solution and a whole step of the tuner take, and how good solutions are:
 //! `hotshelf-lab solve`. Measured on the machine that runs it.
 
 use hotshelf_cache::model::{ItemClass, ItemGroup, ItemId, ItemUse, Problem, Tiers};
@@ -9,6 +9,7 @@ use hotshelf_cache::{Ask, CacheManager, CacheOptions, ColumnId};
 use std::time::Instant;
 
 use super::exact;
+use super::steps::Steps;
 
 /// Median and largest of some times, in milliseconds, each the least of three: the machine may have other things to do.
 fn times_ms(count: u64, mut run: impl FnMut(u64)) -> (f64, f64) {
@@ -81,11 +82,9 @@ fn ask_ns() -> f64 {
 /// Prints the times of the solvers.
 pub fn run() {
     println!("an answer to a request for memory takes {:.0} ns", ask_ns());
-    println!(
-        "{:<64}{:>10}{:>10}",
-        "milliseconds for one solution", "median", "most"
-    );
+    println!("{:<64}{:>10}{:>10}", "milliseconds", "median", "most");
     print_two_shelves();
+    print_steps();
     print_three_shelves(1, 0);
     print_three_shelves(3, 100);
 }
@@ -113,6 +112,24 @@ fn print_two_shelves() {
         "the same with 10000 index blocks, grouping included",
         times_ms(50, |seed| drop(greedy(&with_blocks(seed)))),
     );
+}
+
+/// Whole steps of the tuner on memory and one storage, without and with index blocks.
+fn print_steps() {
+    let problem = on_two_shelves(0, 100, 200);
+    for uses in [Vec::new(), blocks(10_000)] {
+        let what = match uses.len() {
+            0 => "a whole step after a query".to_owned(),
+            count => format!("a whole step after a query, with {count} index blocks"),
+        };
+        let mut steps = Steps::new(&problem, uses);
+        print(&what, times_ms(50, |_| drop(steps.after_a_query())));
+        let (term_count, item_count) = steps.size();
+        print(
+            &format!("  without news; {item_count} items x {term_count} terms"),
+            times_ms(50, |_| drop(steps.without_news())),
+        );
+    }
 }
 
 /// Random problems of three shelves, solved in every way.
