@@ -179,7 +179,7 @@ impl DynamicFilter {
         current.is_some_and(|current| {
             split_conjunction(&current)
                 .iter()
-                .any(|part| is_false(&part))
+                .any(|part| is_false(part))
         })
     }
 
