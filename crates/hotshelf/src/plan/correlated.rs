@@ -83,9 +83,13 @@ fn check_below(node: &LogicalPlan, kind: Kind, is_top: bool) -> QueryResult<()> 
 fn unsound(node: &LogicalPlan, kind: Kind, is_top: bool) -> QueryResult<Option<&'static str>> {
     Ok(match node {
         LogicalPlan::Aggregate(groups) if groups.group_expr.is_empty() => match kind {
-            Kind::Scalar if is_top => None,
-            Kind::Scalar => Some("HAVING, DISTINCT or something else above its aggregate"),
-            _ => Some("an aggregate without GROUP BY in IN, EXISTS, ANY, ALL or LATERAL"),
+            Kind::Scalar | Kind::Lateral if is_top => None,
+            Kind::Scalar | Kind::Lateral => {
+                Some("HAVING, DISTINCT or something else above its aggregate")
+            }
+            Kind::Exists | Kind::Membership => {
+                Some("an aggregate without GROUP BY in IN, EXISTS, ANY or ALL")
+            }
         },
         LogicalPlan::Window(_) => Some("a window function"),
         LogicalPlan::Limit(limit) if skips(limit) => Some("OFFSET"),

@@ -104,6 +104,8 @@ fn correlated_subqueries_that_would_be_answered_wrong_are_refused() {
         "SELECT a, (SELECT count(*) FROM s LEFT JOIN (SELECT k FROM s WHERE s.b = t.a) r ON r.k = s.k) FROM t",
         "SELECT a FROM t WHERE a IN (SELECT row_number() OVER (ORDER BY k) FROM s WHERE s.b = t.a)",
         "SELECT a, n FROM t, LATERAL (SELECT row_number() OVER (ORDER BY k) AS n FROM s WHERE s.b = t.a) r",
+        "SELECT a, n FROM t, LATERAL (SELECT count(*) AS n FROM s WHERE s.b = t.a HAVING count(*) = 0) r",
+        "SELECT a, n FROM t, LATERAL (SELECT DISTINCT count(*) AS n FROM s WHERE s.b = t.a) r",
         "SELECT a FROM t WHERE NOT exists(SELECT 1 FROM s WHERE s.b = t.a OFFSET 1)",
     ] {
         let error = db.error(sql).to_string();
@@ -140,4 +142,29 @@ fn a_correlated_subquery_inside_an_aggregate_answers() {
     let error = db.error("SELECT sum((SELECT max(s.k) FROM s WHERE s.k < t.a)) FROM t");
     assert!(error.to_string().contains("subquery"), "{error}");
     assert_eq!(error.code(), "not_supported", "{error}");
+}
+
+#[test]
+fn a_lateral_aggregate_answers_for_rows_without_matches_too() {
+    let db = with_nulls();
+    for (lateral, expected) in [
+        (
+            "SELECT count(*) AS n FROM s WHERE s.b = t.a",
+            ["1|1", "2|0", "3|0", "|0"],
+        ),
+        (
+            "SELECT max(k) AS n FROM s WHERE s.b = t.a",
+            ["1|1", "2|", "3|", "|"],
+        ),
+        (
+            "SELECT 1 + coalesce(sum(k), 6) AS n FROM s WHERE s.b = t.a",
+            ["1|2", "2|7", "3|7", "|7"],
+        ),
+    ] {
+        for join in ["CROSS JOIN", "LEFT JOIN"] {
+            let on = if join == "LEFT JOIN" { "ON true" } else { "" };
+            let sql = format!("SELECT a, n FROM t {join} LATERAL ({lateral}) r {on}");
+            assert_eq!(sorted(&db, &sql), expected, "{sql}");
+        }
+    }
 }
