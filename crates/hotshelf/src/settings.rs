@@ -62,7 +62,7 @@ const KEYS: &[(&str, &str)] = &[
     ),
     (
         "operators",
-        "whether sorts and joins are Hotshelf's, which spill: on (joins where memory is short), off, always (session)",
+        "whether sorts, joins and groups are Hotshelf's, which spill: on (if they may not fit), off, always (session)",
     ),
     (
         "elf",

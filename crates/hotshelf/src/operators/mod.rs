@@ -8,12 +8,15 @@
 //! | `work` | calls that block, run from streams that must not |
 //! | `sort` | the operator that sorts all rows |
 //! | `join` | the hash join that spills |
+//! | `aggregate` | the aggregation that spills |
 
+mod aggregate;
 mod columns;
 mod join;
 mod memory;
 mod sort;
 mod work;
 
+pub(crate) use aggregate::SpillingAggregateExec;
 pub(crate) use join::SpillingHashJoinExec;
 pub(crate) use sort::SpillingSortExec;

@@ -11,6 +11,7 @@ mod keep_filters;
 mod keep_limits;
 mod literal_keys;
 mod literals;
+mod own_aggregations;
 mod own_joins;
 mod own_sorts;
 mod padded_rows;
@@ -37,6 +38,7 @@ use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
 use literal_keys::DropLiteralKeys;
 use literals::ExactLiterals;
+use own_aggregations::OwnAggregations;
 use own_joins::OwnJoins;
 use own_sorts::OwnSorts;
 use padded_rows::ForgetBelowPaddedRows;
@@ -85,6 +87,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
         Arc::new(ChooseAccess) as _,
         Arc::new(crate::star::FuseStarPipelines) as _,
         Arc::new(OwnJoins) as _,
+        Arc::new(OwnAggregations) as _,
         Arc::new(OwnSorts) as _,
     ])
     .collect()

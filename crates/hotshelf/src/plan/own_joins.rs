@@ -60,7 +60,7 @@ fn replace(plan: Arc<dyn ExecutionPlan>, bytes_max: u64) -> QueryResult<Arc<dyn 
             return Ok(Transformed::yes(node));
         }
         let is_large = match node.downcast_ref::<HashJoinExec>() {
-            Some(join) => bytes_max == 0 || build_bytes(join.left())? > bytes_max,
+            Some(join) => bytes_max == 0 || table_bytes(join.left())? > bytes_max,
             None => false,
         };
         if !is_large {
@@ -74,14 +74,14 @@ fn replace(plan: Arc<dyn ExecutionPlan>, bytes_max: u64) -> QueryResult<Arc<dyn 
     .data()
 }
 
-/// What a hash table of these rows would take, as far as the statistics tell; nothing if they are silent.
-fn build_bytes(build: &Arc<dyn ExecutionPlan>) -> QueryResult<u64> {
+/// What a hash table of the rows of a plan would take, as far as the statistics tell; nothing if they are silent.
+pub(super) fn table_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<u64> {
     let statistics =
-        StatisticsContext::default().compute(build.as_ref(), &StatisticsArgs::default())?;
+        StatisticsContext::default().compute(plan.as_ref(), &StatisticsArgs::default())?;
     let Some(&rows) = statistics.num_rows.get_value() else {
         return Ok(0);
     };
-    let schema = build.schema();
+    let schema = plan.schema();
     let widths = schema.fields().iter().map(|field| {
         let width = field.data_type().primitive_width();
         width.unwrap_or(VALUE_BYTES)

@@ -1,0 +1,211 @@
+//! `SpillingAggregateExec`: groups of any number, whatever the memory.
+
+mod spec;
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan,
+    InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
+};
+use futures::TryStreamExt;
+use futures::stream::try_unfold;
+use hotshelf_operators::OperatorError;
+use hotshelf_operators::aggregate::{AggregateStats, HashAggregate, Worker};
+
+use super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
+use spec::Spec;
+
+/// DataFusion's operator, which says what comes in and out, and Hotshelf's way to aggregate.
+pub(crate) struct SpillingAggregateExec {
+    /// An `AggregateExec`.
+    original: Arc<dyn ExecutionPlan>,
+    spec: Spec,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl SpillingAggregateExec {
+    /// In place of an aggregation by groups that makes results. `None`: another operator, or an aggregation that
+    /// uses or keeps an order, has a limit or grouping sets, or keys whose equality differs here.
+    pub fn replacing(original: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Self>> {
+        let Some(aggregate) = original.downcast_ref::<AggregateExec>() else {
+            return Ok(None);
+        };
+        Ok(Spec::of(aggregate)?.map(|spec| Self {
+            original: original.clone(),
+            spec,
+            metrics: ExecutionPlanMetricsSet::new(),
+        }))
+    }
+}
+
+impl ExecutionPlan for SpillingAggregateExec {
+    fn name(&self) -> &str {
+        "SpillingAggregateExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.original.properties()
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        self.original.input_distribution_requirements()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.original.children()
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> QueryResult<TreeNodeRecursion>,
+    ) -> QueryResult<TreeNodeRecursion> {
+        self.original.apply_expressions(f)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        let original = self.original.clone().replace_children(children, options)?;
+        Ok(match Self::replacing(&original)? {
+            Some(own) => Arc::new(own),
+            None => original,
+        })
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> QueryResult<SendableRecordBatchStream> {
+        let environment = environment(&context)?;
+        let aggregation = HashAggregate::try_new(self.spec.aggregate.clone(), &environment, 1);
+        let aggregation = aggregation.map_err(failed)?;
+        let worker = aggregation.worker().map_err(failed)?;
+        let input = self.children()[0].execute(partition, context)?;
+        let input = Pieces::new(input, self.spec.columns.clone());
+        let work = Work {
+            aggregation,
+            stream: Streams::new(environment.stop).open(),
+            baseline: BaselineMetrics::new(&self.metrics, partition),
+        };
+        let metrics = self.metrics.clone();
+        let groups = async move {
+            let worker = work.take_all(input, worker).await?;
+            note(work.aggregation.stats(), &metrics, partition);
+            let batches = try_unfold((work, worker), |(mut work, worker)| async move {
+                let next = work.next(worker).await?;
+                Ok(next.map(|(batch, worker)| (batch, (work, worker))))
+            });
+            Ok::<_, DataFusionError>(batches)
+        };
+        let batches = futures::stream::once(groups).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(
+            self.schema(),
+            batches,
+        )))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+/// What the steps of one partition's aggregation have in common.
+struct Work {
+    aggregation: Arc<HashAggregate>,
+    stream: OpenStream,
+    baseline: BaselineMetrics,
+}
+
+impl Work {
+    /// Takes all rows. Few rows are aggregated at once, more where blocking is allowed.
+    async fn take_all(&self, mut input: Pieces, mut worker: Worker) -> QueryResult<Worker> {
+        let mut is_small = true;
+        loop {
+            let Piece { batches, is_last } = input.next().await?;
+            let elapsed = self.baseline.elapsed_compute().clone();
+            let push = move || {
+                let _timer = elapsed.timer();
+                let mut batches = batches.into_iter();
+                batches.try_for_each(|batch| worker.push(batch))?;
+                if is_last {
+                    worker.finish()?;
+                }
+                Ok::<_, OperatorError>(worker)
+            };
+            is_small &= is_last;
+            worker = match is_small {
+                true => push().map_err(failed)?,
+                false => blocking(push).await?,
+            };
+            if is_last {
+                return Ok(worker);
+            }
+        }
+    }
+
+    /// The next groups. Those that have to be merged are merged where blocking is allowed.
+    async fn next(&mut self, mut worker: Worker) -> QueryResult<Option<(RecordBatch, Worker)>> {
+        let is_ready = self.aggregation.stats().scattered_count == 0;
+        let elapsed = self.baseline.elapsed_compute().clone();
+        let next = move || {
+            let _timer = elapsed.timer();
+            worker.next_batch().map(|batch| (batch, worker))
+        };
+        let (batch, worker) = match is_ready {
+            true => next().map_err(failed)?,
+            false => blocking(next).await?,
+        };
+        let Some(batch) = batch else {
+            self.stream.end();
+            return Ok(None);
+        };
+        self.baseline.output_rows().add(batch.num_rows());
+        Ok(Some((batch, worker)))
+    }
+}
+
+/// What EXPLAIN ANALYZE shows.
+fn note(stats: AggregateStats, metrics: &ExecutionPlanMetricsSet, partition: usize) {
+    let count = |name: &'static str, value: u64| {
+        let counter = MetricBuilder::new(metrics).counter(name, partition);
+        counter.add(value as usize);
+    };
+    count("spilled_rows", stats.spilled_count);
+    let peak = MetricBuilder::new(metrics).gauge("peak_mem_used", partition);
+    peak.set_max(stats.used_bytes_max as usize);
+}
+
+impl fmt::Debug for SpillingAggregateExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpillingAggregateExec")
+            .field("original", &self.original)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for SpillingAggregateExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        match format {
+            DisplayFormatType::TreeRender => self.original.fmt_as(format, f),
+            _ => {
+                write!(f, "Spilling")?;
+                self.original.fmt_as(format, f)
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Aggregations: Hotshelf's own beside DataFusion's, with memory and without.
+
+use super::*;
+
+fn with_budget(bytes: u64) -> Fixture {
+    let fixture = Fixture::with(Options {
+        budget_bytes: bytes,
+        operator_bytes_min: 2 << 20,
+        threads: 2,
+        ..Options::default()
+    });
+    let table = "CREATE TABLE t AS SELECT value AS id, \
+         CASE WHEN value % 17 = 0 THEN NULL ELSE value * 7 % 4001 END AS k, \
+         CASE WHEN value % 19 = 0 THEN NULL ELSE 'text ' || (value * 3 % 9973) END AS t, \
+         (value % 211)::decimal(10, 2) AS d, value % 31 AS small, (value % 97)::double AS f FROM range(60000)";
+    fixture.run(table).unwrap();
+    fixture
+}
+
+const AGGREGATIONS: &[&str] = &[
+    "SELECT k, count(*) AS n, sum(id) AS s FROM t GROUP BY k",
+    "SELECT id, sum(small) AS s, min(t) AS l FROM t GROUP BY id",
+    "SELECT t, count(k) AS n, max(id) AS m, avg(d) AS a FROM t GROUP BY t",
+    "SELECT k, t, d, small, count(*) AS n FROM t GROUP BY k, t, d, small",
+    "SELECT DISTINCT k, t FROM t",
+    "SELECT k, count(DISTINCT t) AS n, count(DISTINCT small) AS m FROM t GROUP BY k",
+    "SELECT k % 1000 AS r, sum(id) FILTER (WHERE small > 3) AS s, count(*) FILTER (WHERE t IS NULL) AS n \
+     FROM t GROUP BY k % 1000",
+    "SELECT small, median(id) AS m, bool_and(id > 5) AS b, round(stddev(f), 6) AS v FROM t GROUP BY small",
+    "SELECT k, max(t) AS m FROM t GROUP BY k HAVING count(*) > 14",
+    "SELECT n, count(*) AS c FROM (SELECT k, t, count(*) AS n FROM t GROUP BY k, t) GROUP BY n",
+    "SELECT k FROM t WHERE small = 1 INTERSECT SELECT id FROM t WHERE small = 2",
+    "SELECT k AS v FROM t UNION SELECT id AS v FROM t",
+];
+
+fn answers(fixture: &Fixture, settings: &str, query: &str) -> Vec<String> {
+    let no_stars = "SET hotshelf.star_pipelines = off;";
+    let mut rows = fixture.rows(&format!("{no_stars} {settings} {query}"));
+    rows.sort_unstable();
+    rows
+}
+
+const OFF: &str = "SET hotshelf.operators = off;";
+const ALWAYS: &str = "SET hotshelf.operators = always;";
+
+#[test]
+fn groups_are_those_of_datafusion() {
+    let fixture = with_budget(64 << 20);
+    for query in AGGREGATIONS {
+        let expected = answers(&fixture, OFF, query);
+        for threads in [1, 2] {
+            let own = format!("{ALWAYS} SET hotshelf.threads = {threads};");
+            let rows = answers(&fixture, &own, query);
+            assert!(
+                rows == expected,
+                "{query}: {} groups, not {}",
+                rows.len(),
+                expected.len()
+            );
+        }
+    }
+}
+
+#[test]
+fn groups_are_the_same_where_they_have_to_spill() {
+    let rich = with_budget(64 << 20);
+    let poor = with_budget(1 << 20);
+    for query in AGGREGATIONS {
+        let expected = answers(&rich, OFF, query);
+        assert!(answers(&poor, ALWAYS, query) == expected, "{query}");
+    }
+}
+
+#[test]
+fn aggregations_are_replaced_on_demand_and_large_ones_by_themselves() {
+    let fixture = with_budget(8 << 20);
+    let no_stars = "SET hotshelf.star_pipelines = off;";
+    for query in AGGREGATIONS {
+        let plan = fixture.rows(&format!("{no_stars} {ALWAYS} EXPLAIN {query}"));
+        let plan = plan.join("\n");
+        assert!(plan.contains("SpillingAggregateExec"), "{query}: {plan}");
+    }
+    let plan = |query: &str| {
+        let rows = fixture.rows(&format!("{no_stars} EXPLAIN {query}"));
+        rows.join("\n")
+    };
+    let small = plan("SELECT small, count(*) AS n FROM t WHERE id < 100 GROUP BY small");
+    assert!(!small.contains("SpillingAggregateExec"), "{small}");
+    let large = plan("SELECT id, t, count(*) AS n FROM t GROUP BY id, t");
+    assert!(large.contains("SpillingAggregateExec"), "{large}");
+}
+
+#[test]
+fn zeros_of_both_signs_and_nan_are_groups_as_in_datafusion() {
+    let fixture = with_budget(64 << 20);
+    let query = "SELECT f, count(*) AS n FROM (VALUES (0.0::double), (-0.0::double), ('NaN'::double), (NULL), \
+        ('NaN'::double)) v(f) GROUP BY f";
+    let expected = answers(&fixture, OFF, query);
+    assert_eq!(answers(&fixture, ALWAYS, query), expected);
+}
+
+#[test]
+fn a_limit_ends_a_spilling_aggregation_early() {
+    let fixture = with_budget(2 << 20);
+    let query = "SELECT id, t, count(*) AS n FROM t GROUP BY id, t HAVING count(*) = 1 LIMIT 10";
+    assert_eq!(answers(&fixture, ALWAYS, query).len(), 10);
+    assert_eq!(fixture.rows("SELECT count(*) AS n FROM t"), ["60000"]);
+}
+
+#[test]
+fn an_error_of_a_function_is_the_querys() {
+    let fixture = with_budget(64 << 20);
+    let query = "SELECT small, sum(9223372036854775807 - id) AS s FROM t GROUP BY small";
+    for operators in [OFF, ALWAYS] {
+        let sql = format!("SET hotshelf.star_pipelines = off; {operators} {query}");
+        let error = fixture.error(&sql).to_string();
+        assert!(
+            error.contains("overflow") || error.contains("range"),
+            "{error}"
+        );
+    }
+}
