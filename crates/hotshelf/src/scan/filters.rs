@@ -176,11 +176,7 @@ impl DynamicFilter {
             matches!(literal, Some(ScalarValue::Boolean(Some(false))))
         };
         let current = self.expr_now();
-        current.is_some_and(|current| {
-            split_conjunction(&current)
-                .iter()
-                .any(|part| is_false(part))
-        })
+        current.is_some_and(|current| split_conjunction(&current).iter().any(is_false))
     }
 
     /// The parts of the predicate as it is now that Vortex can evaluate.
