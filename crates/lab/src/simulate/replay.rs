@@ -354,7 +354,9 @@ fn items() {
         for policy in [CachePolicy::Lru, CachePolicy::S3Fifo, CachePolicy::WTinyLfu] {
             row(policy, false);
         }
-        [false, true].map(|known| row(CachePolicy::HpCache, known));
+        for known in [false, true] {
+            row(CachePolicy::HpCache, known);
+        }
     }
     items_on_shelves();
 }
