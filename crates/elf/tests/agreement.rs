@@ -4,7 +4,7 @@ use fastrand::Rng;
 use hotshelf_elf::keys::{
     CodeTable, ColumnEncoding, Coverage, Predicate, QueryBox, Value, Values, ValuesRef,
 };
-use hotshelf_elf::layout::packed::{PackedElf, PackedOptions, ParallelOptions};
+use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 use hotshelf_tier::simd::Backend;
 
 #[path = "../src/keys/typed.rs"]
@@ -131,7 +131,6 @@ impl Table {
 /// All structures over one table.
 struct Structures {
     elfs: Vec<(String, PackedElf)>,
-    packed: Vec<PackedElf>,
 }
 
 impl Structures {
@@ -146,16 +145,14 @@ impl Structures {
             thread_count: 2,
             ..Default::default()
         };
-        let mut packed = Vec::new();
         for (name, options) in [("small groups", small), ("large groups", large)] {
             let elf = PackedElf::build(codes, &options).unwrap();
             for backend in Backend::available() {
                 let elf = elf.clone().with_backend(backend);
                 elfs.push((format!("{name}, {}", backend.name()), elf));
             }
-            packed.push(elf);
         }
-        Self { elfs, packed }
+        Self { elfs }
     }
 
     fn check(&self, query: &QueryBox, expected: &[u32]) {
@@ -166,18 +163,6 @@ impl Structures {
                 expected.len() as u64,
                 "{name}: {query:?}"
             );
-        }
-        for elf in &self.packed {
-            for thread_count in [1, 2, 3] {
-                let options = ParallelOptions {
-                    thread_count,
-                    rows_min: 0,
-                    morsels_per_thread: 2,
-                };
-                assert_eq!(elf.select_parallel(query, &options).unwrap(), expected);
-                let count = elf.count_parallel(query, &options).unwrap();
-                assert_eq!(count, expected.len() as u64);
-            }
         }
     }
 }

@@ -27,10 +27,15 @@ pub struct Work {
     pub words: f64,
     /// Rows returned.
     pub results: f64,
+    /// Rows of the leaves that are tested, and those with the others whose TIDs are read. They are bytes to read where
+    /// the leaves are not in memory, and have no price of their own.
+    pub tested_rows: f64,
+    /// See [`Self::tested_rows`].
+    pub leaf_rows: f64,
 }
 
 impl Work {
-    /// All terms, in the order of the fields.
+    /// The terms that have a price, in the order of the fields.
     pub fn terms(&self) -> [f64; 5] {
         [
             self.nodes,
@@ -200,12 +205,16 @@ impl CostModel {
         for (level, shape) in self.levels.iter().enumerate() {
             if level > 0 {
                 reached *= selectivities[level - 1];
-                let is_any = matches!(query.dimensions()[level - 1], Restriction::Any);
-                if !is_any {
-                    // One stretch of neighbours per node reached above.
-                    stretches = (self.levels[level - 1].nodes * reached
-                        / selectivities[level - 1].max(1e-12))
-                    .max(1.0);
+                let places = match &query.dimensions()[level - 1] {
+                    Restriction::Any => 0,
+                    Restriction::Range { .. } => 1,
+                    Restriction::Set(set) => set.ranges().len(),
+                };
+                if places > 0 {
+                    // One stretch of neighbours per node reached above, and per range of a set.
+                    let nodes = self.levels[level - 1].nodes * reached
+                        / selectivities[level - 1].max(1e-12);
+                    stretches = nodes.max(1.0) * places as f64;
                 }
             }
             let has_tests = level < restricted_end;
@@ -220,8 +229,11 @@ impl CostModel {
             work.children += nodes * fanout * here;
             let groups = shape.groups * reached;
             work.jumps += groups.min(stretches);
+            let rows = shape.rows * reached;
+            work.leaf_rows += rows;
             if has_tests {
-                work.words += shape.rows * reached * shape.words.max(1.0);
+                work.tested_rows += rows;
+                work.words += rows * shape.words.max(1.0);
             }
         }
         Ok(work)

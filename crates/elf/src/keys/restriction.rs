@@ -177,6 +177,41 @@ impl QueryBox {
         Ok(())
     }
 
+    /// The keys that are accepted, one code per dimension for each, one key after the other; `None` where a dimension
+    /// accepts every code, or there are more keys than this.
+    pub fn keys(&self, key_count_max: usize) -> Option<Vec<u32>> {
+        let codes = |restriction: &Restriction| match restriction {
+            Restriction::Any => None,
+            Restriction::Range { lo, hi } => Some(vec![(*lo, *hi)]),
+            Restriction::Set(set) => Some(set.ranges().to_vec()),
+        };
+        let count = |ranges: &Vec<(u32, u32)>| -> u64 {
+            let widths = ranges.iter().filter(|(lo, hi)| lo <= hi);
+            widths.map(|(lo, hi)| u64::from(hi - lo) + 1).sum()
+        };
+        let all = self.dimensions.iter().map(codes);
+        let ranges: Vec<Vec<(u32, u32)>> = all.collect::<Option<_>>()?;
+        let counts = ranges.iter().map(count);
+        let key_count = counts.fold(1, |all: u64, more| all.saturating_mul(more));
+        if key_count > key_count_max as u64 {
+            return None;
+        }
+        if key_count == 0 {
+            return Some(Vec::new());
+        }
+        let mut keys = vec![Vec::with_capacity(ranges.len())];
+        for ranges in &ranges {
+            let codes = ranges.iter().flat_map(|(lo, hi)| *lo..=*hi);
+            let codes: Vec<u32> = codes.collect();
+            let longer = keys.iter().flat_map(|key: &Vec<u32>| {
+                let with = |code: &u32| [key.as_slice(), &[*code]].concat();
+                codes.iter().map(with)
+            });
+            keys = longer.collect();
+        }
+        Some(keys.concat())
+    }
+
     /// The restrictions in dimension order.
     pub fn dimensions(&self) -> &[Restriction] {
         &self.dimensions
@@ -229,6 +264,16 @@ mod tests {
                 prop_assert_eq!(both.contains(code), a.contains(code) && b.contains(code));
             }
             prop_assert_eq!(both.is_none(), !(0..22).any(|code| both.contains(code)));
+        }
+
+        #[test]
+        fn keys_are_those_that_a_query_accepts(a in restriction(), b in restriction(), most in 0usize..300) {
+            let query = QueryBox::new(vec![a.clone(), b.clone()]);
+            let pairs = (0..22).flat_map(|x| (0..22).map(move |y| [x, y]));
+            let accepted: Vec<[u32; 2]> = pairs.filter(|key| query.contains(key)).collect();
+            let keys = query.keys(most);
+            prop_assert_eq!(keys.is_some(), !a.is_any() && !b.is_any() && accepted.len() <= most);
+            prop_assert!(keys.is_none_or(|keys| keys == accepted.concat()));
         }
 
         #[test]

@@ -39,13 +39,13 @@ pub struct Flags {
     /// Take fifteen columns of TPC-H's lineitem at this scale factor instead
     #[arg(long, value_name = "SF")]
     lineitem: Option<f64>,
-    /// Only these: layouts, parallel, planner, selectivity
+    /// Only these: layouts, planner, selectivity
     #[arg(long = "experiment", value_name = "NAMES", value_delimiter = ',')]
     experiments: Vec<String>,
     /// How often each contender runs
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Threads of the parallel runs
+    /// Threads that build
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = thread_count())]
     threads: u16,
     /// Write the columns here first, one file of 32-bit codes each, for other programs

@@ -10,7 +10,6 @@ mod data;
 pub mod flags;
 mod layouts;
 pub mod mutate;
-mod parallel;
 mod planner;
 mod selectivity;
 
@@ -25,8 +24,6 @@ use data::{export, lineitem, uniform};
 pub enum Experiment {
     /// Size, build and queries of `packed` against `linear`.
     Layouts,
-    /// One thread against several.
-    Parallel,
     /// Elf or scan: calibration and regret.
     Planner,
     /// The Elf against scans from 0.001 % to 50 % of the rows.
@@ -35,9 +32,8 @@ pub enum Experiment {
 
 impl Experiment {
     /// All experiments and their names.
-    pub const ALL: [(&'static str, Self); 4] = [
+    pub const ALL: [(&'static str, Self); 3] = [
         ("layouts", Self::Layouts),
-        ("parallel", Self::Parallel),
         ("planner", Self::Planner),
         ("selectivity", Self::Selectivity),
     ];
@@ -48,7 +44,7 @@ impl Experiment {
 pub struct ElfOptions {
     /// Rounds of every comparison.
     pub round_count: usize,
-    /// Threads of the parallel runs.
+    /// Threads that build.
     pub thread_count: usize,
 }
 
@@ -88,7 +84,6 @@ fn measure(
 ) -> Result<()> {
     match experiment {
         Experiment::Layouts => layouts::run(table, options, show),
-        Experiment::Parallel => parallel::run(table, options, show),
         Experiment::Planner => planner::run(table, show),
         Experiment::Selectivity => selectivity::run(table, options, show),
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use hotshelf_elf::keys::{CodeColumn, CodeTable, QueryBox, Restriction};
-use hotshelf_elf::layout::packed::{PackedElf, PackedOptions, ParallelOptions};
+use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 
 fn table(random: &mut Rng) -> CodeTable {
     let row_count = [0, 1, 3, 40, 70, 200, 900][random.usize(..7)];
@@ -146,11 +146,6 @@ fn query(dimension_count: usize, random: &mut Rng) -> QueryBox {
 
 fn ask_packed(elf: &PackedElf, random: &mut Rng) {
     let dimension_count = elf.dimension_count();
-    let threads = ParallelOptions {
-        thread_count: 1 + random.usize(..2),
-        rows_min: 0,
-        morsels_per_thread: 2,
-    };
     for _ in 0..4 {
         let query = query(dimension_count, random);
         let counts = (elf.select(&query).map(|tids| tids.len()), elf.count(&query));
@@ -165,10 +160,6 @@ fn ask_packed(elf: &PackedElf, random: &mut Rng) {
             let mut codes = vec![Vec::new(); dimension_count];
             let _ = elf.read_rows(&rows, &columns, &mut codes);
         }
-        drop((
-            elf.select_parallel(&query, &threads),
-            elf.count_parallel(&query, &threads),
-        ));
     }
     let keys: Vec<u32> = (0..40 * dimension_count)
         .map(|_| random.u32(..60))

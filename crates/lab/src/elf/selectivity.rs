@@ -9,11 +9,10 @@ use std::time::Instant;
 use super::baseline::scan::{ColumnScan, ZoneScan};
 use fastrand::Rng;
 use hotshelf_elf::Result;
-use hotshelf_elf::keys::{CodeTable, QueryBox};
+use hotshelf_elf::keys::{CodeTable, QueryBox, Restriction};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 
 use super::compare::{maxima, median};
-use super::parallel::range_box;
 use super::{ElfOptions, Figure};
 
 /// Counts the rows a query finds.
@@ -152,4 +151,32 @@ fn median_ns(
         rounds.push(start.elapsed().as_nanos() as f64 / queries.len() as f64);
     }
     Ok(median(rounds))
+}
+
+/// Ranges with a share of the codes of the first dimensions, around a row's codes.
+fn range_box(table: &CodeTable, maxima: &[u32], shares: &[f64], random: &mut Rng) -> QueryBox {
+    let row = random.usize(..table.row_count().max(1));
+    let ranges = table
+        .columns()
+        .iter()
+        .enumerate()
+        .map(|(dimension, column)| {
+            let share = shares.get(dimension).copied().unwrap_or(1.0);
+            if share >= 1.0 {
+                return Restriction::Any;
+            }
+            let width = ((f64::from(maxima[dimension]) + 1.0) * share)
+                .round()
+                .max(1.0) as u32;
+            let last = maxima[dimension] + 1 - width.min(maxima[dimension] + 1);
+            let lo = column
+                .get(row)
+                .saturating_sub(random.u32(..width.max(1)))
+                .min(last);
+            Restriction::Range {
+                lo,
+                hi: lo + width - 1,
+            }
+        });
+    QueryBox::new(ranges.collect())
 }

@@ -46,6 +46,20 @@ impl<S: BlockSource> PackedElf<S> {
             }
         })
     }
+
+    /// Appends the TIDs of rows to `tids`, in the order of the rows. Ranges are those of [`Self::read_rows`].
+    ///
+    /// # Errors
+    /// When a row does not exist or ranges do not ascend; `tids` is unchanged then.
+    pub(crate) fn read_tids(&self, rows: &[Range<u32>], tids: &mut Vec<u32>) -> Result<()> {
+        self.for_runs(rows, &[], |run, _| match self.is_clustered() {
+            true => tids.extend(run.rows()),
+            false => {
+                let pieces = self.leaf_view().pieces(run);
+                pieces.for_each(|piece| piece.extend_tids(tids));
+            }
+        })
+    }
 }
 
 impl ElfHead {
@@ -285,6 +299,10 @@ mod tests {
                     let mut codes = vec![Vec::new(); columns.len()];
                     elf.read_rows(&rows, &columns, &mut codes).unwrap();
                     let accepted = sorted.iter().filter(accepts).count();
+                    let mut tids = Vec::new();
+                    elf.read_tids(&rows, &mut tids).unwrap();
+                    tids.sort_unstable();
+                    prop_assert_eq!(tids, elf.select(&query).unwrap());
                     prop_assert!(codes.iter().all(|codes| codes.len() == accepted));
                 }
                 // Ranges that no query would give: some touch, some are empty.

@@ -7,7 +7,7 @@
 //!
 //! * `skeleton` finds the shape, `build` writes the leaves;
 //! * `head`, `bottom`, `geometry`, `leaf` and `block` are the parts;
-//! * `exact`, `probe`, `batch`, `select`, `plan`, `parallel`, `output` and `tids` answer queries;
+//! * `exact`, `probe`, `batch`, `select`, `estimate`, `output` and `tids` answer queries;
 //! * `blocks` is where blocks come from; `frames`, `parts` and `shelved` answer queries over those that are elsewhere;
 //! * `codes` reads rows back;
 //! * `file` and `verify` read, write and check.
@@ -18,6 +18,7 @@ mod blocks;
 mod bottom;
 mod build;
 mod codes;
+mod estimate;
 mod exact;
 mod file;
 mod frames;
@@ -25,9 +26,7 @@ mod geometry;
 mod head;
 mod leaf;
 mod output;
-mod parallel;
 mod parts;
-mod plan;
 mod probe;
 mod rows;
 mod search;
@@ -57,7 +56,6 @@ use geometry::Geometry;
 use head::{Head, Link};
 use leaf::Leaves;
 pub use parts::{Found, Part, Search, Wanted};
-pub use plan::ParallelOptions;
 pub use shelved::{FetchBlocks, ShelvedElf};
 use zones::Zones;
 

@@ -13,9 +13,8 @@ use crate::keys::QueryBox;
 use super::blocks::{BlockSource, FetchedBlocks};
 use super::leaf::{LeafTest, Run};
 use super::output::{Bits, Count, Output, Ranges, Tids};
-use super::plan::BITS_SHARE;
 use super::search::{Select, Waiting};
-use super::tids::{join_bits, sort_tids};
+use super::tids::{sort_tids, tids_of};
 use super::walk::{Start, TakeRuns, Walk};
 use super::{ElfHead, PackedElf};
 
@@ -100,7 +99,7 @@ impl ElfHead {
         query.check(self.dimension_count())?;
         let start = self.start_of(query);
         let out = match wanted {
-            Wanted::Tids if self.is_many(self.accepted_estimate(query, &start), BITS_SHARE) => {
+            Wanted::Tids if self.accepts_many(query, &start) => {
                 Out::Bits(Bits::new(self.row_count))
             }
             Wanted::Tids => Out::Tids(Tids::all()),
@@ -148,24 +147,36 @@ impl ElfHead {
         (first + start) as u32..(first + last + 1) as u32
     }
 
-    /// The blocks that reading columns of rows back reads, ascending and not touching: see [`PackedElf::read_rows`].
+    /// The blocks that reading rows back reads, ascending and not touching: see [`PackedElf::read_rows`] and
+    /// [`PackedElf::read_tids`].
     ///
     /// # Errors
     /// As there.
     pub(crate) fn blocks_of_rows(
         &self,
         rows: &[Range<u32>],
-        columns: &[usize],
+        wanted: &RowParts<'_>,
     ) -> Result<Vec<Range<u32>>> {
-        let deepest = columns.iter().max().map_or(0, |column| column + 1);
+        let (columns, end) = match wanted {
+            RowParts::Codes(columns) => (*columns, columns.iter().max().map_or(0, |last| last + 1)),
+            RowParts::Tids if self.is_clustered() => (&[][..], 0),
+            RowParts::Tids => (&[][..], usize::MAX),
+        };
         let mut blocks = Vec::new();
         self.for_runs(rows, columns, |run, _| {
-            if run.level < deepest {
+            if run.level < end {
                 blocks.push(self.blocks_of(run));
             }
         })?;
         Ok(joined(blocks))
     }
+}
+
+/// What is read back of rows.
+pub(crate) enum RowParts<'a> {
+    /// The codes of these columns.
+    Codes(&'a [usize]),
+    Tids,
 }
 
 /// Ranges in order, joined where they touch.
@@ -276,7 +287,7 @@ impl Search<'_> {
                 sort_tids(self.upper.backend, &mut out.tids);
                 Found::Tids(out.tids)
             }
-            Out::Bits(out) => Found::Tids(join_bits(vec![out], 1)),
+            Out::Bits(out) => Found::Tids(tids_of(out)),
             Out::Rows(out) => Found::Rows(out.ranges),
             Out::Count(out) => Found::Count(out.count),
         }

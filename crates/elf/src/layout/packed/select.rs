@@ -10,9 +10,8 @@ use super::blocks::BlockSource;
 use super::exact::Step;
 use super::leaf::Run;
 use super::output::{Bits, Count, Output, Ranges, Tids};
-use super::plan::BITS_SHARE;
 use super::search::{PREFETCH_ROWS, Select};
-use super::tids::{join_bits, sort_tids};
+use super::tids::{sort_tids, tids_of};
 use super::walk::Start;
 
 impl<S: BlockSource> PackedElf<S> {
@@ -45,9 +44,9 @@ impl<S: BlockSource> PackedElf<S> {
             self.backend.sort_few(&mut tids);
             return tids;
         }
-        if self.is_many(self.accepted_estimate(query, &start), BITS_SHARE) {
+        if self.accepts_many(query, &start) {
             let bits = Select::new(self, query, Bits::new(self.row_count)).run_one(start);
-            return join_bits(vec![bits], 1);
+            return tids_of(bits);
         }
         let mut tids = Select::new(self, query, Tids::all()).run_one(start).tids;
         sort_tids(self.backend, &mut tids);

@@ -10,7 +10,7 @@ use crate::error::ElfError;
 use crate::keys::QueryBox;
 
 use super::blocks::{BlockReads, FetchedBlocks};
-use super::parts::{Found, Part, Search, Wanted, joined};
+use super::parts::{Found, Part, RowParts, Search, Wanted, joined};
 use super::{ElfHead, PackedElf};
 
 /// Fetches leaf blocks of one Elf, from memory or from where they lie.
@@ -236,9 +236,36 @@ impl<F: FetchBlocks> ShelvedElf<F> {
         columns: &[usize],
         codes: &mut [Vec<u32>],
     ) -> Result<(), F::Error> {
+        let read = |elf: PackedElf<FetchedBlocks>, rows: &[Range<u32>]| {
+            elf.read_rows(rows, columns, codes)
+        };
+        self.read_back(rows, RowParts::Codes(columns), read).await
+    }
+
+    /// Appends the TIDs of rows to `tids`, in the order of the rows: [`PackedElf::read_tids`].
+    ///
+    /// # Errors
+    /// Those of [`PackedElf::read_tids`], or when blocks cannot be fetched; the TIDs of the first rows may have been
+    /// appended then.
+    pub async fn read_tids(
+        &mut self,
+        rows: &[Range<u32>],
+        tids: &mut Vec<u32>,
+    ) -> Result<(), F::Error> {
+        let read = |elf: PackedElf<FetchedBlocks>, rows: &[Range<u32>]| elf.read_tids(rows, tids);
+        self.read_back(rows, RowParts::Tids, read).await
+    }
+
+    /// Reads rows back from the blocks that have them, as many rows at a time as there is room for.
+    async fn read_back(
+        &mut self,
+        rows: &[Range<u32>],
+        wanted: RowParts<'_>,
+        mut read: impl FnMut(PackedElf<FetchedBlocks>, &[Range<u32>]) -> Result<(), ElfError>,
+    ) -> Result<(), F::Error> {
         let mut waiting = vec![rows.to_vec()];
         while let Some(rows) = waiting.pop() {
-            let blocks = self.head.blocks_of_rows(&rows, columns)?;
+            let blocks = self.head.blocks_of_rows(&rows, &wanted)?;
             let is_one = matches!(rows.as_slice(), [] | [_]) && count_of(&rows) <= 1;
             if count_of(&blocks) > self.block_count_max && !is_one {
                 let (first, second) = halves(&rows);
@@ -247,7 +274,7 @@ impl<F: FetchBlocks> ShelvedElf<F> {
             }
             let blocks = self.shelf.fetch(blocks).await?;
             self.reads += blocks.reads();
-            PackedElf::new(self.head.clone(), blocks).read_rows(&rows, columns, codes)?;
+            read(PackedElf::new(self.head.clone(), blocks), &rows)?;
         }
         Ok(())
     }

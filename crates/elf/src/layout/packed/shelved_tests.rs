@@ -159,6 +159,10 @@ fn check(shelf: &Shelf, table: &CodeTable, query: &QueryBox) {
         let expected = accepted.iter().map(|row| sorted[*row as usize].0[*column]);
         assert!(codes[1..].iter().copied().eq(expected));
     }
+    let mut read = Vec::new();
+    now(elf.read_tids(&rows, &mut read)).unwrap();
+    read.sort_unstable();
+    assert_eq!(read, tids);
     assert_eq!(elf.reads().look_ups, 3);
 }
 

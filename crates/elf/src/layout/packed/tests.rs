@@ -157,24 +157,6 @@ proptest! {
             }
         }
     }
-
-    #[test]
-    fn threads_do_not_change_answers(table in cases::table(600, 300), seed in any::<u64>()) {
-        for options in [small(PackedOptions::default()), PackedOptions::default()] {
-            let elf = PackedElf::build(&table, &options).unwrap();
-            for query in cases::queries(&table, seed, 4) {
-                let expected = naive(&table, &query).unwrap();
-                let reached = elf.rows_from(&query, &elf.start_of(&query));
-                prop_assert!(reached >= expected.len() as u64);
-                for (thread_count, rows_min, morsels_per_thread) in [(1, 0, 1), (3, 0, 2), (2, 50, 8)] {
-                    let options = ParallelOptions { thread_count, rows_min, morsels_per_thread };
-                    prop_assert_eq!(&elf.select_parallel(&query, &options).unwrap(), &expected);
-                    let count = elf.count_parallel(&query, &options).unwrap();
-                    prop_assert_eq!(count, expected.len() as u64);
-                }
-            }
-        }
-    }
 }
 
 #[test]

@@ -3,8 +3,6 @@
 use hotshelf_tier::region::prefer_huge_pages;
 use hotshelf_tier::simd::{Backend, SORT_LANES};
 
-use crate::rows::for_each_parallel;
-
 use super::output::Bits;
 
 /// From here on, counting digits beats comparing.
@@ -33,83 +31,17 @@ pub(crate) fn sort_tids(backend: Backend, tids: &mut Vec<u32>) {
     }
 }
 
-/// From here on, several threads sort faster than one.
-const PARALLEL_LEN_MIN: usize = 1 << 16;
-
-/// Joins parts of an answer and sorts it. Each thread sorts the TIDs of its share of the numbers there are.
-pub(crate) fn sort_parts(backend: Backend, parts: Vec<Vec<u32>>, thread_count: usize) -> Vec<u32> {
-    let len: usize = parts.iter().map(Vec::len).sum();
-    let join = |parts: Vec<Vec<u32>>| {
-        let mut parts = parts.into_iter();
-        let mut all = parts.next().unwrap_or_default();
-        all.reserve(len - all.len());
-        parts.for_each(|part| all.extend(part));
-        all
-    };
-    let is_sorted = || parts.iter().flatten().is_sorted();
-    if thread_count < 2 || len < PARALLEL_LEN_MIN || is_sorted() {
-        let mut all = join(parts);
-        sort_tids(backend, &mut all);
-        return all;
-    }
-    let max = parts.iter().flatten().copied().max().unwrap_or(0);
-    let share = u64::from(max) / thread_count as u64 + 1;
-    let mut shares: Vec<Vec<u32>> = vec![Vec::new(); thread_count];
-    for_each_parallel(
-        thread_count,
-        shares.iter_mut().zip(0u64..).collect(),
-        |(own, idx)| {
-            let numbers = idx * share..(idx + 1) * share;
-            own.reserve(len / thread_count + len / 64);
-            let is_own = |tid: &u32| numbers.contains(&u64::from(*tid));
-            own.extend(parts.iter().flatten().copied().filter(is_own));
-            sort_tids(backend, own);
-        },
-    );
-    join(shares)
-}
-
-/// Words of bits that one task turns into TIDs.
-const TASK_WORDS: usize = 1 << 12;
-
-/// The TIDs of several outputs, ascending. No TID is in two of them.
-pub(crate) fn join_bits(parts: Vec<Bits>, thread_count: usize) -> Vec<u32> {
-    let mut parts = parts.into_iter().map(Bits::finish);
-    let Some((mut words, mut beyond)) = parts.next() else {
-        return Vec::new();
-    };
-    let mut others = Vec::new();
-    for (words, more) in parts {
-        others.push(words);
-        beyond.extend(more);
-    }
-    let mut counts = vec![0; words.len().div_ceil(TASK_WORDS)];
-    let tasks = words.chunks_mut(TASK_WORDS).zip(&mut counts).enumerate();
-    for_each_parallel(thread_count, tasks.collect(), |(idx, (words, count))| {
-        for other in &others {
-            let more = other[idx * TASK_WORDS..].iter();
-            words
-                .iter_mut()
-                .zip(more)
-                .for_each(|(all, more)| *all |= more);
-        }
-        *count = words.iter().map(|word| word.count_ones() as usize).sum();
-    });
-    let mut tids = vec![0; counts.iter().sum()];
+/// The TIDs that are set, ascending.
+pub(crate) fn tids_of(bits: Bits) -> Vec<u32> {
+    let (words, mut beyond) = bits.finish();
+    let count = words.iter().map(|word| word.count_ones() as usize).sum();
+    let mut tids = vec![0; count];
     prefer_huge_pages(&mut tids);
-    let (mut tasks, mut rest) = (Vec::with_capacity(counts.len()), tids.as_mut_slice());
-    for (idx, (words, count)) in words.chunks(TASK_WORDS).zip(counts).enumerate() {
-        let (own, others) = rest.split_at_mut(count);
-        rest = others;
-        tasks.push(((idx * TASK_WORDS * 64) as u32, words, own));
-    }
-    for_each_parallel(thread_count, tasks, |(first, words, own)| {
-        let mut own = own.iter_mut();
-        for_each_bit(words, first, |tid| {
-            if let Some(place) = own.next() {
-                *place = tid;
-            }
-        });
+    let mut places = tids.iter_mut();
+    for_each_bit(&words, 0, |tid| {
+        if let Some(place) = places.next() {
+            *place = tid;
+        }
     });
     // All of these are larger than any bit.
     beyond.sort_unstable();
@@ -168,21 +100,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_of_several_outputs_come_out_as_ascending_tids() {
-        let part = |tids: &[u32]| {
-            let mut bits = Bits::new(300_000);
-            bits.waiting.extend(tids);
-            bits
-        };
-        for thread_count in [1, 2] {
-            let parts = vec![
-                part(&[7, 299_999, u32::MAX, 400_000]),
-                part(&[300_032, 262_144, 0, 63, 64]),
-            ];
-            let expected = [0, 7, 63, 64, 262_144, 299_999, 300_032, 400_000, u32::MAX];
-            assert_eq!(join_bits(parts, thread_count), expected);
-        }
-        assert!(join_bits(Vec::new(), 2).is_empty());
+    fn bits_come_out_as_ascending_tids() {
+        let mut bits = Bits::new(300_000);
+        bits.waiting.extend([7, 299_999, u32::MAX, 400_000]);
+        bits.waiting.extend([300_032, 262_144, 0, 63, 64]);
+        let expected = [0, 7, 63, 64, 262_144, 299_999, 300_032, 400_000, u32::MAX];
+        assert_eq!(tids_of(bits), expected);
+        assert!(tids_of(Bits::new(0)).is_empty());
     }
 
     #[test]
@@ -203,8 +127,6 @@ mod tests {
                     let mut sorted = tids.clone();
                     sort_tids(backend, &mut sorted);
                     assert_eq!(sorted, expected);
-                    let parts = tids.chunks(7).map(<[u32]>::to_vec).collect();
-                    assert_eq!(sort_parts(backend, parts, 3), expected);
                 }
             }
         }

@@ -280,7 +280,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     ///
     /// # Errors
     /// The first damaged block.
-    pub fn verify_blocks(&self, file: &Path) -> Result<(), Corruption> {
+    pub(crate) fn verify_blocks(&self, file: &Path) -> Result<(), Corruption> {
         let place = Place { file };
         let (geometry, words) = (&self.geometry, self.leaves.as_ref());
         let expected = geometry.block_count() * geometry.block_words;

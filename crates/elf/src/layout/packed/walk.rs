@@ -137,6 +137,12 @@ impl<'a, T: TakeRuns> Walk<'a, T> {
                 None => ControlFlow::Continue(()),
             };
         }
+        if is_set
+            && let Restriction::Set(set) = restriction
+            && set.ranges().len() < elf.head.children_within(node, hull).len()
+        {
+            return self.visit_ranges(at, level, set.ranges());
+        }
         let mut ahead = [const { Step::Absent }; AHEAD_STEPS];
         let mut count = 0;
         elf.head.for_children(node, hull, |child, code| {
@@ -156,6 +162,32 @@ impl<'a, T: TakeRuns> Walk<'a, T> {
             ControlFlow::Continue(())
         })?;
         self.take_steps(&mut ahead[..count], level + 1, is_accepted)
+    }
+
+    /// Visits the children of a node within some ranges of codes, which are fewer than the children between them.
+    fn visit_ranges(&mut self, at: usize, level: usize, ranges: &[(u32, u32)]) -> ControlFlow<()> {
+        let elf = self.elf;
+        let node = elf.node(at);
+        let mut ahead = [const { Step::Absent }; AHEAD_STEPS];
+        let (mut count, mut end) = (0, 0);
+        for range in ranges {
+            let children = elf.head.children_within(node, *range);
+            // One with several codes may be in two ranges.
+            for child in children.start.max(end)..children.end {
+                let step = elf.child_step(at, child, level);
+                if let Step::Node(node) = step {
+                    elf.prefetch_node(node);
+                }
+                ahead[count] = step;
+                count += 1;
+                if count == AHEAD_STEPS {
+                    count = 0;
+                    self.take_steps(&mut ahead, level + 1, false)?;
+                }
+            }
+            end = end.max(children.end);
+        }
+        self.take_steps(&mut ahead[..count], level + 1, false)
     }
 
     /// Takes steps to siblings, after asking for what each will look at.

@@ -144,6 +144,7 @@ fn fitted_prices_explain_the_measurements() {
                 jumps: up_to(50),
                 words: up_to(100_000),
                 results: up_to(1000),
+                ..Work::default()
             };
             (work, truth.predict_ns(&work))
         })
