@@ -24,11 +24,16 @@ const LOOK_UP_NS: f64 = 2.5;
 /// Reading one code of an Elf and decoding it to its value, in nanoseconds.
 const ELF_VALUE_NS: f64 = 5.0;
 
+/// A read that nothing else hides, in nanoseconds: what flash takes to answer.
+const ACCESS_NS: f64 = 100_000.0;
+
 /// What work costs at one moment, in nanoseconds: of one thread, or of the device for bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct WorkPrices {
     /// Reading a byte from storage.
     pub storage_byte_ns: f64,
+    /// Waiting for a read that another one depends on, whatever its size.
+    pub access_ns: f64,
     /// Evaluating a predicate on one encoded value.
     pub test_ns: f64,
     /// Decoding one join key and looking it up.
@@ -78,6 +83,7 @@ impl PriceBook {
     pub fn now(&self) -> WorkPrices {
         WorkPrices {
             storage_byte_ns: 1e9 / self.storage_bandwidth(),
+            access_ns: ACCESS_NS,
             test_ns: TEST_NS,
             look_up_ns: LOOK_UP_NS,
             elf_value_ns: ELF_VALUE_NS,

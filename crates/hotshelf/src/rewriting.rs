@@ -9,7 +9,7 @@ use hotshelf_store::catalog::FileRow;
 use hotshelf_store::data_file::TableFile;
 
 use crate::error::{Error, Result};
-use crate::index::advise_order;
+use crate::index::{IndexCache, IndexDefinition, advise_order};
 use crate::scan::{ScanEnv, read_in_order};
 use crate::storage::{
     BUDGET_PARTS, Exchange, MERGE_ROWS, Merge, RowOrder, Storage, Writing, resolve,
@@ -32,6 +32,8 @@ pub(crate) struct IndexSpec {
     pub advise: bool,
     /// Whether data files are rewritten in the order of the Elf.
     pub clustered: bool,
+    /// Which blocks of it stay in memory.
+    pub cache: IndexCache,
 }
 
 /// Reads tables and gives the storage new files for them.
@@ -78,7 +80,11 @@ impl Rewriter<'_> {
             let (file, vortex) = (file.open()?, &storage.vortex);
             columns = advise_order(&file, &table.schema, &columns, vortex, row_count).await?;
         }
-        let definition = storage.definition(spec.name.clone(), columns, spec.clustered)?;
+        let definition = IndexDefinition {
+            clustered: spec.clustered,
+            cache: spec.cache,
+            ..storage.definition(spec.name.clone(), columns)?
+        };
         let mut removed = Vec::new();
         let mut added = Vec::new();
         if spec.clustered {

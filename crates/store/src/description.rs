@@ -9,7 +9,7 @@ use crate::catalog::entries::TableRow;
 use crate::catalog::{decode_schema, encode_schema};
 use crate::error::{Result, StoreError};
 use crate::fields::{Fields, put_bytes, put_number, put_word};
-use crate::index::IndexDefinition;
+use crate::index::{IndexCache, IndexDefinition};
 use crate::root::Root;
 
 /// Its name in the table's folder.
@@ -28,14 +28,19 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// The description of a table of the catalog.
+    /// The description of a table of the catalog, without what it says about memory.
     pub fn new(database: u64, row: &TableRow) -> Self {
         let indexes = row.indexes.iter();
         Self {
             database,
             name: row.name.clone(),
             schema: row.schema.clone(),
-            indexes: indexes.map(|index| index.definition.clone()).collect(),
+            indexes: indexes
+                .map(|index| IndexDefinition {
+                    cache: IndexCache::default(),
+                    ..index.definition.clone()
+                })
+                .collect(),
         }
     }
 
@@ -127,6 +132,7 @@ fn read_index(input: &mut Fields<'_>, column_count: usize) -> Result<IndexDefini
         id,
         name,
         clustered,
+        cache: IndexCache::default(),
     })
 }
 
@@ -147,6 +153,7 @@ mod tests {
                 name: "i".into(),
                 columns: vec![0],
                 clustered: true,
+                cache: IndexCache::default(),
             }],
         };
         let bytes = description.encode().unwrap();

@@ -1,10 +1,11 @@
 //! The indexes of the tables, their Elfs in memory, and the merging of files.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+use hotshelf_store::index::blocks::{BlockStats, BlockStore};
 
 use super::listing::{Columns, Listing};
-use crate::index::{IndexFile, Stretch, TableIndex};
+use crate::index::{IndexCache, IndexFile, Stretch, TableIndex};
 use crate::storage::Storage;
 use crate::table::Table;
 
@@ -63,13 +64,19 @@ struct ElfRow<'a> {
     stretch_idx: usize,
     stretch: &'a Stretch,
     clustered: bool,
+    cache: IndexCache,
+    /// Where the blocks of the index are, perhaps with those of others.
+    blocks: Arc<BlockStore>,
+    stats: BlockStats,
 }
 
-/// One row per Elf, with the store's counters in every row.
+/// One row per Elf, with what was counted where its blocks are.
 pub(super) fn elfs(storage: &Storage) -> Columns {
     let tables = storage.opened_tables();
     let mut rows = Vec::new();
     for index in tables.iter().flat_map(|table| &table.indexes) {
+        let blocks = storage.elfs.blocks_of(index.definition.id);
+        let stats = blocks.stats();
         for (number, file) in &index.files {
             let Ok(file) = file else { continue };
             for (stretch_idx, stretch) in file.stretches.iter().enumerate() {
@@ -79,6 +86,9 @@ pub(super) fn elfs(storage: &Storage) -> Columns {
                     stretch_idx,
                     stretch,
                     clustered: file.clustered,
+                    cache: index.definition.cache,
+                    blocks: blocks.clone(),
+                    stats,
                 });
             }
         }
@@ -92,13 +102,20 @@ pub(super) fn elfs(storage: &Storage) -> Columns {
         .flag("clustered", |row| row.clustered)
         .count("bytes", |row| row.stretch.file_bytes())
         .count("head_bytes", |row| row.stretch.head_bytes())
-        .flag("resident", |row| elfs.is_resident(row.stretch))
-        .count("resident_bytes", |_| elfs.resident_bytes())
-        .count("limit_bytes", |_| elfs.limit_bytes())
-        .count("reads", |_| elfs.read_count.load(Ordering::Relaxed))
-        .count("read_bytes", |_| elfs.read_bytes.load(Ordering::Relaxed))
-        .count("evictions", |_| elfs.evict_count.load(Ordering::Relaxed))
-        .count("queries", |_| elfs.query_count.load(Ordering::Relaxed))
+        .flag("head_resident", |row| elfs.has_head(row.stretch))
+        .count("held_bytes", |row| {
+            row.blocks.held_bytes_of(row.stretch.key)
+        })
+        .text("cache", |row| row.cache.word().to_owned())
+        .text("policy", |row| row.stats.policy.name().to_owned())
+        .count("cache_bytes", |row| row.stats.held_bytes)
+        .count("limit_bytes", |row| row.blocks.limit_bytes())
+        .count("look_ups", |row| row.stats.reads.look_ups)
+        .count("memory_blocks", |row| row.stats.reads.dram_blocks)
+        .count("storage_blocks", |row| row.stats.reads.shelf_blocks)
+        .count("reads", |row| row.stats.reads.accesses)
+        .count("evictions", |row| row.stats.evict_count)
+        .count("queries", |_| elfs.query_count())
         .columns()
 }
 

@@ -4,15 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::elfs::ElfStore;
 use super::question::{FileQuery, Questions};
 use super::selection::{Outcome, Selection};
-
-/// Time that queries of an index lost because its Elfs were not in memory, in nanoseconds. When it reaches the time of
-/// reading them they are read: at worst that takes twice the time that would have been best.
-pub(crate) type Lost = Arc<AtomicU64>;
 
 /// How a scan finds its rows. Without an Elf it looks at every row group.
 #[derive(Debug, Clone, Default)]
@@ -30,21 +25,11 @@ pub(super) struct Weighed {
     /// Rows that the Elfs are expected to find.
     pub rows: f64,
     pub elf_ns: f64,
+    /// The part of it in which heads and blocks are read from storage.
+    pub elf_read_ns: f64,
     pub scan_ns: f64,
-    /// Elfs that have to be read first, if some have to.
-    pub unread: Option<Unread>,
     /// Whether the key ranges of join sides that have run were counted.
     pub has_key_ranges: bool,
-}
-
-/// Elfs that are not in memory.
-#[derive(Debug, Clone)]
-pub(super) struct Unread {
-    /// Time of reading them.
-    pub read_ns: f64,
-    /// What one execution would save if they were in memory.
-    pub gain_ns: u64,
-    pub lost: Lost,
 }
 
 /// A scan's question to one index.
@@ -61,15 +46,6 @@ impl AccessPath {
     /// Whether rows come from Elfs alone.
     pub fn is_covering(&self) -> bool {
         self.elf.as_ref().is_some_and(|elf| elf.covering.is_some())
-    }
-
-    /// An execution begins: counts what it loses if it has to do without Elfs that are not in memory, or would if they
-    /// were not read now.
-    pub fn begin(&self) {
-        let unread = self.weighed.as_ref().and_then(|one| one.unread.as_ref());
-        if let Some(unread) = unread {
-            unread.lost.fetch_add(unread.gain_ns, Ordering::Relaxed);
-        }
     }
 }
 
@@ -112,17 +88,16 @@ impl fmt::Display for AccessPath {
 
 impl fmt::Display for Weighed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rows, index) = (self.rows.round(), &self.index);
         write!(
             f,
-            "{} rows expected; Elf {} {}, scan {}",
-            self.rows.round(),
-            self.index,
-            Milliseconds(self.elf_ns),
-            Milliseconds(self.scan_ns),
+            "{rows} rows expected; Elf {index} {}",
+            Milliseconds(self.elf_ns)
         )?;
-        if let Some(unread) = &self.unread {
-            write!(f, ", reading the Elf {}", Milliseconds(unread.read_ns))?;
+        if self.elf_read_ns > 0.0 {
+            write!(f, ", {} of it reading", Milliseconds(self.elf_read_ns))?;
         }
+        write!(f, ", scan {}", Milliseconds(self.scan_ns))?;
         match self.has_key_ranges {
             true => write!(f, "; with the ranges of join keys"),
             false => Ok(()),

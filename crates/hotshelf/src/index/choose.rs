@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use hotshelf_cache::ColumnId;
 use hotshelf_elf::cost::Work;
+use hotshelf_elf::layout::packed::Wanted as Sought;
 
 use super::TableIndex;
-use super::access::{AccessPath, ElfAccess, Unread, Weighed};
+use super::access::{AccessPath, ElfAccess, Weighed};
 use super::elfs::ElfStore;
+use super::file::Stretch;
 use super::question::{
     Conjunct, FileQuery, Questions, Wanted, dimensions, questions, scanned_rows,
 };
@@ -33,13 +34,28 @@ pub(crate) struct Request<'a> {
     pub prices: WorkPrices,
 }
 
+/// What a device reads at once, in bytes.
+const PAGE_BYTES: f64 = 4096.0;
+/// Where no more pages of an Elf are expected to be read, it is looked up which of them are in memory.
+const EXACT_PAGES_MAX: f64 = 64.0;
+
+/// Time of a way to the rows.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cost {
+    /// On one thread.
+    work_ns: f64,
+    /// Of reading from storage, which all threads share.
+    read_ns: f64,
+}
+
 /// One index, weighed.
 struct Candidate<'a> {
     index: &'a TableIndex,
     files: Questions,
-    estimate: Estimate,
-    /// Time of the way by the Elfs on one thread.
-    elf_ns: f64,
+    /// Rows that the Elfs are expected to find.
+    rows: f64,
+    /// Of the way by the Elfs.
+    elf: Cost,
     covering: Option<Covering>,
 }
 
@@ -47,8 +63,8 @@ struct Candidate<'a> {
 struct Covering {
     /// The dimension of each output column.
     dimensions: Vec<usize>,
-    /// Time of reading the output from the table, which is not needed.
-    saved_ns: f64,
+    /// Of reading the output from the table, which is not needed.
+    saved: Cost,
 }
 
 /// What the Elfs of an index are expected to find, and the time of finding it.
@@ -64,8 +80,66 @@ struct Estimate {
     payload_rows: f64,
     /// Rows of all files that are asked about.
     all_rows: u64,
-    /// Bytes of Elfs that are not in memory.
-    unread_bytes: u64,
+    /// What is read of heads and blocks.
+    reads: Reads,
+}
+
+/// What is read of Elfs: those of all stretches at the same time, in each the head first.
+#[derive(Default)]
+struct Reads {
+    bytes: f64,
+    /// Reads that wait for another one, in the stretch where they are most.
+    depth: f64,
+}
+
+impl Reads {
+    /// Adds what a question reads of a stretch.
+    fn add(&mut self, elfs: &ElfStore, query: &FileQuery, stretch: &Stretch, work: &Work) {
+        let (wanted, leaf_rows) = match query.file.clustered {
+            true => (Sought::Rows, work.tested_rows),
+            false => (Sought::Tids, work.leaf_rows),
+        };
+        let leaf_bytes = stretch.leaf_bytes() as f64;
+        let row_bytes = leaf_bytes / ((stretch.rows.end - stretch.rows.start) as f64).max(1.0);
+        let read_bytes = (work.jumps * PAGE_BYTES + leaf_rows * row_bytes).min(leaf_bytes);
+        let missing = || match read_bytes <= EXACT_PAGES_MAX * PAGE_BYTES {
+            true => elfs.missing_pages(&query.file, stretch, &query.query, wanted),
+            false => None,
+        };
+        let (head_bytes, page_count) = match (elfs.has_head(stretch), missing()) {
+            (true, Some(pages)) => (0, pages as f64),
+            (has_head, _) => {
+                let blocks = elfs.blocks_of(query.file.index());
+                let held = blocks.held_bytes_of(stretch.key) as f64 / leaf_bytes.max(1.0);
+                let head_bytes = if has_head { 0 } else { stretch.head_bytes() };
+                (head_bytes, (1.0 - held).max(0.0) * read_bytes / PAGE_BYTES)
+            }
+        };
+        self.bytes += head_bytes as f64 + page_count * PAGE_BYTES;
+        let depth = f64::from(u8::from(head_bytes > 0)) + page_count.min(1.0);
+        self.depth = self.depth.max(depth);
+    }
+}
+
+impl Cost {
+    fn of_work(work_ns: f64) -> Self {
+        Self {
+            work_ns,
+            read_ns: 0.0,
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            work_ns: self.work_ns + other.work_ns,
+            read_ns: self.read_ns + other.read_ns,
+        }
+    }
+
+    /// The time until it is done.
+    fn elapsed_ns(self, workers: usize) -> f64 {
+        self.work_ns / workers.max(1) as f64 + self.read_ns
+    }
 }
 
 impl Request<'_> {
@@ -80,7 +154,8 @@ impl Request<'_> {
             candidates.filter_map(|(index, questions)| self.weigh(index, questions, &scanned));
         let price = |one: &Candidate<'_>| {
             let is_second = self.setting == Use::Always && one.covering.is_none();
-            (is_second, one.elf_ns - one.saved_ns())
+            let saved_ns = self.elapsed_ns(one.saved());
+            (is_second, self.elapsed_ns(one.elf) - saved_ns)
         };
         let best = candidates.min_by(|a, b| {
             let ((a, a_ns), (b, b_ns)) = (price(a), price(b));
@@ -92,28 +167,19 @@ impl Request<'_> {
     /// The best index or the scan.
     fn decide(&self, best: Candidate<'_>, scanned: &BTreeMap<u64, f64>) -> AccessPath {
         let rows: f64 = scanned.values().sum();
-        let mut scan_ns = self.scan_ns(rows) + best.saved_ns();
-        let workers = self.workers.max(1) as f64;
-        let mut weighed = Weighed {
+        let scan = Cost {
+            work_ns: self.scan_ns(rows),
+            read_ns: self.read_ns(self.unread_filter_bytes(&best), 1.0),
+        };
+        let weighed = Weighed {
             index: best.index.definition.name.clone(),
-            rows: best.estimate.rows,
-            elf_ns: best.elf_ns / workers,
-            scan_ns: scan_ns / workers,
-            unread: None,
+            rows: best.rows,
+            elf_ns: self.elapsed_ns(best.elf),
+            elf_read_ns: best.elf.read_ns,
+            scan_ns: self.elapsed_ns(scan.plus(best.saved())),
             has_key_ranges: !self.wanted.key_ranges.is_empty(),
         };
-        let mut is_faster = best.elf_ns < scan_ns;
-        let unread_bytes = best.estimate.unread_bytes;
-        if is_faster && unread_bytes > 0 {
-            scan_ns += self.prices.read_ns(self.unread_filter_bytes(&best));
-            let unread = Unread {
-                read_ns: self.prices.read_ns(unread_bytes),
-                gain_ns: ((scan_ns - best.elf_ns) / workers) as u64,
-                lost: best.index.lost_ns.clone(),
-            };
-            is_faster = self.is_worth_reading(unread_bytes, &unread);
-            weighed.unread = Some(unread);
-        }
+        let is_faster = weighed.elf_ns < weighed.scan_ns;
         let elf = (self.setting == Use::Always || is_faster).then(|| {
             Arc::new(ElfAccess {
                 store: self.elfs.clone(),
@@ -127,22 +193,19 @@ impl Request<'_> {
         }
     }
 
-    /// Whether Elfs should be read now: when queries without them have lost the time of reading them. Elfs that do
-    /// not fit into memory together would be read by every query, so that each has to gain that time itself.
-    fn is_worth_reading(&self, unread_bytes: u64, unread: &Unread) -> bool {
-        let lost_ns = match unread_bytes <= self.elfs.limit_bytes() {
-            true => unread.lost.load(Ordering::Relaxed),
-            false => 0,
-        };
-        (lost_ns + unread.gain_ns) as f64 >= unread.read_ns
+    fn elapsed_ns(&self, cost: Cost) -> f64 {
+        cost.elapsed_ns(self.workers)
     }
 
-    /// Bytes of the filters' columns that the scan would have to read from storage, except those that are counted as
-    /// output.
+    /// Bytes that only the scan would have to read from storage: of the columns of the filters that the Elfs answer,
+    /// except those that are counted as output.
     fn unread_filter_bytes(&self, best: &Candidate<'_>) -> u64 {
         let output = best.covering.as_ref().and(self.wanted.output);
         let output = output.unwrap_or(&[]);
-        let columns = self.wanted.conjuncts.iter().flat_map(|one| &one.columns);
+        let is_covered = |idx: usize| best.files.values().all(|query| query.covered[idx]);
+        let conjuncts = self.wanted.conjuncts.iter().enumerate();
+        let covered = conjuncts.filter(|(idx, _)| is_covered(*idx));
+        let columns = covered.flat_map(|(_, conjunct)| &conjunct.columns);
         self.unread_bytes(columns.filter(|column| !output.contains(column)))
     }
 
@@ -174,15 +237,18 @@ impl Request<'_> {
         if files.is_empty() || !(covering.is_some() || is_restricted) {
             return None;
         }
-        let (elf_ns, covering) = match covering {
+        let (work_ns, covering) = match covering {
             Some((covering_ns, covering)) => (covering_ns, Some(covering)),
             None => (estimate.elf_ns, None),
         };
         Some(Candidate {
             index,
             files,
-            estimate,
-            elf_ns,
+            rows: estimate.rows,
+            elf: Cost {
+                work_ns,
+                read_ns: self.read_ns(estimate.reads.bytes as u64, estimate.reads.depth),
+            },
             covering,
         })
     }
@@ -202,9 +268,7 @@ impl Request<'_> {
             file_rows = stretch.rows.end;
             estimate.elf_ns += self.prices.elf_ns(&work, !is_clustered);
             estimate.without_tids_ns += self.prices.elf_ns(&work, false);
-            if !self.elfs.is_resident(stretch) {
-                estimate.unread_bytes += stretch.memory_bytes();
-            }
+            estimate.reads.add(self.elfs, query, stretch, &work);
         }
         // What is not covered is evaluated on every row group in which a row was found.
         let groups = (file_rows as f64 / GROUP_ROWS).max(1.0);
@@ -223,18 +287,22 @@ impl Request<'_> {
         let values = output.len() as f64;
         let unread_share = estimate.payload_rows / (estimate.all_rows as f64).max(1.0);
         let unread_bytes = self.unread_bytes(output.iter()) as f64 * unread_share;
-        let saved_ns = estimate.payload_rows * values * self.prices.test_ns
-            + self.prices.read_ns(unread_bytes as u64);
+        let saved = Cost {
+            work_ns: estimate.payload_rows * values * self.prices.test_ns,
+            read_ns: self.prices.read_ns(unread_bytes as u64),
+        };
         let decode_ns = estimate.rows * values * self.prices.elf_value_ns;
         let covering_ns = estimate.without_tids_ns + decode_ns;
-        let pays = covering_ns <= estimate.elf_ns + saved_ns;
-        (pays || self.setting == Use::Always).then_some((
-            covering_ns,
-            Covering {
-                dimensions,
-                saved_ns,
-            },
-        ))
+        let otherwise = Cost::of_work(estimate.elf_ns).plus(saved);
+        let pays = self.elapsed_ns(Cost::of_work(covering_ns)) <= self.elapsed_ns(otherwise);
+        (pays || self.setting == Use::Always)
+            .then_some((covering_ns, Covering { dimensions, saved }))
+    }
+
+    /// Time of reading from storage, with as many reads that wait for each other.
+    fn read_ns(&self, bytes: u64, depth: f64) -> f64 {
+        let waits = if bytes > 0 { depth } else { 0.0 };
+        self.prices.read_ns(bytes) + waits * self.prices.access_ns
     }
 
     /// Time to look at some rows without an Elf.
@@ -283,7 +351,8 @@ impl Request<'_> {
 }
 
 impl Candidate<'_> {
-    fn saved_ns(&self) -> f64 {
-        self.covering.as_ref().map_or(0.0, |one| one.saved_ns)
+    fn saved(&self) -> Cost {
+        let covering = self.covering.as_ref();
+        covering.map_or(Cost::default(), |covering| covering.saved)
     }
 }

@@ -1,8 +1,10 @@
-//! Rows that a scan takes from the Elfs alone. One task a stretch asks its Elf; workers take what was found a
-//! batch at a time and decode it. Stretches whose Elf cannot be asked are scanned.
+//! Rows that a scan takes from the Elfs alone. One task a stretch asks its Elf and reads the codes of what it found, a
+//! batch at a time; workers decode them. What a stretch cannot give, because memory is short or bytes are damaged, is
+//! scanned.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -11,21 +13,34 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
+use futures::FutureExt;
+use hotshelf_store::StoreError;
+use hotshelf_store::index::shelf::OpenElf;
+use tokio::sync::mpsc;
 
 use super::access::ElfAccess;
 use super::decode::decode;
-use super::elfs::{ElfStore, LoadedElf, Unavailable};
+use super::elfs::Unavailable;
 use super::file::Reservation;
 use super::question::FileQuery;
 use super::selection::Outcome;
 use crate::error::{Error, Result};
 
-/// Elfs that are asked ahead, and the one that rows are taken from, have this part of what Elfs may take: they
-/// cannot be evicted.
+/// The heads of Elfs that are asked together have this part of what heads may take: they cannot be evicted.
 const AHEAD_SHARE: u64 = 2;
+/// Stretches that are asked together at most: one reads while workers decode what others found.
+const ASKED_MAX: usize = 16;
+/// Batches that wait for a worker.
+const WAITING_MAX: usize = 4;
 
 /// The rows of one execution of a scan, as its workers take them.
 pub(crate) struct CoveringRows {
+    asker: Arc<Asker>,
+    position: tokio::sync::Mutex<Position>,
+}
+
+/// What asks Elfs.
+struct Asker {
     access: Arc<ElfAccess>,
     outcome: Arc<Outcome>,
     /// The dimension of the index that each output column is.
@@ -33,82 +48,40 @@ pub(crate) struct CoveringRows {
     batch_rows: usize,
     /// Of the query.
     weight: f64,
-    position: tokio::sync::Mutex<Position>,
 }
 
-#[derive(Default)]
 struct Position {
     /// Files and their stretches that were not asked yet.
-    waiting: VecDeque<(u64, usize)>,
-    asked: VecDeque<Asked>,
-    current: Option<Cursor>,
-    /// Rows of each file whose Elf could not be asked.
+    waiting: VecDeque<Place>,
+    asked: BTreeMap<Place, Asked>,
+    sender: mpsc::Sender<Delivery>,
+    receiver: mpsc::Receiver<Delivery>,
+    /// Rows of each file that no Elf could give.
     missed: BTreeMap<u64, Vec<Range<u64>>>,
 }
 
+/// The number of a data file, and of a stretch of it.
+type Place = (u64, usize);
+
 /// A stretch that is being asked.
 struct Asked {
-    file: u64,
-    stretch_idx: usize,
-    bytes: u64,
-    task: SpawnedTask<Result<Found, Unavailable>>,
+    head_bytes: u64,
+    _task: SpawnedTask<()>,
 }
 
-/// The rows of a stretch in the order of its Elf.
-struct Found {
-    file: u64,
-    elf: Arc<LoadedElf>,
-    rows: Vec<Range<u32>>,
-    bytes: u64,
-    _memory: Reservation,
+/// What the task of a stretch sends.
+enum Delivery {
+    Rows(CoveredRows),
+    /// There is no more; these rows of the file have to be scanned.
+    End(Place, Result<Vec<Range<u64>>>),
 }
 
-/// Found rows that were not taken yet.
-struct Cursor {
-    found: Arc<Found>,
-    /// The first range of them, and its first row.
-    range_idx: usize,
-    row: u32,
-}
-
-/// At most as many rows as a batch has, for one worker.
+/// At most as many rows as a batch has, for one worker: the codes of each output column.
 pub(crate) struct CoveredRows {
-    found: Arc<Found>,
-    rows: Vec<Range<u32>>,
+    file: u64,
+    codes: Vec<Vec<u32>>,
     pub count: usize,
-}
-
-impl Cursor {
-    fn new(found: Found) -> Self {
-        Self {
-            row: found.rows.first().map_or(0, |range| range.start),
-            found: Arc::new(found),
-            range_idx: 0,
-        }
-    }
-
-    fn take(&mut self, count_max: usize) -> Option<CoveredRows> {
-        let (mut rows, mut count) = (Vec::new(), 0);
-        while count < count_max
-            && let Some(range) = self.found.rows.get(self.range_idx)
-        {
-            let left = (count_max - count).min(u32::MAX as usize) as u32;
-            let end = range.end.min(self.row.saturating_add(left));
-            rows.push(self.row..end);
-            count += (end - self.row) as usize;
-            self.row = end;
-            if end == range.end {
-                self.range_idx += 1;
-                let next = self.found.rows.get(self.range_idx);
-                self.row = next.map_or(0, |range| range.start);
-            }
-        }
-        (count > 0).then(|| CoveredRows {
-            found: self.found.clone(),
-            rows,
-            count,
-        })
-    }
+    _memory: Reservation,
 }
 
 impl CoveringRows {
@@ -125,91 +98,92 @@ impl CoveringRows {
             let stretches = 0..query.file.stretches.len();
             stretches.map(move |stretch_idx| (file, stretch_idx))
         });
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
         let position = Position {
             waiting: waiting.collect(),
-            ..Position::default()
+            asked: BTreeMap::new(),
+            sender,
+            receiver,
+            missed: BTreeMap::new(),
         };
-        Some(Self {
+        let asker = Asker {
             access: access.clone(),
             outcome: outcome.clone(),
             dimensions,
             batch_rows: batch_rows.max(1),
             weight,
+        };
+        Some(Self {
+            asker: Arc::new(asker),
             position: tokio::sync::Mutex::new(position),
         })
     }
 
     /// The next rows; none when all stretches were answered or missed.
-    pub async fn next(&self) -> Option<CoveredRows> {
+    ///
+    /// # Errors
+    /// When bytes are damaged such that it cannot be said which rows are missing.
+    pub async fn next(&self) -> Result<Option<CoveredRows>> {
         let mut position = self.position.lock().await;
         loop {
-            let current = position.current.as_mut();
-            if let Some(rows) = current.and_then(|cursor| cursor.take(self.batch_rows)) {
-                return Some(rows);
-            }
-            position.current = None;
             self.ask_ahead(&mut position);
-            // Stays in its place while it is waited for: the worker may be dropped.
-            let answer = (&mut position.asked.front_mut()?.task).await;
-            let asked = position.asked.pop_front()?;
-            match answer {
-                Ok(Ok(found)) => position.current = Some(Cursor::new(found)),
-                Ok(Err(_)) | Err(_) => {
-                    let query = self.access.file(asked.file);
-                    let rows =
-                        query.map(|query| query.file.stretches[asked.stretch_idx].rows.clone());
-                    position.missed.entry(asked.file).or_default().extend(rows);
+            if position.asked.is_empty() {
+                return Ok(None);
+            }
+            // The sender in `position` keeps the channel open.
+            match position.receiver.recv().await {
+                Some(Delivery::Rows(rows)) => return Ok(Some(rows)),
+                Some(Delivery::End(place, missed)) => {
+                    position.asked.remove(&place);
+                    position.missed.entry(place.0).or_default().extend(missed?);
                 }
+                None => return Ok(None),
             }
-            self.ask_ahead(&mut position);
         }
     }
 
     /// The rows of a file that have to be scanned, once all others were taken.
     pub async fn missed(&self, file: u64) -> Vec<Range<u64>> {
-        let position = self.position.lock().await;
-        position.missed.get(&file).cloned().unwrap_or_default()
+        let mut position = self.position.lock().await;
+        let mut missed = position.missed.remove(&file).unwrap_or_default();
+        missed.sort_unstable_by_key(|rows| rows.start);
+        missed
     }
 
-    /// Begins to ask as many stretches as may be in memory together, at least one.
+    /// Begins to ask as many stretches as may be in use together, at least one.
     fn ask_ahead(&self, position: &mut Position) {
-        let limit_bytes = self.access.store.limit_bytes() / AHEAD_SHARE;
-        let asked = position.asked.iter().map(|asked| asked.bytes);
-        let current = position.current.iter().map(|cursor| cursor.found.bytes);
-        let mut bytes: u64 = asked.chain(current).sum();
-        while let Some((file, stretch_idx)) = position.waiting.front().copied() {
-            let Some(query) = self.access.file(file) else {
+        let access = &self.asker.access;
+        let limit_bytes = access.store.limit_bytes() / AHEAD_SHARE;
+        let mut bytes: u64 = position.asked.values().map(|asked| asked.head_bytes).sum();
+        while let Some(place) = position.waiting.front().copied() {
+            let Some(query) = access.file(place.0) else {
                 position.waiting.pop_front();
                 continue;
             };
-            let stretch_bytes = query.file.stretches[stretch_idx].memory_bytes();
-            let is_first = position.asked.is_empty() && position.current.is_none();
-            if !is_first && bytes + stretch_bytes > limit_bytes {
+            let head_bytes = query.file.stretches[place.1].head_memory_bytes();
+            let has_room = bytes + head_bytes <= limit_bytes && position.asked.len() < ASKED_MAX;
+            if !position.asked.is_empty() && !has_room {
                 return;
             }
-            bytes += stretch_bytes;
+            bytes += head_bytes;
             position.waiting.pop_front();
-            let (access, outcome) = (self.access.clone(), self.outcome.clone());
-            position.asked.push_back(Asked {
-                file,
-                stretch_idx,
-                bytes: stretch_bytes,
-                task: SpawnedTask::spawn(ask(access, outcome, (file, stretch_idx), self.weight)),
-            });
+            let (asker, sender) = (self.asker.clone(), position.sender.clone());
+            let asked = Asked {
+                head_bytes,
+                _task: SpawnedTask::spawn(asker.run(place, sender)),
+            };
+            position.asked.insert(place, asked);
         }
     }
 
     /// Rows as a batch.
     pub fn batch(&self, rows: &CoveredRows, schema: &SchemaRef) -> Result<RecordBatch> {
-        let mut codes = vec![Vec::new(); self.dimensions.len()];
-        let found = &rows.found;
-        found
-            .elf
-            .elf
-            .read_rows(&rows.rows, &self.dimensions, &mut codes)?;
-        let query = self.access.file(found.file);
-        let keys = query.map_or(&[][..], |query| query.file.keys.as_slice());
-        let columns = schema.fields().iter().zip(&self.dimensions).zip(&codes);
+        let Asker {
+            access, dimensions, ..
+        } = &*self.asker;
+        let keys = access.file(rows.file);
+        let keys = keys.map_or(&[][..], |query| query.file.keys.as_slice());
+        let columns = schema.fields().iter().zip(dimensions).zip(&rows.codes);
         let columns = columns.map(|((field, dimension), codes)| {
             let encoding = keys.get(*dimension).and_then(|key| key.exact());
             let encoding = encoding.ok_or_else(|| Error::NotIndexable {
@@ -224,47 +198,165 @@ impl CoveringRows {
     }
 }
 
-async fn ask(
-    access: Arc<ElfAccess>,
-    outcome: Arc<Outcome>,
-    (file, stretch_idx): (u64, usize),
-    weight: f64,
-) -> Result<Found, Unavailable> {
-    outcome.asked.fetch_add(1, Ordering::Relaxed);
-    let found = match access.file(file) {
-        Some(query) => find(&access.store, &outcome, query, (file, stretch_idx), weight).await,
-        None => Err(Unavailable::Damaged("no index file".into())),
-    };
-    found.inspect_err(|why| {
-        outcome
-            .unavailable
-            .lock()
-            .get_or_insert_with(|| why.clone());
+/// What stopped a stretch.
+enum Stop {
+    /// No worker takes its rows any more.
+    Unwanted,
+    Unavailable(Unavailable),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(Unavailable::damaged(error))
+    }
+}
+
+impl Asker {
+    /// Sends what a stretch has, and an end in any case.
+    async fn run(self: Arc<Self>, place: Place, sender: mpsc::Sender<Delivery>) {
+        let asked = AssertUnwindSafe(self.ask(place, &sender))
+            .catch_unwind()
+            .await;
+        let missed = match asked {
+            Ok(Some(missed)) => missed,
+            Ok(None) => return,
+            Err(_) => Err(DataFusionError::Internal("asking an index failed".into()).into()),
+        };
+        sender.send(Delivery::End(place, missed)).await.ok();
+    }
+
+    /// Sends the rows of a stretch that meet the question. Returns those of its rows that have to be scanned;
+    /// `None` if no worker takes rows any more.
+    async fn ask(
+        &self,
+        place: Place,
+        sender: &mpsc::Sender<Delivery>,
+    ) -> Option<Result<Vec<Range<u64>>>> {
+        let Some(query) = self.access.file(place.0) else {
+            return Some(Ok(Vec::new()));
+        };
+        self.outcome.asked.fetch_add(1, Ordering::Relaxed);
+        let rows = query.file.stretches[place.1].rows.clone();
+        let mut elf = match self.open(query, place.1).await {
+            Ok(elf) => elf,
+            Err(why) => {
+                self.outcome.note(&why);
+                return Some(Ok(vec![rows]));
+            }
+        };
+        let mut sent = Vec::new();
+        let answer = self.send_rows(&mut elf, place.0, query, sender, &mut sent);
+        let missed = match answer.await {
+            Ok(()) => Some(Ok(Vec::new())),
+            Err(Stop::Unwanted) => None,
+            Err(Stop::Unavailable(why)) => {
+                self.outcome.note(&why);
+                Some(other_rows(&mut elf, rows, &sent).await)
+            }
+        };
+        self.outcome.count(elf.reads());
+        missed
+    }
+
+    async fn open(&self, query: &FileQuery, stretch_idx: usize) -> Result<OpenElf, Unavailable> {
+        let store = &self.access.store;
+        store.open_for(&query.file, stretch_idx, self.weight).await
+    }
+
+    /// Sends the rows that meet the question; `sent` are those that were, in the Elf's order.
+    async fn send_rows(
+        &self,
+        elf: &mut OpenElf,
+        file: u64,
+        query: &FileQuery,
+        sender: &mpsc::Sender<Delivery>,
+        sent: &mut Vec<Range<u32>>,
+    ) -> Result<(), Stop> {
+        let start = Instant::now();
+        let rows = elf.select_rows(&query.query).await?;
+        let count = rows.iter().map(ExactSizeIterator::len).sum();
+        self.outcome.add(count, start);
+        let store = &self.access.store;
+        let _memory = store.hold((rows.capacity() * size_of::<Range<u32>>()) as u64);
+        for batch in batches(&rows, self.batch_rows) {
+            let count: usize = batch.iter().map(ExactSizeIterator::len).sum();
+            let memory = store.hold((count * self.dimensions.len() * size_of::<u32>()) as u64);
+            let mut codes = vec![Vec::new(); self.dimensions.len()];
+            elf.read_rows(&batch, &self.dimensions, &mut codes).await?;
+            let delivery = Delivery::Rows(CoveredRows {
+                file,
+                codes,
+                count,
+                _memory: memory,
+            });
+            let delivered = sender.send(delivery).await;
+            delivered.map_err(|_| Stop::Unwanted)?;
+            sent.extend(batch);
+        }
+        Ok(())
+    }
+}
+
+/// The rows of the file in a stretch, except for some of the Elf's rows.
+async fn other_rows(
+    elf: &mut OpenElf,
+    stretch: Range<u64>,
+    sent: &[Range<u32>],
+) -> Result<Vec<Range<u64>>> {
+    let mut known = Vec::new();
+    if !sent.is_empty() {
+        elf.read_tids(sent, &mut known).await?;
+        known.sort_unstable();
+    }
+    let (mut others, mut next) = (Vec::new(), stretch.start);
+    for tid in known {
+        let row = stretch.start + u64::from(tid);
+        if next < row {
+            others.push(next..row);
+        }
+        next = row + 1;
+    }
+    if next < stretch.end {
+        others.push(next..stretch.end);
+    }
+    Ok(others)
+}
+
+/// Rows in pieces of at most this many, in order.
+fn batches(rows: &[Range<u32>], count_max: usize) -> impl Iterator<Item = Vec<Range<u32>>> {
+    let (mut idx, mut next) = (0, rows.first().map_or(0, |range| range.start));
+    std::iter::from_fn(move || {
+        let (mut batch, mut room) = (Vec::new(), count_max);
+        while room > 0
+            && let Some(range) = rows.get(idx)
+        {
+            let end = next + (range.end - next).min(u32::try_from(room).unwrap_or(u32::MAX));
+            batch.push(next..end);
+            room -= (end - next) as usize;
+            next = end;
+            if end == range.end {
+                idx += 1;
+                next = rows.get(idx).map_or(0, |range| range.start);
+            }
+        }
+        (!batch.is_empty()).then_some(batch)
     })
 }
 
-/// The rows that meet the question in one stretch.
-async fn find(
-    store: &Arc<ElfStore>,
-    outcome: &Outcome,
-    query: &FileQuery,
-    (file, stretch_idx): (u64, usize),
-    weight: f64,
-) -> Result<Found, Unavailable> {
-    let stretch = &query.file.stretches[stretch_idx];
-    let elf = store.get(&query.file, stretch, weight).await?;
-    let start = Instant::now();
-    store.query_count.fetch_add(1, Ordering::Relaxed);
-    let rows = elf.elf.select_rows(&query.query);
-    let rows = rows.map_err(|error| Unavailable::Damaged(error.to_string()))?;
-    let count = rows.iter().map(ExactSizeIterator::len).sum();
-    outcome.add(count, start);
-    let memory = store.hold((rows.capacity() * size_of::<Range<u32>>()) as u64);
-    Ok(Found {
-        file,
-        elf,
-        rows,
-        bytes: stretch.memory_bytes(),
-        _memory: memory,
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_cut_into_batches_of_at_most_that_many() {
+        let ends = |batch: Vec<Range<u32>>| -> Vec<(u32, u32)> {
+            batch.iter().map(|rows| (rows.start, rows.end)).collect()
+        };
+        let cut = |rows: &[Range<u32>], most| -> Vec<_> { batches(rows, most).map(ends).collect() };
+        let rows = [3..5, 7..12];
+        let three = [vec![(3, 5), (7, 8)], vec![(8, 11)], vec![(11, 12)]];
+        assert_eq!(cut(&rows, 3), three);
+        assert_eq!(cut(&rows, usize::MAX), [vec![(3, 5), (7, 12)]]);
+        assert!(cut(&[], 3).is_empty());
+    }
 }

@@ -23,14 +23,14 @@ use hotshelf_store::StoreError;
 use hotshelf_store::index::{STRETCH_ROWS_MAX, STRETCH_ROWS_MIN, elfs, file, keys, zones};
 use hotshelf_tier::Corruption;
 
-pub(crate) use access::{AccessPath, Lost};
+pub(crate) use access::AccessPath;
 pub(crate) use build::{IndexWriter, Indexed, advise_order};
 pub(crate) use choose::Request;
 pub(crate) use cluster::cluster;
 pub(crate) use covering::CoveringRows;
 pub(crate) use elfs::ElfStore;
 pub(crate) use file::{IndexFile, IndexPaths, Indexes, Stretch};
-pub(crate) use hotshelf_store::index::IndexDefinition;
+pub(crate) use hotshelf_store::index::{IndexCache, IndexDefinition};
 pub(crate) use keys::is_indexable;
 pub(crate) use predicate::{Condition, condition};
 pub(crate) use question::{Conjunct, Wanted};
@@ -47,8 +47,6 @@ pub(crate) struct TableIndex {
     pub unavailable: BTreeSet<u64>,
     /// Data files that cannot be indexed, as far as this process tried.
     pub refused: BTreeSet<u64>,
-    /// What queries lost so far because Elfs were not in memory.
-    lost_ns: Lost,
 }
 
 /// Index files by the number of their data file.
@@ -62,7 +60,6 @@ impl TableIndex {
             files,
             unavailable: BTreeSet::new(),
             refused: BTreeSet::new(),
-            lost_ns: Lost::default(),
         }
     }
 

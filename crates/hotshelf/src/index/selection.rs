@@ -1,5 +1,5 @@
-//! Asks the Elfs of a data file while a scan runs: one task a stretch, all at once, and their answers as
-//! masks of row groups.
+//! Asks the Elfs of a data file while a scan runs: one task a stretch, all at once, and their answers as masks of row
+//! groups. What they did and read goes to the scan's [`Outcome`].
 
 use std::fmt;
 use std::ops::Range;
@@ -10,25 +10,37 @@ use std::time::Instant;
 use datafusion::common::runtime::SpawnedTask;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use hotshelf_elf::cost::Work;
 use hotshelf_elf::keys::QueryBox;
+use hotshelf_elf::layout::packed::BlockReads;
+use hotshelf_store::StoreError;
+use hotshelf_store::index::shelf::OpenElf;
 use parking_lot::Mutex;
 use vortex::buffer::BitBuffer;
 use vortex::mask::Mask;
 
 use super::elfs::{ElfStore, Unavailable};
-use super::file::{IndexFile, Reservation};
+use super::file::{COSTS, IndexFile, Reservation, Stretch};
+
+/// Keys that are looked up together at most.
+const KEYS_MAX: usize = 1 << 14;
+/// Looking up one of many keys, in nanoseconds: its accesses to memory overlap those of others
+/// (`lab/results/elf.md`).
+const KEY_NS: f64 = 90.0;
 
 /// What the Elfs of one scan did, for EXPLAIN ANALYZE.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Rows found.
     pub rows: AtomicU64,
-    /// Time of all tasks together, reading not included.
+    /// Time of all tasks together, from the first block to the answer.
     pub busy_ns: AtomicU64,
+    /// Where their blocks came from.
+    reads: Mutex<BlockReads>,
     /// Stretches asked.
     pub asked: AtomicU64,
     /// Why some stretch had to be scanned.
-    pub unavailable: Mutex<Option<Unavailable>>,
+    unavailable: Mutex<Option<Unavailable>>,
 }
 
 impl fmt::Display for Outcome {
@@ -37,6 +49,11 @@ impl fmt::Display for Outcome {
             let rows = self.rows.load(Ordering::Relaxed);
             let ms = self.busy_ns.load(Ordering::Relaxed) as f64 / 1e6;
             write!(f, ", found {rows} rows in {ms:.2} ms")?;
+            let reads = *self.reads.lock();
+            let (memory, storage) = (reads.dram_blocks, reads.shelf_blocks);
+            write!(f, ", blocks: {memory} from memory, {storage} from storage")?;
+            let (accesses, each) = (reads.accesses, reads.accesses_per_look_up());
+            write!(f, " by {accesses} reads, {each:.2} a look-up")?;
         }
         match self.unavailable.lock().as_ref() {
             Some(why) => write!(f, ", scanned in part: {why}"),
@@ -51,6 +68,17 @@ impl Outcome {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
         let busy_ns = since.elapsed().as_nanos() as u64;
         self.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+    }
+
+    /// Counts where the blocks of an Elf came from.
+    pub(super) fn count(&self, reads: BlockReads) {
+        *self.reads.lock() += reads;
+    }
+
+    /// Notes why a stretch has to be scanned.
+    pub(super) fn note(&self, why: &Unavailable) {
+        let mut first = self.unavailable.lock();
+        first.get_or_insert_with(|| why.clone());
     }
 }
 
@@ -195,42 +223,76 @@ async fn ask(
     weight: f64,
 ) -> Arc<Answer> {
     outcome.asked.fetch_add(1, Ordering::Relaxed);
-    let unknown = |why: Unavailable| {
-        outcome.unavailable.lock().get_or_insert(why);
-        Arc::new(Answer {
-            rows: Rows::Unknown,
-            _memory: None,
-        })
-    };
-    let stretch = &file.stretches[stretch_idx];
-    let loaded = match store.get(&file, stretch, weight).await {
-        Ok(loaded) => loaded,
-        Err(why) => return unknown(why),
-    };
-    let start = Instant::now();
-    store.query_count.fetch_add(1, Ordering::Relaxed);
-    let elf = &loaded.elf;
-    let (rows, count, bytes) = if elf.is_clustered() {
-        match elf.select_rows(&query) {
-            Ok(ranges) => {
-                let count: usize = ranges.iter().map(ExactSizeIterator::len).sum();
-                let bytes = ranges.capacity() * 8;
-                (Rows::Ranges(ranges), count, bytes)
-            }
-            Err(error) => return unknown(Unavailable::Damaged(error.to_string())),
+    let rows = match store.open_for(&file, stretch_idx, weight).await {
+        Ok(mut elf) => {
+            let start = Instant::now();
+            let found = find(&mut elf, &file.stretches[stretch_idx], &query).await;
+            outcome.count(elf.reads());
+            found
+                .inspect(|rows| outcome.add(rows.count(), start))
+                .map_err(Unavailable::damaged)
         }
-    } else {
-        match elf.select(&query) {
-            Ok(tids) => {
-                let (count, bytes) = (tids.len(), tids.capacity() * 4);
-                (Rows::Tids(tids), count, bytes)
-            }
-            Err(error) => return unknown(Unavailable::Damaged(error.to_string())),
-        }
+        Err(why) => Err(why),
     };
-    outcome.add(count, start);
-    Arc::new(Answer {
-        rows,
-        _memory: Some(store.hold(bytes as u64)),
+    Arc::new(match rows {
+        Ok(rows) => Answer {
+            _memory: Some(store.hold(rows.size_bytes())),
+            rows,
+        },
+        Err(why) => {
+            outcome.note(&why);
+            Answer {
+                rows: Rows::Unknown,
+                _memory: None,
+            }
+        }
     })
+}
+
+/// The rows of an Elf that a query accepts.
+async fn find(elf: &mut OpenElf, stretch: &Stretch, query: &QueryBox) -> Result<Rows, StoreError> {
+    if let Some(keys) = keys_of(stretch, query) {
+        let mut tids = Vec::new();
+        elf.exact_batch(&keys, |_, tid| tids.push(tid)).await?;
+        tids.sort_unstable();
+        return Ok(Rows::Tids(tids));
+    }
+    Ok(match elf.head().is_clustered() {
+        true => Rows::Ranges(elf.select_rows(query).await?),
+        false => Rows::Tids(elf.select(query).await?),
+    })
+}
+
+/// The keys that a query accepts, where looking them up together costs less than a walk through the Elf.
+fn keys_of(stretch: &Stretch, query: &QueryBox) -> Option<Vec<u32>> {
+    let keys = query.keys(KEYS_MAX)?;
+    let key_count = keys.len() / query.dimensions().len().max(1);
+    let walk_ns = match stretch.model.work(query) {
+        Ok(work) => COSTS.predict_ns(&Work {
+            results: 0.0,
+            ..work
+        }),
+        Err(_) => return None,
+    };
+    let is_cheaper = key_count as f64 * KEY_NS + COSTS.query_ns < walk_ns;
+    (key_count > 1 && is_cheaper).then_some(keys)
+}
+
+impl Rows {
+    fn count(&self) -> usize {
+        match self {
+            Self::Tids(tids) => tids.len(),
+            Self::Ranges(ranges) => ranges.iter().map(ExactSizeIterator::len).sum(),
+            Self::Unknown => 0,
+        }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::Tids(tids) => tids.capacity() * size_of::<u32>(),
+            Self::Ranges(ranges) => ranges.capacity() * size_of::<Range<u32>>(),
+            Self::Unknown => 0,
+        };
+        bytes as u64
+    }
 }

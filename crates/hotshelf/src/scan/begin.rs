@@ -119,7 +119,6 @@ impl TableScan {
         context.populate = settings.populate;
         let cache = &self.env.cache;
         context.weight = cache.query_weight(settings.template, settings.priority);
-        plan.access.begin();
         let plan = ScanPlan {
             priority: settings.priority,
             weight: context.weight,

@@ -9,6 +9,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{Answer, Session};
 use crate::error::{Error, Result};
+use crate::index::IndexCache;
+use crate::options::parse_size;
 use crate::rewriting::{IndexSpec, Rewritten};
 use crate::storage::default_index_name;
 
@@ -136,6 +138,7 @@ impl Session {
             columns,
             advise: false,
             clustered: false,
+            cache: IndexCache::default(),
         };
         create
             .with
@@ -185,12 +188,15 @@ fn elf_columns(clustering: &WrappedCollection<Vec<Expr>>) -> Option<Vec<String>>
     columns.filter(|columns| is_elf && !columns.is_empty())
 }
 
-/// Reads `order = 'auto'` and `clustered = true`.
+/// Reads `order = 'auto'`, `clustered = true`, `cache = 'lru'` and `cache_bytes = '64MB'`.
 fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
     let wrong = || Error::InvalidValue {
         what: "index option",
         value: option.to_string(),
-        expected: "order = 'auto' or 'given', clustered = true or false".into(),
+        expected: format!(
+            "order = 'auto' or 'given', clustered = true or false, cache = {}, cache_bytes = a size",
+            cache_words()
+        ),
     };
     let Expr::BinaryOp { left, op, right } = option else {
         return Err(wrong());
@@ -202,6 +208,7 @@ fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
         Expr::Value(value) => match &value.value {
             Value::Boolean(value) => value.to_string(),
             Value::SingleQuotedString(text) => text.to_ascii_lowercase(),
+            Value::Number(digits, _) => digits.to_string(),
             _ => return Err(wrong()),
         },
         Expr::Identifier(word) => word.value.to_ascii_lowercase(),
@@ -212,9 +219,30 @@ fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
         ("order", "given") => spec.advise = false,
         ("clustered", "true" | "on") => spec.clustered = true,
         ("clustered", "false" | "off") => spec.clustered = false,
+        ("cache", word) => {
+            let unknown = |_| Error::InvalidValue {
+                what: "cache of an index",
+                value: word.to_owned(),
+                expected: cache_words(),
+            };
+            spec.cache = spec.cache.with_word(word).map_err(unknown)?;
+        }
+        ("cache_bytes", size) => {
+            let bytes = parse_size(size)?;
+            // What keeps nothing keeps nothing, whatever the size.
+            if spec.cache.word() != "none" {
+                spec.cache.limit_bytes = Some(bytes);
+            }
+        }
         _ => return Err(wrong()),
     }
     Ok(())
+}
+
+/// The words that say which blocks of an index stay in memory.
+fn cache_words() -> String {
+    let quoted = IndexCache::WORDS.map(|word| format!("'{word}'"));
+    quoted.join(", ")
 }
 
 /// The name without catalog and schema.

@@ -11,7 +11,7 @@ use super::Storage;
 use super::writing::RowOrder;
 use crate::error::{Error, Result, nearest};
 use crate::index::{
-    IndexDefinition, IndexFile, IndexPaths, IndexWriter, Indexed, Indexes, TableIndex,
+    IndexCache, IndexDefinition, IndexFile, IndexPaths, IndexWriter, Indexed, Indexes, TableIndex,
     is_indexable, stretch_rows,
 };
 use crate::table::Table;
@@ -26,17 +26,25 @@ impl Storage {
         })
     }
 
-    pub fn definition(
-        &self,
-        name: String,
-        columns: Vec<usize>,
-        clustered: bool,
-    ) -> Result<IndexDefinition> {
+    fn require_table_of_index(&self, index: &str) -> Result<Arc<Table>> {
+        self.table_of_index(index).ok_or_else(|| {
+            let tables = self.all_tables();
+            let names = tables.iter().flat_map(|table| &table.indexes);
+            Error::UnknownIndex {
+                index: index.to_owned(),
+                nearest: nearest(index, names.map(|index| index.definition.name.as_str())),
+            }
+        })
+    }
+
+    /// A new index of these columns, not clustered, whose blocks share the memory of all indexes.
+    pub fn definition(&self, name: String, columns: Vec<usize>) -> Result<IndexDefinition> {
         Ok(IndexDefinition {
             id: self.store.next_number()? as i64,
             name,
             columns,
-            clustered,
+            clustered: false,
+            cache: IndexCache::default(),
         })
     }
 
@@ -53,7 +61,10 @@ impl Storage {
         let columns = resolve(table, schema, cluster_by)?;
         let name = default_index_name(table, cluster_by);
         self.ensure_new_index(&name, Some(table))?;
-        Ok(Some(self.definition(name, columns, true)?))
+        Ok(Some(IndexDefinition {
+            clustered: true,
+            ..self.definition(name, columns)?
+        }))
     }
 
     /// Writes the files of the index that a table is made with.
@@ -111,14 +122,7 @@ impl Storage {
     /// Drops an index. Queries that use it finish; its files go when they have.
     pub fn drop_index(&self, name: &str) -> Result<()> {
         let _change = self.changes.lock();
-        let Some(table) = self.table_of_index(name) else {
-            let tables = self.all_tables();
-            let names = tables.iter().flat_map(|table| &table.indexes);
-            return Err(Error::UnknownIndex {
-                index: name.to_owned(),
-                nearest: nearest(name, names.map(|index| index.definition.name.as_str())),
-            });
-        };
+        let table = self.require_table_of_index(name)?;
         let (dropped, kept): (Vec<_>, Vec<_>) = table
             .indexes
             .iter()
@@ -126,6 +130,8 @@ impl Storage {
             .partition(|index| index.definition.name == name);
         for index in &dropped {
             self.store.drop_index(&table.folder, index.definition.id)?;
+            let shared = IndexCache::default();
+            self.elfs.set_cache(index.definition.id, shared);
         }
         let changed = table.changed(table.files.clone(), kept);
         self.put(changed);
@@ -177,6 +183,7 @@ impl Storage {
         file: &TableFile,
     ) -> Result<Arc<IndexFile>, StoreError> {
         let paths = self.index_paths(table_folder, file.paths.number, definition.id);
+        self.elfs.set_cache(definition.id, definition.cache);
         let columns = definition.columns.len();
         let opened = indexes_of(file)
             .and_then(|of| IndexFile::open(&self.opener, &self.elfs, &paths, of, columns));

@@ -4,8 +4,9 @@ use rusqlite::params;
 
 use super::entries::{FileChange, Obsolete, TableRef, TableRow};
 use super::rows::{self, Owner};
-use super::{Catalog, journal, names};
+use super::{Catalog, journal, names, schema};
 use crate::error::Result;
+use crate::index::IndexCache;
 
 impl Catalog {
     /// Adds a table with its files and indexes in one transaction and returns its id, whatever id it has so far;
@@ -73,6 +74,7 @@ impl Catalog {
         self.change_that_frees(|transaction, sum| {
             *sum = sum.clone().number(number as u64);
             transaction.execute("DELETE FROM indexes WHERE number = ?1", params![number])?;
+            schema::set_index_cache(transaction, number, IndexCache::default())?;
             let files = Obsolete::Index {
                 folder: folder.to_owned(),
                 index: number,

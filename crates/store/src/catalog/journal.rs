@@ -3,10 +3,12 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::entries::{Journal, Obsolete};
+use super::schema;
 use crate::error::Result;
 
 /// Forgets a table and notes that its folder is obsolete.
 pub(super) fn drop_row(transaction: &Transaction<'_>, table_id: i64) -> Result<()> {
+    schema::forget_index_caches(transaction, table_id)?;
     let folder: Option<String> = transaction
         .query_row(
             "DELETE FROM tables WHERE id = ?1 RETURNING folder",

@@ -6,6 +6,7 @@ use super::damage::damaged;
 use super::{names, rows};
 use crate::error::{Result, StoreError};
 use crate::head::{Acknowledged, Change};
+use crate::index::IndexCache;
 use crate::root::FORMAT_VERSION;
 
 const SCHEMA: &str = "
@@ -117,6 +118,38 @@ pub(super) fn version(connection: &Connection) -> Result<Option<i64>> {
 /// The number that tells this database from any other; 0 in a catalog of version 1.
 pub(super) fn database(connection: &Connection) -> Result<u64> {
     number(connection, "database")
+}
+
+/// Key of what the user said about the blocks of an index. Without it they share memory with all indexes.
+fn index_cache_key(index: i64) -> String {
+    format!("index_cache.{index}")
+}
+
+/// What the user said about the blocks of an index.
+pub(super) fn index_cache(connection: &Connection, index: i64) -> Result<IndexCache> {
+    let text = meta(connection, &index_cache_key(index))?;
+    Ok(text.and_then(|text| text.parse().ok()).unwrap_or_default())
+}
+
+pub(super) fn set_index_cache(
+    connection: &Connection,
+    index: i64,
+    cache: IndexCache,
+) -> Result<()> {
+    let key = index_cache_key(index);
+    if !cache.is_shared() {
+        return set_meta(connection, &key, cache);
+    }
+    connection.execute("DELETE FROM meta WHERE key = ?1", params![key])?;
+    Ok(())
+}
+
+/// Forgets what the user said about the indexes of a table.
+pub(super) fn forget_index_caches(connection: &Connection, table_id: i64) -> Result<()> {
+    let of_table = "SELECT 'index_cache.' || number FROM indexes WHERE table_id = ?1";
+    let sql = format!("DELETE FROM meta WHERE key IN ({of_table})");
+    connection.execute(&sql, params![table_id])?;
+    Ok(())
 }
 
 /// The last change.

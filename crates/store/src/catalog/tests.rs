@@ -3,7 +3,8 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::*;
-use crate::index::IndexDefinition;
+use crate::index::policy::BlockPolicyKind;
+use crate::index::{IndexCache, IndexDefinition};
 use crate::root::Lifetime;
 use crate::statistics::FileStats;
 
@@ -78,6 +79,7 @@ fn index(id: i64, columns: Vec<usize>, clustered: bool) -> IndexDefinition {
         name: "i".into(),
         columns,
         clustered,
+        cache: IndexCache::default(),
     }
 }
 
@@ -143,6 +145,36 @@ fn removed_files_take_their_index_files_along() {
     assert!(tables[0].damage.is_none());
     catalog.drop_index("t-1", 3).unwrap();
     assert!(catalog.tables().unwrap()[0].indexes.is_empty());
+}
+
+#[test]
+fn what_is_said_about_the_blocks_of_an_index_goes_with_it() {
+    let fixture = Fixture::new();
+    let catalog = fixture.open();
+    let lru = IndexCache {
+        policy: Some(BlockPolicyKind::Lru),
+        limit_bytes: Some(70),
+    };
+    let id = catalog.add_table(&table("t-1", vec![]), None).unwrap();
+    let index = IndexDefinition {
+        cache: lru,
+        ..index(3, vec![0], false)
+    };
+    let added = FileChange {
+        new_index: Some(&index),
+        ..FileChange::default()
+    };
+    change(&catalog, id, &added).unwrap();
+    let tables = catalog.tables().unwrap();
+    assert_eq!(tables[0].indexes[0].definition.cache, lru);
+    let kept = || -> i64 {
+        let sql = "SELECT count(*) FROM meta WHERE key LIKE 'index_cache.%'";
+        let connection = Connection::open(fixture.root.join(CATALOG)).unwrap();
+        connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(kept(), 1);
+    catalog.drop_table(id).unwrap();
+    assert_eq!(kept(), 0);
 }
 
 #[test]

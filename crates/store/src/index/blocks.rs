@@ -11,6 +11,7 @@ use hotshelf_cache::{CacheManager, Ledger, Lender, Rung};
 use hotshelf_elf::layout::packed::{BlockReads, Frame, Paging};
 use parking_lot::Mutex;
 
+use super::IndexCache;
 use super::file::Stretch;
 use super::policy::{BlockPolicy, BlockPolicyKind};
 
@@ -37,7 +38,7 @@ pub(crate) struct ReadPage {
     pub worth: f64,
 }
 
-/// The blocks in memory. One for each database.
+/// The blocks in memory: those of all indexes of a database, or of one that has a policy or a limit of its own.
 pub struct BlockStore {
     cache: Arc<CacheManager>,
     kept: Mutex<Kept>,
@@ -148,11 +149,16 @@ impl Kept {
 }
 
 impl BlockStore {
-    /// Blocks on the budget of this cache, which lends their memory to others.
-    pub fn new(cache: Arc<CacheManager>) -> Arc<Self> {
+    /// Blocks on the budget of this cache, which lends their memory to others, with the policy and the limit that the
+    /// user chose.
+    pub fn new(cache: Arc<CacheManager>, chosen: IndexCache) -> Arc<Self> {
+        let kept = Kept {
+            limit_bytes: chosen.limit_bytes,
+            ..Kept::new(chosen.policy.unwrap_or_default())
+        };
         let blocks = Arc::new(Self {
             cache: cache.clone(),
-            kept: Mutex::new(Kept::new(BlockPolicyKind::default())),
+            kept: Mutex::new(kept),
             ledger: Ledger::new(ItemClass::IndexBlock),
         });
         let lender: Arc<dyn Lender> = blocks.clone();
@@ -164,25 +170,6 @@ impl BlockStore {
     pub fn limit_bytes(&self) -> u64 {
         let own = self.kept.lock().limit_bytes.unwrap_or(u64::MAX);
         own.min(self.cache.budget().limit_bytes() / BUDGET_SHARE)
-    }
-
-    /// Sets how many bytes blocks may take; 0 keeps none. Blocks beyond it leave now.
-    pub fn set_limit_bytes(&self, limit_bytes: Option<u64>) {
-        self.kept.lock().limit_bytes = limit_bytes;
-        self.shrink();
-    }
-
-    /// Puts a policy in force. Pages that are in memory stay, and count as having just come.
-    pub fn set_policy(&self, kind: BlockPolicyKind) {
-        let mut kept = self.kept.lock();
-        let Kept { policy, slots, .. } = &mut *kept;
-        *policy = kind.build();
-        for (slot, page) in (0..).map(Slot).zip(slots) {
-            if let Some(page) = page {
-                policy.insert(slot, page.worth);
-            }
-        }
-        kept.kind = kind;
     }
 
     /// What is in memory, and what was done.
@@ -237,6 +224,21 @@ impl BlockStore {
             self.ledger.hit(item, weight * f64::from(hit_count));
         }
         frames
+    }
+
+    /// How many of some pages of an Elf would have to be read for their blocks. That is not a use.
+    pub(crate) fn missing_count(&self, stretch: u64, pages: &[(u32, u16)]) -> usize {
+        let kept = self.kept.lock();
+        let is_missing = |(page, wanted): &&(u32, u16)| {
+            let id = PageId {
+                stretch,
+                page: *page,
+            };
+            let slot = kept.by_page.get(&id);
+            let held = slot.and_then(|slot| kept.slots[slot.idx()].as_ref());
+            wanted & !held.map_or(0, |held| held.frame.present()) != 0
+        };
+        pages.iter().filter(is_missing).count()
     }
 
     /// Keeps pages that were read, if there is memory and the policy wants them; an access to the shelf took `access_s`
@@ -299,20 +301,6 @@ impl BlockStore {
                 held_bytes => self.ledger.resize(item, held_bytes),
             }
         }
-    }
-
-    /// Drops pages until no more is held than may be.
-    fn shrink(&self) {
-        let limit_bytes = self.limit_bytes();
-        let (mut gone, mut kept) = (Vec::new(), self.kept.lock());
-        while kept.bytes > limit_bytes {
-            let Some(page) = kept.remove_victim() else {
-                break;
-            };
-            gone.push(page);
-        }
-        drop(kept);
-        self.release(gone);
     }
 
     fn release(&self, gone: Vec<KeptPage>) {

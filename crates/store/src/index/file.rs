@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,13 +25,13 @@ const MAGIC: &[u8; 8] = b"HSELFIDX";
 /// Version 2 does not name its data file by number.
 const VERSION: u32 = 3;
 const VERSION_MIN: u32 = 2;
-const SUPERBLOCK_BYTES: usize = 4096;
+pub(super) const SUPERBLOCK_BYTES: usize = 4096;
 /// Elfs start on multiples of this, so that direct reads fit.
 const ALIGN: u64 = 4096;
 const FLAG_CLUSTERED: u32 = 1;
 
 /// Keys of stretches are multiples of this: the numbers between name parts of their Elfs.
-const KEY_STEP: u64 = 4;
+const KEY_STEP: u64 = 2;
 
 /// Prices of an Elf's work on the machines measured (`docs/BENCHMARKS.md`).
 pub const COSTS: Costs = Costs {
@@ -53,7 +52,7 @@ pub const CLUSTERED_COSTS: Costs = Costs {
 /// Where the index file of a data file lives.
 #[derive(Debug, Clone)]
 pub struct IndexPaths {
-    root: Root,
+    pub(super) root: Root,
     table_folder: String,
     folder: PathBuf,
     file_number: u64,
@@ -148,14 +147,14 @@ pub struct Stretch {
     pub(super) offset: u64,
     pub(super) leaf_offset: u64,
     pub(super) bytes: u64,
-    /// Reservation while the Elf is being read.
+    /// Held while the head is being read.
     pub reading: tokio::sync::Mutex<()>,
 }
 
 impl Stretch {
-    /// The numbers by which the tuner knows the Elf: whole, its head, and its blocks.
-    pub fn items(&self) -> [u64; 3] {
-        [self.key, self.head_item(), self.blocks_item()]
+    /// The numbers by which the tuner knows the Elf's head and its blocks.
+    pub fn items(&self) -> [u64; 2] {
+        [self.head_item(), self.blocks_item()]
     }
 
     pub(super) fn head_item(&self) -> u64 {
@@ -163,7 +162,7 @@ impl Stretch {
     }
 
     pub(super) fn head_item_of(key: u64) -> u64 {
-        key + 1
+        key
     }
 
     pub(super) fn blocks_item(&self) -> u64 {
@@ -171,7 +170,7 @@ impl Stretch {
     }
 
     pub(super) fn blocks_item_of(key: u64) -> u64 {
-        key + 2
+        key + 1
     }
 
     /// Bytes of the Elf in its file.
@@ -179,9 +178,9 @@ impl Stretch {
         self.bytes
     }
 
-    /// Bytes of the Elf in memory, about: the head is larger there.
-    pub fn memory_bytes(&self) -> u64 {
-        self.bytes + self.leaf_offset / 2
+    /// Bytes of its leaves.
+    pub fn leaf_bytes(&self) -> u64 {
+        self.bytes - self.leaf_offset
     }
 
     /// Bytes of its head in the file.
@@ -370,19 +369,19 @@ pub(super) fn corrupt(
 }
 
 /// What the superblock says.
-struct Superblock {
+pub(super) struct Superblock {
     clustered: bool,
-    indexes: Indexes,
+    pub(super) indexes: Indexes,
     /// Number of the index; 0 in a file of an early version.
     index: i64,
     column_count: usize,
-    meta: Range<u64>,
+    pub(super) meta: Range<u64>,
     meta_sum: u32,
     stretch_count: u32,
 }
 
 impl Superblock {
-    fn read(path: &Path, bytes: &[u8]) -> Result<Self, Corruption> {
+    pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Self, Corruption> {
         let mut input = Fields {
             path,
             bytes,
@@ -436,7 +435,7 @@ impl Superblock {
     }
 
     /// Whether the file belongs to the data file and the index it stands for.
-    fn check(
+    pub(super) fn check(
         &self,
         paths: &IndexPaths,
         indexes: Indexes,
@@ -473,7 +472,7 @@ impl Superblock {
         Ok(())
     }
 
-    fn read_meta(
+    pub(super) fn read_meta(
         &self,
         path: &Path,
         bytes: &[u8],
@@ -541,8 +540,8 @@ fn next_key() -> u64 {
 
 /// Keeps what was read of index files in memory.
 pub trait KeepsElfs: Send + Sync {
-    /// Forgets the Elfs of a file that is going.
-    fn forget(&self, stretches: &[Stretch]);
+    /// Forgets the Elfs of a file of an index that is going.
+    fn forget(&self, index: i64, stretches: &[Stretch]);
 }
 
 /// An index file open for reading. Its description stays in memory, on the budget; Elfs come and go.
@@ -553,6 +552,7 @@ pub struct IndexFile {
     pub keys: Vec<KeyColumn>,
     /// Whether the data file's rows are in the order of these Elfs.
     pub clustered: bool,
+    index: i64,
     file_bytes: u64,
     pub(super) handle: Handle,
     keeper: Arc<dyn KeepsElfs>,
@@ -600,12 +600,18 @@ impl IndexFile {
             stretches,
             keys,
             clustered: superblock.clustered,
+            index,
             file_bytes: length,
             handle,
             keeper: keeper.clone(),
             _described: Reservation::reserve(&opener.cache, described),
             _use: in_use,
         })
+    }
+
+    /// The number of the index.
+    pub fn index(&self) -> i64 {
+        self.index
     }
 
     /// Its length.
@@ -621,7 +627,7 @@ impl IndexFile {
 
 impl Drop for IndexFile {
     fn drop(&mut self) {
-        self.keeper.forget(&self.stretches);
+        self.keeper.forget(self.index, &self.stretches);
     }
 }
 
@@ -634,62 +640,4 @@ pub(super) fn located(error: StoreError, base: u64) -> StoreError {
         }),
         other => other,
     }
-}
-
-/// The length of an index file whose superblock says that it is the one asked for.
-pub(crate) fn check(paths: &IndexPaths, indexes: Indexes, column_count: usize) -> Result<u64> {
-    let path = &paths.file();
-    let file = paths.root.open_file(path)?;
-    let mut block = [0; SUPERBLOCK_BYTES];
-    file.read_exact_at(&mut block, 0)
-        .map_err(StoreError::io("read", path))?;
-    Superblock::read(path, &block)?.check(paths, indexes, column_count)?;
-    Ok(file
-        .metadata()
-        .map_err(StoreError::io("measure", path))?
-        .len())
-}
-
-/// Reads an index file again and checks everything, to the last row. One Elf is in memory at a time.
-pub fn verify(
-    paths: &IndexPaths,
-    indexes: Option<Indexes>,
-    column_count: usize,
-) -> Result<(), StoreError> {
-    let path = &paths.file();
-    let file = paths.root.open_file(path)?;
-    let length = file.metadata().map_err(StoreError::io("measure", path))?;
-    let length = length.len();
-    let read = |bytes: Range<u64>| -> Result<Vec<u8>> {
-        let mut read = vec![0; (bytes.end - bytes.start) as usize];
-        file.read_exact_at(&mut read, bytes.start)
-            .map_err(StoreError::io("read", path))?;
-        Ok(read)
-    };
-    let superblock = read(0..length.min(SUPERBLOCK_BYTES as u64))?;
-    let superblock = Superblock::read(path, &superblock)?;
-    superblock.check(paths, indexes.unwrap_or(superblock.indexes), column_count)?;
-    let meta = superblock.meta.clone();
-    if meta.end != length || meta.start > meta.end {
-        return Err(corrupt(path, length, "file length", meta.end, length).into());
-    }
-    let (_, stretches) = superblock.read_meta(path, &read(meta)?)?;
-    for stretch in &stretches {
-        // All stretches end before the description.
-        let content = read(stretch.offset..stretch.offset + stretch.bytes)?;
-        verify_elf(path, stretch, &content)?;
-    }
-    Ok(())
-}
-
-fn verify_elf(path: &Path, stretch: &Stretch, content: &[u8]) -> Result<()> {
-    let at = |error: StoreError| located(error, stretch.offset);
-    let elf = PackedElf::from_bytes(path, content).map_err(|error| at(error.into()))?;
-    elf.verify(path).map_err(|error| at(error.into()))?;
-    let expected = stretch.rows.end - stretch.rows.start;
-    if elf.row_count() as u64 != expected {
-        let found = elf.row_count();
-        return Err(corrupt(path, stretch.offset, "rows", expected, found).into());
-    }
-    Ok(())
 }

@@ -84,6 +84,11 @@ impl HeadStore {
         Some(found)
     }
 
+    /// The head of a stretch's Elf, if it is in memory. That is not a use.
+    pub fn known(&self, stretch: &Stretch) -> Option<Arc<LoadedHead>> {
+        self.kept.lock().find(stretch.key)
+    }
+
     /// Whether the head of a stretch's Elf is in memory.
     pub fn is_resident(&self, stretch: &Stretch) -> bool {
         self.kept.lock().contains(stretch.key)

@@ -1,10 +1,11 @@
 //! Index files: an Elf for every stretch of rows of a data file.
 //!
-//! `keys` turns columns into the Elf's codes, `file` is the file and `reading` reads it, `elfs` holds its Elfs in
-//! memory under the budget, `zones` keeps bounds of codes. An Elf that is asked where it lies is on a `shelf`: `heads`
-//! holds its head, `blocks` those of its blocks that a `policy` wants.
+//! `keys` turns columns into the Elf's codes, `file` is the file, `reading` reads it and `verify` checks it. `zones`
+//! keeps bounds of codes. An Elf is asked where it lies, on a `shelf`: `elfs` opens it, `heads` holds its head,
+//! `blocks` those of its blocks that a `policy` wants, and `cache` is what the user said about that.
 
 pub mod blocks;
+mod cache;
 pub mod elfs;
 pub mod file;
 mod heads;
@@ -13,7 +14,10 @@ pub mod policy;
 mod reading;
 pub mod shelf;
 mod unavailable;
+pub mod verify;
 pub mod zones;
+
+pub use cache::{IndexCache, UnknownIndexCache};
 
 /// Most rows of one Elf.
 pub const STRETCH_ROWS_MAX: u64 = 1 << 22;
@@ -31,4 +35,6 @@ pub struct IndexDefinition {
     pub columns: Vec<usize>,
     /// Whether data files hold their rows in the Elf's order.
     pub clustered: bool,
+    /// Which of its blocks stay in memory.
+    pub cache: IndexCache,
 }

@@ -1,14 +1,13 @@
-//! Reading Elfs from an index file: whole, their heads, or some of their blocks. Every byte is checked.
+//! Reading Elfs from an index file: their heads, or some of their blocks. Every byte is checked.
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use hotshelf_elf::ElfError;
-use hotshelf_elf::layout::packed::{ElfHead, Frame, PackedElf, Paging};
+use hotshelf_elf::layout::packed::{ElfHead, Frame, Paging};
 use hotshelf_tier::TierError;
 use hotshelf_tier::io::{ReadRequest, ReadTicket};
 use tokio::sync::oneshot;
@@ -50,25 +49,6 @@ fn runs_of(wanted: &[(u32, u16)]) -> Vec<Range<usize>> {
 }
 
 impl IndexFile {
-    /// Reads an Elf from the device and checks every byte of it.
-    pub async fn read(&self, stretch: &Stretch) -> Result<PackedElf> {
-        let head = self.read_head(stretch).await?;
-        let leaves = stretch.leaf_offset..stretch.bytes;
-        let mut words = Vec::with_capacity((leaves.end - leaves.start) as usize / 8);
-        let mut reads = std::pin::pin!(self.pieces(stretch, leaves)?);
-        while let Some(read) = reads.next().await {
-            // Pieces are whole words: leaves begin on a page.
-            let read = read?;
-            let (chunks, _) = read.as_chunks::<8>();
-            words.extend(chunks.iter().map(|word| u64::from_le_bytes(*word)));
-        }
-        let elf = PackedElf::new(Arc::new(head), words);
-        let leaf_base = stretch.offset + stretch.leaf_offset;
-        elf.verify_blocks(self.path())
-            .map_err(|damage| located(damage.into(), leaf_base))?;
-        Ok(elf)
-    }
-
     /// Reads the head of an Elf and checks every byte of it.
     pub async fn read_head(&self, stretch: &Stretch) -> Result<ElfHead> {
         let mut bytes: Vec<u8> = Vec::with_capacity(stretch.leaf_offset as usize);

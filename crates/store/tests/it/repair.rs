@@ -1,6 +1,6 @@
 //! A lost or damaged catalog is made again from the files.
 
-use hotshelf_store::index::IndexDefinition;
+use hotshelf_store::index::{IndexCache, IndexDefinition};
 use hotshelf_store::repair;
 
 use super::*;
@@ -46,6 +46,7 @@ fn tables_rows_indexes_and_empty_tables_come_back() {
         name: "i".into(),
         columns: vec![0],
         clustered: false,
+        cache: IndexCache::default(),
     };
     let of = TableRef {
         id: rows[1].id,

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 use super::super::damage::damaged;
 use super::super::entries::{FileRow, IndexRow, TableRow};
 use super::super::ipc::{decode_bounds, decode_doubtful_schema, decode_schema};
+use super::super::schema;
 use super::raw::{RawFile, RawTable, raw_files, raw_tables};
 use super::sums::{index_sum, mismatch, share};
 use crate::error::Result;
@@ -123,6 +124,7 @@ fn read_indexes(
             name,
             columns,
             clustered,
+            cache: schema::index_cache(connection, id)?,
         };
         let files = index_files_of(connection, id)?;
         indexes.push(IndexRow { definition, files });

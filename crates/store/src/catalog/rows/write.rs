@@ -5,6 +5,7 @@ use rusqlite::{Transaction, params};
 
 use super::super::entries::{FileRow, TableRow};
 use super::super::ipc::{encode_bounds, encode_schema};
+use super::super::schema;
 use super::raw::{RawFile, RawTable, raw_files, raw_tables};
 use super::sums::{index_sum, share};
 use crate::error::Result;
@@ -117,6 +118,7 @@ pub fn insert_index(
         "INSERT INTO indexes (number, table_id, name, columns, clustered, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         params![index.id, owner.table_id, index.name, columns, index.clustered, sum],
     )?;
+    schema::set_index_cache(transaction, index.id, index.cache)?;
     Ok(sum)
 }
 
