@@ -86,12 +86,8 @@ impl ElfStore {
         Some(blocks.missing_count(stretch.key, &pages))
     }
 
-    /// The blocks of all indexes about which the user said nothing.
-    pub fn shared_blocks(&self) -> &Arc<BlockStore> {
-        &self.shared
-    }
-
-    /// The place of an index' blocks, for their policy and figures.
+    /// The place of an index' blocks, for their policy and figures: that of all indexes, unless the user chose
+    /// otherwise.
     pub fn blocks_of(&self, index: i64) -> Arc<BlockStore> {
         let own = self.own.read();
         own.get(&index)

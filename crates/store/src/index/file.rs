@@ -33,7 +33,8 @@ const FLAG_CLUSTERED: u32 = 1;
 /// Keys of stretches are multiples of this: the numbers between name parts of their Elfs.
 const KEY_STEP: u64 = 2;
 
-/// Prices of an Elf's work on the machines measured (`docs/BENCHMARKS.md`).
+/// Nanoseconds of an Elf's work, from `hotshelf-lab elf --experiment planner` on one machine: not measured again on
+/// this one.
 pub const COSTS: Costs = Costs {
     node_ns: 20.0,
     child_ns: 4.0,

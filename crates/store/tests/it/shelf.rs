@@ -249,7 +249,7 @@ fn every_policy_and_budget_gives_the_answers_of_elfs_in_memory() {
             asker.elfs.set_cache(1, chosen);
             asker.check(&shelf);
             let stats = asker.elfs.blocks_of(1).stats();
-            assert_eq!(asker.elfs.shared_blocks().stats().page_count, 0);
+            assert_eq!(asker.elfs.blocks_of(0).stats().page_count, 0);
             assert!(stats.held_bytes <= limit_bytes.min(2 << 20));
             assert_eq!(stats.page_count == 0, limit_bytes == 0);
             assert_eq!(stats.evict_count > 0, (1..100_000).contains(&limit_bytes));
@@ -287,7 +287,7 @@ fn an_exact_match_is_one_device_read_and_neighbours_are_read_together() {
     let regions = other.head().level_shapes().len() as u64;
     assert!(read.device_operations <= 2 * regions, "{read:?}");
     drop((elf, other));
-    let stats = asker.elfs.shared_blocks().stats();
+    let stats = asker.elfs.blocks_of(0).stats();
     assert_eq!(
         (stats.reads.look_ups, stats.reads.accesses),
         (16, reads.accesses + read.reads)
@@ -323,7 +323,7 @@ fn what_is_kept_is_not_read_again_and_its_memory_is_given_back() {
     let before = asker.engine.stats();
     asker.select(0, &every).unwrap();
     assert_eq!(asker.engine.stats().since(&before).reads, 0);
-    let stats = asker.elfs.shared_blocks().stats();
+    let stats = asker.elfs.blocks_of(0).stats();
     assert!(stats.held_bytes > shelf.elfs[0].leaf_bytes());
     assert!(asker.operator_bytes() > idle_bytes + stats.held_bytes);
     // Others take all the memory that there is.
@@ -332,7 +332,7 @@ fn what_is_kept_is_not_read_again_and_its_memory_is_given_back() {
     budget
         .try_reserve_operator(rest + stats.held_bytes / 2)
         .unwrap();
-    let less = asker.elfs.shared_blocks().stats();
+    let less = asker.elfs.blocks_of(0).stats();
     assert!(less.held_bytes <= stats.held_bytes && less.evict_count > 0);
     assert_eq!(
         asker.select(0, &every).unwrap().len(),
@@ -351,7 +351,7 @@ fn what_is_kept_is_not_read_again_and_its_memory_is_given_back() {
         elfs, file, cache, ..
     } = asker;
     drop(file);
-    assert_eq!(elfs.shared_blocks().stats().page_count, 0);
+    assert_eq!(elfs.blocks_of(0).stats().page_count, 0);
     assert_eq!(elfs.blocks_of(1).stats().page_count, 0);
     assert_eq!(cache.budget().snapshot().operator_bytes, 0);
 }

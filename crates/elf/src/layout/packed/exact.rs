@@ -1,7 +1,5 @@
 //! Exact match: one path through the head, then one group.
 
-use std::ops::Range;
-
 use hotshelf_tier::simd::prefetch;
 
 use crate::error::{ElfError, Result};
@@ -212,16 +210,6 @@ impl<S: BlockSource> PackedElf<S> {
             before += piece.len;
         }
         matched
-    }
-
-    /// The rows, in Elf order, that equal `key`.
-    ///
-    /// # Errors
-    /// When the key has another number of dimensions.
-    pub fn exact_rows(&self, key: &[u32]) -> Result<Range<u32>> {
-        self.check_key(key)?;
-        let run = self.descend(key).and_then(|run| self.match_run(&run, key));
-        Ok(run.map_or(0..0, |run| run.rows()))
     }
 
     /// Appends the TIDs of all rows equal to `key` to `tids`, ascending.

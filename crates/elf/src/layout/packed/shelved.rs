@@ -242,10 +242,10 @@ impl<F: FetchBlocks> ShelvedElf<F> {
         self.read_back(rows, RowParts::Codes(columns), read).await
     }
 
-    /// Appends the TIDs of rows to `tids`, in the order of the rows: [`PackedElf::read_tids`].
+    /// Appends the TIDs of rows to `tids`, in the order of the rows, as `PackedElf::read_tids`.
     ///
     /// # Errors
-    /// Those of [`PackedElf::read_tids`], or when blocks cannot be fetched; the TIDs of the first rows may have been
+    /// Those of `PackedElf::read_tids`, or when blocks cannot be fetched; the TIDs of the first rows may have been
     /// appended then.
     pub async fn read_tids(
         &mut self,
