@@ -172,8 +172,11 @@ fn what_is_said_about_the_blocks_of_an_index_goes_with_it() {
         let connection = Connection::open(fixture.root.join(CATALOG)).unwrap();
         connection.query_row(sql, [], |row| row.get(0)).unwrap()
     };
+    drop(catalog);
     assert_eq!(kept(), 1);
+    let catalog = fixture.open();
     catalog.drop_table(id).unwrap();
+    drop(catalog);
     assert_eq!(kept(), 0);
 }
 
