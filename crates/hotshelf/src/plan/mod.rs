@@ -11,8 +11,7 @@ mod keep_filters;
 mod keep_limits;
 mod literal_keys;
 mod literals;
-mod own_aggregations;
-mod own_joins;
+mod own_hash_operators;
 mod own_sorts;
 mod padded_rows;
 mod push_filters;
@@ -38,8 +37,7 @@ use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
 use literal_keys::DropLiteralKeys;
 use literals::ExactLiterals;
-use own_aggregations::OwnAggregations;
-use own_joins::OwnJoins;
+use own_hash_operators::OwnHashOperators;
 use own_sorts::OwnSorts;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
@@ -86,8 +84,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     .chain([
         Arc::new(ChooseAccess) as _,
         Arc::new(crate::star::FuseStarPipelines) as _,
-        Arc::new(OwnJoins) as _,
-        Arc::new(OwnAggregations) as _,
+        Arc::new(OwnHashOperators) as _,
         Arc::new(OwnSorts) as _,
     ])
     .collect()

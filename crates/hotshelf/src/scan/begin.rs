@@ -61,8 +61,8 @@ impl TableScan {
             })
             .collect();
         let key_ranges = key_ranges.iter();
-        let key_ranges = key_ranges.flat_map(|range| range.current(&self.env.vortex));
-        predicates.extend(key_ranges.map(|expr| Predicate {
+        let key_ranges = key_ranges.filter_map(|range| range.current(&self.env.vortex));
+        predicates.extend(key_ranges.flatten().map(|expr| Predicate {
             expr,
             columns: Vec::new(),
             role: Role::Prune,

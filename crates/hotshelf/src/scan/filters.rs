@@ -169,26 +169,21 @@ impl DynamicFilter {
         filter.current().ok()
     }
 
-    /// Whether it passes no row at all by now: the build side of a join turned out to be empty.
-    pub fn passes_nothing(&self) -> bool {
-        let is_false = |part: &&Arc<dyn PhysicalExpr>| {
-            let literal = part.downcast_ref::<Literal>().map(Literal::value);
-            matches!(literal, Some(ScalarValue::Boolean(Some(false))))
-        };
-        let current = self.expr_now();
-        current.is_some_and(|current| split_conjunction(&current).iter().any(is_false))
-    }
-
-    /// The parts of the predicate as it is now that Vortex can evaluate.
-    pub fn current(&self, session: &VortexSession) -> Vec<Expression> {
+    /// The parts of the predicate as it is now that Vortex can evaluate. `None`: it passes no row at all, because the
+    /// build side of a join turned out to be empty.
+    pub fn current(&self, session: &VortexSession) -> Option<Vec<Expression>> {
         let Some(current) = self.expr_now() else {
-            return Vec::new();
+            return Some(Vec::new());
         };
-        split_conjunction(&current)
-            .into_iter()
-            .filter(|part| part.downcast_ref::<Literal>().is_none())
-            .filter_map(|part| convert(session, part, &self.schema).ok().flatten())
-            .collect()
+        let mut parts = Vec::new();
+        for part in split_conjunction(&current) {
+            match part.downcast_ref::<Literal>().map(Literal::value) {
+                Some(ScalarValue::Boolean(Some(false))) => return None,
+                Some(_) => {}
+                None => parts.extend(convert(session, part, &self.schema).ok().flatten()),
+            }
+        }
+        Some(parts)
     }
 }
 

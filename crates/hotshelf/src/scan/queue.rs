@@ -13,10 +13,10 @@ use hotshelf_store::StoreError;
 use hotshelf_store::data_file::{DataFile, TableFile};
 use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
+use vortex::expr::Expression;
 use vortex::session::VortexSession;
 
 use super::file::{FileScan, Known, Morsel};
-use super::filters::DynamicFilter;
 use super::plan::ScanPlan;
 use super::work::Work;
 use crate::error::{Error, Result};
@@ -170,19 +170,29 @@ impl ScanQueue {
             };
             discovery.next_row_group += 1;
             let selected = file.selected(&rows).await;
-            let dynamic = &self.plan.dynamic;
-            let passes_nothing =
-                selected.is_empty() || dynamic.iter().any(DynamicFilter::passes_nothing);
-            let dynamic = dynamic
-                .iter()
-                .flat_map(|filter| filter.current(&self.session));
-            if passes_nothing || file.cannot_match(&rows, &selected, dynamic).await? {
+            let cannot_match = match self.dynamic_filters() {
+                Some(filters) if !selected.is_empty() => {
+                    file.cannot_match(&rows, &selected, filters.into_iter())
+                        .await?
+                }
+                _ => true,
+            };
+            if cannot_match {
                 let bytes = file.row_group_bytes(&self.plan, row_group_idx);
                 self.work.pruned.add(bytes);
                 continue;
             }
             return Ok(Some(self.begin(file, row_group_idx, rows, selected)));
         }
+    }
+
+    /// What became known while the query runs; `None` if no row can pass any more.
+    fn dynamic_filters(&self) -> Option<Vec<Expression>> {
+        let filters = self.plan.dynamic.iter();
+        let filters: Option<Vec<_>> = filters
+            .map(|filter| filter.current(&self.session))
+            .collect();
+        filters.map(|parts| parts.concat())
     }
 
     /// What the Elfs know about a file. All are asked with the first file.

@@ -1,0 +1,110 @@
+//! Hash joins and aggregations that are expected not to fit become Hotshelf's, which spill by partition.
+//!
+//! DataFusion's hash join has to hold one side, and its aggregation writes all groups at once when memory is short.
+//! Both stay where what they hold fits; partial aggregations stay, too: they hand on what they hold. Where an estimate
+//! was wrong and memory runs out before the first row of an answer, the query begins again with all of them replaced
+//! (`session/answer.rs`).
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result as QueryResult;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec};
+use crate::settings::{SessionSettings, Use};
+
+/// A build side should come to no more than one part in this many of what operators may hold, groups to one in this
+/// many.
+const BUILD_PARTS: u64 = 2;
+const GROUP_PARTS: u64 = 4;
+/// Bytes of a hash table per row, and of a column whose width is not known.
+const TABLE_ROW_BYTES: usize = 24;
+const VALUE_BYTES: usize = 24;
+
+/// Replaces joins and aggregations.
+#[derive(Debug)]
+pub(super) struct OwnHashOperators;
+
+impl PhysicalOptimizerRule for OwnHashOperators {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        let Some(settings) = config.extensions.get::<SessionSettings>() else {
+            return Ok(plan);
+        };
+        match settings.operators {
+            Use::Off => Ok(plan),
+            Use::Always => replace(plan, 0),
+            Use::On => replace(plan, settings.operator_bytes_max()),
+        }
+    }
+
+    fn name(&self) -> &str {
+        "own_hash_operators"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Replaces what does not fit in this many bytes; all if there are none.
+fn replace(plan: Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| {
+        let before = node.clone();
+        let node = crate::star::with_fallback(node, |original| replace(original, bytes))?;
+        if !Arc::ptr_eq(&before, &node) {
+            return Ok(Transformed::yes(node));
+        }
+        Ok(match in_place_of(&node, bytes)? {
+            Some(own) => Transformed::yes(own),
+            None => Transformed::no(node),
+        })
+    })
+    .data()
+}
+
+/// Hotshelf's operator, if what this one holds is not expected to fit.
+fn in_place_of(
+    node: &Arc<dyn ExecutionPlan>,
+    bytes: u64,
+) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
+    let fits = |table: &Arc<dyn ExecutionPlan>, parts: u64| -> QueryResult<bool> {
+        Ok(bytes > 0 && table_bytes(table)? <= bytes / parts)
+    };
+    if let Some(join) = node.downcast_ref::<HashJoinExec>()
+        && !fits(join.left(), BUILD_PARTS)?
+    {
+        let own = SpillingHashJoinExec::replacing(node)?;
+        return Ok(own.map(|own| Arc::new(own) as _));
+    }
+    if node.downcast_ref::<AggregateExec>().is_some() && !fits(node, GROUP_PARTS)? {
+        let own = SpillingAggregateExec::replacing(node)?;
+        return Ok(own.map(|own| Arc::new(own) as _));
+    }
+    Ok(None)
+}
+
+/// What a hash table of the rows of a plan would take, as far as the statistics tell; nothing if they are silent.
+fn table_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<u64> {
+    let statistics =
+        StatisticsContext::default().compute(plan.as_ref(), &StatisticsArgs::default())?;
+    let Some(&rows) = statistics.num_rows.get_value() else {
+        return Ok(0);
+    };
+    let schema = plan.schema();
+    let widths = schema.fields().iter().map(|field| {
+        let width = field.data_type().primitive_width();
+        width.unwrap_or(VALUE_BYTES)
+    });
+    let row_bytes = widths.sum::<usize>() + TABLE_ROW_BYTES;
+    Ok((rows as u64).saturating_mul(row_bytes as u64))
+}
