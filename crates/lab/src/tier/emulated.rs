@@ -10,6 +10,8 @@ use hotshelf_tier::emulated::{
 use hotshelf_tier::probe::{Operation, Pattern, Pinning, Placement, Point};
 use hotshelf_tier::profile::{DeriveInput, derive};
 
+use super::insights::{self, random_bytes_min};
+
 /// Devices with published measurements.
 const RECORDED: [&str; 8] = [
     "optane100-128",
@@ -22,7 +24,7 @@ const RECORDED: [&str; 8] = [
     "dram-beside-optane200",
 ];
 /// Their hosts have more than 16 and less than 32 cores a socket.
-const RECORDED_CORES: u32 = 18;
+pub(super) const RECORDED_CORES: u32 = 18;
 /// The emulated memory whose waiting is measured.
 const DELIVERED_BYTES: usize = 64 << 20;
 
@@ -96,6 +98,7 @@ fn advice() {
         "{:24} {:>7} {:>6} {:>7} {:>6} {:>9} {:>10}",
         "measured", "readers", "bytes", "writers", "bytes", "serialise", "random min"
     );
+    let mut held = Vec::new();
     for device in RECORDED {
         let rows = recorded_rows(device);
         let profile = derive(&DeriveInput {
@@ -110,8 +113,15 @@ fn advice() {
             profile.write_threads.value,
             profile.write_grain_bytes.value,
             profile.serialise.value,
-            profile.random_bytes_min.value
+            random_bytes_min(&rows).map_or("-".to_owned(), |bytes| bytes.to_string())
         );
+        held.push((device, insights::of(&rows, &profile, RECORDED_CORES)));
+    }
+    println!();
+    for (device, insights) in held {
+        let holding = insights.iter().filter(|one| one.holds == Some(true));
+        let holding: Vec<String> = holding.map(|one| one.number.to_string()).collect();
+        println!("{device:24} insights that hold: {}", holding.join(", "));
     }
 }
 

@@ -21,8 +21,8 @@ const AGREEING_PART: f64 = 0.9;
 const STEP: f64 = 2.0;
 /// Bandwidths within a tenth are alike.
 const BANDWIDTH_STEP: f64 = 1.1;
-/// Weights whose ratios differ by less are alike.
-const WEIGHT_STEP: f64 = 1.25;
+/// Times of accesses that differ by less are alike.
+const ACCESS_STEP: f64 = 1.25;
 
 /// A profile of what is certain, and how much that is.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,8 +127,11 @@ impl Settling {
         self.settle("near_only", |p| &mut p.near_only, same);
         self.settle("stripe_sockets", |p| &mut p.stripe_sockets, same);
         self.settle("serialise", |p| &mut p.serialise, same);
-        self.settle("random_bytes_min", |p| &mut p.random_bytes_min, step);
-        self.settle("random_bytes_avoid", |p| &mut p.random_bytes_avoid, same);
+        self.settle(
+            "access_ns",
+            |p| &mut p.access_ns,
+            |a, b| close(*a, *b, ACCESS_STEP),
+        );
         self.settle(
             "read_bandwidth_bytes_per_s",
             |p| &mut p.read_bandwidth_bytes_per_s,
@@ -143,12 +146,6 @@ impl Settling {
             "queue_depth",
             |p| &mut p.queue_depth,
             |a, b| both(*a, *b, |a, b| step(&a, &b)),
-        );
-        self.settle("slow_reader_cap", |p| &mut p.slow_reader_cap, same);
-        self.settle(
-            "interleave",
-            |p| &mut p.interleave,
-            |a, b| both(*a, *b, |a, b| within(ratio(a), ratio(b), WEIGHT_STEP)),
         );
     }
 
@@ -197,7 +194,11 @@ fn within(a: f64, b: f64, factor: f64) -> bool {
 }
 
 fn same_bandwidth(a: &Option<u64>, b: &Option<u64>) -> bool {
-    both(*a, *b, |a, b| within(a as f64, b as f64, BANDWIDTH_STEP))
+    close(*a, *b, BANDWIDTH_STEP)
+}
+
+fn close(a: Option<u64>, b: Option<u64>, factor: f64) -> bool {
+    both(a, b, |a, b| within(a as f64, b as f64, factor))
 }
 
 fn both<T>(a: Option<T>, b: Option<T>, alike: impl Fn(T, T) -> bool) -> bool {
@@ -206,10 +207,6 @@ fn both<T>(a: Option<T>, b: Option<T>, alike: impl Fn(T, T) -> bool) -> bool {
         (None, None) => true,
         _ => false,
     }
-}
-
-fn ratio((a, b): (u32, u32)) -> f64 {
-    f64::from(a) / f64::from(b)
 }
 
 #[cfg(test)]

@@ -14,8 +14,6 @@ const FILE_READ_BYTES: u64 = 4 << 20;
 const FILE_WRITE_BYTES: u64 = 64 << 10;
 /// Enough for small reads on a fast drive.
 const FILE_DEPTH: u32 = 64;
-/// The grain of the first persistent memory.
-const RANDOM_BYTES: u64 = 256;
 
 /// Something of which nothing is known.
 pub(super) fn unmeasured<T>() -> Value<Option<T>> {
@@ -31,7 +29,6 @@ impl TierProfile {
             true => (FILE_READ_BYTES, FILE_WRITE_BYTES),
             false => (PAGE_BYTES, PAGE_BYTES),
         };
-        let random_bytes = if file { PAGE_BYTES } else { RANDOM_BYTES };
         let cores = physical_cores.max(1);
         Self {
             tier: tier.to_owned(),
@@ -44,14 +41,10 @@ impl TierProfile {
             near_only: Value::default(slow, UNMEASURED),
             stripe_sockets: Value::default(false, UNMEASURED),
             serialise: Value::default(false, UNMEASURED),
-            random_bytes_min: Value::default(random_bytes, UNMEASURED),
-            random_bytes_avoid: Value::default(Vec::new(), UNMEASURED),
+            access_ns: unmeasured(),
             read_bandwidth_bytes_per_s: unmeasured(),
             write_bandwidth_bytes_per_s: unmeasured(),
             queue_depth: Value::default(file.then_some(FILE_DEPTH), UNMEASURED),
-            slow_reader_cap: unmeasured(),
-            interleave: unmeasured(),
-            insights: Vec::new(),
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The rules. Each looks at the rows it needs and gives a value with its reason, or nothing if they were not measured.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::insights;
 use super::measured::{Measured, best_of, gb, is_alone, is_ground, size, smallest_within};
 use super::{TierProfile, Value};
 use crate::axes::{Operation, Pattern, PersistInstruction, Pinning, Placement, Row, word};
@@ -11,19 +10,10 @@ use crate::axes::{Operation, Pattern, PersistInstruction, Pinning, Placement, Ro
 const AS_GOOD: f64 = 0.95;
 /// A tighter pinning must gain more than this.
 const PINNING_GAIN: f64 = 0.97;
-/// A random access must reach this part of the plateau: half of what the first persistent memory loses below 256
-/// bytes.
-const RANDOM_PLATEAU: f64 = 0.7;
-/// A size is a dip if a smaller one is this much faster.
-const DIP: f64 = 0.8;
 /// Reads and writes at once must reach this part of the better of the two alone.
 const MIXED_WORTH: f64 = 0.9;
 /// Two sockets must reach this times one socket's bandwidth for striping to pay.
 const STRIPING_GAIN: f64 = 1.5;
-/// Readers of slow memory must leave DRAM this part of its bandwidth.
-const DRAM_KEPT: f64 = 0.9;
-/// Interleave weights larger than this say nothing more.
-const WEIGHT_MAX: u32 = 16;
 
 /// What a profile is derived from.
 #[derive(Debug, Clone, Copy)]
@@ -38,13 +28,9 @@ pub struct DeriveInput<'a> {
 
 /// Derives a tier's profile. Whatever was not measured keeps its conservative default.
 pub fn derive(input: &DeriveInput<'_>) -> TierProfile {
-    let (dram, rows): (Vec<Row>, Vec<Row>) = input
-        .rows
-        .iter()
-        .cloned()
-        .partition(|row| row.point.on_dram);
+    let of_tier = input.rows.iter().filter(|row| !row.point.on_dram);
+    let rows: Vec<Row> = of_tier.cloned().collect();
     let measured = Measured { rows: &rows };
-    let dram = Measured { rows: &dram };
     let mut profile = TierProfile::defaults(input.tier, input.physical_cores);
     profile.emulated = profile.emulated || input.rows.iter().any(|row| row.emulated);
     set(
@@ -66,11 +52,7 @@ pub fn derive(input: &DeriveInput<'_>) -> TierProfile {
     set(&mut profile.near_only, near_only(&measured));
     set(&mut profile.stripe_sockets, stripe_sockets(&measured));
     set(&mut profile.serialise, serialise(&measured));
-    set(&mut profile.random_bytes_min, random_bytes_min(&measured));
-    set(
-        &mut profile.random_bytes_avoid,
-        random_bytes_avoid(&measured),
-    );
+    set(&mut profile.access_ns, access_ns(&measured));
     set(
         &mut profile.read_bandwidth_bytes_per_s,
         bandwidth(best_of(&sequential_reads(&measured))),
@@ -80,9 +62,6 @@ pub fn derive(input: &DeriveInput<'_>) -> TierProfile {
         bandwidth(best_of(&durable_writes(&measured))),
     );
     set(&mut profile.queue_depth, queue_depth(&measured));
-    set(&mut profile.slow_reader_cap, slow_reader_cap(&dram));
-    set(&mut profile.interleave, interleave(&measured, &dram));
-    profile.insights = insights::of(&measured, &profile, input.physical_cores);
     profile
 }
 
@@ -108,7 +87,7 @@ fn read_threads(measured: &Measured<'_>, physical_cores: u32) -> Option<Value<u3
     Some(Value::measured(
         threads,
         format!(
-            "{threads} threads read {} sequentially, the best of all counts is {} with {} (insight 2)",
+            "{threads} threads read {} sequentially, the best of all counts is {} with {}",
             gb(row.bandwidth_bytes_per_s),
             gb(best.bandwidth_bytes_per_s),
             best.point.threads
@@ -131,7 +110,7 @@ fn write_threads(measured: &Measured<'_>) -> Option<Value<u32>> {
         threads,
         format!(
             "{threads} threads write {} in pieces of {}, the best of all is {} with {}; {most} threads in such pieces \
-             or larger ones write {} (insight 7)",
+             or larger ones write {}",
             gb(row.bandwidth_bytes_per_s),
             size(row.point.access_bytes),
             gb(best.bandwidth_bytes_per_s),
@@ -164,14 +143,10 @@ fn grain(measured: &Measured<'_>, operation: Operation, threads: u32) -> Option<
         .filter(|row| row.point.threads == threads)
         .collect();
     let (bytes, row, best) = smallest_within(&at_threads, AS_GOOD, |row| row.point.access_bytes)?;
-    let insight = match operation {
-        Operation::Read => 1,
-        Operation::Write => 6,
-    };
     Some(Value::measured(
         bytes,
         format!(
-            "{threads} threads get {} in pieces of {}, the best is {} in pieces of {} (insight {insight})",
+            "{threads} threads get {} in pieces of {}, the best is {} in pieces of {}",
             gb(row.bandwidth_bytes_per_s),
             size(bytes),
             gb(best.bandwidth_bytes_per_s),
@@ -195,10 +170,7 @@ fn read_pinning(measured: &Measured<'_>) -> Option<Value<Pinning>> {
         .iter()
         .map(|(pinning, peak)| format!("{} pinned to {}", gb(*peak), word(pinning)))
         .collect();
-    Some(Value::measured(
-        value,
-        format!("{} (insight 3)", all.join(", ")),
-    ))
+    Some(Value::measured(value, format!("{}", all.join(", "))))
 }
 
 fn near_only(measured: &Measured<'_>) -> Option<Value<bool>> {
@@ -214,7 +186,7 @@ fn near_only(measured: &Measured<'_>) -> Option<Value<bool>> {
     Some(Value::measured(
         far < AS_GOOD * near,
         format!(
-            "near memory is read at {}, far memory at {}{first} (insights 4 and 9)",
+            "near memory is read at {}, far memory at {}{first}",
             gb(near),
             gb(far)
         ),
@@ -229,7 +201,7 @@ fn stripe_sockets(measured: &Measured<'_>) -> Option<Value<bool>> {
     Some(Value::measured(
         both >= STRIPING_GAIN * one,
         format!(
-            "one socket reads {}, all sockets their own memory {} (insight 5)",
+            "one socket reads {}, all sockets their own memory {}",
             gb(one),
             gb(both)
         ),
@@ -257,7 +229,7 @@ fn serialise(measured: &Measured<'_>) -> Option<Value<bool>> {
     Some(Value::measured(
         total < MIXED_WORTH * better,
         format!(
-            "{} readers and {} writers together move at most {}, one kind alone {} (insight 11)",
+            "{} readers and {} writers together move at most {}, one kind alone {}",
             row.point.threads,
             row.point.beside_threads,
             gb(total),
@@ -284,64 +256,32 @@ pub(super) fn beside(measured: &Measured<'_>, row: &Row) -> Option<f64> {
     row.beside_bandwidth_bytes_per_s.or_else(in_own_row)
 }
 
-/// Random reads at the count of threads that reads most at random: the best of each size, by size.
-pub(super) fn random_reads<'a>(measured: &Measured<'a>) -> Vec<&'a Row> {
-    let random = |row: &Row| {
-        is_alone(row, Operation::Read)
-            && row.point.pattern == Pattern::Random
-            && row.point.placement == Placement::Near
-    };
-    let threads = measured.best(random).map(|row| row.point.threads);
-    let rows = measured.matching(|row| random(row) && Some(row.point.threads) == threads);
-    let mut best: BTreeMap<u64, &Row> = BTreeMap::new();
-    for row in rows {
-        let known = best.entry(row.point.access_bytes).or_insert(row);
-        if row.bandwidth_bytes_per_s > known.bandwidth_bytes_per_s {
-            *known = row;
-        }
-    }
-    best.into_values().collect()
-}
-
-fn random_bytes_min(measured: &Measured<'_>) -> Option<Value<u64>> {
-    let rows = random_reads(measured);
-    let (bytes, row, best) = smallest_within(&rows, RANDOM_PLATEAU, |row| row.point.access_bytes)?;
-    let smaller = rows.iter().rfind(|row| row.point.access_bytes < bytes);
-    let smaller = smaller.map_or(String::new(), |row| {
-        format!(
-            ", of {} only {}",
-            size(row.point.access_bytes),
-            gb(row.bandwidth_bytes_per_s)
-        )
+/// The time of the smallest access, each beginning when the one before has ended.
+fn access_ns(measured: &Measured<'_>) -> Option<Value<Option<u64>>> {
+    let one_by_one = measured.matching(|row| {
+        let point = &row.point;
+        let waits = match point.pattern {
+            Pattern::Dependent => true,
+            Pattern::Random => point.queue_depth == Some(1),
+            Pattern::Sequential => false,
+        };
+        waits
+            && point.threads == 1
+            && is_alone(row, Operation::Read)
+            && point.placement == Placement::Near
     });
+    let by_size = one_by_one.iter().min_by_key(|row| row.point.access_bytes);
+    let row = by_size.filter(|row| row.bandwidth_bytes_per_s > 0.0)?;
+    let bytes = row.point.access_bytes;
+    let access_ns = (bytes as f64 * 1e9 / row.bandwidth_bytes_per_s).round() as u64;
     Some(Value::measured(
-        bytes,
+        Some(access_ns),
         format!(
-            "random reads of {} get {}{smaller}; the best is {} (insight 12)",
+            "accesses of {}, one after the other, give {}: {access_ns} ns each",
             size(bytes),
-            gb(row.bandwidth_bytes_per_s),
-            gb(best.bandwidth_bytes_per_s)
+            gb(row.bandwidth_bytes_per_s)
         ),
     ))
-}
-
-fn random_bytes_avoid(measured: &Measured<'_>) -> Option<Value<Vec<u64>>> {
-    let rows = random_reads(measured);
-    let mut best_smaller: Option<&Row> = None;
-    let mut dips = Vec::new();
-    for row in &rows {
-        if best_smaller
-            .is_some_and(|best| row.bandwidth_bytes_per_s < DIP * best.bandwidth_bytes_per_s)
-        {
-            dips.push(row.point.access_bytes);
-        }
-        best_smaller = best_of(&[row, best_smaller.unwrap_or(row)]);
-    }
-    let reason = match dips.first() {
-        None => "no size is slower than a smaller one".to_owned(),
-        Some(_) => "smaller random reads are faster".to_owned(),
-    };
-    (rows.len() > 1).then(|| Value::measured(dips, reason))
 }
 
 fn sequential_reads<'a>(measured: &Measured<'a>) -> Vec<&'a Row> {
@@ -391,61 +331,5 @@ fn queue_depth(measured: &Measured<'_>) -> Option<Value<Option<u32>>> {
             gb(row.bandwidth_bytes_per_s),
             gb(best.bandwidth_bytes_per_s)
         ),
-    ))
-}
-
-/// How many readers leave DRAM nearly all of its bandwidth. Reads of files do not read memory.
-fn slow_reader_cap(dram: &Measured<'_>) -> Option<Value<Option<u32>>> {
-    let rows = dram.matching(|row| row.point.queue_depth.is_none());
-    let readers = rows.iter().map(|row| row.point.threads).max()?;
-    let rows = rows.into_iter().filter(|row| row.point.threads == readers);
-    let (alone, beside): (Vec<&Row>, Vec<&Row>) =
-        rows.partition(|row| row.point.beside_threads == 0);
-    let alone = best_of(&alone)?.bandwidth_bytes_per_s;
-    let harmless = beside
-        .iter()
-        .filter(|row| row.bandwidth_bytes_per_s >= DRAM_KEPT * alone);
-    let cap = harmless
-        .map(|row| row.point.beside_threads)
-        .max()
-        .unwrap_or(1);
-    let most = beside.iter().map(|row| row.point.beside_threads).max()?;
-    let worst = beside
-        .iter()
-        .map(|row| row.bandwidth_bytes_per_s)
-        .fold(f64::INFINITY, f64::min);
-    Some(Value::measured(
-        (cap < most).then_some(cap),
-        format!(
-            "DRAM alone is read at {}, at {} beside readers of this tier",
-            gb(alone),
-            gb(worst)
-        ),
-    ))
-}
-
-/// Pages in proportion to the bandwidth of many readers.
-fn interleave(measured: &Measured<'_>, dram: &Measured<'_>) -> Option<Value<Option<(u32, u32)>>> {
-    let memory = |row: &Row| is_ground(row, Operation::Read) && row.point.queue_depth.is_none();
-    let readers = dram.best(memory)?.point.threads;
-    let (dram, slow) = (
-        dram.peak(memory)?,
-        measured.peak(|row| memory(row) && row.point.threads <= readers)?,
-    );
-    let best = (1..=WEIGHT_MAX)
-        .flat_map(|a| (1..=WEIGHT_MAX).map(move |b| (a, b)))
-        .map(|(a, b)| {
-            (
-                ((f64::from(a) / f64::from(b)) / (dram / slow)).ln().abs(),
-                a + b,
-                (a, b),
-            )
-        })
-        // Near enough is as good, and then small numbers are better.
-        .map(|(error, sum, weights)| (error.max(0.03), sum, weights))
-        .min_by(|x, y| x.0.total_cmp(&y.0).then(x.1.cmp(&y.1)))?;
-    Some(Value::measured(
-        Some(best.2),
-        format!("DRAM is read at {}, this tier at {}", gb(dram), gb(slow)),
     ))
 }

@@ -1,16 +1,18 @@
-//! Questions about a set of rows.
+//! Questions about a set of measurements.
 
 use std::collections::BTreeSet;
 
 use crate::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Row};
 
-/// Rows of one tier.
-pub(super) struct Measured<'a> {
-    pub(super) rows: &'a [Row],
+/// The measurements of one tier.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured<'a> {
+    /// The measurements, one for each point.
+    pub rows: &'a [Row],
 }
 
 /// Sequential, alone, near, with ranges of their own, durable by non-temporal stores where that was measured.
-pub(super) fn is_ground(row: &Row, operation: Operation) -> bool {
+pub fn is_ground(row: &Row, operation: Operation) -> bool {
     is_alone(row, operation)
         && row.point.pattern == Pattern::Sequential
         && row.point.grouping == Grouping::Individual
@@ -18,7 +20,7 @@ pub(super) fn is_ground(row: &Row, operation: Operation) -> bool {
 }
 
 /// No other operation runs beside, and written bytes are made durable.
-pub(super) fn is_alone(row: &Row, operation: Operation) -> bool {
+pub fn is_alone(row: &Row, operation: Operation) -> bool {
     row.point.operation == operation
         && row.point.range_bytes.is_none()
         && row.point.beside_threads == 0
@@ -26,22 +28,23 @@ pub(super) fn is_alone(row: &Row, operation: Operation) -> bool {
 }
 
 impl<'a> Measured<'a> {
-    pub(super) fn matching(&self, wanted: impl Fn(&Row) -> bool) -> Vec<&'a Row> {
+    /// Those that are wanted.
+    pub fn matching(&self, wanted: impl Fn(&Row) -> bool) -> Vec<&'a Row> {
         self.rows.iter().filter(|row| wanted(row)).collect()
     }
 
     /// The best row among those wanted.
-    pub(super) fn best(&self, wanted: impl Fn(&Row) -> bool) -> Option<&'a Row> {
+    pub fn best(&self, wanted: impl Fn(&Row) -> bool) -> Option<&'a Row> {
         best_of(&self.matching(wanted))
     }
 
     /// The best bandwidth among those wanted.
-    pub(super) fn peak(&self, wanted: impl Fn(&Row) -> bool) -> Option<f64> {
+    pub fn peak(&self, wanted: impl Fn(&Row) -> bool) -> Option<f64> {
         self.best(wanted).map(|row| row.bandwidth_bytes_per_s)
     }
 
     /// The best row of each pinning.
-    pub(super) fn by_pinning(&self, wanted: impl Fn(&Row) -> bool) -> Vec<(Pinning, f64)> {
+    pub fn by_pinning(&self, wanted: impl Fn(&Row) -> bool) -> Vec<(Pinning, f64)> {
         [Pinning::None, Pinning::Node, Pinning::Core]
             .into_iter()
             .filter_map(|pinning| {
@@ -52,14 +55,15 @@ impl<'a> Measured<'a> {
     }
 }
 
-pub(super) fn best_of<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
+/// The row with the highest bandwidth.
+pub fn best_of<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
     let by_bandwidth =
         |a: &&&Row, b: &&&Row| a.bandwidth_bytes_per_s.total_cmp(&b.bandwidth_bytes_per_s);
     rows.iter().max_by(by_bandwidth).copied()
 }
 
 /// The smallest key whose best row reaches `part` of the best of all, with that row and the best.
-pub(super) fn smallest_within<'a, K: Ord + Copy>(
+pub fn smallest_within<'a, K: Ord + Copy>(
     rows: &[&'a Row],
     part: f64,
     key: impl Fn(&Row) -> K,
@@ -79,7 +83,7 @@ pub(super) fn smallest_within<'a, K: Ord + Copy>(
 }
 
 /// `12.3 GB/s`.
-pub(super) fn gb(bytes_per_s: f64) -> String {
+pub fn gb(bytes_per_s: f64) -> String {
     match bytes_per_s {
         b if b >= 1e9 => format!("{:.1} GB/s", b / 1e9),
         b => format!("{:.0} MB/s", b / 1e6),
@@ -87,7 +91,7 @@ pub(super) fn gb(bytes_per_s: f64) -> String {
 }
 
 /// `64 B`, `4 KiB`, `2 MiB`.
-pub(super) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
         b if b >= 1 << 10 && b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),

@@ -1,16 +1,14 @@
 //! From measurements to decisions: how each tier of this machine wants to be used, with the reason for every value.
 //!
-//! [`derive`](fn@derive) is pure: rows in, [`TierProfile`] out. Its rules are the twelve insights of Daase et al.,
-//! `Maximizing persistent memory bandwidth utilization for OLAP workloads` (SIGMOD 2021) made mechanical, so that they
-//! say what is true of the measured device and not what was true of theirs. [`Derivation`] keeps those values that a
-//! repeated probe would give again. [`MachineProfile`] keeps the profiles of all tiers in a file that belongs to one
-//! machine; on another machine, or without the file, conservative defaults apply and say so.
+//! [`derive`](fn@derive) is pure: rows in, [`TierProfile`] out. Its rules compare the ways of using a tier, so that
+//! they say what is true of the measured device. [`Derivation`] keeps those values that a repeated probe would give
+//! again. [`MachineProfile`] keeps the profiles of all tiers in a file that belongs to one machine; on another machine,
+//! or without the file, conservative defaults apply and say so.
 
 mod certain;
 mod defaults;
 mod derive;
-mod insights;
-mod measured;
+pub mod measured;
 mod store;
 
 #[cfg(test)]
@@ -24,7 +22,6 @@ use crate::axes::{Pinning, word};
 
 pub use certain::Derivation;
 pub use derive::{DeriveInput, derive};
-pub use insights::Insight;
 pub use store::{PROFILE_FILE, ProfileOrigin};
 
 pub use crate::topology::Fingerprint;
@@ -43,7 +40,7 @@ pub struct Value<T> {
     pub measured: bool,
 }
 
-/// How one tier wants to be used: the practices of section 7 of Daase et al., and those that files and CXL need.
+/// How one tier wants to be used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TierProfile {
     /// The tier: `dram`, `file:DIR`, `dax:PATH`, `node:N`, `emulated:NAME`.
@@ -66,10 +63,10 @@ pub struct TierProfile {
     pub stripe_sockets: Value<bool>,
     /// Whether reading and writing should take turns.
     pub serialise: Value<bool>,
-    /// The smallest random access that is worth making.
-    pub random_bytes_min: Value<u64>,
-    /// Sizes of random accesses that are slower than smaller ones.
-    pub random_bytes_avoid: Value<Vec<u64>>,
+    /// What one access takes when the next one waits for it, in nanoseconds. Profiles of earlier versions do not have
+    /// it.
+    #[serde(default = "defaults::unmeasured")]
+    pub access_ns: Value<Option<u64>>,
     /// What it is read with at best.
     pub read_bandwidth_bytes_per_s: Value<Option<u64>>,
     /// What it is written with at best, durably. Profiles of earlier versions do not have it.
@@ -77,12 +74,6 @@ pub struct TierProfile {
     pub write_bandwidth_bytes_per_s: Value<Option<u64>>,
     /// Requests to keep in flight, for files.
     pub queue_depth: Value<Option<u32>>,
-    /// How many threads may read the tier while DRAM must stay fast.
-    pub slow_reader_cap: Value<Option<u32>>,
-    /// Pages on DRAM and on this tier when one range is spread over both.
-    pub interleave: Value<Option<(u32, u32)>>,
-    /// What the measurements say about each of the twelve insights.
-    pub insights: Vec<Insight>,
 }
 
 /// The profiles of one machine.
@@ -141,26 +132,18 @@ impl TierProfile {
             line("near_only", &self.near_only, bool::to_string),
             line("stripe_sockets", &self.stripe_sockets, bool::to_string),
             line("serialise", &self.serialise, bool::to_string),
-            line("random_bytes_min", &self.random_bytes_min, u64::to_string),
-            line("random_bytes_avoid", &self.random_bytes_avoid, |sizes| {
-                format!("{sizes:?}")
-            }),
+            line("access_ns", &self.access_ns, unknown),
             line(
                 "read_bandwidth_bytes_per_s",
                 &self.read_bandwidth_bytes_per_s,
-                bandwidth,
+                unknown,
             ),
             line(
                 "write_bandwidth_bytes_per_s",
                 &self.write_bandwidth_bytes_per_s,
-                bandwidth,
+                unknown,
             ),
             line("queue_depth", &self.queue_depth, optional),
-            line("slow_reader_cap", &self.slow_reader_cap, optional),
-            line("interleave", &self.interleave, |weights| match weights {
-                Some((dram, slow)) => format!("{dram}:{slow}"),
-                None => "none".to_owned(),
-            }),
         ]
     }
 }
@@ -174,7 +157,7 @@ fn line<T>(name: &'static str, value: &Value<T>, show: impl Fn(&T) -> String) ->
     }
 }
 
-fn bandwidth(value: &Option<u64>) -> String {
+fn unknown(value: &Option<u64>) -> String {
     value.map_or("unknown".to_owned(), |value| value.to_string())
 }
 

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::axes::{Operation, Pattern, Placement, Point, Row};
 use crate::emulated::recorded_rows;
@@ -59,14 +57,6 @@ fn of_device(device: &str) -> TierProfile {
     derived(device, &recorded_rows(device), RECORDED_CORES)
 }
 
-fn holds(profile: &TierProfile) -> BTreeMap<u8, Option<bool>> {
-    profile
-        .insights
-        .iter()
-        .map(|insight| (insight.number, insight.holds))
-        .collect()
-}
-
 #[test]
 fn published_figures_give_the_published_advice() {
     let profile = derived("dax:/dev/dax0.0", &published_rows(), 18);
@@ -84,12 +74,6 @@ fn published_figures_give_the_published_advice() {
     assert_eq!(profile.write_grain_bytes.value, 4096);
     assert_eq!(profile.read_pinning.value, Pinning::Node);
     assert!(profile.near_only.value && profile.stripe_sockets.value && profile.serialise.value);
-    assert_eq!(profile.random_bytes_min.value, 256);
-    let missing: Vec<_> = holds(&profile)
-        .into_iter()
-        .filter(|(_, holds)| *holds != Some(true))
-        .collect();
-    assert_eq!(missing, [], "{:#?}", profile.insights);
 }
 
 #[test]
@@ -107,11 +91,6 @@ fn every_recorded_persistent_memory_gives_the_published_advice() {
             profile.serialise.value && profile.serialise.measured,
             "{what}"
         );
-        assert_eq!(profile.random_bytes_min.value, 256, "{what}");
-        let holds = holds(&profile);
-        for number in [2, 6, 7, 11, 12] {
-            assert_eq!(holds[&number], Some(true), "insight {number} of {what}");
-        }
     }
 }
 
@@ -137,7 +116,6 @@ fn differences_between_devices_show_in_their_profiles() {
         ),
         (1, 8)
     );
-    assert_eq!(of_device("optane100-256").random_bytes_avoid.value, [1024]);
 }
 
 #[test]
@@ -150,11 +128,6 @@ fn dram_does_not_get_the_advice_for_persistent_memory() {
             !profile.serialise.value && profile.serialise.measured,
             "{what}"
         );
-        assert_eq!(profile.random_bytes_min.value, 64, "{what}");
-        let holds = holds(&profile);
-        for number in [7, 11, 12] {
-            assert_eq!(holds[&number], Some(false), "insight {number} of {what}");
-        }
     }
 }
 
@@ -171,12 +144,6 @@ fn an_unmeasured_tier_keeps_defaults_that_say_so() {
         (profile.queue_depth.value, profile.read_threads.value),
         (Some(64), 1)
     );
-    assert!(
-        profile
-            .insights
-            .iter()
-            .all(|insight| insight.holds.is_none())
-    );
     let dram = TierProfile::defaults("dram", 0);
     assert_eq!((dram.queue_depth.value, dram.read_threads.value), (None, 1));
 }
@@ -188,10 +155,7 @@ fn every_measured_value_names_its_measurement() {
         .iter()
         .filter(|line| line.measured)
     {
-        assert!(
-            line.reason.contains("B/s") || line.name == "random_bytes_avoid",
-            "{line:?}"
-        );
+        assert!(line.reason.contains("B/s"), "{line:?}");
     }
     let words: Vec<_> = of_device("optane100-128")
         .lines()
@@ -202,30 +166,32 @@ fn every_measured_value_names_its_measurement() {
 }
 
 #[test]
-fn weights_and_caps_follow_from_what_dram_keeps() {
-    let row = |bandwidth: f64, beside_threads, on_dram| Row {
-        tier: if on_dram { "dram" } else { "node:1" }.to_owned(),
+fn an_access_takes_as_long_as_the_smallest_that_waits_for_the_one_before() {
+    assert_eq!(of_device("optane100-128").access_ns.value, Some(441));
+    let row = |access_bytes, depth, bandwidth| Row {
+        tier: "file:/db".to_owned(),
         emulated: false,
         point: Point {
-            beside_threads,
-            on_dram,
-            ..Point::new(Operation::Read, 4096, 8)
+            pattern: Pattern::Random,
+            queue_depth: Some(depth),
+            ..Point::new(Operation::Read, access_bytes, 1)
         },
         bandwidth_bytes_per_s: bandwidth,
         latency_ns: None,
         beside_bandwidth_bytes_per_s: None,
         spread: 0.0,
     };
-    let beside = [(100e9, 0), (97e9, 2), (91e9, 4), (60e9, 8)];
-    let mut rows = vec![row(33e9, 0, false)];
-    rows.extend(beside.map(|(bandwidth, slow_readers)| row(bandwidth, slow_readers, true)));
-    let profile = derived("node:1", &rows, 8);
-    assert_eq!(profile.slow_reader_cap.value, Some(4));
-    assert_eq!(profile.interleave.value, Some((3, 1)));
-    assert_eq!(
-        profile.read_bandwidth_bytes_per_s.value,
-        Some(33_000_000_000)
-    );
+    let rows = [
+        row(65_536, 1, 400e6),
+        row(4096, 1, 51.2e6),
+        row(4096, 16, 600e6),
+    ];
+    let found = derived("file:/db", &rows, 2).access_ns;
+    assert_eq!(found.value, Some(80_000));
+    assert!(found.reason.contains("4 KiB"), "{found:?}");
+    assert_eq!(derived("file:/db", &rows[2..], 2).access_ns.value, None);
+    let nothing = derived("file:/db", &[row(4096, 1, 0.0)], 2);
+    assert_eq!(nothing.access_ns.value, None);
 }
 
 #[test]
@@ -263,9 +229,6 @@ fn file_reads_get_the_smallest_depth_that_saturates() {
     .concat();
     let profile = derived("file:/db", &rows, 2);
     assert_eq!(profile.queue_depth.value, Some(64));
-    // Of the depths of a size, the best speaks for it.
-    assert_eq!(profile.random_bytes_min.value, 4096);
-    assert_eq!(profile.random_bytes_avoid.value, [] as [u64; 0]);
     assert_eq!(
         profile.read_bandwidth_bytes_per_s.value,
         Some(1_500_000_000)
@@ -293,7 +256,7 @@ fn a_saved_profile_is_found_again_on_the_same_machine() {
 }
 
 #[test]
-fn a_profile_from_before_writes_had_a_bandwidth_is_still_used() {
+fn a_profile_of_an_earlier_version_is_still_used() {
     let folder = tempfile::tempdir().unwrap();
     let mut profile = MachineProfile::empty(&machine());
     let tier = derived("dax", &published_rows(), 18);
@@ -306,8 +269,10 @@ fn a_profile_from_before_writes_had_a_bandwidth_is_still_used() {
     let text = std::fs::read_to_string(&path).unwrap();
     let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
     let tier = older["tiers"]["dax"].as_object_mut().unwrap();
-    tier.remove("write_bandwidth_bytes_per_s")
-        .expect("it was there");
+    for later in ["write_bandwidth_bytes_per_s", "access_ns"] {
+        tier.remove(later).expect("it was there");
+    }
+    tier.insert("slow_reader_cap".to_owned(), serde_json::Value::Null);
     std::fs::write(&path, older.to_string()).unwrap();
     let (loaded, origin) = MachineProfile::load(folder.path(), &machine()).unwrap();
     assert_eq!(origin, ProfileOrigin::Measured);

@@ -131,21 +131,6 @@ pub(super) fn print_profile(
         };
         lines.push(format!("{:27} {:13} {reason}", line.name, line.value));
     }
-    if explain {
-        lines.push(String::new());
-        lines.push("what published measurements say about persistent memory, here:".to_owned());
-        for insight in &profile.insights {
-            let holds = match insight.holds {
-                Some(true) => "holds",
-                Some(false) => "does not",
-                None => "unknown",
-            };
-            lines.push(format!(
-                "{:2} {:46} {holds:9} {}",
-                insight.number, insight.advice, insight.evidence
-            ));
-        }
-    }
     if on_stderr {
         lines.iter().for_each(|line| note(line));
         return Ok(());

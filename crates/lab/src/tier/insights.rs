@@ -1,19 +1,19 @@
-//! Whether each of the twelve insights of Daase et al. (SIGMOD 2021) holds on a measured tier.
+//! Whether each of the twelve insights of Daase et al. (`Maximizing persistent memory bandwidth utilization for OLAP
+//! workloads`, SIGMOD 2021) holds on a measured tier.
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-use super::TierProfile;
-use super::derive::random_reads;
-use super::measured::{Measured, gb, is_alone, is_ground, size};
-use crate::axes::{Grouping, Operation, Pinning, Placement, Row};
+use hotshelf_tier::probe::{Grouping, Operation, Pattern, Pinning, Placement, Row};
+use hotshelf_tier::profile::measured::{Measured, gb, is_alone, is_ground, size, smallest_within};
+use hotshelf_tier::profile::{TierProfile, Value};
 
 /// One insight and what the measurements say about it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Insight {
     /// Its number among the twelve.
     pub number: u8,
     /// What it advises.
-    pub advice: String,
+    pub advice: &'static str,
     /// Whether the advice is right on this tier; `None` if that was not measured.
     pub holds: Option<bool>,
     /// The measurements.
@@ -24,19 +24,20 @@ pub struct Insight {
 const CLEAR_LOSS: f64 = 0.8;
 /// The grain of the first persistent memory.
 const GRAIN_BYTES: u64 = 256;
+/// A random access must reach this part of the plateau: half of what the first persistent memory loses below 256
+/// bytes.
+const RANDOM_PLATEAU: f64 = 0.7;
 /// Pieces from this size on are "large" in the advice on writers.
 const LARGE_BYTES: u64 = 1024;
 
-pub(super) fn of(
-    measured: &Measured<'_>,
-    profile: &TierProfile,
-    physical_cores: u32,
-) -> Vec<Insight> {
-    let found = |number, advice: &str, finding: Option<(bool, String)>| {
+/// What measurements say about each insight; `profile` was derived from them.
+pub fn of(rows: &[Row], profile: &TierProfile, physical_cores: u32) -> Vec<Insight> {
+    let measured = &Measured { rows };
+    let found = |number, advice: &'static str, finding: Option<(bool, String)>| {
         let (holds, evidence) = finding.unzip();
         Insight {
             number,
-            advice: advice.to_owned(),
+            advice,
             holds,
             evidence: evidence.unwrap_or_else(|| "not measured".to_owned()),
         }
@@ -81,15 +82,11 @@ pub(super) fn of(
             "let reads and writes take turns",
             if_measured(&profile.serialise),
         ),
-        found(
-            12,
-            "make random accesses at least 256 B",
-            random(measured, profile),
-        ),
+        found(12, "make random accesses at least 256 B", random(measured)),
     ]
 }
 
-fn if_measured(value: &super::Value<bool>) -> Option<(bool, String)> {
+fn if_measured(value: &Value<bool>) -> Option<(bool, String)> {
     value.measured.then(|| (value.value, value.reason.clone()))
 }
 
@@ -213,11 +210,122 @@ fn contended(measured: &Measured<'_>) -> Option<(bool, String)> {
     ))
 }
 
-fn random(measured: &Measured<'_>, profile: &TierProfile) -> Option<(bool, String)> {
-    let smallest = random_reads(measured).first()?.point.access_bytes;
-    let holds = smallest <= 256 && profile.random_bytes_min.value >= 256;
-    profile
-        .random_bytes_min
-        .measured
-        .then(|| (holds, profile.random_bytes_min.reason.clone()))
+fn random(measured: &Measured<'_>) -> Option<(bool, String)> {
+    let rows = random_reads(measured);
+    let smallest = rows.first()?.point.access_bytes;
+    let (bytes, row, best) = smallest_within(&rows, RANDOM_PLATEAU, |row| row.point.access_bytes)?;
+    let evidence = format!(
+        "random reads of {} get {}, the best is {}",
+        size(bytes),
+        gb(row.bandwidth_bytes_per_s),
+        gb(best.bandwidth_bytes_per_s)
+    );
+    Some((smallest <= 256 && bytes >= 256, evidence))
+}
+
+/// The smallest random read that is worth making.
+pub fn random_bytes_min(rows: &[Row]) -> Option<u64> {
+    let rows = random_reads(&Measured { rows });
+    let found = smallest_within(&rows, RANDOM_PLATEAU, |row| row.point.access_bytes);
+    found.map(|(bytes, ..)| bytes)
+}
+
+/// Random reads at the count of threads that reads most at random: the best of each size, by size.
+pub(super) fn random_reads<'a>(measured: &Measured<'a>) -> Vec<&'a Row> {
+    let random = |row: &Row| {
+        is_alone(row, Operation::Read)
+            && row.point.pattern == Pattern::Random
+            && row.point.placement == Placement::Near
+    };
+    let threads = measured.best(random).map(|row| row.point.threads);
+    let rows = measured.matching(|row| random(row) && Some(row.point.threads) == threads);
+    let mut best: BTreeMap<u64, &Row> = BTreeMap::new();
+    for row in rows {
+        let known = best.entry(row.point.access_bytes).or_insert(row);
+        if row.bandwidth_bytes_per_s > known.bandwidth_bytes_per_s {
+            *known = row;
+        }
+    }
+    best.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hotshelf_tier::emulated::recorded_rows;
+    use hotshelf_tier::probe::Point;
+    use hotshelf_tier::profile::{DeriveInput, derive};
+
+    use super::*;
+    use crate::tier::emulated::RECORDED_CORES;
+
+    const PUBLISHED: &str = include_str!("../../../tier/src/profile/published-figures.csv");
+
+    fn published_rows() -> Vec<Row> {
+        let word = |text: &str| serde_json::Value::String(text.to_owned());
+        let row = |line: &str| {
+            let f: Vec<&str> = line.split(',').collect();
+            let number = |at: usize| f[at].parse::<f64>().unwrap();
+            let operation = serde_json::from_value(word(f[0])).unwrap();
+            Row {
+                tier: "dax:/dev/dax0.0".to_owned(),
+                emulated: false,
+                point: Point {
+                    pattern: serde_json::from_value(word(f[1])).unwrap(),
+                    grouping: serde_json::from_value(word(f[2])).unwrap(),
+                    pinning: serde_json::from_value(word(f[3])).unwrap(),
+                    placement: serde_json::from_value(word(f[4])).unwrap(),
+                    beside_threads: number(7) as u32,
+                    ..Point::new(operation, number(5) as u64, number(6) as u32)
+                },
+                bandwidth_bytes_per_s: number(8) * 1e9,
+                latency_ns: None,
+                beside_bandwidth_bytes_per_s: f[9].parse::<f64>().ok().map(|gb| gb * 1e9),
+                spread: 0.0,
+            }
+        };
+        let lines = PUBLISHED.lines().filter(|line| !line.starts_with('#'));
+        lines.map(row).collect()
+    }
+
+    /// The number of each insight and whether it holds.
+    fn holds(rows: &[Row]) -> BTreeMap<u8, Option<bool>> {
+        let profile = derive(&DeriveInput {
+            tier: "dax",
+            rows,
+            physical_cores: RECORDED_CORES,
+        });
+        let insights = of(rows, &profile, RECORDED_CORES);
+        insights.iter().map(|one| (one.number, one.holds)).collect()
+    }
+
+    #[test]
+    fn all_insights_hold_by_the_papers_own_figures() {
+        let rows = published_rows();
+        let holds = holds(&rows);
+        assert!(
+            holds.len() == 12 && holds.values().all(|holds| *holds == Some(true)),
+            "{holds:?}"
+        );
+        assert_eq!(random_bytes_min(&rows), Some(256));
+    }
+
+    #[test]
+    fn recorded_persistent_memory_is_like_the_papers_and_dram_is_not() {
+        for (device, smallest, expected) in [
+            ("optane100-128", 256, [true; 3]),
+            ("optane100-256", 256, [true; 3]),
+            ("optane100-512", 256, [true; 3]),
+            ("optane200-256", 256, [true; 3]),
+            ("optane-4-dimms", 256, [true; 3]),
+            ("dram-beside-optane100", 64, [false; 3]),
+            ("dram-beside-optane200", 64, [false; 3]),
+        ] {
+            let rows = recorded_rows(device);
+            let holds = holds(&rows);
+            let found = [7, 11, 12].map(|number: u8| holds[&number]);
+            assert_eq!(found, expected.map(Some), "{device}: {holds:?}");
+            assert_eq!(random_bytes_min(&rows), Some(smallest), "{device}");
+        }
+        assert!(holds(&[]).values().all(Option::is_none));
+    }
 }
