@@ -170,7 +170,7 @@ fn read_pinning(measured: &Measured<'_>) -> Option<Value<Pinning>> {
         .iter()
         .map(|(pinning, peak)| format!("{} pinned to {}", gb(*peak), word(pinning)))
         .collect();
-    Some(Value::measured(value, format!("{}", all.join(", "))))
+    Some(Value::measured(value, all.join(", ")))
 }
 
 fn near_only(measured: &Measured<'_>) -> Option<Value<bool>> {
