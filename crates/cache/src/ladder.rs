@@ -38,6 +38,10 @@ pub trait Lender: Send + Sync {
 
     /// Gives the cheapest thing back and returns its charge to the budget. False: nothing could be given.
     fn give_back(&self) -> bool;
+
+    /// The cache was emptied, or keeps nothing from here on: drops what was made of its segments. What is read from
+    /// storage again, such as footers, may stay.
+    fn clear(&self) {}
 }
 
 /// The lenders of a budget besides the segment cache itself.
@@ -64,6 +68,11 @@ impl Ladder {
     pub(crate) fn lenders(&self) -> Vec<Arc<dyn Lender>> {
         let lenders = self.lenders.read();
         lenders.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Lets lenders drop what was made of segments.
+    pub(crate) fn clear(&self) {
+        self.lenders().iter().for_each(|lender| lender.clear());
     }
 
     /// Lets the lender with the cheapest thing give it back, if that is worth less than `below`. A lender that cannot

@@ -74,6 +74,11 @@ impl Ledger {
         self.accounts.lock().gave_back(number, self.now_s());
     }
 
+    /// An item that was given back is in memory again, without another use.
+    pub fn took_back(&self, number: u64) {
+        self.accounts.lock().took_back(number);
+    }
+
     /// An item exists no more.
     pub fn forget(&self, number: u64) {
         self.accounts.lock().forget(number);
@@ -203,6 +208,15 @@ impl Accounts {
         }
     }
 
+    fn took_back(&mut self, number: u64) {
+        let account = self.by_number.get_mut(&number);
+        if let Some(account) = account.filter(|account| !account.is_held) {
+            account.is_held = true;
+            self.held_bytes += account.bytes;
+            self.ghost_count -= 1;
+        }
+    }
+
     fn forget(&mut self, number: u64) {
         self.remove(number);
     }
@@ -285,6 +299,11 @@ mod tests {
         let held: Vec<_> = ledger.uses().iter().map(|item| item.held_bytes).collect();
         assert_eq!((held, ledger.held_bytes()), (vec![0, 20], 20));
         assert!(ledger.density(1) > 0.0);
+        let saved = ledger.density(1);
+        ledger.took_back(1);
+        ledger.took_back(1);
+        assert_eq!(ledger.held_bytes(), 30);
+        assert!(ledger.density(1) <= saved, "it was not used");
         ledger.miss(1, 12, 0.1, 1.0);
         assert_eq!(ledger.held_bytes(), 32);
         ledger.forget(2);

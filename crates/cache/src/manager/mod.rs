@@ -226,14 +226,17 @@ impl CacheManager {
     ) {
         let mut policy = self.policy.lock();
         *policy = like;
+        let keep = like != PolicyKind::None;
         let mut dropped = Vec::new();
         for (shard_idx, cell) in self.shards.iter().enumerate() {
             let fresh = make(&self.policy_context, shard_idx);
-            let keep = like != PolicyKind::None;
             dropped.extend(cell.shard.lock().set_policy(fresh, keep));
         }
         drop(policy);
         drop(dropped);
+        if !keep {
+            self.ladder.clear();
+        }
         self.budget.memory_may_be_free();
     }
 
@@ -252,9 +255,11 @@ impl CacheManager {
         &self.prices
     }
 
-    /// Drops every resident segment. Bytes in use stay valid and count until they are dropped.
+    /// Drops every resident segment, and what lenders made of segments. Bytes in use stay valid and count until they
+    /// are dropped.
     pub fn clear(&self) {
         self.for_each_shard(|shard| shard.drop_where(|_| true));
+        self.ladder.clear();
     }
 
     /// The columns of the files that exist, and their sizes in charged bytes of data.
@@ -281,9 +286,7 @@ impl CacheManager {
     /// The latest events, oldest first.
     pub fn events(&self) -> Vec<Event> {
         let mut events: Vec<Event> = Vec::new();
-        for cell in &self.shards {
-            events.extend(cell.shard.lock().events.iter());
-        }
+        self.inspect(|shard| events.extend(shard.events.iter()));
         events.sort_by_key(|event| event.sequence);
         events
     }
@@ -291,12 +294,10 @@ impl CacheManager {
     /// Sums over the shards of how often each kind of event happened.
     pub(crate) fn event_counts(&self) -> EventCounts {
         let mut sums: EventCounts = [0; EventKind::COUNT];
-        for cell in &self.shards {
-            let counts = cell.shard.lock().counts;
-            sums.iter_mut()
-                .zip(counts)
-                .for_each(|(sum, count)| *sum += count);
-        }
+        self.inspect(|shard| {
+            let counts = sums.iter_mut().zip(shard.counts);
+            counts.for_each(|(sum, count)| *sum += count);
+        });
         sums
     }
 
