@@ -78,6 +78,7 @@ impl Engine {
         let scan_env = ScanEnv {
             cache: cache.clone(),
             elfs: storage.elfs.clone(),
+            look_ups: storage.look_ups.clone(),
             vortex: storage.vortex.clone(),
             observers: Observers::new(&tuner, &pipelines),
             prices: PriceBook::new(&cache, &machine.io, &machine.profile),

@@ -38,6 +38,7 @@ mod input;
 #[doc(hidden)]
 pub mod internals;
 mod interrupt;
+mod look_ups;
 mod machine;
 mod measure;
 mod operators;

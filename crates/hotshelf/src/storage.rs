@@ -27,6 +27,7 @@ use vortex::session::VortexSession;
 
 use crate::error::Result;
 use crate::index::ElfStore;
+use crate::look_ups::KeptLookUps;
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::table::Table;
@@ -48,6 +49,8 @@ pub(crate) struct Storage {
     pub opener: Arc<Opener>,
     /// Elfs in memory.
     pub elfs: Arc<ElfStore>,
+    /// Look-ups of build sides in memory.
+    pub look_ups: Arc<KeptLookUps>,
     pub vortex: VortexSession,
     /// Which tables wait for their small files to be merged.
     pub merging: Arc<Merging>,
@@ -98,6 +101,7 @@ impl Storage {
         let storage = Self {
             opener: store.opener(&machine.io, &cache, vortex.clone()),
             elfs: ElfStore::new(cache.clone()),
+            look_ups: KeptLookUps::new(&cache),
             machine,
             cache,
             store,
@@ -116,9 +120,16 @@ impl Storage {
         Ok(storage)
     }
 
+    /// Shows the table, in the place of the one of its name. What was made of files that left is dropped.
     fn put(&self, table: Table) {
         let mut tables = self.tables.write();
-        tables.insert(table.name.clone(), Arc::new(table));
+        let (id, files) = (table.id, table.file_ids());
+        let before = tables.insert(table.name.clone(), Arc::new(table));
+        let replaced = before.filter(|before| before.id != id);
+        let replaced = replaced.map(|before| self.look_ups.forget_table(before.id));
+        let outdated = self.look_ups.note_table(id, files);
+        drop(tables);
+        drop((replaced, outdated));
     }
 
     fn budget_bytes(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
-use hotshelf_cache::ColumnId;
+use hotshelf_cache::{ColumnId, FileId};
 use hotshelf_store::StoreError;
 use hotshelf_store::statistics::FileStats;
 use hotshelf_tier::{Corruption, TierError};
@@ -108,6 +108,11 @@ impl Table {
             damage: self.damage.clone(),
             unavailable: self.unavailable.clone(),
         }
+    }
+
+    /// The cache's names of the files, in order.
+    pub fn file_ids(&self) -> Vec<FileId> {
+        self.files.iter().map(|file| file.cache_id()).collect()
     }
 
     /// Whether something of the table is not open yet, or could not be opened and may be tried again.

@@ -267,7 +267,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("inserts", "segments kept on arrival"),
     (
         "item",
-        "which column or index; NULL in the row of a whole class",
+        "which column, index or look-up; NULL in the row of a whole class",
     ),
     ("kept_bytes", "bytes that the last placement keeps"),
     ("hotshelf_indexes.kind", "elf"),

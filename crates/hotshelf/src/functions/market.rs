@@ -81,6 +81,10 @@ impl Names {
                 Some(index) => index.clone(),
                 None => format!("#{number}"),
             },
+            ItemClass::LookUp => {
+                let name = storage.look_ups.name(number);
+                name.unwrap_or_else(|| format!("#{number}"))
+            }
             class => match (ItemId { class, number }).as_metadata_segment() {
                 Some(segment) => format!("segment {segment}"),
                 None => format!("#{number}"),

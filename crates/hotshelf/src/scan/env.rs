@@ -8,6 +8,7 @@ use hotshelf_store::index::elfs::ElfStore;
 use hotshelf_tier::io::IoEngine;
 use vortex::session::VortexSession;
 
+use crate::look_ups::KeptLookUps;
 use crate::pipelines::Observers;
 use crate::prices::PriceBook;
 
@@ -21,6 +22,8 @@ const LOOK_AHEAD_DESCRIPTOR_PARTS: usize = 4;
 pub(crate) struct ScanEnv {
     pub cache: Arc<CacheManager>,
     pub elfs: Arc<ElfStore>,
+    /// Look-ups that earlier queries made.
+    pub look_ups: Arc<KeptLookUps>,
     pub vortex: VortexSession,
     /// Who learns what pipelines did.
     pub observers: Observers,

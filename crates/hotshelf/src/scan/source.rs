@@ -27,6 +27,7 @@ use super::filters::{DynamicFilter, convert};
 use super::queue::ScanQueue;
 use super::stream::{Reported, ScanMetrics, open};
 use crate::index::{AccessPath, Condition, Conjunct, Outcome, Request, Wanted, condition};
+use crate::look_ups::Rows;
 use crate::settings::{SessionSettings, Use};
 use crate::table::Table;
 
@@ -168,6 +169,20 @@ impl TableScan {
     /// Whether the scan may stop before its last row.
     pub fn has_limit(&self) -> bool {
         self.limit.is_some()
+    }
+
+    /// What it reads, if that is the same in each run: not if the rest of the query may narrow it.
+    pub fn rows(&self) -> Option<Rows> {
+        let is_settled = self.dynamic.is_empty() && self.limit.is_none();
+        let filters = self.filters.iter();
+        is_settled.then(|| Rows {
+            table: self.table.id,
+            table_name: self.table.name.clone(),
+            files: self.table.file_ids(),
+            columns: self.columns.clone(),
+            schema: self.schema.clone(),
+            filters: filters.map(|filter| filter.expr.clone()).collect(),
+        })
     }
 
     /// The predicates that become known while the query runs.

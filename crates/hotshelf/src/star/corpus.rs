@@ -1,4 +1,5 @@
-//! A generated corpus of star queries: with the rule on and off they give equal rows.
+//! A generated corpus of star queries: with the rule on and off they give equal rows, and a second time, with the
+//! look-ups that the first made.
 //!
 //! A few run with the tests. `HOTSHELF_STAR_QUERIES=2000 cargo test -p hotshelf random_stars -- --nocapture` runs
 //! more and counts what was covered; `HOTSHELF_STAR_SEED` begins elsewhere.
@@ -30,6 +31,11 @@ fn random_stars_agree() {
     }
     println!("{seen}");
     assert!(seen.stars * 2 > seen.queries, "too few stars: {seen}");
+    let reused = seen.by_kind.get(" reused,").copied();
+    assert!(
+        reused.unwrap_or(0) * 4 > seen.stars,
+        "too few reused: {seen}"
+    );
     assert!(seen.empty * 3 < seen.queries * 2, "too few rows: {seen}");
     let failed = seen.fail_both_ways + seen.fail_off_only;
     assert!(failed * 20 <= seen.queries, "too many failures: {seen}");
@@ -86,10 +92,13 @@ impl Seen {
         let expected = bench.try_table(sql);
         bench.switch("on");
         let found = bench.try_table(sql);
+        let again = bench.try_table(sql);
         let plan = bench.try_plan("EXPLAIN", sql).unwrap_or_default();
         match (expected, found) {
             (Ok(expected), Ok(found)) => {
                 let same = same_tables(&found, &expected);
+                let again = again.unwrap_or_else(|error| panic!("{sql}: {error}"));
+                let same = same && same_tables(&again, &expected);
                 let (found, expected) = (found.rows, expected.rows);
                 assert!(same, "{sql}\n{plan}\n{found:#?}\n{expected:#?}");
                 // Header and rules of the printed table.
@@ -122,6 +131,7 @@ const KINDS: &[&str] = &[
     " dense",
     " bitmap",
     " hash ",
+    " reused,",
     "one group",
     "groups numbered",
     "groups hashed",

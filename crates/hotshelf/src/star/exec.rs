@@ -9,7 +9,7 @@ use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
@@ -68,10 +68,18 @@ impl StarPipelineExec {
         let begin = || {
             let (star, context, outcome) =
                 (self.star.clone(), context.clone(), self.outcome.clone());
+            let metrics = self.metrics.clone();
             let run = async move {
                 let prepared = Arc::new(prepare(star, context).await.map_err(Arc::new)?);
-                if let Prepared::Fallback(reason) = prepared.as_ref() {
-                    tracing::debug!(reason, "a star pipeline runs its original plan");
+                match prepared.as_ref() {
+                    Prepared::Ready(ready) if ready.lookup_count() > 0 => {
+                        let reused = MetricBuilder::new(&metrics).global_counter("look_ups_reused");
+                        reused.add(ready.reused_count());
+                    }
+                    Prepared::Ready(_) => {}
+                    Prepared::Fallback(reason) => {
+                        tracing::debug!(reason, "a star pipeline runs its original plan");
+                    }
                 }
                 outcome.set(prepared.clone()).ok();
                 Ok(prepared)

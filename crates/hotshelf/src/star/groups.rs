@@ -9,20 +9,20 @@ use arrow::compute::take;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
 use super::accumulate::{Aggregates, GroupAccumulators};
+use super::keys::steps;
 use super::lookup::{Lookup, MISS};
 use super::matching::Matching;
-use super::prepare::steps;
 
 /// Up to this product of code counts, groups are numbered by an array instead of a hash map.
 const DENSE_CODES_MAX: u64 = 1 << 20;
 
 /// The groups of one look-up: distinct tuples of its grouping columns.
-pub(super) struct JoinCodes {
-    pub join: usize,
+pub(super) struct RowCodes {
     /// Code by place in the look-up.
     by_place: Vec<u32>,
     /// Code of a row kept without a match, and of places without a build row.
@@ -31,22 +31,30 @@ pub(super) struct JoinCodes {
     rows: Vec<Option<u32>>,
     /// The grouping columns by build row.
     columns: Vec<ArrayRef>,
-    stride: u64,
+    /// Bytes of the grouping columns that are not the build side's own.
+    computed_bytes: usize,
 }
 
-impl JoinCodes {
+impl RowCodes {
     /// Numbers the groups of the rows of a build side. `keys` are expressions over it.
     pub async fn build(
-        keys: impl Iterator<Item = &Arc<dyn PhysicalExpr>>,
-        join: usize,
+        keys: &[Arc<dyn PhysicalExpr>],
         matching: Matching,
         lookup: &Lookup,
         build: &RecordBatch,
     ) -> QueryResult<Self> {
         let row_count = build.num_rows();
         let columns: Vec<ArrayRef> = keys
+            .iter()
             .map(|key| key.evaluate(build)?.into_array(row_count))
             .collect::<QueryResult<_>>()?;
+        let computed = keys
+            .iter()
+            .zip(&columns)
+            .filter(|(key, _)| !key.is::<Column>());
+        let computed_bytes = computed
+            .map(|(_, column)| column.get_array_memory_size())
+            .sum();
         let (by_row, mut rows) = distinct(&columns, row_count).await?;
         let all_null = |row: &usize| columns.iter().all(|column| column.is_null(*row));
         let mut of_miss = rows.len() as u32;
@@ -58,23 +66,40 @@ impl JoinCodes {
             }
         }
         Ok(Self {
-            join,
             by_place: lookup.by_place(&by_row, of_miss),
             of_miss,
             rows,
             columns,
-            stride: 1,
+            computed_bytes,
         })
     }
 
     pub fn size_bytes(&self) -> usize {
-        self.by_place.len() * 4 + self.rows.len() * 8
+        self.by_place.len() * 4 + self.rows.len() * 8 + self.computed_bytes
+    }
+}
+
+/// The groups of a join's look-up among those of all look-ups.
+pub(super) struct JoinCodes {
+    join: usize,
+    codes: Arc<RowCodes>,
+    stride: u64,
+}
+
+impl JoinCodes {
+    pub fn new(join: usize, codes: Arc<RowCodes>) -> Self {
+        let stride = 1;
+        Self {
+            join,
+            codes,
+            stride,
+        }
     }
 }
 
 /// How rows are numbered by group: the same for all workers.
 pub(super) struct GroupCodes {
-    pub joins: Vec<JoinCodes>,
+    joins: Vec<JoinCodes>,
     /// Product of the numbers of codes.
     pub code_count: u64,
     /// The grouping columns in the order of the output: index in `joins`, and column there.
@@ -89,9 +114,9 @@ impl GroupCodes {
         mut joins: Vec<JoinCodes>,
     ) -> Option<Self> {
         let mut code_count = 1u64;
-        for codes in &mut joins {
-            codes.stride = code_count;
-            code_count = code_count.checked_mul(codes.rows.len().max(1) as u64)?;
+        for join in &mut joins {
+            join.stride = code_count;
+            code_count = code_count.checked_mul(join.codes.rows.len().max(1) as u64)?;
         }
         let mut taken = vec![0; joins.len()];
         let column = |(join, _): &(usize, _)| {
@@ -183,14 +208,19 @@ impl GroupTable {
     fn number_rows(&mut self, places: &[Vec<u32>], row_count: usize) {
         self.row_codes.clear();
         self.row_codes.resize(row_count, 0);
-        for codes in &self.codes.joins {
-            for (total, place) in self.row_codes.iter_mut().zip(&places[codes.join]) {
+        for JoinCodes {
+            join,
+            codes,
+            stride,
+        } in &self.codes.joins
+        {
+            for (total, place) in self.row_codes.iter_mut().zip(&places[*join]) {
                 let code = codes
                     .by_place
                     .get(*place as usize)
                     .copied()
                     .unwrap_or(codes.of_miss);
-                *total += u64::from(code) * codes.stride;
+                *total += u64::from(code) * stride;
             }
         }
         let (seen, numbers) = (&mut self.seen, &mut self.numbers);
@@ -228,9 +258,9 @@ impl GroupTable {
     pub fn take(&mut self) -> QueryResult<RecordBatch> {
         let mut keys = Vec::with_capacity(self.codes.columns.len());
         for (join, column) in &self.codes.columns {
-            let codes = &self.codes.joins[*join];
+            let JoinCodes { codes, stride, .. } = &self.codes.joins[*join];
             let row_of = |code: &u64| {
-                let code = (code / codes.stride) % codes.rows.len().max(1) as u64;
+                let code = (code / stride) % codes.rows.len().max(1) as u64;
                 codes.rows.get(code as usize).copied().flatten()
             };
             let rows: UInt32Array = self.seen.iter().map(row_of).collect();

@@ -21,6 +21,13 @@ pub(super) fn is_key_type(data_type: &DataType) -> bool {
         )
 }
 
+/// Rows in steps after which a cancelled query stops.
+pub(super) fn steps(row_count: usize) -> impl Iterator<Item = Range<usize>> {
+    const STEP_ROWS: usize = 1 << 17;
+    let starts = (0..row_count).step_by(STEP_ROWS);
+    starts.map(move |start| start..row_count.min(start + STEP_ROWS))
+}
+
 /// A key column. Differences of its words are differences of keys, modulo 2^64.
 pub(super) struct KeyColumn {
     words: Vec<u64>,

@@ -2,7 +2,8 @@
 //!
 //! `rule` finds star-shaped parts of a physical plan, `shape` says what such a part means: `matching` which joins are
 //! look-ups, `forecast` which build sides are small enough, `again` which of them may run twice, `narrow` which
-//! columns are needed. `exec` is the operator, `prepare` runs the build sides, `lookup` maps keys to build rows,
+//! columns are needed. `exec` is the operator, `prepare` sees to the build sides, `side` runs them
+//! or finds look-ups that were made of the same (`recipe`), `lookup` maps keys to build rows,
 //! `worker` takes row groups through filters and look-ups (`select`, with the tests of `condition` and sets of rows
 //! of `row_set`, on columns decoded by `chunk` and `encoded`), `payload` gathers the survivors' columns, `decimal`
 //! computes with them in 64 bits, `aggregate` and `groups` aggregate them. The replaced plan is kept and runs instead
@@ -27,10 +28,12 @@ mod matching;
 mod narrow;
 mod payload;
 mod prepare;
+mod recipe;
 mod row_set;
 mod rule;
 mod select;
 mod shape;
+mod side;
 #[cfg(test)]
 mod tests;
 mod worker;

@@ -1,33 +1,27 @@
-//! Runs the build sides once, for all workers, and makes look-ups of them.
+//! What all workers share: the look-ups of the build sides, and the queue of row groups that can meet their keys.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::compute::concat_batches;
+use arrow::array::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, Column, DynamicFilterPhysicalExpr, Literal,
 };
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use futures::StreamExt;
 use futures::future::try_join_all;
 
 use super::accumulate::{Aggregates, Keys};
 use super::groups::{GroupCodes, JoinCodes};
-use super::keys::KeyColumn;
-use super::lookup::{Duplicates, Frame, Lookup};
+use super::lookup::Lookup;
 use super::matching::Matching;
 use super::narrow::{Narrow, Source};
 use super::shape::Join;
-use crate::pipelines::decoded_bytes;
+use super::side::{Side, Unfit, build_side};
 use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, TableScan};
 
 /// A star as planned: what to look up, what rows must pass, what comes out.
@@ -57,6 +51,13 @@ impl Star {
             narrow.filter(|source| matches!(source, Source::Build { join: of, .. } if *of == join));
         let mut grouped = self.build_keys().into_iter().flatten();
         narrow.next().is_some() || grouped.any(|(of, _)| *of == join)
+    }
+
+    /// The grouping expressions over one build side.
+    pub fn groups_of(&self, join: usize) -> Vec<Arc<dyn PhysicalExpr>> {
+        let keys = self.build_keys().into_iter().flatten();
+        let own = keys.filter(|(of, _)| *of == join);
+        own.map(|(_, expr)| expr.clone()).collect()
     }
 
     /// The grouping expressions over build sides, if those alone determine the groups.
@@ -113,14 +114,11 @@ pub(super) struct Ready {
     pub queue: Arc<ScanQueue>,
     /// Ranges that scanned rows have to be in, tested here.
     pub ranges: Vec<IntegerRange>,
-    pub lookups: Vec<Lookup>,
-    pub builds: Vec<RecordBatch>,
+    sides: Vec<Side>,
     pub codes: Option<Arc<GroupCodes>>,
     pub probed: Vec<Probed>,
     /// Whether a build side without keys lets no row survive.
     pub nothing: bool,
-    /// What the look-ups hold of the operators' memory.
-    _reservations: Vec<MemoryReservation>,
 }
 
 /// How many rows a look-up was asked for and how many it kept.
@@ -135,19 +133,6 @@ pub(super) enum Prepared {
     Ready(Arc<Ready>),
     /// Why the original plan has to run.
     Fallback(String),
-}
-
-/// Why there are no look-ups.
-enum Unfit {
-    /// The data is not a star, or memory is short: the original plan can still answer.
-    Fallback(String),
-    Failed(DataFusionError),
-}
-
-impl From<DataFusionError> for Unfit {
-    fn from(error: DataFusionError) -> Self {
-        Self::Failed(error)
-    }
 }
 
 /// Runs all build sides at the same time and builds the look-ups.
@@ -166,21 +151,25 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
     let sides = joined
         .await
         .map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))?;
-    let mut ready = Sides::default();
-    for side in sides {
-        ready.add(side?);
-    }
-    let nothing = ready.lookups.iter().zip(&star.joins).any(|(lookup, join)| {
-        lookup.row_count() == 0 && matches!(join.matching, Matching::Inner | Matching::Semi)
+    let sides: Vec<Side> = sides.into_iter().collect::<Result<_, _>>()?;
+    let nothing = sides.iter().zip(&star.joins).any(|(side, join)| {
+        side.lookup.row_count() == 0 && matches!(join.matching, Matching::Inner | Matching::Semi)
     });
     let codes = match star.build_keys() {
         Some(keys) => {
-            let codes = GroupCodes::combine(keys, ready.codes);
+            let numbered = sides.iter().enumerate();
+            let codes = numbered.filter_map(|(join, side)| Some((join, side.codes.clone()?)));
+            let codes = codes.map(|(join, codes)| JoinCodes::new(join, codes));
+            let codes = GroupCodes::combine(keys, codes.collect());
             let too_many = || Unfit::Fallback("there are too many groups to number".into());
             Some(Arc::new(codes.ok_or_else(too_many)?))
         }
         None => None,
     };
+    let joined = star.joins.iter().zip(&sides);
+    let ranges: Vec<DynamicFilter> = joined
+        .filter_map(|(join, side)| key_range(&star.scan, join, side.extremes.as_ref()?))
+        .collect();
     let keys: Vec<usize> = star.joins.iter().map(|join| join.probe_key).collect();
     let config = context.session_config().options();
     let payload = star.payload();
@@ -188,136 +177,15 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
         keys: &keys,
         payload: &payload,
     };
-    let queue = star.scan.star_queue(config, columns, &ready.ranges);
+    let queue = star.scan.star_queue(config, columns, &ranges);
     Ok(Ready {
         ranges: queue.plan.tested_ranges(),
         queue,
         probed: star.joins.iter().map(|_| Probed::default()).collect(),
-        lookups: ready.lookups,
-        builds: ready.builds,
+        sides,
         codes,
         nothing,
         star,
-        _reservations: ready.reservations,
-    })
-}
-
-/// A build side with all that rows are tested by and grouped by.
-struct Side {
-    build: RecordBatch,
-    lookup: Lookup,
-    codes: Option<JoinCodes>,
-    range: Option<DynamicFilter>,
-    /// What all that holds of the operators' memory.
-    reservation: MemoryReservation,
-}
-
-/// All build sides, in the order of the joins.
-#[derive(Default)]
-struct Sides {
-    builds: Vec<RecordBatch>,
-    lookups: Vec<Lookup>,
-    codes: Vec<JoinCodes>,
-    ranges: Vec<DynamicFilter>,
-    reservations: Vec<MemoryReservation>,
-}
-
-impl Sides {
-    fn add(&mut self, side: Side) {
-        self.builds.push(side.build);
-        self.lookups.push(side.lookup);
-        self.codes.extend(side.codes);
-        self.ranges.extend(side.range);
-        self.reservations.push(side.reservation);
-    }
-}
-
-/// Runs a build side and makes a look-up of it.
-async fn build_side(star: Arc<Star>, idx: usize, context: Arc<TaskContext>) -> Result<Side, Unfit> {
-    let join = &star.joins[idx];
-    let (build, reservation) = run_build(&join.build, context).await?;
-    let array = join.build_key.evaluate(&build)?;
-    let array = array.into_array(build.num_rows())?;
-    let keys = KeyColumn::new(&array)?;
-    let frame = Frame::of(&keys, star.attaches(idx));
-    let range = key_range(&star.scan, join, &array, &frame)?;
-    reserve(&reservation, frame.size_bytes() + keys.size_bytes())?;
-    let mut lookup = Lookup::new(&frame);
-    for rows in steps(keys.len()) {
-        lookup
-            .add(&keys, rows, join.matching)
-            .map_err(|Duplicates| Unfit::Fallback(format!("the key {} repeats", join.build_key)))?;
-        tokio::task::yield_now().await;
-    }
-    if lookup.is_ranked() {
-        lookup.rank();
-        for rows in steps(keys.len()) {
-            lookup.attach(&keys, rows);
-            tokio::task::yield_now().await;
-        }
-    }
-    reservation.shrink(keys.size_bytes());
-    let grouped = star.build_keys().into_iter().flatten();
-    let grouped: Vec<_> = grouped.filter(|(of, _)| *of == idx).collect();
-    let mut codes = None;
-    if !grouped.is_empty() {
-        let exprs = grouped.into_iter().map(|(_, expr)| expr);
-        let built = JoinCodes::build(exprs, idx, join.matching, &lookup, &build).await;
-        // An expression may fail on a build row that no scanned row finds.
-        let failed = |error| Unfit::Fallback(format!("grouping build rows: {error}"));
-        let built = built.map_err(failed)?;
-        reserve(&reservation, built.size_bytes())?;
-        codes = Some(built);
-    }
-    Ok(Side {
-        build,
-        lookup,
-        codes,
-        range,
-        reservation,
-    })
-}
-
-/// Rows in steps after which a cancelled query stops.
-pub(super) fn steps(row_count: usize) -> impl Iterator<Item = Range<usize>> {
-    const STEP_ROWS: usize = 1 << 17;
-    let starts = (0..row_count).step_by(STEP_ROWS);
-    starts.map(move |start| start..row_count.min(start + STEP_ROWS))
-}
-
-/// The rows of a build side, accounted for as they come.
-async fn run_build(
-    build: &Arc<dyn ExecutionPlan>,
-    context: Arc<TaskContext>,
-) -> Result<(RecordBatch, MemoryReservation), Unfit> {
-    let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
-    let mut batches = Vec::new();
-    let mut stream = execute_stream(build.clone(), context)?;
-    while let Some(batch) = stream.next().await {
-        let batch = batch?;
-        // The values only: many batches may look into one buffer.
-        let bytes: u64 = batch
-            .columns()
-            .iter()
-            .map(|column| decoded_bytes(column))
-            .sum();
-        reserve(&reservation, bytes as usize)?;
-        batches.push(batch);
-    }
-    let rows = concat_batches(&build.schema(), &batches).map_err(DataFusionError::from)?;
-    drop(batches);
-    let held = rows.get_array_memory_size();
-    reserve(&reservation, held.saturating_sub(reservation.size()))?;
-    reservation.resize(held);
-    Ok((rows, reservation))
-}
-
-fn reserve(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
-    reservation.try_grow(bytes).map_err(|_| {
-        let held = reservation.size();
-        Unfit::Fallback(format!(
-            "no memory for {bytes} bytes of a look-up beside {held}"
-        ))
     })
 }
 
@@ -325,73 +193,92 @@ fn reserve(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
 fn key_range(
     scan: &TableScan,
     join: &Join,
-    array: &ArrayRef,
-    frame: &Frame,
-) -> QueryResult<Option<DynamicFilter>> {
-    if !matches!(join.matching, Matching::Inner | Matching::Semi) {
-        return Ok(None);
-    }
+    (min, max): &(ScalarValue, ScalarValue),
+) -> Option<DynamicFilter> {
     let field = scan.schema.field(join.probe_key);
-    if field.data_type() != array.data_type() {
-        return Ok(None);
+    let keeps_others = !matches!(join.matching, Matching::Inner | Matching::Semi);
+    if keeps_others || *field.data_type() != min.data_type() {
+        return None;
     }
-    let Some((least, greatest)) = frame.extremes else {
-        return Ok(None);
-    };
-    let min = ScalarValue::try_from_array(array, least)?;
-    let max = ScalarValue::try_from_array(array, greatest)?;
     let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), join.probe_key));
-    let compare = |op, bound: ScalarValue| -> Arc<dyn PhysicalExpr> {
-        Arc::new(BinaryExpr::new(
-            column.clone(),
-            op,
-            Arc::new(Literal::new(bound)),
-        ))
+    let compare = |op, bound: &ScalarValue| -> Arc<dyn PhysicalExpr> {
+        let bound = Arc::new(Literal::new(bound.clone()));
+        Arc::new(BinaryExpr::new(column.clone(), op, bound))
     };
     let range = BinaryExpr::new(
         compare(Operator::GtEq, min),
         Operator::And,
         compare(Operator::LtEq, max),
     );
-    Ok(Some(DynamicFilter {
+    Some(DynamicFilter {
         expr: Arc::new(DynamicFilterPhysicalExpr::new(
             vec![column],
             Arc::new(range),
         )),
         schema: scan.schema.clone(),
-    }))
+    })
 }
 
 impl Ready {
+    /// How many look-ups there are.
+    pub fn lookup_count(&self) -> usize {
+        self.sides.len()
+    }
+
+    /// How many of them earlier queries made.
+    pub fn reused_count(&self) -> usize {
+        self.sides.iter().filter(|side| side.is_reused()).count()
+    }
+
+    /// The look-ups, in the order of the joins.
+    pub fn lookups(&self) -> impl Iterator<Item = &Lookup> {
+        self.sides.iter().map(|side| &side.lookup)
+    }
+
+    /// The look-up of a join.
+    pub fn lookup(&self, join: usize) -> &Lookup {
+        &self.sides[join].lookup
+    }
+
+    /// The rows of a join's build side.
+    pub fn build(&self, join: usize) -> &RecordBatch {
+        &self.sides[join].build
+    }
+
     /// The share of the rows asked for that a look-up kept so far, or a guess.
     pub fn share_kept(&self, join: usize) -> f64 {
         let probed = &self.probed[join];
         match probed.rows.load(Ordering::Relaxed) {
-            0 => self.lookups[join].density(),
+            0 => self.lookup(join).density(),
             rows => probed.kept.load(Ordering::Relaxed) as f64 / rows as f64,
         }
     }
 
     /// The look-ups in the order that drops most rows first, as measured so far.
     pub fn order(&self) -> Vec<usize> {
-        let mut order: Vec<(f64, usize)> = (0..self.lookups.len())
+        let mut order: Vec<(f64, usize)> = (0..self.lookup_count())
             .map(|join| (self.share_kept(join), join))
             .collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
         order.into_iter().map(|(_, join)| join).collect()
     }
 
-    /// The look-ups as EXPLAIN ANALYZE shows them: order, kind, keys, share of rows kept.
+    /// The look-ups as EXPLAIN ANALYZE shows them: order, kind, keys, whether an earlier query
+    /// made them, share of rows kept.
     pub fn describe(&self) -> String {
         let parts = self.order().into_iter().map(|join| {
             let field = self.star.scan.schema.field(self.star.joins[join].probe_key);
             let rows = self.probed[join].rows.load(Ordering::Relaxed);
             let kept = self.probed[join].kept.load(Ordering::Relaxed);
+            let reused = match self.sides[join].is_reused() {
+                true => " reused,",
+                false => "",
+            };
             format!(
-                "{} {} {} keys kept {kept} of {rows}",
+                "{} {} {} keys{reused} kept {kept} of {rows}",
                 field.name(),
-                self.lookups[join].kind(),
-                self.lookups[join].row_count()
+                self.lookup(join).kind(),
+                self.lookup(join).row_count()
             )
         });
         parts.collect::<Vec<_>>().join("; ")

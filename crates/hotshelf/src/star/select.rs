@@ -121,7 +121,7 @@ impl Selector {
             found: [0; WORDS],
             rows: Vec::with_capacity(CHUNK_ROWS),
             near: Vec::new(),
-            hashed: vec![Vec::new(); ready.lookups.len()],
+            hashed: vec![Vec::new(); ready.lookup_count()],
             ranges: vec![Kept::default(); ready.ranges.len()],
         }
     }
@@ -145,7 +145,7 @@ impl Selector {
         let mut survivors = Survivors {
             row_count,
             rows: Vec::new(),
-            places: vec![Vec::new(); ready.lookups.len()],
+            places: vec![Vec::new(); ready.lookup_count()],
             mask: OnceLock::new(),
         };
         self.buffers
@@ -181,7 +181,7 @@ impl Selector {
                 self.slots_of(slots, &columns[slots.column], chunk, target);
             }
         }
-        for (lookup, slots) in ready.lookups.iter().zip(&mut survivors.places) {
+        for (lookup, slots) in ready.lookups().zip(&mut survivors.places) {
             if lookup.is_ranked() {
                 slots
                     .iter_mut()
@@ -216,7 +216,7 @@ impl Selector {
                 matching: join.matching,
                 condition: match join.matching {
                     Matching::Outer => Condition::Always,
-                    _ => look_up_condition(&ready.lookups[idx], &columns[column]),
+                    _ => look_up_condition(ready.lookup(idx), &columns[column]),
                 },
                 origin: Origin::Join(idx),
                 asked: 0,
@@ -418,7 +418,7 @@ fn slots<'a>(ready: &'a Ready, tested: Decodable<'_>) -> Vec<KeySlots<'a>> {
         .filter_map(|(idx, join)| {
             let table_column = ready.star.scan.columns[join.probe_key];
             let place = tested.place(table_column)?;
-            let (lookup, column) = (&ready.lookups[idx], &tested.columns[place]);
+            let (lookup, column) = (ready.lookup(idx), &tested.columns[place]);
             let slots = match (&column.dictionary, column.valid.is_some()) {
                 (Some(values), false) => Slots::ByCode(
                     values

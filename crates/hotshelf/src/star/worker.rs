@@ -236,18 +236,18 @@ impl Worker {
         let ready = &self.ready;
         let narrow = &ready.star.narrow;
         let mut payload_columns = payload.columns().iter();
-        let mut rows_by_join: Vec<Option<UInt32Array>> = vec![None; ready.lookups.len()];
+        let mut rows_by_join: Vec<Option<UInt32Array>> = vec![None; ready.lookup_count()];
         let mut columns = Vec::with_capacity(narrow.sources.len());
         for source in &narrow.sources {
             match source {
                 Source::Probe(_) => columns.extend(payload_columns.next().cloned()),
                 Source::Build { join, column } => {
                     let rows = rows_by_join[*join].get_or_insert_with(|| {
-                        let lookup = &ready.lookups[*join];
+                        let lookup = ready.lookup(*join);
                         let row = |place: &u32| Some(lookup.row(*place)).filter(|row| *row != MISS);
                         places[*join].iter().map(row).collect()
                     });
-                    columns.push(take(ready.builds[*join].column(*column), rows, None)?);
+                    columns.push(take(ready.build(*join).column(*column), rows, None)?);
                 }
             }
         }

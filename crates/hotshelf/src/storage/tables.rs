@@ -59,6 +59,9 @@ impl Storage {
         match tables.get_mut(&table.name) {
             Some(current) if Arc::ptr_eq(current, &table) => {
                 *current = opened.clone();
+                let outdated = self.look_ups.note_table(opened.id, opened.file_ids());
+                drop(tables);
+                drop(outdated);
                 opened
             }
             // Another thread was faster, or a change has opened its own files; the next use tries again.
@@ -188,7 +191,11 @@ impl Storage {
         let table = self.table_as_is(name);
         let table = table.ok_or_else(|| self.unknown_table(name))?;
         self.store.drop_table(table.id, &table.folder)?;
-        self.tables.write().remove(name);
+        let mut tables = self.tables.write();
+        tables.remove(name);
+        let outdated = self.look_ups.forget_table(table.id);
+        drop(tables);
+        drop(outdated);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ mod import;
 mod index;
 mod input;
 mod joining;
+mod look_ups;
 mod merging;
 mod profile;
 mod robust;

@@ -1,0 +1,272 @@
+//! A build side as a look-up: made by running it once, or kept since an earlier query made it of the same rows.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, MutableArrayData, RecordBatch, RecordBatchOptions, make_array,
+};
+use arrow::compute::concat_batches;
+use arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_plan::execute_stream;
+use futures::StreamExt;
+
+use super::groups::RowCodes;
+use super::keys::{KeyColumn, steps};
+use super::lookup::{Duplicates, Frame, Lookup};
+use super::prepare::Star;
+use crate::look_ups::{Cost, OnBudget};
+use crate::pipelines::decoded_bytes;
+use crate::settings::SessionSettings;
+
+/// Why there are no look-ups.
+pub(super) enum Unfit {
+    /// The data is not a star, or memory is short: the original plan can still answer.
+    Fallback(String),
+    Failed(DataFusionError),
+}
+
+impl From<DataFusionError> for Unfit {
+    fn from(error: DataFusionError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A build side with all that rows are tested by and grouped by.
+pub(super) struct Made {
+    /// The rows, if something of them is attached to scanned rows.
+    pub build: RecordBatch,
+    pub lookup: Lookup,
+    pub codes: Option<Arc<RowCodes>>,
+    /// The least and the greatest key.
+    pub extremes: Option<(ScalarValue, ScalarValue)>,
+}
+
+/// Whose it is.
+pub(super) enum Side {
+    /// This query's alone.
+    Own {
+        made: Box<Made>,
+        /// What it holds of the operators' memory.
+        _memory: MemoryReservation,
+    },
+    /// For later queries, too; made by this one.
+    Kept(Arc<OnBudget<Made>>),
+    /// Made by an earlier query.
+    Reused(Arc<OnBudget<Made>>),
+}
+
+impl Deref for Side {
+    type Target = Made;
+
+    fn deref(&self) -> &Made {
+        match self {
+            Self::Own { made, .. } => made,
+            Self::Kept(kept) | Self::Reused(kept) => &kept.made,
+        }
+    }
+}
+
+impl Side {
+    pub fn is_reused(&self) -> bool {
+        matches!(self, Self::Reused(_))
+    }
+}
+
+/// The look-up of a join, made now unless an earlier query made it.
+pub(super) async fn build_side(
+    star: Arc<Star>,
+    join: usize,
+    context: Arc<TaskContext>,
+) -> Result<Side, Unfit> {
+    let extensions = &context.session_config().options().extensions;
+    let settings = extensions.get::<SessionSettings>();
+    let settings = settings.cloned().unwrap_or_default();
+    let env = star.scan.env.clone();
+    let weight = match settings.populate {
+        true => env.cache.query_weight(settings.template, settings.priority),
+        false => 0.0,
+    };
+    let recipe = star.recipe(join);
+    if let Some(recipe) = &recipe
+        && let Some(kept) = env.look_ups.find(recipe, weight)
+    {
+        return Ok(Side::Reused(kept));
+    }
+    let recipe = recipe.filter(|_| settings.populate);
+    let begun = Instant::now();
+    let (made, reservation) = make(&star, join, context, recipe.is_some()).await?;
+    let own = |made, memory| Side::Own {
+        made: Box::new(made),
+        _memory: memory,
+    };
+    let Some(recipe) = recipe else {
+        return Ok(own(made, reservation));
+    };
+    let cost = Cost {
+        seconds: begun.elapsed().as_secs_f64(),
+        weight,
+    };
+    let bytes = reservation.size() as u64;
+    let release = || {
+        reservation.free();
+    };
+    let offered = env.look_ups.offer(recipe, made, (bytes, cost), release);
+    Ok(match offered {
+        Ok(kept) => Side::Kept(kept),
+        Err(made) => own(made, reservation),
+    })
+}
+
+/// Runs a build side and makes a look-up of it.
+async fn make(
+    star: &Star,
+    idx: usize,
+    context: Arc<TaskContext>,
+    may_be_kept: bool,
+) -> Result<(Made, MemoryReservation), Unfit> {
+    let join = &star.joins[idx];
+    let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
+    let mut build = run(star, idx, context, &reservation).await?;
+    let attaches = star.attaches(idx);
+    if may_be_kept && attaches {
+        build = owned(&build)?;
+    }
+    let held = build.get_array_memory_size();
+    reserve(&reservation, held.saturating_sub(reservation.size()))?;
+    reservation.resize(held);
+    let array = join.build_key.evaluate(&build)?;
+    let array = array.into_array(build.num_rows())?;
+    let keys = KeyColumn::new(&array)?;
+    let frame = Frame::of(&keys, attaches);
+    reserve(&reservation, frame.size_bytes() + keys.size_bytes())?;
+    let lookup = look_up(star, idx, &keys, &frame).await?;
+    reservation.shrink(keys.size_bytes());
+    let value = |row| ScalarValue::try_from_array(&array, row);
+    let extremes = match frame.extremes {
+        Some((least, greatest)) => Some((value(least)?, value(greatest)?)),
+        None => None,
+    };
+    let groups = star.groups_of(idx);
+    let mut codes = None;
+    if !groups.is_empty() {
+        let built = RowCodes::build(&groups, join.matching, &lookup, &build).await;
+        // An expression may fail on a build row that no scanned row finds.
+        let failed = |error| Unfit::Fallback(format!("grouping build rows: {error}"));
+        let built = built.map_err(failed)?;
+        reserve(&reservation, built.size_bytes())?;
+        codes = Some(Arc::new(built));
+    }
+    if !attaches {
+        build = RecordBatch::new_empty(build.schema());
+        reservation.shrink(held);
+    }
+    let made = Made {
+        build,
+        lookup,
+        codes,
+        extremes,
+    };
+    Ok((made, reservation))
+}
+
+async fn look_up(
+    star: &Star,
+    idx: usize,
+    keys: &KeyColumn,
+    frame: &Frame,
+) -> Result<Lookup, Unfit> {
+    let join = &star.joins[idx];
+    let mut lookup = Lookup::new(frame);
+    for rows in steps(keys.len()) {
+        lookup
+            .add(keys, rows, join.matching)
+            .map_err(|Duplicates| Unfit::Fallback(format!("the key {} repeats", join.build_key)))?;
+        tokio::task::yield_now().await;
+    }
+    if lookup.is_ranked() {
+        lookup.rank();
+        for rows in steps(keys.len()) {
+            lookup.attach(keys, rows);
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(lookup)
+}
+
+/// The rows of a build side, accounted for as they come.
+async fn run(
+    star: &Star,
+    idx: usize,
+    context: Arc<TaskContext>,
+    reservation: &MemoryReservation,
+) -> Result<RecordBatch, Unfit> {
+    let build = &star.joins[idx].build;
+    let mut batches = Vec::new();
+    let mut stream = execute_stream(build.clone(), context)?;
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        // The values only: many batches may look into one buffer.
+        let bytes: u64 = batch
+            .columns()
+            .iter()
+            .map(|column| decoded_bytes(column))
+            .sum();
+        reserve(reservation, bytes as usize)?;
+        batches.push(batch);
+    }
+    let rows = concat_batches(&build.schema(), &batches);
+    Ok(rows.map_err(DataFusionError::from)?)
+}
+
+fn reserve(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
+    reservation.try_grow(bytes).map_err(|_| {
+        let held = reservation.size();
+        Unfit::Fallback(format!(
+            "no memory for {bytes} bytes of a look-up beside {held}"
+        ))
+    })
+}
+
+/// The same rows in buffers of their own: a batch as it was decoded may look into a segment, and would keep it.
+fn owned(rows: &RecordBatch) -> QueryResult<RecordBatch> {
+    let columns = rows.columns().iter().map(owned_column);
+    let columns = columns.collect::<QueryResult<_>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+    let owned = RecordBatch::try_new_with_options(rows.schema(), columns, &options);
+    Ok(owned?)
+}
+
+fn owned_column(column: &ArrayRef) -> QueryResult<ArrayRef> {
+    Ok(match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        _ => {
+            let data = column.to_data();
+            let mut copy = MutableArrayData::new(vec![&data], false, column.len());
+            copy.try_extend(0, 0, column.len())?;
+            make_array(copy.freeze())
+        }
+    })
+}
+
+/// Whether the buffers of an array of this type are all its own once they are copied.
+pub(super) fn can_be_owned(data_type: &DataType) -> bool {
+    data_type.is_primitive()
+        || matches!(
+            data_type,
+            DataType::Boolean
+                | DataType::Utf8
+                | DataType::LargeUtf8
+                | DataType::Utf8View
+                | DataType::Binary
+                | DataType::LargeBinary
+                | DataType::BinaryView
+                | DataType::FixedSizeBinary(_)
+        )
+}
