@@ -23,8 +23,45 @@ pub fn keep_freed_memory() -> bool {
     false
 }
 
+/// Gives all freed memory back to the system. Takes milliseconds, and each page is a fault when it is used again.
+///
+/// Returns whether any was given back; an allocator that is not glibc's does nothing.
+pub fn give_back_freed_memory() -> bool {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: `malloc_trim` takes an integer, locks what it changes, and may be called at any time.
+        unsafe { libc::malloc_trim(0) == 1 }
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    false
+}
+
+/// Memory that only this process has, in bytes: without mapped files. `None` if the system does not say.
+pub fn private_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = text.split_ascii_whitespace().skip(1);
+    let mut next = || pages.next()?.parse::<u64>().ok();
+    let (resident, shared) = (next()?, next()?);
+    Some(resident.saturating_sub(shared) * rustix::param::page_size() as u64)
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn freed_memory_can_be_given_back_and_used_again() {
+        let blocks: Vec<Vec<u8>> = (0..64).map(|byte| vec![byte; 1 << 20]).collect();
+        drop(blocks);
+        super::give_back_freed_memory();
+        assert!(super::private_bytes().unwrap() > 0);
+        assert_eq!(
+            vec![3u8; 1 << 20]
+                .iter()
+                .map(|&byte| u64::from(byte))
+                .sum::<u64>(),
+            3 << 20
+        );
+    }
+
     #[test]
     fn glibc_takes_the_advice_and_goes_on_allocating() {
         let taken = super::keep_freed_memory();

@@ -1,5 +1,6 @@
 //! The operators' memory: DataFusion's pool on top of the one budget they share with the cache.
 
+mod freed;
 mod kind;
 mod query;
 
@@ -15,6 +16,7 @@ use datafusion::execution::memory_pool::{
 };
 use hotshelf_cache::{Answer, Ask, CacheManager};
 
+use freed::FreedMemory;
 pub(crate) use kind::OperatorKind;
 pub(crate) use query::{QueryMemory, QueryPool};
 
@@ -46,6 +48,7 @@ pub(crate) struct OperatorPool {
     spiller_count: AtomicU64,
     /// Bytes per second with which spilled rows are written, if that was measured. Else as fast as they are read.
     write_bandwidth: Option<f64>,
+    freed: Arc<FreedMemory>,
 }
 
 impl OperatorPool {
@@ -56,6 +59,7 @@ impl OperatorPool {
             reserved_bytes_max: AtomicU64::new(0),
             spiller_count: AtomicU64::new(0),
             write_bandwidth,
+            freed: FreedMemory::new(),
         }
     }
 
@@ -106,7 +110,8 @@ impl OperatorPool {
         self.cache.ask(&ask) == Answer::Refuse
     }
 
-    fn note_peak(&self) {
+    fn note_growth(&self) {
+        self.freed.look(self.limit_bytes());
         self.reserved_bytes_max
             .fetch_max(self.reserved_bytes(), Ordering::Relaxed);
     }
@@ -129,7 +134,7 @@ impl MemoryPool for OperatorPool {
 
     fn grow(&self, _reservation: &MemoryReservation, additional: usize) {
         self.cache.budget().reserve_operator(additional as u64);
-        self.note_peak();
+        self.note_growth();
     }
 
     fn shrink(&self, _reservation: &MemoryReservation, shrink: usize) {
@@ -164,7 +169,7 @@ impl MemoryPool for OperatorPool {
             }
             self.cache.budget().reserve_operator(additional);
         }
-        self.note_peak();
+        self.note_growth();
         Ok(())
     }
 
