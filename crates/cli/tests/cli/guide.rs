@@ -13,8 +13,8 @@ use std::process::Command;
 
 use super::reference::{accepts, repository};
 
-/// Blocks that no test runs, in all pages: first builds, and commands that need a terminal or minutes.
-const NO_RUN_MAX: usize = 5;
+/// Blocks that no test runs, in all pages: the first build, and the measurement of a device, which takes a minute.
+const NO_RUN_MAX: usize = 2;
 
 struct Block {
     /// Index of the opening fence in the page's lines.
@@ -165,6 +165,24 @@ fn shows(shown: &[&str], printed: &[&str], varies: bool) -> bool {
     }
 }
 
+/// A manifest on a page names what the one of the program outside the workspace names, which CI builds.
+fn check_manifest(block: &Block, place: &str) {
+    let manifest = repository().join("examples/embedding/Cargo.toml");
+    let manifest = std::fs::read_to_string(manifest).unwrap();
+    let lines = || block.text.lines().filter(|line| !line.trim().is_empty());
+    assert!(lines().count() > 0, "{place}: an empty manifest");
+    for line in lines() {
+        let known = match line.split_once('=') {
+            Some((name, _)) => format!("\n{} = {{ path = ", name.trim()),
+            None => format!("\n{line}\n"),
+        };
+        assert!(
+            manifest.contains(&known),
+            "{place}: {line} is not in examples/embedding/Cargo.toml"
+        );
+    }
+}
+
 #[test]
 fn every_block_of_readme_and_guide_runs_and_prints_what_the_page_shows() {
     let mut different = Vec::new();
@@ -177,6 +195,10 @@ fn every_block_of_readme_and_guide_runs_and_prints_what_the_page_shows() {
             let place = format!("{}:{}", page.display(), block.first + 1);
             match block.language.as_str() {
                 "rust" => printed = None,
+                "toml" => {
+                    check_manifest(&block, &place);
+                    printed = None;
+                }
                 _ if block.is("no-run") => printed = None,
                 "text" => {
                     let output = printed

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hotshelf_store::StoreError;
-use hotshelf_store::catalog::{FileChange, FileRow, TableRef};
+use hotshelf_store::catalog::{FileChange, FileRow, IndexFileRow, TableRef};
 use hotshelf_store::data_file::{FilePaths, TableFile};
 
 use super::Storage;
@@ -213,12 +213,14 @@ impl Change<'_> {
         Ok(files)
     }
 
-    /// The new files of these indexes: index, data file, bytes.
-    fn written(&self, indexes: &BTreeSet<i64>) -> Vec<(i64, u64, u64)> {
+    /// The new files of these indexes.
+    fn written(&self, indexes: &BTreeSet<i64>) -> Vec<IndexFileRow> {
         let of = |(key, tried): (&FileOfIndex, &Tried)| match tried {
-            Tried::Written { bytes, .. } if indexes.contains(&key.index) => {
-                Some((key.index, key.file, *bytes))
-            }
+            Tried::Written { bytes, .. } if indexes.contains(&key.index) => Some(IndexFileRow {
+                index: key.index,
+                data_file: key.file,
+                bytes: *bytes,
+            }),
             _ => None,
         };
         self.tried.iter().filter_map(of).collect()

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::entries::{FileChange, Obsolete, TableRef, TableRow};
+use super::entries::{FileChange, IndexFileRow, Obsolete, TableRef, TableRow};
 use super::rows::{self, Owner};
 use super::{Catalog, journal, names, schema};
 use crate::error::Result;
@@ -29,8 +29,12 @@ impl Catalog {
             }
             for index in &table.indexes {
                 rows::insert_index(transaction, owner, &index.definition)?;
-                for (number, bytes) in &index.files {
-                    let file = (index.definition.id, *number, *bytes);
+                for (data_file, bytes) in &index.files {
+                    let file = IndexFileRow {
+                        index: index.definition.id,
+                        data_file: *data_file,
+                        bytes: *bytes,
+                    };
                     rows::insert_index_file(transaction, id, file)?;
                 }
             }

@@ -61,6 +61,17 @@ pub struct IndexRow {
     pub files: Vec<(u64, u64)>,
 }
 
+/// A file of an index, as the catalog knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexFileRow {
+    /// The index, by its number in the database.
+    pub index: i64,
+    /// The data file whose rows it has, by its number in the table.
+    pub data_file: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
 /// A change of a table's files in one transaction.
 #[derive(Debug, Default)]
 pub struct FileChange<'a> {
@@ -70,8 +81,8 @@ pub struct FileChange<'a> {
     pub added: &'a [FileRow],
     /// An index to add.
     pub new_index: Option<&'a IndexDefinition>,
-    /// Index, data file and length of new index files.
-    pub index_files: &'a [(i64, u64, u64)],
+    /// New index files.
+    pub index_files: &'a [IndexFileRow],
 }
 
 /// A data file as the catalog knows it.

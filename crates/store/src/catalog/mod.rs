@@ -26,7 +26,9 @@ use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-pub use entries::{FileChange, FileRow, IndexRow, Journal, Names, Obsolete, TableRef, TableRow};
+pub use entries::{
+    FileChange, FileRow, IndexFileRow, IndexRow, Journal, Names, Obsolete, TableRef, TableRow,
+};
 pub(crate) use ipc::{decode_schema, encode_schema};
 
 use crate::error::{Result, StoreError};

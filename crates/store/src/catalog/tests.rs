@@ -92,6 +92,14 @@ fn change(catalog: &Catalog, id: i64, change: &FileChange<'_>) -> Result<()> {
     catalog.change_files(&table, change)
 }
 
+fn index_file(index: i64, data_file: u64, bytes: u64) -> IndexFileRow {
+    IndexFileRow {
+        index,
+        data_file,
+        bytes,
+    }
+}
+
 #[test]
 fn tables_and_files_survive_reopening() {
     let fixture = Fixture::new();
@@ -103,7 +111,7 @@ fn tables_and_files_survive_reopening() {
     let added = FileChange {
         added: &[file(2)],
         new_index: Some(&index),
-        index_files: &[(9, 1, 70), (9, 2, 80)],
+        index_files: &[index_file(9, 1, 70), index_file(9, 2, 80)],
         ..FileChange::default()
     };
     change(&catalog, id, &added).unwrap();
@@ -129,14 +137,14 @@ fn removed_files_take_their_index_files_along() {
     let index = index(3, vec![0], false);
     let added = FileChange {
         new_index: Some(&index),
-        index_files: &[(3, 1, 70), (3, 2, 80)],
+        index_files: &[index_file(3, 1, 70), index_file(3, 2, 80)],
         ..FileChange::default()
     };
     change(&catalog, id, &added).unwrap();
     let exchanged = FileChange {
         removed: &[1],
         added: &[file(5)],
-        index_files: &[(3, 5, 90)],
+        index_files: &[index_file(3, 5, 90)],
         ..FileChange::default()
     };
     change(&catalog, id, &exchanged).unwrap();
@@ -204,7 +212,7 @@ fn an_index_file_that_is_built_again_takes_the_place_of_the_old_one() {
     });
     let id = catalog.add_table(&row, None).unwrap();
     let built = FileChange {
-        index_files: &[(3, 1, 75)],
+        index_files: &[index_file(3, 1, 75)],
         ..FileChange::default()
     };
     change(&catalog, id, &built).unwrap();

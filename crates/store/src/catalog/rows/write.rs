@@ -3,7 +3,7 @@
 use arrow::datatypes::SchemaRef;
 use rusqlite::{Transaction, params};
 
-use super::super::entries::{FileRow, TableRow};
+use super::super::entries::{FileRow, IndexFileRow, TableRow};
 use super::super::ipc::{encode_bounds, encode_schema};
 use super::super::schema;
 use super::raw::{RawFile, RawTable, raw_files, raw_tables};
@@ -126,12 +126,17 @@ pub fn insert_index(
 pub fn insert_index_file(
     transaction: &Transaction<'_>,
     table_id: i64,
-    (index, number, bytes): (i64, u64, u64),
+    file: IndexFileRow,
 ) -> Result<()> {
     let mut statement = transaction.prepare_cached(
         "INSERT OR REPLACE INTO index_files SELECT ?1, id, ?3 FROM files WHERE table_id = ?4 AND number = ?2",
     )?;
-    statement.execute(params![index, number as i64, bytes as i64, table_id])?;
+    let IndexFileRow {
+        index,
+        data_file,
+        bytes,
+    } = file;
+    statement.execute(params![index, data_file as i64, bytes as i64, table_id])?;
     Ok(())
 }
 
