@@ -285,7 +285,7 @@ class Killer:
         """Runs an operation and kills it after some seconds; its exit code, output and messages."""
         command = [self.program.path, *map(str, operation.command)]
         started = time.monotonic()
-        # Into files: a pipe that nobody reads would keep the process from going on.
+        # Into files: a pipe that nothing reads would block the process.
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as words, tempfile.TemporaryFile("w+") as text:
             text.write(operation.text or "")
             text.seek(0)

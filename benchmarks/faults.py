@@ -105,7 +105,7 @@ def named_files(db):
 
 
 def leftovers(db):
-    """Files that nobody names, names without files, and folders and files that no database has."""
+    """Files that nothing names, names without files, and folders and files that no database has."""
     named, folders = named_files(db)
     db = pathlib.Path(db)
     data = db / "data"

@@ -250,9 +250,9 @@ def cut(machine, seed, preload):
     last = max(acked)
     running = statements.kinds[last] if last < len(statements.kinds) else "nothing"
     wrong = judge(statements, acked, machine.look(disk))
-    # Whether a database that does not even answer has leftovers is no question.
+    # Leftovers count only in a database that answers as it should.
     if not wrong:
-        wrong = [f"nobody names {name}" for name in machine.leftovers(disk)]
+        wrong = [f"nothing names {name}" for name in machine.leftovers(disk)]
     return len([number for number in statements.appends if number <= last]), len(acked), running, wrong
 
 

@@ -73,7 +73,7 @@ def elf_of(bzimage):
     if packed.startswith(b"\xfd7zXZ"):
         return lzma.LZMADecompressor().decompress(packed)
     if packed.startswith(b"\x28\xb5\x2f\xfd"):
-        # The packed kernel is followed by its length, which is no part of the stream.
+        # The packed kernel is followed by its length, which is not part of the stream.
         return subprocess.run([program("zstd"), "-dcq"], input=packed[:-4], capture_output=True, check=True).stdout
     if packed.startswith(b"\x1f\x8b"):
         return gzip.decompress(packed[:-4])

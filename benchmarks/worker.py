@@ -76,7 +76,7 @@ def main():
             answer["rows"] = run(query["sql"])
             answer["seconds"] = time.perf_counter() - start
             answer["read_bytes"] = read_bytes() - bytes_before
-        except Exception as error:  # any engine's own errors; the pass goes on
+        except Exception as error:  # any engine's own errors; the pass continues
             answer["error"] = f"{type(error).__name__}: {error}"[:300]
         print(json.dumps(answer), flush=True)
 

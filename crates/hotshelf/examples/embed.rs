@@ -1,7 +1,7 @@
 //! A program with a database inside: opens it with a memory budget, imports a CSV file, asks a question twice and
 //! looks at what the cache did for the second answer.
 //!
-//! `cargo run --release --example embed`
+//! `cargo run --release -p hotshelf --example embed`
 
 use std::error::Error;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Which cache policy suits a workload? Runs the same queries under several policies with a budget that holds a
 //! part of the data, and compares the bytes read from storage. No file is kept.
 //!
-//! `cargo run --release --example policy`
+//! `cargo run --release -p hotshelf --example policy`
 
 use std::error::Error;
 use std::path::Path;

@@ -63,7 +63,7 @@ enum Command {
     /// Compare the price of memory with the time that a little less and a little more of it takes
     #[command(after_help = hpcache::price::EXAMPLES)]
     Price(hpcache::price::Flags),
-    /// Compare the Elf's layouts, threads and planner, and the Elf with scans
+    /// Compare the Elf's layouts and planner, and the Elf with scans
     #[command(after_help = elf::flags::EXAMPLES)]
     Elf(elf::flags::Flags),
     /// Replay traces on modelled machines: the HPCache paper's claims, mixes, cache sizes, three shelves

@@ -1,4 +1,4 @@
-//! `hotshelf-lab elf`: the Elf's layouts, threads and planner, and the Elf against scans.
+//! `hotshelf-lab elf`: the Elf's layouts and planner, and the Elf against scans.
 
 use std::sync::Arc;
 

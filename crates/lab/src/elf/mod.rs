@@ -1,4 +1,4 @@
-//! Experiments with the Elf: both layouts, threads, the planner, and scans at all selectivities.
+//! Experiments with the Elf: both layouts, the planner, and scans at all selectivities.
 //!
 //! Contenders answer the same queries in turn; every figure is a median over rounds, and every ratio is to the
 //! first contender of its case in the same run. Answers are compared on the way.

@@ -98,7 +98,15 @@ fn beside(document: &str, path: &str) -> String {
 
 /// The documents of the project.
 pub fn documents() -> Vec<TextFile> {
-    let mut documents = files(&["docs".into(), "crates".into(), "benchmarks".into()], "md");
+    let mut documents = files(
+        &[
+            "docs".into(),
+            "crates".into(),
+            "benchmarks".into(),
+            "lab".into(),
+        ],
+        "md",
+    );
     for name in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
         if let Ok(text) = std::fs::read_to_string(root().join(name)) {
             let path = name.to_owned();
