@@ -50,7 +50,8 @@ impl Engine {
     /// An engine over a storage.
     pub fn start(storage: &Arc<Storage>, options: &Options) -> Result<Self> {
         let (machine, cache) = (storage.machine.clone(), storage.cache.clone());
-        let tuner = TunerThread::start(&cache, machine.profile.tuner_options())
+        let prices = Arc::new(PriceBook::new(&cache, &machine.io, &machine.profile));
+        let tuner = TunerThread::start(&cache, prices.tuner_options())
             .inspect_err(|error| tracing::warn!(%error, "no thread for the tuner"));
         let tuner = tuner.ok().map(Arc::new);
         let pool = Arc::new(OperatorPool::new(
@@ -81,9 +82,8 @@ impl Engine {
             look_ups: storage.look_ups.clone(),
             vortex: storage.vortex.clone(),
             observers: Observers::new(&tuner, &pipelines),
-            prices: PriceBook::new(&cache, &machine.io, &machine.profile),
+            prices,
             io: machine.io.clone(),
-            look_ahead_bytes_max: machine.profile.look_ahead_bytes.value,
             descriptor_count_max: storage.opener.descriptors().limit(),
             _held_open: storage.clone(),
         };

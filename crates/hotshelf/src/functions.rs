@@ -20,7 +20,6 @@ use datafusion::prelude::SessionContext;
 
 use crate::database::Parts;
 use crate::engine::Engine;
-use crate::machine::Machine;
 use listing::{Columns, Listing, table};
 
 pub(crate) use bounded::with_years_in_range;
@@ -35,7 +34,7 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("cache_events", |parts| cache::events(&parts.storage)),
     ("cache_stats", |parts| cache::stats(&parts.engine)),
     ("io_stats", |parts| cache::io_stats(&parts.machine)),
-    ("machine_profile", |parts| machine_profile(&parts.machine)),
+    ("machine_profile", |parts| machine_profile(&parts.engine)),
     ("pipelines", |parts| pipelines(&parts.engine)),
     ("hpcache_columns", hpcache::columns),
     ("hpcache_pipelines", hpcache::pipelines),
@@ -94,9 +93,9 @@ fn open<T>(part: &Weak<T>) -> QueryResult<Arc<T>> {
     part.ok_or_else(|| exec_datafusion_err!("the database is closed"))
 }
 
-/// One row per value that follows from the machine profile: what is in force and from where.
-fn machine_profile(machine: &Machine) -> Columns {
-    Listing::of(machine.profile.lines())
+/// One row per value that follows from the machine profile, and per price: what is in force and from where.
+fn machine_profile(engine: &Engine) -> Columns {
+    Listing::of(engine.profile_lines())
         .text("name", |row| row.name.to_owned())
         .text("value", |row| row.value.clone())
         .text("source", |row| row.source.clone())

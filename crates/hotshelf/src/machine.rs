@@ -15,7 +15,7 @@ use hotshelf_tier::io::{IoEngine, IoOptions};
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-pub(crate) use profile::{EngineProfile, NAMES, described};
+pub(crate) use profile::{EngineProfile, NAMES, ProfileLine, described};
 pub(crate) use workers::Workers;
 
 /// What a database uses of the machine.
@@ -41,15 +41,16 @@ impl Machine {
         let profile = Arc::new(profile);
         let workers = Workers::start(options.threads, profile.clone())
             .map_err(Error::io("start worker threads for", folder))?;
+        let look_ahead_bytes = profile.look_ahead_bytes(profile.storage_bandwidth.value as f64);
         let io = IoEngine::start(IoOptions {
             threads: profile.io_threads.value,
             depth: profile.io_depth.value,
             merge_bytes_max: profile.io_bytes.value,
-            in_flight_bytes_max: profile.look_ahead_bytes.value as usize,
+            in_flight_bytes_max: look_ahead_bytes as usize,
             direct: options.direct_io,
             bandwidth_bytes_per_s_max: options.storage_bandwidth_max,
             // Freed buffers kept for reuse are memory too: small budgets keep few.
-            pool_bytes_max: (options.budget_bytes / 16).min(32 << 20) as usize,
+            pool_bytes_max: (options.budget_bytes / 16).min(look_ahead_bytes) as usize,
             ..IoOptions::default()
         })?;
         let readers = profile.serialise.value.then(|| io.clone());

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::error::{Result, nearest};
 use crate::interrupt::Interrupt;
 use crate::machine::NAMES;
+use crate::prices::PRICE_NAMES;
 
 pub(crate) use parse::{check_engine_setting, parse_switch, refused};
 use parse::{parse_priority, parse_threads, parse_use};
@@ -262,7 +263,7 @@ impl ExtensionOptions for SessionSettings {
         };
         let settings = KEYS.iter().chain([&(PROFILE, PROFILE_DESCRIPTION)]);
         let settings = settings.map(|&(name, description)| entry(name, description));
-        let measured = NAMES.iter();
+        let measured = NAMES.iter().chain(&PRICE_NAMES);
         let measured =
             measured.map(|&(name, description)| entry(&format!("profile.{name}"), description));
         settings.chain(measured).collect()

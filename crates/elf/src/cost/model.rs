@@ -64,20 +64,6 @@ pub struct Costs {
     pub query_ns: f64,
 }
 
-impl Default for Costs {
-    /// Figures of a 2020s server; calibrate for better ones.
-    fn default() -> Self {
-        Self {
-            node_ns: 20.0,
-            child_ns: 4.0,
-            jump_ns: 60.0,
-            word_ns: 0.7,
-            result_ns: 3.0,
-            query_ns: 200.0,
-        }
-    }
-}
-
 impl Costs {
     /// The predicted time of some work on one thread.
     pub fn predict_ns(&self, work: &Work) -> f64 {
@@ -103,22 +89,19 @@ pub struct CostModel {
     row_count: f64,
     levels: Vec<LevelShape>,
     histograms: Vec<Histogram>,
-    /// Prices in use.
-    pub costs: Costs,
 }
 
 impl CostModel {
     /// The model of an Elf and the table it was built from.
-    pub fn new<S>(elf: &PackedElf<S>, table: &CodeTable, costs: Costs) -> Self {
+    pub fn new<S>(elf: &PackedElf<S>, table: &CodeTable) -> Self {
         Self {
             row_count: elf.row_count() as f64,
             levels: elf.level_shapes(),
             histograms: table.columns().iter().map(Histogram::from_column).collect(),
-            costs,
         }
     }
 
-    /// The model as bytes, for a file of the caller's. Prices are not part of it.
+    /// The model as bytes, for a file of the caller's.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Writer::default();
         out.u64(self.row_count.to_bits());
@@ -144,7 +127,7 @@ impl CostModel {
     ///
     /// # Errors
     /// When the bytes are not a model.
-    pub fn from_bytes(file: &Path, bytes: &[u8], costs: Costs) -> Result<Self> {
+    pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self> {
         let mut input = Reader::new(file, bytes, 0);
         let row_count = f64::from_bits(input.u64("rows of a model")?);
         let level_count = input.u32("levels of a model")? as usize;
@@ -173,7 +156,6 @@ impl CostModel {
             row_count,
             levels,
             histograms,
-            costs,
         })
     }
 

@@ -7,7 +7,7 @@ use crate::layout::packed::{PackedElf, PackedOptions};
 
 fn model(table: &CodeTable) -> (PackedElf, CostModel) {
     let elf = PackedElf::build(table, &PackedOptions::default()).unwrap();
-    let model = CostModel::new(&elf, table, Costs::default());
+    let model = CostModel::new(&elf, table);
     (elf, model)
 }
 
@@ -90,10 +90,10 @@ fn a_model_reads_back_and_damage_is_noticed() {
     let (_, model) = model(&table);
     let bytes = model.to_bytes();
     let file = std::path::Path::new("model");
-    let read = CostModel::from_bytes(file, &bytes, Costs::default()).unwrap();
+    let read = CostModel::from_bytes(file, &bytes).unwrap();
     let query = equal_on(3, 0..2);
     assert_eq!(read.work(&query).unwrap(), model.work(&query).unwrap());
     for len in 0..bytes.len() {
-        assert!(CostModel::from_bytes(file, &bytes[..len], Costs::default()).is_err());
+        assert!(CostModel::from_bytes(file, &bytes[..len]).is_err());
     }
 }

@@ -7,7 +7,7 @@ use hotshelf_cache::tuner::TunerOptions;
 
 use super::Engine;
 use crate::error::{Error, Result};
-use crate::machine::described;
+use crate::machine::{ProfileLine, described};
 use crate::options::{BUDGET_BYTES_MIN, parse_bandwidth, parse_size};
 use crate::settings::{DatabaseSettings, PROFILE, parse_switch, refused};
 
@@ -17,7 +17,7 @@ impl DatabaseSettings for Engine {
             return Some(self.machine.profile.origin.clone());
         }
         if let Some(name) = key.strip_prefix("profile.") {
-            let mut lines = self.machine.profile.lines().into_iter();
+            let mut lines = self.profile_lines().into_iter();
             let line = lines.find(|line| line.name == name)?;
             return Some(described(&line.value, &line.source));
         }
@@ -69,6 +69,13 @@ impl DatabaseSettings for Engine {
 }
 
 impl Engine {
+    /// Every value of the machine profile, and every price that begins with one.
+    pub fn profile_lines(&self) -> Vec<ProfileLine> {
+        let mut lines = self.machine.profile.lines();
+        lines.extend(self.scan_env.prices.lines());
+        lines
+    }
+
     fn change_tuner(&self, key: &str, value: &str) -> Result<()> {
         let Some(tuner) = &self.tuner else {
             return Ok(());

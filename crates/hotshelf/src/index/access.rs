@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::elfs::ElfStore;
 use super::question::{FileQuery, Questions};
-use super::selection::{Outcome, Selection};
+use super::selection::{Asking, Outcome, Selection};
+use crate::prices::PriceBook;
 
 /// How a scan finds its rows. Without an Elf it looks at every row group.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +37,8 @@ pub(super) struct Weighed {
 #[derive(Debug)]
 pub(crate) struct ElfAccess {
     pub(super) store: Arc<ElfStore>,
+    /// Learns what asking them takes.
+    pub(super) prices: Arc<PriceBook>,
     /// By the number of the data file; others are scanned.
     pub(super) files: Questions,
     /// The dimension of each output column, if rows come from the Elfs and the table is not read.
@@ -63,8 +66,14 @@ impl ElfAccess {
     /// Begins to ask all files, for a query of this weight.
     pub fn start(&self, outcome: &Arc<Outcome>, weight: f64) -> BTreeMap<u64, Arc<Selection>> {
         let start = |query: &FileQuery| {
-            let asked = (&query.file, &query.query);
-            Selection::start(&self.store, asked, outcome, weight)
+            Selection::start(&Asking {
+                store: self.store.clone(),
+                prices: self.prices.clone(),
+                file: query.file.clone(),
+                query: Arc::new(query.query.clone()),
+                outcome: outcome.clone(),
+                weight,
+            })
         };
         self.files
             .iter()

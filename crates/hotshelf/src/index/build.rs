@@ -21,7 +21,7 @@ use vortex::layout::LayoutReader;
 use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
 
-use super::file::{BuiltStretch, COSTS, FileWriter, Indexes};
+use super::file::{BuiltStretch, FileWriter, Indexes};
 use super::keys::{KeyColumn, KeyLearner};
 use super::zones::Zones;
 use crate::error::{Error, Result};
@@ -233,7 +233,7 @@ impl IndexWriter {
                 None => PackedElf::build(&table, &options(false))?,
             };
             Ok(BuiltStretch {
-                model: CostModel::new(&elf, &table, COSTS),
+                model: CostModel::new(&elf, &table),
                 zones: Zones::new(&table),
                 elf,
             })

@@ -15,7 +15,7 @@ use super::question::{
     Conjunct, FileQuery, Questions, Wanted, dimensions, questions, scanned_rows,
 };
 use super::zones::ZONE_ROWS;
-use crate::prices::WorkPrices;
+use crate::prices::{PriceBook, WorkPrices};
 use crate::settings::Use;
 use crate::table::Table;
 
@@ -31,6 +31,7 @@ pub(crate) struct Request<'a> {
     pub setting: Use,
     /// Workers that share the time.
     pub workers: usize,
+    pub book: &'a Arc<PriceBook>,
     pub prices: WorkPrices,
 }
 
@@ -183,6 +184,7 @@ impl Request<'_> {
         let elf = (self.setting == Use::Always || is_faster).then(|| {
             Arc::new(ElfAccess {
                 store: self.elfs.clone(),
+                prices: self.book.clone(),
                 files: best.files,
                 covering: best.covering.map(|covering| covering.dimensions),
             })
@@ -289,7 +291,7 @@ impl Request<'_> {
         let unread_bytes = self.unread_bytes(output.iter()) as f64 * unread_share;
         let saved = Cost {
             work_ns: estimate.payload_rows * values * self.prices.test_ns,
-            read_ns: self.prices.read_ns(unread_bytes as u64),
+            read_ns: self.prices.read_ns(unread_bytes),
         };
         let decode_ns = estimate.rows * values * self.prices.elf_value_ns;
         let covering_ns = estimate.without_tids_ns + decode_ns;
@@ -302,7 +304,7 @@ impl Request<'_> {
     /// Time of reading from storage, with as many reads that wait for each other.
     fn read_ns(&self, bytes: u64, depth: f64) -> f64 {
         let waits = if bytes > 0 { depth } else { 0.0 };
-        self.prices.read_ns(bytes) + waits * self.prices.access_ns
+        self.prices.read_ns(bytes as f64) + waits * self.prices.access_ns
     }
 
     /// Time to look at some rows without an Elf.

@@ -16,6 +16,7 @@ use datafusion::error::DataFusionError;
 use futures::FutureExt;
 use hotshelf_store::StoreError;
 use hotshelf_store::index::shelf::OpenElf;
+use hotshelf_tier::thread_time_ns;
 use tokio::sync::mpsc;
 
 use super::access::ElfAccess;
@@ -25,6 +26,7 @@ use super::file::Reservation;
 use super::question::FileQuery;
 use super::selection::Outcome;
 use crate::error::{Error, Result};
+use crate::prices::{Unit, computed};
 
 /// The heads of Elfs that are asked together have this part of what heads may take: they cannot be evicted.
 const AHEAD_SHARE: u64 = 2;
@@ -81,6 +83,8 @@ pub(crate) struct CoveredRows {
     file: u64,
     codes: Vec<Vec<u32>>,
     pub count: usize,
+    /// What reading the codes took, if all were in memory.
+    took_ns: Option<f64>,
     _memory: Reservation,
 }
 
@@ -178,6 +182,19 @@ impl CoveringRows {
 
     /// Rows as a batch.
     pub fn batch(&self, rows: &CoveredRows, schema: &SchemaRef) -> Result<RecordBatch> {
+        let start_ns = thread_time_ns();
+        let batch = self.decode(rows, schema)?;
+        if let Some(took_ns) = rows.took_ns {
+            let decoding_ns = thread_time_ns().saturating_sub(start_ns) as f64;
+            let values = rows.count * rows.codes.len();
+            let done = [(Unit::ElfValue, values as f64)];
+            let prices = &self.asker.access.prices;
+            prices.learn(&done, took_ns + decoding_ns);
+        }
+        Ok(batch)
+    }
+
+    fn decode(&self, rows: &CoveredRows, schema: &SchemaRef) -> Result<RecordBatch> {
         let Asker {
             access, dimensions, ..
         } = &*self.asker;
@@ -245,7 +262,7 @@ impl Asker {
             }
         };
         let mut sent = Vec::new();
-        let answer = self.send_rows(&mut elf, place.0, query, sender, &mut sent);
+        let answer = self.send_rows(&mut elf, place, query, sender, &mut sent);
         let missed = match answer.await {
             Ok(()) => Some(Ok(Vec::new())),
             Err(Stop::Unwanted) => None,
@@ -267,26 +284,37 @@ impl Asker {
     async fn send_rows(
         &self,
         elf: &mut OpenElf,
-        file: u64,
+        place: Place,
         query: &FileQuery,
         sender: &mpsc::Sender<Delivery>,
         sent: &mut Vec<Range<u32>>,
     ) -> Result<(), Stop> {
         let start = Instant::now();
-        let rows = elf.select_rows(&query.query).await?;
+        let (rows, took_ns) = computed(elf.select_rows(&query.query)).await;
+        let rows = rows?;
         let count = rows.iter().map(ExactSizeIterator::len).sum();
         self.outcome.add(count, start);
-        let store = &self.access.store;
+        let (store, prices) = (&self.access.store, &self.access.prices);
+        if let Ok(work) = query.file.stretches[place.1].model.work(&query.query)
+            && elf.reads().shelf_blocks == 0
+        {
+            prices.learn_walk(&work, count, false, took_ns);
+        }
         let _memory = store.hold((rows.capacity() * size_of::<Range<u32>>()) as u64);
         for batch in batches(&rows, self.batch_rows) {
             let count: usize = batch.iter().map(ExactSizeIterator::len).sum();
             let memory = store.hold((count * self.dimensions.len() * size_of::<u32>()) as u64);
             let mut codes = vec![Vec::new(); self.dimensions.len()];
-            elf.read_rows(&batch, &self.dimensions, &mut codes).await?;
+            let read_blocks = elf.reads().shelf_blocks;
+            let read = elf.read_rows(&batch, &self.dimensions, &mut codes);
+            let (read, took_ns) = computed(read).await;
+            read?;
+            let was_in_memory = elf.reads().shelf_blocks == read_blocks;
             let delivery = Delivery::Rows(CoveredRows {
-                file,
+                file: place.0,
                 codes,
                 count,
+                took_ns: was_in_memory.then_some(took_ns),
                 _memory: memory,
             });
             let delivered = sender.send(delivery).await;

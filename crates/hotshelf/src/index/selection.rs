@@ -20,13 +20,13 @@ use vortex::buffer::BitBuffer;
 use vortex::mask::Mask;
 
 use super::elfs::{ElfStore, Unavailable};
-use super::file::{COSTS, IndexFile, Reservation, Stretch};
+use super::file::{IndexFile, Reservation, Stretch};
+use crate::prices::{PriceBook, Unit, computed};
 
 /// Keys that are looked up together at most.
 const KEYS_MAX: usize = 1 << 14;
-/// Looking up one of many keys, in nanoseconds: its accesses to memory overlap those of others
-/// (`lab/results/elf.md`).
-const KEY_NS: f64 = 90.0;
+/// This many reads of a question are under way together, so that it waits about as long as for one.
+const READS_TOGETHER_MAX: u64 = 8;
 
 /// What the Elfs of one scan did, for EXPLAIN ANALYZE.
 #[derive(Debug, Default)]
@@ -82,6 +82,19 @@ impl Outcome {
     }
 }
 
+/// How the Elfs of a data file are asked.
+#[derive(Clone)]
+pub(super) struct Asking {
+    pub store: Arc<ElfStore>,
+    /// Learns what it takes.
+    pub prices: Arc<PriceBook>,
+    pub file: Arc<IndexFile>,
+    pub query: Arc<QueryBox>,
+    pub outcome: Arc<Outcome>,
+    /// Of the query.
+    pub weight: f64,
+}
+
 /// The rows of a stretch, counted from its first.
 enum Rows {
     Tids(Vec<u32>),
@@ -123,17 +136,10 @@ impl Selected {
 
 impl Selection {
     /// Begins to ask, on the threads of the runtime it is called from.
-    pub fn start(
-        store: &Arc<ElfStore>,
-        (file, query): (&Arc<IndexFile>, &QueryBox),
-        outcome: &Arc<Outcome>,
-        weight: f64,
-    ) -> Self {
-        let query = Arc::new(query.clone());
-        let parts = file.stretches.iter().enumerate().map(|(idx, stretch)| {
-            let (store, file) = (store.clone(), file.clone());
-            let (query, outcome) = (query.clone(), outcome.clone());
-            let task = SpawnedTask::spawn(ask(store, (file, idx), query, outcome, weight));
+    pub(super) fn start(asking: &Asking) -> Self {
+        let stretches = asking.file.stretches.iter().enumerate();
+        let parts = stretches.map(|(idx, stretch)| {
+            let task = SpawnedTask::spawn(asking.clone().ask(idx));
             let answer = async move {
                 let stopped = Answer {
                     rows: Rows::Unknown,
@@ -215,67 +221,92 @@ impl Answer {
     }
 }
 
-async fn ask(
-    store: Arc<ElfStore>,
-    (file, stretch_idx): (Arc<IndexFile>, usize),
-    query: Arc<QueryBox>,
-    outcome: Arc<Outcome>,
-    weight: f64,
-) -> Arc<Answer> {
-    outcome.asked.fetch_add(1, Ordering::Relaxed);
-    let rows = match store.open_for(&file, stretch_idx, weight).await {
-        Ok(mut elf) => {
-            let start = Instant::now();
-            let found = find(&mut elf, &file.stretches[stretch_idx], &query).await;
-            outcome.count(elf.reads());
-            found
-                .inspect(|rows| outcome.add(rows.count(), start))
-                .map_err(Unavailable::damaged)
-        }
-        Err(why) => Err(why),
-    };
-    Arc::new(match rows {
-        Ok(rows) => Answer {
-            _memory: Some(store.hold(rows.size_bytes())),
-            rows,
-        },
-        Err(why) => {
-            outcome.note(&why);
-            Answer {
-                rows: Rows::Unknown,
-                _memory: None,
+impl Asking {
+    async fn ask(self, stretch_idx: usize) -> Arc<Answer> {
+        self.outcome.asked.fetch_add(1, Ordering::Relaxed);
+        let opened = self.store.open_for(&self.file, stretch_idx, self.weight);
+        let rows = match opened.await {
+            Ok(mut elf) => {
+                let start = Instant::now();
+                let found = self.find(&mut elf, &self.file.stretches[stretch_idx]).await;
+                self.outcome.count(elf.reads());
+                found
+                    .inspect(|rows| self.outcome.add(rows.count(), start))
+                    .map_err(Unavailable::damaged)
             }
+            Err(why) => Err(why),
+        };
+        Arc::new(match rows {
+            Ok(rows) => Answer {
+                _memory: Some(self.store.hold(rows.size_bytes())),
+                rows,
+            },
+            Err(why) => {
+                self.outcome.note(&why);
+                Answer {
+                    rows: Rows::Unknown,
+                    _memory: None,
+                }
+            }
+        })
+    }
+
+    /// The rows of an Elf that the query accepts.
+    async fn find(&self, elf: &mut OpenElf, stretch: &Stretch) -> Result<Rows, StoreError> {
+        let Ok(work) = stretch.model.work(&self.query) else {
+            return walk(elf, &self.query).await;
+        };
+        let start = Instant::now();
+        let keys = self.keys(&work);
+        let (rows, computed_ns) = match &keys {
+            Some(keys) => computed(look_up(elf, keys)).await,
+            None => computed(walk(elf, &self.query)).await,
+        };
+        let rows = rows?;
+        let reads = elf.reads();
+        if reads.shelf_blocks > 0 {
+            let waited_ns = start.elapsed().as_nanos() as f64 - computed_ns;
+            self.learn_access(reads, waited_ns);
+        } else if let Some(keys) = &keys {
+            let key_count = keys.len() / self.query.dimensions().len().max(1);
+            let done = [(Unit::ElfKey, key_count as f64)];
+            self.prices.learn(&done, computed_ns);
+        } else {
+            let gives_tids = matches!(rows, Rows::Tids(_));
+            self.prices
+                .learn_walk(&work, rows.count(), gives_tids, computed_ns);
         }
-    })
+        Ok(rows)
+    }
+
+    /// The keys that the query accepts, where looking them up together costs less than a walk through the Elf.
+    fn keys(&self, walk: &Work) -> Option<Vec<u32>> {
+        let keys = self.query.keys(KEYS_MAX)?;
+        let key_count = keys.len() / self.query.dimensions().len().max(1);
+        let is_cheaper = || self.prices.now().keys_are_cheaper(key_count, walk);
+        (key_count > 1 && is_cheaper()).then_some(keys)
+    }
+
+    /// Notes how long a question waited for its reads, if they were few enough to be one wait.
+    fn learn_access(&self, reads: BlockReads, waited_ns: f64) {
+        if reads.accesses <= READS_TOGETHER_MAX {
+            self.prices.learn(&[(Unit::Access, 1.0)], waited_ns);
+        }
+    }
 }
 
-/// The rows of an Elf that a query accepts.
-async fn find(elf: &mut OpenElf, stretch: &Stretch, query: &QueryBox) -> Result<Rows, StoreError> {
-    if let Some(keys) = keys_of(stretch, query) {
-        let mut tids = Vec::new();
-        elf.exact_batch(&keys, |_, tid| tids.push(tid)).await?;
-        tids.sort_unstable();
-        return Ok(Rows::Tids(tids));
-    }
+async fn look_up(elf: &mut OpenElf, keys: &[u32]) -> Result<Rows, StoreError> {
+    let mut tids = Vec::new();
+    elf.exact_batch(keys, |_, tid| tids.push(tid)).await?;
+    tids.sort_unstable();
+    Ok(Rows::Tids(tids))
+}
+
+async fn walk(elf: &mut OpenElf, query: &QueryBox) -> Result<Rows, StoreError> {
     Ok(match elf.head().is_clustered() {
         true => Rows::Ranges(elf.select_rows(query).await?),
         false => Rows::Tids(elf.select(query).await?),
     })
-}
-
-/// The keys that a query accepts, where looking them up together costs less than a walk through the Elf.
-fn keys_of(stretch: &Stretch, query: &QueryBox) -> Option<Vec<u32>> {
-    let keys = query.keys(KEYS_MAX)?;
-    let key_count = keys.len() / query.dimensions().len().max(1);
-    let walk_ns = match stretch.model.work(query) {
-        Ok(work) => COSTS.predict_ns(&Work {
-            results: 0.0,
-            ..work
-        }),
-        Err(_) => return None,
-    };
-    let is_cheaper = key_count as f64 * KEY_NS + COSTS.query_ns < walk_ns;
-    (key_count > 1 && is_cheaper).then_some(keys)
 }
 
 impl Rows {

@@ -9,7 +9,6 @@ use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use hotshelf_cache::tuner::TunerOptions;
 use hotshelf_tier::io::PAGE_BYTES;
 use hotshelf_tier::probe::Pinning;
 use hotshelf_tier::profile::{MachineProfile, PROFILE_FILE, ProfileOrigin, TierProfile, Value};
@@ -20,7 +19,6 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("io_threads", "rings that read files (profile)"),
     ("io_depth", "reads in flight per ring (profile)"),
     ("io_bytes", "largest read given to the device (profile)"),
-    ("look_ahead", "bytes that a scan reads ahead (profile)"),
     (
         "writers",
         "importers that write to the device at once (profile)",
@@ -41,11 +39,15 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("placement", "which sockets' processors work (profile)"),
 ];
 
-/// A scan reads ahead what the device delivers in this time: twice what a worker computes on a row group.
-const LOOK_AHEAD_MILLIS: u64 = 20;
-/// What the pool of buffers keeps is enough for the fastest device measured; more made selective scans slower.
-const LOOK_AHEAD_BYTES: std::ops::RangeInclusive<u64> = (8 << 20)..=(32 << 20);
-const LOOK_AHEAD_BYTES_DEFAULT: u64 = 32 << 20;
+/// Until something was measured or read: a plain NVMe drive.
+const STORAGE_BANDWIDTH: u64 = 1_600_000_000;
+const STORAGE_ACCESS_NS: u64 = 100_000;
+/// A scan reads ahead what the device delivers while a worker, or an operator above it, is busy with a row group or
+/// two, and while this many reads that wait for each other are answered.
+const LOOK_AHEAD_NS: f64 = 20e6;
+const LOOK_AHEAD_ACCESSES: f64 = 4.0;
+/// Two row groups of many columns.
+const LOOK_AHEAD_BYTES_MIN: u64 = 8 << 20;
 /// Smaller reads cost processor time per byte, which a probe does not count.
 const IO_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(16 << 20);
 const IO_DEPTH: std::ops::RangeInclusive<u32> = 16..=1024;
@@ -81,7 +83,6 @@ pub(crate) struct EngineProfile {
     pub io_threads: Setting<usize>,
     pub io_depth: Setting<usize>,
     pub io_bytes: Setting<usize>,
-    pub look_ahead_bytes: Setting<u64>,
     pub writers: Setting<usize>,
     pub write_bytes: Setting<usize>,
     /// Of durable writes; unknown: that of reads counts.
@@ -89,10 +90,14 @@ pub(crate) struct EngineProfile {
     pub serialise: Setting<bool>,
     pub pinning: Setting<Pinning>,
     pub sockets: Setting<Sockets>,
-    /// Bytes per second that the device gives, if that was measured.
-    pub storage_bandwidth: Option<u64>,
+    /// Bytes per second that the device gives.
+    pub storage_bandwidth: Setting<u64>,
+    /// What a read takes that nothing else hides.
+    pub storage_access_ns: Setting<u64>,
     /// Bytes per second that memory gives, if that was measured.
     pub memory_bandwidth: Option<u64>,
+    /// What an access to memory takes that nothing else hides, if that was measured.
+    pub memory_access_ns: Option<u64>,
     /// The processors that the first socket, or all of them, have; empty if the kernel does not say.
     pub cpus: Vec<u32>,
 }
@@ -167,7 +172,6 @@ impl EngineProfile {
         let dram = dram
             .cloned()
             .unwrap_or_else(|| TierProfile::defaults("dram", cores));
-        let bandwidth = &file.read_bandwidth_bytes_per_s;
         let several = topology.socket_count() > 1;
         let first_only = several && dram.near_only.value && !dram.stripe_sockets.value;
         let sockets = if first_only {
@@ -187,10 +191,6 @@ impl EngineProfile {
             io_bytes: setting(&file, &file.read_grain_bytes, |bytes| {
                 (clamp(*bytes, IO_BYTES) as usize).next_multiple_of(PAGE_BYTES)
             }),
-            look_ahead_bytes: setting(&file, bandwidth, |bandwidth| {
-                let of_time = |rate| clamp(rate / 1000 * LOOK_AHEAD_MILLIS, LOOK_AHEAD_BYTES);
-                bandwidth.map_or(LOOK_AHEAD_BYTES_DEFAULT, of_time)
-            }),
             writers: setting(&file, &file.write_threads, |n| (*n).max(1) as usize),
             write_bytes: setting(&file, &file.write_grain_bytes, |bytes| {
                 clamp(*bytes, WRITE_BYTES) as usize
@@ -206,8 +206,14 @@ impl EngineProfile {
                     reason: "there is one socket".to_owned(),
                 },
             },
-            storage_bandwidth: file.read_bandwidth_bytes_per_s.value,
+            storage_bandwidth: setting(&file, &file.read_bandwidth_bytes_per_s, |rate| {
+                rate.unwrap_or(STORAGE_BANDWIDTH)
+            }),
+            storage_access_ns: setting(&file, &file.access_ns, |ns| {
+                ns.unwrap_or(STORAGE_ACCESS_NS)
+            }),
             memory_bandwidth: dram.read_bandwidth_bytes_per_s.value,
+            memory_access_ns: dram.access_ns.value,
             cpus: cpus(topology, sockets),
         }
     }
@@ -218,7 +224,6 @@ impl EngineProfile {
             line("io_threads", &self.io_threads, usize::to_string),
             line("io_depth", &self.io_depth, usize::to_string),
             line("io_bytes", &self.io_bytes, usize::to_string),
-            line("look_ahead", &self.look_ahead_bytes, u64::to_string),
             line("writers", &self.writers, usize::to_string),
             line("write_bytes", &self.write_bytes, usize::to_string),
             line("write_bandwidth", &self.write_bandwidth, |rate| {
@@ -235,15 +240,11 @@ impl EngineProfile {
         ]
     }
 
-    /// What the tuner knows before anything was read.
-    pub fn tuner_options(&self) -> TunerOptions {
-        let unknown = TunerOptions::default();
-        let memory = self.memory_bandwidth.map(|rate| rate as f64);
-        TunerOptions {
-            storage_bandwidth: self.storage_bandwidth.map(|rate| rate as f64),
-            memory_bandwidth: memory.unwrap_or(unknown.memory_bandwidth),
-            ..unknown
-        }
+    /// Bytes that a scan reads ahead from a device that gives this much per second.
+    pub fn look_ahead_bytes(&self, storage_bandwidth: f64) -> u64 {
+        let accesses_ns = LOOK_AHEAD_ACCESSES * self.storage_access_ns.value as f64;
+        let bytes = storage_bandwidth * 1e-9 * (LOOK_AHEAD_NS + accesses_ns);
+        (bytes as u64).max(LOOK_AHEAD_BYTES_MIN)
     }
 
     /// The processors that the `worker_idx`-th thread may run on; `None` if it may run anywhere.
@@ -259,18 +260,6 @@ impl EngineProfile {
             (Pinning::None, Sockets::All) => None,
             _ => Some(self.cpus.clone()),
         }
-    }
-}
-
-/// Lets the calling thread run on these processors only. A system that refuses leaves it where it is.
-pub(crate) fn pin(cpus: &[u32]) {
-    let mut set = rustix::thread::CpuSet::new();
-    let known = cpus.iter().map(|cpu| *cpu as usize);
-    known
-        .filter(|cpu| *cpu < rustix::thread::CpuSet::MAX_CPU)
-        .for_each(|cpu| set.set(cpu));
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::debug!(%error, "cannot pin a worker");
     }
 }
 
@@ -293,11 +282,24 @@ fn cpus(topology: &Topology, sockets: Sockets) -> Vec<u32> {
     of_sockets.flat_map(|node| node.cpus.clone()).collect()
 }
 
+impl<T> Setting<T> {
+    pub fn is_measured(&self) -> bool {
+        self.source.starts_with(MEASURED)
+    }
+
+    /// Where the value comes from, and why.
+    pub fn origin(&self) -> (String, String) {
+        (self.source.clone(), self.reason.clone())
+    }
+}
+
+const MEASURED: &str = "measured";
+
 fn setting<T, U>(tier: &TierProfile, value: &Value<T>, of: impl Fn(&T) -> U) -> Setting<U> {
     Setting {
         value: of(&value.value),
         source: match value.measured {
-            true => format!("measured ({})", tier.tier),
+            true => format!("{MEASURED} ({})", tier.tier),
             false => "default".to_owned(),
         },
         reason: value.reason.clone(),
@@ -384,10 +386,7 @@ mod tests {
         let folder = with_profile();
         let profile = EngineProfile::load(folder.path(), true, 4);
         assert_eq!((profile.io_threads.value, profile.io_depth.value), (1, 32));
-        assert_eq!(
-            (profile.io_bytes.value, profile.look_ahead_bytes.value),
-            (2 << 20, 32 << 20)
-        );
+        assert_eq!(profile.io_bytes.value, 2 << 20);
         assert_eq!(
             (profile.writers.value, profile.write_bytes.value),
             (2, 1 << 20)
@@ -398,8 +397,9 @@ mod tests {
             profile.io_depth
         );
         assert!(profile.io_depth.reason.contains("GB/s"));
-        assert_eq!(profile.storage_bandwidth, Some(6_000_000_000));
-        assert_eq!(profile.tuner_options().storage_bandwidth, Some(6e9));
+        assert!(profile.storage_bandwidth.is_measured());
+        assert_eq!(profile.storage_bandwidth.value, 6_000_000_000);
+        assert_eq!(profile.look_ahead_bytes(6e9), 122_400_000);
         assert_eq!(profile.write_bandwidth.value, Some(2_000_000_000));
         assert_eq!(profile.serialise.source, "default");
         assert!(profile.origin.contains("measured on this machine") && profile.notice.is_none());
@@ -411,11 +411,12 @@ mod tests {
         let profile = EngineProfile::load(nothing.path(), true, 4);
         assert!(profile.origin.contains("no profile") && profile.notice.is_none());
         assert!(
-            profile.lines()[..9]
+            profile.lines()[..8]
                 .iter()
                 .all(|line| line.source == "default")
         );
-        assert_eq!(profile.look_ahead_bytes.value, 32 << 20);
+        assert!(!profile.storage_access_ns.is_measured());
+        assert_eq!(profile.look_ahead_bytes(1e3), LOOK_AHEAD_BYTES_MIN);
         let followed = EngineProfile::load(with_profile().path(), false, 4);
         assert_eq!(
             EngineProfile {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::profile::{EngineProfile, pin};
+use super::profile::EngineProfile;
 
 /// Stack of a worker. Only what is used takes memory.
 const STACK_BYTES: usize = 16 << 20;
@@ -67,5 +67,17 @@ impl Drop for Workers {
         {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// Lets the calling thread run on these processors only. A system that refuses leaves it where it is.
+fn pin(cpus: &[u32]) {
+    let mut set = rustix::thread::CpuSet::new();
+    let known = cpus.iter().map(|cpu| *cpu as usize);
+    known
+        .filter(|cpu| *cpu < rustix::thread::CpuSet::MAX_CPU)
+        .for_each(|cpu| set.set(cpu));
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::debug!(%error, "cannot pin a worker");
     }
 }

@@ -47,3 +47,83 @@ impl PhysicalOptimizerRule for ChooseAccess {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::util::pretty::pretty_format_batches;
+
+    use crate::prices::Unit;
+    use crate::{Database, Options};
+
+    struct Bench {
+        database: Database,
+        session: crate::Session,
+    }
+
+    impl Bench {
+        fn run(&self, sql: &str) -> String {
+            let batches = self
+                .database
+                .block_on(async { self.session.sql(sql).await?.collect().await });
+            pretty_format_batches(&batches.unwrap())
+                .unwrap()
+                .to_string()
+        }
+
+        /// Lets runs show that some work takes as long as the book thinks possible.
+        fn teach(&self, units: &[Unit], took_ns: f64) {
+            let prices = &self.database.parts().engine.scan_env.prices;
+            for unit in units {
+                (0..40).for_each(|_| prices.learn(&[(*unit, 1e9)], took_ns));
+            }
+        }
+
+        fn accesses(&self, queries: &[&str]) -> Vec<&'static str> {
+            let plans = queries
+                .iter()
+                .map(|query| self.run(&format!("EXPLAIN {query}")));
+            plans
+                .map(|plan| match plan.contains("access=elf i") {
+                    true => "elf",
+                    false if plan.contains("access=scan") => "scan",
+                    false => "neither",
+                })
+                .collect()
+        }
+    }
+
+    #[test]
+    fn scans_and_stars_choose_by_what_runs_show() {
+        let database = Database::temporary(Options::default()).unwrap();
+        let session = database.session();
+        let bench = Bench { database, session };
+        bench.run(
+            "CREATE TABLE t AS SELECT value AS id, value * 7919 % 1000 AS a, value % 50 AS k \
+             FROM generate_series(1, 300000) AS g(value)",
+        );
+        bench.run(
+            "CREATE TABLE d AS SELECT value AS k, value % 5 AS g FROM generate_series(0, 49) AS g(value)",
+        );
+        bench.run("CREATE INDEX i ON t USING elf (a)");
+        let queries = [
+            "SELECT id FROM t WHERE a = 5",
+            "SELECT g, sum(id) FROM t JOIN d ON t.k = d.k WHERE a = 5 GROUP BY g",
+        ];
+        // The columns and the Elf are in memory, so that work decides.
+        for elf in ["off", "always", "on"] {
+            bench.run(&format!("SET hotshelf.elf = '{elf}'"));
+            queries.iter().for_each(|query| drop(bench.run(query)));
+        }
+        assert!(
+            bench
+                .run(&format!("EXPLAIN {}", queries[1]))
+                .contains("Star")
+        );
+        assert_eq!(bench.accesses(&queries), ["elf", "elf"]);
+        bench.teach(&[Unit::Elf], 1e18);
+        bench.teach(&[Unit::Test, Unit::LookUp], 1.0);
+        assert_eq!(bench.accesses(&queries), ["scan", "scan"]);
+        bench.teach(&[Unit::Test, Unit::LookUp], 1e18);
+        assert_eq!(bench.accesses(&queries), ["elf", "elf"]);
+    }
+}

@@ -104,6 +104,7 @@ impl TableScan {
             outcome: Arc::default(),
             batch_rows: 0,
             look_ahead_bytes: self.env.look_ahead_bytes(),
+            prices: self.env.prices.clone(),
             look_ahead_row_groups: self.env.look_ahead_row_groups(),
             column_ids: self.table.column_ids.clone(),
             priority: 1.0,

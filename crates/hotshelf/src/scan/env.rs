@@ -30,9 +30,7 @@ pub(crate) struct ScanEnv {
     /// Reads files; a scan only shows how.
     pub io: Arc<IoEngine>,
     /// What work costs on this machine.
-    pub prices: PriceBook,
-    /// What the machine profile allows a scan to read ahead.
-    pub look_ahead_bytes_max: u64,
+    pub prices: Arc<PriceBook>,
     /// Descriptors that all files of the database may have.
     pub descriptor_count_max: usize,
     /// Keeps the database open while something is scanned: its folder stays locked.
@@ -40,10 +38,10 @@ pub(crate) struct ScanEnv {
 }
 
 impl ScanEnv {
-    /// Bytes that a scan reads ahead with the budget as it is now.
+    /// Bytes that a scan reads ahead with the budget and the prices as they are now.
     pub fn look_ahead_bytes(&self) -> u64 {
         let share = self.cache.budget().limit_bytes() / LOOK_AHEAD_BUDGET_PARTS;
-        share.min(self.look_ahead_bytes_max)
+        share.min(self.prices.look_ahead_bytes())
     }
 
     /// Row groups that a scan reads ahead at most: each may be of another file, which takes a descriptor.

@@ -1,5 +1,6 @@
 //! What one execution of a scan reads and tests: the same for all of its workers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hotshelf_cache::ColumnId;
@@ -9,6 +10,7 @@ use vortex::expr::Expression;
 use super::filters::{DynamicFilter, IntegerRange};
 use crate::index::{AccessPath, Outcome};
 use crate::pipelines::Operator;
+use crate::prices::{PriceBook, Unit};
 
 /// What to scan.
 pub(crate) struct ScanPlan {
@@ -32,6 +34,8 @@ pub(crate) struct ScanPlan {
     /// Most rows of a batch that comes from an index.
     pub batch_rows: usize,
     pub look_ahead_bytes: u64,
+    /// Learns what testing rows takes.
+    pub prices: Arc<PriceBook>,
     /// Row groups that are read ahead at most.
     pub look_ahead_row_groups: usize,
     /// The cache's numbers of the table's columns.
@@ -83,6 +87,18 @@ impl ScanPlan {
         columns.sort_unstable();
         columns.dedup();
         columns
+    }
+
+    /// Values that are tested and keys that are looked up of each row that is scanned, as the choice of an access path
+    /// counts them.
+    pub fn work_per_row(&self) -> [(Unit, usize); 2] {
+        let tested = self
+            .predicates
+            .iter()
+            .filter(|predicate| predicate.role != Role::Prune);
+        let value_count = tested.map(|predicate| predicate.columns.len().max(1)).sum();
+        let keys: BTreeSet<usize> = self.keys.iter().copied().collect();
+        [(Unit::Test, value_count), (Unit::LookUp, keys.len())]
     }
 
     /// The ranges that the worker tests, one for each column.

@@ -147,6 +147,7 @@ impl TableScan {
             },
             setting: self.elf,
             workers: self.partitions,
+            book: &self.env.prices,
             prices: self.env.prices.now(),
         };
         request.choose()

@@ -30,6 +30,7 @@ use super::queue::ScanQueue;
 use crate::error::{Error, Result};
 use crate::index::Selected;
 use crate::pipelines::{Observers, PipelineRun};
+use crate::prices::computed;
 
 /// The batches of one partition.
 pub(crate) fn open(
@@ -68,7 +69,9 @@ async fn read(
     schema: &SchemaRef,
 ) -> Result<Option<RecordBatch>> {
     let typed = |error| morsel.file.segments.typed(error);
-    let mask = filter(morsel).await.map_err(typed)?;
+    let (mask, took_ns) = computed(filter(morsel)).await;
+    let mask = mask.map_err(typed)?;
+    queue.work.test(morsel, took_ns);
     queue.work.filter();
     let row_count = mask.true_count();
     if row_count == 0 {
@@ -351,6 +354,7 @@ impl Drop for ScanStream {
         if !self.queue.work.leave() {
             return;
         }
+        self.queue.work.teach(&self.queue.plan);
         let run = self.queue.run();
         self.metrics.report_throughput(&run);
         self.observers.log.add(run);

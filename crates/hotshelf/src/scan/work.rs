@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::file::Morsel;
 use super::plan::ScanPlan;
+use crate::index::Selected;
 use crate::pipelines::{PipelineRun, decoded_bytes};
 
 /// What the workers of a scan did so far.
@@ -28,6 +29,9 @@ pub(crate) struct Work {
     pub pruned: Pruned,
     pub busy_ns: AtomicU64,
     pub wait_ns: AtomicU64,
+    /// Rows that were tested without an Elf's answer, and what filters and look-ups took for them.
+    tested_rows: AtomicU64,
+    testing_ns: AtomicU64,
     rows_in: AtomicU64,
     rows_kept: AtomicU64,
     decoded_bytes: AtomicU64,
@@ -94,6 +98,26 @@ impl Work {
     /// Counts a row group that was filtered.
     pub fn filter(&self) {
         self.filtered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what testing the rows of a row group took. Where an Elf has chosen some of them, that says nothing about
+    /// scans: rows are decoded with their neighbours.
+    pub fn test(&self, morsel: &Morsel, took_ns: f64) {
+        if matches!(morsel.selected, Selected::Unknown) {
+            let rows = morsel.rows.end - morsel.rows.start;
+            self.tested_rows.fetch_add(rows, Ordering::Relaxed);
+            self.testing_ns.fetch_add(took_ns as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the price book what testing rows took.
+    pub fn teach(&self, plan: &ScanPlan) {
+        let rows = self.tested_rows.load(Ordering::Relaxed) as f64;
+        let done = plan
+            .work_per_row()
+            .map(|(unit, count)| (unit, rows * count as f64));
+        let took_ns = self.testing_ns.load(Ordering::Relaxed) as f64;
+        plan.prices.learn(&done, took_ns);
     }
 
     /// Counts one in which rows survived.

@@ -13,6 +13,7 @@ use super::narrow::Source;
 use super::prepare::{Output, Ready};
 use super::select::{Selector, Survivors};
 use crate::error::{Error, Result};
+use crate::prices::computed;
 use crate::scan::{Morsel, filter};
 use arrow::array::{Array, RecordBatch, UInt32Array};
 use arrow::compute::{BatchCoalescer, filter_record_batch, prep_null_mask_filter, take};
@@ -21,6 +22,7 @@ use datafusion::common::cast::as_boolean_array;
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
+use hotshelf_tier::thread_time_ns;
 
 /// Groups to be merged above may take one part in this many of the memory, over all workers.
 const GROUP_PARTS: usize = 4;
@@ -153,9 +155,11 @@ impl Worker {
     async fn read(&mut self, morsel: &Morsel) -> Result<bool> {
         let typed = |error| morsel.file.segments.typed(error);
         let ready = self.ready.clone();
-        let mask = filter(morsel).await.map_err(typed)?;
+        let (mask, filter_ns) = computed(filter(morsel)).await;
+        let mask = mask.map_err(typed)?;
         ready.queue.work.filter();
         if mask.all_false() {
+            ready.queue.work.test(morsel, filter_ns);
             return Ok(false);
         }
         let mut columns = Vec::with_capacity(self.tested.len());
@@ -169,7 +173,10 @@ impl Worker {
             indices: &self.tested,
             columns: &columns,
         };
+        let start_ns = thread_time_ns();
         let survivors = self.selector.select(&ready, tested, &mask).map_err(typed)?;
+        let select_ns = thread_time_ns().saturating_sub(start_ns) as f64;
+        ready.queue.work.test(morsel, filter_ns + select_ns);
         if survivors.count() == 0 {
             return Ok(false);
         }

@@ -75,10 +75,10 @@ struct Verdict {
 impl Verdict {
     fn of(table: &CodeTable, elf: &PackedElf, prices: &Calibration) -> Result<Self> {
         let scan = ColumnScan::new(table);
-        let model = CostModel::new(elf, table, prices.costs);
+        let model = CostModel::new(elf, table);
         let mut verdict = Self::default();
         for query in sample_queries(table, JUDGED_COUNT, 2) {
-            let choice = choose(&model, elf.row_count(), &query, &prices.scan)?;
+            let choice = choose(&model, elf.row_count(), &query, prices)?;
             let elf_ns = best_ns(&|| elf.select(&query))?;
             let scan_ns = best_ns(&|| scan.select(&query))?;
             let fastest_ns = elf_ns.min(scan_ns);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hotshelf_elf::cost::{CostModel, Costs};
+use hotshelf_elf::cost::CostModel;
 use hotshelf_elf::layout::packed::PackedElf;
 use hotshelf_tier::Corruption;
 
@@ -32,23 +32,6 @@ const FLAG_CLUSTERED: u32 = 1;
 
 /// Keys of stretches are multiples of this: the numbers between name parts of their Elfs.
 const KEY_STEP: u64 = 2;
-
-/// Nanoseconds of an Elf's work, from `hotshelf-lab elf --experiment planner` on one machine: not measured again on
-/// this one.
-pub const COSTS: Costs = Costs {
-    node_ns: 20.0,
-    child_ns: 4.0,
-    jump_ns: 60.0,
-    word_ns: 0.7,
-    result_ns: 12.0,
-    query_ns: 2_000.0,
-};
-
-/// The same where rows are in the Elf's order: ranges of rows come out, no TIDs.
-pub const CLUSTERED_COSTS: Costs = Costs {
-    result_ns: 1.0,
-    ..COSTS
-};
 
 /// Where the index file of a data file lives.
 #[derive(Debug, Clone)]
@@ -499,7 +482,7 @@ impl Superblock {
             let offset = input.number("offset")?;
             let leaf_offset = input.number("leaf offset")?;
             let bytes = input.number("bytes")?;
-            let model = CostModel::from_bytes(path, input.blob("model")?, COSTS)?;
+            let model = CostModel::from_bytes(path, input.blob("model")?)?;
             let fits = leaf_offset <= bytes
                 && offset
                     .checked_add(bytes)

@@ -10,7 +10,7 @@ use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 use hotshelf_store::index::IndexCache;
 use hotshelf_store::index::elfs::{ElfStore, Unavailable};
 use hotshelf_store::index::file::{
-    BuiltStretch, COSTS, FileWriter as IndexWriter, IndexFile, IndexPaths, Indexes,
+    BuiltStretch, FileWriter as IndexWriter, IndexFile, IndexPaths, Indexes,
 };
 use hotshelf_store::index::keys::{KeyColumn, KeyLearner};
 use hotshelf_store::index::policy::BlockPolicyKind;
@@ -106,7 +106,7 @@ impl Shelf {
             };
             let elf = PackedElf::build(&table, &options).unwrap();
             let built = BuiltStretch {
-                model: CostModel::new(&elf, &table, COSTS),
+                model: CostModel::new(&elf, &table),
                 zones: Zones::new(&table),
                 elf,
             };

@@ -10,7 +10,7 @@ use hotshelf_elf::keys::{CodeTable, QueryBox, Restriction};
 use hotshelf_elf::layout::packed::PackedElf;
 
 use super::scan::ColumnScan;
-use super::{ScanCost, fit};
+use super::{START, ScanCost, fit};
 
 /// Each query runs this often; its fastest run counts.
 const REPEATS: usize = 3;
@@ -71,7 +71,7 @@ pub fn calibrate<S: AsRef<[u64]>>(
     query_count: usize,
     mut now_ns: impl FnMut() -> f64,
 ) -> Result<Calibration> {
-    let model = CostModel::new(elf, table, Costs::default());
+    let model = CostModel::new(elf, table);
     let scan = ColumnScan::new(table);
     let mut fastest = |run: &dyn Fn() -> Result<Vec<u32>>| -> Result<(f64, usize)> {
         let (mut best, mut len) = (f64::INFINITY, 0);
@@ -97,7 +97,7 @@ pub fn calibrate<S: AsRef<[u64]>>(
         scanned.push(([tested, results as f64], scan_ns));
     }
     Ok(Calibration {
-        costs: fit(&Costs::default(), &measured),
+        costs: fit(&START, &measured),
         scan: ScanCost::fit(&scanned),
     })
 }

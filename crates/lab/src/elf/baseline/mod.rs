@@ -9,7 +9,7 @@ pub mod scan;
 mod tests;
 
 pub use calibrate::{Calibration, calibrate, sample_queries};
-pub use planner::{Path, ScanCost, choose, fit};
+pub use planner::{Path, START, ScanCost, choose, fit};
 
 /// Runs `work` over `items` on up to `thread_count` threads, this one among them.
 fn for_each_parallel<T: Send>(thread_count: usize, items: Vec<T>, work: impl Fn(T) + Sync) {

@@ -4,6 +4,18 @@ use hotshelf_elf::Result;
 use hotshelf_elf::cost::{CostModel, Costs, Work};
 use hotshelf_elf::keys::QueryBox;
 
+use super::calibrate::Calibration;
+
+/// Where fitting begins: figures of a server of the 2020s.
+pub const START: Costs = Costs {
+    node_ns: 20.0,
+    child_ns: 4.0,
+    jump_ns: 60.0,
+    word_ns: 0.7,
+    result_ns: 3.0,
+    query_ns: 200.0,
+};
+
 /// The prices that explain measured times best: least squares of the relative error, no price
 /// negative. Terms that never occur keep their price.
 pub fn fit(start: &Costs, measured: &[(Work, f64)]) -> Costs {
@@ -109,7 +121,7 @@ pub struct Choice {
     pub reason: String,
 }
 
-/// Elf or scan, on one thread, given the prices of the model and of a scan over that many rows.
+/// Elf or scan over that many rows, on one thread, at these prices.
 ///
 /// # Errors
 /// When the query has another number of dimensions.
@@ -117,10 +129,10 @@ pub fn choose(
     model: &CostModel,
     row_count: usize,
     query: &QueryBox,
-    scan: &ScanCost,
+    prices: &Calibration,
 ) -> Result<Choice> {
-    let work = model.work(query)?;
-    let elf_ns = model.costs.predict_ns(&work);
+    let (work, scan) = (model.work(query)?, &prices.scan);
+    let elf_ns = prices.costs.predict_ns(&work);
     let restricted = query
         .dimensions()
         .iter()

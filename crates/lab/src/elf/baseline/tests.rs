@@ -9,9 +9,12 @@ use hotshelf_elf::keys::{CodeColumn, CodeSet, CodeTable, QueryBox, Restriction};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 use hotshelf_tier::simd::Backend;
 
-const SCAN: ScanCost = ScanCost {
-    row_column_ns: 0.1,
-    result_ns: 3.0,
+const PRICES: Calibration = Calibration {
+    costs: START,
+    scan: ScanCost {
+        row_column_ns: 0.1,
+        result_ns: 3.0,
+    },
 };
 
 /// Uniform columns with codes below `code_count`, the same for the same seed.
@@ -101,7 +104,7 @@ fn all_structures_give_the_answers_of_the_products_elf() {
 
 fn model(table: &CodeTable) -> (PackedElf, CostModel) {
     let elf = PackedElf::build(table, &PackedOptions::default()).unwrap();
-    let model = CostModel::new(&elf, table, Costs::default());
+    let model = CostModel::new(&elf, table);
     (elf, model)
 }
 
@@ -117,12 +120,12 @@ fn equal_on(dimension_count: usize, dimensions: std::ops::Range<usize>) -> Query
 fn a_prefix_query_takes_the_elf_and_one_without_prefix_the_scan() {
     let table = uniform(200_000, 6, 20, 5);
     let (_, model) = model(&table);
-    let prefix = choose(&model, 200_000, &equal_on(6, 0..3), &SCAN).unwrap();
+    let prefix = choose(&model, 200_000, &equal_on(6, 0..3), &PRICES).unwrap();
     assert_eq!(prefix.path, Path::Elf, "{}", prefix.reason);
-    let suffix = choose(&model, 200_000, &equal_on(6, 3..6), &SCAN).unwrap();
+    let suffix = choose(&model, 200_000, &equal_on(6, 3..6), &PRICES).unwrap();
     assert_eq!(suffix.path, Path::Scan, "{}", suffix.reason);
     assert!(suffix.reason.contains("rows expected"));
-    assert!(choose(&model, 200_000, &equal_on(5, 0..1), &SCAN).is_err());
+    assert!(choose(&model, 200_000, &equal_on(5, 0..1), &PRICES).is_err());
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn fitted_prices_explain_the_measurements() {
         child_ns: 2.0,
         jump_ns: 80.0,
         word_ns: 0.5,
-        ..Costs::default()
+        ..START
     };
     let mut random = fastrand::Rng::with_seed(3);
     let measured: Vec<(Work, f64)> = (0..200)
@@ -149,7 +152,7 @@ fn fitted_prices_explain_the_measurements() {
             (work, truth.predict_ns(&work))
         })
         .collect();
-    let fitted = fit(&Costs::default(), &measured);
+    let fitted = fit(&START, &measured);
     for (work, ns) in &measured {
         assert!((fitted.predict_ns(work) / ns - 1.0).abs() < 0.05);
     }
