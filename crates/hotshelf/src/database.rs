@@ -26,7 +26,7 @@ use crate::table::TableSummary;
 
 use merger::Merger;
 
-pub use hotshelf_store::verify::VerifyReport;
+pub use hotshelf_store::verify::{Damage, VerifyReport};
 
 /// An open database. `Send + Sync` and cheap to clone; the last clone closes it.
 #[derive(Clone)]

@@ -59,7 +59,7 @@ mod stored_table;
 mod table;
 
 pub use arrow;
-pub use database::{Database, VerifyReport};
+pub use database::{Damage, Database, VerifyReport};
 pub use error::public::{Error, ErrorKind, Result};
 pub use hotshelf_cache::PolicyKind;
 pub use hotshelf_store::{RepairReport, RepairedTable};

@@ -20,8 +20,17 @@ pub struct VerifyReport {
     pub file_bytes: u64,
     /// SQLite's opinion of the catalog: `ok` when it is.
     pub catalog: String,
-    /// Table and what is wrong, for every damage.
-    pub damages: Vec<(String, String)>,
+    /// Everything that is wrong except for what SQLite says.
+    pub damage: Vec<Damage>,
+}
+
+/// Something that is not as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The table that it belongs to; `views` for entries of the catalog that belong to no table.
+    pub what: String,
+    /// What is wrong with it.
+    pub error: String,
 }
 
 /// Reads every file that the catalog names. `progress` gets data files done and data files in all.
@@ -38,29 +47,28 @@ pub(crate) fn verify(
         ..VerifyReport::default()
     };
     let names = catalog.names()?;
-    let damages = names.damages.iter();
-    report
-        .damages
-        .extend(damages.map(|damage| ("views".into(), damage.to_string())));
+    for damage in &names.damages {
+        report.note("views", damage);
+    }
     for row in &rows {
-        let entries = row.damage.iter().chain(&row.index_damages);
-        let entries = entries.map(|damage| (row.name.clone(), damage.to_string()));
-        report.damages.extend(entries);
+        for damage in row.damage.iter().chain(&row.index_damages) {
+            report.note(&row.name, damage);
+        }
         for file in row.files.iter().filter(|file| !file.is_sound) {
             let what = format!(
                 "catalog.sqlite: the entry of file {} is damaged; the data file says what its rows are",
                 file.number
             );
-            report.damages.push((row.name.clone(), what));
+            report.note(&row.name, what);
         }
         for file in &row.files {
             let paths = FilePaths::new(root, &row.folder, file.number);
             match DataFile::verify(&paths, file, &row.schema) {
-                Ok(damages) => report.damages.extend(
-                    damages
-                        .into_iter()
-                        .map(|damage| (row.name.clone(), damage.to_string())),
-                ),
+                Ok(found) => {
+                    for damage in found {
+                        report.note(&row.name, damage);
+                    }
+                }
                 Err(error) => report.add(&row.name, error)?,
             }
             report.file_count += 1;
@@ -113,13 +121,21 @@ fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) -> Res
 }
 
 impl VerifyReport {
-    /// Notes damage. A file that merely could not be read is not damaged: it ends the check.
+    /// Notes damage of a table, or of `views`.
+    fn note(&mut self, what: &str, error: impl ToString) {
+        self.damage.push(Damage {
+            what: what.to_owned(),
+            error: error.to_string(),
+        });
+    }
+
+    /// Notes an error as damage. A file that merely could not be read is not damaged: it ends the check.
     fn add(&mut self, table: &str, error: StoreError) -> Result<()> {
         let damage = match error.into_unavailable() {
             Ok(error) => return Err(error.into()),
             Err(damage) => damage,
         };
-        self.damages.push((table.to_owned(), damage.to_string()));
+        self.note(table, damage);
         Ok(())
     }
 }

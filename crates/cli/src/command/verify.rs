@@ -19,9 +19,9 @@ pub fn run(folder: &Path) -> Result<()> {
     let report = database.verify(|done, all| progress.show(done as u64, all as u64))?;
     progress.clear();
     let mut lines: Vec<String> = report
-        .damages
+        .damage
         .iter()
-        .map(|(table, damage)| format!("{table}: {damage}"))
+        .map(|damage| format!("{}: {}", damage.what, damage.error))
         .collect();
     if report.catalog != "ok" {
         lines.push(format!("catalog: {}", report.catalog));

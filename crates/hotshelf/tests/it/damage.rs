@@ -62,8 +62,8 @@ fn a_flipped_byte_is_an_error_with_file_and_offset_and_other_tables_work() {
     assert!(offset.is_some_and(|offset: u64| offset <= 5000), "{text}");
     assert_eq!(db.rows("SELECT count(a) FROM good"), ["200000"]);
     let report = db.database().verify(|_, _| {}).unwrap();
-    assert_eq!(report.damages.len(), 1);
-    assert_eq!(report.damages[0].0, "bad");
+    assert_eq!(report.damage.len(), 1);
+    assert_eq!(report.damage[0].what, "bad");
 }
 
 #[test]
@@ -85,9 +85,9 @@ fn a_damaged_footer_or_a_cut_file_spoils_its_table_only() {
         db.reopen();
         assert_eq!(db.error("SELECT sum(a) FROM bad").code(), "corruption");
         assert_eq!(db.rows("SELECT count(a) FROM good"), ["200000"]);
-        assert_eq!(db.database().verify(|_, _| {}).unwrap().damages.len(), 1);
+        assert_eq!(db.database().verify(|_, _| {}).unwrap().damage.len(), 1);
         db.run("DROP TABLE bad").unwrap();
-        assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+        assert!(db.database().verify(|_, _| {}).unwrap().damage.is_empty());
     }
 }
 
@@ -211,7 +211,7 @@ fn a_file_that_cannot_be_opened_is_no_damage_and_the_next_use_tries_again() {
     std::fs::rename(&kept, &aside).unwrap();
     put_back();
     assert_eq!(db.rows("SELECT count(a) FROM bad"), ["200000"]);
-    assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+    assert!(db.database().verify(|_, _| {}).unwrap().damage.is_empty());
 }
 
 #[test]
@@ -229,11 +229,11 @@ fn a_damaged_index_is_built_again_by_optimize_and_rows_can_be_added_then() {
         .path();
     flip(&elf, 20);
     db.reopen();
-    assert_eq!(db.database().verify(|_, _| {}).unwrap().damages.len(), 1);
+    assert_eq!(db.database().verify(|_, _| {}).unwrap().damage.len(), 1);
     db.run("OPTIMIZE TABLE t").unwrap();
-    assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+    assert!(db.database().verify(|_, _| {}).unwrap().damage.is_empty());
     db.run("INSERT INTO t VALUES (1)").unwrap();
     db.reopen();
-    assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+    assert!(db.database().verify(|_, _| {}).unwrap().damage.is_empty());
     assert_eq!(db.rows("SELECT count(*) FROM t WHERE a = 1"), ["2"]);
 }

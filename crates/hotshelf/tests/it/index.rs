@@ -216,7 +216,7 @@ fn answers_are_the_same_with_and_without_an_index_on_random_tables() {
                 _ => drop(db.reopen()),
             }
         }
-        assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+        assert!(db.database().verify(|_, _| {}).unwrap().damage.is_empty());
     }
 }
 
@@ -505,7 +505,7 @@ fn an_index_follows_appends_merges_and_reopening() {
     db.reopen();
     assert_eq!(both(&db, question), before);
     assert_eq!(db.rows("SELECT sum(rows) FROM elf_stats()"), ["302997"]);
-    assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+    assert!(db.database().verify(|_, _| {}).unwrap().damage.is_empty());
 }
 
 #[test]
@@ -549,7 +549,7 @@ fn a_table_made_with_cluster_by_has_its_rows_and_later_ones_in_order() {
     db.reopen();
     assert_eq!(db.rows(indexes), expected);
     assert_eq!(both(&db, question), (with.clone(), with));
-    assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+    assert!(db.database().verify(|_, _| {}).unwrap().damage.is_empty());
 }
 
 #[test]
@@ -647,12 +647,12 @@ fn damaged_missing_and_foreign_index_files_are_named_and_never_believed() {
         let (with, without) = both(&db, question);
         assert_eq!((&with, &without), (&right, &right), "{name}");
         let report = db.database().verify(|_, _| {}).unwrap();
-        assert_eq!(report.damages.len(), 1, "{name}: {:?}", report.damages);
-        assert_eq!(report.damages[0].0, "t", "{name}");
+        assert_eq!(report.damage.len(), 1, "{name}: {:?}", report.damage);
+        assert_eq!(report.damage[0].what, "t", "{name}");
         db.run("DROP INDEX i").unwrap();
         db.run("CREATE INDEX i ON t USING elf (a, b)").unwrap();
         assert_eq!(both(&db, question).0, right, "{name}");
-        assert!(db.database().verify(|_, _| {}).unwrap().damages.is_empty());
+        assert!(db.database().verify(|_, _| {}).unwrap().damage.is_empty());
     }
 }
 

@@ -111,7 +111,7 @@ fn tables_are_the_same_with_and_without_a_profile_and_with_a_damaged_one() {
     };
     assert_eq!(sums("plain"), sums("turns"));
     let report = db.database().verify(|_, _| {}).unwrap();
-    assert!(report.damages.is_empty(), "{:?}", report.damages);
+    assert!(report.damage.is_empty(), "{:?}", report.damage);
 }
 
 #[test]

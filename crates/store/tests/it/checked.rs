@@ -34,7 +34,7 @@ fn tamper(fixture: &Fixture, sql: &str) {
 
 fn damages(fixture: &Fixture) -> usize {
     let (store, _) = fixture.open();
-    store.verify(|_, _| {}).unwrap().damages.len()
+    store.verify(|_, _| {}).unwrap().damage.len()
 }
 
 #[test]

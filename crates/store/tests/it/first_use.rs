@@ -339,7 +339,7 @@ fn a_missing_or_cut_file_is_damage_that_is_seen_without_reading_it() {
         assert!(matches!(file.known_trouble(), Some(Unreadable::Damaged(_))));
         assert!(matches!(file.open(), Err(StoreError::Corruption(_))));
     }
-    assert_eq!(reader.store.verify(|_, _| {}).unwrap().damages.len(), 2);
+    assert_eq!(reader.store.verify(|_, _| {}).unwrap().damage.len(), 2);
     std::fs::rename(&aside, &missing).unwrap();
     assert!(reader.files[0].open().is_ok() && reader.files[0].known_trouble().is_none());
 }

@@ -14,7 +14,7 @@ fn repaired(fixture: &Fixture) -> Vec<(String, u64)> {
 
 fn tables(fixture: &Fixture) -> Vec<(String, u64)> {
     let (store, rows) = fixture.open();
-    assert_eq!(store.verify(|_, _| {}).unwrap().damages, []);
+    assert_eq!(store.verify(|_, _| {}).unwrap().damage, []);
     let rows = rows.iter();
     rows.map(|row| (row.name.clone(), row_count(std::slice::from_ref(row))))
         .collect()

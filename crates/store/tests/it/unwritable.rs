@@ -57,7 +57,7 @@ fn inside_a_full_disk() {
     fill(fixture.folder.path());
     let (store, rows) = fixture.open();
     assert_eq!(row_count(&rows), 300);
-    assert_eq!(store.verify(|_, _| {}).unwrap().damages, []);
+    assert_eq!(store.verify(|_, _| {}).unwrap().damage, []);
     assert!(create_table(&store, "more", 100).is_err());
     store.drop_table(rows[0].id, &rows[0].folder).unwrap();
     drop(store);
@@ -97,7 +97,7 @@ fn inside_a_read_only_file_system() {
     let lists = [fixture.path(), killed.path().join("db")].map(|folder| {
         let (store, rows) = Store::open(&folder, true).unwrap();
         assert_eq!(row_count(&rows), 100);
-        assert_eq!(store.verify(|_, _| {}).unwrap().damages, []);
+        assert_eq!(store.verify(|_, _| {}).unwrap().damage, []);
         let error = store.drop_table(rows[0].id, &rows[0].folder).unwrap_err();
         assert!(matches!(error, StoreError::ReadOnly { .. }), "{error}");
         assert!(matches!(
