@@ -216,8 +216,8 @@ impl Budget {
         }
     }
 
-    /// Bytes that lenders besides the cache could return.
-    fn lent_bytes(&self) -> u64 {
+    /// Bytes of the operators' that lenders, such as an index with idle blocks, could return.
+    pub fn lent_bytes(&self) -> u64 {
         let holder = self.holder.upgrade();
         holder.map_or(0, |holder| holder.lent_bytes())
     }

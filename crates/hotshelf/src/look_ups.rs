@@ -22,6 +22,9 @@ const BUDGET_SHARE: u64 = 8;
 /// How many there may be: finding the one that saves least takes a look at each.
 const COUNT_MAX: usize = 1024;
 
+/// Recipes are not on the budget: those with long lists of values are not kept.
+const RECIPE_BYTES_MAX: u64 = 8 << 10;
+
 /// What making a look-up took, and the weight of the query that it was made for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
@@ -172,11 +175,19 @@ impl KeptLookUps {
         Ok(one)
     }
 
+    /// Whether a look-up of this many bytes could be kept at all.
+    pub fn may_be_kept(&self, bytes: u64) -> bool {
+        bytes <= self.share_bytes() && self.cache.policy() != PolicyKind::None
+    }
+
+    /// What look-ups may take together.
+    fn share_bytes(&self) -> u64 {
+        self.cache.budget().limit_bytes() / BUDGET_SHARE
+    }
+
     /// Counts the use and its cost. Whether the look-up should be kept; then there is room in the share of look-ups.
     fn is_worth_keeping(&self, number: u64, recipe: &Recipe, bytes: u64, cost: Cost) -> bool {
-        let budget = self.cache.budget();
-        let share = budget.limit_bytes() / BUDGET_SHARE;
-        if bytes > share || self.cache.policy() == PolicyKind::None {
+        if !self.may_be_kept(bytes) || recipe.memory_bytes() > RECIPE_BYTES_MAX {
             return false;
         }
         let shelf = self.shelf.lock();
@@ -190,7 +201,8 @@ impl KeptLookUps {
         drop(shelf);
         let saved = self.ledger.density(number);
         let price = self.cache.price_board().read().shelves[0].saved_s_per_byte_s;
-        (bytes <= budget.free_bytes() || saved > price) && self.make_room(share, bytes, saved)
+        let is_free = bytes <= self.cache.budget().free_bytes();
+        (is_free || saved > price) && self.make_room(self.share_bytes(), bytes, saved)
     }
 
     /// Gives look-ups back that save less than this per byte, until others take no more than the share with this one.

@@ -63,8 +63,12 @@ impl OperatorPool {
         }
     }
 
+    /// What operators hold. Blocks, footers and look-ups are charged as theirs, but those that are idle make room for
+    /// them.
     fn reserved_bytes(&self) -> u64 {
-        self.cache.budget().snapshot().operator_bytes
+        let budget = self.cache.budget();
+        let charged = budget.snapshot().operator_bytes;
+        charged.saturating_sub(budget.lent_bytes())
     }
 
     /// The most that operators ever held at once, in bytes.
@@ -204,7 +208,8 @@ impl fmt::Display for OperatorPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hotshelf_cache::CacheOptions;
+    use hotshelf_cache::model::ItemClass;
+    use hotshelf_cache::{CacheOptions, Lender, Rung};
 
     fn pool(budget_bytes: u64, floor_bytes: u64) -> Arc<dyn MemoryPool> {
         let cache = CacheManager::new(CacheOptions {
@@ -223,6 +228,60 @@ mod tests {
         assert!(refused.contains("sort"), "{refused}");
         drop(reservation);
         assert_eq!(pool.reserved(), 0);
+    }
+
+    /// Has idle blocks of this many bytes.
+    struct Blocks {
+        cache: Arc<CacheManager>,
+        bytes: AtomicU64,
+    }
+
+    impl Lender for Blocks {
+        fn class(&self) -> ItemClass {
+            ItemClass::IndexBlock
+        }
+
+        fn lent_bytes(&self) -> u64 {
+            self.bytes.load(Ordering::Relaxed)
+        }
+
+        fn cheapest(&self) -> Option<Rung> {
+            let bytes = self.lent_bytes();
+            (bytes > 0).then_some(Rung {
+                bytes,
+                saved_s_per_byte_s: 0.0,
+            })
+        }
+
+        fn give_back(&self) -> bool {
+            let bytes = self.bytes.swap(0, Ordering::Relaxed);
+            self.cache.budget().release_operator(bytes);
+            bytes > 0
+        }
+    }
+
+    #[test]
+    fn idle_blocks_of_an_index_make_room_for_operators() {
+        let cache = CacheManager::new(CacheOptions {
+            budget_bytes: 1000 << 10,
+            ..CacheOptions::default()
+        });
+        let blocks = Arc::new(Blocks {
+            cache: cache.clone(),
+            bytes: AtomicU64::new(600 << 10),
+        });
+        cache.budget().reserve_operator(600 << 10);
+        let lender: Arc<dyn Lender> = blocks.clone();
+        cache.add_lender(Arc::downgrade(&lender));
+        let pool: Arc<dyn MemoryPool> = Arc::new(OperatorPool::new(cache, 0, None));
+        let spilling = |name: &str| {
+            let consumer = MemoryConsumer::new(name).with_can_spill(true);
+            consumer.register(&pool)
+        };
+        let (greedy, _other) = (spilling("greedy"), spilling("other"));
+        greedy.try_grow(800 << 10).unwrap();
+        assert_eq!(blocks.lent_bytes(), 0);
+        assert_eq!(pool.reserved(), 800 << 10);
     }
 
     #[test]

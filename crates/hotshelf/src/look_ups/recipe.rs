@@ -7,8 +7,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use hotshelf_cache::FileId;
+
+/// About what a node of an expression takes, without the values of literals.
+const NODE_BYTES: usize = 64;
 
 /// A build side, and what is looked up in it. It holds neither the files nor the snapshot of the table, only their
 /// names: a table that is dropped or changed is not kept by it.
@@ -35,7 +38,7 @@ pub(crate) struct Rows {
     pub files: Vec<FileId>,
     /// Of the table, by index.
     pub columns: Vec<usize>,
-    /// Of these columns.
+    /// Of the columns that come out. Filters name the table's.
     pub schema: SchemaRef,
     pub filters: Vec<Arc<dyn PhysicalExpr>>,
 }
@@ -57,10 +60,29 @@ impl Recipe {
         hasher.finish()
     }
 
+    /// About what it takes in memory itself: lists of values may be long.
+    pub fn memory_bytes(&self) -> u64 {
+        let of_steps = self.steps.iter().flat_map(|step| match step {
+            Step::Filter(predicate, _) => std::slice::from_ref(predicate),
+            Step::Project(exprs) => exprs.as_slice(),
+        });
+        let exprs = self.rows.filters.iter().chain(&self.exprs).chain(of_steps);
+        let (columns, files) = (self.rows.columns.len(), self.rows.files.len());
+        exprs.map(memory_bytes).sum::<u64>()
+            + (NODE_BYTES * columns + size_of::<FileId>() * files) as u64
+    }
+
     /// Whether the table still has the files.
     pub fn is_current(&self, files_of: &HashMap<i64, Vec<FileId>>) -> bool {
         files_of.get(&self.rows.table) == Some(&self.rows.files)
     }
+}
+
+fn memory_bytes(expr: &Arc<dyn PhysicalExpr>) -> u64 {
+    let value = expr.downcast_ref::<Literal>();
+    let value = value.map_or(0, |literal| literal.value().size());
+    let children: u64 = expr.children().into_iter().map(memory_bytes).sum();
+    (NODE_BYTES + value) as u64 + children
 }
 
 impl fmt::Display for Recipe {

@@ -214,3 +214,18 @@ fn an_emptied_cache_has_none_and_one_that_keeps_nothing_keeps_none() {
     );
     assert!(!offer(&look_ups, &recipe(1, 3, 1), 1, 100, 0.1));
 }
+
+#[test]
+fn recipes_with_long_lists_are_not_kept() {
+    let cache = cache(PolicyKind::HpCache);
+    let look_ups = shelf(&cache);
+    let with_filters = |count| Recipe {
+        rows: Rows {
+            filters: (0..count).map(|value| lit(value) as _).collect(),
+            ..recipe(1, 3, 7).rows
+        },
+        ..recipe(1, 3, 7)
+    };
+    assert!(offer(&look_ups, &with_filters(10), 7, 100, 0.1));
+    assert!(!offer(&look_ups, &with_filters(1000), 7, 100, 0.1));
+}

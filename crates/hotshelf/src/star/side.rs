@@ -41,6 +41,8 @@ impl From<DataFusionError> for Unfit {
 pub(super) struct Made {
     /// The rows, if something of them is attached to scanned rows.
     pub build: RecordBatch,
+    /// Whether their buffers are their own, so that nothing else stays in memory with them.
+    is_owned: bool,
     pub lookup: Lookup,
     pub codes: Option<Arc<RowCodes>>,
     /// The least and the greatest key.
@@ -100,12 +102,13 @@ pub(super) async fn build_side(
     }
     let recipe = recipe.filter(|_| settings.populate);
     let begun = Instant::now();
-    let (made, reservation) = make(&star, join, context, recipe.is_some()).await?;
+    let may_be_kept = |bytes| recipe.is_some() && env.look_ups.may_be_kept(bytes);
+    let (made, reservation) = make(&star, join, context, may_be_kept).await?;
     let own = |made, memory| Side::Own {
         made: Box::new(made),
         _memory: memory,
     };
-    let Some(recipe) = recipe else {
+    let Some(recipe) = recipe.filter(|_| made.is_owned) else {
         return Ok(own(made, reservation));
     };
     let cost = Cost {
@@ -128,13 +131,15 @@ async fn make(
     star: &Star,
     idx: usize,
     context: Arc<TaskContext>,
-    may_be_kept: bool,
+    may_be_kept: impl Fn(u64) -> bool,
 ) -> Result<(Made, MemoryReservation), Unfit> {
     let join = &star.joins[idx];
     let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
     let mut build = run(star, idx, context, &reservation).await?;
     let attaches = star.attaches(idx);
-    if may_be_kept && attaches {
+    let is_owned = attaches && may_be_kept(build.get_array_memory_size() as u64);
+    if is_owned {
+        reserve(&reservation, build.get_array_memory_size())?;
         build = owned(&build)?;
     }
     let held = build.get_array_memory_size();
@@ -167,6 +172,7 @@ async fn make(
         reservation.shrink(held);
     }
     let made = Made {
+        is_owned: is_owned || !attaches,
         build,
         lookup,
         codes,
