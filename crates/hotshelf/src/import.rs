@@ -173,7 +173,7 @@ impl Database {
         options: &ImportOptions,
         format: FileFormat,
         files: Vec<InputFile>,
-    ) -> Result<Input> {
+    ) -> Result<ImportInput> {
         let overrides = self.type_overrides(options)?;
         let limits = Limits::of_budget(self.engine().budget_bytes());
         let mut tables = FileTables::new(format, limits);
@@ -193,7 +193,7 @@ impl Database {
         }
         let common = common.finish();
         check_overrides(&common, &overrides)?;
-        Ok(Input {
+        Ok(ImportInput {
             tables,
             files,
             own,
@@ -240,7 +240,7 @@ impl Database {
 }
 
 /// What an import reads.
-struct Input {
+struct ImportInput {
     tables: FileTables,
     files: Vec<InputFile>,
     /// The columns of each file.

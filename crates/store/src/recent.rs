@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 /// Shared things by their keys.
 pub(crate) struct Recent<T> {
-    by_key: HashMap<u64, Kept<T>>,
+    by_key: HashMap<u64, RecentOne<T>>,
     clock: u64,
 }
 
-struct Kept<T> {
+struct RecentOne<T> {
     one: Arc<T>,
     /// Number of the use among all uses.
     used_as: u64,
@@ -49,7 +49,7 @@ impl<T> Recent<T> {
             return kept;
         }
         self.clock += 1;
-        let kept = Kept {
+        let kept = RecentOne {
             one: one.clone(),
             used_as: self.clock,
         };
@@ -90,7 +90,7 @@ impl<T> Recent<T> {
     }
 }
 
-impl<T> Kept<T> {
+impl<T> RecentOne<T> {
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.one) == 1
     }

@@ -135,7 +135,7 @@ fn set_aside(root: &Root) -> Result<()> {
 }
 
 /// A data file that was found.
-struct Found {
+struct FoundFile {
     row: FileRow,
     /// Files whose place it takes.
     replaces: Vec<u64>,
@@ -315,7 +315,7 @@ impl<'a> Search<'a> {
     }
 
     /// The data files of a folder that are whole.
-    fn files(&mut self, folder: &str, schema: &SchemaRef) -> Result<Vec<Found>> {
+    fn files(&mut self, folder: &str, schema: &SchemaRef) -> Result<Vec<FoundFile>> {
         let mut found = Vec::new();
         for number in self.numbers(folder)? {
             let paths = FilePaths::new(self.root, folder, number);
@@ -327,7 +327,7 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    fn file(&mut self, paths: &FilePaths, schema: &SchemaRef) -> Result<Found> {
+    fn file(&mut self, paths: &FilePaths, schema: &SchemaRef) -> Result<FoundFile> {
         let sums = Sums::read(self.root, &paths.sums())?;
         let origin = sums.origin.clone();
         // Whether the file is the one that stands here is compared as when it is opened.
@@ -358,7 +358,7 @@ impl<'a> Search<'a> {
             footer_sum: sums.footer,
             id: row.id,
         };
-        Ok(Found {
+        Ok(FoundFile {
             row,
             indexes,
             after: origin.as_ref().map(|origin| origin.after),
@@ -367,7 +367,7 @@ impl<'a> Search<'a> {
     }
 
     /// Leaves out files that were never acknowledged, and of files and their merger one side.
-    fn choose(&mut self, folder: &str, found: Vec<Found>) -> Vec<Found> {
+    fn choose(&mut self, folder: &str, found: Vec<FoundFile>) -> Vec<FoundFile> {
         let mut left_out = BTreeSet::new();
         if let Some(head) = self.head {
             for file in &found {

@@ -91,7 +91,7 @@ pub struct TemplateTerm {
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct TemplateEntry {
     term: TemplateTerm,
     /// The query count at which `term.weight` was right.
     at: u64,
@@ -112,7 +112,7 @@ struct PipelineRun {
 #[derive(Debug, Clone)]
 pub struct LookBackWindow {
     options: WindowOptions,
-    entries: Map<(u64, u32), Entry>,
+    entries: Map<(u64, u32), TemplateEntry>,
     /// Queries seen so far.
     query_count: u64,
     /// When each of the latest queries came.
@@ -184,7 +184,7 @@ impl LookBackWindow {
         let run_key = (observation.query, observation.pipeline);
         let is_new_run = self.counted.insert(run_key, at).is_none();
         let fade = self.fade(at);
-        let entry = self.entries.entry(key).or_insert_with(|| Entry {
+        let entry = self.entries.entry(key).or_insert_with(|| TemplateEntry {
             term: TemplateTerm {
                 template: observation.template,
                 pipeline: observation.pipeline,
@@ -241,14 +241,14 @@ impl LookBackWindow {
         self.entries.values().map(|e| self.aged_weight(e)).sum()
     }
 
-    fn aged(&self, entry: &Entry) -> TemplateTerm {
+    fn aged(&self, entry: &TemplateEntry) -> TemplateTerm {
         TemplateTerm {
             weight: self.aged_weight(entry),
             ..entry.term.clone()
         }
     }
 
-    fn aged_weight(&self, entry: &Entry) -> f64 {
+    fn aged_weight(&self, entry: &TemplateEntry) -> f64 {
         let term = &entry.term;
         match self.options.smoothing {
             Smoothing::Exponential { a } => {
@@ -320,7 +320,7 @@ impl LookBackWindow {
     }
 }
 
-impl Entry {
+impl TemplateEntry {
     /// How much a further run changes what is known.
     const LEARNING: f64 = 0.5;
 

@@ -23,7 +23,7 @@ use crate::input::FileFormat;
 use crate::input::exact::exact_cast;
 
 /// A partition of a plan that reads one file.
-struct Piece {
+struct ImportPiece {
     path: PathBuf,
     plan: Arc<dyn ExecutionPlan>,
     partition: usize,
@@ -31,7 +31,7 @@ struct Piece {
 
 /// What is still to be read.
 pub(super) struct Pieces {
-    queue: Mutex<VecDeque<Piece>>,
+    queue: Mutex<VecDeque<ImportPiece>>,
     context: Arc<TaskContext>,
     wanted: SchemaRef,
     /// Rows of all pieces, if all files say so.
@@ -65,7 +65,7 @@ pub(super) async fn pieces(
             _ => in_ranges(plan, &state, threads)?,
         };
         for partition in 0..plan.output_partitioning().partition_count() {
-            queue.push_back(Piece {
+            queue.push_back(ImportPiece {
                 path: file.path.clone(),
                 plan: plan.clone(),
                 partition,
@@ -183,7 +183,7 @@ impl Pieces {
         }
     }
 
-    fn open(&self, piece: Piece) -> QueryResult<Reading> {
+    fn open(&self, piece: ImportPiece) -> QueryResult<Reading> {
         let batches = piece.plan.execute(piece.partition, self.context.clone())?;
         Ok(Reading {
             batches,

@@ -49,7 +49,7 @@ enum Opened {
 fn open(path: &Path, limits: Limits) -> Result<Opened> {
     let mut file = File::open(path).map_err(Error::io("open", path))?;
     let len = file.metadata().map_err(Error::io("read", path))?.len();
-    let mut checked = Checked {
+    let mut checked = CheckedReader {
         file: &mut file,
         path,
         len,
@@ -73,14 +73,14 @@ fn open(path: &Path, limits: Limits) -> Result<Opened> {
 }
 
 /// A file whose claims are compared with its length.
-struct Checked<'a> {
+struct CheckedReader<'a> {
     file: &'a mut File,
     path: &'a Path,
     len: u64,
     limits: Limits,
 }
 
-impl Checked<'_> {
+impl CheckedReader<'_> {
     fn damaged(&self, what: &str) -> Error {
         bad(self.path, format!("it is damaged: {what}"))
     }

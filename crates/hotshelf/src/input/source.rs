@@ -170,7 +170,7 @@ impl InputOpener {
             FileFormat::Arrow => Box::new(arrow_file::batches(path, self.limits)?),
             _ => Box::new(self.text(path, range)?),
         };
-        let columns = Arc::new(Columns {
+        let columns = Arc::new(TableColumns {
             path: path.to_owned(),
             wanted: Arc::new(
                 self.table
@@ -235,12 +235,12 @@ fn line_start(file: &mut std::fs::File, offset: i64, path: &Path) -> Result<u64>
 }
 
 /// The columns a scan wants of a file.
-struct Columns {
+struct TableColumns {
     path: PathBuf,
     wanted: SchemaRef,
 }
 
-impl Columns {
+impl TableColumns {
     /// Puts the columns of a batch in order; those that the file lacks are NULL.
     fn arrange(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let mut columns = Vec::with_capacity(self.wanted.fields().len());

@@ -97,7 +97,7 @@ impl ExecutionPlan for SpillingAggregateExec {
         let worker = aggregation.worker().map_err(failed)?;
         let input = self.children()[0].execute(partition, context)?;
         let input = Pieces::new(input, self.spec.columns.clone());
-        let work = Work {
+        let work = AggregateWork {
             aggregation,
             stream: Streams::new(environment.stop).open(),
             baseline: BaselineMetrics::new(&self.metrics, partition),
@@ -125,13 +125,13 @@ impl ExecutionPlan for SpillingAggregateExec {
 }
 
 /// What the steps of one partition's aggregation have in common.
-struct Work {
+struct AggregateWork {
     aggregation: Arc<HashAggregate>,
     stream: OpenStream,
     baseline: BaselineMetrics,
 }
 
-impl Work {
+impl AggregateWork {
     /// Takes all rows. Few rows are aggregated at once, more where blocking is allowed.
     async fn take_all(&self, mut input: Pieces, mut worker: Worker) -> QueryResult<Worker> {
         let mut is_small = true;

@@ -119,7 +119,7 @@ impl ExecutionPlan for SpillingSortExec {
         let sorter =
             Sorter::new(&environment, &name, columns.schema().clone(), options).map_err(failed)?;
         let stream = Streams::new(environment.stop.clone()).open();
-        let work = Work {
+        let work = SortWork {
             columns: columns.clone(),
             baseline: BaselineMetrics::new(&self.metrics, partition),
         };
@@ -161,12 +161,12 @@ fn keys(ordering: &LexOrdering, columns: &mut Columns) -> QueryResult<Vec<SortKe
 }
 
 /// What the steps of one partition's sort have in common.
-struct Work {
+struct SortWork {
     columns: Arc<Columns>,
     baseline: BaselineMetrics,
 }
 
-impl Work {
+impl SortWork {
     /// Takes all rows. Few rows are sorted at once, more where blocking is allowed.
     async fn sort(&self, mut input: Pieces, mut sorter: Sorter) -> QueryResult<Sorted> {
         let mut is_small = true;

@@ -25,16 +25,18 @@ impl AnalyzerRule for RefuseUnsoundSubqueries {
         plan.apply_with_subqueries(|node| {
             for input in node.inputs() {
                 if let LogicalPlan::Subquery(lateral) = input {
-                    check(lateral, Kind::Lateral)?;
+                    check(lateral, SubqueryKind::Lateral)?;
                 }
             }
             node.apply_expressions(|expr| {
                 expr.apply(|part| {
                     match part {
-                        Expr::ScalarSubquery(subquery) => check(subquery, Kind::Scalar)?,
-                        Expr::Exists(exists) => check(&exists.subquery, Kind::Exists)?,
-                        Expr::InSubquery(test) => check(&test.subquery, Kind::Membership)?,
-                        Expr::SetComparison(test) => check(&test.subquery, Kind::Membership)?,
+                        Expr::ScalarSubquery(subquery) => check(subquery, SubqueryKind::Scalar)?,
+                        Expr::Exists(exists) => check(&exists.subquery, SubqueryKind::Exists)?,
+                        Expr::InSubquery(test) => check(&test.subquery, SubqueryKind::Membership)?,
+                        Expr::SetComparison(test) => {
+                            check(&test.subquery, SubqueryKind::Membership)?
+                        }
                         _ => {}
                     }
                     Ok(TreeNodeRecursion::Continue)
@@ -47,7 +49,7 @@ impl AnalyzerRule for RefuseUnsoundSubqueries {
 
 /// How a subquery is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SubqueryKind {
     Scalar,
     Exists,
     /// IN, ANY and ALL.
@@ -55,7 +57,7 @@ enum Kind {
     Lateral,
 }
 
-fn check(subquery: &Subquery, kind: Kind) -> QueryResult<()> {
+fn check(subquery: &Subquery, kind: SubqueryKind) -> QueryResult<()> {
     match subquery.outer_ref_columns.is_empty() {
         true => Ok(()),
         false => check_below(&subquery.subquery, kind, true),
@@ -63,7 +65,7 @@ fn check(subquery: &Subquery, kind: Kind) -> QueryResult<()> {
 }
 
 /// Checks a node and those below it. `is_top`: only what keeps rows and their number is above.
-fn check_below(node: &LogicalPlan, kind: Kind, is_top: bool) -> QueryResult<()> {
+fn check_below(node: &LogicalPlan, kind: SubqueryKind, is_top: bool) -> QueryResult<()> {
     if !has_expression(node, is_outer)? {
         return Ok(());
     }
@@ -80,20 +82,26 @@ fn check_below(node: &LogicalPlan, kind: Kind, is_top: bool) -> QueryResult<()> 
 }
 
 /// What the engine gets wrong at a node that has correlated rows below it, or is correlated itself.
-fn unsound(node: &LogicalPlan, kind: Kind, is_top: bool) -> QueryResult<Option<&'static str>> {
+fn unsound(
+    node: &LogicalPlan,
+    kind: SubqueryKind,
+    is_top: bool,
+) -> QueryResult<Option<&'static str>> {
     Ok(match node {
         LogicalPlan::Aggregate(groups) if groups.group_expr.is_empty() => match kind {
-            Kind::Scalar | Kind::Lateral if is_top => None,
-            Kind::Scalar | Kind::Lateral => {
+            SubqueryKind::Scalar | SubqueryKind::Lateral if is_top => None,
+            SubqueryKind::Scalar | SubqueryKind::Lateral => {
                 Some("HAVING, DISTINCT or something else above its aggregate")
             }
-            Kind::Exists | Kind::Membership => {
+            SubqueryKind::Exists | SubqueryKind::Membership => {
                 Some("an aggregate without GROUP BY in IN, EXISTS, ANY or ALL")
             }
         },
         LogicalPlan::Window(_) => Some("a window function"),
         LogicalPlan::Limit(limit) if skips(limit) => Some("OFFSET"),
-        LogicalPlan::Limit(_) if matches!(kind, Kind::Membership | Kind::Lateral) => {
+        LogicalPlan::Limit(_)
+            if matches!(kind, SubqueryKind::Membership | SubqueryKind::Lateral) =>
+        {
             Some("LIMIT in IN, ANY, ALL or LATERAL")
         }
         LogicalPlan::Join(join) if pads_correlated_rows(node, join)? => {

@@ -119,7 +119,7 @@ fn with_filter(
     let checked = |filter: Option<&JoinFilter>| {
         filter.map(|filter| {
             JoinFilter::new(
-                Arc::new(Checked {
+                Arc::new(InterruptCheck {
                     inner: filter.expression().clone(),
                     interrupt: interrupt.clone(),
                 }),
@@ -316,32 +316,32 @@ impl RecordBatchStream for CheckedStream {
 
 /// An expression that fails once the statement is to end.
 #[derive(Debug)]
-struct Checked {
+struct InterruptCheck {
     inner: Arc<dyn PhysicalExpr>,
     interrupt: Interrupt,
 }
 
-impl PartialEq for Checked {
+impl PartialEq for InterruptCheck {
     fn eq(&self, other: &Self) -> bool {
         self.inner.eq(&other.inner)
     }
 }
 
-impl Eq for Checked {}
+impl Eq for InterruptCheck {}
 
-impl Hash for Checked {
+impl Hash for InterruptCheck {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.inner.hash(state);
     }
 }
 
-impl fmt::Display for Checked {
+impl fmt::Display for InterruptCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl PhysicalExpr for Checked {
+impl PhysicalExpr for InterruptCheck {
     fn data_type(&self, schema: &Schema) -> QueryResult<DataType> {
         self.inner.data_type(schema)
     }

@@ -75,7 +75,7 @@ impl Merged {
                     let right = qualifier(&join.relation);
                     merged.merge(side, columns, left.as_ref(), right.as_ref())?;
                 }
-                JoinConstraint::Natural if side != Side::Left => {
+                JoinConstraint::Natural if side != KeptSide::Left => {
                     return ControlFlow::Break(Error::NotSupported {
                         what: "NATURAL RIGHT or FULL JOIN (name the columns with USING)".into(),
                     });
@@ -89,7 +89,7 @@ impl Merged {
 
     fn merge(
         &mut self,
-        side: Side,
+        side: KeptSide,
         columns: &[ObjectName],
         left: Option<&Ident>,
         right: Option<&Ident>,
@@ -111,11 +111,11 @@ impl Merged {
             let of = |table: &Ident| Expr::CompoundIdentifier(vec![table.clone(), name.clone()]);
             let known = self.meanings.get(&key).cloned().or_else(|| left.map(of));
             let meaning = match (side, known, right.map(of)) {
-                (Side::Left, Some(left), _) => left,
-                (Side::Right, _, Some(right)) => right,
-                (Side::Full, Some(left), Some(right)) => coalesce(left, right),
+                (KeptSide::Left, Some(left), _) => left,
+                (KeptSide::Right, _, Some(right)) => right,
+                (KeptSide::Full, Some(left), Some(right)) => coalesce(left, right),
                 // It is not clear which table the left column is from: the planner has to know.
-                (Side::Left, None, _) => continue,
+                (KeptSide::Left, None, _) => continue,
                 _ => {
                     return ControlFlow::Break(Error::NotSupported {
                         what: format!(
@@ -124,7 +124,7 @@ impl Merged {
                     });
                 }
             };
-            if side != Side::Left {
+            if side != KeptSide::Left {
                 self.changed.push(name.clone());
             }
             self.meanings.insert(key, meaning);
@@ -173,20 +173,20 @@ impl Merged {
 
 /// Whose rows a join keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum KeptSide {
     Left,
     Right,
     Full,
 }
 
-fn side(join: &JoinOperator) -> Option<(Side, &JoinConstraint)> {
+fn side(join: &JoinOperator) -> Option<(KeptSide, &JoinConstraint)> {
     use JoinOperator::{FullOuter, Inner, Join, Left, LeftOuter, Right, RightOuter};
     match join {
         Join(constraint) | Inner(constraint) | Left(constraint) | LeftOuter(constraint) => {
-            Some((Side::Left, constraint))
+            Some((KeptSide::Left, constraint))
         }
-        Right(constraint) | RightOuter(constraint) => Some((Side::Right, constraint)),
-        FullOuter(constraint) => Some((Side::Full, constraint)),
+        Right(constraint) | RightOuter(constraint) => Some((KeptSide::Right, constraint)),
+        FullOuter(constraint) => Some((KeptSide::Full, constraint)),
         _ => None,
     }
 }

@@ -71,9 +71,9 @@ impl TableProvider for BrokenView {
 }
 
 /// Remembers a view while it is planned: a view of itself has no end.
-struct Descent;
+struct ViewDepth;
 
-impl Descent {
+impl ViewDepth {
     fn into(name: &str) -> Result<Self> {
         PLANNED.with_borrow_mut(|planned| {
             if planned.iter().any(|outer| outer == name) {
@@ -85,7 +85,7 @@ impl Descent {
     }
 }
 
-impl Drop for Descent {
+impl Drop for ViewDepth {
     fn drop(&mut self) {
         PLANNED.with_borrow_mut(Vec::pop);
     }
@@ -97,7 +97,7 @@ pub(super) async fn view_table(
     name: &str,
     text: &str,
 ) -> Result<Arc<dyn TableProvider>> {
-    let _descent = Descent::into(name)?;
+    let _descent = ViewDepth::into(name)?;
     let statement = parse(state, text)?.pop();
     let statement = statement.ok_or_else(|| not_a_view(name))?;
     let plan = Box::pin(state.statement_to_plan(statement.0)).await;

@@ -48,11 +48,11 @@ enum Node {
     Literal(i64),
     /// Times a power of ten, which brings it to a larger scale.
     Scaled(Box<Node>, i64),
-    Binary(Step, Box<[Node; 2]>),
+    Binary(DecimalStep, Box<[Node; 2]>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum DecimalStep {
     Plus,
     Minus,
     Times,
@@ -132,13 +132,13 @@ impl Node {
         let (right, right_scale) = Self::of(binary.right(), schema)?;
         let common = left_scale.max(right_scale);
         let (step, wanted) = match binary.op() {
-            Operator::Plus => (Step::Plus, common),
-            Operator::Minus => (Step::Minus, common),
-            Operator::Multiply => (Step::Times, left_scale.checked_add(right_scale)?),
+            Operator::Plus => (DecimalStep::Plus, common),
+            Operator::Minus => (DecimalStep::Minus, common),
+            Operator::Multiply => (DecimalStep::Times, left_scale.checked_add(right_scale)?),
             _ => return None,
         };
         let sides = match step {
-            Step::Times => [left, right],
+            DecimalStep::Times => [left, right],
             _ => [
                 left.scaled(left_scale, common)?,
                 right.scaled(right_scale, common)?,
@@ -166,7 +166,7 @@ impl Node {
             Self::Literal(value) => Some(Words::all(*value)),
             Self::Scaled(node, factor) => {
                 let words = node.words(batch, nulls)?;
-                Step::Times.of(words, Words::all(*factor))
+                DecimalStep::Times.of(words, Words::all(*factor))
             }
             Self::Binary(step, sides) => {
                 let [left, right] = sides.as_ref();
@@ -205,7 +205,7 @@ impl Words {
     }
 }
 
-impl Step {
+impl DecimalStep {
     /// `None` if a result may need more than 64 bits.
     fn of(self, left: Words, right: Words) -> Option<Words> {
         let [a, b, c, d] = [left.min, left.max, right.min, right.max].map(i128::from);

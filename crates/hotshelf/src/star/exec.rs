@@ -106,7 +106,7 @@ pub(crate) fn with_fallback(
 }
 
 /// What a partition's rows come from.
-enum Source {
+enum RowSource {
     Star(Box<Worker>),
     Original(SendableRecordBatchStream),
 }
@@ -123,21 +123,21 @@ fn open(
     let schema = original.schema();
     let whole = matches!(&ready.star.output, Output::Groups(aggregates) if aggregates.finish);
     let worker = Worker::new(ready.clone(), schema.clone(), partition, &context)?;
-    let begin = Source::Star(Box::new(worker));
+    let begin = RowSource::Star(Box::new(worker));
     let batches = futures::stream::try_unfold(begin, move |mut source| {
         let (original, context) = (original.clone(), context.clone());
         async move {
-            if let Source::Star(worker) = &mut source {
+            if let RowSource::Star(worker) = &mut source {
                 match worker.next().await {
                     Err(Error::Query(error)) if whole && is_shortage(&error) => {
                         tracing::debug!(%error, "a star pipeline begins again as its original plan");
                         let stream = original.execute(partition, context);
-                        source = Source::Original(stream.map_err(Error::from_query)?);
+                        source = RowSource::Original(stream.map_err(Error::from_query)?);
                     }
                     batch => return Ok(batch?.map(|batch| (batch, source))),
                 }
             }
-            let Source::Original(stream) = &mut source else {
+            let RowSource::Original(stream) = &mut source else {
                 return Ok(None);
             };
             let batch = stream.next().await.transpose();

@@ -19,7 +19,7 @@ const SPARSE_KEYS_PER_ROW: u64 = 128;
 
 /// Which rows of the build side have which keys.
 pub(super) struct Lookup {
-    table: Table,
+    table: LookupTable,
     /// Build row by place; `MISS` where a dense slot has none. Empty for hash tables, whose slots are rows.
     rows: Vec<u32>,
     /// Keys before each word of the bitmap. Empty where slots are places.
@@ -27,7 +27,7 @@ pub(super) struct Lookup {
     row_count: usize,
 }
 
-enum Table {
+enum LookupTable {
     Dense(Dense),
     Hash(Hash),
 }
@@ -81,10 +81,10 @@ impl Frame {
         let limit = self.range as usize;
         let bitmap_bytes = (limit / 64 + 1) * 8;
         match kind(self.range, self.row_count, self.want_rows) {
-            Kind::Bitmap => bitmap_bytes,
-            Kind::Dense => bitmap_bytes + (limit + 1) * 4,
-            Kind::Sparse => bitmap_bytes + bitmap_bytes / 2 + self.row_count * 4,
-            Kind::Hash => Hash::capacity(self.row_count) * size_of::<(u64, u32)>(),
+            LookupKind::Bitmap => bitmap_bytes,
+            LookupKind::Dense => bitmap_bytes + (limit + 1) * 4,
+            LookupKind::Sparse => bitmap_bytes + bitmap_bytes / 2 + self.row_count * 4,
+            LookupKind::Hash => Hash::capacity(self.row_count) * size_of::<(u64, u32)>(),
         }
     }
 }
@@ -94,12 +94,12 @@ impl Lookup {
     pub fn new(frame: &Frame) -> Self {
         let kind = kind(frame.range, frame.row_count, frame.want_rows);
         let table = match kind {
-            Kind::Hash => Table::Hash(Hash::new(frame.row_count)),
-            _ => Table::Dense(Dense::new(frame.min, frame.range + 1)),
+            LookupKind::Hash => LookupTable::Hash(Hash::new(frame.row_count)),
+            _ => LookupTable::Dense(Dense::new(frame.min, frame.range + 1)),
         };
         let (row_places, rank_places) = match (kind, &table) {
-            (Kind::Dense, Table::Dense(dense)) => (dense.limit as usize, 0),
-            (Kind::Sparse, Table::Dense(dense)) => (frame.row_count, dense.bits.len()),
+            (LookupKind::Dense, LookupTable::Dense(dense)) => (dense.limit as usize, 0),
+            (LookupKind::Sparse, LookupTable::Dense(dense)) => (frame.row_count, dense.bits.len()),
             _ => (0, 0),
         };
         Self {
@@ -120,7 +120,7 @@ impl Lookup {
         let unique = matching.attaches();
         for (word, row) in keys.words(rows) {
             let is_new = match &mut self.table {
-                Table::Dense(dense) => {
+                LookupTable::Dense(dense) => {
                     let slot = word.wrapping_sub(dense.min) as usize;
                     if self.ranks.is_empty()
                         && let Some(row_of_slot) = self.rows.get_mut(slot)
@@ -129,7 +129,7 @@ impl Lookup {
                     }
                     dense.add(slot)
                 }
-                Table::Hash(hash) => hash.add(word, row),
+                LookupTable::Hash(hash) => hash.add(word, row),
             };
             if unique && !is_new {
                 return Err(Duplicates);
@@ -145,7 +145,7 @@ impl Lookup {
 
     /// Counts the keys.
     pub fn rank(&mut self) {
-        if let Table::Dense(dense) = &self.table {
+        if let LookupTable::Dense(dense) = &self.table {
             let mut keys = 0;
             for (rank, bits) in self.ranks.iter_mut().zip(&dense.bits) {
                 *rank = keys;
@@ -168,7 +168,7 @@ impl Lookup {
     #[inline]
     pub fn place(&self, slot: u32) -> u32 {
         let word = (slot >> 6) as usize;
-        let (Table::Dense(dense), Some(rank)) = (&self.table, self.ranks.get(word)) else {
+        let (LookupTable::Dense(dense), Some(rank)) = (&self.table, self.ranks.get(word)) else {
             return if self.ranks.is_empty() { slot } else { MISS };
         };
         let (bits, bit) = (dense.bits[word], 1u64 << (slot & 63));
@@ -186,10 +186,10 @@ impl Lookup {
     /// How keys are found, for EXPLAIN ANALYZE.
     pub fn kind(&self) -> &'static str {
         let kind = match &self.table {
-            Table::Hash(_) => Kind::Hash,
-            Table::Dense(_) if self.rows.is_empty() => Kind::Bitmap,
-            Table::Dense(_) if self.is_ranked() => Kind::Sparse,
-            Table::Dense(_) => Kind::Dense,
+            LookupTable::Hash(_) => LookupKind::Hash,
+            LookupTable::Dense(_) if self.rows.is_empty() => LookupKind::Bitmap,
+            LookupTable::Dense(_) if self.is_ranked() => LookupKind::Sparse,
+            LookupTable::Dense(_) => LookupKind::Dense,
         };
         kind.name()
     }
@@ -202,8 +202,8 @@ impl Lookup {
     /// The share of the key range that has a key: a guess at how many rows will match.
     pub fn density(&self) -> f64 {
         match &self.table {
-            Table::Dense(dense) => self.row_count as f64 / dense.limit.max(1) as f64,
-            Table::Hash(_) => 0.5,
+            LookupTable::Dense(dense) => self.row_count as f64 / dense.limit.max(1) as f64,
+            LookupTable::Hash(_) => 0.5,
         }
     }
 
@@ -228,8 +228,8 @@ impl Lookup {
     /// The least key and a bit per key from there on, where keys are in a bitmap: slot `i` is key `min + i`.
     pub fn dense(&self) -> Option<(u64, &[u64])> {
         match &self.table {
-            Table::Dense(dense) => Some((dense.min, &dense.bits)),
-            Table::Hash(_) => None,
+            LookupTable::Dense(dense) => Some((dense.min, &dense.bits)),
+            LookupTable::Hash(_) => None,
         }
     }
 
@@ -237,14 +237,14 @@ impl Lookup {
     #[inline]
     pub fn find(&self, word: u64) -> Option<u32> {
         match &self.table {
-            Table::Dense(dense) => dense.find(word),
-            Table::Hash(hash) => hash.find(word),
+            LookupTable::Dense(dense) => dense.find(word),
+            LookupTable::Hash(hash) => hash.find(word),
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum LookupKind {
     /// A bit per key of the range.
     Bitmap,
     /// And a build row per key of the range.
@@ -254,7 +254,7 @@ enum Kind {
     Hash,
 }
 
-impl Kind {
+impl LookupKind {
     fn name(self) -> &'static str {
         match self {
             Self::Bitmap => "bitmap",
@@ -266,16 +266,16 @@ impl Kind {
 }
 
 /// How keys of this range (greatest less least) are kept.
-fn kind(range: u64, row_count: usize, want_rows: bool) -> Kind {
+fn kind(range: u64, row_count: usize, want_rows: bool) -> LookupKind {
     let below = |keys_per_row: u64| {
         let most = DENSE_RANGE_MIN.max((row_count as u64).saturating_mul(keys_per_row));
         range < most.min(u64::from(u32::MAX) / 2)
     };
     match want_rows {
-        false if below(SPARSE_KEYS_PER_ROW) => Kind::Bitmap,
-        true if below(DENSE_KEYS_PER_ROW) => Kind::Dense,
-        true if below(SPARSE_KEYS_PER_ROW) => Kind::Sparse,
-        _ => Kind::Hash,
+        false if below(SPARSE_KEYS_PER_ROW) => LookupKind::Bitmap,
+        true if below(DENSE_KEYS_PER_ROW) => LookupKind::Dense,
+        true if below(SPARSE_KEYS_PER_ROW) => LookupKind::Sparse,
+        _ => LookupKind::Hash,
     }
 }
 

@@ -48,7 +48,7 @@ impl Default for Bytes {
 }
 
 /// Keys of one shape.
-trait Stored {
+trait StoredKeys {
     fn len(&self) -> usize;
     fn equals(&self, group: usize, keys: &Keys, row: usize) -> bool;
     fn push(&mut self, keys: &Keys, row: usize);
@@ -62,7 +62,7 @@ fn words_of<const N: usize>(keys: &Keys, row: usize) -> &[u64; N] {
     &keys.all_words().as_chunks().0[row]
 }
 
-impl<const N: usize> Stored for Words<N> {
+impl<const N: usize> StoredKeys for Words<N> {
     #[inline(always)]
     fn len(&self) -> usize {
         self.0.len()
@@ -89,7 +89,7 @@ impl<const N: usize> Stored for Words<N> {
     }
 }
 
-impl Stored for Bytes {
+impl StoredKeys for Bytes {
     fn len(&self) -> usize {
         self.hashes.len()
     }
@@ -282,7 +282,7 @@ impl Directory {
         with_stored!(stored, stored => self.find_stored(stored, keys, seen, groups));
     }
 
-    fn find_stored<S: Stored>(
+    fn find_stored<S: StoredKeys>(
         &mut self,
         stored: &mut S,
         keys: &Keys,
@@ -330,7 +330,7 @@ impl Directory {
     }
 
     /// Makes room for twice as many groups.
-    fn grow<S: Stored>(&mut self, stored: &S) {
+    fn grow<S: StoredKeys>(&mut self, stored: &S) {
         let len = SLOTS_MIN.max(2 * self.slots.len());
         // Freed before the new ones are there.
         self.slots = Vec::new();

@@ -39,7 +39,7 @@ pub fn tasks(store: &Arc<Store>) -> Vec<Task> {
     bundles.map(task).collect()
 }
 
-struct Merge<'a> {
+struct GroupMerge<'a> {
     shared: &'a Arc<Shared>,
     store: Arc<Store>,
     table: Table,
@@ -50,7 +50,7 @@ struct Merge<'a> {
 
 impl Task {
     pub fn run(self, shared: &Arc<Shared>, work: &mut Work) -> Result<Merged> {
-        let mut merge = Merge {
+        let mut merge = GroupMerge {
             shared,
             table: Table::new(&shared.plan, &shared.grant)?,
             store: self.store,
@@ -79,7 +79,7 @@ impl Task {
     }
 }
 
-impl Merge<'_> {
+impl GroupMerge<'_> {
     /// Adds batches, and reads the next one meanwhile.
     fn add_spilled(&mut self, spilled: Vec<SpilledBatch>) -> Result<()> {
         let grant = &self.shared.grant;

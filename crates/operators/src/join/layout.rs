@@ -32,13 +32,13 @@ impl Block {
 pub struct RowLayout {
     stride: usize,
     shape: KeyShape,
-    columns: Vec<Place>,
+    columns: Vec<ColumnPlace>,
     /// Words that refer to the heap.
     references: Vec<usize>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum ColumnPlace {
     Fixed(FixedField),
     /// A fixed column that is part of the key: only its NULLs are stored again.
     InKey(FixedField),
@@ -102,9 +102,9 @@ impl RowLayout {
                 if nulls == Nulls::Distinct && column.nullable {
                     field.set_null(packing.place(1));
                 }
-                Place::InKey(field)
+                ColumnPlace::InKey(field)
             } else if fixed_bits(&column.data_type).is_some() {
-                Place::Fixed(fields.next().expect("a field for each fixed column"))
+                ColumnPlace::Fixed(fields.next().expect("a field for each fixed column"))
             } else {
                 let in_key = column.key.is_some() && nulls == Nulls::Distinct && encoder.is_text();
                 let word = if in_key { 1 } else { packing.place(64).0 };
@@ -153,16 +153,16 @@ impl RowLayout {
         for (place, column) in self.columns.iter().zip(columns) {
             let words = &mut block.words;
             match place {
-                Place::Fixed(field) => field.pack(column, words, self.stride),
-                Place::InKey(field) => field.pack_nulls(column, words, self.stride),
-                Place::Text { in_key: true, .. } => {}
-                Place::Text { word, .. } => {
+                ColumnPlace::Fixed(field) => field.pack(column, words, self.stride),
+                ColumnPlace::InKey(field) => field.pack_nulls(column, words, self.stride),
+                ColumnPlace::Text { in_key: true, .. } => {}
+                ColumnPlace::Text { word, .. } => {
                     let rows = words.chunks_exact_mut(self.stride);
                     for (row, value) in rows.zip(values(column)?) {
                         row[*word] = value.map_or(NO_VALUE, |value| push(&mut block.heap, value));
                     }
                 }
-                Place::Nested {
+                ColumnPlace::Nested {
                     word, converter, ..
                 } => {
                     let values = converter.convert_columns(std::slice::from_ref(column))?;
@@ -203,11 +203,13 @@ impl RowLayout {
             rows.map(move |(idx, row)| value(heaps, idx, row[word]))
         };
         match &self.columns[column] {
-            Place::Fixed(field) | Place::InKey(field) => field.unpack(rows, self.stride),
-            Place::Text {
+            ColumnPlace::Fixed(field) | ColumnPlace::InKey(field) => {
+                field.unpack(rows, self.stride)
+            }
+            ColumnPlace::Text {
                 word, data_type, ..
             } => Ok(array_of(data_type, value(*word))?),
-            Place::Nested {
+            ColumnPlace::Nested {
                 word,
                 data_type,
                 converter,
@@ -272,15 +274,15 @@ impl RowLayout {
     }
 }
 
-fn heap_place(word: usize, data_type: &DataType, in_key: bool) -> Result<Place> {
+fn heap_place(word: usize, data_type: &DataType, in_key: bool) -> Result<ColumnPlace> {
     let data_type = data_type.clone();
     Ok(match is_string(&data_type) {
-        true => Place::Text {
+        true => ColumnPlace::Text {
             word,
             data_type,
             in_key,
         },
-        false => Place::Nested {
+        false => ColumnPlace::Nested {
             word,
             converter: RowConverter::new(vec![SortField::new(data_type.clone())])?,
             data_type,

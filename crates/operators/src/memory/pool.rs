@@ -9,11 +9,11 @@ use super::{Account, Broker};
 #[derive(Debug)]
 pub struct FixedPool {
     limit_bytes: u64,
-    counts: Arc<Counts>,
+    counts: Arc<PoolCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct PoolCounts {
     lent_bytes: AtomicU64,
     lent_bytes_max: AtomicU64,
 }
@@ -50,7 +50,7 @@ impl Broker for FixedPool {
 
 struct PoolAccount {
     limit_bytes: u64,
-    counts: Arc<Counts>,
+    counts: Arc<PoolCounts>,
     held_bytes: AtomicU64,
 }
 

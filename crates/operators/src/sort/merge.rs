@@ -74,7 +74,7 @@ fn batch_bytes(runs: &[Run]) -> u64 {
 /// Several runs as one. The run with the lower number comes first where keys are equal.
 pub(super) struct Merge {
     job: Arc<Job>,
-    cursors: Vec<Cursor>,
+    cursors: Vec<RunCursor>,
     tournament: Tournament,
     common: CommonStart,
     batch_bytes: u64,
@@ -88,7 +88,7 @@ pub(super) struct Merge {
 }
 
 /// The place in one run.
-struct Cursor {
+struct RunCursor {
     run: Run,
     pending: Option<PendingBatch>,
     /// `None`: the run has ended.
@@ -125,7 +125,7 @@ impl Merge {
         merge.charge(needed.saturating_sub(merge.charged_bytes));
         for run in runs {
             let charged_bytes = run.cursor_bytes();
-            merge.cursors.push(Cursor {
+            merge.cursors.push(RunCursor {
                 pending: run.batches.front().map(|batch| batch.start_read()),
                 run,
                 keys: None,
@@ -263,7 +263,7 @@ impl Drop for Merge {
     }
 }
 
-impl Cursor {
+impl RunCursor {
     fn may_read_ahead(&self) -> bool {
         self.keys.is_some() && self.pending.is_none() && !self.run.batches.is_empty()
     }
@@ -275,7 +275,7 @@ impl Cursor {
 }
 
 /// Whether the row of cursor `a` comes before that of cursor `b`. Runs that have ended come last.
-fn comes_first(cursors: &[Cursor], a: usize, b: usize) -> bool {
+fn comes_first(cursors: &[RunCursor], a: usize, b: usize) -> bool {
     let (first, second) = (&cursors[a], &cursors[b]);
     let (Some(keys), Some(others)) = (&first.keys, &second.keys) else {
         return first.keys.is_some() || second.keys.is_none() && a < b;

@@ -23,11 +23,11 @@ pub struct SpillFile {
     codec: Codec,
     writer: File,
     reader: Arc<IoFile>,
-    space: Mutex<Space>,
+    space: Mutex<FileSpace>,
 }
 
 #[derive(Default)]
-struct Space {
+struct FileSpace {
     extents: Extents,
     /// The length of the file, which the folder counts: what was free at its end once stays allocated.
     occupied_bytes: u64,
@@ -35,10 +35,10 @@ struct Space {
 
 /// A batch in a file. Dropping its last clone frees its place.
 #[derive(Clone)]
-pub struct SpilledBatch(Arc<Place>);
+pub struct SpilledBatch(Arc<SpilledPlace>);
 
 /// Where a batch is, and what it should be.
-struct Place {
+struct SpilledPlace {
     file: Arc<SpillFile>,
     offset: u64,
     stored_bytes: usize,
@@ -50,7 +50,7 @@ struct Place {
 /// A batch that is being read.
 #[must_use = "dropping it cancels the read"]
 pub struct PendingBatch {
-    place: Arc<Place>,
+    place: Arc<SpilledPlace>,
     read: ReadFuture,
 }
 
@@ -107,7 +107,7 @@ impl SpillFile {
         let stored = &space[start..start + used.next_multiple_of(PAGE_BYTES)];
         let offset = self.take(stored.len() as u64)?;
         // From here on dropping the batch gives the place back.
-        let place = Place {
+        let place = SpilledPlace {
             file: Arc::clone(self),
             offset,
             stored_bytes: used,
@@ -187,7 +187,7 @@ impl SpilledBatch {
     }
 }
 
-impl Place {
+impl SpilledPlace {
     fn decode(&self, stored: &[u8]) -> Result<RecordBatch> {
         let damaged = |what: &'static str, expected: String, found: String| Corruption {
             file: self.file.reader.path().to_path_buf(),
@@ -214,7 +214,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SpilledPlace {
     fn drop(&mut self) {
         let bytes = self.stored_bytes.next_multiple_of(PAGE_BYTES) as u64;
         let mut space = self.file.space.lock();

@@ -31,14 +31,14 @@ pub struct SpillFolder {
     path: PathBuf,
     engine: Arc<IoEngine>,
     next_file: AtomicU64,
-    space: Mutex<Space>,
+    space: Mutex<FolderSpace>,
     written: Counter,
     read: Counter,
     raw_bytes: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Space {
+struct FolderSpace {
     limit_bytes: u64,
     used_bytes: u64,
     used_bytes_max: u64,
@@ -86,7 +86,7 @@ impl SpillFolder {
                 fs::remove_file(entry.path()).map_err(failed(&entry.path(), "remove"))?;
             }
         }
-        let space = Space {
+        let space = FolderSpace {
             limit_bytes,
             used_bytes: 0,
             used_bytes_max: 0,

@@ -77,20 +77,20 @@ impl Opener {
 /// the oldest first, when there are too many or others need the memory.
 pub struct Footers {
     cache: Arc<CacheManager>,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptFooter>,
     /// Uses of footers, and what reading and checking them took.
     ledger: Ledger,
     read_count: AtomicU64,
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptFooter {
     files: Recent<DataFile>,
     /// Memory of them all.
     bytes: u64,
 }
 
-impl Kept {
+impl KeptFooter {
     fn insert(&mut self, key: u64, file: DataFile) -> Arc<DataFile> {
         self.bytes += file.memory.bytes();
         self.files.insert(key, Arc::new(file))

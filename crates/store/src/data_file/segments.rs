@@ -37,7 +37,7 @@ pub struct SegmentMap {
 }
 
 /// A data segment as the walk finds it, before row groups are known.
-struct Found {
+struct FoundSegment {
     segment_idx: usize,
     column_idx: Option<usize>,
     rows: Range<u64>,
@@ -153,7 +153,7 @@ impl SegmentMap {
 
 struct Walk<'a> {
     column_names: &'a [String],
-    found: Vec<Found>,
+    found: Vec<FoundSegment>,
     /// Chunk boundaries per column, each ascending.
     boundaries: Vec<Vec<u64>>,
 }
@@ -167,7 +167,7 @@ impl Walk<'_> {
         auxiliary: bool,
     ) -> VortexResult<()> {
         for segment in layout.segment_ids() {
-            self.found.push(Found {
+            self.found.push(FoundSegment {
                 segment_idx: *segment as usize,
                 column_idx: column,
                 rows: row..row.saturating_add(layout.row_count()),

@@ -41,12 +41,12 @@ pub(crate) struct ReadPage {
 /// The blocks in memory: those of all indexes of a database, or of one that has a policy or a limit of its own.
 pub struct BlockStore {
     cache: Arc<CacheManager>,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptBlock>,
     /// Uses of the pages of each Elf, and what an access to the shelf took.
     ledger: Ledger,
 }
 
-struct Kept {
+struct KeptBlock {
     kind: BlockPolicyKind,
     policy: Box<dyn BlockPolicy>,
     by_page: HashMap<PageId, Slot>,
@@ -86,7 +86,7 @@ fn charge_of(frame: &Frame) -> u64 {
     frame.size_bytes() + PAGE_OVERHEAD_BYTES
 }
 
-impl Kept {
+impl KeptBlock {
     fn new(kind: BlockPolicyKind) -> Self {
         Self {
             kind,
@@ -152,9 +152,9 @@ impl BlockStore {
     /// Blocks on the budget of this cache, which lends their memory to others, with the policy and the limit that the
     /// user chose.
     pub fn new(cache: Arc<CacheManager>, chosen: IndexCache) -> Arc<Self> {
-        let kept = Kept {
+        let kept = KeptBlock {
             limit_bytes: chosen.limit_bytes,
-            ..Kept::new(chosen.policy.unwrap_or_default())
+            ..KeptBlock::new(chosen.policy.unwrap_or_default())
         };
         let blocks = Arc::new(Self {
             cache: cache.clone(),

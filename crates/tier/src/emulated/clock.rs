@@ -34,10 +34,10 @@ struct Ticks {
 
 impl Clock {
     pub(super) fn calibrated() -> Self {
-        let first = Reading::take();
+        let first = ClockReading::take();
         let ticks = first.as_ref().and_then(|first| {
             thread::sleep(CALIBRATION);
-            Ticks::between(first, &Reading::take()?)
+            Ticks::between(first, &ClockReading::take()?)
         });
         Self {
             start: first.map_or_else(Instant::now, |first| first.time),
@@ -78,7 +78,7 @@ impl Clock {
 
 impl Ticks {
     /// The rate between two readings; `None` for a counter that stops or jumps.
-    fn between(first: &Reading, last: &Reading) -> Option<Self> {
+    fn between(first: &ClockReading, last: &ClockReading) -> Option<Self> {
         let passed_ns = (last.time - first.time).as_nanos() as f64;
         let per_ns = last.ticks.wrapping_sub(first.ticks) as f64 / passed_ns;
         (0.1..20.0).contains(&per_ns).then_some(Self {
@@ -89,12 +89,12 @@ impl Ticks {
 }
 
 /// The counter and the time, read one right after the other.
-struct Reading {
+struct ClockReading {
     time: Instant,
     ticks: u64,
 }
 
-impl Reading {
+impl ClockReading {
     /// An interruption between the two would make the clock run fast or slow, so of several readings the one that took
     /// least time counts. `None` without a counter.
     fn take() -> Option<Self> {
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn the_clock_runs_as_fast_as_the_system_s() {
         let clock = Clock::calibrated();
-        let (Some(ticks), Some(reading)) = (clock.ticks, Reading::take()) else {
+        let (Some(ticks), Some(reading)) = (clock.ticks, ClockReading::take()) else {
             return;
         };
         let passed_ns = (reading.time - clock.start).as_nanos() as f64;

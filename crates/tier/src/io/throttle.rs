@@ -22,7 +22,7 @@ const WINDOW_STEPS: u64 = NS_PER_S / STEP_NS;
 pub(super) struct Throttle {
     bytes_per_s_max: Option<u64>,
     bucket: Bucket,
-    window: Window,
+    window: ThrottleWindow,
 }
 
 /// Tokens are bytes times nanoseconds per second: exact, without rounding drift.
@@ -35,7 +35,7 @@ struct Bucket {
 
 /// Bytes started per step of time, oldest first.
 #[derive(Debug, Default)]
-struct Window {
+struct ThrottleWindow {
     steps: VecDeque<(u64, u64)>,
     sum_bytes: u64,
 }
@@ -45,7 +45,7 @@ impl Throttle {
         Self {
             bytes_per_s_max,
             bucket: Bucket::default(),
-            window: Window::default(),
+            window: ThrottleWindow::default(),
         }
     }
 
@@ -103,7 +103,7 @@ impl Bucket {
     }
 }
 
-impl Window {
+impl ThrottleWindow {
     /// Forgets what is old; the time until `bytes` more fit. An operation larger than the window waits until it is
     /// empty.
     fn wait_ns(&mut self, bytes: u64, rate: u64, now_ns: u64) -> u64 {

@@ -17,19 +17,19 @@ const STEP_BYTES: usize = 16 << 20;
 /// A running pre-fault; dropping it stops the work.
 #[derive(Debug)]
 pub struct Prefault {
-    progress: Arc<Progress>,
+    progress: Arc<PrefaultProgress>,
     thread: Option<JoinHandle<Result<(), TierError>>>,
 }
 
 #[derive(Debug, Default)]
-struct Progress {
+struct PrefaultProgress {
     present_bytes: AtomicU64,
     stop: AtomicBool,
 }
 
 impl Prefault {
     pub(super) fn start(mapping: Arc<Mapping>, range: Range<usize>) -> Result<Self, TierError> {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(PrefaultProgress::default());
         let theirs = Arc::clone(&progress);
         let thread = std::thread::Builder::new()
             .name("hotshelf-prefault".to_owned())
@@ -68,7 +68,11 @@ impl Drop for Prefault {
     }
 }
 
-fn populate(mapping: &Mapping, range: Range<usize>, progress: &Progress) -> Result<(), TierError> {
+fn populate(
+    mapping: &Mapping,
+    range: Range<usize>,
+    progress: &PrefaultProgress,
+) -> Result<(), TierError> {
     for start in range.clone().step_by(STEP_BYTES) {
         if progress.stop.load(Ordering::Relaxed) {
             break;

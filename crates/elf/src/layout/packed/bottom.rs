@@ -21,12 +21,12 @@ struct Bottom {
     row: u32,
     /// The first slot of its rows.
     slot: u32,
-    kind: Kind,
+    kind: BottomKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-enum Kind {
+enum BottomKind {
     /// Something else than groups side by side: see the head.
     Other,
     /// All groups lie in the next level's region.
@@ -45,7 +45,7 @@ pub(crate) struct Bottoms {
 impl Bottoms {
     /// The table of a sound head.
     pub(crate) fn new(head: &Head) -> Self {
-        let sides: Vec<Option<(Kind, usize)>> = head
+        let sides: Vec<Option<(BottomKind, usize)>> = head
             .nodes
             .iter()
             .map(|node| side_by_side(head, node))
@@ -67,7 +67,7 @@ impl Bottoms {
                     shift: 0,
                     row,
                     slot: 0,
-                    kind: Kind::Other,
+                    kind: BottomKind::Other,
                 };
             };
             let shift = (end as u32).wrapping_sub(node.child_at);
@@ -94,7 +94,7 @@ impl Bottoms {
 
     /// Whether a node is one of these.
     pub(crate) fn contains(&self, node: usize) -> bool {
-        self.nodes[node].kind != Kind::Other
+        self.nodes[node].kind != BottomKind::Other
     }
 
     /// The groups of consecutive children as one run, which may be empty; `None` for other nodes.
@@ -102,9 +102,9 @@ impl Bottoms {
     pub(crate) fn groups(&self, node: usize, children: Range<usize>, level: usize) -> Option<Run> {
         let bottom = &self.nodes[node];
         let level = match bottom.kind {
-            Kind::Other => return None,
-            Kind::Below => level + 1,
-            Kind::Here => level,
+            BottomKind::Other => return None,
+            BottomKind::Below => level + 1,
+            BottomKind::Here => level,
         };
         let at = |child: usize| (child as u32).wrapping_add(bottom.shift) as usize;
         let (first, end) = (
@@ -129,7 +129,7 @@ impl Bottoms {
     #[inline]
     pub(crate) fn prefetch_child(&self, node: usize, child: usize) -> bool {
         let bottom = &self.nodes[node];
-        let has_numbers = bottom.kind != Kind::Other;
+        let has_numbers = bottom.kind != BottomKind::Other;
         if has_numbers {
             prefetch(
                 &self.starts,
@@ -141,7 +141,7 @@ impl Bottoms {
 }
 
 /// Whether a node's children are all groups of one region without a gap, and their first slot.
-fn side_by_side(head: &Head, node: &Node) -> Option<(Kind, usize)> {
+fn side_by_side(head: &Head, node: &Node) -> Option<(BottomKind, usize)> {
     let rows = head.node_rows(node);
     if rows.len() > usize::from(u16::MAX) {
         return None;
@@ -150,8 +150,8 @@ fn side_by_side(head: &Head, node: &Node) -> Option<(Kind, usize)> {
     for (child_rows, link) in head.links_of(node) {
         let (kind, slot) = match link {
             Link::Node(_) => return None,
-            Link::Below(slot) => (Kind::Below, slot),
-            Link::Here(slot) => (Kind::Here, slot),
+            Link::Below(slot) => (BottomKind::Below, slot),
+            Link::Here(slot) => (BottomKind::Here, slot),
         };
         let first = slot.checked_sub((child_rows.start - rows.start) as usize)?;
         if *found.get_or_insert((kind, first)) != (kind, first) {

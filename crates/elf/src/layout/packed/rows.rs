@@ -7,7 +7,7 @@ use super::leaf::{Pieces, Run};
 
 /// A place in a node that is being read: its number and the next child.
 #[derive(Debug, Clone, Copy)]
-struct Frame {
+struct RowFrame {
     node: usize,
     child: u32,
 }
@@ -15,7 +15,7 @@ struct Frame {
 /// Reads rows one after the other.
 pub(crate) struct RowReader<'a, S> {
     elf: &'a PackedElf<S>,
-    stack: Vec<Frame>,
+    stack: Vec<RowFrame>,
     /// The rest of the current group: its pieces, and the position in the first of them.
     pieces: Option<Pieces<'a, S>>,
     piece: Option<(super::leaf::Piece<'a>, usize)>,
@@ -35,7 +35,7 @@ impl<'a, S: BlockSource> RowReader<'a, S> {
             codes: vec![0; elf.dimension_count()],
         };
         match elf.root {
-            Link::Node(node) => reader.stack.push(Frame { node, child: 0 }),
+            Link::Node(node) => reader.stack.push(RowFrame { node, child: 0 }),
             _ => reader.open(&Run {
                 level: 0,
                 slots: 0..elf.row_count,
@@ -96,7 +96,7 @@ impl<'a, S: BlockSource> RowReader<'a, S> {
             self.codes[level] = code;
             let (level, slot) = match Link::unpack(head.children[child].link) {
                 Link::Node(node) => {
-                    self.stack.push(Frame { node, child: 0 });
+                    self.stack.push(RowFrame { node, child: 0 });
                     continue;
                 }
                 Link::Below(slot) => (level + 1, slot),

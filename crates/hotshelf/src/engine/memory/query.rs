@@ -49,14 +49,14 @@ struct Account {
     changed_at: Option<Instant>,
     total: QueryMemory,
     /// By the consumer's number.
-    operators: HashMap<usize, Operator>,
+    operators: HashMap<usize, OperatorAccount>,
     /// Whether the query gets what there is, whatever others make of it.
     is_unpriced: bool,
 }
 
 /// An operator of the query.
 #[derive(Debug, Clone, Copy)]
-struct Operator {
+struct OperatorAccount {
     kind: OperatorKind,
     began: Instant,
     held_bytes: u64,
@@ -65,7 +65,7 @@ struct Operator {
     has_given_all_back: bool,
 }
 
-impl Operator {
+impl OperatorAccount {
     /// For how long it has held what it has, if it can spill that and holds enough.
     fn priced(&self, now: Instant) -> Option<Duration> {
         let can_spill = match self.kind {
@@ -87,7 +87,7 @@ impl Account {
     }
 
     fn begin(&mut self, id: usize, kind: OperatorKind, now: Instant) {
-        let operator = Operator {
+        let operator = OperatorAccount {
             kind,
             began: now,
             held_bytes: 0,

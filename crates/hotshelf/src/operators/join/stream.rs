@@ -108,7 +108,7 @@ impl Built {
             let probe = Probe {
                 input: Some(input),
                 columns,
-                step: Step::Pull,
+                step: ProbeStep::Pull,
                 stream: self.streams.open(),
                 join: self.join,
                 baseline: BaselineMetrics::new(&metrics, partition),
@@ -130,7 +130,7 @@ struct Probe {
     /// Dropped when it has ended.
     input: Option<SendableRecordBatchStream>,
     columns: Arc<Columns>,
-    step: Step,
+    step: ProbeStep,
     stream: OpenStream,
     join: Arc<HashJoin>,
     baseline: BaselineMetrics,
@@ -138,7 +138,7 @@ struct Probe {
     partition: usize,
 }
 
-enum Step {
+enum ProbeStep {
     /// The prober has nothing to do.
     Pull,
     /// It has rows.
@@ -152,13 +152,13 @@ impl Probe {
         loop {
             let batch;
             match self.step {
-                Step::Pull => {
+                ProbeStep::Pull => {
                     self.pull(&mut prober).await?;
                     continue;
                 }
                 // The last to end does what remains: none waits for another, which may not be read at all.
-                Step::Rest if self.join.is_probing() => batch = None,
-                Step::Give | Step::Rest => {
+                ProbeStep::Rest if self.join.is_probing() => batch = None,
+                ProbeStep::Give | ProbeStep::Rest => {
                     let elapsed = self.baseline.elapsed_compute().clone();
                     (batch, prober) = work(elapsed, prober).await?;
                 }
@@ -167,12 +167,12 @@ impl Probe {
                 self.baseline.output_rows().add(batch.num_rows());
                 return Ok(Some((batch, prober)));
             }
-            if let Step::Rest = self.step {
+            if let ProbeStep::Rest = self.step {
                 self.stream.end();
                 self.note();
                 return Ok(None);
             }
-            self.step = Step::Pull;
+            self.step = ProbeStep::Pull;
         }
     }
 
@@ -201,12 +201,12 @@ impl Probe {
         match next {
             Some(batch) => {
                 prober.push(self.columns.add(batch)?).map_err(failed)?;
-                self.step = Step::Give;
+                self.step = ProbeStep::Give;
             }
             None => {
                 self.input = None;
                 prober.finish().map_err(failed)?;
-                self.step = Step::Rest;
+                self.step = ProbeStep::Rest;
             }
         }
         Ok(())
