@@ -3,8 +3,8 @@
 //! `used = cached + detached + in_flight + operators`, kept in one word so that admission is one
 //! compare-and-swap. `used <= limit`, except for
 //! * operators that cannot be refused ([`Budget::reserve_operator`]), and
-//! * one read at a time while nothing else is being read and nothing can be evicted, so that queries advance
-//!   under any budget (counted: [`BudgetSnapshot::overcommit_count`]).
+//! * reads, up to a few segments beside what operators hold, and one at a time while nothing else is being read and
+//!   nothing can be evicted, so that queries advance under any budget (counted: [`BudgetSnapshot::overcommit_count`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -252,6 +252,12 @@ impl Budget {
         let used_bytes = self.used_bytes.load(SeqCst);
         let fixed_bytes = used_bytes.saturating_sub(self.cached_bytes());
         fixed_bytes.saturating_add(bytes) <= self.limit_bytes()
+    }
+
+    /// What segments take, read or under way.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        let used_bytes = self.used_bytes.load(SeqCst);
+        used_bytes.saturating_sub(self.operator_bytes.load(Relaxed))
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -168,6 +168,29 @@ fn with_no_budget_at_all_one_awaited_read_at_a_time_still_advances() {
 }
 
 #[test]
+fn a_few_segments_are_read_at_once_though_operators_hold_the_whole_budget() {
+    let cache = CacheManager::new(CacheOptions {
+        budget_bytes: 100,
+        segment_bytes_min: 30,
+        ..CacheOptions::default()
+    });
+    let reader = ManualReader::new(10);
+    cache.add_file(reader.clone(), data_segments(16, 10));
+    let scan = Arc::new(ScanContext::new(7, 0, 0));
+    cache.budget().reserve_operator(150);
+    let futures = [0, 1, 2, 3].map(|idx| cache.request(key(idx), &scan));
+    assert_eq!(reader.asked(), [0, 1, 2], "of ten bytes each");
+    [0, 1, 2].into_iter().for_each(|idx| reader.answer(idx));
+    let [first, second, third, fourth] = futures;
+    drop((now(first), now(second), now(third)));
+    assert_eq!(reader.asked(), [3]);
+    reader.answer(3);
+    drop(now(fourth));
+    let now = cache.budget().snapshot();
+    assert!(now.used_bytes_max <= 180, "{now:?}");
+}
+
+#[test]
 fn operators_push_idle_segments_out_but_not_in_vain() {
     let (cache, scan) = instant(50, PolicyKind::Lru);
     read_all(&cache, &scan, &[0, 1, 2, 3, 4]);

@@ -82,6 +82,9 @@ pub(crate) struct NewTable<'a> {
     pub cluster_by: &'a [String],
 }
 
+/// What segments may take though operators hold all memory: a few of them, so that scans read ahead.
+const SEGMENT_BYTES_MIN: u64 = 8 << 20;
+
 impl Storage {
     /// The storage over an open store with these tables. Their files are opened when they are first read.
     pub fn new(
@@ -94,6 +97,7 @@ impl Storage {
         let cache = CacheManager::new(CacheOptions {
             budget_bytes: options.budget_bytes,
             policy: options.policy,
+            segment_bytes_min: SEGMENT_BYTES_MIN,
             ..CacheOptions::default()
         });
         let vortex = vortex_session();

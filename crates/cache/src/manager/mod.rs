@@ -56,6 +56,9 @@ pub struct CacheOptions {
     pub partitions: usize,
     /// The share of the budget set aside for reads under way and bytes in use, in bytes. `None`: measured.
     pub transit_bytes: Option<u64>,
+    /// What segments may take even if operators hold the whole budget, in bytes: else each read would wait for the one
+    /// before it.
+    pub segment_bytes_min: u64,
 }
 
 impl Default for CacheOptions {
@@ -66,6 +69,7 @@ impl Default for CacheOptions {
             event_log_capacity: 4096,
             partitions: 8,
             transit_bytes: None,
+            segment_bytes_min: 0,
         }
     }
 }
@@ -88,6 +92,7 @@ pub struct CacheManager {
     /// Uses of the segments that are metadata, and what reading them took.
     metadata: Arc<Ledger>,
     market: Market,
+    segment_bytes_min: u64,
     pub(crate) admissions: Admissions,
 }
 
@@ -132,6 +137,7 @@ impl CacheManager {
                 ladder: Ladder::default(),
                 metadata,
                 market: Market::default(),
+                segment_bytes_min: options.segment_bytes_min,
                 admissions: Admissions::default(),
             }
         })

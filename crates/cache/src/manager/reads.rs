@@ -58,8 +58,11 @@ impl CacheManager {
             cancelled.extend(queue.pop_front());
             self.budget().remove_waiting();
         }
-        let head = queue.front()?;
-        let flight_idx = if self.make_room(head.info.charged_bytes) {
+        let charged_bytes = queue.front()?.info.charged_bytes;
+        let flight_idx = if self.make_room(charged_bytes) {
+            0
+        } else if self.is_within_minimum(charged_bytes) {
+            self.budget().charge_in_flight(charged_bytes);
             0
         } else {
             self.overcommit(&queue)?
@@ -67,6 +70,21 @@ impl CacheManager {
         self.admissions.read_begins();
         self.budget().remove_waiting();
         queue.remove(flight_idx)
+    }
+
+    /// Whether segments take no more than they always may with these bytes, once idle ones are evicted.
+    fn is_within_minimum(&self, charged_bytes: u64) -> bool {
+        let budget = self.budget();
+        let in_use_bytes = budget.segment_bytes().saturating_sub(budget.cached_bytes());
+        if in_use_bytes + charged_bytes > self.segment_bytes_min {
+            return false;
+        }
+        while budget.segment_bytes() + charged_bytes > self.segment_bytes_min {
+            if !self.evict_one(Reach::Free) {
+                return false;
+            }
+        }
+        true
     }
 
     /// If nothing is being read and nothing is evictable, no memory may ever become free: the holders of bytes may be

@@ -17,7 +17,7 @@ use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use parking_lot::Mutex;
 
-use super::Input;
+use super::ImportInput;
 use crate::error::{Error, Result};
 use crate::input::FileFormat;
 use crate::input::exact::exact_cast;
@@ -41,7 +41,7 @@ pub(super) struct Pieces {
 /// Plans how the files are read into the wanted columns, by this many threads.
 pub(super) async fn pieces(
     context: &SessionContext,
-    input: &Input,
+    input: &ImportInput,
     wanted: &SchemaRef,
     threads: usize,
 ) -> Result<Arc<Pieces>> {
