@@ -14,6 +14,7 @@ fn cache(policy: CachePolicy, room: u64, segments: Vec<SegmentInfo>) -> Arc<Cach
         event_log_capacity: 4096,
         partitions: 1,
         transit_bytes: Some(0),
+        segment_bytes_min: 0,
     });
     cache.add_file(Arc::new(NoDevice), segments);
     policy.put_in_force(&cache);

@@ -240,6 +240,7 @@ impl<'a> Simulator<'a> {
             event_log_capacity: 0,
             partitions: setup.partitions,
             transit_bytes: None,
+            segment_bytes_min: 0,
         });
         setup.policy.put_in_force(&cache);
         let mut segments = Vec::new();

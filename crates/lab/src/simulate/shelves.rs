@@ -218,6 +218,7 @@ impl<'a> Simulator<'a> {
                 event_log_capacity: 0,
                 partitions: 4,
                 transit_bytes: Some(0),
+                segment_bytes_min: 0,
             });
             policy.put_in_force(&cache);
             cache.add_file(Arc::new(NoDevice), segments.clone());
