@@ -12,9 +12,11 @@
 //! `reads` decides which reads may start, `memory_market` answers who has the memory and what it is worth.
 
 mod memory_market;
+mod options;
 mod reads;
 
 pub(crate) use memory_market::lent;
+pub use options::CacheOptions;
 
 use crate::admission::Admissions;
 use crate::budget::{Budget, Evictor};
@@ -42,37 +44,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
-
-/// How a cache is set up.
-#[derive(Debug, Clone)]
-pub struct CacheOptions {
-    /// The memory budget, in bytes, shared with the operators.
-    pub budget_bytes: u64,
-    /// What to keep.
-    pub policy: PolicyKind,
-    /// How many events are remembered; 0 switches the log off.
-    pub event_log_capacity: usize,
-    /// Into how many independently locked shards the cache is divided.
-    pub partitions: usize,
-    /// The share of the budget set aside for reads under way and bytes in use, in bytes. `None`: measured.
-    pub transit_bytes: Option<u64>,
-    /// What segments may take even if operators hold the whole budget, in bytes: else each read would wait for the one
-    /// before it.
-    pub segment_bytes_min: u64,
-}
-
-impl Default for CacheOptions {
-    fn default() -> Self {
-        Self {
-            budget_bytes: 1 << 30,
-            policy: PolicyKind::Lru,
-            event_log_capacity: 4096,
-            partitions: 8,
-            transit_bytes: None,
-            segment_bytes_min: 0,
-        }
-    }
-}
 
 /// A shard and the part of its state that is read without its lock.
 struct ShardCell {
