@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::tier::emulated::RECORDED_CORES;
 
-    const PUBLISHED: &str = include_str!("../../../tier/src/profile/published-figures.csv");
+    const PUBLISHED: &str = include_str!("published-figures.csv");
 
     fn published_rows() -> Vec<Row> {
         let word = |text: &str| serde_json::Value::String(text.to_owned());
@@ -307,6 +307,22 @@ mod tests {
             "{holds:?}"
         );
         assert_eq!(random_bytes_min(&rows), Some(256));
+    }
+
+    #[test]
+    fn a_profile_of_the_papers_own_figures_gives_the_papers_advice() {
+        let profile = derive(&DeriveInput {
+            tier: "dax:/dev/dax0.0",
+            rows: &published_rows(),
+            physical_cores: RECORDED_CORES,
+        });
+        let (readers, writers) = (&profile.read_threads, &profile.write_threads);
+        assert!((16..=18).contains(&readers.value), "{readers:?}");
+        assert!((4..=6).contains(&writers.value), "{writers:?}");
+        assert_eq!(profile.read_grain_bytes.value, 4096);
+        assert_eq!(profile.write_grain_bytes.value, 4096);
+        assert_eq!(profile.read_pinning.value, Pinning::Node);
+        assert!(profile.near_only.value && profile.stripe_sockets.value && profile.serialise.value);
     }
 
     #[test]
