@@ -48,6 +48,15 @@ fn candidate(key: SegmentKey, info: &SegmentInfo) -> Candidate {
     }
 }
 
+/// What is known about a segment when it has arrived.
+pub(crate) struct Arrival {
+    /// Whether it may be kept.
+    pub(crate) populate: bool,
+    /// Seconds that reading it took.
+    pub(crate) read_s: f64,
+    pub(crate) room: Room,
+}
+
 /// The state of one shard, behind its lock.
 pub(crate) struct Shard {
     pub(crate) map: Map<SegmentKey, Entry>,
@@ -72,7 +81,8 @@ impl Shard {
     pub(crate) fn new(
         policy: Box<dyn Policy>,
         events: EventRing,
-        (budget, ledger): (Arc<Budget>, Arc<Ledger>),
+        budget: Arc<Budget>,
+        ledger: Arc<Ledger>,
         sequence: Arc<AtomicU64>,
         cached_bytes: Arc<AtomicU64>,
     ) -> Self {
@@ -141,18 +151,18 @@ impl Shard {
     }
 
     /// Keeps or forgets a segment that has arrived and whose charge is counted as detached. Older metadata
-    /// that makes room for new is returned, to be dropped outside the lock. Reading it took `read_s` seconds.
+    /// that makes room for new is returned, to be dropped outside the lock.
     pub(crate) fn arrive(
         &mut self,
         flight: &Flight,
         held: &Arc<HeldSegment>,
-        (populate, read_s): (bool, f64),
-        room: Room,
+        arrival: Arrival,
     ) -> Vec<Arc<HeldSegment>> {
         let (key, info) = (flight.key, flight.info);
         let query = Some(flight.scan.query);
+        let room = arrival.room;
         let mut displaced = Vec::new();
-        let keep = populate
+        let keep = arrival.populate
             && match info.kind {
                 SegmentKind::Metadata => self.admit_metadata(&info, room, &mut displaced),
                 SegmentKind::Data => {
@@ -164,7 +174,7 @@ impl Shard {
             if info.kind == SegmentKind::Metadata {
                 let (item, weight) = (ItemId::metadata_segment(key), flight.scan.weight);
                 let bytes = info.charged_bytes;
-                self.ledger.miss(item.number, bytes, read_s, weight);
+                self.ledger.miss(item.number, bytes, arrival.read_s, weight);
             }
             self.record(EventKind::Insert, key, &info, query);
         } else {

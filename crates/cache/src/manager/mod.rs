@@ -36,7 +36,7 @@ use crate::policy::{Policy, PolicyContext, PolicyKind, Reach, Room};
 use crate::price::PriceBoard;
 use crate::reader::SegmentReader;
 use crate::scan::ScanContext;
-use crate::shard::{Entry, EventCounts, Shard};
+use crate::shard::{Arrival, Entry, EventCounts, Shard};
 use crate::tuner::StorageProgress;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -89,7 +89,8 @@ impl CacheManager {
                 let shard = Shard::new(
                     options.policy.build(&policy_context),
                     EventRing::new(events_per_shard),
-                    (Arc::clone(&budget), Arc::clone(&metadata)),
+                    Arc::clone(&budget),
+                    Arc::clone(&metadata),
                     Arc::clone(&sequence),
                     Arc::clone(&cached_bytes),
                 );
@@ -412,9 +413,12 @@ impl CacheManager {
         if !matches!(state.phase, Phase::Cancelled) {
             match outcome {
                 Ok(held) => {
-                    let populate = state.populate && !flight.file.is_removed();
-                    let read_s = state.begun.map_or(0.0, |at| at.elapsed().as_secs_f64());
-                    displaced = shard.arrive(flight, held, (populate, read_s), room);
+                    let arrival = Arrival {
+                        populate: state.populate && !flight.file.is_removed(),
+                        read_s: state.begun.map_or(0.0, |at| at.elapsed().as_secs_f64()),
+                        room,
+                    };
+                    displaced = shard.arrive(flight, held, arrival);
                 }
                 Err(_) => {
                     shard.map.remove(&flight.key);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hotshelf_store::StoreError;
 use hotshelf_store::catalog::{FileChange, FileRow, IndexFileRow, TableRef};
-use hotshelf_store::data_file::{FilePaths, TableFile};
+use hotshelf_store::data_file::{FilePaths, TableColumns, TableFile};
 
 use super::Storage;
 use super::writing::may_be_committed;
@@ -87,7 +87,10 @@ impl Storage {
             indexes: Vec::new(),
         };
         let open = |row: &FileRow| -> Result<Arc<TableFile>> {
-            let columns = (&planned.schema, planned.column_ids.as_slice());
+            let columns = TableColumns {
+                schema: &planned.schema,
+                column_ids: &planned.column_ids,
+            };
             let file = self.table_file(&planned.folder, row.clone(), columns)?;
             // What cannot be read again is not committed.
             file.open()?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use hotshelf_store::catalog::{IndexRow, TableRow};
-use hotshelf_store::data_file::TableFile;
+use hotshelf_store::data_file::{TableColumns, TableFile};
 use hotshelf_store::{StoreError, side_by_side};
 
 use super::Storage;
@@ -75,10 +75,13 @@ impl Storage {
     ) -> Result<IndexRow> {
         let column_ids = self.cache_names.number_columns(&row.name, &row.schema);
         let writer = self.index_writer(&row.schema, &definition);
+        let columns = TableColumns {
+            schema: &row.schema,
+            column_ids: &column_ids,
+        };
         let mut files = Vec::with_capacity(row.files.len());
         for file in &row.files {
-            let file =
-                Arc::new(self.table_file(&row.folder, file.clone(), (&row.schema, &column_ids))?);
+            let file = Arc::new(self.table_file(&row.folder, file.clone(), columns)?);
             let paths = self.index_paths(&row.folder, file.paths.number, definition.id);
             if let Indexed::Written(bytes) = self
                 .write_index(&writer, &definition.name, &file, &paths)

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use hotshelf_cache::ColumnId;
 use hotshelf_store::StoreError;
 use hotshelf_store::catalog::{FileRow, TableRow};
-use hotshelf_store::data_file::{FilePaths, TableFile, check_storable};
+use hotshelf_store::data_file::{FilePaths, TableColumns, TableFile, check_storable};
 use hotshelf_store::folder::folder_name;
 
 use super::changes::Exchange;
@@ -206,8 +205,12 @@ impl Storage {
 
     fn open_files(&self, row: TableRow, column_ids: Vec<ColumnId>) -> Table {
         let (folder, schema) = (row.folder.clone(), row.schema.clone());
-        Table::open(row, column_ids, |file, ids| {
-            self.table_file(&folder, file, (&schema, ids))
+        Table::open(row, column_ids, |file, column_ids| {
+            let columns = TableColumns {
+                schema: &schema,
+                column_ids,
+            };
+            self.table_file(&folder, file, columns)
         })
     }
 
@@ -216,7 +219,7 @@ impl Storage {
         &self,
         table_folder: &str,
         file: FileRow,
-        columns: (&SchemaRef, &[ColumnId]),
+        columns: TableColumns<'_>,
     ) -> Result<TableFile, StoreError> {
         let paths = FilePaths::new(self.store.root(), table_folder, file.number);
         let name = format!("{table_folder}/{}.vortex", file.number);

@@ -24,7 +24,7 @@ pub use parts::{BatchStream, InputParts};
 pub use paths::FilePaths;
 pub use segments::{SegmentMap, SegmentPlace};
 pub use sums::{Origin, Sums};
-pub use table_file::{TableFile, Unreadable};
+pub use table_file::{TableColumns, TableFile, Unreadable};
 pub use write::{FileWriter, ROW_GROUP_ROWS_MAX, WriteOptions};
 
 use arrow::datatypes::SchemaRef;

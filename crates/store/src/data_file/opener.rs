@@ -110,6 +110,13 @@ impl KeptFooter {
     }
 }
 
+/// The cost of opening a file.
+pub(super) struct Opening {
+    pub(super) seconds: f64,
+    /// Of the query that needed it.
+    pub(super) weight: f64,
+}
+
 impl Footers {
     /// How many are in memory.
     pub fn kept_count(&self) -> usize {
@@ -128,18 +135,13 @@ impl Footers {
         Some(found)
     }
 
-    /// Adds the file that was just opened for a query of this weight, which took `opened_s` seconds. There is none of
-    /// this key.
-    pub(super) fn keep(
-        &self,
-        key: u64,
-        file: DataFile,
-        (opened_s, weight): (f64, f64),
-    ) -> Arc<DataFile> {
+    /// Adds the file that was just opened. There is none of this key.
+    pub(super) fn keep(&self, key: u64, file: DataFile, opening: Opening) -> Arc<DataFile> {
         self.read_count.fetch_add(1, Ordering::Relaxed);
         let bytes = file.memory.bytes();
         self.make_room(bytes);
-        self.ledger.miss(key, bytes, opened_s, weight);
+        self.ledger
+            .miss(key, bytes, opening.seconds, opening.weight);
         self.kept.lock().insert(key, file)
     }
 

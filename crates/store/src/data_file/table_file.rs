@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use vortex::file::Footer;
 
 use super::open::{DataFile, KnownFile};
-use super::opener::{Opener, reserve};
+use super::opener::{Opener, Opening, reserve};
 use super::paths::FilePaths;
 use super::segments::SegmentMap;
 use super::sums::{Sums, check_length, wrong_length};
@@ -38,6 +38,15 @@ pub struct TableFile {
     opening: Mutex<Option<Corruption>>,
 }
 
+/// The columns of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct TableColumns<'a> {
+    /// Their names and types.
+    pub schema: &'a SchemaRef,
+    /// The cache's number of each, with one more for what belongs to no column.
+    pub column_ids: &'a [ColumnId],
+}
+
 /// Why a file cannot be read.
 #[derive(Debug, Clone)]
 pub enum Unreadable {
@@ -57,20 +66,19 @@ impl From<Unreadable> for StoreError {
 }
 
 impl TableFile {
-    /// A file of the catalog, of a table of these columns. `column_ids` are the cache's numbers of the table's columns,
-    /// with one more for what belongs to no column. The file is read only if the catalog's entry is damaged.
+    /// A file of the catalog, of a table of these columns. The file is read only if the catalog's entry is damaged.
     ///
     /// # Errors
     /// Only if the file must be read and cannot be.
     pub fn new(
         row: FileRow,
         paths: FilePaths,
-        (schema, column_ids): (&SchemaRef, &[ColumnId]),
+        columns: TableColumns<'_>,
         opener: &Arc<Opener>,
     ) -> Result<Self> {
         let (stats, id) = match row.is_sound {
             true => (row.stats, row.id),
-            false => stats_in_file(&row, &paths, schema, opener)?,
+            false => stats_in_file(&row, &paths, columns.schema, opener)?,
         };
         let in_use = opener.in_use.data_file(paths.table_folder(), paths.number);
         let handle = opener.descriptors().handle(paths.root(), paths.data());
@@ -78,8 +86,8 @@ impl TableFile {
             stats: Arc::new(stats),
             id,
             file_bytes: row.file_bytes,
-            schema: schema.clone(),
-            column_ids: column_ids.into(),
+            schema: columns.schema.clone(),
+            column_ids: columns.column_ids.into(),
             known: Arc::new(KnownFile::new(handle, &opener.cache, in_use)),
             opener: opener.clone(),
             opening: Mutex::default(),
@@ -144,8 +152,11 @@ impl TableFile {
         match self.read() {
             Ok(file) => {
                 *damage = None;
-                let use_of_it = (begun.elapsed().as_secs_f64(), weight);
-                Ok(self.opener.footers().keep(self.key(), file, use_of_it))
+                let opening = Opening {
+                    seconds: begun.elapsed().as_secs_f64(),
+                    weight,
+                };
+                Ok(self.opener.footers().keep(self.key(), file, opening))
             }
             Err(error) => {
                 let why = self.unreadable(error);

@@ -142,8 +142,15 @@ impl ElfStore {
         let stretch = &file.stretches[stretch_idx];
         let head = self.heads.get(file, stretch, weight).await?;
         self.query_count.fetch_add(1, Ordering::Relaxed);
-        let (asked, blocks) = ((stretch_idx, weight), self.blocks_of(file.index()));
-        Ok(OpenElf::new(file, asked, head, &blocks, &self.cache))
+        let (blocks, cache) = (self.blocks_of(file.index()), &self.cache);
+        Ok(OpenElf::new(
+            file,
+            stretch_idx,
+            weight,
+            head,
+            &blocks,
+            cache,
+        ))
     }
 
     /// Memory of the budget that cannot be refused.

@@ -149,7 +149,8 @@ pub struct OpenElf {
 impl OpenElf {
     pub(crate) fn new(
         file: &Arc<IndexFile>,
-        (stretch_idx, weight): (usize, f64),
+        stretch_idx: usize,
+        weight: f64,
         head: Arc<LoadedHead>,
         store: &Arc<BlockStore>,
         cache: &Arc<CacheManager>,

@@ -1,7 +1,7 @@
 //! What the catalog, the checksum files and the data files say about each other is compared.
 
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId};
-use hotshelf_store::data_file::TableFile;
+use hotshelf_store::data_file::{TableColumns, TableFile};
 use hotshelf_tier::io::{IoEngine, IoOptions};
 
 use super::*;
@@ -19,7 +19,10 @@ fn open_files(fixture: &Fixture) -> Result<u64> {
         }
         for file in row.files {
             let paths = FilePaths::new(store.root(), &row.folder, file.number);
-            let columns: (&SchemaRef, &[ColumnId]) = (&row.schema, &[ColumnId(0), ColumnId(1)]);
+            let columns = TableColumns {
+                schema: &row.schema,
+                column_ids: &[ColumnId(0), ColumnId(1)],
+            };
             let file = TableFile::new(file, paths, columns, &opener)?;
             count += file.open()?.stats.row_count;
         }

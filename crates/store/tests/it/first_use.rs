@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hotshelf_cache::model::ItemClass;
 use hotshelf_cache::{CacheManager, CacheOptions, ColumnId, ScanContext};
-use hotshelf_store::data_file::{Opener, Sums, TableFile, Unreadable};
+use hotshelf_store::data_file::{Opener, Sums, TableColumns, TableFile, Unreadable};
 use hotshelf_tier::TierError;
 use hotshelf_tier::io::{IoEngine, IoOptions};
 
@@ -35,7 +35,10 @@ impl Reader {
             .collect();
         let files = row.files.iter().map(|file| {
             let paths = FilePaths::new(store.root(), &row.folder, file.number);
-            let columns = (&row.schema, column_ids.as_slice());
+            let columns = TableColumns {
+                schema: &row.schema,
+                column_ids: &column_ids,
+            };
             Arc::new(TableFile::new(file.clone(), paths, columns, &opener).unwrap())
         });
         Self {
