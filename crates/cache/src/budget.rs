@@ -198,7 +198,14 @@ impl Budget {
         while self.used_bytes.load(SeqCst) > self.limit_bytes() && self.evict_one() {}
     }
 
-    /// Returns memory reserved by [`Budget::try_reserve_operator`] or [`Budget::reserve_operator`].
+    /// Counts memory as an operator's that another is about to return. Evicts nothing, and is no peak of what was used.
+    pub fn hold_operator(&self, bytes: u64) {
+        self.used_bytes.fetch_add(bytes, SeqCst);
+        self.operator_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Returns memory reserved by [`Budget::try_reserve_operator`], [`Budget::reserve_operator`] or
+    /// [`Budget::hold_operator`].
     pub fn release_operator(&self, bytes: u64) {
         subtract(&self.operator_bytes, bytes);
         self.release(bytes);

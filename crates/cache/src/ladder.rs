@@ -70,6 +70,15 @@ impl Ladder {
         lenders.iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// What the cheapest thing saves that a lender could give back, in seconds per byte and second.
+    pub(crate) fn cheapest_saved(&self) -> Option<f64> {
+        let lenders = self.lenders();
+        let rungs = lenders.iter().filter_map(|lender| lender.cheapest());
+        rungs
+            .map(|rung| rung.saved_s_per_byte_s)
+            .min_by(f64::total_cmp)
+    }
+
     /// Lets lenders drop what was made of segments.
     pub(crate) fn clear(&self) {
         self.lenders().iter().for_each(|lender| lender.clear());
@@ -194,6 +203,24 @@ mod tests {
                 (0, vec![])
             ]
         );
+    }
+
+    #[test]
+    fn what_nobody_needs_now_stays_if_something_else_would_go_that_saves_less() {
+        let (cache, blocks) = shared();
+        let stays = |saved: f64| cache.should_stay(10, saved);
+        // The block of 1 would go first, later the segments at 5, for the block of 7 saves more.
+        assert_eq!([stays(0.5), stays(2.0)], [false, true]);
+        blocks.worths.lock().retain(|worth| *worth == 7.0);
+        assert_eq!([stays(4.0), stays(6.0)], [false, true]);
+        cache.set_placement(crate::Placement::default());
+        assert!(stays(0.5), "the segments are not wanted any more");
+        cache.clear();
+        assert!(stays(0.0), "memory is free");
+        cache.budget().reserve_operator(30);
+        assert_eq!([stays(4.0), stays(6.0)], [false, true]);
+        cache.set_policy(PolicyKind::Lru);
+        assert!(stays(0.5), "without a tuner segments have no price");
     }
 
     #[test]

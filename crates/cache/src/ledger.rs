@@ -4,13 +4,14 @@
 //! A [`Lender`](crate::Lender), which keeps such things in memory, has a [`Ledger`] and tells it of each use. What was
 //! given back stays in the ledger for a while, so that the tuner knows what more memory would save.
 
+use crate::clock::UseClock;
 use crate::key::Map;
 use crate::model::{ItemClass, ItemId, ItemUse, SHELF_COUNT_MAX};
 use parking_lot::Mutex;
 use std::fmt;
-use std::time::Instant;
+use std::sync::Arc;
 
-/// Seconds after which a use counts for 1/e.
+/// Seconds of the cache's use after which a use counts for 1/e.
 const FADE_S: f64 = 60.0;
 
 /// Items that are remembered although they are not in memory. Beyond that the least useful half is forgotten.
@@ -19,28 +20,20 @@ const GHOSTS_MAX: usize = 16_384;
 /// How much a further read changes what reading an item is known to take.
 const LEARNING: f64 = 0.3;
 
-/// Seconds since some moment.
-type Clock = Box<dyn Fn() -> f64 + Send + Sync>;
-
 /// The items of one class, their uses and costs. Any number of threads may write to it.
 pub struct Ledger {
     class: ItemClass,
-    clock: Clock,
+    clock: Arc<UseClock>,
     accounts: Mutex<Accounts>,
 }
 
 impl Ledger {
-    /// An empty ledger.
-    pub fn new(class: ItemClass) -> Self {
-        let origin = Instant::now();
-        Self::by_clock(class, move || origin.elapsed().as_secs_f64())
-    }
-
-    /// The same by another clock, in seconds, for time that is simulated.
-    pub fn by_clock(class: ItemClass, now_s: impl Fn() -> f64 + Send + Sync + 'static) -> Self {
+    /// An empty ledger. Its uses move the clock on; a cache has one clock for all its ledgers
+    /// ([`CacheManager::ledger`](crate::CacheManager::ledger)).
+    pub fn new(class: ItemClass, clock: Arc<UseClock>) -> Self {
         Self {
             class,
-            clock: Box::new(now_s),
+            clock,
             accounts: Mutex::default(),
         }
     }
@@ -53,13 +46,14 @@ impl Ledger {
     /// An item was used and was in memory. `weight` is that of the query
     /// ([`query_weight`](crate::CacheManager::query_weight)); 1 is normal.
     pub fn hit(&self, number: u64, weight: f64) {
-        self.accounts.lock().hit(number, weight, self.now_s());
+        let now_s = self.clock.note_use();
+        self.accounts.lock().hit(number, weight, now_s);
     }
 
     /// An item was used and was not in memory: having it again took this long. It is in memory from here on, with this
     /// many bytes.
     pub fn miss(&self, number: u64, bytes: u64, seconds: f64, weight: f64) {
-        let now_s = self.now_s();
+        let now_s = self.clock.note_use();
         let mut accounts = self.accounts.lock();
         accounts.miss(number, bytes, seconds, weight, now_s);
     }
@@ -71,7 +65,7 @@ impl Ledger {
 
     /// An item was dropped from memory and may be wanted again.
     pub fn gave_back(&self, number: u64) {
-        self.accounts.lock().gave_back(number, self.now_s());
+        self.accounts.lock().gave_back(number, self.clock.now_s());
     }
 
     /// An item that was given back is in memory again, without another use.
@@ -88,7 +82,13 @@ impl Ledger {
     pub fn density(&self, number: u64) -> f64 {
         let accounts = self.accounts.lock();
         let account = accounts.by_number.get(&number);
-        account.map_or(0.0, |account| account.density(self.now_s()))
+        account.map_or(0.0, |account| account.density(self.clock.now_s()))
+    }
+
+    /// What something new would save that was just used, by a query of this weight: as much as if it were used once in
+    /// the time in which uses fade. Having it again takes this long.
+    pub fn density_of_new(bytes: u64, seconds: f64, weight: f64) -> f64 {
+        sane(weight) * sane(seconds) / FADE_S / bytes.max(1) as f64
     }
 
     /// Bytes of all items in memory.
@@ -98,12 +98,8 @@ impl Ledger {
 
     /// All items that are in memory or lately were.
     pub fn uses(&self) -> Vec<ItemUse> {
-        let now_s = self.now_s();
+        let now_s = self.clock.now_s();
         self.accounts.lock().uses(self.class, now_s)
-    }
-
-    fn now_s(&self) -> f64 {
-        (self.clock)()
     }
 }
 
@@ -291,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_was_given_back_is_still_valued_and_what_is_gone_is_not() {
-        let ledger = Ledger::new(ItemClass::Metadata);
+        let ledger = Ledger::new(ItemClass::Metadata, Arc::default());
         ledger.miss(1, 10, 0.1, 1.0);
         ledger.miss(2, 20, 0.1, 2.0);
         ledger.gave_back(1);
@@ -314,7 +310,7 @@ mod tests {
 
     #[test]
     fn an_item_of_which_a_part_stays_saves_more_per_byte() {
-        let ledger = Ledger::new(ItemClass::IndexBlock);
+        let ledger = Ledger::new(ItemClass::IndexBlock, Arc::default());
         ledger.miss(1, 100, 0.1, 1.0);
         let whole = ledger.density(1);
         ledger.resize(1, 25);

@@ -17,6 +17,7 @@
 
 mod admission;
 mod budget;
+mod clock;
 mod error;
 mod event;
 mod files;
@@ -46,6 +47,7 @@ pub mod tune;
 pub mod tuner;
 
 pub use budget::{Budget, BudgetSnapshot, Shortage};
+pub use clock::UseClock;
 pub use error::ReadError;
 pub use event::{Event, EventKind};
 pub use future::SegmentFuture;

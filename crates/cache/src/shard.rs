@@ -227,16 +227,25 @@ impl Shard {
 
     /// Evicts one idle segment. The bytes are returned to be dropped outside the lock.
     pub(crate) fn evict(&mut self, reach: Reach) -> Option<Arc<HeldSegment>> {
+        let slot = self.victim(reach)?;
+        self.take_out(slot, Removal::Evicted)
+    }
+
+    fn victim(&mut self, reach: Reach) -> Option<Slot> {
         let residents = &self.residents;
         let idle = |slot: Slot| {
             let resident = residents.get(slot.idx()).and_then(Option::as_ref);
             resident.is_some_and(Resident::is_idle)
         };
-        let slot = match reach {
+        match reach {
             Reach::Free | Reach::Pinned => self.policy.victim(reach, &idle),
             Reach::Metadata => self.metadata.iter_back().find(|slot| idle(*slot)),
-        }?;
-        self.take_out(slot, Removal::Evicted)
+        }
+    }
+
+    /// Whether an idle segment is here that the policy would let go for any other.
+    pub(crate) fn has_free(&mut self) -> bool {
+        self.victim(Reach::Free).is_some()
     }
 
     /// What the metadata saves that would be evicted next, in seconds per byte and second.

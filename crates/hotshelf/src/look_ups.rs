@@ -25,17 +25,21 @@ const COUNT_MAX: usize = 1024;
 /// Recipes are not on the budget: those with long lists of values are not kept.
 const RECIPE_BYTES_MAX: u64 = 8 << 10;
 
-/// What making a look-up took, and the weight of the query that it was made for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Cost {
+/// What is said of a look-up that could be kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Offer {
+    pub recipe: Recipe,
+    pub bytes: u64,
+    /// What making it took, waiting included.
     pub seconds: f64,
+    /// The weight of the query that it was made for.
     pub weight: f64,
 }
 
 /// Something on the budget, until its last owner drops it.
 pub(crate) struct OnBudget<T> {
     pub made: T,
-    memory: Reservation,
+    _memory: Reservation,
 }
 
 /// A look-up in memory, for later queries.
@@ -81,7 +85,7 @@ impl KeptLookUps {
         let look_ups = Arc::new(Self {
             cache: cache.clone(),
             shelf: Mutex::default(),
-            ledger: Ledger::new(ItemClass::LookUp),
+            ledger: cache.ledger(ItemClass::LookUp),
         });
         let lender: Arc<dyn Lender> = look_ups.clone();
         cache.add_lender(Arc::downgrade(&lender));
@@ -131,26 +135,26 @@ impl KeptLookUps {
         Some(found)
     }
 
-    /// Keeps what was made by a recipe, if its memory is free or saves less otherwise. `release` returns the memory
-    /// that the query holds for it.
+    /// Keeps what was made by a recipe, if it saves more than what would go for it. `release` returns the memory that
+    /// the query holds for it.
     ///
     /// # Errors
     /// What was made, if it is not worth its memory, or its table has changed.
     pub fn offer<T: Send + Sync + 'static>(
         &self,
-        recipe: Recipe,
+        offer: Offer,
         made: T,
-        (bytes, cost): (u64, Cost),
         release: impl FnOnce(),
     ) -> Result<Arc<OnBudget<T>>, T> {
-        let number = recipe.number();
-        if !self.is_worth_keeping(number, &recipe, bytes, cost) {
+        let number = offer.recipe.number();
+        if !self.is_worth_keeping(number, &offer) {
             return Err(made);
         }
-        release();
+        let Offer { recipe, bytes, .. } = offer;
+        let memory = Reservation::take_over(&self.cache, bytes, release);
         let one = Arc::new(OnBudget {
             made,
-            memory: Reservation::reserve(&self.cache, bytes),
+            _memory: memory,
         });
         let mut shelf = self.shelf.lock();
         if !recipe.is_current(&shelf.files) {
@@ -166,7 +170,7 @@ impl KeptLookUps {
         self.ledger.took_back(number);
         let kept = Kept {
             recipe,
-            bytes: one.memory.bytes(),
+            bytes,
             one: one.clone(),
         };
         let former = shelf.by_number.insert(number, kept);
@@ -186,23 +190,23 @@ impl KeptLookUps {
     }
 
     /// Counts the use and its cost. Whether the look-up should be kept; then there is room in the share of look-ups.
-    fn is_worth_keeping(&self, number: u64, recipe: &Recipe, bytes: u64, cost: Cost) -> bool {
-        if !self.may_be_kept(bytes) || recipe.memory_bytes() > RECIPE_BYTES_MAX {
+    fn is_worth_keeping(&self, number: u64, offer: &Offer) -> bool {
+        let Offer { recipe, bytes, .. } = offer;
+        if !self.may_be_kept(*bytes) || recipe.memory_bytes() > RECIPE_BYTES_MAX {
             return false;
         }
         let shelf = self.shelf.lock();
         if !recipe.is_current(&shelf.files) {
             return false;
         }
-        self.ledger.miss(number, bytes, cost.seconds, cost.weight);
+        self.ledger
+            .miss(number, *bytes, offer.seconds, offer.weight);
         if !shelf.by_number.contains_key(&number) {
             self.ledger.gave_back(number);
         }
         drop(shelf);
         let saved = self.ledger.density(number);
-        let price = self.cache.price_board().read().shelves[0].saved_s_per_byte_s;
-        let is_free = bytes <= self.cache.budget().free_bytes();
-        (is_free || saved > price) && self.make_room(self.share_bytes(), bytes, saved)
+        self.cache.should_stay(*bytes, saved) && self.make_room(self.share_bytes(), *bytes, saved)
     }
 
     /// Gives look-ups back that save less than this per byte, until others take no more than the share with this one.

@@ -20,6 +20,17 @@ impl Reservation {
         }
     }
 
+    /// Memory that somebody else holds, who gives it up with `release`. Nobody can take it in between: for a moment it
+    /// counts twice.
+    pub fn take_over(cache: &Arc<CacheManager>, bytes: u64, release: impl FnOnce()) -> Self {
+        cache.budget().hold_operator(bytes);
+        release();
+        Self {
+            cache: cache.clone(),
+            bytes,
+        }
+    }
+
     /// How much it is.
     pub fn bytes(&self) -> u64 {
         self.bytes

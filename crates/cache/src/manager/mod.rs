@@ -9,8 +9,9 @@
 //!
 //! A hit takes one shard lock and nothing else.
 //!
-//! `reads` decides which reads may start, `memory_market` answers who has the memory and what it is worth.
+//! `reads` decides which reads may start, `evictions` what goes and what stays, `memory_market` answers who has the memory and what it is worth.
 
+mod evictions;
 mod memory_market;
 mod options;
 mod reads;
@@ -20,6 +21,7 @@ pub use options::CacheOptions;
 
 use crate::admission::Admissions;
 use crate::budget::{Budget, Evictor};
+use crate::clock::UseClock;
 use crate::error::ReadError;
 use crate::event::{Event, EventKind, EventRing};
 use crate::files::{FileEntry, FileTable};
@@ -32,7 +34,7 @@ use crate::ledger::Ledger;
 use crate::market::Market;
 use crate::model::ItemClass;
 use crate::placement::Placement;
-use crate::policy::{Policy, PolicyContext, PolicyKind, Reach, Room};
+use crate::policy::{Policy, PolicyContext, PolicyKind, Room};
 use crate::price::PriceBoard;
 use crate::reader::SegmentReader;
 use crate::scan::ScanContext;
@@ -41,7 +43,7 @@ use crate::tuner::StorageProgress;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
@@ -60,6 +62,8 @@ pub struct CacheManager {
     policy_context: PolicyContext,
     prices: PriceBoard,
     ladder: Ladder,
+    /// By which uses of everything become rates.
+    clock: Arc<UseClock>,
     /// Uses of the segments that are metadata, and what reading them took.
     metadata: Arc<Ledger>,
     market: Market,
@@ -73,7 +77,8 @@ impl CacheManager {
         let partitions = options.partitions.max(1);
         let events_per_shard = options.event_log_capacity.div_ceil(partitions);
         let sequence = Arc::new(AtomicU64::new(0));
-        let metadata = Arc::new(Ledger::new(ItemClass::Metadata));
+        let clock = Arc::default();
+        let metadata = Arc::new(Ledger::new(ItemClass::Metadata, Arc::clone(&clock)));
         let policy_context = PolicyContext {
             partitions,
             ..PolicyContext::default()
@@ -107,6 +112,7 @@ impl CacheManager {
                 policy_context,
                 prices: PriceBoard::default(),
                 ladder: Ladder::default(),
+                clock,
                 metadata,
                 market: Market::default(),
                 segment_bytes_min: options.segment_bytes_min,
@@ -296,68 +302,14 @@ impl CacheManager {
         self.shards[shard_idx].shard.lock()
     }
 
-    /// Evicts one idle segment from the fullest shard that has one. Returns whether there was one.
-    pub(crate) fn evict_one(&self, reach: Reach) -> bool {
-        self.evict_bytes(reach).is_some()
+    /// The clock by which uses become rates.
+    pub fn clock(&self) -> &Arc<UseClock> {
+        &self.clock
     }
 
-    /// The same. Returns its size.
-    fn evict_bytes(&self, reach: Reach) -> Option<u64> {
-        let mut by_size: Vec<(u64, usize)> = self
-            .shards
-            .iter()
-            .enumerate()
-            .map(|(shard_idx, cell)| (cell.cached_bytes.load(Relaxed), shard_idx))
-            .filter(|(cached_bytes, _)| *cached_bytes > 0)
-            .collect();
-        by_size.sort_unstable_by(|a, b| b.cmp(a));
-        let evicted = by_size
-            .into_iter()
-            .find_map(|(_, shard_idx)| self.shards[shard_idx].shard.lock().evict(reach));
-        evicted.map(|held| held.charged_bytes())
-    }
-
-    /// Makes room where least is lost: segments that the policy does not want first, then what lenders would miss less
-    /// than pinned segments are worth, and such metadata, then those segments, then everything else by what it saves.
-    pub(crate) fn evict_one_of_all(&self) -> bool {
-        let segment = |class, reach| Some((class, self.evict_bytes(reach)?));
-        let given = segment(ItemClass::Column, Reach::Free)
-            .or_else(|| match self.policy().is_tuned() {
-                true => self.take_below(self.prices.read().shelves[0].saved_s_per_byte_s),
-                // Segments have no price: they go before metadata.
-                false => self.ladder.take_below(f64::INFINITY),
-            })
-            .or_else(|| segment(ItemClass::Column, Reach::Pinned))
-            .or_else(|| self.take_below(f64::INFINITY));
-        if let Some((class, bytes)) = given {
-            self.market.note_taken(class, bytes);
-        }
-        given.is_some()
-    }
-
-    /// Takes what saves least of all that lenders could give back and of metadata, if that is less than `below`.
-    fn take_below(&self, below: f64) -> Option<(ItemClass, u64)> {
-        let metadata = self.cheapest_metadata().filter(|(saved, _)| *saved < below);
-        let below_metadata = metadata.map_or(below, |(saved, _)| saved);
-        let evict = |(_, shard_idx): (f64, usize)| {
-            let mut shard = self.shards[shard_idx].shard.lock();
-            let held = shard.evict(Reach::Metadata)?;
-            drop(shard);
-            Some((ItemClass::Metadata, held.charged_bytes()))
-        };
-        self.ladder
-            .take_below(below_metadata)
-            .or_else(|| metadata.and_then(evict))
-            .or_else(|| self.ladder.take_below(below))
-    }
-
-    /// What metadata saves that may leave, in seconds per byte and second, in the shard where that is least.
-    fn cheapest_metadata(&self) -> Option<(f64, usize)> {
-        let shards = self.shards.iter().enumerate();
-        let saved = |(shard_idx, cell): (usize, &ShardCell)| {
-            Some((cell.shard.lock().cheapest_metadata()?, shard_idx))
-        };
-        shards.filter_map(saved).min_by(|a, b| a.0.total_cmp(&b.0))
+    /// A ledger for a lender's items, by the clock of all.
+    pub fn ledger(&self, class: ItemClass) -> Ledger {
+        Ledger::new(class, Arc::clone(&self.clock))
     }
 
     /// What is kept for the rows of the memory market.

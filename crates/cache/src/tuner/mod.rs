@@ -100,6 +100,9 @@ pub struct TunerInput<'a> {
     pub between: &'a [Shelf],
     /// What else competes for the shelves than columns.
     pub uses: &'a [ItemUse],
+    /// The time by which uses of columns become rates, as those of other items do: the cache's
+    /// [`UseClock`](crate::UseClock), in seconds.
+    pub use_s: f64,
 }
 
 /// What a step came to.
@@ -123,8 +126,8 @@ pub struct Tuner {
     overlap_loss: f64,
     solved: Option<Arc<Solved>>,
     stats: TunerStats,
-    /// When the last step was.
-    stepped_at_ns: Option<u64>,
+    /// When the last step was, by the clock of uses.
+    stepped_at_s: Option<f64>,
     /// How far predictions are off, as a part; fades.
     prediction_error: f64,
 }
@@ -151,7 +154,7 @@ impl Tuner {
             overlap_loss: OVERLAP_LOSS,
             solved: None,
             stats: TunerStats::default(),
-            stepped_at_ns: None,
+            stepped_at_s: None,
             prediction_error: 1.0,
             options,
         }
@@ -181,9 +184,9 @@ impl Tuner {
     pub fn step(&mut self, now_ns: u64, input: &TunerInput<'_>) -> TunerStep {
         self.stats.step_count += 1;
         self.storage.sample(now_ns, input.storage);
-        let since_ns = self.stepped_at_ns.map(|at| now_ns.saturating_sub(at));
-        self.contest.pass(since_ns.unwrap_or(0) as f64 * 1e-9);
-        self.stepped_at_ns = Some(now_ns);
+        let since_s = self.stepped_at_s.map(|at| input.use_s - at);
+        self.contest.pass(since_s.unwrap_or(0.0));
+        self.stepped_at_s = Some(input.use_s);
         for observation in input.observations {
             self.judge_prediction(observation);
             self.contest.observe(observation);

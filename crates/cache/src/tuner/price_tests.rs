@@ -18,6 +18,7 @@ fn prices_after(query_count: u64, uses: &[crate::model::ItemUse]) -> (Tuner, cra
             policy: PolicyKind::HpCache,
             between: &[],
             uses,
+            use_s: query as f64 * 0.2,
         };
         let _ = tuner.step(query * 200_000_000, &input);
     }
@@ -52,6 +53,7 @@ fn idle_time_makes_memory_cheaper() {
             policy: PolicyKind::HpCache,
             between: &[],
             uses: &[],
+            use_s: 40.0,
         },
     );
     let idle = tuner.prices();
@@ -119,6 +121,7 @@ fn prices_on_three_shelves_are_found_again_in_a_step_without_news() {
             policy: PolicyKind::HpCache,
             between: &[disk],
             uses: &[],
+            use_s: at_ns as f64 * 1e-9,
         };
         at_ns += 1_000_000;
         let placed = matches!(tuner.step(at_ns, &input), TunerStep::Placed(_));

@@ -61,6 +61,7 @@ pub(super) fn step(
         policy: PolicyKind::HpCache,
         between: &[],
         uses: &[],
+        use_s: 0.0,
     };
     tuner.step(0, &input)
 }
@@ -115,6 +116,7 @@ fn what_is_in_memory_stays_unless_something_better_is_known() {
         policy: PolicyKind::HpCache,
         between: &[],
         uses: &[],
+        use_s: 0.0,
     };
     // All four columns are worth the same: a half of each, as it is, is as good as two whole ones.
     let placement = placed(tuner.step(0, &input));
@@ -221,6 +223,7 @@ fn a_failed_solution_leaves_the_last_placement_and_is_reported() {
         policy: PolicyKind::HpCache,
         between: &[],
         uses: &[],
+        use_s: 0.0,
     });
     assert!(matches!(
         tuner.solve(nonsense, &situation, &nothing),
@@ -264,6 +267,7 @@ fn a_budget_of_nothing_ten_thousand_templates_and_two_thousand_columns_are_survi
             policy: PolicyKind::HpCache,
             between: &[],
             uses: &[],
+            use_s: 0.0,
         };
         let placement = placed(tuner.step(0, &input));
         assert!(placement.kept_bytes() <= capacity_bytes as f64 * (1.0 + 1e-6));
@@ -472,6 +476,7 @@ fn bandwidths_of_zero_and_a_dropped_table_leave_a_tuner_that_works() {
         policy: PolicyKind::HpCache,
         between: &[],
         uses: &[],
+        use_s: 0.0,
     };
     assert_eq!(placed(tuner.step(0, &input)).kept_bytes(), 0.0);
     assert!(tuner.pipelines().is_empty());

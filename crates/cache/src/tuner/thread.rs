@@ -230,6 +230,10 @@ impl Shared {
         let mut tuner = self.tuner.lock();
         let mut observations = std::mem::take(&mut *self.inbox.lock());
         observations.extend(under_way);
+        let use_s = match observations.is_empty() {
+            true => cache.clock().now_s(),
+            false => cache.clock().note_use(),
+        };
         let (sizes, resident) = (cache.column_sizes(), cache.resident_bytes());
         let uses = cache.uses();
         let held_bytes = lent(&uses).map(|item| item.held_bytes).sum();
@@ -242,9 +246,15 @@ impl Shared {
             policy: cache.policy(),
             between: &[],
             uses: &uses,
+            use_s,
         };
         let solving = Instant::now();
-        match tuner.step(self.now_ns(), &input) {
+        let step = tuner.step(self.now_ns(), &input);
+        if !matches!(step, TunerStep::Failed(_)) {
+            // Solved, or found to hold still.
+            cache.price_board().publish(&tuner.prices());
+        }
+        match step {
             TunerStep::Skipped => {}
             TunerStep::Placed(placement) => {
                 tuner.note_solve_ns(nanos(solving));
@@ -254,7 +264,6 @@ impl Shared {
                 tracing::warn!(%error, "tuning failed; the last placement stays in force");
             }
         }
-        cache.price_board().publish(&tuner.prices());
         cache.market().appraise(tuner.appraisal());
         cache.note_holdings(&resident, &uses);
         tuner.note_step_ns(nanos(begun));

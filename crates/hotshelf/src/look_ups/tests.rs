@@ -46,14 +46,19 @@ fn recipe(table: i64, file: u32, value: i32) -> Recipe {
     }
 }
 
-/// Whether it was kept.
-fn offer(look_ups: &KeptLookUps, recipe: &Recipe, made: i32, bytes: u64, seconds: f64) -> bool {
-    let cost = Cost {
+fn of(recipe: &Recipe, bytes: u64, seconds: f64) -> Offer {
+    Offer {
+        recipe: recipe.clone(),
+        bytes,
         seconds,
         weight: 1.0,
-    };
+    }
+}
+
+/// Whether it was kept.
+fn offer(look_ups: &KeptLookUps, recipe: &Recipe, made: i32, bytes: u64, seconds: f64) -> bool {
     let mut is_released = false;
-    let offered = look_ups.offer(recipe.clone(), made, (bytes, cost), || is_released = true);
+    let offered = look_ups.offer(of(recipe, bytes, seconds), made, || is_released = true);
     assert_eq!(offered.is_ok(), is_released);
     is_released
 }
@@ -87,18 +92,7 @@ fn a_look_up_is_found_by_an_equal_recipe_until_its_table_changes() {
         (found(&look_ups, &recipe(1, 3, 7)), used(&cache)),
         (None, 100)
     );
-    let late = look_ups.offer(
-        recipe(1, 3, 7),
-        7,
-        (
-            100,
-            Cost {
-                seconds: 0.1,
-                weight: 1.0,
-            },
-        ),
-        || (),
-    );
+    let late = look_ups.offer(of(&recipe(1, 3, 7), 100, 0.1), 7, || ());
     assert!(
         late.is_err(),
         "made by a query that began before the change"
@@ -118,11 +112,7 @@ fn a_look_up_is_found_by_an_equal_recipe_until_its_table_changes() {
 fn what_two_queries_made_is_charged_once_and_as_long_as_somebody_has_it() {
     let cache = cache(PolicyKind::HpCache);
     let look_ups = shelf(&cache);
-    let cost = Cost {
-        seconds: 0.1,
-        weight: 1.0,
-    };
-    let offer = |made| look_ups.offer(recipe(1, 3, 7), made, (100, cost), || ());
+    let offer = |made| look_ups.offer(of(&recipe(1, 3, 7), 100, 0.1), made, || ());
     let (first, second) = (offer(1).ok(), offer(2).ok());
     let made = |one: &Option<Arc<OnBudget<i32>>>| one.as_ref().map(|one| one.made);
     assert_eq!((made(&first), made(&second)), (Some(1), Some(1)));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use datafusion::common::ScalarValue;
@@ -21,7 +22,7 @@ use super::lookup::Lookup;
 use super::matching::Matching;
 use super::narrow::{Narrow, Source};
 use super::shape::Join;
-use super::side::{Side, Unfit, build_side};
+use super::side::{Found, Side, Unfit, build_side, keep_sides};
 use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, TableScan};
 
 /// A star as planned: what to look up, what rows must pass, what comes out.
@@ -145,20 +146,24 @@ pub(super) async fn prepare(star: Arc<Star>, context: Arc<TaskContext>) -> Query
 }
 
 async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, Unfit> {
+    let begun = Instant::now();
     let tasks = (0..star.joins.len())
         .map(|idx| SpawnedTask::spawn(build_side(star.clone(), idx, context.clone())));
     let joined = try_join_all(tasks.map(|task| task.join_unwind()));
-    let sides = joined
+    let found = joined
         .await
         .map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))?;
-    let sides: Vec<Side> = sides.into_iter().collect::<Result<_, _>>()?;
-    let nothing = sides.iter().zip(&star.joins).any(|(side, join)| {
-        side.lookup.row_count() == 0 && matches!(join.matching, Matching::Inner | Matching::Semi)
+    let found: Vec<Found> = found.into_iter().collect::<Result<_, _>>()?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let nothing = found.iter().zip(&star.joins).any(|(found, join)| {
+        found.made().lookup.row_count() == 0
+            && matches!(join.matching, Matching::Inner | Matching::Semi)
     });
     let codes = match star.build_keys() {
         Some(keys) => {
-            let numbered = sides.iter().enumerate();
-            let codes = numbered.filter_map(|(join, side)| Some((join, side.codes.clone()?)));
+            let numbered = found.iter().enumerate();
+            let codes =
+                numbered.filter_map(|(join, found)| Some((join, found.made().codes.clone()?)));
             let codes = codes.map(|(join, codes)| JoinCodes::new(join, codes));
             let codes = GroupCodes::combine(keys, codes.collect());
             let too_many = || Unfit::Fallback("there are too many groups to number".into());
@@ -166,6 +171,7 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
         }
         None => None,
     };
+    let sides = keep_sides(&star, &context, found, seconds);
     let joined = star.joins.iter().zip(&sides);
     let ranges: Vec<DynamicFilter> = joined
         .filter_map(|(join, side)| key_range(&star.scan, join, side.extremes.as_ref()?))

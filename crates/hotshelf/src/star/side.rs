@@ -20,7 +20,7 @@ use super::groups::RowCodes;
 use super::keys::{KeyColumn, steps};
 use super::lookup::{Duplicates, Frame, Lookup};
 use super::prepare::Star;
-use crate::look_ups::{Cost, OnBudget};
+use crate::look_ups::{Offer, OnBudget, Recipe};
 use crate::pipelines::decoded_bytes;
 use crate::settings::SessionSettings;
 
@@ -80,50 +80,108 @@ impl Side {
     }
 }
 
+/// A build side that this query made, before it is decided whose it is.
+pub(super) struct NewSide {
+    made: Box<Made>,
+    memory: MemoryReservation,
+    /// What it is of, if it could be kept for later queries.
+    recipe: Option<Recipe>,
+    seconds: f64,
+}
+
+/// Where the look-up of a join comes from.
+pub(super) enum Found {
+    New(NewSide),
+    /// Made by an earlier query.
+    Kept(Arc<OnBudget<Made>>),
+}
+
+impl Found {
+    pub fn made(&self) -> &Made {
+        match self {
+            Self::New(new) => &new.made,
+            Self::Kept(kept) => &kept.made,
+        }
+    }
+}
+
+/// The weight of a query among those that use what is kept. Nothing: it leaves no trace.
+fn weight_of(star: &Star, context: &TaskContext) -> Option<f64> {
+    let extensions = &context.session_config().options().extensions;
+    let settings = extensions.get::<SessionSettings>();
+    let settings = settings.cloned().unwrap_or_default();
+    let cache = &star.scan.env.cache;
+    let weight = || cache.query_weight(settings.template, settings.priority);
+    settings.populate.then(weight)
+}
+
 /// The look-up of a join, made now unless an earlier query made it.
 pub(super) async fn build_side(
     star: Arc<Star>,
     join: usize,
     context: Arc<TaskContext>,
-) -> Result<Side, Unfit> {
-    let extensions = &context.session_config().options().extensions;
-    let settings = extensions.get::<SessionSettings>();
-    let settings = settings.cloned().unwrap_or_default();
-    let env = star.scan.env.clone();
-    let weight = match settings.populate {
-        true => env.cache.query_weight(settings.template, settings.priority),
-        false => 0.0,
-    };
+) -> Result<Found, Unfit> {
+    let weight = weight_of(&star, &context);
+    let look_ups = &star.scan.env.look_ups;
     let recipe = star.recipe(join);
     if let Some(recipe) = &recipe
-        && let Some(kept) = env.look_ups.find(recipe, weight)
+        && let Some(kept) = look_ups.find(recipe, weight.unwrap_or(0.0))
     {
-        return Ok(Side::Reused(kept));
+        return Ok(Found::Kept(kept));
     }
-    let recipe = recipe.filter(|_| settings.populate);
+    let recipe = recipe.filter(|_| weight.is_some());
     let begun = Instant::now();
-    let may_be_kept = |bytes| recipe.is_some() && env.look_ups.may_be_kept(bytes);
-    let (made, reservation) = make(&star, join, context, may_be_kept).await?;
-    let own = |made, memory| Side::Own {
+    let may_be_kept = |bytes| recipe.is_some() && look_ups.may_be_kept(bytes);
+    let (made, memory) = make(&star, join, context, may_be_kept).await?;
+    Ok(Found::New(NewSide {
+        recipe: recipe.filter(|_| made.is_owned),
         made: Box::new(made),
-        _memory: memory,
-    };
-    let Some(recipe) = recipe.filter(|_| made.is_owned) else {
-        return Ok(own(made, reservation));
-    };
-    let cost = Cost {
+        memory,
         seconds: begun.elapsed().as_secs_f64(),
-        weight,
+    }))
+}
+
+/// Keeps those of a star's sides for later queries that are worth it. Making all of them, at the same time, took this
+/// many seconds: each is charged with its part.
+pub(super) fn keep_sides(
+    star: &Star,
+    context: &TaskContext,
+    found: Vec<Found>,
+    seconds: f64,
+) -> Vec<Side> {
+    let weight = weight_of(star, context).unwrap_or(0.0);
+    let new = found.iter().map(|found| match found {
+        Found::New(new) => new.seconds,
+        Found::Kept(_) => 0.0,
+    });
+    let part = seconds / new.sum::<f64>().max(seconds);
+    let keep = |new: NewSide| {
+        let own = |made, memory| Side::Own {
+            made,
+            _memory: memory,
+        };
+        let Some(recipe) = new.recipe else {
+            return own(new.made, new.memory);
+        };
+        let offer = Offer {
+            recipe,
+            bytes: new.memory.size() as u64,
+            seconds: part * new.seconds,
+            weight,
+        };
+        let release = || {
+            new.memory.free();
+        };
+        match star.scan.env.look_ups.offer(offer, *new.made, release) {
+            Ok(kept) => Side::Kept(kept),
+            Err(made) => own(Box::new(made), new.memory),
+        }
     };
-    let bytes = reservation.size() as u64;
-    let release = || {
-        reservation.free();
-    };
-    let offered = env.look_ups.offer(recipe, made, (bytes, cost), release);
-    Ok(match offered {
-        Ok(kept) => Side::Kept(kept),
-        Err(made) => own(made, reservation),
-    })
+    let sides = found.into_iter().map(|found| match found {
+        Found::New(new) => keep(new),
+        Found::Kept(kept) => Side::Reused(kept),
+    });
+    sides.collect()
 }
 
 /// Runs a build side and makes a look-up of it.

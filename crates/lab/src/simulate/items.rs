@@ -4,7 +4,7 @@
 use super::{Trace, TraceQuery};
 use crate::policy::mix;
 use hotshelf_cache::model::{ItemClass, ItemUse};
-use hotshelf_cache::{CacheManager, Ledger, Lender, Rung};
+use hotshelf_cache::{CacheManager, Ledger, Lender, Rung, UseClock};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -103,6 +103,8 @@ pub(super) struct Items {
 impl Items {
     pub(super) fn new(trace: &Trace, cache: &Arc<CacheManager>) -> Self {
         let now_ns = Arc::new(AtomicU64::new(0));
+        let source = Arc::clone(&now_ns);
+        let clock = Arc::new(UseClock::of(move || source.load(Relaxed)));
         let mut bytes: BTreeMap<ItemClass, BTreeMap<u64, u64>> = BTreeMap::new();
         for (item, number) in trace.items.iter().zip(0..) {
             bytes
@@ -111,10 +113,10 @@ impl Items {
                 .insert(number, item.bytes);
         }
         let store = |(class, bytes)| {
-            let clock = Arc::clone(&now_ns);
+            let clock = Arc::clone(&clock);
             let store = Arc::new(ItemStore {
                 cache: Arc::clone(cache),
-                ledger: Ledger::by_clock(class, move || clock.load(Relaxed) as f64 * 1e-9),
+                ledger: Ledger::new(class, clock),
                 held: Mutex::default(),
                 bytes,
             });

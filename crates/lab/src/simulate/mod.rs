@@ -415,6 +415,7 @@ impl<'a> Simulator<'a> {
             policy: self.setup.policy.resembles(),
             between: &[],
             uses: &uses,
+            use_s: run.now_s(),
         };
         if let TunerStep::Placed(placement) = self.tuner.step(nanos(run.now_s()), &input) {
             self.cache.set_placement(placement);

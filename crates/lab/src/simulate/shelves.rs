@@ -383,6 +383,7 @@ impl<'a> Simulator<'a> {
             policy: self.policy.resembles(),
             between: &self.machine.shelves[1..2],
             uses: &uses,
+            use_s: run.processed_s,
         };
         if let TunerStep::Placed(placement) = self.tuner.step(nanos(run.processed_s), &input) {
             self.caches[0].set_placement(placement);

@@ -90,6 +90,7 @@ impl Steps {
             policy: PolicyKind::HpCache,
             between: &[],
             uses: &self.uses,
+            use_s: self.step_count as f64 * PERIOD_NS as f64 * 1e-9,
         };
         self.tuner.step(self.step_count * PERIOD_NS, &input)
     }

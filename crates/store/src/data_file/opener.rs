@@ -48,7 +48,7 @@ impl Opener {
         let footers = Arc::new(Footers {
             cache: cache.clone(),
             kept: Mutex::default(),
-            ledger: Ledger::new(ItemClass::Metadata),
+            ledger: cache.ledger(ItemClass::Metadata),
             read_count: AtomicU64::new(0),
         });
         let lender: Arc<dyn Lender> = footers.clone();

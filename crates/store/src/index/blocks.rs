@@ -17,6 +17,8 @@ use super::policy::{BlockPolicy, BlockPolicyKind};
 
 /// Blocks take at most one part in this many of the budget.
 const BUDGET_SHARE: u64 = 2;
+/// The uses of fewer pages than this say little about what others of their Elf would save.
+const PAGES_TO_JUDGE_BY: u64 = 64;
 /// What finding and judging a page takes besides its blocks, in bytes.
 const PAGE_OVERHEAD_BYTES: u64 = 96;
 
@@ -36,6 +38,13 @@ pub(crate) struct ReadPage {
     pub frame: Arc<Frame>,
     /// How likely a look-up of a random row reads it, per byte.
     pub worth: f64,
+}
+
+/// An access to the shelf: how long one took, and the weight of the query that needed it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Access {
+    pub seconds: f64,
+    pub weight: f64,
 }
 
 /// The blocks in memory: those of all indexes of a database, or of one that has a policy or a limit of its own.
@@ -159,7 +168,7 @@ impl BlockStore {
         let blocks = Arc::new(Self {
             cache: cache.clone(),
             kept: Mutex::new(kept),
-            ledger: Ledger::new(ItemClass::IndexBlock),
+            ledger: cache.ledger(ItemClass::IndexBlock),
         });
         let lender: Arc<dyn Lender> = blocks.clone();
         cache.add_lender(Arc::downgrade(&lender));
@@ -241,19 +250,26 @@ impl BlockStore {
         pages.iter().filter(is_missing).count()
     }
 
-    /// Keeps pages that were read, if there is memory and the policy wants them; an access to the shelf took `access_s`
-    /// seconds. Blocks of the same page that are in memory stay with those that were read.
-    pub(crate) fn keep(&self, of: &Stretch, paging: Paging, read: Vec<ReadPage>, access_s: f64) {
+    /// Keeps pages that were read, if the policy wants them: in more memory if they save more there than what would go,
+    /// else in place of other pages. Blocks of the same page that are in memory stay with those that were read.
+    pub(crate) fn keep(&self, of: &Stretch, paging: Paging, read: Vec<ReadPage>, access: Access) {
         let stretch = of.key;
         let bytes: u64 = read.iter().map(|read| charge_of(&read.frame)).sum();
-        let limit_bytes = self.limit_bytes();
-        // Without the lock: the memory may come from here.
-        if bytes > limit_bytes || self.cache.budget().try_reserve_operator(bytes).is_err() {
+        let mut limit_bytes = self.limit_bytes();
+        if bytes > limit_bytes {
             return;
         }
+        // Without the lock: the memory may come from here.
+        let saved = self.density_of_more(stretch, bytes, read.len(), access);
+        let is_reserved = self.cache.should_stay(bytes, saved)
+            && self.cache.budget().try_reserve_operator(bytes).is_ok();
+        let reserved_bytes = if is_reserved { bytes } else { 0 };
         let mut gone = Vec::new();
         let mut kept = self.kept.lock();
         let before = kept.bytes;
+        if !is_reserved {
+            limit_bytes = limit_bytes.min(before);
+        }
         for ReadPage { page, frame, worth } in read {
             let id = PageId { stretch, page };
             let frame = match kept.remove_page(&id) {
@@ -283,10 +299,20 @@ impl BlockStore {
         // Of pages that were joined less is held than was reserved.
         self.cache
             .budget()
-            .release_operator((before + bytes).saturating_sub(after));
+            .release_operator((before + reserved_bytes).saturating_sub(after));
         self.ledger
-            .miss(of.blocks_item(), held_bytes, access_s, 0.0);
+            .miss(of.blocks_item(), held_bytes, access.seconds, 0.0);
         self.note_gone(&gone);
+    }
+
+    /// What further pages of an Elf would save per byte and second: what those in memory do, once there are enough.
+    fn density_of_more(&self, stretch: u64, bytes: u64, pages: usize, access: Access) -> f64 {
+        let held_bytes = self.held_bytes_of(stretch);
+        let page_bytes = bytes / pages.max(1) as u64;
+        match held_bytes < PAGES_TO_JUDGE_BY * page_bytes {
+            true => Ledger::density_of_new(page_bytes, access.seconds, access.weight),
+            false => self.ledger.density(Stretch::blocks_item_of(stretch)),
+        }
     }
 
     /// Notes how much is still held of the Elfs that these pages belong to.

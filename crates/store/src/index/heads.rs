@@ -33,7 +33,7 @@ impl HeadStore {
         let heads = Arc::new(Self {
             cache: cache.clone(),
             kept: Mutex::default(),
-            ledger: Ledger::new(ItemClass::IndexBlock),
+            ledger: cache.ledger(ItemClass::IndexBlock),
         });
         let lender: Arc<dyn Lender> = heads.clone();
         cache.add_lender(Arc::downgrade(&lender));

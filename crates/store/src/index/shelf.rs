@@ -10,7 +10,7 @@ use hotshelf_elf::layout::packed::{
 };
 use parking_lot::Mutex;
 
-use super::blocks::{BlockStore, ReadPage};
+use super::blocks::{Access, BlockStore, ReadPage};
 use super::file::{IndexFile, Stretch};
 use super::heads::LoadedHead;
 use super::reading::BlocksUnderWay;
@@ -125,7 +125,11 @@ impl StretchBlocks {
             frames.push((page, frame));
         }
         if !read.is_empty() {
-            self.store.keep(stretch, self.paging, read, access_s);
+            let access = Access {
+                seconds: access_s,
+                weight: self.weight,
+            };
+            self.store.keep(stretch, self.paging, read, access);
         }
         Ok(FetchedBlocks::new(self.paging, frames, reads))
     }

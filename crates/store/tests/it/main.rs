@@ -3,6 +3,7 @@
 mod checked;
 mod first_use;
 mod journal;
+mod kept;
 mod lock;
 mod lost;
 mod repair;

@@ -28,19 +28,19 @@ const INDEXES: Indexes = Indexes {
 };
 
 /// An index file of two stretches of three columns, and its Elfs in memory.
-struct Shelf {
+pub struct Shelf {
     _fixture: Fixture,
     store: Store,
     paths: IndexPaths,
-    elfs: Vec<PackedElf>,
+    pub elfs: Vec<PackedElf>,
     tables: Vec<CodeTable>,
 }
 
 /// What reads a [`Shelf`].
-struct Asker {
-    elfs: Arc<ElfStore>,
+pub struct Asker {
+    pub elfs: Arc<ElfStore>,
     file: Arc<IndexFile>,
-    cache: Arc<CacheManager>,
+    pub cache: Arc<CacheManager>,
     engine: Arc<IoEngine>,
 }
 
@@ -77,7 +77,7 @@ fn columns(stretch: u64, clustered: bool) -> Vec<ArrayRef> {
 }
 
 impl Shelf {
-    fn new(clustered: bool) -> Self {
+    pub fn new(clustered: bool) -> Self {
         let fixture = Fixture::new();
         let (store, _) = fixture.open();
         let folder = folder_name("t", store.next_number().unwrap());
@@ -124,7 +124,7 @@ impl Shelf {
         }
     }
 
-    fn asker(&self, budget_bytes: u64, options: IoOptions) -> Asker {
+    pub fn asker(&self, budget_bytes: u64, options: IoOptions) -> Asker {
         let engine = IoEngine::start(options).unwrap();
         let cache = CacheManager::new(CacheOptions {
             budget_bytes,
@@ -192,7 +192,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Asker {
-    fn select(&self, stretch: usize, query: &QueryBox) -> Result<Vec<u32>> {
+    pub fn select(&self, stretch: usize, query: &QueryBox) -> Result<Vec<u32>> {
         let mut elf = now(self.elfs.open(&self.file, stretch)).expect("the head is sound");
         now(elf.select(query))
     }
@@ -228,7 +228,7 @@ impl Asker {
         }
     }
 
-    fn operator_bytes(&self) -> u64 {
+    pub fn operator_bytes(&self) -> u64 {
         self.cache.budget().snapshot().operator_bytes
     }
 }

@@ -84,7 +84,7 @@ impl Town {
         cache.add_file(Arc::new(InstantReader), data_segments(8, MB));
         let blocks = Arc::new(Blocks {
             cache: Arc::clone(&cache),
-            ledger: Ledger::new(Class::IndexBlock),
+            ledger: cache.ledger(Class::IndexBlock),
         });
         let lender: Arc<dyn Lender> = blocks.clone();
         cache.add_lender(Arc::downgrade(&lender));
