@@ -198,7 +198,8 @@ impl Budget {
         while self.used_bytes.load(SeqCst) > self.limit_bytes() && self.evict_one() {}
     }
 
-    /// Counts memory as an operator's that another is about to return. Evicts nothing, and is no peak of what was used.
+    /// Counts memory as an operator's that another is about to return. Evicts nothing, and does not count as a peak of
+    /// what was used.
     pub fn hold_operator(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, SeqCst);
         self.operator_bytes.fetch_add(bytes, Relaxed);

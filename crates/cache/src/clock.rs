@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// A pause in which nothing is used counts for at most this long, in nanoseconds: how long nobody asked says nothing
-/// about what they will ask for.
+/// A pause in which nothing is used counts for at most this long, in nanoseconds: how long no query came says nothing
+/// about those that will come.
 const PAUSE_NS_MAX: u64 = 60_000_000_000;
 
 /// Nanoseconds since some moment.
 type Source = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// Seconds in which a cache was in use. Anything that is used moves it on; in a pause it stands still after a minute,
-/// so that nothing loses its value over night and everything loses it alike. Lock-free.
+/// Seconds in which a cache was in use. Anything that is used moves it on; in a pause it stops after a minute: over night
+/// nothing loses its value, and what does lose value loses it at the same rate as everything else. Lock-free.
 pub struct UseClock {
     source: Source,
     /// When something was last used.

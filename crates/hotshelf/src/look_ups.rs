@@ -25,7 +25,7 @@ const COUNT_MAX: usize = 1024;
 /// Recipes are not on the budget: those with long lists of values are not kept.
 const RECIPE_BYTES_MAX: u64 = 8 << 10;
 
-/// What is said of a look-up that could be kept.
+/// A look-up that could be kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
     pub recipe: Recipe,

@@ -20,8 +20,8 @@ impl Reservation {
         }
     }
 
-    /// Memory that somebody else holds, who gives it up with `release`. Nobody can take it in between: for a moment it
-    /// counts twice.
+    /// Memory that is held otherwise until `release` returns it. No other thread can take it in between: for a moment
+    /// it counts twice.
     pub fn take_over(cache: &Arc<CacheManager>, bytes: u64, release: impl FnOnce()) -> Self {
         cache.budget().hold_operator(bytes);
         release();

@@ -1,8 +1,8 @@
 //! What goes when memory is needed, and what is worth staying: one order over segments, metadata and what lenders
 //! keep.
 //!
-//! What a query needs now it takes, displacing what saves least. What is to stay for later queries, though nobody needs
-//! it now, stays if that saves more than what would go for it.
+//! What a query needs now it takes, displacing what saves least. What is not needed now stays for
+//! later queries if that saves more than what would go for it.
 
 use super::{CacheManager, ShardCell};
 use crate::model::ItemClass;

@@ -9,7 +9,8 @@
 //!
 //! A hit takes one shard lock and nothing else.
 //!
-//! `reads` decides which reads may start, `evictions` what goes and what stays, `memory_market` answers who has the memory and what it is worth.
+//! `reads` decides which reads may start, `evictions` what goes and what stays; `memory_market` answers who has the
+//! memory and what it is worth.
 
 mod evictions;
 mod memory_market;

@@ -169,6 +169,13 @@ impl DynamicFilter {
         filter.current().ok()
     }
 
+    /// Whether it may drop rows by now.
+    pub fn is_known(&self) -> bool {
+        let now = self.expr_now();
+        let value = now.as_ref().and_then(|expr| expr.downcast_ref::<Literal>());
+        value.map(Literal::value) != Some(&ScalarValue::Boolean(Some(true)))
+    }
+
     /// The parts of the predicate as it is now that Vortex can evaluate. `None`: it passes no row at all, because the
     /// build side of a join turned out to be empty.
     pub fn current(&self, session: &VortexSession) -> Option<Vec<Expression>> {

@@ -172,11 +172,10 @@ impl TableScan {
         self.limit.is_some()
     }
 
-    /// What it reads, if that is the same in each run: not if the rest of the query may narrow it.
+    /// What it reads unless it is narrowed, if that is the same in each run.
     pub fn rows(&self) -> Option<Rows> {
-        let is_settled = self.dynamic.is_empty() && self.limit.is_none();
         let filters = self.filters.iter();
-        is_settled.then(|| Rows {
+        self.limit.is_none().then(|| Rows {
             table: self.table.id,
             table_name: self.table.name.clone(),
             files: self.table.file_ids(),
@@ -184,6 +183,12 @@ impl TableScan {
             schema: self.schema.clone(),
             filters: filters.map(|filter| filter.expr.clone()).collect(),
         })
+    }
+
+    /// Whether the rest of the query has by now found rows that it does not need: they may not have been read. What was
+    /// not narrowed when a scan has ended was not while it ran.
+    pub fn is_narrowed(&self) -> bool {
+        self.dynamic.iter().any(DynamicFilter::is_known)
     }
 
     /// The predicates that become known while the query runs.

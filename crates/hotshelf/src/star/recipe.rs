@@ -23,6 +23,11 @@ use crate::look_ups::{Recipe, Rows, Step};
 use crate::scan::TableScan;
 
 impl Star {
+    /// Whether the rest of the query left something out of a build side that has run.
+    pub fn is_narrowed(&self, idx: usize) -> bool {
+        is_narrowed(&self.joins[idx].build)
+    }
+
     /// What the look-up of a join is made of. `None`: another run may make another one.
     pub fn recipe(&self, idx: usize) -> Option<Recipe> {
         let join = &self.joins[idx];
@@ -43,6 +48,12 @@ impl Star {
             has_rows: self.attaches(idx),
         })
     }
+}
+
+fn is_narrowed(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let source = plan.downcast_ref::<DataSourceExec>();
+    let scan = source.and_then(|source| source.data_source().downcast_ref::<TableScan>());
+    scan.is_some_and(TableScan::is_narrowed) || plan.children().into_iter().any(is_narrowed)
 }
 
 /// The scan at the bottom of a build side; what is above it is added to the steps.

@@ -134,7 +134,7 @@ pub(super) async fn build_side(
     let may_be_kept = |bytes| recipe.is_some() && look_ups.may_be_kept(bytes);
     let (made, memory) = make(&star, join, context, may_be_kept).await?;
     Ok(Found::New(NewSide {
-        recipe: recipe.filter(|_| made.is_owned),
+        recipe: recipe.filter(|_| made.is_owned && !star.is_narrowed(join)),
         made: Box::new(made),
         memory,
         seconds: begun.elapsed().as_secs_f64(),

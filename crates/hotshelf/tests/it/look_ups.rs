@@ -152,6 +152,30 @@ fn what_may_differ_from_run_to_run_is_not_kept() {
 }
 
 #[test]
+fn what_the_rest_of_the_query_narrows_is_not_kept() {
+    let db = market(Options::default());
+    // The join would have told the scan of the shops which of them the facts name, and does not run.
+    let swapped = "SELECT d.name, count(*) FROM facts AS f JOIN shops AS d ON f.shop = d.id \
+                   WHERE f.id < 10 GROUP BY d.name ORDER BY d.name";
+    let expected = plain(&db, swapped);
+    assert_eq!(db.rows(swapped), expected);
+    assert!(explained(&db, swapped).contains("prune="));
+    assert!(reuses(&db, swapped));
+
+    db.run("CREATE TABLE pairs AS SELECT * FROM (VALUES (90, 3), (91, 1)) AS p(id, region)")
+        .unwrap();
+    let narrowed = "SELECT count(*) FROM (SELECT d.id, d.region + 1 AS next, f.amount FROM facts AS f \
+                    JOIN shops AS d ON f.shop = d.id WHERE d.region < 4) AS s \
+                    JOIN pairs AS p ON s.id = p.id AND s.next = p.region";
+    for _ in 0..2 {
+        assert_eq!(db.rows(narrowed), ["0"]);
+        assert!(!reuses(&db, narrowed));
+    }
+    let whole = "SELECT count(*), min(d.id) FROM facts AS f JOIN shops AS d ON f.shop = d.id WHERE d.region < 4";
+    assert_eq!(db.rows(whole), plain(&db, whole));
+}
+
+#[test]
 fn look_ups_give_way_and_small_budgets_keep_none_that_is_large() {
     let db = market(Options {
         budget_bytes: 32 << 20,
