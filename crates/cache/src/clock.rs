@@ -11,8 +11,8 @@ const PAUSE_NS_MAX: u64 = 60_000_000_000;
 /// Nanoseconds since some moment.
 type Source = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// Seconds in which a cache was in use. Anything that is used moves it on; in a pause it stops after a minute: over night
-/// nothing loses its value, and what does lose value loses it at the same rate as everything else. Lock-free.
+/// Seconds in which a cache was in use. Anything that is used moves it on; in a pause it stops after a minute:
+/// nothing loses its value over night, and what loses value does so at the same rate as everything else. Lock-free.
 pub struct UseClock {
     source: Source,
     /// When something was last used.
