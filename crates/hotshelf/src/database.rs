@@ -75,6 +75,25 @@ impl Database {
     /// # Errors
     /// Another process has it open, the folder holds something else, the catalog cannot be read
     /// ([`ErrorKind::Database`](crate::ErrorKind::Database)), or an option makes no sense.
+    ///
+    /// # Examples
+    /// ```
+    /// use hotshelf::{Database, Options};
+    ///
+    /// # fn main() -> hotshelf::Result<()> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let folder = scratch.path().join("mydb");
+    /// let options = || Options { budget_bytes: 64 << 20, ..Options::default() };
+    /// let database = Database::open(&folder, options())?;
+    /// database.session().query("CREATE TABLE t AS VALUES (1), (2)")?;
+    /// // One process at a time; dropping the last handle closes the database.
+    /// assert!(Database::open(&folder, options()).is_err());
+    /// drop(database);
+    /// let database = Database::open(&folder, options())?;
+    /// assert_eq!(database.table_names(), ["t"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(folder: impl AsRef<Path>, options: Options) -> crate::Result<Self> {
         let parts = Parts::open(folder.as_ref(), &options, None)?;
         Ok(Self::of(parts))
@@ -104,6 +123,25 @@ impl Database {
     ///
     /// # Errors
     /// The folder is not a database, another process has it open, or it cannot be written.
+    ///
+    /// # Examples
+    /// ```
+    /// use hotshelf::{Database, Options};
+    ///
+    /// # fn main() -> hotshelf::Result<()> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let folder = scratch.path().join("mydb");
+    /// let database = Database::open(&folder, Options::default())?;
+    /// database.session().query("CREATE TABLE t AS VALUES (1), (2)")?;
+    /// drop(database);
+    /// std::fs::remove_file(folder.join("catalog.sqlite")).unwrap();
+    /// let report = Database::repair(&folder)?;
+    /// assert!(!report.is_sound);
+    /// assert_eq!((report.tables[0].name.as_str(), report.tables[0].row_count), ("t", 2));
+    /// assert!(Database::repair(&folder)?.is_sound);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn repair(folder: impl AsRef<Path>) -> crate::Result<RepairReport> {
         Ok(hotshelf_store::repair(folder.as_ref()).map_err(Error::from)?)
     }
@@ -113,6 +151,18 @@ impl Database {
     ///
     /// # Errors
     /// Files cannot be read. The report lists damage; it does not fail.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> hotshelf::Result<()> {
+    /// # let database = hotshelf::Database::temporary(hotshelf::Options::default())?;
+    /// database.session().query("CREATE TABLE t AS VALUES (1), (2)")?;
+    /// let report = database.verify(|done, all| println!("{done} of {all} files"))?;
+    /// assert_eq!((report.file_count, report.catalog.as_str()), (1, "ok"));
+    /// assert!(report.damage.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn verify(&self, progress: impl FnMut(usize, usize)) -> crate::Result<VerifyReport> {
         let store = &self.parts.storage.store;
         Ok(store.verify(progress).map_err(Error::from)?)

@@ -88,6 +88,7 @@ impl ImportProgress {
 
 /// What an import did.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ImportReport {
     /// Rows added.
     pub row_count: u64,
@@ -106,6 +107,29 @@ impl Database {
     /// # Errors
     /// A file cannot be read or does not fit ([`ErrorKind::Input`](crate::ErrorKind::Input)), the table exists and
     /// shall not be changed, or its files cannot be written.
+    ///
+    /// # Examples
+    /// ```
+    /// use hotshelf::{Database, ImportOptions, ImportProgress, Options};
+    ///
+    /// # fn main() -> hotshelf::Result<()> {
+    /// # let scratch = tempfile::tempdir().unwrap();
+    /// # let file = scratch.path().join("towns.csv");
+    /// # let database = Database::temporary(Options::default())?;
+    /// std::fs::write(&file, "town,people\nUlm,130000\nJena,111000\n").unwrap();
+    /// let options = ImportOptions {
+    ///     table: "towns".to_owned(),
+    ///     inputs: vec![file.display().to_string()],
+    ///     schema: Some("people BIGINT".to_owned()),
+    ///     ..ImportOptions::default()
+    /// };
+    /// let progress = ImportProgress::default();
+    /// let report = database.block_on(database.import(&options, &progress))?;
+    /// assert_eq!((report.row_count, report.input_count), (2, 1));
+    /// assert_eq!(progress.rows_done(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn import(
         &self,
         options: &ImportOptions,

@@ -18,6 +18,7 @@ use hotshelf_store::data_file::{TableFile, Unreadable};
 
 /// What a table holds.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct TableSummary {
     /// Its name.
     pub name: String,

@@ -23,6 +23,7 @@ use crate::sweep::GONE;
 
 /// What a repair did.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct RepairReport {
     /// Whether there was nothing to repair: the catalog is sound and was not changed.
     pub is_sound: bool,
@@ -34,6 +35,7 @@ pub struct RepairReport {
 
 /// A table that was found again.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RepairedTable {
     /// Its name.
     pub name: String,

@@ -13,6 +13,7 @@ use crate::root::Root;
 
 /// What `verify` found.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct VerifyReport {
     /// Files read.
     pub file_count: usize,
@@ -26,6 +27,7 @@ pub struct VerifyReport {
 
 /// Something that is not as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Damage {
     /// The table that it belongs to; `views` for entries of the catalog that belong to no table.
     pub what: String,

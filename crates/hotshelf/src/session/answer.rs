@@ -78,6 +78,24 @@ impl Answer {
     ///
     /// # Errors
     /// The query fails. No rows follow.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn main() -> hotshelf::Result<()> {
+    /// # let database = hotshelf::Database::temporary(hotshelf::Options::default())?;
+    /// # let session = database.session();
+    /// let row_count = database.block_on(async {
+    ///     let mut answer = session.sql("SELECT * FROM generate_series(1, 100000)").await?;
+    ///     let mut row_count = 0;
+    ///     while let Some(batch) = answer.next().await {
+    ///         row_count += batch?.num_rows();
+    ///     }
+    ///     Ok::<_, hotshelf::Error>(row_count)
+    /// })?;
+    /// assert_eq!(row_count, 100_000);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn next(&mut self) -> Option<crate::Result<RecordBatch>> {
         StreamExt::next(self).await
     }
