@@ -148,6 +148,30 @@ pub enum Error {
         /// What would have been right.
         expected: String,
     },
+    /// No such setting.
+    #[error("there is no setting '{setting}'")]
+    UnknownSetting {
+        /// The name asked for.
+        setting: String,
+        /// The nearest existing name.
+        nearest: Option<String>,
+    },
+    /// A setting does not take this value.
+    #[error("'{value}' is not a value of {setting}: {expected}")]
+    InvalidSetting {
+        /// The setting.
+        setting: String,
+        /// The text.
+        value: String,
+        /// What would have been right.
+        expected: String,
+    },
+    /// A value that can be seen and not set.
+    #[error("{setting} is measured and cannot be set")]
+    MeasuredSetting {
+        /// Its name.
+        setting: String,
+    },
     /// The memory budget cannot hold what the engine needs to move at all.
     #[error(
         "a budget of {budget_bytes} bytes is too small to run: at least {needed_bytes} bytes are needed"

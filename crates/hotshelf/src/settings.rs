@@ -1,19 +1,21 @@
 //! `SET hotshelf.…` and `SHOW hotshelf.…`: settings of the database and of the session.
 
+mod names;
 mod parse;
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
+use datafusion::common::DataFusionError;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
-use datafusion::common::{DataFusionError, config_err};
 use parking_lot::Mutex;
 
-use crate::error::{Result, nearest};
+use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::machine::NAMES;
 use crate::prices::PRICE_NAMES;
 
+pub(crate) use names::{check_name, unknown};
 pub(crate) use parse::{check_engine_setting, parse_switch, refused};
 use parse::{parse_priority, parse_threads, parse_use};
 
@@ -213,6 +215,20 @@ impl SessionSettings {
     }
 }
 
+/// An error about a value, with the setting that it was for.
+fn with_setting(error: Error, key: &str) -> Error {
+    match error {
+        Error::InvalidValue {
+            value, expected, ..
+        } => Error::InvalidSetting {
+            setting: format!("hotshelf.{key}"),
+            value,
+            expected,
+        },
+        other => other,
+    }
+}
+
 impl std::fmt::Debug for SessionSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SessionSettings")
@@ -240,19 +256,14 @@ impl ExtensionOptions for SessionSettings {
 
     fn set(&mut self, key: &str, value: &str) -> datafusion::error::Result<()> {
         if key == PROFILE || key.starts_with("profile.") {
-            return config_err!(
-                "hotshelf.{key} is measured and cannot be set: `hotshelf probe --db DIR` measures, `--no-profile` \
-                 opens a database without"
-            );
+            let setting = format!("hotshelf.{key}");
+            return Err(Error::MeasuredSetting { setting }.into());
         }
-        let names = || KEYS.iter().map(|(name, _)| *name);
-        if !names().any(|name| name == key) {
-            let hint = nearest(key, names())
-                .map(|name| format!("; did you mean hotshelf.{name}?"))
-                .unwrap_or_default();
-            return config_err!("there is no setting hotshelf.{key}{hint}");
+        if !KEYS.iter().any(|(name, _)| *name == key) {
+            return Err(unknown(&format!("hotshelf.{key}"), &[]).into());
         }
-        self.change(key, value).map_err(DataFusionError::from)
+        let changed = self.change(key, value);
+        changed.map_err(|error| DataFusionError::from(with_setting(error, key)))
     }
 
     fn entries(&self) -> Vec<ConfigEntry> {

@@ -50,11 +50,10 @@ impl DatabaseSettings for Engine {
                 self.cache.set_budget_bytes(budget_bytes);
             }
             "policy" => {
-                let policy: PolicyKind = value.parse().map_err(|error| Error::InvalidValue {
-                    what: "policy",
-                    value: value.to_owned(),
-                    expected: format!("{error}"),
-                })?;
+                let names: Vec<&str> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
+                let policy: PolicyKind = value
+                    .parse()
+                    .map_err(|_| refused("policy", value, &names.join(", ")))?;
                 self.cache.set_policy(policy);
             }
             "storage_bandwidth" => {

@@ -23,6 +23,10 @@ impl Error {
             | Self::UnknownIndex {
                 nearest: Some(name),
                 ..
+            }
+            | Self::UnknownSetting {
+                nearest: Some(name),
+                ..
             } => Some(format!("did you mean '{name}'?")),
             Self::OtherKind { name, found, .. } => {
                 let kind = found.rsplit(' ').next().unwrap_or(found).to_uppercase();
@@ -45,6 +49,12 @@ fn fixed_hint(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::UnknownTable { .. } => "SHOW TABLES lists what there is",
         Error::UnknownIndex { .. } => "SELECT * FROM hotshelf_indexes() lists what there is",
+        Error::UnknownSetting { .. } => {
+            "SHOW ALL lists the settings; the names of Hotshelf's begin with 'hotshelf.'"
+        }
+        Error::MeasuredSetting { .. } => {
+            "`hotshelf probe --db DIR` measures, `--no-profile` opens a database without what was measured"
+        }
         Error::IndexExists { .. } => "drop it first, say IF NOT EXISTS, or choose another name",
         Error::NotIndexable { .. } => {
             "leave the column out; numbers, dates, times, booleans, strings and binaries can be indexed"

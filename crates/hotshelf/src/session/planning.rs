@@ -15,7 +15,7 @@ use super::planned::{Planned, Runnable, plan_physically};
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, views};
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
-use crate::settings::{SessionSettings, Use, check_engine_setting};
+use crate::settings::{SessionSettings, Use, check_engine_setting, check_name, unknown};
 
 impl Session {
     /// Plans a statement; those that only change settings or the catalog are done with that.
@@ -91,6 +91,7 @@ impl Session {
     }
 
     async fn set(&self, set: SetVariable) -> Result<Planned> {
+        check_name(&set.variable, self.context.copied_config().options())?;
         check_engine_setting(&set.variable, &set.value)?;
         let threads = (set.variable == "hotshelf.threads").then(|| set.value.clone());
         let set = PlanStatement::SetVariable(set);
@@ -165,6 +166,11 @@ impl Session {
     /// Offers the nearest table where DataFusion says only that there is none.
     pub(super) fn name_the_nearest(&self, error: DataFusionError) -> Error {
         let text = error.to_string();
+        if let Some((start, _)) = text.split_once(NOT_SHOWN) {
+            let name = start.rsplit('\'').next().unwrap_or(start);
+            let options = self.context.copied_config();
+            return unknown(name, &options.options().entries());
+        }
         let missing = text
             .split_once("table '")
             .and_then(|(_, rest)| rest.split_once("' not found"))
@@ -192,6 +198,9 @@ fn may_run_again(plan: &LogicalPlan, state: &SessionState) -> bool {
     );
     !changes && settings.is_some_and(|settings| settings.operators == Use::On)
 }
+
+/// What the engine says after a name that SHOW does not know.
+const NOT_SHOWN: &str = "' is not a variable which can be viewed";
 
 /// SHOW answers with one row per setting, and the profile has many values.
 const SHOW_PROFILE: &str = "SELECT name, value, source, reason FROM machine_profile()";

@@ -33,9 +33,9 @@ pub(crate) fn check_engine_setting(name: &str, value: &str) -> Result<()> {
     let known = ENGINE_MAXIMA.iter().find(|(known, _)| *known == name);
     let given: Option<u64> = value.trim().parse().ok();
     match (known, given) {
-        (Some((_, max)), Some(given)) if given > *max => Err(Error::InvalidValue {
-            what: "setting",
-            value: format!("{name} = {value}"),
+        (Some((_, max)), Some(given)) if given > *max => Err(Error::InvalidSetting {
+            setting: name.to_owned(),
+            value: value.to_owned(),
             expected: format!("at most {max}"),
         }),
         _ => Ok(()),

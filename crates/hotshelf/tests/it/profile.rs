@@ -77,8 +77,10 @@ fn what_is_in_force_is_shown_with_where_it_comes_from() {
 fn a_measured_value_cannot_be_set() {
     let db = Fixture::new();
     for name in ["profile", "profile.io_depth"] {
-        let error = db.error(&format!("SET hotshelf.{name} = 1")).to_string();
-        assert!(error.contains("hotshelf probe --db"), "{error}");
+        let error = db.error(&format!("SET hotshelf.{name} = 1"));
+        let expected = format!("hotshelf.{name} is measured and cannot be set");
+        assert_eq!(error.to_string(), expected);
+        assert!(error.hint().unwrap().contains("hotshelf probe --db"));
     }
 }
 

@@ -229,14 +229,59 @@ fn settings_are_shown_as_they_were_set() {
         show("SHOW datafusion.execution.target_partitions").unwrap()[0],
         "datafusion.execution.target_partitions|3"
     );
-    for bad in [
-        "SET hotshelf.budget = 'lots'",
-        "SET hotshelf.polcy = 'lru'",
-        "SET hotshelf.threads = 0",
-        "SET hotshelf.budget = '1'",
+}
+
+#[test]
+fn settings_and_values_that_do_not_exist_are_answered_with_what_does() {
+    let db = Fixture::new();
+    for (sql, expected) in [
+        (
+            "SET hotshelf.elfs = off",
+            "there is no setting 'hotshelf.elfs'",
+        ),
+        (
+            "SET Hotshelf.Polcy = 'lru'",
+            "hint: did you mean 'hotshelf.policy'?",
+        ),
+        (
+            "SET budget = '1GB'",
+            "hint: did you mean 'hotshelf.budget'?",
+        ),
+        (
+            "SET hotshelf.colour = 1",
+            "hint: SHOW ALL lists the settings",
+        ),
+        ("SHOW hotshelf.elfs", "hint: did you mean 'hotshelf.elf'?"),
+        (
+            "SET datafusion.execution.batchsize = 1",
+            "hint: did you mean 'datafusion.execution.batch_size'?",
+        ),
+        (
+            "SET hotshelf.elf = sometimes",
+            "'sometimes' is not a value of hotshelf.elf: on, off or always",
+        ),
+        (
+            "SET hotshelf.policy = 'lrru'",
+            "'lrru' is not a value of hotshelf.policy: none, all, lru, s3fifo, hpcache",
+        ),
+        (
+            "SET hotshelf.budget = 'lots'",
+            "'lots' is not a value of hotshelf.budget: expected a number with a unit",
+        ),
+        ("SET hotshelf.threads = 0", "a whole number from 1 to 4096"),
+        ("SET hotshelf.budget = '1'", "too small"),
+        (
+            "SET datafusion.execution.batch_size = 99999999",
+            "at most 1048576",
+        ),
     ] {
-        assert!(show(bad).is_err(), "{bad}");
+        let error = db.error(sql);
+        let hint = error.hint().unwrap_or_default();
+        let words = format!("{error}\nhint: {hint}");
+        assert!(words.contains(expected), "{sql}: {words}");
+        assert!(!words.contains("Config"), "{sql}: {words}");
     }
+    db.run("SET timezone = '+01:00'").unwrap();
 }
 
 #[test]
