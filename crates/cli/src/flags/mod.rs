@@ -281,7 +281,8 @@ fn validate_generate(raw: RawGenerate) -> Result<Generate> {
         (None, None) => {
             return Err(Failure::usage(
                 "there is nowhere to put the tables",
-                "give --out DIR for Parquet files or --db DIR for a database",
+                "--db DIR makes them in a database, --out DIR writes Parquet files; for example \
+                 `hotshelf generate ssb --scale 1 --db mydb`",
             ));
         }
     };

@@ -220,22 +220,25 @@ pub struct RawRepair {
 
 const GENERATE_EXAMPLES: &str = "\
 Examples:
-  hotshelf generate ssb --scale 1 --out ssb-sf1
-  hotshelf generate tpch --scale 0.1 --db mydb";
+  hotshelf generate ssb --scale 1 --db mydb
+  hotshelf generate tpch --scale 0.1 --out tpch-files";
 
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "hotshelf generate <BENCHMARK> --scale <SF> <--db <DIR>|--out <DIR>> [OPTIONS]"
+)]
 pub struct RawGenerate {
     /// Which tables: ssb (Star Schema Benchmark) or tpch (TPC-H)
     pub benchmark: String,
     /// Scale factor: 1 is about 6 million rows in the largest table
     #[arg(long, value_name = "SF")]
     pub scale: f64,
-    /// Folder for one Parquet file per table
-    #[arg(long, value_name = "DIR", required_unless_present = "db")]
-    pub out: Option<PathBuf>,
     /// Database to make the tables in
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     pub db: Option<PathBuf>,
+    /// Folder for one Parquet file per table
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
     /// Replace tables of the same names
     #[arg(long, conflicts_with = "out")]
     pub replace: bool,

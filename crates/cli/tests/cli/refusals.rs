@@ -28,6 +28,19 @@ fn misuse_ends_with_2() {
 }
 
 #[test]
+fn generate_says_where_tables_can_go() {
+    let bench = Bench::new();
+    let example = "hotshelf generate ssb --scale 1 --db mydb";
+    let words = ["--db DIR", "--out DIR", example];
+    bench.fails(2, &["generate", "ssb", "--scale", "0.001"], &words);
+    let help = bench.ok(&["generate", "--help"]);
+    for word in ["<--db <DIR>|--out <DIR>>", example] {
+        assert!(help.contains(word), "{help}");
+    }
+    assert_eq!(super::entries(bench.folder.path()).len(), 0);
+}
+
+#[test]
 fn values_that_only_the_work_can_refuse_end_with_1() {
     let bench = Bench::new();
     for (call, part) in [
