@@ -7,6 +7,7 @@ mod answers;
 mod elf;
 mod failure;
 mod hpcache;
+mod ladder;
 mod policy;
 mod rivals;
 mod simulate;
@@ -97,6 +98,12 @@ enum Command {
         #[arg(value_name = "NAME=VALUE")]
         settings: Vec<String>,
     },
+    /// Time grouping and joining by the operators alone, with any number of rows
+    #[command(after_help = ladder::EXAMPLES)]
+    Ladder {
+        #[command(subcommand)]
+        which: ladder::Ladder,
+    },
     /// Time queries with star pipelines on and off
     #[command(after_help = star_times::EXAMPLES)]
     StarTimes(star_times::Flags),
@@ -152,6 +159,7 @@ fn run() -> Result<bool> {
             emulated::run().map_err(|error| ExperimentError::Other(error.into()))?
         }
         Command::ReadBandwidth { file, settings } => read_bandwidth::run(&file, &settings)?,
+        Command::Ladder { which } => ladder::run(&which)?,
         Command::StarTimes(flags) => star_times::run(&flags)?,
         Command::PipelineBandwidth(flags) => pipeline_bandwidth::run(&flags)?,
         Command::Cancellation(flags) => cancellation::run(&flags)?,

@@ -1,21 +1,18 @@
-//! Times an aggregation: `group_ladder ROWS GROUPS THREADS [MEGABYTES]`. Keys are spread evenly.
+//! An aggregation over keys that are spread evenly.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
-use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
-use arrow_schema::{DataType, Field, FieldRef, Schema};
+use arrow::array::cast::AsArray;
+use arrow::array::types::Int64Type;
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use hotshelf_operators::aggregate::{
     Accumulate, Aggregate, AggregateFunction, AggregateSpec, HashAggregate, Phase, Worker,
 };
-use hotshelf_operators::memory::FixedPool;
-use hotshelf_operators::spill::{SpillFolder, SpillOptions};
-use hotshelf_operators::{Environment, Result, Stop};
-use hotshelf_tier::io::{IoEngine, IoOptions};
+use hotshelf_operators::{Environment, Result};
 
-const BATCH_ROWS: usize = 8192;
+use super::{BATCH_ROWS, on_threads};
 
 /// `sum` of numbers that are never NULL.
 struct Sum;
@@ -61,8 +58,8 @@ impl Accumulate for Sums {
     }
 }
 
-fn batch(start: usize, end: usize, group_count: u64) -> RecordBatch {
-    let rows = || start as u64..end as u64;
+fn batch(start: u64, end: u64, group_count: u64) -> RecordBatch {
+    let rows = || start..end;
     let key = |row: u64| {
         let random = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ row >> 7;
         (random.wrapping_mul(0xd1b5_4a32_d192_ed03) >> 20) % group_count
@@ -95,37 +92,17 @@ fn spec(input: &RecordBatch) -> AggregateSpec {
     }
 }
 
-fn main() {
-    let words = std::env::args().skip(1);
-    let numbers: Vec<usize> = words.map(|word| word.parse().expect("a number")).collect();
-    let [row_count, group_count, threads, ref more @ ..] = numbers[..] else {
-        panic!("ROWS GROUPS THREADS [MEGABYTES]");
-    };
-    let limit_bytes = more
-        .first()
-        .map_or(u64::MAX / 2, |&megabytes| (megabytes as u64) << 20);
+/// The rows in batches.
+pub fn input(row_count: u64, group_count: u64) -> Vec<RecordBatch> {
     let starts = (0..row_count).step_by(BATCH_ROWS);
-    let input: Vec<RecordBatch> = starts
-        .map(|start| batch(start, row_count.min(start + BATCH_ROWS), group_count as u64))
-        .collect();
-    let options = SpillOptions {
-        path: std::env::temp_dir().join(format!("group-ladder-{}", std::process::id())),
-        limit_bytes: u64::MAX,
-    };
-    let engine = IoEngine::start(IoOptions::default()).expect("an I/O engine");
-    let environment = Environment {
-        broker: FixedPool::new(limit_bytes),
-        spill: SpillFolder::open(options, engine).expect("a folder"),
-        stop: Stop::default(),
-    };
-    for _ in 0..3 {
-        run(&environment, &input, threads).expect("an aggregation");
-    }
-    std::fs::remove_dir(environment.spill.path()).expect("an empty folder");
+    let end = |start| row_count.min(start + BATCH_ROWS as u64);
+    starts
+        .map(|start| batch(start, end(start), group_count))
+        .collect()
 }
 
 /// Aggregates with this many threads, and prints how long each step took.
-fn run(environment: &Environment, input: &[RecordBatch], threads: usize) -> Result<()> {
+pub fn run(environment: &Environment, input: &[RecordBatch], threads: usize) -> Result<()> {
     let start = Instant::now();
     let written = environment.spill.stats().written_bytes;
     let aggregation = HashAggregate::try_new(spec(&input[0]), environment, threads)?;
@@ -165,20 +142,4 @@ fn run(environment: &Environment, input: &[RecordBatch], threads: usize) -> Resu
         aggregation.stats(),
     );
     Ok(())
-}
-
-fn on_threads<I: Send, T: Send>(
-    parts: Vec<I>,
-    work: impl Fn(usize, I) -> Result<T> + Sync,
-) -> Result<Vec<T>> {
-    std::thread::scope(|scope| {
-        let work = &work;
-        let parts = parts.into_iter().enumerate();
-        let running = parts.map(|(idx, part)| scope.spawn(move || work(idx, part)));
-        let running: Vec<_> = running.collect();
-        running
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect()
-    })
 }
