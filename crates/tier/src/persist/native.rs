@@ -37,11 +37,6 @@ impl Native {
         self
     }
 
-    /// The instruction it flushes with.
-    pub fn flush_instruction(&self) -> Option<FlushInstruction> {
-        self.flush
-    }
-
     pub(super) fn seal_to(&mut self, end: usize) -> Sealed {
         self.window.seal_to(end)
     }

@@ -286,12 +286,6 @@ impl Region {
         }
     }
 
-    /// Ends writing for good and gives all of it out for reading.
-    pub fn into_sealed(mut self) -> Sealed {
-        let end = self.window.range().end;
-        self.window.seal_to(end)
-    }
-
     /// Makes its pages present on a thread of its own.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ fn anonymous_memory_is_zeroed_writable_aligned_for_huge_pages_and_volatile() {
         (Media::Dram, Durability::Volatile)
     );
     region.volatile_bytes_mut().unwrap()[len_bytes - 1] = 7;
-    assert_eq!(region.into_sealed()[len_bytes - 1], 7);
+    assert_eq!(region.bytes()[len_bytes - 1], 7);
 }
 
 #[test]

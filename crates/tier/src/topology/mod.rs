@@ -224,12 +224,6 @@ impl Topology {
         self.nodes.iter().find(|node| node.id == id)
     }
 
-    /// Nodes with memory and without CPUs: what a CXL expander or an NVDIMM under the kmem driver looks like.
-    pub fn memory_only_nodes(&self) -> impl Iterator<Item = &Node> {
-        let memory_only = |node: &&Node| node.cpus.is_empty() && node.memory_bytes > 0;
-        self.nodes.iter().filter(memory_only)
-    }
-
     /// The CPUs nearest to `node`: its own, or those of the node at the smallest distance that has any.
     pub fn near_cpus(&self, node: u32) -> &[u32] {
         let distance_to = |other: &Node| {
