@@ -155,7 +155,6 @@ pub(crate) struct PriceBook {
     /// Has the cap on the storage's bandwidth.
     io: Arc<IoEngine>,
     profile: Arc<EngineProfile>,
-    memory_access_ns: f64,
     /// By [`Unit`].
     accounts: Mutex<[Account; UNIT_COUNT]>,
 }
@@ -174,7 +173,6 @@ impl PriceBook {
         profile: &Arc<EngineProfile>,
     ) -> Self {
         let access_ns = profile.storage_access_ns.value as f64;
-        let memory_access_ns = profile.memory_access_ns;
         let start_ns = [
             2.0 * CYCLE_NS,
             8.0 * CYCLE_NS,
@@ -187,7 +185,6 @@ impl PriceBook {
             cache: cache.clone(),
             io: io.clone(),
             profile: profile.clone(),
-            memory_access_ns: memory_access_ns.map_or(MEMORY_ACCESS_NS, |ns| ns as f64),
             accounts: Mutex::new(start_ns.map(Account::new)),
         }
     }
@@ -204,19 +201,22 @@ impl PriceBook {
             elf_value_ns: price(Unit::ElfValue),
             elf_key_ns: price(Unit::ElfKey),
             elf_walk: price(Unit::Elf),
-            memory_access_ns: self.memory_access_ns,
+            memory_access_ns: self.memory_access_ns(),
         }
     }
 
     /// Notes how long this much work took. Where it was of several kinds, each gets its expected share of the time.
     pub fn learn(&self, done: &[(Unit, f64)], took_ns: f64) {
         let mut accounts = self.accounts.lock();
-        let expected = |&(unit, count): &(Unit, f64)| count * accounts[unit as usize].price_ns();
-        let expected_ns: Vec<f64> = done.iter().map(expected).collect();
-        let all_ns: f64 = expected_ns.iter().sum();
-        for ((unit, _), expected_ns) in done.iter().zip(&expected_ns) {
-            let share = expected_ns / all_ns;
-            accounts[*unit as usize].add(*expected_ns, took_ns * share);
+        let before = *accounts;
+        let expected_ns = |unit: Unit, count: f64| count * before[unit as usize].price_ns();
+        let all_ns: f64 = done
+            .iter()
+            .map(|&(unit, count)| expected_ns(unit, count))
+            .sum();
+        for &(unit, count) in done {
+            let expected_ns = expected_ns(unit, count);
+            accounts[unit as usize].add(expected_ns, took_ns * (expected_ns / all_ns));
         }
     }
 
@@ -226,8 +226,13 @@ impl PriceBook {
             results: found as f64,
             ..*work
         };
-        let expected_ns = expected_elf_ns(&work, gives_tids, self.memory_access_ns);
+        let expected_ns = expected_elf_ns(&work, gives_tids, self.memory_access_ns());
         self.learn(&[(Unit::Elf, expected_ns)], took_ns);
+    }
+
+    fn memory_access_ns(&self) -> f64 {
+        let measured = self.profile.memory_access_ns;
+        measured.map_or(MEMORY_ACCESS_NS, |ns| ns as f64)
     }
 
     /// Bytes that a scan reads ahead, if the budget allows.
