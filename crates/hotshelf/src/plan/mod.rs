@@ -3,9 +3,11 @@
 //! A rule that works around a fault of DataFusion says so; `docs/upstream/` has the minimal case of each.
 
 mod aggregated_subqueries;
+mod asked_groups;
 mod cast_keys;
 mod choose_access;
 mod correlated;
+mod early_semi_joins;
 mod in_lists;
 mod keep_filters;
 mod keep_limits;
@@ -16,6 +18,7 @@ mod own_sorts;
 mod padded_rows;
 mod push_filters;
 mod routes;
+mod semi_join;
 mod subqueries;
 
 use std::sync::Arc;
@@ -29,9 +32,11 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 
 use aggregated_subqueries::ComputeSubqueriesFirst;
+use asked_groups::AskedGroups;
 use cast_keys::NameCastKeys;
 use choose_access::ChooseAccess;
 use correlated::RefuseUnsoundSubqueries;
+use early_semi_joins::EarlySemiJoins;
 use in_lists::KeepListsApart;
 use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
@@ -64,7 +69,16 @@ pub(crate) fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         "simplify_expressions" => Arc::new(KeepListsApart { simplify: rule }) as _,
         _ => rule,
     });
-    guarded.collect()
+    // Filters are below joins by then.
+    let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = guarded.collect();
+    let pushed = rules
+        .iter()
+        .position(|rule| rule.name() == "push_down_filter");
+    let after = pushed.map_or(rules.len(), |at| at + 1);
+    let ours: [Arc<dyn OptimizerRule + Send + Sync>; 2] =
+        [Arc::new(EarlySemiJoins), Arc::new(AskedGroups)];
+    rules.splice(after..after, ours);
+    rules
 }
 
 /// The rules for physical plans, in the order they run.

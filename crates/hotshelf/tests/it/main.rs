@@ -15,6 +15,7 @@ mod look_ups;
 mod merging;
 mod profile;
 mod robust;
+mod semi_joins;
 mod sorting;
 mod sql;
 mod subqueries;
