@@ -62,8 +62,8 @@ impl TableScan {
             .collect();
         let key_ranges = key_ranges.iter();
         let key_ranges = key_ranges.filter_map(|range| range.current(&self.env.vortex));
-        predicates.extend(key_ranges.flatten().map(|expr| Predicate {
-            expr,
+        predicates.extend(key_ranges.flatten().map(|part| Predicate {
+            expr: part.expr,
             columns: Vec::new(),
             role: Role::Prune,
         }));
@@ -100,6 +100,7 @@ impl TableScan {
             keys: Vec::new(),
             predicates,
             dynamic: self.dynamic.clone(),
+            scan_columns: self.columns.clone(),
             access,
             outcome: Arc::default(),
             batch_rows: 0,

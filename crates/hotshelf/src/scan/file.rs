@@ -50,6 +50,13 @@ pub(super) enum Known {
     Missed(Vec<Range<u64>>),
 }
 
+/// A predicate that became known while the query ran, over the columns of a file.
+pub(super) struct Narrowing {
+    pub expr: BoundExpression,
+    /// The columns it reads, by index in the table.
+    pub columns: Vec<usize>,
+}
+
 /// A row group for a worker.
 pub(crate) struct Morsel {
     pub file: Arc<FileScan>,
@@ -57,6 +64,8 @@ pub(crate) struct Morsel {
     pub rows: Range<u64>,
     /// What an Elf selected of the rows.
     pub selected: Selected,
+    /// What became known before the row group was taken.
+    pub(super) narrowing: Vec<Narrowing>,
     pub(super) ahead: Vec<u32>,
     pub(super) ahead_bytes: u64,
 }
@@ -203,9 +212,12 @@ impl Morsel {
     pub(super) fn columns_read(&self, plan: &ScanPlan, matched: bool) -> Vec<usize> {
         let filters = self.file.filter_columns(&self.selected);
         let mut columns = filters.to_vec();
-        if matched {
-            let payload = plan.columns.iter();
-            columns.extend(payload.filter(|column| !filters.contains(column)));
+        let narrowing = self.narrowing.iter().flat_map(|one| &one.columns);
+        let payload = plan.columns.iter().filter(|_| matched);
+        for column in narrowing.chain(payload) {
+            if !columns.contains(column) {
+                columns.push(*column);
+            }
         }
         columns
     }

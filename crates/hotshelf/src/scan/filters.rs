@@ -15,7 +15,7 @@ use datafusion::physical_expr::expressions::{
     BinaryExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
     Literal, NotExpr,
 };
-use datafusion::physical_expr::utils::split_conjunction;
+use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
 use datafusion::scalar::ScalarValue;
 use vortex::expr::Expression;
 use vortex::session::VortexSession;
@@ -151,11 +151,18 @@ fn integer(value: &ScalarValue) -> Option<i128> {
 }
 
 /// A predicate whose bounds become known while the query runs (from a join's build side or a top-k). The
-/// scan uses it to skip row groups; rows are still filtered above.
+/// scan uses it to skip row groups, and rows while that drops enough; rows are still filtered above.
 #[derive(Debug, Clone)]
 pub(crate) struct DynamicFilter {
     pub expr: Arc<dyn PhysicalExpr>,
     pub schema: Arc<Schema>,
+}
+
+/// A part of a dynamic filter that is known by now.
+pub(crate) struct KnownPart {
+    pub expr: Expression,
+    /// The columns it reads, by index in the scan's output.
+    pub columns: Vec<usize>,
 }
 
 impl DynamicFilter {
@@ -178,7 +185,7 @@ impl DynamicFilter {
 
     /// The parts of the predicate as it is now that Vortex can evaluate. `None`: it passes no row at all, because the
     /// build side of a join turned out to be empty.
-    pub fn current(&self, session: &VortexSession) -> Option<Vec<Expression>> {
+    pub fn current(&self, session: &VortexSession) -> Option<Vec<KnownPart>> {
         let Some(current) = self.expr_now() else {
             return Some(Vec::new());
         };
@@ -187,7 +194,13 @@ impl DynamicFilter {
             match part.downcast_ref::<Literal>().map(Literal::value) {
                 Some(ScalarValue::Boolean(Some(false))) => return None,
                 Some(_) => {}
-                None => parts.extend(convert(session, part, &self.schema).ok().flatten()),
+                None => {
+                    let expr = convert(session, part, &self.schema).ok().flatten();
+                    parts.extend(expr.map(|expr| KnownPart {
+                        expr,
+                        columns: collect_columns(part).iter().map(Column::index).collect(),
+                    }));
+                }
             }
         }
         Some(parts)

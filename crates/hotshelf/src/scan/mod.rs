@@ -25,4 +25,4 @@ pub(crate) use in_order::read_in_order;
 pub(crate) use queue::ScanQueue;
 pub(crate) use segments::{ScanSegments, SegmentAdapter};
 pub(crate) use source::{TableScan, Taker};
-pub(crate) use stream::{Reported, ScanMetrics, ScanStream, filter};
+pub(crate) use stream::{Reported, ScanMetrics, ScanStream, filter, narrow_rows};

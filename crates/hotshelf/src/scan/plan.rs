@@ -7,7 +7,7 @@ use hotshelf_cache::ColumnId;
 use hotshelf_store::data_file::TableFile;
 use vortex::expr::Expression;
 
-use super::filters::{DynamicFilter, IntegerRange};
+use super::filters::{DynamicFilter, IntegerRange, KnownPart};
 use crate::index::{AccessPath, Outcome};
 use crate::pipelines::Operator;
 use crate::prices::{PriceBook, Unit};
@@ -25,8 +25,10 @@ pub(crate) struct ScanPlan {
     pub keys: Vec<usize>,
     /// What rows have to meet. The scan's filters come first, in the order in which the access path numbers them.
     pub predicates: Vec<Predicate>,
-    /// Predicates whose bounds become known while the query runs. They only skip row groups.
+    /// Predicates whose bounds become known while the query runs, over the output that was planned.
     pub dynamic: Vec<DynamicFilter>,
+    /// Its columns, by index in the table.
+    pub scan_columns: Vec<usize>,
     /// How rows are found.
     pub access: AccessPath,
     /// What the Elfs did.
@@ -87,6 +89,15 @@ impl ScanPlan {
         columns.sort_unstable();
         columns.dedup();
         columns
+    }
+
+    /// The table's columns that a part of a dynamic filter reads, if they are read of surviving rows in any case.
+    pub fn columns_of(&self, part: &KnownPart) -> Option<Vec<usize>> {
+        let columns = part.columns.iter().map(|idx| {
+            let column = self.scan_columns.get(*idx).copied()?;
+            self.columns.contains(&column).then_some(column)
+        });
+        columns.collect()
     }
 
     /// Values that are tested and keys that are looked up of each row that is scanned, as the choice of an access path

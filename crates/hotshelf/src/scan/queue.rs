@@ -13,10 +13,10 @@ use hotshelf_store::StoreError;
 use hotshelf_store::data_file::{DataFile, TableFile};
 use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
-use vortex::expr::Expression;
 use vortex::session::VortexSession;
 
-use super::file::{FileScan, Known, Morsel};
+use super::file::{FileScan, Known, Morsel, Narrowing};
+use super::filters::KnownPart;
 use super::plan::ScanPlan;
 use super::work::Work;
 use crate::error::{Error, Result};
@@ -170,29 +170,46 @@ impl ScanQueue {
             };
             discovery.next_row_group += 1;
             let selected = file.selected(&rows).await;
-            let cannot_match = match self.dynamic_filters() {
-                Some(filters) if !selected.is_empty() => {
-                    file.cannot_match(&rows, &selected, filters.into_iter())
-                        .await?
+            let known = self.dynamic_filters().filter(|_| !selected.is_empty());
+            let cannot_match = match &known {
+                Some(parts) => {
+                    let parts = parts.iter().map(|part| part.expr.clone());
+                    file.cannot_match(&rows, &selected, parts).await?
                 }
-                _ => true,
+                None => true,
             };
             if cannot_match {
                 let bytes = file.row_group_bytes(&self.plan, row_group_idx);
                 self.work.pruned.add(bytes);
                 continue;
             }
-            return Ok(Some(self.begin(file, row_group_idx, rows, selected)));
+            let mut morsel = self.begin(file, row_group_idx, rows, selected);
+            morsel.narrowing = self.narrowing(&morsel.file, known.unwrap_or_default());
+            return Ok(Some(morsel));
         }
     }
 
     /// What became known while the query runs; `None` if no row can pass any more.
-    fn dynamic_filters(&self) -> Option<Vec<Expression>> {
+    fn dynamic_filters(&self) -> Option<Vec<KnownPart>> {
         let filters = self.plan.dynamic.iter();
         let filters: Option<Vec<_>> = filters
             .map(|filter| filter.current(&self.session))
             .collect();
-        filters.map(|parts| parts.concat())
+        filters.map(|parts| parts.into_iter().flatten().collect())
+    }
+
+    /// What is known by now as predicates to drop rows by, while that drops enough of them.
+    fn narrowing(&self, file: &FileScan, known: Vec<KnownPart>) -> Vec<Narrowing> {
+        if known.is_empty() || !self.work.narrowing.pays() {
+            return Vec::new();
+        }
+        let narrowing = known.into_iter().filter_map(|part| {
+            Some(Narrowing {
+                columns: self.plan.columns_of(&part)?,
+                expr: part.expr.bind(file.file.footer.dtype()).ok()?,
+            })
+        });
+        narrowing.collect()
     }
 
     /// What the Elfs know about a file. All are asked with the first file.
@@ -222,6 +239,7 @@ impl ScanQueue {
             row_group_idx,
             rows,
             selected,
+            narrowing: Vec::new(),
             ahead: Vec::new(),
             ahead_bytes: 0,
         };

@@ -72,6 +72,7 @@ async fn read(
     let (mask, took_ns) = computed(filter(morsel)).await;
     let mask = mask.map_err(typed)?;
     queue.work.test(morsel, took_ns);
+    let mask = narrow_rows(queue, morsel, mask).await.map_err(typed)?;
     queue.work.filter();
     let row_count = mask.true_count();
     if row_count == 0 {
@@ -109,6 +110,30 @@ pub(crate) async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
             .filter_evaluation(&morsel.rows, conjunct, MaskFuture::ready(mask))?
             .await?;
     }
+    Ok(mask)
+}
+
+/// Drops rows by what became known while the query runs.
+pub(crate) async fn narrow_rows(
+    queue: &ScanQueue,
+    morsel: &Morsel,
+    mut mask: Mask,
+) -> VortexResult<Mask> {
+    let before = mask.true_count();
+    if morsel.narrowing.is_empty() || before == 0 {
+        return Ok(mask);
+    }
+    for part in &morsel.narrowing {
+        mask = morsel
+            .file
+            .reader
+            .filter_evaluation(&morsel.rows, &part.expr, MaskFuture::ready(mask))?
+            .await?;
+        if mask.all_false() {
+            break;
+        }
+    }
+    queue.work.narrowing.add(before, mask.true_count());
     Ok(mask)
 }
 

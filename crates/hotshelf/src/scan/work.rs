@@ -27,6 +27,7 @@ pub(crate) struct Work {
     filtered: AtomicU64,
     matched: AtomicU64,
     pub pruned: Pruned,
+    pub narrowing: NarrowedRows,
     pub busy_ns: AtomicU64,
     pub wait_ns: AtomicU64,
     /// Rows that were tested without an Elf's answer, and what filters and look-ups took for them.
@@ -42,6 +43,32 @@ pub(crate) struct Work {
     /// Workers that read, and those of them that have not ended.
     workers: AtomicU32,
     workers_remaining: AtomicU32,
+}
+
+/// Rows that were tested by what became known while the query ran, and those that passed.
+#[derive(Default)]
+pub(crate) struct NarrowedRows {
+    tested: AtomicU64,
+    passed: AtomicU64,
+}
+
+/// This many rows show whether testing more pays: it does where at most the second part of them passes.
+const NARROWING_TRIAL_ROWS: u64 = 1 << 18;
+const NARROWING_PART_MAX: f64 = 0.75;
+
+impl NarrowedRows {
+    /// Counts rows.
+    pub fn add(&self, tested: usize, passed: usize) {
+        self.tested.fetch_add(tested as u64, Ordering::Relaxed);
+        self.passed.fetch_add(passed as u64, Ordering::Relaxed);
+    }
+
+    /// Whether enough rows are dropped, as far as was seen.
+    pub fn pays(&self) -> bool {
+        let tested = self.tested.load(Ordering::Relaxed);
+        let passed = self.passed.load(Ordering::Relaxed);
+        tested < NARROWING_TRIAL_ROWS || passed as f64 <= NARROWING_PART_MAX * tested as f64
+    }
 }
 
 /// What was skipped without reading.

@@ -124,7 +124,8 @@ pub(super) async fn build_side(
     let weight = weight_of(&star, &context);
     let look_ups = &star.scan.env.look_ups;
     let recipe = star.recipe(join);
-    if let Some(recipe) = &recipe
+    // What is kept is not narrowed: rows that the rest of the query drops would be looked up in vain.
+    if let Some(recipe) = recipe.as_ref().filter(|_| !star.is_narrowed(join))
         && let Some(kept) = look_ups.find(recipe, weight.unwrap_or(0.0))
     {
         return Ok(Found::Kept(kept));

@@ -14,7 +14,7 @@ use super::prepare::{Output, Ready};
 use super::select::{Selector, Survivors};
 use crate::error::{Error, Result};
 use crate::prices::computed;
-use crate::scan::{Morsel, filter};
+use crate::scan::{Morsel, filter, narrow_rows};
 use arrow::array::{Array, RecordBatch, UInt32Array};
 use arrow::compute::{BatchCoalescer, filter_record_batch, prep_null_mask_filter, take};
 use arrow::datatypes::SchemaRef;
@@ -157,6 +157,9 @@ impl Worker {
         let ready = self.ready.clone();
         let (mask, filter_ns) = computed(filter(morsel)).await;
         let mask = mask.map_err(typed)?;
+        let mask = narrow_rows(&ready.queue, morsel, mask)
+            .await
+            .map_err(typed)?;
         ready.queue.work.filter();
         if mask.all_false() {
             ready.queue.work.test(morsel, filter_ns);

@@ -3,7 +3,7 @@
 
 use hotshelf::Options;
 
-use crate::Fixture;
+use crate::{Fixture, lines};
 
 const ASKED: &str = "__asked_keys";
 
@@ -102,4 +102,31 @@ fn a_subquery_of_few_groups_reduces_the_side_of_a_join_that_has_its_key() {
     let text = plan(&db, &sql);
     let place = |what: &str| text.find(what).expect(&text);
     assert!(place("LeftSemi Join") > place("Inner Join"), "{text}");
+}
+
+#[test]
+fn a_scan_drops_rows_that_a_join_above_does_not_need_as_soon_as_that_is_known() {
+    let db = market();
+    let sql = "SELECT count(*), sum(b.v) FROM towns AS t JOIN shops AS s ON t.tag = s.tag JOIN sales AS b ON s.k = b.k \
+               WHERE t.town = 'town 2'";
+    let [answer, plan] = ["", "EXPLAIN ANALYZE "].map(|explain| {
+        let session = db.database().session();
+        let rows = db.database().block_on(async {
+            let off = session.sql("SET hotshelf.star_pipelines = off").await?;
+            off.collect().await?;
+            session
+                .sql(&format!("{explain}{sql}"))
+                .await?
+                .collect()
+                .await
+        });
+        lines(&rows.unwrap())
+    });
+    let expected =
+        "SELECT count(*), sum(b.v) FROM shops AS s JOIN sales AS b ON s.k = b.k WHERE s.tag = 2";
+    assert_eq!(answer, db.rows(expected));
+    assert_eq!(db.rows(sql), answer, "with star pipelines");
+    let scan = plan.iter().find(|line| line.contains("table=shops"));
+    let scan = scan.expect("there is a scan of the shops");
+    assert!(scan.contains("output_rows=25,"), "{scan}");
 }
