@@ -52,11 +52,6 @@ impl CacheManager {
         priority * appraisal.map_or(1.0, |appraisal| appraisal.urgency(template))
     }
 
-    /// How many asks were granted and how many refused.
-    pub fn ask_counts(&self) -> (u64, u64) {
-        self.market().asks.counts()
-    }
-
     /// What lenders keep, or lately kept, and metadata, with its uses.
     pub(crate) fn uses(&self) -> Vec<ItemUse> {
         let lenders = self.ladder.lenders();

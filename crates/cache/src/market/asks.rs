@@ -34,6 +34,7 @@ impl Asks {
     }
 
     /// How many were granted and how many refused.
+    #[cfg(test)]
     pub(crate) fn counts(&self) -> (u64, u64) {
         let count = |answers: &Answers| answers.count.load(Relaxed);
         (count(&self.granted), count(&self.refused))

@@ -124,7 +124,7 @@ pub(super) async fn build_side(
     let weight = weight_of(&star, &context);
     let look_ups = &star.scan.env.look_ups;
     let recipe = star.recipe(join);
-    // What is kept is not narrowed: rows that the rest of the query drops would be looked up in vain.
+    // What is kept is not narrowed: it would keep scanned rows that the rest of the query drops.
     if let Some(recipe) = recipe.as_ref().filter(|_| !star.is_narrowed(join))
         && let Some(kept) = look_ups.find(recipe, weight.unwrap_or(0.0))
     {

@@ -257,7 +257,7 @@ fn who_asks_pays_for_what_is_displaced_and_nothing_for_free_memory() {
     town.cache.budget().reserve_operator(11 * MB);
     assert_eq!(town.cache.ask(&ask(0.1)), Answer::Refuse);
     assert_eq!(town.cache.ask(&ask(11.0)), Answer::Grant);
-    assert_eq!(town.cache.ask_counts(), (2, 1));
+    assert_eq!(town.cache.market().asks.counts(), (2, 1));
     let operators = town.class(Class::Operator);
     assert!(operators.saved_s_per_byte_s.expect("asked") > 1e-8);
     let refused = operators.next_s_per_byte_s.expect("refused");
