@@ -1,8 +1,8 @@
 //! What goes when memory is needed, and what is worth staying: one order over segments, metadata and what lenders
 //! keep.
 //!
-//! What a query needs now it takes, displacing what saves least. What is not needed now stays for
-//! later queries if that saves more than what would go for it.
+//! What a query needs now it takes, displacing what saves least: segments, heads of Elfs, footers. Blocks and look-ups
+//! stay for later queries if that saves more than what would go for it.
 
 use super::{CacheManager, ShardCell};
 use crate::model::ItemClass;
@@ -10,10 +10,21 @@ use crate::policy::Reach;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl CacheManager {
-    /// Whether something that saves this much per byte and second should stay in memory: if these bytes are free, or
-    /// if something else would go that saves less. Every lender decides by this what it keeps for later queries.
+    /// Whether something that saves this much per byte and second, and is in memory now, should stay there: if these
+    /// bytes are free, or if something else would go next that saves less. Look-ups decide by this.
     pub fn should_stay(&self, bytes: u64, saved_s_per_byte_s: f64) -> bool {
         bytes <= self.budget.free_bytes() || self.cheapest_saved() < saved_s_per_byte_s
+    }
+
+    /// Reserves memory, as an operator's, for something that saves this much per byte and second. Only what saves less
+    /// goes for it. Index blocks come into memory by this. False: there is not enough; what had gone by then is free.
+    pub fn try_reserve_worth(&self, bytes: u64, saved_s_per_byte_s: f64) -> bool {
+        while bytes > self.budget.free_bytes() {
+            if self.cheapest_saved() >= saved_s_per_byte_s || !self.evict_one_of_all() {
+                return false;
+            }
+        }
+        self.budget.try_reserve_operator(bytes).is_ok()
     }
 
     /// What the thing saves that would go next, in seconds per byte and second; at most what one more byte would save.

@@ -104,7 +104,11 @@ pub fn greedy(problem: &Problem) -> Solution {
 /// The same, beginning where an earlier solution of nearly the same problem ended, if that saves time.
 pub fn greedy_from(problem: &Problem, start: Option<Start<'_>>) -> Solution {
     if !problem.is_two_shelves() {
-        return descent::descend(problem, start);
+        let found = descent::descend(problem, start);
+        return match start {
+            Some(start) => at_least(problem, start, found),
+            None => found,
+        };
     }
     let mut best = rise(problem, 0);
     let work = problem.items.len() * problem.terms.len();
@@ -124,6 +128,32 @@ pub fn greedy_from(problem: &Problem, start: Option<Start<'_>>) -> Solution {
         best.saved_s_max = saved_s_max.max(best.saved_s);
     }
     best
+}
+
+/// How far sums of bytes may be off.
+const ROUNDING: f64 = 1e-9;
+
+/// The solution, or the one that it began at, if that still fits and saves more.
+fn at_least(problem: &Problem, start: Start<'_>, found: Solution) -> Solution {
+    let mut numbered = problem.shelves.iter().enumerate();
+    let fits = start.x.len() == found.x.len()
+        && numbered.all(|(shelf, of)| {
+            problem.kept_on(shelf, start.x) <= of.budget_bytes * (1.0 + ROUNDING)
+        });
+    if !fits {
+        return found;
+    }
+    let begun = Solution::new(problem, start.x.to_vec());
+    match begun.saved_s > found.saved_s {
+        true => Solution {
+            saved_s_max: found.saved_s_max.max(begun.saved_s),
+            prices: found.prices,
+            lateness: found.lateness,
+            curve: found.curve,
+            ..begun
+        },
+        false => found,
+    }
 }
 
 /// One rise and its repair. Start 0 follows the densities, others deviate from them by chance.

@@ -272,6 +272,19 @@ proptest! {
     }
 }
 
+#[test]
+fn a_start_is_not_left_for_less() {
+    // The descent from the solution of this problem ends more than a hundredth below it.
+    let problem = random_instance(12_443_589_173_637_671_015, SMALL);
+    let cold = greedy(&problem);
+    let start = Start {
+        x: &cold.x,
+        prices: &cold.prices,
+    };
+    let warm = greedy_from(&problem, Some(start));
+    assert!(warm.saved_s >= cold.saved_s);
+}
+
 /// The greedy and the exact price against the exact solver's difference quotient around them, as ratios.
 fn price_ratios(problem: &Problem, shelf: usize, part: f64) -> Option<[f64; 2]> {
     let at = |factor: f64| {

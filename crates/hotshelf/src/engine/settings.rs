@@ -151,8 +151,8 @@ fn parse_window(value: &str) -> Result<Option<Smoothing>> {
             .map(|query_count| Some(Smoothing::Fixed { query_count }))
             .ok_or_else(|| refused("window", value, "'last N' with N from 1 to 100000"));
     }
-    let number = lower.trim_end_matches(char::is_alphabetic).trim();
-    let half_life: Option<f64> = number.parse().ok();
+    let number = lower.trim_end_matches("queries").trim_end_matches("query");
+    let half_life: Option<f64> = number.trim().parse().ok();
     half_life
         .filter(|half_life| (0.01..=1e6).contains(half_life))
         .map(|half_life| Some(Smoothing::half_life(half_life)))
@@ -186,4 +186,27 @@ fn parse_goal(value: &str) -> Result<Goal> {
             scale: GOAL_SCALE,
         })
         .ok_or_else(|| refused("goal", value, "a time such as 500ms or 2s, or 'none'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_half_lives_numbers_of_queries_or_chosen_by_the_tuner() {
+        let half_life = |queries| Some(Some(Smoothing::half_life(queries)));
+        for (value, expected) in [
+            ("4", half_life(4.0)),
+            (" 0.5 Queries", half_life(0.5)),
+            ("1 query", half_life(1.0)),
+            ("last 15", Some(Some(Smoothing::Fixed { query_count: 15 }))),
+            ("auto", Some(None)),
+            ("4 sausages", None),
+            ("last few", None),
+            ("queries", None),
+            ("nan", None),
+        ] {
+            assert_eq!(parse_window(value).ok(), expected, "{value}");
+        }
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{DataType, Schema};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::Operator;
@@ -195,7 +195,10 @@ impl DynamicFilter {
                 Some(ScalarValue::Boolean(Some(false))) => return None,
                 Some(_) => {}
                 None => {
-                    let expr = convert(session, part, &self.schema).ok().flatten();
+                    let exact = self
+                        .is_exact(part)
+                        .then(|| convert(session, part, &self.schema));
+                    let expr = exact.and_then(Result::ok).flatten();
                     parts.extend(expr.map(|expr| KnownPart {
                         expr,
                         columns: collect_columns(part).iter().map(Column::index).collect(),
@@ -205,12 +208,47 @@ impl DynamicFilter {
         }
         Some(parts)
     }
+
+    /// The other parts: they have to be computed on decoded rows, such as a question to a join's hash table.
+    pub fn computed_parts(&self, session: &VortexSession) -> Vec<Arc<dyn PhysicalExpr>> {
+        let Some(current) = self.expr_now() else {
+            return Vec::new();
+        };
+        let parts = split_conjunction(&current).into_iter();
+        let computed = parts.filter(|part| {
+            let is_constant = part.downcast_ref::<Literal>().is_some();
+            !is_constant
+                && self.is_exact(part)
+                && !matches!(convert(session, part, &self.schema), Ok(Some(_)))
+        });
+        computed.cloned().collect()
+    }
+
+    /// Whether rows that fail a part would fail the join, too. Of floats that is not certain: -0.0 and 0.0 are equal,
+    /// but one of them alone may be a bound or in a list, and in the order of those comparisons they differ.
+    fn is_exact(&self, part: &Arc<dyn PhysicalExpr>) -> bool {
+        let columns = collect_columns(part);
+        let mut fields = columns
+            .iter()
+            .map(|column| self.schema.fields().get(column.index()));
+        fields.all(|field| field.is_some_and(|field| !holds_floats(field.data_type())))
+    }
+}
+
+fn holds_floats(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+            holds_floats(field.data_type())
+        }
+        DataType::Struct(fields) => fields.iter().any(|field| holds_floats(field.data_type())),
+        other => other.is_floating(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::datatypes::{DataType, Field};
+    use arrow::datatypes::Field;
     use datafusion::physical_expr::expressions::{binary, col, lit};
 
     fn schema() -> Schema {

@@ -278,6 +278,32 @@ fn negative_zero_in_one_column_equals_zero_in_another() {
 }
 
 #[test]
+fn negative_zero_meets_zero_in_joins_whatever_a_build_side_tells_its_scan() {
+    let db = Fixture::new();
+    for (name, zero) in [
+        ("mixed", "CASE WHEN value % 2 = 0 THEN -0.0 ELSE 1.0 END"),
+        ("negative", "-0.0"),
+    ] {
+        db.run(&format!(
+            "CREATE TABLE {name} AS SELECT ({zero})::DOUBLE AS f FROM range(10)"
+        ))
+        .unwrap();
+    }
+    db.run("CREATE TABLE ones AS SELECT value::DOUBLE AS x FROM range(2)")
+        .unwrap();
+    for (table, count) in [("mixed", "10"), ("negative", "10")] {
+        for sql in [
+            format!("SELECT count(*) FROM {table} JOIN ones ON {table}.f = ones.x"),
+            format!("SELECT count(*) FROM {table} WHERE f IN (SELECT x FROM ones)"),
+            format!("SELECT count(f) FROM ones LEFT JOIN {table} ON f = x"),
+            format!("SELECT sum((SELECT count(*) FROM {table} WHERE f = x)) FROM ones"),
+        ] {
+            assert_eq!(db.rows(&sql), [count], "{sql}");
+        }
+    }
+}
+
+#[test]
 fn case_compares_integers_of_different_widths() {
     let db = Fixture::new();
     db.run("CREATE TABLE a AS SELECT value::INT AS k, value AS v FROM generate_series(1, 5) AS s(value)")

@@ -261,8 +261,7 @@ impl BlockStore {
         }
         // Without the lock: the memory may come from here.
         let saved = self.density_of_more(stretch, bytes, read.len(), access);
-        let is_reserved = self.cache.should_stay(bytes, saved)
-            && self.cache.budget().try_reserve_operator(bytes).is_ok();
+        let is_reserved = self.cache.try_reserve_worth(bytes, saved);
         let reserved_bytes = if is_reserved { bytes } else { 0 };
         let mut gone = Vec::new();
         let mut kept = self.kept.lock();
