@@ -58,6 +58,7 @@ fn bad_values_are_refused_with_what_would_be_right() {
             "`emulated:optane` is one",
         ),
         ("hotshelf probe --format parquet", "ndjson"),
+        ("hotshelf generate ssb --scale 1", "--db mydb"),
         ("hotshelf probe --working-set 1kB", "1MB"),
     ] {
         let refusal = refusal(line);
@@ -71,7 +72,6 @@ fn flags_that_contradict_each_other_are_refused() {
         "hotshelf import --db d t f --append --replace",
         "hotshelf sql -c x -f y",
         "hotshelf generate ssb --scale 1 --out d --db e",
-        "hotshelf generate ssb --scale 1",
         "hotshelf generate ssb --scale 1 --out d --replace",
         "hotshelf bench ssb --scale 1 --data d --parquet e",
         "hotshelf bench",
