@@ -209,21 +209,6 @@ impl DynamicFilter {
         Some(parts)
     }
 
-    /// The other parts: they have to be computed on decoded rows, such as a question to a join's hash table.
-    pub fn computed_parts(&self, session: &VortexSession) -> Vec<Arc<dyn PhysicalExpr>> {
-        let Some(current) = self.expr_now() else {
-            return Vec::new();
-        };
-        let parts = split_conjunction(&current).into_iter();
-        let computed = parts.filter(|part| {
-            let is_constant = part.downcast_ref::<Literal>().is_some();
-            !is_constant
-                && self.is_exact(part)
-                && !matches!(convert(session, part, &self.schema), Ok(Some(_)))
-        });
-        computed.cloned().collect()
-    }
-
     /// Whether rows that fail a part would fail the join, too. Of floats that is not certain: -0.0 and 0.0 are equal,
     /// but one of them alone may be a bound or in a list, and in the order of those comparisons they differ.
     fn is_exact(&self, part: &Arc<dyn PhysicalExpr>) -> bool {

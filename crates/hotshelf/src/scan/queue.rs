@@ -18,7 +18,6 @@ use vortex::session::VortexSession;
 use super::file::{FileScan, Known, Morsel, Narrowing};
 use super::filters::KnownPart;
 use super::plan::ScanPlan;
-use super::stream::ENCODED_PART_MAX;
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::index::{CoveringRows, Selected, Selection};
@@ -201,7 +200,7 @@ impl ScanQueue {
 
     /// What is known by now as predicates to drop rows by, while that drops enough of them.
     fn narrowing(&self, file: &FileScan, known: Vec<KnownPart>) -> Vec<Narrowing> {
-        if known.is_empty() || !self.work.narrowing.pays(ENCODED_PART_MAX) {
+        if known.is_empty() || !self.work.narrowing.pays() {
             return Vec::new();
         }
         let narrowing = known.into_iter().filter_map(|part| {

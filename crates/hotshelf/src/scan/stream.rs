@@ -8,7 +8,6 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
-use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::RecordBatchStream;
@@ -32,11 +31,6 @@ use crate::error::{Error, Result};
 use crate::index::Selected;
 use crate::pipelines::{Observers, PipelineRun};
 use crate::prices::computed;
-
-/// Encoded rows are dropped by what is known while at most this part of them passes; decoded rows, for which the join
-/// above does the same work again, while at most the second part does.
-pub(super) const ENCODED_PART_MAX: f64 = 0.75;
-const DECODED_PART_MAX: f64 = 0.3;
 
 /// The batches of one partition.
 pub(crate) fn open(
@@ -96,8 +90,7 @@ async fn read(
     let array = project(morsel, mask).await.map_err(typed)?;
     let batch = decode(queue, array, schema).map_err(typed)?;
     queue.work.decode_batch(&batch);
-    let batch = narrow_decoded(queue, batch);
-    Ok(Some(batch).filter(|batch| batch.num_rows() > 0))
+    Ok(Some(batch))
 }
 
 /// Evaluates the predicates one after the other, each only on the rows that remain; but not those that the worker tests
@@ -142,33 +135,6 @@ pub(crate) async fn narrow_rows(
     }
     queue.work.narrowing.add(before, mask.true_count());
     Ok(mask)
-}
-
-/// Drops decoded rows by what became known while the query runs: before they are partitioned, or kept by a join.
-fn narrow_decoded(queue: &ScanQueue, mut batch: RecordBatch) -> RecordBatch {
-    let narrowing = &queue.work.narrowing_decoded;
-    if queue.plan.dynamic.is_empty() || !narrowing.pays(DECODED_PART_MAX) {
-        return batch;
-    }
-    let dynamic = queue.plan.dynamic.iter();
-    let parts = dynamic.flat_map(|filter| filter.computed_parts(&queue.session));
-    let parts: Vec<_> = parts.collect();
-    let before = batch.num_rows();
-    for part in &parts {
-        let kept = part.evaluate(&batch);
-        let kept = kept.and_then(|kept| kept.into_array(batch.num_rows()));
-        // Whatever cannot be computed here is left to the join.
-        if let Ok(kept) = kept
-            && let Some(kept) = kept.as_boolean_opt()
-            && let Ok(kept) = filter_record_batch(&batch, kept)
-        {
-            batch = kept;
-        }
-    }
-    if !parts.is_empty() {
-        narrowing.add(before, batch.num_rows());
-    }
-    batch
 }
 
 async fn project(morsel: &Morsel, mask: Mask) -> VortexResult<ArrayRef> {

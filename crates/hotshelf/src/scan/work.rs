@@ -28,7 +28,6 @@ pub(crate) struct Work {
     matched: AtomicU64,
     pub pruned: Pruned,
     pub narrowing: NarrowedRows,
-    pub narrowing_decoded: NarrowedRows,
     pub busy_ns: AtomicU64,
     pub wait_ns: AtomicU64,
     /// Rows that were tested without an Elf's answer, and what filters and look-ups took for them.
@@ -53,8 +52,9 @@ pub(crate) struct NarrowedRows {
     passed: AtomicU64,
 }
 
-/// This many rows show whether testing more pays.
+/// This many rows show whether testing more pays: it does where at most the second part of them passes.
 const NARROWING_TRIAL_ROWS: u64 = 1 << 18;
+const NARROWING_PART_MAX: f64 = 0.75;
 
 impl NarrowedRows {
     /// Counts rows.
@@ -63,11 +63,11 @@ impl NarrowedRows {
         self.passed.fetch_add(passed as u64, Ordering::Relaxed);
     }
 
-    /// Whether at most a part of the rows passes, as far as was seen.
-    pub fn pays(&self, part_max: f64) -> bool {
+    /// Whether enough rows are dropped, as far as was seen.
+    pub fn pays(&self) -> bool {
         let tested = self.tested.load(Ordering::Relaxed);
         let passed = self.passed.load(Ordering::Relaxed);
-        tested < NARROWING_TRIAL_ROWS || passed as f64 <= part_max * tested as f64
+        tested < NARROWING_TRIAL_ROWS || passed as f64 <= NARROWING_PART_MAX * tested as f64
     }
 }
 

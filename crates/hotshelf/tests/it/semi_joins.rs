@@ -142,23 +142,3 @@ fn a_scan_drops_rows_that_a_join_above_does_not_need_as_soon_as_that_is_known() 
     assert_eq!(db.rows(sql), answer, "with star pipelines");
     assert_eq!(rows, "25");
 }
-
-#[test]
-fn a_scan_asks_the_hash_table_of_a_join_with_many_keys() {
-    let db = market();
-    db.run(
-        "CREATE TABLE visits AS SELECT value AS id, value * 37 % 20000 AS k \
-         FROM generate_series(1, 20000) AS g(value)",
-    )
-    .unwrap();
-    db.run(
-        "CREATE TABLE codes AS SELECT value * 4 % 20000 AS k, value % 10 AS tag, concat('code ', value) AS code \
-         FROM generate_series(1, 3000) AS g(value)",
-    )
-    .unwrap();
-    let sql = "SELECT count(*), sum(v.id), max(c.code) FROM codes AS c JOIN visits AS v ON c.k = v.k WHERE c.tag = 3";
-    let (answer, rows) = scanned(&db, sql, "visits");
-    assert_eq!(db.rows(sql), answer, "with star pipelines");
-    assert!(answer[0].starts_with("300|"), "{answer:?}");
-    assert_eq!(rows, "300");
-}
