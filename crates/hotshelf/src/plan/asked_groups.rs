@@ -15,8 +15,9 @@ use datafusion::logical_expr::{
     Aggregate, Expr, Filter, Join, JoinType, LogicalPlan, LogicalPlanBuilder, Projection,
     SubqueryAlias, TableScan,
 };
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::ApplyOrder;
 
+use super::node_rule::NodeRule;
 use super::semi_join::{SemiJoin, plain_column};
 
 /// What the keys that are asked for are called in the plan.
@@ -25,35 +26,20 @@ const ASKED: &str = "__asked_keys";
 const SMALLER: usize = 4;
 
 /// Reduces the rows of aggregations to the groups that a join asks for.
-#[derive(Debug)]
-pub(super) struct AskedGroups;
+pub(super) const ASKED_GROUPS: NodeRule = NodeRule {
+    name: "asked_groups",
+    order: ApplyOrder::TopDown,
+    rewrite,
+};
 
-impl OptimizerRule for AskedGroups {
-    fn name(&self) -> &str {
-        "asked_groups"
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::TopDown)
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _config: &dyn OptimizerConfig,
-    ) -> QueryResult<Transformed<LogicalPlan>> {
-        let LogicalPlan::Join(join) = &plan else {
-            return Ok(Transformed::no(plan));
-        };
-        Ok(match reduced(join)? {
-            Some(reduced) => Transformed::yes(LogicalPlan::Join(reduced)),
-            None => Transformed::no(plan),
-        })
-    }
+fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
+    let LogicalPlan::Join(join) = &plan else {
+        return Ok(Transformed::no(plan));
+    };
+    Ok(match reduced(join)? {
+        Some(reduced) => Transformed::yes(LogicalPlan::Join(reduced)),
+        None => Transformed::no(plan),
+    })
 }
 
 /// The join with fewer groups on its right side.

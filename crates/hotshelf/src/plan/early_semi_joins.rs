@@ -7,42 +7,28 @@
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::ApplyOrder;
 
+use super::node_rule::NodeRule;
 use super::semi_join::SemiJoin;
 
 /// Moves semi joins with filtered groups below other joins.
-#[derive(Debug)]
-pub(super) struct EarlySemiJoins;
+pub(super) const EARLY_SEMI_JOINS: NodeRule = NodeRule {
+    name: "early_semi_joins",
+    order: ApplyOrder::TopDown,
+    rewrite,
+};
 
-impl OptimizerRule for EarlySemiJoins {
-    fn name(&self) -> &str {
-        "early_semi_joins"
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::TopDown)
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _config: &dyn OptimizerConfig,
-    ) -> QueryResult<Transformed<LogicalPlan>> {
-        let LogicalPlan::Join(join) = &plan else {
-            return Ok(Transformed::no(plan));
-        };
-        let semi = SemiJoin::of(join).filter(|semi| has_few_groups(&semi.keys));
-        let moved = match semi {
-            Some(semi) => semi.below(&join.left)?,
-            None => None,
-        };
-        Ok(moved.map_or_else(|| Transformed::no(plan), Transformed::yes))
-    }
+fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
+    let LogicalPlan::Join(join) = &plan else {
+        return Ok(Transformed::no(plan));
+    };
+    let semi = SemiJoin::of(join).filter(|semi| has_few_groups(&semi.keys));
+    let moved = match semi {
+        Some(semi) => semi.below(&join.left)?,
+        None => None,
+    };
+    Ok(moved.map_or_else(|| Transformed::no(plan), Transformed::yes))
 }
 
 /// Whether rows are groups that had to pass a test.

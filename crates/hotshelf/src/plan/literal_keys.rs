@@ -8,36 +8,23 @@ use std::sync::Arc;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder};
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::ApplyOrder;
+
+use super::node_rule::NodeRule;
 
 /// Takes literals out of group keys that have a column, too.
-#[derive(Debug)]
-pub(super) struct DropLiteralKeys;
+pub(super) const DROP_LITERAL_KEYS: NodeRule = NodeRule {
+    name: "drop_literal_keys",
+    order: ApplyOrder::BottomUp,
+    rewrite,
+};
 
-impl OptimizerRule for DropLiteralKeys {
-    fn name(&self) -> &str {
-        "drop_literal_keys"
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::BottomUp)
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        _config: &dyn OptimizerConfig,
-    ) -> QueryResult<Transformed<LogicalPlan>> {
-        match plan {
-            LogicalPlan::Aggregate(aggregate) if is_reducible(&aggregate) => {
-                without_literals(aggregate).map(Transformed::yes)
-            }
-            other => Ok(Transformed::no(other)),
+fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Aggregate(aggregate) if is_reducible(&aggregate) => {
+            without_literals(aggregate).map(Transformed::yes)
         }
+        other => Ok(Transformed::no(other)),
     }
 }
 

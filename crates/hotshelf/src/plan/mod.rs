@@ -13,6 +13,7 @@ mod keep_filters;
 mod keep_limits;
 mod literal_keys;
 mod literals;
+mod node_rule;
 mod own_hash_operators;
 mod own_sorts;
 mod padded_rows;
@@ -32,15 +33,15 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 
 use aggregated_subqueries::ComputeSubqueriesFirst;
-use asked_groups::AskedGroups;
+use asked_groups::ASKED_GROUPS;
 use cast_keys::NameCastKeys;
 use choose_access::ChooseAccess;
 use correlated::RefuseUnsoundSubqueries;
-use early_semi_joins::EarlySemiJoins;
+use early_semi_joins::EARLY_SEMI_JOINS;
 use in_lists::KeepListsApart;
 use keep_filters::KeepFilters;
 use keep_limits::KeepLimits;
-use literal_keys::DropLiteralKeys;
+use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
 use own_hash_operators::OwnHashOperators;
 use own_sorts::OwnSorts;
@@ -65,7 +66,7 @@ pub(crate) fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let rules = Optimizer::new().rules.into_iter();
     let guarded = rules.map(|rule| match rule.name() {
         "push_down_filter" => Arc::new(KeepFilters { push: rule }) as _,
-        "eliminate_group_by_constant" => Arc::new(DropLiteralKeys) as _,
+        "eliminate_group_by_constant" => Arc::new(DROP_LITERAL_KEYS) as _,
         "simplify_expressions" => Arc::new(KeepListsApart { simplify: rule }) as _,
         _ => rule,
     });
@@ -76,7 +77,7 @@ pub(crate) fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .position(|rule| rule.name() == "push_down_filter");
     let after = pushed.map_or(rules.len(), |at| at + 1);
     let ours: [Arc<dyn OptimizerRule + Send + Sync>; 2] =
-        [Arc::new(EarlySemiJoins), Arc::new(AskedGroups)];
+        [Arc::new(EARLY_SEMI_JOINS), Arc::new(ASKED_GROUPS)];
     rules.splice(after..after, ours);
     rules
 }

@@ -6,11 +6,11 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
+use datafusion::sql::parser::{CopyToSource, ResetStatement, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
     CastKind, ColumnDef, ColumnOption, DataType, ExactNumberInfo, Expr, Function,
-    FunctionArguments, GroupByExpr, ObjectNamePart, Query, Select, SelectFlavor, SelectItem,
-    SetExpr, SetOperator, SetQuantifier, Statement as SqlStatement, TableFactor, Value,
+    FunctionArguments, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectFlavor,
+    SelectItem, SetExpr, SetOperator, SetQuantifier, Statement as SqlStatement, TableFactor, Value,
     ValueWithSpan, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 
@@ -36,7 +36,21 @@ pub(super) fn check(statement: &mut ParsedStatement, known: &Known) -> Result<()
             CopyToSource::Query(query) => visit(query.as_mut(), known),
             CopyToSource::Relation(_) => Ok(()),
         },
-        ParsedStatement::CreateExternalTable(_) | ParsedStatement::Reset(_) => Ok(()),
+        ParsedStatement::CreateExternalTable(_) => Ok(()),
+        ParsedStatement::Reset(ResetStatement::Variable(name)) => check_reset(name),
+    }
+}
+
+/// The engine knows the defaults of its own settings only.
+fn check_reset(name: &ObjectName) -> Result<()> {
+    let is_ours = |part: &Ident| part.value.eq_ignore_ascii_case("hotshelf");
+    match name.0.first().and_then(ObjectNamePart::as_ident) {
+        Some(first) if is_ours(first) => Err(Error::NotSupported {
+            what: format!(
+                "RESET {name}: SET it to the value that SHOW {name} gives in a new session"
+            ),
+        }),
+        _ => Ok(()),
     }
 }
 

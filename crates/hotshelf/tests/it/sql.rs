@@ -411,3 +411,11 @@ fn a_name_without_quotes_never_means_a_folder() {
     let error = db.error("SELECT * FROM src");
     assert!(error.to_string().contains("src"), "{error}");
 }
+
+#[test]
+fn resetting_a_setting_of_ours_is_answered_with_what_to_do() {
+    let db = Fixture::new();
+    let refused = db.run("RESET hotshelf.budget").unwrap_err().to_string();
+    assert!(refused.contains("SHOW hotshelf.budget"), "{refused}");
+    db.run("RESET datafusion.execution.batch_size").unwrap();
+}
