@@ -20,6 +20,15 @@ const GHOSTS_MAX: usize = 16_384;
 /// How much a further read changes what reading an item is known to take.
 const LEARNING: f64 = 0.3;
 
+/// What it took to have an item in memory that was not there.
+#[derive(Debug, Clone, Copy)]
+pub struct MissCost {
+    /// The time, waiting included.
+    pub seconds: f64,
+    /// The weight of the query that needed it ([`query_weight`](crate::CacheManager::query_weight)); 1 is normal.
+    pub weight: f64,
+}
+
 /// The items of one class, their uses and costs. Any number of threads may write to it.
 pub struct Ledger {
     class: ItemClass,
@@ -52,10 +61,10 @@ impl Ledger {
 
     /// An item was used and was not in memory: having it again took this long. It is in memory from here on, with this
     /// many bytes.
-    pub fn miss(&self, number: u64, bytes: u64, seconds: f64, weight: f64) {
+    pub fn miss(&self, number: u64, bytes: u64, cost: MissCost) {
         let now_s = self.clock.note_use();
         let mut accounts = self.accounts.lock();
-        accounts.miss(number, bytes, seconds, weight, now_s);
+        accounts.miss(number, bytes, cost, now_s);
     }
 
     /// Of an item, another part is in memory than before.
@@ -87,8 +96,8 @@ impl Ledger {
 
     /// What something new would save that was just used, by a query of this weight: as much as if it were used once in
     /// the time in which uses fade. Having it again takes this long.
-    pub fn density_of_new(bytes: u64, seconds: f64, weight: f64) -> f64 {
-        sane(weight) * sane(seconds) / FADE_S / bytes.max(1) as f64
+    pub fn density_of_new(bytes: u64, cost: MissCost) -> f64 {
+        sane(cost.weight) * sane(cost.seconds) / FADE_S / bytes.max(1) as f64
     }
 
     /// Bytes of all items in memory.
@@ -165,8 +174,8 @@ impl Accounts {
         }
     }
 
-    fn miss(&mut self, number: u64, bytes: u64, seconds: f64, weight: f64, now_s: f64) {
-        let seconds = sane(seconds);
+    fn miss(&mut self, number: u64, bytes: u64, cost: MissCost, now_s: f64) {
+        let seconds = sane(cost.seconds);
         let known = self.remove(number);
         let mut account = known.unwrap_or(Account {
             bytes,
@@ -178,7 +187,7 @@ impl Accounts {
         account.miss_s += LEARNING * (seconds - account.miss_s);
         account.bytes = bytes;
         account.is_held = true;
-        account.used(weight, now_s);
+        account.used(cost.weight, now_s);
         self.held_bytes += bytes;
         self.by_number.insert(number, account);
     }
@@ -268,10 +277,14 @@ impl Accounts {
 mod tests {
     use super::*;
 
+    fn cost(seconds: f64, weight: f64) -> MissCost {
+        MissCost { seconds, weight }
+    }
+
     #[test]
     fn uses_are_rates_that_fade_and_costs_are_learned() {
         let mut accounts = Accounts::default();
-        accounts.miss(7, 100, 0.01, 1.0, 0.0);
+        accounts.miss(7, 100, cost(0.01, 1.0), 0.0);
         (1..=600).for_each(|step| accounts.hit(7, 1.0, f64::from(step)));
         let item = accounts.uses(ItemClass::IndexBlock, 600.0)[0];
         // A use per second.
@@ -279,7 +292,7 @@ mod tests {
         assert!((item.density() / 1e-4 - 1.0).abs() < 0.02, "{item:?}");
         let later = accounts.uses(ItemClass::IndexBlock, 660.0)[0];
         assert!((later.uses_per_s / item.uses_per_s - (-1f64).exp()).abs() < 1e-9);
-        (0..50).for_each(|_| accounts.miss(7, 100, 0.05, 1.0, 660.0));
+        (0..50).for_each(|_| accounts.miss(7, 100, cost(0.05, 1.0), 660.0));
         let slower = accounts.uses(ItemClass::IndexBlock, 660.0)[0];
         assert!((slower.use_s[1] / 0.05 - 1.0).abs() < 1e-6);
         assert_eq!(accounts.held_bytes, 100);
@@ -288,8 +301,8 @@ mod tests {
     #[test]
     fn what_was_given_back_is_still_valued_and_what_is_gone_is_not() {
         let ledger = Ledger::new(ItemClass::Metadata, Arc::default());
-        ledger.miss(1, 10, 0.1, 1.0);
-        ledger.miss(2, 20, 0.1, 2.0);
+        ledger.miss(1, 10, cost(0.1, 1.0));
+        ledger.miss(2, 20, cost(0.1, 2.0));
         ledger.gave_back(1);
         ledger.gave_back(1);
         let held: Vec<_> = ledger.uses().iter().map(|item| item.held_bytes).collect();
@@ -300,7 +313,7 @@ mod tests {
         ledger.took_back(1);
         assert_eq!(ledger.held_bytes(), 30);
         assert!(ledger.density(1) <= saved, "it was not used");
-        ledger.miss(1, 12, 0.1, 1.0);
+        ledger.miss(1, 12, cost(0.1, 1.0));
         assert_eq!(ledger.held_bytes(), 32);
         ledger.forget(2);
         ledger.hit(2, 1.0);
@@ -311,7 +324,7 @@ mod tests {
     #[test]
     fn an_item_of_which_a_part_stays_saves_more_per_byte() {
         let ledger = Ledger::new(ItemClass::IndexBlock, Arc::default());
-        ledger.miss(1, 100, 0.1, 1.0);
+        ledger.miss(1, 100, cost(0.1, 1.0));
         let whole = ledger.density(1);
         ledger.resize(1, 25);
         assert_eq!(ledger.held_bytes(), 25);
@@ -325,7 +338,7 @@ mod tests {
     #[test]
     fn priorities_and_times_that_are_no_numbers_count_for_nothing() {
         let mut accounts = Accounts::default();
-        accounts.miss(1, 10, f64::NAN, f64::INFINITY, 0.0);
+        accounts.miss(1, 10, cost(f64::NAN, f64::INFINITY), 0.0);
         let item = accounts.uses(ItemClass::LookUp, 0.0)[0];
         assert_eq!((item.uses_per_s, item.use_s[1]), (0.0, 0.0));
     }
@@ -334,7 +347,7 @@ mod tests {
     fn of_the_items_out_of_memory_the_most_useful_are_remembered() {
         let mut accounts = Accounts::default();
         for number in 0..=GHOSTS_MAX as u64 {
-            accounts.miss(number, 10, 1e-3 * number as f64, 1.0, 0.0);
+            accounts.miss(number, 10, cost(1e-3 * number as f64, 1.0), 0.0);
         }
         let count = accounts.by_number.len() as u64;
         (0..count).for_each(|number| accounts.gave_back(number, 0.0));

@@ -53,7 +53,7 @@ pub use event::{Event, EventKind};
 pub use future::SegmentFuture;
 pub use key::{ColumnId, FileId, SegmentInfo, SegmentKey, SegmentKind};
 pub use ladder::{Lender, Rung};
-pub use ledger::Ledger;
+pub use ledger::{Ledger, MissCost};
 pub use manager::{CacheManager, CacheOptions};
 pub use market::{Change, ChangeReason, MarketRow, ShelfRow};
 pub use placement::{ColumnShare, Placement, PublishedPlacement, keep_order};

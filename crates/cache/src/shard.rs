@@ -5,7 +5,7 @@ use crate::event::{Event, EventKind, EventRing};
 use crate::flight::Flight;
 use crate::key::{ColumnId, Map, SegmentInfo, SegmentKey, SegmentKind};
 use crate::lease::{HeldSegment, Lease};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, MissCost};
 use crate::model::ItemId;
 use crate::policy::{Admission, Candidate, Policy, Reach, Removal, Room, Slot, SlotList};
 use crate::scan::ScanContext;
@@ -172,9 +172,12 @@ impl Shard {
         if keep {
             self.keep(key, info, held);
             if info.kind == SegmentKind::Metadata {
-                let (item, weight) = (ItemId::metadata_segment(key), flight.scan.weight);
-                let bytes = info.charged_bytes;
-                self.ledger.miss(item.number, bytes, arrival.read_s, weight);
+                let item = ItemId::metadata_segment(key);
+                let cost = MissCost {
+                    seconds: arrival.read_s,
+                    weight: flight.scan.weight,
+                };
+                self.ledger.miss(item.number, info.charged_bytes, cost);
             }
             self.record(EventKind::Insert, key, &info, query);
         } else {

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hotshelf_cache::model::{ItemClass, ItemUse};
-use hotshelf_cache::{CacheManager, FileId, Ledger, Lender, PolicyKind, Rung};
+use hotshelf_cache::{CacheManager, FileId, Ledger, Lender, MissCost, PolicyKind, Rung};
 use hotshelf_store::index::file::Reservation;
 use parking_lot::Mutex;
 
@@ -30,10 +30,8 @@ const RECIPE_BYTES_MAX: u64 = 8 << 10;
 pub(crate) struct Offer {
     pub recipe: Recipe,
     pub bytes: u64,
-    /// What making it took, waiting included.
-    pub seconds: f64,
-    /// The weight of the query that it was made for.
-    pub weight: f64,
+    /// Of making it.
+    pub cost: MissCost,
 }
 
 /// Something on the budget, until its last owner drops it.
@@ -199,8 +197,7 @@ impl KeptLookUps {
         if !recipe.is_current(&shelf.files) {
             return false;
         }
-        self.ledger
-            .miss(number, *bytes, offer.seconds, offer.weight);
+        self.ledger.miss(number, *bytes, offer.cost);
         if !shelf.by_number.contains_key(&number) {
             self.ledger.gave_back(number);
         }

@@ -20,7 +20,7 @@ impl CacheManager {
     /// goes for it. Index blocks come into memory by this. False: there is not enough; what had gone by then is free.
     pub fn try_reserve_worth(&self, bytes: u64, saved_s_per_byte_s: f64) -> bool {
         while bytes > self.budget.free_bytes() {
-            if self.cheapest_saved() >= saved_s_per_byte_s || !self.evict_one_of_all() {
+            if !self.evict_one_below(saved_s_per_byte_s) {
                 return false;
             }
         }
@@ -66,15 +66,28 @@ impl CacheManager {
     /// Makes room where least is lost: segments that the policy does not want first, then what lenders would miss less
     /// than pinned segments are worth, and such metadata, then those segments, then everything else by what it saves.
     pub(crate) fn evict_one_of_all(&self) -> bool {
-        let segment = |class, reach| Some((class, self.evict_bytes(reach)?));
-        let given = segment(ItemClass::Column, Reach::Free)
-            .or_else(|| match self.policy().is_tuned() {
-                true => self.take_below(self.prices.read().shelves[0].saved_s_per_byte_s),
-                // Segments have no price: they go before metadata.
-                false => self.ladder.take_below(f64::INFINITY),
+        self.evict_one_below(f64::INFINITY)
+    }
+
+    /// The same, of what saves less than this per byte and second. Segments that the policy does not want save nothing.
+    fn evict_one_below(&self, below: f64) -> bool {
+        let is_tuned = self.policy().is_tuned();
+        // Without a tuner segments have no price: they go before metadata.
+        let price = match is_tuned {
+            true => self.prices.read().shelves[0].saved_s_per_byte_s,
+            false => 0.0,
+        };
+        let segment = |reach, saved: f64| match saved < below {
+            true => Some((ItemClass::Column, self.evict_bytes(reach)?)),
+            false => None,
+        };
+        let given = segment(Reach::Free, 0.0)
+            .or_else(|| match is_tuned {
+                true => self.take_below(price.min(below)),
+                false => self.ladder.take_below(below),
             })
-            .or_else(|| segment(ItemClass::Column, Reach::Pinned))
-            .or_else(|| self.take_below(f64::INFINITY));
+            .or_else(|| segment(Reach::Pinned, price))
+            .or_else(|| self.take_below(below));
         if let Some((class, bytes)) = given {
             self.market.note_taken(class, bytes);
         }

@@ -50,8 +50,10 @@ fn of(recipe: &Recipe, bytes: u64, seconds: f64) -> Offer {
     Offer {
         recipe: recipe.clone(),
         bytes,
-        seconds,
-        weight: 1.0,
+        cost: MissCost {
+            seconds,
+            weight: 1.0,
+        },
     }
 }
 

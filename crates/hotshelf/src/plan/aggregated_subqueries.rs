@@ -12,6 +12,8 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder, Projection};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::{has_expression, is_subquery};
+
 #[derive(Debug)]
 pub(super) struct ComputeSubqueriesFirst;
 
@@ -21,7 +23,7 @@ impl AnalyzerRule for ComputeSubqueriesFirst {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
-        if !super::has_expression(&plan, is_subquery)? {
+        if !has_expression(&plan, is_subquery)? {
             return Ok(plan);
         }
         plan.transform_up_with_subqueries(|plan| match plan {
@@ -37,13 +39,6 @@ impl AnalyzerRule for ComputeSubqueriesFirst {
 fn has_subquery(aggregate: &Aggregate) -> bool {
     let mut exprs = aggregate.group_expr.iter().chain(&aggregate.aggr_expr);
     exprs.any(|expr| expr.exists(|expr| Ok(is_subquery(expr))).unwrap_or(false))
-}
-
-fn is_subquery(expr: &Expr) -> bool {
-    matches!(
-        expr,
-        Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_)
-    )
 }
 
 /// The aggregation over a projection that has the subqueries as columns, under the names it had.

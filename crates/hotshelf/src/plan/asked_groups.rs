@@ -17,6 +17,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::ApplyOrder;
 
+use super::is_subquery;
 use super::node_rule::NodeRule;
 use super::semi_join::{SemiJoin, plain_column};
 
@@ -102,12 +103,7 @@ fn source(plan: &LogicalPlan, column: &Column) -> Option<Keys> {
 
 /// Whether another run gives the same rows and costs no more than reading the table.
 fn can_run_twice(filter: &Filter, scan: &TableScan) -> bool {
-    let has_subquery = filter.predicate.exists(|expr| {
-        Ok(matches!(
-            expr,
-            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_)
-        ))
-    });
+    let has_subquery = filter.predicate.exists(|expr| Ok(is_subquery(expr)));
     scan.fetch.is_none() && !filter.predicate.is_volatile() && matches!(has_subquery, Ok(false))
 }
 

@@ -119,6 +119,13 @@ fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> QueryResult
     Ok(found)
 }
 
+fn is_subquery(expr: &Expr) -> bool {
+    matches!(
+        expr,
+        Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_)
+    )
+}
+
 /// [`has_expression`] for one node.
 fn node_has_expression(node: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> QueryResult<bool> {
     let mut found = false;

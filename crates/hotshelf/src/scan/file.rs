@@ -53,7 +53,9 @@ pub(super) enum Known {
 /// A predicate that became known while the query ran, over the columns of a file.
 pub(super) struct Narrowing {
     pub expr: BoundExpression,
-    /// The columns it reads, by index in the table.
+    /// Whether rows may be dropped by it, not only row groups: its columns are read in any case.
+    pub drops_rows: bool,
+    /// Those columns, by index in the table.
     pub columns: Vec<usize>,
 }
 
@@ -159,9 +161,9 @@ impl FileScan {
         &self,
         rows: &Range<u64>,
         selected: &Selected,
-        further: impl Iterator<Item = Expression>,
+        further: &[Narrowing],
     ) -> Result<bool> {
-        let further = further.filter_map(|expr| expr.bind(self.file.footer.dtype()).ok());
+        let further = further.iter().map(|part| part.expr.clone());
         let remaining = self.remaining(selected).map(|one| one.expr.clone());
         for predicate in remaining.chain(further) {
             // The first row's zone mostly decides, at a fraction of the price of a mask of all rows.

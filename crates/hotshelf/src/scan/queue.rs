@@ -171,11 +171,9 @@ impl ScanQueue {
             discovery.next_row_group += 1;
             let selected = file.selected(&rows).await;
             let known = self.dynamic_filters().filter(|_| !selected.is_empty());
+            let known = known.map(|parts| self.bound(&file, parts));
             let cannot_match = match &known {
-                Some(parts) => {
-                    let parts = parts.iter().map(|part| part.expr.clone());
-                    file.cannot_match(&rows, &selected, parts).await?
-                }
+                Some(known) => file.cannot_match(&rows, &selected, known).await?,
                 None => true,
             };
             if cannot_match {
@@ -184,7 +182,10 @@ impl ScanQueue {
                 continue;
             }
             let mut morsel = self.begin(file, row_group_idx, rows, selected);
-            morsel.narrowing = self.narrowing(&morsel.file, known.unwrap_or_default());
+            if self.work.narrowing.pays() {
+                let known = known.into_iter().flatten();
+                morsel.narrowing = known.filter(|part| part.drops_rows).collect();
+            }
             return Ok(Some(morsel));
         }
     }
@@ -198,18 +199,17 @@ impl ScanQueue {
         filters.map(|parts| parts.into_iter().flatten().collect())
     }
 
-    /// What is known by now as predicates to drop rows by, while that drops enough of them.
-    fn narrowing(&self, file: &FileScan, known: Vec<KnownPart>) -> Vec<Narrowing> {
-        if known.is_empty() || !self.work.narrowing.pays() {
-            return Vec::new();
-        }
-        let narrowing = known.into_iter().filter_map(|part| {
+    /// What is known by now, over the columns of a file.
+    fn bound(&self, file: &FileScan, known: Vec<KnownPart>) -> Vec<Narrowing> {
+        let bound = known.into_iter().filter_map(|part| {
+            let columns = self.plan.columns_of(&part);
             Some(Narrowing {
-                columns: self.plan.columns_of(&part)?,
                 expr: part.expr.bind(file.file.footer.dtype()).ok()?,
+                drops_rows: columns.is_some(),
+                columns: columns.unwrap_or_default(),
             })
         });
-        narrowing.collect()
+        bound.collect()
     }
 
     /// What the Elfs know about a file. All are asked with the first file.

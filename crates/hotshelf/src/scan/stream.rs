@@ -22,6 +22,7 @@ use hotshelf_tier::thread_time_ns;
 use parking_lot::Mutex;
 use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
 use vortex::error::VortexResult;
+use vortex::expr::BoundExpression;
 use vortex::mask::Mask;
 use vortex_arrow::ArrowSessionExt;
 
@@ -96,18 +97,26 @@ async fn read(
 /// Evaluates the predicates one after the other, each only on the rows that remain; but not those that the worker tests
 /// itself.
 pub(crate) async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
-    let mut mask = match &morsel.selected {
+    let mask = match &morsel.selected {
         Selected::Rows(mask) => mask.clone(),
         Selected::Unknown => Mask::new_true((morsel.rows.end - morsel.rows.start) as usize),
     };
-    for conjunct in morsel.file.to_evaluate(&morsel.selected) {
+    evaluate(morsel, mask, morsel.file.to_evaluate(&morsel.selected)).await
+}
+
+async fn evaluate(
+    morsel: &Morsel,
+    mut mask: Mask,
+    predicates: impl Iterator<Item = &BoundExpression>,
+) -> VortexResult<Mask> {
+    for predicate in predicates {
         if mask.all_false() {
             break;
         }
         mask = morsel
             .file
             .reader
-            .filter_evaluation(&morsel.rows, conjunct, MaskFuture::ready(mask))?
+            .filter_evaluation(&morsel.rows, predicate, MaskFuture::ready(mask))?
             .await?;
     }
     Ok(mask)
@@ -117,22 +126,14 @@ pub(crate) async fn filter(morsel: &Morsel) -> VortexResult<Mask> {
 pub(crate) async fn narrow_rows(
     queue: &ScanQueue,
     morsel: &Morsel,
-    mut mask: Mask,
+    mask: Mask,
 ) -> VortexResult<Mask> {
     let before = mask.true_count();
     if morsel.narrowing.is_empty() || before == 0 {
         return Ok(mask);
     }
-    for part in &morsel.narrowing {
-        mask = morsel
-            .file
-            .reader
-            .filter_evaluation(&morsel.rows, &part.expr, MaskFuture::ready(mask))?
-            .await?;
-        if mask.all_false() {
-            break;
-        }
-    }
+    let known = morsel.narrowing.iter().map(|part| &part.expr);
+    let mask = evaluate(morsel, mask, known).await?;
     queue.work.narrowing.add(before, mask.true_count());
     Ok(mask)
 }

@@ -15,6 +15,7 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::execute_stream;
 use futures::StreamExt;
+use hotshelf_cache::MissCost;
 
 use super::groups::RowCodes;
 use super::keys::{KeyColumn, steps};
@@ -167,8 +168,10 @@ pub(super) fn keep_sides(
         let offer = Offer {
             recipe,
             bytes: new.memory.size() as u64,
-            seconds: part * new.seconds,
-            weight,
+            cost: MissCost {
+                seconds: part * new.seconds,
+                weight,
+            },
         };
         let release = || {
             new.memory.free();

@@ -4,7 +4,7 @@
 use super::{Trace, TraceQuery};
 use crate::policy::mix;
 use hotshelf_cache::model::{ItemClass, ItemUse};
-use hotshelf_cache::{CacheManager, Ledger, Lender, Rung, UseClock};
+use hotshelf_cache::{CacheManager, Ledger, Lender, MissCost, Rung, UseClock};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +44,9 @@ impl ItemStore {
         // Without the lock: the memory may come from here.
         let bytes = self.bytes[&number];
         let fits = self.cache.budget().try_reserve_operator(bytes).is_ok();
-        self.ledger.miss(number, bytes, miss_s, weight);
+        let seconds = miss_s;
+        let cost = MissCost { seconds, weight };
+        self.ledger.miss(number, bytes, cost);
         match fits {
             true => drop(self.held.lock().insert(number)),
             false => self.ledger.gave_back(number),

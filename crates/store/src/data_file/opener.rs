@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hotshelf_cache::model::{ItemClass, ItemUse};
-use hotshelf_cache::{CacheManager, Ledger, Lender, Rung};
+use hotshelf_cache::{CacheManager, Ledger, Lender, MissCost, Rung};
 use parking_lot::Mutex;
 use vortex::session::VortexSession;
 
@@ -110,13 +110,6 @@ impl KeptFooter {
     }
 }
 
-/// The cost of opening a file.
-pub(super) struct Opening {
-    pub(super) seconds: f64,
-    /// Of the query that needed it.
-    pub(super) weight: f64,
-}
-
 impl Footers {
     /// How many are in memory.
     pub fn kept_count(&self) -> usize {
@@ -135,13 +128,12 @@ impl Footers {
         Some(found)
     }
 
-    /// Adds the file that was just opened. There is none of this key.
-    pub(super) fn keep(&self, key: u64, file: DataFile, opening: Opening) -> Arc<DataFile> {
+    /// Adds the file that was just opened at this cost. There is none of this key.
+    pub(super) fn keep(&self, key: u64, file: DataFile, cost: MissCost) -> Arc<DataFile> {
         self.read_count.fetch_add(1, Ordering::Relaxed);
         let bytes = file.memory.bytes();
         self.make_room(bytes);
-        self.ledger
-            .miss(key, bytes, opening.seconds, opening.weight);
+        self.ledger.miss(key, bytes, cost);
         self.kept.lock().insert(key, file)
     }
 

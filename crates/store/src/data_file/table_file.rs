@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::datatypes::SchemaRef;
-use hotshelf_cache::{ColumnId, FileId};
+use hotshelf_cache::{ColumnId, FileId, MissCost};
 use hotshelf_tier::{Corruption, TierError};
 use parking_lot::Mutex;
 use vortex::file::Footer;
 
 use super::open::{DataFile, KnownFile};
-use super::opener::{Opener, Opening, reserve};
+use super::opener::{Opener, reserve};
 use super::paths::FilePaths;
 use super::segments::SegmentMap;
 use super::sums::{Sums, check_length, wrong_length};
@@ -152,11 +152,11 @@ impl TableFile {
         match self.read() {
             Ok(file) => {
                 *damage = None;
-                let opening = Opening {
+                let cost = MissCost {
                     seconds: begun.elapsed().as_secs_f64(),
                     weight,
                 };
-                Ok(self.opener.footers().keep(self.key(), file, opening))
+                Ok(self.opener.footers().keep(self.key(), file, cost))
             }
             Err(error) => {
                 let why = self.unreadable(error);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hotshelf_cache::model::{ItemClass, ItemUse};
 use hotshelf_cache::policy::Slot;
-use hotshelf_cache::{CacheManager, Ledger, Lender, Rung};
+use hotshelf_cache::{CacheManager, Ledger, Lender, MissCost, Rung};
 use hotshelf_elf::layout::packed::{BlockReads, Frame, Paging};
 use parking_lot::Mutex;
 
@@ -38,13 +38,6 @@ pub(crate) struct ReadPage {
     pub frame: Arc<Frame>,
     /// How likely a look-up of a random row reads it, per byte.
     pub worth: f64,
-}
-
-/// An access to the shelf: how long one took, and the weight of the query that needed it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Access {
-    pub seconds: f64,
-    pub weight: f64,
 }
 
 /// The blocks in memory: those of all indexes of a database, or of one that has a policy or a limit of its own.
@@ -252,7 +245,8 @@ impl BlockStore {
 
     /// Keeps pages that were read, if the policy wants them: in more memory if they save more there than what would go,
     /// else in place of other pages. Blocks of the same page that are in memory stay with those that were read.
-    pub(crate) fn keep(&self, of: &Stretch, paging: Paging, read: Vec<ReadPage>, access: Access) {
+    /// `access` is the cost of one access to the shelf.
+    pub(crate) fn keep(&self, of: &Stretch, paging: Paging, read: Vec<ReadPage>, access: MissCost) {
         let stretch = of.key;
         let bytes: u64 = read.iter().map(|read| charge_of(&read.frame)).sum();
         let mut limit_bytes = self.limit_bytes();
@@ -299,17 +293,20 @@ impl BlockStore {
         self.cache
             .budget()
             .release_operator((before + reserved_bytes).saturating_sub(after));
-        self.ledger
-            .miss(of.blocks_item(), held_bytes, access.seconds, 0.0);
+        let no_use = MissCost {
+            weight: 0.0,
+            ..access
+        };
+        self.ledger.miss(of.blocks_item(), held_bytes, no_use);
         self.note_gone(&gone);
     }
 
     /// What further pages of an Elf would save per byte and second: what those in memory do, once there are enough.
-    fn density_of_more(&self, stretch: u64, bytes: u64, pages: usize, access: Access) -> f64 {
+    fn density_of_more(&self, stretch: u64, bytes: u64, pages: usize, access: MissCost) -> f64 {
         let held_bytes = self.held_bytes_of(stretch);
         let page_bytes = bytes / pages.max(1) as u64;
         match held_bytes < PAGES_TO_JUDGE_BY * page_bytes {
-            true => Ledger::density_of_new(page_bytes, access.seconds, access.weight),
+            true => Ledger::density_of_new(page_bytes, access),
             false => self.ledger.density(Stretch::blocks_item_of(stretch)),
         }
     }

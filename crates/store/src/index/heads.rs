@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hotshelf_cache::model::{ItemClass, ItemUse};
-use hotshelf_cache::{CacheManager, Ledger, Lender, Rung};
+use hotshelf_cache::{CacheManager, Ledger, Lender, MissCost, Rung};
 use hotshelf_elf::layout::packed::ElfHead;
 use parking_lot::Mutex;
 
@@ -68,9 +68,11 @@ impl HeadStore {
             .read_head(stretch)
             .await
             .map_err(Unavailable::damaged)?;
-        let read_s = begun.elapsed().as_secs_f64();
-        self.ledger
-            .miss(stretch.head_item(), needed_bytes, read_s, weight);
+        let cost = MissCost {
+            seconds: begun.elapsed().as_secs_f64(),
+            weight,
+        };
+        self.ledger.miss(stretch.head_item(), needed_bytes, cost);
         let head = Arc::new(LoadedHead {
             head: Arc::new(head),
             memory,

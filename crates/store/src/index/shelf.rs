@@ -4,13 +4,13 @@ use std::future::Future;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use hotshelf_cache::CacheManager;
+use hotshelf_cache::{CacheManager, MissCost};
 use hotshelf_elf::layout::packed::{
     BlockReads, FetchBlocks, FetchedBlocks, Frame, Paging, ShelvedElf,
 };
 use parking_lot::Mutex;
 
-use super::blocks::{Access, BlockStore, ReadPage};
+use super::blocks::{BlockStore, ReadPage};
 use super::file::{IndexFile, Stretch};
 use super::heads::LoadedHead;
 use super::reading::BlocksUnderWay;
@@ -125,7 +125,7 @@ impl StretchBlocks {
             frames.push((page, frame));
         }
         if !read.is_empty() {
-            let access = Access {
+            let access = MissCost {
                 seconds: access_s,
                 weight: self.weight,
             };

@@ -1,9 +1,9 @@
 //! Which blocks stay in memory beside other things that are worth something.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use hotshelf_cache::model::ItemClass;
-use hotshelf_cache::{CacheManager, Lender, PolicyKind, Prices, Rung};
+use hotshelf_cache::{CacheManager, Lender, PolicyKind, Rung};
 use hotshelf_elf::keys::QueryBox;
 use hotshelf_store::index::IndexCache;
 use hotshelf_tier::io::IoOptions;
@@ -11,10 +11,11 @@ use hotshelf_tier::io::IoOptions;
 use super::*;
 use crate::shelf::Shelf;
 
-/// Things of 1 KiB each that save a second per byte and second.
+/// Things of 1 KiB each that save a second per byte and second, or nothing.
 struct Rival {
     cache: Arc<CacheManager>,
     count: AtomicU64,
+    saves: AtomicBool,
 }
 
 impl Lender for Rival {
@@ -29,7 +30,7 @@ impl Lender for Rival {
     fn cheapest(&self) -> Option<Rung> {
         (self.lent_bytes() > 0).then_some(Rung {
             bytes: 1 << 10,
-            saved_s_per_byte_s: 1.0,
+            saved_s_per_byte_s: f64::from(u8::from(self.saves.load(Relaxed))),
         })
     }
 
@@ -49,11 +50,6 @@ fn blocks_stay_only_where_they_save_more_than_what_would_go_for_them() {
     let asker = shelf.asker(64 << 20, IoOptions::default());
     let (cache, budget) = (&asker.cache, asker.cache.budget());
     cache.set_policy(PolicyKind::HpCache);
-    let price = |of_byte| {
-        let mut prices = Prices::default();
-        prices.shelves[0].saved_s_per_byte_s = of_byte;
-        cache.price_board().publish(&prices);
-    };
     let every = QueryBox::unrestricted(3);
     let none = IndexCache::default().with_word("none").unwrap();
     asker.elfs.set_cache(0, none);
@@ -65,19 +61,18 @@ fn blocks_stay_only_where_they_save_more_than_what_would_go_for_them() {
     let rival = Arc::new(Rival {
         cache: cache.clone(),
         count: count.into(),
+        saves: true.into(),
     });
     budget.try_reserve_operator(count << 10).unwrap();
     let lender: Arc<dyn Lender> = rival.clone();
     cache.add_lender(Arc::downgrade(&lender));
     let held = || asker.elfs.blocks_of(0).stats().held_bytes;
     asker.elfs.set_cache(0, IndexCache::default());
-    price(1e9);
     asker.select(0, &every).unwrap();
     let held_bytes = held();
     assert!(held_bytes < shelf.elfs[0].leaf_bytes());
     assert_eq!(rival.count.load(Relaxed), count);
-    // One more byte for columns saves nothing now.
-    price(0.0);
+    rival.saves.store(false, Relaxed);
     asker.select(0, &every).unwrap();
     assert!(held() > held_bytes && rival.count.load(Relaxed) < count);
     assert!(budget.snapshot().used_bytes <= budget.limit_bytes());

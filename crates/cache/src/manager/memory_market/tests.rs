@@ -4,7 +4,7 @@ use crate::testing::*;
 use crate::tune::Goal;
 use crate::tuner::{TunerOptions, TunerThread};
 use crate::{
-    CacheManager, CacheOptions, ChangeReason, Ledger, Lender, PolicyKind, Prices, Rung,
+    CacheManager, CacheOptions, ChangeReason, Ledger, Lender, MissCost, PolicyKind, Prices, Rung,
     ScanContext, ShelfPrice,
 };
 use ItemClass as Class;
@@ -21,7 +21,9 @@ struct Blocks {
 impl Blocks {
     fn read(&self, number: u64, bytes: u64, seconds: f64) {
         self.cache.budget().reserve_operator(bytes);
-        self.ledger.miss(number, bytes, seconds, 1.0);
+        let weight = 1.0;
+        let cost = MissCost { seconds, weight };
+        self.ledger.miss(number, bytes, cost);
     }
 
     fn held(&self) -> Option<ItemUse> {
@@ -162,7 +164,11 @@ fn the_market_has_a_row_for_each_class_and_each_large_item_and_every_byte_is_som
 fn segments_are_worth_the_reading_they_spare_and_blocks_what_their_uses_cost() {
     let town = Town::new();
     town.blocks.read(1, MB, 0.5);
-    town.blocks.ledger.miss(2, MB, 0.1, 1.0);
+    let cost = MissCost {
+        seconds: 0.1,
+        weight: 1.0,
+    };
+    town.blocks.ledger.miss(2, MB, cost);
     town.blocks.ledger.gave_back(2);
     (0..3).for_each(|_| town.scan());
     let block = town.class(Class::IndexBlock);
