@@ -18,7 +18,7 @@ pub(super) const LATE_NS_MAX: u64 = 1_000;
 
 /// Nanoseconds since it was made.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
+pub struct Clock {
     start: Instant,
     ticks: Option<Ticks>,
     /// By how much a wait ends late on average, measured by the waiting threads.
@@ -33,7 +33,8 @@ struct Ticks {
 }
 
 impl Clock {
-    pub(super) fn calibrated() -> Self {
+    /// A clock that starts now. Takes a few tens of milliseconds, in which the rate of the CPU's counter is measured.
+    pub fn calibrated() -> Self {
         let first = ClockReading::take();
         let ticks = first.as_ref().and_then(|first| {
             thread::sleep(CALIBRATION);
@@ -46,7 +47,9 @@ impl Clock {
         }
     }
 
-    pub(super) fn now_ns(&self) -> u64 {
+    /// Nanoseconds since the clock was made.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
         match (self.ticks, counter()) {
             (Some(ticks), Some(now)) => {
                 (now.wrapping_sub(ticks.start) as f64 / ticks.per_ns) as u64
@@ -55,7 +58,9 @@ impl Clock {
         }
     }
 
-    pub(super) fn wait_until(&self, end_ns: u64) {
+    /// Returns when the clock shows this time; short waits keep the CPU busy.
+    #[inline]
+    pub fn wait_until(&self, end_ns: u64) {
         let end_ns = end_ns.saturating_sub(self.late_ns);
         let left_ns = end_ns.saturating_sub(self.now_ns());
         if left_ns > SLEEP_NS_MIN {
@@ -110,6 +115,7 @@ impl ClockReading {
 }
 
 #[cfg(target_arch = "x86_64")]
+#[inline]
 fn counter() -> Option<u64> {
     use std::arch::x86_64::{__cpuid, _rdtsc};
     use std::sync::LazyLock;

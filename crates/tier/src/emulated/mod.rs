@@ -2,7 +2,7 @@
 //!
 //! [`DeviceModel`] holds published figures; [`Device`] turns requests into ends,
 //! purely; [`EmulatedTier`] makes real threads wait for them, and [`simulate`] runs any number of threads in simulated
-//! time. Everything that comes out of here is labelled *emulated*.
+//! time. A [`Clock`] waits for models of others. Everything that comes out of here is labelled *emulated*.
 
 mod clock;
 mod device;
@@ -15,6 +15,7 @@ mod tier;
 #[cfg(test)]
 mod tests;
 
+pub use clock::Clock;
 pub use device::{Device, Reach, Request};
 pub use grid::Grid;
 pub use model::{DEVICE_NAMES, DeviceModel, DirectionModel, FarModel};
