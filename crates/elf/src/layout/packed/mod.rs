@@ -226,6 +226,11 @@ impl<S> PackedElf<S> {
         &self.upper
     }
 
+    /// Where the blocks are.
+    pub fn blocks(&self) -> &S {
+        &self.leaves
+    }
+
     /// The same Elf answering with given vector instructions.
     pub fn with_backend(mut self, backend: Backend) -> Self {
         Arc::make_mut(&mut self.upper).backend = backend;
