@@ -7,7 +7,7 @@ use hotshelf_cli::failure::{Failure, note};
 use hotshelf_cli::output::{Output, Target};
 
 use super::flags::{Data, Elf};
-use super::{Figure, export, lineitem, measure, uniform};
+use super::{Figure, caching, export, lineitem, measure, uniform};
 use crate::failure::Result;
 
 pub fn run(elf: &Elf) -> Result<()> {
@@ -27,6 +27,9 @@ pub fn run(elf: &Elf) -> Result<()> {
     ));
     if let Some(folder) = &elf.export {
         export(&table, folder).map_err(Failure::io("write", folder))?;
+    }
+    if let Some(figures) = &elf.figures {
+        return caching::command::run(figures, table, elf.format);
     }
     let mut output = Output::open(Target::Stdout, elf.format)?;
     for (name, experiment) in &elf.experiments {

@@ -7,6 +7,9 @@ use hotshelf_cli::failure::{Failure, Result};
 use hotshelf_cli::output::Format;
 use hotshelf_cli::{text_format, thread_count};
 
+use super::caching::bench::Effort;
+use super::caching::command::Figures;
+use super::caching::figures::Figure;
 use super::{ElfOptions, Experiment};
 
 /// What the help says below the flags.
@@ -15,6 +18,8 @@ Examples:
   hotshelf-lab elf --rows 25000000
   hotshelf-lab elf --lineitem 10 --experiment layouts --runs 3
   hotshelf-lab elf --rows 5000000 --experiment selectivity --export DIR
+  hotshelf-lab elf --rows 25000000 --figure 2022-4,2022-5
+  hotshelf-lab elf --figure all --quick --format json
 
 Tables are uniform columns unless --lineitem is given. Everything is in memory: 25 million rows of 10 columns
 take about 3 GB, lineitem at scale 10 about 12 GB. Numbers are medians; ratios are to the first contender of a
@@ -42,6 +47,26 @@ pub struct Flags {
     /// Only these: layouts, planner, selectivity
     #[arg(long = "experiment", value_name = "NAMES", value_delimiter = ',')]
     experiments: Vec<String>,
+    /// Figures of selective caching instead, by paper and number (2020-3 to 5, 2022-3 to 8), and skew, packed, hybrid,
+    /// emulated, device; or all
+    #[arg(
+        long = "figure",
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "experiments"
+    )]
+    figures: Vec<String>,
+    /// A small table and few queries: an impression within a minute
+    #[arg(long, requires = "figures", conflicts_with_all = ["rows", "lineitem"])]
+    quick: bool,
+    /// Folder for the figures
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "figures",
+        requires = "figures"
+    )]
+    out: PathBuf,
     /// How often each contender runs
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -60,6 +85,8 @@ pub struct Flags {
 pub struct Elf {
     pub data: Data,
     pub experiments: Vec<(&'static str, Experiment)>,
+    /// Figures of selective caching, instead of experiments.
+    pub figures: Option<Figures>,
     pub options: ElfOptions,
     pub export: Option<PathBuf>,
     pub format: Format,
@@ -78,7 +105,43 @@ pub enum Data {
     },
 }
 
+/// Rows of the table for an impression.
+const QUICK_ROWS: u32 = 200_000;
+
 impl Flags {
+    /// The figures that are asked for.
+    fn figures(&self) -> Result<Option<Figures>> {
+        let known = || Figure::ALL.iter().map(|figure| figure.name);
+        let mut names = Vec::new();
+        for name in &self.figures {
+            match known().find(|known| known == name) {
+                Some(name) => names.push(name),
+                None if name == "all" => names.extend(known()),
+                None => {
+                    let known = known().collect::<Vec<_>>().join(", ");
+                    return Err(Failure::usage(
+                        format!("there is no figure '{name}' of selective caching"),
+                        format!("the figures are {known}, and all"),
+                    ));
+                }
+            }
+        }
+        let (round_count, exact_count) = match self.quick {
+            true => (2, 2_000),
+            false => (self.runs as usize, 200_000),
+        };
+        let effort = Effort {
+            round_count,
+            exact_count,
+            thread_count: self.threads.into(),
+        };
+        Ok((!names.is_empty()).then(|| Figures {
+            names,
+            folder: self.out.clone(),
+            effort,
+        }))
+    }
+
     /// Makes sense of them.
     pub fn validate(self) -> Result<Elf> {
         let mut experiments = Vec::new();
@@ -95,6 +158,7 @@ impl Flags {
         if experiments.is_empty() {
             experiments.extend(Experiment::ALL);
         }
+        let figures = self.figures()?;
         let data = match self.lineitem {
             Some(scale) if scale > 0.0 => Data::Lineitem { scale },
             Some(scale) => {
@@ -104,7 +168,7 @@ impl Flags {
                 ));
             }
             None => Data::Uniform {
-                row_count: self.rows,
+                row_count: if self.quick { QUICK_ROWS } else { self.rows },
                 column_count: self.columns,
                 value_count: self.values,
             },
@@ -112,6 +176,7 @@ impl Flags {
         Ok(Elf {
             data,
             experiments,
+            figures,
             options: ElfOptions {
                 round_count: self.runs as usize,
                 thread_count: self.threads.into(),

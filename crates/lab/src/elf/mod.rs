@@ -1,9 +1,10 @@
-//! Experiments with the Elf: both layouts, the planner, and scans at all selectivities.
+//! Experiments with the Elf: both layouts, the planner, scans at all selectivities, and selective caching.
 //!
 //! Contenders answer the same queries in turn; every figure is a median over rounds, and every ratio is to the
 //! first contender of its case in the same run. Answers are compared on the way.
 
 pub mod baseline;
+mod caching;
 mod command;
 mod compare;
 mod data;

@@ -24,7 +24,7 @@ use std::marker::PhantomData;
 pub use oracle::UniformEstimate;
 
 /// Ends a DimensionList (on the last value) or a MonoList (on the last TID).
-const LAST: u32 = 1 << 31;
+pub(in crate::elf) const LAST: u32 = 1 << 31;
 
 /// What a link leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,6 @@ pub struct LinearElf<O> {
 
 impl<O: Offset> LinearElf<O> {
     /// The array.
-    #[cfg(test)]
     pub fn words(&self) -> &[u32] {
         &self.words
     }
@@ -145,6 +144,16 @@ impl<O: Offset> LinearElf<O> {
     /// Size of the array in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.words.len() as u64 * 4
+    }
+
+    /// Number of dimensions.
+    pub fn dimension_count(&self) -> usize {
+        self.dimension_count
+    }
+
+    /// Links of the first level: one per code.
+    pub fn root_count(&self) -> usize {
+        self.root_count
     }
 
     /// The link of a code of the first dimension.

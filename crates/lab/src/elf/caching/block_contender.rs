@@ -1,0 +1,232 @@
+//! A variant of `packed` on a shelf, ready to answer.
+
+use std::sync::Arc;
+
+use hotshelf_elf::Result;
+use hotshelf_elf::layout::packed::{BlockSource, PackedElf};
+
+use super::contender::{BoxedContender, Contender, Shelf, checksum};
+use super::packed::{Blocks, CountBlocks, DynamicBlocks, NoBlocks, ShelvedBlocks, StaticBlocks};
+use super::policy::Policy;
+use super::shelf::{Accesses, Dram, Lane};
+use super::variant::{BlockVariant, WithPolicy};
+use super::workload::Queries;
+
+/// What the blocks of a `packed` Elf say about themselves.
+trait Counted: BlockSource + Send {
+    fn accesses(&self) -> Accesses;
+
+    fn set_waiting(&self, is_waiting: bool);
+
+    fn dram_bytes(&self) -> u64;
+}
+
+/// All blocks in memory: what the product reads.
+impl<W: AsRef<[u64]> + Send> Counted for W {
+    fn accesses(&self) -> Accesses {
+        Accesses::default()
+    }
+
+    fn set_waiting(&self, _is_waiting: bool) {}
+
+    fn dram_bytes(&self) -> u64 {
+        self.as_ref().len() as u64 * 8
+    }
+}
+
+impl<W: AsRef<[u64]> + Send, L: Lane, B: Blocks> Counted for ShelvedBlocks<W, L, B> {
+    fn accesses(&self) -> Accesses {
+        self.accesses()
+    }
+
+    fn set_waiting(&self, is_waiting: bool) {
+        self.set_waiting(is_waiting);
+    }
+
+    fn dram_bytes(&self) -> u64 {
+        self.dram_bytes()
+    }
+}
+
+struct PackedContender<S> {
+    elf: PackedElf<S>,
+    is_batch: bool,
+    tids: Vec<u32>,
+}
+
+impl<S: Counted> PackedContender<S> {
+    fn boxed<'a>(packed: &Packed, blocks: S, is_batch: bool) -> BoxedContender<'a>
+    where
+        S: 'a,
+    {
+        Box::new(Self {
+            elf: PackedElf::new(packed.elf.upper().clone(), blocks),
+            is_batch,
+            tids: Vec::new(),
+        })
+    }
+}
+
+impl<S: Counted> Contender for PackedContender<S> {
+    fn answer(&mut self, queries: &Queries) -> Result<u64> {
+        let mut total = 0;
+        match queries {
+            Queries::Keys(keys) if self.is_batch => {
+                self.elf
+                    .exact_batch(keys, |_, tid| total += u64::from(tid) + 1)?;
+            }
+            Queries::Keys(keys) => {
+                for key in keys.chunks_exact(self.elf.dimension_count()) {
+                    self.tids.clear();
+                    self.elf.exact(key, &mut self.tids)?;
+                    total += checksum(&self.tids);
+                }
+            }
+            Queries::Boxes(boxes) => {
+                for query in boxes {
+                    total += checksum(&self.elf.select(query)?);
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    fn accesses(&self) -> Accesses {
+        self.elf.blocks().accesses()
+    }
+
+    fn set_waiting(&mut self, is_waiting: bool) {
+        self.elf.blocks().set_waiting(is_waiting);
+    }
+
+    fn dram_bytes(&self) -> u64 {
+        self.elf.head_bytes() + self.elf.blocks().dram_bytes()
+    }
+}
+
+/// A `packed` Elf and how often an observed workload accessed its blocks.
+pub struct Packed {
+    /// The Elf, whose blocks are the shelf's.
+    pub elf: PackedElf,
+    observed: Vec<u32>,
+}
+
+struct WithDynamicBlocks<'a> {
+    packed: &'a Packed,
+    shelf: Shelf<'a>,
+    bytes: u64,
+    misses_per_offer: u32,
+    is_batch: bool,
+    thread_count: usize,
+}
+
+impl<'a> WithPolicy for WithDynamicBlocks<'a> {
+    type Out = Vec<BoxedContender<'a>>;
+
+    fn call<P: Policy + 'static>(self) -> Self::Out {
+        let (count, bytes) = (self.packed.block_count(), self.packed.elf.block_bytes());
+        let cache = DynamicBlocks::<P>::new(count, bytes, self.bytes, self.misses_per_offer);
+        let (shelf, threads) = (self.shelf, self.thread_count);
+        self.packed
+            .on(shelf, Arc::new(cache), self.is_batch, threads)
+    }
+}
+
+impl Packed {
+    /// An Elf of which nothing was observed yet.
+    pub fn new(elf: PackedElf) -> Self {
+        Self {
+            elf,
+            observed: Vec::new(),
+        }
+    }
+
+    fn block_count(&self) -> usize {
+        (self.elf.leaf_bytes() / self.elf.block_bytes() as u64) as usize
+    }
+
+    /// Counts which blocks a workload accesses.
+    ///
+    /// # Errors
+    /// Those of the queries.
+    pub fn observe(&mut self, queries: &Queries) -> Result<()> {
+        let counts = Arc::new(CountBlocks::new(self.block_count()));
+        let mut counters = self.on(Shelf::Dram, counts.clone(), false, 1);
+        for counter in &mut counters {
+            counter.answer(queries)?;
+        }
+        drop(counters);
+        self.observed = counts.counts();
+        Ok(())
+    }
+
+    /// A variant on a shelf, once for each thread; they share what is cached.
+    pub fn contenders<'a>(
+        &'a self,
+        variant: &BlockVariant,
+        shelf: Shelf<'a>,
+        is_batch: bool,
+        thread_count: usize,
+    ) -> Vec<BoxedContender<'a>> {
+        let many =
+            |one: &dyn Fn() -> BoxedContender<'a>| (0..thread_count).map(|_| one()).collect();
+        match *variant {
+            BlockVariant::Volatile => {
+                let words = self.elf.blocks().as_slice();
+                many(&|| PackedContender::boxed(self, words, is_batch))
+            }
+            BlockVariant::Pure => self.on(shelf, Arc::new(NoBlocks), is_batch, thread_count),
+            BlockVariant::Hybrid => {
+                many(&|| PackedContender::boxed(self, self.elf.blocks().clone(), is_batch))
+            }
+            BlockVariant::Static(bytes) => {
+                let mut counts = self.observed.clone();
+                counts.resize(self.block_count(), 0);
+                let blocks = StaticBlocks::new(&counts, self.elf.block_bytes(), bytes);
+                self.on(shelf, Arc::new(blocks), is_batch, thread_count)
+            }
+            BlockVariant::Dynamic(policy, bytes, misses_per_offer) => {
+                policy.with(WithDynamicBlocks {
+                    packed: self,
+                    shelf,
+                    bytes,
+                    misses_per_offer,
+                    is_batch,
+                    thread_count,
+                })
+            }
+        }
+    }
+
+    fn on<'a, B: Blocks + 'a>(
+        &'a self,
+        shelf: Shelf<'a>,
+        cache: Arc<B>,
+        is_batch: bool,
+        thread_count: usize,
+    ) -> Vec<BoxedContender<'a>> {
+        let piece_shift = self.elf.block_bytes().trailing_zeros();
+        let words = self.elf.blocks().as_slice();
+        let one = |_| match shelf {
+            Shelf::Dram => self.shelved(words, Dram, &cache, is_batch),
+            Shelf::Emulated(device) => {
+                self.shelved(words, device.lane(piece_shift), &cache, is_batch)
+            }
+            Shelf::Device(device) => {
+                self.shelved(words, device.lane(piece_shift), &cache, is_batch)
+            }
+        };
+        (0..thread_count).map(one).collect()
+    }
+
+    fn shelved<'a, L: Lane + 'a, B: Blocks + 'a>(
+        &self,
+        words: &'a [u64],
+        lane: L,
+        cache: &Arc<B>,
+        is_batch: bool,
+    ) -> BoxedContender<'a> {
+        let blocks = ShelvedBlocks::new(words, self.elf.block_bytes(), lane, cache.clone());
+        PackedContender::boxed(self, blocks, is_batch)
+    }
+}

@@ -1,0 +1,358 @@
+//! The papers' figures of selective caching.
+
+use std::time::Instant;
+
+use super::super::baseline::linear::LinearElf;
+use super::super::data::uniform;
+use super::bench::{Bench, Result, THETA};
+use super::beyond::{device, gap, skew};
+use super::contender::{Linear, Shelf};
+use super::device::Device;
+use super::measure::{Entry, Row, compare};
+use super::variant::{BlockVariant, PolicyName, Variant};
+use super::workload::{Queries, Query, Source};
+
+/// The capacities of the papers' best dynamic caches, as parts of all lists.
+const LLA_PART: f64 = 0.038;
+const NAIVE_PART: f64 = 0.152;
+
+/// The first levels that do best, where four are the best of ten.
+pub const LEVELS: usize = 4;
+
+/// A figure that can be measured.
+pub struct Figure {
+    /// As `--figure` names it.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// What its horizontal axis shows.
+    pub x_label: &'static str,
+    run: fn(&Bench, &str) -> Result<Vec<Row>>,
+}
+
+impl Figure {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::new(
+            "2020-3",
+            "uniform access: DRAM and shelf",
+            "",
+            dram_and_shelf_uniform,
+        ),
+        Self::new(
+            "2020-4",
+            "uniform access: exact, range and partial matches over time",
+            "log10 of queries",
+            workshop_over_time,
+        ),
+        Self::new(
+            "2020-5",
+            "exact matches by selectivity",
+            "part of the tuples, %",
+            by_selectivity,
+        ),
+        Self::new("2022-3", "DRAM and shelf", "", dram_and_shelf),
+        Self::new(
+            "2022-4",
+            "dynamic caches by policy and size",
+            "capacity, % of lists",
+            policies,
+        ),
+        Self::new(
+            "2022-5",
+            "exact matches over time",
+            "log10 of queries",
+            exact_over_time,
+        ),
+        Self::new(
+            "2022-6",
+            "2 % ranges over time",
+            "log10 of queries",
+            range_over_time,
+        ),
+        Self::new(
+            "2022-7",
+            "partial matches over time",
+            "log10 of queries",
+            partial_over_time,
+        ),
+        Self::new(
+            "2022-8",
+            "ranges on one thread and on two",
+            "range, %",
+            parallel,
+        ),
+        Self::new("skew", "skew, and DRAM of 3 % of linear", "theta", skew),
+        Self::new("packed", "the gap between shelf and DRAM", "", gap),
+        Self::new(
+            "emulated",
+            "what the emulated device delivers",
+            "",
+            delivered,
+        ),
+        Self::new("device", "a real block device", "", device),
+        Self::new("hybrid", "building, copying and recovering", "", hybrid),
+    ];
+
+    const fn new(
+        name: &'static str,
+        title: &'static str,
+        x_label: &'static str,
+        run: fn(&Bench, &str) -> Result<Vec<Row>>,
+    ) -> Self {
+        Self {
+            name,
+            title,
+            x_label,
+            run,
+        }
+    }
+
+    /// Measures it.
+    ///
+    /// # Errors
+    /// Those of the queries.
+    pub fn measure(&self, bench: &Bench) -> Result<Vec<Row>> {
+        (self.run)(bench, self.name)
+    }
+}
+
+const KINDS: [Query; 5] = [
+    Query::Exact,
+    Query::Range(0.02),
+    Query::Range(1.0),
+    Query::Partial(0.02),
+    Query::Partial(1.0),
+];
+
+fn kinds(bench: &Bench, figure: &str, theta: f64) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for query in KINDS {
+        let instant = Entry {
+            shelf: "emulated:instant",
+            ..bench.lists_on(Variant::Pure, Shelf::Emulated(&bench.instant))
+        };
+        let mut entries = [
+            bench.lists(Variant::Volatile),
+            bench.lists(Variant::Pure),
+            instant,
+        ];
+        rows.extend(bench.compare(figure, query, theta, &mut entries)?);
+    }
+    Ok(rows)
+}
+
+fn dram_and_shelf(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    kinds(bench, figure, THETA)
+}
+
+fn dram_and_shelf_uniform(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    kinds(bench, figure, 0.0)
+}
+
+fn policies(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for query in [Query::Exact, Query::Range(0.02)] {
+        let mut entries = vec![
+            bench.lists(Variant::Volatile),
+            bench.lists(Variant::Pure),
+            bench.lists(Variant::Dual),
+        ];
+        for part in [0.0025, 0.01, LLA_PART, NAIVE_PART] {
+            for policy in PolicyName::ALL {
+                let variant = Variant::dynamic(policy, bench.list_share(part));
+                let mut entry = bench.lists(variant);
+                entry.series = policy.to_string();
+                entry.x = Some(part * 100.0);
+                entries.push(entry);
+            }
+        }
+        for entry in &mut entries[..3] {
+            entry.x = Some(0.0);
+        }
+        rows.extend(bench.compare(figure, query, THETA, &mut entries)?);
+    }
+    Ok(rows)
+}
+
+fn levels(bench: &Bench, policy: PolicyName, part: f64) -> Vec<Variant> {
+    let mut variants = vec![
+        Variant::Volatile,
+        Variant::Pure,
+        Variant::dynamic(policy, bench.list_share(part)),
+    ];
+    variants.extend([1, 2, 3, LEVELS, 6].map(Variant::levels));
+    variants.push(bench.split(LEVELS, policy, part));
+    variants
+}
+
+fn exact_over_time(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    let variants = levels(bench, PolicyName::Lla, LLA_PART);
+    bench.over_time(figure, Query::Exact, THETA, &variants)
+}
+
+fn range_over_time(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    let variants = levels(bench, PolicyName::Naive, NAIVE_PART);
+    bench.over_time(figure, Query::Range(0.02), THETA, &variants)
+}
+
+fn partial_over_time(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    let variants = levels(bench, PolicyName::Naive, NAIVE_PART);
+    bench.over_time(figure, Query::Partial(0.02), THETA, &variants)
+}
+
+fn workshop_over_time(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    let mut variants = vec![
+        Variant::Volatile,
+        Variant::Pure,
+        Variant::dynamic(PolicyName::Naive, bench.list_share(1.0) + 1),
+    ];
+    variants.extend([1, 2, 3].map(Variant::levels));
+    variants.push(bench.split(1, PolicyName::Naive, 1.1));
+    let mut rows = Vec::new();
+    for query in [Query::Exact, Query::Range(0.02), Query::Partial(0.02)] {
+        rows.extend(bench.over_time(figure, query, 0.0, &variants)?);
+    }
+    Ok(rows)
+}
+
+fn by_selectivity(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for part in [0.01, 0.05, 0.1, 0.25, 0.5, 1.0] {
+        let variants = [
+            Variant::Volatile,
+            Variant::Pure,
+            Variant::levels(3),
+            bench.split(3, PolicyName::Naive, part),
+        ];
+        let mut entries: Vec<_> = variants.into_iter().map(|one| bench.lists(one)).collect();
+        for (entry, series) in entries
+            .iter_mut()
+            .zip(["volatile", "pure", "static 3", "split"])
+        {
+            entry.series = series.to_owned();
+            entry.x = Some(part * 100.0);
+        }
+        let mut source = bench.source(0.0, 17).within(part);
+        let warm_up = source.queries(Query::Exact, bench.effort.exact_count * 10);
+        let rounds: Vec<Queries> = (0..bench.effort.round_count)
+            .map(|_| source.queries(Query::Exact, bench.effort.exact_count))
+            .collect();
+        let case = bench.case(figure, "exact", 0.0);
+        rows.extend(compare(&case, &mut entries, &warm_up, &rounds)?);
+    }
+    Ok(rows)
+}
+
+/// Values of a dimension, and parts of them that a range takes.
+const CARDINALITIES: [u32; 3] = [20, 50, 100];
+const PARTS: [f64; 4] = [0.05, 0.2, 0.5, 1.0];
+
+/// Large ranges visit most of a table: this part of the others' rows.
+const PARALLEL_PART: usize = 20;
+
+fn parallel(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let dimension_count = bench.table.dimension_count();
+    for cardinality in CARDINALITIES {
+        let row_count = bench.table.row_count() / PARALLEL_PART;
+        let table = uniform(row_count, dimension_count, cardinality)?;
+        let linear = Linear::new(LinearElf::build(&table, 1)?);
+        let index_bytes = linear.elf.size_bytes();
+        for (part, range) in PARTS
+            .into_iter()
+            .flat_map(|part| [Query::Range(part), Query::Partial(part)].map(|query| (part, query)))
+        {
+            let mut entries: Vec<Entry<'_>> = [(0, 1), (0, 2), (LEVELS, 1), (LEVELS, 2)]
+                .into_iter()
+                .map(|(levels, threads)| Entry {
+                    layout: "linear",
+                    variant: format!("static({levels} levels), {threads} threads a query"),
+                    shelf: "emulated:optane",
+                    series: format!("{levels} levels, {threads} threads"),
+                    x: Some(part * 100.0),
+                    index_bytes,
+                    threads: vec![linear.parallel(levels, &bench.emulated, threads)],
+                })
+                .collect();
+            let mut source = Source::new(&table, THETA, 19);
+            let count = match part < 0.3 {
+                true => (bench.effort.exact_count / 1_000).max(4),
+                false => 4,
+            };
+            let warm_up = source.queries(range, 2);
+            let rounds: Vec<Queries> = (0..bench.effort.round_count.min(3))
+                .map(|_| source.queries(range, count))
+                .collect();
+            let kind = if matches!(range, Query::Range(_)) {
+                "range"
+            } else {
+                "partial"
+            };
+            let name = format!("{kind}, {cardinality} values");
+            let case = bench.case(figure, &name, THETA);
+            rows.extend(compare(&case, &mut entries, &warm_up, &rounds)?);
+        }
+    }
+    Ok(rows)
+}
+
+/// A row for something that is done once: its rate is that of doing it again and again.
+fn once(bench: &Bench, figure: &str, what: &str, shelf: &'static str, seconds: f64) -> Row {
+    Row {
+        figure: figure.to_owned(),
+        layout: "linear",
+        variant: what.to_owned(),
+        shelf,
+        query: "all of the index".to_owned(),
+        theta: 0.0,
+        threads: 1,
+        series: what.to_owned(),
+        x: None,
+        queries_per_s: 1.0 / seconds,
+        dram_bytes: bench.linear_bytes(),
+        index_bytes: bench.linear_bytes(),
+        slow_accesses_per_query: 0.0,
+    }
+}
+
+fn hybrid(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    let words = bench.linear.elf.words();
+    let mut rows = vec![once(bench, figure, "build", "dram", bench.build_s)];
+    let start = Instant::now();
+    let copy = words.to_vec();
+    let copy_s = start.elapsed().as_secs_f64();
+    // The device moves more bytes a second than one thread copies, so that there is nothing to wait for.
+    let moved_s = bench.linear_bytes() as f64 / bench.bandwidth;
+    let seconds = copy_s.max(moved_s);
+    rows.push(once(bench, figure, "copy", "emulated:optane", seconds));
+    drop(copy);
+    let folder = tempfile::tempdir()?;
+    let bytes = words.iter().map(|word| word.to_le_bytes());
+    let device = Device::create(&folder.path().join("linear"), bytes)?;
+    let start = Instant::now();
+    device.read_all(bench.linear_bytes())?;
+    let read_s = start.elapsed().as_secs_f64();
+    rows.push(once(bench, figure, "recover", "block device", read_s));
+    let mut entries = [
+        bench.lists(Variant::Volatile),
+        bench.lists(Variant::Hybrid),
+        bench.blocks(&BlockVariant::Volatile, false, 1),
+        bench.blocks(&BlockVariant::Hybrid, false, 1),
+    ];
+    rows.extend(bench.compare(figure, Query::Exact, THETA, &mut entries)?);
+    Ok(rows)
+}
+
+/// Table 1 of both papers, as the emulator delivers it: accesses a second, one at a time.
+fn delivered(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    let (random_ns, sequential_ns) = bench.emulated.delivered_ns();
+    let ns = [
+        ("random read", random_ns),
+        ("sequential read", sequential_ns),
+    ];
+    let rows = ns
+        .into_iter()
+        .map(|(what, ns)| once(bench, figure, what, "emulated:optane", ns as f64 * 1e-9));
+    Ok(rows.collect())
+}

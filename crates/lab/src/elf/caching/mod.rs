@@ -1,0 +1,33 @@
+//! Selective caching: an Elf on a slow shelf, with parts of it in DRAM (HardBD 2020, DAPD 2022).
+//!
+//! | file | what |
+//! |---|---|
+//! | `shelf`, `device` | DRAM, an *emulated* device, a real one: what an access costs |
+//! | `cpu_cache` | what the CPU's cache of the papers' machine would have |
+//! | `policy`, `chain` | which items a dynamic cache keeps |
+//! | `list_cache`, `statics`, `linear` | lists of `linear` in DRAM, as in the papers |
+//! | `packed` | blocks of `packed` in DRAM, by a direct table |
+//! | `variant`, `workload` | what is compared, and by which queries |
+//! | `contender`, `block_contender`, `measure` | a variant that answers queries, and how fast several do |
+//! | `bench`, `figures`, `beyond`, `command` | the papers' figures and others, as rows and as SVG |
+
+pub mod bench;
+pub mod beyond;
+pub mod block_contender;
+mod chain;
+pub mod command;
+pub mod contender;
+pub mod cpu_cache;
+pub mod device;
+pub mod figures;
+pub mod linear;
+pub mod list_cache;
+pub mod measure;
+pub mod packed;
+pub mod policy;
+pub mod shelf;
+pub mod statics;
+#[cfg(test)]
+mod tests;
+pub mod variant;
+pub mod workload;
