@@ -47,8 +47,8 @@ pub struct Flags {
     /// Only these: layouts, planner, selectivity
     #[arg(long = "experiment", value_name = "NAMES", value_delimiter = ',')]
     experiments: Vec<String>,
-    /// Figures of selective caching instead, by paper and number (2020-3 to 5, 2022-3 to 8), and skew, packed, hybrid,
-    /// emulated, device; or all
+    /// Figures of selective caching instead, by paper and number (2020-3 to 5, 2022-3 to 8), and skew, packed, hits,
+    /// hybrid, emulated, device; or all
     #[arg(
         long = "figure",
         value_name = "NAMES",

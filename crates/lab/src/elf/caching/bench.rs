@@ -34,6 +34,9 @@ pub enum FigureError {
 
 pub type Result<T> = std::result::Result<T, FigureError>;
 
+/// The Elf of the papers over the last cache of their machine.
+const PAPER_CACHE_PART: u64 = 298;
+
 /// The CPU's cache is at most this part of the Elf: 13.75 MB are small beside the papers' 4 GB.
 const CPU_CACHE_PART: u64 = 64;
 
@@ -61,6 +64,8 @@ pub struct Bench {
     pub emulated: Emulated,
     /// The same device without latency: what emulating costs by itself.
     pub instant: Emulated,
+    /// The same device behind a CPU cache that is as small beside the Elf as in the papers.
+    pub scaled: Emulated,
     pub effort: Effort,
     /// Bytes the device moves in a second.
     pub bandwidth: f64,
@@ -88,11 +93,12 @@ impl Bench {
         instant.read.random_latency_ns = 0;
         instant.read.sequential_latency_ns = 0;
         let mut bench = Self {
-            linear: Linear::new(linear),
             packed,
             emulated: Emulated::new(&optane, cpu_cache_bytes),
             instant: Emulated::new(&instant, cpu_cache_bytes),
+            scaled: Emulated::new(&optane, linear.size_bytes() / PAPER_CACHE_PART),
             bandwidth: optane.read.bandwidth(Pattern::Sequential, 1 << 20, 1),
+            linear: Linear::new(linear),
             effort,
             build_s,
             table,
@@ -159,6 +165,16 @@ impl Bench {
         } else {
             Shelf::Dram
         };
+        self.blocks_on(variant, shelf, is_batch, threads)
+    }
+
+    pub fn blocks_on<'a>(
+        &'a self,
+        variant: &BlockVariant,
+        shelf: Shelf<'a>,
+        is_batch: bool,
+        threads: usize,
+    ) -> Entry<'a> {
         let batch = if is_batch { ", batch" } else { "" };
         Entry {
             layout: "packed",

@@ -31,55 +31,34 @@ pub fn skew(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
     let list_bytes = (bench.linear_bytes() as f64 * DRAM_PART) as u64;
     let mut rows = Vec::new();
     for theta in [0.0, 0.5, 0.75, 0.99] {
-        let mut entries = vec![
-            bench.lists(Variant::Volatile),
-            bench.lists(Variant::Pure),
-            bench.lists(Variant::levels(3)),
-            bench.lists(Variant::levels(LEVELS)),
-        ];
-        for choice in [
-            Choice::Probability(list_bytes),
-            Choice::ProbabilityPerByte(list_bytes),
-        ] {
-            entries.extend(
-                [false, true].map(|swizzled| {
-                    bench.lists(Variant::Static(StaticChoice { choice, swizzled }))
-                }),
-            );
-        }
-        for monos in [false, true] {
-            let capacity = Capacity {
-                lists: (list_bytes / 160) as usize,
-                bytes: list_bytes / 2,
+        let mut entries = list_entries(bench, list_bytes);
+        let blocks = |variant: &BlockVariant, threads| {
+            let shelf = match variant.reads_shelf() {
+                true => Shelf::Emulated(&bench.scaled),
+                false => Shelf::Dram,
             };
-            entries.extend([PolicyName::Lru, PolicyName::Sieve].map(|policy| {
-                bench.lists(Variant::Dynamic(DynamicChoice {
-                    policy,
-                    capacity,
-                    monos,
-                }))
-            }));
-        }
-        entries.push(bench.blocks(&BlockVariant::Volatile, false, 1));
-        entries.push(bench.blocks(&BlockVariant::Pure, false, 1));
+            bench.blocks_on(variant, shelf, false, threads)
+        };
+        entries.push(blocks(&BlockVariant::Volatile, 1));
+        entries.push(blocks(&BlockVariant::Pure, 1));
         for policy in PolicyName::ALL {
-            entries.push(bench.blocks(&BlockVariant::Dynamic(policy, bytes, 1), false, 1));
+            entries.push(blocks(&BlockVariant::Dynamic(policy, bytes, 1), 1));
         }
-        let sampled = BlockVariant::Dynamic(PolicyName::Sieve, bytes, SAMPLED);
-        entries.push(bench.blocks(&sampled, false, 1));
         let more = cache_bytes(bench, 0.05);
-        for policy in [PolicyName::Sieve, PolicyName::S3Fifo] {
-            let variant = BlockVariant::Dynamic(policy, more, SAMPLED);
-            entries.push(bench.blocks(&variant, false, 1));
+        for (policy, bytes) in [
+            (PolicyName::Sieve, bytes),
+            (PolicyName::Sieve, more),
+            (PolicyName::S3Fifo, more),
+        ] {
+            entries.push(blocks(&BlockVariant::Dynamic(policy, bytes, SAMPLED), 1));
         }
-        entries.push(bench.blocks(&BlockVariant::Static(bytes), false, 1));
+        entries.push(blocks(&BlockVariant::Static(bytes), 1));
         entries.iter_mut().for_each(|entry| entry.x = Some(theta));
         rows.extend(bench.compare(figure, Query::Exact, theta, &mut entries)?);
-
         let mut both = vec![
-            bench.blocks(&BlockVariant::Volatile, false, 2),
-            bench.blocks(&BlockVariant::Pure, false, 2),
-            bench.blocks(&sampled, false, 2),
+            blocks(&BlockVariant::Volatile, 2),
+            blocks(&BlockVariant::Pure, 2),
+            blocks(&BlockVariant::Dynamic(PolicyName::Sieve, bytes, SAMPLED), 2),
         ];
         both.iter_mut().for_each(|entry| {
             entry.x = Some(theta);
@@ -88,6 +67,41 @@ pub fn skew(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
         rows.extend(bench.compare(figure, Query::Exact, theta, &mut both)?);
     }
     Ok(rows)
+}
+
+/// Variants of `linear` with this much DRAM, and those that need none or all.
+fn list_entries(bench: &Bench, bytes: u64) -> Vec<Entry<'_>> {
+    let mut variants = vec![Variant::Volatile, Variant::Pure, Variant::levels(3)];
+    for choice in [
+        Choice::Probability(bytes),
+        Choice::ProbabilityPerByte(bytes),
+    ] {
+        let both = [false, true].map(|swizzled| StaticChoice { choice, swizzled });
+        variants.extend(both.map(Variant::Static));
+    }
+    let capacity = Capacity {
+        lists: (bytes / 160) as usize,
+        bytes: bytes / 2,
+    };
+    for (policy, monos) in [
+        (PolicyName::Lru, false),
+        (PolicyName::Sieve, false),
+        (PolicyName::Sieve, true),
+    ] {
+        variants.push(Variant::Dynamic(DynamicChoice {
+            policy,
+            capacity,
+            monos,
+        }));
+    }
+    let shelf = |variant: Variant| match variant.reads_shelf() {
+        true => Shelf::Emulated(&bench.scaled),
+        false => Shelf::Dram,
+    };
+    let variants = variants.into_iter();
+    variants
+        .map(|variant| bench.lists_on(variant, shelf(variant)))
+        .collect()
 }
 
 pub fn gap(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
@@ -143,17 +157,7 @@ pub fn device(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
                 (BlockVariant::Pure, true),
                 (BlockVariant::Dynamic(PolicyName::Sieve, bytes, 1), false),
             ] {
-                let shelf = Shelf::Device(&blocks);
-                let batch = if is_batch { ", batch" } else { "" };
-                entries.push(Entry {
-                    layout: "packed",
-                    variant: format!("{variant}{batch}"),
-                    shelf: shelf.name(),
-                    series: format!("packed {variant}{batch}"),
-                    x: None,
-                    index_bytes: bench.packed.elf.size_bytes(),
-                    threads: bench.packed.contenders(&variant, shelf, is_batch, 1),
-                });
+                entries.push(bench.blocks_on(&variant, Shelf::Device(&blocks), is_batch, 1));
             }
             let count = (bench.count(query) / 100).max(20);
             let mut source = bench.source(theta, 23);
@@ -167,4 +171,16 @@ pub fn device(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
         }
     }
     Ok(rows)
+}
+
+/// What a hit costs: all blocks held, on a shelf that takes no time, beside the same without a cache.
+pub fn hits(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
+    let all = bench.packed.elf.leaf_bytes() * 2;
+    let mut variants = vec![BlockVariant::Pure];
+    variants.extend(PolicyName::ALL.map(|policy| BlockVariant::Dynamic(policy, all, 1)));
+    let mut entries: Vec<_> = variants
+        .iter()
+        .map(|variant| bench.blocks_on(variant, Shelf::Dram, false, 1))
+        .collect();
+    bench.compare(figure, Query::Exact, 0.99, &mut entries)
 }

@@ -1,16 +1,16 @@
 //! `hotshelf-lab elf --figure`: the figures as rows and as SVG.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
 use hotshelf_cli::failure::{Failure, note};
 use hotshelf_cli::output::{Format, Output, Target};
-use hotshelf_cli::picture;
 use hotshelf_elf::keys::CodeTable;
 
 use super::bench::{Bench, Effort, FigureError};
+use super::drawing::draw;
 use super::figures::Figure;
 use super::measure::Row;
 use crate::failure::{ExperimentError, Result};
@@ -55,49 +55,6 @@ pub fn run(figures: &Figures, table: CodeTable, format: Format) -> Result<()> {
         output.print(&batch(&rows)?)?;
     }
     Ok(output.close()?)
-}
-
-/// A panel for each query and skew: bars where contenders have no place on the horizontal axis, else lines.
-fn draw(figure: &Figure, rows: &[Row], row_count: usize, path: &Path) -> Result<()> {
-    let is_skew = figure.x_label == "theta";
-    let title_of = |row: &Row| match is_skew {
-        true => row.query.clone(),
-        false => format!("{}, theta {}", row.query, row.theta),
-    };
-    let mut titles: Vec<String> = Vec::new();
-    for title in rows.iter().map(title_of) {
-        if !titles.contains(&title) {
-            titles.push(title);
-        }
-    }
-    let panels = titles.iter().map(|title| {
-        let own: Vec<&Row> = rows.iter().filter(|row| title_of(row) == *title).collect();
-        panel(title, figure.x_label, &own)
-    });
-    let drawing = picture::Figure {
-        title: format!("{}: {}", figure.name, figure.title),
-        subtitle: format!("{row_count} rows; slow memory is emulated, a block device is real"),
-        panels: panels.collect(),
-    };
-    Ok(drawing.draw(path)?)
-}
-
-fn panel(title: &str, x_label: &str, rows: &[&Row]) -> picture::Panel {
-    let mut panel = picture::Panel::new(title, x_label, "queries/s");
-    for row in rows {
-        let label = format!("{} ({})", row.series, row.shelf);
-        let at = panel.series.iter().position(|series| series.label == label);
-        let at = at.unwrap_or_else(|| {
-            panel.series.push(picture::Series::empty(label));
-            panel.series.len() - 1
-        });
-        let x = row.x.unwrap_or_default();
-        panel.series[at].points.push((x, row.queries_per_s));
-    }
-    if rows.iter().all(|row| row.x.is_none()) {
-        panel.groups = vec![title.to_owned()];
-    }
-    panel
 }
 
 fn batch(rows: &[Row]) -> Result<RecordBatch> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::super::baseline::linear::LinearElf;
 use super::super::data::uniform;
 use super::bench::{Bench, Result, THETA};
-use super::beyond::{device, gap, skew};
+use super::beyond::{device, gap, hits, skew};
 use super::contender::{Linear, Shelf};
 use super::device::Device;
 use super::measure::{Entry, Row, compare};
@@ -32,7 +32,7 @@ pub struct Figure {
 
 impl Figure {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::new(
             "2020-3",
             "uniform access: DRAM and shelf",
@@ -91,6 +91,7 @@ impl Figure {
             delivered,
         ),
         Self::new("device", "a real block device", "", device),
+        Self::new("hits", "what a hit costs", "", hits),
         Self::new("hybrid", "building, copying and recovering", "", hybrid),
     ];
 

@@ -9,7 +9,7 @@
 //! | `packed` | blocks of `packed` in DRAM, by a direct table |
 //! | `variant`, `workload` | what is compared, and by which queries |
 //! | `contender`, `block_contender`, `measure` | a variant that answers queries, and how fast several do |
-//! | `bench`, `figures`, `beyond`, `command` | the papers' figures and others, as rows and as SVG |
+//! | `bench`, `figures`, `beyond`, `drawing`, `command` | the papers' figures and others, as rows and as SVG |
 
 pub mod bench;
 pub mod beyond;
@@ -19,6 +19,7 @@ pub mod command;
 pub mod contender;
 pub mod cpu_cache;
 pub mod device;
+mod drawing;
 pub mod figures;
 pub mod linear;
 pub mod list_cache;

@@ -294,6 +294,8 @@ pub struct ShelvedBlocks<W, L, B> {
     /// from one block into the next.
     recent: Cell<usize>,
     before: Cell<usize>,
+    /// The last two blocks that were asked for ahead.
+    asked: Cell<(usize, usize)>,
     /// Misses since the last one that was offered.
     misses: Cell<u32>,
 }
@@ -309,6 +311,7 @@ impl<W: AsRef<[u64]>, L: Lane, B: Blocks> ShelvedBlocks<W, L, B> {
             cache,
             recent: Cell::new(usize::MAX),
             before: Cell::new(usize::MAX),
+            asked: Cell::new((usize::MAX, usize::MAX)),
             misses: Cell::new(0),
         }
     }
@@ -333,6 +336,15 @@ impl<W: AsRef<[u64]>, L: Lane, B: Blocks> ShelvedBlocks<W, L, B> {
         let before = self.before.replace(self.recent.replace(block));
         if before != block && !self.cache.hit(block) {
             self.read(block);
+        }
+    }
+
+    #[inline]
+    fn ask(&self, block: usize) {
+        self.asked.set((block, self.asked.get().0));
+        let is_at_hand = block == self.recent.get() || block == self.before.get();
+        if !is_at_hand && !self.cache.holds(block) {
+            self.lane.borrow_mut().prefetch(block);
         }
     }
 
@@ -362,9 +374,9 @@ impl<W: AsRef<[u64]>, L: Lane, B: Blocks> BlockSource for ShelvedBlocks<W, L, B>
     #[inline(always)]
     fn prefetch(&self, at: usize) {
         let block = at >> self.block_shift;
-        let is_at_hand = block == self.recent.get() || block == self.before.get();
-        if !is_at_hand && at < self.words.as_ref().len() && !self.cache.holds(block) {
-            self.lane.borrow_mut().prefetch(block);
+        let (last, before) = self.asked.get();
+        if block != last && block != before && at < self.words.as_ref().len() {
+            self.ask(block);
         }
         prefetch(self.words.as_ref(), at);
     }
