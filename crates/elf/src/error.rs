@@ -62,6 +62,15 @@ pub enum ElfError {
         max: u32,
     },
 
+    /// A file could not be read or written.
+    #[error("cannot {operation}: {source}")]
+    Io {
+        /// What was being done.
+        operation: &'static str,
+        /// Why it failed.
+        source: std::sync::Arc<std::io::Error>,
+    },
+
     /// The array of a `linear` Elf would outgrow its offsets.
     #[error("the Elf needs {needed} words, {bits}-bit offsets address {max}: use wider offsets")]
     OffsetsTooNarrow {

@@ -151,6 +151,11 @@ impl From<hotshelf_elf::ElfError> for StoreError {
         use hotshelf_elf::ElfError;
         match error {
             ElfError::Corruption(found) => Self::Corruption(found),
+            ElfError::Io { operation, source } => Self::Io {
+                operation,
+                path: "an index that is being made".into(),
+                source: io::Error::new(source.kind(), source),
+            },
             other => Self::Elf(other),
         }
     }

@@ -211,6 +211,14 @@ impl Root {
         File::create(self.real(path)).map_err(self.failure("create", path))
     }
 
+    /// Creates a file that is written and read again.
+    pub fn create_readable(&self, path: &Path) -> Result<File> {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true);
+        let opened = options.open(self.real(path));
+        opened.map_err(self.failure("create", path))
+    }
+
     /// Creates a file with these bytes and syncs it.
     pub fn write_synced(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let mut file = self.create(path)?;

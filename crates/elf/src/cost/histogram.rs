@@ -19,22 +19,55 @@ pub struct Histogram {
     total: u64,
 }
 
-impl Histogram {
-    /// The histogram of a column, from an even sample of its rows.
-    pub fn from_column(column: &CodeColumn) -> Self {
-        let code_bits = 32 - column.max().leading_zeros();
+/// Makes the histogram of a column that comes in parts.
+#[derive(Debug, Clone)]
+pub(crate) struct HistogramBuilder {
+    histogram: Histogram,
+    /// One row in as many is looked at.
+    step: usize,
+}
+
+impl HistogramBuilder {
+    /// For this many rows with codes up to `code_max`.
+    pub fn new(code_max: u32, row_count: usize) -> Self {
+        let code_bits = 32 - code_max.leading_zeros();
         let shift = code_bits.saturating_sub(BUCKET_COUNT_MAX.ilog2());
-        let mut counts = vec![0; (column.max() >> shift) as usize + 1];
-        let (mut total, step) = (0, column.len().div_ceil(SAMPLE_ROWS).max(1));
-        for row in (0..column.len()).step_by(step) {
-            counts[(column.get(row) >> shift) as usize] += 1;
-            total += 1;
-        }
         Self {
+            histogram: Histogram {
+                shift,
+                counts: vec![0; (code_max >> shift) as usize + 1],
+                total: 0,
+            },
+            step: row_count.div_ceil(SAMPLE_ROWS).max(1),
+        }
+    }
+
+    /// Adds the rows from this number on.
+    pub fn add(&mut self, column: &CodeColumn, first: usize) {
+        let Histogram {
             shift,
             counts,
             total,
+        } = &mut self.histogram;
+        let skipped = first.next_multiple_of(self.step) - first;
+        for row in (skipped..column.len()).step_by(self.step) {
+            counts[(column.get(row) >> *shift) as usize] += 1;
+            *total += 1;
         }
+    }
+
+    /// The histogram of all rows.
+    pub fn finish(self) -> Histogram {
+        self.histogram
+    }
+}
+
+impl Histogram {
+    /// The histogram of a column, from an even sample of its rows.
+    pub fn from_column(column: &CodeColumn) -> Self {
+        let mut builder = HistogramBuilder::new(column.max(), column.len());
+        builder.add(column, 0);
+        builder.finish()
     }
 
     /// The share of rows, 0 to 1, that a restriction accepts.

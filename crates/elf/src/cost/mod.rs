@@ -11,4 +11,5 @@ mod tests;
 
 pub use advisor::{Advice, LoggedQuery, advise};
 pub use histogram::Histogram;
+pub(crate) use histogram::HistogramBuilder;
 pub use model::{CostModel, Costs, Work};

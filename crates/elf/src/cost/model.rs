@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::codec::{Reader, Writer};
 use crate::error::Result;
 use crate::keys::{CodeTable, QueryBox, Restriction};
-use crate::layout::packed::{LevelShape, PackedElf};
+use crate::layout::packed::{ElfHead, LevelShape, PackedElf};
 
 use super::Histogram;
 
@@ -94,10 +94,16 @@ pub struct CostModel {
 impl CostModel {
     /// The model of an Elf and the table it was built from.
     pub fn new<S>(elf: &PackedElf<S>, table: &CodeTable) -> Self {
+        let histograms = table.columns().iter().map(Histogram::from_column);
+        Self::with_histograms(elf.upper(), histograms.collect())
+    }
+
+    /// The model of an Elf with this head, and of columns with these histograms.
+    pub(crate) fn with_histograms(head: &ElfHead, histograms: Vec<Histogram>) -> Self {
         Self {
-            row_count: elf.row_count() as f64,
-            levels: elf.level_shapes(),
-            histograms: table.columns().iter().map(Histogram::from_column).collect(),
+            row_count: head.row_count() as f64,
+            levels: head.level_shapes(),
+            histograms,
         }
     }
 

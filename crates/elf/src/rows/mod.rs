@@ -3,9 +3,11 @@
 //! A [`RowShape`] says where each code and the TID lie in a row's words; comparing the words compares
 //! (codes, TID). [`SortedRows`] holds the rows of a table in that order.
 
+mod runs;
 mod shape;
 mod sort;
 
+pub(crate) use runs::{Run, RunWriter, merge};
 pub(crate) use shape::{Field, RowShape, code_bits, place_tightly};
 pub use sort::SortedRows;
 

@@ -35,6 +35,11 @@ impl SortedRows {
         let columns = table.columns().iter();
         let code_max: Vec<u32> = columns.map(|column| column.max()).collect();
         let shape = RowShape::new(&code_max, table.tid_max());
+        Self::with_shape(table, shape, thread_count)
+    }
+
+    /// Packs and sorts the rows of a table in a shape that has room for them.
+    pub(crate) fn with_shape(table: &CodeTable, shape: RowShape, thread_count: usize) -> Self {
         let (stride, words) = match shape.word_count() {
             1 => (1, sort::<1>(table, &shape, thread_count)),
             2 => (2, sort::<2>(table, &shape, thread_count)),

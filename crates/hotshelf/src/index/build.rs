@@ -12,7 +12,7 @@ use hotshelf_cache::ScanContext;
 use hotshelf_elf::ElfError;
 use hotshelf_elf::cost::{CostModel, advise};
 use hotshelf_elf::keys::{CodeColumn, CodeTable};
-use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
+use hotshelf_elf::layout::packed::{ExternalBuilder, PackedElf, PackedOptions};
 use hotshelf_store::StoreError;
 use hotshelf_store::root::Root;
 use vortex::array::{MaskFuture, VortexSessionExecute};
@@ -110,6 +110,16 @@ struct Place<'a> {
     path: &'a Path,
 }
 
+impl Place<'_> {
+    /// An empty file that is gone when it is closed. It has the name of the file that is written only until this
+    /// returns, so that a crash leaves nothing unknown.
+    fn scratch(self) -> Result<std::fs::File> {
+        let file = self.root.create_readable(self.path)?;
+        self.root.remove(self.path);
+        Ok(file)
+    }
+}
+
 /// What happened to an index file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Indexed {
@@ -155,8 +165,38 @@ impl IndexWriter {
         }
         let keys = learners.into_iter().map(KeyLearner::finish);
         let keys = Arc::new(keys.collect::<Result<Vec<KeyColumn>, StoreError>>()?);
-        let mut kept = kept.into_iter();
-        let mut writer = None;
+        let writer = match self.clustered || keeps {
+            true => {
+                let kept = kept.into_iter();
+                let written = self.write_stretches(&reader, row_count, &keys, kept, place);
+                match written.await? {
+                    Some(writer) => writer,
+                    None => return Box::pin(self.write_unclustered(file, place)).await,
+                }
+            }
+            false => self.write_one_elf(&reader, row_count, &keys, place).await?,
+        };
+        let indexes = Indexes {
+            row_count,
+            file_bytes: file.file_bytes(),
+            footer_sum: file.footer_sum,
+            id: file.id,
+        };
+        let index = self.index;
+        blocking(move || Ok(writer.finish(&keys, indexes, index)?)).await
+    }
+
+    /// Writes an Elf per stretch, from columns that were kept or are read again. `None` if the rows should be in the
+    /// order of the index and are not.
+    async fn write_stretches(
+        &self,
+        reader: &ColumnReader,
+        row_count: u64,
+        keys: &Arc<Vec<KeyColumn>>,
+        mut kept: impl Iterator<Item = Vec<ArrayRef>>,
+        place: Place<'_>,
+    ) -> Result<Option<FileWriter>> {
+        let mut out = FileWriter::create(place.root, place.path, self.clustered)?;
         for first in (0..row_count).step_by(self.stretch_rows as usize) {
             let end = row_count.min(first + self.stretch_rows);
             let mut batches = Vec::new();
@@ -166,32 +206,58 @@ impl IndexWriter {
                     None => reader.read(&rows).await?,
                 });
             }
-            let built = self.build(keys.clone(), batches, self.clustered).await?;
-            let in_order = built.elf.is_clustered();
-            let mut out = match writer.take() {
-                Some(out) => out,
-                // Only if the first stretch is in order can the file be clustered; the others then have to be.
-                None => FileWriter::create(place.root, place.path, in_order)?,
+            let Some(built) = self.build(keys.clone(), batches).await? else {
+                return Ok(None);
             };
-            if in_order != out.is_clustered() {
-                return Box::pin(self.write_unclustered(file, place)).await;
-            }
             let add = move || Ok(out.add(first..end, &built).map(|()| out)?);
-            writer = Some(blocking(add).await?);
+            out = blocking(add).await?;
         }
-        let indexes = Indexes {
-            row_count,
-            file_bytes: file.file_bytes(),
-            footer_sum: file.footer_sum,
-            id: file.id,
-        };
-        let index = self.index;
-        match writer {
-            Some(writer) => blocking(move || Ok(writer.finish(&keys, indexes, index)?)).await,
-            None => {
-                Ok(FileWriter::create(place.root, place.path, false)?
-                    .finish(&keys, indexes, index)?)
+        Ok(Some(out))
+    }
+
+    /// Writes one Elf of all rows, sorted stretch by stretch into files without a name and merged.
+    async fn write_one_elf(
+        &self,
+        reader: &ColumnReader,
+        row_count: u64,
+        keys: &Arc<Vec<KeyColumn>>,
+        place: Place<'_>,
+    ) -> Result<FileWriter> {
+        let code_max: Vec<u32> = keys.iter().map(KeyColumn::code_max).collect();
+        let rows = usize::try_from(row_count).unwrap_or(usize::MAX);
+        let mut builder = ExternalBuilder::new(&code_max, rows, self.options())?;
+        let mut zones = Zones::default();
+        for first in (0..row_count).step_by(self.stretch_rows as usize) {
+            let end = row_count.min(first + self.stretch_rows);
+            let mut batches = Vec::new();
+            for rows in pieces(first..end) {
+                batches.push(reader.read(&rows).await?);
             }
+            let (keys, scratch) = (keys.clone(), place.scratch()?);
+            let add = move || {
+                let table = encode(&keys, batches)?;
+                let stretch = Zones::new(&table);
+                builder.add(table, scratch).map_err(StoreError::from)?;
+                Ok((builder, stretch))
+            };
+            let (added, stretch) = blocking(add).await?;
+            builder = added;
+            zones.append(stretch);
+        }
+        let scratch = place.scratch()?;
+        let mut out = FileWriter::create(place.root, place.path, false)?;
+        let finish = move || {
+            out.add_external(0..row_count, builder, scratch, &zones)?;
+            Ok(out)
+        };
+        blocking(finish).await
+    }
+
+    fn options(&self) -> PackedOptions {
+        PackedOptions {
+            clustered: self.clustered,
+            thread_count: self.threads,
+            ..PackedOptions::default()
         }
     }
 
@@ -207,36 +273,25 @@ impl IndexWriter {
         plain.write_file(file, place).await
     }
 
-    /// The Elf of a stretch and what is known about its rows. It is clustered only if the rows are in its order.
+    /// The Elf of a stretch and what is known about its rows. `None` if they should be in its order and are not.
     async fn build(
         &self,
         keys: Arc<Vec<KeyColumn>>,
         batches: Vec<Vec<ArrayRef>>,
-        clustered: bool,
-    ) -> Result<BuiltStretch> {
-        let threads = self.threads;
+    ) -> Result<Option<BuiltStretch>> {
+        let options = self.options();
         blocking(move || {
             let table = encode(&keys, batches)?;
-            let options = |clustered| PackedOptions {
-                clustered,
-                thread_count: threads,
-                ..PackedOptions::default()
-            };
-            let mut elf = None;
-            if clustered {
-                let (built, order) = PackedElf::build_with_order(&table, &options(true))?;
-                let in_order = (0..).zip(&order).all(|(row, tid)| row == *tid);
-                elf = in_order.then_some(built);
+            let (elf, order) = PackedElf::build_with_order(&table, &options)?;
+            let in_order = || (0..).zip(&order).all(|(row, tid)| row == *tid);
+            if options.clustered && !in_order() {
+                return Ok(None);
             }
-            let elf = match elf {
-                Some(elf) => elf,
-                None => PackedElf::build(&table, &options(false))?,
-            };
-            Ok(BuiltStretch {
+            Ok(Some(BuiltStretch {
                 model: CostModel::new(&elf, &table),
                 zones: Zones::new(&table),
                 elf,
-            })
+            }))
         })
         .await
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hotshelf_elf::cost::CostModel;
-use hotshelf_elf::layout::packed::PackedElf;
+use hotshelf_elf::layout::packed::{ExternalBuilder, PackedElf};
 use hotshelf_tier::Corruption;
 
 use super::keys::KeyColumn;
@@ -212,11 +212,6 @@ impl FileWriter {
         })
     }
 
-    /// Whether the data file's rows are in the Elfs' order.
-    pub fn is_clustered(&self) -> bool {
-        self.clustered
-    }
-
     /// Adds the Elf of some rows.
     pub fn add(&mut self, rows: Range<u64>, built: &BuiltStretch) -> Result<()> {
         let BuiltStretch { elf, model, zones } = built;
@@ -228,21 +223,36 @@ impl FileWriter {
         out.flush().map_err(io)?;
         drop(out);
         self.at = self.file.stream_position().map_err(io)?;
-        let bytes = self.at - offset;
-        let leaf_offset = bytes - elf.leaf_bytes();
-        for number in [
-            rows.start,
-            rows.end - rows.start,
-            offset,
-            leaf_offset,
-            bytes,
-        ] {
+        let len_bytes = self.at - offset;
+        let leaf_offset = len_bytes - elf.leaf_bytes();
+        self.describe(rows, [offset, leaf_offset, len_bytes], model, zones);
+        Ok(())
+    }
+
+    /// Adds the Elf that a builder makes of some rows. It needs an empty file for that.
+    pub fn add_external(
+        &mut self,
+        rows: Range<u64>,
+        builder: ExternalBuilder,
+        scratch: File,
+        zones: &Zones,
+    ) -> Result<()> {
+        let offset = self.at.next_multiple_of(ALIGN);
+        let written = builder.finish(scratch, &self.file, offset)?;
+        self.at = offset + written.len_bytes;
+        let place = [offset, written.leaf_offset, written.len_bytes];
+        self.describe(rows, place, &written.model, zones);
+        Ok(())
+    }
+
+    /// Notes an Elf: its rows, and its offset, that of its leaves in it, and its length.
+    fn describe(&mut self, rows: Range<u64>, place: [u64; 3], model: &CostModel, zones: &Zones) {
+        for number in [rows.start, rows.end - rows.start].into_iter().chain(place) {
             self.meta.extend_from_slice(&number.to_le_bytes());
         }
         put_blob(&mut self.meta, &model.to_bytes());
         put_blob(&mut self.meta, &zones.to_bytes());
         self.stretch_count += 1;
-        Ok(())
     }
 
     /// Writes the rest and syncs the file, which belongs to the index of this number; returns its length.

@@ -112,6 +112,12 @@ impl KeyColumn {
         (self.shift == 0 && !self.encoding.is_lossy()).then_some(&self.encoding)
     }
 
+    /// The largest code.
+    pub fn code_max(&self) -> u32 {
+        let last = self.encoding.code_count().saturating_sub(1);
+        u32::try_from(last).unwrap_or(u32::MAX)
+    }
+
     /// Bytes that the encoding takes in memory, about.
     pub fn size_bytes(&self) -> u64 {
         self.encoding.to_bytes().len() as u64 * 2

@@ -37,6 +37,12 @@ impl Zones {
         }
     }
 
+    /// Adds the zones of the rows that follow. Those before them fill whole zones.
+    pub fn append(&mut self, following: Self) {
+        self.dimension_count = following.dimension_count;
+        self.bounds.extend(following.bounds);
+    }
+
     /// Whether rows of a zone may lie in the box; yes for zones that do not exist.
     pub fn may_match(&self, zone: usize, query: &QueryBox) -> bool {
         let bounds = self.bounds.iter().skip(zone * self.dimension_count);

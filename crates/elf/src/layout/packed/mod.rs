@@ -5,7 +5,7 @@
 //! rows share stands a *group*: the rows' remaining codes, packed so that a few vector instructions test
 //! all of them. Every child of a node knows its first row, so counting a prefix range never reads a leaf.
 //!
-//! * `skeleton` finds the shape, `build` writes the leaves;
+//! * `skeleton` finds the shape, `build` writes the leaves; `external` does so with runs in files, and `fill` for it;
 //! * `head`, `bottom`, `geometry`, `leaf` and `block` are the parts;
 //! * `exact`, `probe`, `batch`, `select`, `estimate`, `output` and `tids` answer queries;
 //! * `blocks` is where blocks come from; `frames`, `parts` and `shelved` answer queries over those that are elsewhere;
@@ -20,7 +20,9 @@ mod build;
 mod codes;
 mod estimate;
 mod exact;
+mod external;
 mod file;
+mod fill;
 mod frames;
 mod geometry;
 mod head;
@@ -52,6 +54,7 @@ use hotshelf_tier::simd::Backend;
 
 pub use blocks::{BlockReads, BlockSource, FetchedBlocks, Frame, Paging};
 use bottom::Bottoms;
+pub use external::{ExternalBuilder, WrittenElf};
 use geometry::Geometry;
 use head::{Head, Link};
 use leaf::Leaves;
