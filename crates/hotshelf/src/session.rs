@@ -20,6 +20,7 @@ mod order_by;
 mod parsing;
 mod planned;
 mod planning;
+mod point;
 mod prepared;
 mod schemas;
 mod shape;
@@ -208,17 +209,23 @@ impl Session {
         mut statement: Statement,
         values: Option<Vec<ScalarAndMetadata>>,
     ) -> Result<Answer> {
-        if let ParsedStatement::Statement(own) = &statement.0
+        if let Some(values) = &values
+            && let Some(rows) = self.answer_point(&statement.point, values).await
+        {
+            return Ok(Answer::of(rows));
+        }
+        if let ParsedStatement::Statement(own) = &statement.parsed
             && let Some(answer) = self.run_own(own).await
         {
             return answer;
         }
-        let cluster_by = index::take_clustering(&mut statement.0)?;
+        let cluster_by = index::take_clustering(&mut statement.parsed)?;
         let handle = self.database.machine().workers.handle();
         let session = self.clone();
         let plan = move || async move { session.plan(statement, cluster_by, values).await };
         match aside::run_async("planning the statement", handle, plan).await? {
             Planned::Done(message) => Ok(Answer::done(message)),
+            Planned::Answered(rows) => Ok(Answer::of(rows)),
             Planned::Rows(runnable) => runnable.run(),
             Planned::Change(runnable) => runnable.run()?.taken().await,
             Planned::Table(table) => self.store(*table).await,

@@ -21,6 +21,7 @@ use crate::storage::Storage;
 use crate::table::Table;
 
 /// A table of a database as DataFusion's planner wants it.
+#[derive(Clone)]
 pub(crate) struct StoredTable {
     pub table: Arc<Table>,
     pub storage: Arc<Storage>,

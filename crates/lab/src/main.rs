@@ -30,7 +30,7 @@ use failure::{ExperimentError, Result};
 use rivals::plain_vortex;
 use simulate::replay;
 use tier::{emulated, read_bandwidth};
-use timing::{cancellation, pipeline_bandwidth, scan_compare, star_times};
+use timing::{cancellation, pipeline_bandwidth, points, scan_compare, star_times};
 
 /// Experiments with Hotshelf and its parts
 #[derive(Debug, Parser)]
@@ -110,6 +110,9 @@ enum Command {
     /// Compare the estimated throughput of pipelines with the real one
     #[command(after_help = pipeline_bandwidth::EXAMPLES)]
     PipelineBandwidth(pipeline_bandwidth::Flags),
+    /// Time one prepared statement with many values, and count what it reads
+    #[command(after_help = points::EXAMPLES)]
+    Points(points::Flags),
     /// Time how long a cancelled query goes on
     #[command(after_help = cancellation::EXAMPLES)]
     Cancellation(cancellation::Flags),
@@ -162,6 +165,7 @@ fn run() -> Result<bool> {
         Command::Ladder { which } => ladder::run(&which)?,
         Command::StarTimes(flags) => star_times::run(&flags)?,
         Command::PipelineBandwidth(flags) => pipeline_bandwidth::run(&flags)?,
+        Command::Points(flags) => points::run(&flags)?,
         Command::Cancellation(flags) => cancellation::run(&flags)?,
         Command::ScanCompare(flags) => scan_compare::run(&flags)?,
         Command::PlainVortex(flags) => plain_vortex::run(&flags)?,

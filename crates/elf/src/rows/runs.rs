@@ -16,7 +16,7 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// Rows are written through a buffer of this size.
 const WRITE_BYTES: usize = 1 << 18;
 
-/// Rows in order in a file that nobody else has.
+/// Rows in order, in a file of its own.
 #[derive(Debug)]
 pub(crate) struct Run {
     file: File,

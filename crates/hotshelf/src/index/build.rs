@@ -21,12 +21,13 @@ use vortex::layout::LayoutReader;
 use vortex::session::VortexSession;
 use vortex_arrow::ArrowSessionExt;
 
-use super::file::{BuiltStretch, FileWriter, Indexes};
+use super::file::Indexes;
 use super::keys::{KeyColumn, KeyLearner};
 use super::zones::Zones;
 use crate::error::{Error, Result};
 use crate::scan::{ScanSegments, SegmentAdapter};
 use hotshelf_store::data_file::DataFile;
+use hotshelf_store::index::write::{BuiltStretch, FileWriter};
 
 /// Rows read together: those of a large row group.
 const PIECE_ROWS: u64 = super::STRETCH_ROWS_MIN;

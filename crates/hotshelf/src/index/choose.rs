@@ -73,16 +73,36 @@ struct Covering {
 struct Estimate {
     /// Rows found.
     rows: f64,
-    /// Time of the Elfs and of everything that remains to be tested.
-    elf_ns: f64,
-    /// Time of the Elfs if they give no TIDs.
-    without_tids_ns: f64,
+    /// Time of the Elfs, and if they give no TIDs.
+    walks: Walks,
+    walks_without_tids: Walks,
+    /// Time of everything that remains to be tested.
+    tests_ns: f64,
     /// Rows of the row groups where rows are found.
     payload_rows: f64,
     /// Rows of all files that are asked about.
     all_rows: u64,
     /// What is read of heads and blocks.
     reads: Reads,
+}
+
+/// Walks through Elfs: as many at the same time as there are workers, each by one of them.
+#[derive(Default)]
+struct Walks {
+    sum_ns: f64,
+    longest_ns: f64,
+}
+
+impl Walks {
+    fn add(&mut self, walk_ns: f64) {
+        self.sum_ns += walk_ns;
+        self.longest_ns = self.longest_ns.max(walk_ns);
+    }
+
+    /// The work that takes this many workers as long when it is shared evenly.
+    fn work_ns(&self, workers: usize) -> f64 {
+        self.sum_ns.max(self.longest_ns * workers.max(1) as f64)
+    }
 }
 
 /// What is read of Elfs: those of all stretches at the same time, in each the head first.
@@ -222,7 +242,7 @@ impl Request<'_> {
         for (number, &scanned_rows) in scanned {
             match files.get(number) {
                 Some(query) => self.add_file(&mut estimate, query, scanned_rows)?,
-                None => estimate.elf_ns += self.scan_ns(scanned_rows),
+                None => estimate.tests_ns += self.scan_ns(scanned_rows),
             }
         }
         let dimensions = dimensions(index, self.wanted).filter(|dimensions| {
@@ -241,7 +261,7 @@ impl Request<'_> {
         }
         let (work_ns, covering) = match covering {
             Some((covering_ns, covering)) => (covering_ns, Some(covering)),
-            None => (estimate.elf_ns, None),
+            None => (self.elf_ns(&estimate), None),
         };
         Some(Candidate {
             index,
@@ -268,19 +288,25 @@ impl Request<'_> {
                 false => work.results,
             };
             file_rows = stretch.rows.end;
-            estimate.elf_ns += self.prices.elf_ns(&work, !is_clustered);
-            estimate.without_tids_ns += self.prices.elf_ns(&work, false);
+            let walk_ns = |gives_tids| self.prices.elf_ns(&work, gives_tids);
+            estimate.walks.add(walk_ns(!is_clustered));
+            estimate.walks_without_tids.add(walk_ns(false));
             estimate.reads.add(self.elfs, query, stretch, &work);
         }
         // What is not covered is evaluated on every row group in which a row was found.
         let groups = (file_rows as f64 / GROUP_ROWS).max(1.0);
         let touched_rows = file_rows as f64 * (found / groups).min(1.0);
-        estimate.elf_ns += self.check_ns(touched_rows.min(scanned), &query.covered);
-        estimate.elf_ns += self.look_up_ns(found);
+        estimate.tests_ns += self.check_ns(touched_rows.min(scanned), &query.covered);
+        estimate.tests_ns += self.look_up_ns(found);
         estimate.rows += found;
         estimate.payload_rows += file_rows as f64 * (places / groups).min(1.0);
         estimate.all_rows += file_rows;
         Some(())
+    }
+
+    /// Work of the Elfs that give TIDs, and of what remains to be tested.
+    fn elf_ns(&self, estimate: &Estimate) -> f64 {
+        estimate.walks.work_ns(self.workers) + estimate.tests_ns
     }
 
     /// The time of taking the output from the Elfs, if that is less than reading it from the table.
@@ -294,8 +320,8 @@ impl Request<'_> {
             read_ns: self.prices.read_ns(unread_bytes),
         };
         let decode_ns = estimate.rows * values * self.prices.elf_value_ns;
-        let covering_ns = estimate.without_tids_ns + decode_ns;
-        let otherwise = Cost::of_work(estimate.elf_ns).plus(saved);
+        let covering_ns = estimate.walks_without_tids.work_ns(self.workers) + decode_ns;
+        let otherwise = Cost::of_work(self.elf_ns(estimate)).plus(saved);
         let pays = self.elapsed_ns(Cost::of_work(covering_ns)) <= self.elapsed_ns(otherwise);
         (pays || self.setting == Use::Always)
             .then_some((covering_ns, Covering { dimensions, saved }))

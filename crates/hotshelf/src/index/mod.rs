@@ -3,7 +3,7 @@
 //! The store has the files (`hotshelf_store::index`). `build` makes the index file of a data file, `cluster` puts
 //! rows in the order of an index, `predicate` reads filters, `question` is what they ask the Elfs, `choose` decides
 //! between Elf and scan, `access` is its answer. While a scan runs `selection` asks the Elfs, and `covering` takes
-//! rows from them alone, which `decode` turns into values.
+//! rows from them alone, which `decode` turns into values. `point` asks small questions without a plan.
 
 mod access;
 mod build;
@@ -11,6 +11,7 @@ mod choose;
 mod cluster;
 mod covering;
 mod decode;
+mod point;
 mod predicate;
 mod question;
 mod selection;
@@ -32,7 +33,8 @@ pub(crate) use elfs::ElfStore;
 pub(crate) use file::{IndexFile, IndexPaths, Indexes, Stretch};
 pub(crate) use hotshelf_store::index::{IndexCache, IndexDefinition};
 pub(crate) use keys::is_indexable;
-pub(crate) use predicate::{Condition, condition};
+pub(crate) use point::{PointQuestion, Sought};
+pub(crate) use predicate::{Condition, compared, condition};
 pub(crate) use question::{Conjunct, Wanted};
 pub(crate) use selection::{Outcome, Selected, Selection};
 

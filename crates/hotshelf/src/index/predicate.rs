@@ -66,7 +66,24 @@ fn comparison(binary: &BinaryExpr, schema: &Schema) -> Option<Condition> {
             (column, value, binary.op().swap()?)
         }
     };
-    let predicate = match op {
+    let predicate = predicate_of(op, value)?;
+    Some(Condition { column, predicate })
+}
+
+/// The condition that a column of `schema` compares in this way with a literal, if it can be one.
+pub(crate) fn compared(
+    column: usize,
+    op: Operator,
+    literal: &ScalarValue,
+    schema: &Schema,
+) -> Option<Condition> {
+    let value = literal_as(literal, column, schema)?;
+    let predicate = predicate_of(op, value)?;
+    Some(Condition { column, predicate })
+}
+
+fn predicate_of(op: Operator, value: Value) -> Option<Predicate> {
+    Some(match op {
         Operator::Eq => Predicate::Eq(value),
         Operator::NotEq => Predicate::NotEq(value),
         Operator::Lt => Predicate::Lt(value),
@@ -74,8 +91,7 @@ fn comparison(binary: &BinaryExpr, schema: &Schema) -> Option<Condition> {
         Operator::Gt => Predicate::Gt(value),
         Operator::GtEq => Predicate::Ge(value),
         _ => return None,
-    };
-    Some(Condition { column, predicate })
+    })
 }
 
 /// `a = 1 OR a = 2 OR a IN (3)` as a membership.

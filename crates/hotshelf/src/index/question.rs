@@ -47,7 +47,7 @@ pub(crate) struct FileQuery {
 
 impl FileQuery {
     /// The question to a file's Elfs; `None` if it would not restrict anything, unless `all` rows are asked for.
-    fn new(
+    pub(super) fn new(
         file: &Arc<IndexFile>,
         columns: &[usize],
         wanted: Wanted<'_>,

@@ -64,6 +64,17 @@ impl Answer {
         }
     }
 
+    /// The answer that is known already.
+    pub(super) fn of(rows: RecordBatch) -> Self {
+        let schema = rows.schema();
+        let rows = futures::stream::iter([Ok(rows)]);
+        Self {
+            batches: Box::pin(RecordBatchStreamAdapter::new(schema, rows)),
+            message: None,
+            plan: None,
+        }
+    }
+
     /// Columns of the batches.
     pub fn schema(&self) -> SchemaRef {
         self.batches.schema()

@@ -4,16 +4,21 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::sql::parser::{DFParserBuilder, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 
+use super::point::KnownPoint;
 use super::{shape, syntax, text};
 use crate::error::Result;
 
 /// One parsed SQL statement. It prints as SQL.
 #[derive(Debug, Clone)]
-pub struct Statement(pub(super) ParsedStatement);
+pub struct Statement {
+    pub(super) parsed: ParsedStatement,
+    /// Learned when it is run with values.
+    pub(super) point: KnownPoint,
+}
 
 impl std::fmt::Display for Statement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+        self.parsed.fmt(f)
     }
 }
 
@@ -37,7 +42,10 @@ pub(super) fn parse(state: &SessionState, sql: &str) -> Result<Vec<Statement>> {
     for mut statement in parser.parse_statements().map_err(shape::name_the_limit)? {
         syntax::check(&mut statement, &known)?;
         shape::reshape(&mut statement)?;
-        statements.push(Statement(statement));
+        statements.push(Statement {
+            parsed: statement,
+            point: KnownPoint::default(),
+        });
     }
     Ok(statements)
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
@@ -23,6 +24,8 @@ use crate::storage::IfExists;
 pub(super) enum Planned {
     /// Nothing, or what the database does itself.
     Done(String),
+    /// Nothing: these are the rows.
+    Answered(RecordBatch),
     /// A plan whose rows are the answer.
     Rows(Runnable),
     /// A plan that changes a table; its rows say what it did.

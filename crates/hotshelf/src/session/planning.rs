@@ -12,6 +12,7 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
 use super::planned::{Planned, Runnable, plan_physically};
+use super::prepared::{Expanded, with_values};
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, views};
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
@@ -31,11 +32,11 @@ impl Session {
             true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),
             false => statement,
         };
-        let written = matches!(&statement.0, ParsedStatement::Statement(statement)
+        let written = matches!(&statement.parsed, ParsedStatement::Statement(statement)
             if matches!(statement.as_ref(), SqlStatement::Prepare { .. }));
-        let written = written.then(|| statement.0.clone());
+        let written = written.then(|| statement.parsed.clone());
         let plan = state
-            .statement_to_plan(statement.0)
+            .statement_to_plan(statement.parsed)
             .await
             .map_err(|error| self.name_the_nearest(error))?;
         if let (Some(written), LogicalPlan::Statement(PlanStatement::Prepare(prepare))) =
@@ -43,7 +44,17 @@ impl Session {
         {
             return self.prepared.keep(prepare, written).map(Planned::Done);
         }
-        let plan = Self::with_parameters(self.expanded(plan).await?, values)?;
+        let plan = match self.expanded(plan).await? {
+            Expanded::Plan(plan) => plan,
+            Expanded::Answer(rows) => return Ok(Planned::Answered(rows)),
+        };
+        let plan = match values {
+            Some(values) => {
+                statement.point.learn(&plan);
+                with_values(&plan, values)?
+            }
+            None => plan,
+        };
         if let LogicalPlan::Ddl(ddl) = &plan {
             self.keep_other_kinds(ddl)?;
         }
@@ -206,7 +217,7 @@ const NOT_SHOWN: &str = "' is not a variable which can be viewed";
 const SHOW_PROFILE: &str = "SELECT name, value, source, reason FROM machine_profile()";
 
 fn shows_profile(statement: &Statement) -> bool {
-    let ParsedStatement::Statement(own) = &statement.0 else {
+    let ParsedStatement::Statement(own) = &statement.parsed else {
         return false;
     };
     let SqlStatement::ShowVariable { variable } = own.as_ref() else {

@@ -4,46 +4,84 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::common::ParamValues;
+use arrow::array::RecordBatch;
+use arrow::datatypes::DataType;
 use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::{DFSchema, ParamValues};
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::{Execute, Expr, LogicalPlan, Prepare, Statement as PlanStatement};
+use datafusion::logical_expr::{Expr, LogicalPlan, Prepare, Statement as PlanStatement};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use parking_lot::RwLock;
 
+use super::point::KnownPoint;
 use super::{Answer, Session, Statement, Value, answer};
 use crate::error::{Error, Result};
+use crate::settings::{SessionSettings, Use};
 
 /// The prepared statements of a session by name.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PreparedStatements(Arc<RwLock<HashMap<String, ParsedStatement>>>);
+pub(super) struct PreparedStatements(Arc<RwLock<HashMap<String, Prepared>>>);
+
+/// A PREPARE that has been planned.
+#[derive(Debug, Clone)]
+struct Prepared {
+    name: String,
+    /// As it was written: it is planned again, so that it sees tables as they are.
+    statement: ParsedStatement,
+    /// Types of its parameters, if it names them.
+    types: Vec<DataType>,
+    parameter_count: usize,
+    point: KnownPoint,
+}
+
+/// What an EXECUTE is.
+pub(super) enum Expanded {
+    /// A plan with its parameters in place, or any other statement's.
+    Plan(LogicalPlan),
+    /// The rows of its answer.
+    Answer(RecordBatch),
+}
 
 impl PreparedStatements {
     /// Keeps a PREPARE that has been planned.
     pub fn keep(&self, prepare: &Prepare, statement: ParsedStatement) -> Result<String> {
-        let types = prepare.fields.len();
+        let types: Vec<DataType> = prepare
+            .fields
+            .iter()
+            .map(|field| field.data_type().clone())
+            .collect();
         let names = prepare.input.get_parameter_names();
-        let parameters = names.map_err(Error::from_query)?.len();
-        if types > 0 && types != parameters {
+        let parameter_count = names.map_err(Error::from_query)?.len();
+        if !types.is_empty() && types.len() != parameter_count {
             return Err(refused(format!(
-                "PREPARE names {types} types for {parameters} parameters"
+                "PREPARE names {} types for {parameter_count} parameters",
+                types.len()
             )));
         }
         let mut kept = self.0.write();
-        if kept.contains_key(&prepare.name) {
-            let name = &prepare.name;
+        let name = prepare.name.clone();
+        if kept.contains_key(&name) {
             return Err(refused(format!(
                 "prepared statement '{name}' exists already; DEALLOCATE {name} forgets it"
             )));
         }
-        kept.insert(prepare.name.clone(), statement);
-        Ok(format!("statement {} prepared", prepare.name))
+        let point = KnownPoint::default();
+        point.learn(&prepare.input);
+        let prepared = Prepared {
+            name: name.clone(),
+            statement,
+            types,
+            parameter_count,
+            point,
+        };
+        kept.insert(name.clone(), prepared);
+        Ok(format!("statement {name} prepared"))
     }
 
-    pub fn get(&self, name: &str) -> Result<ParsedStatement> {
+    fn get(&self, name: &str) -> Result<Prepared> {
         let kept = self.0.read().get(name).cloned();
         kept.ok_or_else(|| refused(format!("there is no prepared statement '{name}'")))
     }
@@ -56,56 +94,48 @@ impl PreparedStatements {
     }
 }
 
+impl Prepared {
+    /// The values of an EXECUTE's parameters, in the types that the statement names.
+    fn values(
+        &self,
+        state: &SessionState,
+        parameters: Vec<Expr>,
+    ) -> Result<Vec<ScalarAndMetadata>> {
+        let values = literals(state, parameters).map_err(Error::from_query)?;
+        let (expected, found) = (self.parameter_count, values.len());
+        if found > expected || !self.types.is_empty() && found < expected {
+            let name = &self.name;
+            return Err(refused(format!(
+                "prepared statement '{name}' has {expected} parameters, not {found}"
+            )));
+        }
+        if self.types.is_empty() {
+            return Ok(values);
+        }
+        let typed = values.into_iter().zip(&self.types);
+        let typed = typed.map(|(value, data_type)| value.cast_storage_to(data_type));
+        typed.collect::<QueryResult<_>>().map_err(Error::from_query)
+    }
+}
+
 fn refused(text: String) -> Error {
     Error::Query(DataFusionError::Execution(text))
 }
 
-/// What a prepared statement does with the parameters of an EXECUTE.
-pub(super) fn bound(
-    state: &SessionState,
-    prepare: Prepare,
-    execute: Execute,
+/// A logical plan with its parameters in place.
+pub(super) fn with_values(
+    plan: &LogicalPlan,
+    values: Vec<ScalarAndMetadata>,
 ) -> Result<LogicalPlan> {
-    let values = literals(state, &prepare.input, execute.parameters).map_err(Error::from_query)?;
-    let typed = prepare.fields.len();
-    let names = prepare.input.get_parameter_names();
-    let expected = match typed {
-        0 => names.map_err(Error::from_query)?.len(),
-        typed => typed,
-    };
-    if values.len() > expected || typed > 0 && values.len() < expected {
-        let (name, found) = (&prepare.name, values.len());
-        return Err(refused(format!(
-            "prepared statement '{name}' has {expected} parameters, not {found}"
-        )));
-    }
-    let values = match typed {
-        0 => Ok(values),
-        _ => {
-            let typed = values.into_iter().zip(&prepare.fields);
-            typed
-                .map(|(value, field)| value.cast_storage_to(field.data_type()))
-                .collect()
-        }
-    };
-    let values: QueryResult<Vec<_>> = values;
-    with_values(&prepare.input, values.map_err(Error::from_query)?)
-}
-
-fn with_values(plan: &LogicalPlan, values: Vec<ScalarAndMetadata>) -> Result<LogicalPlan> {
     let plan = plan.clone();
     plan.replace_params_with_values(&ParamValues::List(values))
         .map_err(Error::from_query)
 }
 
 /// The values of expressions that name nothing.
-fn literals(
-    state: &SessionState,
-    plan: &LogicalPlan,
-    exprs: Vec<Expr>,
-) -> QueryResult<Vec<ScalarAndMetadata>> {
+fn literals(state: &SessionState, exprs: Vec<Expr>) -> QueryResult<Vec<ScalarAndMetadata>> {
     let context = SimplifyContext::builder()
-        .with_schema(plan.schema().clone())
+        .with_schema(Arc::new(DFSchema::empty()))
         .with_config_options(state.config_options().clone())
         .with_query_execution_start_time(state.execution_props().query_execution_start_time)
         .build();
@@ -155,31 +185,56 @@ impl Session {
         Ok(answer::guarded("running the statement", run).await?)
     }
 
-    /// A logical plan with its parameters in place.
-    pub(super) fn with_parameters(
-        plan: LogicalPlan,
-        values: Option<Vec<ScalarAndMetadata>>,
-    ) -> Result<LogicalPlan> {
-        match values {
-            Some(values) => with_values(&plan, values),
-            None => Ok(plan),
+    /// The answer of a statement with values for its parameters, if it is known to ask an index for few rows and the
+    /// table is as it was when that was found out.
+    pub(super) async fn answer_point(
+        &self,
+        known: &KnownPoint,
+        values: &[ScalarAndMetadata],
+    ) -> Option<RecordBatch> {
+        let statement = known.get()?;
+        let table = &statement.question.table;
+        let current = self.database.storage().table(&table.name)?;
+        if !Arc::ptr_eq(&current, table) {
+            return None;
         }
+        let (elf, priority) = {
+            let state = self.context.state_ref();
+            let state = state.read();
+            let extensions = &state.config().options().extensions;
+            let settings = extensions.get::<SessionSettings>()?;
+            (settings.elf, settings.priority)
+        };
+        if elf == Use::Off {
+            return None;
+        }
+        let conditions = statement.conditions(values)?;
+        let engine = self.database.engine();
+        let weight = engine.cache.query_weight(statement.template, priority);
+        let elfs = &engine.scan_env.elfs;
+        statement.question.ask(elfs, conditions, weight).await
     }
 
-    /// The plan of an EXECUTE, if it is one.
-    pub(super) async fn expanded(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+    /// What an EXECUTE is; other plans stay as they are.
+    pub(super) async fn expanded(&self, plan: LogicalPlan) -> Result<Expanded> {
         let execute = match plan {
             LogicalPlan::Statement(PlanStatement::Execute(execute)) => execute,
-            other => return Ok(other),
+            other => return Ok(Expanded::Plan(other)),
         };
         let state = self.context().state();
-        let statement = self.prepared.get(&execute.name)?;
-        let planned = state.statement_to_plan(statement).await;
-        match planned.map_err(|error| self.name_the_nearest(error))? {
-            LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => {
-                bound(&state, prepare, execute)
-            }
-            other => Ok(other),
+        let prepared = self.prepared.get(&execute.name)?;
+        let values = prepared.values(&state, execute.parameters)?;
+        if values.len() == prepared.parameter_count
+            && let Some(rows) = self.answer_point(&prepared.point, &values).await
+        {
+            return Ok(Expanded::Answer(rows));
         }
+        let planned = state.statement_to_plan(prepared.statement).await;
+        let planned = planned.map_err(|error| self.name_the_nearest(error))?;
+        let LogicalPlan::Statement(PlanStatement::Prepare(prepare)) = planned else {
+            return Ok(Expanded::Plan(planned));
+        };
+        prepared.point.learn(&prepare.input);
+        with_values(&prepare.input, values).map(Expanded::Plan)
     }
 }

@@ -100,7 +100,7 @@ pub(super) async fn view_table(
     let _descent = ViewDepth::into(name)?;
     let statement = parse(state, text)?.pop();
     let statement = statement.ok_or_else(|| not_a_view(name))?;
-    let plan = Box::pin(state.statement_to_plan(statement.0)).await;
+    let plan = Box::pin(state.statement_to_plan(statement.parsed)).await;
     let plan = plan.map_err(|error| Error::from_query(error.context(format!("view {name}"))))?;
     let LogicalPlan::Ddl(DdlStatement::CreateView(create)) = plan else {
         return Err(not_a_view(name));

@@ -1,6 +1,7 @@
 //! Elf indexes behind SQL: the same answers with and without, and what they read.
 
 mod changes;
+mod points;
 mod random;
 
 use std::path::PathBuf;
@@ -261,9 +262,19 @@ fn a_covering_query_reads_no_data() {
     }
 }
 
-/// A table with an index whose Elfs cover a stretch of 131 072 rows each.
+/// A table with an index of several Elfs: one for each of four data files, or for each stretch of 131 072 rows that is
+/// in the index's order.
 fn stretched(clustered: bool) -> Fixture {
-    let db = numbered_to(500_000);
+    let db = match clustered {
+        true => numbered_to(500_000),
+        false => numbered_to(125_000),
+    };
+    for part in 1..if clustered { 1 } else { 4 } {
+        db.run(&format!(
+            "INSERT INTO t SELECT id + {part} * 125000, a, b, s FROM t WHERE id <= 125000"
+        ))
+        .unwrap();
+    }
     db.run("SET hotshelf.budget = '16MiB'").unwrap();
     db.run(&format!(
         "CREATE INDEX i ON t USING elf (a, b, s) WITH (clustered = {clustered})"

@@ -1,7 +1,9 @@
-//! How long queries take: with star pipelines and without, beside plain Vortex, and after they are cancelled.
+//! How long queries take: with star pipelines and without, beside plain Vortex, after they are cancelled, and one small
+//! statement with many values.
 
 pub mod cancellation;
 pub mod pipeline_bandwidth;
+pub mod points;
 pub mod scan_compare;
 pub mod star_times;
 

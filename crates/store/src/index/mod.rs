@@ -1,8 +1,8 @@
 //! Index files: an Elf for every stretch of rows of a data file.
 //!
-//! `keys` turns columns into the Elf's codes, `file` is the file, `reading` reads it and `verify` checks it. `zones`
-//! keeps bounds of codes. An Elf is asked where it lies, on a `shelf`: `elfs` opens it, `heads` holds its head,
-//! `blocks` those of its blocks that a `policy` wants, and `cache` is what the user said about that.
+//! `keys` turns columns into the Elf's codes, `file` is the file, `write` writes it, `reading` reads it and `verify`
+//! checks it. `zones` keeps bounds of codes. An Elf is asked where it lies, on a `shelf`: `elfs` opens it, `heads` has
+//! its head, `blocks` those of its blocks that a `policy` wants, and `cache` is what the user said about that.
 
 pub mod blocks;
 mod cache;
@@ -15,6 +15,7 @@ mod reading;
 pub mod shelf;
 mod unavailable;
 pub mod verify;
+pub mod write;
 pub mod zones;
 
 pub use cache::{IndexCache, UnknownIndexCache};

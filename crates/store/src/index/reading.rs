@@ -132,11 +132,18 @@ impl IndexFile {
                 answer,
             });
         }
+        let (begun, engine) = (Instant::now(), self.handle.engine());
+        // One small read, as of a single key, is not worth waking other threads for.
+        if requests.len() == 1
+            && let Some(request) = requests.pop()
+        {
+            requests.extend(engine.serve_here(request).err());
+        }
         Ok(BlocksUnderWay {
             wanted,
             runs,
-            begun: Instant::now(),
-            _tickets: self.handle.engine().submit_batch(requests),
+            begun,
+            _tickets: engine.submit_batch(requests),
         })
     }
 }

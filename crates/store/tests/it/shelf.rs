@@ -9,11 +9,10 @@ use hotshelf_elf::keys::{CodeTable, QueryBox, Restriction};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 use hotshelf_store::index::IndexCache;
 use hotshelf_store::index::elfs::{ElfStore, Unavailable};
-use hotshelf_store::index::file::{
-    BuiltStretch, FileWriter as IndexWriter, IndexFile, IndexPaths, Indexes,
-};
+use hotshelf_store::index::file::{IndexFile, IndexPaths, Indexes};
 use hotshelf_store::index::keys::{KeyColumn, KeyLearner};
 use hotshelf_store::index::policy::BlockPolicyKind;
+use hotshelf_store::index::write::{BuiltStretch, FileWriter as IndexWriter};
 use hotshelf_store::index::zones::Zones;
 use hotshelf_tier::io::{Fault, FaultPlan, IoEngine, IoOptions};
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::fault::Fault;
 use super::file::IoFile;
+use super::here::Quickness;
 use super::lane::Lane;
 use super::options::{Backend, IoOptions, check_bandwidth};
 use super::request::{Done, Read, ReadRequest};
@@ -24,7 +25,8 @@ use crate::TierError;
 /// Dropping the engine answers every read: those in flight with their bytes, those still waiting with
 /// [`TierError::EngineStopped`].
 pub struct IoEngine {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) quickness: Quickness,
     lanes: Vec<Arc<Lane>>,
     next_lane: AtomicUsize,
     threads: Vec<JoinHandle<()>>,
@@ -50,6 +52,7 @@ impl IoEngine {
         options.check()?;
         let mut engine = Self {
             shared: Shared::new(options)?,
+            quickness: Quickness::default(),
             lanes: Vec::new(),
             next_lane: AtomicUsize::new(0),
             threads: Vec::new(),

@@ -32,6 +32,7 @@ mod buffer;
 mod engine;
 mod fault;
 mod file;
+mod here;
 mod lane;
 mod operation;
 mod options;

@@ -58,7 +58,7 @@ fn lead(shared: &Shared, lane: &Lane, backlog: &mut Backlog) -> Option<Operation
 }
 
 /// Runs an operation, and what it falls apart into, to the end.
-fn run(operation: Operation, shared: &Shared) {
+pub(super) fn run(operation: Operation, shared: &Shared) {
     let mut remaining = vec![operation];
     while let Some(mut operation) = remaining.pop() {
         match call_until_over(&mut operation, shared) {

@@ -194,3 +194,37 @@ fn opening_what_cannot_be_read_is_an_error() {
         );
     }
 }
+
+#[test]
+fn small_reads_on_the_asking_thread_equal_plain_reads() {
+    let len = 300_001;
+    let (file, expected) = (file_of(len), content(len));
+    each_engine(|engine| {
+        let file = engine.open(file.path()).unwrap();
+        let ask = |offset: usize, len: usize| {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let request = ReadRequest {
+                file: file.clone(),
+                offset: offset as u64,
+                len,
+                done: Box::new(move |read| drop(sender.send(read))),
+            };
+            engine
+                .serve_here(request)
+                .map(|()| receiver.try_recv().unwrap())
+        };
+        for (offset, len) in [(0, 1), (4095, 2), (5000, 60_000), (299_990, 11), (7, 0)] {
+            let answer = ask(offset, len).ok().unwrap().unwrap();
+            assert!(
+                answer[..] == expected[offset..offset + len],
+                "{offset} + {len}"
+            );
+        }
+        assert!(ask(300_000, 2).ok().unwrap().is_err(), "beyond the end");
+        let stats = engine.stats();
+        assert_eq!((stats.reads, stats.device_operations), (6, 4));
+        assert!(ask(0, 70_000).is_err(), "too large");
+        engine.set_bandwidth_max(Some(1 << 20)).unwrap();
+        assert!(ask(0, 1).is_err(), "capped");
+    });
+}

@@ -1,0 +1,225 @@
+//! Small questions that an index answers alone, asked without a plan: how many rows have certain values, or what their
+//! other indexed columns hold.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
+use arrow::compute::concat;
+use arrow::datatypes::SchemaRef;
+use futures::future::try_join_all;
+use hotshelf_elf::keys::QueryBox;
+
+use super::decode::decode;
+use super::elfs::{ElfStore, Unavailable};
+use super::file::{IndexFile, Stretch};
+use super::predicate::Condition;
+use super::question::{Conjunct, FileQuery, Wanted};
+use crate::table::Table;
+
+/// Questions that are expected to find more rows are planned: workers share the work then.
+const ROWS_MAX: f64 = 4096.0;
+/// Rows of an answer at most, whatever was expected.
+const FOUND_MAX: usize = 1 << 16;
+/// Elfs that are asked together at most.
+const ELFS_MAX: usize = 64;
+
+/// What is asked about the rows that meet the conditions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sought {
+    /// Their number.
+    Count,
+    /// Some of their columns, by index in the table.
+    Columns(Vec<usize>),
+}
+
+/// A small question to an index of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct PointQuestion {
+    pub table: Arc<Table>,
+    /// Which of the table's indexes.
+    pub index: usize,
+    pub sought: Sought,
+    /// Columns of the answer.
+    pub schema: SchemaRef,
+}
+
+/// Why a question has to be planned.
+enum Refused {
+    /// It may find many rows, or the Elfs do not say all that it asks.
+    TooLarge,
+    /// An Elf cannot be asked: the scan will say why.
+    Unavailable,
+}
+
+impl From<Unavailable> for Refused {
+    fn from(_: Unavailable) -> Self {
+        Self::Unavailable
+    }
+}
+
+impl<E: Into<hotshelf_store::StoreError>> From<Damaged<E>> for Refused {
+    fn from(_: Damaged<E>) -> Self {
+        Self::Unavailable
+    }
+}
+
+/// A failure to read an Elf.
+struct Damaged<E>(E);
+
+/// What one Elf found.
+#[derive(Default)]
+struct Found {
+    count: u64,
+    columns: Vec<ArrayRef>,
+}
+
+impl PointQuestion {
+    /// The index of a table that can answer, if there is one: it has the columns of all conditions and of the answer,
+    /// and its first one is among the conditions'.
+    pub fn index_for(table: &Table, conditions: &[usize], sought: &Sought) -> Option<usize> {
+        let has_all = |columns: &[usize], wanted: &[usize]| {
+            wanted.iter().all(|column| columns.contains(column))
+        };
+        let length = |columns: &[usize]| {
+            let leading = columns.iter().take_while(|one| conditions.contains(one));
+            leading.count()
+        };
+        let indexes = table.indexes.iter().enumerate();
+        let able = indexes.filter(|(_, index)| {
+            let columns = index.definition.columns.as_slice();
+            let covers = match sought {
+                Sought::Count => true,
+                Sought::Columns(wanted) => has_all(columns, wanted),
+            };
+            covers && has_all(columns, conditions) && length(columns) > 0
+        });
+        let best = able.max_by_key(|(_, index)| length(&index.definition.columns));
+        best.map(|(idx, _)| idx)
+    }
+
+    /// The answer for rows that meet all conditions, to a query of this weight. `None` if the question is not small
+    /// or the index cannot be used: it has to be planned then.
+    pub async fn ask(
+        &self,
+        elfs: &ElfStore,
+        conditions: Vec<Condition>,
+        weight: f64,
+    ) -> Option<RecordBatch> {
+        let conjuncts: Vec<Conjunct> = conditions
+            .into_iter()
+            .map(|condition| Conjunct {
+                columns: vec![condition.column],
+                condition: Some(condition),
+            })
+            .collect();
+        let questions = self.questions(&conjuncts)?;
+        let mut asked = Vec::new();
+        for question in &questions {
+            let stretches = question.file.stretches.iter().enumerate();
+            asked.extend(stretches.map(|(idx, stretch)| (question, idx, stretch)));
+        }
+        let mut expected = 0.0;
+        for (question, _, stretch) in &asked {
+            expected += stretch.model.work(&question.query).ok()?.results;
+        }
+        if expected > ROWS_MAX || asked.len() > ELFS_MAX {
+            return None;
+        }
+        let ask = |(question, idx, stretch): (_, usize, _)| {
+            self.ask_elf(elfs, question, (idx, stretch), weight)
+        };
+        let found = try_join_all(asked.into_iter().map(ask)).await.ok()?;
+        self.answer(found)
+    }
+
+    /// The question to each data file; `None` if the index does not answer for all of them.
+    fn questions(&self, conjuncts: &[Conjunct]) -> Option<Vec<FileQuery>> {
+        let index = self.table.indexes.get(self.index)?;
+        let columns = &index.definition.columns;
+        let wanted = Wanted {
+            conjuncts,
+            key_ranges: &[],
+            key_count: 0,
+            output: None,
+        };
+        let dimensions = self.dimensions();
+        let files = self.table.files.iter();
+        let questions = files.map(|data| {
+            let file = index.files.get(&data.paths.number)?.as_ref().ok()?;
+            let question = FileQuery::new(file, columns, wanted, false)?;
+            question.covers(&dimensions).then_some(question)
+        });
+        questions.collect()
+    }
+
+    /// The dimension of each column of the answer.
+    fn dimensions(&self) -> Vec<usize> {
+        let Sought::Columns(columns) = &self.sought else {
+            return Vec::new();
+        };
+        let indexed = &self.table.indexes[self.index].definition.columns;
+        let dimension = |column: &usize| indexed.iter().position(|one| one == column);
+        columns.iter().filter_map(dimension).collect()
+    }
+
+    async fn ask_elf(
+        &self,
+        elfs: &ElfStore,
+        question: &FileQuery,
+        (stretch_idx, _): (usize, &Stretch),
+        weight: f64,
+    ) -> Result<Found, Refused> {
+        let (file, query): (&Arc<IndexFile>, &QueryBox) = (&question.file, &question.query);
+        let mut elf = elfs.open_for(file, stretch_idx, weight).await?;
+        let dimensions = self.dimensions();
+        if dimensions.is_empty() {
+            return Ok(Found {
+                count: elf.count(query).await.map_err(Damaged)?,
+                columns: Vec::new(),
+            });
+        }
+        let rows: Vec<Range<u32>> = elf.select_rows(query).await.map_err(Damaged)?;
+        let count: usize = rows.iter().map(ExactSizeIterator::len).sum();
+        if count > FOUND_MAX {
+            return Err(Refused::TooLarge);
+        }
+        let mut codes = vec![Vec::new(); dimensions.len()];
+        let read = elf.read_rows(&rows, &dimensions, &mut codes).await;
+        read.map_err(Damaged)?;
+        let fields = self.schema.fields().iter().zip(&dimensions).zip(&codes);
+        let columns = fields.map(|((field, dimension), codes)| {
+            let encoding = file.keys[*dimension].exact().ok_or(Refused::TooLarge)?;
+            decode(encoding, codes, field.data_type()).map_err(|_| Refused::Unavailable)
+        });
+        Ok(Found {
+            count: count as u64,
+            columns: columns.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn answer(&self, found: Vec<Found>) -> Option<RecordBatch> {
+        let count: u64 = found.iter().map(|found| found.count).sum();
+        let columns = match &self.sought {
+            Sought::Count => {
+                let count = Int64Array::from(vec![i64::try_from(count).ok()?]);
+                vec![Arc::new(count) as ArrayRef]
+            }
+            Sought::Columns(columns) => {
+                let together = |idx: usize| {
+                    let parts: Vec<&dyn Array> = found
+                        .iter()
+                        .map(|found| found.columns[idx].as_ref())
+                        .collect();
+                    concat(&parts).ok()
+                };
+                match found.is_empty() {
+                    true => return Some(RecordBatch::new_empty(self.schema.clone())),
+                    false => (0..columns.len()).map(together).collect::<Option<_>>()?,
+                }
+            }
+        };
+        let options = RecordBatchOptions::new();
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).ok()
+    }
+}

@@ -1,0 +1,238 @@
+//! Statements that ask an index for few rows, recognised once and answered without planning: `SELECT` of the number of
+//! rows or of indexed columns, `FROM` one stored table, `WHERE` indexed columns are compared with parameters.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::catalog::TableProvider;
+use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::{Column, ScalarValue};
+use datafusion::datasource::source_as_provider;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{Aggregate, Expr, Filter, LogicalPlan, Operator, TableScan};
+use parking_lot::RwLock;
+
+use super::fingerprint;
+use crate::index::{Condition, PointQuestion, Sought, compared};
+use crate::stored_table::StoredTable;
+
+/// Digits of decimals that a double holds exactly.
+const DOUBLE_DIGITS: u8 = 15;
+
+/// What is known about a statement since it was last planned; its copies share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KnownPoint(Arc<RwLock<Option<Arc<PointStatement>>>>);
+
+/// A statement that an index may answer.
+#[derive(Debug)]
+pub(super) struct PointStatement {
+    pub question: PointQuestion,
+    comparisons: Vec<Comparison>,
+    /// The statement's fingerprint.
+    pub template: u64,
+}
+
+/// A column of the table, compared with a value.
+#[derive(Debug)]
+struct Comparison {
+    column: usize,
+    op: Operator,
+    value: Operand,
+}
+
+#[derive(Debug)]
+enum Operand {
+    Literal(ScalarValue),
+    /// A parameter, counted from 0.
+    Parameter(usize),
+}
+
+impl KnownPoint {
+    /// Notes what a plan with parameters says.
+    pub fn learn(&self, plan: &LogicalPlan) {
+        let known = PointStatement::of(plan).map(Arc::new);
+        if known.is_some() || self.0.read().is_some() {
+            *self.0.write() = known;
+        }
+    }
+
+    pub fn get(&self) -> Option<Arc<PointStatement>> {
+        self.0.read().clone()
+    }
+}
+
+impl PointStatement {
+    fn of(plan: &LogicalPlan) -> Option<Self> {
+        let LogicalPlan::Projection(projection) = plan else {
+            return None;
+        };
+        let (filter, counts) = match projection.input.as_ref() {
+            LogicalPlan::Filter(filter) => (filter, None),
+            LogicalPlan::Aggregate(aggregate) => match aggregate.input.as_ref() {
+                LogicalPlan::Filter(filter) => (filter, Some(aggregate)),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let (scan, stored) = scanned(filter)?;
+        let column = |expr: &Expr| column_of(expr, scan, &stored);
+        let sought = match counts {
+            Some(aggregate) => counted(&projection.expr, aggregate).then_some(Sought::Count)?,
+            None => Sought::Columns(projection.expr.iter().map(column).collect::<Option<_>>()?),
+        };
+        let mut comparisons = Vec::new();
+        for conjunct in split_conjunction(&filter.predicate) {
+            comparisons.extend(compare(conjunct, &column)?);
+        }
+        let columns: Vec<usize> = comparisons.iter().map(|one| one.column).collect();
+        let index = PointQuestion::index_for(&stored.table, &columns, &sought)?;
+        Some(Self {
+            question: PointQuestion {
+                table: stored.table.clone(),
+                index,
+                sought,
+                schema: Arc::new(plan.schema().as_arrow().clone()),
+            },
+            comparisons,
+            template: fingerprint::template(plan),
+        })
+    }
+
+    /// The conditions with values; `None` where they might mean something else than the planned comparison.
+    pub fn conditions(&self, values: &[ScalarAndMetadata]) -> Option<Vec<Condition>> {
+        let schema = &self.question.table.schema;
+        let condition = |one: &Comparison| {
+            let value = match &one.value {
+                Operand::Literal(value) => value,
+                Operand::Parameter(idx) => &values.get(*idx)?.value,
+            };
+            let value = as_column(value, schema.field(one.column).data_type())?;
+            compared(one.column, one.op, &value, schema)
+        };
+        self.comparisons.iter().map(condition).collect()
+    }
+}
+
+/// The stored table that a filter's rows come from, all of them.
+fn scanned(filter: &Filter) -> Option<(&TableScan, StoredTable)> {
+    let mut input = filter.input.as_ref();
+    if let LogicalPlan::SubqueryAlias(alias) = input {
+        input = alias.input.as_ref();
+    }
+    let LogicalPlan::TableScan(scan) = input else {
+        return None;
+    };
+    let provider: Arc<dyn TableProvider> = source_as_provider(&scan.source).ok()?;
+    let stored = provider.downcast_ref::<StoredTable>()?;
+    let is_whole = scan.filters.is_empty() && scan.fetch.is_none() && scan.projection.is_none();
+    let is_sound = stored.table.damage.is_none() && stored.table.unavailable.is_none();
+    (is_whole && is_sound).then(|| (scan, stored.clone()))
+}
+
+/// The column of the table that an expression names under its own name.
+fn column_of(expr: &Expr, scan: &TableScan, stored: &StoredTable) -> Option<usize> {
+    let Expr::Column(Column { name, .. }) = expr else {
+        return None;
+    };
+    let found = stored.table.schema.index_of(name).ok()?;
+    // All columns come from the one scan, so that the name says which.
+    scan.projected_schema
+        .has_column_with_unqualified_name(name)
+        .then_some(found)
+}
+
+/// Whether this is `SELECT count(*)`.
+fn counted(outputs: &[Expr], aggregate: &Aggregate) -> bool {
+    let [Expr::AggregateFunction(call)] = aggregate.aggr_expr.as_slice() else {
+        return false;
+    };
+    let params = &call.params;
+    let is_plain = !params.distinct && params.filter.is_none() && params.order_by.is_empty();
+    let counts_rows = match params.args.as_slice() {
+        [] => true,
+        [Expr::Literal(value, _)] => !value.is_null(),
+        _ => false,
+    };
+    let output = match outputs {
+        [Expr::Alias(alias)] => alias.expr.as_ref(),
+        [output] => output,
+        _ => return false,
+    };
+    let name = aggregate.aggr_expr[0].schema_name().to_string();
+    let is_output = matches!(output, Expr::Column(column) if column.name == name);
+    let is_count = call.func.name() == "count" && is_plain && counts_rows;
+    is_count && aggregate.group_expr.is_empty() && is_output
+}
+
+/// A conjunct as comparisons of columns with values.
+fn compare(conjunct: &Expr, column: &impl Fn(&Expr) -> Option<usize>) -> Option<Vec<Comparison>> {
+    let one = |of: &Expr, op: Operator, value: &Expr| {
+        Some(Comparison {
+            column: column(of)?,
+            op,
+            value: operand(value)?,
+        })
+    };
+    match conjunct {
+        Expr::BinaryExpr(binary) => {
+            let (left, right) = (binary.left.as_ref(), binary.right.as_ref());
+            let found = one(left, binary.op, right);
+            let found = found.or_else(|| one(right, binary.op.swap()?, left));
+            Some(vec![found?])
+        }
+        Expr::Between(between) if !between.negated => {
+            let expr = between.expr.as_ref();
+            Some(vec![
+                one(expr, Operator::GtEq, &between.low)?,
+                one(expr, Operator::LtEq, &between.high)?,
+            ])
+        }
+        _ => None,
+    }
+}
+
+fn operand(expr: &Expr) -> Option<Operand> {
+    match expr {
+        Expr::Literal(value, _) => Some(Operand::Literal(value.clone())),
+        Expr::Placeholder(parameter) => {
+            let number: usize = parameter.id.strip_prefix('$')?.parse().ok()?;
+            Some(Operand::Parameter(number.checked_sub(1)?))
+        }
+        _ => None,
+    }
+}
+
+/// A value as one of a column's type that compares with its values in the same way.
+fn as_column(value: &ScalarValue, column: &DataType) -> Option<ScalarValue> {
+    let own = value.data_type();
+    if value.is_null() || column.is_floating() {
+        return None;
+    }
+    let cast = |value: &ScalarValue, to: &DataType| value.cast_to(to).ok();
+    let there_and_back = || {
+        let cast_value = cast(value, column).filter(|cast_value| !cast_value.is_null())?;
+        (cast(&cast_value, &own)? == *value).then_some(cast_value)
+    };
+    let is_decimal = matches!(column, DataType::Decimal128(_, _));
+    match (&own, column) {
+        (own, column) if own == column => Some(value.clone()),
+        (own, column) if own.is_string() && column.is_string() => cast(value, column),
+        (own, column) if own.is_string() && *column == DataType::Date32 => {
+            cast(value, column).filter(|cast_value| !cast_value.is_null())
+        }
+        (own, column) if own.is_integer() && (column.is_integer() || is_decimal) => {
+            there_and_back()
+        }
+        (DataType::Float64, DataType::Decimal128(precision, _)) if *precision <= DOUBLE_DIGITS => {
+            there_and_back()
+        }
+        (own, DataType::Decimal128(_, scale)) if own.is_string() => {
+            // More digits than the column has would make other numbers of both.
+            let wide = DataType::Decimal128(38, (*scale).max(0) + 8);
+            let (exact, cast_value) = (cast(value, &wide)?, cast(value, column)?);
+            let is_exact = !exact.is_null() && cast(&cast_value, &wide)? == exact;
+            is_exact.then_some(cast_value)
+        }
+        _ => None,
+    }
+}

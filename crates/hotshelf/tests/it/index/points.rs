@@ -1,0 +1,235 @@
+//! Prepared statements that an index answers without a plan: the same answers as planned ones, whatever is asked.
+
+use hotshelf::{Session, Value};
+
+use super::*;
+use crate::lines;
+
+/// Whole numbers, dates, decimals and texts with repeats and NULLs, and an index over most of them.
+fn table() -> Fixture {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE t AS SELECT CAST(value % 40 AS INT) AS a, \
+         CASE WHEN value % 9 > 0 THEN value % 50 END AS b, \
+         DATE '2020-01-01' + CAST(value % 31 AS INT) AS d, \
+         CAST(value % 17 AS DECIMAL(9, 2)) / 4 AS m, \
+         concat('s', value % 5) AS s, CAST(value % 3 AS DOUBLE) AS f, value AS id \
+         FROM generate_series(0, 20000) AS g(value)",
+    )
+    .unwrap();
+    db.run("CREATE INDEX i ON t USING elf (a, b, d, m, s)")
+        .unwrap();
+    db
+}
+
+fn asked(session: &Session, sql: &str, values: &[Value]) -> Result<Vec<String>, String> {
+    let statement = session.parse(sql).unwrap().remove(0);
+    // The first time it is planned, and the second time it is known.
+    let [planned, known] = [(); 2].map(|()| {
+        let run = async {
+            session
+                .execute_with(&statement, values)
+                .await?
+                .collect()
+                .await
+        };
+        let rows = session.database().block_on(run);
+        rows.map(|rows| {
+            let mut rows = lines(&rows);
+            rows.sort();
+            rows
+        })
+        .map_err(|error| error.to_string())
+    });
+    assert_eq!(planned.is_ok(), known.is_ok(), "{sql} with {values:?}");
+    if known.is_ok() {
+        assert_eq!(planned, known, "{sql} with {values:?}");
+    }
+    known
+}
+
+/// Runs of pipelines: planned queries leave one.
+fn runs(session: &Session) -> Vec<String> {
+    lines(&session.query("SELECT count(*) FROM pipelines()").unwrap())
+}
+
+const COMPARISONS: &[&str] = &[
+    "a = $1",
+    "a < $1",
+    "$1 >= a",
+    "a <> $1",
+    "b = $1",
+    "b > $1",
+    "d = $1",
+    "d <= $1",
+    "m = $1",
+    "m < $1",
+    "s = $1",
+    "a BETWEEN 3 AND $1",
+    "a = $1 AND b = 7",
+    "a = 3 AND b = $1",
+    "a = 3 AND m = $1",
+    "a = 3 AND s = $1",
+    "a = 3 AND d >= $1",
+    "a = 3 AND f = $1",
+    "a = 3 AND id = $1",
+    "a = 3 AND b + 1 = $1",
+    "a = 3 OR b = $1",
+];
+
+const OUTPUTS: &[&str] = &["a, b", "d, m, s", "f, a", "s AS other", "a, a"];
+
+#[test]
+fn prepared_questions_get_the_answers_of_planned_ones() {
+    let db = table();
+    let session = db.database().session();
+    let planned = db.database().session();
+    planned.query("SET hotshelf.elf = 'off'").unwrap();
+    let values: Vec<Value> = vec![
+        7.into(),
+        Value::Null,
+        (-1i64).into(),
+        i64::MAX.into(),
+        2.5.into(),
+        3.0.into(),
+        0.1.into(),
+        f64::NAN.into(),
+        true.into(),
+        "2020-01-11".into(),
+        "s3".into(),
+        "2.25".into(),
+        "2.251".into(),
+        "3".into(),
+        "no date".into(),
+        vec![1u8, 2].into(),
+    ];
+    let mut answered = 0;
+    for (turn, comparison) in COMPARISONS.iter().enumerate() {
+        for (idx, value) in values.iter().enumerate() {
+            for output in ["count(*)", OUTPUTS[(turn + idx) % OUTPUTS.len()]] {
+                let sql = format!("SELECT {output} FROM t WHERE {comparison}");
+                let one = std::slice::from_ref(value);
+                let (with, without) = (asked(&session, &sql, one), asked(&planned, &sql, one));
+                assert_eq!(
+                    with.is_ok(),
+                    without.is_ok(),
+                    "{sql} with {value:?}: {with:?}"
+                );
+                if let (Ok(with), Ok(without)) = (with, without) {
+                    assert_eq!(with, without, "{sql} with {value:?}");
+                    answered += 1;
+                }
+            }
+        }
+    }
+    assert!(answered > 200, "{answered}");
+}
+
+#[test]
+fn a_known_question_is_not_planned_again_until_its_table_changes() {
+    let db = table();
+    let session = db.database().session();
+    let sql = "SELECT count(*) FROM t WHERE a = $1 AND b = $2";
+    let statement = session.parse(sql).unwrap().remove(0);
+    let ask = |a: i64, b: i64| {
+        let values = [a.into(), b.into()];
+        let run = async {
+            session
+                .execute_with(&statement, &values)
+                .await?
+                .collect()
+                .await
+        };
+        lines(&session.database().block_on(run).unwrap()).remove(0)
+    };
+    let before = ask(3, 13);
+    let known = runs(&session);
+    assert_eq!(ask(3, 13), before);
+    assert_eq!(ask(3, 14), "0");
+    assert_eq!(runs(&session), known, "it was planned again");
+    session.query("SET hotshelf.elf = 'off'").unwrap();
+    assert_eq!(ask(3, 13), before);
+    assert_ne!(runs(&session), known, "it should not use an index");
+    session.query("SET hotshelf.elf = 'on'").unwrap();
+    let one_more =
+        "INSERT INTO t SELECT a, b, d, m, s, f, id FROM t WHERE a = 3 AND b = 13 LIMIT 1";
+    session.query(one_more).unwrap();
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    assert_eq!(number(&ask(3, 13)), number(&before) + 1);
+    assert_eq!(number(&ask(3, 13)), number(&before) + 1);
+    session.query("DROP INDEX i").unwrap();
+    assert_eq!(number(&ask(3, 13)), number(&before) + 1);
+    session
+        .query("CREATE OR REPLACE TABLE t AS SELECT 3 AS a, 13 AS b")
+        .unwrap();
+    assert_eq!((ask(3, 13), ask(3, 13)), ("1".into(), "1".into()));
+    session.query("DROP TABLE t").unwrap();
+    let values = [3.into(), 13.into()];
+    let run = async {
+        session
+            .execute_with(&statement, &values)
+            .await?
+            .collect()
+            .await
+    };
+    let gone = session
+        .database()
+        .block_on(run)
+        .expect_err("the table is gone");
+    assert!(gone.to_string().contains("'t'"), "{gone}");
+}
+
+#[test]
+fn executing_a_prepared_statement_asks_the_index() {
+    let db = table();
+    let session = db.database().session();
+    let rows = |sql: &str| session.query(sql).map(|rows| lines(&rows));
+    session
+        .query("PREPARE p AS SELECT a, b, s FROM t WHERE a = $1 AND b = $2 AND d = $3")
+        .unwrap();
+    session
+        .query("PREPARE q(INT, TEXT) AS SELECT count(*) FROM t WHERE a = $1 AND s = $2")
+        .unwrap();
+    let planned =
+        rows("SELECT a, b, s FROM t WHERE a = 3 AND b = 13 AND d = DATE '2020-01-05'").unwrap();
+    let counted = rows("SELECT count(*) FROM t WHERE a = 3 AND s = 's3'").unwrap();
+    let known = runs(&session);
+    for _ in 0..2 {
+        assert_eq!(
+            rows("EXECUTE p(3, 13, DATE '2020-01-05')").unwrap(),
+            planned
+        );
+        assert_eq!(rows("EXECUTE p(3, 13, '2020-01-05')").unwrap(), planned);
+        assert_eq!(rows("EXECUTE q('3', 's3')").unwrap(), counted);
+    }
+    assert_eq!(runs(&session), known, "they were planned");
+    for wrong in [
+        "EXECUTE p(3, 13)",
+        "EXECUTE p(3, 13, DATE '2020-01-05', 4)",
+        "EXECUTE q(3)",
+    ] {
+        assert!(rows(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn questions_that_find_much_are_planned_and_damage_is_scanned_around() {
+    let db = table();
+    let session = db.database().session();
+    let all = asked(
+        &session,
+        "SELECT count(*) FROM t WHERE a >= $1",
+        &[0.into()],
+    );
+    assert_eq!(all, Ok(vec!["20001".to_owned()]));
+    let sql = "SELECT count(*) FROM t WHERE a = $1 AND b = $2";
+    let expected = asked(&session, sql, &[3.into(), 13.into()]);
+    let file = index_files(&db).remove(0);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let leaves = bytes.len() / 3;
+    bytes[leaves..leaves * 2].fill(0x5a);
+    std::fs::write(&file, bytes).unwrap();
+    session.query("SET hotshelf.budget = '2MB'").unwrap();
+    session.query("SET hotshelf.budget = '256MB'").unwrap();
+    assert_eq!(asked(&session, sql, &[3.into(), 13.into()]), expected);
+}
