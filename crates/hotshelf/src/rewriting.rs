@@ -9,7 +9,7 @@ use hotshelf_store::catalog::FileRow;
 use hotshelf_store::data_file::TableFile;
 
 use crate::error::{Error, Result};
-use crate::index::{IndexCache, IndexDefinition, advise_order};
+use crate::index::{IndexCache, IndexDefinition, IndexShelf, advise_order};
 use crate::scan::{ScanEnv, read_in_order};
 use crate::storage::{
     BUDGET_PARTS, Exchange, MERGE_ROWS, Merge, RowOrder, Storage, Writing, resolve,
@@ -34,6 +34,8 @@ pub(crate) struct IndexSpec {
     pub clustered: bool,
     /// Which blocks of it stay in memory.
     pub cache: IndexCache,
+    /// Where its leaves are read from.
+    pub shelf: IndexShelf,
 }
 
 /// Reads tables and gives the storage new files for them.
@@ -83,6 +85,7 @@ impl Rewriter<'_> {
         let definition = IndexDefinition {
             clustered: spec.clustered,
             cache: spec.cache,
+            shelf: spec.shelf.clone(),
             ..storage.definition(spec.name.clone(), columns)?
         };
         let mut removed = Vec::new();

@@ -9,7 +9,7 @@ use crate::catalog::entries::TableRow;
 use crate::catalog::{decode_schema, encode_schema};
 use crate::error::{Result, StoreError};
 use crate::fields::{Fields, put_bytes, put_number, put_word};
-use crate::index::{IndexCache, IndexDefinition};
+use crate::index::{IndexCache, IndexDefinition, IndexShelf};
 use crate::root::Root;
 
 /// Its name in the table's folder.
@@ -38,6 +38,7 @@ impl Description {
             indexes: indexes
                 .map(|index| IndexDefinition {
                     cache: IndexCache::default(),
+                    shelf: IndexShelf::default(),
                     ..index.definition.clone()
                 })
                 .collect(),
@@ -133,6 +134,7 @@ fn read_index(input: &mut Fields<'_>, column_count: usize) -> Result<IndexDefini
         name,
         clustered,
         cache: IndexCache::default(),
+        shelf: IndexShelf::default(),
     })
 }
 
@@ -154,6 +156,7 @@ mod tests {
                 columns: vec![0],
                 clustered: true,
                 cache: IndexCache::default(),
+                shelf: IndexShelf::default(),
             }],
         };
         let bytes = description.encode().unwrap();

@@ -7,7 +7,8 @@ use crate::catalog::entries::{FileRow, TableRow};
 use crate::data_file::{DataFile, FilePaths, Sums, footer};
 use crate::error::{Result, StoreError};
 use crate::in_use::{InUse, Use};
-use crate::index::file::{IndexPaths, Indexes};
+use crate::index::IndexPaths;
+use crate::index::file::Indexes;
 use crate::index::verify::verify as verify_index;
 use crate::root::Root;
 

@@ -65,6 +65,8 @@ struct ElfRow<'a> {
     stretch: &'a Stretch,
     clustered: bool,
     cache: IndexCache,
+    shelf: String,
+    is_copied: bool,
     /// Where the blocks of the index are, perhaps with those of others.
     blocks: Arc<BlockStore>,
     stats: BlockStats,
@@ -87,6 +89,8 @@ pub(super) fn elfs(storage: &Storage) -> Columns {
                     stretch,
                     clustered: file.clustered,
                     cache: index.definition.cache,
+                    shelf: index.definition.shelf.to_string(),
+                    is_copied: file.is_copied(),
                     blocks: blocks.clone(),
                     stats,
                 });
@@ -107,6 +111,8 @@ pub(super) fn elfs(storage: &Storage) -> Columns {
             row.blocks.held_bytes_of(row.stretch.key)
         })
         .text("cache", |row| row.cache.word().to_owned())
+        .text("shelf", |row| row.shelf.clone())
+        .flag("on_shelf", |row| row.is_copied || row.shelf == "file")
         .text("policy", |row| row.stats.policy.name().to_owned())
         .count("cache_bytes", |row| row.stats.held_bytes)
         .count("limit_bytes", |row| row.blocks.limit_bytes())

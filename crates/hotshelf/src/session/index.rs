@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{Answer, Session};
 use crate::error::{Error, Result};
-use crate::index::IndexCache;
+use crate::index::{IndexCache, IndexShelf};
 use crate::options::parse_size;
 use crate::rewriting::{IndexSpec, Rewritten};
 use crate::storage::default_index_name;
@@ -139,6 +139,7 @@ impl Session {
             advise: false,
             clustered: false,
             cache: IndexCache::default(),
+            shelf: IndexShelf::default(),
         };
         create
             .with
@@ -188,13 +189,13 @@ fn elf_columns(clustering: &WrappedCollection<Vec<Expr>>) -> Option<Vec<String>>
     columns.filter(|columns| is_elf && !columns.is_empty())
 }
 
-/// Reads `order = 'auto'`, `clustered = true`, `cache = 'lru'` and `cache_bytes = '64MB'`.
+/// Reads `order = 'auto'`, `clustered = true`, `cache = 'lru'`, `cache_bytes = '64MB'` and `shelf = 'node:1'`.
 fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
     let wrong = || Error::InvalidValue {
         what: "index option",
         value: option.to_string(),
         expected: format!(
-            "order = 'auto' or 'given', clustered = true or false, cache = {}, cache_bytes = a size",
+            "order = 'auto' or 'given', clustered = true or false, cache = {}, cache_bytes = a size, shelf = {SHELVES}",
             cache_words()
         ),
     };
@@ -204,9 +205,12 @@ fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
     let (Expr::Identifier(key), BinaryOperator::Eq) = (left.as_ref(), op) else {
         return Err(wrong());
     };
+    // Folders are not lower case.
+    let is_shelf = key.value.eq_ignore_ascii_case("shelf");
     let value = match right.as_ref() {
         Expr::Value(value) => match &value.value {
             Value::Boolean(value) => value.to_string(),
+            Value::SingleQuotedString(text) if is_shelf => text.clone(),
             Value::SingleQuotedString(text) => text.to_ascii_lowercase(),
             Value::Number(digits, _) => digits.to_string(),
             _ => return Err(wrong()),
@@ -227,6 +231,14 @@ fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
             };
             spec.cache = spec.cache.with_word(word).map_err(unknown)?;
         }
+        ("shelf", name) => {
+            let unknown = |_| Error::InvalidValue {
+                what: "shelf of an index",
+                value: name.to_owned(),
+                expected: SHELVES.into(),
+            };
+            spec.shelf = name.parse().map_err(unknown)?;
+        }
         ("cache_bytes", size) => {
             let bytes = parse_size(size)?;
             // What keeps nothing keeps nothing, whatever the size.
@@ -238,6 +250,9 @@ fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
     }
     Ok(())
 }
+
+/// The words for shelves.
+const SHELVES: &str = "'file', 'dax:FOLDER', 'node:N' or 'emulated:NAME'";
 
 /// The words that say which blocks of an index stay in memory.
 fn cache_words() -> String {

@@ -11,8 +11,8 @@ use super::Storage;
 use super::writing::RowOrder;
 use crate::error::{Error, Result, nearest};
 use crate::index::{
-    IndexCache, IndexDefinition, IndexFile, IndexPaths, IndexWriter, Indexed, Indexes, TableIndex,
-    is_indexable, stretch_rows,
+    IndexCache, IndexDefinition, IndexFile, IndexPaths, IndexShelf, IndexWriter, Indexed, Indexes,
+    TableIndex, is_indexable, stretch_rows,
 };
 use crate::table::Table;
 
@@ -45,6 +45,7 @@ impl Storage {
             columns,
             clustered: false,
             cache: IndexCache::default(),
+            shelf: IndexShelf::default(),
         })
     }
 
@@ -135,6 +136,7 @@ impl Storage {
             self.store.drop_index(&table.folder, index.definition.id)?;
             let shared = IndexCache::default();
             self.elfs.set_cache(index.definition.id, shared);
+            self.elfs.set_shelf(index.definition.id, &IndexShelf::File);
         }
         let changed = table.changed(table.files.clone(), kept);
         self.put(changed);
@@ -187,6 +189,7 @@ impl Storage {
     ) -> Result<Arc<IndexFile>, StoreError> {
         let paths = self.index_paths(table_folder, file.paths.number, definition.id);
         self.elfs.set_cache(definition.id, definition.cache);
+        self.elfs.set_shelf(definition.id, &definition.shelf);
         let columns = definition.columns.len();
         let opened = indexes_of(file)
             .and_then(|of| IndexFile::open(&self.opener, &self.elfs, &paths, of, columns));

@@ -3,6 +3,7 @@
 mod changes;
 mod points;
 mod random;
+mod shelves;
 
 use std::path::PathBuf;
 

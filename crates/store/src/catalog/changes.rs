@@ -4,9 +4,10 @@ use rusqlite::params;
 
 use super::entries::{FileChange, IndexFileRow, Obsolete, TableRef, TableRow};
 use super::rows::{self, Owner};
-use super::{Catalog, journal, names, schema};
+use super::schema::IndexChoice;
+use super::{Catalog, journal, names};
 use crate::error::Result;
-use crate::index::IndexCache;
+use crate::index::{IndexCache, IndexShelf};
 
 impl Catalog {
     /// Adds a table with its files and indexes in one transaction and returns its id, whatever id it has so far;
@@ -78,7 +79,8 @@ impl Catalog {
         self.change_that_frees(|transaction, sum| {
             *sum = sum.clone().number(number as u64);
             transaction.execute("DELETE FROM indexes WHERE number = ?1", params![number])?;
-            schema::set_index_cache(transaction, number, IndexCache::default())?;
+            IndexCache::default().keep(transaction, number)?;
+            IndexShelf::default().keep(transaction, number)?;
             let files = Obsolete::Index {
                 folder: folder.to_owned(),
                 index: number,

@@ -1,12 +1,15 @@
 //! The catalog's tables, and how an older catalog becomes one of this version.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::damage::damaged;
 use super::{names, rows};
 use crate::error::{Result, StoreError};
 use crate::head::{Acknowledged, Change};
-use crate::index::IndexCache;
+use crate::index::{IndexCache, IndexShelf};
 use crate::root::FORMAT_VERSION;
 
 const SCHEMA: &str = "
@@ -120,35 +123,44 @@ pub(super) fn database(connection: &Connection) -> Result<u64> {
     number(connection, "database")
 }
 
-/// Key of what the user said about the blocks of an index. Without it they share memory with all indexes.
-fn index_cache_key(index: i64) -> String {
-    format!("index_cache.{index}")
-}
+/// What the user may say about an index: which of its blocks stay in memory, and where its leaves are read from.
+/// Nothing is kept where that is the default.
+pub(super) trait IndexChoice: FromStr + Display + Default + PartialEq {
+    /// The name of its key in `meta`, before the index' number.
+    const KEY: &str;
 
-/// What the user said about the blocks of an index.
-pub(super) fn index_cache(connection: &Connection, index: i64) -> Result<IndexCache> {
-    let text = meta(connection, &index_cache_key(index))?;
-    Ok(text.and_then(|text| text.parse().ok()).unwrap_or_default())
-}
-
-pub(super) fn set_index_cache(
-    connection: &Connection,
-    index: i64,
-    cache: IndexCache,
-) -> Result<()> {
-    let key = index_cache_key(index);
-    if !cache.is_shared() {
-        return set_meta(connection, &key, cache);
+    /// What was said about an index.
+    fn of(connection: &Connection, index: i64) -> Result<Self> {
+        let text = meta(connection, &format!("{}.{index}", Self::KEY))?;
+        Ok(text.and_then(|text| text.parse().ok()).unwrap_or_default())
     }
-    connection.execute("DELETE FROM meta WHERE key = ?1", params![key])?;
-    Ok(())
+
+    /// Keeps it.
+    fn keep(&self, connection: &Connection, index: i64) -> Result<()> {
+        let key = format!("{}.{index}", Self::KEY);
+        if *self != Self::default() {
+            return set_meta(connection, &key, self);
+        }
+        connection.execute("DELETE FROM meta WHERE key = ?1", params![key])?;
+        Ok(())
+    }
+}
+
+impl IndexChoice for IndexCache {
+    const KEY: &str = "index_cache";
+}
+
+impl IndexChoice for IndexShelf {
+    const KEY: &str = "index_shelf";
 }
 
 /// Forgets what the user said about the indexes of a table.
-pub(super) fn forget_index_caches(connection: &Connection, table_id: i64) -> Result<()> {
-    let of_table = "SELECT 'index_cache.' || number FROM indexes WHERE table_id = ?1";
-    let sql = format!("DELETE FROM meta WHERE key IN ({of_table})");
-    connection.execute(&sql, params![table_id])?;
+pub(super) fn forget_index_choices(connection: &Connection, table_id: i64) -> Result<()> {
+    for key in [IndexCache::KEY, IndexShelf::KEY] {
+        let of_table = format!("SELECT '{key}.' || number FROM indexes WHERE table_id = ?1");
+        let sql = format!("DELETE FROM meta WHERE key IN ({of_table})");
+        connection.execute(&sql, params![table_id])?;
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::*;
 use crate::index::policy::BlockPolicyKind;
-use crate::index::{IndexCache, IndexDefinition};
+use crate::index::{IndexCache, IndexDefinition, IndexShelf};
 use crate::root::Lifetime;
 use crate::statistics::FileStats;
 
@@ -80,6 +80,7 @@ fn index(id: i64, columns: Vec<usize>, clustered: bool) -> IndexDefinition {
         columns,
         clustered,
         cache: IndexCache::default(),
+        shelf: IndexShelf::default(),
     }
 }
 

@@ -10,12 +10,13 @@ use hotshelf_elf::keys::QueryBox;
 use hotshelf_elf::layout::packed::Wanted;
 use parking_lot::RwLock;
 
-use super::IndexCache;
 use super::blocks::BlockStore;
+use super::copies::CopySlot;
 use super::file::{IndexFile, KeepsElfs, Stretch};
 use super::heads::HeadStore;
 use super::shelf::OpenElf;
 pub use super::unavailable::Unavailable;
+use super::{IndexCache, IndexShelf};
 use crate::reservation::Reservation;
 
 /// Heads that are in use together take at most one part in this many of the budget: the rest is the segments' and the
@@ -30,6 +31,8 @@ pub struct ElfStore {
     shared: Arc<BlockStore>,
     /// Of the others, by number.
     own: RwLock<BTreeMap<i64, (IndexCache, Arc<BlockStore>)>>,
+    /// Where leaves are read from, of the indexes for which that is not their file.
+    shelves: RwLock<BTreeMap<i64, IndexShelf>>,
     /// Questions asked.
     query_count: AtomicU64,
 }
@@ -49,6 +52,7 @@ impl ElfStore {
             heads: HeadStore::new(&cache),
             shared: BlockStore::new(cache.clone(), IndexCache::default()),
             own: RwLock::default(),
+            shelves: RwLock::default(),
             query_count: AtomicU64::new(0),
             cache,
         })
@@ -111,6 +115,15 @@ impl ElfStore {
         drop(before);
     }
 
+    /// Reads the leaves of an index from this shelf from here on, once they exist there.
+    pub fn set_shelf(&self, index: i64, shelf: &IndexShelf) {
+        let mut shelves = self.shelves.write();
+        match shelf {
+            IndexShelf::File => shelves.remove(&index),
+            other => shelves.insert(index, other.clone()),
+        };
+    }
+
     /// Elfs that were opened so far, one for each question to a stretch.
     pub fn query_count(&self) -> u64 {
         self.query_count.load(Ordering::Relaxed)
@@ -139,6 +152,9 @@ impl ElfStore {
         stretch_idx: usize,
         weight: f64,
     ) -> Result<OpenElf, Unavailable> {
+        if let Some(shelf) = self.shelves.read().get(&file.index()) {
+            CopySlot::begin(file, shelf);
+        }
         let stretch = &file.stretches[stretch_idx];
         let head = self.heads.get(file, stretch, weight).await?;
         self.query_count.fetch_add(1, Ordering::Relaxed);

@@ -2,21 +2,22 @@
 //! codes, and what the planner needs to know about each Elf.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hotshelf_elf::cost::CostModel;
 use hotshelf_tier::Corruption;
 
+use super::copies::CopySlot;
 use super::keys::KeyColumn;
+use super::paths::IndexPaths;
 use super::zones::Zones;
 use crate::data_file::Opener;
 use crate::descriptors::Handle;
 use crate::error::{Result, StoreError};
 use crate::in_use::Use;
 pub use crate::reservation::Reservation;
-use crate::root::Root;
 
 pub(super) const MAGIC: &[u8; 8] = b"HSELFIDX";
 /// Version 2 does not name its data file by number.
@@ -27,76 +28,6 @@ pub(super) const FLAG_CLUSTERED: u32 = 1;
 
 /// Keys of stretches are multiples of this: the numbers between name parts of their Elfs.
 const KEY_STEP: u64 = 2;
-
-/// Where the index file of a data file lives.
-#[derive(Debug, Clone)]
-pub struct IndexPaths {
-    pub(super) root: Root,
-    table_folder: String,
-    folder: PathBuf,
-    file_number: u64,
-    index_id: i64,
-}
-
-impl IndexPaths {
-    /// The index.
-    pub fn index_id(&self) -> i64 {
-        self.index_id
-    }
-
-    /// The index file of an index over a data file of a table's folder.
-    pub fn new(root: &Root, table_folder: &str, file_number: u64, index_id: i64) -> Self {
-        Self {
-            root: root.clone(),
-            table_folder: table_folder.to_owned(),
-            folder: root.table(table_folder).join("elf"),
-            file_number,
-            index_id,
-        }
-    }
-
-    /// The file.
-    pub fn file(&self) -> PathBuf {
-        self.folder.join(self.name())
-    }
-
-    /// The file while it is being written; `number` is new, so that the journal names the file.
-    pub fn temporary(&self, number: u64) -> PathBuf {
-        let (file, index) = (self.file_number, self.index_id);
-        self.folder.join(format!("{file}-{index}-{number}.tmp"))
-    }
-
-    /// The name in the folder.
-    pub fn name(&self) -> String {
-        format!("{}-{}.elf", self.file_number, self.index_id)
-    }
-
-    /// Makes the folder of index files.
-    pub fn create_folder(&self) -> Result<()> {
-        if !self.root.exists(&self.folder) {
-            self.root.create_folder(&self.folder)?;
-            let table = self.folder.parent();
-            table.map_or(Ok(()), |table| self.root.sync_folder(table))?;
-        }
-        Ok(())
-    }
-
-    /// The database's folder.
-    pub fn root(&self) -> &Root {
-        &self.root
-    }
-
-    /// Gives the file its final name and makes the name durable.
-    pub fn rename(&self, temporary: &Path) -> Result<()> {
-        self.root.rename(temporary, &self.file())?;
-        self.root.sync_folder(&self.folder)
-    }
-
-    /// Removes the file of a change that was not committed.
-    pub fn remove(&self) {
-        self.root.remove(&self.file());
-    }
-}
 
 /// The data file an index file was made for: another one is foreign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -417,8 +348,12 @@ pub struct IndexFile {
     /// Whether the data file's rows are in the order of these Elfs.
     pub clustered: bool,
     index: i64,
+    /// The data file's.
+    data_id: u64,
     file_bytes: u64,
     pub(super) handle: Handle,
+    /// Its leaves on another shelf, once they exist there.
+    copy: CopySlot,
     keeper: Arc<dyn KeepsElfs>,
     _described: Reservation,
     _use: Use,
@@ -465,8 +400,10 @@ impl IndexFile {
             keys,
             clustered: superblock.clustered,
             index,
+            data_id: indexes.id,
             file_bytes: length,
             handle,
+            copy: CopySlot::default(),
             keeper: keeper.clone(),
             _described: Reservation::reserve(&opener.cache, described),
             _use: in_use,
@@ -476,6 +413,21 @@ impl IndexFile {
     /// The number of the index.
     pub fn index(&self) -> i64 {
         self.index
+    }
+
+    /// What no other index file has: the numbers of the data file and of the index.
+    pub(super) fn identity(&self) -> (u64, i64) {
+        (self.data_id, self.index)
+    }
+
+    /// Where its leaves on another shelf are.
+    pub(super) fn copy(&self) -> &CopySlot {
+        &self.copy
+    }
+
+    /// Whether its leaves are read from another shelf.
+    pub fn is_copied(&self) -> bool {
+        self.copy.get().is_some()
     }
 
     /// Its length.

@@ -2,14 +2,18 @@
 //!
 //! `keys` turns columns into the Elf's codes, `file` is the file, `write` writes it, `reading` reads it and `verify`
 //! checks it. `zones` keeps bounds of codes. An Elf is asked where it lies, on a `shelf`: `elfs` opens it, `heads` has
-//! its head, `blocks` those of its blocks that a `policy` wants, and `cache` is what the user said about that.
+//! its head, and `blocks` those of its blocks that a `policy` wants. `copies` puts leaves on other shelves. What the
+//! user chose is in `cache` and `place`.
 
 pub mod blocks;
 mod cache;
+mod copies;
 pub mod elfs;
 pub mod file;
 mod heads;
 pub mod keys;
+mod paths;
+mod place;
 pub mod policy;
 mod reading;
 pub mod shelf;
@@ -19,6 +23,8 @@ pub mod write;
 pub mod zones;
 
 pub use cache::{IndexCache, UnknownIndexCache};
+pub use paths::IndexPaths;
+pub use place::{IndexShelf, UnknownShelf};
 
 /// Most rows of one Elf.
 pub const STRETCH_ROWS_MAX: u64 = 1 << 22;
@@ -38,4 +44,6 @@ pub struct IndexDefinition {
     pub clustered: bool,
     /// Which of its blocks stay in memory.
     pub cache: IndexCache,
+    /// Where its leaves are read from.
+    pub shelf: IndexShelf,
 }

@@ -63,6 +63,22 @@ impl IndexFile {
         Ok(head)
     }
 
+    /// Reads some bytes of an Elf's leaves.
+    pub(super) async fn read_leaves(
+        &self,
+        stretch: &Stretch,
+        from: u64,
+        length: u64,
+    ) -> Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(length as usize);
+        let start = stretch.leaf_offset + from;
+        let mut reads = std::pin::pin!(self.pieces(stretch, start..start + length)?);
+        while let Some(read) = reads.next().await {
+            bytes.extend_from_slice(&read?);
+        }
+        Ok(bytes)
+    }
+
     /// Whether a head is that of its stretch.
     fn check_head(
         &self,

@@ -11,6 +11,7 @@ use hotshelf_elf::layout::packed::{
 use parking_lot::Mutex;
 
 use super::blocks::{BlockStore, ReadPage};
+use super::copies::CopiedBlocks;
 use super::file::{IndexFile, Stretch};
 use super::heads::LoadedHead;
 use super::reading::BlocksUnderWay;
@@ -47,7 +48,13 @@ struct Started {
     /// What is in memory of each.
     known: Vec<Option<Arc<Frame>>>,
     reads: BlockReads,
-    reading: BlocksUnderWay,
+    reading: Reading,
+}
+
+/// Blocks that are being read, or that a copy has given.
+enum Reading {
+    UnderWay(BlocksUnderWay),
+    Copied(CopiedBlocks),
 }
 
 impl StretchBlocks {
@@ -69,16 +76,34 @@ impl StretchBlocks {
                 missing.push((*page, wanted & !here));
             }
         }
-        let reading = self
-            .file
-            .begin_blocks(self.stretch(), self.paging, missing)?;
-        reads.accesses = reading.access_count() as u64;
+        let reading = match self.copied(&missing) {
+            Some(copied) => Reading::Copied(copied),
+            None => {
+                let (file, stretch) = (&self.file, self.stretch());
+                Reading::UnderWay(file.begin_blocks(stretch, self.paging, missing)?)
+            }
+        };
+        reads.accesses = match &reading {
+            Reading::UnderWay(reading) => reading.access_count() as u64,
+            Reading::Copied(copied) => copied.accesses as u64,
+        };
         Ok(Started {
             pages,
             known,
             reads,
             reading,
         })
+    }
+
+    /// Blocks from the copy of the leaves, if there is one and it has what was written.
+    fn copied(&self, missing: &[(u32, u16)]) -> Option<CopiedBlocks> {
+        let copy = self.file.copy().get().filter(|_| !missing.is_empty())?;
+        let path = self.file.path();
+        let place = (path, self.stretch_idx);
+        let blocks = copy.blocks(place, &self.head.head, missing);
+        blocks
+            .inspect_err(|error| self.file.copy().give_up(path, error))
+            .ok()
     }
 
     /// Memory for a fetch, if it takes more than those before it.
@@ -106,7 +131,10 @@ impl StretchBlocks {
             reading,
         } = started;
         let (stretch, head) = (self.stretch(), &self.head.head);
-        let (read, access_s) = reading.finish(&self.file, stretch, head).await?;
+        let (read, access_s) = match reading {
+            Reading::UnderWay(reading) => reading.finish(&self.file, stretch, head).await?,
+            Reading::Copied(copied) => (copied.frames, copied.access_s),
+        };
         let read = read.into_iter().map(|(page, frame)| ReadPage {
             page,
             worth: head.share_of_rows(page, frame.present()) / frame.size_bytes() as f64,

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use hotshelf_elf::layout::packed::PackedElf;
 
-use super::file::{IndexPaths, Indexes, SUPERBLOCK_BYTES, Stretch, Superblock, corrupt, located};
+use super::file::{Indexes, SUPERBLOCK_BYTES, Stretch, Superblock, corrupt, located};
+use super::paths::IndexPaths;
 use crate::error::{Result, StoreError};
 
 /// The length of an index file whose superblock says that it is the one asked for.

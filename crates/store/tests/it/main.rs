@@ -1,6 +1,7 @@
 //! Tests of the store from outside: one binary, one topic a module.
 
 mod checked;
+mod copies;
 mod first_use;
 mod journal;
 mod kept;

@@ -1,6 +1,6 @@
 //! A lost or damaged catalog is made again from the files.
 
-use hotshelf_store::index::{IndexCache, IndexDefinition};
+use hotshelf_store::index::{IndexCache, IndexDefinition, IndexShelf};
 use hotshelf_store::repair;
 
 use super::*;
@@ -47,6 +47,7 @@ fn tables_rows_indexes_and_empty_tables_come_back() {
         columns: vec![0],
         clustered: false,
         cache: IndexCache::default(),
+        shelf: IndexShelf::default(),
     };
     let of = TableRef {
         id: rows[1].id,

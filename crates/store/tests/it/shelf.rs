@@ -8,8 +8,9 @@ use hotshelf_elf::cost::CostModel;
 use hotshelf_elf::keys::{CodeTable, QueryBox, Restriction};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 use hotshelf_store::index::IndexCache;
+use hotshelf_store::index::IndexPaths;
 use hotshelf_store::index::elfs::{ElfStore, Unavailable};
-use hotshelf_store::index::file::{IndexFile, IndexPaths, Indexes};
+use hotshelf_store::index::file::{IndexFile, Indexes};
 use hotshelf_store::index::keys::{KeyColumn, KeyLearner};
 use hotshelf_store::index::policy::BlockPolicyKind;
 use hotshelf_store::index::write::{BuiltStretch, FileWriter as IndexWriter};
@@ -38,9 +39,9 @@ pub struct Shelf {
 /// What reads a [`Shelf`].
 pub struct Asker {
     pub elfs: Arc<ElfStore>,
-    file: Arc<IndexFile>,
+    pub file: Arc<IndexFile>,
     pub cache: Arc<CacheManager>,
-    engine: Arc<IoEngine>,
+    pub engine: Arc<IoEngine>,
 }
 
 fn numbers(seed: u64, count: u64, below: u64) -> ArrayRef {
@@ -197,7 +198,7 @@ impl Asker {
     }
 
     /// Compares every kind of answer with that of the Elf in memory.
-    fn check(&self, shelf: &Shelf) {
+    pub fn check(&self, shelf: &Shelf) {
         for (stretch, expected) in shelf.elfs.iter().enumerate() {
             let mut elf = now(self.elfs.open(&self.file, stretch)).unwrap();
             for query in shelf.queries() {

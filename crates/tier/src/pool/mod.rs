@@ -184,6 +184,11 @@ impl<O: PersistOps> Pool<O> {
         Ok(generation)
     }
 
+    /// The number it was made with.
+    pub fn id(&self) -> [u8; 16] {
+        self.pool_id
+    }
+
     /// How often the pool was published.
     pub fn generation(&self) -> u64 {
         self.root.generation
@@ -277,6 +282,17 @@ impl Pool<RegionOps> {
     /// # Errors
     /// [`TierError::NoSuchSegment`] if there is none or it is only staged, [`TierError::Corruption`] if it is damaged.
     pub fn segment(&mut self, segment_idx: usize) -> Result<Sealed, TierError> {
+        let sealed = self.segment_unverified(segment_idx)?;
+        verify_segment(&sealed, &self.entry(segment_idx)?, self.data.ops().path())?;
+        Ok(sealed)
+    }
+
+    /// A published segment's bytes, not read and not compared with its checksum: for contents with checksums of their
+    /// own.
+    ///
+    /// # Errors
+    /// [`TierError::NoSuchSegment`] if there is none or it is only staged.
+    pub fn segment_unverified(&mut self, segment_idx: usize) -> Result<Sealed, TierError> {
         let entry = self.entry(segment_idx)?;
         if segment_idx >= self.published_count {
             return Err(TierError::NoSuchSegment {
@@ -290,9 +306,7 @@ impl Pool<RegionOps> {
             .max(window.start);
         self.data.ops_mut().seal_to(published)?;
         let (offset, len_bytes) = (entry.offset as usize, entry.len_bytes as usize);
-        let sealed = self.data.ops().sealed(offset..offset + len_bytes)?;
-        verify_segment(&sealed, &entry, self.data.ops().path())?;
-        Ok(sealed)
+        self.data.ops().sealed(offset..offset + len_bytes)
     }
 }
 

@@ -7,11 +7,11 @@ use rusqlite::{Connection, params};
 use super::super::damage::damaged;
 use super::super::entries::{FileRow, IndexRow, TableRow};
 use super::super::ipc::{decode_bounds, decode_doubtful_schema, decode_schema};
-use super::super::schema;
+use super::super::schema::IndexChoice;
 use super::raw::{RawFile, RawTable, raw_files, raw_tables};
 use super::sums::{index_sum, mismatch, share};
 use crate::error::Result;
-use crate::index::IndexDefinition;
+use crate::index::{IndexCache, IndexDefinition, IndexShelf};
 use crate::statistics::FileStats;
 
 /// All tables with their files and indexes, by name. Rows that are not what was written are marked.
@@ -124,7 +124,8 @@ fn read_indexes(
             name,
             columns,
             clustered,
-            cache: schema::index_cache(connection, id)?,
+            cache: IndexCache::of(connection, id)?,
+            shelf: IndexShelf::of(connection, id)?,
         };
         let files = index_files_of(connection, id)?;
         indexes.push(IndexRow { definition, files });

@@ -5,7 +5,7 @@ use rusqlite::{Transaction, params};
 
 use super::super::entries::{FileRow, IndexFileRow, TableRow};
 use super::super::ipc::{encode_bounds, encode_schema};
-use super::super::schema;
+use super::super::schema::IndexChoice;
 use super::raw::{RawFile, RawTable, raw_files, raw_tables};
 use super::sums::{index_sum, share};
 use crate::error::Result;
@@ -118,7 +118,8 @@ pub fn insert_index(
         "INSERT INTO indexes (number, table_id, name, columns, clustered, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         params![index.id, owner.table_id, index.name, columns, index.clustered, sum],
     )?;
-    schema::set_index_cache(transaction, index.id, index.cache)?;
+    index.cache.keep(transaction, index.id)?;
+    index.shelf.keep(transaction, index.id)?;
     Ok(sum)
 }
 

@@ -1,0 +1,145 @@
+//! Leaves on other shelves than their file: the same answers, and none of a damaged or foreign copy's bytes.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hotshelf_store::index::IndexShelf;
+use hotshelf_tier::io::IoOptions;
+
+use crate::shelf::{Asker, Shelf};
+
+/// Asks so that the copy is begun, and waits until it exists.
+fn copied(shelf: &Shelf, to: &IndexShelf) -> Asker {
+    let asker = begun(shelf, to);
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !asker.file.is_copied() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(asker.file.is_copied(), "{to}");
+    asker
+}
+
+/// Nothing stays in memory, so that everything is read from the shelf.
+fn begun(shelf: &Shelf, to: &IndexShelf) -> Asker {
+    let asker = shelf.asker(64 << 20, IoOptions::default());
+    let none = hotshelf_store::index::IndexCache::default().with_word("none");
+    asker.elfs.set_cache(1, none.unwrap());
+    asker.elfs.set_shelf(1, to);
+    asker.check(shelf);
+    asker
+}
+
+fn pools(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn leaves_on_every_shelf_give_the_answers_of_their_file_and_leave_it_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    for clustered in [false, true] {
+        let shelf = Shelf::new(clustered);
+        for to in [
+            IndexShelf::Node(0),
+            IndexShelf::Emulated("cxl".into()),
+            IndexShelf::Dax(folder.path().into()),
+        ] {
+            let asker = copied(&shelf, &to);
+            let before = asker.engine.stats();
+            let counted = asker.elfs.blocks_of(1).stats().reads;
+            asker.check(&shelf);
+            let read = asker.engine.stats().since(&before);
+            assert_eq!(read.reads, 0, "{to}: {read:?}");
+            let reads = asker.elfs.blocks_of(1).stats().reads;
+            assert!(reads.shelf_blocks > counted.shelf_blocks);
+        }
+        pools(folder.path())
+            .iter()
+            .for_each(|pool| std::fs::remove_file(pool).unwrap());
+    }
+}
+
+#[test]
+fn a_pool_is_found_again_and_anything_else_at_its_place_is_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, to) = (Shelf::new(false), IndexShelf::Dax(folder.path().into()));
+    drop(copied(&shelf, &to));
+    let pool = pools(folder.path()).remove(0);
+    let sound = std::fs::read(&pool).unwrap();
+    let written = std::fs::metadata(&pool).unwrap().modified().unwrap();
+    drop(copied(&shelf, &to));
+    assert_eq!(std::fs::read(&pool).unwrap(), sound, "it was made again");
+    assert_eq!(
+        std::fs::metadata(&pool).unwrap().modified().unwrap(),
+        written
+    );
+    let cut = sound[..sound.len() / 2].to_vec();
+    let foreign = vec![0x5a; sound.len()];
+    let mut other = sound.clone();
+    // Not published: the copying was cut off.
+    other[..8192].fill(0);
+    for bytes in [cut, foreign, other] {
+        std::fs::write(&pool, &bytes).unwrap();
+        drop(copied(&shelf, &to));
+        drop(copied(&shelf, &to));
+    }
+}
+
+#[test]
+fn damage_of_a_copy_is_found_at_the_block_and_the_file_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, to) = (Shelf::new(false), IndexShelf::Dax(folder.path().into()));
+    drop(copied(&shelf, &to));
+    let pool = pools(folder.path()).remove(0);
+    let sound = std::fs::read(&pool).unwrap();
+    for share in [0.1, 0.2] {
+        let mut bytes = sound.clone();
+        // Room for directories is at the end of the pool.
+        let leaves = bytes.len() - (1 << 20);
+        let at = 16_384 + ((leaves - 16_384) as f64 * share) as usize;
+        bytes[at..at + 64].iter_mut().for_each(|byte| *byte ^= 0x11);
+        std::fs::write(&pool, &bytes).unwrap();
+        // A sound copy is mapped within a moment and used from then on.
+        let asker = begun(&shelf, &to);
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(10));
+            asker.check(&shelf);
+        }
+        assert!(!asker.file.is_copied());
+    }
+}
+
+#[test]
+fn without_the_shelf_the_file_is_read() {
+    let shelf = Shelf::new(false);
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("gone");
+    for to in [IndexShelf::Dax(missing), IndexShelf::Node(1_000)] {
+        let asker = begun(&shelf, &to);
+        std::thread::sleep(Duration::from_millis(50));
+        asker.check(&shelf);
+        assert!(!asker.file.is_copied(), "{to}");
+    }
+}
+
+#[test]
+fn names_of_shelves_are_read_back_and_others_refused() {
+    for name in ["file", "dax:/mnt/pmem 0/x", "node:3", "emulated:optane"] {
+        let shelf: IndexShelf = name.parse().unwrap();
+        assert_eq!(shelf.to_string(), name);
+    }
+    for wrong in [
+        "",
+        "dax:",
+        "node:",
+        "node:-1",
+        "node:x",
+        "emulated:",
+        "emulated:tape",
+        "disk",
+        "File",
+    ] {
+        let error = wrong.parse::<IndexShelf>().unwrap_err();
+        assert!(error.to_string().contains("is not a shelf"), "{wrong}");
+    }
+}
