@@ -35,6 +35,12 @@ pub struct Flags {
     /// Statements to run first, such as settings
     #[arg(long, value_name = "SQL")]
     before: Option<String>,
+    /// Another statement that is run again and again between them, such as a scan
+    #[arg(long, value_name = "SQL")]
+    between: Option<String>,
+    /// After how many
+    #[arg(long, default_value_t = 100, value_name = "N", requires = "between")]
+    every: usize,
     /// The statement, with parameters $1, $2, …
     statement: String,
 }
@@ -84,11 +90,18 @@ pub fn run(flags: &Flags) -> Result<()> {
     for round in 0..flags.rounds.max(1) {
         let before = counted(&session)?;
         let mut times = Vec::with_capacity(values.len());
-        let mut total = 0;
-        for values in &values {
+        let (mut total, mut between_s) = (0, 0.0);
+        for (idx, values) in values.iter().enumerate() {
             let (seconds, found) = ask(values)?;
             times.push(seconds);
             total += found;
+            if let Some(sql) = &flags.between
+                && (idx + 1) % flags.every.max(1) == 0
+            {
+                let begun = Instant::now();
+                session.query(sql)?;
+                between_s += begun.elapsed().as_secs_f64();
+            }
         }
         let after = counted(&session)?;
         let count = times.len() as f64;
@@ -97,7 +110,7 @@ pub fn run(flags: &Flags) -> Result<()> {
         let at = |share: f64| times[((count * share) as usize).min(times.len() - 1)] * 1e6;
         let report = json!({
             "round": round, "statements": times.len(), "found": total, "open_s": open_s, "first_s": first_s,
-            "per_s": count / seconds, "p50_us": at(0.5), "p99_us": at(0.99),
+            "per_s": count / seconds, "seconds": seconds, "between_s": between_s, "p50_us": at(0.5), "p99_us": at(0.99),
             "device_reads": (after.device_reads - before.device_reads) as f64 / count,
             "device_bytes": (after.device_bytes - before.device_bytes) as f64 / count,
             "used_bytes": number(&session, "SELECT used_bytes FROM cache_stats()")?,
