@@ -31,6 +31,8 @@ use hotshelf_store::index::write::{BuiltStretch, FileWriter};
 
 /// Rows read together: those of a large row group.
 const PIECE_ROWS: u64 = super::STRETCH_ROWS_MIN;
+/// Bytes that a row takes while it is sorted, about.
+const SORTED_ROW_BYTES: usize = 16;
 /// Rows looked at to advise an order of columns.
 const SAMPLE_ROWS: u64 = 1 << 17;
 
@@ -226,7 +228,9 @@ impl IndexWriter {
     ) -> Result<FileWriter> {
         let code_max: Vec<u32> = keys.iter().map(KeyColumn::code_max).collect();
         let rows = usize::try_from(row_count).unwrap_or(usize::MAX);
-        let mut builder = ExternalBuilder::new(&code_max, rows, self.options())?;
+        // As much as a stretch takes while it is sorted.
+        let buffer_bytes = self.stretch_rows as usize * SORTED_ROW_BYTES;
+        let mut builder = ExternalBuilder::new(&code_max, rows, self.options(), buffer_bytes)?;
         let mut zones = Zones::default();
         for first in (0..row_count).step_by(self.stretch_rows as usize) {
             let end = row_count.min(first + self.stretch_rows);

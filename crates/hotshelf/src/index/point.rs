@@ -1,18 +1,16 @@
 //! Small questions that an index answers alone, asked without a plan: how many rows have certain values, or what their
 //! other indexed columns hold.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat;
 use arrow::datatypes::SchemaRef;
-use futures::future::try_join_all;
-use hotshelf_elf::keys::QueryBox;
+use futures::future::join_all;
 
+use super::TableIndex;
 use super::decode::decode;
-use super::elfs::{ElfStore, Unavailable};
-use super::file::{IndexFile, Stretch};
+use super::elfs::ElfStore;
 use super::predicate::Condition;
 use super::question::{Conjunct, FileQuery, Wanted};
 use crate::table::Table;
@@ -36,36 +34,12 @@ pub(crate) enum Sought {
 /// A small question to an index of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct PointQuestion {
-    pub table: Arc<Table>,
     /// Which of the table's indexes.
     pub index: usize,
     pub sought: Sought,
     /// Columns of the answer.
     pub schema: SchemaRef,
 }
-
-/// Why a question has to be planned.
-enum Refused {
-    /// It may find many rows, or the Elfs do not say all that it asks.
-    TooLarge,
-    /// An Elf cannot be asked: the scan will say why.
-    Unavailable,
-}
-
-impl From<Unavailable> for Refused {
-    fn from(_: Unavailable) -> Self {
-        Self::Unavailable
-    }
-}
-
-impl<E: Into<hotshelf_store::StoreError>> From<Damaged<E>> for Refused {
-    fn from(_: Damaged<E>) -> Self {
-        Self::Unavailable
-    }
-}
-
-/// A failure to read an Elf.
-struct Damaged<E>(E);
 
 /// What one Elf found.
 #[derive(Default)]
@@ -98,10 +72,11 @@ impl PointQuestion {
         best.map(|(idx, _)| idx)
     }
 
-    /// The answer for rows that meet all conditions, to a query of this weight. `None` if the question is not small
-    /// or the index cannot be used: it has to be planned then.
+    /// The answer for rows of the table that meet all conditions, to a query of this weight. `None` if the question is
+    /// not small or the index cannot be used: it has to be planned then.
     pub async fn ask(
         &self,
+        table: &Table,
         elfs: &ElfStore,
         conditions: Vec<Condition>,
         weight: f64,
@@ -113,88 +88,65 @@ impl PointQuestion {
                 condition: Some(condition),
             })
             .collect();
-        let questions = self.questions(&conjuncts)?;
-        let mut asked = Vec::new();
+        let index = table.indexes.get(self.index)?;
+        let dimensions = self.dimensions(index);
+        let questions = questions(table, index, &conjuncts, &dimensions)?;
+        let (mut asked, mut expected) = (Vec::new(), 0.0);
         for question in &questions {
-            let stretches = question.file.stretches.iter().enumerate();
-            asked.extend(stretches.map(|(idx, stretch)| (question, idx, stretch)));
-        }
-        let mut expected = 0.0;
-        for (question, _, stretch) in &asked {
-            expected += stretch.model.work(&question.query).ok()?.results;
+            for (stretch_idx, stretch) in question.file.stretches.iter().enumerate() {
+                expected += stretch.model.work(&question.query).ok()?.results;
+                asked.push(self.ask_elf(elfs, question, stretch_idx, &dimensions, weight));
+            }
         }
         if expected > ROWS_MAX || asked.len() > ELFS_MAX {
             return None;
         }
-        let ask = |(question, idx, stretch): (_, usize, _)| {
-            self.ask_elf(elfs, question, (idx, stretch), weight)
-        };
-        let found = try_join_all(asked.into_iter().map(ask)).await.ok()?;
+        let found = join_all(asked).await.into_iter().collect::<Option<_>>()?;
         self.answer(found)
     }
 
-    /// The question to each data file; `None` if the index does not answer for all of them.
-    fn questions(&self, conjuncts: &[Conjunct]) -> Option<Vec<FileQuery>> {
-        let index = self.table.indexes.get(self.index)?;
-        let columns = &index.definition.columns;
-        let wanted = Wanted {
-            conjuncts,
-            key_ranges: &[],
-            key_count: 0,
-            output: None,
-        };
-        let dimensions = self.dimensions();
-        let files = self.table.files.iter();
-        let questions = files.map(|data| {
-            let file = index.files.get(&data.paths.number)?.as_ref().ok()?;
-            let question = FileQuery::new(file, columns, wanted, false)?;
-            question.covers(&dimensions).then_some(question)
-        });
-        questions.collect()
-    }
-
     /// The dimension of each column of the answer.
-    fn dimensions(&self) -> Vec<usize> {
+    fn dimensions(&self, index: &TableIndex) -> Vec<usize> {
         let Sought::Columns(columns) = &self.sought else {
             return Vec::new();
         };
-        let indexed = &self.table.indexes[self.index].definition.columns;
+        let indexed = &index.definition.columns;
         let dimension = |column: &usize| indexed.iter().position(|one| one == column);
         columns.iter().filter_map(dimension).collect()
     }
 
+    /// What one Elf finds; `None` if it cannot be asked, or finds more than expected.
     async fn ask_elf(
         &self,
         elfs: &ElfStore,
         question: &FileQuery,
-        (stretch_idx, _): (usize, &Stretch),
+        stretch_idx: usize,
+        dimensions: &[usize],
         weight: f64,
-    ) -> Result<Found, Refused> {
-        let (file, query): (&Arc<IndexFile>, &QueryBox) = (&question.file, &question.query);
-        let mut elf = elfs.open_for(file, stretch_idx, weight).await?;
-        let dimensions = self.dimensions();
+    ) -> Option<Found> {
+        let (file, query) = (&question.file, &question.query);
+        let mut elf = elfs.open_for(file, stretch_idx, weight).await.ok()?;
         if dimensions.is_empty() {
-            return Ok(Found {
-                count: elf.count(query).await.map_err(Damaged)?,
+            return Some(Found {
+                count: elf.count(query).await.ok()?,
                 columns: Vec::new(),
             });
         }
-        let rows: Vec<Range<u32>> = elf.select_rows(query).await.map_err(Damaged)?;
+        let rows = elf.select_rows(query).await.ok()?;
         let count: usize = rows.iter().map(ExactSizeIterator::len).sum();
         if count > FOUND_MAX {
-            return Err(Refused::TooLarge);
+            return None;
         }
         let mut codes = vec![Vec::new(); dimensions.len()];
-        let read = elf.read_rows(&rows, &dimensions, &mut codes).await;
-        read.map_err(Damaged)?;
-        let fields = self.schema.fields().iter().zip(&dimensions).zip(&codes);
+        elf.read_rows(&rows, dimensions, &mut codes).await.ok()?;
+        let fields = self.schema.fields().iter().zip(dimensions).zip(&codes);
         let columns = fields.map(|((field, dimension), codes)| {
-            let encoding = file.keys[*dimension].exact().ok_or(Refused::TooLarge)?;
-            decode(encoding, codes, field.data_type()).map_err(|_| Refused::Unavailable)
+            let encoding = file.keys[*dimension].exact()?;
+            decode(encoding, codes, field.data_type()).ok()
         });
-        Ok(Found {
+        Some(Found {
             count: count as u64,
-            columns: columns.collect::<Result<_, _>>()?,
+            columns: columns.collect::<Option<_>>()?,
         })
     }
 
@@ -222,4 +174,26 @@ impl PointQuestion {
         let options = RecordBatchOptions::new();
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).ok()
     }
+}
+
+/// The question to each data file; `None` if the index does not answer for all of them.
+fn questions(
+    table: &Table,
+    index: &TableIndex,
+    conjuncts: &[Conjunct],
+    dimensions: &[usize],
+) -> Option<Vec<FileQuery>> {
+    let columns = &index.definition.columns;
+    let wanted = Wanted {
+        conjuncts,
+        key_ranges: &[],
+        key_count: 0,
+        output: None,
+    };
+    let questions = table.files.iter().map(|data| {
+        let file = index.files.get(&data.paths.number)?.as_ref().ok()?;
+        let question = FileQuery::new(file, columns, wanted, false)?;
+        question.covers(dimensions).then_some(question)
+    });
+    questions.collect()
 }

@@ -12,7 +12,7 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
 use super::planned::{Planned, Runnable, plan_physically};
-use super::prepared::{Expanded, with_values};
+use super::prepared::{Expanded, default_schema, with_values};
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, views};
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
@@ -42,7 +42,8 @@ impl Session {
         if let (Some(written), LogicalPlan::Statement(PlanStatement::Prepare(prepare))) =
             (written, &plan)
         {
-            return self.prepared.keep(prepare, written).map(Planned::Done);
+            let kept = self.prepared.keep(prepare, written, &state);
+            return kept.map(Planned::Done);
         }
         let plan = match self.expanded(plan).await? {
             Expanded::Plan(plan) => plan,
@@ -50,7 +51,7 @@ impl Session {
         };
         let plan = match values {
             Some(values) => {
-                statement.point.learn(&plan);
+                statement.point.learn(&plan, default_schema(&state));
                 with_values(&plan, values)?
             }
             None => plan,

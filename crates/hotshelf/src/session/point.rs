@@ -1,9 +1,10 @@
 //! Statements that ask an index for few rows, recognised once and answered without planning: `SELECT` of the number of
 //! rows or of indexed columns, `FROM` one stored table, `WHERE` indexed columns are compared with parameters.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use arrow::datatypes::DataType;
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{Column, ScalarValue};
@@ -13,8 +14,9 @@ use datafusion::logical_expr::{Aggregate, Expr, Filter, LogicalPlan, Operator, T
 use parking_lot::RwLock;
 
 use super::fingerprint;
-use crate::index::{Condition, PointQuestion, Sought, compared};
+use crate::index::{Condition, ElfStore, PointQuestion, Sought, compared};
 use crate::stored_table::StoredTable;
+use crate::table::Table;
 
 /// Digits of decimals that a double holds exactly.
 const DOUBLE_DIGITS: u8 = 15;
@@ -26,7 +28,12 @@ pub(super) struct KnownPoint(Arc<RwLock<Option<Arc<PointStatement>>>>);
 /// A statement that an index may answer.
 #[derive(Debug)]
 pub(super) struct PointStatement {
-    pub question: PointQuestion,
+    /// The table as it was when the statement was planned. It does not keep files that a change took out.
+    table: Weak<Table>,
+    pub table_name: String,
+    /// Where unqualified names were looked up.
+    default_schema: String,
+    question: PointQuestion,
     comparisons: Vec<Comparison>,
     /// The statement's fingerprint.
     pub template: u64,
@@ -49,8 +56,8 @@ enum Operand {
 
 impl KnownPoint {
     /// Notes what a plan with parameters says.
-    pub fn learn(&self, plan: &LogicalPlan) {
-        let known = PointStatement::of(plan).map(Arc::new);
+    pub fn learn(&self, plan: &LogicalPlan, default_schema: &str) {
+        let known = PointStatement::of(plan, default_schema).map(Arc::new);
         if known.is_some() || self.0.read().is_some() {
             *self.0.write() = known;
         }
@@ -62,7 +69,7 @@ impl KnownPoint {
 }
 
 impl PointStatement {
-    fn of(plan: &LogicalPlan) -> Option<Self> {
+    fn of(plan: &LogicalPlan, default_schema: &str) -> Option<Self> {
         let LogicalPlan::Projection(projection) = plan else {
             return None;
         };
@@ -87,8 +94,10 @@ impl PointStatement {
         let columns: Vec<usize> = comparisons.iter().map(|one| one.column).collect();
         let index = PointQuestion::index_for(&stored.table, &columns, &sought)?;
         Some(Self {
+            table: Arc::downgrade(&stored.table),
+            table_name: stored.table.name.clone(),
+            default_schema: default_schema.to_owned(),
             question: PointQuestion {
-                table: stored.table.clone(),
                 index,
                 sought,
                 schema: Arc::new(plan.schema().as_arrow().clone()),
@@ -98,9 +107,30 @@ impl PointStatement {
         })
     }
 
+    /// Whether the statement would be planned on this table, as it is, by a session with this schema.
+    pub fn is_about(&self, table: &Arc<Table>, default_schema: &str) -> bool {
+        std::ptr::eq(self.table.as_ptr(), Arc::as_ptr(table))
+            && self.default_schema == default_schema
+    }
+
+    /// The answer; `None` if the statement has to be planned.
+    pub async fn ask(
+        &self,
+        table: &Table,
+        elfs: &ElfStore,
+        values: &[ScalarAndMetadata],
+        weight: f64,
+    ) -> Option<RecordBatch> {
+        let conditions = self.conditions(&table.schema, values)?;
+        self.question.ask(table, elfs, conditions, weight).await
+    }
+
     /// The conditions with values; `None` where they might mean something else than the planned comparison.
-    pub fn conditions(&self, values: &[ScalarAndMetadata]) -> Option<Vec<Condition>> {
-        let schema = &self.question.table.schema;
+    fn conditions(
+        &self,
+        schema: &SchemaRef,
+        values: &[ScalarAndMetadata],
+    ) -> Option<Vec<Condition>> {
         let condition = |one: &Comparison| {
             let value = match &one.value {
                 Operand::Literal(value) => value,

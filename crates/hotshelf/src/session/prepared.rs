@@ -47,7 +47,12 @@ pub(super) enum Expanded {
 
 impl PreparedStatements {
     /// Keeps a PREPARE that has been planned.
-    pub fn keep(&self, prepare: &Prepare, statement: ParsedStatement) -> Result<String> {
+    pub fn keep(
+        &self,
+        prepare: &Prepare,
+        statement: ParsedStatement,
+        state: &SessionState,
+    ) -> Result<String> {
         let types: Vec<DataType> = prepare
             .fields
             .iter()
@@ -69,7 +74,7 @@ impl PreparedStatements {
             )));
         }
         let point = KnownPoint::default();
-        point.learn(&prepare.input);
+        point.learn(&prepare.input, default_schema(state));
         let prepared = Prepared {
             name: name.clone(),
             statement,
@@ -118,6 +123,11 @@ impl Prepared {
     }
 }
 
+/// Where a session looks names up that name no schema.
+pub(super) fn default_schema(state: &SessionState) -> &str {
+    &state.config().options().catalog.default_schema
+}
+
 fn refused(text: String) -> Error {
     Error::Query(DataFusionError::Execution(text))
 }
@@ -152,8 +162,9 @@ fn literals(state: &SessionState, exprs: Vec<Expr>) -> QueryResult<Vec<ScalarAnd
 }
 
 impl Session {
-    /// Runs one statement with values for its parameters `$1`, `$2`, … or `?`, in this order. Planned at each call,
-    /// so it sees tables as they are.
+    /// Runs one statement with values for its parameters `$1`, `$2`, … or `?`, in this order. It sees tables as they
+    /// are. A statement that asks an index for few rows is planned at the first call and after changes of its table
+    /// only, any other at each.
     ///
     /// # Errors
     /// Those of [`Session::sql`]; too few values, or values of other types.
@@ -193,26 +204,19 @@ impl Session {
         values: &[ScalarAndMetadata],
     ) -> Option<RecordBatch> {
         let statement = known.get()?;
-        let table = &statement.question.table;
-        let current = self.database.storage().table(&table.name)?;
-        if !Arc::ptr_eq(&current, table) {
-            return None;
-        }
-        let (elf, priority) = {
+        let table = self.database.storage().table(&statement.table_name)?;
+        let priority = {
             let state = self.context.state_ref();
             let state = state.read();
-            let extensions = &state.config().options().extensions;
-            let settings = extensions.get::<SessionSettings>()?;
-            (settings.elf, settings.priority)
+            let options = state.config().options();
+            let settings = options.extensions.get::<SessionSettings>()?;
+            let is_same = statement.is_about(&table, &options.catalog.default_schema);
+            (is_same && settings.elf != Use::Off).then_some(settings.priority)?
         };
-        if elf == Use::Off {
-            return None;
-        }
-        let conditions = statement.conditions(values)?;
         let engine = self.database.engine();
         let weight = engine.cache.query_weight(statement.template, priority);
         let elfs = &engine.scan_env.elfs;
-        statement.question.ask(elfs, conditions, weight).await
+        statement.ask(&table, elfs, values, weight).await
     }
 
     /// What an EXECUTE is; other plans stay as they are.
@@ -234,7 +238,7 @@ impl Session {
         let LogicalPlan::Statement(PlanStatement::Prepare(prepare)) = planned else {
             return Ok(Expanded::Plan(planned));
         };
-        prepared.point.learn(&prepare.input);
+        prepared.point.learn(&prepare.input, default_schema(&state));
         with_values(&prepare.input, values).map(Expanded::Plan)
     }
 }

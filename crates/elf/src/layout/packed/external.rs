@@ -18,14 +18,13 @@ use super::skeleton::{Skeleton, SkeletonBuilder};
 use super::zones::Zones;
 use super::{ElfHead, PackedOptions};
 
-/// Buffers of runs that are merged have this many bytes together.
-const MERGE_BUFFER_BYTES: usize = 8 << 20;
-
 /// Takes rows part by part and builds one Elf of them. Runs are in files of the caller's, which needs nothing of them
 /// afterwards.
 #[derive(Debug)]
 pub struct ExternalBuilder {
     options: PackedOptions,
+    /// Bytes that the buffers of runs that are merged have together, about.
+    buffer_bytes: usize,
     shape: RowShape,
     /// Rows that will come, and those that have.
     row_count: usize,
@@ -46,11 +45,17 @@ pub struct WrittenElf {
 }
 
 impl ExternalBuilder {
-    /// A builder for this many rows with codes up to `code_max` in each dimension.
+    /// A builder for this many rows with codes up to `code_max` in each dimension. While runs are merged, their buffers
+    /// have about `buffer_bytes` together.
     ///
     /// # Errors
     /// When the number of dimensions or rows is unsupported.
-    pub fn new(code_max: &[u32], row_count: usize, options: PackedOptions) -> Result<Self> {
+    pub fn new(
+        code_max: &[u32],
+        row_count: usize,
+        options: PackedOptions,
+        buffer_bytes: usize,
+    ) -> Result<Self> {
         if code_max.is_empty() || code_max.len() > DIMENSION_COUNT_MAX {
             return Err(ElfError::DimensionCount {
                 found: code_max.len(),
@@ -66,6 +71,7 @@ impl ExternalBuilder {
         let histogram = |max: &u32| HistogramBuilder::new(*max, row_count);
         Ok(Self {
             options,
+            buffer_bytes,
             shape: RowShape::new(code_max, row_count.saturating_sub(1) as u32),
             row_count,
             taken: 0,
@@ -132,6 +138,7 @@ impl ExternalBuilder {
         }
         let Self {
             options,
+            buffer_bytes,
             shape,
             runs,
             histograms,
@@ -139,7 +146,7 @@ impl ExternalBuilder {
         } = self;
         let mut skeleton = SkeletonBuilder::new(&shape, options.cut());
         let mut rows = RunWriter::new(merged);
-        let merging = merge(&runs, shape.word_count(), MERGE_BUFFER_BYTES, |row| {
+        let merging = merge(&runs, shape.word_count(), buffer_bytes, |row| {
             skeleton.push(row);
             rows.add(row)
         });
@@ -174,7 +181,7 @@ fn write(
     drop(bytes);
     let geometry = &head.geometry;
     let mut filler = Filler::new(out, offset + leaf_offset, shape, geometry, &skeleton.groups);
-    let mut reader = rows.reader(shape.word_count(), MERGE_BUFFER_BYTES);
+    let mut reader = rows.reader(shape.word_count(), usize::MAX);
     let mut row = vec![0; shape.word_count()];
     let mut row_idx = 0;
     while reader.next_into(&mut row)? {
@@ -258,7 +265,7 @@ mod tests {
             // With row numbers as TIDs.
             let row_count = table.row_count();
             let table = part(&table, 0..row_count);
-            let mut builder = ExternalBuilder::new(&code_max(&table), row_count, options.clone()).unwrap();
+            let mut builder = ExternalBuilder::new(&code_max(&table), row_count, options.clone(), 0).unwrap();
             for first in (0..row_count).step_by(run_rows) {
                 let rows = part(&table, first..row_count.min(first + run_rows));
                 builder.add(rows, scratch()).unwrap();
@@ -280,7 +287,7 @@ mod tests {
     #[test]
     fn rows_that_were_not_announced_are_refused() {
         let rows = |codes: Vec<u8>| CodeTable::new(vec![CodeColumn::U8(codes)]).unwrap();
-        let builder = || ExternalBuilder::new(&[3], 2, PackedOptions::default()).unwrap();
+        let builder = || ExternalBuilder::new(&[3], 2, PackedOptions::default(), 0).unwrap();
         let refused = |rows| builder().add(rows, scratch()).unwrap_err();
         let larger = refused(rows(vec![4]));
         assert!(matches!(
@@ -303,8 +310,8 @@ mod tests {
         fewer.add(rows(vec![1]), scratch()).unwrap();
         let fewer = fewer.finish(scratch(), &scratch(), 0).unwrap_err();
         assert!(matches!(fewer, ElfError::RowCountMismatch { found: 1, .. }));
-        assert!(ExternalBuilder::new(&[], 0, PackedOptions::default()).is_err());
-        let endless = ExternalBuilder::new(&[1], ROW_COUNT_MAX + 1, PackedOptions::default());
+        assert!(ExternalBuilder::new(&[], 0, PackedOptions::default(), 0).is_err());
+        let endless = ExternalBuilder::new(&[1], ROW_COUNT_MAX + 1, PackedOptions::default(), 0);
         assert!(matches!(endless, Err(ElfError::TooManyRows { .. })));
     }
 }

@@ -233,3 +233,43 @@ fn questions_that_find_much_are_planned_and_damage_is_scanned_around() {
     session.query("SET hotshelf.budget = '256MB'").unwrap();
     assert_eq!(asked(&session, sql, &[3.into(), 13.into()]), expected);
 }
+
+#[test]
+fn a_known_question_keeps_no_files_of_a_former_table_and_follows_the_schema() {
+    let db = table();
+    let session = db.database().session();
+    let sql = "SELECT count(*) FROM t WHERE a = $1 AND b = $2";
+    let statement = session.parse(sql).unwrap().remove(0);
+    let ask = || {
+        let values = [3.into(), 13.into()];
+        let run = async {
+            session
+                .execute_with(&statement, &values)
+                .await?
+                .collect()
+                .await
+        };
+        lines(&session.database().block_on(run).unwrap()).remove(0)
+    };
+    let before = ask();
+    assert_eq!(ask(), before);
+    session.query("CREATE SCHEMA other").unwrap();
+    session
+        .query("CREATE TABLE other.t AS SELECT 3 AS a, 13 AS b")
+        .unwrap();
+    session
+        .query("SET datafusion.catalog.default_schema = 'other'")
+        .unwrap();
+    assert_eq!((ask(), ask()), ("1".into(), "1".into()));
+    session
+        .query("SET datafusion.catalog.default_schema = 'public'")
+        .unwrap();
+    assert_eq!((ask(), ask()), (before.clone(), before));
+    let folders = || {
+        let entries = std::fs::read_dir(db.path("db/data")).unwrap().flatten();
+        entries.filter(|entry| entry.path().is_dir()).count()
+    };
+    assert_eq!(folders(), 2);
+    session.query("DROP TABLE t").unwrap();
+    assert_eq!(folders(), 1, "the statement keeps the table's files");
+}
