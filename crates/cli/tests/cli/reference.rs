@@ -316,6 +316,14 @@ const COLUMNS: &[(&str, &str)] = &[
     ("pipeline", "number of the pipeline in its query"),
     ("pipelines", "pipelines of the last problem"),
     ("elf_stats.policy", "how the blocks are chosen"),
+    (
+        "elf_stats.shelf",
+        "where its leaves are read from: `file`, `dax:FOLDER`, `node:N`, `emulated:NAME`",
+    ),
+    (
+        "on_shelf",
+        "whether the shelf has them; until then the file is read",
+    ),
     ("policy", "the policy in force"),
     (
         "predicted_s",

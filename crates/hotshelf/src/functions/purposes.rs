@@ -22,7 +22,7 @@ const PURPOSES: &[(&str, &str)] = &[
     ),
     (
         "elf_stats",
-        "a row per stretch of an index: its size and its uses",
+        "a row per Elf of an index: its size and its uses",
     ),
     (
         "hotshelf_functions",
