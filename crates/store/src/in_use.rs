@@ -101,6 +101,11 @@ impl InUse {
         state.waiting.remove(kept)
     }
 
+    fn is_waiting(&self, kept: &[Obsolete]) -> bool {
+        let state = self.state.lock();
+        kept.iter().any(|one| state.waiting.contains(one))
+    }
+
     fn remove_now(&self, obsolete: Obsolete) {
         // Without a store there is no lock on the folder: the next opening removes it.
         if let Some(catalog) = self.catalog.upgrade()
@@ -116,6 +121,13 @@ impl InUse {
 pub(crate) struct Use {
     in_use: Arc<InUse>,
     kept: Vec<Obsolete>,
+}
+
+impl Use {
+    /// Whether the files are to go once nothing uses them.
+    pub fn is_ending(&self) -> bool {
+        self.in_use.is_waiting(&self.kept)
+    }
 }
 
 impl Drop for Use {

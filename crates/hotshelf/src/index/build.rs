@@ -238,11 +238,12 @@ impl IndexWriter {
             for rows in pieces(first..end) {
                 batches.push(reader.read(&rows).await?);
             }
-            let (keys, scratch) = (keys.clone(), place.scratch()?);
+            let (keys, run, spare) = (keys.clone(), place.scratch()?, place.scratch()?);
             let add = move || {
                 let table = encode(&keys, batches)?;
                 let stretch = Zones::new(&table);
-                builder.add(table, scratch).map_err(StoreError::from)?;
+                let added = builder.add(table, run, spare);
+                added.map_err(StoreError::from)?;
                 Ok((builder, stretch))
             };
             let (added, stretch) = blocking(add).await?;

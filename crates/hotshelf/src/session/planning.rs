@@ -12,7 +12,7 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
 use super::planned::{Planned, Runnable, plan_physically};
-use super::prepared::{Expanded, default_schema, with_values};
+use super::prepared::{Expanded, with_values};
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, views};
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
@@ -42,16 +42,20 @@ impl Session {
         if let (Some(written), LogicalPlan::Statement(PlanStatement::Prepare(prepare))) =
             (written, &plan)
         {
-            let kept = self.prepared.keep(prepare, written, &state);
+            let kept = self.prepared.keep(prepare, written);
             return kept.map(Planned::Done);
         }
+        // What an EXECUTE means depends on what was prepared last.
+        let is_execute = matches!(plan, LogicalPlan::Statement(PlanStatement::Execute(_)));
         let plan = match self.expanded(plan).await? {
             Expanded::Plan(plan) => plan,
             Expanded::Answer(rows) => return Ok(Planned::Answered(rows)),
         };
         let plan = match values {
             Some(values) => {
-                statement.point.learn(&plan, default_schema(&state));
+                if !is_execute {
+                    statement.point.learn(&plan, self.prepared.settings());
+                }
                 with_values(&plan, values)?
             }
             None => plan,
@@ -85,6 +89,11 @@ impl Session {
                 self.drop_schema(&drop).map(Planned::Done)
             }
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => self.set(set).await,
+            plan @ LogicalPlan::Statement(PlanStatement::ResetVariable(_)) => {
+                let rows = self.plan_rows(plan).await;
+                self.prepared.settings_changed();
+                rows.map(Planned::Rows)
+            }
             LogicalPlan::Statement(PlanStatement::Deallocate(forget)) => {
                 self.prepared.forget(&forget.name).map(Planned::Done)
             }
@@ -108,6 +117,7 @@ impl Session {
         let threads = (set.variable == "hotshelf.threads").then(|| set.value.clone());
         let set = PlanStatement::SetVariable(set);
         self.plan_rows(LogicalPlan::Statement(set)).await?;
+        self.prepared.settings_changed();
         if let Some(threads) = threads {
             self.follow_threads(&threads).await?;
         }

@@ -1,6 +1,7 @@
 //! Statements that ask an index for few rows, recognised once and answered without planning: `SELECT` of the number of
 //! rows or of indexed columns, `FROM` one stored table, `WHERE` indexed columns are compared with parameters.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arrow::array::RecordBatch;
@@ -31,8 +32,8 @@ pub(super) struct PointStatement {
     /// The table as it was when the statement was planned. It does not keep files that a change took out.
     table: Weak<Table>,
     pub table_name: String,
-    /// Where unqualified names were looked up.
-    default_schema: String,
+    /// Of the session that planned it: what names and literals mean.
+    settings: SettingsVersion,
     question: PointQuestion,
     comparisons: Vec<Comparison>,
     /// The statement's fingerprint.
@@ -54,10 +55,28 @@ enum Operand {
     Parameter(usize),
 }
 
+/// A session's settings at one time: no other session and no other time has the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SettingsVersion(u64);
+
+impl SettingsVersion {
+    /// The next one.
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Default for SettingsVersion {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl KnownPoint {
     /// Notes what a plan with parameters says.
-    pub fn learn(&self, plan: &LogicalPlan, default_schema: &str) {
-        let known = PointStatement::of(plan, default_schema).map(Arc::new);
+    pub fn learn(&self, plan: &LogicalPlan, settings: SettingsVersion) {
+        let known = PointStatement::of(plan, settings).map(Arc::new);
         if known.is_some() || self.0.read().is_some() {
             *self.0.write() = known;
         }
@@ -69,7 +88,7 @@ impl KnownPoint {
 }
 
 impl PointStatement {
-    fn of(plan: &LogicalPlan, default_schema: &str) -> Option<Self> {
+    fn of(plan: &LogicalPlan, settings: SettingsVersion) -> Option<Self> {
         let LogicalPlan::Projection(projection) = plan else {
             return None;
         };
@@ -96,7 +115,7 @@ impl PointStatement {
         Some(Self {
             table: Arc::downgrade(&stored.table),
             table_name: stored.table.name.clone(),
-            default_schema: default_schema.to_owned(),
+            settings,
             question: PointQuestion {
                 index,
                 sought,
@@ -107,10 +126,9 @@ impl PointStatement {
         })
     }
 
-    /// Whether the statement would be planned on this table, as it is, by a session with this schema.
-    pub fn is_about(&self, table: &Arc<Table>, default_schema: &str) -> bool {
-        std::ptr::eq(self.table.as_ptr(), Arc::as_ptr(table))
-            && self.default_schema == default_schema
+    /// Whether the statement would be planned in the same way: on this table, as it is, with these settings.
+    pub fn is_about(&self, table: &Arc<Table>, settings: SettingsVersion) -> bool {
+        std::ptr::eq(self.table.as_ptr(), Arc::as_ptr(table)) && self.settings == settings
     }
 
     /// The answer; `None` if the statement has to be planned.

@@ -16,14 +16,22 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use parking_lot::RwLock;
 
-use super::point::KnownPoint;
+use super::point::{KnownPoint, SettingsVersion};
 use super::{Answer, Session, Statement, Value, answer};
 use crate::error::{Error, Result};
 use crate::settings::{SessionSettings, Use};
 
 /// The prepared statements of a session by name.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PreparedStatements(Arc<RwLock<HashMap<String, Prepared>>>);
+pub(super) struct PreparedStatements(Arc<Kept>);
+
+/// What the clones of a session share.
+#[derive(Debug, Default)]
+struct Kept {
+    statements: RwLock<HashMap<String, Prepared>>,
+    /// Changes with every SET.
+    settings: RwLock<SettingsVersion>,
+}
 
 /// A PREPARE that has been planned.
 #[derive(Debug, Clone)]
@@ -46,13 +54,18 @@ pub(super) enum Expanded {
 }
 
 impl PreparedStatements {
+    /// The settings as they are.
+    pub fn settings(&self) -> SettingsVersion {
+        *self.0.settings.read()
+    }
+
+    /// Something was set: names and literals may mean something else.
+    pub fn settings_changed(&self) {
+        *self.0.settings.write() = SettingsVersion::new();
+    }
+
     /// Keeps a PREPARE that has been planned.
-    pub fn keep(
-        &self,
-        prepare: &Prepare,
-        statement: ParsedStatement,
-        state: &SessionState,
-    ) -> Result<String> {
+    pub fn keep(&self, prepare: &Prepare, statement: ParsedStatement) -> Result<String> {
         let types: Vec<DataType> = prepare
             .fields
             .iter()
@@ -66,7 +79,7 @@ impl PreparedStatements {
                 types.len()
             )));
         }
-        let mut kept = self.0.write();
+        let mut kept = self.0.statements.write();
         let name = prepare.name.clone();
         if kept.contains_key(&name) {
             return Err(refused(format!(
@@ -74,7 +87,7 @@ impl PreparedStatements {
             )));
         }
         let point = KnownPoint::default();
-        point.learn(&prepare.input, default_schema(state));
+        point.learn(&prepare.input, self.settings());
         let prepared = Prepared {
             name: name.clone(),
             statement,
@@ -87,12 +100,12 @@ impl PreparedStatements {
     }
 
     fn get(&self, name: &str) -> Result<Prepared> {
-        let kept = self.0.read().get(name).cloned();
+        let kept = self.0.statements.read().get(name).cloned();
         kept.ok_or_else(|| refused(format!("there is no prepared statement '{name}'")))
     }
 
     pub fn forget(&self, name: &str) -> Result<String> {
-        match self.0.write().remove(name) {
+        match self.0.statements.write().remove(name) {
             Some(_) => Ok(format!("statement {name} forgotten")),
             None => Err(refused(format!("there is no prepared statement '{name}'"))),
         }
@@ -121,11 +134,6 @@ impl Prepared {
         let typed = typed.map(|(value, data_type)| value.cast_storage_to(data_type));
         typed.collect::<QueryResult<_>>().map_err(Error::from_query)
     }
-}
-
-/// Where a session looks names up that name no schema.
-pub(super) fn default_schema(state: &SessionState) -> &str {
-    &state.config().options().catalog.default_schema
 }
 
 fn refused(text: String) -> Error {
@@ -210,7 +218,7 @@ impl Session {
             let state = state.read();
             let options = state.config().options();
             let settings = options.extensions.get::<SessionSettings>()?;
-            let is_same = statement.is_about(&table, &options.catalog.default_schema);
+            let is_same = statement.is_about(&table, self.prepared.settings());
             (is_same && settings.elf != Use::Off).then_some(settings.priority)?
         };
         let engine = self.database.engine();
@@ -238,7 +246,9 @@ impl Session {
         let LogicalPlan::Statement(PlanStatement::Prepare(prepare)) = planned else {
             return Ok(Expanded::Plan(planned));
         };
-        prepared.point.learn(&prepare.input, default_schema(&state));
+        prepared
+            .point
+            .learn(&prepare.input, self.prepared.settings());
         with_values(&prepare.input, values).map(Expanded::Plan)
     }
 }

@@ -2,7 +2,7 @@
 //! device. The index file stays what counts: without its copy an index is slower, and nothing is lost.
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -45,6 +45,8 @@ enum CopyMemory {
 #[derive(Default)]
 pub(super) struct CopySlot {
     copy: OnceLock<LeafCopy>,
+    /// The file of the copy, if it has one.
+    pool: OnceLock<PathBuf>,
     /// Whether it was begun to be made, and whether it turned out damaged.
     is_begun: AtomicBool,
     is_damaged: AtomicBool,
@@ -61,6 +63,17 @@ impl CopySlot {
     pub fn give_up(&self, file: &Path, error: &StoreError) {
         if !self.is_damaged.swap(true, Relaxed) {
             tracing::warn!(%error, file = %file.display(), "the copy of an index is damaged; its file is read");
+            // The next opening makes it again.
+            self.remove_pool();
+        }
+    }
+
+    /// Removes the file of the copy, if it has one: the index file goes, or the copy is damaged.
+    pub fn remove_pool(&self) {
+        if let Some(pool) = self.pool.get()
+            && let Err(error) = std::fs::remove_file(pool)
+        {
+            tracing::warn!(%error, path = %pool.display(), "a copy of an index remains");
         }
     }
 
@@ -172,15 +185,20 @@ impl LeafCopy {
                 }
             }
             IndexShelf::Dax(folder) => {
-                let path = folder.join(file.pool_name());
-                let found = find_pool(&path, file.pool_id(), len_bytes);
+                let id = file.identity().ok_or_else(|| StoreError::NotSupported {
+                    what: "a copy of an index that an earlier build made".into(),
+                })?;
+                let path = folder.join(format!("hotshelf-{id:016x}.pool"));
+                let found = find_pool(&path, pool_id(id), len_bytes);
                 let found = found.unwrap_or_else(|error| {
                     tracing::warn!(%error, path = %path.display(), "the copy of an index is made again");
                     None
                 });
+                // Only this index file has the name.
+                file.copy().pool.set(path.clone()).ok();
                 match found {
                     Some(sealed) => CopyMemory::Pool(sealed),
-                    None => match make_pool(file, &path, &starts, len_bytes).await? {
+                    None => match make_pool(file, (id, &path), &starts, len_bytes).await? {
                         Some(sealed) => CopyMemory::Pool(sealed),
                         None => return Ok(None),
                     },
@@ -260,13 +278,19 @@ impl LeafCopy {
 
 /// The pool of an earlier time, if there is a whole one of this index file.
 fn find_pool(path: &Path, id: [u8; 16], len_bytes: u64) -> Result<Option<Vec<Sealed>>> {
-    if !path.exists() {
-        return Ok(None);
+    match std::fs::symlink_metadata(path) {
+        Err(_) => return Ok(None),
+        Ok(found) if !found.is_file() => return Err(not_a_file(path)),
+        Ok(_) => {}
     }
     let region = Region::open_file(path, &FileOptions::default())?;
     let mut pool = Pool::open(region, &LAYOUT, &WriterOptions::default())?;
     let pieces = pool.segments().len();
-    let is_whole = pieces as u64 == len_bytes.div_ceil(PIECE_BYTES) && pool.id() == id;
+    let found_bytes: u64 = pool.segments().iter().map(|piece| piece.len_bytes).sum();
+    // The last stretch is not padded.
+    let is_whole = pool.id() == id
+        && pieces as u64 == len_bytes.div_ceil(PIECE_BYTES)
+        && (len_bytes - ALIGN..=len_bytes).contains(&found_bytes);
     if !is_whole {
         return Ok(None);
     }
@@ -275,10 +299,21 @@ fn find_pool(path: &Path, id: [u8; 16], len_bytes: u64) -> Result<Option<Vec<Sea
     Ok(Some(sealed.collect::<Result<_, TierError>>()?))
 }
 
-/// Makes a pool, which others find once it is complete. `None` if the file is not used any more.
+fn pool_id(of_file: u64) -> [u8; 16] {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&of_file.to_le_bytes());
+    id
+}
+
+fn not_a_file(path: &Path) -> StoreError {
+    let kind = std::io::ErrorKind::InvalidInput;
+    StoreError::io("use", path)(std::io::Error::new(kind, "it is not an ordinary file"))
+}
+
+/// Makes a pool under another name, and gives it its own once it is complete. `None` if the file is not used any more.
 async fn make_pool(
     file: &Arc<IndexFile>,
-    path: &Path,
+    (id, path): (u64, &Path),
     starts: &[u64],
     len_bytes: u64,
 ) -> Result<Option<Vec<Sealed>>> {
@@ -286,38 +321,36 @@ async fn make_pool(
         len_bytes: Some(len_bytes.next_multiple_of(ALIGN) + POOL_BYTES),
         ..FileOptions::default()
     };
-    let region = Region::open_file(path, &options)?;
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(not_a_file(path));
+    }
+    let unfinished = path.with_extension("pool.tmp");
+    // The name is this index file's alone: what has it is an earlier try.
+    match std::fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(StoreError::io("remove", &unfinished)(error));
+        }
+        _ => {}
+    }
+    let region = Region::open_file(&unfinished, &options)?;
     let options = PoolOptions {
         layout: LAYOUT,
-        pool_id: file.pool_id(),
-        // The name is this index file's alone: what has it is an earlier try.
-        overwrite: true,
+        pool_id: pool_id(id),
         ..PoolOptions::default()
     };
     let mut pool = Pool::create(region, &options)?;
-    if !file.copy_leaves(starts, &mut pool).await? {
-        return Ok(None);
+    let copied = file.copy_leaves(starts, &mut pool).await;
+    if !matches!(copied, Ok(true)) {
+        std::fs::remove_file(&unfinished).ok();
+        return copied.map(|_| None);
     }
     pool.publish()?;
+    std::fs::rename(&unfinished, path).map_err(StoreError::io("rename", &unfinished))?;
     let sealed = (0..pool.segments().len()).map(|piece| pool.segment_unverified(piece));
     Ok(Some(sealed.collect::<Result<_, TierError>>()?))
 }
 
 impl IndexFile {
-    /// A number that no other index file has: those of the data file and the index.
-    fn pool_id(&self) -> [u8; 16] {
-        let (of, index) = self.identity();
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&of.to_le_bytes());
-        id[8..].copy_from_slice(&index.to_le_bytes());
-        id
-    }
-
-    fn pool_name(&self) -> String {
-        let (of, index) = self.identity();
-        format!("hotshelf-{of:016x}-{index}.pool")
-    }
-
     /// Reads the leaves of all Elfs and gives them to `target`, piece by piece. False if nothing but the copying needs
     /// the file any more.
     async fn copy_leaves(

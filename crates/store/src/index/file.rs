@@ -169,6 +169,8 @@ pub(super) struct Superblock {
     pub(super) indexes: Indexes,
     /// Number of the index; 0 in a file of an early version.
     index: i64,
+    /// A number that no other index file has; 0 in a file of an earlier build.
+    id: u64,
     column_count: usize,
     pub(super) meta: Range<u64>,
     meta_sum: u32,
@@ -213,9 +215,14 @@ impl Superblock {
             VERSION_MIN => 0,
             _ => input.number("index")? as i64,
         };
+        let own_id = match version {
+            VERSION_MIN => 0,
+            _ => input.number("identity")?,
+        };
         Ok(Self {
             clustered,
             index,
+            id: own_id,
             indexes: Indexes {
                 row_count,
                 file_bytes,
@@ -348,15 +355,15 @@ pub struct IndexFile {
     /// Whether the data file's rows are in the order of these Elfs.
     pub clustered: bool,
     index: i64,
-    /// The data file's.
-    data_id: u64,
+    /// No other index file has it; 0 in a file of an earlier build.
+    id: u64,
     file_bytes: u64,
     pub(super) handle: Handle,
     /// Its leaves on another shelf, once they exist there.
     copy: CopySlot,
     keeper: Arc<dyn KeepsElfs>,
     _described: Reservation,
-    _use: Use,
+    used: Use,
 }
 
 impl std::fmt::Debug for IndexFile {
@@ -400,13 +407,13 @@ impl IndexFile {
             keys,
             clustered: superblock.clustered,
             index,
-            data_id: indexes.id,
+            id: superblock.id,
             file_bytes: length,
             handle,
             copy: CopySlot::default(),
             keeper: keeper.clone(),
             _described: Reservation::reserve(&opener.cache, described),
-            _use: in_use,
+            used: in_use,
         })
     }
 
@@ -415,9 +422,9 @@ impl IndexFile {
         self.index
     }
 
-    /// What no other index file has: the numbers of the data file and of the index.
-    pub(super) fn identity(&self) -> (u64, i64) {
-        (self.data_id, self.index)
+    /// A number that no other index file has, if it has one.
+    pub(super) fn identity(&self) -> Option<u64> {
+        (self.id != 0).then_some(self.id)
     }
 
     /// Where its leaves on another shelf are.
@@ -444,6 +451,9 @@ impl IndexFile {
 impl Drop for IndexFile {
     fn drop(&mut self) {
         self.keeper.forget(self.index, &self.stretches);
+        if self.used.is_ending() {
+            self.copy.remove_pool();
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use super::file::{FLAG_CLUSTERED, Indexes, MAGIC, SUPERBLOCK_BYTES, VERSION};
 use super::keys::KeyColumn;
 use super::zones::Zones;
 use crate::error::{Result, StoreError};
+use crate::ids::random_id;
 use crate::root::Root;
 
 /// Elfs start on multiples of this, so that direct reads fit.
@@ -117,6 +118,7 @@ impl FileWriter {
         put_words(&mut block, &[crc32fast::hash(&meta), self.stretch_count]);
         block.extend_from_slice(&indexes.id.to_le_bytes());
         block.extend_from_slice(&index.to_le_bytes());
+        block.extend_from_slice(&random_id().to_le_bytes());
         block.resize(SUPERBLOCK_BYTES - 4, 0);
         let sum = crc32fast::hash(&block);
         put_words(&mut block, &[sum]);

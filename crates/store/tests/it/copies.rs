@@ -86,6 +86,28 @@ fn a_pool_is_found_again_and_anything_else_at_its_place_is_made_anew() {
 }
 
 #[test]
+fn a_pool_of_another_index_file_is_not_taken_for_this_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = IndexShelf::Dax(folder.path().into());
+    let shelves = [false, true, false].map(Shelf::new);
+    for shelf in shelves.iter().chain(&shelves) {
+        drop(copied(shelf, &to));
+    }
+    assert_eq!(pools(folder.path()).len(), shelves.len());
+    std::os::unix::fs::symlink("elsewhere", folder.path().join("link")).unwrap();
+    let pool = pools(folder.path())[0].clone();
+    let precious = folder.path().join("precious");
+    std::fs::rename(&pool, &precious).unwrap();
+    std::os::unix::fs::symlink(&precious, &pool).unwrap();
+    let kept = std::fs::read(&precious).unwrap();
+    for shelf in &shelves {
+        begun(shelf, &to).check(shelf);
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(std::fs::read(&precious).unwrap(), kept);
+}
+
+#[test]
 fn damage_of_a_copy_is_found_at_the_block_and_the_file_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let (shelf, to) = (Shelf::new(false), IndexShelf::Dax(folder.path().into()));
@@ -106,6 +128,7 @@ fn damage_of_a_copy_is_found_at_the_block_and_the_file_is_read() {
             asker.check(&shelf);
         }
         assert!(!asker.file.is_copied());
+        assert!(pools(folder.path()).is_empty(), "it is made again");
     }
 }
 

@@ -18,6 +18,9 @@ use super::skeleton::{Skeleton, SkeletonBuilder};
 use super::zones::Zones;
 use super::{ElfHead, PackedOptions};
 
+/// This many runs become one, so that few files are open.
+const RUNS_MAX: usize = if cfg!(test) { 4 } else { 128 };
+
 /// Takes rows part by part and builds one Elf of them. Runs are in files of the caller's, which needs nothing of them
 /// afterwards.
 #[derive(Debug)]
@@ -29,7 +32,8 @@ pub struct ExternalBuilder {
     /// Rows that will come, and those that have.
     row_count: usize,
     taken: usize,
-    runs: Vec<Run>,
+    /// With how often each was merged, which does not rise from one to the next.
+    runs: Vec<(usize, Run)>,
     histograms: Vec<HistogramBuilder>,
 }
 
@@ -80,11 +84,12 @@ impl ExternalBuilder {
         })
     }
 
-    /// Adds rows, whose TIDs follow those of the last ones: sorts them and writes them to `run`, an empty file.
+    /// Adds rows, whose TIDs follow those of the last ones: sorts them and writes them to `run`. Runs that have become
+    /// many are merged into `spare`. Both are empty files.
     ///
     /// # Errors
     /// When the rows have other dimensions or larger codes, are more than were announced, or cannot be written.
-    pub fn add(&mut self, rows: CodeTable, run: File) -> Result<()> {
+    pub fn add(&mut self, rows: CodeTable, run: File, spare: File) -> Result<()> {
         let expected = self.shape.dimension_count();
         if rows.dimension_count() != expected {
             return Err(ElfError::DimensionMismatch {
@@ -118,10 +123,29 @@ impl ExternalBuilder {
         let rows = rows.with_tids((self.taken as u32..end as u32).collect())?;
         let sorted = SortedRows::with_shape(&rows, self.shape.clone(), self.options.thread_count);
         drop(rows);
-        self.runs
-            .push(Run::write(&sorted, run).map_err(failed("write rows of"))?);
+        let run = Run::write(&sorted, run).map_err(failed("write rows of"))?;
+        self.runs.push((0, run));
         self.taken = end;
-        Ok(())
+        self.merge_many(spare)
+    }
+
+    /// Merges the last runs if as many as may be open were merged equally often.
+    fn merge_many(&mut self, spare: File) -> Result<()> {
+        let Some(first) = self.runs.len().checked_sub(RUNS_MAX) else {
+            return Ok(());
+        };
+        let merged = self.runs[first].0;
+        if self.runs.last().is_none_or(|(last, _)| *last != merged) {
+            return Ok(());
+        }
+        let runs = runs_of(self.runs.split_off(first));
+        let mut rows = RunWriter::new(spare);
+        merge(&runs, self.shape.word_count(), self.buffer_bytes, |row| {
+            rows.add(row)
+        })
+        .and_then(|()| rows.finish())
+        .map(|run| self.runs.push((merged + 1, run)))
+        .map_err(failed("merge rows of"))
     }
 
     /// Writes the Elf of all rows to `out` from `offset` on. `merged` is an empty file.
@@ -146,6 +170,7 @@ impl ExternalBuilder {
         } = self;
         let mut skeleton = SkeletonBuilder::new(&shape, options.cut());
         let mut rows = RunWriter::new(merged);
+        let runs = runs_of(runs);
         let merging = merge(&runs, shape.word_count(), buffer_bytes, |row| {
             skeleton.push(row);
             rows.add(row)
@@ -162,6 +187,10 @@ impl ExternalBuilder {
             model: CostModel::with_histograms(&head, histograms.collect()),
         })
     }
+}
+
+fn runs_of(runs: Vec<(usize, Run)>) -> Vec<Run> {
+    runs.into_iter().map(|(_, run)| run).collect()
 }
 
 /// Writes the Elf of a skeleton and its rows. Returns its head, and the offset of its leaves.
@@ -253,7 +282,7 @@ mod tests {
         fn runs_become_the_bytes_of_a_build_in_memory(
             table in cases::table(1500, u32::MAX),
             bits in any::<u8>(),
-            run_rows in prop_oneof![Just(7usize), Just(100), Just(10_000)],
+            run_rows in prop_oneof![Just(7usize), Just(40), Just(100), Just(10_000)],
         ) {
             let options = PackedOptions {
                 clustered: bits & 1 != 0,
@@ -268,7 +297,7 @@ mod tests {
             let mut builder = ExternalBuilder::new(&code_max(&table), row_count, options.clone(), 0).unwrap();
             for first in (0..row_count).step_by(run_rows) {
                 let rows = part(&table, first..row_count.min(first + run_rows));
-                builder.add(rows, scratch()).unwrap();
+                builder.add(rows, scratch(), scratch()).unwrap();
             }
             let (out, offset) = (tempfile::NamedTempFile::new().unwrap(), 4096);
             let written = builder.finish(scratch(), out.as_file(), offset).unwrap();
@@ -288,7 +317,7 @@ mod tests {
     fn rows_that_were_not_announced_are_refused() {
         let rows = |codes: Vec<u8>| CodeTable::new(vec![CodeColumn::U8(codes)]).unwrap();
         let builder = || ExternalBuilder::new(&[3], 2, PackedOptions::default(), 0).unwrap();
-        let refused = |rows| builder().add(rows, scratch()).unwrap_err();
+        let refused = |rows| builder().add(rows, scratch(), scratch()).unwrap_err();
         let larger = refused(rows(vec![4]));
         assert!(matches!(
             larger,
@@ -307,7 +336,7 @@ mod tests {
             ElfError::DimensionMismatch { found: 2, .. }
         ));
         let mut fewer = builder();
-        fewer.add(rows(vec![1]), scratch()).unwrap();
+        fewer.add(rows(vec![1]), scratch(), scratch()).unwrap();
         let fewer = fewer.finish(scratch(), &scratch(), 0).unwrap_err();
         assert!(matches!(fewer, ElfError::RowCountMismatch { found: 1, .. }));
         assert!(ExternalBuilder::new(&[], 0, PackedOptions::default(), 0).is_err());

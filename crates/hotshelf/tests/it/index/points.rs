@@ -273,3 +273,51 @@ fn a_known_question_keeps_no_files_of_a_former_table_and_follows_the_schema() {
     session.query("DROP TABLE t").unwrap();
     assert_eq!(folders(), 1, "the statement keeps the table's files");
 }
+
+#[test]
+fn settings_that_change_what_names_mean_and_other_statements_of_a_name_are_followed() {
+    let db = table();
+    let session = db.database().session();
+    session
+        .query("CREATE TABLE \"T\" AS SELECT * FROM t WHERE a < 3")
+        .unwrap();
+    session
+        .query("CREATE INDEX j ON \"T\" USING elf (a, b)")
+        .unwrap();
+    let rows = |sql: &str| lines(&session.query(sql).unwrap());
+    let [lower, upper] = ["t", "\"T\""].map(|table| {
+        rows(&format!(
+            "SELECT count(*) FROM {table} WHERE a = 3 AND b = 3"
+        ))
+    });
+    assert_ne!(lower, upper);
+    session
+        .query("PREPARE p AS SELECT count(*) FROM T WHERE a = $1 AND b = $2")
+        .unwrap();
+    assert_eq!(
+        (rows("EXECUTE p(3, 3)"), rows("EXECUTE p(3, 3)")),
+        (lower.clone(), lower.clone())
+    );
+    session
+        .query("SET datafusion.sql_parser.enable_ident_normalization = false")
+        .unwrap();
+    assert_eq!(
+        (rows("EXECUTE p(3, 3)"), rows("EXECUTE p(3, 3)")),
+        (upper.clone(), upper)
+    );
+    session
+        .query("SET datafusion.sql_parser.enable_ident_normalization = true")
+        .unwrap();
+    assert_eq!(rows("EXECUTE p(3, 3)"), lower);
+    let execute = session.parse("EXECUTE p(3, 3)").unwrap().remove(0);
+    let run = || {
+        let run = async { session.execute_with(&execute, &[]).await?.collect().await };
+        lines(&session.database().block_on(run).unwrap())
+    };
+    assert_eq!((run(), run()), (lower.clone(), lower));
+    session
+        .query("DEALLOCATE p; PREPARE p AS SELECT count(*) FROM t WHERE a = $1 AND b > $2")
+        .unwrap();
+    let expected = rows("SELECT count(*) FROM t WHERE a = 3 AND b > 3");
+    assert_eq!((run(), run()), (expected.clone(), expected));
+}
