@@ -1,6 +1,6 @@
 //! Prepared statements that an index answers without a plan: the same answers as planned ones, whatever is asked.
 
-use hotshelf::{Session, Value};
+use hotshelf::{Session, Statement, Value};
 
 use super::*;
 use crate::lines;
@@ -22,20 +22,25 @@ fn table() -> Fixture {
     db
 }
 
+/// The rows of a statement with values.
+fn executed(
+    session: &Session,
+    statement: &Statement,
+    values: &[Value],
+) -> hotshelf::Result<Vec<String>> {
+    let run = async {
+        let answer = session.execute_with(statement, values).await?;
+        answer.collect().await
+    };
+    session.database().block_on(run).map(|rows| lines(&rows))
+}
+
 fn asked(session: &Session, sql: &str, values: &[Value]) -> Result<Vec<String>, String> {
     let statement = session.parse(sql).unwrap().remove(0);
     // The first time it is planned, and the second time it is known.
     let [planned, known] = [(); 2].map(|()| {
-        let run = async {
-            session
-                .execute_with(&statement, values)
-                .await?
-                .collect()
-                .await
-        };
-        let rows = session.database().block_on(run);
-        rows.map(|rows| {
-            let mut rows = lines(&rows);
+        let rows = executed(session, &statement, values);
+        rows.map(|mut rows| {
             rows.sort();
             rows
         })
@@ -132,15 +137,8 @@ fn a_known_question_is_not_planned_again_until_its_table_changes() {
     let sql = "SELECT count(*) FROM t WHERE a = $1 AND b = $2";
     let statement = session.parse(sql).unwrap().remove(0);
     let ask = |a: i64, b: i64| {
-        let values = [a.into(), b.into()];
-        let run = async {
-            session
-                .execute_with(&statement, &values)
-                .await?
-                .collect()
-                .await
-        };
-        lines(&session.database().block_on(run).unwrap()).remove(0)
+        let rows = executed(&session, &statement, &[a.into(), b.into()]);
+        rows.unwrap().remove(0)
     };
     let before = ask(3, 13);
     let known = runs(&session);
@@ -164,18 +162,8 @@ fn a_known_question_is_not_planned_again_until_its_table_changes() {
         .unwrap();
     assert_eq!((ask(3, 13), ask(3, 13)), ("1".into(), "1".into()));
     session.query("DROP TABLE t").unwrap();
-    let values = [3.into(), 13.into()];
-    let run = async {
-        session
-            .execute_with(&statement, &values)
-            .await?
-            .collect()
-            .await
-    };
-    let gone = session
-        .database()
-        .block_on(run)
-        .expect_err("the table is gone");
+    let gone = executed(&session, &statement, &[3.into(), 13.into()]);
+    let gone = gone.expect_err("the table is gone");
     assert!(gone.to_string().contains("'t'"), "{gone}");
 }
 
@@ -241,15 +229,8 @@ fn a_known_question_keeps_no_files_of_a_former_table_and_follows_the_schema() {
     let sql = "SELECT count(*) FROM t WHERE a = $1 AND b = $2";
     let statement = session.parse(sql).unwrap().remove(0);
     let ask = || {
-        let values = [3.into(), 13.into()];
-        let run = async {
-            session
-                .execute_with(&statement, &values)
-                .await?
-                .collect()
-                .await
-        };
-        lines(&session.database().block_on(run).unwrap()).remove(0)
+        let rows = executed(&session, &statement, &[3.into(), 13.into()]);
+        rows.unwrap().remove(0)
     };
     let before = ask();
     assert_eq!(ask(), before);
@@ -310,10 +291,7 @@ fn settings_that_change_what_names_mean_and_other_statements_of_a_name_are_follo
         .unwrap();
     assert_eq!(rows("EXECUTE p(3, 3)"), lower);
     let execute = session.parse("EXECUTE p(3, 3)").unwrap().remove(0);
-    let run = || {
-        let run = async { session.execute_with(&execute, &[]).await?.collect().await };
-        lines(&session.database().block_on(run).unwrap())
-    };
+    let run = || executed(&session, &execute, &[]).unwrap();
     assert_eq!((run(), run()), (lower.clone(), lower));
     session
         .query("DEALLOCATE p; PREPARE p AS SELECT count(*) FROM t WHERE a = $1 AND b > $2")
