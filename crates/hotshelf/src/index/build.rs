@@ -288,11 +288,16 @@ impl IndexWriter {
         let options = self.options();
         blocking(move || {
             let table = encode(&keys, batches)?;
-            let (elf, order) = PackedElf::build_with_order(&table, &options)?;
-            let in_order = || (0..).zip(&order).all(|(row, tid)| row == *tid);
-            if options.clustered && !in_order() {
-                return Ok(None);
-            }
+            let elf = match options.clustered {
+                true => {
+                    let (elf, order) = PackedElf::build_with_order(&table, &options)?;
+                    if (0..).zip(&order).any(|(row, tid)| row != *tid) {
+                        return Ok(None);
+                    }
+                    elf
+                }
+                false => PackedElf::build(&table, &options)?,
+            };
             Ok(Some(BuiltStretch {
                 model: CostModel::new(&elf, &table),
                 zones: Zones::new(&table),

@@ -72,6 +72,7 @@ impl CopySlot {
     pub fn remove_pool(&self) {
         if let Some(pool) = self.pool.get()
             && let Err(error) = std::fs::remove_file(pool)
+            && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!(%error, path = %pool.display(), "a copy of an index remains");
         }
