@@ -7,12 +7,15 @@ use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions}
 use arrow::compute::concat;
 use arrow::datatypes::SchemaRef;
 use futures::future::join_all;
+use hotshelf_store::index::shelf::OpenElf;
 
 use super::TableIndex;
 use super::decode::decode;
 use super::elfs::ElfStore;
 use super::predicate::Condition;
 use super::question::{Conjunct, FileQuery, Wanted};
+use super::selection::keys_to_look_up;
+use crate::prices::PriceBook;
 use crate::table::Table;
 
 /// Questions that are expected to find more rows are planned: workers share the work then.
@@ -39,6 +42,15 @@ pub(crate) struct PointQuestion {
     pub sought: Sought,
     /// Columns of the answer.
     pub schema: SchemaRef,
+}
+
+/// What a query asks with.
+#[derive(Clone, Copy)]
+pub(crate) struct PointAsker<'a> {
+    pub elfs: &'a ElfStore,
+    pub prices: &'a PriceBook,
+    /// Of the query.
+    pub weight: f64,
 }
 
 /// What one Elf found.
@@ -72,14 +84,13 @@ impl PointQuestion {
         best.map(|(idx, _)| idx)
     }
 
-    /// The answer for rows of the table that meet all conditions, to a query of this weight. `None` if the question is
-    /// not small or the index cannot be used: it has to be planned then.
+    /// The answer for rows of the table that meet all conditions. `None` if the question is not small or the index
+    /// cannot be used: it has to be planned then.
     pub async fn ask(
         &self,
         table: &Table,
-        elfs: &ElfStore,
+        asker: PointAsker<'_>,
         conditions: Vec<Condition>,
-        weight: f64,
     ) -> Option<RecordBatch> {
         let conjuncts: Vec<Conjunct> = conditions
             .into_iter()
@@ -92,10 +103,13 @@ impl PointQuestion {
         let dimensions = self.dimensions(index);
         let questions = questions(table, index, &conjuncts, &dimensions)?;
         let (mut asked, mut expected) = (Vec::new(), 0.0);
+        let prices = asker.prices.now();
         for question in &questions {
             for (stretch_idx, stretch) in question.file.stretches.iter().enumerate() {
-                expected += stretch.model.work(&question.query).ok()?.results;
-                asked.push(self.ask_elf(elfs, question, stretch_idx, &dimensions, weight));
+                let work = stretch.model.work(&question.query).ok()?;
+                expected += work.results;
+                let keys = keys_to_look_up(&question.query, &work, &prices);
+                asked.push(self.ask_elf(asker, question, (stretch_idx, keys), &dimensions));
             }
         }
         if expected > ROWS_MAX || asked.len() > ELFS_MAX {
@@ -115,37 +129,39 @@ impl PointQuestion {
         columns.iter().filter_map(dimension).collect()
     }
 
-    /// What one Elf finds; `None` if it cannot be asked, or finds more than expected.
+    /// What the Elf of a stretch finds, by looking up keys where they are given; `None` if it cannot be asked, or finds
+    /// more than expected.
     async fn ask_elf(
         &self,
-        elfs: &ElfStore,
+        asker: PointAsker<'_>,
         question: &FileQuery,
-        stretch_idx: usize,
+        (stretch_idx, keys): (usize, Option<Vec<u32>>),
         dimensions: &[usize],
-        weight: f64,
     ) -> Option<Found> {
         let (file, query) = (&question.file, &question.query);
-        let mut elf = elfs.open_for(file, stretch_idx, weight).await.ok()?;
-        if dimensions.is_empty() {
-            return Some(Found {
-                count: elf.count(query).await.ok()?,
-                columns: Vec::new(),
-            });
-        }
-        let rows = elf.select_rows(query).await.ok()?;
-        let count: usize = rows.iter().map(ExactSizeIterator::len).sum();
-        if count > FOUND_MAX {
-            return None;
-        }
+        let opened = asker.elfs.open_for(file, stretch_idx, asker.weight);
+        let mut elf = opened.await.ok()?;
         let mut codes = vec![Vec::new(); dimensions.len()];
-        elf.read_rows(&rows, dimensions, &mut codes).await.ok()?;
+        let count = if let Some(keys) = keys {
+            look_up(&mut elf, &keys, dimensions, &mut codes).await?
+        } else if dimensions.is_empty() {
+            elf.count(query).await.ok()?
+        } else {
+            let rows = elf.select_rows(query).await.ok()?;
+            let count: usize = rows.iter().map(ExactSizeIterator::len).sum();
+            if count > FOUND_MAX {
+                return None;
+            }
+            elf.read_rows(&rows, dimensions, &mut codes).await.ok()?;
+            count as u64
+        };
         let fields = self.schema.fields().iter().zip(dimensions).zip(&codes);
         let columns = fields.map(|((field, dimension), codes)| {
             let encoding = file.keys[*dimension].exact()?;
             decode(encoding, codes, field.data_type()).ok()
         });
         Some(Found {
-            count: count as u64,
+            count,
             columns: columns.collect::<Option<_>>()?,
         })
     }
@@ -174,6 +190,29 @@ impl PointQuestion {
         let options = RecordBatchOptions::new();
         RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).ok()
     }
+}
+
+/// How many rows equal one of the keys; appends their codes in some dimensions, which are the keys'. `None` if the Elf
+/// cannot be asked, or finds more than expected.
+async fn look_up(
+    elf: &mut OpenElf,
+    keys: &[u32],
+    dimensions: &[usize],
+    codes: &mut [Vec<u32>],
+) -> Option<u64> {
+    let key_length = elf.head().dimension_count();
+    let mut count = 0;
+    let found = |key_idx: usize, _tid: u32| {
+        count += 1;
+        if count > FOUND_MAX as u64 {
+            return;
+        }
+        for (codes, dimension) in codes.iter_mut().zip(dimensions) {
+            codes.push(keys[key_idx * key_length + dimension]);
+        }
+    };
+    elf.exact_batch(keys, found).await.ok()?;
+    (dimensions.is_empty() || count <= FOUND_MAX as u64).then_some(count)
 }
 
 /// The question to each data file; `None` if the index does not answer for all of them.

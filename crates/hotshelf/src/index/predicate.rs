@@ -82,6 +82,15 @@ pub(crate) fn compared(
     Some(Condition { column, predicate })
 }
 
+/// The condition that a column of `schema` equals one of some literals, if it can be one.
+pub(crate) fn among(column: usize, literals: &[ScalarValue], schema: &Schema) -> Option<Condition> {
+    let values = literals
+        .iter()
+        .map(|literal| literal_as(literal, column, schema));
+    let predicate = Predicate::In(values.collect::<Option<_>>()?);
+    Some(Condition { column, predicate })
+}
+
 fn predicate_of(op: Operator, value: Value) -> Option<Predicate> {
     Some(match op {
         Operator::Eq => Predicate::Eq(value),

@@ -21,7 +21,7 @@ use vortex::mask::Mask;
 
 use super::elfs::{ElfStore, Unavailable};
 use super::file::{IndexFile, Reservation, Stretch};
-use crate::prices::{PriceBook, Unit, computed};
+use crate::prices::{PriceBook, Unit, WorkPrices, computed};
 
 /// Keys that are looked up together at most.
 const KEYS_MAX: usize = 1 << 14;
@@ -257,7 +257,7 @@ impl Asking {
             return walk(elf, &self.query).await;
         };
         let start = Instant::now();
-        let keys = self.keys(&work);
+        let keys = keys_to_look_up(&self.query, &work, &self.prices.now());
         let (rows, computed_ns) = match &keys {
             Some(keys) => computed(look_up(elf, keys)).await,
             None => computed(walk(elf, &self.query)).await,
@@ -279,20 +279,23 @@ impl Asking {
         Ok(rows)
     }
 
-    /// The keys that the query accepts, where looking them up together costs less than a walk through the Elf.
-    fn keys(&self, walk: &Work) -> Option<Vec<u32>> {
-        let keys = self.query.keys(KEYS_MAX)?;
-        let key_count = keys.len() / self.query.dimensions().len().max(1);
-        let is_cheaper = || self.prices.now().keys_are_cheaper(key_count, walk);
-        (key_count > 1 && is_cheaper()).then_some(keys)
-    }
-
     /// Notes how long a question waited for its reads, if they were few enough to be one wait.
     fn learn_access(&self, reads: BlockReads, waited_ns: f64) {
         if reads.accesses <= READS_TOGETHER_MAX {
             self.prices.learn(&[(Unit::Access, 1.0)], waited_ns);
         }
     }
+}
+
+/// The keys that a query accepts, where looking them up together costs less than a walk through the Elf.
+pub(super) fn keys_to_look_up(
+    query: &QueryBox,
+    walk: &Work,
+    prices: &WorkPrices,
+) -> Option<Vec<u32>> {
+    let keys = query.keys(KEYS_MAX)?;
+    let key_count = keys.len() / query.dimensions().len().max(1);
+    (key_count > 1 && prices.keys_are_cheaper(key_count, walk)).then_some(keys)
 }
 
 async fn look_up(elf: &mut OpenElf, keys: &[u32]) -> Result<Rows, StoreError> {

@@ -1,5 +1,6 @@
 //! Statements that ask an index for few rows, recognised once and answered without planning: `SELECT` of the number of
-//! rows or of indexed columns, `FROM` one stored table, `WHERE` indexed columns are compared with parameters.
+//! rows or of indexed columns, `FROM` one stored table, `WHERE` indexed columns are compared with parameters, one by one
+//! or in lists.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,7 +16,7 @@ use datafusion::logical_expr::{Aggregate, Expr, Filter, LogicalPlan, Operator, T
 use parking_lot::RwLock;
 
 use super::fingerprint;
-use crate::index::{Condition, ElfStore, PointQuestion, Sought, compared};
+use crate::index::{Condition, PointAsker, PointQuestion, Sought, among, compared};
 use crate::stored_table::StoredTable;
 use crate::table::Table;
 
@@ -35,17 +36,23 @@ pub(super) struct PointStatement {
     /// Of the session that planned it: what names and literals mean.
     settings: SettingsVersion,
     question: PointQuestion,
-    comparisons: Vec<Comparison>,
+    tests: Vec<Test>,
     /// The statement's fingerprint.
     pub template: u64,
 }
 
-/// A column of the table, compared with a value.
+/// What a column of the table has to meet.
 #[derive(Debug)]
-struct Comparison {
+struct Test {
     column: usize,
-    op: Operator,
-    value: Operand,
+    kind: TestKind,
+}
+
+#[derive(Debug)]
+enum TestKind {
+    Compare(Operator, Operand),
+    /// It equals one of these.
+    Among(Vec<Operand>),
 }
 
 #[derive(Debug)]
@@ -106,11 +113,11 @@ impl PointStatement {
             Some(aggregate) => counted(&projection.expr, aggregate).then_some(Sought::Count)?,
             None => Sought::Columns(projection.expr.iter().map(column).collect::<Option<_>>()?),
         };
-        let mut comparisons = Vec::new();
+        let mut tests = Vec::new();
         for conjunct in split_conjunction(&filter.predicate) {
-            comparisons.extend(compare(conjunct, &column)?);
+            tests.extend(tests_of(conjunct, &column)?);
         }
-        let columns: Vec<usize> = comparisons.iter().map(|one| one.column).collect();
+        let columns: Vec<usize> = tests.iter().map(|test| test.column).collect();
         let index = PointQuestion::index_for(&stored.table, &columns, &sought)?;
         Some(Self {
             table: Arc::downgrade(&stored.table),
@@ -121,7 +128,7 @@ impl PointStatement {
                 sought,
                 schema: Arc::new(plan.schema().as_arrow().clone()),
             },
-            comparisons,
+            tests,
             template: fingerprint::template(plan),
         })
     }
@@ -135,12 +142,11 @@ impl PointStatement {
     pub async fn ask(
         &self,
         table: &Table,
-        elfs: &ElfStore,
+        asker: PointAsker<'_>,
         values: &[ScalarAndMetadata],
-        weight: f64,
     ) -> Option<RecordBatch> {
         let conditions = self.conditions(&table.schema, values)?;
-        self.question.ask(table, elfs, conditions, weight).await
+        self.question.ask(table, asker, conditions).await
     }
 
     /// The conditions with values; `None` where they might mean something else than the planned comparison.
@@ -149,15 +155,35 @@ impl PointStatement {
         schema: &SchemaRef,
         values: &[ScalarAndMetadata],
     ) -> Option<Vec<Condition>> {
-        let condition = |one: &Comparison| {
-            let value = match &one.value {
-                Operand::Literal(value) => value,
-                Operand::Parameter(idx) => &values.get(*idx)?.value,
-            };
-            let value = as_column(value, schema.field(one.column).data_type())?;
-            compared(one.column, one.op, &value, schema)
+        let condition = |test: &Test| {
+            let column = test.column;
+            match &test.kind {
+                TestKind::Compare(op, operand) => {
+                    let data_type = schema.field(column).data_type();
+                    let value = as_column(operand.value(values)?, data_type)?;
+                    compared(column, *op, &value, schema)
+                }
+                TestKind::Among(list) => {
+                    let list = list.iter().map(|operand| operand.value(values));
+                    let list = list.collect::<Option<Vec<_>>>()?;
+                    among(
+                        column,
+                        &members(&list, schema.field(column).data_type())?,
+                        schema,
+                    )
+                }
+            }
         };
-        self.comparisons.iter().map(condition).collect()
+        self.tests.iter().map(condition).collect()
+    }
+}
+
+impl Operand {
+    fn value<'a>(&'a self, values: &'a [ScalarAndMetadata]) -> Option<&'a ScalarValue> {
+        match self {
+            Self::Literal(value) => Some(value),
+            Self::Parameter(idx) => Some(&values.get(*idx)?.value),
+        }
     }
 }
 
@@ -212,30 +238,72 @@ fn counted(outputs: &[Expr], aggregate: &Aggregate) -> bool {
     is_count && aggregate.group_expr.is_empty() && is_output
 }
 
-/// A conjunct as comparisons of columns with values.
-fn compare(conjunct: &Expr, column: &impl Fn(&Expr) -> Option<usize>) -> Option<Vec<Comparison>> {
-    let one = |of: &Expr, op: Operator, value: &Expr| {
-        Some(Comparison {
+/// A conjunct as tests of columns.
+fn tests_of(conjunct: &Expr, column: &impl Fn(&Expr) -> Option<usize>) -> Option<Vec<Test>> {
+    let compare = |of: &Expr, op: Operator, value: &Expr| {
+        Some(Test {
             column: column(of)?,
-            op,
-            value: operand(value)?,
+            kind: TestKind::Compare(op, operand(value)?),
         })
     };
+    if let Some(test) = membership(conjunct, column) {
+        return Some(vec![test]);
+    }
     match conjunct {
         Expr::BinaryExpr(binary) => {
             let (left, right) = (binary.left.as_ref(), binary.right.as_ref());
-            let found = one(left, binary.op, right);
-            let found = found.or_else(|| one(right, binary.op.swap()?, left));
+            let found = compare(left, binary.op, right);
+            let found = found.or_else(|| compare(right, binary.op.swap()?, left));
             Some(vec![found?])
         }
         Expr::Between(between) if !between.negated => {
             let expr = between.expr.as_ref();
             Some(vec![
-                one(expr, Operator::GtEq, &between.low)?,
-                one(expr, Operator::LtEq, &between.high)?,
+                compare(expr, Operator::GtEq, &between.low)?,
+                compare(expr, Operator::LtEq, &between.high)?,
             ])
         }
         _ => None,
+    }
+}
+
+/// `a IN (1, $1)`, or `a = 1 OR a IN (2, $1)`.
+fn membership(expr: &Expr, column: &impl Fn(&Expr) -> Option<usize>) -> Option<Test> {
+    let (column, list) = match expr {
+        Expr::InList(list) if !list.negated => {
+            let operands = list.list.iter().map(operand).collect::<Option<_>>()?;
+            (column(&list.expr)?, operands)
+        }
+        Expr::BinaryExpr(binary) if binary.op == Operator::Or => {
+            let left = alternative(&binary.left, column)?;
+            let right = alternative(&binary.right, column)?;
+            let is_one_column = left.0 == right.0;
+            is_one_column.then(|| (left.0, left.1.into_iter().chain(right.1).collect()))?
+        }
+        _ => return None,
+    };
+    Some(Test {
+        column,
+        kind: TestKind::Among(list),
+    })
+}
+
+/// The column and the values of an alternative: an equality, or again a membership.
+fn alternative(
+    expr: &Expr,
+    column: &impl Fn(&Expr) -> Option<usize>,
+) -> Option<(usize, Vec<Operand>)> {
+    if let Expr::BinaryExpr(binary) = expr
+        && binary.op == Operator::Eq
+    {
+        let (left, right) = (binary.left.as_ref(), binary.right.as_ref());
+        let equal = |of, value| Some((column(of)?, vec![operand(value)?]));
+        return equal(left, right).or_else(|| equal(right, left));
+    }
+    let test = membership(expr, column)?;
+    match test.kind {
+        TestKind::Among(list) => Some((test.column, list)),
+        TestKind::Compare(..) => None,
     }
 }
 
@@ -248,6 +316,20 @@ fn operand(expr: &Expr) -> Option<Operand> {
         }
         _ => None,
     }
+}
+
+/// The values of a list as those of a column's type. NULL is equal to nothing. Values of several types are compared as
+/// a type that all of them have, which may not be the column's.
+fn members(list: &[&ScalarValue], column: &DataType) -> Option<Vec<ScalarValue>> {
+    let mut types = list.iter().map(|value| value.data_type());
+    let mut types = types.by_ref().filter(|data_type| !data_type.is_null());
+    if let Some(first) = types.next()
+        && types.any(|other| other != first)
+    {
+        return None;
+    }
+    let present = list.iter().filter(|value| !value.is_null());
+    present.map(|value| as_column(value, column)).collect()
 }
 
 /// A value as one of a column's type that compares with its values in the same way.

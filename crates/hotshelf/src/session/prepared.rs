@@ -19,6 +19,7 @@ use parking_lot::RwLock;
 use super::point::{KnownPoint, SettingsVersion};
 use super::{Answer, Session, Statement, Value, answer};
 use crate::error::{Error, Result};
+use crate::index::PointAsker;
 use crate::settings::{SessionSettings, Use};
 
 /// The prepared statements of a session by name.
@@ -222,9 +223,12 @@ impl Session {
             (is_same && settings.elf != Use::Off).then_some(settings.priority)?
         };
         let engine = self.database.engine();
-        let weight = engine.cache.query_weight(statement.template, priority);
-        let elfs = &engine.scan_env.elfs;
-        statement.ask(&table, elfs, values, weight).await
+        let asker = PointAsker {
+            elfs: &engine.scan_env.elfs,
+            prices: &engine.scan_env.prices,
+            weight: engine.cache.query_weight(statement.template, priority),
+        };
+        statement.ask(&table, asker, values).await
     }
 
     /// What an EXECUTE is; other plans stay as they are.

@@ -82,10 +82,36 @@ const COMPARISONS: &[&str] = &[
     "a = 3 OR b = $1",
 ];
 
+const LISTS: &[&str] = &[
+    "a IN (3, $1, 3, NULL)",
+    "a NOT IN (3, $1)",
+    "b IN ($1, 7)",
+    "d IN ($1, DATE '2020-01-02')",
+    "d IN ('2020-01-03', $1)",
+    "m IN ($1, 2.25)",
+    "s IN ($1, 's1', 's1')",
+    "f IN ($1, 1)",
+    "a = $1 OR a = 5 OR 7 = a",
+    "a IN (2, $1) AND b IN (2, 12, 22)",
+    "a = $1 OR a = NULL",
+];
+
 const OUTPUTS: &[&str] = &["a, b", "d, m, s", "f, a", "s AS other", "a, a"];
 
 #[test]
 fn prepared_questions_get_the_answers_of_planned_ones() {
+    let answered = compare(COMPARISONS);
+    assert!(answered > 200, "{answered}");
+}
+
+#[test]
+fn prepared_questions_about_lists_get_the_answers_of_planned_ones() {
+    let answered = compare(LISTS);
+    assert!(answered > 100, "{answered}");
+}
+
+/// How many questions have an answer; it is the same with a plan and without.
+fn compare(conditions: &[&str]) -> usize {
     let db = table();
     let session = db.database().session();
     let planned = db.database().session();
@@ -109,7 +135,7 @@ fn prepared_questions_get_the_answers_of_planned_ones() {
         vec![1u8, 2].into(),
     ];
     let mut answered = 0;
-    for (turn, comparison) in COMPARISONS.iter().enumerate() {
+    for (turn, comparison) in conditions.iter().enumerate() {
         for (idx, value) in values.iter().enumerate() {
             for output in ["count(*)", OUTPUTS[(turn + idx) % OUTPUTS.len()]] {
                 let sql = format!("SELECT {output} FROM t WHERE {comparison}");
@@ -127,7 +153,59 @@ fn prepared_questions_get_the_answers_of_planned_ones() {
             }
         }
     }
-    assert!(answered > 200, "{answered}");
+    answered
+}
+
+#[test]
+fn lists_over_all_columns_of_an_index_find_each_row_once() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE t AS SELECT CASE WHEN value % 11 > 0 THEN value % 100 END AS a, \
+         concat('s', value % 9) AS s, value AS id FROM generate_series(0, 20000) AS g(value)",
+    )
+    .unwrap();
+    db.run("CREATE INDEX i ON t USING elf (a, s)").unwrap();
+    let session = db.database().session();
+    session
+        .query("PREPARE p AS SELECT s, a FROM t WHERE a IN ($1, $2, 7, $1) AND s IN ($3, 's8')")
+        .unwrap();
+    session
+        .query("PREPARE o AS SELECT count(*) FROM t WHERE (a = $1 OR a IN ($2, 7)) AND s IN ($3, 's8')")
+        .unwrap();
+    session
+        .query("PREPARE q AS SELECT count(*) FROM t WHERE a IN ($1, $2, 7, $1) AND s IN ($3, 's8')")
+        .unwrap();
+    let rows = |sql: &str| {
+        let mut rows = lines(&session.query(sql).unwrap());
+        rows.sort();
+        rows
+    };
+    // No number, no text and nothing that the index has; the first have many rows.
+    for (a, b, s) in [
+        ("3", "4", "'s1'"),
+        ("3", "3", "'s8'"),
+        ("NULL", "500", "NULL"),
+    ] {
+        let condition = format!("WHERE a IN ({a}, {b}, 7, {a}) AND s IN ({s}, 's8')");
+        session.query("SET hotshelf.elf = 'off'").unwrap();
+        let expected = rows(&format!("SELECT s, a FROM t {condition}"));
+        session.query("SET hotshelf.elf = 'on'").unwrap();
+        // Planned once after the setting changed.
+        let execute = format!("({a}, {b}, {s})");
+        rows(&format!("EXECUTE p{execute}"));
+        rows(&format!("EXECUTE q{execute}"));
+        rows(&format!("EXECUTE o{execute}"));
+        let known = runs(&session);
+        assert_eq!(
+            rows(&format!("EXECUTE p{execute}")),
+            expected,
+            "{condition}"
+        );
+        let count = vec![expected.len().to_string()];
+        assert_eq!(rows(&format!("EXECUTE q{execute}")), count, "{condition}");
+        assert_eq!(rows(&format!("EXECUTE o{execute}")), count, "{condition}");
+        assert_eq!(runs(&session), known, "they were planned");
+    }
 }
 
 #[test]
