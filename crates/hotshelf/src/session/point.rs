@@ -1,6 +1,6 @@
 //! Statements that ask an index for few rows, recognised once and answered without planning: `SELECT` of the number of
-//! rows or of indexed columns, `FROM` one stored table, `WHERE` indexed columns are compared with parameters, one by one
-//! or in lists.
+//! rows or of indexed columns, `FROM` one stored table, `WHERE` indexed columns are compared with parameters, one by
+//! one or in lists.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
