@@ -26,24 +26,14 @@ import sys
 import time
 
 import vm_image
+from vm_image import MAKE, MEMORY_ONLY_NODE, NVDIMM_NODE
 
 NVDIMM_BYTES = 512 << 20
-MEMORY_ONLY_NODE = 1
-NVDIMM_NODE = 2
 # A boot that takes longer hangs.
 BOOT_SECONDS_MAX = 180
 # Seconds between the first acknowledged state and the cut.
 CUT_AFTER = (0.3, 2.3)
 
-FORMAT = """
-await /dev/pmem0 || ends 1
-/tools/ndctl create-namespace -f -e namespace0.0 -m fsdax --map=mem >/dev/null && await /dev/pmem0 || ends 1
-%s /dev/pmem0
-"""
-MAKE = {
-    "ext4": "/tools/mke2fs -q -F -t ext4 -b 4096 -E lazy_itable_init=0,lazy_journal_init=0,nodiscard",
-    "xfs": "/tools/mkfs.xfs -q -f -K -m reflink=0",
-}
 CHECK_FILES = """
 await /dev/pmem0 || ends 1
 mount -t {fs} -o dax=always /dev/pmem0 /mnt || ends 1
@@ -100,25 +90,8 @@ guest check fsdax /mnt/a
 MOUNT_LOG = "await /dev/pmem0 && mount -t ext4 -o dax=%s /dev/pmem0 /mnt || ends 1\n"
 
 
-def nodes():
-    """QEMU's words for: a CPU with fast memory; memory without a CPU; an empty node for the NVDIMM, far from both."""
-    hmat = []
-    for node, latency_ns, bandwidth in [(0, 90, "100G"), (MEMORY_ONLY_NODE, 300, "30G"), (NVDIMM_NODE, 400, "12G")]:
-        to = f"hmat-lb,initiator=0,target={node},hierarchy=memory"
-        hmat += ["-numa", f"{to},data-type=access-latency,latency={latency_ns}"]
-        hmat += ["-numa", f"{to},data-type=access-bandwidth,bandwidth={bandwidth}"]
-    return [
-        *["-object", "memory-backend-ram,id=fast,size=512M", "-object", "memory-backend-ram,id=slow,size=256M"],
-        *["-numa", "node,nodeid=0,cpus=0,memdev=fast", "-numa", "node,nodeid=1,memdev=slow,initiator=0"],
-        *["-numa", "node,nodeid=2,initiator=0", "-numa", "dist,src=0,dst=1,val=30"],
-        *["-numa", "dist,src=0,dst=2,val=40", "-numa", "dist,src=1,dst=2,val=50", *hmat],
-    ]
-
-
 def nvdimm(path):
-    backend = f"memory-backend-file,id=nv,share=on,pmem=off,mem-path={path},size={NVDIMM_BYTES},align=2M"
-    machine = "pc,nvdimm=on,hmat=on,nvdimm-persistence=mem-ctrl"
-    return ["-machine", machine, *nodes(), "-object", backend, "-device", f"nvdimm,memdev=nv,node={NVDIMM_NODE}"]
+    return ["-machine", "pc,nvdimm=on,hmat=on,nvdimm-persistence=mem-ctrl", *vm_image.nodes("512M"), *vm_image.nvdimm(path, NVDIMM_BYTES)]
 
 
 def cxl(path):
@@ -185,7 +158,7 @@ class Machine:
         template = self.work / f"{kind}.img"
         if not template.exists():
             self.image("empty")
-            status, text, _ = self.boot(f"format-{kind}", FORMAT % MAKE[kind], nvdimm(path))
+            status, text, _ = self.boot(f"format-{kind}", vm_image.FORMAT_NVDIMM % MAKE[kind], nvdimm(path))
             if status != 0:
                 raise SystemExit(f"cannot make an {kind} file system:\n{text}")
             path.rename(template)

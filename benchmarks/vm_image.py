@@ -19,6 +19,20 @@ MODULES_ON_DEMAND = ["kmem", "cxl_acpi", "cxl_pci", "cxl_mem", "cxl_pmem", "cxl_
 TOOLS = ["ndctl", "mke2fs", "mkfs.xfs"]
 SYSTEM_FOLDERS = "/usr/sbin:/usr/bin:/sbin:/bin"
 
+MEMORY_ONLY_NODE = 1
+MEMORY_ONLY_BYTES = 256 << 20
+NVDIMM_NODE = 2
+# A job that makes a file system on the NVDIMM, which jobs find again as long as its file is kept.
+FORMAT_NVDIMM = """
+await /dev/pmem0 || ends 1
+/tools/ndctl create-namespace -f -e namespace0.0 -m fsdax --map=mem >/dev/null && await /dev/pmem0 || ends 1
+%s /dev/pmem0
+"""
+MAKE = {
+    "ext4": "/tools/mke2fs -q -F -t ext4 -b 4096 -E lazy_itable_init=0,lazy_journal_init=0,nodiscard",
+    "xfs": "/tools/mkfs.xfs -q -f -K -m reflink=0",
+}
+
 # Debian package of each program that is called here or by vm.py.
 PACKAGES = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -42,6 +56,28 @@ load order
 . /job
 ends $?
 """
+
+
+def nodes(fast, cpus="0"):
+    """QEMU's words for: CPUs with fast memory; memory without a CPU; an empty node for the NVDIMM, far from both."""
+    hmat = []
+    for node, latency_ns, bandwidth in [(0, 90, "100G"), (MEMORY_ONLY_NODE, 300, "30G"), (NVDIMM_NODE, 400, "12G")]:
+        to = f"hmat-lb,initiator=0,target={node},hierarchy=memory"
+        hmat += ["-numa", f"{to},data-type=access-latency,latency={latency_ns}"]
+        hmat += ["-numa", f"{to},data-type=access-bandwidth,bandwidth={bandwidth}"]
+    return [
+        *["-object", f"memory-backend-ram,id=fast,size={fast}"],
+        *["-object", f"memory-backend-ram,id=slow,size={MEMORY_ONLY_BYTES}"],
+        *["-numa", f"node,nodeid=0,cpus={cpus},memdev=fast", "-numa", "node,nodeid=1,memdev=slow,initiator=0"],
+        *["-numa", "node,nodeid=2,initiator=0", "-numa", "dist,src=0,dst=1,val=30"],
+        *["-numa", "dist,src=0,dst=2,val=40", "-numa", "dist,src=1,dst=2,val=50", *hmat],
+    ]
+
+
+def nvdimm(path, size_bytes):
+    """QEMU's words for an NVDIMM that is a file of the host: what the guest stored is in it, whenever QEMU ends."""
+    backend = f"memory-backend-file,id=nv,share=on,pmem=off,mem-path={path},size={size_bytes},align=2M"
+    return ["-object", backend, "-device", f"nvdimm,memdev=nv,node={NVDIMM_NODE}"]
 
 
 def program(name):
@@ -130,14 +166,19 @@ def archive(entries):
     return bytes(whole)
 
 
+def libraries(path):
+    """What a program of the host needs to run, its loader included."""
+    said = subprocess.run([program("ldd"), path], capture_output=True, text=True, check=True).stdout
+    return re.findall(r"/\S+", said)
+
+
 def tools():
     """Programs of the host with their libraries, by their paths in the guest."""
     found = {}
     for name in TOOLS:
         path = pathlib.Path(program(name))
         found[f"tools/{name}"] = path.read_bytes()
-        libraries = subprocess.run([program("ldd"), path], capture_output=True, text=True, check=True).stdout
-        for library in re.findall(r"/\S+", libraries):
+        for library in libraries(path):
             found[library.lstrip("/")] = pathlib.Path(library).read_bytes()
     configuration = pathlib.Path("/etc/mke2fs.conf")
     if configuration.exists():
