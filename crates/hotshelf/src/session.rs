@@ -43,6 +43,7 @@ use vortex_datafusion::VortexFormatFactory;
 
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::index::JOIN_KEYS_MAX;
 use crate::settings::{DatabaseSettings, SessionSettings};
 use crate::storage::PUBLIC;
 
@@ -61,6 +62,9 @@ const CATALOG: &str = "hotshelf";
 /// A build side up to this size is collected once and shared by all workers of a join.
 const BROADCAST_ROWS_MAX: usize = 4_000_000;
 const BROADCAST_BYTES_MAX: usize = 64 << 20;
+
+/// A join's keys are listed for scans if they take no more than this.
+const JOIN_KEY_BYTES_MAX: usize = 256 << 10;
 
 /// A session: SQL with its own settings over the shared tables of a [`Database`].
 ///
@@ -93,6 +97,8 @@ impl Session {
         let optimizer = &mut config.options_mut().optimizer;
         optimizer.hash_join_single_partition_threshold = BROADCAST_BYTES_MAX;
         optimizer.hash_join_single_partition_threshold_rows = BROADCAST_ROWS_MAX;
+        optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_KEYS_MAX;
+        optimizer.hash_join_inlist_pushdown_max_size = JOIN_KEY_BYTES_MAX;
         let mut builder = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(engine.runtime_env.clone())

@@ -29,8 +29,17 @@ pub(super) struct Weighed {
     /// The part of it in which heads and blocks are read from storage.
     pub elf_read_ns: f64,
     pub scan_ns: f64,
-    /// Whether the key ranges of join sides that have run were counted.
-    pub has_key_ranges: bool,
+    /// What the join sides that have run said about keys.
+    pub keys: KnownKeys,
+}
+
+/// What is known about join keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum KnownKeys {
+    Nothing,
+    Ranges,
+    /// This many keys of a column.
+    Listed(usize),
 }
 
 /// A scan's question to one index.
@@ -107,9 +116,11 @@ impl fmt::Display for Weighed {
             write!(f, ", {} of it reading", Milliseconds(self.elf_read_ns))?;
         }
         write!(f, ", scan {}", Milliseconds(self.scan_ns))?;
-        match self.has_key_ranges {
-            true => write!(f, "; with the ranges of join keys"),
-            false => Ok(()),
+        match self.keys {
+            KnownKeys::Nothing => Ok(()),
+            KnownKeys::Ranges => write!(f, "; with the ranges of join keys"),
+            KnownKeys::Listed(1) => write!(f, "; with 1 join key"),
+            KnownKeys::Listed(count) => write!(f, "; with {count} join keys"),
         }
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use hotshelf_cache::ColumnId;
 use hotshelf_elf::cost::Work;
+use hotshelf_elf::keys::Predicate;
 use hotshelf_elf::layout::packed::Wanted as Sought;
 
 use super::TableIndex;
-use super::access::{AccessPath, ElfAccess, Weighed};
+use super::access::{AccessPath, ElfAccess, KnownKeys, Weighed};
 use super::elfs::ElfStore;
 use super::file::Stretch;
 use super::question::{
@@ -57,6 +58,8 @@ struct Candidate<'a> {
     rows: f64,
     /// Of the way by the Elfs.
     elf: Cost,
+    /// Of reading columns where the Elfs find no row.
+    spared: Cost,
     covering: Option<Covering>,
 }
 
@@ -80,8 +83,9 @@ struct Estimate {
     tests_ns: f64,
     /// Rows of the row groups where rows are found.
     payload_rows: f64,
-    /// Rows of all files that are asked about.
+    /// Rows of all files that are asked about, and those that a scan would look at.
     all_rows: u64,
+    scanned_rows: f64,
     /// What is read of heads and blocks.
     reads: Reads,
 }
@@ -175,7 +179,7 @@ impl Request<'_> {
             candidates.filter_map(|(index, questions)| self.weigh(index, questions, &scanned));
         let price = |one: &Candidate<'_>| {
             let is_second = self.setting == Use::Always && one.covering.is_none();
-            let saved_ns = self.elapsed_ns(one.saved());
+            let saved_ns = self.elapsed_ns(one.saved().plus(one.spared));
             (is_second, self.elapsed_ns(one.elf) - saved_ns)
         };
         let best = candidates.min_by(|a, b| {
@@ -197,8 +201,8 @@ impl Request<'_> {
             rows: best.rows,
             elf_ns: self.elapsed_ns(best.elf),
             elf_read_ns: best.elf.read_ns,
-            scan_ns: self.elapsed_ns(scan.plus(best.saved())),
-            has_key_ranges: !self.wanted.key_ranges.is_empty(),
+            scan_ns: self.elapsed_ns(scan.plus(best.saved()).plus(best.spared)),
+            keys: self.known_keys(&best),
         };
         let is_faster = weighed.elf_ns < weighed.scan_ns;
         let elf = (self.setting == Use::Always || is_faster).then(|| {
@@ -213,6 +217,18 @@ impl Request<'_> {
             elf,
             weighed: Some(weighed),
         }
+    }
+
+    /// What is known about the keys in the columns of an index.
+    fn known_keys(&self, best: &Candidate<'_>) -> KnownKeys {
+        let columns = &best.index.definition.columns;
+        let known = self.wanted.keys.iter();
+        let known = known.filter(|keys| columns.contains(&keys.column));
+        let known = known.map(|keys| match &keys.predicate {
+            Predicate::In(values) => KnownKeys::Listed(values.len()),
+            _ => KnownKeys::Ranges,
+        });
+        known.max().unwrap_or(KnownKeys::Nothing)
     }
 
     fn elapsed_ns(&self, cost: Cost) -> f64 {
@@ -254,11 +270,11 @@ impl Request<'_> {
         });
         let covering = dimensions.and_then(|dimensions| self.cover(&estimate, dimensions));
         // Without conditions an Elf can only help by covering.
-        let is_restricted =
-            !(self.wanted.conjuncts.is_empty() && self.wanted.key_ranges.is_empty());
+        let is_restricted = !(self.wanted.conjuncts.is_empty() && self.wanted.keys.is_empty());
         if files.is_empty() || !(covering.is_some() || is_restricted) {
             return None;
         }
+        let spared = self.spared(&estimate);
         let (work_ns, covering) = match covering {
             Some((covering_ns, covering)) => (covering_ns, Some(covering)),
             None => (self.elf_ns(&estimate), None),
@@ -271,8 +287,26 @@ impl Request<'_> {
                 work_ns,
                 read_ns: self.read_ns(estimate.reads.bytes as u64, estimate.reads.depth),
             },
+            spared,
             covering,
         })
+    }
+
+    /// The time of reading columns of row groups in which an Elf finds no row. Keys are counted where they are looked
+    /// up.
+    fn spared(&self, estimate: &Estimate) -> Cost {
+        let rows = (estimate.scanned_rows - estimate.payload_rows).max(0.0);
+        let spared = self.wanted.spared;
+        let value_count = spared.len().saturating_sub(self.wanted.key_count);
+        let files = self.table.files.iter();
+        let table_rows: u64 = files.map(|file| file.stats.row_count).sum();
+        let unread_bytes = self.unread_bytes(spared.iter()) as f64;
+        Cost {
+            work_ns: rows * value_count as f64 * self.prices.test_ns,
+            read_ns: self
+                .prices
+                .read_ns(unread_bytes * rows / table_rows.max(1) as f64),
+        }
     }
 
     /// Adds the Elfs of one data file; `None` if they cannot answer.
@@ -301,6 +335,7 @@ impl Request<'_> {
         estimate.rows += found;
         estimate.payload_rows += file_rows as f64 * (places / groups).min(1.0);
         estimate.all_rows += file_rows;
+        estimate.scanned_rows += scanned;
         Some(())
     }
 

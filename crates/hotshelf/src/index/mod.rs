@@ -34,8 +34,8 @@ pub(crate) use file::{IndexFile, Indexes, Stretch};
 pub(crate) use hotshelf_store::index::{IndexCache, IndexDefinition, IndexPaths, IndexShelf};
 pub(crate) use keys::is_indexable;
 pub(crate) use point::{PointAsker, PointQuestion, Sought};
-pub(crate) use predicate::{Condition, among, compared, condition};
-pub(crate) use question::{Conjunct, Wanted};
+pub(crate) use predicate::{Condition, among, column_of, compared, condition};
+pub(crate) use question::{Conjunct, JOIN_KEYS_MAX, Wanted};
 pub(crate) use selection::{Outcome, Selected, Selection};
 
 /// An index with its open files.

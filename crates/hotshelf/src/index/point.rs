@@ -225,8 +225,9 @@ fn questions(
     let columns = &index.definition.columns;
     let wanted = Wanted {
         conjuncts,
-        key_ranges: &[],
+        keys: &[],
         key_count: 0,
+        spared: &[],
         output: None,
     };
     let questions = table.files.iter().map(|data| {

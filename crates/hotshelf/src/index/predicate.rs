@@ -83,10 +83,13 @@ pub(crate) fn compared(
 }
 
 /// The condition that a column of `schema` equals one of some literals, if it can be one.
-pub(crate) fn among(column: usize, literals: &[ScalarValue], schema: &Schema) -> Option<Condition> {
-    let values = literals
-        .iter()
-        .map(|literal| literal_as(literal, column, schema));
+pub(crate) fn among<'l>(
+    column: usize,
+    literals: impl IntoIterator<Item = &'l ScalarValue>,
+    schema: &Schema,
+) -> Option<Condition> {
+    let literals = literals.into_iter();
+    let values = literals.map(|literal| literal_as(literal, column, schema));
     let predicate = Predicate::In(values.collect::<Option<_>>()?);
     Some(Condition { column, predicate })
 }
@@ -123,7 +126,8 @@ fn either(binary: &BinaryExpr, schema: &Schema) -> Option<Condition> {
     })
 }
 
-fn column_of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<usize> {
+/// The column of `schema` that an expression is, if an index can have it.
+pub(crate) fn column_of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<usize> {
     let column = expr.downcast_ref::<Column>()?.index();
     let field = schema.fields().get(column)?;
     is_indexable(field.data_type()).then_some(column)

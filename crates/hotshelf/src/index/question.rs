@@ -11,6 +11,9 @@ use super::predicate::Condition;
 use super::zones::ZONE_ROWS;
 use crate::table::Table;
 
+/// A join with more keys than this says only between which values they are.
+pub(crate) const JOIN_KEYS_MAX: usize = 4096;
+
 /// A filter of a scan, as far as an Elf can use it.
 #[derive(Debug, Clone)]
 pub(crate) struct Conjunct {
@@ -25,10 +28,12 @@ pub(crate) struct Conjunct {
 pub(crate) struct Wanted<'a> {
     /// What rows must meet.
     pub conjuncts: &'a [Conjunct],
-    /// The ranges of join keys that are known: rows need to be in them, and look-ups check that.
-    pub key_ranges: &'a [Condition],
+    /// What is known about join keys: rows need to meet it, and the joins check that.
+    pub keys: &'a [Condition],
     /// Columns that are looked up.
     pub key_count: usize,
+    /// The columns, by index in the table, that need not be read where no row meets what is known about join keys.
+    pub spared: &'a [usize],
     /// The columns that are returned, by index in the table, if they may come from an index.
     pub output: Option<&'a [usize]>,
 }
@@ -67,8 +72,8 @@ impl FileQuery {
             used |= coverage.is_some();
             covered.push(coverage == Some(true));
         }
-        for range in wanted.key_ranges {
-            used |= restrict(range).is_some();
+        for keys in wanted.keys {
+            used |= restrict(keys).is_some();
         }
         used.then(|| Self {
             file: file.clone(),
@@ -109,14 +114,12 @@ pub(super) fn questions(table: &Table, index: &TableIndex, wanted: Wanted<'_>) -
         .collect()
 }
 
-/// The dimension of an index that each output column is, if the index has them all and nothing but its answer
-/// decides on rows.
+/// The dimension of an index that each output column is, if the index has them all.
 pub(super) fn dimensions(index: &TableIndex, wanted: Wanted<'_>) -> Option<Vec<usize>> {
     let output = wanted.output.filter(|output| !output.is_empty())?;
     let columns = &index.definition.columns;
     let dimension = |column: &usize| columns.iter().position(|one| one == column);
-    let dimensions: Option<Vec<usize>> = output.iter().map(dimension).collect();
-    dimensions.filter(|_| wanted.key_count == 0)
+    output.iter().map(dimension).collect()
 }
 
 /// The rows of each data file in which a scan looks, by its number: the zone maps leave out what no index's bounds

@@ -4,7 +4,8 @@
 //! The rule runs once per plan, after DataFusion's own rules, when filters are pushed and workers are counted, and
 //! before star pipelines are made, which leave a scan that an index covers to DataFusion. It stores its choice in the
 //! scan; EXPLAIN prints it and the execution uses it. A star pipeline with look-ups chooses again for its scan when it
-//! is made, and once more where its build sides turn out to have ranges of keys: EXPLAIN ANALYZE prints that choice.
+//! is made. Where the build sides of joins say something about keys in indexed columns, the execution chooses once
+//! more: EXPLAIN ANALYZE prints that choice.
 
 use std::sync::Arc;
 

@@ -5,19 +5,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::datatypes::Field;
+use datafusion::common::ScalarValue;
 use datafusion::common::config::ConfigOptions;
-use datafusion::physical_expr::utils::split_conjunction;
 use hotshelf_cache::ScanContext;
 use hotshelf_cache::tuner::Tuner;
 use vortex::dtype::Nullability;
 use vortex::expr::{Expression, get_item, pack, root};
 
 use super::filters::{DynamicFilter, IntegerRange};
-use super::plan::{Predicate, Role, ScanPlan};
+use super::plan::{ChooseLate, Predicate, Role, ScanPlan};
 use super::queue::ScanQueue;
-use super::source::{Filter, TableScan};
+use super::source::{Filter, TableScan, Taker};
 use super::stream::Reported;
-use crate::index::{AccessPath, Condition};
+use crate::index::AccessPath;
 use crate::pipelines::Operator;
 use crate::settings::SessionSettings;
 
@@ -29,16 +29,41 @@ pub(crate) struct StarColumns<'a> {
     pub payload: &'a [usize],
 }
 
+/// What the look-ups of a star pipeline say about its scan's rows.
+pub(crate) struct StarKeys<'a> {
+    pub ranges: &'a [DynamicFilter],
+    /// All keys of columns that have few, by index in the scan's output.
+    pub lists: &'a [(usize, &'a [ScalarValue])],
+}
+
 impl TableScan {
     /// The queue that the workers of one execution share.
     pub(super) fn scan_queue(&self, config: &ConfigOptions) -> Arc<ScanQueue> {
         *self.reported.lock() = Reported::default();
+        *self.taken.lock() = None;
         let predicates = self.filters.iter().map(Filter::evaluated).collect();
         let plan = ScanPlan {
             outcome: self.outcome.clone(),
+            choose: self.late_choice(),
             ..self.plan(self.access.clone(), predicates)
         };
         self.queue(plan, config)
+    }
+
+    /// How rows are found by what joins have said about their keys when the first worker begins, if they may say
+    /// something.
+    fn late_choice(&self) -> Option<ChooseLate> {
+        if self.dynamic.is_empty() || !self.can_use_elfs() {
+            return None;
+        }
+        let scan = self.clone();
+        let choose = move || {
+            let keys = scan.conditions(&scan.dynamic);
+            let access = scan.access_within(Taker::Operators, &keys);
+            *scan.taken.lock() = Some(access.clone());
+            access
+        };
+        Some(Box::new(choose))
     }
 
     /// The queue of a star pipeline. The ranges of its look-ups' keys skip row groups; the worker has to test the
@@ -47,10 +72,16 @@ impl TableScan {
         &self,
         config: &ConfigOptions,
         columns: StarColumns<'_>,
-        key_ranges: &[DynamicFilter],
+        known: StarKeys<'_>,
     ) -> Arc<ScanQueue> {
-        let key_count = distinct(columns.keys);
-        let access = self.access_within(key_count, &self.conditions(key_ranges));
+        let taker = Taker::Star {
+            key_count: distinct(columns.keys),
+        };
+        let mut keys = self.conditions(known.ranges);
+        keys.extend(self.conditions(&self.dynamic));
+        let lists = known.lists.iter();
+        keys.extend(lists.filter_map(|(column, values)| self.listed(*column, *values)));
+        let access = self.access_within(taker, &keys);
         let leaves_ranges = access.elf.is_none();
         let filters = self.filters.iter();
         let mut predicates: Vec<Predicate> = filters
@@ -60,7 +91,7 @@ impl TableScan {
                 _ => filter.evaluated(),
             })
             .collect();
-        let key_ranges = key_ranges.iter();
+        let key_ranges = known.ranges.iter();
         let key_ranges = key_ranges.filter_map(|range| range.current(&self.env.vortex));
         predicates.extend(key_ranges.flatten().map(|part| Predicate {
             expr: part.expr,
@@ -80,16 +111,6 @@ impl TableScan {
         self.queue(plan, config)
     }
 
-    /// The parts of predicates that are known by now, as conditions on the table's columns.
-    fn conditions(&self, ranges: &[DynamicFilter]) -> Vec<Condition> {
-        let mut conditions = Vec::new();
-        for expr in ranges.iter().filter_map(DynamicFilter::expr_now) {
-            let parts = split_conjunction(&expr).into_iter();
-            conditions.extend(parts.filter_map(|part| self.condition(part)));
-        }
-        conditions
-    }
-
     fn plan(&self, access: AccessPath, predicates: Vec<Predicate>) -> ScanPlan {
         ScanPlan {
             table: self.table.name.clone(),
@@ -102,6 +123,7 @@ impl TableScan {
             dynamic: self.dynamic.clone(),
             scan_columns: self.columns.clone(),
             access,
+            choose: None,
             outcome: Arc::default(),
             batch_rows: 0,
             look_ahead_bytes: self.env.look_ahead_bytes(),

@@ -15,7 +15,7 @@ use vortex::session::VortexSession;
 use super::plan::{Role, ScanPlan};
 use super::segments::{ScanSegments, SegmentAdapter};
 use crate::error::Result;
-use crate::index::{Selected, Selection};
+use crate::index::{AccessPath, Selected, Selection};
 
 /// One file as this execution reads it.
 pub(crate) struct FileScan {
@@ -76,7 +76,7 @@ impl FileScan {
     /// A file whose metadata is open already.
     pub(super) fn open(
         file: Arc<DataFile>,
-        known: Known,
+        (access, known): (&AccessPath, Known),
         plan: &ScanPlan,
         context: &Arc<ScanContext>,
         session: &VortexSession,
@@ -86,7 +86,7 @@ impl FileScan {
         let layout = file.footer.layout();
         let reader = layout.new_reader("".into(), source, session, &Default::default())?;
         let bind = |expr: &Expression| expr.bind(file.footer.dtype());
-        let elf = plan.access.elf.as_ref();
+        let elf = access.elf.as_ref();
         let elf = elf.filter(|_| matches!(known, Known::Selection(_)));
         let query = elf.and_then(|elf| elf.file(file.paths.number));
         let is_covered = |idx: usize| {

@@ -21,6 +21,12 @@ use vortex::expr::Expression;
 use vortex::session::VortexSession;
 use vortex_datafusion::convert::{DefaultExpressionConverter, ExpressionConverter};
 
+/// Each row is compared with every member of a list, so that a longer one costs more than it saves.
+const TESTED_KEYS_MAX: usize = 150;
+
+/// Of a predicate in EXPLAIN.
+const SHOWN_CHARS_MAX: usize = 400;
+
 /// The predicate as Vortex evaluates it, if it means exactly the same there. `schema` is what its columns
 /// refer to; the result names columns of the file.
 pub(crate) fn convert(
@@ -170,6 +176,15 @@ impl DynamicFilter {
         expr.downcast_ref::<DynamicFilterPhysicalExpr>().is_some()
     }
 
+    /// For EXPLAIN: the beginning, if it lists many keys.
+    pub fn describe(&self) -> String {
+        let text = self.expr.to_string();
+        match text.char_indices().nth(SHOWN_CHARS_MAX) {
+            Some((end, _)) => format!("{} …", &text[..end]),
+            None => text,
+        }
+    }
+
     /// The predicate as it is now.
     pub fn expr_now(&self) -> Option<Arc<dyn PhysicalExpr>> {
         let filter = self.expr.downcast_ref::<DynamicFilterPhysicalExpr>()?;
@@ -195,8 +210,8 @@ impl DynamicFilter {
                 Some(ScalarValue::Boolean(Some(false))) => return None,
                 Some(_) => {}
                 None => {
-                    let exact = self
-                        .is_exact(part)
+                    let is_short = !is_long_list(part);
+                    let exact = (is_short && self.is_exact(part))
                         .then(|| convert(session, part, &self.schema));
                     let expr = exact.and_then(Result::ok).flatten();
                     parts.extend(expr.map(|expr| KnownPart {
@@ -211,13 +226,18 @@ impl DynamicFilter {
 
     /// Whether rows that fail a part would fail the join, too. Of floats that is not certain: -0.0 and 0.0 are equal,
     /// but one of them alone may be a bound or in a list, and in the order of those comparisons they differ.
-    fn is_exact(&self, part: &Arc<dyn PhysicalExpr>) -> bool {
+    pub fn is_exact(&self, part: &Arc<dyn PhysicalExpr>) -> bool {
         let columns = collect_columns(part);
         let mut fields = columns
             .iter()
             .map(|column| self.schema.fields().get(column.index()));
         fields.all(|field| field.is_some_and(|field| !holds_floats(field.data_type())))
     }
+}
+
+fn is_long_list(part: &Arc<dyn PhysicalExpr>) -> bool {
+    let list = part.downcast_ref::<InListExpr>();
+    list.is_some_and(|list| list.len() > TESTED_KEYS_MAX)
 }
 
 fn holds_floats(data_type: &DataType) -> bool {

@@ -3,13 +3,14 @@
 //! `env` is all that a scan sees of the database. `source` is what DataFusion plans with, `begin` makes a `plan` of
 //! it when it runs. `queue` hands row groups to workers and looks ahead, `file` is one data file as a scan reads it,
 //! `segments` connects Vortex's readers to the cache, `stream` is a worker, `work` counts what workers did. `filters`
-//! decides which predicates a scan may take over.
+//! decides which predicates a scan may take over, `keys` reads what joins say about theirs.
 
 mod begin;
 mod env;
 mod file;
 mod filters;
 mod in_order;
+mod keys;
 mod plan;
 mod queue;
 mod segments;
@@ -17,7 +18,7 @@ mod source;
 mod stream;
 mod work;
 
-pub(crate) use begin::StarColumns;
+pub(crate) use begin::{StarColumns, StarKeys};
 pub(crate) use env::ScanEnv;
 pub(crate) use file::Morsel;
 pub(crate) use filters::{DynamicFilter, IntegerRange};

@@ -12,6 +12,9 @@ use crate::index::{AccessPath, Outcome};
 use crate::pipelines::Operator;
 use crate::prices::{PriceBook, Unit};
 
+/// Chooses how rows are found when what joins say about them is known.
+pub(crate) type ChooseLate = Box<dyn Fn() -> AccessPath + Send + Sync>;
+
 /// What to scan.
 pub(crate) struct ScanPlan {
     pub table: String,
@@ -31,6 +34,8 @@ pub(crate) struct ScanPlan {
     pub scan_columns: Vec<usize>,
     /// How rows are found.
     pub access: AccessPath,
+    /// Chooses another way when the first worker begins.
+    pub choose: Option<ChooseLate>,
     /// What the Elfs did.
     pub outcome: Arc<Outcome>,
     /// Most rows of a batch that comes from an index.

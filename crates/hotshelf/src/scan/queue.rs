@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
@@ -20,7 +20,7 @@ use super::filters::KnownPart;
 use super::plan::ScanPlan;
 use super::work::Work;
 use crate::error::{Error, Result};
-use crate::index::{CoveringRows, Selected, Selection};
+use crate::index::{AccessPath, CoveringRows, Selected, Selection};
 use crate::pipelines::PipelineRun;
 
 /// This many files that are not open yet are opened together.
@@ -35,8 +35,7 @@ pub(crate) struct ScanQueue {
     pub plan: ScanPlan,
     pub context: Arc<ScanContext>,
     pub session: VortexSession,
-    /// The rows that workers take before any row group, if an index covers the scan.
-    pub covering: Option<CoveringRows>,
+    begun: OnceLock<Begun>,
     pub work: Work,
     /// Row groups that may match, with their reads under way.
     ready: Mutex<VecDeque<Morsel>>,
@@ -45,6 +44,13 @@ pub(crate) struct ScanQueue {
     discovery: tokio::sync::Mutex<Discovery>,
     /// Bytes read ahead and not yet released.
     ahead_bytes: AtomicU64,
+}
+
+/// How rows are found, fixed when the first worker begins.
+struct Begun {
+    access: AccessPath,
+    /// The rows that workers take before any row group, if an index covers the scan.
+    covering: Option<CoveringRows>,
 }
 
 /// How far the files were looked through.
@@ -69,11 +75,8 @@ impl ScanQueue {
             next_row_group: 0,
             selections: None,
         };
-        let elf = plan.access.elf.as_ref();
         Self {
-            covering: elf.and_then(|elf| {
-                CoveringRows::new(elf, &plan.outcome, plan.batch_rows, plan.weight)
-            }),
+            begun: OnceLock::new(),
             plan,
             context,
             session,
@@ -82,6 +85,23 @@ impl ScanQueue {
             discovery: tokio::sync::Mutex::new(discovery),
             ahead_bytes: AtomicU64::new(0),
         }
+    }
+
+    fn begun(&self) -> &Begun {
+        self.begun.get_or_init(|| {
+            let plan = &self.plan;
+            let choose = plan.choose.as_ref();
+            let access = choose.map_or_else(|| plan.access.clone(), |choose| choose());
+            let covering = access.elf.as_ref().and_then(|elf| {
+                CoveringRows::new(elf, &plan.outcome, plan.batch_rows, plan.weight)
+            });
+            Begun { access, covering }
+        })
+    }
+
+    /// The rows that workers take before any row group, if an index covers the scan.
+    pub fn covering(&self) -> Option<&CoveringRows> {
+        self.begun().covering.as_ref()
     }
 
     /// What the workers did so far.
@@ -158,7 +178,8 @@ impl ScanQueue {
                     return Ok(None);
                 };
                 let known = self.known(discovery, next.paths.number).await;
-                let file = FileScan::open(next, known, &self.plan, &self.context, &self.session)?;
+                let how = (&self.begun().access, known);
+                let file = FileScan::open(next, how, &self.plan, &self.context, &self.session)?;
                 discovery.current = Some(Arc::new(file));
                 discovery.next_row_group = 0;
                 continue;
@@ -214,10 +235,10 @@ impl ScanQueue {
 
     /// What the Elfs know about a file. All are asked with the first file.
     async fn known(&self, discovery: &mut Discovery, number: u64) -> Known {
-        if let Some(covering) = &self.covering {
+        if let Some(covering) = self.covering() {
             return Known::Missed(covering.missed(number).await);
         }
-        let elf = self.plan.access.elf.as_ref();
+        let elf = self.begun().access.elf.as_ref();
         let start = || elf.map(|elf| elf.start(&self.plan.outcome, self.plan.weight));
         let selections = discovery
             .selections

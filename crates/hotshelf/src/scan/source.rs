@@ -1,6 +1,7 @@
 //! A scan as DataFusion plans it: which columns, which filters, how many workers, which way to the rows.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -50,6 +51,8 @@ pub(crate) struct TableScan {
     pub(super) access: AccessPath,
     /// What the Elfs did, for EXPLAIN ANALYZE.
     pub(super) outcome: Arc<Outcome>,
+    /// The way that the latest execution took, if it chose one.
+    pub(super) taken: Arc<Mutex<Option<AccessPath>>>,
     metrics: ExecutionPlanMetricsSet,
     pub(super) reported: Arc<Mutex<Reported>>,
 }
@@ -96,6 +99,7 @@ impl TableScan {
             elf: settings.map_or(Use::Off, |settings| settings.elf),
             access: AccessPath::default(),
             outcome: Arc::default(),
+            taken: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
             reported: Arc::default(),
             table,
@@ -108,41 +112,49 @@ impl TableScan {
         self.can_use_elfs().then(|| Self {
             access: self.choose(taker, &[]),
             outcome: Arc::default(),
+            taken: Arc::default(),
             ..self.clone()
         })
     }
 
-    /// The way to the rows once the ranges of join keys are known. This is the only choice that the execution makes:
-    /// what a build side holds is not known before. Without ranges on indexed columns the planned way is used.
-    pub(super) fn access_within(&self, key_count: usize, key_ranges: &[Condition]) -> AccessPath {
+    /// The way to the rows once something is known about join keys. This is the only choice that the execution makes:
+    /// what a build side holds is not known before. If no index has such a column, the planned way is used.
+    pub(super) fn access_within(&self, taker: Taker, keys: &[Condition]) -> AccessPath {
         let indexes = self.table.indexes.iter();
         let mut indexed = indexes.flat_map(|index| &index.definition.columns);
-        let is_indexed = indexed.any(|column| key_ranges.iter().any(|one| one.column == *column));
+        let is_indexed = indexed.any(|column| keys.iter().any(|one| one.column == *column));
         match is_indexed && self.can_use_elfs() {
-            true => self.choose(Taker::Star { key_count }, key_ranges),
+            true => self.choose(taker, keys),
             false => self.access.clone(),
         }
     }
 
-    fn can_use_elfs(&self) -> bool {
+    pub(super) fn can_use_elfs(&self) -> bool {
         self.elf != Use::Off && !self.table.indexes.is_empty() && self.limit.is_none()
     }
 
-    fn choose(&self, taker: Taker, key_ranges: &[Condition]) -> AccessPath {
+    fn choose(&self, taker: Taker, keys: &[Condition]) -> AccessPath {
         let filters = self.filters.iter();
         let conjuncts: Vec<Conjunct> = filters.map(|filter| filter.conjunct.clone()).collect();
-        let (key_count, may_cover) = match taker {
+        let key_columns: BTreeSet<usize> = keys.iter().map(|one| one.column).collect();
+        let key_columns: Vec<usize> = key_columns.into_iter().collect();
+        let (key_count, may_cover, read) = match taker {
             // What becomes known while the query runs may leave little to read.
-            Taker::Operators => (0, self.dynamic.is_empty()),
-            Taker::Star { key_count } => (key_count, false),
+            Taker::Operators => {
+                let may_cover = self.dynamic.is_empty() || !keys.is_empty();
+                (key_columns.len(), may_cover, &self.columns)
+            }
+            // It reads the others where its look-ups leave rows.
+            Taker::Star { key_count } => (key_count, false, &key_columns),
         };
         let request = Request {
             table: &self.table,
             elfs: &self.env.elfs,
             wanted: Wanted {
                 conjuncts: &conjuncts,
-                key_ranges,
+                keys,
                 key_count,
+                spared: if keys.is_empty() { &[] } else { read },
                 output: may_cover.then_some(self.columns.as_slice()),
             },
             setting: self.elf,
@@ -201,13 +213,15 @@ impl TableScan {
         Self {
             access: AccessPath::default(),
             outcome: Arc::default(),
+            taken: Arc::default(),
             ..self.clone()
         }
     }
 
     /// Table, columns, predicates and the way to the rows, for EXPLAIN.
     pub fn describe(&self) -> String {
-        self.describe_with(&self.access, &self.outcome)
+        let taken = self.taken.lock().clone();
+        self.describe_with(taken.as_ref().unwrap_or(&self.access), &self.outcome)
     }
 
     /// The same with the way that an execution took.
@@ -287,7 +301,7 @@ impl DataSource for TableScan {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "HotshelfScan: {}", self.describe())?;
         for dynamic in &self.dynamic {
-            write!(f, ", prune={}", dynamic.expr)?;
+            write!(f, ", prune={}", dynamic.describe())?;
         }
         if let Some(limit) = self.limit {
             write!(f, ", limit={limit}")?;

@@ -42,7 +42,7 @@ pub(crate) fn open(
 ) -> ScanStream {
     let state = (queue.clone(), schema.clone());
     let batches = futures::stream::try_unfold(state, |(queue, schema)| async move {
-        if let Some(covering) = &queue.covering
+        if let Some(covering) = queue.covering()
             && let Some(rows) = covering.next().await?
         {
             let batch = covering.batch(&rows, &schema)?;

@@ -24,6 +24,11 @@ pub(super) enum Matching {
 }
 
 impl Matching {
+    /// Whether only rows that find a key stay.
+    pub fn drops_others(self) -> bool {
+        matches!(self, Self::Inner | Self::Semi)
+    }
+
     /// Whether build rows are attached, so that their keys must be unique.
     pub fn attaches(self) -> bool {
         matches!(self, Self::Inner | Self::Outer)

@@ -19,11 +19,10 @@ use futures::future::try_join_all;
 use super::accumulate::{Aggregates, Keys};
 use super::groups::{GroupCodes, JoinCodes};
 use super::lookup::Lookup;
-use super::matching::Matching;
 use super::narrow::{Narrow, Source};
 use super::shape::Join;
 use super::side::{Found, Side, Unfit, build_side, keep_sides};
-use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, TableScan};
+use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, StarKeys, TableScan};
 
 /// A star as planned: what to look up, what rows must pass, what comes out.
 pub(super) struct Star {
@@ -155,10 +154,10 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
         .map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))?;
     let found: Vec<Found> = found.into_iter().collect::<Result<_, _>>()?;
     let seconds = begun.elapsed().as_secs_f64();
-    let nothing = found.iter().zip(&star.joins).any(|(found, join)| {
-        found.made().lookup.row_count() == 0
-            && matches!(join.matching, Matching::Inner | Matching::Semi)
-    });
+    let nothing = found
+        .iter()
+        .zip(&star.joins)
+        .any(|(found, join)| found.made().lookup.row_count() == 0 && join.matching.drops_others());
     let codes = match star.build_keys() {
         Some(keys) => {
             let numbered = found.iter().enumerate();
@@ -176,6 +175,18 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
     let ranges: Vec<DynamicFilter> = joined
         .filter_map(|(join, side)| key_range(&star.scan, join, side.extremes.as_ref()?))
         .collect();
+    let joined = star.joins.iter().zip(&sides);
+    let lists = joined.filter_map(|(join, side)| {
+        let keys = side.few_keys.as_deref()?;
+        join.matching
+            .drops_others()
+            .then_some((join.probe_key, keys))
+    });
+    let lists: Vec<(usize, &[ScalarValue])> = lists.collect();
+    let known = StarKeys {
+        ranges: &ranges,
+        lists: &lists,
+    };
     let keys: Vec<usize> = star.joins.iter().map(|join| join.probe_key).collect();
     let config = context.session_config().options();
     let payload = star.payload();
@@ -183,7 +194,7 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
         keys: &keys,
         payload: &payload,
     };
-    let queue = star.scan.star_queue(config, columns, &ranges);
+    let queue = star.scan.star_queue(config, columns, known);
     Ok(Ready {
         ranges: queue.plan.tested_ranges(),
         queue,
@@ -202,8 +213,7 @@ fn key_range(
     (min, max): &(ScalarValue, ScalarValue),
 ) -> Option<DynamicFilter> {
     let field = scan.schema.field(join.probe_key);
-    let keeps_others = !matches!(join.matching, Matching::Inner | Matching::Semi);
-    if keeps_others || *field.data_type() != min.data_type() {
+    if !join.matching.drops_others() || *field.data_type() != min.data_type() {
         return None;
     }
     let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), join.probe_key));

@@ -1,5 +1,6 @@
 //! A build side as a look-up: made by running it once, or kept since an earlier query made it of the same rows.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,9 +22,13 @@ use super::groups::RowCodes;
 use super::keys::{KeyColumn, steps};
 use super::lookup::{Duplicates, Frame, Lookup};
 use super::prepare::Star;
+use crate::index::JOIN_KEYS_MAX;
 use crate::look_ups::{Offer, OnBudget, Recipe};
 use crate::pipelines::decoded_bytes;
 use crate::settings::SessionSettings;
+
+/// Build sides with more rows are not searched for different keys.
+const KEY_ROWS_MAX: usize = 1 << 16;
 
 /// Why there are no look-ups.
 pub(super) enum Unfit {
@@ -48,6 +53,8 @@ pub(super) struct Made {
     pub codes: Option<Arc<RowCodes>>,
     /// The least and the greatest key.
     pub extremes: Option<(ScalarValue, ScalarValue)>,
+    /// All keys, if they are few.
+    pub few_keys: Option<Vec<ScalarValue>>,
 }
 
 /// Whose it is.
@@ -219,6 +226,13 @@ async fn make(
         Some((least, greatest)) => Some((value(least)?, value(greatest)?)),
         None => None,
     };
+    let few_keys = match few_rows(&keys) {
+        Some(rows) => {
+            let values = rows.into_iter().map(value);
+            Some(values.collect::<QueryResult<Vec<_>>>()?)
+        }
+        None => None,
+    };
     let groups = star.groups_of(idx);
     let mut codes = None;
     if !groups.is_empty() {
@@ -239,8 +253,22 @@ async fn make(
         lookup,
         codes,
         extremes,
+        few_keys,
     };
     Ok((made, reservation))
+}
+
+/// A row for each key, if they are few.
+fn few_rows(keys: &KeyColumn) -> Option<Vec<usize>> {
+    if keys.len() > KEY_ROWS_MAX {
+        return None;
+    }
+    let mut known = HashSet::new();
+    let words = keys.words(0..keys.len());
+    let rows = words.filter(|(word, _)| known.insert(*word));
+    let rows = rows.map(|(_, row)| row as usize);
+    let rows: Vec<usize> = rows.take(JOIN_KEYS_MAX + 1).collect();
+    (rows.len() <= JOIN_KEYS_MAX).then_some(rows)
 }
 
 async fn look_up(

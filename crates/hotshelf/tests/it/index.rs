@@ -1,6 +1,7 @@
 //! Elf indexes behind SQL: the same answers with and without, and what they read.
 
 mod changes;
+mod joins;
 mod points;
 mod random;
 mod shelves;

@@ -2,14 +2,15 @@
 //! it runs.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::DataType;
-use datafusion::common::NullEquality;
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::common::{NullEquality, ScalarValue};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Accumulator, Operator};
-use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, in_list, lit};
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -17,10 +18,16 @@ use datafusion_functions_aggregate_common::min_max::{MaxAccumulator, MinAccumula
 use parking_lot::Mutex;
 
 use super::spec::Spec;
+use crate::index::JOIN_KEYS_MAX;
+
+/// Build sides with more rows are not searched for different keys.
+const KEY_ROWS_MAX: usize = 1 << 16;
 
 /// The ranges of the build side's keys, over all its partitions.
 pub(super) struct KeyRanges {
     filter: Arc<DynamicFilterPhysicalExpr>,
+    /// Columns of the other side.
+    others: SchemaRef,
     state: Mutex<State>,
 }
 
@@ -38,6 +45,14 @@ struct KeyRange {
     other: Arc<dyn PhysicalExpr>,
     min: MinAccumulator,
     max: MaxAccumulator,
+    few: FewKeys,
+}
+
+/// The keys of a column, as long as they are few.
+#[derive(Default)]
+struct FewKeys {
+    row_count: usize,
+    keys: HashSet<ScalarValue>,
 }
 
 impl KeyRanges {
@@ -66,7 +81,12 @@ impl KeyRanges {
             _ => 1,
         };
         let state = Mutex::new(State { builds_open, keys });
-        Ok(Some(Self { filter, state }))
+        let others = join.right().schema();
+        Ok(Some(Self {
+            filter,
+            others,
+            state,
+        }))
     }
 
     /// Takes rows of the build side into account.
@@ -87,7 +107,7 @@ impl KeyRanges {
         if state.builds_open > 0 {
             return Ok(());
         }
-        let tests = state.keys.iter_mut().map(KeyRange::test);
+        let tests = state.keys.iter_mut().map(|key| key.test(&self.others));
         self.filter
             .update(conjunction(tests.collect::<QueryResult<Vec<_>>>()?))?;
         self.filter.mark_complete();
@@ -106,17 +126,19 @@ impl KeyRange {
             other,
             min: MinAccumulator::try_new(data_type)?,
             max: MaxAccumulator::try_new(data_type)?,
+            few: FewKeys::default(),
         })
     }
 
     fn add(&mut self, batch: &RecordBatch) -> QueryResult<()> {
         let values = std::slice::from_ref(batch.column(self.column));
         self.min.update_batch(values)?;
-        self.max.update_batch(values)
+        self.max.update_batch(values)?;
+        self.few.add(batch.column(self.column))
     }
 
-    /// Whether a key of the other side lies in the range: none does if there are no keys.
-    fn test(&mut self) -> QueryResult<Arc<dyn PhysicalExpr>> {
+    /// Whether a key of the other side lies in the range and, if the keys are few, is one of them.
+    fn test(&mut self, others: &Schema) -> QueryResult<Arc<dyn PhysicalExpr>> {
         let (min, max) = (self.min.evaluate()?, self.max.evaluate()?);
         if min.is_null() {
             return Ok(lit(false));
@@ -124,10 +146,33 @@ impl KeyRange {
         let compare = |operator, bound| {
             Arc::new(BinaryExpr::new(self.other.clone(), operator, lit(bound))) as _
         };
-        Ok(conjunction([
-            compare(Operator::GtEq, min),
-            compare(Operator::LtEq, max),
-        ]))
+        let range = [compare(Operator::GtEq, min), compare(Operator::LtEq, max)];
+        let listed = self.few.are_all().then(|| {
+            let keys = self.few.keys.iter().cloned().map(lit).collect();
+            in_list(self.other.clone(), keys, &false, others)
+        });
+        Ok(conjunction(range.into_iter().chain(listed.transpose()?)))
+    }
+}
+
+impl FewKeys {
+    fn add(&mut self, column: &ArrayRef) -> QueryResult<()> {
+        self.row_count = self.row_count.saturating_add(column.len());
+        let present = (0..column.len()).filter(|row| column.is_valid(*row));
+        for row in present {
+            if !self.are_all() {
+                self.keys = HashSet::new();
+                self.row_count = usize::MAX;
+                break;
+            }
+            self.keys
+                .insert(ScalarValue::try_from_array(column, row)?.compacted());
+        }
+        Ok(())
+    }
+
+    fn are_all(&self) -> bool {
+        self.row_count <= KEY_ROWS_MAX && self.keys.len() <= JOIN_KEYS_MAX
     }
 }
 
