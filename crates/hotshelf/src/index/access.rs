@@ -80,6 +80,7 @@ impl ElfAccess {
                 prices: self.prices.clone(),
                 file: query.file.clone(),
                 query: Arc::new(query.query.clone()),
+                keys: query.keys.clone(),
                 outcome: outcome.clone(),
                 weight,
             })

@@ -222,7 +222,7 @@ impl Request<'_> {
     /// What is known about the keys in the columns of an index.
     fn known_keys(&self, best: &Candidate<'_>) -> KnownKeys {
         let columns = &best.index.definition.columns;
-        let known = self.wanted.keys.iter();
+        let known = self.wanted.keys.conditions.iter();
         let known = known.filter(|keys| columns.contains(&keys.column));
         let known = known.map(|keys| match &keys.predicate {
             Predicate::In(values) => KnownKeys::Listed(values.len()),
@@ -314,7 +314,10 @@ impl Request<'_> {
         let is_clustered = query.file.clustered;
         let (mut found, mut places, mut file_rows) = (0.0, 0.0, 0);
         for stretch in &query.file.stretches {
-            let work: Work = stretch.model.work(&query.query).ok()?;
+            let walk: Work = stretch.model.work(&query.query).ok()?;
+            let keys = query.keys.as_ref();
+            let keys = keys.filter(|keys| keys.cheaper_than(&walk, &self.prices));
+            let work = keys.map_or(walk, |keys| keys.part_of(&walk));
             found += work.results;
             // Row groups with found rows: in the Elf's order they follow each other.
             places += match is_clustered {
@@ -322,7 +325,10 @@ impl Request<'_> {
                 false => work.results,
             };
             file_rows = stretch.rows.end;
-            let walk_ns = |gives_tids| self.prices.elf_ns(&work, gives_tids);
+            let walk_ns = |gives_tids| match keys {
+                Some(keys) => keys.look_up_ns(&work, &self.prices),
+                None => self.prices.elf_ns(&work, gives_tids),
+            };
             estimate.walks.add(walk_ns(!is_clustered));
             estimate.walks_without_tids.add(walk_ns(false));
             estimate.reads.add(self.elfs, query, stretch, &work);

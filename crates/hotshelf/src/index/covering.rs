@@ -23,6 +23,7 @@ use super::access::ElfAccess;
 use super::decode::decode;
 use super::elfs::Unavailable;
 use super::file::Reservation;
+use super::join_keys::ElfKeys;
 use super::question::FileQuery;
 use super::selection::Outcome;
 use crate::error::{Error, Result};
@@ -289,6 +290,12 @@ impl Asker {
         sender: &mpsc::Sender<Delivery>,
         sent: &mut Vec<Range<u32>>,
     ) -> Result<(), Stop> {
+        let walk = query.file.stretches[place.1].model.work(&query.query);
+        if let Some(keys) = &query.keys
+            && walk.is_ok_and(|walk| keys.cheaper_than(&walk, &self.access.prices.now()))
+        {
+            return self.send_keys(elf, place, keys, sender).await;
+        }
         let start = Instant::now();
         let (rows, took_ns) = computed(elf.select_rows(&query.query)).await;
         let rows = rows?;
@@ -320,6 +327,41 @@ impl Asker {
             let delivered = sender.send(delivery).await;
             delivered.map_err(|_| Stop::Unwanted)?;
             sent.extend(batch);
+        }
+        Ok(())
+    }
+
+    /// Sends the rows that equal one of some keys, after all were found: their codes are those of the keys.
+    async fn send_keys(
+        &self,
+        elf: &mut OpenElf,
+        place: Place,
+        keys: &ElfKeys,
+        sender: &mpsc::Sender<Delivery>,
+    ) -> Result<(), Stop> {
+        let start = Instant::now();
+        let mut found = Vec::new();
+        let look_up = elf.exact_batch(&keys.codes, |key_idx, _tid| found.push(key_idx));
+        look_up.await?;
+        self.outcome.add(found.len(), start);
+        let store = &self.access.store;
+        let _memory = store.hold(size_of_val(found.as_slice()) as u64);
+        let key_length = elf.head().dimension_count();
+        for numbers in found.chunks(self.batch_rows) {
+            let count = numbers.len();
+            let codes_of = |dimension: &usize| {
+                let code = |number: &usize| keys.codes[number * key_length + dimension];
+                numbers.iter().map(code).collect()
+            };
+            let delivery = Delivery::Rows(CoveredRows {
+                file: place.0,
+                codes: self.dimensions.iter().map(codes_of).collect(),
+                count,
+                took_ns: None,
+                _memory: store.hold((count * self.dimensions.len() * size_of::<u32>()) as u64),
+            });
+            let delivered = sender.send(delivery).await;
+            delivered.map_err(|_| Stop::Unwanted)?;
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Elf indexes of tables: an Elf for every stretch of rows of every data file.
 //!
 //! The store has the files (`hotshelf_store::index`). `build` makes the index file of a data file, `cluster` puts
-//! rows in the order of an index, `predicate` reads filters, `question` is what they ask the Elfs, `choose` decides
-//! between Elf and scan, `access` is its answer. While a scan runs `selection` asks the Elfs, and `covering` takes
-//! rows from them alone, which `decode` turns into values. `point` asks small questions without a plan.
+//! rows in the order of an index, `predicate` reads filters, `question` is what they ask the Elfs together with
+//! `join_keys`, `choose` decides between Elf and scan, `access` is its answer. While a scan runs `selection` asks the
+//! Elfs, and `covering` takes rows from them alone, which `decode` turns into values. `point` asks small questions
+//! without a plan.
 
 mod access;
 mod build;
@@ -11,6 +12,7 @@ mod choose;
 mod cluster;
 mod covering;
 mod decode;
+mod join_keys;
 mod point;
 mod predicate;
 mod question;
@@ -32,10 +34,11 @@ pub(crate) use covering::CoveringRows;
 pub(crate) use elfs::ElfStore;
 pub(crate) use file::{IndexFile, Indexes, Stretch};
 pub(crate) use hotshelf_store::index::{IndexCache, IndexDefinition, IndexPaths, IndexShelf};
+pub(crate) use join_keys::{JOIN_KEYS_MAX, JoinKeys, KeyList};
 pub(crate) use keys::is_indexable;
 pub(crate) use point::{PointAsker, PointQuestion, Sought};
-pub(crate) use predicate::{Condition, among, column_of, compared, condition};
-pub(crate) use question::{Conjunct, JOIN_KEYS_MAX, Wanted};
+pub(crate) use predicate::{Condition, among, column_of, compared, condition, literal_as};
+pub(crate) use question::{Conjunct, Wanted};
 pub(crate) use selection::{Outcome, Selected, Selection};
 
 /// An index with its open files.

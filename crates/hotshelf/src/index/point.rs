@@ -12,6 +12,7 @@ use hotshelf_store::index::shelf::OpenElf;
 use super::TableIndex;
 use super::decode::decode;
 use super::elfs::ElfStore;
+use super::join_keys::JoinKeys;
 use super::predicate::Condition;
 use super::question::{Conjunct, FileQuery, Wanted};
 use super::selection::keys_to_look_up;
@@ -223,9 +224,10 @@ fn questions(
     dimensions: &[usize],
 ) -> Option<Vec<FileQuery>> {
     let columns = &index.definition.columns;
+    let no_keys = JoinKeys::default();
     let wanted = Wanted {
         conjuncts,
-        keys: &[],
+        keys: &no_keys,
         key_count: 0,
         spared: &[],
         output: None,

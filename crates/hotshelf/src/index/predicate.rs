@@ -140,7 +140,7 @@ fn literal_of(expr: &Arc<dyn PhysicalExpr>, column: usize, schema: &Schema) -> O
 
 /// The literal in the Elf's words. Numbers must have the column's own type: another scale or unit would be
 /// another number. Strings may come in any of their three forms.
-fn literal_as(literal: &ScalarValue, column: usize, schema: &Schema) -> Option<Value> {
+pub(crate) fn literal_as(literal: &ScalarValue, column: usize, schema: &Schema) -> Option<Value> {
     let value = value(literal)?;
     let data_type = schema.field(column).data_type();
     let same = matches!(value, Value::Null | Value::Bytes(_)) || literal.data_type() == *data_type;

@@ -7,12 +7,10 @@ use hotshelf_elf::keys::{Coverage, QueryBox};
 
 use super::TableIndex;
 use super::file::IndexFile;
+use super::join_keys::{ElfKeys, JoinKeys};
 use super::predicate::Condition;
 use super::zones::ZONE_ROWS;
 use crate::table::Table;
-
-/// A join with more keys than this says only between which values they are.
-pub(crate) const JOIN_KEYS_MAX: usize = 4096;
 
 /// A filter of a scan, as far as an Elf can use it.
 #[derive(Debug, Clone)]
@@ -29,7 +27,7 @@ pub(crate) struct Wanted<'a> {
     /// What rows must meet.
     pub conjuncts: &'a [Conjunct],
     /// What is known about join keys: rows need to meet it, and the joins check that.
-    pub keys: &'a [Condition],
+    pub keys: &'a JoinKeys,
     /// Columns that are looked up.
     pub key_count: usize,
     /// The columns, by index in the table, that need not be read where no row meets what is known about join keys.
@@ -46,6 +44,8 @@ pub(super) type Questions = BTreeMap<u64, FileQuery>;
 pub(crate) struct FileQuery {
     pub(super) file: Arc<IndexFile>,
     pub(super) query: QueryBox,
+    /// The keys in the box that rows may have, if they are known one by one.
+    pub(super) keys: Option<ElfKeys>,
     /// One flag per conjunct: whether the answer says all that it says.
     pub covered: Vec<bool>,
 }
@@ -72,12 +72,16 @@ impl FileQuery {
             used |= coverage.is_some();
             covered.push(coverage == Some(true));
         }
-        for keys in wanted.keys {
+        for keys in &wanted.keys.conditions {
             used |= restrict(keys).is_some();
         }
+        let lists = wanted.keys.lists.iter();
+        let mut keys = lists.filter_map(|list| list.elf_keys(file, columns, &query));
+        let keys = keys.next();
         used.then(|| Self {
             file: file.clone(),
             query,
+            keys,
             covered,
         })
     }

@@ -21,10 +21,11 @@ use vortex::mask::Mask;
 
 use super::elfs::{ElfStore, Unavailable};
 use super::file::{IndexFile, Reservation, Stretch};
+use super::join_keys::ElfKeys;
 use crate::prices::{PriceBook, Unit, WorkPrices, computed};
 
 /// Keys that are looked up together at most.
-const KEYS_MAX: usize = 1 << 14;
+pub(super) const KEYS_MAX: usize = 1 << 14;
 /// This many reads of a question are under way together, so that it waits about as long as for one.
 const READS_TOGETHER_MAX: u64 = 8;
 
@@ -90,6 +91,8 @@ pub(super) struct Asking {
     pub prices: Arc<PriceBook>,
     pub file: Arc<IndexFile>,
     pub query: Arc<QueryBox>,
+    /// The keys in it that rows may have, if they are known one by one.
+    pub keys: Option<ElfKeys>,
     pub outcome: Arc<Outcome>,
     /// Of the query.
     pub weight: f64,
@@ -257,7 +260,13 @@ impl Asking {
             return walk(elf, &self.query).await;
         };
         let start = Instant::now();
-        let keys = keys_to_look_up(&self.query, &work, &self.prices.now());
+        let prices = self.prices.now();
+        let keys = match &self.keys {
+            Some(keys) => keys
+                .cheaper_than(&work, &prices)
+                .then(|| keys.codes.clone()),
+            None => keys_to_look_up(&self.query, &work, &prices).map(Arc::from),
+        };
         let (rows, computed_ns) = match &keys {
             Some(keys) => computed(look_up(elf, keys)).await,
             None => computed(walk(elf, &self.query)).await,

@@ -58,7 +58,7 @@ impl TableScan {
         }
         let scan = self.clone();
         let choose = move || {
-            let keys = scan.conditions(&scan.dynamic);
+            let keys = scan.join_keys(&scan.dynamic);
             let access = scan.access_within(Taker::Operators, &keys);
             *scan.taken.lock() = Some(access.clone());
             access
@@ -77,10 +77,11 @@ impl TableScan {
         let taker = Taker::Star {
             key_count: distinct(columns.keys),
         };
-        let mut keys = self.conditions(known.ranges);
-        keys.extend(self.conditions(&self.dynamic));
+        let mut keys = self.join_keys(known.ranges);
+        keys.extend(self.join_keys(&self.dynamic));
         let lists = known.lists.iter();
-        keys.extend(lists.filter_map(|(column, values)| self.listed(*column, *values)));
+        keys.conditions
+            .extend(lists.filter_map(|(column, values)| self.listed(*column, *values)));
         let access = self.access_within(taker, &keys);
         let leaves_ranges = access.elf.is_none();
         let filters = self.filters.iter();

@@ -11,29 +11,31 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 use super::filters::DynamicFilter;
 use super::source::TableScan;
-use crate::index::{Condition, JOIN_KEYS_MAX, among, column_of};
+use crate::index::{Condition, JOIN_KEYS_MAX, JoinKeys, KeyList, among, column_of, literal_as};
 
-/// The values that a column of the scan's output may have.
-struct KeyList {
-    column: usize,
-    values: HashSet<ScalarValue>,
+/// The keys that rows may have.
+struct Keys {
+    /// By index in the scan's output.
+    columns: Vec<usize>,
+    /// Values for these columns, without NULL.
+    values: HashSet<Vec<ScalarValue>>,
 }
 
 impl TableScan {
-    /// What filters say by now, as conditions on the table's columns.
-    pub(super) fn conditions(&self, filters: &[DynamicFilter]) -> Vec<Condition> {
-        let mut conditions = Vec::new();
+    /// What filters say by now about the table's columns.
+    pub(super) fn join_keys(&self, filters: &[DynamicFilter]) -> JoinKeys {
+        let mut known = JoinKeys::default();
         for filter in filters {
             let Some(expr) = filter.expr_now() else {
                 continue;
             };
             for part in split_conjunction(&expr) {
                 if filter.is_exact(part) {
-                    conditions.extend(self.part_conditions(part));
+                    self.add_part(part, &mut known);
                 }
             }
         }
-        conditions
+        known
     }
 
     /// The condition that a column of the output has one of some values.
@@ -49,28 +51,49 @@ impl TableScan {
         })
     }
 
-    fn part_conditions(&self, part: &Arc<dyn PhysicalExpr>) -> Vec<Condition> {
-        match self.lists(part) {
-            Some(lists) => {
-                let few = lists
-                    .iter()
-                    .filter(|list| list.values.len() <= JOIN_KEYS_MAX);
-                few.filter_map(|list| self.listed(list.column, &list.values))
-                    .collect()
+    fn add_part(&self, part: &Arc<dyn PhysicalExpr>, known: &mut JoinKeys) {
+        let Some(lists) = self.lists(part) else {
+            known.conditions.extend(self.condition(part));
+            return;
+        };
+        for list in lists {
+            if list.values.len() > JOIN_KEYS_MAX {
+                continue;
             }
-            None => self.condition(part).into_iter().collect(),
+            for (place, column) in list.columns.iter().enumerate() {
+                let values: HashSet<_> = list.values.iter().map(|key| &key[place]).collect();
+                known.conditions.extend(self.listed(*column, values));
+            }
+            if list.columns.len() > 1 {
+                known.lists.extend(self.key_list(&list));
+            }
         }
     }
 
+    /// The keys in the Elf's words.
+    fn key_list(&self, list: &Keys) -> Option<KeyList> {
+        let columns = list.columns.iter();
+        let columns = columns.map(|column| self.columns.get(*column).copied());
+        let key = |values: &Vec<ScalarValue>| {
+            let pairs = values.iter().zip(&list.columns);
+            let values = pairs.map(|(value, column)| literal_as(value, *column, &self.schema));
+            values.collect::<Option<Vec<_>>>()
+        };
+        Some(KeyList {
+            columns: columns.collect::<Option<_>>()?,
+            keys: list.values.iter().map(key).collect::<Option<_>>()?,
+        })
+    }
+
     /// The lists of a predicate that is made of them; `None` if it is of another kind.
-    fn lists(&self, part: &Arc<dyn PhysicalExpr>) -> Option<Vec<KeyList>> {
+    fn lists(&self, part: &Arc<dyn PhysicalExpr>) -> Option<Vec<Keys>> {
         if let Some(list) = part.downcast_ref::<InListExpr>() {
-            return (!list.negated()).then(|| self.columns_of_list(list));
+            return (!list.negated()).then(|| self.keys_of(list).into_iter().collect());
         }
         // One alternative for each partition of a join.
         let case = part.downcast_ref::<CaseExpr>()?;
         let thens = case.when_then_expr().iter().map(|(_, then)| then);
-        let mut all: Option<Vec<KeyList>> = None;
+        let mut all: Option<Vec<Keys>> = None;
         for then in thens.chain(case.else_expr()) {
             let Some(lists) = self.alternative(then) else {
                 continue;
@@ -84,7 +107,7 @@ impl TableScan {
     }
 
     /// The lists that an alternative has beside other conditions; `None` if no row meets it.
-    fn alternative(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Vec<KeyList>> {
+    fn alternative(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Vec<Keys>> {
         let mut lists = Vec::new();
         for part in split_conjunction(expr) {
             if let Some(literal) = part.downcast_ref::<Literal>()
@@ -97,53 +120,49 @@ impl TableScan {
         Some(lists)
     }
 
-    /// The values of each column in a list of values, or of structs of several.
-    fn columns_of_list(&self, list: &InListExpr) -> Vec<KeyList> {
+    /// The values in a list of values, or of structs of several, for those columns that an index can have.
+    fn keys_of(&self, list: &InListExpr) -> Option<Keys> {
         let subjects = match list.expr().downcast_ref::<ScalarFunctionExpr>() {
             Some(call) if call.name() == "struct" => call.args(),
-            _ => std::slice::from_ref(list.expr()),
+            Some(_) => return None,
+            None => std::slice::from_ref(list.expr()),
         };
-        let is_struct = !subjects
-            .first()
-            .is_some_and(|first| Arc::ptr_eq(first, list.expr()));
-        let literals = list.list().iter();
-        let literals = literals.map(|value| value.downcast_ref::<Literal>().map(Literal::value));
-        let Some(literals) = literals.collect::<Option<Vec<_>>>() else {
-            return Vec::new();
-        };
-        let key_list = |(number, subject): (usize, &Arc<dyn PhysicalExpr>)| {
-            let column = column_of(subject, &self.schema)?;
-            let mut values = HashSet::new();
-            for literal in &literals {
-                let value = match is_struct {
-                    true => field(literal, number)?,
-                    false => (*literal).clone(),
-                };
-                if !value.is_null() {
-                    values.insert(value);
-                }
+        let is_struct = list.expr().is::<ScalarFunctionExpr>();
+        let places = subjects.iter().enumerate();
+        let places =
+            places.filter_map(|(place, subject)| Some((place, column_of(subject, &self.schema)?)));
+        let (places, columns): (Vec<usize>, Vec<usize>) = places.unzip();
+        let mut values = HashSet::new();
+        for literal in list.list() {
+            let literal = literal.downcast_ref::<Literal>()?.value();
+            let key = match is_struct {
+                true => fields(literal, &places)?,
+                false => vec![literal.clone()],
+            };
+            if !key.iter().any(ScalarValue::is_null) {
+                values.insert(key);
             }
-            Some(KeyList { column, values })
-        };
-        subjects.iter().enumerate().filter_map(key_list).collect()
+        }
+        (!columns.is_empty()).then_some(Keys { columns, values })
     }
 }
 
-/// A field of a struct.
-fn field(value: &ScalarValue, number: usize) -> Option<ScalarValue> {
+/// Some fields of a struct.
+fn fields(value: &ScalarValue, places: &[usize]) -> Option<Vec<ScalarValue>> {
     let ScalarValue::Struct(fields) = value else {
         return None;
     };
-    let column = fields.columns().get(number)?;
-    ScalarValue::try_from_array(column, 0).ok()
+    let field = |place: &usize| ScalarValue::try_from_array(fields.columns().get(*place)?, 0).ok();
+    places.iter().map(field).collect()
 }
 
-/// What holds if one of two alternatives does: each list that both have.
-fn either(all: Vec<KeyList>, mut lists: Vec<KeyList>) -> Vec<KeyList> {
-    let merge = |mut list: KeyList| {
-        let other = lists.iter().position(|other| other.column == list.column)?;
-        list.values.extend(lists.swap_remove(other).values);
-        Some(list)
+/// What holds if one of two alternatives does: each list of columns that both have.
+fn either(all: Vec<Keys>, mut lists: Vec<Keys>) -> Vec<Keys> {
+    let merge = |mut keys: Keys| {
+        let same = |other: &Keys| other.columns == keys.columns;
+        let other = lists.iter().position(same)?;
+        keys.values.extend(lists.swap_remove(other).values);
+        Some(keys)
     };
     all.into_iter().filter_map(merge).collect()
 }

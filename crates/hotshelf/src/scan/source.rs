@@ -27,7 +27,9 @@ use super::env::ScanEnv;
 use super::filters::{DynamicFilter, convert};
 use super::queue::ScanQueue;
 use super::stream::{Reported, ScanMetrics, open};
-use crate::index::{AccessPath, Condition, Conjunct, Outcome, Request, Wanted, condition};
+use crate::index::{
+    AccessPath, Condition, Conjunct, JoinKeys, Outcome, Request, Wanted, condition,
+};
 use crate::look_ups::Rows;
 use crate::settings::{SessionSettings, Use};
 use crate::table::Table;
@@ -110,7 +112,7 @@ impl TableScan {
     /// Choosing has no side effects.
     pub fn with_access(&self, taker: Taker) -> Option<Self> {
         self.can_use_elfs().then(|| Self {
-            access: self.choose(taker, &[]),
+            access: self.choose(taker, &JoinKeys::default()),
             outcome: Arc::default(),
             taken: Arc::default(),
             ..self.clone()
@@ -119,10 +121,11 @@ impl TableScan {
 
     /// The way to the rows once something is known about join keys. This is the only choice that the execution makes:
     /// what a build side holds is not known before. If no index has such a column, the planned way is used.
-    pub(super) fn access_within(&self, taker: Taker, keys: &[Condition]) -> AccessPath {
+    pub(super) fn access_within(&self, taker: Taker, keys: &JoinKeys) -> AccessPath {
         let indexes = self.table.indexes.iter();
         let mut indexed = indexes.flat_map(|index| &index.definition.columns);
-        let is_indexed = indexed.any(|column| keys.iter().any(|one| one.column == *column));
+        let is_indexed =
+            indexed.any(|column| keys.conditions.iter().any(|one| one.column == *column));
         match is_indexed && self.can_use_elfs() {
             true => self.choose(taker, keys),
             false => self.access.clone(),
@@ -133,10 +136,11 @@ impl TableScan {
         self.elf != Use::Off && !self.table.indexes.is_empty() && self.limit.is_none()
     }
 
-    fn choose(&self, taker: Taker, keys: &[Condition]) -> AccessPath {
+    fn choose(&self, taker: Taker, keys: &JoinKeys) -> AccessPath {
         let filters = self.filters.iter();
         let conjuncts: Vec<Conjunct> = filters.map(|filter| filter.conjunct.clone()).collect();
-        let key_columns: BTreeSet<usize> = keys.iter().map(|one| one.column).collect();
+        let key_columns = keys.conditions.iter().map(|one| one.column);
+        let key_columns: BTreeSet<usize> = key_columns.collect();
         let key_columns: Vec<usize> = key_columns.into_iter().collect();
         let (key_count, may_cover, read) = match taker {
             // What becomes known while the query runs may leave little to read.

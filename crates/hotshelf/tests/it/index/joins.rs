@@ -169,6 +169,43 @@ fn a_join_with_few_keys_asks_the_index_for_them() {
 }
 
 #[test]
+fn keys_of_several_columns_are_looked_up_as_they_are() {
+    let db = numbered();
+    db.run("CREATE INDEX i ON t USING elf (b, a, s) WITH (clustered = true)")
+        .unwrap();
+    db.run(
+        "CREATE TABLE d AS SELECT value * 13 % 1000 AS a, value AS b, value % 5 AS x FROM range(77)",
+    )
+    .unwrap();
+    for (query, is_covered) in [
+        (
+            "SELECT t.id, d.x FROM t JOIN d ON t.a = d.a AND t.b = d.b WHERE t.s = 's3'",
+            false,
+        ),
+        (
+            "SELECT t.b, d.x FROM t JOIN d ON t.a = d.a AND t.b = d.b WHERE t.s IN ('s3', 's5')",
+            true,
+        ),
+    ] {
+        let (with, without) = both(&db, query);
+        assert_eq!(with.len(), without.len(), "{query}");
+        assert!(!with.is_empty(), "{query}");
+        for way in &WAYS[1..3] {
+            let expected = sorted(&db, "SET hotshelf.elf = off;", query);
+            let settings = format!("{way} SET hotshelf.elf = always;");
+            assert_eq!(sorted(&db, &settings, query), expected, "{way} {query}");
+            let plan = db
+                .rows(&format!("{settings} EXPLAIN ANALYZE {query}"))
+                .join("\n");
+            // Each value of one column with each of the other would be 77 times as many keys.
+            let found = format!("found {} rows", expected.len());
+            assert!(plan.contains(&found), "{way}, {found}:\n{plan}");
+            assert_eq!(plan.contains("covering"), is_covered, "{plan}");
+        }
+    }
+}
+
+#[test]
 fn a_join_with_many_keys_scans() {
     let db = numbered();
     db.run("CREATE INDEX i ON t USING elf (id)").unwrap();
