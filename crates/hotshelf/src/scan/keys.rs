@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::physical_expr::expressions::{CaseExpr, InListExpr, Literal};
+use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, InListExpr, Literal};
 use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
@@ -38,13 +39,18 @@ impl TableScan {
         known
     }
 
-    /// The condition that a column of the output has one of some values.
+    /// The condition that a column of the output has one of some values, which may be of a wider type.
     pub(super) fn listed<'v>(
         &self,
         column: usize,
         values: impl IntoIterator<Item = &'v ScalarValue>,
     ) -> Option<Condition> {
-        let found = among(column, values, &self.schema)?;
+        let data_type = self.schema.field(column).data_type();
+        let values = values.into_iter();
+        let values: Vec<ScalarValue> = values
+            .filter_map(|value| narrow(value, data_type))
+            .collect();
+        let found = among(column, &values, &self.schema)?;
         Some(Condition {
             column: *self.columns.get(found.column)?,
             ..found
@@ -120,6 +126,15 @@ impl TableScan {
         Some(lists)
     }
 
+    /// The column of the output that a key is, under a wider type or its own.
+    fn key_column(&self, key: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+        let Some(cast) = key.downcast_ref::<CastExpr>() else {
+            return column_of(key, &self.schema);
+        };
+        let column = column_of(cast.expr(), &self.schema)?;
+        widens(self.schema.field(column).data_type(), cast.cast_type()).then_some(column)
+    }
+
     /// The values in a list of values, or of structs of several, for those columns that an index can have.
     fn keys_of(&self, list: &InListExpr) -> Option<Keys> {
         let subjects = match list.expr().downcast_ref::<ScalarFunctionExpr>() {
@@ -129,8 +144,7 @@ impl TableScan {
         };
         let is_struct = list.expr().is::<ScalarFunctionExpr>();
         let places = subjects.iter().enumerate();
-        let places =
-            places.filter_map(|(place, subject)| Some((place, column_of(subject, &self.schema)?)));
+        let places = places.filter_map(|(place, subject)| Some((place, self.key_column(subject)?)));
         let (places, columns): (Vec<usize>, Vec<usize>) = places.unzip();
         let mut values = HashSet::new();
         for literal in list.list() {
@@ -139,12 +153,45 @@ impl TableScan {
                 true => fields(literal, &places)?,
                 false => vec![literal.clone()],
             };
-            if !key.iter().any(ScalarValue::is_null) {
-                values.insert(key);
+            if key.iter().any(ScalarValue::is_null) {
+                continue;
             }
+            let pairs = key.iter().zip(&columns);
+            let narrowed = pairs.map(|(value, column)| {
+                let data_type = self.schema.field(*column).data_type();
+                narrow(value, data_type)
+            });
+            values.extend(narrowed.collect::<Option<Vec<_>>>());
         }
         (!columns.is_empty()).then_some(Keys { columns, values })
     }
+}
+
+/// Whether each value of a type is one of another, and different ones stay different.
+fn widens(from: &DataType, to: &DataType) -> bool {
+    use DataType::Decimal128;
+    match (from, to) {
+        (Decimal128(digits, scale), Decimal128(wider, finer)) => {
+            let whole = |digits: &u8, scale: &i8| i16::from(*digits) - i16::from(*scale);
+            finer >= scale && whole(wider, finer) >= whole(digits, scale)
+        }
+        (from, to) if from.is_integer() && to.is_integer() => {
+            let is_larger = to.primitive_width() > from.primitive_width();
+            from == to || is_larger && (to.is_signed_integer() || from.is_unsigned_integer())
+        }
+        (from, to) => from.is_string() && to.is_string(),
+    }
+}
+
+/// A value as one of a narrower type, if it is one.
+fn narrow(value: &ScalarValue, data_type: &DataType) -> Option<ScalarValue> {
+    let own = value.data_type();
+    if own == *data_type || own.is_string() && data_type.is_string() {
+        return Some(value.clone());
+    }
+    let narrowed = value.cast_to(data_type).ok()?;
+    let is_equal = !narrowed.is_null() && narrowed.cast_to(&own).ok()? == *value;
+    is_equal.then_some(narrowed)
 }
 
 /// Some fields of a struct.

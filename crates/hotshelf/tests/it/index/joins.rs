@@ -31,6 +31,11 @@ const JOINS: &[&str] = &[
     "SELECT t.id, d.x FROM t FULL JOIN d ON t.k = d.k",
     "SELECT t.id, d.x FROM t JOIN d ON t.k IS NOT DISTINCT FROM d.k",
     "SELECT t.id, d.x FROM t JOIN d ON t.f = d.f",
+    "SELECT t.id, d.x FROM t JOIN d ON t.k = d.wide",
+    "SELECT t.id, d.x FROM t JOIN d ON t.k = d.wide AND t.s = d.s",
+    "SELECT t.id, d.x FROM t JOIN d ON t.m = d.k",
+    "SELECT t.id FROM t WHERE t.m IN (SELECT n FROM d)",
+    "SELECT t.id, d.x FROM t JOIN d ON t.k = d.n",
     "SELECT t.id, e.x FROM t JOIN d ON t.k = d.k JOIN d AS e ON t.s = e.s AND e.x = 1",
 ];
 
@@ -44,7 +49,7 @@ fn random_tables(chance: &mut Rng) -> Fixture {
             "SELECT value AS id, CASE WHEN value % 17 > 0 THEN CAST(value * {step} % {keys} AS INT) END AS k, \
              CASE WHEN value % 13 > 0 THEN concat('text ', value * {step} % {texts}) END AS s, \
              value % 11 AS a, CASE WHEN value % 3 > 0 THEN (value % 5 - 2) * 0.0 ELSE value % 50 / 4.0 END AS f, \
-             value * 3 AS v FROM range({first}, {end})"
+             CAST(value % 1000 AS DECIMAL(7, 2)) / 4 AS m, value * 3 AS v FROM range({first}, {end})"
         )
     };
     let step = || 1 + 2 * fastrand::Rng::with_seed(u64::from(keys)).u32(1..2000);
@@ -55,7 +60,7 @@ fn random_tables(chance: &mut Rng) -> Fixture {
         db.run(&format!("INSERT INTO t {rows}")).unwrap();
     };
     append(4000, chance.u32(1..2000));
-    let columns = ["k, s, a", "s, k", "k, a", "k", "f, k", "a, s, k"];
+    let columns = ["k, s, a", "s, k", "k, a", "k", "f, k", "m, k, s", "a, s, k"];
     let first = chance.usize(..columns.len());
     let clustered = chance.bool();
     for (idx, columns) in [columns[first], columns[(first + 1) % columns.len()]]
@@ -79,7 +84,9 @@ fn set_other_side(db: &Fixture, chance: &mut Rng, rows: u32) {
         "CREATE OR REPLACE TABLE d AS SELECT \
          CASE WHEN value % 7 <> 2 THEN CAST(value * {step} % 7001 AS INT) END AS k, \
          CASE WHEN value % 5 <> 3 THEN concat('text ', value * {step} % 410) END AS s, \
-         CASE WHEN value % 2 = 0 THEN -0.0 ELSE value % 50 / 4.0 END AS f, value % 12 AS x FROM range({rows})"
+         CASE WHEN value % 2 = 0 THEN -0.0 ELSE value % 50 / 4.0 END AS f, value % 12 AS x, \
+         CASE WHEN value % 9 = 4 THEN 1099511627776 + value ELSE value * {step} % 7001 END AS wide, \
+         CAST(value * 10 AS DECIMAL(12, 4)) / 16 AS n FROM range({rows})"
     ))
     .unwrap();
 }
@@ -166,6 +173,38 @@ fn a_join_with_few_keys_asks_the_index_for_them() {
     let before = looked_up();
     db.rows(joins[0]);
     assert_ne!(looked_up(), before);
+}
+
+#[test]
+fn keys_of_a_wider_type_are_found_in_an_index() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE t AS SELECT CAST(value * 7 % 1000 AS INT) AS k, \
+         CAST(value % 1000 AS DECIMAL(6, 1)) AS m, value AS id FROM range(200000)",
+    )
+    .unwrap();
+    db.run("CREATE INDEX i ON t USING elf (k, m)").unwrap();
+    db.run("CREATE INDEX j ON t USING elf (m, k)").unwrap();
+    db.run(
+        "CREATE TABLE d AS SELECT CASE WHEN value = 2 THEN 1099511627776 ELSE value * 5 END AS k, \
+         CAST(value AS DECIMAL(9, 3)) * 0.1 AS m FROM range(12)",
+    )
+    .unwrap();
+    for query in [
+        "SELECT t.id FROM t JOIN d ON t.k = d.k",
+        "SELECT t.id FROM t JOIN d ON t.m = d.m",
+        "SELECT t.id FROM t JOIN d ON t.m = d.m AND t.k = d.k",
+    ] {
+        let expected = sorted(&db, "SET hotshelf.elf = off;", query);
+        for way in WAYS {
+            let settings = format!("{way} SET hotshelf.elf = always;");
+            assert_eq!(sorted(&db, &settings, query), expected, "{way} {query}");
+            let plan = db
+                .rows(&format!("{settings} EXPLAIN ANALYZE {query}"))
+                .join("\n");
+            assert!(plan.contains("join keys"), "{way} {query}:\n{plan}");
+        }
+    }
 }
 
 #[test]
