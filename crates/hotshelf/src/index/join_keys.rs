@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
+use datafusion::common::ScalarValue;
 use hotshelf_elf::cost::Work;
 use hotshelf_elf::keys::{Coverage, Predicate, QueryBox, Restriction, Value};
 
 use super::file::IndexFile;
-use super::predicate::Condition;
+use super::predicate::{Condition, among, literal_as};
 use super::selection::KEYS_MAX;
 use crate::prices::WorkPrices;
 
@@ -42,6 +44,28 @@ pub(super) struct ElfKeys {
 }
 
 impl JoinKeys {
+    /// Keys of several columns of `schema`; `None` if an index cannot have such values.
+    pub fn of(columns: &[usize], keys: &[Vec<ScalarValue>], schema: &Schema) -> Option<Self> {
+        let condition = |(place, column): (usize, &usize)| {
+            let values = keys.iter().map(|key| &key[place]);
+            among(*column, values, schema)
+        };
+        let conditions = columns.iter().enumerate().map(condition);
+        let key = |key: &Vec<ScalarValue>| {
+            let pairs = key.iter().zip(columns);
+            let values = pairs.map(|(value, column)| literal_as(value, *column, schema));
+            values.collect::<Option<Vec<_>>>()
+        };
+        let list = KeyList {
+            columns: columns.to_vec(),
+            keys: keys.iter().map(key).collect::<Option<_>>()?,
+        };
+        Some(Self {
+            conditions: conditions.collect::<Option<_>>()?,
+            lists: vec![list],
+        })
+    }
+
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
         self.conditions.is_empty()

@@ -85,13 +85,14 @@ impl PointQuestion {
         best.map(|(idx, _)| idx)
     }
 
-    /// The answer for rows of the table that meet all conditions. `None` if the question is not small or the index
-    /// cannot be used: it has to be planned then.
+    /// The answer for rows of the table that meet all conditions and have one of the keys, if some are listed. `None`
+    /// if the question is not small or the index cannot be used: it has to be planned then.
     pub async fn ask(
         &self,
         table: &Table,
         asker: PointAsker<'_>,
         conditions: Vec<Condition>,
+        keys: &JoinKeys,
     ) -> Option<RecordBatch> {
         let conjuncts: Vec<Conjunct> = conditions
             .into_iter()
@@ -102,14 +103,20 @@ impl PointQuestion {
             .collect();
         let index = table.indexes.get(self.index)?;
         let dimensions = self.dimensions(index);
-        let questions = questions(table, index, &conjuncts, &dimensions)?;
+        let questions = questions(table, index, (&conjuncts, keys), &dimensions)?;
         let (mut asked, mut expected) = (Vec::new(), 0.0);
         let prices = asker.prices.now();
         for question in &questions {
             for (stretch_idx, stretch) in question.file.stretches.iter().enumerate() {
-                let work = stretch.model.work(&question.query).ok()?;
+                let walk = stretch.model.work(&question.query).ok()?;
+                let (work, keys) = match &question.keys {
+                    Some(keys) => (keys.part_of(&walk), Some(keys.codes.clone())),
+                    None => {
+                        let keys = keys_to_look_up(&question.query, &walk, &prices);
+                        (walk, keys.map(Arc::from))
+                    }
+                };
                 expected += work.results;
-                let keys = keys_to_look_up(&question.query, &work, &prices);
                 asked.push(self.ask_elf(asker, question, (stretch_idx, keys), &dimensions));
             }
         }
@@ -136,7 +143,7 @@ impl PointQuestion {
         &self,
         asker: PointAsker<'_>,
         question: &FileQuery,
-        (stretch_idx, keys): (usize, Option<Vec<u32>>),
+        (stretch_idx, keys): (usize, Option<Arc<[u32]>>),
         dimensions: &[usize],
     ) -> Option<Found> {
         let (file, query) = (&question.file, &question.query);
@@ -220,14 +227,13 @@ async fn look_up(
 fn questions(
     table: &Table,
     index: &TableIndex,
-    conjuncts: &[Conjunct],
+    (conjuncts, keys): (&[Conjunct], &JoinKeys),
     dimensions: &[usize],
 ) -> Option<Vec<FileQuery>> {
     let columns = &index.definition.columns;
-    let no_keys = JoinKeys::default();
     let wanted = Wanted {
         conjuncts,
-        keys: &no_keys,
+        keys,
         key_count: 0,
         spared: &[],
         output: None,
@@ -235,7 +241,9 @@ fn questions(
     let questions = table.files.iter().map(|data| {
         let file = index.files.get(&data.paths.number)?.as_ref().ok()?;
         let question = FileQuery::new(file, columns, wanted, false)?;
-        question.covers(dimensions).then_some(question)
+        // What single columns say about listed keys is not enough.
+        let knows_keys = keys.lists.is_empty() || question.keys.is_some();
+        (knows_keys && question.covers(dimensions)).then_some(question)
     });
     questions.collect()
 }

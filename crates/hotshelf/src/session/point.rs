@@ -11,12 +11,12 @@ use datafusion::catalog::TableProvider;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::source_as_provider;
-use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::utils::{split_binary, split_conjunction};
 use datafusion::logical_expr::{Aggregate, Expr, Filter, LogicalPlan, Operator, TableScan};
 use parking_lot::RwLock;
 
 use super::fingerprint;
-use crate::index::{Condition, PointAsker, PointQuestion, Sought, among, compared};
+use crate::index::{Condition, JoinKeys, PointAsker, PointQuestion, Sought, among, compared};
 use crate::stored_table::StoredTable;
 use crate::table::Table;
 
@@ -37,6 +37,7 @@ pub(super) struct PointStatement {
     settings: SettingsVersion,
     question: PointQuestion,
     tests: Vec<Test>,
+    keys: Option<Keys>,
     /// The statement's fingerprint.
     pub template: u64,
 }
@@ -53,6 +54,15 @@ enum TestKind {
     Compare(Operator, Operand),
     /// It equals one of these.
     Among(Vec<Operand>),
+}
+
+/// Rows whose columns have the values of one of these keys.
+#[derive(Debug)]
+struct Keys {
+    /// At least two, ascending.
+    columns: Vec<usize>,
+    /// For each of these columns.
+    keys: Vec<Vec<Operand>>,
 }
 
 #[derive(Debug)]
@@ -113,11 +123,17 @@ impl PointStatement {
             Some(aggregate) => counted(&projection.expr, aggregate).then_some(Sought::Count)?,
             None => Sought::Columns(projection.expr.iter().map(column).collect::<Option<_>>()?),
         };
-        let mut tests = Vec::new();
+        let (mut tests, mut keys) = (Vec::new(), None);
         for conjunct in split_conjunction(&filter.predicate) {
-            tests.extend(tests_of(conjunct, &column)?);
+            match tests_of(conjunct, &column) {
+                Some(of_conjunct) => tests.extend(of_conjunct),
+                None if keys.is_none() => keys = Some(Keys::of(conjunct, &column)?),
+                None => return None,
+            }
         }
-        let columns: Vec<usize> = tests.iter().map(|test| test.column).collect();
+        let tested = tests.iter().map(|test| &test.column);
+        let listed = keys.iter().flat_map(|keys| &keys.columns);
+        let columns: Vec<usize> = tested.chain(listed).copied().collect();
         let index = PointQuestion::index_for(&stored.table, &columns, &sought)?;
         Some(Self {
             table: Arc::downgrade(&stored.table),
@@ -129,6 +145,7 @@ impl PointStatement {
                 schema: Arc::new(plan.schema().as_arrow().clone()),
             },
             tests,
+            keys,
             template: fingerprint::template(plan),
         })
     }
@@ -146,7 +163,11 @@ impl PointStatement {
         values: &[ScalarAndMetadata],
     ) -> Option<RecordBatch> {
         let conditions = self.conditions(&table.schema, values)?;
-        self.question.ask(table, asker, conditions).await
+        let keys = match &self.keys {
+            Some(keys) => keys.known(&table.schema, values)?,
+            None => JoinKeys::default(),
+        };
+        self.question.ask(table, asker, conditions, &keys).await
     }
 
     /// The conditions with values; `None` where they might mean something else than the planned comparison.
@@ -175,6 +196,49 @@ impl PointStatement {
             }
         };
         self.tests.iter().map(condition).collect()
+    }
+}
+
+impl Keys {
+    /// `a = 1 AND b = 2 OR a = $1 AND b = $2`.
+    fn of(conjunct: &Expr, column: &impl Fn(&Expr) -> Option<usize>) -> Option<Self> {
+        let mut keys = Vec::new();
+        let mut columns: Option<Vec<usize>> = None;
+        for alternative in split_binary(conjunct, Operator::Or) {
+            let mut key = Vec::new();
+            for part in split_conjunction(alternative) {
+                let (column, mut equal) = equality(part, column)?;
+                key.push((column, equal.pop()?));
+            }
+            key.sort_by_key(|(column, _)| *column);
+            let of_key: Vec<usize> = key.iter().map(|(column, _)| *column).collect();
+            let is_ascending = of_key.windows(2).all(|pair| pair[0] < pair[1]);
+            if !is_ascending || columns.as_ref().is_some_and(|columns| *columns != of_key) {
+                return None;
+            }
+            columns = Some(of_key);
+            keys.push(key.into_iter().map(|(_, operand)| operand).collect());
+        }
+        let columns = columns.filter(|columns| columns.len() > 1)?;
+        Some(Self { columns, keys })
+    }
+
+    /// The keys with values; `None` where they might mean something else than the planned comparisons.
+    fn known(&self, schema: &SchemaRef, values: &[ScalarAndMetadata]) -> Option<JoinKeys> {
+        let mut known: Vec<Vec<ScalarValue>> = Vec::new();
+        for key in &self.keys {
+            let key = key.iter().map(|operand| operand.value(values));
+            let key = key.collect::<Option<Vec<_>>>()?;
+            // NULL is equal to nothing.
+            if key.iter().any(|value| value.is_null()) {
+                continue;
+            }
+            let pairs = key.iter().zip(&self.columns);
+            let own =
+                pairs.map(|(value, column)| as_column(value, schema.field(*column).data_type()));
+            known.push(own.collect::<Option<_>>()?);
+        }
+        JoinKeys::of(&self.columns, &known, schema)
     }
 }
 
@@ -293,18 +357,27 @@ fn alternative(
     expr: &Expr,
     column: &impl Fn(&Expr) -> Option<usize>,
 ) -> Option<(usize, Vec<Operand>)> {
-    if let Expr::BinaryExpr(binary) = expr
-        && binary.op == Operator::Eq
-    {
-        let (left, right) = (binary.left.as_ref(), binary.right.as_ref());
-        let equal = |of, value| Some((column(of)?, vec![operand(value)?]));
-        return equal(left, right).or_else(|| equal(right, left));
+    if let Some(equal) = equality(expr, column) {
+        return Some(equal);
     }
     let test = membership(expr, column)?;
     match test.kind {
         TestKind::Among(list) => Some((test.column, list)),
         TestKind::Compare(..) => None,
     }
+}
+
+fn equality(
+    expr: &Expr,
+    column: &impl Fn(&Expr) -> Option<usize>,
+) -> Option<(usize, Vec<Operand>)> {
+    let Expr::BinaryExpr(binary) = expr else {
+        return None;
+    };
+    let (left, right) = (binary.left.as_ref(), binary.right.as_ref());
+    let equal = |of, value| Some((column(of)?, vec![operand(value)?]));
+    let found = equal(left, right).or_else(|| equal(right, left));
+    found.filter(|_| binary.op == Operator::Eq)
 }
 
 fn operand(expr: &Expr) -> Option<Operand> {

@@ -165,8 +165,7 @@ impl FewKeys {
                 self.row_count = usize::MAX;
                 break;
             }
-            self.keys
-                .insert(ScalarValue::try_from_array(column, row)?.compacted());
+            self.keys.insert(ScalarValue::try_from_array(column, row)?);
         }
         Ok(())
     }

@@ -94,6 +94,11 @@ const LISTS: &[&str] = &[
     "a = $1 OR a = 5 OR 7 = a",
     "a IN (2, $1) AND b IN (2, 12, 22)",
     "a = $1 OR a = NULL",
+    "a = 3 AND b = 13 AND s = 's3' AND d = DATE '2020-01-05' AND m = 0.5 OR \
+     a = $1 AND b = 33 AND s = 's3' AND d = DATE '2020-01-06' AND m = 2.5",
+    "(a = 3 AND b = $1 OR b = 13 AND a = 3 OR a = 4 AND b = NULL) AND s IN ('s3', 's4') \
+     AND d < DATE '2020-01-20' AND m > 0",
+    "a = 3 AND b = $1 OR a = 4",
 ];
 
 const OUTPUTS: &[&str] = &["a, b", "d, m, s", "f, a", "s AS other", "a, a"];
@@ -173,6 +178,9 @@ fn lists_over_all_columns_of_an_index_find_each_row_once() {
         .query("PREPARE o AS SELECT count(*) FROM t WHERE (a = $1 OR a IN ($2, 7)) AND s IN ($3, 's8')")
         .unwrap();
     session
+        .query("PREPARE pairs AS SELECT s, a FROM t WHERE a = $1 AND s = $3 OR a = 7 AND s = 's8' OR s = $3 AND a = $2")
+        .unwrap();
+    session
         .query("PREPARE q AS SELECT count(*) FROM t WHERE a IN ($1, $2, 7, $1) AND s IN ($3, 's8')")
         .unwrap();
     let rows = |sql: &str| {
@@ -195,6 +203,9 @@ fn lists_over_all_columns_of_an_index_find_each_row_once() {
         rows(&format!("EXECUTE p{execute}"));
         rows(&format!("EXECUTE q{execute}"));
         rows(&format!("EXECUTE o{execute}"));
+        let pairs = format!("a = {a} AND s = {s} OR a = 7 AND s = 's8' OR s = {s} AND a = {b}");
+        let of_pairs = rows(&format!("SELECT s, a FROM t WHERE {pairs}"));
+        rows(&format!("EXECUTE pairs{execute}"));
         let known = runs(&session);
         assert_eq!(
             rows(&format!("EXECUTE p{execute}")),
@@ -204,6 +215,11 @@ fn lists_over_all_columns_of_an_index_find_each_row_once() {
         let count = vec![expected.len().to_string()];
         assert_eq!(rows(&format!("EXECUTE q{execute}")), count, "{condition}");
         assert_eq!(rows(&format!("EXECUTE o{execute}")), count, "{condition}");
+        assert_eq!(
+            rows(&format!("EXECUTE pairs{execute}")),
+            of_pairs,
+            "{pairs}"
+        );
         assert_eq!(runs(&session), known, "they were planned");
     }
 }
