@@ -193,11 +193,7 @@ impl CostModel {
         for (level, shape) in self.levels.iter().enumerate() {
             if level > 0 {
                 reached *= selectivities[level - 1];
-                let places = match &query.dimensions()[level - 1] {
-                    Restriction::Any => 0,
-                    Restriction::Range { .. } => 1,
-                    Restriction::Set(set) => set.ranges().len(),
-                };
+                let places = ranges(&query.dimensions()[level - 1]);
                 if places > 0 {
                     // One stretch of neighbours per node reached above, and per range of a set.
                     let nodes = self.levels[level - 1].nodes * reached
@@ -215,9 +211,16 @@ impl CostModel {
             let here = selectivities.get(level).copied().unwrap_or(1.0);
             work.nodes += nodes;
             work.children += nodes * fanout * here;
-            let groups = shape.groups * reached;
-            work.jumps += groups.min(stretches);
-            let rows = shape.rows * reached;
+            let (groups, places) = match query.dimensions().first() {
+                // The root's groups are its children: its own restriction decides which of them are reached.
+                Some(first) if level == 0 && shape.nodes > 0.0 => {
+                    let places = ranges(first).max(1) as f64;
+                    ((shape.groups * here).max(places.min(shape.groups)), places)
+                }
+                _ => (shape.groups * reached, stretches),
+            };
+            work.jumps += groups.min(places);
+            let rows = shape.rows * groups / shape.groups.max(1.0);
             work.leaf_rows += rows;
             if has_tests {
                 work.tested_rows += rows;
@@ -225,5 +228,14 @@ impl CostModel {
             }
         }
         Ok(work)
+    }
+}
+
+/// In how many ranges of codes a restriction looks; none if it accepts all.
+fn ranges(restriction: &Restriction) -> usize {
+    match restriction {
+        Restriction::Any => 0,
+        Restriction::Range { .. } => 1,
+        Restriction::Set(set) => set.ranges().len(),
     }
 }

@@ -56,6 +56,20 @@ fn expected_rows_of_independent_columns_are_close() {
 }
 
 #[test]
+fn keys_of_a_first_column_with_many_codes_are_expected_to_read_little() {
+    let keys = CodeColumn::from_codes((0..200_000u32).map(|row| row * 7919 % 20_000), 20_000);
+    let others = CodeColumn::from_codes((0..200_000u32).map(|row| row % 77), 77);
+    let (_, model) = model(&CodeTable::new(vec![keys, others]).unwrap());
+    let few = Restriction::from_set(CodeSet::from_codes([3, 4_000, 9_000, 19_000]));
+    let work = model.work(&QueryBox::new(vec![few, Restriction::Any]));
+    let work = work.unwrap();
+    assert!(work.leaf_rows < 2_000.0, "{work:?}");
+    assert!(work.jumps >= 4.0 && work.jumps < 50.0, "{work:?}");
+    let all = model.work(&QueryBox::unrestricted(2)).unwrap();
+    assert_eq!((all.leaf_rows, all.results), (200_000.0, 200_000.0));
+}
+
+#[test]
 fn the_advisor_puts_the_filtered_columns_first_and_drops_the_others() {
     let table = cases::uniform(3_000, 5, 10, 8);
     let log = [
