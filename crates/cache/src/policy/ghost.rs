@@ -1,20 +1,31 @@
-//! The keys of segments that left not long ago, without their bytes.
+//! The keys of what left not long ago, without its bytes.
 
 use crate::key::{Map, SegmentKey};
 use std::collections::VecDeque;
+use std::hash::Hash;
 
 /// A queue of keys, oldest out first.
-#[derive(Debug, Default)]
-pub struct Ghosts {
-    queue: VecDeque<(SegmentKey, u64)>,
+#[derive(Debug)]
+pub struct Ghosts<K = SegmentKey> {
+    queue: VecDeque<(K, u64)>,
     /// The stamp under which each key is in the queue; entries of the queue with other stamps are void.
-    stamps: Map<SegmentKey, u64>,
+    stamps: Map<K, u64>,
     next_stamp: u64,
 }
 
-impl Ghosts {
+impl<K> Default for Ghosts<K> {
+    fn default() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            stamps: Map::default(),
+            next_stamp: 0,
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Ghosts<K> {
     /// Remembers a key as the latest, and forgets the oldest beyond `capacity`.
-    pub fn push(&mut self, key: SegmentKey, capacity: usize) {
+    pub fn push(&mut self, key: K, capacity: usize) {
         self.next_stamp += 1;
         self.stamps.insert(key, self.next_stamp);
         self.queue.push_back((key, self.next_stamp));
@@ -29,7 +40,7 @@ impl Ghosts {
     }
 
     /// Forgets a key; says whether it was remembered.
-    pub fn take(&mut self, key: SegmentKey) -> bool {
+    pub fn take(&mut self, key: K) -> bool {
         self.stamps.remove(&key).is_some()
     }
 }

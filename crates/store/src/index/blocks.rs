@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::IndexCache;
 use super::file::Stretch;
-use super::policy::{BlockPolicy, BlockPolicyKind};
+use super::policy::{BlockPolicy, BlockPolicyKind, PageId};
 
 /// Blocks take at most one part in this many of the budget.
 const BUDGET_SHARE: u64 = 2;
@@ -21,14 +21,6 @@ const BUDGET_SHARE: u64 = 2;
 const PAGES_TO_JUDGE_BY: u64 = 64;
 /// What finding and judging a page takes besides its blocks, in bytes.
 const PAGE_OVERHEAD_BYTES: u64 = 96;
-
-/// A page of an Elf's leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct PageId {
-    /// The Elf: [`super::file::Stretch::key`].
-    stretch: u64,
-    page: u32,
-}
 
 /// A page that was read, to be kept if the policy wants it.
 #[derive(Debug)]
@@ -65,7 +57,6 @@ struct KeptBlock {
 struct KeptPage {
     id: PageId,
     frame: Arc<Frame>,
-    worth: f64,
     bytes: u64,
 }
 
@@ -104,7 +95,7 @@ impl KeptBlock {
         }
     }
 
-    fn insert(&mut self, page: KeptPage) {
+    fn insert(&mut self, page: KeptPage, worth: f64) {
         let slot = self.free.pop().unwrap_or(Slot(self.slots.len() as u32));
         if slot.idx() == self.slots.len() {
             self.slots.push(None);
@@ -112,13 +103,34 @@ impl KeptBlock {
         self.bytes += page.bytes;
         *self.stretch_bytes.entry(page.id.stretch).or_default() += page.bytes;
         self.by_page.insert(page.id, slot);
-        self.policy.insert(slot, page.worth);
+        self.policy.insert(slot, page.id, worth);
         self.slots[slot.idx()] = Some(page);
     }
 
-    fn remove(&mut self, slot: Slot) -> Option<KeptPage> {
+    /// Joins a page that is in memory with more of its blocks; returns what was there before.
+    fn grow(
+        &mut self,
+        id: &PageId,
+        read: &Frame,
+        worth: f64,
+        paging: Paging,
+    ) -> Option<Arc<Frame>> {
+        let slot = *self.by_page.get(id)?;
+        let page = self.slots.get_mut(slot.idx())?.as_mut()?;
+        let joined = Arc::new(page.frame.joined(read, paging));
+        let (before, after) = (page.bytes, charge_of(&joined));
+        page.bytes = after;
+        let old = std::mem::replace(&mut page.frame, joined);
+        self.bytes = self.bytes - before + after;
+        let of_stretch = self.stretch_bytes.entry(id.stretch).or_default();
+        *of_stretch = *of_stretch - before + after;
+        self.policy.grow(slot, worth);
+        Some(old)
+    }
+
+    /// Takes a page out of everything but the policy.
+    fn take(&mut self, slot: Slot) -> Option<KeptPage> {
         let page = self.slots.get_mut(slot.idx())?.take()?;
-        self.policy.remove(slot);
         self.by_page.remove(&page.id);
         self.free.push(slot);
         self.bytes -= page.bytes;
@@ -128,15 +140,16 @@ impl KeptBlock {
         Some(page)
     }
 
-    fn remove_page(&mut self, id: &PageId) -> Option<KeptPage> {
-        let slot = *self.by_page.get(id)?;
-        self.remove(slot)
+    fn remove(&mut self, slot: Slot) -> Option<KeptPage> {
+        self.policy.remove(slot);
+        self.take(slot)
     }
 
     fn remove_victim(&mut self) -> Option<KeptPage> {
         let slot = self.policy.victim()?;
         self.evict_count += 1;
-        self.remove(slot)
+        self.policy.evict(slot);
+        self.take(slot)
     }
 
     /// The page that the policy would drop next.
@@ -257,7 +270,7 @@ impl BlockStore {
         let saved = self.density_of_more(stretch, bytes, read.len(), access);
         let is_reserved = self.cache.try_reserve_worth(bytes, saved);
         let reserved_bytes = if is_reserved { bytes } else { 0 };
-        let mut gone = Vec::new();
+        let (mut gone, mut joined) = (Vec::new(), Vec::new());
         let mut kept = self.kept.lock();
         let before = kept.bytes;
         if !is_reserved {
@@ -265,20 +278,13 @@ impl BlockStore {
         }
         for ReadPage { page, frame, worth } in read {
             let id = PageId { stretch, page };
-            let frame = match kept.remove_page(&id) {
-                Some(old) => {
-                    let joined = Arc::new(old.frame.joined(&frame, paging));
-                    gone.push(old);
-                    joined
+            match kept.grow(&id, &frame, worth, paging) {
+                Some(old) => joined.push(old),
+                None => {
+                    let bytes = charge_of(&frame);
+                    kept.insert(KeptPage { id, frame, bytes }, worth);
                 }
-                None => frame,
-            };
-            kept.insert(KeptPage {
-                id,
-                worth,
-                bytes: charge_of(&frame),
-                frame,
-            });
+            }
         }
         while kept.bytes > limit_bytes {
             let Some(page) = kept.remove_victim() else {
@@ -289,6 +295,7 @@ impl BlockStore {
         let after = kept.bytes;
         let held_bytes = kept.held_of(stretch);
         drop(kept);
+        drop(joined);
         // Of pages that were joined less is held than was reserved.
         self.cache
             .budget()

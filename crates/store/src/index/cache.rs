@@ -24,7 +24,9 @@ pub struct UnknownIndexCache {
 
 impl IndexCache {
     /// The words for policies: `auto` shares memory and policy with all indexes, `none` keeps nothing.
-    pub const WORDS: [&'static str; 5] = ["auto", "static", "lru", "sieve", "none"];
+    pub const WORDS: [&'static str; 9] = [
+        "auto", "static", "naive", "lru", "lfu", "2q", "sieve", "s3fifo", "none",
+    ];
 
     /// Whether its blocks share the memory of all indexes.
     pub fn is_shared(&self) -> bool {
@@ -105,7 +107,7 @@ mod tests {
             }
         }
         assert!(IndexCache::default().is_shared());
-        for wrong in ["", "lfu", "lru many", "lru 5 6", "lru -1", "LRU"] {
+        for wrong in ["", "arc", "lru many", "lru 5 6", "lru -1", "LRU"] {
             assert!(wrong.parse::<IndexCache>().is_err(), "{wrong}");
         }
     }

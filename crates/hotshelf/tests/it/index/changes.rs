@@ -52,7 +52,7 @@ fn statements_say_what_is_wrong_with_them() {
         "order = 'best'",
         "speed = 'high'",
         "clustered = 7",
-        "cache = 'lfu'",
+        "cache = 'arc'",
         "cache = 5",
         "cache_bytes = 'many'",
         "cache_bytes = -5",
@@ -60,9 +60,9 @@ fn statements_say_what_is_wrong_with_them() {
         let sql = format!("CREATE INDEX j ON t USING elf (a) WITH ({option})");
         assert!(error(&sql).code() == "invalid_value", "{option}");
     }
-    let words = error("CREATE INDEX j ON t USING elf (a) WITH (cache = 'lfu')").to_string();
+    let words = error("CREATE INDEX j ON t USING elf (a) WITH (cache = 'arc')").to_string();
     assert!(
-        words.contains("'auto', 'static', 'lru', 'sieve', 'none'"),
+        words.contains("'auto', 'static', 'naive', 'lru', 'lfu', '2q', 'sieve', 's3fifo', 'none'"),
         "{words}"
     );
     let unknown = error("DROP INDEX ii");
