@@ -20,6 +20,7 @@ use crate::error::{Result, StoreError};
 use crate::folder::ensure_no_data;
 use crate::ids::random_id;
 use crate::in_use::InUse;
+use crate::index::{IndexCache, IndexShelf};
 use crate::names_file;
 use crate::root::{CATALOG, DATA, LOST, Lifetime, RESERVE, Root, RootLock};
 use crate::sweep::{look, sweep};
@@ -207,6 +208,19 @@ impl Store {
         if let Err(error) = described {
             tracing::warn!(%error, "the description of a table is not up to date");
         }
+    }
+
+    /// Keeps what the user says about the blocks and the shelf of an index from here on.
+    pub fn set_index_choices(
+        &self,
+        folder: &str,
+        index: i64,
+        cache: IndexCache,
+        shelf: &IndexShelf,
+    ) -> Result<()> {
+        self.catalog.set_index_choices(index, cache, shelf)?;
+        self.describe(folder);
+        Ok(())
     }
 
     /// Drops an index, and its files when they are no longer read.

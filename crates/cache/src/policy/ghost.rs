@@ -1,4 +1,4 @@
-//! The keys of what left not long ago, without its bytes.
+//! The keys of things that were dropped not long ago, without their bytes.
 
 use crate::key::{Map, SegmentKey};
 use std::collections::VecDeque;

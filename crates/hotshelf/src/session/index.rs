@@ -1,10 +1,11 @@
-//! `CREATE INDEX`, `DROP INDEX`, `OPTIMIZE TABLE` and `CLUSTER BY`: what DataFusion parses and does not run.
+//! `CREATE INDEX`, `ALTER INDEX`, `DROP INDEX`, `OPTIMIZE TABLE` and `CLUSTER BY`: what DataFusion does not run.
 
 use datafusion::common::TableReference;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CreateIndex, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    IndexType, ObjectName, ObjectType, Statement as SqlStatement, Value, WrappedCollection,
+    AlterTable, AlterTableOperation, BinaryOperator, CreateIndex, Expr, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, IndexType, ObjectName, ObjectType, SqlOption,
+    Statement as SqlStatement, Value, WrappedCollection,
 };
 
 use super::{Answer, Session};
@@ -19,6 +20,7 @@ impl Session {
     pub(super) async fn run_own(&self, statement: &SqlStatement) -> Option<Result<Answer>> {
         match statement {
             SqlStatement::CreateIndex(create) => Some(self.create_index(create).await),
+            SqlStatement::AlterTable(alter) => self.alter_index(alter),
             SqlStatement::Drop {
                 object_type: ObjectType::Index,
                 if_exists,
@@ -38,6 +40,63 @@ impl Session {
         let rows = self.database.parts().rewriter().create_index(&spec).await?;
         let name = &spec.name;
         Ok(Answer::done(format!("index {name}: {rows} rows")))
+    }
+
+    /// Runs `ALTER INDEX … SET (…)`; `None` if it is about a table.
+    fn alter_index(&self, alter: &AlterTable) -> Option<Result<Answer>> {
+        let [AlterTableOperation::SetOptionsParens { options }] = alter.operations.as_slice()
+        else {
+            return None;
+        };
+        let storage = self.database.storage();
+        let table = self.full_table_name(&alter.name).ok();
+        let index = last_part(&alter.name).ok();
+        let is_index = index.is_some_and(|name| storage.table_of_index(&name).is_some());
+        if !is_index && table.is_some_and(|name| storage.table(&name).is_some()) {
+            return None;
+        }
+        Some(self.set_index(&alter.name, alter.if_exists, options))
+    }
+
+    fn set_index(
+        &self,
+        name: &ObjectName,
+        if_exists: bool,
+        options: &[SqlOption],
+    ) -> Result<Answer> {
+        let name = last_part(name)?;
+        let altered = self.database.storage().alter_index(&name, |cache, shelf| {
+            let mut choices = Choices { cache, shelf };
+            let keeps_none = choices.cache.word() == "none";
+            for option in options {
+                let SqlOption::KeyValue { key, value } = option else {
+                    return Err(wrong_option(option.to_string()));
+                };
+                let word = option_word(key, value);
+                let word = word.ok_or_else(|| wrong_option(option.to_string()))?;
+                let key = key.value.to_ascii_lowercase();
+                if key == "cache" && keeps_none && word != "none" {
+                    choices.cache.limit_bytes = None;
+                }
+                if !choices.take(&key, &word)? {
+                    return Err(match key.as_str() {
+                        "order" | "clustered" => Error::NotSupported {
+                            what: format!(
+                                "{key} in ALTER INDEX (drop the index and make it again)"
+                            ),
+                        },
+                        _ => wrong_option(option.to_string()),
+                    });
+                }
+            }
+            Ok(())
+        });
+        match altered {
+            Err(Error::UnknownIndex { .. }) if if_exists => {
+                Ok(Answer::done(format!("no index {name}")))
+            }
+            altered => altered.map(|()| Answer::done(format!("index {name} altered"))),
+        }
     }
 
     fn drop_indexes(&self, names: &[ObjectName], if_exists: bool) -> Result<Answer> {
@@ -191,64 +250,103 @@ fn elf_columns(clustering: &WrappedCollection<Vec<Expr>>) -> Option<Vec<String>>
 
 /// Reads `order = 'auto'`, `clustered = true`, `cache = 'lru'`, `cache_bytes = '64MB'` and `shelf = 'node:1'`.
 fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
-    let wrong = || Error::InvalidValue {
-        what: "index option",
-        value: option.to_string(),
-        expected: format!(
-            "order = 'auto' or 'given', clustered = true or false, cache = {}, cache_bytes = a size, shelf = {SHELVES}",
-            cache_words()
-        ),
-    };
+    let wrong = || wrong_option(option.to_string());
     let Expr::BinaryOp { left, op, right } = option else {
         return Err(wrong());
     };
     let (Expr::Identifier(key), BinaryOperator::Eq) = (left.as_ref(), op) else {
         return Err(wrong());
     };
-    // Folders are not lower case.
+    let word = option_word(key, right).ok_or_else(wrong)?;
+    let key = key.value.to_ascii_lowercase();
+    match (key.as_str(), word.as_str()) {
+        ("order", "auto") => spec.advise = true,
+        ("order", "given") => spec.advise = false,
+        ("clustered", "true" | "on") => spec.clustered = true,
+        ("clustered", "false" | "off") => spec.clustered = false,
+        _ => {
+            let mut choices = Choices {
+                cache: &mut spec.cache,
+                shelf: &mut spec.shelf,
+            };
+            if !choices.take(&key, &word)? {
+                return Err(wrong());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn wrong_option(option: String) -> Error {
+    Error::InvalidValue {
+        what: "index option",
+        value: option,
+        expected: format!(
+            "order = 'auto' or 'given', clustered = true or false, cache = {}, \
+             cache_bytes = a size or 'auto', shelf = {SHELVES}",
+            cache_words()
+        ),
+    }
+}
+
+/// The value of an option as a word: in lower case unless it is a shelf, as folders are not.
+fn option_word(key: &Ident, value: &Expr) -> Option<String> {
     let is_shelf = key.value.eq_ignore_ascii_case("shelf");
-    let value = match right.as_ref() {
+    Some(match value {
         Expr::Value(value) => match &value.value {
             Value::Boolean(value) => value.to_string(),
             Value::SingleQuotedString(text) if is_shelf => text.clone(),
             Value::SingleQuotedString(text) => text.to_ascii_lowercase(),
             Value::Number(digits, _) => digits.to_string(),
-            _ => return Err(wrong()),
+            _ => return None,
         },
         Expr::Identifier(word) => word.value.to_ascii_lowercase(),
-        _ => return Err(wrong()),
-    };
-    match (key.value.to_ascii_lowercase().as_str(), value.as_str()) {
-        ("order", "auto") => spec.advise = true,
-        ("order", "given") => spec.advise = false,
-        ("clustered", "true" | "on") => spec.clustered = true,
-        ("clustered", "false" | "off") => spec.clustered = false,
-        ("cache", word) => {
-            let unknown = |_| Error::InvalidValue {
-                what: "cache of an index",
-                value: word.to_owned(),
-                expected: cache_words(),
-            };
-            spec.cache = spec.cache.with_word(word).map_err(unknown)?;
-        }
-        ("shelf", name) => {
-            let unknown = |_| Error::InvalidValue {
-                what: "shelf of an index",
-                value: name.to_owned(),
-                expected: SHELVES.into(),
-            };
-            spec.shelf = name.parse().map_err(unknown)?;
-        }
-        ("cache_bytes", size) => {
-            let bytes = parse_size(size)?;
-            // What keeps nothing keeps nothing, whatever the size.
-            if spec.cache.word() != "none" {
-                spec.cache.limit_bytes = Some(bytes);
+        _ => return None,
+    })
+}
+
+/// What can be changed about an index that exists.
+struct Choices<'a> {
+    cache: &'a mut IndexCache,
+    shelf: &'a mut IndexShelf,
+}
+
+impl Choices<'_> {
+    /// Takes an option; false if it is another.
+    fn take(&mut self, key: &str, word: &str) -> Result<bool> {
+        match (key, word) {
+            ("cache", word) => {
+                let unknown = |_| Error::InvalidValue {
+                    what: "cache of an index",
+                    value: word.to_owned(),
+                    expected: cache_words(),
+                };
+                *self.cache = self.cache.with_word(word).map_err(unknown)?;
             }
+            ("cache_bytes", "auto") => {
+                if self.cache.word() != "none" {
+                    self.cache.limit_bytes = None;
+                }
+            }
+            ("cache_bytes", size) => {
+                let bytes = parse_size(size)?;
+                // What keeps nothing keeps nothing, whatever the size.
+                if self.cache.word() != "none" {
+                    self.cache.limit_bytes = Some(bytes);
+                }
+            }
+            ("shelf", name) => {
+                let unknown = |_| Error::InvalidValue {
+                    what: "shelf of an index",
+                    value: name.to_owned(),
+                    expected: SHELVES.into(),
+                };
+                *self.shelf = name.parse().map_err(unknown)?;
+            }
+            _ => return Ok(false),
         }
-        _ => return Err(wrong()),
+        Ok(true)
     }
-    Ok(())
 }
 
 /// The words for shelves.

@@ -143,6 +143,39 @@ impl Storage {
         Ok(())
     }
 
+    /// Changes which blocks of an index stay in memory, and where its leaves are read from. Its files are opened again
+    /// for another shelf; queries that use it finish where they are.
+    pub fn alter_index(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut IndexCache, &mut IndexShelf) -> Result<()>,
+    ) -> Result<()> {
+        let _change = self.changes.lock();
+        let table = self.require_table_of_index(name)?;
+        let mut indexes = table.indexes.clone();
+        let named = |index: &&mut TableIndex| index.definition.name == name;
+        if let Some(index) = indexes.iter_mut().find(named) {
+            let (number, left) = (index.definition.id, index.definition.shelf.clone());
+            change(&mut index.definition.cache, &mut index.definition.shelf)?;
+            let (cache, shelf) = (index.definition.cache, &index.definition.shelf);
+            self.store
+                .set_index_choices(&table.folder, number, cache, shelf)?;
+            self.elfs.set_cache(number, cache);
+            self.elfs.set_shelf(number, shelf);
+            if left != *shelf {
+                index.files.retain(|number, file| {
+                    let Ok(file) = file else { return true };
+                    file.leave_shelf();
+                    index.unavailable.insert(*number);
+                    false
+                });
+            }
+        }
+        let changed = table.changed(table.files.clone(), indexes);
+        self.put(self.with_indexes(&changed));
+        Ok(())
+    }
+
     /// The table as if broken index files had never been tried, so that they are built again.
     pub fn without_broken_indexes(&self, table: &Arc<Table>) -> Arc<Table> {
         let broken = |index: &TableIndex| index.damage().is_some() || !index.refused.is_empty();

@@ -74,6 +74,20 @@ impl Catalog {
         })
     }
 
+    /// Keeps what the user says about the blocks and the shelf of an index from here on.
+    pub fn set_index_choices(
+        &self,
+        number: i64,
+        cache: IndexCache,
+        shelf: &IndexShelf,
+    ) -> Result<()> {
+        self.change(|transaction, sum| {
+            *sum = sum.clone().number(number as u64);
+            cache.keep(transaction, number)?;
+            shelf.keep(transaction, number)
+        })
+    }
+
     /// Forgets an index and its files.
     pub fn drop_index(&self, folder: &str, number: i64) -> Result<()> {
         self.change_that_frees(|transaction, sum| {

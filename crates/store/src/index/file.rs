@@ -432,6 +432,11 @@ impl IndexFile {
         &self.copy
     }
 
+    /// Removes the file of its leaves on another shelf, if there is one. Queries that read it can finish.
+    pub fn leave_shelf(&self) {
+        self.copy.remove_pool();
+    }
+
     /// Whether its leaves are read from another shelf.
     pub fn is_copied(&self) -> bool {
         self.copy.get().is_some()

@@ -65,3 +65,84 @@ fn shelves_that_do_not_exist_are_refused_or_cost_time_only() {
         db.run("DROP INDEX i").unwrap();
     }
 }
+
+#[test]
+fn an_index_is_altered_while_it_is_used_and_stays_so() {
+    let question = "SELECT sum(id), count(*) FROM t WHERE a = 5 AND b < 30";
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let files = |idx: usize| folders[idx].path().read_dir().unwrap().count();
+    let mut db = numbered_to(50_000);
+    let expected = db.rows(question);
+    db.run("CREATE INDEX i ON t USING elf (a, b)").unwrap();
+    let choices = "SELECT cache, limit_bytes, shelf FROM elf_stats()";
+    for (change, found) in [
+        ("cache = 'lfu', cache_bytes = '64KB'", "lfu|64000|file"),
+        ("cache = 'none'", "none|0|file"),
+        ("CACHE = '2q'", "2q|NULL|file"),
+        ("cache_bytes = 4096", "2q|4096|file"),
+        ("cache_bytes = 'auto', cache = auto", "auto|NULL|file"),
+        ("shelf = 'emulated:cxl'", "auto|NULL|emulated:cxl"),
+        ("shelf = 'file'", "auto|NULL|file"),
+    ] {
+        db.run(&format!("ALTER INDEX i SET ({change})")).unwrap();
+        let both_answers = (expected.clone(), expected.clone());
+        assert_eq!(both(&db, question), both_answers, "{change}");
+        let is_limited = |row: &str| row.split('|').nth(1) != Some("NULL");
+        let row = db.rows(choices).remove(0);
+        match is_limited(found) {
+            true => assert_eq!(row, found),
+            false => assert_eq!(
+                (row.split('|').next(), row.split('|').next_back()),
+                (found.split('|').next(), found.split('|').next_back())
+            ),
+        }
+        db.reopen();
+        assert_eq!(both(&db, question), both_answers, "{change}, opened again");
+        assert_eq!(db.rows(choices).remove(0), row, "{change}");
+    }
+    for idx in [0, 1] {
+        let shelf = format!("dax:{}", folders[idx].path().display());
+        db.run(&format!("ALTER INDEX i SET (shelf = '{shelf}')"))
+            .unwrap();
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while shelves(&db) != [format!("{shelf}|true")] {
+            assert!(std::time::Instant::now() < patience, "{:?}", shelves(&db));
+            assert_eq!(both(&db, question), (expected.clone(), expected.clone()));
+        }
+        assert_eq!(files(idx), 1);
+    }
+    assert_eq!(files(0), 0, "the pool that was left is removed");
+    db.run("ALTER TABLE i SET (shelf = 'file')").unwrap();
+    assert_eq!(files(1), 0);
+    assert_eq!(both(&db, question), (expected.clone(), expected));
+    let code = |sql: &str| db.error(sql).code().to_owned();
+    assert_eq!(code("ALTER INDEX j SET (cache = 'lru')"), "unknown_index");
+    db.run("ALTER INDEX IF EXISTS j SET (cache = 'lru')")
+        .unwrap();
+    for (wrong, found) in [
+        ("cache = 'arc'", "invalid_value"),
+        ("cache_bytes = -5", "invalid_value"),
+        ("speed = 7", "invalid_value"),
+        ("shelf = 'tape:1'", "invalid_value"),
+        ("clustered = true", "not_supported"),
+        ("order = 'auto'", "not_supported"),
+    ] {
+        let sql = format!("ALTER INDEX i SET (cache = 'lru', {wrong})");
+        assert_eq!(code(&sql), found, "{wrong}");
+    }
+    let row = db.rows(choices).remove(0);
+    assert!(
+        row.starts_with("auto|"),
+        "a change that fails changes nothing: {row}"
+    );
+    for wrong in [
+        "ALTER INDEX i",
+        "ALTER INDEX i SET ()",
+        "ALTER INDEX i SET cache = 'lru'",
+        "ALTER INDEX SET (cache = 'lru')",
+        "ALTER INDEX i SET (cache = 'lru') SELECT 1",
+        "ALTER TABLE t SET (cache = 'lru')",
+    ] {
+        db.error(wrong);
+    }
+}

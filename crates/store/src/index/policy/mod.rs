@@ -39,7 +39,7 @@ pub trait BlockPolicy: Send {
         self.remove(slot);
     }
 
-    /// The page in this slot leaves for another reason: nobody needs it any more.
+    /// The page in this slot leaves for another reason: its file goes.
     fn remove(&mut self, slot: Slot);
 }
 

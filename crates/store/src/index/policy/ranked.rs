@@ -78,7 +78,7 @@ impl BlockPolicy for ByWorth {
     }
 }
 
-/// By the number of uses, and of equals by recency. Whoever comes has as many uses as the page that left last, and one
+/// By the number of uses, and of equals by recency. A page that comes has as many uses as the page that left last, and one
 /// more: so what was used much long ago leaves in the end (LFU with dynamic aging; Arlitt et al., 2000).
 #[derive(Default)]
 pub(super) struct Lfu {
