@@ -78,8 +78,8 @@ impl BlockPolicy for ByWorth {
     }
 }
 
-/// By the number of uses, and of equals by recency. A page that comes has as many uses as the page that left last, and one
-/// more: so what was used much long ago leaves in the end (LFU with dynamic aging; Arlitt et al., 2000).
+/// By the number of uses, and of equals by recency. A page that comes has as many uses as the page that left last, and
+/// one more: so a page that was used much long ago leaves in the end (LFU with dynamic aging; Arlitt et al., 2000).
 #[derive(Default)]
 pub(super) struct Lfu {
     ranks: Ranks,
