@@ -249,4 +249,5 @@ def main():
     {"load": load, "run": run, "rival": rival}[args.what](args)
 
 
-main()
+if __name__ == "__main__":
+    main()

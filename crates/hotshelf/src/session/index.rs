@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{Answer, Session};
 use crate::error::{Error, Result};
-use crate::index::{IndexCache, IndexShelf};
+use crate::index::{IndexCache, IndexShelf, MissingShelf};
 use crate::options::parse_size;
 use crate::rewriting::{IndexSpec, Rewritten};
 use crate::storage::default_index_name;
@@ -336,12 +336,14 @@ impl Choices<'_> {
                 }
             }
             ("shelf", name) => {
-                let unknown = |_| Error::InvalidValue {
+                let invalid = |expected| Error::InvalidValue {
                     what: "shelf of an index",
                     value: name.to_owned(),
-                    expected: SHELVES.into(),
+                    expected,
                 };
-                *self.shelf = name.parse().map_err(unknown)?;
+                let shelf: IndexShelf = name.parse().map_err(|_| invalid(SHELVES.into()))?;
+                let missing = |why: MissingShelf| invalid(why.to_string());
+                *self.shelf = shelf.on_this_machine().map_err(missing)?;
             }
             _ => return Ok(false),
         }

@@ -24,7 +24,7 @@ pub mod zones;
 
 pub use cache::{IndexCache, UnknownIndexCache};
 pub use paths::IndexPaths;
-pub use place::{IndexShelf, UnknownShelf};
+pub use place::{IndexShelf, MissingShelf, UnknownShelf};
 
 /// Most rows of one Elf.
 pub const STRETCH_ROWS_MAX: u64 = 1 << 22;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use hotshelf_tier::emulated::DeviceModel;
+use hotshelf_tier::topology::Topology;
 
 /// Where the leaf blocks of an index are read from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,6 +27,57 @@ pub enum IndexShelf {
 pub struct UnknownShelf {
     /// The word.
     pub name: String,
+}
+
+/// A shelf that this machine does not have.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MissingShelf {
+    /// No such node.
+    #[error("node {node} is not one of this machine's nodes, {known:?}")]
+    Node {
+        /// The node that was asked for.
+        node: u32,
+        /// Those that there are.
+        known: Vec<u32>,
+    },
+    /// Not a folder, or not to be reached.
+    #[error("folder {}: {source}", folder.display())]
+    Folder {
+        /// The folder that was asked for.
+        folder: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl IndexShelf {
+    /// The shelf as it is kept: a folder by its full path, so that it does not depend on where a process was started.
+    ///
+    /// # Errors
+    ///
+    /// [`MissingShelf`] where this machine has no such node or folder.
+    pub fn on_this_machine(self) -> Result<Self, MissingShelf> {
+        match self {
+            Self::Node(node) => {
+                let known: Vec<u32> = Topology::read().nodes.iter().map(|node| node.id).collect();
+                // A kernel without NUMA shows no nodes; its memory is node 0.
+                let is_known = known.contains(&node) || (known.is_empty() && node == 0);
+                is_known
+                    .then_some(Self::Node(node))
+                    .ok_or(MissingShelf::Node { node, known })
+            }
+            Self::Dax(folder) => {
+                let full = folder.canonicalize().and_then(|full| match full.is_dir() {
+                    true => Ok(full),
+                    false => Err(std::io::ErrorKind::NotADirectory.into()),
+                });
+                full.map(Self::Dax)
+                    .map_err(|source| MissingShelf::Folder { folder, source })
+            }
+            Self::File | Self::Emulated(_) => Ok(self),
+        }
+    }
 }
 
 impl fmt::Display for IndexShelf {

@@ -166,3 +166,29 @@ fn names_of_shelves_are_read_back_and_others_refused() {
         assert!(error.to_string().contains("is not a shelf"), "{wrong}");
     }
 }
+
+#[test]
+fn a_folder_is_kept_by_its_full_path_and_what_is_missing_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let roundabout = folder
+        .path()
+        .join("..")
+        .join(folder.path().file_name().unwrap());
+    let full = folder.path().canonicalize().unwrap();
+    let found = IndexShelf::Dax(roundabout).on_this_machine().unwrap();
+    assert_eq!(found, IndexShelf::Dax(full.clone()));
+    assert_eq!(
+        IndexShelf::Node(0).on_this_machine().unwrap(),
+        IndexShelf::Node(0)
+    );
+    let file = full.join("file");
+    std::fs::write(&file, "").unwrap();
+    for (missing, named) in [
+        (IndexShelf::Dax(full.join("none")), "none"),
+        (IndexShelf::Dax(file), "file"),
+        (IndexShelf::Node(1_000), "1000"),
+    ] {
+        let error = missing.on_this_machine().unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+}

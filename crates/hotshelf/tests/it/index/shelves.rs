@@ -44,25 +44,45 @@ fn an_index_on_a_shelf_answers_as_its_file_does_and_stays_there_when_opened_agai
 }
 
 #[test]
-fn shelves_that_do_not_exist_are_refused_or_cost_time_only() {
+fn shelves_that_do_not_exist_are_refused() {
     let db = numbered_to(10_000);
-    for wrong in ["tape:1", "node:x", "emulated:nothing", "dax:"] {
-        let error = db.error(&format!(
-            "CREATE INDEX i ON t USING elf (a) WITH (shelf = '{wrong}')"
-        ));
-        assert!(error.to_string().contains(wrong), "{error}");
+    let folder = format!("dax:{}", db.path("No Such Folder"));
+    db.run("CREATE INDEX plain ON t USING elf (b)").unwrap();
+    for wrong in [
+        "tape:1",
+        "node:x",
+        "node:1000",
+        "emulated:nothing",
+        "dax:",
+        &folder,
+    ] {
+        for statement in [
+            format!("CREATE INDEX i ON t USING elf (a) WITH (shelf = '{wrong}')"),
+            format!("ALTER INDEX plain SET (shelf = '{wrong}')"),
+        ] {
+            let error = db.error(&statement).to_string();
+            assert!(error.contains(wrong), "{error}");
+        }
     }
+    assert_eq!(shelves(&db), ["file|false"]);
+}
+
+#[test]
+fn a_shelf_that_went_away_costs_time_only() {
+    let mut db = numbered_to(10_000);
     let question = "SELECT sum(id), count(*) FROM t WHERE a = 5";
     let expected = db.rows(question);
-    let missing = db.path("No Such Folder");
-    for shelf in [format!("dax:{missing}"), "node:1000".to_owned()] {
-        db.run(&format!(
-            "CREATE INDEX i ON t USING elf (a) WITH (shelf = '{shelf}')"
-        ))
-        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = format!("dax:{}", folder.path().display());
+    db.run(&format!(
+        "CREATE INDEX i ON t USING elf (a) WITH (shelf = '{shelf}')"
+    ))
+    .unwrap();
+    drop(folder);
+    for _ in 0..2 {
         assert_eq!(both(&db, question), (expected.clone(), expected.clone()));
         assert_eq!(shelves(&db), [format!("{shelf}|false")]);
-        db.run("DROP INDEX i").unwrap();
+        db.reopen();
     }
 }
 
