@@ -19,14 +19,15 @@ import sys
 
 import elf_points
 
-SUM = "SELECT sum(l_extendedprice * (1 - l_discount)) FROM li"
-WIDE = "SELECT sum(l_extendedprice), sum(l_quantity), max(l_shipdate), max(l_suppkey) FROM li"
+# Both read more than they compute.
+TWO = "SELECT sum(l_suppkey), sum(l_partkey) FROM li"
+FOUR = "SELECT sum(l_suppkey), sum(l_partkey), max(l_shipdate), max(l_quantity) FROM li"
 # Questions, how many, the scan, and after how many questions it runs.
 MIXES = {
-    "boxes, few scans": ("boxes", 1000, SUM, 250),
-    "boxes, many scans": ("boxes", 200, SUM, 10),
-    "points, few scans": ("points", 10000, SUM, 5000),
-    "points, many scans": ("points", 5000, WIDE, 250),
+    "boxes, few scans": ("boxes", 1000, TWO, 500),
+    "boxes, many scans": ("boxes", 200, TWO, 50),
+    "points, few scans": ("points", 10000, TWO, 5000),
+    "points, many scans": ("points", 5000, FOUR, 500),
 }
 
 
@@ -48,12 +49,17 @@ def median(rows, key):
     return statistics.median(row[key] for row in rows[2:])
 
 
+def read_mb(rows):
+    """Millions of bytes that a round read from the device."""
+    return statistics.median(row["device_bytes"] * row["statements"] for row in rows[2:]) / 1e6
+
+
 def measure(args, mix):
     name, count, scan, every = MIXES[mix]
     budget = args.budget
     rows = run(args, name, budget, count, args.rounds, "cache = 'auto', cache_bytes = 'auto'", scan, every)
     auto = median(rows, "seconds"), median(rows, "between_s")
-    print(f"{mix:20} auto       {sum(auto):8.3f} s ({auto[0]:.3f} questions, {auto[1]:.3f} scans)", flush=True)
+    print(f"{mix:20} auto       {sum(auto):8.3f} s ({auto[0]:.3f} questions, {auto[1]:.3f} scans), {read_mb(rows):7.1f} MB", flush=True)
     found, splits = {row["found"] for row in rows}, []
     for tenths in range(1, 10):
         blocks = budget * tenths // 10
@@ -63,7 +69,8 @@ def measure(args, mix):
         found |= {row["found"] for row in asked}
         split = median(asked, "seconds"), median(scans, "between_s")
         splits.append(sum(split))
-        print(f"{mix:20} {tenths} tenths   {sum(split):8.3f} s ({split[0]:.3f} questions, {split[1]:.3f} scans)", flush=True)
+        mb = read_mb(asked) + read_mb(scans)
+        print(f"{mix:20} {tenths} tenths   {sum(split):8.3f} s ({split[0]:.3f} questions, {split[1]:.3f} scans), {mb:7.1f} MB", flush=True)
     if len(found) != 1:
         sys.exit(f"{mix}: answers differ: {found}")
     best, middle = min(splits), statistics.median(splits)
