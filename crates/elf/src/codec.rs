@@ -28,6 +28,11 @@ impl Writer {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
+    pub(crate) fn u16s(&mut self, values: &[u16]) {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes());
+        self.bytes.extend(bytes);
+    }
+
     pub(crate) fn u32s(&mut self, values: &[u32]) {
         self.bytes.reserve(values.len() * 4);
         values.iter().for_each(|&value| self.u32(value));
@@ -117,6 +122,19 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn i128(&mut self, what: &'static str) -> Result<i128, Corruption> {
         Ok(i128::from_le_bytes(self.array(what)?))
+    }
+
+    pub(crate) fn u16s(
+        &mut self,
+        count: usize,
+        what: &'static str,
+    ) -> Result<Vec<u16>, Corruption> {
+        let bytes = self.take(count.saturating_mul(2), what)?;
+        let (values, _) = bytes.as_chunks::<2>();
+        Ok(values
+            .iter()
+            .map(|value| u16::from_le_bytes(*value))
+            .collect())
     }
 
     pub(crate) fn u32s(

@@ -11,6 +11,10 @@ const PAGE_WORDS: usize = 512;
 
 /// Has leaf blocks, as many as a query reads. Places are words among those of all blocks, whether they are here or not.
 pub trait BlockSource {
+    /// Whether fences say which block to read before any is: a block is far away then. Those in memory come sooner than
+    /// their fences.
+    const IS_FENCED: bool;
+
     /// Some words of one block.
     fn words(&self, place: Range<usize>) -> &[u64];
 
@@ -19,6 +23,8 @@ pub trait BlockSource {
 }
 
 impl<T: AsRef<[u64]>> BlockSource for T {
+    const IS_FENCED: bool = false;
+
     #[inline(always)]
     fn words(&self, place: Range<usize>) -> &[u64] {
         &self.as_ref()[place]
@@ -221,6 +227,8 @@ impl FetchedBlocks {
 }
 
 impl BlockSource for FetchedBlocks {
+    const IS_FENCED: bool = true;
+
     /// # Panics
     /// When the block was not fetched: what a query reads is planned before.
     #[inline]

@@ -11,6 +11,7 @@ use crate::rows::{SortedRows, for_each_parallel};
 
 use super::block::BlockWriter;
 use super::bottom::Bottoms;
+use super::fence::Fencer;
 use super::geometry::Geometry;
 use super::skeleton::{Cut, Group, Skeleton, SkeletonBuilder};
 use super::zones::{EMPTY, Zones, widen};
@@ -60,7 +61,7 @@ impl PackedElf {
             options.clustered,
             skeleton.slot_counts.clone(),
         );
-        let leaves = fill_leaves(rows, &skeleton, &geometry, options.thread_count);
+        let (leaves, fences) = fill_leaves(rows, &skeleton, &geometry, options.thread_count);
         let zones = if options.zones {
             find_zones(rows, &skeleton, options.thread_count)
         } else {
@@ -68,6 +69,7 @@ impl PackedElf {
         };
         let upper = ElfHead {
             row_count: skeleton.row_count,
+            fences,
             geometry,
             bottoms: Bottoms::new(&skeleton.head),
             head: skeleton.head,
@@ -92,31 +94,34 @@ struct Fill<'a> {
     /// Number of the first block.
     first_block: usize,
     blocks: &'a mut [u64],
+    fences: &'a mut [u16],
 }
 
+/// The leaf blocks, and their fences.
 fn fill_leaves(
     rows: &SortedRows,
     skeleton: &Skeleton,
     geometry: &Geometry,
     thread_count: usize,
-) -> Vec<u64> {
+) -> (Vec<u64>, Vec<u16>) {
     let mut leaves = vec![0u64; geometry.block_count() * geometry.block_words];
+    let mut fences = vec![0u16; geometry.block_count()];
     prefer_huge_pages(&mut leaves);
     let mut groups: Vec<Vec<Group>> = vec![Vec::new(); geometry.shapes.len()];
     skeleton
         .groups
         .iter()
         .for_each(|group| groups[usize::from(group.level)].push(*group));
-    let (mut tasks, mut rest) = (Vec::new(), leaves.as_mut_slice());
+    let (mut tasks, mut rest) = (Vec::new(), (leaves.as_mut_slice(), fences.as_mut_slice()));
     for (level, shape) in geometry.shapes.iter().enumerate() {
         let slot_count = geometry.slot_counts[level];
-        let region = shape.block_count(slot_count) * geometry.block_words;
-        let (own, others) = rest.split_at_mut(region);
-        rest = others;
-        for (idx, blocks) in own
-            .chunks_mut(TASK_BLOCKS * geometry.block_words)
-            .enumerate()
-        {
+        let block_count = shape.block_count(slot_count);
+        let (own, others) = rest.0.split_at_mut(block_count * geometry.block_words);
+        let (own_fences, other_fences) = rest.1.split_at_mut(block_count);
+        rest = (others, other_fences);
+        let blocks = own.chunks_mut(TASK_BLOCKS * geometry.block_words);
+        let parts = blocks.zip(own_fences.chunks_mut(TASK_BLOCKS));
+        for (idx, (blocks, fences)) in parts.enumerate() {
             let task_slots = TASK_BLOCKS * shape.rows_per_block;
             let first_slot = idx * task_slots;
             let end_slot = slot_count.min(first_slot + task_slots);
@@ -126,23 +131,36 @@ fn fill_leaves(
                 first_slot,
                 end_slot,
                 blocks,
+                fences,
             });
         }
     }
     for_each_parallel(thread_count, tasks, |task| {
         fill_blocks(rows, &groups[task.level], geometry, task);
     });
-    leaves
+    (leaves, fences)
 }
 
 /// Fills the blocks of a task. `groups` are the region's, in slot order.
 fn fill_blocks(rows: &SortedRows, groups: &[Group], geometry: &Geometry, task: Fill<'_>) {
     let writer = BlockWriter::new(rows.shape(), geometry, task.level);
-    let rows_per_block = geometry.shapes[task.level].rows_per_block;
-    let mut at = groups.partition_point(|group| group.slot as usize <= task.first_slot) - 1;
+    let shape = &geometry.shapes[task.level];
+    let rows_per_block = shape.rows_per_block;
+    let group_of = |slot: usize| groups.partition_point(|group| group.slot as usize <= slot) - 1;
+    let mark_of = |slot: usize| {
+        let group = groups[group_of(slot)];
+        let row = rows.row(group.row as usize + slot - group.slot as usize);
+        let levels = task.level..geometry.dimension_count();
+        shape.mark(levels.map(|level| rows.shape().code(row, level)))
+    };
+    let mut fencer = Fencer::after(task.first_slot.checked_sub(1).map(mark_of));
+    let mut at = group_of(task.first_slot);
     let mut slot = task.first_slot;
-    let blocks = task.blocks.chunks_mut(geometry.block_words);
-    for (number, block) in (task.first_block..).zip(blocks) {
+    let blocks = task
+        .blocks
+        .chunks_mut(geometry.block_words)
+        .zip(task.fences);
+    for (number, (block, fence)) in (task.first_block..).zip(blocks) {
         let block_rows = rows_per_block.min(task.end_slot - slot);
         let mut position = 0;
         while position < block_rows {
@@ -164,6 +182,7 @@ fn fill_blocks(rows: &SortedRows, groups: &[Group], geometry: &Geometry, task: F
             (position, slot) = (position + count, slot + count);
         }
         writer.seal(number, block, block_rows);
+        *fence = fencer.next(shape, block, block_rows);
     }
 }
 

@@ -153,6 +153,7 @@ impl<S: BlockSource> PackedElf<S> {
     #[inline]
     pub(crate) fn match_run(&self, run: &Run, key: &[u32]) -> Option<Run> {
         let shape = &self.geometry.shapes[run.level];
+        let run = &self.within_fences(run, key[run.level..].iter().copied());
         with_suffix(shape, &key[run.level..], |suffix| {
             let part = self.likely_part(run, key);
             let found = self.match_suffix(&part, suffix);
@@ -256,7 +257,6 @@ impl<S: BlockSource> PackedElf<S> {
     /// Appends the TIDs of all rows of a run that equal `key`.
     #[cold]
     fn exact_in(&self, run: &Run, key: &[u32], tids: &mut Vec<u32>) {
-        self.leaf_view().prefetch_tids(&self.likely_part(run, key));
         if let Some(run) = self.match_run(run, key) {
             for piece in self.leaf_view().pieces(&run) {
                 piece.extend_tids(tids);

@@ -202,8 +202,9 @@ fn write(
     (out, offset): (&File, u64),
 ) -> io::Result<(ElfHead, u64)> {
     let mut zoner = Zoner::new(shape, skeleton, options.zones);
-    let mut head = without_zones(shape, options, skeleton);
+    let mut head = without_contents(shape, options, skeleton);
     head.zones = zoner.empty().clone();
+    head.fences = vec![0; head.geometry.block_count()];
     let mut bytes = Vec::new();
     head.write(&mut bytes)?;
     let leaf_offset = bytes.len() as u64;
@@ -218,7 +219,8 @@ fn write(
         filler.add(row_idx, &row)?;
         row_idx += 1;
     }
-    filler.finish()?;
+    let fences = filler.finish()?;
+    head.fences = fences;
     head.zones = zoner.finish(skeleton);
     let mut bytes = Vec::with_capacity(leaf_offset as usize);
     head.write(&mut bytes)?;
@@ -226,7 +228,7 @@ fn write(
     Ok((head, leaf_offset))
 }
 
-fn without_zones(shape: &RowShape, options: &PackedOptions, skeleton: &Skeleton) -> ElfHead {
+fn without_contents(shape: &RowShape, options: &PackedOptions, skeleton: &Skeleton) -> ElfHead {
     ElfHead {
         row_count: skeleton.row_count,
         geometry: Geometry::new(
@@ -238,6 +240,7 @@ fn without_zones(shape: &RowShape, options: &PackedOptions, skeleton: &Skeleton)
         head: skeleton.head.clone(),
         root: skeleton.root,
         zones: Zones::default(),
+        fences: Vec::new(),
         prefix_counts: skeleton.prefix_counts.clone(),
         backend: Backend::detect(),
     }

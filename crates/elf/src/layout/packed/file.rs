@@ -13,7 +13,8 @@
 //!   3 children    row u32, link u32 (bits 30-31: 0 node, 1 group below, 2 bucket; rest: number)
 //!   4 bitmaps u64 5 ranks u32 6 codes u32
 //!   7 zones       count of nodes u32, then start u32 each, then min u32, max u32 per bound
-//!   8 empty
+//!   8 fences      u16 per leaf block: the first 15 bits of its first row's codes, then whether the last row of the
+//!                 block before has the same; empty before version 4
 //!   9 leaves      on a multiple of 4096; blocks have their own checksums, the entry's CRC is 0
 //! ```
 //!
@@ -38,8 +39,11 @@ use super::zones::Zones;
 use super::{ElfHead, PackedElf};
 
 const MAGIC: &[u8; 8] = b"HSELFPAK";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
+/// There are no fences before version 4.
+const VERSION_FENCED: u32 = 4;
 /// Blocks of version 2 do not have their number in their checksum.
+const VERSION_NUMBERED: u32 = 3;
 const VERSION_MIN: u32 = 2;
 const SUPERBLOCK_BYTES: usize = 4096;
 const SECTION_ALIGN: u64 = 64;
@@ -93,6 +97,7 @@ impl ElfHead {
             .bounds
             .iter()
             .for_each(|&(min, max)| sections[7].u32s(&[min, max]));
+        sections[8].u16s(&self.fences);
         sections.into_iter().map(|section| section.bytes).collect()
     }
 
@@ -102,9 +107,10 @@ impl ElfHead {
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
         let flags = flag(self.geometry.clustered, FLAG_CLUSTERED)
             | flag(!self.zones.starts.is_empty(), FLAG_ZONES);
-        let version = match self.geometry.numbered {
-            true => VERSION,
-            false => VERSION_MIN,
+        let version = match (self.geometry.numbered, self.fences.is_empty()) {
+            (true, false) => VERSION,
+            (true, true) => VERSION_NUMBERED,
+            (false, _) => VERSION_MIN,
         };
         out.u32s(&[
             version,
@@ -272,7 +278,7 @@ fn read_geometry(
     let prefix_counts = input.u64s(dimension_count, "prefix counts")?;
     let is_clustered = superblock.flags & FLAG_CLUSTERED != 0;
     let mut geometry = Geometry::new(code_max, is_clustered, slot_counts);
-    geometry.numbered = superblock.version > VERSION_MIN;
+    geometry.numbered = superblock.version >= VERSION_NUMBERED;
     if geometry.block_words != superblock.block_words {
         return Err(input.corrupt(
             "words per block",
@@ -324,9 +330,14 @@ impl ElfHead {
         let superblock = read_superblock(file, bytes)?;
         let open = |section: usize| open_section(file, bytes, &superblock.sections[section]);
         let (geometry, prefix_counts) = read_geometry(&mut open(0)?, &superblock)?;
-        // Sections that nothing is kept in: reading them checks that they are whole.
+        // Nothing is kept in it: reading it checks that it is whole.
         open(1)?;
-        open(8)?;
+        let mut fences = open(8)?;
+        let fence_count = match superblock.version >= VERSION_FENCED {
+            true => geometry.block_count(),
+            false => 0,
+        };
+        let fences = fences.u16s(fence_count, "fences")?;
         let children = pairs(&mut open(3)?, "children")?;
         let mut bitmaps = open(4)?;
         let (mut ranks, mut codes) = (open(5)?, open(6)?);
@@ -359,6 +370,7 @@ impl ElfHead {
             bottoms: Bottoms::default(),
             root,
             zones,
+            fences,
             prefix_counts,
             backend: Backend::detect(),
         };

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use crate::rows::RowShape;
 
 use super::block::BlockWriter;
+use super::fence::Fencer;
 use super::geometry::Geometry;
 use super::skeleton::{Group, Skeleton};
 use super::zones::{Bounds, EMPTY, Zones, widen};
@@ -23,6 +24,8 @@ struct Region {
     position: usize,
     /// Blocks written before.
     written: usize,
+    fencer: Fencer,
+    fences: Vec<u16>,
 }
 
 /// Puts rows into the blocks of their regions, and writes these to their places in a file.
@@ -96,7 +99,12 @@ impl<'a> Filler<'a> {
         let region = &mut self.regions[level];
         let last = region.blocks.len() - block_words;
         let number = self.geometry.first_blocks[level] + region.written + last / block_words;
-        self.writers[level].seal(number, &mut region.blocks[last..], region.position);
+        let block = &mut region.blocks[last..];
+        self.writers[level].seal(number, block, region.position);
+        let shape = &self.geometry.shapes[level];
+        region
+            .fences
+            .push(region.fencer.next(shape, block, region.position));
     }
 
     fn flush(&mut self, level: usize) -> io::Result<()> {
@@ -112,8 +120,8 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Writes what remains.
-    pub fn finish(mut self) -> io::Result<()> {
+    /// Writes what remains. Returns the fences of all blocks.
+    pub fn finish(mut self) -> io::Result<Vec<u16>> {
         for level in 0..self.regions.len() {
             let region = &self.regions[level];
             if region.blocks.is_empty() {
@@ -124,7 +132,8 @@ impl<'a> Filler<'a> {
             }
             self.flush(level)?;
         }
-        Ok(())
+        let fences = self.regions.into_iter().flat_map(|region| region.fences);
+        Ok(fences.collect())
     }
 }
 

@@ -16,6 +16,8 @@ use std::ops::Range;
 
 use crate::rows::{Field, code_bits, place_tightly};
 
+use super::mark::MarkPart;
+
 /// Words of the smallest block: 256 bytes.
 const BLOCK_WORDS_MIN: usize = 32;
 
@@ -47,6 +49,8 @@ pub(crate) struct LeafShape {
     order_shift: u32,
     /// 2^32 divided by the number of codes the first column has room for.
     first_share: u64,
+    /// Which bits of the codes are a row's mark.
+    pub(crate) mark_parts: Box<[MarkPart]>,
 }
 
 impl LeafShape {
@@ -70,6 +74,7 @@ impl LeafShape {
                 .checked_div(rows_per_block as u64)
                 .map_or(0, |share| share.wrapping_add(1)),
             first_share: (1 << 32) / (u64::from(code_max.first().copied().unwrap_or(0)) + 1),
+            mark_parts: MarkPart::of(fields.iter().map(|field| field.mask as u32)),
             fields,
             guards,
             rows_per_block,

@@ -6,7 +6,7 @@
 //! all of them. Every child of a node knows its first row, so counting a prefix range never reads a leaf.
 //!
 //! * `skeleton` finds the shape, `build` writes the leaves; `external` does so with runs in files, and `fill` for it;
-//! * `head`, `bottom`, `geometry`, `leaf` and `block` are the parts;
+//! * `head`, `bottom`, `geometry`, `mark`, `fence`, `leaf` and `block` are the parts;
 //! * `exact`, `probe`, `batch`, `select`, `estimate`, `output` and `tids` answer queries;
 //! * `blocks` is where blocks come from; `frames`, `parts` and `shelved` answer queries over those that are elsewhere;
 //! * `codes` reads rows back;
@@ -21,12 +21,14 @@ mod codes;
 mod estimate;
 mod exact;
 mod external;
+mod fence;
 mod file;
 mod fill;
 mod frames;
 mod geometry;
 mod head;
 mod leaf;
+mod mark;
 mod output;
 mod parts;
 mod probe;
@@ -119,6 +121,8 @@ pub struct ElfHead {
     bottoms: Bottoms,
     root: Link,
     zones: Zones,
+    /// One for each block; none in files of earlier versions.
+    fences: Vec<u16>,
     /// Distinct prefixes of length 1, 2, ….
     prefix_counts: Vec<u64>,
     backend: Backend,
@@ -201,10 +205,11 @@ impl ElfHead {
         shapes
     }
 
-    /// Bytes of the head with its zones: what should stay in fast memory.
+    /// Bytes of the head with zones and fences: what should stay in fast memory.
     pub fn head_bytes(&self) -> u64 {
         let zones = self.zones.starts.len() * 4 + self.zones.bounds.len() * 8;
-        self.head.size_bytes() + self.bottoms.size_bytes() + zones as u64
+        let fences = self.fences.len() * 2;
+        self.head.size_bytes() + self.bottoms.size_bytes() + (zones + fences) as u64
     }
 
     /// Bytes of the leaf blocks.

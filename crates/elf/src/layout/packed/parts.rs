@@ -72,6 +72,7 @@ struct Keep<const WANTS_TIDS: bool>(VecDeque<Waiting>);
 
 impl<const WANTS_TIDS: bool> TakeRuns for Keep<WANTS_TIDS> {
     const WANTS_TIDS: bool = WANTS_TIDS;
+    const IS_FENCED: bool = true;
 
     fn take(&mut self, run: Run, is_accepted: bool) -> ControlFlow<()> {
         let rows_only = is_accepted && !WANTS_TIDS;

@@ -101,6 +101,22 @@ impl ElfHead {
         first..(center + spread + 1).min(len)
     }
 
+    #[inline(always)]
+    fn probe_shape(&self, probe: &Probe) -> &LeafShape {
+        &self.geometry.shapes[probe.level as usize]
+    }
+
+    /// Words at which a probe's rows in the first and in the next block start, for what lies at `offset` words in a
+    /// block. Without rows in the next block its start is that of the first.
+    #[inline(always)]
+    fn starts_of(&self, probe: &Probe, offset: usize) -> (usize, usize) {
+        let step = self.geometry.block_words * usize::from(probe.next > 0);
+        let here = probe.block_at + offset;
+        (here + probe.position as usize, here + step)
+    }
+}
+
+impl<S: BlockSource> PackedElf<S> {
     /// The probe of a key that can only be in this run, which is not empty: of its codes from the run's level on.
     /// `None` without suffixes, or when the key is not there.
     #[inline(always)]
@@ -114,7 +130,13 @@ impl ElfHead {
             return None;
         }
         let suffix = pack(shape, codes.clone())?;
-        let rows = self.likely_rows(run, codes.clone().next());
+        let fenced;
+        let (run, rows) = if S::IS_FENCED {
+            fenced = self.within_fences(run, codes);
+            (&fenced, 0..fenced.slots.len())
+        } else {
+            (run, self.likely_rows(run, codes.clone().next()))
+        };
         let (block, position) = shape.locate(run.slots.start + rows.start);
         let len = rows.len().min(MASK_LANES);
         let here = len.min(shape.rows_per_block - position);
@@ -132,22 +154,6 @@ impl ElfHead {
         })
     }
 
-    #[inline(always)]
-    fn probe_shape(&self, probe: &Probe) -> &LeafShape {
-        &self.geometry.shapes[probe.level as usize]
-    }
-
-    /// Words at which a probe's rows in the first and in the next block start, for what lies at `offset` words in a
-    /// block. Without rows in the next block its start is that of the first.
-    #[inline(always)]
-    fn starts_of(&self, probe: &Probe, offset: usize) -> (usize, usize) {
-        let step = self.geometry.block_words * usize::from(probe.next > 0);
-        let here = probe.block_at + offset;
-        (here + probe.position as usize, here + step)
-    }
-}
-
-impl<S: BlockSource> PackedElf<S> {
     /// Starts loading what comparing a probe takes.
     #[inline(always)]
     pub(crate) fn prefetch_probe(&self, probe: &Probe) {

@@ -56,6 +56,10 @@ impl<'a, S: BlockSource, O: Output> Select<'a, S, O> {
     pub(crate) fn run_one(mut self, (step, level): Start) -> O {
         if let Step::Group(run) = step {
             let is_accepted = run.level >= restricted_end(self.query);
+            let run = match S::IS_FENCED && !is_accepted {
+                true => self.elf.within_box(&run, self.query),
+                false => run,
+            };
             self.prefetch(&run, is_accepted);
             let _ = self.answer(&Waiting { run, is_accepted });
             return self.out;
@@ -177,6 +181,7 @@ impl<'a, S: BlockSource, O: Output> Select<'a, S, O> {
 
 impl<S: BlockSource, O: Output> TakeRuns for Select<'_, S, O> {
     const WANTS_TIDS: bool = O::WANTS_TIDS;
+    const IS_FENCED: bool = S::IS_FENCED;
 
     /// Queues a run, or lengthens the last one by it.
     #[inline]

@@ -10,6 +10,7 @@ use crate::error::ElfError;
 use crate::keys::QueryBox;
 
 use super::blocks::{BlockReads, FetchedBlocks};
+use super::leaf::Run;
 use super::parts::{Found, Part, RowParts, Search, Wanted, joined};
 use super::{ElfHead, PackedElf};
 
@@ -48,6 +49,12 @@ struct KeyGroup {
 }
 
 impl ElfHead {
+    /// The rows among which a key can stand.
+    fn run_of(&self, key: &[u32]) -> Option<Run> {
+        let group = self.descend(key)?;
+        Some(self.within_fences(&group, key[group.level..].iter().copied()))
+    }
+
     /// Keys that may be there, in groups that read at most this many blocks, or those of one key. Keys that read the
     /// same blocks are in the same group.
     fn key_groups(&self, keys: &[u32], block_count_max: usize) -> Result<Vec<KeyGroup>, ElfError> {
@@ -56,7 +63,7 @@ impl ElfHead {
             |number: usize| &keys[number * self.dimension_count()..][..self.dimension_count()];
         let numbers = 0..keys.len() / self.dimension_count();
         let mut reached: Vec<(Range<u32>, usize)> = numbers
-            .filter_map(|number| Some((self.blocks_of(&self.descend(key_of(number))?), number)))
+            .filter_map(|number| Some((self.blocks_of(&self.run_of(key_of(number))?), number)))
             .collect();
         reached.sort_unstable_by_key(|(blocks, number)| (blocks.start, blocks.end, *number));
         let mut groups: Vec<KeyGroup> = Vec::new();
@@ -215,7 +222,7 @@ impl<F: FetchBlocks> ShelvedElf<F> {
     pub async fn exact(&mut self, key: &[u32], tids: &mut Vec<u32>) -> Result<(), F::Error> {
         self.head.check_key(key)?;
         self.reads.look_ups += 1;
-        let Some(run) = self.head.descend(key) else {
+        let Some(run) = self.head.run_of(key) else {
             return Ok(());
         };
         let blocks = joined(vec![self.head.blocks_of(&run)]);

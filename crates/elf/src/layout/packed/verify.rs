@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use hotshelf_tier::Corruption;
 
 use super::block::{checksum, header, stored_checksum};
+use super::fence::fences_of;
 use super::head::{Child, Head, Link, Node, NodeKind};
 use super::leaf::Run;
 use super::rows::RowReader;
@@ -266,13 +267,14 @@ impl HeadChecker<'_> {
 }
 
 impl<S: AsRef<[u64]>> PackedElf<S> {
-    /// Checks everything: the head, every block's checksum, and every row. `file` is named in errors.
+    /// Checks everything: the head, every block's checksum, every fence, and every row. `file` is named in errors.
     ///
     /// # Errors
     /// The first violation.
     pub fn verify(&self, file: &Path) -> Result<(), Corruption> {
         self.upper.verify(file)?;
         self.verify_blocks(file)?;
+        self.verify_fences(&Place { file })?;
         self.verify_rows(file)
     }
 
@@ -289,6 +291,15 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
         }
         let mut blocks = words[..expected].chunks(geometry.block_words).enumerate();
         blocks.try_for_each(|(number, block)| self.check_block(file, number, block))
+    }
+
+    /// Checks fences against the blocks. Offsets in errors are block numbers.
+    fn verify_fences(&self, place: &Place<'_>) -> Result<(), Corruption> {
+        let expected = fences_of(&self.geometry, self.leaves.as_ref());
+        let mut fences = self.fences.iter().zip(&expected).enumerate();
+        fences.try_for_each(|(block, (found, expected))| {
+            place.check(found == expected, block, "fence of a block")
+        })
     }
 
     /// Checks that rows ascend, lie below their prefixes, and have distinct TIDs. Offsets in errors are

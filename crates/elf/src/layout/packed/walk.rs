@@ -26,6 +26,9 @@ pub(crate) trait TakeRuns {
     /// Whether runs of accepted rows must be shown with the groups that they are in, for their TIDs.
     const WANTS_TIDS: bool;
 
+    /// Whether fences say which blocks of a group are taken.
+    const IS_FENCED: bool;
+
     /// A run, and whether all its rows are accepted. Where TIDs are not wanted, the slots of accepted rows only say
     /// how many they are.
     fn take(&mut self, run: Run, is_accepted: bool) -> ControlFlow<()>;
@@ -56,11 +59,20 @@ impl<'a, T: TakeRuns> Walk<'a, T> {
         self.taker.take(run, is_accepted)
     }
 
+    /// Takes a run of rows of one group.
+    #[inline]
+    fn enqueue_group(&mut self, run: Run, is_accepted: bool) -> ControlFlow<()> {
+        match T::IS_FENCED && !is_accepted {
+            true => self.enqueue(self.elf.within_box(&run, self.query), false),
+            false => self.enqueue(run, is_accepted),
+        }
+    }
+
     /// Walks through everything below a place.
     pub(crate) fn step(&mut self, step: Step, level: usize, is_accepted: bool) -> ControlFlow<()> {
         match step {
             Step::Absent => ControlFlow::Continue(()),
-            Step::Group(run) => self.enqueue(run, is_accepted),
+            Step::Group(run) => self.enqueue_group(run, is_accepted),
             Step::Node(at) => {
                 let node = self.elf.node(at);
                 let is_accepted = is_accepted || level >= self.restricted_end;
@@ -123,11 +135,12 @@ impl<'a, T: TakeRuns> Walk<'a, T> {
         let is_set = !is_accepted && matches!(restriction, Restriction::Set(_));
         if !is_set {
             let children = elf.head.children_within(node, hull);
+            let is_one = children.len() == 1;
             if let Some(run) = elf.bottoms.groups(at, children, level) {
-                return if run.slots.is_empty() {
-                    ControlFlow::Continue(())
-                } else {
-                    self.enqueue(run, is_accepted)
+                return match run.slots.is_empty() {
+                    true => ControlFlow::Continue(()),
+                    false if is_one => self.enqueue_group(run, is_accepted),
+                    false => self.enqueue(run, is_accepted),
                 };
             }
         }

@@ -362,6 +362,8 @@ impl<W: AsRef<[u64]>, L: Lane, B: Blocks> ShelvedBlocks<W, L, B> {
 }
 
 impl<W: AsRef<[u64]>, L: Lane, B: Blocks> BlockSource for ShelvedBlocks<W, L, B> {
+    const IS_FENCED: bool = true;
+
     #[inline(always)]
     fn words(&self, place: Range<usize>) -> &[u64] {
         let block = place.start >> self.block_shift;
