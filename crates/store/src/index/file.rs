@@ -98,9 +98,9 @@ impl Stretch {
         self.leaf_offset
     }
 
-    /// Bytes of its head in memory, about: numbers of nodes are kept beside them.
+    /// Bytes of its head in memory, about.
     pub fn head_memory_bytes(&self) -> u64 {
-        self.leaf_offset + self.leaf_offset / 2
+        self.leaf_offset
     }
 }
 

@@ -17,17 +17,6 @@ pub const MASK_LANES: usize = 64;
 /// Most numbers that [`Backend::sort_few`] sorts with vector instructions.
 pub const SORT_LANES: usize = 64;
 
-/// The halves of words, the lower one of each first, as they lie in memory; `None` where they lie the other way round.
-#[inline]
-pub fn halves(words: &[u64]) -> Option<&[u32]> {
-    if cfg!(target_endian = "big") {
-        return None;
-    }
-    // SAFETY: both slices are the same initialised bytes with the same lifetime; four-byte numbers need no more
-    // alignment than eight-byte ones, and every bit pattern is one.
-    Some(unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 2) })
-}
-
 /// Rows of one block of bit slices.
 pub const SLICE_ROWS: usize = 512;
 
@@ -413,15 +402,6 @@ mod tests {
         for backend in Backend::available() {
             assert_eq!(backend.eq_mask(&words, 5), u64::MAX);
         }
-    }
-
-    #[test]
-    fn halves_are_the_lower_and_the_upper_of_each_word() {
-        let words = [1 << 32 | 7, u64::MAX - 1];
-        if let Some(halves) = halves(&words) {
-            assert_eq!(halves, [7, 1, u32::MAX - 1, u32::MAX]);
-        }
-        assert!(halves(&[]).is_none_or(<[u32]>::is_empty));
     }
 
     #[test]

@@ -222,9 +222,7 @@ impl<S: BlockSource, F: FnMut(usize, u32)> Flight<'_, S, F> {
                 for (at, node) in at_nodes.drain(..) {
                     let (elf, code) = (self.elf, self.keys.key(at)[level]);
                     if let Some(child) = elf.head.child_of(elf.node(node), code) {
-                        if !elf.bottoms.prefetch_child(node, child) {
-                            prefetch(&elf.head.children, child);
-                        }
+                        elf.head.prefetch_entry(elf.node(node), child);
                         at_children.push((at, node, child));
                     }
                 }

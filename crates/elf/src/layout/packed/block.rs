@@ -1,11 +1,11 @@
 //! Writing leaf blocks, and their checksums.
 //!
-//! The header word of a block: bits 0-31 CRC-32 of the block's number, the rest of the header and the block, bits
-//! 32-47 the number of rows, bits 48-55 the level of the region. Files of version 2 left the number out.
+//! The header of a block is the CRC-32 of its number and all its other bits. In files of earlier versions the number of
+//! rows and the level of the region follow, bits 32-47 and 48-55 of the first word; version 2 left the number out.
 
 use crate::rows::{Field, RowShape};
 
-use super::geometry::{Geometry, LeafShape};
+use super::geometry::{Geometry, LeafShape, TidLayout};
 
 /// Copies codes of sorted rows into the blocks of one region.
 #[derive(Debug)]
@@ -14,21 +14,19 @@ pub(crate) struct BlockWriter<'a> {
     shape: &'a LeafShape,
     /// Level and field of every code of a suffix, word by word.
     fields: Vec<(usize, Field)>,
-    level: usize,
-    clustered: bool,
+    tids: TidLayout,
 }
 
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(rows: &'a RowShape, geometry: &'a Geometry, level: usize) -> Self {
-        let (shape, clustered) = (&geometry.shapes[level], geometry.clustered);
+        let (shape, tids) = (&geometry.shapes[level], geometry.tids);
         let mut fields: Vec<_> = (level..).zip(shape.fields.iter().copied()).collect();
         fields.sort_by_key(|(_, field)| field.word);
         Self {
             rows,
             shape,
             fields,
-            level,
-            clustered,
+            tids,
         }
     }
 
@@ -48,15 +46,19 @@ impl<'a> BlockWriter<'a> {
         if !self.fields.is_empty() {
             block[at] = suffix;
         }
-        if !self.clustered {
+        if !self.tids.is_clustered() {
             let tid = u64::from(self.rows.tid(row));
-            block[self.shape.tids_at() + position / 2] |= tid << (position % 2 * 32);
+            let bit = self.shape.tid_bit(position);
+            let (at, shift) = (bit / 64, bit % 64);
+            block[at] |= tid << shift;
+            if shift + self.tids.bits() as usize > 64 {
+                block[at + 1] |= tid >> (64 - shift);
+            }
         }
     }
 
-    /// Writes the header of the block of this number with `row_count` rows.
-    pub(crate) fn seal(&self, number: usize, block: &mut [u64], row_count: usize) {
-        block[0] = (row_count as u64) << 32 | (self.level as u64) << 48;
+    /// Writes the header of the block of this number.
+    pub(crate) fn seal(&self, number: usize, block: &mut [u64]) {
         block[0] |= u64::from(checksum(Some(number), block));
     }
 }
@@ -79,7 +81,7 @@ pub(crate) fn checksum(number: Option<usize>, block: &[u64]) -> u32 {
     hasher.finalize()
 }
 
-/// Rows and level that a block's header claims.
+/// Rows and level that the header of a block of an earlier version claims.
 pub(crate) fn header(block: &[u64]) -> (usize, usize) {
     (
         (block[0] >> 32) as usize & 0xffff,

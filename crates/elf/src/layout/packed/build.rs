@@ -7,12 +7,11 @@ use hotshelf_tier::simd::Backend;
 
 use crate::error::Result;
 use crate::keys::CodeTable;
-use crate::rows::{SortedRows, for_each_parallel};
+use crate::rows::{RowShape, SortedRows, for_each_parallel};
 
 use super::block::BlockWriter;
-use super::bottom::Bottoms;
 use super::fence::Fencer;
-use super::geometry::Geometry;
+use super::geometry::{Geometry, TidLayout};
 use super::skeleton::{Cut, Group, Skeleton, SkeletonBuilder};
 use super::zones::{EMPTY, Zones, widen};
 use super::{ElfHead, PackedElf, PackedOptions};
@@ -25,6 +24,14 @@ impl PackedOptions {
         Cut {
             group_rows_max: self.group_rows_max.max(1),
             bucket_rows_max: self.bucket_rows_max,
+        }
+    }
+
+    /// How the TIDs of rows of this shape are stored.
+    pub(crate) fn tids(&self, rows: &RowShape) -> TidLayout {
+        match self.clustered {
+            true => TidLayout::Clustered,
+            false => TidLayout::Packed(rows.tid_field().mask.count_ones()),
         }
     }
 }
@@ -58,7 +65,7 @@ impl PackedElf {
         let skeleton = builder.finish();
         let geometry = Geometry::new(
             rows.shape().code_max().to_vec(),
-            options.clustered,
+            options.tids(rows.shape()),
             skeleton.slot_counts.clone(),
         );
         let (leaves, fences) = fill_leaves(rows, &skeleton, &geometry, options.thread_count);
@@ -71,7 +78,6 @@ impl PackedElf {
             row_count: skeleton.row_count,
             fences,
             geometry,
-            bottoms: Bottoms::new(&skeleton.head),
             head: skeleton.head,
             root: skeleton.root,
             zones,
@@ -181,7 +187,7 @@ fn fill_blocks(rows: &SortedRows, groups: &[Group], geometry: &Geometry, task: F
             }
             (position, slot) = (position + count, slot + count);
         }
-        writer.seal(number, block, block_rows);
+        writer.seal(number, block);
         *fence = fencer.next(shape, block, block_rows);
     }
 }

@@ -183,21 +183,15 @@ impl<F: FnMut(&Run, &[u32])> RowWalk<'_, F> {
         let elf = self.elf;
         let head = &elf.head;
         let node = &head.nodes[at];
-        let (first, count) = (node.child_at as usize, node.child_count as usize);
         let end = head.node_rows(node).end;
-        let starts = &head.children[first..first + count];
         let mut idx = 0;
         while self.next.row < end {
             let row = self.next.row;
             // The last child that starts at or before the row: absent ones start where the next does.
-            idx += 1;
-            if starts.get(idx).is_some_and(|child| child.row <= row) {
-                idx += starts[idx..].partition_point(|child| child.row <= row);
-            }
-            idx -= 1;
-            let child = first + idx;
-            let rows = head.rows_of(child);
-            let (level, slot) = match Link::unpack(head.children[child].link) {
+            idx += head.started(node, idx + 1, row);
+            let child = node.child_at as usize + idx;
+            let rows = head.rows_of(node, child);
+            let (level, slot) = match head.link_of(node, child) {
                 Link::Node(below) => {
                     self.prefix[level] = head.code_at(node, idx as u32);
                     self.node(below, level + 1);

@@ -58,8 +58,9 @@ impl ElfHead {
             Step::Group(run) => run.slots.len(),
             Step::Node(node) => {
                 let hull = query.dimensions()[*level].hull();
-                let children = self.head.children_within(self.node(*node), hull);
-                let row = |child: usize| self.head.children[child].row as usize;
+                let node = self.node(*node);
+                let children = self.head.children_within(node, hull);
+                let row = |child: usize| self.head.row_at(node, child) as usize;
                 row(children.end) - row(children.start)
             }
         };

@@ -81,18 +81,19 @@ impl ElfHead {
     /// The step from the child entry of a node on `level`.
     #[inline(always)]
     pub(crate) fn child_step(&self, node: usize, child: usize, level: usize) -> Step {
-        if let Some(run) = self.bottoms.groups(node, child..child + 1, level) {
+        let node = self.node(node);
+        if let Some(run) = self.head.groups(node, child..child + 1, level) {
             return if run.slots.is_empty() {
                 Step::Absent
             } else {
                 Step::Group(run)
             };
         }
-        let rows = self.head.rows_of(child);
+        let rows = self.head.rows_of(node, child);
         if rows.is_empty() {
             return Step::Absent;
         }
-        let (level, slot) = match Link::unpack(self.head.children[child].link) {
+        let (level, slot) = match self.head.link_of(node, child) {
             Link::Node(node) => return Step::Node(node),
             Link::Below(slot) => (level + 1, slot),
             Link::Here(slot) => (level, slot),
@@ -108,7 +109,6 @@ impl ElfHead {
     #[inline]
     pub(crate) fn prefetch_node(&self, node: usize) {
         prefetch(&self.head.nodes, node);
-        self.bottoms.prefetch_node(node);
     }
 
     #[inline(always)]

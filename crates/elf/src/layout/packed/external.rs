@@ -11,7 +11,6 @@ use crate::error::{ElfError, Result};
 use crate::keys::{CodeTable, DIMENSION_COUNT_MAX, ROW_COUNT_MAX};
 use crate::rows::{RowShape, Run, RunWriter, SortedRows, merge};
 
-use super::bottom::Bottoms;
 use super::fill::{Filler, Zoner};
 use super::geometry::Geometry;
 use super::skeleton::{Skeleton, SkeletonBuilder};
@@ -233,10 +232,9 @@ fn without_contents(shape: &RowShape, options: &PackedOptions, skeleton: &Skelet
         row_count: skeleton.row_count,
         geometry: Geometry::new(
             shape.code_max().to_vec(),
-            options.clustered,
+            options.tids(shape),
             skeleton.slot_counts.clone(),
         ),
-        bottoms: Bottoms::new(&skeleton.head),
         head: skeleton.head.clone(),
         root: skeleton.root,
         zones: Zones::default(),

@@ -3,14 +3,17 @@
 //! ```text
 //! superblock, 4096 bytes
 //!   0   magic "HSELFPAK"   8  version u32   12 flags u32 (1 clustered, 4 zones)
-//!   16  dimensions u32     20 rows u32      24 words per block u32   28 zero u32
+//!   16  dimensions u32     20 rows u32      24 words per block u32   28 bits per TID u32, 0 before version 4
 //!   32  one entry per section: offset u64, bytes u64, CRC-32 u32, zero u32
 //!   4092 CRC-32 of bytes 0-4091
 //! sections, each on a multiple of 64
 //!   0 shape       largest code u32 per dimension; rows u32 per leaf region; prefix count u64 per dimension
-//!   1 zero u32
-//!   2 nodes       kind, first code, last offset, children, first child, first code or word: u32 each
-//!   3 children    row u32, link u32 (bits 30-31: 0 node, 1 group below, 2 bucket; rest: number)
+//!   1 starts      u16 per child, and one more per node, of nodes whose children are groups side by side: rows of the
+//!                 node before it
+//!   2 nodes       kind, what the children are (0 nodes and groups, 1 groups below side by side, 2 buckets side by
+//!                 side), first code, last offset, children, first child or start, first code or word, first row, first
+//!                 slot of groups side by side: u32 each
+//!   3 children    of other nodes: row u32, link u32 (bits 30-31: 0 node, 1 group below, 2 bucket; rest: number)
 //!   4 bitmaps u64 5 ranks u32 6 codes u32
 //!   7 zones       count of nodes u32, then start u32 each, then min u32, max u32 per bound
 //!   8 fences      u16 per leaf block: the first 15 bits of its first row's codes, then whether the last row of the
@@ -32,16 +35,15 @@ use crate::codec::{Reader, Writer};
 use crate::error::Result;
 use crate::keys::{DIMENSION_COUNT_MAX, ROW_COUNT_MAX};
 
-use super::bottom::Bottoms;
-use super::geometry::Geometry;
-use super::head::{Child, Head, Link, Node, NodeKind};
+use super::geometry::{Geometry, TidLayout};
+use super::head::{Bottom, Child, Head, Link, Node, NodeKind};
 use super::zones::Zones;
 use super::{ElfHead, PackedElf};
 
 const MAGIC: &[u8; 8] = b"HSELFPAK";
 const VERSION: u32 = 4;
-/// There are no fences before version 4.
-const VERSION_FENCED: u32 = 4;
+/// Before version 4 there are no fences, all nodes have entries for their children, and TIDs have 32 bits.
+const VERSION_PACKED: u32 = 4;
 /// Blocks of version 2 do not have their number in their checksum.
 const VERSION_NUMBERED: u32 = 3;
 const VERSION_MIN: u32 = 2;
@@ -74,15 +76,21 @@ impl ElfHead {
         sections[0].u32s(&self.geometry.code_max);
         sections[0].u32s(&slot_counts);
         sections[0].u64s(&self.prefix_counts);
-        sections[1].u32(0);
+        sections[1].u16s(&self.head.starts);
         for node in &self.head.nodes {
             let kind = match node.kind {
                 NodeKind::Dense => 0,
                 NodeKind::Bitmap => 1,
                 NodeKind::Sorted => 2,
             };
-            sections[2].u32s(&[kind, node.first_code, node.last_offset]);
+            let bottom = match node.bottom {
+                Bottom::Mixed => 0,
+                Bottom::Below => 1,
+                Bottom::Here => 2,
+            };
+            sections[2].u32s(&[kind, bottom, node.first_code, node.last_offset]);
             sections[2].u32s(&[node.child_count, node.child_at, node.codes_at]);
+            sections[2].u32s(&[node.row, node.slot]);
         }
         self.head
             .children
@@ -107,18 +115,17 @@ impl ElfHead {
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
         let flags = flag(self.geometry.clustered, FLAG_CLUSTERED)
             | flag(!self.zones.starts.is_empty(), FLAG_ZONES);
-        let version = match (self.geometry.numbered, self.fences.is_empty()) {
-            (true, false) => VERSION,
-            (true, true) => VERSION_NUMBERED,
-            (false, _) => VERSION_MIN,
-        };
         out.u32s(&[
-            version,
+            VERSION,
             flags,
             self.dimension_count() as u32,
             self.row_count as u32,
         ]);
-        out.u32s(&[self.geometry.block_words as u32, 0]);
+        let tid_bits = match self.geometry.tids {
+            TidLayout::Packed(bits) => bits,
+            TidLayout::Clustered | TidLayout::Wide { .. } => 0,
+        };
+        out.u32s(&[self.geometry.block_words as u32, tid_bits]);
         for section in sections {
             out.u64s(&[section.offset, section.len_bytes]);
             out.u32s(&[section.crc, 0]);
@@ -177,8 +184,12 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
     /// Writes the Elf in the file format.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Those of `out`, or when the Elf is from a file of an earlier version.
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
+        if self.geometry.tids.is_wide() {
+            let what = "an Elf of an earlier version can only be read";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         self.upper.write(out)?;
         let word_count = self.geometry.block_count() * self.geometry.block_words;
         write_words(&self.leaves.as_ref()[..word_count], out)
@@ -188,10 +199,10 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
 /// What the superblock says.
 struct Superblock {
     version: u32,
-    flags: u32,
     dimension_count: usize,
     row_count: usize,
     block_words: usize,
+    tids: TidLayout,
     sections: [Section; SECTION_COUNT],
 }
 
@@ -217,7 +228,14 @@ fn read_superblock(file: &Path, bytes: &[u8]) -> Result<Superblock, Corruption> 
     let dimension_count = input.u32("dimensions")? as usize;
     let row_count = input.u32("rows")? as usize;
     let block_words = input.u32("words per block")? as usize;
-    input.u32("reserved word")?;
+    let tid_bits = input.u32("bits per TID")?;
+    let clustered = flags & FLAG_CLUSTERED != 0;
+    let tids = match (version >= VERSION_PACKED, clustered, tid_bits) {
+        (false, _, _) => TidLayout::Wide { clustered },
+        (true, true, 0) => TidLayout::Clustered,
+        (true, false, 1..=32) => TidLayout::Packed(tid_bits),
+        _ => return Err(input.corrupt("bits per TID", "1 to 32", tid_bits)),
+    };
     if !(1..=DIMENSION_COUNT_MAX).contains(&dimension_count) || row_count > ROW_COUNT_MAX {
         return Err(input.corrupt("dimensions or rows", "numbers in range", "others"));
     }
@@ -232,10 +250,10 @@ fn read_superblock(file: &Path, bytes: &[u8]) -> Result<Superblock, Corruption> 
     }
     Ok(Superblock {
         version,
-        flags,
         dimension_count,
         row_count,
         block_words,
+        tids,
         sections,
     })
 }
@@ -276,8 +294,7 @@ fn read_geometry(
         return Err(input.corrupt("rows per region", superblock.row_count, "another sum"));
     }
     let prefix_counts = input.u64s(dimension_count, "prefix counts")?;
-    let is_clustered = superblock.flags & FLAG_CLUSTERED != 0;
-    let mut geometry = Geometry::new(code_max, is_clustered, slot_counts);
+    let mut geometry = Geometry::new(code_max, superblock.tids, slot_counts);
     geometry.numbered = superblock.version >= VERSION_NUMBERED;
     if geometry.block_words != superblock.block_words {
         return Err(input.corrupt(
@@ -289,25 +306,63 @@ fn read_geometry(
     Ok((geometry, prefix_counts))
 }
 
+fn read_kind(input: &mut Reader<'_>) -> Result<NodeKind, Corruption> {
+    match input.u32("node kind")? {
+        0 => Ok(NodeKind::Dense),
+        1 => Ok(NodeKind::Bitmap),
+        2 => Ok(NodeKind::Sorted),
+        other => Err(input.corrupt("node kind", "0 to 2", other)),
+    }
+}
+
 fn read_nodes(input: &mut Reader<'_>) -> Result<Vec<Node>, Corruption> {
-    let mut nodes = Vec::with_capacity(input.remaining() / 24);
+    let mut nodes = Vec::with_capacity(input.remaining() / 36);
     while input.remaining() > 0 {
-        let kind = match input.u32("node kind")? {
-            0 => NodeKind::Dense,
-            1 => NodeKind::Bitmap,
-            2 => NodeKind::Sorted,
-            other => return Err(input.corrupt("node kind", "0 to 2", other)),
-        };
         nodes.push(Node {
-            kind,
+            kind: read_kind(input)?,
+            bottom: match input.u32("kind of children")? {
+                0 => Bottom::Mixed,
+                1 => Bottom::Below,
+                2 => Bottom::Here,
+                other => return Err(input.corrupt("kind of children", "0 to 2", other)),
+            },
             first_code: input.u32("first code")?,
             last_offset: input.u32("last offset")?,
             child_count: input.u32("children")?,
             child_at: input.u32("first child")?,
             codes_at: input.u32("first code position")?,
+            row: input.u32("first row")?,
+            slot: input.u32("first slot")?,
         });
     }
     Ok(nodes)
+}
+
+/// Adds the nodes of an earlier version, where all children have entries.
+fn read_earlier_nodes(
+    input: &mut Reader<'_>,
+    children: &[Child],
+    head: &mut Head,
+) -> Result<(), Corruption> {
+    let mut rest = children;
+    while input.remaining() > 0 {
+        let kind = read_kind(input)?;
+        let (first_code, last_offset) = (input.u32("first code")?, input.u32("last offset")?);
+        let child_count = input.u32("children")? as usize;
+        let child_at = input.u32("first child")? as usize;
+        let codes_at = input.u32("first code position")?;
+        let is_next = child_at == children.len() - rest.len();
+        let own = rest.split_at_checked(child_count).filter(|_| is_next);
+        let Some((own, [end, others @ ..])) = own else {
+            return Err(input.corrupt("children", "those after the last node's", child_at));
+        };
+        head.push_node(kind, (first_code, last_offset, codes_at), own, end.row);
+        rest = others;
+    }
+    match rest.len() {
+        0 => Ok(()),
+        left => Err(input.corrupt("children", "as many as the nodes have", left)),
+    }
 }
 
 fn pairs(input: &mut Reader<'_>, what: &'static str) -> Result<Vec<(u32, u32)>, Corruption> {
@@ -330,27 +385,28 @@ impl ElfHead {
         let superblock = read_superblock(file, bytes)?;
         let open = |section: usize| open_section(file, bytes, &superblock.sections[section]);
         let (geometry, prefix_counts) = read_geometry(&mut open(0)?, &superblock)?;
-        // Nothing is kept in it: reading it checks that it is whole.
-        open(1)?;
+        let is_packed = superblock.version >= VERSION_PACKED;
         let mut fences = open(8)?;
-        let fence_count = match superblock.version >= VERSION_FENCED {
-            true => geometry.block_count(),
-            false => 0,
-        };
+        let fence_count = if is_packed { geometry.block_count() } else { 0 };
         let fences = fences.u16s(fence_count, "fences")?;
-        let children = pairs(&mut open(3)?, "children")?;
-        let mut bitmaps = open(4)?;
+        let children = pairs(&mut open(3)?, "children")?.into_iter();
+        let children: Vec<Child> = children.map(|(row, link)| Child { row, link }).collect();
+        let (mut starts, mut bitmaps) = (open(1)?, open(4)?);
         let (mut ranks, mut codes) = (open(5)?, open(6)?);
-        let head = Head {
-            nodes: read_nodes(&mut open(2)?)?,
-            children: children
-                .into_iter()
-                .map(|(row, link)| Child { row, link })
-                .collect(),
+        let mut head = Head {
             bitmaps: bitmaps.u64s(bitmaps.remaining() / 8, "bitmaps")?,
             ranks: ranks.u32s(ranks.remaining() / 4, "ranks")?,
             codes: codes.u32s(codes.remaining() / 4, "codes")?,
+            ..Head::default()
         };
+        if is_packed {
+            head.nodes = read_nodes(&mut open(2)?)?;
+            head.children = children;
+            head.starts = starts.u16s(starts.remaining() / 2, "starts")?;
+        } else {
+            read_earlier_nodes(&mut open(2)?, &children, &mut head)?;
+        }
+        head.settle();
         let mut input = open(7)?;
         let zone_count = input.u32("number of zones")? as usize;
         let starts = input.u32s(zone_count, "zone starts")?;
@@ -363,11 +419,10 @@ impl ElfHead {
         } else {
             Link::Node(0)
         };
-        let mut upper = Self {
+        let upper = Self {
             row_count: superblock.row_count,
             geometry,
             head,
-            bottoms: Bottoms::default(),
             root,
             zones,
             fences,
@@ -375,7 +430,6 @@ impl ElfHead {
             backend: Backend::detect(),
         };
         upper.verify(file)?;
-        upper.bottoms = Bottoms::new(&upper.head);
         Ok((upper, superblock.sections[LEAVES].offset))
     }
 }

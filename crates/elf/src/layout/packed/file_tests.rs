@@ -90,7 +90,7 @@ proptest! {
     fn a_wrong_head_never_panics(
         table in cases::table(200, 300),
         bits in any::<u8>(),
-        changes in proptest::collection::vec((0usize..13, any::<Index>(), any::<u32>()), 1..4),
+        changes in proptest::collection::vec((0usize..17, any::<Index>(), any::<u32>()), 1..4),
     ) {
         let mut elf = PackedElf::build(&table, &options(bits)).unwrap();
         for (what, at, word) in changes {
@@ -104,11 +104,11 @@ proptest! {
                 (2, Some(node)) => node.child_count = small,
                 (3, Some(node)) => node.child_at = small,
                 (4, Some(node)) => node.codes_at = small,
-                (5, Some(_)) => {
+                (5, Some(_)) if !head.children.is_empty() => {
                     let at = at.index(head.children.len());
                     head.children[at].row = small;
                 }
-                (6, Some(_)) => {
+                (6, Some(_)) if !head.children.is_empty() => {
                     let at = at.index(head.children.len());
                     head.children[at].link = word & 0xc000_003f;
                 }
@@ -127,6 +127,13 @@ proptest! {
                 (12, _) if !upper.fences.is_empty() => {
                     let at = at.index(upper.fences.len());
                     upper.fences[at] = word as u16;
+                }
+                (13, Some(node)) => node.row = small,
+                (14, Some(node)) => node.slot = small,
+                (15, Some(node)) => node.bottom = [Bottom::Mixed, Bottom::Below, Bottom::Here][word as usize % 3],
+                (16, _) if !head.starts.is_empty() => {
+                    let at = at.index(head.starts.len());
+                    head.starts[at] = small as u16;
                 }
                 (10, _) => upper.row_count = small as usize,
                 (11, _) => {

@@ -100,7 +100,7 @@ impl<'a> Filler<'a> {
         let last = region.blocks.len() - block_words;
         let number = self.geometry.first_blocks[level] + region.written + last / block_words;
         let block = &mut region.blocks[last..];
-        self.writers[level].seal(number, block, region.position);
+        self.writers[level].seal(number, block);
         let shape = &self.geometry.shapes[level];
         region
             .fences

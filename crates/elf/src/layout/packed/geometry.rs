@@ -4,8 +4,11 @@
 //! equal size without gaps, so a slot number is all it takes to find a row. A block is
 //!
 //! ```text
-//! header word | suffix word 0 of every row | suffix word 1 of every row | … | TIDs, two to a word
+//! header | TIDs, packed | suffix word 0 of every row | suffix word 1 of every row | …
 //! ```
+//!
+//! The header is half a word, and TIDs have as many bits as the largest one. In files of earlier versions the header is
+//! a whole word, and TIDs come last, two to a word.
 //!
 //! A suffix holds the codes from the region's level on, each with a clear guard bit above it, so that all
 //! codes of a word are tested at once. No code crosses a word. Codes are in column order, from
@@ -24,6 +27,27 @@ const BLOCK_WORDS_MIN: usize = 32;
 /// Rows that a block must have room for at the shallowest level; wide rows get larger blocks.
 const BLOCK_ROWS_MIN: usize = 8;
 
+/// Bits of the header.
+const HEADER_BITS: usize = 32;
+
+/// How many rows fit into a block, 0 if they need no room, and the word at which their suffixes start.
+fn rows_within(block_words: usize, word_count: usize, tids: TidLayout) -> (usize, usize) {
+    if tids.is_wide() {
+        // Half words: two per suffix word, one per TID; an odd TID count leaves half a word unused.
+        let row_halves = 2 * word_count + usize::from(!tids.is_clustered());
+        let rows = (2 * (block_words - 1)).checked_div(row_halves);
+        return (rows.unwrap_or(0), 1);
+    }
+    let row_bits = word_count * 64 + tids.bits() as usize;
+    let suffixes_at = |rows: usize| (HEADER_BITS + rows * tids.bits() as usize).div_ceil(64);
+    let room = block_words * 64 - HEADER_BITS;
+    let mut rows = room.checked_div(row_bits).unwrap_or(0);
+    while suffixes_at(rows) + rows * word_count > block_words {
+        rows -= 1;
+    }
+    (rows, suffixes_at(rows))
+}
+
 /// Whether the field of a column stands next after that of the column before it.
 fn is_in_order(fields: &[Field], column: usize) -> bool {
     let field = fields[column];
@@ -31,6 +55,40 @@ fn is_in_order(fields: &[Field], column: usize) -> bool {
     match column.checked_sub(1) {
         Some(before) => fields[before].word == field.word && fields[before].shift == top,
         None => top == 64,
+    }
+}
+
+/// Bits of a TID in files of earlier versions.
+const WIDE_BITS: u32 = 32;
+
+/// How TIDs are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TidLayout {
+    /// Not at all: they are the row numbers.
+    Clustered,
+    /// Before the suffixes, this many bits each.
+    Packed(u32),
+    /// After the suffixes, two to a word, if not clustered: in files of earlier versions.
+    Wide { clustered: bool },
+}
+
+impl TidLayout {
+    pub(crate) fn is_clustered(self) -> bool {
+        matches!(self, Self::Clustered | Self::Wide { clustered: true })
+    }
+
+    /// Bits of a TID.
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::Packed(bits) => bits,
+            Self::Wide { clustered: false } => WIDE_BITS,
+            Self::Clustered | Self::Wide { clustered: true } => 0,
+        }
+    }
+
+    /// Whether the header is a whole word.
+    pub(crate) fn is_wide(self) -> bool {
+        matches!(self, Self::Wide { .. })
     }
 }
 
@@ -43,6 +101,12 @@ pub(crate) struct LeafShape {
     pub(crate) guards: Vec<u64>,
     /// Rows of a block; 0 when rows need no storage at all (nothing remains of the key, no TIDs).
     pub(crate) rows_per_block: usize,
+    /// Word of a block at which the suffixes start.
+    suffixes_at: usize,
+    /// Bit of a block at which the TIDs start.
+    tids_at: usize,
+    /// Bits of a TID.
+    tid_bits: u32,
     /// 2^64 divided by the rows of a block, rounded up.
     reciprocal: u64,
     /// First suffix words shifted right by this ascend with the rows.
@@ -54,16 +118,18 @@ pub(crate) struct LeafShape {
 }
 
 impl LeafShape {
-    fn new(code_max: &[u32], block_words: usize, clustered: bool) -> Self {
+    fn new(code_max: &[u32], block_words: usize, tids: TidLayout) -> Self {
         let widths: Vec<u32> = code_max.iter().map(|&max| code_bits(max)).collect();
         let (fields, word_count) = place_tightly(&widths);
         let mut guards = vec![0; word_count];
         for field in &fields {
             guards[field.word] |= (field.mask + 1) << field.shift;
         }
-        // Half words: two per suffix word, one per TID; an odd TID count leaves half a word unused.
-        let row_halves = 2 * word_count + usize::from(!clustered);
-        let rows_per_block = (2 * (block_words - 1)).checked_div(row_halves).unwrap_or(0);
+        let (rows_per_block, suffixes_at) = rows_within(block_words, word_count, tids);
+        let tids_at = match tids.is_wide() {
+            true => (suffixes_at + word_count * rows_per_block) * 64,
+            false => HEADER_BITS,
+        };
         let leading = fields
             .iter()
             .zip(0..)
@@ -78,6 +144,9 @@ impl LeafShape {
             fields,
             guards,
             rows_per_block,
+            suffixes_at,
+            tids_at,
+            tid_bits: tids.bits(),
         }
     }
 
@@ -104,7 +173,20 @@ impl LeafShape {
 
     /// Words of a block that hold TIDs.
     pub(crate) fn tid_words(&self) -> Range<usize> {
-        self.tids_at()..self.tids_at() + self.rows_per_block.div_ceil(2)
+        let end = self.tid_bit(self.rows_per_block);
+        self.tids_at / 64..end.div_ceil(64)
+    }
+
+    /// Bits of a TID; none in a clustered Elf.
+    #[inline]
+    pub(crate) fn tid_bits(&self) -> u32 {
+        self.tid_bits
+    }
+
+    /// Bit of a block at which the TID of a row starts.
+    #[inline]
+    pub(crate) fn tid_bit(&self, position: usize) -> usize {
+        self.tids_at + position * self.tid_bits as usize
     }
 
     /// Words of one suffix.
@@ -112,16 +194,16 @@ impl LeafShape {
         self.guards.len()
     }
 
+    /// Words of a block that hold suffixes.
+    #[cfg(test)]
+    fn suffixes(&self) -> Range<usize> {
+        self.suffix_at(0)..self.suffix_at(self.word_count())
+    }
+
     /// Word of a block at which suffix word `word` of the first row stands.
     #[inline]
     pub(crate) fn suffix_at(&self, word: usize) -> usize {
-        1 + word * self.rows_per_block
-    }
-
-    /// Word of a block at which the TIDs start.
-    #[inline]
-    pub(crate) fn tids_at(&self) -> usize {
-        self.suffix_at(self.word_count())
+        self.suffixes_at + word * self.rows_per_block
     }
 
     /// Blocks that hold `slot_count` rows.
@@ -141,7 +223,9 @@ pub(crate) struct Geometry {
     pub(crate) code_max: Vec<u32>,
     /// Bits of each dimension's codes.
     pub(crate) code_bits: Vec<u32>,
-    /// Whether TIDs are left out because they are the row numbers.
+    /// How TIDs are stored.
+    pub(crate) tids: TidLayout,
+    /// Whether they are left out because they are the row numbers.
     pub(crate) clustered: bool,
     /// Words of one block.
     pub(crate) block_words: usize,
@@ -157,14 +241,14 @@ pub(crate) struct Geometry {
 
 impl Geometry {
     /// The geometry for codes up to the given ones and `slot_counts` rows per level.
-    pub(crate) fn new(code_max: Vec<u32>, clustered: bool, slot_counts: Vec<usize>) -> Self {
+    pub(crate) fn new(code_max: Vec<u32>, tids: TidLayout, slot_counts: Vec<usize>) -> Self {
         let code_bits: Vec<u32> = code_max.iter().map(|&max| code_bits(max)).collect();
         let mut block_words = BLOCK_WORDS_MIN;
-        while LeafShape::new(&code_max, block_words, clustered).rows_per_block < BLOCK_ROWS_MIN {
+        while LeafShape::new(&code_max, block_words, tids).rows_per_block < BLOCK_ROWS_MIN {
             block_words *= 2;
         }
         let shapes: Vec<_> = (0..=code_bits.len())
-            .map(|level| LeafShape::new(&code_max[level..], block_words, clustered))
+            .map(|level| LeafShape::new(&code_max[level..], block_words, tids))
             .collect();
         let mut block_count = 0;
         let first_blocks = shapes
@@ -179,7 +263,8 @@ impl Geometry {
         Self {
             code_max,
             code_bits,
-            clustered,
+            tids,
+            clustered: tids.is_clustered(),
             block_words,
             shapes,
             slot_counts,
@@ -238,13 +323,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_small_columns_fill_a_256_byte_block_with_twenty_suffixes_of_seven() {
-        let geometry = Geometry::new(vec![127; 10], false, vec![0; 11]);
+    fn ten_small_columns_fill_a_256_byte_block_with_22_suffixes_of_seven() {
+        let geometry = Geometry::new(vec![127; 10], TidLayout::Packed(25), vec![0; 11]);
         assert_eq!(geometry.block_words, 32);
         assert_eq!(geometry.shapes[3].word_count(), 1);
-        assert_eq!(geometry.shapes[3].rows_per_block, 20);
+        assert_eq!(geometry.shapes[3].rows_per_block, 22);
         assert_eq!(
-            Geometry::new(vec![127; 10], true, vec![0; 11]).shapes[3].rows_per_block,
+            Geometry::new(vec![127; 10], TidLayout::Clustered, vec![0; 11]).shapes[3]
+                .rows_per_block,
             31
         );
     }
@@ -257,17 +343,22 @@ mod tests {
             vec![127; 10],
             vec![u32::MAX, 1, 1 << 20, 1 << 30],
         ] {
-            for clustered in [false, true] {
+            for tids in [
+                TidLayout::Clustered,
+                TidLayout::Packed(1),
+                TidLayout::Packed(25),
+                TidLayout::Packed(32),
+                TidLayout::Wide { clustered: false },
+                TidLayout::Wide { clustered: true },
+            ] {
                 let levels = code_max.len() + 1;
-                let geometry = Geometry::new(code_max.clone(), clustered, vec![100; levels]);
+                let geometry = Geometry::new(code_max.clone(), tids, vec![100; levels]);
                 for shape in &geometry.shapes {
-                    let tid_words = if clustered {
-                        0
-                    } else {
-                        shape.rows_per_block.div_ceil(2)
-                    };
-                    assert!(shape.tids_at() + tid_words <= geometry.block_words);
-                    assert!(shape.rows_per_block > 0 || clustered && shape.word_count() == 0);
+                    let (tids, suffixes) = (shape.tid_words(), shape.suffixes());
+                    assert!(tids.end.max(suffixes.end) <= geometry.block_words);
+                    assert!(tids.end <= suffixes.start || suffixes.end <= tids.start);
+                    let is_stored = shape.word_count() > 0 || !geometry.clustered;
+                    assert_eq!(shape.rows_per_block > 0, is_stored);
                 }
             }
         }
@@ -275,7 +366,11 @@ mod tests {
 
     #[test]
     fn pieces_tile_the_slots() {
-        let geometry = Geometry::new(vec![127; 10], false, vec![50; 11]);
+        let geometry = Geometry::new(
+            vec![127; 10],
+            TidLayout::Wide { clustered: false },
+            vec![50; 11],
+        );
         let pieces: Vec<_> = geometry.pieces(3, 15..45).collect();
         let first = geometry.first_blocks[3];
         let at = |block: usize| (first + block) * 32;

@@ -1,8 +1,9 @@
 //! The head: the upper levels of the Elf, where subtrees are still large.
 //!
-//! Nodes are in level order. A node's children are one contiguous run of [`Child`] entries, so an entry
-//! needs no pointer to be found: only its position, by arithmetic (dense), by rank (bitmap) or by search
-//! (sorted). The run has one entry more than the node has children; it says where the last child's rows end.
+//! Nodes are in level order. A node's children are one contiguous run of [`Child`] entries, or of row numbers where
+//! they are groups side by side (`bottom`), so a child needs no pointer to be found: only its position, by arithmetic
+//! (dense), by rank (bitmap) or by search (sorted). The run has one entry more than the node has children; it says
+//! where the last child's rows end.
 
 use hotshelf_tier::simd::prefetch;
 
@@ -62,18 +63,34 @@ pub(crate) enum NodeKind {
     Sorted,
 }
 
+/// What the children of a node are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bottom {
+    /// Nodes and groups; each has an entry.
+    Mixed,
+    /// Groups side by side in the next level's region.
+    Below,
+    /// Groups side by side in the node's own level's region.
+    Here,
+}
+
 /// A node of the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) kind: NodeKind,
+    pub(crate) bottom: Bottom,
     pub(crate) first_code: u32,
     /// Codes from the first to the last child's first code, minus one.
     pub(crate) last_offset: u32,
     pub(crate) child_count: u32,
-    /// The first child's entry.
+    /// The first child's entry; its row number if the node is a bottom.
     pub(crate) child_at: u32,
     /// First bitmap word or first sorted code; unused in dense nodes.
     pub(crate) codes_at: u32,
+    /// The first row.
+    pub(crate) row: u32,
+    /// The first slot of a bottom's rows.
+    pub(crate) slot: u32,
 }
 
 /// The nodes and what they refer to.
@@ -81,6 +98,8 @@ pub(crate) struct Node {
 pub(crate) struct Head {
     pub(crate) nodes: Vec<Node>,
     pub(crate) children: Vec<Child>,
+    /// The rows of a bottom before each of its children.
+    pub(crate) starts: Vec<u16>,
     pub(crate) bitmaps: Vec<u64>,
     /// Set bits of the node's bitmap before each word.
     pub(crate) ranks: Vec<u32>,
@@ -91,7 +110,51 @@ impl Head {
     pub(crate) fn size_bytes(&self) -> u64 {
         let words = self.children.len() + self.bitmaps.len();
         let halves = self.ranks.len() + self.codes.len();
-        (self.nodes.len() * size_of::<Node>() + words * 8 + halves * 4) as u64
+        let nodes = self.nodes.len() * size_of::<Node>();
+        (nodes + words * 8 + halves * 4 + self.starts.len() * 2) as u64
+    }
+
+    /// The first row of a node's child; of the entry after the last one, where its rows end.
+    #[inline]
+    pub(crate) fn row_at(&self, node: &Node, child: usize) -> u32 {
+        match node.bottom {
+            Bottom::Mixed => self.children[child].row,
+            Bottom::Below | Bottom::Here => node.row + u32::from(self.starts[child]),
+        }
+    }
+
+    /// What a node's child leads to.
+    #[inline]
+    pub(crate) fn link_of(&self, node: &Node, child: usize) -> Link {
+        let slot = |child: usize| node.slot as usize + usize::from(self.starts[child]);
+        match node.bottom {
+            Bottom::Mixed => Link::unpack(self.children[child].link),
+            Bottom::Below => Link::Below(slot(child)),
+            Bottom::Here => Link::Here(slot(child)),
+        }
+    }
+
+    /// Whether a node's child has several codes.
+    #[inline]
+    fn is_bucket(&self, node: &Node, child: usize) -> bool {
+        match node.bottom {
+            Bottom::Mixed => self.children[child].link >> TAG_SHIFT == TAG_HERE,
+            Bottom::Below => false,
+            Bottom::Here => true,
+        }
+    }
+
+    /// How many of a node's children, from the `from`-th on, start at or before a row of the node.
+    pub(crate) fn started(&self, node: &Node, from: usize, row: u32) -> usize {
+        let end = (node.child_at + node.child_count) as usize;
+        let range = node.child_at as usize + from..end;
+        match node.bottom {
+            Bottom::Mixed => self.children[range].partition_point(|child| child.row <= row),
+            Bottom::Below | Bottom::Here => {
+                let before = row - node.row;
+                self.starts[range].partition_point(|&start| u32::from(start) <= before)
+            }
+        }
     }
 
     /// The sorted codes of a sorted node.
@@ -102,8 +165,8 @@ impl Head {
 
     /// Rows of a child.
     #[inline]
-    pub(crate) fn rows_of(&self, child: usize) -> std::ops::Range<u32> {
-        self.children[child].row..self.children[child + 1].row
+    pub(crate) fn rows_of(&self, node: &Node, child: usize) -> std::ops::Range<u32> {
+        self.row_at(node, child)..self.row_at(node, child + 1)
     }
 
     /// The first code of a node's `idx`-th child.
@@ -124,12 +187,21 @@ impl Head {
         }
     }
 
+    /// Starts loading what is known about a child.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, node: &Node, child: usize) {
+        match node.bottom {
+            Bottom::Mixed => prefetch(&self.children, child),
+            Bottom::Below | Bottom::Here => prefetch(&self.starts, child),
+        }
+    }
+
     /// Starts loading what finding the child of `code` takes.
     #[inline]
     pub(crate) fn prefetch_child(&self, node: &Node, code: u32) {
         let offset = code.saturating_sub(node.first_code).min(node.last_offset) as usize;
         match node.kind {
-            NodeKind::Dense => prefetch(&self.children, node.child_at as usize + offset),
+            NodeKind::Dense => self.prefetch_entry(node, node.child_at as usize + offset),
             NodeKind::Bitmap => prefetch(&self.bitmaps, node.codes_at as usize + offset / 64),
             NodeKind::Sorted => {
                 let middle = node.child_count as usize / 2;
@@ -157,8 +229,7 @@ impl Head {
                 let codes = self.codes_of(node);
                 let idx = codes.partition_point(|&one| one <= code).checked_sub(1)?;
                 let child = node.child_at as usize + idx;
-                let is_bucket = self.children[child].link >> TAG_SHIFT == TAG_HERE;
-                (is_bucket || codes[idx] == code).then_some(child)
+                (codes[idx] == code || self.is_bucket(node, child)).then_some(child)
             }
             _ => None,
         }
@@ -188,7 +259,7 @@ impl Head {
         if node.kind == NodeKind::Sorted
             && self.codes_of(node).get(first as usize) != Some(&lo)
             && let Some(before) = first.checked_sub(1)
-            && self.children[(node.child_at + before) as usize].link >> TAG_SHIFT == TAG_HERE
+            && self.is_bucket(node, (node.child_at + before) as usize)
         {
             // The bucket before may reach so far.
             first = before;
@@ -222,7 +293,7 @@ impl Head {
                     break;
                 }
                 let child = child_at + idx;
-                if self.children[child].link >> TAG_SHIFT == TAG_HERE {
+                if self.is_bucket(node, child) {
                     visit(child, None)?;
                 } else if code >= lo {
                     visit(child, Some(code))?;

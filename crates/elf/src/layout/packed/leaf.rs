@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hotshelf_tier::simd::{Backend, MASK_LANES, halves, prefetch};
+use hotshelf_tier::simd::{Backend, MASK_LANES, prefetch};
 
 use crate::keys::{QueryBox, Restriction};
 
@@ -48,10 +48,25 @@ impl Run {
 /// Where a TID is found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TidPlace {
-    /// In a word of the leaves, from this bit on.
-    Word { at: usize, shift: u32 },
+    /// In the leaves, from this bit of a word on, this many bits.
+    Word { at: usize, shift: u32, bits: u32 },
     /// Nowhere: it is known.
     Known(u32),
+}
+
+/// The TID whose bits begin at bit `shift` of the first word and end in the last, which may be the same.
+#[inline(always)]
+fn tid_of(first: u64, last: u64, shift: u32, bits: u32) -> u32 {
+    let both = first >> shift | last << 1 << (63 - shift);
+    (both & (u64::MAX >> (64 - bits))) as u32
+}
+
+/// The TID that begins at a bit of a block.
+#[inline(always)]
+fn tid_at(block: &[u64], bit: usize, bits: u32) -> u32 {
+    let (at, shift) = (bit / 64, (bit % 64) as u32);
+    let last = at + usize::from(shift + bits > 64);
+    tid_of(block[at], block[last], shift, bits)
 }
 
 /// Up to 64 rows inside one block.
@@ -83,9 +98,11 @@ impl Piece<'_> {
         if self.clustered {
             return self.row + idx as u32;
         }
-        let position = self.first + idx;
-        let pair = self.block[self.shape.tids_at() + position / 2];
-        (pair >> (position % 2 * 32)) as u32
+        tid_at(
+            self.block,
+            self.shape.tid_bit(self.first + idx),
+            self.shape.tid_bits(),
+        )
     }
 
     /// Where the TID of the `idx`-th row is.
@@ -104,20 +121,15 @@ impl Piece<'_> {
             tids.extend(self.row..self.row + self.len as u32);
             return;
         }
-        let pair_at = self.shape.tids_at() + self.first / 2;
-        let odd = self.first % 2;
-        let pairs = &self.block[pair_at..pair_at + (odd + self.len).div_ceil(2)];
-        let own = odd..odd + self.len;
-        match halves(pairs) {
-            Some(halves) => tids.extend_from_slice(&halves[own]),
-            None => tids.extend(own.map(|half| (pairs[half / 2] >> (half % 2 * 32)) as u32)),
-        }
+        let (bits, first) = (self.shape.tid_bits(), self.shape.tid_bit(self.first));
+        let places = (0..self.len).map(|idx| first + idx * bits as usize);
+        tids.extend(places.map(|bit| tid_at(self.block, bit, bits)));
     }
 
     /// Starts loading the TIDs of some rows; not of a clustered Elf.
     #[inline]
     pub(crate) fn prefetch_tids(&self, mask: u64) {
-        let word = |idx: u32| self.shape.tids_at() + (self.first + idx as usize) / 2;
+        let word = |idx: u32| self.shape.tid_bit(self.first + idx as usize) / 64;
         prefetch(self.block, word(mask.trailing_zeros()));
         prefetch(self.block, word(63 - mask.leading_zeros()));
     }
@@ -272,9 +284,11 @@ impl LeafShape {
     /// Where the TID of a row is: the word at which its block starts, and its position in the block.
     #[inline]
     pub(crate) fn tid_place(&self, block_at: usize, position: usize) -> TidPlace {
+        let bit = self.tid_bit(position);
         TidPlace::Word {
-            at: block_at + self.tids_at() + position / 2,
-            shift: (position % 2 * 32) as u32,
+            at: block_at + bit / 64,
+            shift: (bit % 64) as u32,
+            bits: self.tid_bits(),
         }
     }
 }
@@ -297,7 +311,10 @@ impl<'a, S: BlockSource> Leaves<'a, S> {
     #[inline]
     pub(crate) fn tid(self, place: TidPlace) -> u32 {
         match place {
-            TidPlace::Word { at, shift } => (self.word(at) >> shift) as u32,
+            TidPlace::Word { at, shift, bits } => {
+                let last = at + usize::from(shift + bits > 64);
+                tid_of(self.word(at), self.word(last), shift, bits)
+            }
             TidPlace::Known(tid) => tid,
         }
     }
@@ -354,9 +371,10 @@ impl<'a, S: BlockSource> Leaves<'a, S> {
             return;
         }
         for (block, inside) in self.geometry.pieces(run.level, run.slots.clone()) {
-            let tids = block + shape.tids_at();
-            self.blocks.prefetch(tids + inside.start / 2);
-            self.blocks.prefetch(tids + (inside.end - 1) / 2);
+            self.blocks
+                .prefetch(block + shape.tid_bit(inside.start) / 64);
+            self.blocks
+                .prefetch(block + (shape.tid_bit(inside.end) - 1) / 64);
         }
     }
 }

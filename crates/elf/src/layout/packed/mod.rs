@@ -55,10 +55,9 @@ use std::sync::Arc;
 use hotshelf_tier::simd::Backend;
 
 pub use blocks::{BlockReads, BlockSource, FetchedBlocks, Frame, Paging};
-use bottom::Bottoms;
 pub use external::{ExternalBuilder, WrittenElf};
 use geometry::Geometry;
-use head::{Head, Link};
+use head::{Bottom, Head, Link};
 use leaf::Leaves;
 pub use parts::{Found, Part, Search, Wanted};
 pub use shelved::{FetchBlocks, ShelvedElf};
@@ -117,8 +116,6 @@ pub struct ElfHead {
     row_count: usize,
     geometry: Geometry,
     head: Head,
-    /// Part of the head once more, smaller.
-    bottoms: Bottoms,
     root: Link,
     zones: Zones,
     /// One for each block; none in files of earlier versions.
@@ -189,10 +186,10 @@ impl ElfHead {
             shapes[0].groups = 1.0;
         }
         let levels = self.head.node_levels();
-        for (at, (node, &level)) in self.head.nodes.iter().zip(&levels).enumerate() {
+        for (node, &level) in self.head.nodes.iter().zip(&levels) {
             let level = usize::from(level);
             shapes[level].nodes += 1.0;
-            let is_visited_at_once = self.bottoms.contains(at);
+            let is_visited_at_once = node.bottom != Bottom::Mixed;
             for (_, link) in self.head.links_of(node) {
                 shapes[level].children += if is_visited_at_once { 0.0 } else { 1.0 };
                 match link {
@@ -209,7 +206,7 @@ impl ElfHead {
     pub fn head_bytes(&self) -> u64 {
         let zones = self.zones.starts.len() * 4 + self.zones.bounds.len() * 8;
         let fences = self.fences.len() * 2;
-        self.head.size_bytes() + self.bottoms.size_bytes() + (zones + fences) as u64
+        self.head.size_bytes() + (zones + fences) as u64
     }
 
     /// Bytes of the leaf blocks.

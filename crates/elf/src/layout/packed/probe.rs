@@ -186,13 +186,15 @@ impl<S: BlockSource> PackedElf<S> {
             return;
         }
         let blocks = &self.leaves;
-        let (here, next) = self.starts_of(probe, self.probe_shape(probe).tids_at());
+        let shape = self.probe_shape(probe);
         let (position, (here_rows, next_rows)) = (probe.position as usize, probe.rows());
-        let here = here - position;
-        blocks.prefetch(here + position / 2);
-        blocks.prefetch(here + (position + here_rows - 1) / 2);
-        blocks.prefetch(next);
-        blocks.prefetch(next + next_rows.saturating_sub(1) / 2);
+        let (here, next) = (probe.block_at, probe.block_at + self.geometry.block_words);
+        blocks.prefetch(here + shape.tid_bit(position) / 64);
+        blocks.prefetch(here + (shape.tid_bit(position + here_rows) - 1) / 64);
+        if next_rows > 0 {
+            blocks.prefetch(next + shape.tid_bit(0) / 64);
+            blocks.prefetch(next + (shape.tid_bit(next_rows) - 1) / 64);
+        }
     }
 
     /// The rows of a probe's window that equal the key, as a mask; `None` when that takes a look at all rows of the

@@ -89,12 +89,12 @@ impl<'a, S: BlockSource> RowReader<'a, S> {
             let child = (node.child_at + frame.child) as usize;
             let code = head.code_at(node, frame.child);
             frame.child += 1;
-            let rows = head.rows_of(child);
+            let rows = head.rows_of(node, child);
             if rows.is_empty() {
                 continue;
             }
             self.codes[level] = code;
-            let (level, slot) = match Link::unpack(head.children[child].link) {
+            let (level, slot) = match head.link_of(node, child) {
                 Link::Node(node) => {
                     self.stack.push(RowFrame { node, child: 0 });
                     continue;

@@ -17,7 +17,7 @@ use proptest::sample::Index;
 use super::*;
 use crate::cases::{self, naive};
 use crate::error::{ElfError, Result};
-use crate::keys::{CodeTable, QueryBox};
+use crate::keys::{CodeColumn, CodeTable, QueryBox};
 
 fn options(bits: u8) -> PackedOptions {
     let (group_rows_max, bucket_rows_max) = if bits & 4 != 0 { (4, 2) } else { (64, 24) };
@@ -357,33 +357,37 @@ fn a_block_in_the_place_of_another_is_found_out() {
     assert!(PackedElf::from_bytes(Path::new("test.elf"), &bytes).is_err());
 }
 
-/// A file of an earlier version: without fences, or without numbers of blocks in their checksums either.
-fn earlier_file(elf: &mut PackedElf, version: u8) -> Vec<u8> {
-    let upper = Arc::make_mut(&mut elf.upper);
-    upper.fences = Vec::new();
-    upper.geometry.numbered = version == 3;
-    let block_words = elf.geometry.block_words;
-    for (number, block) in elf.leaves.chunks_mut(block_words).enumerate() {
-        let numbered = (version == 3).then_some(number);
-        block[0] = block[0] >> 32 << 32 | u64::from(block::checksum(numbered, block));
-    }
-    let bytes = bytes_of(elf);
-    assert_eq!(bytes[8], version);
-    bytes
+/// The table of the files of earlier versions.
+fn earlier_table() -> CodeTable {
+    let column = |of: fn(u32) -> u32, max| CodeColumn::from_codes((0..700).map(of), max);
+    let second = |row: u32| if row % 3 == 0 { 5 } else { row * row % 97 };
+    let columns = vec![
+        column(|row| row * 7 % 11, 10),
+        column(second, 96),
+        column(|row| row * 31 % 1000, 999),
+    ];
+    CodeTable::new(columns).unwrap()
 }
 
 #[test]
 fn files_of_earlier_versions_are_still_read() {
-    let table = cases::uniform(2_000, 3, 50, 1);
-    let now = PackedElf::build(&table, &PackedOptions::default()).unwrap();
-    assert_eq!(bytes_of(&now)[8], 4);
-    for version in [2, 3] {
-        let mut elf = now.clone();
-        let bytes = earlier_file(&mut elf, version);
-        let read = PackedElf::from_bytes(Path::new("test.elf"), &bytes).unwrap();
-        assert!(read == elf && read.verify(Path::new("test.elf")).is_ok());
-        let shelf = Shelf::of_bytes(&bytes, 9, 8);
-        check(&shelf, &table, &QueryBox::unrestricted(3));
+    let table = earlier_table();
+    let bytes: [&[u8]; 3] = [
+        include_bytes!("../../../tests/earlier/v2.elf"),
+        include_bytes!("../../../tests/earlier/v3.elf"),
+        include_bytes!("../../../tests/earlier/v3-clustered.elf"),
+    ];
+    for bytes in bytes {
+        let read = PackedElf::from_bytes(Path::new("test.elf"), bytes).unwrap();
+        read.verify(Path::new("test.elf")).unwrap();
+        assert!(read.write_to(&mut Vec::new()).is_err());
+        let shelf = Shelf::of_bytes(bytes, 9, 8);
+        for query in cases::queries(&table, 5, 30) {
+            check(&shelf, &table, &query);
+            if !read.is_clustered() {
+                assert_eq!(read.select(&query).unwrap(), naive(&table, &query).unwrap());
+            }
+        }
         check_keys(&shelf, &table);
     }
 }

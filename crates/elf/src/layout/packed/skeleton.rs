@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use crate::rows::{RowShape, code_bits, place_tightly};
 
-use super::head::{Child, Head, Link, Node, NodeKind};
+use super::head::{Child, Head, Link, NodeKind};
 
 /// A dense node may have this many codes per child at most.
 const DENSE_SPAN: u64 = 2;
@@ -323,6 +323,7 @@ fn lay_out(drafts: &[DraftNode], order: &Order, links: &[Vec<Link>]) -> Head {
     for &draft in &order.drafts {
         head.push(&drafts[draft], &links[draft]);
     }
+    head.settle();
     head
 }
 
@@ -343,7 +344,6 @@ impl Head {
             span if span <= BITMAP_SPAN * count => NodeKind::Bitmap,
             _ => NodeKind::Sorted,
         };
-        let child_at = self.children.len() as u32;
         let codes_at = match kind {
             NodeKind::Dense => 0,
             NodeKind::Bitmap => self.push_bitmap(first, span, &draft.children),
@@ -353,36 +353,24 @@ impl Head {
                 (self.codes.len() - draft.children.len()) as u32
             }
         };
+        let mut children = Vec::with_capacity(draft.children.len());
         let mut next_code = first;
         for (child, link) in draft.children.iter().zip(links) {
             if kind == NodeKind::Dense {
                 for _ in next_code..child.code {
-                    self.children.push(Child {
+                    children.push(Child {
                         row: child.row,
                         link: 0,
                     });
                 }
                 next_code = child.code.wrapping_add(1);
             }
-            self.children.push(Child {
+            children.push(Child {
                 row: child.row,
                 link: link.pack(),
             });
         }
-        let child_count = self.children.len() as u32 - child_at;
-        self.children.push(Child {
-            row: draft.end,
-            link: 0,
-        });
-        let last_offset = last - first;
-        self.nodes.push(Node {
-            kind,
-            first_code: first,
-            last_offset,
-            child_count,
-            child_at,
-            codes_at,
-        });
+        self.push_node(kind, (first, last - first, codes_at), &children, draft.end);
     }
 
     fn push_bitmap(&mut self, first: u32, span: u64, children: &[DraftChild]) -> u32 {

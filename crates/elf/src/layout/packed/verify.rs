@@ -7,7 +7,7 @@ use hotshelf_tier::Corruption;
 
 use super::block::{checksum, header, stored_checksum};
 use super::fence::fences_of;
-use super::head::{Child, Head, Link, Node, NodeKind};
+use super::head::{Bottom, Child, Head, Link, Node, NodeKind};
 use super::leaf::Run;
 use super::rows::RowReader;
 use super::{ElfHead, PackedElf};
@@ -115,7 +115,8 @@ impl ElfHead {
         if stored != found {
             return Err(place.corrupt(offset, "block checksum", stored, found));
         }
-        place.check(header(block) == expected, offset, "block header")
+        let is_right = !self.geometry.tids.is_wide() || header(block) == expected;
+        place.check(is_right, offset, "block header")
     }
 
     fn verify_zones(&self, place: &Place<'_>) -> Result<(), Corruption> {
@@ -141,15 +142,17 @@ impl HeadChecker<'_> {
     /// Nodes' parts of the arrays follow each other and fill them.
     fn check_arrays(&self) -> Result<(), Corruption> {
         let head = self.head;
-        let (mut child_at, mut bitmap_at, mut code_at) = (0usize, 0usize, 0usize);
+        let (mut child_at, mut start_at) = (0usize, 0usize);
+        let (mut bitmap_at, mut code_at) = (0usize, 0usize);
         for (at, node) in head.nodes.iter().enumerate() {
             let count = node.child_count as usize;
-            self.place.check(
-                node.child_at as usize == child_at && count > 0,
-                at,
-                "children",
-            )?;
-            child_at += count + 1;
+            let next = match node.bottom {
+                Bottom::Mixed => &mut child_at,
+                Bottom::Below | Bottom::Here => &mut start_at,
+            };
+            let follows = node.child_at as usize == *next && count > 0;
+            self.place.check(follows, at, "children")?;
+            *next += count + 1;
             let span = u64::from(node.last_offset) + 1;
             let (expected, found) = match node.kind {
                 NodeKind::Dense => {
@@ -172,6 +175,7 @@ impl HeadChecker<'_> {
             self.place.check(expected == found, at, "codes of a node")?;
         }
         let fills = child_at == head.children.len()
+            && start_at == head.starts.len()
             && bitmap_at == head.bitmaps.len()
             && bitmap_at == head.ranks.len()
             && code_at == head.codes.len();
@@ -190,6 +194,11 @@ impl HeadChecker<'_> {
             "last code of a node",
         )?;
         self.check_codes(at, &node)?;
+        self.place
+            .check(node.row == rows.start, at, "first row of a node")?;
+        if node.bottom != Bottom::Mixed {
+            return self.check_bottom(at, &node, level, rows);
+        }
         let first = node.child_at as usize;
         let children = &self.head.children[first..=first + node.child_count as usize];
         let tile = children[0].row == rows.start
@@ -228,6 +237,32 @@ impl HeadChecker<'_> {
                     .check(ends && rank == node.child_count, at, "bits of a bitmap")
             }
         }
+    }
+
+    /// Checks a node whose children are groups side by side.
+    fn check_bottom(
+        &mut self,
+        at: usize,
+        node: &Node,
+        level: usize,
+        rows: Range<u32>,
+    ) -> Result<(), Corruption> {
+        let first = node.child_at as usize;
+        let starts = &self.head.starts[first..=first + node.child_count as usize];
+        let last = u32::from(starts[node.child_count as usize]);
+        let tile = starts[0] == 0 && starts.is_sorted() && last as usize == rows.len();
+        self.place.check(tile, at, "rows of a node")?;
+        let may_be_empty = node.kind == NodeKind::Dense;
+        let is_empty = starts.windows(2).any(|pair| pair[0] == pair[1]);
+        self.place
+            .check(may_be_empty || !is_empty, at, "empty child")?;
+        let is_here = node.bottom == Bottom::Here;
+        let may_be_here = node.kind == NodeKind::Sorted;
+        self.place.check(may_be_here || !is_here, at, "bucket")?;
+        let count = &mut self.slot_counts[level + usize::from(!is_here)];
+        let is_next = *count == node.slot as usize;
+        *count += rows.len();
+        self.place.check(is_next, at, "slot of a group")
     }
 
     fn check_child(
@@ -350,7 +385,7 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
                 place.check(inside, row, "zone around a row")?;
             }
             match self.head.child_of(self.node(node), codes[level]) {
-                Some(child) => step = Link::unpack(self.head.children[child].link),
+                Some(child) => step = self.head.link_of(self.node(node), child),
                 None => break,
             }
         }

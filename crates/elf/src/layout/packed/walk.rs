@@ -6,7 +6,7 @@ use crate::keys::{QueryBox, Restriction};
 
 use super::ElfHead;
 use super::exact::Step;
-use super::head::{Link, Node, NodeKind};
+use super::head::{Link, Node};
 use super::leaf::Run;
 
 /// Siblings looked ahead.
@@ -136,7 +136,7 @@ impl<'a, T: TakeRuns> Walk<'a, T> {
         if !is_set {
             let children = elf.head.children_within(node, hull);
             let is_one = children.len() == 1;
-            if let Some(run) = elf.bottoms.groups(at, children, level) {
+            if let Some(run) = elf.head.groups(node, children, level) {
                 return match run.slots.is_empty() {
                     true => ControlFlow::Continue(()),
                     false if is_one => self.enqueue_group(run, is_accepted),
@@ -231,11 +231,7 @@ impl ElfHead {
     /// Starts loading what finding the child of `code` takes.
     #[inline]
     fn prefetch_child(&self, at: usize, code: u32) {
-        let node = self.node(at);
-        let child = node.child_at + code.saturating_sub(node.first_code).min(node.last_offset);
-        if node.kind != NodeKind::Dense || !self.bottoms.prefetch_child(at, child as usize) {
-            self.head.prefetch_child(node, code);
-        }
+        self.head.prefetch_child(self.node(at), code);
     }
 
     /// All rows below a node of `level` as one run, if they lie in one leaf region: they do when the
@@ -245,13 +241,16 @@ impl ElfHead {
         let head = &self.head;
         let first = node.child_at as usize;
         let last = first + node.child_count as usize - 1;
-        let link_of = |child: usize| Link::unpack(head.children[child].link);
+        let link_of = |child: usize| head.link_of(node, child);
         let (level, start, last_slot) = match (link_of(first), link_of(last)) {
             (Link::Below(start), Link::Below(last)) => (level + 1, start, last),
             (Link::Here(start), Link::Here(last)) => (level, start, last),
             _ => return None,
         };
-        let (rows, end) = (head.node_rows(node), last_slot + head.rows_of(last).len());
+        let (rows, end) = (
+            head.node_rows(node),
+            last_slot + head.rows_of(node, last).len(),
+        );
         let is_gapless = start + rows.len() == end;
         is_gapless.then_some(Run {
             level,

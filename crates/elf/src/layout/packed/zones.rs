@@ -39,14 +39,14 @@ impl Head {
     /// The rows below a node.
     pub(crate) fn node_rows(&self, node: &Node) -> Range<u32> {
         let end = (node.child_at + node.child_count) as usize;
-        self.children[node.child_at as usize].row..self.children[end].row
+        node.row..self.row_at(node, end)
     }
 
     /// The entries of a node's children that have rows, and their links.
     pub(crate) fn links_of(&self, node: &Node) -> impl Iterator<Item = (Range<u32>, Link)> {
         let first = node.child_at as usize;
         (first..first + node.child_count as usize)
-            .map(|child| (self.rows_of(child), Link::unpack(self.children[child].link)))
+            .map(|child| (self.rows_of(node, child), self.link_of(node, child)))
             .filter(|(rows, _)| !rows.is_empty())
     }
 
