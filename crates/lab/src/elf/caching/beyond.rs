@@ -19,9 +19,9 @@ const SAMPLED: u32 = 16;
 /// Entries of `packed` within a part of the `linear` bytes: what remains of it after the head and the table.
 fn cache_bytes(bench: &Bench, part: f64) -> u64 {
     let elf = &bench.packed.elf;
-    let table = elf.leaf_bytes() / elf.block_bytes() as u64 * 4;
+    let table = elf.leaf_bytes() / elf.block_bytes() as u64 * 2;
     let all = (bench.linear_bytes() as f64 * part) as u64;
-    // A frame has a number, a mark and two neighbours besides its bytes.
+    // A frame has a number and two neighbours besides its bytes.
     let room = all.saturating_sub(elf.head_bytes() + table);
     room * elf.block_bytes() as u64 / (elf.block_bytes() as u64 + 24)
 }

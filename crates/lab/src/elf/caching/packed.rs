@@ -1,26 +1,32 @@
 //! `packed` on a shelf: its head in DRAM, its leaf blocks on the shelf, and some of those cached.
 //!
-//! A direct table with a number for every block says where its copy is: nothing is hashed, and a hit takes no lock.
+//! A direct table with two bytes for every block says where its copy is and counts hits: nothing is hashed, and a hit
+//! takes no lock and reads one line of it.
 //! The bytes of an *emulated* shelf are in DRAM, so a block is read where it is whether it was a hit or not; taking one
 //! in copies it all the same, into memory that is counted.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use hotshelf_elf::layout::packed::BlockSource;
 use hotshelf_tier::simd::prefetch;
 use parking_lot::Mutex;
 
-use super::policy::{MARK_MAX, OnHit, Policy};
+use super::policy::{MARK_MAX, Marks, OnHit, Policy};
 use super::shelf::{Accesses, Lane};
 
-/// Parts of a dynamic cache, each with a lock for what it takes in.
-const PARTITIONS: usize = 16;
+/// Parts of a dynamic cache, each with a lock for what it takes in: at least this many.
+const PARTITIONS_MIN: usize = 16;
 
-/// A block without a copy.
-const NOT_HELD: u32 = u32::MAX;
+/// A block without a copy. Other entries of the table have the slot in its partition, plus one, and the mark.
+const NOT_HELD: u16 = 0;
+const MARK_SHIFT: u32 = 14;
+const SLOT_MASK: u16 = (1 << MARK_SHIFT) - 1;
+
+/// Slots of a partition, at most.
+const SLOTS_MAX: usize = SLOT_MASK as usize;
 
 /// Which blocks are in DRAM.
 pub trait Blocks: Send + Sync {
@@ -161,9 +167,8 @@ struct Partition<P> {
 /// Blocks that a policy keeps.
 #[derive(Debug)]
 pub struct DynamicBlocks<P> {
-    /// The frame of each block.
-    table: Vec<AtomicU32>,
-    marks: Vec<AtomicU8>,
+    /// The slot and the mark of each block.
+    table: Vec<AtomicU16>,
     partitions: Vec<Mutex<Partition<P>>>,
     /// Frames of a partition.
     frame_max: usize,
@@ -179,7 +184,9 @@ impl<P: Policy> DynamicBlocks<P> {
         bytes_max: u64,
         misses_per_offer: u32,
     ) -> Self {
-        let frame_max = (bytes_max as usize / block_bytes / PARTITIONS).max(1);
+        let frames = bytes_max as usize / block_bytes;
+        let partition_count = PARTITIONS_MIN.max(frames.div_ceil(SLOTS_MAX));
+        let frame_max = (frames / partition_count).max(1);
         let partition = |_| {
             Mutex::new(Partition {
                 policy: P::new(frame_max),
@@ -188,41 +195,53 @@ impl<P: Policy> DynamicBlocks<P> {
             })
         };
         Self {
-            table: (0..block_count).map(|_| AtomicU32::new(NOT_HELD)).collect(),
-            marks: (0..frame_max * PARTITIONS)
-                .map(|_| AtomicU8::new(0))
-                .collect(),
-            partitions: (0..PARTITIONS).map(partition).collect(),
+            table: (0..block_count).map(|_| AtomicU16::new(NOT_HELD)).collect(),
+            partitions: (0..partition_count).map(partition).collect(),
             frame_max,
             block_words: block_bytes / 8,
             misses_per_offer,
         }
     }
 
-    fn partition_of(block: usize) -> usize {
-        ((block as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % PARTITIONS
+    fn partition_of(&self, block: usize) -> usize {
+        ((block as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % self.partitions.len()
+    }
+}
+
+/// The marks of one partition's slots, which are beside the slots in the table.
+struct TableMarks<'a> {
+    table: &'a [AtomicU16],
+    blocks: &'a [u32],
+}
+
+impl Marks for TableMarks<'_> {
+    fn swap(&self, slot: u32, mark: u8) -> u8 {
+        let entry = &self.table[self.blocks[slot as usize] as usize];
+        let change = |old: u16| Some(old & SLOT_MASK | u16::from(mark) << MARK_SHIFT);
+        let old = entry.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        (old.unwrap_or_default() >> MARK_SHIFT) as u8
     }
 }
 
 impl<P: Policy> Blocks for DynamicBlocks<P> {
     #[inline(always)]
     fn hit(&self, block: usize) -> bool {
-        let frame = self.table[block].load(Ordering::Relaxed);
-        if frame == NOT_HELD {
+        let entry = self.table[block].load(Ordering::Relaxed);
+        if entry == NOT_HELD {
             return false;
         }
         match P::ON_HIT {
             OnHit::Nothing => {}
             OnHit::Mark => {
-                let mark = &self.marks[frame as usize];
-                let hits = mark.load(Ordering::Relaxed);
-                if hits < MARK_MAX {
-                    mark.store(hits + 1, Ordering::Relaxed);
+                if entry >> MARK_SHIFT < u16::from(MARK_MAX) {
+                    // It is lost if the block is given up or hit at the same moment.
+                    let (marked, order) = (entry + (1 << MARK_SHIFT), Ordering::Relaxed);
+                    let _ = self.table[block].compare_exchange(entry, marked, order, order);
                 }
             }
             OnHit::Order => {
-                let mut partition = self.partitions[Self::partition_of(block)].lock();
-                let slot = frame % self.frame_max as u32;
+                let mut partition = self.partitions[self.partition_of(block)].lock();
+                let slot = u32::from((entry & SLOT_MASK) - 1);
                 // It may have been given up before the lock was taken.
                 if partition.blocks[slot as usize] == block as u32 {
                     partition.policy.hit(slot);
@@ -238,17 +257,15 @@ impl<P: Policy> Blocks for DynamicBlocks<P> {
     }
 
     fn offer(&self, block: usize, words: &[u64]) {
-        let number = Self::partition_of(block);
-        let mut guard = self.partitions[number].lock();
+        let mut guard = self.partitions[self.partition_of(block)].lock();
         let partition = &mut *guard;
         let is_full = partition.blocks.len() == self.frame_max;
         if self.holds(block) || !partition.policy.wants(block as u64, 1, is_full) {
             return;
         }
-        let first = number * self.frame_max;
         let slot = if is_full {
-            let marks = &self.marks[first..first + self.frame_max];
-            let blocks = &partition.blocks;
+            let (table, blocks) = (&self.table, &partition.blocks);
+            let marks = &TableMarks { table, blocks };
             let key_of = |slot: u32| u64::from(blocks[slot as usize]);
             let Some(slot) = partition.policy.evict(marks, &key_of) else {
                 return;
@@ -264,9 +281,8 @@ impl<P: Policy> Blocks for DynamicBlocks<P> {
             partition.blocks.push(block as u32);
             (partition.blocks.len() - 1) as u32
         };
-        self.marks[first + slot as usize].store(0, Ordering::Relaxed);
         partition.policy.insert(slot, block as u64, 1);
-        self.table[block].store(first as u32 + slot, Ordering::Relaxed);
+        self.table[block].store(slot as u16 + 1, Ordering::Relaxed);
     }
 
     fn misses_per_offer(&self) -> u32 {
@@ -279,7 +295,7 @@ impl<P: Policy> Blocks for DynamicBlocks<P> {
             let numbers = own.blocks.capacity() * 4 + own.frames.capacity() * 8;
             numbers as u64 + own.policy.size_bytes()
         });
-        (self.table.len() * 4 + self.marks.len()) as u64 + partitions.sum::<u64>()
+        (self.table.len() * 2) as u64 + partitions.sum::<u64>()
     }
 }
 
@@ -402,13 +418,13 @@ mod tests {
         }
         let mut held = 0;
         for block in 0..BLOCKS {
-            let frame = cache.table[block].load(Ordering::Relaxed) as usize;
-            if frame == NOT_HELD as usize {
+            let entry = cache.table[block].load(Ordering::Relaxed);
+            if entry == NOT_HELD {
                 continue;
             }
             held += 1;
-            let partition = cache.partitions[frame / cache.frame_max].lock();
-            let slot = frame % cache.frame_max;
+            let partition = cache.partitions[cache.partition_of(block)].lock();
+            let slot = usize::from((entry & SLOT_MASK) - 1);
             assert_eq!(partition.blocks[slot] as usize, block);
             assert_eq!(
                 partition.frames[slot * 32..][..32],

@@ -23,6 +23,18 @@ pub enum OnHit {
 /// Hits that a mark counts up to.
 pub const MARK_MAX: u8 = 3;
 
+/// The marks of all slots.
+pub trait Marks {
+    /// Changes a mark; returns what it was.
+    fn swap(&self, slot: u32, mark: u8) -> u8;
+}
+
+impl Marks for Vec<AtomicU8> {
+    fn swap(&self, slot: u32, mark: u8) -> u8 {
+        self[slot as usize].swap(mark, Ordering::Relaxed)
+    }
+}
+
 /// Bytes of an item in a set of ghosts and its queue.
 const GHOST_BYTES: u64 = 8 + 18;
 
@@ -44,7 +56,7 @@ pub trait Policy: Send {
     fn insert(&mut self, slot: u32, key: u64, weight: u32);
 
     /// Gives up a slot that is in use.
-    fn evict(&mut self, marks: &[AtomicU8], key_of: &dyn Fn(u32) -> u64) -> Option<u32>;
+    fn evict(&mut self, marks: &dyn Marks, key_of: &dyn Fn(u32) -> u64) -> Option<u32>;
 
     /// Bytes in memory.
     fn size_bytes(&self) -> u64;
@@ -67,7 +79,7 @@ impl Policy for Naive {
 
     fn insert(&mut self, _slot: u32, _key: u64, _weight: u32) {}
 
-    fn evict(&mut self, _marks: &[AtomicU8], _key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
+    fn evict(&mut self, _marks: &dyn Marks, _key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
         None
     }
 
@@ -106,7 +118,7 @@ impl Policy for Lru {
         self.chain.push_front(&mut self.ends, slot);
     }
 
-    fn evict(&mut self, _marks: &[AtomicU8], _key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
+    fn evict(&mut self, _marks: &dyn Marks, _key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
         let slot = self.ends.last()?;
         self.chain.remove(&mut self.ends, slot);
         Some(slot)
@@ -154,7 +166,7 @@ impl Policy for Lfu {
         self.chain.push_front(&mut self.by_count[0], slot);
     }
 
-    fn evict(&mut self, _marks: &[AtomicU8], _key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
+    fn evict(&mut self, _marks: &dyn Marks, _key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
         let ends = self
             .by_count
             .iter_mut()
@@ -197,7 +209,7 @@ impl Policy for Lla {
         self.least.push(Reverse((weight, slot)));
     }
 
-    fn evict(&mut self, _marks: &[AtomicU8], _key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
+    fn evict(&mut self, _marks: &dyn Marks, _key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
         self.least.pop().map(|Reverse((_, slot))| slot)
     }
 
@@ -278,7 +290,7 @@ impl Policy for TwoQueues {
         self.recent.insert(slot, key, weight);
     }
 
-    fn evict(&mut self, marks: &[AtomicU8], key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
+    fn evict(&mut self, marks: &dyn Marks, key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
         self.recent.evict(marks, key_of)
     }
 
@@ -314,9 +326,9 @@ impl Policy for Sieve {
         self.chain.push_front(&mut self.ends, slot);
     }
 
-    fn evict(&mut self, marks: &[AtomicU8], _key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
+    fn evict(&mut self, marks: &dyn Marks, _key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
         let mut slot = self.hand.or(self.ends.last())?;
-        while marks[slot as usize].swap(0, Ordering::Relaxed) > 0 {
+        while marks.swap(slot, 0) > 0 {
             slot = self.chain.before(slot).or(self.ends.last())?;
         }
         self.hand = self.chain.before(slot);
@@ -362,11 +374,10 @@ impl Policy for S3Fifo {
         }
     }
 
-    fn evict(&mut self, marks: &[AtomicU8], key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
-        let mark = |slot: u32| &marks[slot as usize];
+    fn evict(&mut self, marks: &dyn Marks, key_of: &dyn Fn(u32) -> u64) -> Option<u32> {
         while self.small.len() >= self.small_max || self.main.is_empty() {
             let slot = self.small.pop_front()?;
-            if mark(slot).swap(0, Ordering::Relaxed) <= 1 {
+            if marks.swap(slot, 0) <= 1 {
                 self.ghosts.push(key_of(slot));
                 return Some(slot);
             }
@@ -374,11 +385,11 @@ impl Policy for S3Fifo {
         }
         loop {
             let slot = self.main.pop_front()?;
-            let hits = mark(slot).load(Ordering::Relaxed);
+            let hits = marks.swap(slot, 0);
             if hits == 0 {
                 return Some(slot);
             }
-            mark(slot).store(hits - 1, Ordering::Relaxed);
+            marks.swap(slot, hits - 1);
             self.main.push_back(slot);
         }
     }
