@@ -11,13 +11,13 @@ use super::variant::{BlockVariant, DynamicChoice, PolicyName, StaticChoice, Vari
 use super::workload::{Queries, Query};
 
 /// What 3 % of the `linear` bytes buy, beside what the papers' variants need.
-const DRAM_PART: f64 = 0.03;
+pub const DRAM_PART: f64 = 0.03;
 
 /// Misses of which one is offered where a cache must not cost anything when it is of no use.
-const SAMPLED: u32 = 16;
+pub const SAMPLED: u32 = 16;
 
 /// Entries of `packed` within a part of the `linear` bytes: what remains of it after the head and the table.
-fn cache_bytes(bench: &Bench, part: f64) -> u64 {
+pub fn cache_bytes(bench: &Bench, part: f64) -> u64 {
     let elf = &bench.packed.elf;
     let table = elf.leaf_bytes() / elf.block_bytes() as u64 * 2;
     let all = (bench.linear_bytes() as f64 * part) as u64;

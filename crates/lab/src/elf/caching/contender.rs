@@ -43,12 +43,70 @@ pub fn checksum(tids: &[u32]) -> u64 {
     tids.iter().map(|&tid| u64::from(tid) + 1).sum()
 }
 
-struct LinearContender<S> {
-    search: LinearSearch<S>,
+/// Searches in an index, whatever it is.
+pub trait Search: Send {
+    /// Number of dimensions.
+    fn dimension_count(&self) -> usize;
+
+    /// Appends the TIDs of all rows equal to a key.
+    fn exact(&mut self, key: &[u32], tids: &mut Vec<u32>);
+
+    /// Appends the TIDs of accepted rows, in key order.
+    fn select(&mut self, query: &QueryBox, tids: &mut Vec<u32>);
+
+    /// What was read from the shelf so far.
+    fn accesses(&self) -> Accesses;
+
+    /// Whether to wait for the shelf.
+    fn set_waiting(&mut self, is_waiting: bool);
+
+    /// Bytes of DRAM that hold parts of the index, or say where they are.
+    fn dram_bytes(&self) -> u64;
+}
+
+impl<S: Lists> Search for LinearSearch<S> {
+    fn dimension_count(&self) -> usize {
+        self.dimension_count()
+    }
+
+    fn exact(&mut self, key: &[u32], tids: &mut Vec<u32>) {
+        self.exact(key, tids);
+    }
+
+    fn select(&mut self, query: &QueryBox, tids: &mut Vec<u32>) {
+        self.select(query, tids);
+    }
+
+    fn accesses(&self) -> Accesses {
+        self.lists.accesses()
+    }
+
+    fn set_waiting(&mut self, is_waiting: bool) {
+        self.lists.set_waiting(is_waiting);
+    }
+
+    fn dram_bytes(&self) -> u64 {
+        self.lists.dram_bytes()
+    }
+}
+
+/// Answers one query after the other.
+pub struct OneByOne<S> {
+    search: S,
     tids: Vec<u32>,
 }
 
-impl<S: Lists> Contender for LinearContender<S> {
+impl<S: Search> OneByOne<S> {
+    /// With this search.
+    pub fn new(search: S) -> Self {
+        Self {
+            search,
+            tids: Vec::new(),
+        }
+    }
+}
+
+impl<S: Search> Contender for OneByOne<S> {
     fn answer(&mut self, queries: &Queries) -> Result<u64> {
         let mut total = 0;
         let dimension_count = self.search.dimension_count();
@@ -73,15 +131,15 @@ impl<S: Lists> Contender for LinearContender<S> {
     }
 
     fn accesses(&self) -> Accesses {
-        self.search.lists.accesses()
+        self.search.accesses()
     }
 
     fn set_waiting(&mut self, is_waiting: bool) {
-        self.search.lists.set_waiting(is_waiting);
+        self.search.set_waiting(is_waiting);
     }
 
     fn dram_bytes(&self) -> u64 {
-        self.search.lists.dram_bytes()
+        self.search.dram_bytes()
     }
 }
 
@@ -223,10 +281,7 @@ impl Linear {
     }
 
     fn boxed<'a>(&'a self, lists: impl Lists + 'a) -> BoxedContender<'a> {
-        Box::new(LinearContender {
-            search: LinearSearch::new(&self.elf, lists),
-            tids: Vec::new(),
-        })
+        Box::new(OneByOne::new(LinearSearch::new(&self.elf, lists)))
     }
 
     /// A contender that answers each box on several threads, which share a static cache of the first levels.

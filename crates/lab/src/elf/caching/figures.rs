@@ -9,6 +9,7 @@ use super::beyond::{device, gap, hits, skew};
 use super::contender::{Linear, Shelf};
 use super::device::Device;
 use super::measure::{Entry, Row, compare};
+use super::subjects::figure::{subjects, subjects_on_device};
 use super::variant::{BlockVariant, PolicyName, Variant};
 use super::workload::{Queries, Query, Source};
 
@@ -32,7 +33,7 @@ pub struct Figure {
 
 impl Figure {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::new(
             "2020-3",
             "uniform access: DRAM and shelf",
@@ -91,6 +92,18 @@ impl Figure {
             delivered,
         ),
         Self::new("device", "a real block device", "", device),
+        Self::new(
+            "subjects",
+            "other indexes, cached the same way",
+            "",
+            subjects,
+        ),
+        Self::new(
+            "subjects-device",
+            "other indexes on a real block device",
+            "",
+            subjects_on_device,
+        ),
         Self::new("hits", "what a hit costs", "", hits),
         Self::new("hybrid", "building, copying and recovering", "", hybrid),
     ];

@@ -7,6 +7,7 @@
 //! | `policy`, `chain` | which items a dynamic cache keeps |
 //! | `list_cache`, `statics`, `linear` | lists of `linear` in DRAM, as in the papers |
 //! | `packed` | blocks of `packed` in DRAM, by a direct table |
+//! | `subjects` | a B+-tree and a radix tree, cached by the same policies |
 //! | `variant`, `workload` | what is compared, and by which queries |
 //! | `contender`, `block_contender`, `measure` | a variant that answers queries, and how fast several do |
 //! | `bench`, `figures`, `beyond`, `drawing`, `command` | the papers' figures and others, as rows and as SVG |
@@ -28,6 +29,7 @@ pub mod packed;
 pub mod policy;
 pub mod shelf;
 pub mod statics;
+mod subjects;
 #[cfg(test)]
 mod tests;
 pub mod variant;

@@ -23,13 +23,46 @@ pub enum Choice {
     ProbabilityPerByte(u64),
 }
 
-/// A DimensionList, as a choice sees it.
+/// A list or a node, as a choice sees it.
 #[derive(Debug, Clone, Copy)]
-struct Found {
-    at: usize,
-    level: usize,
-    entry_count: u32,
-    rows: u32,
+pub struct Found {
+    /// Its first word.
+    pub at: usize,
+    /// Its level, the first being 0.
+    pub level: usize,
+    /// How many words it has.
+    pub words: u32,
+    /// Rows below it.
+    pub rows: u32,
+}
+
+/// Those of `all` that a static cache has, level by level.
+pub fn choose(all: &[Found], choice: Choice) -> Vec<Found> {
+    let mut chosen = all.to_vec();
+    let bytes_max = match choice {
+        Choice::Levels(levels) => {
+            chosen.retain(|one| one.level < levels);
+            u64::MAX
+        }
+        Choice::Probability(bytes) => {
+            chosen.sort_by_key(|one| (std::cmp::Reverse(one.rows), one.at));
+            bytes
+        }
+        Choice::ProbabilityPerByte(bytes) => {
+            let density = |one: &Found| f64::from(one.rows) / f64::from(one.words);
+            chosen.sort_by(|a, b| density(b).total_cmp(&density(a)).then(a.at.cmp(&b.at)));
+            bytes
+        }
+    };
+    let mut room = bytes_max;
+    chosen.retain(|one| {
+        let bytes = u64::from(one.words) * 4;
+        let fits = bytes <= room;
+        room -= if fits { bytes } else { 0 };
+        fits
+    });
+    chosen.sort_by_key(|one| (one.level, one.at));
+    chosen
 }
 
 /// For every list of an Elf the number of rows below it: the papers' access probability times all rows. On the shelf
@@ -77,7 +110,7 @@ impl Weights {
                 self.lists.push(Found {
                     at,
                     level,
-                    entry_count,
+                    words: entry_count * ENTRY_WORDS as u32,
                     rows,
                 });
                 rows
@@ -94,34 +127,6 @@ impl Weights {
     /// DimensionLists below the first level.
     pub fn list_count(&self) -> usize {
         self.lists.len()
-    }
-
-    fn choose(&self, choice: Choice) -> Vec<Found> {
-        let mut lists = self.lists.clone();
-        let bytes_max = match choice {
-            Choice::Levels(levels) => {
-                lists.retain(|list| list.level < levels);
-                u64::MAX
-            }
-            Choice::Probability(bytes) => {
-                lists.sort_by_key(|list| (std::cmp::Reverse(list.rows), list.at));
-                bytes
-            }
-            Choice::ProbabilityPerByte(bytes) => {
-                let density = |list: &Found| f64::from(list.rows) / f64::from(list.entry_count);
-                lists.sort_by(|a, b| density(b).total_cmp(&density(a)).then(a.at.cmp(&b.at)));
-                bytes
-            }
-        };
-        let mut room = bytes_max;
-        lists.retain(|list| {
-            let bytes = u64::from(list.entry_count) * ENTRY_WORDS as u64 * 4;
-            let fits = bytes <= room;
-            room -= if fits { bytes } else { 0 };
-            fits
-        });
-        lists.sort_by_key(|list| (list.level, list.at));
-        lists
     }
 }
 
@@ -141,12 +146,11 @@ pub struct Static {
 impl Static {
     /// Copies of the lists that were chosen.
     pub fn new(elf: &LinearElf<Wide>, weights: &Weights, choice: Choice, swizzled: bool) -> Self {
-        let lists = weights.choose(choice);
+        let lists = choose(&weights.lists, choice);
         let (mut words, mut places) = (Vec::new(), Places::default());
         for list in &lists {
             places.insert(list.at as u64, words.len() as u32);
-            let len = list.entry_count as usize * ENTRY_WORDS;
-            words.extend_from_slice(&elf.words()[list.at..list.at + len]);
+            words.extend_from_slice(&elf.words()[list.at..list.at + list.words as usize]);
         }
         words.shrink_to_fit();
         let mut root = elf.words()[..elf.root_count() * Wide::WORDS].to_vec();

@@ -44,7 +44,7 @@ fn dynamics() -> Vec<DynamicChoice> {
     PolicyName::ALL.into_iter().flat_map(with).collect()
 }
 
-fn variants() -> Vec<Variant> {
+pub(super) fn variants() -> Vec<Variant> {
     let mut variants = vec![
         Variant::Volatile,
         Variant::Pure,
@@ -88,7 +88,7 @@ fn table() -> impl Strategy<Value = CodeTable> {
 }
 
 /// Keys of rows and near misses, ranges, and partial matches.
-fn queries(table: &CodeTable, seed: u64) -> [Queries; 2] {
+pub(super) fn queries(table: &CodeTable, seed: u64) -> [Queries; 2] {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut keys, mut boxes) = (Vec::new(), Vec::new());
     for _ in 0..12 {
@@ -109,7 +109,7 @@ fn queries(table: &CodeTable, seed: u64) -> [Queries; 2] {
 }
 
 /// The answer of a scan.
-fn naive(table: &CodeTable, queries: &Queries) -> u64 {
+pub(super) fn naive(table: &CodeTable, queries: &Queries) -> u64 {
     let rows = |query: &QueryBox| {
         let accepted = |row: &usize| query.contains(&table.row(*row));
         let rows = (0..table.row_count()).filter(accepted);
@@ -125,7 +125,7 @@ fn naive(table: &CodeTable, queries: &Queries) -> u64 {
 }
 
 /// Asks twice: the second time from a warm cache.
-fn check(
+pub(super) fn check(
     name: &str,
     contender: &mut (dyn Contender + '_),
     asked: &[(Queries, u64)],
