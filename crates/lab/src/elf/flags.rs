@@ -48,7 +48,7 @@ pub struct Flags {
     #[arg(long = "experiment", value_name = "NAMES", value_delimiter = ',')]
     experiments: Vec<String>,
     /// Figures of selective caching instead, by paper and number (2020-3 to 5, 2022-3 to 8), and skew, packed, hits,
-    /// hybrid, emulated, device; or all
+    /// hybrid, emulated, device, subjects, subjects-device; or all
     #[arg(
         long = "figure",
         value_name = "NAMES",

@@ -32,7 +32,7 @@ pub enum FigureError {
     Folder(#[from] io::Error),
 }
 
-pub type Result<T> = std::result::Result<T, FigureError>;
+pub type Result<T, E = FigureError> = std::result::Result<T, E>;
 
 /// The Elf of the papers over the last cache of their machine.
 const PAPER_CACHE_PART: u64 = 298;
@@ -42,6 +42,9 @@ const CPU_CACHE_PART: u64 = 64;
 
 /// The papers' skew.
 pub const THETA: f64 = 0.5;
+
+/// The first levels that do best, where four are the best of ten.
+pub const LEVELS: usize = 4;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! Past the papers: skew, `packed`, and a real device.
 
-use super::bench::{Bench, Result, THETA};
+use super::bench::{Bench, LEVELS, Result, THETA};
 use super::contender::Shelf;
 use super::device::Device;
-use super::figures::LEVELS;
 use super::list_cache::Capacity;
 use super::measure::{Entry, Row, compare};
 use super::statics::Choice;

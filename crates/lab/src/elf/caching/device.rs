@@ -48,29 +48,35 @@ impl Device {
         Ok(Self { engine, file })
     }
 
-    /// Reads the whole file, some megabytes at a time; says how many bytes that were.
+    /// Fills memory with the words of the file from one on, which begins a page, so many bytes at once.
     ///
     /// # Errors
     /// Those of reading.
-    pub fn read_all(&self, len_bytes: u64) -> Result<u64, TierError> {
-        const STRETCH: u64 = 4 << 20;
-        let stretches = (0..len_bytes).step_by(STRETCH as usize).map(|offset| {
-            let len = STRETCH.min(len_bytes - offset) as usize;
-            self.engine.read(&self.file, offset, len)
-        });
-        let (mut coming, mut read) = (VecDeque::new(), 0);
-        for stretch in stretches {
-            coming.push_back(stretch);
-            if coming.len() == IN_FLIGHT_MAX
-                && let Some(first) = coming.pop_front()
+    pub fn read_into(
+        &self,
+        start: usize,
+        words: &mut [u32],
+        bytes_at_once: usize,
+    ) -> Result<(), TierError> {
+        let mut stretches = words.chunks_mut(bytes_at_once / 4);
+        let (mut coming, mut offset) = (VecDeque::new(), start as u64 * 4);
+        loop {
+            if coming.len() < IN_FLIGHT_MAX
+                && let Some(stretch) = stretches.next()
             {
-                read += first.wait()?.len() as u64;
+                let len = stretch.len() * 4;
+                coming.push_back((self.engine.read(&self.file, offset, len), stretch));
+                offset += len as u64;
+                continue;
+            }
+            let Some((read, stretch)) = coming.pop_front() else {
+                return Ok(());
+            };
+            let bytes = read.wait()?;
+            for (word, bytes) in stretch.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *word = u32::from_le_bytes(*bytes);
             }
         }
-        for stretch in coming {
-            read += stretch.wait()?.len() as u64;
-        }
-        Ok(read)
     }
 
     /// A thread's way to the device, in pieces of `1 << piece_shift` bytes.

@@ -1,24 +1,19 @@
 //! The papers' figures of selective caching.
 
-use std::time::Instant;
-
 use super::super::baseline::linear::LinearElf;
 use super::super::data::uniform;
-use super::bench::{Bench, Result, THETA};
+use super::bench::{Bench, LEVELS, Result, THETA};
 use super::beyond::{device, gap, hits, skew};
 use super::contender::{Linear, Shelf};
-use super::device::Device;
 use super::measure::{Entry, Row, compare};
+use super::recovery::{hybrid, once};
 use super::subjects::figure::{subjects, subjects_on_device};
-use super::variant::{BlockVariant, PolicyName, Variant};
+use super::variant::{PolicyName, Variant};
 use super::workload::{Queries, Query, Source};
 
 /// The capacities of the papers' best dynamic caches, as parts of all lists.
 const LLA_PART: f64 = 0.038;
 const NAIVE_PART: f64 = 0.152;
-
-/// The first levels that do best, where four are the best of ten.
-pub const LEVELS: usize = 4;
 
 /// A figure that can be measured.
 pub struct Figure {
@@ -308,53 +303,6 @@ fn parallel(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
             rows.extend(compare(&case, &mut entries, &warm_up, &rounds)?);
         }
     }
-    Ok(rows)
-}
-
-/// A row for something that is done once: its rate is that of doing it again and again.
-fn once(bench: &Bench, figure: &str, what: &str, shelf: &'static str, seconds: f64) -> Row {
-    Row {
-        figure: figure.to_owned(),
-        layout: "linear",
-        variant: what.to_owned(),
-        shelf,
-        query: "all of the index".to_owned(),
-        theta: 0.0,
-        threads: 1,
-        series: what.to_owned(),
-        x: None,
-        queries_per_s: 1.0 / seconds,
-        dram_bytes: bench.linear_bytes(),
-        index_bytes: bench.linear_bytes(),
-        slow_accesses_per_query: 0.0,
-    }
-}
-
-fn hybrid(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
-    let words = bench.linear.elf.words();
-    let mut rows = vec![once(bench, figure, "build", "dram", bench.build_s)];
-    let start = Instant::now();
-    let copy = words.to_vec();
-    let copy_s = start.elapsed().as_secs_f64();
-    // The device moves more bytes a second than one thread copies, so that there is nothing to wait for.
-    let moved_s = bench.linear_bytes() as f64 / bench.bandwidth;
-    let seconds = copy_s.max(moved_s);
-    rows.push(once(bench, figure, "copy", "emulated:optane", seconds));
-    drop(copy);
-    let folder = tempfile::tempdir()?;
-    let bytes = words.iter().map(|word| word.to_le_bytes());
-    let device = Device::create(&folder.path().join("linear"), bytes)?;
-    let start = Instant::now();
-    device.read_all(bench.linear_bytes())?;
-    let read_s = start.elapsed().as_secs_f64();
-    rows.push(once(bench, figure, "recover", "block device", read_s));
-    let mut entries = [
-        bench.lists(Variant::Volatile),
-        bench.lists(Variant::Hybrid),
-        bench.blocks(&BlockVariant::Volatile, false, 1),
-        bench.blocks(&BlockVariant::Hybrid, false, 1),
-    ];
-    rows.extend(bench.compare(figure, Query::Exact, THETA, &mut entries)?);
     Ok(rows)
 }
 

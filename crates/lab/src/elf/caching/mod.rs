@@ -10,7 +10,7 @@
 //! | `subjects` | a B+-tree and a radix tree, cached by the same policies |
 //! | `variant`, `workload` | what is compared, and by which queries |
 //! | `contender`, `block_contender`, `measure` | a variant that answers queries, and how fast several do |
-//! | `bench`, `figures`, `beyond`, `drawing`, `command` | the papers' figures and others, as rows and as SVG |
+//! | `bench`, `figures`, `beyond`, `recovery`, `drawing`, `command` | the papers' figures and others, as rows and as SVG |
 
 pub mod bench;
 pub mod beyond;
@@ -27,6 +27,7 @@ pub mod list_cache;
 pub mod measure;
 pub mod packed;
 pub mod policy;
+mod recovery;
 pub mod shelf;
 pub mod statics;
 mod subjects;

@@ -14,10 +14,10 @@ use hotshelf_tier::region::prefer_huge_pages;
 use super::super::super::baseline::linear::LAST;
 use super::super::contender::Search;
 use super::super::statics::Found;
-use super::Subject;
 use super::art_search::ArtSearch;
 use super::key::{Spot, pack, spots};
 use super::nodes::{COPY, Nodes, Place};
+use super::subject::Subject;
 
 /// Set in a link to a leaf.
 const LEAF: u32 = 1 << 31;

@@ -10,10 +10,10 @@ use hotshelf_tier::region::prefer_huge_pages;
 
 use super::super::contender::Search;
 use super::super::statics::Found;
-use super::Subject;
 use super::bplus_search::BPlusSearch;
 use super::key::KeyShape;
 use super::nodes::{Nodes, Place};
+use super::subject::Subject;
 
 /// Words of a grain.
 const GRAIN_WORDS: usize = 64;

@@ -9,7 +9,9 @@ use super::super::measure::{Entry, Row, compare};
 use super::super::statics::Choice;
 use super::super::variant::{BlockVariant, DynamicChoice, PolicyName, StaticChoice, Variant};
 use super::super::workload::{Queries, Query};
-use super::{Art, BPlusTree, Subject, contender};
+use super::art::Art;
+use super::bplus::BPlusTree;
+use super::subject::{Subject, contender};
 
 /// Bytes that a node in a dynamic cache takes besides its own.
 const SLOT_BYTES: u64 = 100;

@@ -9,7 +9,7 @@ use super::super::list_cache::{ListCache, Places, places_bytes};
 use super::super::policy::Policy;
 use super::super::shelf::{Accesses, Lane};
 use super::super::statics::{Choice, choose};
-use super::Subject;
+use super::subject::Subject;
 
 /// Words of a cache line.
 const LINE_WORDS: usize = 16;

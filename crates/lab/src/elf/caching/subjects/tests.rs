@@ -10,7 +10,9 @@ use super::super::shelf::Emulated;
 use super::super::tests::{check, naive, queries, variants};
 use super::super::variant::{PolicyName, Variant};
 use super::super::workload::Queries;
-use super::{Art, BPlusTree, Subject, contender};
+use super::art::Art;
+use super::bplus::BPlusTree;
+use super::subject::{Subject, contender};
 
 /// Codes of one to four bytes, and rows that occur more than once.
 fn table() -> impl Strategy<Value = CodeTable> {
