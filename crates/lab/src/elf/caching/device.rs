@@ -48,7 +48,7 @@ impl Device {
         Ok(Self { engine, file })
     }
 
-    /// Fills memory with the words of the file from one on, which begins a page, so many bytes at once.
+    /// Fills memory with the words of the file from one on, which begins a page, this many bytes at once.
     ///
     /// # Errors
     /// Those of reading.

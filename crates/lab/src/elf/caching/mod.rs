@@ -10,7 +10,8 @@
 //! | `subjects` | a B+-tree and a radix tree, cached by the same policies |
 //! | `variant`, `workload` | what is compared, and by which queries |
 //! | `contender`, `block_contender`, `measure` | a variant that answers queries, and how fast several do |
-//! | `bench`, `figures`, `beyond`, `recovery`, `drawing`, `command` | the papers' figures and others, as rows and as SVG |
+//! | `recovery` | copies, and having an index back after a restart |
+//! | `bench`, `figures`, `beyond`, `drawing`, `command` | the papers' figures and others, as rows and as SVG |
 
 pub mod bench;
 pub mod beyond;

@@ -47,7 +47,7 @@ pub fn once(bench: &Bench, figure: &str, what: &str, shelf: &'static str, second
     }
 }
 
-/// Memory for so many words that several threads fill, each a part of it.
+/// Memory for this many words that several threads fill, each a part of it.
 fn filled<E: Send>(
     word_count: usize,
     thread_count: usize,

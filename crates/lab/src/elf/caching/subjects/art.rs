@@ -31,7 +31,7 @@ const WORD_COUNT_MAX: usize = COPY;
 /// Words of the smallest node.
 const NODE_WORDS_MIN: usize = 6;
 
-/// What is known of a node from its first word.
+/// What a node says about itself in its first word.
 #[derive(Debug, Clone, Copy)]
 pub struct Header {
     /// Links that it has room for: 4, 16, 48 or 256.

@@ -39,7 +39,7 @@ fn byte_range(restriction: &Restriction, spot: Spot, code: u32) -> Option<(u8, u
     (lo <= 255).then(|| (lo as u8, hi.min(255) as u8))
 }
 
-/// What is known of a code after one more byte, if rows with it may be accepted: 0 again after its last one.
+/// The part of a code that is known after one more byte, if rows with it may be accepted: 0 again after its last one.
 #[inline]
 fn next_code(restriction: &Restriction, spot: Spot, code: u32, byte: u8) -> Option<u32> {
     let (first, last) = byte_range(restriction, spot, code)?;

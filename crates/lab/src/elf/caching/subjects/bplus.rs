@@ -21,7 +21,7 @@ const GRAIN_WORDS: usize = 64;
 /// Entries that a node has room for at least, however long the keys.
 const ENTRIES_MIN: usize = 4;
 
-/// What is known of a node from its first word.
+/// What a node says about itself in its first word.
 #[derive(Debug, Clone, Copy)]
 pub struct Header {
     /// Entries.

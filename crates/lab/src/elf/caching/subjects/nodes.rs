@@ -170,7 +170,7 @@ impl<L: Lane> Nodes for Dual<'_, L> {
 /// Copies of some nodes, made once.
 pub struct Copies {
     words: Vec<u32>,
-    /// So many words are a copy of the shelf's first ones: nothing has to be looked up for them.
+    /// This many words are a copy of the shelf's first ones: nothing has to be looked up for them.
     same_len: usize,
     /// Copies of others, unless links lead to them.
     places: Places,
