@@ -5,18 +5,24 @@
 //! Vortex first.
 
 use arrow::array::{Array, ArrayRef as ArrowRef};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::DataType;
 use datafusion::common::internal_err;
 use datafusion::error::Result as QueryResult;
+use vortex::array::arrays::decimal::narrowed_decimal;
 use vortex::array::arrays::dict::DictArraySlotsExt;
 use vortex::array::arrays::extension::ExtensionArrayExt;
-use vortex::array::arrays::{Dict, Extension, PrimitiveArray};
-use vortex::array::dtype::{DType, PType};
-use vortex::array::{ArrayRef, ExecutionCtx};
+use vortex::array::arrays::{Decimal, DecimalArray, Dict, Extension, PrimitiveArray};
+use vortex::array::dtype::{DType, DecimalType, PType};
+use vortex::array::{ArrayRef, ExecutionCtx, IntoArray};
+use vortex::encodings::decimal_byte_parts::{DecimalByteParts, DecimalBytePartsArraySlotsExt};
 use vortex::error::VortexResult;
+use vortex::mask::AllOr;
 
 pub(super) use super::encoded::CHUNK_ROWS;
-use super::encoded::{Encoded, encoded, words_of};
+use super::encoded::{Encoded, encoded, ptype_of, words_of};
+use super::row_set::is_set;
+use super::words::{Bounds, Words};
 
 /// A column of a row group.
 pub(super) struct ChunkColumn {
@@ -77,12 +83,35 @@ impl ChunkColumn {
         if let Some(extension) = array.as_opt::<Extension>() {
             return Self::of_stored(extension.storage_array(), ctx);
         }
-        if !array.validity()?.definitely_no_nulls() {
+        let found = if let Some(dict) = array.as_opt::<Dict>() {
+            Self::of_dictionary(dict.codes(), dict.values(), ctx)?
+        } else if let Some(parts) = array.as_opt::<DecimalByteParts>() {
+            match parts.lower_parts().is_empty() {
+                true => Self::of_stored(parts.msp(), ctx)?,
+                false => None,
+            }
+        } else if let Some(decimal) = array.as_opt::<Decimal>() {
+            let values = integers(&decimal.into_owned());
+            match values {
+                Some(values) => Self::of_integers(&values, ctx)?,
+                None => None,
+            }
+        } else {
+            Self::of_integers(array, ctx)?
+        };
+        let Some(found) = found else {
             return Ok(None);
-        }
-        if let Some(dict) = array.as_opt::<Dict>() {
-            return Self::of_dictionary(dict.codes(), dict.values(), ctx);
-        }
+        };
+        let validity = array.validity()?.execute_mask(array.len(), ctx)?;
+        let valid = match validity.bit_buffer() {
+            AllOr::All => None,
+            AllOr::None => Some(vec![0; array.len().div_ceil(64)]),
+            AllOr::Some(bits) => Some(bits.chunks().iter_padded().collect()),
+        };
+        Ok(Some(Self { valid, ..found }))
+    }
+
+    fn of_integers(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Option<Self>> {
         let DType::Primitive(ptype, _) = array.dtype() else {
             return Ok(None);
         };
@@ -108,26 +137,37 @@ impl ChunkColumn {
         values: &ArrayRef,
         ctx: &mut ExecutionCtx,
     ) -> VortexResult<Option<Self>> {
-        let storage = match values.dtype() {
-            DType::Primitive(ptype, _) if ptype.is_int() => *ptype,
-            _ => return Ok(None),
-        };
         if !values.validity()?.definitely_no_nulls() {
             return Ok(None);
         }
-        let Some(codes) = Self::of_stored(codes, ctx)? else {
+        let values = match values.dtype() {
+            DType::Primitive(ptype, _) if ptype.is_int() => values.clone(),
+            DType::Decimal(..) => {
+                let decimals = values.clone().execute::<DecimalArray>(ctx)?;
+                match integers(&narrowed_decimal(decimals)) {
+                    Some(values) => values,
+                    None => return Ok(None),
+                }
+            }
+            _ => return Ok(None),
+        };
+        let storage = ptype_of(values.dtype())?;
+        let Some(codes) = Self::of_codes(codes, ctx)? else {
             return Ok(None);
         };
-        if codes.dictionary.is_some() || codes.is_wide() {
-            return Ok(None);
-        }
-        let values = values.clone().execute::<PrimitiveArray>(ctx)?;
+        let values = values.execute::<PrimitiveArray>(ctx)?;
         Ok(Some(Self {
             dictionary: Some(words_of(&values, storage)?),
             signed: storage.is_signed_int(),
             width_bytes: storage.byte_width(),
             ..codes
         }))
+    }
+
+    /// The codes of a dictionary.
+    pub fn of_codes(codes: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Option<Self>> {
+        let codes = Self::of_stored(codes, ctx)?;
+        Ok(codes.filter(|codes| codes.dictionary.is_none() && !codes.is_wide()))
     }
 
     /// A decoded column of integers, dates or times.
@@ -205,6 +245,109 @@ impl ChunkColumn {
         }
     }
 
+    /// What the column's values lie between. `None`: they may need 64 bits or more.
+    pub fn bounds(&self) -> Option<Bounds> {
+        if let Some(words) = &self.dictionary {
+            let number = |word: &u64| match self.signed {
+                true => i128::from(*word as i64),
+                false => i128::from(*word),
+            };
+            let values = words.iter().map(number);
+            return Bounds::new(values.clone().min()?, values.max()?.max(0));
+        }
+        let (min, max) = match &self.stored {
+            Stored::Bits8(stored) => stored.bounds(self.signed),
+            Stored::Bits16(stored) => stored.bounds(self.signed),
+            Stored::Bits32(stored) => stored.bounds(self.signed),
+            Stored::Bits64(stored) => stored.bounds(self.signed),
+        };
+        Bounds::new(min, max).filter(|bounds| *bounds != Bounds::ALL)
+    }
+
+    /// Decodes the first rows of a chunk into words of 64 bits. There must be no dictionary.
+    fn decode_words(&self, chunk: usize, words: &mut [i64]) -> VortexResult<()> {
+        let len = words.len();
+        match (&self.stored, self.signed) {
+            (Stored::Bits8(stored), true) => {
+                stored.decode(chunk, len, words, |word| i64::from(word as i8))
+            }
+            (Stored::Bits8(stored), false) => stored.decode(chunk, len, words, i64::from),
+            (Stored::Bits16(stored), true) => {
+                stored.decode(chunk, len, words, |word| i64::from(word as i16))
+            }
+            (Stored::Bits16(stored), false) => stored.decode(chunk, len, words, i64::from),
+            (Stored::Bits32(stored), true) => {
+                stored.decode(chunk, len, words, |word| i64::from(word as i32))
+            }
+            (Stored::Bits32(stored), false) => stored.decode(chunk, len, words, i64::from),
+            (Stored::Bits64(stored), _) => stored.decode(chunk, len, words, |word| word as i64),
+        }
+    }
+
+    /// The values at `rows`, which are ascending, extended to 64 bits with their signs.
+    pub fn gather(&self, rows: &[u32], buffer: &mut ChunkBuffer) -> VortexResult<Vec<i64>> {
+        let mut values = Vec::with_capacity(rows.len());
+        for (chunk, rows) in by_chunk(rows) {
+            if self.dictionary.is_none() && rows.len() == self.chunk_len(chunk) {
+                let first = values.len();
+                values.resize(first + rows.len(), 0);
+                self.decode_words(chunk, &mut values[first..])?;
+                continue;
+            }
+            self.decode(chunk, buffer)?;
+            let places = rows.iter().map(|row| *row as usize % CHUNK_ROWS);
+            let narrow = |place: usize| buffer.narrow[place % CHUNK_ROWS];
+            match (&self.dictionary, buffer.wide.first_chunk::<CHUNK_ROWS>()) {
+                (Some(words), _) => values.extend(places.map(|place| {
+                    let word = words.get(narrow(place) as usize);
+                    word.copied().unwrap_or(0) as i64
+                })),
+                (None, Some(wide)) if self.is_wide() => {
+                    values.extend(places.map(|place| wide[place] as i64));
+                }
+                _ if self.signed => {
+                    values.extend(places.map(|place| i64::from(narrow(place) as i32)));
+                }
+                _ => values.extend(places.map(|place| i64::from(narrow(place)))),
+            }
+        }
+        Ok(values)
+    }
+
+    /// The codes at `rows`, which are ascending, or what else is stored in 32 bits.
+    pub fn gather_codes(&self, rows: &[u32], buffer: &mut ChunkBuffer) -> VortexResult<Vec<u32>> {
+        let mut codes = Vec::with_capacity(rows.len());
+        for (chunk, rows) in by_chunk(rows) {
+            self.decode(chunk, buffer)?;
+            if rows.len() == self.chunk_len(chunk) {
+                codes.extend_from_slice(&buffer.narrow[..rows.len()]);
+                continue;
+            }
+            let places = rows.iter().map(|row| *row as usize % CHUNK_ROWS);
+            codes.extend(places.map(|place| buffer.narrow[place]));
+        }
+        Ok(codes)
+    }
+
+    /// Which of the rows are NULL.
+    pub fn nulls(&self, rows: &[u32]) -> Option<NullBuffer> {
+        let valid = self.valid.as_ref()?;
+        let bits = BooleanBuffer::collect_bool(rows.len(), |idx| is_set(valid, rows[idx]));
+        Some(NullBuffer::new(bits)).filter(|nulls| nulls.null_count() > 0)
+    }
+
+    /// The words at `rows`. `None` if one may need more than 64 bits with its sign.
+    pub fn words(
+        &self,
+        rows: &[u32],
+        bounds: Option<Bounds>,
+        buffer: &mut ChunkBuffer,
+    ) -> VortexResult<Option<Words>> {
+        let values = self.gather(rows, buffer)?;
+        let is_beyond = !self.signed && bounds.is_none() && values.iter().any(|value| *value < 0);
+        Ok((!is_beyond).then(|| Words::each(values, self.nulls(rows), bounds)))
+    }
+
     /// The value at a row of a decoded chunk, as a word of 64 bits with its sign.
     pub fn word(&self, buffer: &ChunkBuffer, row: usize) -> u64 {
         if self.is_wide() {
@@ -219,126 +362,28 @@ impl ChunkColumn {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use vortex::VortexSessionDefault;
-    use vortex::array::arrays::{ConstantArray, DictArray};
-    use vortex::array::{IntoArray, VortexSessionExecute};
-    use vortex::buffer::Buffer;
-    use vortex::encodings::fastlanes::{BitPackedData, FoRData};
-    use vortex::encodings::runend::RunEnd;
-    use vortex::session::VortexSession;
-
-    fn decoded(array: &ArrayRef, context: &mut ExecutionCtx) -> Option<Vec<i64>> {
-        let column = ChunkColumn::of_stored(array, context).unwrap()?;
-        let mut buffer = ChunkBuffer::default();
-        let mut values = Vec::new();
-        for chunk in 0..array.len().div_ceil(CHUNK_ROWS) {
-            column.decode(chunk, &mut buffer).unwrap();
-            let rows = 0..column.chunk_len(chunk);
-            values.extend(rows.map(|row| column.word(&buffer, row) as i64));
-        }
-        Some(values)
-    }
-
-    /// Small values with a few far outliers: these become patches.
-    fn values() -> Vec<i32> {
-        let value = |row: i32| {
-            if row % 97 == 5 {
-                row * 100_000 % 1_000_003
-            } else {
-                row * 7 % 300
-            }
-        };
-        (0..2500).map(value).collect()
-    }
-
-    #[test]
-    fn every_integer_encoding_decodes_to_its_values() {
-        let session = VortexSession::default();
-        let mut context = session.create_execution_ctx();
-        let values = values();
-        let plain = Buffer::copy_from(&values).into_array();
-        let primitive = plain.clone().execute::<PrimitiveArray>(&mut context);
-        let primitive = primitive.unwrap();
-        let codes: Vec<u16> = (0..2500).map(|row| row % 300).collect();
-        let words = Buffer::copy_from(&values[..300]).into_array();
-        let by_code: Vec<i32> = codes.iter().map(|code| values[*code as usize]).collect();
-        let run_values: Vec<i32> = (0..2500).map(|row| row / 3 % 50 + row / 100).collect();
-        let runs = Buffer::copy_from(&run_values).into_array();
-        let runs = RunEnd::encode(runs, &mut context).unwrap();
-        let is_end = |row: &usize| run_values.get(*row) != run_values.get(row - 1);
-        let ends: Vec<usize> = (1031..=2500).filter(is_end).collect();
-        let values_of_runs: Vec<i32> = ends.iter().map(|end| run_values[end - 1]).collect();
-        let ends: Vec<u32> = ends.into_iter().map(|end| end as u32).collect();
-        let part = RunEnd::try_new_offset_length(
-            Buffer::copy_from(&ends).into_array(),
-            Buffer::copy_from(&values_of_runs).into_array(),
-            1030,
-            1100,
-            &mut context,
-        );
-        let cases: Vec<(ArrayRef, Vec<i32>)> = vec![
-            (plain.clone(), values.clone()),
-            (
-                BitPackedData::encode(&plain, 9, &mut context)
-                    .unwrap()
-                    .into_array(),
-                values.clone(),
-            ),
-            (
-                BitPackedData::encode_blocked(&plain, &[9, 0, 20], &mut context)
-                    .unwrap()
-                    .into_array(),
-                values.clone(),
-            ),
-            (
-                FoRData::encode(primitive.clone(), &mut context)
-                    .unwrap()
-                    .into_array(),
-                values.clone(),
-            ),
-            (
-                FoRData::encode_chunked(primitive, &mut context)
-                    .unwrap()
-                    .into_array(),
-                values.clone(),
-            ),
-            (runs.into_array(), run_values.clone()),
-            (part.unwrap().into_array(), run_values[1030..2130].to_vec()),
-            (
-                DictArray::try_new(Buffer::copy_from(&codes).into_array(), words)
-                    .unwrap()
-                    .into_array(),
-                by_code,
-            ),
-            (ConstantArray::new(-7i32, 2500).into_array(), vec![-7; 2500]),
-        ];
-        for (array, expected) in cases {
-            let expected: Vec<i64> = expected.into_iter().map(i64::from).collect();
-            let found = decoded(&array, &mut context);
-            assert_eq!(found, Some(expected), "{}", array.encoding_id());
-        }
-    }
-
-    #[test]
-    fn signs_survive_narrow_and_wide_types() {
-        let session = VortexSession::default();
-        let mut context = session.create_execution_ctx();
-        let narrow = Buffer::copy_from([-3i8, 5, i8::MIN]).into_array();
-        let wide = Buffer::copy_from([-3i64, 5, i64::MIN]).into_array();
-        let unsigned = Buffer::copy_from([200u8, 5, 255]).into_array();
-        assert_eq!(decoded(&narrow, &mut context), Some(vec![-3, 5, -128]));
-        assert_eq!(decoded(&wide, &mut context), Some(vec![-3, 5, i64::MIN]));
-        assert_eq!(decoded(&unsigned, &mut context), Some(vec![200, 5, 255]));
-    }
-
-    #[test]
-    fn nulls_are_left_to_vortex() {
-        let session = VortexSession::default();
-        let mut context = session.create_execution_ctx();
-        let array = PrimitiveArray::from_option_iter([Some(1i32), None]).into_array();
-        assert_eq!(decoded(&array, &mut context), None);
-    }
+/// Ascending rows, by the chunks that they are in.
+fn by_chunk(mut rows: &[u32]) -> impl Iterator<Item = (usize, &[u32])> {
+    std::iter::from_fn(move || {
+        let chunk = *rows.first()? as usize / CHUNK_ROWS;
+        let end = rows.partition_point(|row| *row as usize / CHUNK_ROWS == chunk);
+        let (these, rest) = rows.split_at(end);
+        rows = rest;
+        Some((chunk, these))
+    })
 }
+
+/// The values of decimals as integers. `None` if they have more than 64 bits.
+fn integers(decimals: &DecimalArray) -> Option<ArrayRef> {
+    let validity = decimals.validity().ok()?;
+    Some(match decimals.values_type() {
+        DecimalType::I8 => PrimitiveArray::new(decimals.buffer::<i8>(), validity).into_array(),
+        DecimalType::I16 => PrimitiveArray::new(decimals.buffer::<i16>(), validity).into_array(),
+        DecimalType::I32 => PrimitiveArray::new(decimals.buffer::<i32>(), validity).into_array(),
+        DecimalType::I64 => PrimitiveArray::new(decimals.buffer::<i64>(), validity).into_array(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,21 +1,21 @@
-//! Decimal arithmetic in words of 64 bits. Most decimals need far fewer bits than the 128 of their type: where the
-//! bounds of a batch's values prove that no step of an expression leaves 64 bits, it is computed in them and
-//! widened once, at the end. Values, scales and NULLs are those of the expression it replaces, which computes the
-//! other batches itself.
+//! Decimal arithmetic in words of 64 bits within other expressions. It is computed in words and widened once, at the
+//! end; the expression it replaces computes the batches whose bounds do not prove that 64 bits are enough.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{Array, Decimal128Array, RecordBatch};
-use arrow::buffer::NullBuffer;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, FieldRef, Schema};
+use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{ScalarValue, internal_err};
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::{ColumnarValue, Operator};
+use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
+use datafusion::physical_expr::expressions::BinaryExpr;
+
+use super::arithmetic::{Columns, Exact, Node};
+use super::words::Words;
 
 /// The expression with its decimal arithmetic computed in words where values allow it.
 pub(super) fn in_words(
@@ -33,218 +33,45 @@ pub(super) fn in_words(
 }
 
 /// Sums, differences and products of decimals.
-#[derive(Debug, Eq)]
+#[derive(Debug)]
 struct WordArithmetic {
     exact: Arc<dyn PhysicalExpr>,
     root: Node,
-    precision: u8,
-    scale: i8,
+    data_type: DataType,
 }
 
-/// A part of the expression over unscaled values.
-#[derive(Debug, PartialEq, Eq)]
-enum Node {
-    Column(usize),
-    Literal(i64),
-    /// Times a power of ten, which brings it to a larger scale.
-    Scaled(Box<Node>, i64),
-    Binary(DecimalStep, Box<[Node; 2]>),
-}
+/// The words of a batch's columns.
+struct OfBatch<'a>(&'a RecordBatch);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DecimalStep {
-    Plus,
-    Minus,
-    Times,
-}
+impl Columns for OfBatch<'_> {
+    fn words(&mut self, column: usize) -> Option<Words> {
+        Words::of_array(self.0.columns().get(column)?)
+    }
 
-/// The value of a node for the rows of a batch, and bounds of what it may be.
-struct Words {
-    values: Values,
-    min: i64,
-    max: i64,
-}
-
-enum Values {
-    Each(Vec<i64>),
-    All(i64),
+    fn test(&mut self, condition: &Exact) -> Option<ArrayRef> {
+        let columns = condition.columns.iter();
+        let columns = columns.map(|idx| self.0.columns().get(*idx).cloned());
+        let columns = columns.collect::<Option<Vec<_>>>()?;
+        condition.evaluate(columns, self.0.num_rows()).ok()
+    }
 }
 
 impl WordArithmetic {
     fn of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Self> {
         expr.downcast_ref::<BinaryExpr>()?;
-        let (root, scale) = Node::of(expr, schema)?;
-        let DataType::Decimal128(precision, _) = expr.data_type(schema).ok()? else {
-            return None;
-        };
+        let data_type = expr.data_type(schema).ok()?;
+        matches!(data_type, DataType::Decimal128(..)).then_some(())?;
         Some(Self {
             exact: expr.clone(),
-            root,
-            precision,
-            scale,
+            root: Node::of(expr, schema)?,
+            data_type,
         })
     }
 
     /// `None` if 64 bits may be too few for a step.
-    fn words(&self, batch: &RecordBatch) -> Option<Decimal128Array> {
-        let mut nulls = None;
-        let words = self.root.words(batch, &mut nulls)?;
-        let values: Vec<i128> = match words.values {
-            Values::Each(values) => values.into_iter().map(i128::from).collect(),
-            Values::All(value) => vec![i128::from(value); batch.num_rows()],
-        };
-        let array = Decimal128Array::new(values.into(), nulls);
-        array
-            .with_precision_and_scale(self.precision, self.scale)
-            .ok()
-    }
-}
-
-impl Node {
-    /// The node and its scale. `None` if it is not of decimals alone.
-    fn of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(Self, i8)> {
-        let DataType::Decimal128(precision, scale) = expr.data_type(schema).ok()? else {
-            return None;
-        };
-        if let Some(column) = expr.downcast_ref::<Column>() {
-            return Some((Self::Column(column.index()), scale));
-        }
-        if let Some(literal) = expr.downcast_ref::<Literal>() {
-            let ScalarValue::Decimal128(Some(value), ..) = literal.value() else {
-                return None;
-            };
-            return Some((Self::Literal(i64::try_from(*value).ok()?), scale));
-        }
-        if let Some(cast) = expr.downcast_ref::<CastExpr>() {
-            let (node, from) = Self::of(cast.expr(), schema)?;
-            let DataType::Decimal128(narrower, _) = cast.expr().data_type(schema).ok()? else {
-                return None;
-            };
-            // A cast to fewer digits before the point checks every value.
-            let digits = |precision: u8, scale: i8| i16::from(precision) - i16::from(scale);
-            if scale < from || digits(precision, scale) < digits(narrower, from) {
-                return None;
-            }
-            return Some((node.scaled(from, scale)?, scale));
-        }
-        let binary = expr.downcast_ref::<BinaryExpr>()?;
-        let (left, left_scale) = Self::of(binary.left(), schema)?;
-        let (right, right_scale) = Self::of(binary.right(), schema)?;
-        let common = left_scale.max(right_scale);
-        let (step, wanted) = match binary.op() {
-            Operator::Plus => (DecimalStep::Plus, common),
-            Operator::Minus => (DecimalStep::Minus, common),
-            Operator::Multiply => (DecimalStep::Times, left_scale.checked_add(right_scale)?),
-            _ => return None,
-        };
-        let sides = match step {
-            DecimalStep::Times => [left, right],
-            _ => [
-                left.scaled(left_scale, common)?,
-                right.scaled(right_scale, common)?,
-            ],
-        };
-        (wanted == scale).then(|| (Self::Binary(step, Box::new(sides)), scale))
-    }
-
-    fn scaled(self, from: i8, to: i8) -> Option<Self> {
-        let factor = 10i64.checked_pow(u32::try_from(i16::from(to) - i16::from(from)).ok()?)?;
-        Some(match factor {
-            1 => self,
-            _ => Self::Scaled(Box::new(self), factor),
-        })
-    }
-
-    fn words(&self, batch: &RecordBatch, nulls: &mut Option<NullBuffer>) -> Option<Words> {
-        match self {
-            Self::Column(idx) => {
-                let array = batch.columns().get(*idx)?;
-                let array = array.as_any().downcast_ref::<Decimal128Array>()?;
-                *nulls = NullBuffer::union(nulls.as_ref(), array.nulls());
-                Words::narrowed(array.values())
-            }
-            Self::Literal(value) => Some(Words::all(*value)),
-            Self::Scaled(node, factor) => {
-                let words = node.words(batch, nulls)?;
-                DecimalStep::Times.of(words, Words::all(*factor))
-            }
-            Self::Binary(step, sides) => {
-                let [left, right] = sides.as_ref();
-                let (left, right) = (left.words(batch, nulls)?, right.words(batch, nulls)?);
-                step.of(left, right)
-            }
-        }
-    }
-}
-
-impl Words {
-    fn all(value: i64) -> Self {
-        Self {
-            values: Values::All(value),
-            min: value,
-            max: value,
-        }
-    }
-
-    /// `None` if a value needs more than 64 bits. The bounds are those of the bits in use.
-    fn narrowed(values: &[i128]) -> Option<Self> {
-        let (mut beyond, mut bits) = (0, 0);
-        let mut words = vec![0; values.len()];
-        for (word, value) in words.iter_mut().zip(values) {
-            *word = *value as i64;
-            let sign = *word >> 63;
-            beyond |= (*value >> 64) as i64 ^ sign;
-            bits |= *word ^ sign;
-        }
-        let max = ((bits as u64 + 1).next_power_of_two() - 1) as i64;
-        (beyond == 0).then_some(Self {
-            values: Values::Each(words),
-            min: -max - 1,
-            max,
-        })
-    }
-}
-
-impl DecimalStep {
-    /// `None` if a result may need more than 64 bits.
-    fn of(self, left: Words, right: Words) -> Option<Words> {
-        let [a, b, c, d] = [left.min, left.max, right.min, right.max].map(i128::from);
-        let bounds = match self {
-            Self::Plus => [a + c, b + d, a + c, b + d],
-            Self::Minus => [a - d, b - c, a - d, b - c],
-            Self::Times => [a * c, a * d, b * c, b * d],
-        };
-        let min = i64::try_from(bounds.into_iter().min()?).ok()?;
-        let max = i64::try_from(bounds.into_iter().max()?).ok()?;
-        // Bounds exclude overflow: wrapping operations are the ones that need no test per value.
-        let values = match self {
-            Self::Plus => zip(left.values, right.values, i64::wrapping_add),
-            Self::Minus => zip(left.values, right.values, i64::wrapping_sub),
-            Self::Times => zip(left.values, right.values, i64::wrapping_mul),
-        };
-        Some(Words { values, min, max })
-    }
-}
-
-fn zip(left: Values, right: Values, value: impl Fn(i64, i64) -> i64) -> Values {
-    match (left, right) {
-        (Values::All(left), Values::All(right)) => Values::All(value(left, right)),
-        (Values::Each(mut left), Values::All(right)) => {
-            left.iter_mut().for_each(|left| *left = value(*left, right));
-            Values::Each(left)
-        }
-        (Values::All(left), Values::Each(mut right)) => {
-            right
-                .iter_mut()
-                .for_each(|right| *right = value(left, *right));
-            Values::Each(right)
-        }
-        (Values::Each(mut left), Values::Each(right)) => {
-            for (left, right) in left.iter_mut().zip(right) {
-                *left = value(*left, right);
-            }
-            Values::Each(left)
-        }
+    fn array(&self, batch: &RecordBatch) -> Option<ArrayRef> {
+        let words = self.root.words(&mut OfBatch(batch))?;
+        words.to_array(&self.data_type, batch.num_rows())
     }
 }
 
@@ -253,6 +80,8 @@ impl PartialEq for WordArithmetic {
         self.exact.as_ref() == other.exact.as_ref()
     }
 }
+
+impl Eq for WordArithmetic {}
 
 impl Hash for WordArithmetic {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -272,8 +101,8 @@ impl PhysicalExpr for WordArithmetic {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> QueryResult<ColumnarValue> {
-        match self.words(batch) {
-            Some(array) => Ok(ColumnarValue::Array(Arc::new(array))),
+        match self.array(batch) {
+            Some(array) => Ok(ColumnarValue::Array(array)),
             None => self.exact.evaluate(batch),
         }
     }
@@ -301,8 +130,11 @@ impl PhysicalExpr for WordArithmetic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::datatypes::Field;
-    use datafusion::physical_expr::expressions::binary;
+    use arrow::array::{Array, AsArray, Decimal128Array};
+    use arrow::datatypes::{Decimal128Type, Field};
+    use datafusion::common::ScalarValue;
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{CastExpr, Column, Literal, binary};
 
     const TYPES: [(u8, i8); 3] = [(15, 2), (9, 0), (38, 6)];
 
@@ -361,7 +193,7 @@ mod tests {
             let exact = expr(&mut random, 3);
             let words = in_words(&exact, &schema()).unwrap();
             let done = words.downcast_ref::<WordArithmetic>();
-            in_words_count += usize::from(done.is_some_and(|done| done.words(&batch).is_some()));
+            in_words_count += usize::from(done.is_some_and(|done| done.array(&batch).is_some()));
             let value = |expr: &Arc<dyn PhysicalExpr>| {
                 let value = expr.evaluate(&batch)?;
                 value.into_array(batch.num_rows())
@@ -404,9 +236,10 @@ mod tests {
             let columns = TYPES.map(|of| column(vec![Some(value), None], of) as _);
             RecordBatch::try_new(Arc::new(schema()), columns.to_vec()).unwrap()
         };
-        let array = words.words(&batch(5)).unwrap();
+        let array = words.array(&batch(5)).unwrap();
+        let array = array.as_primitive::<Decimal128Type>();
         assert_eq!((array.value(0), array.is_null(1)), ((100 - 5) * 5, true));
-        assert!(words.words(&batch(1 << 40)).is_none());
+        assert!(words.array(&batch(1 << 40)).is_none());
     }
 
     #[test]
@@ -416,11 +249,9 @@ mod tests {
             let to = DataType::Decimal128(precision, scale);
             Arc::new(CastExpr::new(column.clone(), to, None))
         };
-        assert_eq!(
-            Node::of(&cast(20, 4), &schema()),
-            Some((Node::Scaled(Box::new(Node::Column(0)), 100), 4))
-        );
-        assert_eq!(Node::of(&cast(14, 2), &schema()), None);
-        assert_eq!(Node::of(&cast(20, 1), &schema()), None);
+        let node = Node::of(&cast(20, 4), &schema());
+        assert!(matches!(node, Some(Node::Scaled(_, 100))), "{node:?}");
+        assert!(Node::of(&cast(14, 2), &schema()).is_none());
+        assert!(Node::of(&cast(20, 1), &schema()).is_none());
     }
 }

@@ -66,6 +66,8 @@ enum Blocks {
 pub(super) trait Unit: unpack_iter::BitPacked<Physical = Self> {
     fn plus(self, other: Self) -> Self;
     fn of(scalar: &Scalar) -> Option<Self>;
+    /// The integer that this is, in a type with a sign or without.
+    fn number(self, signed: bool) -> i128;
 }
 
 macro_rules! unit {
@@ -82,6 +84,12 @@ macro_rules! unit {
                     }
                     <$unsigned as NativePType>::PTYPE => primitive.typed_value::<$unsigned>(),
                     _ => None,
+                }
+            }
+            fn number(self, signed: bool) -> i128 {
+                match signed {
+                    true => i128::from(self as $signed),
+                    false => i128::from(self),
                 }
             }
         }
@@ -264,6 +272,55 @@ impl<T: Unit> Encoded<T> {
         }
     }
 
+    /// What the values lie between, as far as their encoding says: both ends are among the integers.
+    pub fn bounds(&self, signed: bool) -> (i128, i128) {
+        let bits = size_of::<T>() as u32 * 8;
+        let whole = match signed {
+            true => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+            false => (0, (1 << bits) - 1),
+        };
+        let extremes = |values: &mut dyn Iterator<Item = i128>| {
+            let first = values.next()?;
+            Some(values.fold((first, first), |(min, max), value| {
+                (min.min(value), max.max(value))
+            }))
+        };
+        let Some(added) = (match &self.references {
+            References::Nothing => Some((0, 0)),
+            References::One(value) => Some((value.number(signed), value.number(signed))),
+            References::PerChunk(each) => {
+                extremes(&mut each.iter().map(|value| value.number(signed)))
+            }
+        }) else {
+            return whole;
+        };
+        // Stored integers have no sign where a reference is added to them.
+        let stored_signed = signed && matches!(self.references, References::Nothing);
+        let stored = match &self.base {
+            Base::Plain(_) => None,
+            Base::Constant(value) => {
+                Some((value.number(stored_signed), value.number(stored_signed)))
+            }
+            Base::Runs(runs) => {
+                extremes(&mut runs.values.iter().map(|value| value.number(stored_signed)))
+            }
+            Base::Packed(packed) => {
+                let patches = packed.patches.iter().map(|(_, value)| value.number(false));
+                let packed_max = (1i128 << packed.width_max().min(bits as usize)) - 1;
+                Some((0, patches.fold(packed_max, i128::max)))
+            }
+        };
+        let Some((min, max)) = stored else {
+            return whole;
+        };
+        let (min, max) = (min + added.0, max + added.1);
+        // Beyond the type's integers they begin anew at the other end.
+        match whole.0 <= min && max <= whole.1 {
+            true => (min, max),
+            false => whole,
+        }
+    }
+
     /// Decodes a chunk of `len` values, each widened to an `O`.
     pub fn decode<O: Copy>(
         &self,
@@ -351,6 +408,19 @@ impl<T: Unit> Runs<T> {
 }
 
 impl<T: Unit> Packed<T> {
+    /// The most bits that a value has in its block.
+    fn width_max(&self) -> usize {
+        match &self.blocks {
+            Blocks::Width(width) => *width,
+            Blocks::Offsets(offsets) => {
+                let bytes = offsets
+                    .windows(2)
+                    .map(|pair| pair[1].saturating_sub(pair[0]));
+                bytes.max().unwrap_or(0) as usize / 128
+            }
+        }
+    }
+
     /// The words of a block, and the width of its values in bits.
     fn block(&self, chunk: usize) -> VortexResult<(&[T], usize)> {
         let (start, end) = match &self.blocks {

@@ -203,7 +203,8 @@ impl ExecutionPlan for StarPipelineExec {
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> QueryResult<TreeNodeRecursion>,
     ) -> QueryResult<TreeNodeRecursion> {
         let dynamic = self.star.scan.dynamic_exprs();
-        for expr in dynamic.chain(&self.star.narrow.exprs) {
+        let own = self.star.narrow.exprs.iter().map(|each| &each.expr);
+        for expr in dynamic.chain(own) {
             if f(expr)? == TreeNodeRecursion::Stop {
                 return Ok(TreeNodeRecursion::Stop);
             }
@@ -259,7 +260,7 @@ impl DisplayAs for StarPipelineExec {
             write!(f, ", look-ups=[{}]", star.forecast())?;
         }
         for filter in &star.filters {
-            write!(f, ", filter={filter}")?;
+            write!(f, ", filter={}", filter.expr)?;
         }
         if let Output::Groups(aggregates) = &star.output {
             let names: Vec<&str> = aggregates

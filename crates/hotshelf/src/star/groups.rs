@@ -17,6 +17,7 @@ use super::accumulate::{Aggregates, GroupAccumulators};
 use super::keys::steps;
 use super::lookup::{Lookup, MISS};
 use super::matching::Matching;
+use super::rows::Rows;
 
 /// Up to this product of code counts, groups are numbered by an array instead of a hash map.
 const DENSE_CODES_MAX: u64 = 1 << 20;
@@ -166,7 +167,7 @@ pub(super) struct GroupTable {
     /// Code of each group.
     seen: Vec<u64>,
     accumulators: GroupAccumulators,
-    group_of_row: Vec<usize>,
+    group_of_row: Vec<u32>,
     row_codes: Vec<u64>,
 }
 
@@ -196,12 +197,12 @@ impl GroupTable {
         })
     }
 
-    /// Adds rows: `places` by look-up, and the columns the arguments need.
-    pub fn add(&mut self, places: &[Vec<u32>], batch: &RecordBatch) -> QueryResult<()> {
-        self.number_rows(places, batch.num_rows());
+    /// Adds rows.
+    pub fn add(&mut self, rows: &mut Rows<'_>) -> QueryResult<()> {
+        self.number_rows(&rows.places, rows.count());
         let group_count = self.seen.len();
         self.accumulators
-            .update(batch, &self.group_of_row, group_count)
+            .update(rows, &self.group_of_row, group_count)
     }
 
     /// Fills `group_of_row`, numbering new groups in the order they appear.
@@ -234,7 +235,7 @@ impl GroupTable {
                 *number = next;
                 seen.push(*code);
             }
-            *number as usize
+            *number
         };
         self.group_of_row.clear();
         self.group_of_row

@@ -5,13 +5,16 @@
 //! columns are needed. `exec` is the operator, `prepare` sees to the build sides, `side` runs them
 //! or finds look-ups that were made of the same (`recipe`), `lookup` maps keys to build rows,
 //! `worker` takes row groups through filters and look-ups (`select`, with the tests of `condition` and sets of rows
-//! of `row_set`, on columns decoded by `chunk` and `encoded`), `payload` gathers the survivors' columns, `decimal`
-//! computes with them in 64 bits, `aggregate` and `groups` aggregate them. The replaced plan is kept and runs instead
-//! where the data turns out not to be a star (duplicate build keys, too many groups to number).
+//! of `row_set`, on columns decoded by `chunk` and `encoded`). `payload` has the columns that survivors need, `rows`
+//! is a batch of them: `arithmetic` computes with it in `words` of 64 bits (`decimal` does within other expressions),
+//! `aggregate` groups it by numbers of `groups` or `number`, `tally` adds it up, and `accumulate` has these `tallies`
+//! and DataFusion's accumulators. The replaced plan is kept and runs instead where the data turns out not to be a star
+//! (duplicate build keys, too many groups to number).
 
 mod accumulate;
 mod again;
 mod aggregate;
+mod arithmetic;
 mod chunk;
 mod condition;
 #[cfg(test)]
@@ -26,16 +29,21 @@ mod keys;
 mod lookup;
 mod matching;
 mod narrow;
+mod number;
 mod payload;
 mod prepare;
 mod recipe;
 mod row_set;
+mod rows;
 mod rule;
 mod select;
 mod shape;
 mod side;
+mod tallies;
+mod tally;
 #[cfg(test)]
 mod tests;
+mod words;
 mod worker;
 
 pub(crate) use exec::with_fallback;

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
@@ -11,6 +10,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 
+use super::arithmetic::{Exact, Node};
 use super::decimal::in_words;
 
 /// Where a column comes from.
@@ -31,12 +31,46 @@ pub(super) type Computed = Vec<(usize, Arc<dyn PhysicalExpr>)>;
 /// Expressions over the few columns that they need.
 #[derive(Debug, Clone)]
 pub(super) struct Narrow {
-    pub exprs: Vec<Arc<dyn PhysicalExpr>>,
+    pub exprs: Vec<Computation>,
     pub sources: Vec<Source>,
-    pub schema: SchemaRef,
     /// Further columns, each computed from those before it.
-    computed: Vec<Arc<dyn PhysicalExpr>>,
-    whole_schema: SchemaRef,
+    pub computed: Vec<Computation>,
+    /// All columns, those that are computed last.
+    pub schema: SchemaRef,
+}
+
+/// An expression over the narrow columns.
+#[derive(Debug, Clone)]
+pub(super) struct Computation {
+    pub expr: Arc<dyn PhysicalExpr>,
+    pub data_type: DataType,
+    pub nullable: bool,
+    /// The same in words, where it can be.
+    pub node: Option<Node>,
+    /// What is evaluated where 64 bits may be too few.
+    pub exact: Exact,
+}
+
+impl Computation {
+    fn new(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> QueryResult<Self> {
+        let node = Node::of(&expr, schema).filter(|node| !matches!(node, Node::Test(_)));
+        let mut exact = Exact::new(&expr, schema)?;
+        if node.is_none() {
+            exact.expr = in_words(&exact.expr, &exact.schema)?;
+        }
+        Ok(Self {
+            data_type: expr.data_type(schema)?,
+            nullable: expr.nullable(schema)?,
+            node,
+            exact,
+            expr,
+        })
+    }
+
+    /// The column, if it is no more than that.
+    pub fn column(&self) -> Option<usize> {
+        self.expr.downcast_ref::<Column>().map(Column::index)
+    }
 }
 
 impl Narrow {
@@ -60,7 +94,6 @@ impl Narrow {
             let fields = columns.iter().map(|idx| wide[*idx].1.clone());
             Arc::new(Schema::new(fields.collect::<Vec<_>>()))
         };
-        let schema = fields(&used);
         let sources = used.iter().filter_map(|idx| wide[*idx].0).collect();
         used.extend(kept.iter().map(|(idx, _)| *idx));
         let over_used = |expr: &Arc<dyn PhysicalExpr>| {
@@ -69,34 +102,15 @@ impl Narrow {
                 Some(Arc::new(Column::new(column.name(), idx)) as _)
             })
         };
-        let whole_schema = fields(&used);
-        let ready = |expr: &Arc<dyn PhysicalExpr>| in_words(&over_used(expr)?, &whole_schema);
+        let schema = fields(&used);
+        let ready = |expr: &Arc<dyn PhysicalExpr>| Computation::new(over_used(expr)?, &schema);
         let computed = kept.iter().map(|(_, expr)| ready(expr));
         Ok(Self {
             exprs: exprs.iter().map(ready).collect::<QueryResult<_>>()?,
             sources,
-            schema,
             computed: computed.collect::<QueryResult<_>>()?,
-            whole_schema,
+            schema,
         })
-    }
-
-    /// Adds the computed columns to rows that passed all filters.
-    pub fn compute(&self, batch: RecordBatch) -> QueryResult<RecordBatch> {
-        if self.computed.is_empty() {
-            return Ok(batch);
-        }
-        let row_count = batch.num_rows();
-        let mut columns = batch.columns().to_vec();
-        // Expressions find their columns by number, so each may see the whole schema's prefix.
-        let mut so_far = batch;
-        for expr in &self.computed {
-            columns.push(expr.evaluate(&so_far)?.into_array(row_count)?);
-            let fields = &self.whole_schema.fields()[..columns.len()];
-            let schema = Arc::new(Schema::new(fields.to_vec()));
-            so_far = RecordBatch::try_new(schema, columns.clone())?;
-        }
-        Ok(so_far)
     }
 }
 

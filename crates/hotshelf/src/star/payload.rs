@@ -1,20 +1,21 @@
-//! The columns of surviving rows: gathered from the chunks that have survivors, without decoding the others.
+//! The columns that survivors need, as they are stored where chunks of them can be decoded alone: the batches of `rows`
+//! decode the chunks that have survivors, and no others.
 
-use std::sync::Arc;
-
-use arrow::array::{ArrayData, ArrayRef as ArrowRef, RecordBatch, RecordBatchOptions, make_array};
-use arrow::buffer::Buffer;
-use arrow::datatypes::{DataType, Field};
-use datafusion::error::DataFusionError;
+use arrow::array::ArrayRef as ArrowRef;
+use arrow::datatypes::Field;
 use futures::future::try_join_all;
+use vortex::array::arrays::Dict;
+use vortex::array::arrays::dict::DictArraySlotsExt;
 use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
 use vortex::error::{VortexResult, vortex_err};
 use vortex_arrow::ArrowSessionExt;
 
-use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn, Decodable};
-use super::prepare::Ready;
+use super::chunk::ChunkColumn;
+use super::prepare::{Ready, Star};
 use super::select::Survivors;
+use super::words::{Bounds, are_words};
 use crate::error::{Error, Result};
+use crate::pipelines::decoded_bytes;
 use crate::scan::Morsel;
 
 impl Ready {
@@ -53,69 +54,126 @@ impl Ready {
         &self,
         morsel: &Morsel,
         survivors: &Survivors,
-        tested: Decodable<'_>,
-        buffer: &mut ChunkBuffer,
-    ) -> Result<RecordBatch> {
+        tested: (&[usize], Vec<ChunkColumn>),
+    ) -> Result<Payload> {
         let typed = |error| morsel.file.segments.typed(error);
         let scan = &self.star.scan;
         let payload = self.star.payload();
-        let schema = scan.schema.project(&payload);
-        let place_of = |idx: usize| tested.place(scan.columns[idx]);
+        let mut at_hand: Vec<Option<ChunkColumn>> = tested.1.into_iter().map(Some).collect();
+        let place_of = |idx: usize| {
+            let place = tested
+                .0
+                .iter()
+                .position(|column| *column == scan.columns[idx])?;
+            are_words(scan.schema.field(idx).data_type()).then_some(place)
+        };
         // All reads begin before the first is waited for.
-        let reads = payload.iter().map(|idx| async {
-            match place_of(*idx) {
-                Some(_) => Ok(None),
-                None => stored(morsel, scan.columns[*idx]).await.map(Some),
+        let reads = payload.iter().map(|idx| {
+            let place = place_of(*idx);
+            async move {
+                match place {
+                    Some(place) => Ok((Some(place), None)),
+                    None => Ok((None, Some(stored(morsel, scan.columns[*idx]).await?))),
+                }
             }
         });
         let reads = try_join_all(reads).await.map_err(typed)?;
-        let mut arrays = Vec::with_capacity(payload.len());
-        for (idx, read) in payload.into_iter().zip(reads) {
-            let field = scan.schema.field(idx);
-            if let Some(place) = place_of(idx)
-                && let Some(array) = gather(
-                    &tested.columns[place],
-                    field.data_type(),
-                    &survivors.rows,
-                    buffer,
-                )
-                .map_err(typed)?
-            {
-                arrays.push(array);
-                continue;
-            }
-            let array = match read {
-                Some(array) => array,
-                None => stored(morsel, scan.columns[idx]).await.map_err(typed)?,
+        let mut columns = Vec::with_capacity(payload.len());
+        for (idx, (place, read)) in payload.into_iter().zip(reads) {
+            let at_hand = place.and_then(|place| at_hand[place].take());
+            let column = match (at_hand, read) {
+                (Some(column), _) => Stored::chunks(column),
+                (None, Some(array)) => {
+                    let array = self.stored_column(array, scan.schema.field(idx), survivors);
+                    array.map_err(typed)?
+                }
+                (None, None) => {
+                    let lost = vortex_err!("column {idx} is needed twice");
+                    return Err(typed(lost));
+                }
             };
-            let array = self.gather_stored(array, field, survivors, buffer);
-            arrays.push(array.map_err(typed)?);
+            columns.push(column);
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(survivors.count()));
-        let schema = Arc::new(schema.map_err(DataFusionError::from)?);
-        let batch = RecordBatch::try_new_with_options(schema, arrays, &options);
-        Ok(batch.map_err(DataFusionError::from)?)
+        Ok(Payload { columns })
     }
 
-    fn gather_stored(
+    fn stored_column(
         &self,
         array: ArrayRef,
         field: &Field,
         survivors: &Survivors,
-        buffer: &mut ChunkBuffer,
-    ) -> VortexResult<ArrowRef> {
+    ) -> VortexResult<Stored> {
         let mut context = self.queue.session.create_execution_ctx();
-        if let Some(column) = ChunkColumn::of_stored(&array, &mut context)?
-            && let Some(gathered) = gather(&column, field.data_type(), &survivors.rows, buffer)?
+        if are_words(field.data_type()) {
+            if let Some(column) = ChunkColumn::of_stored(&array, &mut context)? {
+                return Ok(Stored::chunks(column));
+            }
+        } else if let Some(dict) = array.as_opt::<Dict>()
+            && array.validity()?.definitely_no_nulls()
+            && let Some(codes) = ChunkColumn::of_codes(dict.codes(), &mut context)?
         {
-            return Ok(gathered);
+            let values = self.execute(dict.values().clone(), field)?;
+            return Ok(Stored::Codes { codes, values });
         }
         let mask = survivors.mask();
         let array = match mask.all_true() {
             true => array,
             false => array.filter(mask.clone())?,
         };
-        self.execute(array, field)
+        self.execute(array, field).map(Stored::Array)
+    }
+}
+
+/// The columns that the survivors of a row group need.
+pub(super) struct Payload {
+    pub columns: Vec<Stored>,
+}
+
+impl Payload {
+    /// The bytes of the survivors' values.
+    pub fn decoded_bytes(&self, row_count: usize, star: &Star) -> u64 {
+        let fields = star
+            .payload()
+            .into_iter()
+            .map(|idx| star.scan.schema.field(idx));
+        let bytes = self
+            .columns
+            .iter()
+            .zip(fields)
+            .map(|(stored, field)| match stored {
+                Stored::Chunks { .. } => {
+                    let width = field.data_type().primitive_width().unwrap_or(0);
+                    (row_count * width) as u64
+                }
+                Stored::Codes { values, .. } => {
+                    decoded_bytes(values) * row_count as u64 / values.len().max(1) as u64
+                }
+                Stored::Array(array) => decoded_bytes(array),
+            });
+        bytes.sum()
+    }
+}
+
+/// A column of a row group, or of its survivors.
+pub(super) enum Stored {
+    /// Words, decoded where they are needed.
+    Chunks {
+        column: ChunkColumn,
+        bounds: Option<Bounds>,
+    },
+    /// Codes of a dictionary, none of them NULL.
+    Codes {
+        codes: ChunkColumn,
+        values: ArrowRef,
+    },
+    /// The survivors' values.
+    Array(ArrowRef),
+}
+
+impl Stored {
+    fn chunks(column: ChunkColumn) -> Self {
+        let bounds = column.bounds();
+        Self::Chunks { column, bounds }
     }
 }
 
@@ -128,56 +186,4 @@ async fn stored(morsel: &Morsel, column: usize) -> VortexResult<ArrayRef> {
     file.reader
         .projection_evaluation(&morsel.rows, expr, MaskFuture::new_true(rows))?
         .await
-}
-
-/// The values at `rows`. `None`: NULLs or a type that is not gathered by words.
-fn gather(
-    column: &ChunkColumn,
-    data_type: &DataType,
-    rows: &[u32],
-    buffer: &mut ChunkBuffer,
-) -> VortexResult<Option<ArrowRef>> {
-    let by_words = data_type.is_integer() || data_type.is_temporal();
-    let width = data_type.primitive_width();
-    if !by_words || column.valid.is_some() || width != Some(column.width_bytes()) {
-        return Ok(None);
-    }
-    let bytes = match width {
-        Some(1) => gather_words(column, rows, buffer, |word| word as u8)?,
-        Some(2) => gather_words(column, rows, buffer, |word| word as u16)?,
-        Some(4) => gather_words(column, rows, buffer, |word| word as u32)?,
-        Some(8) => gather_words(column, rows, buffer, |word| word)?,
-        _ => return Ok(None),
-    };
-    let data = ArrayData::builder(data_type.clone())
-        .len(rows.len())
-        .add_buffer(bytes)
-        .build();
-    let data = data.map_err(|error| vortex_err!("gathered values: {error}"))?;
-    Ok(Some(make_array(data)))
-}
-
-fn gather_words<T: arrow::datatypes::ArrowNativeType>(
-    column: &ChunkColumn,
-    rows: &[u32],
-    buffer: &mut ChunkBuffer,
-    value: impl Fn(u64) -> T,
-) -> VortexResult<Buffer> {
-    let mut values: Vec<T> = Vec::with_capacity(rows.len());
-    let chunk_of = |row: &u32| *row as usize / CHUNK_ROWS;
-    for rows in rows.chunk_by(|a, b| chunk_of(a) == chunk_of(b)) {
-        column.decode(chunk_of(&rows[0]), buffer)?;
-        let places = rows.iter().map(|row| *row as usize % CHUNK_ROWS);
-        match &column.dictionary {
-            Some(words) => values.extend(places.map(|place| {
-                let code = buffer.narrow[place] as usize;
-                value(words.get(code).copied().unwrap_or(0))
-            })),
-            None if column.is_wide() => {
-                values.extend(places.map(|place| value(buffer.wide[place])));
-            }
-            None => values.extend(places.map(|place| value(u64::from(buffer.narrow[place])))),
-        }
-    }
-    Ok(Buffer::from_vec(values))
 }

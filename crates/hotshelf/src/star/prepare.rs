@@ -19,7 +19,7 @@ use futures::future::try_join_all;
 use super::accumulate::{Aggregates, Keys};
 use super::groups::{GroupCodes, JoinCodes};
 use super::lookup::Lookup;
-use super::narrow::{Narrow, Source};
+use super::narrow::{Computation, Narrow, Source};
 use super::shape::Join;
 use super::side::{Found, Side, Unfit, build_side, keep_sides};
 use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, StarKeys, TableScan};
@@ -31,14 +31,14 @@ pub(super) struct Star {
     /// The columns that filters and outputs need, from the scan and from build sides.
     pub narrow: Narrow,
     /// Predicates over the narrow columns.
-    pub filters: Vec<Arc<dyn PhysicalExpr>>,
+    pub filters: Vec<Computation>,
     pub output: Output,
 }
 
 /// What a star gives its parent.
 pub(super) enum Output {
     /// A row for each survivor: expressions over the narrow columns.
-    Rows(Vec<Arc<dyn PhysicalExpr>>),
+    Rows(Vec<Computation>),
     /// A row for each group.
     Groups(Arc<Aggregates>),
 }

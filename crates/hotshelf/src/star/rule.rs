@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::UnKnownColumn;
 use datafusion::physical_expr::{Partitioning, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -19,9 +20,10 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::accumulate::{Aggregates, Keys};
 use super::declined::Declined;
 use super::exec::StarPipelineExec;
-use super::narrow::Narrow;
+use super::narrow::{Computation, Narrow};
 use super::prepare::{Output, Star};
 use super::shape::{Shape, groups_by_bytes};
+use super::tallies::TallyPlan;
 use crate::scan::Taker;
 use crate::settings::SessionSettings;
 
@@ -149,14 +151,13 @@ fn fuse_aggregate(
     let conditions = conditions
         .map(|condition| condition.as_ref().map(rewrite).transpose())
         .collect::<Result<Vec<_>, _>>()?;
-    let aggregates = Aggregates {
-        functions: aggregate.aggr_expr().to_vec(),
+    let wide = WideAggregates {
         arguments,
         conditions,
-        finish,
         keys,
     };
-    let (narrow, aggregates, filters) = narrow_aggregates(&shape, aggregates)?;
+    let functions = aggregate.aggr_expr().to_vec();
+    let (narrow, aggregates, filters) = narrow_aggregates(&shape, functions, wide, finish)?;
     replace(
         plan,
         Star {
@@ -194,14 +195,32 @@ fn check_aggregate(aggregate: &AggregateExec) -> Result<bool, Declined> {
     Ok(finish)
 }
 
+/// What an aggregation computes, over all columns of a star.
+struct WideAggregates {
+    arguments: Vec<Vec<Arc<dyn PhysicalExpr>>>,
+    conditions: Vec<Option<Arc<dyn PhysicalExpr>>>,
+    keys: WideKeys,
+}
+
+enum WideKeys {
+    Builds(Vec<(usize, Arc<dyn PhysicalExpr>)>),
+    /// Nothing if there are none.
+    Values(Vec<Arc<dyn PhysicalExpr>>),
+}
+
 /// Columns that are read, and aggregates and filters over those columns alone.
-type Narrowed = (Narrow, Aggregates, Vec<Arc<dyn PhysicalExpr>>);
+type Narrowed = (Narrow, Aggregates, Vec<Computation>);
 
 /// The columns that aggregates, grouping keys and the star's filters read, and all of these over those columns alone.
-fn narrow_aggregates(shape: &Shape, wide: Aggregates) -> Result<Narrowed, Declined> {
+fn narrow_aggregates(
+    shape: &Shape,
+    functions: Vec<Arc<AggregateFunctionExpr>>,
+    wide: WideAggregates,
+    finish: bool,
+) -> Result<Narrowed, Declined> {
     let values = match &wide.keys {
-        Keys::Values(values) => values.as_slice(),
-        Keys::Nothing | Keys::Builds(_) => &[],
+        WideKeys::Values(values) => values.as_slice(),
+        WideKeys::Builds(_) => &[],
     };
     let exprs = wide.arguments.iter().flatten();
     let exprs = exprs.chain(wide.conditions.iter().flatten()).chain(values);
@@ -209,45 +228,44 @@ fn narrow_aggregates(shape: &Shape, wide: Aggregates) -> Result<Narrowed, Declin
     let narrow = shape.narrow(&exprs)?;
     let mut narrowed = narrow.exprs.iter().cloned();
     let arguments = wide.arguments.iter();
-    let arguments = arguments
+    let arguments: Vec<_> = arguments
         .map(|each| narrowed.by_ref().take(each.len()).collect())
         .collect();
     let conditions = wide.conditions.iter();
-    let conditions = conditions
+    let conditions: Vec<_> = conditions
         .map(|each| each.as_ref().and_then(|_| narrowed.next()))
         .collect();
     let keys = match wide.keys {
-        Keys::Values(values) => Keys::Values(narrowed.by_ref().take(values.len()).collect()),
-        other => other,
+        WideKeys::Builds(keys) => Keys::Builds(keys),
+        WideKeys::Values(values) if values.is_empty() => Keys::Nothing,
+        WideKeys::Values(values) => Keys::Values(narrowed.by_ref().take(values.len()).collect()),
     };
     let filters = narrowed.collect();
     let aggregates = Aggregates {
-        functions: wide.functions,
+        tallies: Arc::new(TallyPlan::new(&functions, &arguments, &conditions)?),
+        functions,
         arguments,
         conditions,
-        finish: wide.finish,
+        finish,
         keys,
     };
     Ok((narrow, aggregates, filters))
 }
 
 /// What rows are grouped by: numbers of build rows where these determine all grouping columns.
-fn group_keys(shape: &Shape, aggregate: &AggregateExec) -> Result<Keys, Declined> {
+fn group_keys(shape: &Shape, aggregate: &AggregateExec) -> Result<WideKeys, Declined> {
     let exprs = aggregate.group_expr().expr().iter();
     let wide = exprs
         .map(|(expr, _)| shape.rewrite(expr))
         .collect::<Result<Vec<_>, _>>()?;
-    if wide.is_empty() {
-        return Ok(Keys::Nothing);
-    }
     let over_builds = wide.iter().map(|expr| {
         let (join, expr) = shape.over_build(expr)?;
         let data_type = expr.data_type(&shape.joins[join].build.schema()).ok()?;
         groups_by_bytes(&data_type).then_some((join, expr))
     });
     Ok(match over_builds.collect::<Option<Vec<_>>>() {
-        Some(keys) => Keys::Builds(keys),
-        None => Keys::Values(wide),
+        Some(keys) if !keys.is_empty() => WideKeys::Builds(keys),
+        _ => WideKeys::Values(wide),
     })
 }
 

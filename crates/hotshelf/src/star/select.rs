@@ -36,6 +36,21 @@ impl Survivors {
         self.rows.len()
     }
 
+    /// Where a batch ends that begins at the survivor `start`: it has at most `rows`, but whole chunks and at least one,
+    /// so that none is decoded twice.
+    pub fn batch_end(&self, start: usize, rows: usize) -> usize {
+        let chunk_of = |idx: usize| self.rows.get(idx).map(|row| *row as usize / CHUNK_ROWS);
+        let (first, after) = (chunk_of(start), chunk_of(start + rows));
+        match after {
+            None => self.rows.len(),
+            Some(after) => {
+                let last = after.max(first.map_or(0, |first| first + 1));
+                self.rows
+                    .partition_point(|row| (*row as usize / CHUNK_ROWS) < last)
+            }
+        }
+    }
+
     /// A bit per row of the row group.
     pub fn mask(&self) -> &Mask {
         self.mask.get_or_init(|| {

@@ -1,28 +1,29 @@
 //! One worker of a star pipeline: takes row groups from the scan's queue through filters and look-ups, most
 //! selective first, and decodes the other columns for surviving rows only.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::accumulate::{evaluate, output};
+use super::accumulate::{arrays, output};
 use super::aggregate::Groups;
 use super::chunk::Decodable;
-use super::lookup::MISS;
-use super::narrow::Source;
+use super::payload::Payload;
 use super::prepare::{Output, Ready};
+use super::rows::Rows;
 use super::select::{Selector, Survivors};
 use crate::error::{Error, Result};
 use crate::prices::computed;
 use crate::scan::{Morsel, filter, narrow_rows};
-use arrow::array::{Array, RecordBatch, UInt32Array};
-use arrow::compute::{BatchCoalescer, filter_record_batch, prep_null_mask_filter, take};
+use arrow::array::RecordBatch;
+use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::cast::as_boolean_array;
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use hotshelf_tier::thread_time_ns;
+
+/// Survivors that are taken on together: some columns of them as words fit in a core's second cache.
+const BATCH_ROWS: usize = 4096;
 
 /// Groups to be merged above may take one part in this many of the memory, over all workers.
 const GROUP_PARTS: usize = 4;
@@ -185,93 +186,58 @@ impl Worker {
         }
         ready.queue.work.survive();
         let payload = ready
-            .payload(morsel, &survivors, tested, self.selector.buffer())
+            .payload(morsel, &survivors, (&self.tested, columns))
             .await?;
-        drop(columns);
-        ready.queue.work.decode_batch(&payload);
+        let bytes = payload.decoded_bytes(survivors.count(), &ready.star);
+        ready.queue.work.decode_bytes(bytes);
         self.push(&survivors, &payload).map_err(Error::from_query)?;
         Ok(true)
     }
 
     /// Hands survivors to the output, a batch at a time: what expressions compute on the way stays in the core's cache.
-    fn push(&mut self, survivors: &Survivors, payload: &RecordBatch) -> QueryResult<()> {
+    fn push(&mut self, survivors: &Survivors, payload: &Payload) -> QueryResult<()> {
+        if let Sink::Groups(groups) = &mut self.sink {
+            groups.begin_row_group();
+        }
         let mut start = 0;
-        while start < payload.num_rows() {
-            let rows = self.batch_rows.min(payload.num_rows() - start);
-            let places = survivors.places.iter();
-            let places = places.map(|each| each.get(start..start + rows).unwrap_or_default());
-            let places = places.map(<[u32]>::to_vec).collect();
-            self.push_batch(places, &payload.slice(start, rows))?;
-            start += rows;
+        while start < survivors.count() {
+            let end = survivors.batch_end(start, self.batch_rows.min(BATCH_ROWS));
+            self.push_batch(survivors, payload, (start, end))?;
+            start = end;
         }
         Ok(())
     }
 
-    fn push_batch(&mut self, mut places: Vec<Vec<u32>>, payload: &RecordBatch) -> QueryResult<()> {
-        let mut batch = self.narrow_batch(&places, payload)?;
-        for predicate in &self.ready.star.filters {
-            let kept = predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
-            let mut kept = Cow::Borrowed(as_boolean_array(&kept)?);
-            if kept.null_count() > 0 {
-                kept = Cow::Owned(prep_null_mask_filter(&kept));
-            }
-            batch = filter_record_batch(&batch, &kept)?;
-            for places in places.iter_mut().filter(|places| !places.is_empty()) {
-                let mut row = 0;
-                places.retain(|_| {
-                    row += 1;
-                    kept.value(row - 1)
-                });
-            }
+    fn push_batch(
+        &mut self,
+        survivors: &Survivors,
+        payload: &Payload,
+        range: (usize, usize),
+    ) -> QueryResult<()> {
+        let ready = self.ready.clone();
+        let mut rows = Rows::new(&ready, payload, survivors, range, self.selector.buffer());
+        for condition in &ready.star.filters {
+            let kept = rows.set(condition)?;
+            rows.keep(&kept)?;
         }
-        if batch.num_rows() == 0 {
+        if rows.count() == 0 {
             return Ok(());
         }
-        self.ready.queue.work.keep(batch.num_rows());
-        let batch = self.ready.star.narrow.compute(batch)?;
-        match &mut self.sink {
-            Sink::Rows(_) => self.push_rows(&batch),
-            Sink::Groups(groups) => {
-                let early = match groups.add(&places, &batch)? {
-                    Some(early) => Some(early),
-                    None => self.bound_groups()?,
-                };
-                self.pending.extend(early);
-                Ok(())
+        ready.queue.work.keep(rows.count());
+        let early = match (&mut self.sink, &ready.star.output) {
+            (Sink::Rows(coalescer), Output::Rows(exprs)) => {
+                let columns = arrays(exprs, &mut rows)?;
+                coalescer.push_batch(output(&self.schema, columns, rows.count())?)?;
+                return Ok(());
             }
-        }
-    }
-
-    fn narrow_batch(&self, places: &[Vec<u32>], payload: &RecordBatch) -> QueryResult<RecordBatch> {
-        let ready = &self.ready;
-        let narrow = &ready.star.narrow;
-        let mut payload_columns = payload.columns().iter();
-        let mut rows_by_join: Vec<Option<UInt32Array>> = vec![None; ready.lookup_count()];
-        let mut columns = Vec::with_capacity(narrow.sources.len());
-        for source in &narrow.sources {
-            match source {
-                Source::Probe(_) => columns.extend(payload_columns.next().cloned()),
-                Source::Build { join, column } => {
-                    let rows = rows_by_join[*join].get_or_insert_with(|| {
-                        let lookup = ready.lookup(*join);
-                        let row = |place: &u32| Some(lookup.row(*place)).filter(|row| *row != MISS);
-                        places[*join].iter().map(row).collect()
-                    });
-                    columns.push(take(ready.build(*join).column(*column), rows, None)?);
-                }
-            }
-        }
-        output(&narrow.schema, columns, payload.num_rows())
-    }
-
-    fn push_rows(&mut self, batch: &RecordBatch) -> QueryResult<()> {
-        let Output::Rows(exprs) = &self.ready.star.output else {
-            return Ok(());
+            (Sink::Groups(groups), _) => groups.add(&mut rows)?,
+            _ => None,
         };
-        let output = output(&self.schema, evaluate(exprs, batch)?, batch.num_rows())?;
-        if let Sink::Rows(coalescer) = &mut self.sink {
-            coalescer.push_batch(output)?;
-        }
+        let early = match early {
+            Some(early) => Some(early),
+            None => self.bound_groups()?,
+        };
+        self.pending.extend(early);
         Ok(())
     }
 

@@ -14,6 +14,14 @@ const NUMBERS: &[&str] = &[
     "f.v_money",
     "f.v_wide",
 ];
+const COMPUTED: &[&str] = &[
+    "f.v_int * (1 + f.v_tiny)",
+    "f.v_big * f.v_int",
+    "f.v_money * (1 - f.v_tiny) - f.v_int",
+    "CASE WHEN f.v_int > 100 OR f.v_text = 'text 7' THEN f.v_money ELSE 0 END",
+    "CASE WHEN f.v_text LIKE '%1' AND f.v_day < DATE '1994-06-01' THEN 1 ELSE 0 END",
+    "f.v_money * f.v_money * f.v_money",
+];
 const GROUPS: &[&str] = &[
     "f.v_tiny",
     "f.v_text",
@@ -225,7 +233,7 @@ fn aggregates(random: &mut Random, attached: &[String]) -> String {
     let each = |random: &mut Random| {
         let number = match (random.below(4), attached) {
             (0, [name, ..]) => format!("{name}.{}", ["b", "c", "e"][random.below(3)]),
-            (1, _) => "f.v_int * (1 + f.v_tiny)".to_owned(),
+            (1, _) => random.pick(COMPUTED).to_owned(),
             _ => random.pick(NUMBERS).to_owned(),
         };
         let any = column(random, attached);
