@@ -25,6 +25,8 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
+use crate::star::sum_overflow;
+
 /// The function to register.
 pub(crate) fn checked_sum() -> AggregateUDF {
     AggregateUDF::from(CheckedSum { sum: Sum::new() })
@@ -139,12 +141,6 @@ fn is_checked(data_type: &DataType) -> bool {
     )
 }
 
-fn overflow<T>(data_type: &DataType) -> QueryResult<T> {
-    exec_err!(
-        "overflow: a sum leaves the range of {data_type}; sum a wider type, such as CAST(… AS DECIMAL(38, 0)) or DOUBLE"
-    )
-}
-
 /// Values of a batch or a chunk of it added up exactly.
 trait Addable: Copy {
     /// The sum, if it fits.
@@ -221,7 +217,7 @@ fn total_of_any(array: &ArrayRef) -> QueryResult<(i128, usize)> {
     };
     match total {
         Some(total) => Ok(total),
-        None => overflow(array.data_type()),
+        None => sum_overflow(array.data_type()),
     }
 }
 
@@ -242,7 +238,7 @@ fn as_scalar(total: i128, data_type: &DataType) -> QueryResult<ScalarValue> {
         }
         _ => None,
     };
-    value.map_or_else(|| overflow(data_type), Ok)
+    value.map_or_else(|| sum_overflow(data_type), Ok)
 }
 
 /// A sum in 128 bits; rows may leave it again, for window frames that move.
@@ -267,7 +263,7 @@ impl Accumulator for CheckedAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> QueryResult<()> {
         let (total, count) = total_of_any(&values[0])?;
         let Some(total) = self.total.checked_add(total) else {
-            return overflow(&self.data_type);
+            return sum_overflow(&self.data_type);
         };
         self.total = total;
         self.value_count += count;
@@ -281,7 +277,7 @@ impl Accumulator for CheckedAccumulator {
     fn retract_batch(&mut self, values: &[ArrayRef]) -> QueryResult<()> {
         let (total, count) = total_of_any(&values[0])?;
         let Some(total) = self.total.checked_sub(total) else {
-            return overflow(&self.data_type);
+            return sum_overflow(&self.data_type);
         };
         self.total = total;
         self.value_count = self.value_count.saturating_sub(count);
@@ -380,7 +376,7 @@ impl CheckedGroups {
 
     fn check(&self) -> QueryResult<()> {
         match self.overflowed.load(Ordering::Relaxed) {
-            true => overflow(&self.data_type),
+            true => sum_overflow(&self.data_type),
             false => Ok(()),
         }
     }
@@ -394,7 +390,7 @@ impl CheckedGroups {
         let sums = sums.as_primitive::<Decimal128Type>();
         let beyond = sums.iter().flatten().any(|sum| sum.unsigned_abs() >= limit);
         if beyond {
-            overflow(&self.data_type)
+            sum_overflow(&self.data_type)
         } else {
             Ok(())
         }

@@ -48,7 +48,7 @@ pub(super) struct Exact {
 
 /// A batch as nodes see it.
 pub(super) trait Columns {
-    /// The words of a column. `None` if it has values that are none.
+    /// The words of a column. `None` if they cannot hold its values.
     fn words(&mut self, column: usize) -> Option<Words>;
 
     /// The value of a condition for each row. `None` if it fails.

@@ -264,7 +264,7 @@ impl ChunkColumn {
         Bounds::new(min, max).filter(|bounds| *bounds != Bounds::ALL)
     }
 
-    /// Decodes the first rows of a chunk into words of 64 bits. There must be no dictionary.
+    /// Decodes the first rows of a chunk into words of 64 bits. It must not have a dictionary.
     fn decode_words(&self, chunk: usize, words: &mut [i64]) -> VortexResult<()> {
         let len = words.len();
         match (&self.stored, self.signed) {

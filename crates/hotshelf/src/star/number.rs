@@ -231,7 +231,7 @@ impl Numbering {
         Ok(true)
     }
 
-    /// False if there is not one key alone, or it is no integer, has NULLs, or its values are far apart.
+    /// False if there is not one key alone, or it is not an integer, has NULLs, or its values are far apart.
     fn number_by_value(&mut self, keys: &[Computation], rows: &mut Rows<'_>) -> QueryResult<bool> {
         let [key] = keys else {
             return Ok(false);

@@ -13,7 +13,8 @@ use vortex_arrow::ArrowSessionExt;
 use super::chunk::ChunkColumn;
 use super::prepare::{Ready, Star};
 use super::select::Survivors;
-use super::words::{Bounds, are_words};
+use super::stored::{Payload, Stored};
+use super::words::are_words;
 use crate::error::{Error, Result};
 use crate::pipelines::decoded_bytes;
 use crate::scan::Morsel;
@@ -124,11 +125,6 @@ impl Ready {
     }
 }
 
-/// The columns that the survivors of a row group need.
-pub(super) struct Payload {
-    pub columns: Vec<Stored>,
-}
-
 impl Payload {
     /// The bytes of the survivors' values.
     pub fn decoded_bytes(&self, row_count: usize, star: &Star) -> u64 {
@@ -151,29 +147,6 @@ impl Payload {
                 Stored::Array(array) => decoded_bytes(array),
             });
         bytes.sum()
-    }
-}
-
-/// A column of a row group, or of its survivors.
-pub(super) enum Stored {
-    /// Words, decoded where they are needed.
-    Chunks {
-        column: ChunkColumn,
-        bounds: Option<Bounds>,
-    },
-    /// Codes of a dictionary, none of them NULL.
-    Codes {
-        codes: ChunkColumn,
-        values: ArrowRef,
-    },
-    /// The survivors' values.
-    Array(ArrowRef),
-}
-
-impl Stored {
-    fn chunks(column: ChunkColumn) -> Self {
-        let bounds = column.bounds();
-        Self::Chunks { column, bounds }
     }
 }
 

@@ -20,6 +20,7 @@ use super::accumulate::{Aggregates, Keys};
 use super::groups::{GroupCodes, JoinCodes};
 use super::lookup::Lookup;
 use super::narrow::{Computation, Narrow, Source};
+use super::rows::Attached;
 use super::shape::Join;
 use super::side::{Found, Side, Unfit, build_side, keep_sides};
 use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, StarKeys, TableScan};
@@ -259,6 +260,15 @@ impl Ready {
     /// The rows of a join's build side.
     pub fn build(&self, join: usize) -> &RecordBatch {
         &self.sides[join].build
+    }
+
+    /// What rows find in each look-up.
+    pub fn attached(&self) -> Vec<Attached<'_>> {
+        let attached = self.sides.iter().map(|side| Attached {
+            lookup: &side.lookup,
+            build: &side.build,
+        });
+        attached.collect()
     }
 
     /// The share of the rows asked for that a look-up kept so far, or a guess.

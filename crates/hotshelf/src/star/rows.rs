@@ -1,7 +1,7 @@
 //! A batch of surviving rows. Each column is decoded when it is first asked for, in the form that is asked for: as
 //! words of 64 bits, as codes of a dictionary, or as an array.
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{filter, take};
 use datafusion::common::{exec_err, internal_err};
@@ -10,11 +10,9 @@ use vortex::error::{VortexError, VortexResult};
 
 use super::arithmetic::{Columns, Exact, Node};
 use super::chunk::{ChunkBuffer, ChunkColumn};
-use super::lookup::MISS;
-use super::narrow::{Computation, Source};
-use super::payload::{Payload, Stored};
-use super::prepare::Ready;
-use super::select::Survivors;
+use super::lookup::{Lookup, MISS};
+use super::narrow::{Computation, Narrow, Source};
+use super::stored::{Payload, Stored};
 use super::words::{Words, are_words};
 
 /// The values of an expression for the rows of a batch.
@@ -23,7 +21,7 @@ pub(super) enum Value {
     Array(ArrayRef),
 }
 
-/// Codes of a dictionary, and how many there are.
+/// Codes of a dictionary, and its values.
 pub(super) struct Codes<'a> {
     pub codes: Vec<u32>,
     pub values: &'a ArrayRef,
@@ -34,13 +32,22 @@ pub(super) struct Codes<'a> {
 struct Forms {
     words: Option<Words>,
     array: Option<ArrayRef>,
-    /// Whether it has values that are no words.
+    /// Whether it has values that words cannot hold.
     beyond_words: bool,
+}
+
+/// What rows find in a look-up.
+#[derive(Clone, Copy)]
+pub(super) struct Attached<'a> {
+    pub lookup: &'a Lookup,
+    /// The rows of its build side.
+    pub build: &'a RecordBatch,
 }
 
 /// A batch of surviving rows.
 pub(super) struct Rows<'a> {
-    ready: &'a Ready,
+    narrow: &'a Narrow,
+    attached: &'a [Attached<'a>],
     payload: &'a Payload,
     buffer: &'a mut ChunkBuffer,
     /// Their numbers in the row group, ascending.
@@ -53,33 +60,31 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The survivors from `start` to before `end`.
+    /// The survivors of a row group from `start` on, with their numbers and places.
     pub fn new(
-        ready: &'a Ready,
-        payload: &'a Payload,
-        survivors: &Survivors,
-        (start, end): (usize, usize),
+        narrow: &'a Narrow,
+        attached: &'a [Attached<'a>],
+        (payload, start): (&'a Payload, usize),
+        (rows, places): (Vec<u32>, Vec<Vec<u32>>),
         buffer: &'a mut ChunkBuffer,
     ) -> Self {
-        let narrow = &ready.star.narrow;
-        let places = survivors.places.iter();
-        let places = places.map(|each| each.get(start..end).unwrap_or_default().to_vec());
         let mut forms: Vec<Forms> = Vec::new();
         forms.resize_with(narrow.schema.fields().len(), Forms::default);
         let probed = narrow.sources.iter().enumerate();
         let probed = probed.filter(|(_, source)| matches!(source, Source::Probe(_)));
         for ((idx, _), stored) in probed.zip(&payload.columns) {
             if let Stored::Array(array) = stored {
-                forms[idx].array = Some(array.slice(start, end - start));
+                forms[idx].array = Some(array.slice(start, rows.len()));
             }
         }
         Self {
-            rows: survivors.rows[start..end].to_vec(),
-            places: places.collect(),
-            build_rows: vec![None; ready.lookup_count()],
-            ready,
+            build_rows: vec![None; attached.len()],
+            narrow,
+            attached,
             payload,
             buffer,
+            rows,
+            places,
             forms,
         }
     }
@@ -202,7 +207,7 @@ impl<'a> Rows<'a> {
 
     /// Where a column of the scan comes from.
     fn stored(&self, column: usize) -> Option<&'a Stored> {
-        let sources = &self.ready.star.narrow.sources;
+        let sources = &self.narrow.sources;
         let is_probe = |source: &&Source| matches!(source, Source::Probe(_));
         sources.get(column).filter(is_probe)?;
         let place = sources[..column].iter().filter(is_probe).count();
@@ -210,7 +215,7 @@ impl<'a> Rows<'a> {
     }
 
     /// A column as an array.
-    pub fn column(&mut self, column: usize) -> QueryResult<ArrayRef> {
+    fn column(&mut self, column: usize) -> QueryResult<ArrayRef> {
         if let Some(array) = &self.forms[column].array {
             return Ok(array.clone());
         }
@@ -220,12 +225,16 @@ impl<'a> Rows<'a> {
     }
 
     fn make_array(&mut self, column: usize) -> QueryResult<ArrayRef> {
-        let narrow = &self.ready.star.narrow;
+        let narrow = self.narrow;
         match (narrow.sources.get(column), self.stored(column)) {
             (None, _) => self.array(&narrow.computed[column - narrow.sources.len()]),
             (Some(Source::Build { join, column }), _) => {
                 let rows = self.build_rows(*join);
-                Ok(take(self.ready.build(*join).column(*column), &rows, None)?)
+                Ok(take(
+                    self.attached[*join].build.column(*column),
+                    &rows,
+                    None,
+                )?)
             }
             (_, Some(Stored::Codes { codes, values })) => {
                 let codes = self.gather_codes(codes, values)?;
@@ -250,19 +259,19 @@ impl<'a> Rows<'a> {
     }
 
     fn build_rows(&mut self, join: usize) -> UInt32Array {
-        let lookup = self.ready.lookup(join);
+        let lookup = self.attached[join].lookup;
         let row = |place: &u32| Some(lookup.row(*place)).filter(|row| *row != MISS);
         let places = &self.places[join];
         let rows = self.build_rows[join].get_or_insert_with(|| places.iter().map(row).collect());
         rows.clone()
     }
 
-    /// The words of a column. `None` if it has values that are none.
+    /// The words of a column. `None` if they cannot hold its values.
     fn make_words(&mut self, column: usize) -> VortexResult<Option<Words>> {
         if let Some(Stored::Chunks { column, bounds }) = self.stored(column) {
             return column.words(&self.rows, *bounds, self.buffer);
         }
-        let narrow = &self.ready.star.narrow;
+        let narrow = self.narrow;
         if !are_words(narrow.schema.field(column).data_type()) {
             return Ok(None);
         }

@@ -36,8 +36,15 @@ impl Survivors {
         self.rows.len()
     }
 
-    /// Where a batch ends that begins at the survivor `start`: it has at most `rows`, but whole chunks and at least one,
-    /// so that none is decoded twice.
+    /// The numbers of a part of the survivors, and their places by look-up.
+    pub fn part(&self, (start, end): (usize, usize)) -> (Vec<u32>, Vec<Vec<u32>>) {
+        let places = self.places.iter();
+        let places = places.map(|each| each.get(start..end).unwrap_or_default().to_vec());
+        (self.rows[start..end].to_vec(), places.collect())
+    }
+
+    /// Where a batch ends that begins at the survivor `start`: it has at most `rows`, but whole chunks and at least
+    /// one, so that none is decoded twice.
     pub fn batch_end(&self, start: usize, rows: usize) -> usize {
         let chunk_of = |idx: usize| self.rows.get(idx).map(|row| *row as usize / CHUNK_ROWS);
         let (first, after) = (chunk_of(start), chunk_of(start + rows));
@@ -167,6 +174,10 @@ impl Selector {
             .resize_with(columns.len().max(1), ChunkBuffer::default);
         let mut tests = self.tests(ready, tested);
         let slots = slots(ready, tested);
+        if tests.is_empty() && slots.is_empty() && mask.all_true() {
+            survivors.rows = (0..row_count as u32).collect();
+            return Ok(survivors);
+        }
         let masked: Option<Vec<u64>> = match mask.bit_buffer() {
             AllOr::All => None,
             AllOr::None => return Ok(survivors),

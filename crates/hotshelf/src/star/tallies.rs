@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, UInt64Array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::DataType;
+use datafusion::common::exec_err;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -38,6 +39,8 @@ struct Argument {
 struct State {
     data_type: DataType,
     source: Source,
+    /// Whether it must not leave its type.
+    is_sum: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -81,10 +84,10 @@ impl TallyPlan {
     ) -> Option<Vec<State>> {
         let sum_kind = match (&value.data_type, types.last()?) {
             (DataType::Int64, DataType::Int64) | (DataType::UInt64, DataType::UInt64) => {
-                Some(Kind::Sum64)
+                Some(Kind::Sum)
             }
             (DataType::Decimal128(_, from), DataType::Decimal128(_, to)) if from == to => {
-                Some(Kind::Sum128)
+                Some(Kind::Sum)
             }
             _ => None,
         };
@@ -95,7 +98,7 @@ impl TallyPlan {
         let (counts, kind) = match name {
             "count" => (true, None),
             "sum" => (false, Some(sum_kind?)),
-            "avg" if sum_kind == Some(Kind::Sum128) => (true, sum_kind),
+            "avg" if matches!(value.data_type, DataType::Decimal128(..)) => (true, Some(sum_kind?)),
             "min" => (false, extreme(Kind::Least)?),
             "max" => (false, extreme(Kind::Greatest)?),
             _ => return None,
@@ -122,6 +125,7 @@ impl TallyPlan {
         let states = typed.map(|(source, data_type)| State {
             data_type: (*data_type).clone(),
             source,
+            is_sum: name == "sum",
         });
         Some(states.collect())
     }
@@ -162,6 +166,8 @@ impl TallyPlan {
 pub(super) struct Tallies {
     plan: Arc<TallyPlan>,
     counts_rows: bool,
+    /// Whether there is a single group, even of no rows.
+    one: bool,
     /// Rows by group.
     rows: Vec<i64>,
     /// By argument: rows without a value, by group; empty while there are none.
@@ -174,6 +180,7 @@ impl Tallies {
     pub fn new(plan: Arc<TallyPlan>, one: bool) -> Self {
         Self {
             counts_rows: one || plan.counts_rows(),
+            one,
             rows: Vec::new(),
             missing: vec![Vec::new(); plan.arguments.len()],
             each: plan
@@ -229,8 +236,17 @@ impl Tallies {
         self.each.iter_mut().for_each(|tally| tally.resize(count));
     }
 
-    /// The states of a function, for all groups.
+    /// The states of a function, for all groups. Partial sums of groups may have more digits than their type.
     pub fn states(&mut self, function: usize, count: usize) -> QueryResult<Vec<ArrayRef>> {
+        self.checked_states(function, count, self.one)
+    }
+
+    fn checked_states(
+        &mut self,
+        function: usize,
+        count: usize,
+        checks_digits: bool,
+    ) -> QueryResult<Vec<ArrayRef>> {
         self.resize(count);
         let states = self.plan.functions.get(function).cloned().flatten();
         let state = |state: &State| -> QueryResult<ArrayRef> {
@@ -238,12 +254,18 @@ impl Tallies {
                 Source::Count(argument) => {
                     let counts = (0..count).map(|group| self.count(argument, group));
                     Ok(match state.data_type {
+                        // An average's count, which is NULL where it would divide by zero.
                         DataType::UInt64 => {
-                            let counts = counts.map(|count| count as u64);
-                            Arc::new(UInt64Array::from_iter_values(counts))
+                            let counts = counts.map(|count| (count > 0).then_some(count as u64));
+                            Arc::new(counts.collect::<UInt64Array>())
                         }
                         _ => Arc::new(Int64Array::from_iter_values(counts)),
                     })
+                }
+                Source::Tally { tally, .. }
+                    if state.is_sum && !self.each[tally].fits(&state.data_type, checks_digits) =>
+                {
+                    sum_overflow(&state.data_type)
                 }
                 Source::Tally { tally, argument } => {
                     let has_value = |group| self.count(argument, group) > 0;
@@ -269,7 +291,7 @@ impl Tallies {
         idx: usize,
         count: usize,
     ) -> QueryResult<ArrayRef> {
-        let mut states = self.states(idx, count)?;
+        let mut states = self.checked_states(idx, count, true)?;
         if function.fun().name() != "avg" {
             return Ok(states.swap_remove(0));
         }
@@ -293,6 +315,13 @@ impl Tallies {
         let counts = (missing + self.rows.capacity()) * size_of::<i64>();
         counts + self.each.iter().map(Tally::size_bytes).sum::<usize>()
     }
+}
+
+/// A sum has left its type.
+pub(crate) fn sum_overflow<T>(data_type: &DataType) -> QueryResult<T> {
+    exec_err!(
+        "overflow: a sum leaves the range of {data_type}; sum a wider type, such as CAST(… AS DECIMAL(38, 0)) or DOUBLE"
+    )
 }
 
 /// The rows that have a value and meet a condition. `None`: all.

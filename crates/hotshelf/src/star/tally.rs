@@ -26,10 +26,7 @@ pub(super) enum GroupNumbers<'a> {
 /// What is kept of a group's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Their sum, modulo 2^64.
-    Sum64,
-    /// Their sum, modulo 2^128.
-    Sum128,
+    Sum,
     Least,
     Greatest,
 }
@@ -41,11 +38,11 @@ pub(super) enum Numbers {
 }
 
 /// One number for each group.
-pub(super) enum Tally {
-    Sum64(Vec<i64>),
-    Sum128(Vec<i128>),
-    Least(Vec<i128>),
-    Greatest(Vec<i128>),
+pub(super) struct Tally {
+    kind: Kind,
+    totals: Vec<i128>,
+    /// Whether a sum has left 128 bits; it is a sum modulo 2^128 then.
+    pub has_overflowed: bool,
 }
 
 impl GroupNumbers<'_> {
@@ -130,40 +127,29 @@ impl Numbers {
 
 impl Tally {
     pub fn new(kind: Kind) -> Self {
-        match kind {
-            Kind::Sum64 => Self::Sum64(Vec::new()),
-            Kind::Sum128 => Self::Sum128(Vec::new()),
-            Kind::Least => Self::Least(Vec::new()),
-            Kind::Greatest => Self::Greatest(Vec::new()),
+        Self {
+            kind,
+            totals: Vec::new(),
+            has_overflowed: false,
         }
     }
 
     /// Makes room for groups.
     pub fn resize(&mut self, count: usize) {
-        match self {
-            Self::Sum64(totals) => totals.resize(count, 0),
-            Self::Sum128(totals) => totals.resize(count, 0),
-            Self::Least(totals) => totals.resize(count, i128::MAX),
-            Self::Greatest(totals) => totals.resize(count, i128::MIN),
-        }
+        let none = match self.kind {
+            Kind::Sum => 0,
+            Kind::Least => i128::MAX,
+            Kind::Greatest => i128::MIN,
+        };
+        self.totals.resize(count, none);
     }
 
     pub fn clear(&mut self) {
-        *self = match self {
-            Self::Sum64(_) => Self::Sum64(Vec::new()),
-            Self::Sum128(_) => Self::Sum128(Vec::new()),
-            Self::Least(_) => Self::Least(Vec::new()),
-            Self::Greatest(_) => Self::Greatest(Vec::new()),
-        };
+        *self = Self::new(self.kind);
     }
 
     pub fn size_bytes(&self) -> usize {
-        match self {
-            Self::Sum64(totals) => totals.capacity() * size_of::<i64>(),
-            Self::Sum128(totals) | Self::Least(totals) | Self::Greatest(totals) => {
-                totals.capacity() * size_of::<i128>()
-            }
-        }
+        self.totals.capacity() * size_of::<i128>()
     }
 
     /// Adds the valid rows of a batch.
@@ -174,55 +160,45 @@ impl Tally {
         groups: GroupNumbers<'_>,
         row_count: usize,
     ) {
-        match (self, numbers) {
-            (Self::Sum64(totals), Numbers::Words(words)) => {
-                let words = valid_words(words, valid, row_count);
-                match groups {
-                    GroupNumbers::One => {
-                        let sum = words.values.each().iter();
-                        totals[0] = sum.fold(totals[0], |sum, word| sum.wrapping_add(*word));
-                    }
-                    GroupNumbers::Each { numbers, count } => {
-                        let words = words.values.each();
-                        add(words, numbers, count, totals, |total, sum| {
-                            total.wrapping_add(sum)
-                        });
-                    }
-                }
-            }
-            (Self::Sum128(totals), Numbers::Words(words)) => {
+        let totals = &mut self.totals;
+        match (self.kind, numbers) {
+            (Kind::Sum, Numbers::Words(words)) => {
                 add_words(&valid_words(words, valid, row_count), groups, totals);
             }
-            (Self::Sum64(totals), Numbers::Wide(values)) => {
+            (Kind::Sum, Numbers::Wide(values)) => {
+                let mut has_overflowed = self.has_overflowed;
                 each_valid(values, valid, |row, value| {
                     let total = &mut totals[groups.of(row)];
-                    *total = total.wrapping_add(value as i64);
+                    let (sum, over) = total.overflowing_add(value);
+                    *total = sum;
+                    has_overflowed |= over;
                 });
+                self.has_overflowed = has_overflowed;
             }
-            (Self::Sum128(totals), Numbers::Wide(values)) => {
-                each_valid(values, valid, |row, value| {
-                    let total = &mut totals[groups.of(row)];
-                    *total = total.wrapping_add(value);
-                });
-            }
-            (Self::Least(totals), numbers) => {
-                extreme(numbers, valid, groups, row_count, totals, |a, b| a.min(b));
-            }
-            (Self::Greatest(totals), numbers) => {
-                extreme(numbers, valid, groups, row_count, totals, |a, b| a.max(b));
-            }
+            (Kind::Least, numbers) => extreme(numbers, valid, groups, totals, |a, b| a < b),
+            (Kind::Greatest, numbers) => extreme(numbers, valid, groups, totals, |a, b| a > b),
         }
+    }
+
+    /// Whether the numbers of all groups are within a type's integers, or have at most so many digits.
+    pub fn fits(&self, data_type: &DataType, checks_digits: bool) -> bool {
+        let mut totals = self.totals.iter();
+        !self.has_overflowed
+            && match data_type {
+                DataType::Int64 => totals.all(|total| i64::try_from(*total).is_ok()),
+                DataType::UInt64 => totals.all(|total| u64::try_from(*total).is_ok()),
+                DataType::Decimal128(precision, _) if checks_digits => {
+                    let limit = 10u128.pow(u32::from(*precision));
+                    totals.all(|total| total.unsigned_abs() < limit)
+                }
+                _ => true,
+            }
     }
 
     /// The numbers as an array, NULL where a group has none.
     pub fn array(&self, data_type: &DataType, nulls: Option<NullBuffer>) -> QueryResult<ArrayRef> {
-        let (bytes, count) = match self {
-            Self::Sum64(totals) => (Buffer::from_slice_ref(totals), totals.len()),
-            Self::Sum128(totals) | Self::Least(totals) | Self::Greatest(totals) => {
-                (narrow(data_type, totals, nulls.as_ref()), totals.len())
-            }
-        };
-        match array_of(data_type, count, bytes, nulls) {
+        let bytes = narrow(data_type, &self.totals, nulls.as_ref());
+        match array_of(data_type, self.totals.len(), bytes, nulls) {
             Some(array) => Ok(array),
             None => internal_err!("{data_type} is not made of words"),
         }
@@ -233,13 +209,13 @@ impl Tally {
 fn narrow(data_type: &DataType, totals: &[i128], nulls: Option<&NullBuffer>) -> Buffer {
     let present = |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row));
     let totals = totals.iter().enumerate();
-    let mut totals = totals.map(|(row, total)| if present(row) { *total } else { 0 });
+    let totals = totals.map(|(row, total)| if present(row) { *total } else { 0 });
     match data_type.primitive_width() {
         Some(1) => Buffer::from_vec(totals.map(|total| total as u8).collect::<Vec<_>>()),
         Some(2) => Buffer::from_vec(totals.map(|total| total as u16).collect::<Vec<_>>()),
         Some(4) => Buffer::from_vec(totals.map(|total| total as u32).collect::<Vec<_>>()),
         Some(8) => Buffer::from_vec(totals.map(|total| total as u64).collect::<Vec<_>>()),
-        _ => Buffer::from_vec(totals.by_ref().collect::<Vec<i128>>()),
+        _ => Buffer::from_vec(totals.collect::<Vec<i128>>()),
     }
 }
 
@@ -273,10 +249,11 @@ fn each_valid(values: &[i128], valid: Option<&BooleanBuffer>, mut row: impl FnMu
     }
 }
 
-/// Adds words to totals of 128 bits.
+/// Adds words to totals. These would need 2^64 rows to overflow.
 fn add_words(words: &Words, groups: GroupNumbers<'_>, totals: &mut [i128]) {
     let values = words.values.each();
     let rows = values.len().max(1) as u64;
+    // Whether the batch's sums stay within 64 bits.
     let fits = words.bounds.magnitude() <= i64::MAX as u64 / rows;
     match groups {
         GroupNumbers::One if fits => {
@@ -286,65 +263,105 @@ fn add_words(words: &Words, groups: GroupNumbers<'_>, totals: &mut [i128]) {
             let values = values.iter().map(|word| i128::from(*word));
             totals[0] = values.fold(totals[0], i128::wrapping_add);
         }
-        GroupNumbers::Each { numbers, count } => {
-            let few = if fits { count } else { usize::MAX };
-            let plus = |total: i128, word: i64| total.wrapping_add(i128::from(word));
-            add(values, numbers, few, totals, plus);
+        GroupNumbers::Each { numbers, count } if fits && count <= FEW_GROUPS => {
+            let (values, values_rest) = values.as_chunks::<LANES>();
+            let (numbers, numbers_rest) = numbers.split_at(values.len() * LANES);
+            let whole = numbers.chunks(LANES).zip(values.iter().copied());
+            let mut last = [0; LANES];
+            let rest = last.iter_mut().zip(values_rest);
+            rest.for_each(|(last, value)| *last = *value);
+            let sums = few_sums(whole.chain(std::iter::once((numbers_rest, last))));
+            for (total, sum) in totals.iter_mut().zip(sums) {
+                *total = total.wrapping_add(i128::from(sum));
+            }
+        }
+        GroupNumbers::Each { numbers, .. } => {
+            for (word, number) in values.iter().zip(numbers) {
+                let total = &mut totals[*number as usize];
+                *total = total.wrapping_add(i128::from(*word));
+            }
         }
     }
 }
 
-/// Adds words to the totals of their groups.
-fn add<T: Copy>(
-    values: &[i64],
-    numbers: &[u32],
-    count: usize,
-    totals: &mut [T],
-    plus: impl Fn(T, i64) -> T,
-) {
-    if count > FEW_GROUPS {
-        for (word, number) in values.iter().zip(numbers) {
-            let total = &mut totals[*number as usize];
-            *total = plus(*total, *word);
-        }
-        return;
-    }
-    let (values, values_rest) = values.as_chunks::<LANES>();
-    let (numbers, numbers_rest) = numbers.split_at(values.len() * LANES);
-    let whole = numbers.chunks(LANES).zip(values.iter().copied());
-    let mut last = [0; LANES];
-    last.iter_mut()
-        .zip(values_rest)
-        .for_each(|(last, value)| *last = *value);
-    let sums = few_sums(whole.chain(std::iter::once((numbers_rest, last))));
-    for (total, sum) in totals.iter_mut().zip(sums) {
-        *total = plus(*total, sum);
-    }
-}
-
+/// Keeps the better of each group's number and those of its rows.
 fn extreme(
     numbers: &Numbers,
     valid: Option<&BooleanBuffer>,
     groups: GroupNumbers<'_>,
-    row_count: usize,
     totals: &mut [i128],
-    better: impl Fn(i128, i128) -> i128,
+    is_better: impl Fn(i128, i128) -> bool + Copy,
 ) {
     let mut row = |idx: usize, value: i128| {
         let total = &mut totals[groups.of(idx)];
-        *total = better(*total, value);
+        if is_better(value, *total) {
+            *total = value;
+        }
     };
-    match numbers {
-        Numbers::Wide(values) => each_valid(values, valid, row),
-        Numbers::Words(words) => {
+    match (numbers, valid) {
+        (Numbers::Wide(values), _) => each_valid(values, valid, row),
+        (Numbers::Words(words), Some(valid)) => {
             let word = |idx: usize| match &words.values {
-                Values::Each(each) => i128::from(each[idx]),
-                Values::All(word) => i128::from(*word),
+                Values::Each(each) => each[idx],
+                Values::All(word) => *word,
             };
-            match valid {
-                None => (0..row_count).for_each(|idx| row(idx, word(idx))),
-                Some(valid) => valid.set_indices().for_each(|idx| row(idx, word(idx))),
+            valid
+                .set_indices()
+                .for_each(|idx| row(idx, i128::from(word(idx))));
+        }
+        (Numbers::Words(words), None) => match (&words.values, groups) {
+            (Values::Each(each), _) if groups.count() <= FEW_GROUPS => {
+                few_extremes(each, groups, totals, is_better);
             }
+            (Values::Each(each), _) => {
+                let rows = each.iter().enumerate();
+                rows.for_each(|(idx, word)| row(idx, i128::from(*word)));
+            }
+            (Values::All(word), GroupNumbers::One) => row(0, i128::from(*word)),
+            (Values::All(word), GroupNumbers::Each { numbers, .. }) => {
+                (0..numbers.len()).for_each(|idx| row(idx, i128::from(*word)));
+            }
+        },
+    }
+}
+
+/// The same for up to `FEW_GROUPS` groups: words are compared with words first.
+fn few_extremes(
+    values: &[i64],
+    groups: GroupNumbers<'_>,
+    totals: &mut [i128],
+    is_better: impl Fn(i128, i128) -> bool,
+) {
+    let better = |a: i64, b: i64| match is_better(a.into(), b.into()) {
+        true => a,
+        false => b,
+    };
+    let Some(first) = values.first() else {
+        return;
+    };
+    let mut best = [*first; FEW_GROUPS];
+    let mut seen = 0u64;
+    match groups {
+        GroupNumbers::One => {
+            seen = 1;
+            best[0] = values.iter().fold(*first, |best, word| better(*word, best));
+        }
+        GroupNumbers::Each { numbers, .. } => {
+            for (word, number) in values.iter().zip(numbers) {
+                let group = *number as usize % FEW_GROUPS;
+                let is_first = (seen >> group) & 1 == 0;
+                seen |= 1 << group;
+                best[group] = match is_first {
+                    true => *word,
+                    false => better(*word, best[group]),
+                };
+            }
+        }
+    }
+    for (group, total) in totals.iter_mut().enumerate() {
+        let word = i128::from(best[group % FEW_GROUPS]);
+        if (seen >> (group % FEW_GROUPS)) & 1 == 1 && is_better(word, *total) {
+            *total = word;
         }
     }
 }
@@ -360,10 +377,7 @@ mod tests {
         let values = rows.iter().filter(|(_, of, valid)| *of == group && *valid);
         let values = values.map(|(value, ..)| *value);
         match kind {
-            Kind::Sum64 => {
-                i128::from(values.fold(0i64, |sum, value| sum.wrapping_add(value as i64)))
-            }
-            Kind::Sum128 => values.fold(0i128, i128::wrapping_add),
+            Kind::Sum => values.sum(),
             Kind::Least => values.min().unwrap_or(0),
             Kind::Greatest => values.max().unwrap_or(0),
         }
@@ -372,7 +386,7 @@ mod tests {
     #[test]
     fn tallies_are_those_of_128_bit_arithmetic() {
         let mut random = fastrand::Rng::with_seed(3);
-        let kinds = [Kind::Sum64, Kind::Sum128, Kind::Least, Kind::Greatest];
+        let kinds = [Kind::Sum, Kind::Least, Kind::Greatest];
         for _ in 0..400 {
             let group_count = [1, 3, FEW_GROUPS, 500][random.usize(0..4)];
             let kind = kinds[random.usize(0..kinds.len())];
@@ -381,11 +395,6 @@ mod tests {
             let mut all = Vec::new();
             for _ in 0..random.usize(1..4) {
                 let bits = [8, 40, 62, 63, 90][random.usize(0..5)];
-                let bits = if kind == Kind::Sum64 {
-                    bits.min(63)
-                } else {
-                    bits
-                };
                 let range = -(1i128 << bits)..1i128 << bits;
                 let valid_share = random.u8(0..3);
                 let row = |random: &mut fastrand::Rng| {
@@ -422,23 +431,45 @@ mod tests {
             }
             let has_value = |group| all.iter().any(|(_, of, valid)| *of == group && *valid);
             let nulls = NullBuffer::from((0..group_count).map(has_value).collect::<Vec<_>>());
-            let data_type = match kind {
-                Kind::Sum64 => DataType::Int64,
-                _ => DataType::Decimal128(38, 0),
-            };
+            let data_type = DataType::Decimal128(38, 0);
+            let sums = (0..group_count).map(|group| expected(kind, &all, group));
+            let mut sums = sums.filter(|_| kind == Kind::Sum);
+            let fits = sums.all(|sum| i64::try_from(sum).is_ok());
+            assert!(kind != Kind::Sum || tally.fits(&DataType::Int64, false) == fits);
             let array = tally.array(&data_type, Some(nulls)).unwrap();
             for group in 0..group_count {
                 let wanted = has_value(group).then(|| expected(kind, &all, group));
-                let found = array.is_valid(group).then(|| match &data_type {
-                    DataType::Int64 => i128::from(
-                        array
-                            .as_primitive::<arrow::datatypes::Int64Type>()
-                            .value(group),
-                    ),
-                    _ => array.as_primitive::<Decimal128Type>().value(group),
-                });
+                let decimals = array.as_primitive::<Decimal128Type>();
+                let found = array.is_valid(group).then(|| decimals.value(group));
                 assert_eq!(found, wanted, "{kind:?} of group {group}");
             }
         }
+    }
+
+    #[test]
+    fn sums_that_leave_their_type_are_noticed() {
+        let sum = |values: Vec<i128>, data_type: DataType, checks_digits| {
+            let mut tally = Tally::new(Kind::Sum);
+            tally.resize(1);
+            let count = values.len();
+            tally.update(&Numbers::Wide(values), None, GroupNumbers::One, count);
+            tally.fits(&data_type, checks_digits)
+        };
+        let most = i128::from(i64::MAX);
+        assert!(sum(vec![most, 1, -1], DataType::Int64, true));
+        assert!(!sum(vec![most, 1], DataType::Int64, true));
+        assert!(sum(vec![most, most, 1], DataType::UInt64, true));
+        assert!(!sum(vec![-1], DataType::UInt64, true));
+        assert!(!sum(vec![i128::MAX, 1], DataType::Decimal128(38, 0), false));
+        assert!(sum(
+            vec![10i128.pow(12)],
+            DataType::Decimal128(12, 0),
+            false
+        ));
+        assert!(!sum(
+            vec![10i128.pow(12)],
+            DataType::Decimal128(12, 0),
+            true
+        ));
     }
 }

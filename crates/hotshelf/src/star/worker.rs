@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::accumulate::{arrays, output};
 use super::aggregate::Groups;
 use super::chunk::Decodable;
-use super::payload::Payload;
 use super::prepare::{Output, Ready};
 use super::rows::Rows;
 use super::select::{Selector, Survivors};
+use super::stored::Payload;
 use crate::error::{Error, Result};
 use crate::prices::computed;
 use crate::scan::{Morsel, filter, narrow_rows};
@@ -215,7 +215,11 @@ impl Worker {
         range: (usize, usize),
     ) -> QueryResult<()> {
         let ready = self.ready.clone();
-        let mut rows = Rows::new(&ready, payload, survivors, range, self.selector.buffer());
+        let attached = ready.attached();
+        let payload = (payload, range.0);
+        let numbers = survivors.part(range);
+        let buffer = self.selector.buffer();
+        let mut rows = Rows::new(&ready.star.narrow, &attached, payload, numbers, buffer);
         for condition in &ready.star.filters {
             let kept = rows.set(condition)?;
             rows.keep(&kept)?;
