@@ -83,6 +83,13 @@ pub(super) fn check_build(
     })
 }
 
+/// Whether the statistics say that a key does not repeat in a build side.
+pub(super) fn is_known_key(build: &Arc<dyn ExecutionPlan>, key: &Arc<dyn PhysicalExpr>) -> bool {
+    let column = key.downcast_ref::<Column>().map(Column::index);
+    let share = column.and_then(|column| distinct_share(build, column));
+    share.is_some_and(|share| share >= DISTINCT_SHARE_MIN)
+}
+
 /// The input of operators that only move batches between tasks.
 pub(super) fn pass_through(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     if let Some(repartition) = plan.downcast_ref::<RepartitionExec>() {

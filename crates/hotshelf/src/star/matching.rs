@@ -8,7 +8,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::HashJoinExec;
 
 use super::declined::Declined;
-use super::forecast::largest_table;
+use super::forecast::{is_known_key, largest_table};
 
 /// Whether a scanned row that finds, or does not find, its key stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +68,40 @@ pub(super) fn probe_side(join: &HashJoinExec) -> Result<(JoinSide, Matching), De
         return Err(Declined::because("the preserved side is the smaller one"));
     }
     Ok((side, matching))
+}
+
+/// Two expressions that a join takes for equal, one of each side.
+pub(super) type KeyPair = (Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>);
+
+/// The key of a join that is looked up, and equalities that are tested afterwards. Of several keys that is one that is
+/// known not to repeat, so that the others are tested on the one row that it finds.
+pub(super) fn looked_up_key(
+    join: &HashJoinExec,
+    matching: Matching,
+    probe_side: JoinSide,
+) -> Result<(&KeyPair, Vec<&KeyPair>), Declined> {
+    let keys = join.on();
+    if let [only] = keys {
+        return Ok((only, Vec::new()));
+    }
+    let is_key = |(left, right): &KeyPair| match probe_side {
+        JoinSide::Left => is_known_key(join.right(), right),
+        _ => is_known_key(join.left(), left),
+    };
+    let several = || Declined::because("a join has more than one key");
+    let is_inner = matching == Matching::Inner;
+    let place = keys.iter().position(is_key).filter(|_| is_inner);
+    let place = place.ok_or_else(several)?;
+    let others = keys.iter().enumerate().filter(|(idx, _)| *idx != place);
+    let others: Vec<_> = others.map(|(_, pair)| pair).collect();
+    // A comparison takes -0.0 and 0.0 for different values, a join for equal ones.
+    for (left, _) in &others {
+        let data_type = left.data_type(&join.left().schema())?;
+        if data_type.is_floating() || data_type.is_nested() {
+            return Err(several());
+        }
+    }
+    Ok((&keys[place], others))
 }
 
 /// The columns of a join in its own order, before its projection.

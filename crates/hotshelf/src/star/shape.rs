@@ -6,8 +6,9 @@ use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -19,7 +20,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::declined::Declined;
 use super::forecast::{Forecast, check_build, pass_through};
 use super::keys::is_key_type;
-use super::matching::{Matching, joined, probe_side};
+use super::matching::{KeyPair, Matching, joined, looked_up_key, probe_side};
 use super::narrow::{Computed, Narrow, Source, WideColumns, replace_columns, substitute};
 use crate::scan::TableScan;
 
@@ -136,10 +137,8 @@ impl Shape {
         if join.null_equality() != NullEquality::NullEqualsNothing {
             return Err(Declined::because("a join takes NULL keys for equal"));
         }
-        let [(left_key, right_key)] = join.on() else {
-            return Err(Declined::because("a join has more than one key"));
-        };
         let (probe_side, matching) = probe_side(join)?;
+        let ((left_key, right_key), others) = looked_up_key(join, matching, probe_side)?;
         if join.filter().is_some() && matching != Matching::Inner {
             return Err(Declined(format!("a {matching} join has a condition")));
         }
@@ -171,6 +170,9 @@ impl Shape {
         }
         let build_outputs = columns_from(&shape.wide, first_column..shape.wide.len());
         shape.add_condition(join, probe_side, &build_outputs)?;
+        for pair in others {
+            shape.add_equality(pair, probe_side, &build_outputs)?;
+        }
         let probe_outputs = std::mem::take(&mut shape.outputs);
         shape.outputs = joined(join, probe_side, probe_outputs, build_outputs);
         if let Some(projection) = &join.projection {
@@ -288,6 +290,29 @@ impl Shape {
         })?;
         refuse_volatile(&predicate)?;
         self.filters.push(self.inline(&predicate)?);
+        Ok(())
+    }
+
+    /// A further key of an inner join is a filter on its rows.
+    fn add_equality(
+        &mut self,
+        (left, right): &KeyPair,
+        probe_side: JoinSide,
+        build: &[Arc<dyn PhysicalExpr>],
+    ) -> Result<(), Declined> {
+        let side = |key: &Arc<dyn PhysicalExpr>, of: JoinSide| {
+            let columns = if of == probe_side {
+                self.outputs.as_slice()
+            } else {
+                build
+            };
+            replace_columns(key, |column| columns.get(column.index()).cloned())
+        };
+        let left = side(left, JoinSide::Left)?;
+        let right = side(right, JoinSide::Right)?;
+        let equality: Arc<dyn PhysicalExpr> = Arc::new(BinaryExpr::new(left, Operator::Eq, right));
+        refuse_volatile(&equality)?;
+        self.filters.push(self.inline(&equality)?);
         Ok(())
     }
 

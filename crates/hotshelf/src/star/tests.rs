@@ -309,6 +309,20 @@ fn explain_says_what_is_looked_up_and_what_is_not() {
 }
 
 #[test]
+fn a_join_with_several_keys_looks_up_the_one_that_does_not_repeat() {
+    let bench = shop();
+    let sql = "SELECT kind, count(*), sum(amount) FROM sales JOIN items ON sales.item = items.id \
+               AND sales.amount = items.price GROUP BY kind";
+    let plan = bench.compare(sql);
+    assert!(plan.contains("StarPipelineExec"), "{plan}");
+    let shops = "CREATE TABLE visits AS SELECT CAST(value % 10 AS INT) AS id, value % 4 AS shop \
+                 FROM generate_series(1, 40) AS s(value)";
+    bench.run(shops);
+    let sql = "SELECT count(*) FROM sales JOIN visits ON sales.item = visits.id AND sales.shop = visits.shop";
+    assert!(bench.compare(sql).contains("a join has more than one key"));
+}
+
+#[test]
 fn a_snowflake_is_joined_on_its_build_side() {
     let bench = shop();
     bench.run(
