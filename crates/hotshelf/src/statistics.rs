@@ -1,11 +1,16 @@
 //! Column statistics: what the planner sees of a table, from what the store keeps of each file.
 
+pub(crate) mod column;
+mod predicate;
+
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::hash_utils::{HLL_RANDOM_STATE, create_hashes};
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use hotshelf_store::statistics::{DistinctSketch, FileStats};
+
+pub(crate) use predicate::kept_share;
 
 /// Hashes of a column's values for the sketches of distinct values.
 pub(crate) fn hash_column(column: &ArrayRef, hashes: &mut [u64]) -> bool {

@@ -32,6 +32,7 @@ use crate::index::{
 };
 use crate::look_ups::Rows;
 use crate::settings::{SessionSettings, Use};
+use crate::statistics::kept_share;
 use crate::table::Table;
 
 /// A scan of a table.
@@ -352,6 +353,13 @@ impl DataSource for TableScan {
                 .map(|idx| table.column_statistics[*idx].clone())
                 .collect(),
         };
+        if !self.filters.is_empty() {
+            let predicates = self.filters.iter().map(|filter| &filter.expr);
+            let share = kept_share(predicates, &self.table.schema, table);
+            let rows = statistics.num_rows.get_value();
+            let rows = rows.map(|rows| (*rows as f64 * share).max(1.0) as usize);
+            statistics.num_rows = rows.map_or(Precision::Absent, Precision::Inexact);
+        }
         if let Some(limit) = self.limit {
             statistics.num_rows = statistics.num_rows.min(&Precision::Exact(limit));
         }
