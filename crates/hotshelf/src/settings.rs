@@ -68,6 +68,10 @@ const KEYS: &[(&str, &str)] = &[
         "whether sorts, joins and groups are Hotshelf's, which spill: on (if they may not fit), off, always (session)",
     ),
     (
+        "join_order",
+        "whether joins are ordered by the statistics: on (where that is clearly better), off, always (session)",
+    ),
+    (
         "elf",
         "whether scans ask Elf indexes for their rows: on (where that is faster), off, always (session)",
     ),
@@ -110,6 +114,16 @@ impl std::fmt::Display for Use {
     }
 }
 
+/// The sides of an inner join, known by the names of columns that are its keys.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct JoinSides {
+    /// Of the side that is kept in memory.
+    pub kept: Vec<String>,
+    pub streamed: Vec<String>,
+    /// Rows that are expected of the side that is kept.
+    pub rows: f64,
+}
+
 /// The settings of one session, and a way to those of its database.
 #[derive(Clone)]
 pub(crate) struct SessionSettings {
@@ -119,6 +133,7 @@ pub(crate) struct SessionSettings {
     pub populate: bool,
     pub star_pipelines: bool,
     pub operators: Use,
+    pub join_order: Use,
     pub priority: f64,
     pub elf: Use,
     /// Number of the query being planned.
@@ -127,6 +142,10 @@ pub(crate) struct SessionSettings {
     pub template: u64,
     /// What the rules say about the query being planned.
     pub notes: Arc<Mutex<Vec<String>>>,
+    /// Orders of joins that were changed: the order, and why.
+    pub join_orders: Arc<Mutex<Vec<(String, String)>>>,
+    /// Which side of its inner joins is to be kept in memory.
+    pub join_sides: Arc<Mutex<Vec<JoinSides>>>,
     /// Ends that query.
     pub interrupt: Interrupt,
 }
@@ -139,11 +158,14 @@ impl Default for SessionSettings {
             populate: true,
             star_pipelines: true,
             operators: Use::On,
+            join_order: Use::On,
             priority: 1.0,
             elf: Use::On,
             query_id: 0,
             template: 0,
             notes: Arc::default(),
+            join_orders: Arc::default(),
+            join_sides: Arc::default(),
             interrupt: Interrupt::default(),
         }
     }
@@ -174,6 +196,14 @@ impl SessionSettings {
         }
     }
 
+    /// Remembers an order of joins for EXPLAIN, once.
+    pub fn note_join_order(&self, order: String, reason: String) {
+        let mut orders = self.join_orders.lock();
+        if orders.iter().all(|(known, _)| *known != order) {
+            orders.push((order, reason));
+        }
+    }
+
     /// The database's settings while it is open.
     fn database(&self) -> Option<Arc<dyn DatabaseSettings>> {
         self.database.as_ref()?.upgrade()
@@ -191,6 +221,7 @@ impl SessionSettings {
             "populate" => self.populate.to_string(),
             "star_pipelines" => self.star_pipelines.to_string(),
             "operators" => self.operators.to_string(),
+            "join_order" => self.join_order.to_string(),
             "priority" => self.priority.to_string(),
             "elf" => self.elf.to_string(),
             _ => return self.database()?.value(key),
@@ -203,6 +234,7 @@ impl SessionSettings {
             "populate" => self.populate = parse_switch(value)?,
             "star_pipelines" => self.star_pipelines = parse_switch(value)?,
             "operators" => self.operators = parse_use("use of operators", value)?,
+            "join_order" => self.join_order = parse_use("order of joins", value)?,
             "priority" => self.priority = parse_priority(value)?,
             "elf" => self.elf = parse_use("use of indexes", value)?,
             _ => {

@@ -6,10 +6,13 @@ mod aggregated_subqueries;
 mod asked_groups;
 mod cast_keys;
 mod choose_access;
+mod chosen_sides;
 mod correlated;
 mod early_semi_joins;
 mod in_lists;
+mod join_order;
 mod keep_filters;
+mod keep_join_order;
 mod keep_limits;
 mod literal_keys;
 mod literals;
@@ -36,10 +39,13 @@ use aggregated_subqueries::ComputeSubqueriesFirst;
 use asked_groups::ASKED_GROUPS;
 use cast_keys::NameCastKeys;
 use choose_access::ChooseAccess;
+use chosen_sides::ChosenSides;
 use correlated::RefuseUnsoundSubqueries;
 use early_semi_joins::EARLY_SEMI_JOINS;
 use in_lists::KeepListsApart;
+use join_order::OrderJoins;
 use keep_filters::KeepFilters;
+use keep_join_order::KeepJoinOrder;
 use keep_limits::KeepLimits;
 use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
@@ -65,6 +71,7 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 pub(crate) fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let rules = Optimizer::new().rules.into_iter();
     let guarded = rules.map(|rule| match rule.name() {
+        "eliminate_cross_join" => Arc::new(KeepJoinOrder { eliminate: rule }) as _,
         "push_down_filter" => Arc::new(KeepFilters { push: rule }) as _,
         "eliminate_group_by_constant" => Arc::new(DROP_LITERAL_KEYS) as _,
         "simplify_expressions" => Arc::new(KeepListsApart { simplify: rule }) as _,
@@ -76,8 +83,11 @@ pub(crate) fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         .iter()
         .position(|rule| rule.name() == "push_down_filter");
     let after = pushed.map_or(rules.len(), |at| at + 1);
-    let ours: [Arc<dyn OptimizerRule + Send + Sync>; 2] =
-        [Arc::new(EARLY_SEMI_JOINS), Arc::new(ASKED_GROUPS)];
+    let ours: [Arc<dyn OptimizerRule + Send + Sync>; 3] = [
+        Arc::new(EARLY_SEMI_JOINS),
+        Arc::new(ASKED_GROUPS),
+        Arc::new(OrderJoins),
+    ];
     rules.splice(after..after, ours);
     rules
 }
@@ -86,6 +96,7 @@ pub(crate) fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let rules = PhysicalOptimizer::new().rules.into_iter();
     let replaced = rules.map(|rule| match rule.name() {
+        "join_selection" => Arc::new(ChosenSides { select: rule }) as _,
         "FilterPushdown" => Arc::new(PushFilters::new(FilterPushdownPhase::Pre)) as _,
         "FilterPushdown(Post)" => Arc::new(PushFilters::new(FilterPushdownPhase::Post)) as _,
         _ => rule,

@@ -1,5 +1,5 @@
-//! What EXPLAIN says besides the plan: why joins and aggregations are not star pipelines, and what EXPLAIN ANALYZE says
-//! about memory.
+//! What EXPLAIN says besides the plan: which joins are in another order than in the text, why joins and aggregations
+//! are not star pipelines, and what EXPLAIN ANALYZE says about memory.
 
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ use crate::settings::SessionSettings;
 
 /// The first column of the row about joins and aggregations that are not star pipelines.
 const STAR_PIPELINES: &str = "star_pipelines";
+/// The first column of the row about the order of joins.
+const JOIN_ORDER: &str = "join_order";
 /// The first column of the row about memory.
 const MEMORY: &str = "memory";
 
@@ -31,28 +33,45 @@ pub(super) fn takes_notes(plan: &LogicalPlan) -> bool {
     matches!(format, ExplainFormat::Indent | ExplainFormat::Tree)
 }
 
-/// What the rules noted while planning.
-pub(super) fn notes(state: &SessionState) -> String {
+/// What the rules noted while planning: the first column of a row, and its text.
+pub(super) type Notes = Vec<(&'static str, String)>;
+
+/// The notes of the rules that had something to say.
+pub(super) fn notes(state: &SessionState) -> Notes {
     let extensions = &state.config().options().extensions;
-    let settings = extensions.get::<SessionSettings>();
-    settings.map_or_else(String::new, |settings| settings.notes.lock().join("\n"))
+    let Some(settings) = extensions.get::<SessionSettings>() else {
+        return Notes::new();
+    };
+    let mut notes = Notes::new();
+    let orders = settings.join_orders.lock();
+    let orders = orders
+        .iter()
+        .map(|(order, reason)| format!("{order}\n{reason}"));
+    let orders: Vec<String> = orders.collect();
+    if !orders.is_empty() {
+        notes.push((JOIN_ORDER, orders.join("\n")));
+    }
+    let stay = settings.notes.lock().join("\n");
+    if !stay.is_empty() {
+        notes.push((STAR_PIPELINES, format!("stay with DataFusion:\n{stay}")));
+    }
+    notes
 }
 
-/// Adds a row with what the rules noted, if they did.
+/// Adds rows with what the rules noted.
 pub(super) fn with_notes(
     batches: SendableRecordBatchStream,
-    notes: String,
+    notes: Notes,
 ) -> Result<SendableRecordBatchStream> {
     let schema = batches.schema();
     if notes.is_empty() || schema.fields().len() != 2 {
         return Ok(batches);
     }
-    let row = row_of(
-        &schema,
-        STAR_PIPELINES,
-        format!("stay with DataFusion:\n{notes}"),
-    )?;
-    let batches = batches.chain(futures::stream::iter([Ok(row)]));
+    let rows = notes
+        .into_iter()
+        .map(|(kind, text)| Ok(Ok(row_of(&schema, kind, text)?)));
+    let rows = rows.collect::<Result<Vec<_>>>()?;
+    let batches = batches.chain(futures::stream::iter(rows));
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
 }
 

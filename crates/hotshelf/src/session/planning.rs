@@ -174,6 +174,8 @@ impl Session {
             settings.query_id = query_id;
             settings.template = fingerprint::template(plan);
             settings.notes = Arc::default();
+            settings.join_orders = Arc::default();
+            settings.join_sides = Arc::default();
             settings.interrupt = Interrupt::default();
         }
         state

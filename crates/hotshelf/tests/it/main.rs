@@ -10,6 +10,7 @@ mod fresh;
 mod import;
 mod index;
 mod input;
+mod join_order;
 mod joining;
 mod look_ups;
 mod merging;

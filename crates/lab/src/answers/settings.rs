@@ -15,6 +15,7 @@ fn any(rng: &mut Rng, words: &[&'static str]) -> &'static str {
 pub struct Settings {
     pub elf: &'static str,
     pub star_pipelines: &'static str,
+    pub join_order: &'static str,
     pub threads: u8,
     pub budget: &'static str,
     pub policy: &'static str,
@@ -25,6 +26,7 @@ pub struct Settings {
 pub const PLAIN: Settings = Settings {
     elf: "off",
     star_pipelines: "off",
+    join_order: "off",
     threads: 1,
     budget: "1GB",
     policy: "lru",
@@ -36,6 +38,7 @@ impl Settings {
         Self {
             elf: any(rng, &["on", "off", "always", "always"]),
             star_pipelines: any(rng, &["on", "on", "on", "off"]),
+            join_order: any(rng, &["on", "always", "always", "off"]),
             threads: *pick(rng, &[1, 1, 2, 4]),
             budget: any(rng, &["2MB", "16MB", "256MB", "1GB"]),
             policy: any(rng, &["hpcache", "hpcache", "lru", "none", "all", "s3fifo"]),
@@ -48,6 +51,7 @@ impl Settings {
         vec![
             format!("SET hotshelf.elf = '{}'", self.elf),
             format!("SET hotshelf.star_pipelines = '{}'", self.star_pipelines),
+            format!("SET hotshelf.join_order = '{}'", self.join_order),
             format!("SET hotshelf.threads = {}", self.threads),
             format!("SET hotshelf.budget = '{}'", self.budget),
             format!("SET hotshelf.policy = '{}'", self.policy),
@@ -64,6 +68,10 @@ impl Settings {
             },
             Self {
                 star_pipelines: PLAIN.star_pipelines,
+                ..*self
+            },
+            Self {
+                join_order: PLAIN.join_order,
                 ..*self
             },
             Self {

@@ -1,0 +1,90 @@
+//! The side of a hash join that is kept in memory is the one that `join_order` expects to be smaller.
+//!
+//! The engine compares both sides by estimates of its own, which do not know how many values a filter names or how many
+//! rows earlier joins drop: TPC-H Q9 kept 15 million orders for 3 million rows of lineitem.
+
+use std::sync::Arc;
+
+use datafusion::common::JoinType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result as QueryResult;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+
+use crate::settings::{JoinSides, SessionSettings};
+
+/// A build side of more rows is divided among the workers.
+const COLLECTED_ROWS_MAX: f64 = 1e6;
+
+/// The engine's choice of sides, corrected where `join_order` made another one.
+#[derive(Debug)]
+pub(super) struct ChosenSides {
+    pub select: Arc<dyn PhysicalOptimizerRule + Send + Sync>,
+}
+
+impl PhysicalOptimizerRule for ChosenSides {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        let plan = self.select.optimize(plan, config)?;
+        let settings = config.extensions.get::<SessionSettings>();
+        let chosen = settings.map(|settings| settings.join_sides.lock().clone());
+        let chosen = chosen.filter(|chosen| !chosen.is_empty());
+        let Some(chosen) = chosen else {
+            return Ok(plan);
+        };
+        plan.transform_up(|node| {
+            let join = node.downcast_ref::<HashJoinExec>();
+            let rows = join.and_then(|join| rows_of_other_side(join, &chosen));
+            let (Some(join), Some(rows)) = (join, rows) else {
+                return Ok(Transformed::no(node));
+            };
+            let mode = match rows <= COLLECTED_ROWS_MAX {
+                true => PartitionMode::CollectLeft,
+                false => PartitionMode::Partitioned,
+            };
+            join.swap_inputs(mode).map(Transformed::yes)
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        self.select.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Rows of the right side of a join, if that is the one to be kept in memory.
+fn rows_of_other_side(join: &HashJoinExec, chosen: &[JoinSides]) -> Option<f64> {
+    if *join.join_type() != JoinType::Inner || join.null_aware {
+        return None;
+    }
+    let name = |key: &Arc<dyn PhysicalExpr>| {
+        let column = key.downcast_ref::<Column>();
+        column.map(|column| column.name().to_owned())
+    };
+    let keys = join.on().iter();
+    let keys: Vec<(String, String)> = keys
+        .map(|(left, right)| Some((name(left)?, name(right)?)))
+        .collect::<Option<_>>()?;
+    let is_kept = |names: &[String], key: &String| names.contains(key);
+    let as_it_is = chosen.iter().any(|sides| {
+        let mut keys = keys.iter();
+        keys.all(|(left, right)| is_kept(&sides.kept, left) && is_kept(&sides.streamed, right))
+    });
+    let mut turned = chosen.iter().filter(|sides| {
+        let mut keys = keys.iter();
+        keys.all(|(left, right)| is_kept(&sides.kept, right) && is_kept(&sides.streamed, left))
+    });
+    // Names may mean columns of several tables; where both ways are among the choices, none is sure.
+    turned.next().filter(|_| !as_it_is).map(|sides| sides.rows)
+}

@@ -1,0 +1,254 @@
+//! What joining two parts costs: rows that are kept for look-ups, rows that look something up, rows that come out. The
+//! unit is a row that goes from one operator to the next, a few nanoseconds.
+
+use datafusion::logical_expr::LogicalPlan;
+
+use super::cardinality::Cardinality;
+use super::graph::{Graph, Member};
+use super::rel_set::RelSet;
+use super::tree::Tree;
+use crate::settings::JoinSides;
+
+/// A row in a star pipeline's look-up, and one that is looked up there.
+const LOOK_UP_BUILD: f64 = 1.0;
+const LOOK_UP: f64 = 0.2;
+/// A row in a hash join's table, and one that is looked up there.
+const HASH_BUILD: f64 = 3.0;
+const HASH_PROBE: f64 = 1.5;
+/// A row that comes out.
+const OUTPUT: f64 = 1.0;
+/// Star pipelines take build sides of up to this many rows; of up to that many whichever side the engine chose.
+const LOOK_UP_ROWS_MAX: f64 = 8e6;
+const LOOK_UP_ROWS_ALWAYS: f64 = 1e5;
+/// A column with this share of the rows as distinct values is a key; estimates err by as much.
+const UNIQUE: f64 = 0.95;
+
+/// Some relations, joined.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub relations: RelSet,
+    pub rows: f64,
+    pub cost: f64,
+    pub tree: Tree,
+    /// Rows of the largest table, whose scan star pipelines follow.
+    table_rows: f64,
+    /// Whether one star pipeline could give the rows.
+    is_star: bool,
+}
+
+/// The costs of joins of one graph.
+pub(super) struct Costs<'a> {
+    graph: &'a Graph,
+    pub cardinality: Cardinality<'a>,
+}
+
+impl<'a> Costs<'a> {
+    pub fn new(graph: &'a Graph) -> Self {
+        Self {
+            graph,
+            cardinality: Cardinality::new(graph),
+        }
+    }
+
+    /// A relation alone: every order reads it.
+    pub fn leaf(&self, relation: usize) -> Part {
+        let known = &self.graph.relations[relation];
+        Part {
+            relations: RelSet::of(relation),
+            rows: known.estimate.rows,
+            cost: 0.0,
+            tree: Tree::Leaf(relation),
+            table_rows: known.estimate.table_rows,
+            is_star: is_scan(&known.plan),
+        }
+    }
+
+    /// Two parts joined, the one that is kept for look-ups first; `None` where the plan does not allow that.
+    pub fn join(&self, a: &Part, b: &Part) -> Option<Part> {
+        if let Some(reduced) = self.reduce(a, b).or_else(|| self.reduce(b, a)) {
+            return Some(reduced);
+        }
+        if self.is_reducer(a) || self.is_reducer(b) {
+            return None;
+        }
+        let relations = a.relations.union(b.relations);
+        let rows = self.cardinality.rows(relations);
+        let joined = Part {
+            relations,
+            rows,
+            cost: a.cost + b.cost,
+            tree: Tree::Leaf(0),
+            table_rows: a.table_rows.max(b.table_rows),
+            is_star: false,
+        };
+        let hashed = self.hash(a, b, joined.clone());
+        let star = self.look_up(a, b, joined);
+        Some(match star {
+            Some((star, build_rows)) => {
+                match build_rows > LOOK_UP_ROWS_ALWAYS && hashed.cost < star.cost {
+                    true => hashed,
+                    false => star,
+                }
+            }
+            None => hashed,
+        })
+    }
+
+    /// A hash join: the side with fewer rows is kept.
+    fn hash(&self, a: &Part, b: &Part, joined: Part) -> Part {
+        let (build, probe) = match a.rows > b.rows {
+            true => (b, a),
+            false => (a, b),
+        };
+        let pairs = match self.are_compared(a, b) {
+            true => HASH_BUILD * build.rows + HASH_PROBE * probe.rows,
+            false => a.rows * b.rows,
+        };
+        Part {
+            cost: joined.cost + pairs + OUTPUT * joined.rows,
+            tree: Tree::join(build.tree.clone(), probe.tree.clone()),
+            ..joined
+        }
+    }
+
+    /// A star pipeline that follows the scan of the larger table, and how many rows are kept for its look-up.
+    fn look_up(&self, a: &Part, b: &Part, joined: Part) -> Option<(Part, f64)> {
+        let (build, probe) = match a.table_rows > b.table_rows {
+            true => (b, a),
+            false => (a, b),
+        };
+        let is_possible = probe.is_star && build.rows <= LOOK_UP_ROWS_MAX;
+        if !is_possible || !self.is_unique(build, probe) {
+            return None;
+        }
+        let looked_up = probe.rows + joined.rows;
+        let star = Part {
+            cost: joined.cost + LOOK_UP_BUILD * build.rows + LOOK_UP * looked_up,
+            tree: Tree::join(build.tree.clone(), probe.tree.clone()),
+            is_star: true,
+            ..joined
+        };
+        Some((star, build.rows))
+    }
+
+    fn is_reducer(&self, part: &Part) -> bool {
+        let mut relations = part.relations.iter();
+        part.relations.len() == 1
+            && relations.all(|relation| self.graph.relations[relation].reducer.is_some())
+    }
+
+    /// A semi or anti join of rows with a relation that reduces them.
+    fn reduce(&self, rows: &Part, keys: &Part) -> Option<Part> {
+        if keys.relations.len() != 1 {
+            return None;
+        }
+        let relation = keys.relations.iter().next()?;
+        let reduction = self.graph.relations[relation].reducer.as_ref()?;
+        if !rows.relations.contains(reduction.reads) {
+            return None;
+        }
+        let relations = rows.relations.union(keys.relations);
+        let remaining = self.cardinality.rows(relations);
+        let join = &reduction.reducer.join;
+        let is_star = rows.is_star
+            && join.filter.is_none()
+            && join.on.len() == 1
+            && keys.rows <= LOOK_UP_ROWS_MAX
+            && keys.table_rows <= rows.table_rows;
+        let cost = match is_star {
+            true => LOOK_UP_BUILD * keys.rows + LOOK_UP * (rows.rows + remaining),
+            false => {
+                let (fewer, more) = (rows.rows.min(keys.rows), rows.rows.max(keys.rows));
+                HASH_BUILD * fewer + HASH_PROBE * more + OUTPUT * remaining
+            }
+        };
+        Some(Part {
+            relations,
+            rows: remaining,
+            cost: rows.cost + cost,
+            tree: Tree::join(rows.tree.clone(), keys.tree.clone()),
+            table_rows: rows.table_rows.max(keys.table_rows),
+            is_star,
+        })
+    }
+
+    /// Whether one of the keys occurs once among the rows of a build side.
+    fn is_unique(&self, build: &Part, probe: &Part) -> bool {
+        let is_key = |member: &Member| {
+            let estimate = &self.graph.relations[member.relation].estimate;
+            member.is_looked_up
+                && member.values.distinct >= estimate.rows * UNIQUE
+                && build.rows * UNIQUE <= estimate.rows
+        };
+        let has = |class: &[Member], part: &Part| {
+            let mut members = class.iter();
+            members.any(|member| part.relations.has(member.relation))
+        };
+        let of_build = |member: &&Member| build.relations.has(member.relation);
+        self.graph.classes.iter().any(|class| {
+            has(class, probe) && class.iter().filter(of_build).any(|member| is_key(member))
+        })
+    }
+
+    /// Whether an equality joins two parts.
+    fn are_compared(&self, a: &Part, b: &Part) -> bool {
+        let in_class = self.graph.classes.iter().any(|class| {
+            self.graph
+                .crossing(class, a.relations, b.relations)
+                .is_some()
+        });
+        let by_edge = self.graph.edges.iter().any(|edge| {
+            let [(left, _), (right, _)] = &edge.sides;
+            (a.relations.has(*left) && b.relations.has(*right))
+                || (a.relations.has(*right) && b.relations.has(*left))
+        });
+        in_class || by_edge
+    }
+
+    /// The cost of an order, with the sides of its joins as they are cheapest.
+    pub fn of(&self, tree: &Tree) -> Option<Part> {
+        match tree {
+            Tree::Leaf(relation) => Some(self.leaf(*relation)),
+            Tree::Join(left, right) => self.join(&self.of(left)?, &self.of(right)?),
+        }
+    }
+
+    /// Which side of each inner join is kept.
+    pub fn sides(&self, tree: &Tree, sides: &mut Vec<JoinSides>) {
+        let Tree::Join(kept, streamed) = tree else {
+            return;
+        };
+        self.sides(kept, sides);
+        self.sides(streamed, sides);
+        let (of_kept, of_streamed) = (kept.relations(), streamed.relations());
+        let names = |side: RelSet, other: RelSet| {
+            let classes = self.graph.classes.iter();
+            let crossing =
+                classes.filter(|class| self.graph.crossing(class, side, other).is_some());
+            let members = crossing
+                .flatten()
+                .filter(|member| side.has(member.relation));
+            let names = members.map(|member| member.column.name.clone());
+            names.collect::<Vec<_>>()
+        };
+        let choice = JoinSides {
+            kept: names(of_kept, of_streamed),
+            streamed: names(of_streamed, of_kept),
+            rows: self.cardinality.rows(of_kept),
+        };
+        if !choice.kept.is_empty() && !sides.contains(&choice) {
+            sides.push(choice);
+        }
+    }
+}
+
+/// Whether a part of a plan is a scan with filters.
+fn is_scan(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::TableScan(scan) => scan.fetch.is_none(),
+        LogicalPlan::Filter(filter) => is_scan(&filter.input),
+        LogicalPlan::Projection(projection) => is_scan(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => is_scan(&alias.input),
+        _ => false,
+    }
+}

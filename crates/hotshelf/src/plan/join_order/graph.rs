@@ -1,0 +1,417 @@
+//! The join graph of a tree of inner joins: relations, what is equal between them, and other conditions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::{Column, DFSchema};
+use datafusion::logical_expr::{BinaryExpr, Expr, Filter, LogicalPlan, Operator};
+
+use super::estimate::{Estimate, estimate};
+use super::rel_set::{RELATIONS_MAX, RelSet};
+use super::safe::cannot_fail;
+use super::selectivity::{filtered, selectivity};
+use super::tree::{Flat, Reducer, Tree};
+use crate::statistics::column::ColumnEstimate;
+
+/// What is joined: a part of the plan that is not taken apart.
+#[derive(Debug)]
+pub(super) struct Relation {
+    pub plan: Arc<LogicalPlan>,
+    pub estimate: Estimate,
+    /// What it drops of other relations' rows, if it is the right side of a semi or anti join.
+    pub reducer: Option<Reduction>,
+}
+
+/// A semi or anti join by a relation.
+#[derive(Debug)]
+pub(super) struct Reduction {
+    pub reducer: Reducer,
+    /// The relations that its keys and condition read.
+    pub reads: RelSet,
+    /// The share of rows that stay.
+    pub share: f64,
+}
+
+/// A column that is equal to others in every row of the answer.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub relation: usize,
+    pub column: Column,
+    pub values: ColumnEstimate,
+    /// Whether a star pipeline could look it up.
+    pub is_looked_up: bool,
+}
+
+/// An equality between two relations that implies no other: of expressions, of floats, of different types.
+#[derive(Debug)]
+pub(super) struct Edge {
+    pub sides: [(usize, Expr); 2],
+    pub values: [ColumnEstimate; 2],
+}
+
+/// Another condition over several relations.
+#[derive(Debug)]
+pub(super) struct Condition {
+    pub predicate: Expr,
+    pub reads: RelSet,
+    pub share: f64,
+}
+
+/// A join graph.
+#[derive(Debug)]
+pub(super) struct Graph {
+    pub relations: Vec<Relation>,
+    /// Columns that are all equal: any of them may be compared.
+    pub classes: Vec<Vec<Member>>,
+    pub edges: Vec<Edge>,
+    pub conditions: Vec<Condition>,
+    /// What is tested once all is joined.
+    pub last: Vec<Expr>,
+    /// The order of the text.
+    pub order: Tree,
+}
+
+impl Graph {
+    /// The graph of a tree of joins; `None` where something about it is not known or not sure.
+    pub fn of(plan: &LogicalPlan) -> Option<Self> {
+        let flat = Flat::of(plan)?;
+        if flat.relations.len() > RELATIONS_MAX {
+            return None;
+        }
+        let columns = Columns::of(&flat.relations)?;
+        let estimates = flat.relations.iter().map(|plan| estimate(plan));
+        let estimates = estimates.collect::<Option<Vec<_>>>()?;
+        let mut pairs = estimates.iter().zip(&flat.relations);
+        if pairs.any(|(each, plan)| each.columns.len() != plan.schema().fields().len()) {
+            return None;
+        }
+        let mut builder = Builder {
+            equal: (0..columns.owners.len()).collect(),
+            estimates,
+            columns,
+            plans: flat.relations,
+            edges: Vec::new(),
+            conditions: Vec::new(),
+            last: Vec::new(),
+        };
+        for (left, right) in flat.pairs {
+            builder.add_equality(left, right)?;
+        }
+        for predicate in flat.predicates {
+            builder.add_predicate(predicate)?;
+        }
+        builder.finish(flat.reducers, flat.order)
+    }
+
+    /// The relations that keep their columns and have no reducer's part.
+    pub fn all(&self) -> RelSet {
+        let relations = 0..self.relations.len();
+        relations.fold(RelSet::EMPTY, |all, idx| all.union(RelSet::of(idx)))
+    }
+
+    /// An order in words: the side that is kept for look-ups first.
+    pub fn describe(&self, order: &Tree) -> String {
+        match order {
+            Tree::Leaf(relation) => name(&self.relations[*relation].plan),
+            Tree::Join(left, right) => {
+                format!("({} ⋈ {})", self.describe(left), self.describe(right))
+            }
+        }
+    }
+
+    /// The members of a class on two sides, if it joins them: of each side the one of the largest table, which a star
+    /// pipeline would scan.
+    pub fn crossing<'a>(
+        &self,
+        class: &'a [Member],
+        left: RelSet,
+        right: RelSet,
+    ) -> Option<(&'a Member, &'a Member)> {
+        let of = |side: RelSet| {
+            let members = class.iter().filter(|member| side.has(member.relation));
+            let rows = |member: &Member| self.relations[member.relation].estimate.table_rows;
+            members.max_by(|a, b| rows(a).total_cmp(&rows(b)))
+        };
+        Some((of(left)?, of(right)?))
+    }
+}
+
+/// Whose columns are whose.
+struct Columns {
+    all: DFSchema,
+    /// The relation of each column, and its number there.
+    owners: Vec<(usize, usize)>,
+}
+
+impl Columns {
+    fn of(relations: &[Arc<LogicalPlan>]) -> Option<Self> {
+        let (mut fields, mut owners) = (Vec::new(), Vec::new());
+        for (relation, plan) in relations.iter().enumerate() {
+            for (idx, (qualifier, field)) in plan.schema().iter().enumerate() {
+                fields.push((qualifier.cloned(), field.clone()));
+                owners.push((relation, idx));
+            }
+        }
+        // It fails where names are not unique.
+        let all = DFSchema::new_with_metadata(fields, HashMap::new()).ok()?;
+        Some(Self { all, owners })
+    }
+
+    /// The place of a column, if there is exactly one that the name can mean.
+    fn place(&self, column: &Column) -> Option<usize> {
+        let means = |(_, (qualifier, field)): &(usize, (Option<&_>, &Arc<_>))| {
+            let field: &Field = field;
+            let same = match (&column.relation, qualifier) {
+                (Some(asked), Some(known)) => asked.resolved_eq(known),
+                (Some(_), None) => false,
+                (None, _) => true,
+            };
+            same && *field.name() == column.name
+        };
+        let mut places = self.all.iter().enumerate().filter(means);
+        let (place, _) = places.next()?;
+        places.next().is_none().then_some(place)
+    }
+
+    /// The relations that an expression reads; `None` where that is not clear.
+    fn reads(&self, expr: &Expr) -> Option<RelSet> {
+        let mut read = RelSet::EMPTY;
+        for column in expr.column_refs() {
+            let (relation, _) = self.owners[self.place(column)?];
+            read = read.union(RelSet::of(relation));
+        }
+        Some(read)
+    }
+}
+
+struct Builder {
+    columns: Columns,
+    plans: Vec<Arc<LogicalPlan>>,
+    estimates: Vec<Estimate>,
+    /// Of each column one that it is equal to; the last of such a chain stands for all.
+    equal: Vec<usize>,
+    edges: Vec<Edge>,
+    conditions: Vec<Condition>,
+    last: Vec<Expr>,
+}
+
+impl Builder {
+    fn add_equality(&mut self, left: Expr, right: Expr) -> Option<()> {
+        if let (Expr::Column(a), Expr::Column(b)) = (&left, &right) {
+            let (a, b) = (self.columns.place(a)?, self.columns.place(b)?);
+            let data_type = |place: usize| self.columns.all.field(place).data_type();
+            if data_type(a) == data_type(b) && is_transitive(data_type(a)) {
+                let (a, b) = (self.representative(a), self.representative(b));
+                self.equal[a.max(b)] = a.min(b);
+                return Some(());
+            }
+        }
+        let (from, to) = (self.columns.reads(&left)?, self.columns.reads(&right)?);
+        if from.len() != 1 || to.len() != 1 || from == to {
+            let equality = BinaryExpr::new(Box::new(left), Operator::Eq, Box::new(right));
+            return self.add_predicate(Expr::BinaryExpr(equality));
+        }
+        // What may fail must not be computed for more rows than before.
+        if !self.is_safe(&left) || !self.is_safe(&right) {
+            return None;
+        }
+        let (from, to) = (from.iter().next()?, to.iter().next()?);
+        let values = |relation: usize, expr: &Expr| {
+            self.estimates[relation].of_expr(expr, self.plans[relation].schema())
+        };
+        self.edges.push(Edge {
+            values: [values(from, &left), values(to, &right)],
+            sides: [(from, left), (to, right)],
+        });
+        Some(())
+    }
+
+    fn add_predicate(&mut self, predicate: Expr) -> Option<()> {
+        if predicate.is_volatile() || predicate.contains_outer() {
+            return None;
+        }
+        if let Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: Operator::Eq,
+            right,
+        }) = &predicate
+        {
+            let (from, to) = (self.columns.reads(left)?, self.columns.reads(right)?);
+            let joins = from.len() == 1 && to.len() == 1 && from != to;
+            if joins && self.is_safe(&predicate) {
+                return self.add_equality(left.as_ref().clone(), right.as_ref().clone());
+            }
+        }
+        // The engine repeats a predicate now and then.
+        let mut known = self.conditions.iter().map(|condition| &condition.predicate);
+        if known.any(|known| *known == predicate) || self.last.contains(&predicate) {
+            return Some(());
+        }
+        let reads = self.columns.reads(&predicate)?;
+        if reads.is_empty() || !self.is_safe(&predicate) {
+            self.last.push(predicate);
+            return Some(());
+        }
+        let share = selectivity(&predicate, &self.all_columns(), &self.columns.all);
+        self.conditions.push(Condition {
+            predicate,
+            reads,
+            share,
+        });
+        Some(())
+    }
+
+    fn is_safe(&self, expr: &Expr) -> bool {
+        cannot_fail(expr, &self.columns.all)
+    }
+
+    /// The columns of all relations side by side.
+    fn all_columns(&self) -> Estimate {
+        let rows = self.estimates.iter().map(|each| each.rows);
+        let rows = rows.fold(1.0, f64::max);
+        let columns = self.estimates.iter().flat_map(|each| &each.columns);
+        Estimate {
+            rows,
+            unfiltered: rows,
+            table_rows: rows,
+            columns: columns.copied().collect(),
+        }
+    }
+
+    fn representative(&self, mut place: usize) -> usize {
+        while self.equal[place] != place {
+            place = self.equal[place];
+        }
+        place
+    }
+
+    fn finish(mut self, reducers: Vec<(usize, Reducer)>, order: Tree) -> Option<Graph> {
+        self.filter_relations()?;
+        let classes = self.classes();
+        let mut reductions: Vec<_> = self.plans.iter().map(|_| None).collect();
+        for (relation, reducer) in reducers {
+            reductions[relation] = Some(self.reduction(relation, reducer)?);
+        }
+        let relations = self.plans.into_iter().zip(self.estimates).zip(reductions);
+        let relations = relations.map(|((plan, estimate), reducer)| Relation {
+            plan,
+            estimate,
+            reducer,
+        });
+        Some(Graph {
+            relations: relations.collect(),
+            classes,
+            edges: self.edges,
+            conditions: self.conditions,
+            last: self.last,
+            order,
+        })
+    }
+
+    /// Puts what concerns one relation alone on that relation: its own conditions, and equalities of its columns that
+    /// follow from those with others.
+    fn filter_relations(&mut self) -> Option<()> {
+        let mut own: Vec<Vec<Expr>> = self.plans.iter().map(|_| Vec::new()).collect();
+        let (single, several) = std::mem::take(&mut self.conditions)
+            .into_iter()
+            .partition(|condition| condition.reads.len() == 1);
+        self.conditions = several;
+        let single: Vec<Condition> = single;
+        for condition in single {
+            own[condition.reads.iter().next()?].push(condition.predicate);
+        }
+        let mut first_of: HashMap<(usize, usize), usize> = HashMap::new();
+        for place in 0..self.equal.len() {
+            let (relation, _) = self.columns.owners[place];
+            let class = self.representative(place);
+            let first = *first_of.entry((class, relation)).or_insert(place);
+            if first != place {
+                let column = |place: usize| {
+                    Expr::Column(Column::from(self.columns.all.qualified_field(place)))
+                };
+                own[relation].push(column(first).eq(column(place)));
+            }
+        }
+        for (relation, predicates) in own.into_iter().enumerate() {
+            for predicate in predicates {
+                let plan = self.plans[relation].clone();
+                let rows = self.estimates[relation].clone();
+                self.estimates[relation] = filtered(rows, &predicate, plan.schema());
+                let filter = Filter::try_new(predicate, plan).ok()?;
+                self.plans[relation] = Arc::new(LogicalPlan::Filter(filter));
+            }
+        }
+        Some(())
+    }
+
+    /// Columns that are equal, one for each relation.
+    fn classes(&self) -> Vec<Vec<Member>> {
+        let mut classes: HashMap<usize, Vec<Member>> = HashMap::new();
+        for place in 0..self.equal.len() {
+            let (relation, idx) = self.columns.owners[place];
+            let (qualifier, field) = self.columns.all.qualified_field(place);
+            let data_type = field.data_type();
+            let class = classes.entry(self.representative(place)).or_default();
+            if class.iter().all(|member| member.relation != relation) {
+                class.push(Member {
+                    relation,
+                    column: Column::from((qualifier, field)),
+                    values: self.estimates[relation].columns[idx],
+                    is_looked_up: data_type.is_integer() || data_type.is_temporal(),
+                });
+            }
+        }
+        let mut joined: Vec<_> = classes
+            .into_iter()
+            .filter(|(_, class)| class.len() > 1)
+            .collect();
+        joined.sort_by_key(|(first, _)| *first);
+        joined.into_iter().map(|(_, class)| class).collect()
+    }
+
+    fn reduction(&self, relation: usize, reducer: Reducer) -> Option<Reduction> {
+        let mut reads = RelSet::EMPTY;
+        for expr in reducer.exprs() {
+            if expr.is_volatile() || expr.contains_outer() {
+                return None;
+            }
+            reads = reads.union(self.columns.reads(expr)?);
+        }
+        let keys = self.estimates[relation].clone();
+        let schema = self.plans[relation].schema();
+        let all = self.all_columns();
+        let found = reducer.join.on.iter().map(|(left, right)| {
+            let (left, right) = (
+                all.of_expr(left, &self.columns.all),
+                keys.of_expr(right, schema),
+            );
+            (right.distinct / left.domain.max(1.0)).min(1.0)
+        });
+        let found = found.fold(1.0, f64::min);
+        Some(Reduction {
+            share: reducer.share(found),
+            reads: reads.without(RelSet::of(relation)),
+            reducer,
+        })
+    }
+}
+
+/// Whether equality of values of a type is the same for joins and for filters, so that a = b and b = c give a = c.
+fn is_transitive(data_type: &DataType) -> bool {
+    !data_type.is_floating() && !data_type.is_nested()
+}
+
+/// What a part of a plan is called: an alias, or the tables below.
+fn name(plan: &LogicalPlan) -> String {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => alias.alias.table().to_owned(),
+        LogicalPlan::TableScan(scan) => scan.table_name.table().to_owned(),
+        LogicalPlan::Values(_) => "values".into(),
+        _ => match plan.inputs().as_slice() {
+            [] => "rows".into(),
+            [input] => name(input),
+            [first, ..] => format!("{} …", name(first)),
+        },
+    }
+}

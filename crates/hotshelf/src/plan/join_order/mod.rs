@@ -1,0 +1,133 @@
+//! The order of joins follows what the statistics say, not the order of the text.
+//!
+//! The engine joins tables in the order in which FROM names them. Here each tree of inner joins, with the semi and anti
+//! joins among them, becomes a graph of relations and equalities, whose rows are estimated from the catalog's
+//! statistics; the order with the least work replaces the one of the text where it is clearly better. Outer joins,
+//! aggregations and everything else are borders: what is below one is ordered by itself.
+
+mod cardinality;
+mod cost;
+mod enumerate;
+mod estimate;
+mod graph;
+mod rebuild;
+mod rel_set;
+mod safe;
+mod selectivity;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::{JoinType, LogicalPlan};
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use cost::Costs;
+use graph::Graph;
+use tree::{Tree, is_inside};
+
+use crate::settings::{SessionSettings, Use};
+
+/// Another order should cost at most this share of the text's, and save at least this many rows' work: estimates err,
+/// and small joins are quick in any order.
+const BETTER: f64 = 0.8;
+const SAVED_MIN: f64 = 20_000.0;
+
+/// Orders joins by their expected rows.
+#[derive(Debug)]
+pub(super) struct OrderJoins;
+
+impl OptimizerRule for OrderJoins {
+    fn name(&self) -> &str {
+        "order_joins"
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> QueryResult<Transformed<LogicalPlan>> {
+        let options = config.options();
+        let settings = options.extensions.get::<SessionSettings>();
+        match settings {
+            Some(settings) if settings.join_order != Use::Off => {
+                settings.join_sides.lock().clear();
+                ordered(plan, settings)
+            }
+            _ => Ok(Transformed::no(plan)),
+        }
+    }
+}
+
+/// A plan with all of its trees of joins ordered.
+fn ordered(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transformed<LogicalPlan>> {
+    if !is_inside(&plan) {
+        return below(plan, settings);
+    }
+    // What is joined first: its own joins are ordered by themselves.
+    let plan = leaves(plan, settings)?;
+    let Some(graph) = Graph::of(&plan.data) else {
+        return Ok(plan);
+    };
+    let Some((order, better)) = choose(&graph, settings) else {
+        return Ok(plan);
+    };
+    if let Some(reason) = better {
+        settings.note_join_order(graph.describe(&order), reason);
+        let rebuilt = rebuild::rebuild(&graph, &order, &plan.data)?;
+        return Ok(Transformed::yes(rebuilt));
+    }
+    Ok(plan)
+}
+
+/// The parts of a tree of joins ordered by themselves.
+fn leaves(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transformed<LogicalPlan>> {
+    if !is_inside(&plan) {
+        return ordered(plan, settings);
+    }
+    let is_inner = !matches!(&plan, LogicalPlan::Join(join) if join.join_type != JoinType::Inner);
+    let mut is_first = true;
+    plan.map_subqueries(|subquery| ordered(subquery, settings))?
+        .transform_sibling(|plan| {
+            plan.map_children(|child| {
+                // The right side of a semi join is one part, whatever it is.
+                let inside = std::mem::take(&mut is_first) || is_inner;
+                match inside {
+                    true => leaves(child, settings),
+                    false => ordered(child, settings),
+                }
+            })
+        })
+}
+
+fn below(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transformed<LogicalPlan>> {
+    plan.map_subqueries(|subquery| ordered(subquery, settings))?
+        .transform_sibling(|plan| plan.map_children(|child| ordered(child, settings)))
+}
+
+/// The order to take, and why it is another than the text's, if it is. Remembers the sides of its joins.
+fn choose(graph: &Graph, settings: &SessionSettings) -> Option<(Tree, Option<String>)> {
+    let costs = Costs::new(graph);
+    let text = costs.of(&graph.order)?;
+    let best = enumerate::cheapest(graph, &costs)?;
+    let is_better = match settings.join_order {
+        Use::Always => best.cost < text.cost,
+        _ => best.cost < text.cost * BETTER && best.cost + SAVED_MIN < text.cost,
+    };
+    let is_whole = best.tree.relations() == graph.all();
+    let (chosen, reason) = match is_better && is_whole {
+        true => {
+            let share = best.cost / text.cost.max(1.0) * 100.0;
+            let reason = format!("has about {share:.0} % of the work of the order in the text");
+            (best.tree, Some(reason))
+        }
+        false => (text.tree, None),
+    };
+    costs.sides(&chosen, &mut settings.join_sides.lock());
+    Some((chosen, reason))
+}

@@ -1,0 +1,160 @@
+//! A tree of joins, flattened: what is joined, by what, and in which order.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use datafusion::common::NullEquality;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan};
+
+use super::rel_set::RelSet;
+use super::safe::cannot_fail;
+
+/// An order of joins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Tree {
+    Leaf(usize),
+    Join(Rc<Tree>, Rc<Tree>),
+}
+
+impl Tree {
+    pub fn join(left: Self, right: Self) -> Self {
+        Self::Join(Rc::new(left), Rc::new(right))
+    }
+
+    /// The relations below.
+    pub fn relations(&self) -> RelSet {
+        match self {
+            Self::Leaf(relation) => RelSet::of(*relation),
+            Self::Join(left, right) => left.relations().union(right.relations()),
+        }
+    }
+}
+
+/// A semi or anti join, whose left side may be any part of the tree that has its columns.
+#[derive(Debug, Clone)]
+pub(super) struct Reducer {
+    pub join: Join,
+}
+
+impl Reducer {
+    /// What it compares and tests.
+    pub fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        let keys = self.join.on.iter().flat_map(|(left, right)| [left, right]);
+        keys.chain(&self.join.filter)
+    }
+
+    /// The share of rows that stay if this share of them finds its keys.
+    pub fn share(&self, found: f64) -> f64 {
+        let found = match self.join.filter {
+            Some(_) => found * 0.5,
+            None => found,
+        };
+        match self.join.join_type {
+            JoinType::LeftAnti => (1.0 - found).max(0.1),
+            _ => found,
+        }
+    }
+}
+
+/// A tree of joins without its nodes.
+#[derive(Debug)]
+pub(super) struct Flat {
+    pub relations: Vec<Arc<LogicalPlan>>,
+    pub pairs: Vec<(Expr, Expr)>,
+    pub predicates: Vec<Expr>,
+    /// Semi and anti joins, with the relation that is their right side.
+    pub reducers: Vec<(usize, Reducer)>,
+    pub order: Tree,
+}
+
+impl Flat {
+    /// The parts of a tree of joins, if the plan is one.
+    pub fn of(plan: &LogicalPlan) -> Option<Self> {
+        if !is_inside(plan) {
+            return None;
+        }
+        let mut flat = Self {
+            relations: Vec::new(),
+            pairs: Vec::new(),
+            predicates: Vec::new(),
+            reducers: Vec::new(),
+            order: Tree::Leaf(0),
+        };
+        flat.order = flat.take(plan);
+        Some(flat)
+    }
+
+    fn take(&mut self, plan: &LogicalPlan) -> Tree {
+        match plan {
+            _ if !is_inside(plan) => self.leaf(plan),
+            LogicalPlan::Join(join) if is_inner(join) => {
+                self.pairs.extend(join.on.iter().cloned());
+                self.add(join.filter.iter());
+                Tree::join(self.take(&join.left), self.take(&join.right))
+            }
+            LogicalPlan::Join(join) => {
+                let left = self.take(&join.left);
+                let right = self.leaf(&join.right);
+                let join = join.clone();
+                self.reducers
+                    .push((self.relations.len() - 1, Reducer { join }));
+                Tree::join(left, right)
+            }
+            LogicalPlan::Filter(filter) => {
+                self.add([&filter.predicate].into_iter());
+                self.take(&filter.input)
+            }
+            LogicalPlan::Projection(projection) => self.take(&projection.input),
+            _ => self.leaf(plan),
+        }
+    }
+
+    fn add<'a>(&mut self, predicates: impl Iterator<Item = &'a Expr>) {
+        let parts = predicates.flat_map(split_conjunction);
+        self.predicates.extend(parts.cloned());
+    }
+
+    fn leaf(&mut self, plan: &LogicalPlan) -> Tree {
+        self.relations.push(Arc::new(plan.clone()));
+        Tree::Leaf(self.relations.len() - 1)
+    }
+}
+
+fn is_inner(join: &Join) -> bool {
+    join.join_type == JoinType::Inner
+        && join.null_equality == NullEquality::NullEqualsNothing
+        && !join.null_aware
+}
+
+fn reduces(join: &Join) -> bool {
+    matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
+        && join.null_equality == NullEquality::NullEqualsNothing
+        && !join.null_aware
+        && !join.on.is_empty()
+        && tests_safely(join)
+}
+
+/// Whether a join's keys and condition may be computed for more rows than the plan says.
+fn tests_safely(join: &Join) -> bool {
+    let Ok(schema) = join.left.schema().join(join.right.schema()) else {
+        return false;
+    };
+    let keys = join.on.iter().flat_map(|(left, right)| [left, right]);
+    let mut exprs = keys.chain(&join.filter);
+    exprs.all(|expr| cannot_fail(expr, &schema))
+}
+
+/// Whether a node is inside of a tree of joins: an inner join, or what may stand above one without changing its rows
+/// and the names of its columns.
+pub(super) fn is_inside(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Join(join) => is_inner(join) || (reduces(join) && is_inside(&join.left)),
+        LogicalPlan::Filter(filter) => is_inside(&filter.input),
+        LogicalPlan::Projection(projection) => {
+            let mut exprs = projection.expr.iter();
+            exprs.all(|expr| matches!(expr, Expr::Column(_))) && is_inside(&projection.input)
+        }
+        _ => false,
+    }
+}
