@@ -3,8 +3,7 @@
 
 pub mod allocator;
 mod axes;
-#[cfg(test)]
-mod crash;
+pub mod crash;
 pub mod emulated;
 pub mod error;
 pub mod io;

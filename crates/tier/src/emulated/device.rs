@@ -120,6 +120,12 @@ impl Device {
 
     /// Takes a request at `now_ns` and says when it ends. Times must not run backwards by more than a few requests.
     pub fn submit(&mut self, now_ns: u64, request: &Request) -> u64 {
+        self.submit_many(now_ns, request, 1)
+    }
+
+    /// Takes `count` requests of one size and pattern at once and says when the last one ends. All but the last count
+    /// as no longer in flight then.
+    pub fn submit_many(&mut self, now_ns: u64, request: &Request, count: u32) -> u64 {
         let stream_idx = self.stream_idx(request);
         let outstanding_max = self.model.outstanding_per_thread.max(1);
         let stream = &mut self.streams[stream_idx];
@@ -132,7 +138,8 @@ impl Device {
                 .map_or(start_ns, |end_ns| end_ns.max(start_ns));
         }
         stream.last_end_ns = u64::MAX;
-        let service_ns = request.len_bytes as f64 * 1e9 / self.bandwidth(now_ns, request);
+        let bytes = request.len_bytes as f64 * f64::from(count);
+        let service_ns = bytes * 1e9 / self.bandwidth(now_ns, request);
         let earliest_ns = start_ns.saturating_sub(CATCH_UP_NS) as f64;
         let queue = self.queue(request.operation);
         *queue = Queue {
@@ -145,7 +152,8 @@ impl Device {
             .model
             .direction(request.operation)
             .latency_ns(request.pattern);
-        let end_ns = (free_ns.ceil() as u64).max(start_ns + latency_ns);
+        let rounds = u64::from(count).div_ceil(outstanding_max as u64);
+        let end_ns = (free_ns.ceil() as u64).max(start_ns + rounds * latency_ns);
         let stream = &mut self.streams[stream_idx];
         stream.last_end_ns = end_ns;
         stream.next_offset = request.offset + request.len_bytes;

@@ -21,4 +21,4 @@ pub use grid::Grid;
 pub use model::{DEVICE_NAMES, DeviceModel, DirectionModel, FarModel};
 pub use recorded::recorded_rows;
 pub use simulate::{Simulated, simulate};
-pub use tier::{EmulatedTier, SelfTestLine};
+pub use tier::{Batch, EmulatedTier, Pending, SelfTestLine};

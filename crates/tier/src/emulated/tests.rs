@@ -299,6 +299,64 @@ fn one_request_at_a_time_ends_when_bandwidth_and_latency_say() {
     }
 }
 
+#[test]
+fn many_requests_at_once_take_their_bandwidth_or_rounds_of_latency() {
+    for name in DEVICE_NAMES {
+        let model = DeviceModel::named(name).unwrap();
+        for (pattern, len_bytes, count) in [
+            (Pattern::Random, 64, 1000),
+            (Pattern::Random, 256, 7),
+            (Pattern::Sequential, 4096, 30),
+        ] {
+            let request = Request {
+                operation: Operation::Read,
+                pattern,
+                offset: 0,
+                len_bytes,
+                thread: 1,
+                reach: Reach::Near,
+            };
+            let now_ns = 1_000_000_000;
+            let took_ns = Device::new(model.clone()).submit_many(now_ns, &request, count) - now_ns;
+            let rounds = u64::from(count).div_ceil(model.outstanding_per_thread as u64);
+            let latency_ns = rounds * model.read.latency_ns(pattern);
+            let bytes = len_bytes as f64 * f64::from(count);
+            let best_ns = bytes * 1e9 / model.read.bandwidth(pattern, len_bytes, 1);
+            assert!(took_ns >= latency_ns, "{name}");
+            // Devices without a grid move a whole grain for each line.
+            let most_ns = best_ns * model.grain_bytes.div_ceil(len_bytes) as f64;
+            assert!(
+                took_ns as f64 <= most_ns.max(latency_ns as f64) + 1.0,
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_started_is_waited_for_when_it_is_finished() {
+    let model = DeviceModel::named("nand").unwrap();
+    let tier = EmulatedTier::new(model, 4096).unwrap();
+    let batch = Batch {
+        operation: Operation::Read,
+        pattern: Pattern::Sequential,
+        offset: 0,
+        len_bytes: 4096,
+        count: 1000,
+    };
+    let start = std::time::Instant::now();
+    let (first, second) = (
+        tier.start(&batch, Reach::Near),
+        tier.start(&batch, Reach::Near),
+    );
+    let nothing = Batch { count: 0, ..batch };
+    tier.finish(tier.start(&nothing, Reach::Near));
+    tier.finish(first);
+    tier.finish(second);
+    let expected_s = 2.0 * 4096.0 * 1000.0 / 3e9;
+    assert!(start.elapsed().as_secs_f64() >= 0.95 * expected_s);
+}
+
 /// `cargo test --release -p hotshelf-tier -- --ignored --nocapture delivered` on a quiet machine.
 #[test]
 #[ignore = "measures nanoseconds: run it optimised and undisturbed"]

@@ -119,6 +119,34 @@ impl EmulatedTier {
         self.clock.wait_until(end_ns);
     }
 
+    /// Starts `count` accesses of `len_bytes` each, the first at `offset`, for data that lies elsewhere. The caller
+    /// works on and waits for all of them together: a program that asks early for what it needs later.
+    pub fn start(&self, batch: &Batch, reach: Reach) -> Pending {
+        let thread = thread_number();
+        let now_ns = self.clock.now_ns();
+        let request = Request {
+            operation: batch.operation,
+            pattern: batch.pattern,
+            offset: batch.offset as u64,
+            len_bytes: batch.len_bytes as u64,
+            thread,
+            reach,
+        };
+        if batch.count == 0 {
+            return Pending { end_ns: now_ns };
+        }
+        let end_ns = self
+            .device
+            .lock()
+            .submit_many(now_ns, &request, batch.count);
+        Pending { end_ns }
+    }
+
+    /// Returns when what was started ends.
+    pub fn finish(&self, pending: Pending) {
+        self.clock.wait_until(pending.end_ns);
+    }
+
     /// Compares what is delivered with what the model says.
     pub fn self_test(&self) -> Vec<SelfTestLine> {
         let model = self.device.lock().model().clone();
@@ -207,6 +235,28 @@ impl EmulatedTier {
             }),
         }
     }
+}
+
+/// Accesses of one size that are started together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batch {
+    /// Direction.
+    pub operation: Operation,
+    /// Whether each continues where the last one ended.
+    pub pattern: Pattern,
+    /// Where the first one begins.
+    pub offset: usize,
+    /// Length of each.
+    pub len_bytes: usize,
+    /// How many.
+    pub count: u32,
+}
+
+/// Accesses under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the accesses take no time until they are waited for"]
+pub struct Pending {
+    end_ns: u64,
 }
 
 /// One line of a self-test.

@@ -28,6 +28,7 @@ pub use trace::{Event, Note, Trace, TraceLog};
 pub use writer::{Writer, WriterOptions};
 
 pub(crate) use instructions::{StreamWidth, fence, flush_lines, stream_lines};
+pub(crate) use msync::sync_pages;
 
 /// The five operations of persistent writing, on a window of a region.
 ///

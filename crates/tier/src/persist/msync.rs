@@ -7,7 +7,7 @@ use rustix::mm::{self, MsyncFlags};
 
 use super::{Native, PersistOps};
 use crate::error::TierError;
-use crate::region::{Sealed, Window};
+use crate::region::{Mapping, Sealed, Window};
 
 /// Stores to mapped pages; a fence writes the flushed pages to the device and waits.
 #[derive(Debug)]
@@ -31,20 +31,6 @@ impl Msync {
 
     pub(super) fn window_ref(&self) -> &Window {
         &self.native.window
-    }
-
-    fn sync(&self, range: &Range<usize>) -> Result<(), TierError> {
-        let page_bytes = rustix::param::page_size();
-        let start = range.start - range.start % page_bytes;
-        let mapping = self.native.window.mapping();
-        let pages = start..range.end;
-        let address = mapping.pointer(&pages).cast();
-        // SAFETY: The pages are mapped, and syncing them changes no byte.
-        let synced = unsafe { mm::msync(address, pages.len(), MsyncFlags::SYNC) };
-        synced.map_err(|errno| {
-            let source = io::Error::from(errno);
-            TierError::io_at(mapping.path(), "sync", range.start as u64, source)
-        })
     }
 }
 
@@ -75,7 +61,7 @@ impl PersistOps for Msync {
     fn fence(&mut self) -> Result<(), TierError> {
         // What cannot be synced stays on the list, so that a later fence cannot claim it is durable.
         while let Some(range) = self.dirty.last() {
-            self.sync(range)?;
+            sync_pages(self.native.window.mapping(), range)?;
             self.dirty.pop();
         }
         Ok(())
@@ -91,4 +77,20 @@ impl PersistOps for Msync {
             dirty: Vec::new(),
         }
     }
+}
+
+/// Writes the pages of a range back and waits for the device.
+///
+/// # Errors
+/// What the operating system says.
+pub(crate) fn sync_pages(mapping: &Mapping, range: &Range<usize>) -> Result<(), TierError> {
+    let page_bytes = rustix::param::page_size();
+    let pages = range.start - range.start % page_bytes..range.end;
+    let address = mapping.pointer(&pages).cast();
+    // SAFETY: The pages are mapped, and syncing them changes no byte.
+    let synced = unsafe { mm::msync(address, pages.len(), MsyncFlags::SYNC) };
+    synced.map_err(|errno| {
+        let source = io::Error::from(errno);
+        TierError::io_at(mapping.path(), "sync", range.start as u64, source)
+    })
 }

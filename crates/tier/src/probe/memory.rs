@@ -6,14 +6,13 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-
 use super::kernels::{Span, WriteSource, expected_sum, fill, link, next_random};
 use super::report::{Measured, Refusal};
 use crate::axes::{Grouping, Operation, Pattern, PersistInstruction, Pinning, Placement, Point};
 use crate::error::TierError;
 use crate::persist::LINE_BYTES;
 use crate::region::Region;
+use crate::topology::pin_to;
 
 /// Accesses between two looks at the clock's flag take at least this many bytes.
 const CHECK_BYTES: usize = 32 << 10;
@@ -240,10 +239,7 @@ impl Worker {
         let Some(cpus) = &self.cpus else {
             return Ok(());
         };
-        let mut set = CpuSet::new();
-        let known = cpus.iter().filter(|cpu| (**cpu as usize) < CpuSet::MAX_CPU);
-        known.for_each(|cpu| set.set(*cpu as usize));
-        sched_setaffinity(None, &set).map_err(|_| Refusal::CannotPin)
+        pin_to(cpus).map_err(|_| Refusal::CannotPin)
     }
 
     fn run(&self, stop: &AtomicBool) -> Done {

@@ -105,6 +105,7 @@ impl Mapping {
     ///
     /// # Panics
     /// If the range is not inside the mapping.
+    #[inline]
     pub(crate) fn pointer(&self, range: &Range<usize>) -> *mut u8 {
         assert!(range.start <= range.end && range.end <= self.len_bytes);
         self.start.as_ptr().wrapping_add(range.start)
@@ -155,11 +156,13 @@ impl Window {
         }
     }
 
+    #[inline]
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
     /// Offsets in the mapping that this window may write.
+    #[inline]
     pub(crate) fn range(&self) -> Range<usize> {
         self.range.clone()
     }

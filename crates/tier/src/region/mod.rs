@@ -9,7 +9,9 @@ mod dax;
 mod huge;
 mod mapping;
 mod numa;
+mod numbers;
 mod prefault;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +32,9 @@ use dax::SyncAnswer;
 pub use huge::prefer_huge_pages;
 pub use mapping::Sealed;
 pub(crate) use mapping::{Mapping, Window, page_round_up};
+pub use numbers::{Number, numbers, numbers_mut};
 pub use prefault::Prefault;
+pub use words::Words;
 
 /// Anonymous memory starts at a multiple of this, so that the kernel can use huge pages for all of it.
 const HUGE_PAGE_BYTES: usize = 2 << 20;

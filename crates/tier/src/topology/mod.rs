@@ -8,6 +8,7 @@
 mod cpu_list;
 mod fingerprint;
 mod parse;
+mod pin;
 mod tree;
 
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use fingerprint::{Fingerprint, NodeFacts, conditions};
+pub use pin::pin_to;
 pub use tree::Tree;
 
 /// The machine as sysfs describes it. Empty lists mean that the kernel said nothing.
