@@ -6,6 +6,7 @@
 mod answers;
 mod elf;
 mod failure;
+mod handcrafted;
 mod hpcache;
 mod ladder;
 mod policy;
@@ -89,6 +90,9 @@ enum Command {
     /// Print emulated devices beside the figures of the persistent-memory papers
     #[command(after_help = "Examples:\n  hotshelf-lab emulated")]
     Emulated,
+    /// Run the Star Schema Benchmark by hand beside the product, on any memory
+    #[command(after_help = handcrafted::flags::EXAMPLES)]
+    Ssb(handcrafted::flags::Flags),
     /// Time reads of a file by the I/O engine
     #[command(after_help = read_bandwidth::HELP)]
     ReadBandwidth {
@@ -160,6 +164,10 @@ fn run() -> Result<bool> {
         }
         Command::Emulated => {
             emulated::run().map_err(|error| ExperimentError::Other(error.into()))?
+        }
+        Command::Ssb(flags) => {
+            interrupt::listen()?;
+            handcrafted::run(&flags.validate()?)?;
         }
         Command::ReadBandwidth { file, settings } => read_bandwidth::run(&file, &settings)?,
         Command::Ladder { which } => ladder::run(&which)?,

@@ -9,6 +9,7 @@ fn refusal(line: &str) -> String {
         .command
     {
         Command::Hpcache(flags) => flags.validate().map(drop),
+        Command::Ssb(flags) => flags.validate().map(drop),
         Command::Elf(flags) => flags.validate().map(drop),
         other => panic!("{other:?}"),
     };
@@ -44,6 +45,14 @@ fn bad_values_are_refused_with_what_would_be_right() {
         ),
         ("hotshelf-lab elf --experiment speed", "selectivity"),
         ("hotshelf-lab elf --lineitem 0", "--lineitem 1"),
+        ("hotshelf-lab ssb --handcrafted --query Q5.1", "Q4.3"),
+        (
+            "hotshelf-lab ssb --handcrafted --tier emulated:x",
+            "optane100-128",
+        ),
+        ("hotshelf-lab ssb --handcrafted --tier disk", "file:FOLDER"),
+        ("hotshelf-lab ssb --price 5,7/2", "575/128"),
+        ("hotshelf-lab ssb --price 5/1", "two prices"),
     ] {
         let refusal = refusal(line);
         assert!(refusal.contains(expected), "{line}: {refusal}");
@@ -59,6 +68,9 @@ fn flags_that_contradict_each_other_are_refused() {
         "hotshelf-lab hpcache --sequence paper --runs 0",
         "hotshelf-lab elf --rows 5 --lineitem 1",
         "hotshelf-lab elf --columns 65",
+        "hotshelf-lab ssb",
+        "hotshelf-lab ssb --handcrafted --look-up-rates 5",
+        "hotshelf-lab ssb --handcrafted --look-ups tree",
     ] {
         assert!(
             Flags::try_parse_from(line.split_whitespace()).is_err(),

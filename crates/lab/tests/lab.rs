@@ -148,3 +148,35 @@ fn records_of_sqllogictest_files_run() {
     let told = lab.ok(&["sqllogictest", "slt"]);
     assert!(told.contains("a.slt: 2 passed, 0 failed"), "{told}");
 }
+
+#[test]
+fn ssb_runs_by_hand_on_every_tier_beside_the_product() {
+    let lab = Lab::new();
+    let call = "ssb --handcrafted --scale 0.002 --runs 1 --query Q1.1,Q2.1,Q4.2 \
+                --contender engine,columns,rows,unaware \
+                --tier dram,emulated:optane100-128,file:rows --step one-thread,pinning --format json";
+    let answer = lab.ok(&call.split_whitespace().collect::<Vec<_>>());
+    let rows: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 3 * 4 * 3 * 2);
+    for row in rows {
+        let by_hand = row["contender"] != "engine";
+        let emulated = row["tier"].as_str().unwrap().starts_with("emulated:");
+        assert_eq!(row["emulated"].as_bool().unwrap(), emulated && by_hand);
+        assert!(row["median_s"].as_f64().unwrap() > 0.0 && row["bytes"].as_u64().unwrap() > 0);
+        assert!(!by_hand || row["bandwidth_share"].as_f64().unwrap() > 0.0);
+    }
+    let price = lab.ok(&["ssb", "--price", "575/128,700/64", "--format", "csv"]);
+    assert!(
+        price.contains("6900,16800,2.434783,1.66,1.466737"),
+        "{price}"
+    );
+    std::fs::write(lab.folder.path().join("wrong.json"), WRONG_ANSWER).unwrap();
+    let call =
+        "ssb --handcrafted --scale 0.002 --query Q1.1 --contender columns --answers wrong.json";
+    let refused = lab.run(&call.split(' ').collect::<Vec<_>>());
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("Q1.1 by columns"));
+}
+
+const WRONG_ANSWER: &str = r#"{"queries": {"Q1.1": {"columns": ["revenue"], "rows": [[17]]}}}"#;

@@ -1,0 +1,262 @@
+//! The queries over columns, a chunk of rows after the other.
+
+use std::ops::Range;
+
+use hotshelf_datagen::ssb::SsbTable;
+use hotshelf_tier::region::numbers;
+use hotshelf_tier::simd::{Backend, Combine, prefetch};
+
+use super::dimension::NONE;
+use super::fact::{FactColumn, Stripe};
+use super::lookup::{CHUNK_ROWS, LookUp, Rows};
+use super::pace::Pace;
+use super::plan::{Days, Plan, Sums};
+use super::queries::{Bounds, Measure};
+
+/// Rows whose bounds are tested together: their bytes fit the first cache.
+const SCAN_ROWS: usize = 4096;
+const LINE_BYTES: usize = 64;
+
+/// Runs a query over some rows of a stripe.
+pub fn run(plan: &Plan, stripe: &Stripe, rows: Range<usize>, pace: &mut Pace) -> Sums {
+    match (&plan.query.bounds, &plan.days) {
+        (Some(bounds), Some(days)) => scan(plan, bounds, days, stripe, rows, pace),
+        _ => join(plan, stripe, rows, pace),
+    }
+}
+
+/// Flight 1: bounds of bytes by vector instructions, prices only where a row is left.
+fn scan(
+    plan: &Plan,
+    bounds: &Bounds,
+    days: &Days,
+    stripe: &Stripe,
+    rows: Range<usize>,
+    pace: &mut Pace,
+) -> Sums {
+    let mut sums = Sums::new(plan.group_count);
+    let scan = Scan {
+        backend: Backend::detect(),
+        bounds,
+        days,
+        stripe,
+    };
+    let starts = rows.clone().step_by(SCAN_ROWS);
+    let chunks = starts.map(|start| start..(start + SCAN_ROWS).min(rows.end));
+    let mut found = [Found::new(), Found::new()];
+    let mut before: Option<Range<usize>> = None;
+    for chunk in chunks {
+        pace.read_ahead(scan.bytes(chunk.len()));
+        found.swap(0, 1);
+        let lines = scan.ask_for_prices(&chunk, &scan.test(&chunk), &mut found[0]);
+        // A grain has four lines; those of one are rarely all asked for.
+        pace.read_lines(lines, lines, chunk.len() * 4);
+        // The lines of this chunk are on their way while those of the one before are summed.
+        if let Some(before) = before.replace(chunk) {
+            scan.sum(&before, &found[1], &mut sums);
+        }
+    }
+    if let Some(last) = before {
+        scan.sum(&last, &found[0], &mut sums);
+    }
+    pace.finish();
+    sums
+}
+
+/// A bit for each row of a chunk.
+type Bitmap = [u64; SCAN_ROWS / 64];
+
+struct Scan<'a> {
+    backend: Backend,
+    bounds: &'a Bounds,
+    days: &'a Days,
+    stripe: &'a Stripe,
+}
+
+impl Scan<'_> {
+    fn needs_days(&self) -> bool {
+        self.days.days != (0, 30) || !self.days.exact
+    }
+
+    /// Bytes that are always read.
+    fn bytes(&self, rows: usize) -> usize {
+        rows * if self.needs_days() { 4 } else { 3 }
+    }
+
+    /// Tests every column of all rows: no branch, and no line of a column is left out.
+    fn test(&self, chunk: &Range<usize>) -> Bitmap {
+        let columns = [
+            (FactColumn::Month, self.days.months),
+            (FactColumn::Discount, self.bounds.discount),
+            (FactColumn::Quantity, self.bounds.quantity),
+            (FactColumn::Day, self.days.days),
+        ];
+        let count = if self.needs_days() { 4 } else { 3 };
+        let mut bitmap = [0; SCAN_ROWS / 64];
+        bitmap[..chunk.len().div_ceil(64)].fill(u64::MAX);
+        let mut own = [0; SCAN_ROWS / 64];
+        for (column, (lo, hi)) in &columns[..count] {
+            let bytes = self.stripe.column(*column, chunk);
+            self.backend
+                .scan_bytes(bytes, *lo, *hi, Combine::Replace, &mut own);
+            for (all, own) in bitmap.iter_mut().zip(&own) {
+                *all &= own;
+            }
+        }
+        bitmap
+    }
+
+    /// Notes the rows that are left, fetches their prices, and says in how many lines these lie.
+    fn ask_for_prices(&self, chunk: &Range<usize>, bitmap: &Bitmap, found: &mut Found) -> usize {
+        const LINE_ROWS: u16 = (LINE_BYTES / 4) as u16;
+        found.fill(bitmap);
+        let prices = numbers::<u32>(self.stripe.column(FactColumn::Price, chunk));
+        let (mut lines, mut last) = (0, u16::MAX);
+        for row in found.rows() {
+            prefetch(prices, usize::from(*row));
+            lines += usize::from(row / LINE_ROWS != last);
+            last = row / LINE_ROWS;
+        }
+        lines
+    }
+
+    fn sum(&self, chunk: &Range<usize>, found: &Found, sums: &mut Sums) {
+        let prices = numbers::<u32>(self.stripe.column(FactColumn::Price, chunk));
+        let discounts = self.stripe.column(FactColumn::Discount, chunk);
+        let product = |row: usize| i64::from(prices[row]) * i64::from(discounts[row]);
+        let rows = found.rows().iter().map(|row| usize::from(*row));
+        if self.days.exact {
+            let sum = rows.map(product).sum();
+            return sums.add_many(0, sum, found.len as u64);
+        }
+        let months = self.stripe.column(FactColumn::Month, chunk);
+        let days = self.stripe.column(FactColumn::Day, chunk);
+        for row in rows {
+            let code = usize::from(months[row]) * 31 + usize::from(days[row]);
+            if self.days.codes.get(code).is_some_and(|code| *code != NONE) {
+                sums.add(0, product(row));
+            }
+        }
+    }
+}
+
+/// Rows of a chunk in their order.
+struct Found {
+    rows: [u16; SCAN_ROWS + Found::AT_ONCE],
+    len: usize,
+}
+
+impl Found {
+    /// Rows of a word that are written without looking how many there are.
+    const AT_ONCE: usize = 4;
+
+    fn new() -> Self {
+        Self {
+            rows: [0; SCAN_ROWS + Self::AT_ONCE],
+            len: 0,
+        }
+    }
+
+    fn rows(&self) -> &[u16] {
+        &self.rows[..self.len]
+    }
+
+    /// The set bits of a bitmap. A loop that ends where a word's bits end would be guessed wrong at most words.
+    fn fill(&mut self, bitmap: &Bitmap) {
+        let mut len = 0;
+        for (at, word) in bitmap.iter().enumerate() {
+            if *word == 0 {
+                continue;
+            }
+            let (mut rest, start, count) = (*word, at * 64, word.count_ones() as usize);
+            let mut written = 0;
+            loop {
+                for slot in &mut self.rows[len + written..len + written + Self::AT_ONCE] {
+                    *slot = (start + rest.trailing_zeros() as usize) as u16;
+                    rest &= rest.wrapping_sub(1);
+                }
+                written += Self::AT_ONCE;
+                if written >= count {
+                    break;
+                }
+            }
+            len += count;
+        }
+        self.len = len;
+    }
+}
+
+/// Flights 2 to 4: one look-up after the other, then the sums.
+fn join(plan: &Plan, stripe: &Stripe, rows: Range<usize>, pace: &mut Pace) -> Sums {
+    let mut sums = Sums::new(plan.group_count);
+    let mut kept = Rows::new();
+    for start in rows.clone().step_by(CHUNK_ROWS) {
+        let chunk = start..(start + CHUNK_ROWS).min(rows.end);
+        kept.restart(chunk.len());
+        for (idx, join) in plan.joins.iter().enumerate() {
+            let width = if join.table == SsbTable::Date { 2 } else { 4 };
+            match idx {
+                0 => pace.read_ahead(chunk.len() * width),
+                _ => pace.read_some(&kept, chunk.len(), width),
+            }
+            let mut touched = 0;
+            let radix = join.groups.len() as u32;
+            match join.table {
+                SsbTable::Date => {
+                    let months = stripe.column(FactColumn::Month, &chunk);
+                    let days = stripe.column(FactColumn::Day, &chunk);
+                    let key = |row: usize| u32::from(months[row]) * 31 + u32::from(days[row]);
+                    join.look_up.keep(&mut kept, radix, &mut touched, key);
+                }
+                table => {
+                    let keys = numbers::<u32>(stripe.column(key_column(table), &chunk));
+                    join.look_up
+                        .keep(&mut kept, radix, &mut touched, |row| keys[row]);
+                }
+            }
+            pace.look_up(touched, look_up_bytes(&join.look_up));
+        }
+        let measures = if plan.query.measure == Measure::Profit {
+            2
+        } else {
+            1
+        };
+        (0..measures).for_each(|_| pace.read_some(&kept, chunk.len(), 4));
+        add(plan.query.measure, stripe, &chunk, &kept, &mut sums);
+    }
+    pace.finish();
+    sums
+}
+
+/// What one step of a look-up reads.
+pub fn look_up_bytes(look_up: &LookUp) -> usize {
+    match look_up {
+        LookUp::Dash(_) => super::dash::BUCKET_BYTES,
+        _ => LINE_BYTES,
+    }
+}
+
+fn key_column(table: SsbTable) -> FactColumn {
+    match table {
+        SsbTable::Customer => FactColumn::Customer,
+        SsbTable::Supplier => FactColumn::Supplier,
+        _ => FactColumn::Part,
+    }
+}
+
+fn add(measure: Measure, stripe: &Stripe, chunk: &Range<usize>, kept: &Rows, sums: &mut Sums) {
+    let revenues = numbers::<u32>(stripe.column(FactColumn::Revenue, chunk));
+    match measure {
+        Measure::Profit => {
+            let costs = numbers::<u32>(stripe.column(FactColumn::Cost, chunk));
+            for (row, group) in kept.iter() {
+                sums.add(group, i64::from(revenues[row]) - i64::from(costs[row]));
+            }
+        }
+        _ => {
+            for (row, group) in kept.iter() {
+                sums.add(group, i64::from(revenues[row]));
+            }
+        }
+    }
+}

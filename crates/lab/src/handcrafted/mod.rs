@@ -1,0 +1,42 @@
+//! The Star Schema Benchmark by hand, after *Maximizing Persistent Memory Bandwidth Utilization for OLAP Workloads*
+//! (Daase, Bollmeier, Benson, Rabl, SIGMOD 2021), section 6: what the hardware allows, beside the product.
+//!
+//! | file | what |
+//! |---|---|
+//! | `queries` | the 13 queries as conditions and groups |
+//! | `dimension`, `fact` | tables: coded dimensions; the fact table shuffled, striped, as columns and as rows |
+//! | `dash`, `lookup` | Dash, and the other look-ups |
+//! | `plan` | a query with its look-ups and groups |
+//! | `columns`, `rows`, `disk`, `unaware` | the loops |
+//! | `crew` | threads on sockets and cores: the steps of table 1 |
+//! | `pace` | waiting for *emulated* memory |
+//! | `bandwidth` | the limit: consecutive reads by all threads |
+//! | `bench` | all of these together: one query, one run |
+//! | `engine` | the same queries through the product |
+//! | `rates`, `price` | look-ups per second; price and performance |
+//! | `flags`, `command`, `report` | `hotshelf-lab ssb` |
+
+mod bandwidth;
+mod bench;
+mod columns;
+mod command;
+mod crew;
+mod dash;
+mod dimension;
+mod disk;
+mod engine;
+mod fact;
+pub mod flags;
+mod lookup;
+mod pace;
+mod plan;
+mod price;
+mod queries;
+mod rates;
+mod report;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod unaware;
+
+pub use command::run;
