@@ -180,7 +180,7 @@ impl Tally {
         }
     }
 
-    /// Whether the numbers of all groups are within a type's integers, or have at most so many digits.
+    /// Whether the numbers of all groups are within a type's integers, or have at most its number of digits.
     pub fn fits(&self, data_type: &DataType, checks_digits: bool) -> bool {
         let mut totals = self.totals.iter();
         !self.has_overflowed

@@ -360,7 +360,13 @@ fn a_block_in_the_place_of_another_is_found_out() {
 /// The table of the files of earlier versions.
 fn earlier_table() -> CodeTable {
     let column = |of: fn(u32) -> u32, max| CodeColumn::from_codes((0..700).map(of), max);
-    let second = |row: u32| if row % 3 == 0 { 5 } else { row * row % 97 };
+    let second = |row: u32| {
+        if row.is_multiple_of(3) {
+            5
+        } else {
+            row * row % 97
+        }
+    };
     let columns = vec![
         column(|row| row * 7 % 11, 10),
         column(second, 96),
