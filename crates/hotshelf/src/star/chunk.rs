@@ -34,7 +34,6 @@ pub(super) struct ChunkColumn {
     pub valid: Option<Vec<u64>>,
     /// Whether the column's type has a sign (codes have none).
     pub signed: bool,
-    width_bytes: usize,
 }
 
 /// Columns of a row group that can be decoded by chunks.
@@ -128,7 +127,6 @@ impl ChunkColumn {
             dictionary: None,
             valid: None,
             signed: ptype.is_signed_int(),
-            width_bytes: ptype.byte_width(),
         }))
     }
 
@@ -159,7 +157,6 @@ impl ChunkColumn {
         Ok(Some(Self {
             dictionary: Some(words_of(&values, storage)?),
             signed: storage.is_signed_int(),
-            width_bytes: storage.byte_width(),
             ..codes
         }))
     }
@@ -183,7 +180,6 @@ impl ChunkColumn {
                 $kind(Encoded::plain(values))
             }};
         }
-        let width_bytes = array.data_type().primitive_width().unwrap_or(0);
         let stored = match array.data_type().primitive_width() {
             Some(1) => plain!(Stored::Bits8, u8),
             Some(2) => plain!(Stored::Bits16, u16),
@@ -204,13 +200,7 @@ impl ChunkColumn {
                 .filter(|nulls| nulls.null_count() > 0)
                 .map(|nulls| nulls.inner().bit_chunks().iter_padded().collect()),
             signed: !unsigned,
-            width_bytes,
         })
-    }
-
-    /// Width of the column's values.
-    pub fn width_bytes(&self) -> usize {
-        self.width_bytes
     }
 
     /// Whether chunks are words of 64 bits.

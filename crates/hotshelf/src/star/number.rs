@@ -188,8 +188,8 @@ impl Numbering {
         let Some(columns) = columns else {
             return Ok(false);
         };
-        let counts = columns.iter().map(|column| rows.code_count(*column));
-        let code_count = counts.fold(Some(1usize), |product, count| product?.checked_mul(count?));
+        let mut counts = columns.iter().map(|column| rows.code_count(*column));
+        let code_count = counts.try_fold(1usize, |product, count| product.checked_mul(count?));
         let Some(code_count) = code_count.filter(|count| *count <= CODES_MAX) else {
             return Ok(false);
         };

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use arrow::array::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result as QueryResult};
@@ -255,11 +254,6 @@ impl Ready {
     /// The look-up of a join.
     pub fn lookup(&self, join: usize) -> &Lookup {
         &self.sides[join].lookup
-    }
-
-    /// The rows of a join's build side.
-    pub fn build(&self, join: usize) -> &RecordBatch {
-        &self.sides[join].build
     }
 
     /// What rows find in each look-up.

@@ -185,9 +185,10 @@ impl<'a> Costs<'a> {
             members.any(|member| part.relations.has(member.relation))
         };
         let of_build = |member: &&Member| build.relations.has(member.relation);
-        self.graph.classes.iter().any(|class| {
-            has(class, probe) && class.iter().filter(of_build).any(|member| is_key(member))
-        })
+        self.graph
+            .classes
+            .iter()
+            .any(|class| has(class, probe) && class.iter().filter(of_build).any(&is_key))
     }
 
     /// Whether an equality joins two parts.

@@ -143,10 +143,8 @@ fn tables() -> Vec<(&'static str, Known)> {
 
 /// A query's optimized plan, and its joins whose order changed.
 fn planned(sql: &str, join_order: Use) -> (LogicalPlan, Vec<String>) {
-    let settings = SessionSettings {
-        join_order,
-        ..SessionSettings::default()
-    };
+    let mut settings = SessionSettings::default();
+    settings.join_order = join_order;
     let mut config = SessionConfig::new();
     let extensions = &mut config.options_mut().extensions;
     extensions.insert(settings.clone());
