@@ -48,6 +48,14 @@ impl Contender {
     }
 }
 
+impl Contender {
+    /// Files hold rows, and the product has files of its own.
+    pub fn runs_on(self, tier: &Tier) -> bool {
+        let reads_rows = matches!(self, Self::Engine | Self::Rows);
+        reads_rows || !matches!(tier, Tier::File(_))
+    }
+}
+
 /// Where the data lie.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tier {

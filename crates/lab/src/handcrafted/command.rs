@@ -145,16 +145,18 @@ fn run_step(
         bandwidth / 1e9
     ));
     let mut rows = Vec::new();
+    let runs_here = |contender: &&Contender| contender.runs_on(tier);
+    let contenders: Vec<&Contender> = handcrafted.contenders.iter().filter(runs_here).collect();
     for query in &handcrafted.queries {
         if let Some(engine) = engine {
             check(query, Contender::Engine, engine.answer(query)?, known)?;
         }
         let mut series: Vec<Series> = Vec::new();
         for round in 0..=handcrafted.run_count {
-            for (idx, contender) in handcrafted.contenders.iter().enumerate() {
-                let (run, answer) = one_run(query, *contender, bench, engine)?;
+            for (idx, contender) in contenders.iter().enumerate() {
+                let (run, answer) = one_run(query, **contender, bench, engine)?;
                 if let Some(answer) = answer {
-                    check(query, *contender, answer, known)?;
+                    check(query, **contender, answer, known)?;
                 }
                 // The first run of each warms caches up.
                 match round {
@@ -163,37 +165,55 @@ fn run_step(
                 }
             }
         }
-        for (contender, series) in handcrafted.contenders.iter().zip(series) {
-            let is_engine = *contender == Contender::Engine;
-            let middle = series.middle();
-            let tiered = |name: String| {
-                if is_engine {
-                    "own files".to_owned()
-                } else {
-                    name
-                }
-            };
-            rows.push(QueryRow {
-                query: query.name,
-                contender: contender.name(),
-                look_ups: match contender {
-                    Contender::Engine => "own",
-                    Contender::Unaware => "hash",
-                    _ => settings.look_ups.name(),
-                },
-                tier: tiered(tier.name()),
-                emulated: matches!(tier, Tier::Emulated(_)) && !is_engine,
-                step: settings.step.name(),
-                threads: bench.crew.thread_count(),
-                median_s: middle.seconds,
-                build_s: middle.build_s,
-                bytes: middle.bytes,
-                bandwidth: (!is_engine || *tier == Tier::Dram).then_some(bandwidth),
-                not_shown: bench.crew.missing,
-            });
+        for (contender, series) in contenders.iter().zip(series) {
+            let took = series.middle();
+            let row = row_of(query, **contender, bench, tier, settings, bandwidth, &took);
+            rows.push(row);
         }
     }
     Ok(rows)
+}
+
+/// What is shown of a contender's median run.
+fn row_of(
+    query: &'static StarQuery,
+    contender: Contender,
+    bench: &Bench<'_>,
+    tier: &Tier,
+    settings: &Settings,
+    bandwidth: f64,
+    took: &Took,
+) -> QueryRow {
+    let by_hand = QueryRow {
+        query: query.name,
+        contender: contender.name(),
+        look_ups: match contender {
+            Contender::Unaware => "hash",
+            _ => settings.look_ups.name(),
+        },
+        tier: tier.name(),
+        emulated: matches!(tier, Tier::Emulated(_)),
+        step: settings.step.name(),
+        threads: bench.crew.thread_count(),
+        median_s: took.seconds,
+        build_s: took.build_s,
+        bytes: took.bytes,
+        bandwidth: Some(bandwidth),
+        not_shown: bench.crew.missing,
+    };
+    match contender {
+        Contender::Engine => QueryRow {
+            look_ups: "own",
+            tier: "own files".to_owned(),
+            emulated: false,
+            step: "own",
+            threads: settings.threads,
+            bandwidth: by_hand.bandwidth.filter(|_| *tier == Tier::Dram),
+            not_shown: None,
+            ..by_hand
+        },
+        _ => by_hand,
+    }
 }
 
 /// What a run took.

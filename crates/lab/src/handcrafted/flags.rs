@@ -28,8 +28,8 @@ Examples:
 The product runs over its own files in its cache whatever the tier; its bytes are what scans read, encoded.
 Handcrafted runs choose rows of dimensions and build look-ups anew each time, which is part of their seconds. On an
 emulated tier every read of the fact table waits as on the device, and so does every step of a look-up in a hash table,
-except for the part that --cpu-cache holds. The share is that of the bandwidth with which all threads read consecutive
-bytes. A contender whose answer is not the product's, or not that of --answers, is an error.";
+except for the part that --cpu-cache holds. Files hold rows only. The share is that of the bandwidth with which all
+threads read consecutive bytes. A contender whose answer is not the product's, or not that of --answers, is an error.";
 
 #[derive(Debug, Args)]
 pub struct Flags {

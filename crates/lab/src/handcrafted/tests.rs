@@ -59,7 +59,7 @@ fn every_variant_answers_as_the_product_does() {
             let tables = Tables::generate(&generator, &crew, &CONTENDERS, &tiers).unwrap();
             let bench = Bench::new(&tables, crew, tier, &settings).unwrap();
             for (query, expected) in QUERIES.iter().zip(&expected) {
-                for contender in CONTENDERS {
+                for contender in CONTENDERS.into_iter().filter(|one| one.runs_on(tier)) {
                     let run = bench.run(query, contender).unwrap();
                     assert_eq!(
                         run.answer, *expected,
