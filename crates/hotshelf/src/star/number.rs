@@ -48,6 +48,8 @@ pub(super) struct Numbering {
 struct ByValue {
     /// The value at the first place.
     first: i64,
+    /// The greatest value that came.
+    last: i64,
     /// `MISS` where a value has not come yet.
     groups: Vec<u32>,
     /// Values came that are too far apart.
@@ -65,10 +67,12 @@ impl ByValue {
         let (mut first, mut last) = (i128::from(min), i128::from(max));
         if len > 0 {
             let known = i128::from(self.first);
-            if known <= first && last < known + len as i128 {
+            let is_covered = known <= first && last < known + len as i128;
+            (first, last) = (first.min(known), last.max(i128::from(self.last)));
+            if is_covered {
+                self.last = last as i64;
                 return true;
             }
-            (first, last) = (first.min(known), last.max(known + len as i128 - 1));
         }
         if last - first >= SPAN_MAX as i128 {
             self.is_far_apart = true;
@@ -76,14 +80,16 @@ impl ByValue {
             return false;
         }
         // Values that rise or fall batch by batch must not move the table each time.
-        let last = last
+        let end = last
             .max(first + 2 * len as i128)
             .min(first + SPAN_MAX as i128 - 1);
-        let mut groups = vec![MISS; (last - first + 1) as usize];
-        let offset = (i128::from(self.first) - first) as usize;
-        if let Some(kept) = groups.get_mut(offset..offset + len) {
-            kept.copy_from_slice(&self.groups);
+        let mut groups = vec![MISS; (end - first + 1) as usize];
+        if len > 0 {
+            let offset = (i128::from(self.first) - first) as usize;
+            let kept = len.min(groups.len() - offset);
+            groups[offset..offset + kept].copy_from_slice(&self.groups[..kept]);
         }
+        self.last = last as i64;
         self.first = first as i64;
         self.groups = groups;
         true

@@ -64,7 +64,7 @@ fn shelves_that_do_not_exist_are_refused() {
             assert!(error.contains(wrong), "{error}");
         }
     }
-    assert_eq!(shelves(&db), ["file|false"]);
+    assert_eq!(shelves(&db), ["file|true"]);
 }
 
 #[test]
