@@ -37,8 +37,9 @@ fn answers_of_the_product(generator: &SsbGenerator) -> Vec<Answer> {
 fn every_variant_answers_as_the_product_does() {
     let generator = SsbGenerator::new(0.01, 0).unwrap();
     let expected = answers_of_the_product(&generator);
-    // All but the narrowest query find something at this scale.
-    assert!(expected.iter().filter(|answer| !answer.is_empty()).count() >= 12);
+    // Three queries name cities or nations that have no rows at this scale.
+    let found = expected.iter().filter(|answer| !answer.is_empty());
+    assert_eq!(found.count(), 10);
     let folder = tempfile::tempdir().unwrap();
     let optane = DeviceModel::named("optane100-128").unwrap();
     let tiers = [
