@@ -43,19 +43,18 @@ impl Survivors {
         (self.rows[start..end].to_vec(), places.collect())
     }
 
-    /// Where a batch ends that begins at the survivor `start`: it has at most `rows`, but whole chunks and at least
-    /// one, so that none is decoded twice.
+    /// Where a batch of at most `rows` ends that begins at the survivor `start`: at the end of a chunk if it can have a
+    /// whole one, so that none is decoded twice.
     pub fn batch_end(&self, start: usize, rows: usize) -> usize {
-        let chunk_of = |idx: usize| self.rows.get(idx).map(|row| *row as usize / CHUNK_ROWS);
-        let (first, after) = (chunk_of(start), chunk_of(start + rows));
-        match after {
-            None => self.rows.len(),
-            Some(after) => {
-                let last = after.max(first.map_or(0, |first| first + 1));
-                self.rows
-                    .partition_point(|row| (*row as usize / CHUNK_ROWS) < last)
-            }
+        let Some(after) = self.rows.get(start + rows) else {
+            return self.rows.len();
+        };
+        if rows < CHUNK_ROWS {
+            return start + rows;
         }
+        let chunk = *after as usize / CHUNK_ROWS;
+        self.rows
+            .partition_point(|row| (*row as usize / CHUNK_ROWS) < chunk)
     }
 
     /// A bit per row of the row group.

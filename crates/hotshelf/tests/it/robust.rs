@@ -218,7 +218,6 @@ fn settings_that_would_take_all_memory_are_refused() {
 }
 
 #[test]
-#[ignore = "fails since star pipelines evaluate arguments for a whole batch"]
 fn long_literals_are_repeated_for_few_rows_at_a_time() {
     let db = with_tables();
     let sql = "SELECT count(*) AS n, max(length(concat(repeat('x', 1000000), s))) AS l,
