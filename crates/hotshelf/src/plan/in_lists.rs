@@ -18,60 +18,42 @@ use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
-use datafusion::optimizer::optimizer::ApplyOrder;
-use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
+
+use super::node_rule::EngineRule;
 
 /// The engine's simplification, with lists kept apart.
-#[derive(Debug)]
-pub(super) struct KeepListsApart {
-    pub simplify: Arc<dyn OptimizerRule + Send + Sync>,
-}
-
-impl OptimizerRule for KeepListsApart {
-    fn name(&self) -> &str {
-        self.simplify.name()
+pub(super) fn keep_lists_apart(
+    simplify: &EngineRule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> QueryResult<Transformed<LogicalPlan>> {
+    if !super::node_has_expression(&plan, may_compare_with_list)? {
+        return simplify.rewrite(plan, config);
     }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.simplify.apply_order()
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> QueryResult<Transformed<LogicalPlan>> {
-        if !super::node_has_expression(&plan, may_compare_with_list)? {
-            return self.simplify.rewrite(plan, config);
+    let names = NamePreserver::new(&plan);
+    let marked = plan.map_expressions(|expr| {
+        let shared = shared_subjects(&expr)?;
+        if shared.is_empty() {
+            return Ok(Transformed::no(expr));
         }
-        let names = NamePreserver::new(&plan);
-        let marked = plan.map_expressions(|expr| {
-            let shared = shared_subjects(&expr)?;
-            if shared.is_empty() {
-                return Ok(Transformed::no(expr));
-            }
-            let name = names.save(&expr);
-            let marked = mark(expr, &shared)?;
-            Ok(marked.update_data(|expr| name.restore(expr)))
-        })?;
-        if !marked.transformed {
-            return self.simplify.rewrite(marked.data, config);
-        }
-        let simplified = self.simplify.rewrite(marked.data, config)?;
-        let plain = simplified.data.map_expressions(|expr| {
-            let name = names.save(&expr);
-            let plain = expr.transform_up(unmark)?;
-            Ok(plain.update_data(|expr| name.restore(expr)))
-        })?;
-        Ok(Transformed::new_transformed(
-            plain.data,
-            simplified.transformed,
-        ))
+        let name = names.save(&expr);
+        let marked = mark(expr, &shared)?;
+        Ok(marked.update_data(|expr| name.restore(expr)))
+    })?;
+    if !marked.transformed {
+        return simplify.rewrite(marked.data, config);
     }
+    let simplified = simplify.rewrite(marked.data, config)?;
+    let plain = simplified.data.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let plain = expr.transform_up(unmark)?;
+        Ok(plain.update_data(|expr| name.restore(expr)))
+    })?;
+    Ok(Transformed::new_transformed(
+        plain.data,
+        simplified.transformed,
+    ))
 }
 
 fn may_compare_with_list(expr: &Expr) -> bool {

@@ -4,44 +4,25 @@
 //! an aggregation without keys, which then answers with a row (`docs/upstream/false-below-aggregate.md`). Of `x <= 1
 //! AND 1 > x` it keeps the wider part (`docs/upstream/strictest-bound.md`), of `x <= 1 AND x < 1` the right one.
 
-use std::sync::Arc;
-
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan};
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
+
+use super::node_rule::EngineRule;
 
 /// The engine's pushing of filters, which stops at such an aggregation.
-#[derive(Debug)]
-pub(super) struct KeepFilters {
-    pub push: Arc<dyn OptimizerRule + Send + Sync>,
-}
-
-impl OptimizerRule for KeepFilters {
-    fn name(&self) -> &str {
-        self.push.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.push.apply_order()
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> QueryResult<Transformed<LogicalPlan>> {
-        match &plan {
-            LogicalPlan::Filter(filter) if answers_for_no_rows(&filter.input) => {
-                Ok(Transformed::no(plan))
-            }
-            LogicalPlan::Filter(_) => self.push.rewrite(columns_first(plan)?, config),
-            _ => self.push.rewrite(plan, config),
+pub(super) fn keep_filters(
+    push: &EngineRule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> QueryResult<Transformed<LogicalPlan>> {
+    match &plan {
+        LogicalPlan::Filter(filter) if answers_for_no_rows(&filter.input) => {
+            Ok(Transformed::no(plan))
         }
+        LogicalPlan::Filter(_) => push.rewrite(columns_first(plan)?, config),
+        _ => push.rewrite(plan, config),
     }
 }
 

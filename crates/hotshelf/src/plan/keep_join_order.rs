@@ -4,46 +4,26 @@
 //! names them, whether there is a cross join or not. The optimizer repeats its rules until nothing changes, so that it
 //! would undo what `join_order` has found.
 
-use std::sync::Arc;
-
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{JoinType, LogicalPlan};
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::OptimizerConfig;
 
+use super::node_rule::EngineRule;
 use crate::settings::{SessionSettings, Use};
 
-/// The engine's rule for plans with a cross join.
-#[derive(Debug)]
-pub(super) struct KeepJoinOrder {
-    pub eliminate: Arc<dyn OptimizerRule + Send + Sync>,
-}
-
-impl OptimizerRule for KeepJoinOrder {
-    fn name(&self) -> &str {
-        self.eliminate.name()
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        self.eliminate.apply_order()
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> QueryResult<Transformed<LogicalPlan>> {
-        let options = config.options();
-        let settings = options.extensions.get::<SessionSettings>();
-        let is_ordered = settings.is_some_and(|settings| settings.join_order != Use::Off);
-        match is_ordered && !has_cross_join(&plan)? {
-            true => Ok(Transformed::no(plan)),
-            false => self.eliminate.rewrite(plan, config),
-        }
+/// The engine's rule for cross joins, for plans that have one.
+pub(super) fn keep_join_order(
+    eliminate: &EngineRule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> QueryResult<Transformed<LogicalPlan>> {
+    let options = config.options();
+    let settings = options.extensions.get::<SessionSettings>();
+    let is_ordered = settings.is_some_and(|settings| settings.join_order != Use::Off);
+    match is_ordered && !has_cross_join(&plan)? {
+        true => Ok(Transformed::no(plan)),
+        false => eliminate.rewrite(plan, config),
     }
 }
 

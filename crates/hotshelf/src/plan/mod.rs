@@ -30,7 +30,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
@@ -42,13 +42,14 @@ use choose_access::ChooseAccess;
 use chosen_sides::ChosenSides;
 use correlated::RefuseUnsoundSubqueries;
 use early_semi_joins::EARLY_SEMI_JOINS;
-use in_lists::KeepListsApart;
+use in_lists::keep_lists_apart;
 use join_order::OrderJoins;
-use keep_filters::KeepFilters;
-use keep_join_order::KeepJoinOrder;
+use keep_filters::keep_filters;
+use keep_join_order::keep_join_order;
 use keep_limits::KeepLimits;
 use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
+use node_rule::{AroundRule, EngineRule};
 use own_hash_operators::OwnHashOperators;
 use own_sorts::OwnSorts;
 use padded_rows::ForgetBelowPaddedRows;
@@ -68,22 +69,25 @@ pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 }
 
 /// The rules for logical plans, in the order they run.
-pub(crate) fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+pub(crate) fn logical_rules() -> Vec<EngineRule> {
     let rules = Optimizer::new().rules.into_iter();
-    let guarded = rules.map(|rule| match rule.name() {
-        "eliminate_cross_join" => Arc::new(KeepJoinOrder { eliminate: rule }) as _,
-        "push_down_filter" => Arc::new(KeepFilters { push: rule }) as _,
-        "eliminate_group_by_constant" => Arc::new(DROP_LITERAL_KEYS) as _,
-        "simplify_expressions" => Arc::new(KeepListsApart { simplify: rule }) as _,
-        _ => rule,
+    let guarded = rules.map(|rule| -> EngineRule {
+        let rewrite = match rule.name() {
+            "eliminate_cross_join" => keep_join_order,
+            "push_down_filter" => keep_filters,
+            "eliminate_group_by_constant" => return Arc::new(DROP_LITERAL_KEYS),
+            "simplify_expressions" => keep_lists_apart,
+            _ => return rule,
+        };
+        Arc::new(AroundRule { rule, rewrite })
     });
     // Filters are below joins by then.
-    let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = guarded.collect();
+    let mut rules: Vec<EngineRule> = guarded.collect();
     let pushed = rules
         .iter()
         .position(|rule| rule.name() == "push_down_filter");
     let after = pushed.map_or(rules.len(), |at| at + 1);
-    let ours: [Arc<dyn OptimizerRule + Send + Sync>; 3] = [
+    let ours: [EngineRule; 3] = [
         Arc::new(EARLY_SEMI_JOINS),
         Arc::new(ASKED_GROUPS),
         Arc::new(OrderJoins),

@@ -1,4 +1,6 @@
-//! A rule of the optimizer that looks at one node of a logical plan at a time.
+//! Rules of the optimizer that are a function: of one node of a logical plan at a time, or around a rule of the engine.
+
+use std::sync::Arc;
 
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result as QueryResult;
@@ -32,5 +34,38 @@ impl OptimizerRule for NodeRule {
         _config: &dyn OptimizerConfig,
     ) -> QueryResult<Transformed<LogicalPlan>> {
         (self.rewrite)(plan)
+    }
+}
+
+/// A rule of the engine.
+pub(super) type EngineRule = Arc<dyn OptimizerRule + Send + Sync>;
+
+/// A rule of the engine, run by a function that decides whether it sees a plan, and in which form.
+#[derive(Debug)]
+pub(super) struct AroundRule {
+    pub rule: EngineRule,
+    pub rewrite:
+        fn(&EngineRule, LogicalPlan, &dyn OptimizerConfig) -> QueryResult<Transformed<LogicalPlan>>,
+}
+
+impl OptimizerRule for AroundRule {
+    fn name(&self) -> &str {
+        self.rule.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.rule.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> QueryResult<Transformed<LogicalPlan>> {
+        (self.rewrite)(&self.rule, plan, config)
     }
 }

@@ -154,8 +154,8 @@ fn what_may_differ_from_run_to_run_is_not_kept() {
 #[test]
 fn what_the_rest_of_the_query_narrows_is_not_kept() {
     let db = market(Options::default());
-    // The join would have told the scan of the shops which of them the facts name, and does not run. The engine's choice
-    // of sides makes such a plan.
+    // The join would have told the scan of the shops which of them the facts name, and does not run. The engine's
+    // choice of sides makes such a plan.
     let swapped = "SELECT d.name, count(*) FROM facts AS f JOIN shops AS d ON f.shop = d.id \
                    WHERE f.id < 10 GROUP BY d.name ORDER BY d.name";
     let of_engine = |sql: &str| with(&db, "SET hotshelf.join_order = off", sql);
