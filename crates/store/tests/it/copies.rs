@@ -94,8 +94,8 @@ fn a_pool_of_another_index_file_is_not_taken_for_this_ones() {
         drop(copied(shelf, &to));
     }
     assert_eq!(pools(folder.path()).len(), shelves.len());
+    let pool = pools(folder.path()).remove(0);
     std::os::unix::fs::symlink("elsewhere", folder.path().join("link")).unwrap();
-    let pool = pools(folder.path())[0].clone();
     let precious = folder.path().join("precious");
     std::fs::rename(&pool, &precious).unwrap();
     std::os::unix::fs::symlink(&precious, &pool).unwrap();
