@@ -15,6 +15,8 @@ import json
 import os
 import pathlib
 import random
+import re
+import shlex
 import sqlite3
 import struct
 import subprocess
@@ -162,7 +164,38 @@ class Duckdb:
         return self.con.execute(BOX, box).fetchone()[0]
 
 
-RIVALS = {"lmdb": Lmdb, "sqlite": Sqlite, "duckdb": Duckdb}
+class Shell:
+    """Any version of Hotshelf, by its shell: each question is planned anew."""
+
+    def __init__(self, command):
+        environment = {**os.environ, "HOTSHELF_HISTORY": os.devnull}
+        ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self.process = subprocess.Popen(shlex.split(command), text=True, env=environment, **ends)
+        self.process.stdin.write("\\format csv\n")
+
+    def ask(self, sql, values):
+        for number in range(len(values), 0, -1):
+            value = values[number - 1]
+            sql = sql.replace(f"${number}", f"'{value}'" if isinstance(value, str) else str(value))
+        self.process.stdin.write(sql + ";\n")
+        self.process.stdin.flush()
+        said, count = [], None
+        while not (said and re.search(r", [0-9.]+ s$", said[-1])):
+            said.append(self.process.stdout.readline().rstrip())
+            if said[-1].isdigit():
+                count = int(said[-1])
+            if not said[-1] or said[-1].startswith("error"):
+                raise SystemExit(f"hotshelf: {said}")
+        return count
+
+    def point(self, point):
+        return self.ask(POINT, point)
+
+    def box(self, box):
+        return self.ask(BOX, box)
+
+
+RIVALS = {"lmdb": Lmdb, "sqlite": Sqlite, "duckdb": Duckdb, "shell": Shell}
 
 
 def device_reads():
@@ -176,7 +209,7 @@ def device_reads():
 
 
 def rival(args):
-    asked = RIVALS[args.rival](args.out)
+    asked = RIVALS[args.rival](args.shell if args.rival == "shell" else args.out)
     for kind in ["points", "boxes"]:
         todo = lines(args.out / f"{kind}.ndjson")[: args.count]
         ask = asked.point if kind == "points" else asked.box
@@ -222,6 +255,7 @@ def run(args):
     for who in args.only:
         if who in RIVALS:
             command = [sys.executable, __file__, "rival", "--rival", who, "--out", str(args.out), "--seconds", str(args.seconds)]
+            command += ["--count", str(args.count), "--shell", args.shell]
             commands = [command]
         else:
             lab = [args.lab, "points", "--db", str(args.db), "--budget", args.budget, "--rounds", "2", "--values"]
@@ -240,6 +274,7 @@ def main():
     parser.add_argument("--only", type=lambda text: text.split(","), default=["hotshelf", "lmdb", "sqlite", "duckdb"])
     parser.add_argument("--rival", choices=RIVALS)
     parser.add_argument("--lab", default="target/release/hotshelf-lab")
+    parser.add_argument("--shell", default="", help="with --only shell: a shell with its database and budget, of any version")
     parser.add_argument("--db", type=pathlib.Path, help="Hotshelf's database")
     parser.add_argument("--budget", default="64MB", help="Hotshelf's budget")
     parser.add_argument("--limit", default="200MB", help="memory of each process, its page cache included")

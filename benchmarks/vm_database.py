@@ -417,6 +417,7 @@ def main():
     parser.add_argument("--rows", type=int, default=600_000, help="of the table that an index is made of, with a shelf")
     parser.add_argument("--accelerator", default="tcg", help="kvm where there is one")
     arguments = parser.parse_args()
+    vm_image.check_programs(["qemu-system-x86_64", "busybox", "dpkg-deb", "mke2fs", "ldd", *(vm_shelf.PROGRAMS if arguments.shelf else [])])
     arguments.work.mkdir(parents=True, exist_ok=True)
     shelf = vm_shelf.Shelf(arguments.shelf, arguments.work) if arguments.shelf else None
     machine = Machine(arguments.work, arguments.hotshelf, arguments.accelerator, shelf, arguments.rows if shelf else 0)

@@ -84,8 +84,9 @@ def program(name):
     return shutil.which(name, path=SYSTEM_FOLDERS)
 
 
-def check_programs():
-    missing = sorted(PACKAGES[name] for name in PACKAGES if not program(name))
+def check_programs(names=tuple(PACKAGES)):
+    """Ends the program, with what to install, unless all of them are there."""
+    missing = sorted({PACKAGES[name] for name in names if not program(name)})
     if missing:
         raise SystemExit(f"needed, and not here: apt-get install --no-install-recommends {' '.join(missing)}")
 

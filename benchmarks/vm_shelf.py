@@ -22,9 +22,11 @@ FAST_MIB = 1536
 READ_BYTES_PER_S = 4 << 20
 # The part of an index file's first block that has the number in its pool's name.
 IDENTITY_AT = 80
-# An NVDIMM that is away leaves no folder.
+# An NVDIMM that is away leaves no folder. One that is there may take a moment.
 MOUNT = f"""
-if [ -e /dev/pmem0 ]; then mkdir {FOLDER}; mount -t ext4 -o dax=always /dev/pmem0 {FOLDER} || ends 1; fi
+if [ -e /sys/firmware/acpi/tables/NFIT ]; then
+    await /dev/pmem0; mkdir {FOLDER}; mount -t ext4 -o dax=always /dev/pmem0 {FOLDER} || ends 1
+fi
 """
 # Says what is in the folder whenever that changes; nearly all of it is built into the shell, so that it is quick.
 WATCH = f"""

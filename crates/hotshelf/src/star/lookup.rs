@@ -15,7 +15,7 @@ const DENSE_RANGE_MIN: u64 = 1 << 22;
 /// Denser than one key in this many: a bitmap and a build row for every slot cost less than a hash table.
 const DENSE_KEYS_PER_ROW: u64 = 16;
 /// Denser than one key in this many: so does a bitmap with a count for each of its words.
-const SPARSE_KEYS_PER_ROW: u64 = 128;
+const SPARSE_KEYS_PER_ROW: u64 = 256;
 
 /// Which rows of the build side have which keys.
 pub(super) struct Lookup {
