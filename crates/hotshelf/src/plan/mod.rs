@@ -23,6 +23,7 @@ mod padded_rows;
 mod push_filters;
 mod routes;
 mod semi_join;
+mod sound_keys;
 mod subqueries;
 
 use std::sync::Arc;
@@ -54,6 +55,7 @@ use own_hash_operators::OwnHashOperators;
 use own_sorts::OwnSorts;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
+use sound_keys::{BELIEVERS, SoundKeys};
 use subqueries::SpellOutMembership;
 
 /// The rules that make a query's meaning explicit: Hotshelf's before the engine's, which settle types.
@@ -93,7 +95,12 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
         Arc::new(OrderJoins),
     ];
     rules.splice(after..after, ours);
-    rules
+    let sound = |rule: EngineRule| {
+        let before = BELIEVERS.contains(&rule.name());
+        let first = before.then(|| Arc::new(SoundKeys) as EngineRule);
+        first.into_iter().chain([rule])
+    };
+    rules.into_iter().flat_map(sound).collect()
 }
 
 /// The rules for physical plans, in the order they run.

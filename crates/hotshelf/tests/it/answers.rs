@@ -717,6 +717,36 @@ fn a_cast_key_and_its_column_are_two_keys() {
 }
 
 #[test]
+fn a_key_of_one_side_of_a_join_is_not_a_key_of_its_groups() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1, 5), (2, 5), (3, 6)) v(n, k)")
+        .unwrap();
+    db.run("CREATE TABLE s AS SELECT * FROM (VALUES (5), (6), (5)) v(k)")
+        .unwrap();
+    let keys = "(SELECT DISTINCT k FROM s)";
+    let crossed = format!("SELECT DISTINCT t.n, s.k FROM t JOIN {keys} s ON true");
+    let pairs = ["3|6", "2|6", "1|6", "3|5", "2|5", "1|5"];
+    assert_eq!(
+        db.rows(&format!("{crossed} ORDER BY 2 DESC, 1 DESC")),
+        pairs
+    );
+    let counted = format!("SELECT k, count(*) FROM ({crossed}) x GROUP BY k, n ORDER BY k");
+    let ones = ["5|1", "5|1", "5|1", "6|1", "6|1", "6|1"];
+    assert_eq!(db.rows(&counted), ones);
+    let joined = format!(
+        "SELECT t.n, s.k, count(*) AS c FROM t JOIN {keys} s ON s.k = t.k GROUP BY t.n, s.k"
+    );
+    let ordered = format!("{joined} ORDER BY s.k, t.n DESC");
+    assert_eq!(db.rows(&ordered), ["2|5|1", "1|5|1", "3|6|1"]);
+    let ordered = format!("WITH x AS ({joined}) SELECT k FROM x GROUP BY k, n ORDER BY k");
+    assert_eq!(db.rows(&ordered), ["5", "5", "6"]);
+    let distinct = format!("SELECT DISTINCT k, n FROM ({joined}) x ORDER BY k DESC, n DESC");
+    assert_eq!(db.rows(&distinct), ["6|3", "5|2", "5|1"]);
+    let padded = format!("SELECT t.n FROM t LEFT JOIN ({joined}) x ON x.k = t.k ORDER BY 1");
+    assert_eq!(db.rows(&padded), ["1", "1", "2", "2", "3"]);
+}
+
+#[test]
 fn rows_padded_by_an_outer_join_are_sorted_though_the_padding_side_has_one_row() {
     let db = Fixture::new();
     db.run("CREATE TABLE t AS SELECT * FROM (VALUES (-7.125, 1), (-6.0, 2), (-5.0, 3)) v(n, k)")

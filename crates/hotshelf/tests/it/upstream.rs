@@ -251,6 +251,18 @@ fn a_sort_above_a_sort_with_a_limit_is_dropped() {
 }
 
 #[test]
+fn a_key_of_one_side_of_a_join_is_taken_for_a_key_of_the_groups() {
+    let grouped = "SELECT DISTINCT r.n, s.k FROM (VALUES (1), (2)) r(n) JOIN (SELECT DISTINCT k FROM (VALUES (5)) v(k)) s ON true";
+    let found = rows(&format!(
+        "SELECT k, count(*) FROM ({grouped}) x GROUP BY k, n"
+    ));
+    assert_eq!(found, ["5|2"], "plan/sound_keys.rs");
+    let plan = rows(&format!("EXPLAIN {grouped} ORDER BY k, n")).join("\n");
+    let lost = "Sort: s.k ASC NULLS LAST\n";
+    assert!(plan.contains(lost), "plan/sound_keys.rs: {plan}");
+}
+
+#[test]
 fn of_two_bounds_with_one_value_the_wider_one_is_kept() {
     let day = "DATE '2000-01-02'";
     let found = rows(&format!(

@@ -1,0 +1,86 @@
+//! What is a key of a grouped join.
+//!
+//! A key of one side of a join determines that side's columns, in as many rows as it has matches. The engine takes it for
+//! a key of the whole once the join is grouped, and drops sort and group keys above (`docs/upstream/keys-of-grouped-joins.md`).
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
+use datafusion::common::{Dependency, FunctionalDependence, FunctionalDependencies};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::{Aggregate, LogicalPlan};
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// The engine's rules that drop something because of a key.
+pub(super) const BELIEVERS: [&str; 4] = [
+    "replace_distinct_aggregate",
+    "eliminate_join",
+    "eliminate_duplicated_expr",
+    "optimize_projections",
+];
+
+/// Says of every such aggregation that its group keys are its key, and no fewer; before each of [`BELIEVERS`], since
+/// whatever makes a node again finds the wrong key again.
+#[derive(Debug)]
+pub(super) struct SoundKeys;
+
+impl OptimizerRule for SoundKeys {
+    fn name(&self) -> &str {
+        "sound_keys"
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _config: &dyn OptimizerConfig,
+    ) -> QueryResult<Transformed<LogicalPlan>> {
+        if !has_doubtful(&plan)? {
+            return Ok(Transformed::no(plan));
+        }
+        let sound = plan.transform_up_with_subqueries(|plan| match plan.recompute_schema()? {
+            LogicalPlan::Aggregate(aggregate) if is_doubtful(&aggregate) => {
+                with_group_key(aggregate).map(Transformed::yes)
+            }
+            other => Ok(Transformed::yes(other)),
+        });
+        sound.data().map(Transformed::yes)
+    }
+}
+
+fn has_doubtful(plan: &LogicalPlan) -> QueryResult<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        found |= matches!(node, LogicalPlan::Aggregate(aggregate) if is_doubtful(aggregate));
+        Ok(match found {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(found)
+}
+
+/// Whether an aggregation has fewer columns than its group keys for a key, because of one whose rows repeat below.
+fn is_doubtful(aggregate: &Aggregate) -> bool {
+    let below = aggregate.input.schema().functional_dependencies();
+    let keys = aggregate.schema.functional_dependencies();
+    below.iter().any(|key| key.mode == Dependency::Multi)
+        && keys
+            .iter()
+            .any(|key| key.source_indices.len() < aggregate.group_expr.len())
+}
+
+fn with_group_key(mut aggregate: Aggregate) -> QueryResult<LogicalPlan> {
+    let fields = aggregate.schema.fields();
+    let keys = 0..aggregate.group_expr.len();
+    let nullable = keys.clone().any(|key| fields[key].is_nullable());
+    let key = FunctionalDependence::new(keys.collect(), (0..fields.len()).collect(), nullable)
+        .with_mode(Dependency::Single);
+    let keys = FunctionalDependencies::new(vec![key]);
+    let schema = Arc::unwrap_or_clone(aggregate.schema);
+    aggregate.schema = Arc::new(schema.with_functional_dependencies(keys)?);
+    Ok(LogicalPlan::Aggregate(aggregate))
+}
