@@ -52,6 +52,7 @@ mod rewriting;
 mod scan;
 mod session;
 mod settings;
+mod shared;
 mod star;
 mod statistics;
 mod storage;

@@ -53,6 +53,7 @@ use planned::Planned;
 use prepared::PreparedStatements;
 
 pub use answer::Answer;
+pub(crate) use interrupt::interruptible;
 pub use parsing::Statement;
 pub use value::Value;
 

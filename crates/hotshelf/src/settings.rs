@@ -72,6 +72,10 @@ const KEYS: &[(&str, &str)] = &[
         "whether joins are ordered by the statistics: on (where that is clearly better), off, always (session)",
     ),
     (
+        "shared_subplans",
+        "whether parts that a query has more than once are computed once (session)",
+    ),
+    (
         "elf",
         "whether scans ask Elf indexes for their rows: on (where that is faster), off, always (session)",
     ),
@@ -134,6 +138,7 @@ pub(crate) struct SessionSettings {
     pub star_pipelines: bool,
     pub operators: Use,
     pub join_order: Use,
+    pub shared_subplans: bool,
     pub priority: f64,
     pub elf: Use,
     /// Number of the query being planned.
@@ -159,6 +164,7 @@ impl Default for SessionSettings {
             star_pipelines: true,
             operators: Use::On,
             join_order: Use::On,
+            shared_subplans: true,
             priority: 1.0,
             elf: Use::On,
             query_id: 0,
@@ -222,6 +228,7 @@ impl SessionSettings {
             "star_pipelines" => self.star_pipelines.to_string(),
             "operators" => self.operators.to_string(),
             "join_order" => self.join_order.to_string(),
+            "shared_subplans" => self.shared_subplans.to_string(),
             "priority" => self.priority.to_string(),
             "elf" => self.elf.to_string(),
             _ => return self.database()?.value(key),
@@ -235,6 +242,7 @@ impl SessionSettings {
             "star_pipelines" => self.star_pipelines = parse_switch(value)?,
             "operators" => self.operators = parse_use("use of operators", value)?,
             "join_order" => self.join_order = parse_use("order of joins", value)?,
+            "shared_subplans" => self.shared_subplans = parse_switch(value)?,
             "priority" => self.priority = parse_priority(value)?,
             "elf" => self.elf = parse_use("use of indexes", value)?,
             _ => {

@@ -9,6 +9,7 @@ mod choose_access;
 mod chosen_sides;
 mod correlated;
 mod early_semi_joins;
+mod grouping_sets;
 mod in_lists;
 mod join_order;
 mod keep_filters;
@@ -43,6 +44,7 @@ use choose_access::ChooseAccess;
 use chosen_sides::ChosenSides;
 use correlated::RefuseUnsoundSubqueries;
 use early_semi_joins::EARLY_SEMI_JOINS;
+use grouping_sets::GroupBeforeSets;
 use in_lists::keep_lists_apart;
 use join_order::OrderJoins;
 use keep_filters::keep_filters;
@@ -52,6 +54,7 @@ use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
 use node_rule::{AroundRule, EngineRule};
 use own_hash_operators::OwnHashOperators;
+pub(crate) use own_hash_operators::are_few_groups;
 use own_sorts::OwnSorts;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
@@ -120,6 +123,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     .chain(replaced)
     .chain([
         Arc::new(ChooseAccess) as _,
+        Arc::new(GroupBeforeSets) as _,
         Arc::new(crate::star::FuseStarPipelines) as _,
         Arc::new(OwnHashOperators) as _,
         Arc::new(OwnSorts) as _,

@@ -93,6 +93,11 @@ fn in_place_of(
     Ok(None)
 }
 
+/// Whether the groups of a plan are expected to fit in this many bytes beside whatever else a query holds.
+pub(crate) fn are_few_groups(plan: &Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<bool> {
+    Ok(table_bytes(plan)? <= bytes / GROUP_PARTS)
+}
+
 /// What a hash table of the rows of a plan would take, as far as the statistics tell; nothing if they are silent.
 fn table_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<u64> {
     let statistics =

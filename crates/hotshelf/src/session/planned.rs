@@ -97,8 +97,7 @@ pub(super) async fn plan_physically(
     optimized: &LogicalPlan,
     state: &SessionState,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let planner = state.query_planner();
-    let plan = planner.create_physical_plan(optimized, state).await;
+    let plan = crate::shared::plan_physically(optimized, state).await;
     let plan = plan.map_err(Error::from_query)?;
     depth::check(&plan).map_err(Error::from_query)?;
     interrupt::interruptible(plan, &interrupt_of(state)).map_err(Error::from_query)

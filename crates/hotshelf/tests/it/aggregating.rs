@@ -120,3 +120,40 @@ fn an_error_of_a_function_is_the_querys() {
         );
     }
 }
+
+#[test]
+fn grouping_sets_are_made_of_groups_by_all_keys() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT value % 3 AS a, CASE WHEN value % 5 = 0 THEN NULL ELSE value % 5 END AS b, value AS v,
+            CAST(value AS DECIMAL(9, 2)) / 4 AS d FROM generate_series(1, 9000) AS g(value)")
+        .unwrap();
+    let functions =
+        "count(*) AS c, sum(v), avg(d), min(v), count(b), sum(v) FILTER (WHERE v < 100)";
+    for (sets, split) in [
+        ("ROLLUP (a, b)", true),
+        ("CUBE (a, b)", true),
+        ("GROUPING SETS ((a, b), (b), (a, b), ())", true),
+        ("GROUPING SETS ((a), (b))", false),
+    ] {
+        for condition in ["v > 0", "v % 7 = 1", "v < 0"] {
+            let grouped = |functions: &str| {
+                format!(
+                    "SELECT a, b, grouping(a, b) AS g, {functions} FROM t WHERE {condition} GROUP BY {sets}"
+                )
+            };
+            // An ordered aggregate is not split.
+            let ordered = grouped(&format!(
+                "{functions}, array_length(array_agg(v ORDER BY v)) AS n"
+            ));
+            let names = "a, b, g, c, \"sum(t.v)\", \"avg(t.d)\", \"min(t.v)\", \"count(t.b)\"";
+            let expected = format!("SELECT {names} FROM ({ordered}) ORDER BY g, a, b, c");
+            let found = format!(
+                "SELECT {names} FROM ({}) ORDER BY g, a, b, c",
+                grouped(functions)
+            );
+            let plan = db.rows(&format!("EXPLAIN {found}")).join("\n");
+            assert_eq!(plan.contains("GroupedSetsExec"), split, "{plan}");
+            assert_eq!(db.rows(&found), db.rows(&expected), "{found}");
+        }
+    }
+}

@@ -17,6 +17,7 @@ mod merging;
 mod profile;
 mod robust;
 mod semi_joins;
+mod shared;
 mod sorting;
 mod sql;
 mod subqueries;

@@ -1,0 +1,115 @@
+//! `SharedExec`: one use of a part that occurs more than once.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, internal_err};
+use datafusion::error::Result as QueryResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::TryStreamExt;
+
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics,
+};
+
+use super::rows::SharedRows;
+
+/// A leaf: rules of the engine do not see the part, which has been planned.
+pub(super) struct SharedExec {
+    rows: Arc<SharedRows>,
+}
+
+impl SharedExec {
+    pub fn new(rows: Arc<SharedRows>) -> Self {
+        Self { rows }
+    }
+}
+
+impl ExecutionPlan for SharedExec {
+    fn name(&self) -> &str {
+        "SharedExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.rows.plan.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        match children.is_empty() {
+            true => Ok(self),
+            false => internal_err!("a shared part is a leaf"),
+        }
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> QueryResult<TreeNodeRecursion>,
+    ) -> QueryResult<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> QueryResult<SendableRecordBatchStream> {
+        let rows = Arc::clone(&self.rows);
+        let batches = futures::stream::once(async move {
+            let rows = rows.partition(partition, &context)?;
+            Ok::<_, DataFusionError>(futures::stream::try_unfold(0, move |number| {
+                let rows = Arc::clone(&rows);
+                async move {
+                    let batch = rows.batch(number).await?;
+                    Ok(batch.map(|batch| (batch, number + 1)))
+                }
+            }))
+        });
+        let batches = batches.try_flatten();
+        let schema = self.schema();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> QueryResult<Arc<Statistics>> {
+        Ok(match args.partition() {
+            None => Arc::clone(&self.rows.statistics),
+            Some(_) => Arc::new(Statistics::new_unknown(&self.schema())),
+        })
+    }
+}
+
+impl fmt::Debug for SharedExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_as(DisplayFormatType::Default, f)
+    }
+}
+
+impl DisplayAs for SharedExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let SharedRows { number, uses, .. } = *self.rows;
+        write!(f, "SharedExec: part {number}, used {uses} times")?;
+        if matches!(format, DisplayFormatType::TreeRender) {
+            return Ok(());
+        }
+        let plan = DisplayableExecutionPlan::with_metrics(self.rows.plan.as_ref());
+        let text = plan.indent(false).to_string();
+        text.trim_end()
+            .lines()
+            .try_for_each(|line| write!(f, "\n    part {number}: {line}"))
+    }
+}

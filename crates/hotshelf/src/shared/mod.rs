@@ -1,0 +1,260 @@
+//! Parts of a query that occur more than once are computed once: `WITH x AS (SELECT k, sum(v) … GROUP BY k)` used twice.
+//!
+//! The optimizer writes out every use of a WITH and of a view. What is equal afterwards, and groups rows or runs window
+//! functions, becomes a leaf [`Shared`] of the logical plan. The leaves of one part are planned to [`SharedExec`]s with
+//! the same rows, kept in memory as long as the query's plan is. Filters that reach one use and not the other make
+//! parts differ, and so do columns that only one of them asks for.
+
+mod exec;
+mod rows;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchemaRef, DataFusionError, Result as QueryResult, internal_err};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{
+    Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
+};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+use tokio::sync::OnceCell;
+
+use crate::interrupt::Interrupt;
+use crate::plan::are_few_groups;
+use crate::session::interruptible;
+use crate::settings::{SessionSettings, Use};
+use exec::SharedExec;
+use rows::SharedRows;
+
+/// A physical plan in which equal parts have the same rows.
+pub(crate) async fn plan_physically(
+    logical: &LogicalPlan,
+    state: &SessionState,
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    let extensions = &state.config().options().extensions;
+    let settings = extensions.get::<SessionSettings>();
+    // What a part's rows take cannot be spilled: a query that begins again, short of memory, has none.
+    let Some(settings) =
+        settings.filter(|settings| settings.shared_subplans && settings.operators != Use::Always)
+    else {
+        return state
+            .query_planner()
+            .create_physical_plan(logical, state)
+            .await;
+    };
+    let planner = PlanShared {
+        bytes: settings.operator_bytes_max(),
+        interrupt: settings.interrupt.clone(),
+    };
+    let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(planner)]);
+    let logical = with_shared(logical)?;
+    planner.create_physical_plan(&logical, state).await
+}
+
+/// The plan with leaves in place of parts that occur more than once, the largest such parts first.
+fn with_shared(plan: &LogicalPlan) -> QueryResult<LogicalPlan> {
+    let mut is_plain = true;
+    let mut work = 0;
+    plan.apply_with_subqueries(|node| {
+        work += usize::from(is_work(node));
+        is_plain &= !matches!(node, LogicalPlan::RecursiveQuery(_));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if work < 2 || !is_plain {
+        return Ok(plan.clone());
+    }
+    let mut parts = parts(plan)?;
+    parts.retain(|part, (uses, _)| *uses > 1 && is_repeatable(part).unwrap_or(false));
+    if parts.is_empty() {
+        return Ok(plan.clone());
+    }
+    let mut numbers = 1..;
+    let shared = plan.clone().transform_down_with_subqueries(|node| {
+        let Some((uses, leaf)) = parts.get_mut(&node) else {
+            return Ok(Transformed::no(node));
+        };
+        let leaf = leaf.get_or_insert_with(|| Shared {
+            number: numbers.next().unwrap_or_default(),
+            uses: *uses,
+            part: Arc::new(node),
+            rows: Arc::default(),
+        });
+        let leaf = LogicalPlan::Extension(Extension {
+            node: Arc::new(leaf.clone()),
+        });
+        Ok(Transformed::new(leaf, true, TreeNodeRecursion::Jump))
+    });
+    shared.data()
+}
+
+/// The parts of a plan that may be worth sharing, and how often each is there.
+fn parts(plan: &LogicalPlan) -> QueryResult<HashMap<LogicalPlan, (usize, Option<Shared>)>> {
+    let mut parts = HashMap::new();
+    plan.apply_with_subqueries(|node| {
+        if ends_in_work(node) {
+            parts.entry(node.clone()).or_insert((0, None)).0 += 1;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(parts)
+}
+
+/// Whether a node makes few rows of many, or takes long for each.
+fn is_work(node: &LogicalPlan) -> bool {
+    matches!(
+        node,
+        LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) | LogicalPlan::Distinct(_)
+    )
+}
+
+/// Whether a node is work or only picks from its columns and rows.
+fn ends_in_work(node: &LogicalPlan) -> bool {
+    match node {
+        LogicalPlan::Projection(projection) => ends_in_work(&projection.input),
+        LogicalPlan::Filter(filter) => ends_in_work(&filter.input),
+        node => is_work(node),
+    }
+}
+
+/// Whether a part gives the same rows each time, and depends on nothing outside.
+fn is_repeatable(part: &LogicalPlan) -> QueryResult<bool> {
+    let mut is_repeatable = true;
+    part.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            is_repeatable &= !expr.exists(|expr| Ok(expr.is_volatile_node() || is_open(expr)))?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(is_repeatable)
+}
+
+/// Whether an expression asks another query, or the row of an outer one.
+fn is_open(expr: &Expr) -> bool {
+    matches!(
+        expr,
+        Expr::ScalarSubquery(_)
+            | Expr::Exists(_)
+            | Expr::InSubquery(_)
+            | Expr::OuterReferenceColumn(..)
+            | Expr::Placeholder(_)
+    )
+}
+
+/// One use of a part.
+#[derive(Clone)]
+struct Shared {
+    /// Which part it is, from 1.
+    number: usize,
+    /// How often the query has it.
+    uses: usize,
+    part: Arc<LogicalPlan>,
+    /// The part's rows once it is planned; nothing if they are too many.
+    rows: Arc<OnceCell<Option<Arc<SharedRows>>>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared: part {}, used {} times", self.number, self.uses)
+    }
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        self.part == other.part
+    }
+}
+
+impl Eq for Shared {}
+
+impl PartialOrd for Shared {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        self.part.partial_cmp(&other.part)
+    }
+}
+
+impl Hash for Shared {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.part.hash(state);
+    }
+}
+
+impl UserDefinedLogicalNodeCore for Shared {
+    fn name(&self) -> &str {
+        "Shared"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        Vec::new()
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        self.part.schema()
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+
+    fn with_exprs_and_inputs(
+        &self,
+        exprs: Vec<Expr>,
+        inputs: Vec<LogicalPlan>,
+    ) -> QueryResult<Self> {
+        if !exprs.is_empty() || !inputs.is_empty() {
+            return internal_err!("a shared part has neither expressions nor inputs");
+        }
+        Ok(self.clone())
+    }
+}
+
+/// Plans the leaves.
+struct PlanShared {
+    /// What operators may hold together.
+    bytes: u64,
+    interrupt: Interrupt,
+}
+
+#[async_trait]
+impl ExtensionPlanner for PlanShared {
+    async fn plan_extension(
+        &self,
+        planner: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _logical_inputs: &[&LogicalPlan],
+        _physical_inputs: &[Arc<dyn ExecutionPlan>],
+        state: &dyn Session,
+        _context: &PhysicalPlanningContext,
+    ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(shared) = node.as_any().downcast_ref::<Shared>() else {
+            return Ok(None);
+        };
+        // Parts may share parts of their own.
+        let part = with_shared(&shared.part)?;
+        let rows = shared.rows.get_or_try_init(|| async {
+            let plan = planner.create_physical_plan(&part, state).await?;
+            let rows = match are_few_groups(&plan, self.bytes)? {
+                true => {
+                    let plan = interruptible(plan, &self.interrupt)?;
+                    Some(SharedRows::new(shared.number, shared.uses, plan)?)
+                }
+                false => None,
+            };
+            Ok::<_, DataFusionError>(rows.map(Arc::new))
+        });
+        Ok(Some(match rows.await? {
+            Some(rows) => Arc::new(SharedExec::new(Arc::clone(rows))),
+            None => planner.create_physical_plan(&part, state).await?,
+        }))
+    }
+}

@@ -1,0 +1,120 @@
+//! Parts that a query has more than once: computed once, with the answers of computing each.
+
+use crate::{Fixture, lines};
+
+const TABLE: &str =
+    "CREATE TABLE t AS SELECT value AS n, value % 100 AS k, CAST(value AS DOUBLE) / 3 AS x
+                     FROM generate_series(1, 20000) AS g(value)";
+
+/// The rows with parts shared, which are those of computing each; and how many leaves the plan has.
+fn answers(db: &Fixture, sql: &str) -> (Vec<String>, usize) {
+    let session = db.database().session();
+    let rows = |sql: &str| {
+        let answer = async { session.sql(sql).await?.collect().await };
+        lines(&db.database().block_on(answer).unwrap())
+    };
+    rows("SET hotshelf.shared_subplans = off");
+    let plan = rows(&format!("EXPLAIN {sql}")).join("\n");
+    assert!(!plan.contains("SharedExec"), "{plan}");
+    let mut apart = rows(sql);
+    rows("SET hotshelf.shared_subplans = on");
+    let plan = rows(&format!("EXPLAIN {sql}")).join("\n");
+    let mut shared = rows(sql);
+    apart.sort();
+    shared.sort();
+    assert_eq!(shared, apart, "{sql}\n{plan}");
+    (shared, plan.matches("SharedExec").count())
+}
+
+#[test]
+fn a_with_that_is_used_twice_is_computed_once() {
+    let db = Fixture::new();
+    db.run(TABLE).unwrap();
+    let sums = "WITH s AS (SELECT k, sum(n) AS v FROM t GROUP BY k)";
+    for (sql, leaves) in [
+        (
+            format!("{sums} SELECT a.v, b.v FROM s a JOIN s b ON a.k = b.k + 1"),
+            2,
+        ),
+        (
+            format!("{sums} SELECT k FROM s WHERE v = (SELECT max(v) FROM s)"),
+            2,
+        ),
+        (
+            format!(
+                "{sums} SELECT * FROM s UNION ALL SELECT * FROM s UNION ALL SELECT v, k FROM s"
+            ),
+            3,
+        ),
+        (
+            format!("{sums} SELECT count(*) FROM s a, s b WHERE a.v < b.v"),
+            2,
+        ),
+        (
+            format!(
+                "{sums}, r AS (SELECT k, rank() OVER (ORDER BY v) AS r FROM s) SELECT a.r FROM r a JOIN r b ON a.r = b.r + 1 JOIN s ON s.k = a.k"
+            ),
+            3,
+        ),
+        (format!("{sums} SELECT k FROM s"), 0),
+        // A filter that reaches one of them makes them differ.
+        (
+            format!("{sums} SELECT a.k, b.k FROM s a JOIN s b ON a.v = b.v WHERE a.k = 5"),
+            0,
+        ),
+    ] {
+        let (rows, found) = answers(&db, &sql);
+        assert!(!rows.is_empty(), "{sql}");
+        assert_eq!(
+            found,
+            leaves,
+            "{sql}\n{}",
+            db.rows(&format!("EXPLAIN {sql}")).join("\n")
+        );
+    }
+}
+
+#[test]
+fn what_differs_each_time_is_not_shared() {
+    let db = Fixture::new();
+    db.run(TABLE).unwrap();
+    let sql = "WITH s AS (SELECT k, max(random()) AS r FROM t GROUP BY k) SELECT count(*) FROM s a JOIN s b ON a.k = b.k AND a.r = b.r";
+    let plan = db.rows(&format!("EXPLAIN {sql}")).join("\n");
+    assert!(!plan.contains("SharedExec"), "{plan}");
+    assert_eq!(db.rows(sql), ["0"]);
+    let numbers = "WITH RECURSIVE c AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM c WHERE n < 5),
+                   s AS (SELECT n % 2 AS k, count(*) AS v FROM c GROUP BY 1)
+                   SELECT a.v FROM s a JOIN s b ON a.k = b.k";
+    assert_eq!(answers(&db, numbers), (vec!["2".into(), "3".into()], 0));
+}
+
+#[test]
+fn a_use_may_stop_early_and_an_error_reaches_every_use() {
+    let db = Fixture::new();
+    db.run(TABLE).unwrap();
+    let groups = "WITH s AS (SELECT n, max(k) AS v FROM t GROUP BY n)";
+    let sql = format!(
+        "{groups} SELECT count(*) FROM (SELECT * FROM s LIMIT 3) a CROSS JOIN (SELECT v FROM s LIMIT 70) b"
+    );
+    assert_eq!(answers(&db, &sql).0, ["210"]);
+    let sql = format!("{groups} SELECT count(*) FROM s WHERE EXISTS (SELECT 1 FROM s LIMIT 1)");
+    assert_eq!(answers(&db, &sql).0, ["20000"]);
+    let failing = "WITH s AS (SELECT k, sum(10 / (n - 777)) AS v FROM t GROUP BY k) SELECT a.v FROM s a JOIN s b ON a.v = b.v";
+    let error = db.run(failing).unwrap_err().to_string();
+    assert!(error.to_lowercase().contains("divide"), "{error}");
+}
+
+#[test]
+fn parts_that_do_not_fit_are_computed_each() {
+    let db = Fixture::with(hotshelf::Options {
+        budget_bytes: 4 << 20,
+        ..hotshelf::Options::default()
+    });
+    db.run("CREATE TABLE t AS SELECT value AS n, concat('a text that is not short ', value % 150000) AS k
+            FROM generate_series(1, 300000) AS g(value)")
+        .unwrap();
+    let sql = "WITH s AS (SELECT k, count(*) AS v FROM t GROUP BY k)
+               SELECT count(*), sum(a.v + b.v) FROM s a JOIN s b ON a.k = b.k";
+    let (rows, _) = answers(&db, sql);
+    assert_eq!(rows, ["150000|600000"]);
+}
