@@ -30,7 +30,6 @@ use datafusion::physical_plan::{
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
-use super::own_hash_operators::are_few_groups;
 use crate::settings::{SessionSettings, Use};
 
 /// Splits partial aggregations by grouping sets in two.
@@ -50,10 +49,9 @@ impl PhysicalOptimizerRule for GroupBeforeSets {
         if settings.operators == Use::Always {
             return Ok(plan);
         }
-        let bytes = settings.operator_bytes_max();
         plan.transform_up(|node| {
             Ok(match node.downcast_ref::<AggregateExec>() {
-                Some(aggregate) if is_split(aggregate) && are_few_groups(&node, bytes)? => {
+                Some(aggregate) if is_split(aggregate) => {
                     Transformed::yes(Arc::new(GroupedSetsExec::of(aggregate)?) as _)
                 }
                 _ => Transformed::no(node),

@@ -23,7 +23,7 @@ fn answers(db: &Fixture, sql: &str) -> (Vec<String>, usize) {
     apart.sort();
     shared.sort();
     assert_eq!(shared, apart, "{sql}\n{plan}");
-    (shared, plan.matches("SharedExec").count())
+    (shared, plan.matches("Shared: part").count())
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub struct Settings {
     pub elf: &'static str,
     pub star_pipelines: &'static str,
     pub join_order: &'static str,
+    pub operators: &'static str,
+    pub shared_subplans: &'static str,
     pub threads: u8,
     pub budget: &'static str,
     pub policy: &'static str,
@@ -27,6 +29,8 @@ pub const PLAIN: Settings = Settings {
     elf: "off",
     star_pipelines: "off",
     join_order: "off",
+    operators: "on",
+    shared_subplans: "off",
     threads: 1,
     budget: "1GB",
     policy: "lru",
@@ -39,8 +43,10 @@ impl Settings {
             elf: any(rng, &["on", "off", "always", "always"]),
             star_pipelines: any(rng, &["on", "on", "on", "off"]),
             join_order: any(rng, &["on", "always", "always", "off"]),
+            operators: any(rng, &["on", "on", "always", "off"]),
+            shared_subplans: any(rng, &["on", "on", "on", "off"]),
             threads: *pick(rng, &[1, 1, 2, 4]),
-            budget: any(rng, &["2MB", "16MB", "256MB", "1GB"]),
+            budget: any(rng, &["2MB", "4MB", "16MB", "256MB", "1GB", "4GB"]),
             policy: any(rng, &["hpcache", "hpcache", "lru", "none", "all", "s3fifo"]),
             batch_size: *pick(rng, &[8192, 8192, 8192, 77]),
         }
@@ -52,6 +58,8 @@ impl Settings {
             format!("SET hotshelf.elf = '{}'", self.elf),
             format!("SET hotshelf.star_pipelines = '{}'", self.star_pipelines),
             format!("SET hotshelf.join_order = '{}'", self.join_order),
+            format!("SET hotshelf.operators = '{}'", self.operators),
+            format!("SET hotshelf.shared_subplans = '{}'", self.shared_subplans),
             format!("SET hotshelf.threads = {}", self.threads),
             format!("SET hotshelf.budget = '{}'", self.budget),
             format!("SET hotshelf.policy = '{}'", self.policy),
@@ -72,6 +80,14 @@ impl Settings {
             },
             Self {
                 join_order: PLAIN.join_order,
+                ..*self
+            },
+            Self {
+                operators: PLAIN.operators,
+                ..*self
+            },
+            Self {
+                shared_subplans: PLAIN.shared_subplans,
                 ..*self
             },
             Self {

@@ -30,6 +30,8 @@ pub(super) struct Part {
     pub rows: f64,
     pub cost: f64,
     pub tree: Tree,
+    /// Relations whose rows occur once at most: no join repeats them.
+    unrepeated: RelSet,
     /// Rows of the largest table, whose scan star pipelines follow.
     table_rows: f64,
     /// Whether one star pipeline could give the rows.
@@ -58,6 +60,7 @@ impl<'a> Costs<'a> {
             rows: known.estimate.rows,
             cost: 0.0,
             tree: Tree::Leaf(relation),
+            unrepeated: RelSet::of(relation),
             table_rows: known.estimate.table_rows,
             is_star: is_scan(&known.plan),
         }
@@ -73,11 +76,18 @@ impl<'a> Costs<'a> {
         }
         let relations = a.relations.union(b.relations);
         let rows = self.cardinality.rows(relations);
+        let mut unrepeated = RelSet::default();
+        for (looked_up, kept) in [(a, b), (b, a)] {
+            if self.is_unique(looked_up, kept) {
+                unrepeated = unrepeated.union(kept.unrepeated);
+            }
+        }
         let joined = Part {
             relations,
             rows,
             cost: a.cost + b.cost,
             tree: Tree::Leaf(0),
+            unrepeated,
             table_rows: a.table_rows.max(b.table_rows),
             is_star: false,
         };
@@ -167,6 +177,7 @@ impl<'a> Costs<'a> {
             rows: remaining,
             cost: rows.cost + cost,
             tree: Tree::join(rows.tree.clone(), keys.tree.clone()),
+            unrepeated: rows.unrepeated,
             table_rows: rows.table_rows.max(keys.table_rows),
             is_star,
         })
@@ -178,7 +189,7 @@ impl<'a> Costs<'a> {
             let estimate = &self.graph.relations[member.relation].estimate;
             member.is_looked_up
                 && member.values.distinct >= estimate.rows * UNIQUE
-                && build.rows * UNIQUE <= estimate.rows
+                && build.unrepeated.has(member.relation)
         };
         let has = |class: &[Member], part: &Part| {
             let mut members = class.iter();
