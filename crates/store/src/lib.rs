@@ -28,6 +28,7 @@ pub mod verify;
 
 pub use error::{Result, StoreError};
 pub use head::Change;
+pub use ids::random_id;
 pub use repair::{RepairReport, RepairedTable, repair};
 pub use side_by_side::side_by_side;
 pub use store::Store;

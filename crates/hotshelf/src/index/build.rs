@@ -263,6 +263,7 @@ impl IndexWriter {
         PackedOptions {
             clustered: self.clustered,
             thread_count: self.threads,
+            salt: hotshelf_store::random_id(),
             ..PackedOptions::default()
         }
     }

@@ -1,7 +1,8 @@
 //! Writing leaf blocks, and their checksums.
 //!
-//! The header of a block is the CRC-32 of its number and all its other bits. In files of earlier versions the number of
-//! rows and the level of the region follow, bits 32-47 and 48-55 of the first word; version 2 left the number out.
+//! The header of a block is the CRC-32 of its name (its number, mixed with the Elf's salt) and all its other bits. Version
+//! 4 had no salt. Before it the number of rows and the level of the region followed, bits 32-47 and 48-55 of the first
+//! word; version 2 left the number out.
 
 use crate::rows::{Field, RowShape};
 
@@ -57,18 +58,18 @@ impl<'a> BlockWriter<'a> {
         }
     }
 
-    /// Writes the header of the block of this number.
-    pub(crate) fn seal(&self, number: usize, block: &mut [u64]) {
-        block[0] |= u64::from(checksum(Some(number), block));
+    /// Writes the header of the block of this name.
+    pub(crate) fn seal(&self, name: Option<u64>, block: &mut [u64]) {
+        block[0] |= u64::from(checksum(name, block));
     }
 }
 
-/// The checksum of a block, which does not depend on the checksum already in it. With its number, a block that is read
-/// from another place than its own is found out.
-pub(crate) fn checksum(number: Option<usize>, block: &[u64]) -> u32 {
+/// The checksum of a block, which does not depend on the checksum already in it. With its name, a block that is read
+/// from another place than its own, or from another Elf, is found out.
+pub(crate) fn checksum(name: Option<u64>, block: &[u64]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    if let Some(number) = number {
-        hasher.update(&(number as u64).to_le_bytes());
+    if let Some(name) = name {
+        hasher.update(&name.to_le_bytes());
     }
     let mut bytes = [0u8; 256];
     let header = [block[0] >> 32 << 32];

@@ -67,7 +67,8 @@ impl PackedElf {
             rows.shape().code_max().to_vec(),
             options.tids(rows.shape()),
             skeleton.slot_counts.clone(),
-        );
+        )
+        .salted(options.salt);
         let (leaves, fences) = fill_leaves(rows, &skeleton, &geometry, options.thread_count);
         let zones = if options.zones {
             find_zones(rows, &skeleton, options.thread_count)
@@ -187,7 +188,7 @@ fn fill_blocks(rows: &SortedRows, groups: &[Group], geometry: &Geometry, task: F
             }
             (position, slot) = (position + count, slot + count);
         }
-        writer.seal(number, block);
+        writer.seal(geometry.name_of_block(number), block);
         *fence = fencer.next(shape, block, block_rows);
     }
 }

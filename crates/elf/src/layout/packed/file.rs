@@ -5,7 +5,7 @@
 //!   0   magic "HSELFPAK"   8  version u32   12 flags u32 (1 clustered, 4 zones)
 //!   16  dimensions u32     20 rows u32      24 words per block u32   28 bits per TID u32, 0 before version 4
 //!   32  one entry per section: offset u64, bytes u64, CRC-32 u32, zero u32
-//!   4092 CRC-32 of bytes 0-4091
+//!   4084 salt of the checksums of blocks u64, 0 before version 5   4092 CRC-32 of bytes 0-4091
 //! sections, each on a multiple of 64
 //!   0 shape       largest code u32 per dimension; rows u32 per leaf region; prefix count u64 per dimension
 //!   1 starts      u16 per child, and one more per node, of nodes whose children are groups side by side: rows of the
@@ -41,13 +41,16 @@ use super::zones::Zones;
 use super::{ElfHead, PackedElf};
 
 const MAGIC: &[u8; 8] = b"HSELFPAK";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
+/// Before version 5 blocks of all Elfs have the same names in their checksums.
+const VERSION_SALTED: u32 = 5;
 /// Before version 4 there are no fences, all nodes have entries for their children, and TIDs have 32 bits.
 const VERSION_PACKED: u32 = 4;
 /// Blocks of version 2 do not have their number in their checksum.
 const VERSION_NUMBERED: u32 = 3;
 const VERSION_MIN: u32 = 2;
 const SUPERBLOCK_BYTES: usize = 4096;
+const SALT_AT: usize = SUPERBLOCK_BYTES - 12;
 const SECTION_ALIGN: u64 = 64;
 const LEAF_ALIGN: u64 = 4096;
 const SECTION_COUNT: usize = 10;
@@ -130,7 +133,8 @@ impl ElfHead {
             out.u64s(&[section.offset, section.len_bytes]);
             out.u32s(&[section.crc, 0]);
         }
-        out.bytes.resize(SUPERBLOCK_BYTES - 4, 0);
+        out.bytes.resize(SALT_AT, 0);
+        out.u64s(&[self.geometry.salt]);
         out.u32(crc32fast::hash(&out.bytes));
         out.bytes
     }
@@ -203,6 +207,7 @@ struct Superblock {
     row_count: usize,
     block_words: usize,
     tids: TidLayout,
+    salt: u64,
     sections: [Section; SECTION_COUNT],
 }
 
@@ -254,6 +259,10 @@ fn read_superblock(file: &Path, bytes: &[u8]) -> Result<Superblock, Corruption> 
         row_count,
         block_words,
         tids,
+        salt: match version >= VERSION_SALTED {
+            true => Reader::new(file, &all[SALT_AT..], 0).u64("salt")?,
+            false => 0,
+        },
         sections,
     })
 }
@@ -296,6 +305,7 @@ fn read_geometry(
     let prefix_counts = input.u64s(dimension_count, "prefix counts")?;
     let mut geometry = Geometry::new(code_max, superblock.tids, slot_counts);
     geometry.numbered = superblock.version >= VERSION_NUMBERED;
+    geometry.salt = superblock.salt;
     if geometry.block_words != superblock.block_words {
         return Err(input.corrupt(
             "words per block",

@@ -18,6 +18,7 @@ fn options(bits: u8) -> PackedOptions {
     PackedOptions {
         clustered: bits & 1 != 0,
         zones: bits & 4 != 0,
+        salt: u64::from(bits),
         group_rows_max: if bits & 8 != 0 { 4 } else { 64 },
         bucket_rows_max: if bits & 8 != 0 { 2 } else { 24 },
         thread_count: 1,
@@ -164,9 +165,10 @@ proptest! {
             if !elf.leaves.is_empty() {
                 let at = at.index(elf.leaves.len());
                 elf.leaves[at] = word;
+                let name = elf.geometry.name_of_block(at / block_words);
                 let block = &mut elf.leaves[at / block_words * block_words..][..block_words];
                 block[0] = block[0] >> 32 << 32;
-                block[0] |= u64::from(checksum(Some(at / block_words), block));
+                block[0] |= u64::from(checksum(name, block));
             }
         }
         if let Ok(read) = PackedElf::from_bytes(file(), &bytes_of(&elf)) {

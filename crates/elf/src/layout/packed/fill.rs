@@ -100,7 +100,7 @@ impl<'a> Filler<'a> {
         let last = region.blocks.len() - block_words;
         let number = self.geometry.first_blocks[level] + region.written + last / block_words;
         let block = &mut region.blocks[last..];
-        self.writers[level].seal(number, block);
+        self.writers[level].seal(self.geometry.name_of_block(number), block);
         let shape = &self.geometry.shapes[level];
         region
             .fences

@@ -237,9 +237,21 @@ pub(crate) struct Geometry {
     pub(crate) first_blocks: Vec<usize>,
     /// Whether blocks have their number in their checksum.
     pub(crate) numbered: bool,
+    /// What tells the blocks of this Elf from those of any other; 0 in files of earlier versions.
+    pub(crate) salt: u64,
 }
 
 impl Geometry {
+    /// Of an Elf whose blocks are told from those of all others.
+    pub(crate) fn salted(self, salt: u64) -> Self {
+        Self { salt, ..self }
+    }
+
+    /// What the checksum of a block begins with; nothing in the earliest files.
+    pub(crate) fn name_of_block(&self, number: usize) -> Option<u64> {
+        self.numbered.then_some(number as u64 ^ self.salt)
+    }
+
     /// The geometry for codes up to the given ones and `slot_counts` rows per level.
     pub(crate) fn new(code_max: Vec<u32>, tids: TidLayout, slot_counts: Vec<usize>) -> Self {
         let code_bits: Vec<u32> = code_max.iter().map(|&max| code_bits(max)).collect();
@@ -270,6 +282,7 @@ impl Geometry {
             slot_counts,
             first_blocks,
             numbered: true,
+            salt: 0,
         }
     }
 

@@ -76,6 +76,8 @@ pub struct PackedOptions {
     pub group_rows_max: usize,
     /// Neighbouring groups are joined up to this many rows.
     pub bucket_rows_max: usize,
+    /// What tells the blocks of this Elf from those of any other: part of their checksums.
+    pub salt: u64,
 }
 
 impl Default for PackedOptions {
@@ -86,6 +88,7 @@ impl Default for PackedOptions {
             thread_count: 1,
             group_rows_max: 64,
             bucket_rows_max: 24,
+            salt: 0,
         }
     }
 }

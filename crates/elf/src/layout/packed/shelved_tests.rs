@@ -27,6 +27,7 @@ fn options(bits: u8) -> PackedOptions {
         group_rows_max,
         bucket_rows_max,
         thread_count: 1,
+        salt: u64::from(bits),
     }
 }
 
@@ -378,15 +379,18 @@ fn earlier_table() -> CodeTable {
 #[test]
 fn files_of_earlier_versions_are_still_read() {
     let table = earlier_table();
-    let bytes: [&[u8]; 3] = [
+    let bytes: [&[u8]; 5] = [
         include_bytes!("../../../tests/earlier/v2.elf"),
         include_bytes!("../../../tests/earlier/v3.elf"),
         include_bytes!("../../../tests/earlier/v3-clustered.elf"),
+        include_bytes!("../../../tests/earlier/v4.elf"),
+        include_bytes!("../../../tests/earlier/v4-clustered.elf"),
     ];
     for bytes in bytes {
         let read = PackedElf::from_bytes(Path::new("test.elf"), bytes).unwrap();
         read.verify(Path::new("test.elf")).unwrap();
-        assert!(read.write_to(&mut Vec::new()).is_err());
+        let is_rewritten = bytes[8] >= 4;
+        assert_eq!(read.write_to(&mut Vec::new()).is_ok(), is_rewritten);
         let shelf = Shelf::of_bytes(bytes, 9, 8);
         for query in cases::queries(&table, 5, 30) {
             check(&shelf, &table, &query);
@@ -396,6 +400,29 @@ fn files_of_earlier_versions_are_still_read() {
         }
         check_keys(&shelf, &table);
     }
+}
+
+#[test]
+fn blocks_of_another_elf_are_refused() {
+    // The same rows: only the salt differs.
+    let table = cases::uniform(20_000, 5, 100, 3);
+    let elfs = [1, 2].map(|salt| {
+        let options = PackedOptions {
+            salt,
+            ..PackedOptions::default()
+        };
+        PackedElf::build(&table, &options).unwrap()
+    });
+    let [one, other] = elfs.each_ref().map(|elf| {
+        let mut bytes = Vec::new();
+        elf.write_to(&mut bytes).unwrap();
+        bytes
+    });
+    let [(_, block), (_, foreign)] = [&one, &other].map(|bytes| bytes.split_at(bytes.len() - 256));
+    assert_ne!(block, foreign);
+    let mixed = [&one[..one.len() - 256], foreign].concat();
+    let error = PackedElf::from_bytes(Path::new("test.elf"), &mixed).unwrap_err();
+    assert!(error.to_string().contains("block checksum"), "{error}");
 }
 
 #[test]

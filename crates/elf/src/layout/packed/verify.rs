@@ -110,8 +110,8 @@ impl ElfHead {
             let whole = self.geometry.block_words;
             return Err(place.corrupt(offset, "words of a block", whole, block.len()));
         };
-        let numbered = self.geometry.numbered.then_some(number);
-        let (stored, found) = (stored_checksum(block), checksum(numbered, block));
+        let name = self.geometry.name_of_block(number);
+        let (stored, found) = (stored_checksum(block), checksum(name, block));
         if stored != found {
             return Err(place.corrupt(offset, "block checksum", stored, found));
         }
