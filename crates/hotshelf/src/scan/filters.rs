@@ -37,7 +37,44 @@ pub(crate) fn convert(
     if !only_compares(predicate)? || compares_floats(predicate, schema)? {
         return Ok(None);
     }
-    DefaultExpressionConverter::new(session.clone()).try_convert(predicate, schema)
+    let Some(predicate) = without_null_members(predicate)? else {
+        return Ok(None);
+    };
+    DefaultExpressionConverter::new(session.clone()).try_convert(&predicate, schema)
+}
+
+/// The predicate with `x IS NOT NULL AND` before `x NOT IN (…)`; `None` if such a test is a part of another.
+///
+/// Where a whole piece of a column is NULL, Vortex says that it is in no list (`docs/upstream/null-in-no-list.md`).
+fn without_null_members(
+    predicate: &Arc<dyn PhysicalExpr>,
+) -> QueryResult<Option<Arc<dyn PhysicalExpr>>> {
+    if let Some(list) = predicate.downcast_ref::<InListExpr>() {
+        if !list.negated() {
+            return Ok(Some(Arc::clone(predicate)));
+        }
+        let is_not_null: Arc<dyn PhysicalExpr> = Arc::new(IsNotNullExpr::new(list.expr().clone()));
+        let both = BinaryExpr::new(is_not_null, Operator::And, Arc::clone(predicate));
+        return Ok(Some(Arc::new(both)));
+    }
+    let has_list = |arg: &Arc<dyn PhysicalExpr>| {
+        arg.exists(|part| Ok(part.downcast_ref::<InListExpr>().is_some()))
+    };
+    let turns = predicate.exists(|expr| {
+        if let Some(list) = expr.downcast_ref::<InListExpr>() {
+            return Ok(list.negated());
+        }
+        let args = [
+            expr.downcast_ref::<NotExpr>().map(NotExpr::arg),
+            expr.downcast_ref::<IsNullExpr>().map(IsNullExpr::arg),
+            expr.downcast_ref::<IsNotNullExpr>().map(IsNotNullExpr::arg),
+        ];
+        match args.into_iter().flatten().next() {
+            Some(arg) => has_list(arg),
+            None => Ok(false),
+        }
+    })?;
+    Ok((!turns).then(|| Arc::clone(predicate)))
 }
 
 /// Whether the predicate is built of comparisons of columns and literals alone.

@@ -747,6 +747,41 @@ fn a_key_of_one_side_of_a_join_is_not_a_key_of_its_groups() {
 }
 
 #[test]
+fn null_is_not_outside_of_any_list() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE t AS SELECT CAST(NULL AS INT) AS x, value AS v FROM range(3000) AS g(value)",
+    )
+    .unwrap();
+    db.run("CREATE TABLE one AS SELECT CAST(NULL AS BIGINT) AS x, 1 AS v")
+        .unwrap();
+    db.run("CREATE TABLE half AS SELECT CASE WHEN value < 400000 THEN NULL ELSE value END AS x, value AS v FROM range(800000) AS g(value)")
+        .unwrap();
+    for (table, some) in [("t", 0), ("one", 0), ("half", 399_999)] {
+        for (condition, count) in [
+            ("x NOT IN (1, 2, 3, 400004)", some),
+            ("NOT x IN (1, 2, 3, 400004)", some),
+            ("x NOT IN (1, 2, 3, 400004) AND v >= 0", some),
+            ("(x NOT IN (1, 2, 3, 400004) OR v < 0)", some),
+            (
+                "(x NOT IN (1, 2, 3, 400004)) IS NOT NULL AND x NOT IN (1, 2, 3, 400004)",
+                some,
+            ),
+            ("x IN (1, 2, 3, -4)", 0),
+            ("NOT (x NOT IN (1, 2, 3, -4))", 0),
+            ("x NOT IN (1, 2, 3, 4, NULL)", 0),
+        ] {
+            let sql = format!("SELECT count(*) FROM {table} WHERE {condition}");
+            assert_eq!(db.rows(&sql), [count.to_string()], "{sql}");
+            let rows = format!(
+                "SELECT count(*) FROM (SELECT v FROM {table} WHERE {condition} LIMIT 1000000)"
+            );
+            assert_eq!(db.rows(&rows), [count.to_string()], "{rows}");
+        }
+    }
+}
+
+#[test]
 fn rows_padded_by_an_outer_join_are_sorted_though_the_padding_side_has_one_row() {
     let db = Fixture::new();
     db.run("CREATE TABLE t AS SELECT * FROM (VALUES (-7.125, 1), (-6.0, 2), (-5.0, 3)) v(n, k)")

@@ -54,7 +54,7 @@ fn a_with_that_is_used_twice_is_computed_once() {
             format!(
                 "{sums}, r AS (SELECT k, rank() OVER (ORDER BY v) AS r FROM s) SELECT a.r FROM r a JOIN r b ON a.r = b.r + 1 JOIN s ON s.k = a.k"
             ),
-            3,
+            2,
         ),
         (format!("{sums} SELECT k FROM s"), 0),
         // A filter that reaches one of them makes them differ.
