@@ -1,7 +1,7 @@
 //! `GROUP BY ROLLUP (a, b)`: rows are grouped by all keys once, and those groups into the sets.
 //!
-//! The engine puts every row into a group of every set. Where one of the sets has all keys, the states of its groups are
-//! enough for the others (Gray et al., ICDE 1996), and a star pipeline can make them.
+//! The engine puts every row into a group of every set. Where one of the sets has all keys, the states of its groups
+//! are enough for the others (Gray et al., ICDE 1996), and a star pipeline can make them.
 
 use std::fmt;
 use std::sync::Arc;

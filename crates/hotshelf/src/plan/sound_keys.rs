@@ -1,7 +1,8 @@
 //! What is a key of a grouped join.
 //!
-//! A key of one side of a join determines that side's columns, in as many rows as it has matches. The engine takes it for
-//! a key of the whole once the join is grouped, and drops sort and group keys above (`docs/upstream/keys-of-grouped-joins.md`).
+//! A key of one side of a join determines that side's columns, in as many rows as it has matches. The engine takes it
+//! for a key of the whole once the join is grouped, and drops sort and group keys above
+//! (`docs/upstream/keys-of-grouped-joins.md`).
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub(super) const BELIEVERS: [&str; 4] = [
     "optimize_projections",
 ];
 
-/// Says of every such aggregation that its group keys are its key, and no fewer; before each of [`BELIEVERS`], since
+/// Makes the group keys of every such aggregation its key, and no fewer; before each of [`BELIEVERS`], since
 /// whatever makes a node again finds the wrong key again.
 #[derive(Debug)]
 pub(super) struct SoundKeys;

@@ -1,4 +1,4 @@
-//! Parts of a query that occur more than once are computed once: `WITH x AS (SELECT k, sum(v) … GROUP BY k)` used twice.
+//! Parts of a query that occur more than once are computed once, such as `WITH x AS (SELECT k, sum(v) … GROUP BY k)`.
 //!
 //! The optimizer writes out every use of a WITH and of a view. What is equal afterwards, and groups rows or runs window
 //! functions, becomes a leaf [`Shared`] of the logical plan. The leaves of one part are planned to [`SharedExec`]s with

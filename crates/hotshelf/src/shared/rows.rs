@@ -117,7 +117,7 @@ impl Partition {
         is_last
     }
 
-    /// The batch of a number, once it is there; nothing behind the last.
+    /// The batch of a number, once it has been made; nothing behind the last.
     pub async fn batch(&self, number: usize) -> QueryResult<Option<RecordBatch>> {
         let mut news = self.news.subscribe();
         loop {

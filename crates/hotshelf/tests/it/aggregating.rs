@@ -124,7 +124,8 @@ fn an_error_of_a_function_is_the_querys() {
 #[test]
 fn grouping_sets_are_made_of_groups_by_all_keys() {
     let db = Fixture::new();
-    db.run("CREATE TABLE t AS SELECT value % 3 AS a, CASE WHEN value % 5 = 0 THEN NULL ELSE value % 5 END AS b, value AS v,
+    db.run("CREATE TABLE t AS SELECT value % 3 AS a, CASE WHEN value % 5 = 0 THEN NULL ELSE value % 5 END AS b,
+            value AS v,
             CAST(value AS DECIMAL(9, 2)) / 4 AS d FROM generate_series(1, 9000) AS g(value)")
         .unwrap();
     let functions =

@@ -755,7 +755,8 @@ fn null_is_not_outside_of_any_list() {
     .unwrap();
     db.run("CREATE TABLE one AS SELECT CAST(NULL AS BIGINT) AS x, 1 AS v")
         .unwrap();
-    db.run("CREATE TABLE half AS SELECT CASE WHEN value < 400000 THEN NULL ELSE value END AS x, value AS v FROM range(800000) AS g(value)")
+    db.run("CREATE TABLE half AS SELECT CASE WHEN value < 400000 THEN NULL ELSE value END AS x, value AS v
+            FROM range(800000) AS g(value)")
         .unwrap();
     for (table, some) in [("t", 0), ("one", 0), ("half", 399_999)] {
         for (condition, count) in [

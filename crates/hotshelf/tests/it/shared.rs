@@ -52,7 +52,8 @@ fn a_with_that_is_used_twice_is_computed_once() {
         ),
         (
             format!(
-                "{sums}, r AS (SELECT k, rank() OVER (ORDER BY v) AS r FROM s) SELECT a.r FROM r a JOIN r b ON a.r = b.r + 1 JOIN s ON s.k = a.k"
+                "{sums}, r AS (SELECT k, rank() OVER (ORDER BY v) AS r FROM s)
+                 SELECT a.r FROM r a JOIN r b ON a.r = b.r + 1 JOIN s ON s.k = a.k"
             ),
             2,
         ),
@@ -78,7 +79,8 @@ fn a_with_that_is_used_twice_is_computed_once() {
 fn what_differs_each_time_is_not_shared() {
     let db = Fixture::new();
     db.run(TABLE).unwrap();
-    let sql = "WITH s AS (SELECT k, max(random()) AS r FROM t GROUP BY k) SELECT count(*) FROM s a JOIN s b ON a.k = b.k AND a.r = b.r";
+    let sql = "WITH s AS (SELECT k, max(random()) AS r FROM t GROUP BY k)
+               SELECT count(*) FROM s a JOIN s b ON a.k = b.k AND a.r = b.r";
     let plan = db.rows(&format!("EXPLAIN {sql}")).join("\n");
     assert!(!plan.contains("SharedExec"), "{plan}");
     assert_eq!(db.rows(sql), ["0"]);
@@ -99,7 +101,8 @@ fn a_use_may_stop_early_and_an_error_reaches_every_use() {
     assert_eq!(answers(&db, &sql).0, ["210"]);
     let sql = format!("{groups} SELECT count(*) FROM s WHERE EXISTS (SELECT 1 FROM s LIMIT 1)");
     assert_eq!(answers(&db, &sql).0, ["20000"]);
-    let failing = "WITH s AS (SELECT k, sum(10 / (n - 777)) AS v FROM t GROUP BY k) SELECT a.v FROM s a JOIN s b ON a.v = b.v";
+    let failing = "WITH s AS (SELECT k, sum(10 / (n - 777)) AS v FROM t GROUP BY k)
+                   SELECT a.v FROM s a JOIN s b ON a.v = b.v";
     let error = db.run(failing).unwrap_err().to_string();
     assert!(error.to_lowercase().contains("divide"), "{error}");
 }

@@ -252,7 +252,8 @@ fn a_sort_above_a_sort_with_a_limit_is_dropped() {
 
 #[test]
 fn a_key_of_one_side_of_a_join_is_taken_for_a_key_of_the_groups() {
-    let grouped = "SELECT DISTINCT r.n, s.k FROM (VALUES (1), (2)) r(n) JOIN (SELECT DISTINCT k FROM (VALUES (5)) v(k)) s ON true";
+    let grouped = "SELECT DISTINCT r.n, s.k FROM (VALUES (1), (2)) r(n)
+                   JOIN (SELECT DISTINCT k FROM (VALUES (5)) v(k)) s ON true";
     let found = rows(&format!(
         "SELECT k, count(*) FROM ({grouped}) x GROUP BY k, n"
     ));

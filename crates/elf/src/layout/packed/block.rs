@@ -1,8 +1,8 @@
 //! Writing leaf blocks, and their checksums.
 //!
-//! The header of a block is the CRC-32 of its name (its number, mixed with the Elf's salt) and all its other bits. Version
-//! 4 had no salt. Before it the number of rows and the level of the region followed, bits 32-47 and 48-55 of the first
-//! word; version 2 left the number out.
+//! The header of a block is the CRC-32 of its name (its number, mixed with the Elf's salt) and all its other bits.
+//! Version 4 had no salt. Before it the number of rows and the level of the region followed, bits 32-47 and 48-55 of
+//! the first word; version 2 left the number out.
 
 use crate::rows::{Field, RowShape};
 

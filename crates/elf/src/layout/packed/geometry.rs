@@ -242,7 +242,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// Of an Elf whose blocks are told from those of all others.
+    /// Of an Elf whose blocks are not taken for those of another.
     pub(crate) fn salted(self, salt: u64) -> Self {
         Self { salt, ..self }
     }
