@@ -61,15 +61,15 @@ fn subqueries_are_tested_in_a_select_list() {
             vec!["some"],
         ),
         (
-            "SELECT a, exists(SELECT 1 FROM s WHERE b = a) FROM t",
+            "SELECT a, exists(SELECT 1 FROM s WHERE b = a) FROM t ORDER BY a",
             vec!["1|true", "2|false", "|false"],
         ),
         (
-            "SELECT a, a IN (SELECT b FROM s) FROM t",
+            "SELECT a, a IN (SELECT b FROM s) FROM t ORDER BY a",
             vec!["1|true", "2|false", "|"],
         ),
         (
-            "SELECT a, a = ANY (SELECT b FROM s) FROM t",
+            "SELECT a, a = ANY (SELECT b FROM s) FROM t ORDER BY a",
             vec!["1|true", "2|false", "|"],
         ),
         (
