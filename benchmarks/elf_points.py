@@ -15,13 +15,13 @@ import json
 import os
 import pathlib
 import random
-import re
-import shlex
 import sqlite3
 import struct
 import subprocess
 import sys
 import time
+
+from shell import Shell
 
 COLUMNS = "l_shipdate, l_discount, l_quantity, l_suppkey, l_partkey"
 INTEGERS = "l_shipdate - DATE '1992-01-01' AS d, CAST(l_discount * 100 AS INT) AS c, CAST(l_quantity AS INT) AS q, l_suppkey AS s, l_partkey AS p"
@@ -164,29 +164,18 @@ class Duckdb:
         return self.con.execute(BOX, box).fetchone()[0]
 
 
-class Shell:
+class AnyVersion:
     """Any version of Hotshelf, by its shell: each question is planned anew."""
 
     def __init__(self, command):
-        environment = {**os.environ, "HOTSHELF_HISTORY": os.devnull}
-        ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        self.process = subprocess.Popen(shlex.split(command), text=True, env=environment, **ends)
-        self.process.stdin.write("\\format csv\n")
+        self.shell = Shell(command)
 
     def ask(self, sql, values):
         for number in range(len(values), 0, -1):
             value = values[number - 1]
             sql = sql.replace(f"${number}", f"'{value}'" if isinstance(value, str) else str(value))
-        self.process.stdin.write(sql + ";\n")
-        self.process.stdin.flush()
-        said, count = [], None
-        while not (said and re.search(r", [0-9.]+ s$", said[-1])):
-            said.append(self.process.stdout.readline().rstrip())
-            if said[-1].isdigit():
-                count = int(said[-1])
-            if not said[-1] or said[-1].startswith("error"):
-                raise SystemExit(f"hotshelf: {said}")
-        return count
+        _, [[count]], _ = self.shell.ask(sql)
+        return int(count)
 
     def point(self, point):
         return self.ask(POINT, point)
@@ -195,7 +184,7 @@ class Shell:
         return self.ask(BOX, box)
 
 
-RIVALS = {"lmdb": Lmdb, "sqlite": Sqlite, "duckdb": Duckdb, "shell": Shell}
+RIVALS = {"lmdb": Lmdb, "sqlite": Sqlite, "duckdb": Duckdb, "shell": AnyVersion}
 
 
 def device_reads():

@@ -53,8 +53,8 @@ use planned::Planned;
 use prepared::PreparedStatements;
 
 pub use answer::Answer;
-pub(crate) use interrupt::interruptible;
 pub use parsing::Statement;
+pub(crate) use planned::ready;
 pub use value::Value;
 
 /// Names under which our tables are found when a query does not qualify them.

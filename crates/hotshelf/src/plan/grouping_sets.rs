@@ -42,11 +42,9 @@ impl PhysicalOptimizerRule for GroupBeforeSets {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        let Some(settings) = config.extensions.get::<SessionSettings>() else {
-            return Ok(plan);
-        };
+        let settings = config.extensions.get::<SessionSettings>();
         // A query that begins again was short of memory, and the second step cannot hand on what it holds.
-        if settings.operators == Use::Always {
+        if settings.is_none_or(|settings| settings.operators == Use::Always) {
             return Ok(plan);
         }
         plan.transform_up(|node| {
@@ -85,6 +83,7 @@ fn is_split(aggregate: &AggregateExec) -> bool {
 }
 
 /// The states of the groups of several sets, made of those of groups by all keys.
+#[derive(Clone)]
 struct GroupedSetsExec {
     /// The groups by all keys.
     groups: Arc<dyn ExecutionPlan>,
@@ -222,11 +221,7 @@ impl ExecutionPlan for GroupedSetsExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
-        let this = Self::new(
-            Arc::clone(&self.groups),
-            Arc::clone(&self.sets),
-            Arc::clone(&self.empty),
-        );
+        let this = self.clone();
         let rows = futures::stream::once(async move {
             let states = this.groups.execute(partition, Arc::clone(&context))?;
             let schema = states.schema();

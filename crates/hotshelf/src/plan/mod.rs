@@ -54,7 +54,7 @@ use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
 use node_rule::{AroundRule, EngineRule};
 use own_hash_operators::OwnHashOperators;
-pub(crate) use own_hash_operators::are_few_groups;
+pub(crate) use own_hash_operators::may_be_kept;
 use own_sorts::OwnSorts;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;

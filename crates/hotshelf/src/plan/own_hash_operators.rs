@@ -77,25 +77,27 @@ fn in_place_of(
     node: &Arc<dyn ExecutionPlan>,
     bytes: u64,
 ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
-    let fits = |table: &Arc<dyn ExecutionPlan>, parts: u64| -> QueryResult<bool> {
-        Ok(bytes > 0 && table_bytes(table)? <= bytes / parts)
-    };
     if let Some(join) = node.downcast_ref::<HashJoinExec>()
-        && !fits(join.left(), BUILD_PARTS)?
+        && !fits(join.left(), bytes, BUILD_PARTS)?
     {
         let own = SpillingHashJoinExec::replacing(node)?;
         return Ok(own.map(|own| Arc::new(own) as _));
     }
-    if node.downcast_ref::<AggregateExec>().is_some() && !fits(node, GROUP_PARTS)? {
+    if node.downcast_ref::<AggregateExec>().is_some() && !fits(node, bytes, GROUP_PARTS)? {
         let own = SpillingAggregateExec::replacing(node)?;
         return Ok(own.map(|own| Arc::new(own) as _));
     }
     Ok(None)
 }
 
-/// Whether the groups of a plan are expected to fit in this many bytes beside whatever else a query holds.
-pub(crate) fn are_few_groups(plan: &Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<bool> {
-    Ok(table_bytes(plan)? <= bytes / GROUP_PARTS)
+/// Whether the rows of a plan may be kept as groups may, where operators may hold this many bytes.
+pub(crate) fn may_be_kept(plan: &Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<bool> {
+    fits(plan, bytes, GROUP_PARTS)
+}
+
+/// Whether a table of a plan's rows is expected to take no more than one part in `parts` of these bytes.
+fn fits(plan: &Arc<dyn ExecutionPlan>, bytes: u64, parts: u64) -> QueryResult<bool> {
+    Ok(bytes > 0 && table_bytes(plan)? <= bytes / parts)
 }
 
 /// What a hash table of the rows of a plan would take, as far as the statistics tell; nothing if they are silent.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::error::Result as QueryResult;
 use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
@@ -98,9 +99,17 @@ pub(super) async fn plan_physically(
     state: &SessionState,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = crate::shared::plan_physically(optimized, state).await;
-    let plan = plan.map_err(Error::from_query)?;
-    depth::check(&plan).map_err(Error::from_query)?;
-    interrupt::interruptible(plan, &interrupt_of(state)).map_err(Error::from_query)
+    plan.and_then(|plan| ready(plan, &interrupt_of(state)))
+        .map_err(Error::from_query)
+}
+
+/// A plan that may run: it is not too deep, and can be interrupted.
+pub(crate) fn ready(
+    plan: Arc<dyn ExecutionPlan>,
+    interrupt: &Interrupt,
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    depth::check(&plan)?;
+    interrupt::interruptible(plan, interrupt)
 }
 
 /// The plan for a query that has run out of memory.

@@ -27,8 +27,8 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, Phy
 use tokio::sync::OnceCell;
 
 use crate::interrupt::Interrupt;
-use crate::plan::are_few_groups;
-use crate::session::interruptible;
+use crate::plan::may_be_kept;
+use crate::session::ready;
 use crate::settings::{SessionSettings, Use};
 use exec::SharedExec;
 use rows::SharedRows;
@@ -39,71 +39,73 @@ pub(crate) async fn plan_physically(
     state: &SessionState,
 ) -> QueryResult<Arc<dyn ExecutionPlan>> {
     let extensions = &state.config().options().extensions;
-    let settings = extensions.get::<SessionSettings>();
-    // What a part's rows take cannot be spilled: a query that begins again, short of memory, has none.
-    let Some(settings) =
-        settings.filter(|settings| settings.shared_subplans && settings.operators != Use::Always)
-    else {
-        return state
-            .query_planner()
-            .create_physical_plan(logical, state)
-            .await;
-    };
-    let planner = PlanShared {
-        bytes: settings.operator_bytes_max(),
-        interrupt: settings.interrupt.clone(),
-    };
-    let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(planner)]);
-    let logical = with_shared(logical)?;
-    planner.create_physical_plan(&logical, state).await
+    // What a part's rows take cannot be spilled: a query that begins again, short of memory, shares none.
+    let settings = extensions
+        .get::<SessionSettings>()
+        .filter(|settings| settings.shared_subplans && settings.operators != Use::Always);
+    if let Some(settings) = settings
+        && let Some(shared) = with_shared(logical)?
+    {
+        let leaves = PlanShared {
+            bytes: settings.operator_bytes_max(),
+            interrupt: settings.interrupt.clone(),
+        };
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(leaves)]);
+        return planner.create_physical_plan(&shared, state).await;
+    }
+    let planner = state.query_planner();
+    planner.create_physical_plan(logical, state).await
 }
 
-/// The plan with leaves in place of parts that occur more than once, the largest such parts first.
-fn with_shared(plan: &LogicalPlan) -> QueryResult<LogicalPlan> {
-    let mut is_plain = true;
-    let mut work = 0;
+/// The plan with leaves in place of parts that occur more than once, the largest such parts first; `None` if there are
+/// none.
+fn with_shared(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+    if !may_repeat_work(plan)? {
+        return Ok(None);
+    }
+    // How often each part occurs, and its leaf once a use of it has been reached.
+    let mut parts: HashMap<LogicalPlan, (usize, Option<Shared>)> = HashMap::new();
     plan.apply_with_subqueries(|node| {
-        work += usize::from(is_work(node));
-        is_plain &= !matches!(node, LogicalPlan::RecursiveQuery(_));
+        if ends_in_work(node) {
+            parts.entry(node.clone()).or_default().0 += 1;
+        }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    if work < 2 || !is_plain {
-        return Ok(plan.clone());
-    }
-    let mut parts = parts(plan)?;
-    parts.retain(|part, (uses, _)| *uses > 1 && is_repeatable(part).unwrap_or(false));
+    parts.retain(|part, (uses, _)| *uses > 1 && is_repeatable(part).is_ok_and(|is| is));
     if parts.is_empty() {
-        return Ok(plan.clone());
+        return Ok(None);
     }
     let mut numbers = 1..;
     let shared = plan.clone().transform_down_with_subqueries(|node| {
-        let Some((uses, leaf)) = parts.get_mut(&node) else {
+        // Nothing else is looked for: the hash of a node is that of all below it.
+        let part = match ends_in_work(&node) {
+            true => parts.get_mut(&node),
+            false => None,
+        };
+        let Some((uses, leaf)) = part else {
             return Ok(Transformed::no(node));
         };
-        let leaf = leaf.get_or_insert_with(|| Shared {
-            number: numbers.next().unwrap_or_default(),
-            uses: *uses,
-            part: Arc::new(node),
-            rows: Arc::default(),
-        });
+        let leaf = match leaf {
+            Some(leaf) => leaf,
+            none => none.insert(Shared::new(numbers.next().unwrap_or(0), *uses, node)?),
+        };
         let leaf = LogicalPlan::Extension(Extension {
             node: Arc::new(leaf.clone()),
         });
         Ok(Transformed::new(leaf, true, TreeNodeRecursion::Jump))
     });
-    shared.data()
+    shared.data().map(Some)
 }
 
-/// The parts of a plan that may be worth sharing, and how often each is there.
-fn parts(plan: &LogicalPlan) -> QueryResult<HashMap<LogicalPlan, (usize, Option<Shared>)>> {
-    let mut parts = HashMap::new();
+/// Whether a plan has work twice, and no part that runs again and again.
+fn may_repeat_work(plan: &LogicalPlan) -> QueryResult<bool> {
+    let (mut work, mut is_recursive) = (0, false);
     plan.apply_with_subqueries(|node| {
-        if ends_in_work(node) {
-            parts.entry(node.clone()).or_insert((0, None)).0 += 1;
-        }
+        work += usize::from(is_work(node));
+        is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(parts)
+    Ok(work > 1 && !is_recursive)
 }
 
 /// Whether a node makes few rows of many, or takes long for each.
@@ -154,9 +156,22 @@ struct Shared {
     number: usize,
     /// How often the query has it.
     uses: usize,
+    /// With leaves of its own in place of what it has more than once.
     part: Arc<LogicalPlan>,
     /// The part's rows once it is planned; nothing if they are too many.
     rows: Arc<OnceCell<Option<Arc<SharedRows>>>>,
+}
+
+impl Shared {
+    fn new(number: usize, uses: usize, part: LogicalPlan) -> QueryResult<Self> {
+        let part = with_shared(&part)?.unwrap_or(part);
+        Ok(Self {
+            number,
+            uses,
+            part: Arc::new(part),
+            rows: Arc::default(),
+        })
+    }
 }
 
 impl fmt::Debug for Shared {
@@ -239,22 +254,18 @@ impl ExtensionPlanner for PlanShared {
         let Some(shared) = node.as_any().downcast_ref::<Shared>() else {
             return Ok(None);
         };
-        // Parts may share parts of their own.
-        let part = with_shared(&shared.part)?;
+        let plan = || planner.create_physical_plan(&shared.part, state);
         let rows = shared.rows.get_or_try_init(|| async {
-            let plan = planner.create_physical_plan(&part, state).await?;
-            let rows = match are_few_groups(&plan, self.bytes)? {
-                true => {
-                    let plan = interruptible(plan, &self.interrupt)?;
-                    Some(SharedRows::new(shared.number, shared.uses, plan)?)
-                }
-                false => None,
-            };
-            Ok::<_, DataFusionError>(rows.map(Arc::new))
+            let plan = plan().await?;
+            if !may_be_kept(&plan, self.bytes)? {
+                return Ok::<_, DataFusionError>(None);
+            }
+            let rows = SharedRows::new(shared.number, shared.uses, ready(plan, &self.interrupt)?)?;
+            Ok(Some(Arc::new(rows)))
         });
         Ok(Some(match rows.await? {
             Some(rows) => Arc::new(SharedExec::new(Arc::clone(rows))),
-            None => planner.create_physical_plan(&part, state).await?,
+            None => plan().await?,
         }))
     }
 }

@@ -1,19 +1,22 @@
 //! The rows of a part, made once and taken by each of its uses.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::DataFusionError;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::Result as QueryResult;
-use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Statistics};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+
+use crate::error::Error;
 
 /// A part's plan, and its rows as far as they have been made.
 pub(super) struct SharedRows {
@@ -21,15 +24,20 @@ pub(super) struct SharedRows {
     pub uses: usize,
     pub plan: Arc<dyn ExecutionPlan>,
     pub statistics: Arc<Statistics>,
-    partitions: Vec<Mutex<Option<Arc<Partition>>>>,
+    partitions: Vec<Mutex<Option<Partition>>>,
+}
+
+/// The rows of one partition, and what makes them: dropping it ends that.
+struct Partition {
+    rows: Arc<PartitionRows>,
+    _maker: SpawnedTask<()>,
 }
 
 /// The rows of one partition, in the order they came.
-pub(super) struct Partition {
+pub(super) struct PartitionRows {
     made: Mutex<Made>,
     /// Told whenever there are more, or no more.
     news: watch::Sender<()>,
-    maker: Mutex<Option<AbortHandle>>,
 }
 
 struct Made {
@@ -57,46 +65,45 @@ impl SharedRows {
         &self,
         number: usize,
         context: &Arc<TaskContext>,
-    ) -> QueryResult<Arc<Partition>> {
+    ) -> QueryResult<Arc<PartitionRows>> {
         let mut partition = self.partitions[number].lock();
         if let Some(partition) = partition.as_ref() {
-            return Ok(Arc::clone(partition));
+            return Ok(Arc::clone(&partition.rows));
         }
         let name = format!("shared part {}", self.number);
-        let memory = MemoryConsumer::new(name).register(context.memory_pool());
-        let started = Arc::new(Partition {
+        let rows = Arc::new(PartitionRows {
             made: Mutex::new(Made {
                 batches: Vec::new(),
                 end: None,
-                memory,
+                memory: MemoryConsumer::new(name).register(context.memory_pool()),
             }),
             news: watch::Sender::new(()),
-            maker: Mutex::default(),
         });
-        let mut rows = self.plan.execute(number, Arc::clone(context))?;
-        // Without the partition, and so without a use, there is nothing to make rows for.
-        let weak = Arc::downgrade(&started);
-        let maker = tokio::spawn(async move {
-            loop {
-                let next = std::panic::AssertUnwindSafe(rows.next());
-                let next = futures::FutureExt::catch_unwind(next).await;
-                let next = next.unwrap_or_else(|_| {
-                    let panic = "a shared part of the query panicked".to_owned();
-                    Some(Err(DataFusionError::Execution(panic)))
-                });
-                match weak.upgrade() {
-                    Some(partition) if !partition.take(next) => {}
-                    _ => break,
-                }
-            }
+        let batches = self.plan.execute(number, Arc::clone(context))?;
+        let maker = SpawnedTask::spawn(Arc::clone(&rows).make(batches));
+        *partition = Some(Partition {
+            rows: Arc::clone(&rows),
+            _maker: maker,
         });
-        *started.maker.lock() = Some(maker.abort_handle());
-        *partition = Some(Arc::clone(&started));
-        Ok(started)
+        Ok(rows)
     }
 }
 
-impl Partition {
+impl PartitionRows {
+    /// Keeps what a stream gives until it ends or fails. A panic fails it.
+    async fn make(self: Arc<Self>, mut batches: SendableRecordBatchStream) {
+        loop {
+            let next = AssertUnwindSafe(batches.next()).catch_unwind().await;
+            let next = next.unwrap_or_else(|payload| {
+                let doing = "making rows that the statement uses more than once";
+                Some(Err(Error::panicked(doing, payload.as_ref()).into()))
+            });
+            if self.take(next) {
+                break;
+            }
+        }
+    }
+
     /// Keeps what came next. Whether that was the last.
     fn take(&self, next: Option<QueryResult<RecordBatch>>) -> bool {
         let mut made = self.made.lock();
@@ -135,14 +142,6 @@ impl Partition {
             if news.changed().await.is_err() {
                 return Ok(None);
             }
-        }
-    }
-}
-
-impl Drop for Partition {
-    fn drop(&mut self) {
-        if let Some(maker) = self.maker.get_mut() {
-            maker.abort();
         }
     }
 }

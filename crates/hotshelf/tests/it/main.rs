@@ -12,6 +12,7 @@ mod index;
 mod input;
 mod join_order;
 mod joining;
+mod keys;
 mod look_ups;
 mod merging;
 mod profile;

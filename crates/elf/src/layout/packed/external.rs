@@ -278,43 +278,43 @@ mod tests {
     }
 
     proptest! {
-            #![proptest_config(ProptestConfig::with_cases(60))]
+        #![proptest_config(ProptestConfig::with_cases(60))]
 
-            #[test]
-            fn runs_become_the_bytes_of_a_build_in_memory(
-                table in cases::table(1500, u32::MAX),
-                bits in any::<u8>(),
-                run_rows in prop_oneof![Just(7usize), Just(40), Just(100), Just(10_000)],
-            ) {
-                let options = PackedOptions {
-                    clustered: bits & 1 != 0,
-                    zones: bits & 4 != 0,
-                    salt: u64::from(bits),
-    group_rows_max: if bits & 8 != 0 { 4 } else { 300 },
-                    bucket_rows_max: if bits & 8 != 0 { 2 } else { 300 },
-                    thread_count: 1 + usize::from(bits >> 4 & 1),
-                };
-                // With row numbers as TIDs.
-                let row_count = table.row_count();
-                let table = part(&table, 0..row_count);
-                let mut builder = ExternalBuilder::new(&code_max(&table), row_count, options.clone(), 0).unwrap();
-                for first in (0..row_count).step_by(run_rows) {
-                    let rows = part(&table, first..row_count.min(first + run_rows));
-                    builder.add(rows, scratch(), scratch()).unwrap();
-                }
-                let (out, offset) = (tempfile::NamedTempFile::new().unwrap(), 4096);
-                let written = builder.finish(scratch(), out.as_file(), offset).unwrap();
-                let found = std::fs::read(out.path()).unwrap();
-                let elf = PackedElf::build(&table, &options).unwrap();
-                let mut expected = Vec::new();
-                elf.write_to(&mut expected).unwrap();
-                prop_assert_eq!(written.len_bytes, expected.len() as u64);
-                prop_assert_eq!(expected.len() as u64 - written.leaf_offset, elf.leaf_bytes());
-                let found = found.get(offset as usize..).unwrap_or_default();
-                prop_assert!(found == expected, "the bytes differ");
-                prop_assert_eq!(written.model.to_bytes(), CostModel::new(&elf, &table).to_bytes());
+        #[test]
+        fn runs_become_the_bytes_of_a_build_in_memory(
+            table in cases::table(1500, u32::MAX),
+            bits in any::<u8>(),
+            run_rows in prop_oneof![Just(7usize), Just(40), Just(100), Just(10_000)],
+        ) {
+            let options = PackedOptions {
+                clustered: bits & 1 != 0,
+                zones: bits & 4 != 0,
+                group_rows_max: if bits & 8 != 0 { 4 } else { 300 },
+                bucket_rows_max: if bits & 8 != 0 { 2 } else { 300 },
+                thread_count: 1 + usize::from(bits >> 4 & 1),
+                salt: u64::from(bits),
+            };
+            // With row numbers as TIDs.
+            let row_count = table.row_count();
+            let table = part(&table, 0..row_count);
+            let mut builder = ExternalBuilder::new(&code_max(&table), row_count, options.clone(), 0).unwrap();
+            for first in (0..row_count).step_by(run_rows) {
+                let rows = part(&table, first..row_count.min(first + run_rows));
+                builder.add(rows, scratch(), scratch()).unwrap();
             }
+            let (out, offset) = (tempfile::NamedTempFile::new().unwrap(), 4096);
+            let written = builder.finish(scratch(), out.as_file(), offset).unwrap();
+            let found = std::fs::read(out.path()).unwrap();
+            let elf = PackedElf::build(&table, &options).unwrap();
+            let mut expected = Vec::new();
+            elf.write_to(&mut expected).unwrap();
+            prop_assert_eq!(written.len_bytes, expected.len() as u64);
+            prop_assert_eq!(expected.len() as u64 - written.leaf_offset, elf.leaf_bytes());
+            let found = found.get(offset as usize..).unwrap_or_default();
+            prop_assert!(found == expected, "the bytes differ");
+            prop_assert_eq!(written.model.to_bytes(), CostModel::new(&elf, &table).to_bytes());
         }
+    }
 
     #[test]
     fn rows_that_were_not_announced_are_refused() {
