@@ -58,6 +58,52 @@ const LEAVES: usize = 9;
 const FLAG_CLUSTERED: u32 = 1;
 const FLAG_ZONES: u32 = 4;
 
+/// Bytes of a node in a file.
+pub(super) const NODE_BYTES: usize = 36;
+
+/// Where the parts of a head lie in the file of its Elf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadPlaces {
+    /// Where the leaves begin.
+    pub leaf_offset: u64,
+    /// Where the arrays of the head begin; `None` in files of versions in which they are not as they are in memory.
+    pub(super) arrays: Option<ArrayPlaces>,
+}
+
+/// Where the arrays of a head begin in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ArrayPlaces {
+    pub(super) starts: u64,
+    pub(super) nodes: u64,
+    pub(super) children: u64,
+    pub(super) bitmaps: u64,
+    pub(super) ranks: u64,
+    pub(super) codes: u64,
+}
+
+pub(super) fn write_nodes(nodes: &[Node], out: &mut Writer) {
+    for node in nodes {
+        let kind = match node.kind {
+            NodeKind::Dense => 0,
+            NodeKind::Bitmap => 1,
+            NodeKind::Sorted => 2,
+        };
+        let bottom = match node.bottom {
+            Bottom::Mixed => 0,
+            Bottom::Below => 1,
+            Bottom::Here => 2,
+        };
+        out.u32s(&[kind, bottom, node.first_code, node.last_offset]);
+        out.u32s(&[node.child_count, node.child_at, node.codes_at]);
+        out.u32s(&[node.row, node.slot]);
+    }
+}
+
+pub(super) fn write_children(children: &[Child], out: &mut Writer) {
+    let mut write = |child: &Child| out.u32s(&[child.row, child.link]);
+    children.iter().for_each(&mut write);
+}
+
 /// Where a section lies and its checksum.
 #[derive(Debug, Clone, Copy, Default)]
 struct Section {
@@ -80,25 +126,8 @@ impl ElfHead {
         sections[0].u32s(&slot_counts);
         sections[0].u64s(&self.prefix_counts);
         sections[1].u16s(&self.head.starts);
-        for node in &self.head.nodes {
-            let kind = match node.kind {
-                NodeKind::Dense => 0,
-                NodeKind::Bitmap => 1,
-                NodeKind::Sorted => 2,
-            };
-            let bottom = match node.bottom {
-                Bottom::Mixed => 0,
-                Bottom::Below => 1,
-                Bottom::Here => 2,
-            };
-            sections[2].u32s(&[kind, bottom, node.first_code, node.last_offset]);
-            sections[2].u32s(&[node.child_count, node.child_at, node.codes_at]);
-            sections[2].u32s(&[node.row, node.slot]);
-        }
-        self.head
-            .children
-            .iter()
-            .for_each(|child| sections[3].u32s(&[child.row, child.link]));
+        write_nodes(&self.head.nodes, &mut sections[2]);
+        write_children(&self.head.children, &mut sections[3]);
         sections[4].u64s(&self.head.bitmaps);
         sections[5].u32s(&self.head.ranks);
         sections[6].u32s(&self.head.codes);
@@ -325,8 +354,8 @@ fn read_kind(input: &mut Reader<'_>) -> Result<NodeKind, Corruption> {
     }
 }
 
-fn read_nodes(input: &mut Reader<'_>) -> Result<Vec<Node>, Corruption> {
-    let mut nodes = Vec::with_capacity(input.remaining() / 36);
+pub(super) fn read_nodes(input: &mut Reader<'_>) -> Result<Vec<Node>, Corruption> {
+    let mut nodes = Vec::with_capacity(input.remaining() / NODE_BYTES);
     while input.remaining() > 0 {
         nodes.push(Node {
             kind: read_kind(input)?,
@@ -385,13 +414,36 @@ fn pairs(input: &mut Reader<'_>, what: &'static str) -> Result<Vec<(u32, u32)>, 
     }
 }
 
+pub(super) fn read_children(input: &mut Reader<'_>) -> Result<Vec<Child>, Corruption> {
+    let children = pairs(input, "children")?.into_iter();
+    Ok(children.map(|(row, link)| Child { row, link }).collect())
+}
+
+impl Superblock {
+    fn places(&self) -> HeadPlaces {
+        let offset = |section: usize| self.sections[section].offset;
+        let arrays = ArrayPlaces {
+            starts: offset(1),
+            nodes: offset(2),
+            children: offset(3),
+            bitmaps: offset(4),
+            ranks: offset(5),
+            codes: offset(6),
+        };
+        HeadPlaces {
+            leaf_offset: offset(LEAVES),
+            arrays: (self.version >= VERSION_PACKED).then_some(arrays),
+        }
+    }
+}
+
 impl ElfHead {
-    /// Reads the head of an Elf from the first bytes of its file, at least up to the leaves, and where these start.
-    /// `file` is named in errors.
+    /// Reads the head of an Elf from the first bytes of its file, at least up to the leaves, and where its parts and
+    /// the leaves are. `file` is named in errors.
     ///
     /// # Errors
     /// When the bytes are not the head of a packed Elf, or are damaged.
-    pub fn read(file: &Path, bytes: &[u8]) -> Result<(Self, u64)> {
+    pub fn read(file: &Path, bytes: &[u8]) -> Result<(Self, HeadPlaces)> {
         let superblock = read_superblock(file, bytes)?;
         let open = |section: usize| open_section(file, bytes, &superblock.sections[section]);
         let (geometry, prefix_counts) = read_geometry(&mut open(0)?, &superblock)?;
@@ -399,8 +451,7 @@ impl ElfHead {
         let mut fences = open(8)?;
         let fence_count = if is_packed { geometry.block_count() } else { 0 };
         let fences = fences.u16s(fence_count, "fences")?;
-        let children = pairs(&mut open(3)?, "children")?.into_iter();
-        let children: Vec<Child> = children.map(|(row, link)| Child { row, link }).collect();
+        let children = read_children(&mut open(3)?)?;
         let (mut starts, mut bitmaps) = (open(1)?, open(4)?);
         let (mut ranks, mut codes) = (open(5)?, open(6)?);
         let mut head = Head {
@@ -440,7 +491,7 @@ impl ElfHead {
             backend: Backend::detect(),
         };
         upper.verify(file)?;
-        Ok((upper, superblock.sections[LEAVES].offset))
+        Ok((upper, superblock.places()))
     }
 }
 
@@ -450,7 +501,8 @@ impl PackedElf {
     /// # Errors
     /// When the bytes are not a packed Elf, or are damaged.
     pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self> {
-        let (upper, leaf_offset) = ElfHead::read(file, bytes)?;
+        let (upper, places) = ElfHead::read(file, bytes)?;
+        let leaf_offset = places.leaf_offset;
         let start = usize::try_from(leaf_offset).ok();
         let Some(rest) = start.and_then(|start| bytes.get(start..)) else {
             let whole = Reader::new(file, bytes, 0);

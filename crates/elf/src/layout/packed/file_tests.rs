@@ -62,9 +62,9 @@ proptest! {
         let bytes = bytes_of(&elf);
         let read = PackedElf::from_bytes(file(), &bytes).unwrap();
         prop_assert_eq!(&read, &elf);
-        let (_, leaf_offset) = ElfHead::read(file(), &bytes).unwrap();
-        let (head, again) = ElfHead::read(file(), &bytes[..leaf_offset as usize]).unwrap();
-        prop_assert_eq!((&head, again), (&**elf.upper(), leaf_offset));
+        let (_, places) = ElfHead::read(file(), &bytes).unwrap();
+        let (head, again) = ElfHead::read(file(), &bytes[..places.leaf_offset as usize]).unwrap();
+        prop_assert_eq!((&head, again), (&**elf.upper(), places));
     }
 
     #[test]

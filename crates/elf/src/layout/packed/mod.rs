@@ -9,7 +9,7 @@
 //! * `head`, `bottom`, `geometry`, `mark`, `fence`, `leaf` and `block` are the parts;
 //! * `exact`, `probe`, `batch`, `select`, `estimate`, `output` and `tids` answer queries;
 //! * `blocks` is where blocks come from; `frames`, `parts` and `shelved` answer queries over those that are elsewhere;
-//! * `codes` reads rows back;
+//! * `upper` is a head of its upper levels alone; `codes` reads rows back;
 //! * `file` and `verify` read, write and check.
 
 mod batch;
@@ -38,6 +38,7 @@ mod select;
 mod shelved;
 mod skeleton;
 mod tids;
+mod upper;
 mod verify;
 mod walk;
 mod zones;
@@ -56,11 +57,13 @@ use hotshelf_tier::simd::Backend;
 
 pub use blocks::{BlockReads, BlockSource, FetchedBlocks, Frame, Paging};
 pub use external::{ExternalBuilder, WrittenElf};
+pub use file::HeadPlaces;
 use geometry::Geometry;
 use head::{Bottom, Head, Link};
 use leaf::Leaves;
 pub use parts::{Found, Part, Search, Wanted};
 pub use shelved::{FetchBlocks, ShelvedElf};
+pub use upper::{HeadPart, UpperHead};
 use zones::Zones;
 
 /// How a packed Elf is built.

@@ -49,10 +49,10 @@ impl Shelf {
     }
 
     fn of_bytes(bytes: &[u8], room: usize, most: usize) -> Self {
-        let (head, leaf_offset) = ElfHead::read(Path::new("test.elf"), bytes).unwrap();
+        let (head, places) = ElfHead::read(Path::new("test.elf"), bytes).unwrap();
         Self {
             head: Arc::new(head),
-            leaves: bytes[leaf_offset as usize..].to_vec(),
+            leaves: bytes[places.leaf_offset as usize..].to_vec(),
             kept: Mutex::default(),
             room,
             most,

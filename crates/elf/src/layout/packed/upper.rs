@@ -1,0 +1,626 @@
+//! The upper levels of a head alone, when memory is short: what a question needs of the others is read for it.
+//!
+//! Nodes stand in level order, so what is below some neighbouring nodes is one piece of each array on each level. The
+//! nodes of the first level that is left out are cut into *bundles* of neighbours with what is below them. A question
+//! is answered by a head that has the upper levels and those bundles that it can reach.
+
+use std::ops::{Add, Range};
+use std::path::Path;
+
+use hotshelf_tier::Corruption;
+
+use crate::codec::{Reader, Writer};
+use crate::error::Result;
+use crate::keys::QueryBox;
+
+use super::ElfHead;
+use super::file::{
+    ArrayPlaces, HeadPlaces, NODE_BYTES, read_children, read_nodes, write_children, write_nodes,
+};
+use super::head::{Bottom, Child, Head, Link, Node, NodeKind};
+use super::zones::Zones;
+
+/// A bundle has about so many bytes in the file.
+const BUNDLE_BYTES: usize = 16 << 10;
+/// Where nobody says how many levels stay, they take at most one part in this many of the head.
+const UPPER_SHARE: u64 = 16;
+/// Reads for one bundle and level: nodes, children, starts, bitmaps, ranks and codes.
+const ARRAY_COUNT: usize = 6;
+
+/// The upper levels of a head, and where the others lie in the file.
+#[derive(Debug)]
+pub struct UpperHead {
+    /// Its last level's links lead to nodes that it does not have.
+    head: ElfHead,
+    places: ArrayPlaces,
+    /// How many levels it has, and how many are left out.
+    level_count: usize,
+    below_count: usize,
+    /// The first node of its last level.
+    last_level_at: usize,
+    /// For each bundle, and for the end of the last one, where its parts of the arrays begin on each level.
+    cuts: Vec<Counts>,
+    /// Checksums of the bundles.
+    sums: Vec<u32>,
+}
+
+/// Numbers of entries of the arrays of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counts {
+    nodes: usize,
+    children: usize,
+    starts: usize,
+    words: usize,
+    codes: usize,
+}
+
+/// What a question needs of a head beyond its upper levels.
+#[derive(Debug)]
+pub struct HeadPart {
+    bundles: Vec<usize>,
+    /// Where it is in the Elf's file.
+    pub reads: Vec<Range<u64>>,
+    /// Bytes in memory of the head that answers the question.
+    pub head_bytes: u64,
+}
+
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes + other.nodes,
+            children: self.children + other.children,
+            starts: self.starts + other.starts,
+            words: self.words + other.words,
+            codes: self.codes + other.codes,
+        }
+    }
+}
+
+impl Counts {
+    /// The parts of a node.
+    fn of(node: &Node) -> Self {
+        let entries = node.child_count as usize + 1;
+        let (children, starts) = match node.bottom {
+            Bottom::Mixed => (entries, 0),
+            Bottom::Below | Bottom::Here => (0, entries),
+        };
+        let (words, codes) = match node.kind {
+            NodeKind::Dense => (0, 0),
+            NodeKind::Bitmap => ((node.last_offset / 64 + 1) as usize, 0),
+            NodeKind::Sorted => (0, node.child_count as usize),
+        };
+        Self {
+            nodes: 1,
+            children,
+            starts,
+            words,
+            codes,
+        }
+    }
+
+    /// Bytes of these entries in a file, by array in the order of [`parts`].
+    fn bytes(self) -> [usize; ARRAY_COUNT] {
+        [
+            self.nodes * NODE_BYTES,
+            self.children * 8,
+            self.starts * 2,
+            self.words * 8,
+            self.words * 4,
+            self.codes * 4,
+        ]
+    }
+
+    fn sum_bytes(self) -> usize {
+        self.bytes().iter().sum()
+    }
+
+    fn minus(self, before: Self) -> Self {
+        Self {
+            nodes: self.nodes - before.nodes,
+            children: self.children - before.children,
+            starts: self.starts - before.starts,
+            words: self.words - before.words,
+            codes: self.codes - before.codes,
+        }
+    }
+}
+
+impl Head {
+    /// Some entries of each array, as they are in a file.
+    fn bytes_of(&self, from: Counts, to: Counts, out: &mut Writer) {
+        write_nodes(&self.nodes[from.nodes..to.nodes], out);
+        write_children(&self.children[from.children..to.children], out);
+        out.u16s(&self.starts[from.starts..to.starts]);
+        out.u64s(&self.bitmaps[from.words..to.words]);
+        out.u32s(&self.ranks[from.words..to.words]);
+        out.u32s(&self.codes[from.codes..to.codes]);
+    }
+
+    /// The first entries of each array.
+    fn first(&self, counts: Counts) -> Self {
+        Self {
+            nodes: self.nodes[..counts.nodes].to_vec(),
+            children: self.children[..counts.children].to_vec(),
+            starts: self.starts[..counts.starts].to_vec(),
+            bitmaps: self.bitmaps[..counts.words].to_vec(),
+            ranks: self.ranks[..counts.words].to_vec(),
+            codes: self.codes[..counts.codes].to_vec(),
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            nodes: self.nodes.len(),
+            children: self.children.len(),
+            starts: self.starts.len(),
+            words: self.bitmaps.len(),
+            codes: self.codes.len(),
+        }
+    }
+
+    /// The number of nodes that a node's children are.
+    fn nodes_below(&self, node: &Node) -> usize {
+        let is_node = |link: &Link| matches!(link, Link::Node(_));
+        self.links_of(node)
+            .filter(|(_, link)| is_node(link))
+            .count()
+    }
+
+    /// Where each level begins, and where the last one ends; `None` if links do not lead to the nodes in their order.
+    fn level_starts(&self) -> Option<Vec<Counts>> {
+        let (mut starts, mut next, mut at) = (vec![Counts::default()], 1, Counts::default());
+        while at.nodes < self.nodes.len() {
+            let end = next;
+            for node in self.nodes.get(at.nodes..end)? {
+                for (_, link) in self.links_of(node) {
+                    if let Link::Node(below) = link {
+                        if below != next {
+                            return None;
+                        }
+                        next += 1;
+                    }
+                }
+                at = at + Counts::of(node);
+            }
+            starts.push(at);
+        }
+        Some(starts)
+    }
+}
+
+/// Cuts the nodes of a level, and what is below them on each level, into bundles of about the same size: where they
+/// begin, by bundle and level, and how many they are. `below` is where each level begins, and where the last one ends.
+fn cut(head: &Head, below: &[Counts]) -> (Vec<Counts>, usize) {
+    let (first, end) = (below[0], below[below.len() - 1]);
+    let nodes = first.nodes..below[1].nodes;
+    let bytes = end.minus(first).sum_bytes().max(1);
+    let node_count = (nodes.len() * BUNDLE_BYTES).div_ceil(bytes);
+    let mut ends: Vec<usize> = nodes.clone().step_by(node_count).collect();
+    let bundle_count = ends.len();
+    ends.push(nodes.end);
+    let mut by_level = Vec::with_capacity(below.len() - 1);
+    for level in below.windows(2) {
+        let (mut at, mut next) = (level[0], level[1].nodes);
+        let cut = |&end: &usize| {
+            while at.nodes < end {
+                let node = &head.nodes[at.nodes];
+                next += head.nodes_below(node);
+                at = at + Counts::of(node);
+            }
+            (at, next)
+        };
+        let (cuts, nexts): (Vec<Counts>, Vec<usize>) = ends.iter().map(cut).unzip();
+        by_level.push(cuts);
+        ends = nexts;
+    }
+    let bundles =
+        (0..=bundle_count).flat_map(|bundle| by_level.iter().map(move |cuts| cuts[bundle]));
+    (bundles.collect(), bundle_count)
+}
+
+impl ElfHead {
+    /// How many levels the head has nodes on.
+    pub fn head_level_count(&self) -> usize {
+        let starts = self.head.level_starts();
+        starts.map_or(0, |starts| starts.len() - 1)
+    }
+}
+
+impl UpperHead {
+    /// The first levels of a head: as many as said, or those that are small beside the whole. `None` if there would be
+    /// nothing to leave out, or where the file has another form than the head.
+    pub fn of(head: &ElfHead, places: &HeadPlaces, levels: Option<usize>) -> Option<Self> {
+        let starts = head.head.level_starts()?;
+        let below_first = match levels {
+            Some(levels) => levels.max(1),
+            None => {
+                let room = (head.head_bytes() / UPPER_SHARE) as usize;
+                let fits = |start: &&Counts| start.sum_bytes() <= room;
+                starts.iter().take_while(fits).count().checked_sub(1)?
+            }
+        };
+        let below = starts.get(below_first..).filter(|below| below.len() > 1)?;
+        if below_first == 0 {
+            return None;
+        }
+        let (cuts, bundle_count) = cut(&head.head, below);
+        let below_count = below.len() - 1;
+        let mut upper = Self {
+            head: ElfHead {
+                head: head.head.first(below[0]),
+                geometry: head.geometry.clone(),
+                prefix_counts: head.prefix_counts.clone(),
+                zones: Zones::default(),
+                fences: Vec::new(),
+                ..*head
+            },
+            places: places.arrays?,
+            level_count: below_first,
+            below_count,
+            last_level_at: starts[below_first - 1].nodes,
+            cuts,
+            sums: Vec::new(),
+        };
+        upper.sums = (0..bundle_count)
+            .map(|bundle| {
+                let mut out = Writer::default();
+                for level in 0..below_count {
+                    let (from, to) = upper.ends(bundle, level);
+                    head.head.bytes_of(from, to, &mut out);
+                }
+                crc32fast::hash(&out.bytes)
+            })
+            .collect();
+        Some(upper)
+    }
+
+    /// How many levels it has.
+    pub fn level_count(&self) -> usize {
+        self.level_count
+    }
+
+    /// Bytes in memory.
+    pub fn size_bytes(&self) -> u64 {
+        let cuts = size_of_val(self.cuts.as_slice()) + size_of_val(self.sums.as_slice());
+        self.head.head_bytes() + cuts as u64
+    }
+
+    /// Where a bundle's parts begin and end on a level below.
+    fn ends(&self, bundle: usize, level: usize) -> (Counts, Counts) {
+        let at = bundle * self.below_count + level;
+        (self.cuts[at], self.cuts[at + self.below_count])
+    }
+
+    /// What is needed to answer a query, and to look up keys beside it.
+    ///
+    /// # Errors
+    /// When the query or the keys have another number of dimensions.
+    pub fn part_for(&self, query: Option<&QueryBox>, keys: &[u32]) -> Result<HeadPart> {
+        self.head.check_keys(keys)?;
+        let mut reached = Vec::new();
+        if let Some(query) = query {
+            query.check(self.head.dimension_count())?;
+            self.reach(0, 0, query, &mut reached);
+        }
+        for key in keys.chunks(self.head.dimension_count()) {
+            reached.extend(self.reach_key(key));
+        }
+        reached.sort_unstable();
+        let first_cuts = self.cuts.iter().step_by(self.below_count);
+        let first_cuts: Vec<usize> = first_cuts.map(|cut| cut.nodes).collect();
+        let bundle_of = |node: usize| first_cuts.partition_point(|first| *first <= node) - 1;
+        let mut bundles: Vec<usize> = reached.into_iter().map(bundle_of).collect();
+        bundles.dedup();
+        let (mut reads, mut below_bytes) = (Vec::new(), 0);
+        for &bundle in &bundles {
+            for level in 0..self.below_count {
+                let (from, to) = self.ends(bundle, level);
+                below_bytes += to.minus(from).sum_bytes();
+                reads.extend(self.reads(from, to));
+            }
+        }
+        Ok(HeadPart {
+            bundles,
+            reads,
+            head_bytes: self.head.head_bytes() + below_bytes as u64,
+        })
+    }
+
+    /// Where some entries of the arrays are in the file.
+    fn reads(&self, from: Counts, to: Counts) -> [Range<u64>; ARRAY_COUNT] {
+        let places = &self.places;
+        let starts = [
+            places.nodes,
+            places.children,
+            places.starts,
+            places.bitmaps,
+            places.ranks,
+            places.codes,
+        ];
+        let (from, to) = (from.bytes(), to.bytes());
+        std::array::from_fn(|array| {
+            starts[array] + from[array] as u64..starts[array] + to[array] as u64
+        })
+    }
+
+    /// Adds the nodes below the upper levels that a query can reach.
+    fn reach(&self, at: usize, level: usize, query: &QueryBox, reached: &mut Vec<usize>) {
+        if level == self.level_count {
+            reached.push(at);
+            return;
+        }
+        let (head, restriction) = (&self.head.head, &query.dimensions()[level]);
+        let node = &head.nodes[at];
+        let _ = head.for_children(node, restriction.hull(), |child, code| {
+            if !head.rows_of(node, child).is_empty()
+                && let Link::Node(below) = head.link_of(node, child)
+                && code.is_none_or(|code| restriction.contains(code))
+            {
+                self.reach(below, level + 1, query, reached);
+            }
+            std::ops::ControlFlow::<()>::Continue(())
+        });
+    }
+
+    /// The node below the upper levels that a key leads to, if it leads to one.
+    fn reach_key(&self, key: &[u32]) -> Option<usize> {
+        let (head, mut at) = (&self.head.head, 0);
+        for code in &key[..self.level_count] {
+            let node = &head.nodes[at];
+            let child = head.child_of(node, *code)?;
+            if head.rows_of(node, child).is_empty() {
+                return None;
+            }
+            let Link::Node(below) = head.link_of(node, child) else {
+                return None;
+            };
+            at = below;
+        }
+        Some(at)
+    }
+
+    /// The head that answers the question of a part, of which the reads have these bytes.
+    ///
+    /// # Errors
+    /// When they are not what was written.
+    pub fn with_part(
+        &self,
+        file: &Path,
+        part: &HeadPart,
+        read: &[impl AsRef<[u8]>],
+    ) -> Result<ElfHead, Corruption> {
+        let mut pieces = read.iter().zip(&part.reads);
+        let mut levels: Vec<Vec<Head>> = (0..self.below_count).map(|_| Vec::new()).collect();
+        for &bundle in &part.bundles {
+            let mut sum = crc32fast::Hasher::new();
+            for level in &mut levels {
+                let mut next = || -> Reader<'_> {
+                    let (bytes, place) = match pieces.next() {
+                        Some((bytes, place)) => (bytes.as_ref(), place.start),
+                        None => (&[][..], 0),
+                    };
+                    sum.update(bytes);
+                    Reader::new(file, bytes, place)
+                };
+                let (mut nodes, mut children) = (next(), next());
+                let (mut starts, mut bitmaps) = (next(), next());
+                let (mut ranks, mut codes) = (next(), next());
+                level.push(Head {
+                    nodes: read_nodes(&mut nodes)?,
+                    children: read_children(&mut children)?,
+                    starts: starts.u16s(starts.remaining() / 2, "starts")?,
+                    bitmaps: bitmaps.u64s(bitmaps.remaining() / 8, "bitmaps")?,
+                    ranks: ranks.u32s(ranks.remaining() / 4, "ranks")?,
+                    codes: codes.u32s(codes.remaining() / 4, "codes")?,
+                });
+            }
+            let (expected, found) = (self.sums[bundle], sum.finalize());
+            if expected != found {
+                let place = self.reads(self.ends(bundle, 0).0, self.ends(bundle, 0).1);
+                let place = Reader::new(file, &[], place[0].start);
+                return Err(place.corrupt("part of the head of an Elf", expected, found));
+            }
+        }
+        Ok(self.joined(&part.bundles, levels))
+    }
+
+    /// The upper levels and these bundles as one head. Links to others lead to a node without rows.
+    fn joined(&self, bundles: &[usize], levels: Vec<Vec<Head>>) -> ElfHead {
+        let mut whole = self.head.clone();
+        let head = &mut whole.head;
+        // Of each level, which nodes there are, and their new numbers.
+        let mut next = head.nodes.len();
+        let mut places: Vec<Vec<(Range<usize>, usize)>> = Vec::with_capacity(levels.len());
+        for level in 0..self.below_count {
+            let place = bundles.iter().map(|&bundle| {
+                let (from, to) = self.ends(bundle, level);
+                let new = next;
+                next += to.nodes - from.nodes;
+                (from.nodes..to.nodes, new)
+            });
+            places.push(place.collect());
+        }
+        let none = next;
+        let relink = |child: &mut Child, places: Option<&Vec<(Range<usize>, usize)>>| {
+            if let (Link::Node(node), Some(places)) = (Link::unpack(child.link), places) {
+                let after = places.partition_point(|(nodes, _)| nodes.start <= node);
+                let place = after.checked_sub(1).map(|at| &places[at]);
+                let new = place
+                    .filter(|(nodes, _)| nodes.contains(&node))
+                    .map_or(none, |(nodes, new)| new + (node - nodes.start));
+                child.link = Link::Node(new).pack();
+            }
+        };
+        for at in self.last_level_at..head.nodes.len() {
+            let node = head.nodes[at];
+            if node.bottom == Bottom::Mixed {
+                let first = node.child_at as usize;
+                let children = &mut head.children[first..first + node.child_count as usize];
+                children
+                    .iter_mut()
+                    .for_each(|child| relink(child, places.first()));
+            }
+        }
+        for (level, parts) in levels.into_iter().enumerate() {
+            for (&bundle, mut part) in bundles.iter().zip(parts) {
+                let (from, base) = (self.ends(bundle, level).0, head.counts());
+                let moved = |at: u32, from: usize, base: usize| (at as usize - from + base) as u32;
+                for node in &mut part.nodes {
+                    node.child_at = match node.bottom {
+                        Bottom::Mixed => moved(node.child_at, from.children, base.children),
+                        _ => moved(node.child_at, from.starts, base.starts),
+                    };
+                    node.codes_at = match node.kind {
+                        NodeKind::Dense => 0,
+                        NodeKind::Bitmap => moved(node.codes_at, from.words, base.words),
+                        NodeKind::Sorted => moved(node.codes_at, from.codes, base.codes),
+                    };
+                }
+                let next_places = places.get(level + 1);
+                part.children
+                    .iter_mut()
+                    .for_each(|child| relink(child, next_places));
+                head.nodes.append(&mut part.nodes);
+                head.children.append(&mut part.children);
+                head.starts.append(&mut part.starts);
+                head.bitmaps.append(&mut part.bitmaps);
+                head.ranks.append(&mut part.ranks);
+                head.codes.append(&mut part.codes);
+            }
+        }
+        let nothing = Child { row: 0, link: 0 };
+        head.nodes.push(Node {
+            kind: NodeKind::Dense,
+            bottom: Bottom::Mixed,
+            first_code: 0,
+            last_offset: 0,
+            child_count: 1,
+            child_at: head.children.len() as u32,
+            codes_at: 0,
+            row: 0,
+            slot: 0,
+        });
+        head.children.extend([nothing, nothing]);
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{PackedElf, PackedOptions};
+    use super::*;
+    use crate::cases;
+    use crate::keys::CodeTable;
+
+    fn file() -> &'static Path {
+        Path::new("upper.elf")
+    }
+
+    /// An Elf with a head of several levels, and its file.
+    fn elf_of(table: &CodeTable, clustered: bool) -> (PackedElf, Vec<u8>) {
+        let options = PackedOptions {
+            clustered,
+            group_rows_max: 2,
+            bucket_rows_max: 1,
+            ..PackedOptions::default()
+        };
+        let elf = PackedElf::build(table, &options).unwrap();
+        let mut bytes = Vec::new();
+        elf.write_to(&mut bytes).unwrap();
+        (elf, bytes)
+    }
+
+    fn read_of(part: &HeadPart, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let read = |place: &Range<u64>| bytes[place.start as usize..place.end as usize].to_vec();
+        part.reads.iter().map(read).collect()
+    }
+
+    fn uppers(elf: &PackedElf, bytes: &[u8]) -> Vec<UpperHead> {
+        let (head, places) = ElfHead::read(file(), bytes).unwrap();
+        assert_eq!(&head, &**elf.upper());
+        let levels = (1..head.head_level_count()).map(Some).chain([None]);
+        levels
+            .filter_map(|levels| UpperHead::of(&head, &places, levels))
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn a_part_answers_its_question(table in cases::table(600, u32::MAX), seed in any::<u64>(), clustered in any::<bool>()) {
+            let (elf, bytes) = elf_of(&table, clustered);
+            for upper in uppers(&elf, &bytes) {
+                prop_assert!(upper.level_count() < elf.head_level_count());
+                for query in cases::queries(&table, seed, 6) {
+                    let part = upper.part_for(Some(&query), &[]).unwrap();
+                    let head = upper.with_part(file(), &part, &read_of(&part, &bytes)).unwrap();
+                    prop_assert!(head.head_bytes() <= part.head_bytes + 64);
+                    let other = PackedElf::new(std::sync::Arc::new(head), elf.blocks().clone());
+                    prop_assert_eq!(other.select(&query).unwrap(), elf.select(&query).unwrap());
+                    let rows = elf.select_rows(&query).unwrap();
+                    prop_assert_eq!(&other.select_rows(&query).unwrap(), &rows);
+                    prop_assert_eq!(other.count(&query).unwrap(), elf.count(&query).unwrap());
+                    let columns: Vec<usize> = (0..table.dimension_count()).collect();
+                    let mut codes = [vec![Vec::new(); columns.len()], vec![Vec::new(); columns.len()]];
+                    other.read_rows(&rows, &columns, &mut codes[0]).unwrap();
+                    elf.read_rows(&rows, &columns, &mut codes[1]).unwrap();
+                    prop_assert_eq!(&codes[0], &codes[1]);
+                }
+                let mut keys: Vec<u32> = (0..table.row_count()).step_by(5).flat_map(|row| table.row(row)).collect();
+                keys.extend(vec![3; table.dimension_count()]);
+                let part = upper.part_for(None, &keys).unwrap();
+                let head = upper.with_part(file(), &part, &read_of(&part, &bytes)).unwrap();
+                let other = PackedElf::new(std::sync::Arc::new(head), elf.blocks().clone());
+                let found = |elf: &PackedElf| {
+                    let mut found = Vec::new();
+                    elf.exact_batch(&keys, |key, tid| found.push((key, tid))).unwrap();
+                    found.sort_unstable();
+                    found
+                };
+                prop_assert_eq!(found(&other), found(&elf));
+            }
+        }
+    }
+
+    #[test]
+    fn one_question_reads_little_and_damage_is_named() {
+        let (elf, bytes) = elf_of(&cases::uniform(20_000, 4, 30, 7), false);
+        let (head, places) = ElfHead::read(file(), &bytes).unwrap();
+        let upper = UpperHead::of(&head, &places, None).unwrap();
+        assert!(
+            upper.size_bytes() * 10 < elf.head_bytes(),
+            "{}",
+            upper.size_bytes()
+        );
+        let part = upper.part_for(None, &[3, 4, 5, 6]).unwrap();
+        assert!(part.head_bytes * 5 < elf.head_bytes());
+        let sound = read_of(&part, &bytes);
+        assert!(upper.with_part(file(), &part, &sound).is_ok());
+        for (at, piece) in sound
+            .iter()
+            .enumerate()
+            .filter(|(_, piece)| !piece.is_empty())
+        {
+            for change in [
+                |piece: &mut Vec<u8>| piece[0] ^= 1,
+                |piece: &mut Vec<u8>| drop(piece.pop()),
+            ] {
+                let mut damaged = sound.clone();
+                change(&mut damaged[at]);
+                assert!(
+                    upper.with_part(file(), &part, &damaged).is_err(),
+                    "{at} of {}",
+                    piece.len()
+                );
+            }
+        }
+        assert!(upper.with_part(file(), &part, &sound[1..]).is_err());
+        assert!(UpperHead::of(&head, &places, Some(99)).is_none());
+        assert!(upper.part_for(None, &[1, 2, 3]).is_err());
+    }
+}
