@@ -254,6 +254,10 @@ const COLUMNS: &[(&str, &str)] = &[
     ),
     ("head_bytes", "bytes of its head, which every look-up reads"),
     ("head_resident", "whether its head is in memory"),
+    (
+        "head_levels",
+        "levels of its head that are in memory without the others",
+    ),
     ("held_bytes", "bytes of its blocks in memory"),
     ("hits", "requests answered from memory"),
     ("in_flight", "reads under way"),

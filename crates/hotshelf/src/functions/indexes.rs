@@ -107,13 +107,16 @@ pub(super) fn elfs(storage: &Storage) -> Columns {
         .count("bytes", |row| row.stretch.file_bytes())
         .count("head_bytes", |row| row.stretch.head_bytes())
         .flag("head_resident", |row| elfs.has_head(row.stretch))
+        .count("head_levels", |row| {
+            elfs.upper_level_count(row.stretch).unwrap_or(0) as u64
+        })
         .count("held_bytes", |row| {
             row.blocks.held_bytes_of(row.stretch.key)
         })
-        .text("cache", |row| row.cache.word().to_owned())
+        .text("cache", |row| row.cache.word())
         .text("shelf", |row| row.shelf.clone())
         .flag("on_shelf", |row| row.is_copied || row.shelf == "file")
-        .text("policy", |row| row.stats.policy.name().to_owned())
+        .text("policy", |row| row.stats.policy.to_string())
         .count("cache_bytes", |row| row.stats.held_bytes)
         .count("limit_bytes", |row| row.blocks.limit_bytes())
         .count("look_ups", |row| row.stats.reads.look_ups)

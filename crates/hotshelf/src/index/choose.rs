@@ -133,10 +133,10 @@ impl Reads {
         };
         let (head_bytes, page_count) = match (elfs.has_head(stretch), missing()) {
             (true, Some(pages)) => (0, pages as f64),
-            (has_head, _) => {
+            (_, _) => {
                 let blocks = elfs.blocks_of(query.file.index());
                 let held = blocks.held_bytes_of(stretch.key) as f64 / leaf_bytes.max(1.0);
-                let head_bytes = if has_head { 0 } else { stretch.head_bytes() };
+                let head_bytes = elfs.unread_head_bytes(stretch);
                 (head_bytes, (1.0 - held).max(0.0) * read_bytes / PAGE_BYTES)
             }
         };

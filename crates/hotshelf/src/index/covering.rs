@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use super::access::ElfAccess;
 use super::decode::decode;
-use super::elfs::Unavailable;
+use super::elfs::{self, Unavailable};
 use super::file::Reservation;
 use super::join_keys::ElfKeys;
 use super::question::FileQuery;
@@ -278,7 +278,12 @@ impl Asker {
 
     async fn open(&self, query: &FileQuery, stretch_idx: usize) -> Result<OpenElf, Unavailable> {
         let store = &self.access.store;
-        store.open_for(&query.file, stretch_idx, self.weight).await
+        let asked = elfs::Asked {
+            query: Some(&query.query),
+            keys: query.keys.as_ref().map(|keys| &*keys.codes),
+            weight: self.weight,
+        };
+        store.open_for(&query.file, stretch_idx, asked).await
     }
 
     /// Sends the rows that meet the question; `sent` are those that were, in the Elf's order.

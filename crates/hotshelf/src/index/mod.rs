@@ -33,6 +33,7 @@ pub(crate) use cluster::cluster;
 pub(crate) use covering::CoveringRows;
 pub(crate) use elfs::ElfStore;
 pub(crate) use file::{IndexFile, Indexes, Stretch};
+pub(crate) use hotshelf_store::index::policy::BlockPolicyKind;
 pub(crate) use hotshelf_store::index::{
     IndexCache, IndexDefinition, IndexPaths, IndexShelf, MissingShelf,
 };

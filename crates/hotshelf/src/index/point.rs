@@ -11,7 +11,7 @@ use hotshelf_store::index::shelf::OpenElf;
 
 use super::TableIndex;
 use super::decode::decode;
-use super::elfs::ElfStore;
+use super::elfs::{Asked, ElfStore};
 use super::join_keys::JoinKeys;
 use super::predicate::Condition;
 use super::question::{Conjunct, FileQuery, Wanted};
@@ -147,7 +147,12 @@ impl PointQuestion {
         dimensions: &[usize],
     ) -> Option<Found> {
         let (file, query) = (&question.file, &question.query);
-        let opened = asker.elfs.open_for(file, stretch_idx, asker.weight);
+        let asked = Asked {
+            query: keys.is_none().then_some(query),
+            keys: keys.as_deref(),
+            weight: asker.weight,
+        };
+        let opened = asker.elfs.open_for(file, stretch_idx, asked);
         let mut elf = opened.await.ok()?;
         let mut codes = vec![Vec::new(); dimensions.len()];
         let count = if let Some(keys) = keys {

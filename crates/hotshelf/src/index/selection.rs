@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use vortex::buffer::BitBuffer;
 use vortex::mask::Mask;
 
-use super::elfs::{ElfStore, Unavailable};
+use super::elfs::{Asked, ElfStore, Unavailable};
 use super::file::{IndexFile, Reservation, Stretch};
 use super::join_keys::ElfKeys;
 use crate::prices::{PriceBook, Unit, WorkPrices, computed};
@@ -227,7 +227,12 @@ impl Answer {
 impl Asking {
     async fn ask(self, stretch_idx: usize) -> Arc<Answer> {
         self.outcome.asked.fetch_add(1, Ordering::Relaxed);
-        let opened = self.store.open_for(&self.file, stretch_idx, self.weight);
+        let asked = Asked {
+            query: Some(&self.query),
+            keys: self.keys.as_ref().map(|keys| &*keys.codes),
+            weight: self.weight,
+        };
+        let opened = self.store.open_for(&self.file, stretch_idx, asked);
         let rows = match opened.await {
             Ok(mut elf) => {
                 let start = Instant::now();

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{Answer, Session};
 use crate::error::{Error, Result};
-use crate::index::{IndexCache, IndexShelf, MissingShelf};
+use crate::index::{BlockPolicyKind, IndexCache, IndexShelf, MissingShelf};
 use crate::options::parse_size;
 use crate::rewriting::{IndexSpec, Rewritten};
 use crate::storage::default_index_name;
@@ -65,32 +65,37 @@ impl Session {
         options: &[SqlOption],
     ) -> Result<Answer> {
         let name = last_part(name)?;
-        let altered = self.database.storage().alter_index(&name, |cache, shelf| {
-            let mut choices = Choices { cache, shelf };
-            let keeps_none = choices.cache.word() == "none";
-            for option in options {
-                let SqlOption::KeyValue { key, value } = option else {
-                    return Err(wrong_option(option.to_string()));
-                };
-                let word = option_word(key, value);
-                let word = word.ok_or_else(|| wrong_option(option.to_string()))?;
-                let key = key.value.to_ascii_lowercase();
-                if key == "cache" && keeps_none && word != "none" {
-                    choices.cache.limit_bytes = None;
+        let altered = self
+            .database
+            .storage()
+            .alter_index(&name, |cache, shelf, column_count| {
+                let mut choices = Choices { cache, shelf };
+                let keeps_none = choices.cache.keeps_none();
+                let mut seen = Vec::new();
+                for option in options {
+                    let SqlOption::KeyValue { key, value } = option else {
+                        return Err(wrong_option(option.to_string()));
+                    };
+                    let word = option_word(key, value);
+                    let word = word.ok_or_else(|| wrong_option(option.to_string()))?;
+                    let key = key.value.to_ascii_lowercase();
+                    once(&mut seen, &key)?;
+                    if key == "cache" && keeps_none && word != "none" {
+                        choices.cache.limit_bytes = None;
+                    }
+                    if !choices.take(&key, &word)? {
+                        return Err(match key.as_str() {
+                            "order" | "clustered" => Error::NotSupported {
+                                what: format!(
+                                    "{key} in ALTER INDEX (drop the index and make it again)"
+                                ),
+                            },
+                            _ => wrong_option(option.to_string()),
+                        });
+                    }
                 }
-                if !choices.take(&key, &word)? {
-                    return Err(match key.as_str() {
-                        "order" | "clustered" => Error::NotSupported {
-                            what: format!(
-                                "{key} in ALTER INDEX (drop the index and make it again)"
-                            ),
-                        },
-                        _ => wrong_option(option.to_string()),
-                    });
-                }
-            }
-            Ok(())
-        });
+                check_levels(choices.cache, column_count)
+            });
         match altered {
             Err(Error::UnknownIndex { .. }) if if_exists => {
                 Ok(Answer::done(format!("no index {name}")))
@@ -200,10 +205,12 @@ impl Session {
             cache: IndexCache::default(),
             shelf: IndexShelf::default(),
         };
-        create
-            .with
-            .iter()
-            .try_for_each(|option| take_option(option, &mut spec))?;
+        let mut seen = Vec::new();
+        for option in &create.with {
+            let key = take_option(option, &mut spec)?;
+            once(&mut seen, &key)?;
+        }
+        check_levels(&spec.cache, spec.columns.len())?;
         Ok(spec)
     }
 }
@@ -249,7 +256,8 @@ fn elf_columns(clustering: &WrappedCollection<Vec<Expr>>) -> Option<Vec<String>>
 }
 
 /// Reads `order = 'auto'`, `clustered = true`, `cache = 'lru'`, `cache_bytes = '64MB'` and `shelf = 'node:1'`.
-fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
+/// Returns the option's name.
+fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<String> {
     let wrong = || wrong_option(option.to_string());
     let Expr::BinaryOp { left, op, right } = option else {
         return Err(wrong());
@@ -274,6 +282,32 @@ fn take_option(option: &Expr, spec: &mut IndexSpec) -> Result<()> {
             }
         }
     }
+    Ok(key)
+}
+
+/// Refuses more levels than an index has columns.
+fn check_levels(cache: &IndexCache, column_count: usize) -> Result<()> {
+    let levels = cache.policy.and_then(BlockPolicyKind::levels);
+    match levels.filter(|levels| *levels > column_count) {
+        Some(_) => Err(Error::InvalidValue {
+            what: "cache of an index",
+            value: cache.word(),
+            expected: format!("at most as many levels as the index has columns, {column_count}"),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses an option that was given before.
+fn once(seen: &mut Vec<String>, key: &str) -> Result<()> {
+    if seen.iter().any(|one| one == key) {
+        return Err(Error::InvalidValue {
+            what: "index option",
+            value: key.to_owned(),
+            expected: "every option once".into(),
+        });
+    }
+    seen.push(key.to_owned());
     Ok(())
 }
 
@@ -324,14 +358,14 @@ impl Choices<'_> {
                 *self.cache = self.cache.with_word(word).map_err(unknown)?;
             }
             ("cache_bytes", "auto") => {
-                if self.cache.word() != "none" {
+                if !self.cache.keeps_none() {
                     self.cache.limit_bytes = None;
                 }
             }
             ("cache_bytes", size) => {
                 let bytes = parse_size(size)?;
                 // What keeps nothing keeps nothing, whatever the size.
-                if self.cache.word() != "none" {
+                if !self.cache.keeps_none() {
                     self.cache.limit_bytes = Some(bytes);
                 }
             }
@@ -357,7 +391,7 @@ const SHELVES: &str = "'file', 'dax:FOLDER', 'node:N' or 'emulated:NAME'";
 /// The words that say which blocks of an index stay in memory.
 fn cache_words() -> String {
     let quoted = IndexCache::WORDS.map(|word| format!("'{word}'"));
-    quoted.join(", ")
+    format!("{} or 'levels:N'", quoted.join(", "))
 }
 
 /// The name without catalog and schema.

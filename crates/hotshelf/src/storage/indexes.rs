@@ -143,12 +143,13 @@ impl Storage {
         Ok(())
     }
 
-    /// Changes which blocks of an index stay in memory, and where its leaves are read from. Its files are opened again
+    /// Changes which blocks of an index stay in memory, and where its leaves are read from; `change` is also told how
+    /// many columns the index has. Its files are opened again
     /// for another shelf; queries that use it finish where they are.
     pub fn alter_index(
         &self,
         name: &str,
-        change: impl FnOnce(&mut IndexCache, &mut IndexShelf) -> Result<()>,
+        change: impl FnOnce(&mut IndexCache, &mut IndexShelf, usize) -> Result<()>,
     ) -> Result<()> {
         let _change = self.changes.lock();
         let table = self.require_table_of_index(name)?;
@@ -156,7 +157,9 @@ impl Storage {
         let named = |index: &&mut TableIndex| index.definition.name == name;
         if let Some(index) = indexes.iter_mut().find(named) {
             let (number, left) = (index.definition.id, index.definition.shelf.clone());
-            change(&mut index.definition.cache, &mut index.definition.shelf)?;
+            let column_count = index.definition.columns.len();
+            let definition = &mut index.definition;
+            change(&mut definition.cache, &mut definition.shelf, column_count)?;
             let (cache, shelf) = (index.definition.cache, &index.definition.shelf);
             self.store
                 .set_index_choices(&table.folder, number, cache, shelf)?;

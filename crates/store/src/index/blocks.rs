@@ -1,14 +1,14 @@
 //! Leaf blocks of Elfs in memory, by page, on the budget. A policy decides which stay; others that need memory may take
 //! them ([`Lender`]), by what they save.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use hotshelf_cache::model::{ItemClass, ItemUse};
 use hotshelf_cache::policy::Slot;
 use hotshelf_cache::{CacheManager, Ledger, Lender, MissCost, Rung};
-use hotshelf_elf::layout::packed::{BlockReads, Frame, Paging};
+use hotshelf_elf::layout::packed::{BlockReads, ElfHead, Frame, Paging};
 use parking_lot::Mutex;
 
 use super::IndexCache;
@@ -30,6 +30,20 @@ pub(crate) struct ReadPage {
     pub frame: Arc<Frame>,
     /// How likely a look-up of a random row reads it, per byte.
     pub worth: f64,
+    /// By how many columns its first rows are told apart.
+    pub level: usize,
+}
+
+impl ReadPage {
+    /// Some blocks of a page of an Elf.
+    pub fn new(head: &ElfHead, page: u32, frame: Frame) -> Self {
+        Self {
+            page,
+            worth: head.share_of_rows(page, frame.present()) / frame.size_bytes() as f64,
+            level: head.level_of_page(page),
+            frame: Arc::new(frame),
+        }
+    }
 }
 
 /// The blocks in memory: those of all indexes of a database, or of one that has a policy or a limit of its own.
@@ -38,6 +52,8 @@ pub struct BlockStore {
     kept: Mutex<KeptBlock>,
     /// Uses of the pages of each Elf, and what an access to the shelf took.
     ledger: Ledger,
+    /// Index files of which a static choice is being read, or was.
+    chosen_of: Mutex<HashSet<u64>>,
 }
 
 struct KeptBlock {
@@ -175,6 +191,7 @@ impl BlockStore {
             cache: cache.clone(),
             kept: Mutex::new(kept),
             ledger: cache.ledger(ItemClass::IndexBlock),
+            chosen_of: Mutex::default(),
         });
         let lender: Arc<dyn Lender> = blocks.clone();
         cache.add_lender(Arc::downgrade(&lender));
@@ -185,6 +202,17 @@ impl BlockStore {
     pub fn limit_bytes(&self) -> u64 {
         let own = self.kept.lock().limit_bytes.unwrap_or(u64::MAX);
         own.min(self.cache.budget().limit_bytes() / BUDGET_SHARE)
+    }
+
+    /// Which pages stay.
+    pub fn policy(&self) -> BlockPolicyKind {
+        self.kept.lock().kind
+    }
+
+    /// Whether a static choice of the blocks of a file is still to be read; from here on it is not. The file is named
+    /// by its first stretch.
+    pub(crate) fn begin_choice(&self, first_stretch: u64) -> bool {
+        self.policy().is_static() && self.chosen_of.lock().insert(first_stretch)
     }
 
     /// What is in memory, and what was done.
@@ -261,9 +289,16 @@ impl BlockStore {
     /// `access` is the cost of one access to the shelf.
     pub(crate) fn keep(&self, of: &Stretch, paging: Paging, read: Vec<ReadPage>, access: MissCost) {
         let stretch = of.key;
+        let read: Vec<ReadPage> = match self.policy().levels() {
+            Some(levels) => read
+                .into_iter()
+                .filter(|page| page.level < levels)
+                .collect(),
+            None => read,
+        };
         let bytes: u64 = read.iter().map(|read| charge_of(&read.frame)).sum();
         let mut limit_bytes = self.limit_bytes();
-        if bytes > limit_bytes {
+        if bytes > limit_bytes || bytes == 0 {
             return;
         }
         // Without the lock: the memory may come from here.
@@ -276,7 +311,10 @@ impl BlockStore {
         if !is_reserved {
             limit_bytes = limit_bytes.min(before);
         }
-        for ReadPage { page, frame, worth } in read {
+        for ReadPage {
+            page, frame, worth, ..
+        } in read
+        {
             let id = PageId { stretch, page };
             match kept.grow(&id, &frame, worth, paging) {
                 Some(old) => joined.push(old),

@@ -23,9 +23,11 @@ pub struct UnknownIndexCache {
 }
 
 impl IndexCache {
-    /// The words for policies: `auto` shares memory and policy with all indexes, `none` keeps nothing.
-    pub const WORDS: [&'static str; 9] = [
-        "auto", "static", "naive", "lru", "lfu", "2q", "sieve", "s3fifo", "none",
+    /// The words for policies: `auto` shares memory and policy with all indexes, `none` keeps no blocks. Beside them
+    /// `levels:N` for a number.
+    pub const WORDS: [&'static str; 12] = [
+        "auto", "static", "hybrid", "naive", "lru", "lfu", "lla", "2q", "sieve", "s3fifo", "split",
+        "none",
     ];
 
     /// Whether its blocks share the memory of all indexes.
@@ -36,7 +38,7 @@ impl IndexCache {
     /// The same with the policy that a word names.
     ///
     /// # Errors
-    /// When it is none of [`Self::WORDS`].
+    /// When it is none of [`Self::WORDS`] and not `levels:N`.
     pub fn with_word(self, word: &str) -> Result<Self, UnknownIndexCache> {
         let unknown = |_| UnknownIndexCache { word: word.into() };
         let (policy, limit_bytes) = match word {
@@ -51,19 +53,24 @@ impl IndexCache {
     }
 
     /// The word for its policy.
-    pub fn word(&self) -> &'static str {
-        match (self.policy, self.limit_bytes) {
-            (None, Some(0)) => "none",
-            (None, _) => "auto",
-            (Some(policy), _) => policy.name(),
+    pub fn word(&self) -> String {
+        match self.policy {
+            None if self.keeps_none() => "none".to_owned(),
+            None => "auto".to_owned(),
+            Some(policy) => policy.to_string(),
         }
+    }
+
+    /// Whether it was chosen that no blocks stay.
+    pub fn keeps_none(&self) -> bool {
+        self.policy.is_none() && self.limit_bytes == Some(0)
     }
 }
 
 /// As [`FromStr`] reads it.
 impl fmt::Display for IndexCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())?;
+        f.write_str(&self.word())?;
         match self.limit_bytes {
             Some(bytes) => write!(f, " {bytes}"),
             None => Ok(()),
@@ -94,7 +101,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back_and_other_words_are_refused() {
-        for word in IndexCache::WORDS {
+        for word in IndexCache::WORDS
+            .into_iter()
+            .chain(["levels:1", "levels:16"])
+        {
             for limit_bytes in [None, Some(0), Some(70_000)] {
                 let cache = IndexCache {
                     limit_bytes,
@@ -107,7 +117,9 @@ mod tests {
             }
         }
         assert!(IndexCache::default().is_shared());
-        for wrong in ["", "arc", "lru many", "lru 5 6", "lru -1", "LRU"] {
+        for wrong in [
+            "", "arc", "lru many", "lru 5 6", "lru -1", "LRU", "levels", "levels:0",
+        ] {
             assert!(wrong.parse::<IndexCache>().is_err(), "{wrong}");
         }
     }

@@ -11,8 +11,10 @@ use hotshelf_elf::layout::packed::Wanted;
 use parking_lot::RwLock;
 
 use super::blocks::BlockStore;
+use super::choice;
 use super::copies::CopySlot;
 use super::file::{IndexFile, KeepsElfs, Stretch};
+pub use super::heads::Asked;
 use super::heads::HeadStore;
 use super::shelf::OpenElf;
 pub use super::unavailable::Unavailable;
@@ -73,6 +75,16 @@ impl ElfStore {
         self.heads.is_resident(stretch)
     }
 
+    /// Levels of the head of a stretch's Elf that are in memory without the others.
+    pub fn upper_level_count(&self, stretch: &Stretch) -> Option<usize> {
+        self.heads.upper_level_count(stretch)
+    }
+
+    /// What a question to a stretch's Elf would read of its head, about.
+    pub fn unread_head_bytes(&self, stretch: &Stretch) -> u64 {
+        self.heads.unread_bytes(stretch)
+    }
+
     /// Pages of blocks that a search in a stretch would read from storage now; `None` if the head is not in memory or
     /// the question is not one for this Elf.
     pub fn missing_pages(
@@ -129,40 +141,43 @@ impl ElfStore {
         self.query_count.load(Ordering::Relaxed)
     }
 
-    /// The Elf of a stretch, to be asked where it lies: its head is in memory from here on, its blocks are read as
-    /// queries need them. Made for each query.
+    /// The Elf of a stretch, to be asked anything where it lies: see [`Self::open_for`].
     ///
     /// # Errors
-    /// When the head has no room in memory or is damaged.
+    /// The same.
     pub async fn open(
         &self,
         file: &Arc<IndexFile>,
         stretch_idx: usize,
     ) -> Result<OpenElf, Unavailable> {
-        self.open_for(file, stretch_idx, 1.0).await
+        self.open_for(file, stretch_idx, Asked::ANYTHING).await
     }
 
-    /// The same for a query of this weight.
+    /// The Elf of a stretch, to be asked a question where it lies, and to read rows back that it found. Its head, or
+    /// the upper levels of it, are in memory from here on; its blocks are read as queries need them. Made for each
+    /// query.
     ///
     /// # Errors
-    /// The same.
+    /// When the head, or what the question needs of it, has no room in memory or is damaged.
     pub async fn open_for(
         &self,
         file: &Arc<IndexFile>,
         stretch_idx: usize,
-        weight: f64,
+        asked: Asked<'_>,
     ) -> Result<OpenElf, Unavailable> {
         if let Some(shelf) = self.shelves.read().get(&file.index()) {
             CopySlot::begin(file, shelf);
         }
         let stretch = &file.stretches[stretch_idx];
-        let head = self.heads.get(file, stretch, weight).await?;
-        self.query_count.fetch_add(1, Ordering::Relaxed);
         let (blocks, cache) = (self.blocks_of(file.index()), &self.cache);
+        let levels = blocks.policy().levels();
+        let head = self.heads.get(file, stretch, asked, levels).await?;
+        choice::begin(file, &self.heads, &blocks);
+        self.query_count.fetch_add(1, Ordering::Relaxed);
         Ok(OpenElf::new(
             file,
             stretch_idx,
-            weight,
+            asked.weight,
             head,
             &blocks,
             cache,

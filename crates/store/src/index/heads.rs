@@ -1,11 +1,13 @@
-//! Heads of Elfs in memory, on the budget: read when first asked, and dropped when others need the memory more.
+//! Heads of Elfs in memory, on the budget: read when first asked, and dropped when others need the memory more, down to
+//! their upper levels first.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use hotshelf_cache::model::{ItemClass, ItemUse};
 use hotshelf_cache::{CacheManager, Ledger, Lender, MissCost, Rung};
-use hotshelf_elf::layout::packed::ElfHead;
+use hotshelf_elf::keys::QueryBox;
+use hotshelf_elf::layout::packed::{ElfHead, HeadPlaces, UpperHead};
 use parking_lot::Mutex;
 
 use super::file::{IndexFile, Stretch};
@@ -13,16 +15,53 @@ use super::unavailable::Unavailable;
 use crate::recent::Recent;
 use crate::reservation::Reservation;
 
-/// A head in memory.
+/// One part in this many of the budget may be taken for a head while its upper levels are made.
+const MAKING_SHARE: u64 = 8;
+/// What a question reads of a head of which the upper levels are in memory, about.
+const PART_BYTES: u64 = 64 << 10;
+/// Upper levels take about one part in this many of a head.
+const UPPER_SHARE: u64 = 16;
+
+/// What an Elf is asked, and the weight of the query that asks. Without a query and keys it may be asked anything.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The box that is searched.
+    pub query: Option<&'a QueryBox>,
+    /// Keys that are looked up, one after the other.
+    pub keys: Option<&'a [u32]>,
+    /// 1 is normal.
+    pub weight: f64,
+}
+
+impl Asked<'_> {
+    /// Anything.
+    pub const ANYTHING: Self = Self {
+        query: None,
+        keys: None,
+        weight: 1.0,
+    };
+}
+
+/// A head in memory: all of it, or what one question needs.
 pub(crate) struct LoadedHead {
     pub head: Arc<ElfHead>,
+    places: HeadPlaces,
+    memory: Reservation,
+}
+
+/// The upper levels of a head in memory.
+struct LoadedUpper {
+    upper: UpperHead,
+    places: HeadPlaces,
     memory: Reservation,
 }
 
 /// The heads in memory. One for each database.
 pub(crate) struct HeadStore {
     cache: Arc<CacheManager>,
-    kept: Mutex<Recent<LoadedHead>>,
+    whole: Mutex<Recent<LoadedHead>>,
+    /// Of heads that are not there whole.
+    upper: Mutex<Recent<LoadedUpper>>,
     /// Uses of heads, and what reading them took.
     ledger: Ledger,
 }
@@ -32,7 +71,8 @@ impl HeadStore {
     pub fn new(cache: &Arc<CacheManager>) -> Arc<Self> {
         let heads = Arc::new(Self {
             cache: cache.clone(),
-            kept: Mutex::default(),
+            whole: Mutex::default(),
+            upper: Mutex::default(),
             ledger: cache.ledger(ItemClass::IndexBlock),
         });
         let lender: Arc<dyn Lender> = heads.clone();
@@ -42,66 +82,232 @@ impl HeadStore {
 
     /// Bytes of the heads in memory that are not in use.
     pub fn idle_bytes(&self) -> u64 {
-        let kept = self.kept.lock();
-        kept.idle().map(|head| head.memory.bytes()).sum()
+        let whole = self.whole.lock();
+        let bytes: u64 = whole.idle().map(|head| head.memory.bytes()).sum();
+        drop(whole);
+        let upper = self.upper.lock();
+        bytes + upper.idle().map(|upper| upper.memory.bytes()).sum::<u64>()
     }
 
-    /// The head of a stretch's Elf, from memory or by one read that all requests share, for a query of this weight.
+    /// The head of a stretch's Elf for a question: from memory, or by one read that all requests share. Where there is
+    /// no memory for all of it, or only this many `levels` are to stay, what the question needs is read for it alone.
     pub async fn get(
         &self,
         file: &IndexFile,
         stretch: &Stretch,
-        weight: f64,
+        asked: Asked<'_>,
+        levels: Option<usize>,
     ) -> Result<Arc<LoadedHead>, Unavailable> {
-        if let Some(head) = self.find(stretch, weight) {
+        if let Some(head) = self.find(stretch, asked.weight, levels) {
             return Ok(head);
         }
-        let _reading = stretch.reading.lock().await;
-        if let Some(head) = self.find(stretch, weight) {
+        let reading = stretch.reading.lock().await;
+        if let Some(head) = self.find(stretch, asked.weight, levels) {
             return Ok(head);
         }
+        if levels.is_none()
+            && let Some(head) = self.load(file, stretch, asked.weight).await?
+        {
+            return Ok(head);
+        }
+        let upper = match self.find_upper(stretch, levels) {
+            Some(upper) => upper,
+            None => match self.load_upper(file, stretch, asked.weight, levels).await? {
+                Ok(upper) => upper,
+                Err(whole) => return Ok(whole),
+            },
+        };
+        drop(reading);
+        self.load_part(file, stretch, &upper, asked).await
+    }
+
+    /// Reads a head that is to stay; `None` if there is no memory for it.
+    async fn load(
+        &self,
+        file: &IndexFile,
+        stretch: &Stretch,
+        weight: f64,
+    ) -> Result<Option<Arc<LoadedHead>>, Unavailable> {
         let needed_bytes = stretch.head_memory_bytes();
-        let memory = Reservation::try_reserve(&self.cache, needed_bytes);
-        let memory = memory.ok_or(Unavailable::Memory { needed_bytes })?;
+        let Some(memory) = Reservation::try_reserve(&self.cache, needed_bytes) else {
+            return Ok(None);
+        };
         let begun = Instant::now();
-        let head = file
-            .read_head(stretch)
-            .await
-            .map_err(Unavailable::damaged)?;
+        let read = file.read_head(stretch).await;
+        let (head, places) = read.map_err(Unavailable::damaged)?;
+        self.note_miss(stretch, needed_bytes, begun, weight);
+        let head = Arc::new(LoadedHead {
+            head: Arc::new(head),
+            places,
+            memory,
+        });
+        // Dropped without the lock: giving memory back may start reads.
+        let upper = self.upper.lock().remove(stretch.key);
+        drop(upper);
+        Ok(Some(self.whole.lock().insert(stretch.key, head)))
+    }
+
+    /// Reads a head of which the upper levels are to stay. A head that has no others stays whole.
+    async fn load_upper(
+        &self,
+        file: &IndexFile,
+        stretch: &Stretch,
+        weight: f64,
+        levels: Option<usize>,
+    ) -> Result<Result<Arc<LoadedUpper>, Arc<LoadedHead>>, Unavailable> {
+        let needed_bytes = stretch.head_memory_bytes();
+        let none = Unavailable::Memory { needed_bytes };
+        let may_hold = needed_bytes <= self.cache.budget().limit_bytes() / MAKING_SHARE;
+        let memory = match Reservation::try_reserve(&self.cache, needed_bytes) {
+            Some(memory) => memory,
+            // For a moment.
+            None if may_hold => Reservation::reserve(&self.cache, needed_bytes),
+            None => return Err(none),
+        };
+        let begun = Instant::now();
+        let read = file.read_head(stretch).await;
+        let (head, places) = read.map_err(Unavailable::damaged)?;
+        let Some(upper) = UpperHead::of(&head, &places, levels) else {
+            if levels.is_none() {
+                return Err(none);
+            }
+            self.note_miss(stretch, needed_bytes, begun, weight);
+            let head = Arc::new(head);
+            let head = Arc::new(LoadedHead {
+                head,
+                places,
+                memory,
+            });
+            return Ok(Err(self.whole.lock().insert(stretch.key, head)));
+        };
+        let upper_bytes = upper.size_bytes();
+        self.note_miss(stretch, upper_bytes, begun, weight);
+        drop(head);
+        let memory = Reservation::take_over(&self.cache, upper_bytes, || drop(memory));
+        let upper = Arc::new(LoadedUpper {
+            upper,
+            places,
+            memory,
+        });
+        let before = self.whole.lock().remove(stretch.key);
+        drop(before);
+        Ok(Ok(self.upper.lock().insert(stretch.key, upper)))
+    }
+
+    /// Reads what a question needs beside the upper levels.
+    async fn load_part(
+        &self,
+        file: &IndexFile,
+        stretch: &Stretch,
+        upper: &LoadedUpper,
+        asked: Asked<'_>,
+    ) -> Result<Arc<LoadedHead>, Unavailable> {
+        let needed_bytes = stretch.head_memory_bytes();
+        if asked.query.is_none() && asked.keys.is_none() {
+            return Err(Unavailable::Memory { needed_bytes });
+        }
+        let keys = asked.keys.unwrap_or_default();
+        let part = upper.upper.part_for(asked.query, keys);
+        let part = part.map_err(|error| Unavailable::damaged(error.into()))?;
+        // They are here twice while they are put together.
+        let needed_bytes = 2 * part.head_bytes;
+        let memory = Reservation::try_reserve(&self.cache, needed_bytes)
+            .ok_or(Unavailable::Memory { needed_bytes })?;
+        let begun = Instant::now();
+        let head = file.read_head_part(stretch, &upper.upper, &part).await;
+        let head = Arc::new(head.map_err(Unavailable::damaged)?);
+        self.note_miss(stretch, upper.memory.bytes(), begun, asked.weight);
+        let memory = Reservation::take_over(&self.cache, head.head_bytes(), || drop(memory));
+        Ok(Arc::new(LoadedHead {
+            head,
+            places: upper.places,
+            memory,
+        }))
+    }
+
+    fn note_miss(&self, stretch: &Stretch, held_bytes: u64, begun: Instant, weight: f64) {
         let cost = MissCost {
             seconds: begun.elapsed().as_secs_f64(),
             weight,
         };
-        self.ledger.miss(stretch.head_item(), needed_bytes, cost);
-        let head = Arc::new(LoadedHead {
-            head: Arc::new(head),
-            memory,
-        });
-        Ok(self.kept.lock().insert(stretch.key, head))
+        self.ledger.miss(stretch.head_item(), held_bytes, cost);
     }
 
-    fn find(&self, stretch: &Stretch, weight: f64) -> Option<Arc<LoadedHead>> {
-        let found = self.kept.lock().find(stretch.key)?;
+    fn find(
+        &self,
+        stretch: &Stretch,
+        weight: f64,
+        levels: Option<usize>,
+    ) -> Option<Arc<LoadedHead>> {
+        let found = self.whole.lock().find(stretch.key)?;
+        if levels.is_some_and(|levels| levels < found.head.head_level_count()) {
+            return None;
+        }
         self.ledger.hit(stretch.head_item(), weight);
+        Some(found)
+    }
+
+    fn find_upper(&self, stretch: &Stretch, levels: Option<usize>) -> Option<Arc<LoadedUpper>> {
+        let found = self.upper.lock().find(stretch.key)?;
+        if levels.is_some_and(|levels| levels != found.upper.level_count()) {
+            let other = self.upper.lock().remove(stretch.key);
+            drop(other);
+            return None;
+        }
         Some(found)
     }
 
     /// The head of a stretch's Elf, if it is in memory. That is not a use.
     pub fn known(&self, stretch: &Stretch) -> Option<Arc<LoadedHead>> {
-        self.kept.lock().find(stretch.key)
+        self.whole.lock().find(stretch.key)
     }
 
     /// Whether the head of a stretch's Elf is in memory.
     pub fn is_resident(&self, stretch: &Stretch) -> bool {
-        self.kept.lock().contains(stretch.key)
+        self.whole.lock().contains(stretch.key)
+    }
+
+    /// Levels of the head of a stretch's Elf that are in memory alone, without the others.
+    pub fn upper_level_count(&self, stretch: &Stretch) -> Option<usize> {
+        let upper = self.upper.lock().find(stretch.key);
+        upper.map(|upper| upper.upper.level_count())
+    }
+
+    /// What a question to a stretch's Elf would read of the head, about.
+    pub fn unread_bytes(&self, stretch: &Stretch) -> u64 {
+        let is_upper = self.upper.lock().contains(stretch.key);
+        match self.is_resident(stretch) {
+            true => 0,
+            false if is_upper => PART_BYTES.min(stretch.head_bytes()),
+            false => stretch.head_bytes(),
+        }
     }
 
     /// Forgets the head of an Elf whose file is going.
     pub fn forget(&self, stretch: &Stretch) {
         // Dropped without the lock: giving memory back may start reads.
-        let head = self.kept.lock().remove(stretch.key);
-        drop(head);
+        let head = self.whole.lock().remove(stretch.key);
+        let upper = self.upper.lock().remove(stretch.key);
+        drop((head, upper));
         self.ledger.forget(stretch.head_item());
+    }
+
+    /// Keeps the upper levels of a head that goes, where it has others.
+    fn shrink(&self, key: u64, head: Arc<LoadedHead>) {
+        let item = Stretch::head_item_of(key);
+        let Some(upper) = UpperHead::of(&head.head, &head.places, None) else {
+            self.ledger.gave_back(item);
+            return;
+        };
+        let (bytes, places) = (upper.size_bytes(), head.places);
+        let memory = Reservation::take_over(&self.cache, bytes, || drop(head));
+        let upper = Arc::new(LoadedUpper {
+            upper,
+            places,
+            memory,
+        });
+        self.ledger.resize(item, bytes);
+        self.upper.lock().insert(key, upper);
     }
 }
 
@@ -119,16 +325,29 @@ impl Lender for HeadStore {
     }
 
     fn cheapest(&self) -> Option<Rung> {
-        let kept = self.kept.lock();
-        let (key, head) = kept.oldest()?;
-        Some(Rung {
-            bytes: head.memory.bytes(),
+        let rung = |key: u64, bytes: u64| Rung {
+            bytes,
             saved_s_per_byte_s: self.ledger.density(Stretch::head_item_of(key)),
-        })
+        };
+        let whole = self.whole.lock();
+        if let Some((key, head)) = whole.oldest() {
+            let bytes = head.memory.bytes();
+            return Some(rung(key, bytes - bytes / UPPER_SHARE));
+        }
+        drop(whole);
+        let upper = self.upper.lock();
+        let (key, upper) = upper.oldest()?;
+        Some(rung(key, upper.memory.bytes()))
     }
 
+    /// Upper levels stay until no whole head is idle.
     fn give_back(&self) -> bool {
-        let oldest = self.kept.lock().take_oldest(1);
+        let oldest = self.whole.lock().take_oldest(1);
+        for (key, head) in oldest {
+            self.shrink(key, head);
+            return true;
+        }
+        let oldest = self.upper.lock().take_oldest(1);
         for (key, _) in &oldest {
             self.ledger.gave_back(Stretch::head_item_of(*key));
         }

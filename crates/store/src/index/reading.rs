@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use futures::future::try_join_all;
 use hotshelf_elf::ElfError;
-use hotshelf_elf::layout::packed::{ElfHead, Frame, Paging};
+use hotshelf_elf::layout::packed::{ElfHead, Frame, HeadPart, HeadPlaces, Paging, UpperHead};
 use hotshelf_tier::TierError;
 use hotshelf_tier::io::{ReadRequest, ReadTicket};
 use tokio::sync::oneshot;
@@ -49,8 +50,8 @@ fn runs_of(wanted: &[(u32, u16)]) -> Vec<Range<usize>> {
 }
 
 impl IndexFile {
-    /// Reads the head of an Elf and checks every byte of it.
-    pub async fn read_head(&self, stretch: &Stretch) -> Result<ElfHead> {
+    /// Reads the head of an Elf and checks every byte of it; also where its parts are.
+    pub async fn read_head(&self, stretch: &Stretch) -> Result<(ElfHead, HeadPlaces)> {
         let mut bytes: Vec<u8> = Vec::with_capacity(stretch.leaf_offset as usize);
         let mut reads = std::pin::pin!(self.pieces(stretch, 0..stretch.leaf_offset)?);
         while let Some(read) = reads.next().await {
@@ -58,9 +59,33 @@ impl IndexFile {
         }
         let path = self.path();
         let at = |error: ElfError| located(error.into(), stretch.offset);
-        let (head, leaf_offset) = ElfHead::read(path, &bytes).map_err(at)?;
-        self.check_head(path, stretch, &head, leaf_offset)?;
-        Ok(head)
+        let (head, places) = ElfHead::read(path, &bytes).map_err(at)?;
+        self.check_head(path, stretch, &head, places.leaf_offset)?;
+        Ok((head, places))
+    }
+
+    /// Reads what a question needs of a head beside its upper levels, and puts both together.
+    pub(super) async fn read_head_part(
+        &self,
+        stretch: &Stretch,
+        upper: &UpperHead,
+        part: &HeadPart,
+    ) -> Result<ElfHead> {
+        let io = self.handle.open()?;
+        let read = |place: &Range<u64>| {
+            let (at, length) = (stretch.offset + place.start, place.end - place.start);
+            let read = (length > 0).then(|| self.handle.engine().read(&io, at, length as usize));
+            async move {
+                match read {
+                    Some(read) => read.await,
+                    None => Ok(Bytes::new()),
+                }
+            }
+        };
+        let read: Vec<_> = part.reads.iter().map(read).collect();
+        let read: Vec<Bytes> = try_join_all(read).await?;
+        let head = upper.with_part(self.path(), part, &read);
+        head.map_err(|damage| located(damage.into(), stretch.offset))
     }
 
     /// Reads some bytes of an Elf's leaves.

@@ -135,11 +135,8 @@ impl StretchBlocks {
             Reading::UnderWay(reading) => reading.finish(&self.file, stretch, head).await?,
             Reading::Copied(copied) => (copied.frames, copied.access_s),
         };
-        let read = read.into_iter().map(|(page, frame)| ReadPage {
-            page,
-            worth: head.share_of_rows(page, frame.present()) / frame.size_bytes() as f64,
-            frame: Arc::new(frame),
-        });
+        let read = read.into_iter();
+        let read = read.map(|(page, frame)| ReadPage::new(head, page, frame));
         let read: Vec<ReadPage> = read.collect();
         let mut frames = Vec::with_capacity(pages.len());
         let mut fresh = read.iter().peekable();

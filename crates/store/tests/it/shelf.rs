@@ -9,10 +9,11 @@ use hotshelf_elf::keys::{CodeTable, QueryBox, Restriction};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 use hotshelf_store::index::IndexCache;
 use hotshelf_store::index::IndexPaths;
-use hotshelf_store::index::elfs::{ElfStore, Unavailable};
+use hotshelf_store::index::elfs::{Asked, ElfStore, Unavailable};
 use hotshelf_store::index::file::{IndexFile, Indexes};
 use hotshelf_store::index::keys::{KeyColumn, KeyLearner};
 use hotshelf_store::index::policy::BlockPolicyKind;
+use hotshelf_store::index::shelf::OpenElf;
 use hotshelf_store::index::write::{BuiltStretch, FileWriter as IndexWriter};
 use hotshelf_store::index::zones::Zones;
 use hotshelf_tier::io::{Fault, FaultPlan, IoEngine, IoOptions};
@@ -197,11 +198,21 @@ impl Asker {
         now(elf.select(query))
     }
 
+    /// An Elf to be asked about a box, or about keys.
+    fn open_for(&self, stretch: usize, query: Option<&QueryBox>, keys: Option<&[u32]>) -> OpenElf {
+        let asked = Asked {
+            query,
+            keys,
+            weight: 1.0,
+        };
+        now(self.elfs.open_for(&self.file, stretch, asked)).unwrap()
+    }
+
     /// Compares every kind of answer with that of the Elf in memory.
     pub fn check(&self, shelf: &Shelf) {
         for (stretch, expected) in shelf.elfs.iter().enumerate() {
-            let mut elf = now(self.elfs.open(&self.file, stretch)).unwrap();
             for query in shelf.queries() {
+                let mut elf = self.open_for(stretch, Some(&query), None);
                 assert_eq!(
                     now(elf.select(&query)).unwrap(),
                     expected.select(&query).unwrap()
@@ -217,10 +228,12 @@ impl Asker {
                 expected.read_rows(&rows, &[2, 0], &mut own).unwrap();
                 assert_eq!(codes, own);
             }
+            let keys = shelf.keys();
+            let mut elf = self.open_for(stretch, None, Some(&keys));
             let (mut found, mut own) = (Vec::new(), Vec::new());
-            now(elf.exact_batch(&shelf.keys(), |key, tid| found.push((key, tid)))).unwrap();
+            now(elf.exact_batch(&keys, |key, tid| found.push((key, tid)))).unwrap();
             expected
-                .exact_batch(&shelf.keys(), |key, tid| own.push((key, tid)))
+                .exact_batch(&keys, |key, tid| own.push((key, tid)))
                 .unwrap();
             found.sort_unstable();
             own.sort_unstable();
@@ -254,6 +267,126 @@ fn every_policy_and_budget_gives_the_answers_of_elfs_in_memory() {
             assert_eq!(stats.page_count == 0, limit_bytes == 0);
             assert_eq!(stats.evict_count > 0, (1..100_000).contains(&limit_bytes));
         }
+    }
+}
+
+#[test]
+fn the_first_levels_answer_with_what_is_read_for_a_question() {
+    for clustered in [false, true] {
+        let shelf = Shelf::new(clustered);
+        for levels in [1, 2, 3] {
+            let asker = shelf.large();
+            let chosen = IndexCache {
+                policy: Some(BlockPolicyKind::Levels(levels)),
+                limit_bytes: None,
+            };
+            asker.elfs.set_cache(1, chosen);
+            asker.check(&shelf);
+            let stretch = &asker.file.stretches[0];
+            let is_whole = usize::from(levels) >= shelf.elfs[0].head_level_count();
+            assert_eq!(asker.elfs.has_head(stretch), is_whole, "{levels}");
+            let left = (!is_whole).then_some(usize::from(levels));
+            assert_eq!(asker.elfs.upper_level_count(stretch), left);
+        }
+    }
+}
+
+#[test]
+fn a_head_without_room_leaves_its_upper_levels_and_questions_are_answered_still() {
+    let shelf = Shelf::new(false);
+    let asker = shelf.large();
+    let stretch = &asker.file.stretches[0];
+    let key = shelf.tables[0].row(5);
+    let query = QueryBox::exactly(&key);
+    let ask = || {
+        let mut elf = asker.open_for(0, Some(&query), None);
+        assert_eq!(
+            now(elf.select(&query)).unwrap(),
+            shelf.elfs[0].select(&query).unwrap()
+        );
+    };
+    ask();
+    assert!(asker.elfs.has_head(stretch));
+    let whole_bytes = asker.elfs.unread_head_bytes(&asker.file.stretches[1]);
+    // Others take all memory but a little.
+    let budget = asker.cache.budget();
+    let before = asker.operator_bytes();
+    let rest = budget.limit_bytes() - before + 1;
+    budget.try_reserve_operator(rest).unwrap();
+    while asker.elfs.has_head(stretch) {
+        budget.try_reserve_operator(64).unwrap();
+    }
+    assert_eq!(asker.elfs.upper_level_count(stretch), Some(1));
+    let unread = asker.elfs.unread_head_bytes(stretch);
+    assert!(unread > 0 && unread <= whole_bytes);
+    // What one key needs of the head is much less than the head.
+    let held = budget.limit_bytes() - asker.operator_bytes();
+    budget.reserve_operator(held.saturating_sub(whole_bytes / 2));
+    ask();
+    assert!(!asker.elfs.has_head(stretch));
+    // A head that was never read: for a moment it has all it needs.
+    let mut elf = asker.open_for(1, Some(&query), None);
+    assert_eq!(
+        now(elf.count(&query)).unwrap(),
+        shelf.elfs[1].count(&query).unwrap()
+    );
+    assert!(
+        asker
+            .elfs
+            .upper_level_count(&asker.file.stretches[1])
+            .is_some()
+    );
+}
+
+#[test]
+fn a_damaged_part_of_a_head_is_named() {
+    let shelf = Shelf::new(false);
+    let asker = shelf.large();
+    let first = IndexCache::default().with_word("levels:1").unwrap();
+    asker.elfs.set_cache(1, first);
+    let key = shelf.tables[0].row(5);
+    drop(asker.open_for(0, None, Some(&key)));
+    shelf.damage(0, |bytes, leaves| {
+        let head = shelf.elfs[0].head_bytes() as usize;
+        bytes[leaves - head.next_multiple_of(4096)..leaves].fill(0x5a);
+    });
+    let keys = shelf.keys();
+    let asked = Asked {
+        query: None,
+        keys: Some(&keys),
+        weight: 1.0,
+    };
+    let opened = now(asker.elfs.open_for(&asker.file, 0, asked));
+    assert!(matches!(opened, Err(Unavailable::Damaged(_))));
+}
+
+#[test]
+fn a_choice_made_once_is_read_before_it_is_asked_for() {
+    let shelf = Shelf::new(false);
+    let leaf_bytes: u64 = shelf.elfs.iter().map(|elf| elf.leaf_bytes()).sum();
+    for (word, expected) in [
+        ("hybrid", leaf_bytes),
+        ("static", leaf_bytes),
+        ("levels:1", 0),
+    ] {
+        let asker = shelf.large();
+        let chosen = IndexCache::default().with_word(word).unwrap();
+        asker.elfs.set_cache(1, chosen);
+        drop(asker.open_for(0, None, Some(&[1, 2, 3])));
+        let held = || asker.elfs.blocks_of(1).stats().held_bytes;
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while held() < expected && std::time::Instant::now() < end {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        assert!(held() >= expected, "{word} holds {}", held());
+        let before = asker.engine.stats();
+        asker.check(&shelf);
+        let read = asker.engine.stats().since(&before);
+        assert_eq!(
+            read.reads <= 1,
+            expected > 0,
+            "{word}: the other head at most"
+        );
     }
 }
 
@@ -301,7 +434,12 @@ fn uses_of_heads_and_blocks_count_as_much_as_the_query_weighs() {
     let every = QueryBox::unrestricted(3);
     let saved_after = |weight| {
         for _ in 0..2 {
-            let mut elf = now(asker.elfs.open_for(&asker.file, 0, weight)).unwrap();
+            let asked = Asked {
+                query: Some(&every),
+                keys: None,
+                weight,
+            };
+            let mut elf = now(asker.elfs.open_for(&asker.file, 0, asked)).unwrap();
             now(elf.select(&every)).unwrap();
         }
         let rows = asker.cache.memory_market().into_iter();

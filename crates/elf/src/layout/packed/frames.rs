@@ -23,6 +23,22 @@ impl ElfHead {
         row_count as f64 / self.row_count.max(1) as f64
     }
 
+    /// By how many columns the rows of the first block of a page are told apart.
+    pub fn level_of_page(&self, page: u32) -> usize {
+        let block = self.paging().first_block(page) as usize;
+        let first_blocks = &self.geometry.first_blocks;
+        first_blocks
+            .partition_point(|first| *first <= block)
+            .saturating_sub(1)
+    }
+
+    /// How many blocks the leaves have, or those of rows that are told apart by fewer columns than said.
+    pub fn block_count(&self, levels: Option<usize>) -> u32 {
+        let first_blocks = &self.geometry.first_blocks;
+        let end = levels.and_then(|levels| first_blocks.get(levels));
+        end.map_or(self.geometry.block_count(), |end| *end) as u32
+    }
+
     /// The blocks of a page that `wanted` has a bit for. `bytes` begin with block `first` of the page. Offsets in
     /// errors are bytes from the first leaf.
     ///

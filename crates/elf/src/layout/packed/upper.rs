@@ -20,9 +20,11 @@ use super::file::{
 use super::head::{Bottom, Child, Head, Link, Node, NodeKind};
 use super::zones::Zones;
 
-/// A bundle has about so many bytes in the file.
+/// A bundle has about so many bytes in the file, or less where they would be few.
 const BUNDLE_BYTES: usize = 16 << 10;
-/// Where nobody says how many levels stay, they take at most one part in this many of the head.
+const BUNDLES_MIN: usize = 16;
+/// Where it is not said how many levels stay, they take at most one part in this many of the head; but one level stays
+/// if it is not more than half.
 const UPPER_SHARE: u64 = 16;
 /// Reads for one bundle and level: nodes, children, starts, bitmaps, ranks and codes.
 const ARRAY_COUNT: usize = 6;
@@ -197,6 +199,7 @@ fn cut(head: &Head, below: &[Counts]) -> (Vec<Counts>, usize) {
     let nodes = first.nodes..below[1].nodes;
     let bytes = end.minus(first).sum_bytes().max(1);
     let node_count = (nodes.len() * BUNDLE_BYTES).div_ceil(bytes);
+    let node_count = node_count.min(nodes.len().div_ceil(BUNDLES_MIN));
     let mut ends: Vec<usize> = nodes.clone().step_by(node_count).collect();
     let bundle_count = ends.len();
     ends.push(nodes.end);
@@ -237,14 +240,17 @@ impl UpperHead {
             Some(levels) => levels.max(1),
             None => {
                 let room = (head.head_bytes() / UPPER_SHARE) as usize;
-                let fits = |start: &&Counts| start.sum_bytes() <= room;
-                starts.iter().take_while(fits).count().checked_sub(1)?
+                let small = starts.iter().filter(|start| start.sum_bytes() <= room);
+                let first = small.count().saturating_sub(1).max(1);
+                let is_small =
+                    |start: &Counts| start.sum_bytes() * 2 <= room * UPPER_SHARE as usize;
+                starts
+                    .get(first)
+                    .filter(|start| is_small(start))
+                    .map(|_| first)?
             }
         };
         let below = starts.get(below_first..).filter(|below| below.len() > 1)?;
-        if below_first == 0 {
-            return None;
-        }
         let (cuts, bundle_count) = cut(&head.head, below);
         let below_count = below.len() - 1;
         let mut upper = Self {

@@ -56,15 +56,25 @@ fn statements_say_what_is_wrong_with_them() {
         "cache = 5",
         "cache_bytes = 'many'",
         "cache_bytes = -5",
+        "cache = 'levels'",
+        "cache = 'levels:0'",
+        "cache = 'levels:2'",
+        "cache = 'lru', cache = 'lru'",
+        "order = 'auto', cache = 'lru', ORDER = 'given'",
     ] {
         let sql = format!("CREATE INDEX j ON t USING elf (a) WITH ({option})");
         assert!(error(&sql).code() == "invalid_value", "{option}");
     }
     let words = error("CREATE INDEX j ON t USING elf (a) WITH (cache = 'arc')").to_string();
     assert!(
-        words.contains("'auto', 'static', 'naive', 'lru', 'lfu', '2q', 'sieve', 's3fifo', 'none'"),
+        words.contains("'auto', 'static', 'hybrid', 'naive', 'lru', 'lfu', 'lla', '2q', 'sieve'"),
         "{words}"
     );
+    assert!(words.contains("'none' or 'levels:N'"), "{words}");
+    let altered = error("ALTER INDEX i SET (cache = 'levels:9')");
+    assert_eq!(altered.code(), "invalid_value");
+    let altered = error("ALTER INDEX i SET (cache = 'lru', cache = 'lfu')").to_string();
+    assert!(altered.contains("every option once"), "{altered}");
     let unknown = error("DROP INDEX ii");
     assert_eq!(unknown.code(), "unknown_index");
     assert_eq!(unknown.hint().unwrap(), "did you mean 'i'?");

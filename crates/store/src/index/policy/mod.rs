@@ -4,6 +4,7 @@
 
 mod queues;
 mod ranked;
+mod split;
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,14 +48,22 @@ pub trait BlockPolicy: Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum BlockPolicyKind {
-    /// The pages that a look-up of a random row most likely reads, per byte; among equals those that came first.
+    /// The pages that a look-up of a random row most likely reads, per byte, read when the index is first asked; among
+    /// equals those that came first.
     Static,
+    /// The pages of rows that are told apart by so many columns, with as many levels of the head; read when the index
+    /// is first asked. The other levels of the head are read for each question.
+    Levels(u8),
+    /// All pages, read when the index is first asked: a full copy.
+    Hybrid,
     /// The pages that came first.
     Naive,
     /// The page whose last use is longest ago leaves.
     Lru,
     /// The page with the fewest uses leaves; uses of long ago count less.
     Lfu,
+    /// The page that a look-up of a random row least likely reads leaves.
+    Lla,
     /// 2Q: a page stays if it is missed again soon after it left a short queue.
     TwoQueues,
     /// SIEVE: pages leave in the order in which they came, but those used since the hand passed them stay once more.
@@ -62,56 +71,83 @@ pub enum BlockPolicyKind {
     Sieve,
     /// S3-FIFO: as 2Q, but a page also stays if it was used twice in the short queue, and uses give more time later.
     S3Fifo,
+    /// Half of the pages as with [`Self::Lla`], the others as with [`Self::Sieve`].
+    Split,
 }
 
 impl BlockPolicyKind {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
+    /// All of them but those of a number of levels.
+    pub const ALL: [Self; 10] = [
         Self::Static,
+        Self::Hybrid,
         Self::Naive,
         Self::Lru,
         Self::Lfu,
+        Self::Lla,
         Self::TwoQueues,
         Self::Sieve,
         Self::S3Fifo,
+        Self::Split,
     ];
 
     /// A policy that knows no pages yet.
     pub fn build(self) -> Box<dyn BlockPolicy> {
         match self {
-            Self::Static => Box::<ranked::ByWorth>::default(),
-            Self::Naive => Box::<queues::Naive>::default(),
+            Self::Static | Self::Lla => Box::<ranked::ByWorth>::default(),
+            Self::Naive | Self::Hybrid | Self::Levels(_) => Box::<queues::Naive>::default(),
             Self::Lru => Box::<queues::Lru>::default(),
             Self::Lfu => Box::<ranked::Lfu>::default(),
             Self::TwoQueues => Box::<queues::TwoQueues>::default(),
             Self::Sieve => Box::<queues::Sieve>::default(),
             Self::S3Fifo => Box::<queues::S3Fifo>::default(),
+            Self::Split => Box::<split::Split>::default(),
         }
     }
 
-    /// Its name.
+    /// How many levels stay, where that is what was chosen.
+    pub fn levels(self) -> Option<usize> {
+        match self {
+            Self::Levels(levels) => Some(usize::from(levels)),
+            _ => None,
+        }
+    }
+
+    /// Whether the choice is made once, so that it is read before it is asked for.
+    pub fn is_static(self) -> bool {
+        matches!(self, Self::Static | Self::Levels(_) | Self::Hybrid)
+    }
+
+    /// Its name, without the number of levels.
     pub fn name(self) -> &'static str {
         match self {
             Self::Static => "static",
+            Self::Levels(_) => "levels",
+            Self::Hybrid => "hybrid",
             Self::Naive => "naive",
             Self::Lru => "lru",
             Self::Lfu => "lfu",
+            Self::Lla => "lla",
             Self::TwoQueues => "2q",
             Self::Sieve => "sieve",
             Self::S3Fifo => "s3fifo",
+            Self::Split => "split",
         }
     }
 }
 
 impl fmt::Display for BlockPolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.name())?;
+        self.levels()
+            .map_or(Ok(()), |levels| write!(f, ":{levels}"))
     }
 }
 
 /// A name that is not a block policy's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not a policy for index blocks: static, naive, lru, lfu, 2q, sieve or s3fifo")]
+#[error(
+    "{name:?} is not a policy for index blocks: static, levels:N, hybrid, naive, lru, lfu, lla, 2q, sieve, s3fifo or split"
+)]
 pub struct UnknownBlockPolicy {
     /// The name.
     pub name: String,
@@ -121,7 +157,13 @@ impl FromStr for BlockPolicyKind {
     type Err = UnknownBlockPolicy;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let kind = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        let levels = name
+            .strip_prefix("levels:")
+            .and_then(|levels| levels.parse().ok());
+        let kind = match levels {
+            Some(levels) => (levels > 0).then_some(Self::Levels(levels)),
+            None => Self::ALL.into_iter().find(|kind| kind.name() == name),
+        };
         kind.ok_or_else(|| UnknownBlockPolicy { name: name.into() })
     }
 }
@@ -160,7 +202,12 @@ mod tests {
         let slots = [(0, 0.5), (1, 0.25), (2, 0.5), (3, 0.125), (4, 0.5)];
         let leaving = |kind| leaving(kind, &slots, &[1, 0, 1]);
         assert_eq!(leaving(BlockPolicyKind::Static), [3, 1, 4, 2, 0]);
+        assert_eq!(leaving(BlockPolicyKind::Lla), [3, 1, 4, 2, 0]);
         assert_eq!(leaving(BlockPolicyKind::Naive), [4, 3, 2, 1, 0]);
+        assert_eq!(leaving(BlockPolicyKind::Hybrid), [4, 3, 2, 1, 0]);
+        assert_eq!(leaving(BlockPolicyKind::Levels(2)), [4, 3, 2, 1, 0]);
+        // 0 and 4 stay for their worth, 4 until there are only three; of the others 1 was used.
+        assert_eq!(leaving(BlockPolicyKind::Split), [2, 3, 1, 4, 0]);
         assert_eq!(leaving(BlockPolicyKind::Lru), [2, 3, 4, 0, 1]);
         assert_eq!(leaving(BlockPolicyKind::Lfu), [2, 3, 4, 0, 1]);
         assert_eq!(leaving(BlockPolicyKind::TwoQueues), [0, 1, 2, 3, 4]);
@@ -282,6 +329,19 @@ mod tests {
     fn names_are_read_back_and_others_are_named() {
         for kind in BlockPolicyKind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        let levels = BlockPolicyKind::Levels(3);
+        assert_eq!(levels.to_string(), "levels:3");
+        assert_eq!("levels:3".parse(), Ok(levels));
+        for wrong in [
+            "levels",
+            "levels:",
+            "levels:0",
+            "levels:-1",
+            "levels:256",
+            "levels:a",
+        ] {
+            assert!(wrong.parse::<BlockPolicyKind>().is_err(), "{wrong}");
         }
         let error = "arc".parse::<BlockPolicyKind>().expect_err("unknown");
         assert!(error.to_string().starts_with("\"arc\" is not a policy"));
