@@ -205,12 +205,7 @@ impl Session {
             cache: IndexCache::default(),
             shelf: IndexShelf::default(),
         };
-        let mut seen = Vec::new();
-        for option in &create.with {
-            let key = take_option(option, &mut spec)?;
-            once(&mut seen, &key)?;
-        }
-        check_levels(&spec.cache, spec.columns.len())?;
+        take_options(&create.with, &mut spec)?;
         Ok(spec)
     }
 }
@@ -253,6 +248,15 @@ fn elf_columns(clustering: &WrappedCollection<Vec<Expr>>) -> Option<Vec<String>>
     };
     let columns: Option<Vec<String>> = list.args.iter().map(column).collect();
     columns.filter(|columns| is_elf && !columns.is_empty())
+}
+
+fn take_options(options: &[Expr], spec: &mut IndexSpec) -> Result<()> {
+    let mut seen = Vec::new();
+    for option in options {
+        let key = take_option(option, spec)?;
+        once(&mut seen, &key)?;
+    }
+    check_levels(&spec.cache, spec.columns.len())
 }
 
 /// Reads `order = 'auto'`, `clustered = true`, `cache = 'lru'`, `cache_bytes = '64MB'` and `shelf = 'node:1'`.

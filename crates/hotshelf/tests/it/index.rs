@@ -120,7 +120,14 @@ fn answers_do_not_depend_on_the_memory_that_blocks_get() {
             db.reopen();
             db.run(&format!("SET hotshelf.budget = '{budget}'"))
                 .unwrap();
-            for (question, right) in questions.iter().zip(&right).cycle().take(8) {
+            let caches = ["auto", "levels:1", "static", "hybrid", "split", "lla"];
+            let asked = questions.iter().zip(&right).cycle().enumerate();
+            for (number, (question, right)) in asked.take(2 * 4 * caches.len()) {
+                if number % 8 == 0 {
+                    let cache = caches[number / 8];
+                    db.run(&format!("ALTER INDEX i SET (cache = '{cache}')"))
+                        .unwrap();
+                }
                 assert_eq!(&both(&db, question).0, right, "{budget}: {question}");
                 assert_eq!(&db.rows(question), right, "{budget}: {question}");
             }

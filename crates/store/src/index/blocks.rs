@@ -30,7 +30,7 @@ pub(crate) struct ReadPage {
     pub frame: Arc<Frame>,
     /// How likely a look-up of a random row reads it, per byte.
     pub worth: f64,
-    /// By how many columns its first rows are told apart.
+    /// How many columns lead to its first rows.
     pub level: usize,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! `keys` turns columns into the Elf's codes, `file` is the file, `write` writes it, `reading` reads it and `verify`
 //! checks it. `zones` keeps bounds of codes. An Elf is asked where it lies, on a `shelf`: `elfs` opens it, `heads` has
-//! its head, and `blocks` those of its blocks that a `policy` wants; `choice` reads them where that is known beforehand. `copies` puts leaves on other shelves. What the
-//! user chose is in `cache` and `place`.
+//! its head, and `blocks` those of its blocks that a `policy` wants; `choice` reads them where that is known before.
+//! `copies` puts leaves on other shelves. What the user chose is in `cache` and `place`.
 
 pub mod blocks;
 mod cache;

@@ -35,8 +35,9 @@ use crate::codec::{Reader, Writer};
 use crate::error::Result;
 use crate::keys::{DIMENSION_COUNT_MAX, ROW_COUNT_MAX};
 
+use super::arrays::{pairs, read_children, read_kind, read_nodes, write_children, write_nodes};
 use super::geometry::{Geometry, TidLayout};
-use super::head::{Bottom, Child, Head, Link, Node, NodeKind};
+use super::head::{Child, Head, Link};
 use super::zones::Zones;
 use super::{ElfHead, PackedElf};
 
@@ -58,9 +59,6 @@ const LEAVES: usize = 9;
 const FLAG_CLUSTERED: u32 = 1;
 const FLAG_ZONES: u32 = 4;
 
-/// Bytes of a node in a file.
-pub(super) const NODE_BYTES: usize = 36;
-
 /// Where the parts of a head lie in the file of its Elf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadPlaces {
@@ -79,29 +77,6 @@ pub(super) struct ArrayPlaces {
     pub(super) bitmaps: u64,
     pub(super) ranks: u64,
     pub(super) codes: u64,
-}
-
-pub(super) fn write_nodes(nodes: &[Node], out: &mut Writer) {
-    for node in nodes {
-        let kind = match node.kind {
-            NodeKind::Dense => 0,
-            NodeKind::Bitmap => 1,
-            NodeKind::Sorted => 2,
-        };
-        let bottom = match node.bottom {
-            Bottom::Mixed => 0,
-            Bottom::Below => 1,
-            Bottom::Here => 2,
-        };
-        out.u32s(&[kind, bottom, node.first_code, node.last_offset]);
-        out.u32s(&[node.child_count, node.child_at, node.codes_at]);
-        out.u32s(&[node.row, node.slot]);
-    }
-}
-
-pub(super) fn write_children(children: &[Child], out: &mut Writer) {
-    let mut write = |child: &Child| out.u32s(&[child.row, child.link]);
-    children.iter().for_each(&mut write);
 }
 
 /// Where a section lies and its checksum.
@@ -345,38 +320,6 @@ fn read_geometry(
     Ok((geometry, prefix_counts))
 }
 
-fn read_kind(input: &mut Reader<'_>) -> Result<NodeKind, Corruption> {
-    match input.u32("node kind")? {
-        0 => Ok(NodeKind::Dense),
-        1 => Ok(NodeKind::Bitmap),
-        2 => Ok(NodeKind::Sorted),
-        other => Err(input.corrupt("node kind", "0 to 2", other)),
-    }
-}
-
-pub(super) fn read_nodes(input: &mut Reader<'_>) -> Result<Vec<Node>, Corruption> {
-    let mut nodes = Vec::with_capacity(input.remaining() / NODE_BYTES);
-    while input.remaining() > 0 {
-        nodes.push(Node {
-            kind: read_kind(input)?,
-            bottom: match input.u32("kind of children")? {
-                0 => Bottom::Mixed,
-                1 => Bottom::Below,
-                2 => Bottom::Here,
-                other => return Err(input.corrupt("kind of children", "0 to 2", other)),
-            },
-            first_code: input.u32("first code")?,
-            last_offset: input.u32("last offset")?,
-            child_count: input.u32("children")?,
-            child_at: input.u32("first child")?,
-            codes_at: input.u32("first code position")?,
-            row: input.u32("first row")?,
-            slot: input.u32("first slot")?,
-        });
-    }
-    Ok(nodes)
-}
-
 /// Adds the nodes of an earlier version, where all children have entries.
 fn read_earlier_nodes(
     input: &mut Reader<'_>,
@@ -402,21 +345,6 @@ fn read_earlier_nodes(
         0 => Ok(()),
         left => Err(input.corrupt("children", "as many as the nodes have", left)),
     }
-}
-
-fn pairs(input: &mut Reader<'_>, what: &'static str) -> Result<Vec<(u32, u32)>, Corruption> {
-    let words = input.u32s(input.remaining() / 4, what)?;
-    let (pairs, rest) = words.as_chunks::<2>();
-    if rest.is_empty() && input.remaining() == 0 {
-        Ok(pairs.iter().map(|&[a, b]| (a, b)).collect())
-    } else {
-        Err(input.corrupt(what, "whole pairs", "a remainder"))
-    }
-}
-
-pub(super) fn read_children(input: &mut Reader<'_>) -> Result<Vec<Child>, Corruption> {
-    let children = pairs(input, "children")?.into_iter();
-    Ok(children.map(|(row, link)| Child { row, link }).collect())
 }
 
 impl Superblock {

@@ -23,7 +23,7 @@ impl ElfHead {
         row_count as f64 / self.row_count.max(1) as f64
     }
 
-    /// By how many columns the rows of the first block of a page are told apart.
+    /// How many columns lead to the rows of the first block of a page.
     pub fn level_of_page(&self, page: u32) -> usize {
         let block = self.paging().first_block(page) as usize;
         let first_blocks = &self.geometry.first_blocks;
@@ -32,7 +32,7 @@ impl ElfHead {
             .saturating_sub(1)
     }
 
-    /// How many blocks the leaves have, or those of rows that are told apart by fewer columns than said.
+    /// How many blocks the leaves have, or those of rows to which fewer columns lead than said.
     pub fn block_count(&self, levels: Option<usize>) -> u32 {
         let first_blocks = &self.geometry.first_blocks;
         let end = levels.and_then(|levels| first_blocks.get(levels));

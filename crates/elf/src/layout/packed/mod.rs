@@ -10,8 +10,9 @@
 //! * `exact`, `probe`, `batch`, `select`, `estimate`, `output` and `tids` answer queries;
 //! * `blocks` is where blocks come from; `frames`, `parts` and `shelved` answer queries over those that are elsewhere;
 //! * `upper` is a head of its upper levels alone; `codes` reads rows back;
-//! * `file` and `verify` read, write and check.
+//! * `file`, `arrays` and `verify` read, write and check.
 
+mod arrays;
 mod batch;
 mod block;
 mod blocks;

@@ -51,8 +51,8 @@ pub enum BlockPolicyKind {
     /// The pages that a look-up of a random row most likely reads, per byte, read when the index is first asked; among
     /// equals those that came first.
     Static,
-    /// The pages of rows that are told apart by so many columns, with as many levels of the head; read when the index
-    /// is first asked. The other levels of the head are read for each question.
+    /// The pages of rows to which fewer columns lead than said, with as many levels of the head; read when the index is
+    /// first asked. The other levels of the head are read for each question.
     Levels(u8),
     /// All pages, read when the index is first asked: a full copy.
     Hybrid,
@@ -146,7 +146,8 @@ impl fmt::Display for BlockPolicyKind {
 /// A name that is not a block policy's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{name:?} is not a policy for index blocks: static, levels:N, hybrid, naive, lru, lfu, lla, 2q, sieve, s3fifo or split"
+    "{name:?} is not a policy for index blocks: static, levels:N, hybrid, naive, lru, lfu, lla, 2q, sieve, s3fifo or \
+     split"
 )]
 pub struct UnknownBlockPolicy {
     /// The name.

@@ -1,10 +1,13 @@
 //! The upper levels of a head alone, when memory is short: what a question needs of the others is read for it.
 //!
-//! Nodes stand in level order, so what is below some neighbouring nodes is one piece of each array on each level. The
+//! Nodes are in level order, so what is below some neighbouring nodes is one piece of each array on each level. The
 //! nodes of the first level that is left out are cut into *bundles* of neighbours with what is below them. A question
 //! is answered by a head that has the upper levels and those bundles that it can reach.
 
-use std::ops::{Add, Range};
+mod counts;
+mod joined;
+
+use std::ops::Range;
 use std::path::Path;
 
 use hotshelf_tier::Corruption;
@@ -14,20 +17,18 @@ use crate::error::Result;
 use crate::keys::QueryBox;
 
 use super::ElfHead;
-use super::file::{
-    ArrayPlaces, HeadPlaces, NODE_BYTES, read_children, read_nodes, write_children, write_nodes,
-};
-use super::head::{Bottom, Child, Head, Link, Node, NodeKind};
+use super::arrays::{read_children, read_nodes};
+use super::file::{ArrayPlaces, HeadPlaces};
+use super::head::{Head, Link};
 use super::zones::Zones;
+use counts::{ARRAY_COUNT, Counts};
 
-/// A bundle has about so many bytes in the file, or less where they would be few.
+/// About the bytes of a bundle in the file, or less where there would be few bundles.
 const BUNDLE_BYTES: usize = 16 << 10;
 const BUNDLES_MIN: usize = 16;
 /// Where it is not said how many levels stay, they take at most one part in this many of the head; but one level stays
 /// if it is not more than half.
 const UPPER_SHARE: u64 = 16;
-/// Reads for one bundle and level: nodes, children, starts, bitmaps, ranks and codes.
-const ARRAY_COUNT: usize = 6;
 
 /// The upper levels of a head, and where the others lie in the file.
 #[derive(Debug)]
@@ -46,16 +47,6 @@ pub struct UpperHead {
     sums: Vec<u32>,
 }
 
-/// Numbers of entries of the arrays of a head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Counts {
-    nodes: usize,
-    children: usize,
-    starts: usize,
-    words: usize,
-    codes: usize,
-}
-
 /// What a question needs of a head beyond its upper levels.
 #[derive(Debug)]
 pub struct HeadPart {
@@ -64,132 +55,6 @@ pub struct HeadPart {
     pub reads: Vec<Range<u64>>,
     /// Bytes in memory of the head that answers the question.
     pub head_bytes: u64,
-}
-
-impl Add for Counts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            nodes: self.nodes + other.nodes,
-            children: self.children + other.children,
-            starts: self.starts + other.starts,
-            words: self.words + other.words,
-            codes: self.codes + other.codes,
-        }
-    }
-}
-
-impl Counts {
-    /// The parts of a node.
-    fn of(node: &Node) -> Self {
-        let entries = node.child_count as usize + 1;
-        let (children, starts) = match node.bottom {
-            Bottom::Mixed => (entries, 0),
-            Bottom::Below | Bottom::Here => (0, entries),
-        };
-        let (words, codes) = match node.kind {
-            NodeKind::Dense => (0, 0),
-            NodeKind::Bitmap => ((node.last_offset / 64 + 1) as usize, 0),
-            NodeKind::Sorted => (0, node.child_count as usize),
-        };
-        Self {
-            nodes: 1,
-            children,
-            starts,
-            words,
-            codes,
-        }
-    }
-
-    /// Bytes of these entries in a file, by array in the order of [`parts`].
-    fn bytes(self) -> [usize; ARRAY_COUNT] {
-        [
-            self.nodes * NODE_BYTES,
-            self.children * 8,
-            self.starts * 2,
-            self.words * 8,
-            self.words * 4,
-            self.codes * 4,
-        ]
-    }
-
-    fn sum_bytes(self) -> usize {
-        self.bytes().iter().sum()
-    }
-
-    fn minus(self, before: Self) -> Self {
-        Self {
-            nodes: self.nodes - before.nodes,
-            children: self.children - before.children,
-            starts: self.starts - before.starts,
-            words: self.words - before.words,
-            codes: self.codes - before.codes,
-        }
-    }
-}
-
-impl Head {
-    /// Some entries of each array, as they are in a file.
-    fn bytes_of(&self, from: Counts, to: Counts, out: &mut Writer) {
-        write_nodes(&self.nodes[from.nodes..to.nodes], out);
-        write_children(&self.children[from.children..to.children], out);
-        out.u16s(&self.starts[from.starts..to.starts]);
-        out.u64s(&self.bitmaps[from.words..to.words]);
-        out.u32s(&self.ranks[from.words..to.words]);
-        out.u32s(&self.codes[from.codes..to.codes]);
-    }
-
-    /// The first entries of each array.
-    fn first(&self, counts: Counts) -> Self {
-        Self {
-            nodes: self.nodes[..counts.nodes].to_vec(),
-            children: self.children[..counts.children].to_vec(),
-            starts: self.starts[..counts.starts].to_vec(),
-            bitmaps: self.bitmaps[..counts.words].to_vec(),
-            ranks: self.ranks[..counts.words].to_vec(),
-            codes: self.codes[..counts.codes].to_vec(),
-        }
-    }
-
-    fn counts(&self) -> Counts {
-        Counts {
-            nodes: self.nodes.len(),
-            children: self.children.len(),
-            starts: self.starts.len(),
-            words: self.bitmaps.len(),
-            codes: self.codes.len(),
-        }
-    }
-
-    /// The number of nodes that a node's children are.
-    fn nodes_below(&self, node: &Node) -> usize {
-        let is_node = |link: &Link| matches!(link, Link::Node(_));
-        self.links_of(node)
-            .filter(|(_, link)| is_node(link))
-            .count()
-    }
-
-    /// Where each level begins, and where the last one ends; `None` if links do not lead to the nodes in their order.
-    fn level_starts(&self) -> Option<Vec<Counts>> {
-        let (mut starts, mut next, mut at) = (vec![Counts::default()], 1, Counts::default());
-        while at.nodes < self.nodes.len() {
-            let end = next;
-            for node in self.nodes.get(at.nodes..end)? {
-                for (_, link) in self.links_of(node) {
-                    if let Link::Node(below) = link {
-                        if below != next {
-                            return None;
-                        }
-                        next += 1;
-                    }
-                }
-                at = at + Counts::of(node);
-            }
-            starts.push(at);
-        }
-        Some(starts)
-    }
 }
 
 /// Cuts the nodes of a level, and what is below them on each level, into bundles of about the same size: where they
@@ -431,86 +296,6 @@ impl UpperHead {
         }
         Ok(self.joined(&part.bundles, levels))
     }
-
-    /// The upper levels and these bundles as one head. Links to others lead to a node without rows.
-    fn joined(&self, bundles: &[usize], levels: Vec<Vec<Head>>) -> ElfHead {
-        let mut whole = self.head.clone();
-        let head = &mut whole.head;
-        // Of each level, which nodes there are, and their new numbers.
-        let mut next = head.nodes.len();
-        let mut places: Vec<Vec<(Range<usize>, usize)>> = Vec::with_capacity(levels.len());
-        for level in 0..self.below_count {
-            let place = bundles.iter().map(|&bundle| {
-                let (from, to) = self.ends(bundle, level);
-                let new = next;
-                next += to.nodes - from.nodes;
-                (from.nodes..to.nodes, new)
-            });
-            places.push(place.collect());
-        }
-        let none = next;
-        let relink = |child: &mut Child, places: Option<&Vec<(Range<usize>, usize)>>| {
-            if let (Link::Node(node), Some(places)) = (Link::unpack(child.link), places) {
-                let after = places.partition_point(|(nodes, _)| nodes.start <= node);
-                let place = after.checked_sub(1).map(|at| &places[at]);
-                let new = place
-                    .filter(|(nodes, _)| nodes.contains(&node))
-                    .map_or(none, |(nodes, new)| new + (node - nodes.start));
-                child.link = Link::Node(new).pack();
-            }
-        };
-        for at in self.last_level_at..head.nodes.len() {
-            let node = head.nodes[at];
-            if node.bottom == Bottom::Mixed {
-                let first = node.child_at as usize;
-                let children = &mut head.children[first..first + node.child_count as usize];
-                children
-                    .iter_mut()
-                    .for_each(|child| relink(child, places.first()));
-            }
-        }
-        for (level, parts) in levels.into_iter().enumerate() {
-            for (&bundle, mut part) in bundles.iter().zip(parts) {
-                let (from, base) = (self.ends(bundle, level).0, head.counts());
-                let moved = |at: u32, from: usize, base: usize| (at as usize - from + base) as u32;
-                for node in &mut part.nodes {
-                    node.child_at = match node.bottom {
-                        Bottom::Mixed => moved(node.child_at, from.children, base.children),
-                        _ => moved(node.child_at, from.starts, base.starts),
-                    };
-                    node.codes_at = match node.kind {
-                        NodeKind::Dense => 0,
-                        NodeKind::Bitmap => moved(node.codes_at, from.words, base.words),
-                        NodeKind::Sorted => moved(node.codes_at, from.codes, base.codes),
-                    };
-                }
-                let next_places = places.get(level + 1);
-                part.children
-                    .iter_mut()
-                    .for_each(|child| relink(child, next_places));
-                head.nodes.append(&mut part.nodes);
-                head.children.append(&mut part.children);
-                head.starts.append(&mut part.starts);
-                head.bitmaps.append(&mut part.bitmaps);
-                head.ranks.append(&mut part.ranks);
-                head.codes.append(&mut part.codes);
-            }
-        }
-        let nothing = Child { row: 0, link: 0 };
-        head.nodes.push(Node {
-            kind: NodeKind::Dense,
-            bottom: Bottom::Mixed,
-            first_code: 0,
-            last_offset: 0,
-            child_count: 1,
-            child_at: head.children.len() as u32,
-            codes_at: 0,
-            row: 0,
-            slot: 0,
-        });
-        head.children.extend([nothing, nothing]);
-        whole
-    }
 }
 
 #[cfg(test)]
@@ -558,7 +343,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
         #[test]
-        fn a_part_answers_its_question(table in cases::table(600, u32::MAX), seed in any::<u64>(), clustered in any::<bool>()) {
+        fn a_part_answers_its_question(
+            table in cases::table(600, u32::MAX),
+            seed in any::<u64>(),
+            clustered in any::<bool>(),
+        ) {
             let (elf, bytes) = elf_of(&table, clustered);
             for upper in uppers(&elf, &bytes) {
                 prop_assert!(upper.level_count() < elf.head_level_count());
@@ -614,7 +403,7 @@ mod tests {
         {
             for change in [
                 |piece: &mut Vec<u8>| piece[0] ^= 1,
-                |piece: &mut Vec<u8>| drop(piece.pop()),
+                |piece: &mut Vec<u8>| piece.truncate(piece.len() - 1),
             ] {
                 let mut damaged = sound.clone();
                 change(&mut damaged[at]);

@@ -1,0 +1,146 @@
+//! How many entries of each array of a head belong to some of its nodes.
+
+use std::ops::Add;
+
+use super::super::arrays::{NODE_BYTES, write_children, write_nodes};
+use super::super::head::{Bottom, Head, Link, Node, NodeKind};
+use crate::codec::Writer;
+
+/// Arrays of a head in a file: nodes, children, starts, bitmaps, ranks and codes.
+pub(super) const ARRAY_COUNT: usize = 6;
+
+/// Numbers of entries of the arrays of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Counts {
+    pub(super) nodes: usize,
+    pub(super) children: usize,
+    pub(super) starts: usize,
+    pub(super) words: usize,
+    pub(super) codes: usize,
+}
+
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            nodes: self.nodes + other.nodes,
+            children: self.children + other.children,
+            starts: self.starts + other.starts,
+            words: self.words + other.words,
+            codes: self.codes + other.codes,
+        }
+    }
+}
+
+impl Counts {
+    /// The parts of a node.
+    pub(super) fn of(node: &Node) -> Self {
+        let entries = node.child_count as usize + 1;
+        let (children, starts) = match node.bottom {
+            Bottom::Mixed => (entries, 0),
+            Bottom::Below | Bottom::Here => (0, entries),
+        };
+        let (words, codes) = match node.kind {
+            NodeKind::Dense => (0, 0),
+            NodeKind::Bitmap => ((node.last_offset / 64 + 1) as usize, 0),
+            NodeKind::Sorted => (0, node.child_count as usize),
+        };
+        Self {
+            nodes: 1,
+            children,
+            starts,
+            words,
+            codes,
+        }
+    }
+
+    /// Bytes of these entries in a file, by array.
+    pub(super) fn bytes(self) -> [usize; ARRAY_COUNT] {
+        [
+            self.nodes * NODE_BYTES,
+            self.children * 8,
+            self.starts * 2,
+            self.words * 8,
+            self.words * 4,
+            self.codes * 4,
+        ]
+    }
+
+    pub(super) fn sum_bytes(self) -> usize {
+        self.bytes().iter().sum()
+    }
+
+    pub(super) fn minus(self, before: Self) -> Self {
+        Self {
+            nodes: self.nodes - before.nodes,
+            children: self.children - before.children,
+            starts: self.starts - before.starts,
+            words: self.words - before.words,
+            codes: self.codes - before.codes,
+        }
+    }
+}
+
+impl Head {
+    /// Some entries of each array, as they are in a file.
+    pub(super) fn bytes_of(&self, from: Counts, to: Counts, out: &mut Writer) {
+        write_nodes(&self.nodes[from.nodes..to.nodes], out);
+        write_children(&self.children[from.children..to.children], out);
+        out.u16s(&self.starts[from.starts..to.starts]);
+        out.u64s(&self.bitmaps[from.words..to.words]);
+        out.u32s(&self.ranks[from.words..to.words]);
+        out.u32s(&self.codes[from.codes..to.codes]);
+    }
+
+    /// The first entries of each array.
+    pub(super) fn first(&self, counts: Counts) -> Self {
+        Self {
+            nodes: self.nodes[..counts.nodes].to_vec(),
+            children: self.children[..counts.children].to_vec(),
+            starts: self.starts[..counts.starts].to_vec(),
+            bitmaps: self.bitmaps[..counts.words].to_vec(),
+            ranks: self.ranks[..counts.words].to_vec(),
+            codes: self.codes[..counts.codes].to_vec(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            nodes: self.nodes.len(),
+            children: self.children.len(),
+            starts: self.starts.len(),
+            words: self.bitmaps.len(),
+            codes: self.codes.len(),
+        }
+    }
+
+    /// The number of nodes that a node's children are.
+    pub(super) fn nodes_below(&self, node: &Node) -> usize {
+        let is_node = |link: &Link| matches!(link, Link::Node(_));
+        self.links_of(node)
+            .filter(|(_, link)| is_node(link))
+            .count()
+    }
+
+    /// Where each level begins, and where the last one ends; `None` if links do not lead to the nodes in their order.
+    pub(super) fn level_starts(&self) -> Option<Vec<Counts>> {
+        let (mut starts, mut next, mut at) = (vec![Counts::default()], 1, Counts::default());
+        while at.nodes < self.nodes.len() {
+            let end = next;
+            for node in self.nodes.get(at.nodes..end)? {
+                for (_, link) in self.links_of(node) {
+                    if let Link::Node(below) = link {
+                        if below != next {
+                            return None;
+                        }
+                        next += 1;
+                    }
+                }
+                at = at + Counts::of(node);
+            }
+            starts.push(at);
+        }
+        Some(starts)
+    }
+}
