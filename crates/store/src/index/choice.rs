@@ -92,7 +92,8 @@ impl Choice {
     fn pages(&self, head: &LoadedHead, room: u64) -> Vec<(u32, u16)> {
         let (head, levels) = (&head.head, self.blocks.policy().levels());
         let paging = head.paging();
-        let mut pages = paging.pages(&[0..head.block_count(levels)]);
+        let all = 0..head.block_count(levels);
+        let mut pages = paging.pages(std::slice::from_ref(&all));
         let bytes = |bits: u16| u64::from(bits.count_ones()) * paging.block_bytes() as u64;
         if pages.iter().map(|(_, bits)| bytes(*bits)).sum::<u64>() <= room {
             return pages;

@@ -342,8 +342,8 @@ impl Lender for HeadStore {
 
     /// Upper levels stay until no whole head is idle.
     fn give_back(&self) -> bool {
-        let oldest = self.whole.lock().take_oldest(1);
-        for (key, head) in oldest {
+        let oldest = self.whole.lock().take_oldest(1).pop();
+        if let Some((key, head)) = oldest {
             self.shrink(key, head);
             return true;
         }
