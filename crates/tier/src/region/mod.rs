@@ -3,7 +3,8 @@
 //! How durable a region is, is a visible property and never silently less than asked: mapping a file that cannot do
 //! MAP_SYNC either fails ([`SyncMapping::Require`]) or says so ([`Region::downgrade`]). A region is owned by one;
 //! it becomes a [`Writer`](crate::persist::Writer) or is sealed for reading. While a file is mapped it carries an
-//! advisory lock; a program that ignores the lock and cuts the file short causes a bus error, as with any mapping.
+//! advisory lock; a program that ignores the lock and cuts the file short causes a bus error, as with any mapping:
+//! [`Sealed::is_backed`] tells before an access whether that has happened.
 
 mod dax;
 mod huge;
@@ -311,6 +312,11 @@ impl Region {
             });
         }
         numa::node_of(&self.window, offset)
+    }
+
+    /// Ends writing to it for good.
+    pub fn seal(mut self) -> Sealed {
+        self.window.seal_to(self.window.range().end)
     }
 
     pub(crate) fn into_window(self) -> Window {
