@@ -207,8 +207,8 @@ impl Region {
         let metadata = file
             .metadata()
             .map_err(|e| TierError::io(path, "examine", e))?;
-        let device = Some(&file)
-            .filter(|_| metadata.file_type().is_char_device())
+        let device = Some(&metadata)
+            .filter(|found| found.file_type().is_char_device())
             .and_then(dax::dev_dax)
             .ok_or_else(|| TierError::NotDevDax {
                 path: path.to_path_buf(),
@@ -236,6 +236,16 @@ impl Region {
             durability: device.durability,
             downgrade: None,
         })
+    }
+
+    /// Whether a path is that of a devdax device, which need not be free.
+    ///
+    /// # Errors
+    /// [`TierError::Io`] (missing, no permission).
+    pub fn is_devdax(path: &Path) -> Result<bool, TierError> {
+        let device = |source| TierError::io(path, "examine", source);
+        let found = std::fs::metadata(path).map_err(device)?;
+        Ok(found.file_type().is_char_device() && dax::dev_dax(&found).is_some())
     }
 
     fn of_file(mapping: Mapping, media: Media, domain: PersistenceDomain) -> Self {
