@@ -22,6 +22,7 @@ use super::place::IndexShelf;
 use crate::error::{Result, StoreError};
 use layout::{LeafLayout, copy_leaves};
 use mapped::MappedLeaves;
+use pool::PoolPlace;
 pub(super) use slot::CopySlot;
 
 /// A copy of the leaves of all Elfs of an index file.
@@ -77,10 +78,9 @@ impl LeafCopy {
                 let id = file.identity().ok_or_else(|| StoreError::NotSupported {
                     what: "a copy of an index that an earlier build made".into(),
                 })?;
-                let path = pool::path(folder, id);
-                // Only this index file has the name.
-                file.copy().set_pool(path.clone());
-                mapped(pool::find_or_make(file, (id, &path), &layout).await?)
+                let place = PoolPlace::new(folder, id);
+                file.copy().set_pool(&place);
+                mapped(place.find_or_make(file, &layout).await?)
             }
         };
         Ok(memory.map(|memory| Self { memory, layout }))
