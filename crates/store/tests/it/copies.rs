@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hotshelf_elf::keys::QueryBox;
-use hotshelf_store::index::{IndexCache, IndexShelf};
+use hotshelf_store::index::{IndexCache, IndexShelf, MissingShelf};
 use hotshelf_tier::io::IoOptions;
 
 use crate::shelf::{Asker, Shelf};
@@ -199,6 +199,62 @@ fn a_folder_is_kept_by_its_full_path_and_what_is_missing_is_named() {
         let error = missing.on_this_machine().unwrap_err().to_string();
         assert!(error.contains(named), "{error}");
     }
+}
+
+#[test]
+fn what_cannot_hold_a_pool_is_refused_with_the_systems_reason_and_nothing_remains_of_the_trial() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = folder.path().canonicalize().unwrap();
+    assert!(IndexShelf::Dax(full.clone()).on_this_machine().is_ok());
+    assert!(pools(&full).is_empty());
+    for refused in ["/proc", "/sys", "/dev/null"] {
+        let refused = PathBuf::from(refused);
+        let error = IndexShelf::Dax(refused.clone())
+            .on_this_machine()
+            .unwrap_err();
+        let MissingShelf::Folder { folder, source } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(folder, refused);
+        assert!(!source.to_string().is_empty());
+    }
+    let mut rights = std::fs::metadata(&full).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o555);
+    std::fs::set_permissions(&full, rights).unwrap();
+    // Root may write there all the same.
+    let may_write = std::fs::write(full.join("trial"), "").is_ok();
+    assert_eq!(IndexShelf::Dax(full).on_this_machine().is_ok(), may_write);
+}
+
+#[test]
+fn the_pool_of_a_dropped_index_goes_also_if_nothing_had_asked_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = IndexShelf::Dax(folder.path().into());
+    let (shelf, other) = (Shelf::new(false), Shelf::new(false));
+    for shelf in [&shelf, &other] {
+        drop(copied(shelf, &to));
+    }
+    let all = pools(folder.path());
+    assert_eq!(all.len(), 2);
+    // What a power cut would have left of earlier tries.
+    for pool in &all {
+        std::fs::copy(pool, pool.with_extension("pool.tmp")).unwrap();
+    }
+    let asker = shelf.asker(64 << 20, IoOptions::default());
+    asker.file.put_on(&to);
+    shelf.drop_index();
+    assert_eq!(pools(folder.path()).len(), 4, "it is in use");
+    drop(asker);
+    assert_eq!(pools(folder.path()).len(), 2, "the other index has its own");
+    let asker = other.asker(64 << 20, IoOptions::default());
+    asker.file.put_on(&to);
+    asker.file.leave_shelf();
+    assert!(pools(folder.path()).is_empty());
+    // It has left: nothing is made again for queries that still have the file.
+    asker.elfs.set_shelf(1, &to);
+    asker.check(&other);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(pools(folder.path()).is_empty() && !asker.file.is_copied());
 }
 
 /// The pool in a folder, opened so that its bytes change under those who have it mapped.
