@@ -91,8 +91,8 @@ impl Paging {
     }
 }
 
-/// Some blocks of one page, each of which was what it should be when it came from its shelf, or when it was first looked
-/// at where it lies.
+/// Some blocks of one page, each of which was what it should be when it came from its shelf, or when it was first
+/// looked at where it lies.
 ///
 /// Bytes of a shelf that is read where it lies may be changed by others: a search then gives wrong answers, but it does
 /// not panic, and reads nothing outside, since places come from the head alone.
