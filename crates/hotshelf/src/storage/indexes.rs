@@ -229,7 +229,8 @@ impl Storage {
         let columns = definition.columns.len();
         let opened = indexes_of(file)
             .and_then(|of| IndexFile::open(&self.opener, &self.elfs, &paths, of, columns));
-        opened.map(Arc::new).inspect_err(|error| {
+        let placed = opened.inspect(|file| file.put_on(&definition.shelf));
+        placed.map(Arc::new).inspect_err(|error| {
             tracing::warn!(%error, index = definition.name, "an index file cannot be used; its rows are scanned");
         })
     }

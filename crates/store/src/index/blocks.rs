@@ -144,6 +144,17 @@ impl KeptBlock {
         Some(old)
     }
 
+    /// Copies a page to memory whose blocks are searched where they lie, if it stays.
+    fn hold(&mut self, id: &PageId, paging: Paging) {
+        let slot = self.by_page.get(id).copied();
+        let page = slot.and_then(|slot| self.slots.get_mut(slot.idx())?.as_mut());
+        if let Some(page) = page
+            && let Some(copied) = page.frame.copied(paging)
+        {
+            page.frame = Arc::new(copied);
+        }
+    }
+
     /// Takes a page out of everything but the policy.
     fn take(&mut self, slot: Slot) -> Option<KeptPage> {
         let page = self.slots.get_mut(slot.idx())?.take()?;
@@ -311,6 +322,7 @@ impl BlockStore {
         if !is_reserved {
             limit_bytes = limit_bytes.min(before);
         }
+        let pages: Vec<u32> = read.iter().map(|read| read.page).collect();
         for ReadPage {
             page, frame, worth, ..
         } in read
@@ -329,6 +341,10 @@ impl BlockStore {
                 break;
             };
             gone.push(page);
+        }
+        // Only now: most policies take pages in by letting others go, which may be those just read.
+        for page in pages {
+            kept.hold(&PageId { stretch, page }, paging);
         }
         let after = kept.bytes;
         let held_bytes = kept.held_of(stretch);

@@ -12,6 +12,7 @@ use hotshelf_tier::Corruption;
 use super::copies::CopySlot;
 use super::keys::KeyColumn;
 use super::paths::IndexPaths;
+use super::place::IndexShelf;
 use super::zones::Zones;
 use crate::data_file::Opener;
 use crate::descriptors::Handle;
@@ -432,9 +433,14 @@ impl IndexFile {
         &self.copy
     }
 
-    /// Removes the file of its leaves on another shelf, if there is one. Queries that read it can finish.
+    /// Says on which shelf its leaves are to be. A pool from an earlier time goes with the file, asked for or not.
+    pub fn put_on(&self, shelf: &IndexShelf) {
+        self.copy.put_on(shelf, self.identity());
+    }
+
+    /// Removes its leaves from another shelf, if they are there. Queries that read them can finish.
     pub fn leave_shelf(&self) {
-        self.copy.remove_pool();
+        self.copy.leave();
     }
 
     /// Whether its leaves are read from another shelf.
@@ -456,9 +462,7 @@ impl IndexFile {
 impl Drop for IndexFile {
     fn drop(&mut self) {
         self.keeper.forget(self.index, &self.stretches);
-        if self.used.is_ending() {
-            self.copy.remove_pool();
-        }
+        self.copy.end(self.used.is_ending());
     }
 }
 

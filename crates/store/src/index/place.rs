@@ -1,10 +1,14 @@
 //! Where the leaves of an index are read from, as the user chose it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hotshelf_tier::emulated::DeviceModel;
+use hotshelf_tier::region::Region;
 use hotshelf_tier::topology::Topology;
 
 /// Where the leaf blocks of an index are read from.
@@ -13,7 +17,8 @@ pub enum IndexShelf {
     /// The index file.
     #[default]
     File,
-    /// A pool in this folder, on a file system of persistent memory.
+    /// A pool in this folder, on a file system of persistent memory; or on this devdax device, which has room for the
+    /// pool of one index file.
     Dax(PathBuf),
     /// The memory of a NUMA node.
     Node(u32),
@@ -41,13 +46,13 @@ pub enum MissingShelf {
         /// Those that there are.
         known: Vec<u32>,
     },
-    /// Not a folder, or not to be reached.
+    /// Not a folder or a devdax device, not to be reached, or files cannot be made there.
     #[error("folder {}: {source}", folder.display())]
     Folder {
         /// The folder that was asked for.
         folder: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -68,16 +73,29 @@ impl IndexShelf {
                     .ok_or(MissingShelf::Node { node, known })
             }
             Self::Dax(folder) => {
-                let full = folder.canonicalize().and_then(|full| match full.is_dir() {
-                    true => Ok(full),
-                    false => Err(std::io::ErrorKind::NotADirectory.into()),
-                });
+                let full = folder.canonicalize();
+                let full = full.and_then(|full| takes_pools(&full).map(|()| full));
                 full.map(Self::Dax)
                     .map_err(|source| MissingShelf::Folder { folder, source })
             }
             Self::File | Self::Emulated(_) => Ok(self),
         }
     }
+}
+
+/// Whether a folder or a device can hold a pool: in a folder a file is made and removed again.
+fn takes_pools(shelf: &Path) -> io::Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    if !shelf.is_dir() {
+        return match Region::is_devdax(shelf) {
+            Ok(true) => File::options().read(true).write(true).open(shelf).map(drop),
+            _ => Err(io::ErrorKind::NotADirectory.into()),
+        };
+    }
+    let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let trial = shelf.join(format!(".hotshelf-trial-{process}-{number}"));
+    File::create_new(&trial)?;
+    std::fs::remove_file(&trial)
 }
 
 impl fmt::Display for IndexShelf {

@@ -3,14 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hotshelf_store::index::IndexShelf;
+use hotshelf_elf::keys::QueryBox;
+use hotshelf_store::index::{IndexCache, IndexShelf, MissingShelf};
 use hotshelf_tier::io::IoOptions;
 
 use crate::shelf::{Asker, Shelf};
 
-/// Asks so that the copy is begun, and waits until it exists.
+/// Asks so that the copy is begun, and waits until it exists. Nothing stays in memory.
 fn copied(shelf: &Shelf, to: &IndexShelf) -> Asker {
-    let asker = begun(shelf, to);
+    awaited(begun(shelf, to), to)
+}
+
+fn awaited(asker: Asker, to: &IndexShelf) -> Asker {
     let patience = Instant::now() + Duration::from_secs(20);
     while !asker.file.is_copied() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(2));
@@ -21,9 +25,13 @@ fn copied(shelf: &Shelf, to: &IndexShelf) -> Asker {
 
 /// Nothing stays in memory, so that everything is read from the shelf.
 fn begun(shelf: &Shelf, to: &IndexShelf) -> Asker {
+    begun_with(shelf, to, "none")
+}
+
+fn begun_with(shelf: &Shelf, to: &IndexShelf, policy: &str) -> Asker {
     let asker = shelf.asker(64 << 20, IoOptions::default());
-    let none = hotshelf_store::index::IndexCache::default().with_word("none");
-    asker.elfs.set_cache(1, none.unwrap());
+    let policy = IndexCache::default().with_word(policy);
+    asker.elfs.set_cache(1, policy.unwrap());
     asker.elfs.set_shelf(1, to);
     asker.check(shelf);
     asker
@@ -190,5 +198,120 @@ fn a_folder_is_kept_by_its_full_path_and_what_is_missing_is_named() {
     ] {
         let error = missing.on_this_machine().unwrap_err().to_string();
         assert!(error.contains(named), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_hold_a_pool_is_refused_with_the_systems_reason_and_nothing_remains_of_the_trial() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = folder.path().canonicalize().unwrap();
+    assert!(IndexShelf::Dax(full.clone()).on_this_machine().is_ok());
+    assert!(pools(&full).is_empty());
+    for refused in ["/proc", "/sys", "/dev/null"] {
+        let refused = PathBuf::from(refused);
+        let error = IndexShelf::Dax(refused.clone())
+            .on_this_machine()
+            .unwrap_err();
+        let MissingShelf::Folder { folder, source } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(folder, refused);
+        assert!(!source.to_string().is_empty());
+    }
+    let mut rights = std::fs::metadata(&full).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o555);
+    std::fs::set_permissions(&full, rights).unwrap();
+    // Root may write there all the same.
+    let may_write = std::fs::write(full.join("trial"), "").is_ok();
+    assert_eq!(IndexShelf::Dax(full).on_this_machine().is_ok(), may_write);
+}
+
+#[test]
+fn the_pool_of_a_dropped_index_goes_also_if_nothing_had_asked_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = IndexShelf::Dax(folder.path().into());
+    let (shelf, other) = (Shelf::new(false), Shelf::new(false));
+    for shelf in [&shelf, &other] {
+        drop(copied(shelf, &to));
+    }
+    let all = pools(folder.path());
+    assert_eq!(all.len(), 2);
+    // What a power cut would have left of earlier tries.
+    for pool in &all {
+        std::fs::copy(pool, pool.with_extension("pool.tmp")).unwrap();
+    }
+    let asker = shelf.asker(64 << 20, IoOptions::default());
+    asker.file.put_on(&to);
+    shelf.drop_index();
+    assert_eq!(pools(folder.path()).len(), 4, "it is in use");
+    drop(asker);
+    assert_eq!(pools(folder.path()).len(), 2, "the other index has its own");
+    let asker = other.asker(64 << 20, IoOptions::default());
+    asker.file.put_on(&to);
+    asker.file.leave_shelf();
+    assert!(pools(folder.path()).is_empty());
+    // It has left: nothing is made again for queries that still have the file.
+    asker.elfs.set_shelf(1, &to);
+    asker.check(&other);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(pools(folder.path()).is_empty() && !asker.file.is_copied());
+}
+
+/// The pool in a folder, opened so that its bytes change under those who have it mapped.
+fn open_pool(folder: &Path) -> std::fs::File {
+    let pool = pools(folder).remove(0);
+    let opened = std::fs::OpenOptions::new().write(true).open(pool);
+    opened.unwrap()
+}
+
+#[test]
+fn a_pool_that_is_cut_short_while_it_is_mapped_is_not_read_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shelf, to) = (Shelf::new(false), IndexShelf::Dax(folder.path().into()));
+    for kept_bytes in [0, 20_000] {
+        let asker = copied(&shelf, &to);
+        open_pool(folder.path()).set_len(kept_bytes).unwrap();
+        asker.check(&shelf);
+        assert!(!asker.file.is_copied());
+        drop(asker);
+        // It is made again.
+        copied(&shelf, &to).check(&shelf);
+    }
+}
+
+#[test]
+fn bytes_that_change_after_their_check_give_no_panic_and_pages_in_memory_are_not_among_them() {
+    use std::os::unix::fs::FileExt;
+    let shelf = Shelf::new(false);
+    let every = QueryBox::unrestricted(3);
+    for (policy, is_kept) in [("none", false), ("lru", true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let to = IndexShelf::Dax(folder.path().into());
+        let asker = awaited(begun_with(&shelf, &to, policy), &to);
+        // What was kept before the copy existed comes from the file.
+        asker
+            .elfs
+            .set_cache(1, IndexCache::default().with_word("none").unwrap());
+        asker
+            .elfs
+            .set_cache(1, IndexCache::default().with_word(policy).unwrap());
+        (0..2).for_each(|stretch| drop(asker.select(stretch, &every).unwrap()));
+        asker.check(&shelf);
+        let held_bytes = asker.elfs.blocks_of(1).stats().held_bytes;
+        assert_eq!(held_bytes > 0, is_kept);
+        let pool = open_pool(folder.path());
+        let noise = vec![0xd7; pool.metadata().unwrap().len() as usize - 16_384];
+        pool.write_all_at(&noise, 16_384).unwrap();
+        assert!(asker.file.is_copied());
+        match is_kept {
+            true => asker.check(&shelf),
+            false => (0..2).for_each(|stretch| {
+                let expected = shelf.elfs[stretch].select(&every).unwrap();
+                assert_ne!(asker.select(stretch, &every).unwrap(), expected);
+            }),
+        }
+        // A page that was not checked before is found out.
+        let fresh = begun_with(&shelf, &to, policy);
+        fresh.check(&shelf);
     }
 }

@@ -142,6 +142,16 @@ impl Shelf {
         }
     }
 
+    /// Drops the index; its file goes when nothing uses it.
+    pub fn drop_index(&self) {
+        let file = self.paths.file();
+        let folder = file.ancestors().nth(2).and_then(|table| table.file_name());
+        let folder = folder.unwrap().to_str().unwrap();
+        self.store
+            .drop_index(folder, self.paths.index_id())
+            .unwrap();
+    }
+
     fn large(&self) -> Asker {
         self.asker(1 << 30, IoOptions::default())
     }

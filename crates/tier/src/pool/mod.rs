@@ -24,6 +24,7 @@ use layout::{
     SLOT_OFFSETS,
 };
 pub use layout::{LayoutId, SegmentEntry};
+pub use recovery::Front;
 pub(crate) use recovery::{Recovered, recover, verify_segment};
 use recovery::{looks_like_a_pool, slot_idx};
 
@@ -275,6 +276,18 @@ impl Pool<RegionOps> {
         let tail = pool.tail;
         pool.data.ops_mut().seal_to(tail)?;
         Ok(pool)
+    }
+
+    /// Makes the front of a region zeroes, so that there is no pool any more; its segments stay as bytes. After a power
+    /// cut in the middle the front may be neither a pool nor blank.
+    ///
+    /// # Errors
+    /// [`TierError::ReadOnly`], or what persisting says.
+    pub fn erase(region: Region) -> Result<(), TierError> {
+        let mut writer = region.into_writer(&WriterOptions::default())?;
+        let front = writer.window().end.min(DATA_OFFSET);
+        writer.write(0, &vec![0; front])?;
+        writer.fence()
     }
 
     /// A published segment's bytes, verified against its checksum.

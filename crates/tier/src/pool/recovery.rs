@@ -3,6 +3,7 @@
 //! Recovery writes nothing, so recovering twice is recovering once, and its cost does not depend on the pool's size:
 //! segments are verified when they are first read.
 
+use std::io::Read;
 use std::path::Path;
 
 use super::layout::{
@@ -49,6 +50,52 @@ pub(crate) fn recover(
         root,
         segments,
     })
+}
+
+/// What the first bytes of a file or a device are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Front {
+    /// Zeroes, as far as the front of a pool reaches.
+    Blank,
+    /// A pool's header.
+    Pool {
+        /// What the pool is for.
+        layout: LayoutId,
+        /// Which one it is.
+        pool_id: [u8; 16],
+    },
+    /// Anything else.
+    Other,
+}
+
+impl Front {
+    /// As many of the first bytes as it takes to tell.
+    pub const BYTES: usize = DATA_OFFSET;
+
+    /// What some bytes begin with.
+    pub fn of(bytes: &[u8]) -> Self {
+        let front = &bytes[..bytes.len().min(Self::BYTES)];
+        let path = Path::new("");
+        match (Bytes { bytes, path }).header() {
+            Ok(header) => Self::Pool {
+                layout: header.layout,
+                pool_id: header.pool_id,
+            },
+            Err(_) if front.iter().all(|byte| *byte == 0) => Self::Blank,
+            Err(_) => Self::Other,
+        }
+    }
+
+    /// What a file begins with, which need not be a pool.
+    ///
+    /// # Errors
+    /// What the system says when it cannot be read.
+    pub fn of_file(path: &Path) -> std::io::Result<Self> {
+        let mut front = Vec::new();
+        let file = std::fs::File::open(path)?;
+        file.take(Self::BYTES as u64).read_to_end(&mut front)?;
+        Ok(Self::of(&front))
+    }
 }
 
 /// Whether the bytes begin like a pool, sound or not.

@@ -233,6 +233,33 @@ fn an_existing_pool_is_overwritten_only_when_asked() {
 }
 
 #[test]
+fn the_front_tells_a_pool_from_zeroes_and_from_anything_else_until_it_is_erased() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pool");
+    assert!(Front::of_file(&path).is_err());
+    std::fs::write(&path, vec![0; POOL_BYTES]).unwrap();
+    assert_eq!(Front::of_file(&path).unwrap(), Front::Blank);
+    let mut pool = Pool::create(file_region(&path, 1), &options()).unwrap();
+    pool.append(1, &[b"kept"]).unwrap();
+    pool.publish().unwrap();
+    drop(pool);
+    let own = Front::Pool {
+        layout: LAYOUT,
+        pool_id: [7; 16],
+    };
+    assert_eq!(Front::of_file(&path).unwrap(), own);
+    let mut image = std::fs::read(&path).unwrap();
+    image[20] ^= 1;
+    assert_eq!(Front::of(&image), own, "there is a copy of the header");
+    image[4096 + 20] ^= 1;
+    assert_eq!(Front::of(&image), Front::Other);
+    assert_eq!(Front::of(&image[..100]), Front::Other);
+    Pool::erase(file_region(&path, 1)).unwrap();
+    assert_eq!(Front::of_file(&path).unwrap(), Front::Blank);
+    assert!(matches!(reopen(&path), Err(TierError::ForeignPool { .. })));
+}
+
+#[test]
 fn either_copy_of_the_header_is_enough() {
     let (image, contents) = published_image();
     for at in HEADER_OFFSETS {

@@ -1,6 +1,6 @@
 //! Mapping persistent memory: files on a DAX file system with MAP_SYNC, and devdax character devices.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -55,8 +55,8 @@ pub(super) struct DevDax {
 }
 
 /// Looks a character device up; `None` if it is not a devdax device.
-pub(super) fn dev_dax(file: &File) -> Option<DevDax> {
-    let device = file.metadata().ok()?.rdev();
+pub(super) fn dev_dax(found: &Metadata) -> Option<DevDax> {
+    let device = found.rdev();
     let link = format!("/sys/dev/char/{}:{}", major(device), minor(device));
     dev_dax_at(&fs::canonicalize(link).ok()?)
 }
@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn other_character_devices_are_no_devdax() {
-        let null = File::open("/dev/null").unwrap();
+        let null = fs::metadata("/dev/null").unwrap();
         assert_eq!(dev_dax(&null), None);
+        assert!(!crate::region::Region::is_devdax(Path::new("/dev/null")).unwrap());
     }
 }

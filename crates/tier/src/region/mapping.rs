@@ -25,7 +25,7 @@ pub(crate) struct Mapping {
     writable: bool,
     path: PathBuf,
     /// Keeps the advisory lock on the file for as long as it is mapped.
-    _file: Option<File>,
+    file: Option<File>,
 }
 
 // SAFETY: The mapping is plain memory without thread affinity. Invariant 3 keeps writers and readers of it apart.
@@ -55,7 +55,7 @@ impl Mapping {
             len_bytes,
             writable: true,
             path: PathBuf::new(),
-            _file: None,
+            file: None,
         })
     }
 
@@ -83,7 +83,7 @@ impl Mapping {
                 len_bytes,
                 writable,
                 path: path.to_path_buf(),
-                _file: Some(file),
+                file: Some(file),
             }),
             None => Err((file, rustix::io::Errno::INVAL)),
         }
@@ -95,6 +95,15 @@ impl Mapping {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the file still reaches to `end`; true of memory and of devices, which cannot be cut short.
+    fn is_backed_to(&self, end: usize) -> bool {
+        let Some(file) = &self.file else { return true };
+        match file.metadata() {
+            Ok(found) => !found.is_file() || found.len() >= end as u64,
+            Err(_) => false,
+        }
     }
 
     pub(crate) fn writable(&self) -> bool {
@@ -266,6 +275,17 @@ impl Sealed {
     /// Where it starts in its region.
     pub fn offset(&self) -> usize {
         self.range.start
+    }
+
+    /// The file or device that it is part of; empty for anonymous memory.
+    pub fn path(&self) -> &Path {
+        self.mapping.path()
+    }
+
+    /// Whether its file is still long enough to have all of it: reading what a file does not have any more ends the
+    /// process. That costs a system call, and says nothing about a moment later.
+    pub fn is_backed(&self) -> bool {
+        self.mapping.is_backed_to(self.range.end)
     }
 }
 

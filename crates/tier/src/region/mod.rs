@@ -3,7 +3,8 @@
 //! How durable a region is, is a visible property and never silently less than asked: mapping a file that cannot do
 //! MAP_SYNC either fails ([`SyncMapping::Require`]) or says so ([`Region::downgrade`]). A region is owned by one;
 //! it becomes a [`Writer`](crate::persist::Writer) or is sealed for reading. While a file is mapped it carries an
-//! advisory lock; a program that ignores the lock and cuts the file short causes a bus error, as with any mapping.
+//! advisory lock; a program that ignores the lock and cuts the file short causes a bus error, as with any mapping:
+//! [`Sealed::is_backed`] tells before an access whether that has happened.
 
 mod dax;
 mod huge;
@@ -206,8 +207,8 @@ impl Region {
         let metadata = file
             .metadata()
             .map_err(|e| TierError::io(path, "examine", e))?;
-        let device = Some(&file)
-            .filter(|_| metadata.file_type().is_char_device())
+        let device = Some(&metadata)
+            .filter(|found| found.file_type().is_char_device())
             .and_then(dax::dev_dax)
             .ok_or_else(|| TierError::NotDevDax {
                 path: path.to_path_buf(),
@@ -235,6 +236,16 @@ impl Region {
             durability: device.durability,
             downgrade: None,
         })
+    }
+
+    /// Whether a path is that of a devdax device, which need not be free.
+    ///
+    /// # Errors
+    /// [`TierError::Io`] (missing, no permission).
+    pub fn is_devdax(path: &Path) -> Result<bool, TierError> {
+        let device = |source| TierError::io(path, "examine", source);
+        let found = std::fs::metadata(path).map_err(device)?;
+        Ok(found.file_type().is_char_device() && dax::dev_dax(&found).is_some())
     }
 
     fn of_file(mapping: Mapping, media: Media, domain: PersistenceDomain) -> Self {
@@ -311,6 +322,11 @@ impl Region {
             });
         }
         numa::node_of(&self.window, offset)
+    }
+
+    /// Ends writing to it for good.
+    pub fn seal(mut self) -> Sealed {
+        self.window.seal_to(self.window.range().end)
     }
 
     pub(crate) fn into_window(self) -> Window {

@@ -180,3 +180,30 @@ fn sealed_parts_stay_readable_after_the_region_is_gone() {
     );
     assert!(middle.slice(3..5).is_err());
 }
+
+#[test]
+fn a_sealed_region_is_read_until_its_file_is_cut_short_which_it_tells() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("region");
+    let sealed = Region::open_file(&path, &file_options(8192))
+        .unwrap()
+        .seal();
+    let (front, back) = (
+        sealed.slice(0..4096).unwrap(),
+        sealed.slice(4096..8192).unwrap(),
+    );
+    assert_eq!((sealed.len(), sealed.path()), (8192, path.as_path()));
+    assert!(front.is_backed() && back.is_backed());
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(4096)
+        .unwrap();
+    assert!(front.is_backed() && !back.is_backed() && !sealed.is_backed());
+    assert_eq!(front[4095], 0);
+    let memory = Region::anonymous(100, &AnonymousOptions::default())
+        .unwrap()
+        .seal();
+    assert!(memory.is_backed() && memory.iter().all(|byte| *byte == 0));
+}

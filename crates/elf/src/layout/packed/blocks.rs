@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ops::{AddAssign, Range};
 use std::sync::Arc;
 
+use hotshelf_tier::region::{Sealed, numbers};
 use hotshelf_tier::simd::prefetch;
 
 /// What is read at once from a device; larger blocks are read whole.
@@ -90,21 +91,47 @@ impl Paging {
     }
 }
 
-/// Some blocks of one page, each of which was what it should be when it came from its shelf.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Some blocks of one page, each of which was what it should be when it came from its shelf, or when it was first
+/// looked at where it lies.
+///
+/// Bytes of a shelf that is read where it lies may be changed by others: a search then gives wrong answers, but it does
+/// not panic, and reads nothing outside, since places come from the head alone.
+#[derive(Debug, Clone)]
 pub struct Frame {
     /// A bit for each block that is here.
     present: u16,
-    words: Box<[u64]>,
+    words: FrameWords,
+}
+
+#[derive(Debug, Clone)]
+enum FrameWords {
+    /// The blocks, one after the other.
+    Own(Box<[u64]>),
+    /// All blocks of the page from block `first` on, present or not, where they lie.
+    Lying {
+        bytes: Sealed,
+        first: usize,
+        block_words: usize,
+    },
 }
 
 impl Frame {
     /// Blocks of a page: a bit for each, and their words one after the other.
     pub(crate) fn new(present: u16, words: Vec<u64>) -> Self {
-        Self {
-            present,
-            words: words.into(),
-        }
+        let words = FrameWords::Own(words.into());
+        Self { present, words }
+    }
+
+    /// Blocks of a page that stay where they lie: a bit for each, and the bytes from block `first` on, which begin at a
+    /// multiple of eight.
+    pub(crate) fn lying(present: u16, first: usize, bytes: Sealed, paging: Paging) -> Self {
+        let block_words = paging.block_words;
+        let words = FrameWords::Lying {
+            bytes,
+            first,
+            block_words,
+        };
+        Self { present, words }
     }
 
     /// The blocks that are here, a bit for each.
@@ -112,12 +139,24 @@ impl Frame {
         self.present
     }
 
-    /// Bytes in memory.
+    /// Bytes in memory, or those that a copy there would take.
     pub fn size_bytes(&self) -> u64 {
-        (size_of_val(&*self.words) + size_of::<Self>()) as u64
+        let word_count = match &self.words {
+            FrameWords::Own(words) => words.len(),
+            FrameWords::Lying { block_words, .. } => {
+                self.present.count_ones() as usize * block_words
+            }
+        };
+        (word_count * 8 + size_of::<Self>()) as u64
     }
 
-    /// The blocks of both, of the same page of the same Elf.
+    /// The same blocks in memory of their own; `None` if they are there.
+    pub fn copied(&self, paging: Paging) -> Option<Self> {
+        let is_lying = matches!(self.words, FrameWords::Lying { .. });
+        is_lying.then(|| self.joined(self, paging))
+    }
+
+    /// The blocks of both, of the same page of the same Elf, in memory of their own.
     pub fn joined(&self, other: &Self, paging: Paging) -> Self {
         let present = self.present | other.present;
         let mut words = Vec::with_capacity(present.count_ones() as usize * paging.block_words);
@@ -128,10 +167,7 @@ impl Frame {
                 others.unwrap_or_default()
             }));
         }
-        Self {
-            present,
-            words: words.into(),
-        }
+        Self::new(present, words)
     }
 
     /// The block at a place of the page.
@@ -142,8 +178,11 @@ impl Frame {
         if present & bit == 0 {
             return None;
         }
-        let before = (present & (bit - 1)).count_ones() as usize;
-        self.words.get(before * block_words..)?.get(..block_words)
+        let (words, before) = match &self.words {
+            FrameWords::Own(words) => (&**words, (present & (bit - 1)).count_ones() as usize),
+            FrameWords::Lying { bytes, first, .. } => (numbers(bytes), place.checked_sub(*first)?),
+        };
+        words.get(before * block_words..)?.get(..block_words)
     }
 }
 

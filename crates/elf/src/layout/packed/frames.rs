@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use hotshelf_tier::Corruption;
+use hotshelf_tier::region::{Sealed, numbers};
 
 use super::ElfHead;
 use super::blocks::{Frame, Paging};
@@ -64,5 +65,33 @@ impl ElfHead {
             self.check_block(file, block as usize, &words[begin..])?;
         }
         Ok(Frame::new(wanted, words))
+    }
+
+    /// The same for blocks that stay where they lie: `bytes` begin with block `first` of the page, at a multiple of
+    /// eight. Those with a bit in `checked` were looked at before, and are not again.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn lying_frame(
+        &self,
+        file: &Path,
+        (page, wanted): (u32, u16),
+        first: usize,
+        bytes: Sealed,
+        checked: u16,
+    ) -> Result<Frame, Corruption> {
+        let paging = self.paging();
+        let words: &[u64] = numbers(&bytes);
+        let mut blocks = words.chunks_exact(paging.block_bytes() / 8);
+        let here = first..first + blocks.len();
+        for place in 0..u16::BITS as usize {
+            let block = here.contains(&place).then(|| blocks.next()).flatten();
+            let is_checked = block.is_some() && checked >> place & 1 == 1;
+            if wanted >> place & 1 == 1 && !is_checked {
+                let number = paging.first_block(page) as usize + place;
+                self.check_block(file, number, block.unwrap_or_default())?;
+            }
+        }
+        Ok(Frame::lying(wanted, first, bytes, paging))
     }
 }

@@ -47,6 +47,8 @@ mod zones;
 #[cfg(test)]
 mod file_tests;
 #[cfg(test)]
+mod lying_tests;
+#[cfg(test)]
 mod shelved_tests;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use hotshelf_tier::Corruption;
+use hotshelf_tier::region::Sealed;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -19,7 +20,7 @@ use crate::cases::{self, naive};
 use crate::error::{ElfError, Result};
 use crate::keys::{CodeColumn, CodeTable, QueryBox};
 
-fn options(bits: u8) -> PackedOptions {
+pub(super) fn options(bits: u8) -> PackedOptions {
     let (group_rows_max, bucket_rows_max) = if bits & 4 != 0 { (4, 2) } else { (64, 24) };
     PackedOptions {
         clustered: bits & 1 != 0,
@@ -32,9 +33,11 @@ fn options(bits: u8) -> PackedOptions {
 }
 
 /// A file, and what was kept of it.
-struct Shelf {
-    head: Arc<ElfHead>,
-    leaves: Vec<u8>,
+pub(super) struct Shelf {
+    pub(super) head: Arc<ElfHead>,
+    pub(super) leaves: Vec<u8>,
+    /// Its leaves to be searched where they lie, and the blocks of every page that need no check.
+    pub(super) lying: Option<(Sealed, u16)>,
     kept: Mutex<BTreeMap<u32, Arc<Frame>>>,
     /// Frames that may be kept.
     room: usize,
@@ -44,7 +47,7 @@ struct Shelf {
 }
 
 impl Shelf {
-    fn new(elf: &PackedElf, room: usize, most: usize) -> Self {
+    pub(super) fn new(elf: &PackedElf, room: usize, most: usize) -> Self {
         Self::of_bytes(&bytes_of(elf), room, most)
     }
 
@@ -53,6 +56,7 @@ impl Shelf {
         Self {
             head: Arc::new(head),
             leaves: bytes[places.leaf_offset as usize..].to_vec(),
+            lying: None,
             kept: Mutex::default(),
             room,
             most,
@@ -60,7 +64,7 @@ impl Shelf {
         }
     }
 
-    fn elf(&self) -> ShelvedElf<&Self> {
+    pub(super) fn elf(&self) -> ShelvedElf<&Self> {
         ShelvedElf::new(self.head.clone(), self, self.most)
     }
 
@@ -80,9 +84,18 @@ impl Shelf {
                 last = Some(page);
                 let first = missing.trailing_zeros() as usize;
                 let at = (paging.first_block(page) as usize + first) * paging.block_bytes();
-                let bytes = self.leaves.get(at..).unwrap_or_default();
-                let path = Path::new("test.elf");
-                let read = self.head.frame(path, (page, missing), first, bytes)?;
+                let (path, of) = (Path::new("test.elf"), (page, missing));
+                let read = match &self.lying {
+                    Some((all, checked)) => {
+                        let count = 16 - missing.leading_zeros() as usize - first;
+                        let bytes = all.slice(at..at + count * paging.block_bytes()).unwrap();
+                        self.head.lying_frame(path, of, first, bytes, *checked)?
+                    }
+                    None => {
+                        let bytes = self.leaves.get(at..).unwrap_or_default();
+                        self.head.frame(path, of, first, bytes)?
+                    }
+                };
                 frame = Some(Arc::new(match &frame {
                     Some(kept) => kept.joined(&read, paging),
                     None => read,
@@ -115,7 +128,7 @@ impl FetchBlocks for &Shelf {
 }
 
 /// The answer of a future that waits for nothing.
-fn now<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
         Poll::Pending => panic!("a test's shelf has its blocks at once"),
@@ -151,7 +164,7 @@ fn in_key_order(table: &CodeTable) -> Vec<(Vec<u32>, u32)> {
 }
 
 /// Checks every kind of question. A clustered Elf's TIDs are the rows in key order.
-fn check(shelf: &Shelf, table: &CodeTable, query: &QueryBox) {
+pub(super) fn check(shelf: &Shelf, table: &CodeTable, query: &QueryBox) {
     let sorted = in_key_order(table);
     let accepted: Vec<u32> = (0..sorted.len() as u32)
         .filter(|row| query.contains(&sorted[*row as usize].0))
@@ -182,7 +195,7 @@ fn check(shelf: &Shelf, table: &CodeTable, query: &QueryBox) {
 }
 
 /// Looks up keys of rows and near misses, together and one at a time.
-fn check_keys(shelf: &Shelf, table: &CodeTable) {
+pub(super) fn check_keys(shelf: &Shelf, table: &CodeTable) {
     let mut keys = Vec::new();
     for row in (0..table.row_count()).step_by(3) {
         let mut key = table.row(row);

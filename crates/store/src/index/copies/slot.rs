@@ -1,0 +1,110 @@
+//! Where an index file has its copy, once it is made.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, OnceLock};
+
+use super::LeafCopy;
+use super::pool::PoolPlace;
+use crate::error::StoreError;
+use crate::index::file::IndexFile;
+use crate::index::place::IndexShelf;
+
+/// Where a file's copy is, once it is made.
+#[derive(Default)]
+pub(in crate::index) struct CopySlot {
+    copy: OnceLock<LeafCopy>,
+    /// Where its pool is, if its shelf has pools.
+    pool: OnceLock<PoolPlace>,
+    /// Whether it was begun to be made, whether it turned out damaged, and whether the index has left its shelf.
+    is_begun: AtomicBool,
+    is_damaged: AtomicBool,
+    is_left: AtomicBool,
+}
+
+impl CopySlot {
+    /// The copy, if it exists and is sound as far as is known.
+    pub fn get(&self) -> Option<&LeafCopy> {
+        let copy = self.copy.get()?;
+        (!self.is_damaged.load(Relaxed)).then_some(copy)
+    }
+
+    /// Notes that blocks of the copy are not those of the file, which is read from here on.
+    pub fn give_up(&self, file: &Path, error: &StoreError) {
+        if !self.is_damaged.swap(true, Relaxed) {
+            tracing::warn!(%error, file = %file.display(), "the copy of an index is damaged; its file is read");
+            // The next opening makes it again.
+            self.remove_pool();
+        }
+    }
+
+    /// Notes where the pool of the copy is, or would be.
+    pub(super) fn set_pool(&self, pool: &PoolPlace) {
+        self.pool.get_or_init(|| pool.clone());
+    }
+
+    /// Notes on which shelf the copy is to be, also if nothing asks for it.
+    pub fn put_on(&self, shelf: &IndexShelf, id: Option<u64>) {
+        if let (IndexShelf::Dax(folder), Some(id)) = (shelf, id) {
+            self.set_pool(&PoolPlace::new(folder, id));
+        }
+    }
+
+    /// Removes the pool of the copy, if it has one, and does not make it again: the index leaves the shelf.
+    pub fn leave(&self) {
+        self.is_left.store(true, SeqCst);
+        self.remove_pool();
+    }
+
+    fn remove_pool(&self) {
+        if let Some(pool) = self.pool.get() {
+            pool.remove();
+        }
+    }
+
+    /// Ends the use of the copy. Its pool goes if the index file does, and a device is given back that the index has
+    /// left or whose blocks are damaged.
+    pub fn end(&mut self, is_ending: bool) {
+        // A device that is mapped cannot be opened again.
+        drop(self.copy.take());
+        if is_ending {
+            self.remove_pool();
+        }
+        let is_over = is_ending || *self.is_left.get_mut() || *self.is_damaged.get_mut();
+        if let Some(pool) = self.pool.get().filter(|_| is_over) {
+            pool.free_device();
+        }
+    }
+
+    /// Begins to make the copy of a file, once, on a thread of its own. Queries read the file until it exists.
+    pub fn begin(file: &Arc<IndexFile>, shelf: &IndexShelf) {
+        let slot = file.copy();
+        let is_left = slot.is_left.load(SeqCst);
+        if *shelf == IndexShelf::File || is_left || slot.is_begun.swap(true, Relaxed) {
+            return;
+        }
+        let (file, shelf) = (file.clone(), shelf.clone());
+        let name = "hotshelf-shelf".to_owned();
+        let make = move || {
+            let (made, slot) = (
+                futures::executor::block_on(LeafCopy::of(&file, &shelf)),
+                file.copy(),
+            );
+            match made {
+                // It may have got its name after the others were removed.
+                Ok(Some(_)) if slot.is_left.load(SeqCst) => slot.remove_pool(),
+                Ok(Some(copy)) => drop(slot.copy.set(copy)),
+                Ok(None) => {}
+                Err(error) => {
+                    let path = file.path().display();
+                    let what = "an index cannot be put on its shelf; its file is read";
+                    tracing::warn!(%error, %shelf, file = %path, "{what}");
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name(name).spawn(make) {
+            tracing::warn!(%error, "no thread to copy an index on");
+        }
+    }
+}
