@@ -386,6 +386,10 @@ async fn other_rows(
     let (mut others, mut next) = (Vec::new(), stretch.start);
     for tid in known {
         let row = stretch.start + u64::from(tid);
+        // Blocks that lie in a pool may have changed since they were checked.
+        if row >= stretch.end {
+            break;
+        }
         if next < row {
             others.push(next..row);
         }
