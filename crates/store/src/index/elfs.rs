@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 
 use super::blocks::BlockStore;
 use super::choice;
-use super::copies::CopySlot;
+use super::copies::making;
 use super::file::{IndexFile, KeepsElfs, Stretch};
 pub use super::heads::Asked;
 use super::heads::HeadStore;
@@ -166,7 +166,7 @@ impl ElfStore {
         asked: Asked<'_>,
     ) -> Result<OpenElf, Unavailable> {
         if let Some(shelf) = self.shelves.read().get(&file.index()) {
-            CopySlot::begin(file, shelf);
+            making::begin(file, shelf);
         }
         let stretch = &file.stretches[stretch_idx];
         let (blocks, cache) = (self.blocks_of(file.index()), &self.cache);

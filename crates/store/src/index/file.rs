@@ -438,7 +438,7 @@ impl IndexFile {
         self.copy.put_on(shelf, self.identity());
     }
 
-    /// Removes its leaves from another shelf, if they are there. Queries that read them can finish.
+    /// Removes its leaves from another shelf. Queries that read them can finish.
     pub fn leave_shelf(&self) {
         self.copy.leave();
     }

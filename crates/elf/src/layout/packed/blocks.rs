@@ -150,7 +150,7 @@ impl Frame {
         (word_count * 8 + size_of::<Self>()) as u64
     }
 
-    /// The same blocks in memory of their own; `None` if they are there.
+    /// The same blocks in memory of their own; `None` if they have it already.
     pub fn copied(&self, paging: Paging) -> Option<Self> {
         let is_lying = matches!(self.words, FrameWords::Lying { .. });
         is_lying.then(|| self.joined(self, paging))

@@ -1,4 +1,4 @@
-//! Blocks that are searched where they lie: the same answers, the same checks, and no panic whatever becomes of them.
+//! Blocks that are searched where they lie: the same answers, the same checks, and no panic whatever happens to them.
 
 use hotshelf_tier::region::{AnonymousOptions, Region, Sealed};
 use proptest::prelude::*;

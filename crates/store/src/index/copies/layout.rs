@@ -1,7 +1,6 @@
 //! Where leaves lie in a copy, and how they get there.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use hotshelf_elf::layout::packed::Paging;
 use hotshelf_tier::TierError;
@@ -11,12 +10,11 @@ use hotshelf_tier::pool::Pool;
 use hotshelf_tier::region::{Region, Sealed};
 
 use crate::error::Result;
-use crate::index::file::IndexFile;
 
 /// Bytes of leaves that are copied at once, and of one segment of a pool: whole pages.
-const PIECE_BYTES: u64 = 4 << 20;
+pub(super) const PIECE_BYTES: u64 = 4 << 20;
 /// Leaves of a stretch start on multiples of this, so that a page of blocks is in one piece.
-const ALIGN: u64 = 64 << 10;
+pub(super) const ALIGN: u64 = 64 << 10;
 
 /// Where the leaves of each stretch lie.
 pub(super) struct LeafLayout {
@@ -33,11 +31,6 @@ pub(super) struct PagePlace {
 }
 
 impl LeafLayout {
-    pub fn of_file(file: &IndexFile) -> Self {
-        let leaf_bytes = file.stretches.iter().map(|stretch| stretch.leaf_bytes());
-        Self::new(leaf_bytes, PIECE_BYTES, ALIGN)
-    }
-
     /// Of stretches with this many bytes of leaves. `align` divides `piece_bytes`.
     pub fn new(leaf_bytes: impl Iterator<Item = u64>, piece_bytes: u64, align: u64) -> Self {
         let mut end: u64 = 0;
@@ -117,23 +110,6 @@ pub(super) trait GivesLeaves {
         from: u64,
         len_bytes: u64,
     ) -> Result<Option<Vec<u8>>>;
-}
-
-impl GivesLeaves for Arc<IndexFile> {
-    async fn leaves(
-        &self,
-        stretch_idx: usize,
-        from: u64,
-        len_bytes: u64,
-    ) -> Result<Option<Vec<u8>>> {
-        match Arc::strong_count(self) {
-            1 => Ok(None),
-            _ => {
-                let stretch = &self.stretches[stretch_idx];
-                self.read_leaves(stretch, from, len_bytes).await.map(Some)
-            }
-        }
-    }
 }
 
 /// Where leaves go, piece by piece.

@@ -1,28 +1,24 @@
 //! Copies of leaf blocks on a shelf that loads can read: persistent memory, the memory of another node, or an emulated
 //! device. The index file stays what counts: without its copy an index is slower, and nothing is lost.
 //!
-//! `layout` says where leaves lie in a copy and puts them there, `pool` keeps them in a file of persistent memory,
-//! `mapped` reads them where they lie, and `slot` is where an index file has its copy.
+//! `making` makes them. `layout` says where leaves lie in a copy and puts them there, `pool` keeps them in a file of
+//! persistent memory, `mapped` reads them where they lie, and `slot` is where an index file has its copy.
 
 mod layout;
+pub(super) mod making;
 mod mapped;
 mod pool;
 mod slot;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use hotshelf_elf::layout::packed::{ElfHead, Frame};
-use hotshelf_tier::emulated::{DeviceModel, EmulatedTier};
-use hotshelf_tier::region::{AnonymousOptions, Region, Sealed};
+use hotshelf_tier::emulated::EmulatedTier;
 
-use super::file::IndexFile;
-use super::place::IndexShelf;
-use crate::error::{Result, StoreError};
-use layout::{LeafLayout, copy_leaves};
+use crate::error::Result;
+use layout::LeafLayout;
 use mapped::MappedLeaves;
-use pool::PoolPlace;
 pub(super) use slot::CopySlot;
 
 /// A copy of the leaves of all Elfs of an index file.
@@ -46,46 +42,6 @@ pub(crate) struct CopiedBlocks {
 }
 
 impl LeafCopy {
-    /// Finds the copy of an index file on a shelf, or makes it: a pool from an earlier time is mapped, everything else
-    /// is read from the file. Takes as long as reading it; `None` without leaves, or if the file is not used any more.
-    async fn of(file: &Arc<IndexFile>, shelf: &IndexShelf) -> Result<Option<Self>> {
-        let layout = LeafLayout::of_file(file);
-        let len = usize::try_from(layout.len_bytes()).unwrap_or(usize::MAX);
-        if len == 0 {
-            return Ok(None);
-        }
-        let mapped = |pieces: Option<Vec<Sealed>>| {
-            pieces.map(|pieces| CopyMemory::Mapped(MappedLeaves::new(pieces, &layout)))
-        };
-        let memory = match shelf {
-            IndexShelf::File => None,
-            IndexShelf::Node(node) => {
-                let options = AnonymousOptions {
-                    node: Some(*node),
-                    ..AnonymousOptions::default()
-                };
-                let mut region = Region::anonymous(len, &options)?;
-                let is_whole = copy_leaves(file, &layout, &mut region).await?;
-                let pieces = is_whole.then(|| layout.pieces_of(&region.seal()));
-                mapped(pieces.transpose()?)
-            }
-            IndexShelf::Emulated(name) => {
-                let mut device = Box::new(EmulatedTier::new(DeviceModel::named(name)?, len)?);
-                let is_whole = copy_leaves(file, &layout, &mut *device).await?;
-                is_whole.then_some(CopyMemory::Emulated(device))
-            }
-            IndexShelf::Dax(folder) => {
-                let id = file.identity().ok_or_else(|| StoreError::NotSupported {
-                    what: "a copy of an index that an earlier build made".into(),
-                })?;
-                let place = PoolPlace::new(folder, id);
-                file.copy().set_pool(&place);
-                mapped(place.find_or_make(file, &layout).await?)
-            }
-        };
-        Ok(memory.map(|memory| Self { memory, layout }))
-    }
-
     /// Reads blocks: of each page, which ascend, those that have a bit.
     pub fn blocks(
         &self,

@@ -1,14 +1,13 @@
 //! Where an index file has its copy, once it is made.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Arc, OnceLock};
 
 use super::LeafCopy;
 use super::pool::PoolPlace;
 use crate::error::StoreError;
-use crate::index::file::IndexFile;
 use crate::index::place::IndexShelf;
 
 /// Where a file's copy is, once it is made.
@@ -77,34 +76,17 @@ impl CopySlot {
         }
     }
 
-    /// Begins to make the copy of a file, once, on a thread of its own. Queries read the file until it exists.
-    pub fn begin(file: &Arc<IndexFile>, shelf: &IndexShelf) {
-        let slot = file.copy();
-        let is_left = slot.is_left.load(SeqCst);
-        if *shelf == IndexShelf::File || is_left || slot.is_begun.swap(true, Relaxed) {
-            return;
-        }
-        let (file, shelf) = (file.clone(), shelf.clone());
-        let name = "hotshelf-shelf".to_owned();
-        let make = move || {
-            let (made, slot) = (
-                futures::executor::block_on(LeafCopy::of(&file, &shelf)),
-                file.copy(),
-            );
-            match made {
-                // It may have got its name after the others were removed.
-                Ok(Some(_)) if slot.is_left.load(SeqCst) => slot.remove_pool(),
-                Ok(Some(copy)) => drop(slot.copy.set(copy)),
-                Ok(None) => {}
-                Err(error) => {
-                    let path = file.path().display();
-                    let what = "an index cannot be put on its shelf; its file is read";
-                    tracing::warn!(%error, %shelf, file = %path, "{what}");
-                }
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name(name).spawn(make) {
-            tracing::warn!(%error, "no thread to copy an index on");
+    /// Whether a copy is to be made: that was not begun, and the index has not left its shelf. From here on it is not.
+    pub(super) fn begin(&self) -> bool {
+        !self.is_left.load(SeqCst) && !self.is_begun.swap(true, Relaxed)
+    }
+
+    /// Takes the copy that was made.
+    pub(super) fn set(&self, copy: LeafCopy) {
+        // It may have got its name after the others were removed.
+        match self.is_left.load(SeqCst) {
+            true => self.remove_pool(),
+            false => drop(self.copy.set(copy)),
         }
     }
 }

@@ -259,7 +259,7 @@ fn an_unfinished_pool_on_a_device_is_made_again_and_other_bytes_are_left_alone()
         "it is another's, unfinished or not"
     );
     assert!(device.pool(&leaves, ID).unwrap().is_some());
-    // A damaged root is no reason to refuse either.
+    // A damaged root is not refused either.
     let mut bytes = device.bytes();
     bytes[8192..12_352].fill(0x33);
     device.write(&bytes);
