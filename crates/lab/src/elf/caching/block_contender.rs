@@ -6,9 +6,11 @@ use hotshelf_elf::Result;
 use hotshelf_elf::layout::packed::{BlockSource, PackedElf};
 
 use super::contender::{BoxedContender, Contender, Shelf, checksum};
-use super::packed::{Blocks, CountBlocks, DynamicBlocks, NoBlocks, ShelvedBlocks, StaticBlocks};
+use super::observed::{CountBlocks, StaticBlocks};
+use super::packed::{Blocks, DynamicBlocks, NoBlocks, ShelvedBlocks};
 use super::policy::Policy;
 use super::shelf::{Accesses, Dram, Lane};
+use super::swizzled::SwizzledBlocks;
 use super::variant::{BlockVariant, WithPolicy};
 use super::workload::Queries;
 
@@ -145,6 +147,13 @@ impl Packed {
         (self.elf.leaf_bytes() / self.elf.block_bytes() as u64) as usize
     }
 
+    /// How often each block was accessed.
+    fn counts(&self) -> Vec<u32> {
+        let mut counts = self.observed.clone();
+        counts.resize(self.block_count(), 0);
+        counts
+    }
+
     /// Counts which blocks a workload accesses.
     ///
     /// # Errors
@@ -170,6 +179,7 @@ impl Packed {
     ) -> Vec<BoxedContender<'a>> {
         let many =
             |one: &dyn Fn() -> BoxedContender<'a>| (0..thread_count).map(|_| one()).collect();
+        let block_bytes = self.elf.block_bytes();
         match *variant {
             BlockVariant::Volatile => {
                 let words = self.elf.blocks().as_slice();
@@ -180,9 +190,16 @@ impl Packed {
                 many(&|| PackedContender::boxed(self, self.elf.blocks().clone(), is_batch))
             }
             BlockVariant::Static(bytes) => {
-                let mut counts = self.observed.clone();
-                counts.resize(self.block_count(), 0);
-                let blocks = StaticBlocks::new(&counts, self.elf.block_bytes(), bytes);
+                let blocks = StaticBlocks::new(&self.counts(), block_bytes, bytes);
+                self.on(shelf, Arc::new(blocks), is_batch, thread_count)
+            }
+            BlockVariant::SwizzledStatic(bytes) => {
+                let words = self.elf.blocks().as_slice();
+                let blocks = SwizzledBlocks::chosen(&self.counts(), words, block_bytes, bytes);
+                self.on(shelf, Arc::new(blocks), is_batch, thread_count)
+            }
+            BlockVariant::SwizzledNaive(bytes, misses) => {
+                let blocks = SwizzledBlocks::naive(self.block_count(), block_bytes, bytes, misses);
                 self.on(shelf, Arc::new(blocks), is_batch, thread_count)
             }
             BlockVariant::Dynamic(policy, bytes, misses_per_offer) => {

@@ -67,7 +67,9 @@ fn block_variants() -> Vec<BlockVariant> {
     ];
     for bytes in [0, 1024, 1 << 30] {
         variants.push(BlockVariant::Static(bytes));
+        variants.push(BlockVariant::SwizzledStatic(bytes));
         for misses in [1, 3] {
+            variants.push(BlockVariant::SwizzledNaive(bytes, misses));
             let with = |policy| BlockVariant::Dynamic(policy, bytes.min(1 << 20), misses);
             variants.extend(PolicyName::ALL.map(with));
         }

@@ -199,12 +199,24 @@ pub enum BlockVariant {
     Static(u64),
     /// This many bytes of those that a policy keeps, which is offered one of this many misses.
     Dynamic(PolicyName, u64, u32),
+    /// As `Static`, by swizzled references.
+    SwizzledStatic(u64),
+    /// As `Dynamic` with the policy `naive`, by swizzled references.
+    SwizzledNaive(u64, u32),
 }
 
 impl BlockVariant {
     /// Whether queries read the shelf.
     pub fn reads_shelf(&self) -> bool {
         !matches!(self, Self::Volatile | Self::Hybrid)
+    }
+}
+
+/// Which misses a policy is offered, in the name of a variant.
+fn one_of(misses: u32) -> String {
+    match misses {
+        1 => String::new(),
+        misses => format!(", 1 miss of {misses}"),
     }
 }
 
@@ -215,13 +227,20 @@ impl fmt::Display for BlockVariant {
             Self::Pure => f.write_str("pure"),
             Self::Hybrid => f.write_str("hybrid"),
             Self::Static(bytes) => write!(f, "static(observed, {} KiB)", bytes >> 10),
-            Self::Dynamic(policy, bytes, 1) => write!(f, "dynamic({policy}, {} KiB)", bytes >> 10),
+            Self::SwizzledStatic(bytes) => {
+                write!(f, "static(observed, {} KiB, swizzled)", bytes >> 10)
+            }
             Self::Dynamic(policy, bytes, misses) => {
                 write!(
                     f,
-                    "dynamic({policy}, {} KiB, 1 miss of {misses})",
-                    bytes >> 10
+                    "dynamic({policy}, {} KiB{})",
+                    bytes >> 10,
+                    one_of(*misses)
                 )
+            }
+            Self::SwizzledNaive(bytes, misses) => {
+                let (kib, one_of) = (bytes >> 10, one_of(*misses));
+                write!(f, "dynamic(naive, {kib} KiB{one_of}, swizzled)")
             }
         }
     }
