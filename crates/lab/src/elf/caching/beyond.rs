@@ -1,8 +1,11 @@
 //! Past the papers: skew, `packed`, and a real device.
 
+use std::sync::Arc;
+
 use super::bench::{Bench, LEVELS, Result, THETA};
 use super::contender::Shelf;
 use super::device::Device;
+use super::filter::MissFilter;
 use super::list_cache::Capacity;
 use super::measure::{Entry, Row, compare};
 use super::statics::Choice;
@@ -118,10 +121,16 @@ fn list_entries(bench: &Bench, bytes: u64) -> Vec<Entry<'_>> {
 }
 
 pub fn gap(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
-    let cached = BlockVariant::Dynamic(PolicyName::Sieve, cache_bytes(bench, DRAM_PART), SAMPLED);
-    let bytes = swizzled_bytes(bench, DRAM_PART);
-    let swizzled = BlockVariant::SwizzledNaive(bytes, SAMPLED);
-    let chosen = BlockVariant::SwizzledStatic(bytes);
+    let swizzled_bytes = swizzled_bytes(bench, DRAM_PART);
+    let variants = [
+        BlockVariant::Volatile,
+        BlockVariant::Pure,
+        BlockVariant::Dynamic(PolicyName::Sieve, cache_bytes(bench, DRAM_PART), SAMPLED),
+        BlockVariant::SwizzledNaive(swizzled_bytes, SAMPLED),
+        BlockVariant::SwizzledStatic(swizzled_bytes),
+    ];
+    // Only keys are asked for.
+    let filtered = BlockVariant::Filtered(Arc::new(MissFilter::new(&bench.table)));
     let mut rows = Vec::new();
     for query in [
         Query::Exact,
@@ -136,9 +145,11 @@ pub fn gap(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
             _ => &[false],
         };
         for &is_batch in modes {
-            let (volatile, pure) = (&BlockVariant::Volatile, &BlockVariant::Pure);
-            for variant in [volatile, pure, &cached, &swizzled, &chosen] {
+            for variant in &variants {
                 entries.push(bench.blocks(variant, is_batch, 1));
+            }
+            if modes.len() > 1 {
+                entries.push(bench.blocks(&filtered, is_batch, 1));
             }
         }
         rows.extend(bench.compare(figure, query, THETA, &mut entries)?);

@@ -7,6 +7,7 @@
 //! | `policy`, `chain` | which items a dynamic cache keeps |
 //! | `list_cache`, `statics`, `linear` | lists of `linear` in DRAM, as in the papers |
 //! | `packed`, `observed`, `swizzled` | blocks of `packed` in DRAM, by a table or by references that lead to them |
+//! | `filter` | a filter in DRAM that answers misses |
 //! | `subjects` | a B+-tree and a radix tree, cached by the same policies |
 //! | `variant`, `workload` | what is compared, and by which queries |
 //! | `contender`, `block_contender`, `measure` | a variant that answers queries, and how fast several do |
@@ -23,6 +24,7 @@ pub mod cpu_cache;
 pub mod device;
 mod drawing;
 pub mod figures;
+pub mod filter;
 pub mod linear;
 pub mod list_cache;
 pub mod measure;
