@@ -24,7 +24,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Keys whose lines are asked for before they are looked at.
 const AHEAD: usize = 16;
 
-/// Says of most keys that are not there that they are not.
+/// The keys of a table in a few bits each: most others are recognised.
 #[derive(Debug, PartialEq)]
 pub struct MissFilter {
     /// Fingerprints of seven bits, and a byte behind them.
@@ -107,7 +107,7 @@ impl MissFilter {
         }
     }
 
-    /// `None` if the keys' places cannot be told apart: that happens now and then, to few keys more often.
+    /// `None` if no order of the keys gives each a place of its own: that is rare, and less rare with few keys.
     fn with_seed(table: &CodeTable, seed: u64) -> Option<Self> {
         let mut key = vec![0; table.dimension_count()];
         let mut hashes: Vec<u64> = Vec::with_capacity(table.row_count());

@@ -1,7 +1,7 @@
 //! Blocks of `packed` by swizzled references: what says that a block is held says where, and a hit reads it there.
 //!
 //! Four bytes for each block are the number of its frame in DRAM, or say that it is on the shelf. Frames are added many
-//! at a time and never given up, so that a reader keeps a frame's words without a lock, and nobody counts readers. That
+//! at a time and never given up, so that readers keep a frame's words without a lock and without being counted. That
 //! allows blocks that were chosen once, and the policy `naive`; others would have to wait for readers.
 
 use std::mem::size_of;
