@@ -44,6 +44,7 @@ fn bad_values_are_refused_with_what_would_be_right() {
             "hpcache-paper, hpcache",
         ),
         ("hotshelf-lab elf --experiment speed", "selectivity"),
+        ("hotshelf-lab elf --figure table2", "table1, 2020-3"),
         ("hotshelf-lab elf --lineitem 0", "--lineitem 1"),
         ("hotshelf-lab ssb --handcrafted --query Q5.1", "Q4.3"),
         (

@@ -5,12 +5,30 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray};
 use hotshelf_cli::failure::{Failure, note};
 use hotshelf_cli::output::{Output, Target};
+use hotshelf_elf::keys::CodeTable;
 
 use super::flags::{Data, Elf};
 use super::{Figure, caching, export, lineitem, measure, uniform};
 use crate::failure::Result;
 
 pub fn run(elf: &Elf) -> Result<()> {
+    let mut output = Output::open(Target::Stdout, elf.format)?;
+    match &elf.figures {
+        Some(figures) => {
+            if figures.has_table {
+                caching::command::print_table(&mut output)?;
+            }
+            if !figures.names.is_empty() {
+                caching::command::run(figures, table(elf)?, &mut output)?;
+            }
+        }
+        None => compare(elf, &table(elf)?, &mut output)?,
+    }
+    Ok(output.close()?)
+}
+
+/// The table that is measured on, and exported if that is asked for.
+fn table(elf: &Elf) -> Result<CodeTable> {
     let table = match elf.data {
         Data::Uniform {
             row_count,
@@ -28,19 +46,19 @@ pub fn run(elf: &Elf) -> Result<()> {
     if let Some(folder) = &elf.export {
         export(&table, folder).map_err(Failure::io("write", folder))?;
     }
-    if let Some(figures) = &elf.figures {
-        return caching::command::run(figures, table, elf.format);
-    }
-    let mut output = Output::open(Target::Stdout, elf.format)?;
+    Ok(table)
+}
+
+fn compare(elf: &Elf, table: &CodeTable, output: &mut Output) -> Result<()> {
     for (name, experiment) in &elf.experiments {
         let mut figures = Vec::new();
-        measure(*experiment, &table, &elf.options, &mut |figure| {
+        measure(*experiment, table, &elf.options, &mut |figure| {
             tracing::info!(?figure, "measured");
             figures.push(figure);
         })?;
         output.print(&rows(name, &figures)?)?;
     }
-    Ok(output.close()?)
+    Ok(())
 }
 
 fn rows(experiment: &str, figures: &[Figure]) -> Result<RecordBatch> {

@@ -8,7 +8,7 @@ use hotshelf_cli::output::Format;
 use hotshelf_cli::{text_format, thread_count};
 
 use super::caching::bench::Effort;
-use super::caching::command::Figures;
+use super::caching::command::{Figures, TABLE};
 use super::caching::figures::Figure;
 use super::{ElfOptions, Experiment};
 
@@ -47,8 +47,8 @@ pub struct Flags {
     /// Only these: layouts, planner, selectivity
     #[arg(long = "experiment", value_name = "NAMES", value_delimiter = ',')]
     experiments: Vec<String>,
-    /// Figures of selective caching instead, by paper and number (2020-3 to 5, 2022-3 to 8), and skew, packed, hits,
-    /// hybrid, emulated, device, subjects, subjects-device; or all
+    /// Figures of selective caching instead, by paper and number (2020-3 to 5, 2022-3 to 8), and table1, skew, packed,
+    /// hits, hybrid, emulated, device, subjects, subjects-device; or all
     #[arg(
         long = "figure",
         value_name = "NAMES",
@@ -112,16 +112,18 @@ impl Flags {
     /// The figures that are asked for.
     fn figures(&self) -> Result<Option<Figures>> {
         let known = || Figure::ALL.iter().map(|figure| figure.name);
-        let mut names = Vec::new();
+        let (mut names, mut has_table) = (Vec::new(), false);
         for name in &self.figures {
+            has_table |= name == TABLE || name == "all";
             match known().find(|known| known == name) {
                 Some(name) => names.push(name),
                 None if name == "all" => names.extend(known()),
+                None if name == TABLE => {}
                 None => {
                     let known = known().collect::<Vec<_>>().join(", ");
                     return Err(Failure::usage(
                         format!("there is no figure '{name}' of selective caching"),
-                        format!("the figures are {known}, and all"),
+                        format!("the figures are {TABLE}, {known}, and all"),
                     ));
                 }
             }
@@ -135,7 +137,8 @@ impl Flags {
             exact_count,
             thread_count: self.threads.into(),
         };
-        Ok((!names.is_empty()).then(|| Figures {
+        Ok((!self.figures.is_empty()).then(|| Figures {
+            has_table,
             names,
             folder: self.out.clone(),
             effort,

@@ -29,11 +29,21 @@ pub(super) const RECORDED_CORES: u32 = 18;
 const DELIVERED_BYTES: usize = 64 << 20;
 
 /// A figure, what it states, its unit, and the same of the model.
-struct Line {
+pub struct Line {
     figure: &'static str,
-    what: &'static str,
-    paper: f64,
-    emulated: f64,
+    /// What is stated, and in which unit.
+    pub what: &'static str,
+    /// As the paper states it.
+    pub paper: f64,
+    /// As the model has it.
+    pub emulated: f64,
+}
+
+impl Line {
+    /// The model's over the paper's.
+    pub fn ratio(&self) -> f64 {
+        self.emulated / self.paper
+    }
 }
 
 /// Prints the comparison.
@@ -43,7 +53,7 @@ struct Line {
 pub fn run() -> Result<(), TierError> {
     let table = DeviceModel::named("optane")?;
     let grid = DeviceModel::named("optane100-128")?;
-    let mut lines = table_lines(&table);
+    let mut lines = table_1()?;
     lines.extend(reading_lines(&grid));
     lines.extend(writing_lines(&grid));
     lines.extend(far_writing_lines(&grid));
@@ -57,15 +67,26 @@ pub fn run() -> Result<(), TierError> {
         "figure", "what", "paper", "emulated", "ratio"
     );
     for line in lines {
-        let ratio = line.emulated / line.paper;
         println!(
-            "{:10} {:56} {:8.1} {:9.1} {ratio:6.2}",
-            line.figure, line.what, line.paper, line.emulated
+            "{:10} {:56} {:8.1} {:9.1} {:6.2}",
+            line.figure,
+            line.what,
+            line.paper,
+            line.emulated,
+            line.ratio()
         );
     }
     advice();
     delivered(&table)?;
     delivered(&grid)
+}
+
+/// Table 1 of the selective caching papers, as far as it is about persistent memory.
+///
+/// # Errors
+/// If the model is missing.
+pub fn table_1() -> Result<Vec<Line>, TierError> {
+    Ok(table_lines(&DeviceModel::named("optane")?))
 }
 
 /// What threads really wait for on this machine, beside what the model says.

@@ -1,8 +1,11 @@
 //! Past the papers: skew, `packed`, and a real device.
 
+use std::sync::Arc;
+
 use super::bench::{Bench, LEVELS, Result, THETA};
 use super::contender::Shelf;
 use super::device::Device;
+use super::filter::MissFilter;
 use super::list_cache::Capacity;
 use super::measure::{Entry, Row, compare};
 use super::statics::Choice;
@@ -15,14 +18,23 @@ pub const DRAM_PART: f64 = 0.03;
 /// Misses of which one is offered where a cache must not cost anything when it is of no use.
 pub const SAMPLED: u32 = 16;
 
-/// Entries of `packed` within a part of the `linear` bytes: what remains of it after the head and the table.
+/// Bytes of blocks of `packed` within a part of the `linear` bytes: what remains of it after the head and the table.
 pub fn cache_bytes(bench: &Bench, part: f64) -> u64 {
-    let elf = &bench.packed.elf;
-    let table = elf.leaf_bytes() / elf.block_bytes() as u64 * 2;
-    let all = (bench.linear_bytes() as f64 * part) as u64;
     // A frame has a number and two neighbours besides its bytes.
-    let room = all.saturating_sub(elf.head_bytes() + table);
-    room * elf.block_bytes() as u64 / (elf.block_bytes() as u64 + 24)
+    room(bench, part, 2, 24)
+}
+
+/// The same where references are swizzled.
+fn swizzled_bytes(bench: &Bench, part: f64) -> u64 {
+    room(bench, part, 4, 2)
+}
+
+/// Bytes of blocks within a part of the `linear` bytes, if each block of the Elf and each held one has some besides.
+fn room(bench: &Bench, part: f64, block_extra: u64, frame_extra: u64) -> u64 {
+    let (elf, block_bytes) = (&bench.packed.elf, bench.packed.elf.block_bytes() as u64);
+    let table = elf.leaf_bytes() / block_bytes * block_extra;
+    let all = (bench.linear_bytes() as f64 * part) as u64;
+    all.saturating_sub(elf.head_bytes() + table) * block_bytes / (block_bytes + frame_extra)
 }
 
 pub fn skew(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
@@ -52,6 +64,11 @@ pub fn skew(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
             entries.push(blocks(&BlockVariant::Dynamic(policy, bytes, SAMPLED), 1));
         }
         entries.push(blocks(&BlockVariant::Static(bytes), 1));
+        for part in [DRAM_PART, 0.05] {
+            let bytes = swizzled_bytes(bench, part);
+            entries.push(blocks(&BlockVariant::SwizzledStatic(bytes), 1));
+            entries.push(blocks(&BlockVariant::SwizzledNaive(bytes, SAMPLED), 1));
+        }
         entries.iter_mut().for_each(|entry| entry.x = Some(theta));
         rows.extend(bench.compare(figure, Query::Exact, theta, &mut entries)?);
         let mut both = vec![
@@ -104,7 +121,16 @@ fn list_entries(bench: &Bench, bytes: u64) -> Vec<Entry<'_>> {
 }
 
 pub fn gap(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
-    let cached = BlockVariant::Dynamic(PolicyName::Sieve, cache_bytes(bench, DRAM_PART), SAMPLED);
+    let swizzled_bytes = swizzled_bytes(bench, DRAM_PART);
+    let variants = [
+        BlockVariant::Volatile,
+        BlockVariant::Pure,
+        BlockVariant::Dynamic(PolicyName::Sieve, cache_bytes(bench, DRAM_PART), SAMPLED),
+        BlockVariant::SwizzledNaive(swizzled_bytes, SAMPLED),
+        BlockVariant::SwizzledStatic(swizzled_bytes),
+    ];
+    // Only keys are asked for.
+    let filtered = BlockVariant::Filtered(Arc::new(MissFilter::new(&bench.table)));
     let mut rows = Vec::new();
     for query in [
         Query::Exact,
@@ -119,8 +145,11 @@ pub fn gap(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
             _ => &[false],
         };
         for &is_batch in modes {
-            for variant in [&BlockVariant::Volatile, &BlockVariant::Pure, &cached] {
+            for variant in &variants {
                 entries.push(bench.blocks(variant, is_batch, 1));
+            }
+            if modes.len() > 1 {
+                entries.push(bench.blocks(&filtered, is_batch, 1));
             }
         }
         rows.extend(bench.compare(figure, query, THETA, &mut entries)?);
@@ -155,6 +184,10 @@ pub fn device(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
                 (BlockVariant::Pure, false),
                 (BlockVariant::Pure, true),
                 (BlockVariant::Dynamic(PolicyName::Sieve, bytes, 1), false),
+                (
+                    BlockVariant::SwizzledNaive(swizzled_bytes(bench, DRAM_PART), 1),
+                    false,
+                ),
             ] {
                 entries.push(bench.blocks_on(&variant, Shelf::Device(&blocks), is_batch, 1));
             }
@@ -177,6 +210,8 @@ pub fn hits(bench: &Bench, figure: &str) -> Result<Vec<Row>> {
     let all = bench.packed.elf.leaf_bytes() * 2;
     let mut variants = vec![BlockVariant::Pure];
     variants.extend(PolicyName::ALL.map(|policy| BlockVariant::Dynamic(policy, all, 1)));
+    variants.push(BlockVariant::SwizzledStatic(all));
+    variants.push(BlockVariant::SwizzledNaive(all, 1));
     let mut entries: Vec<_> = variants
         .iter()
         .map(|variant| bench.blocks_on(variant, Shelf::Dram, false, 1))

@@ -6,9 +6,12 @@ use hotshelf_elf::Result;
 use hotshelf_elf::layout::packed::{BlockSource, PackedElf};
 
 use super::contender::{BoxedContender, Contender, Shelf, checksum};
-use super::packed::{Blocks, CountBlocks, DynamicBlocks, NoBlocks, ShelvedBlocks, StaticBlocks};
+use super::filter::MissFilter;
+use super::observed::{CountBlocks, StaticBlocks};
+use super::packed::{Blocks, DynamicBlocks, NoBlocks, ShelvedBlocks};
 use super::policy::Policy;
 use super::shelf::{Accesses, Dram, Lane};
+use super::swizzled::SwizzledBlocks;
 use super::variant::{BlockVariant, WithPolicy};
 use super::workload::Queries;
 
@@ -48,21 +51,40 @@ impl<W: AsRef<[u64]> + Send, L: Lane, B: Blocks> Counted for ShelvedBlocks<W, L,
     }
 }
 
+/// How keys are looked up.
+#[derive(Debug, Clone)]
+struct Manner {
+    /// Many together.
+    is_batch: bool,
+    /// What is asked before the Elf.
+    filter: Option<Arc<MissFilter>>,
+}
+
+impl Manner {
+    fn is_absent(&self, key: &[u32]) -> bool {
+        let filter = self.filter.as_ref();
+        filter.is_some_and(|filter| !filter.may_hold(key))
+    }
+}
+
 struct PackedContender<S> {
     elf: PackedElf<S>,
-    is_batch: bool,
+    manner: Manner,
     tids: Vec<u32>,
+    /// Keys that the filter does not answer.
+    retained: Vec<u32>,
 }
 
 impl<S: Counted> PackedContender<S> {
-    fn boxed<'a>(packed: &Packed, blocks: S, is_batch: bool) -> BoxedContender<'a>
+    fn boxed<'a>(packed: &Packed, blocks: S, manner: &Manner) -> BoxedContender<'a>
     where
         S: 'a,
     {
         Box::new(Self {
             elf: PackedElf::new(packed.elf.upper().clone(), blocks),
-            is_batch,
+            manner: manner.clone(),
             tids: Vec::new(),
+            retained: Vec::new(),
         })
     }
 }
@@ -71,12 +93,23 @@ impl<S: Counted> Contender for PackedContender<S> {
     fn answer(&mut self, queries: &Queries) -> Result<u64> {
         let mut total = 0;
         match queries {
-            Queries::Keys(keys) if self.is_batch => {
+            Queries::Keys(keys) if self.manner.is_batch => {
+                let keys = match &self.manner.filter {
+                    Some(filter) => {
+                        self.retained.clear();
+                        filter.retain(keys, &mut self.retained);
+                        &self.retained
+                    }
+                    None => keys,
+                };
                 self.elf
                     .exact_batch(keys, |_, tid| total += u64::from(tid) + 1)?;
             }
             Queries::Keys(keys) => {
                 for key in keys.chunks_exact(self.elf.dimension_count()) {
+                    if self.manner.is_absent(key) {
+                        continue;
+                    }
                     self.tids.clear();
                     self.elf.exact(key, &mut self.tids)?;
                     total += checksum(&self.tids);
@@ -100,7 +133,9 @@ impl<S: Counted> Contender for PackedContender<S> {
     }
 
     fn dram_bytes(&self) -> u64 {
-        self.elf.head_bytes() + self.elf.blocks().dram_bytes()
+        let filter = self.manner.filter.as_ref();
+        let filter_bytes = filter.map_or(0, |filter| filter.size_bytes());
+        self.elf.head_bytes() + self.elf.blocks().dram_bytes() + filter_bytes
     }
 }
 
@@ -111,24 +146,23 @@ pub struct Packed {
     observed: Vec<u32>,
 }
 
-struct WithDynamicBlocks<'a> {
+struct WithDynamicBlocks<'a, 'm> {
     packed: &'a Packed,
     shelf: Shelf<'a>,
     bytes: u64,
     misses_per_offer: u32,
-    is_batch: bool,
+    manner: &'m Manner,
     thread_count: usize,
 }
 
-impl<'a> WithPolicy for WithDynamicBlocks<'a> {
+impl<'a> WithPolicy for WithDynamicBlocks<'a, '_> {
     type Out = Vec<BoxedContender<'a>>;
 
     fn call<P: Policy + 'static>(self) -> Self::Out {
         let (count, bytes) = (self.packed.block_count(), self.packed.elf.block_bytes());
         let cache = DynamicBlocks::<P>::new(count, bytes, self.bytes, self.misses_per_offer);
         let (shelf, threads) = (self.shelf, self.thread_count);
-        self.packed
-            .on(shelf, Arc::new(cache), self.is_batch, threads)
+        self.packed.on(shelf, Arc::new(cache), self.manner, threads)
     }
 }
 
@@ -145,13 +179,28 @@ impl Packed {
         (self.elf.leaf_bytes() / self.elf.block_bytes() as u64) as usize
     }
 
+    /// How often each block was accessed.
+    fn counts(&self) -> Vec<u32> {
+        let mut counts = self.observed.clone();
+        counts.resize(self.block_count(), 0);
+        counts
+    }
+
     /// Counts which blocks a workload accesses.
     ///
     /// # Errors
     /// Those of the queries.
     pub fn observe(&mut self, queries: &Queries) -> Result<()> {
         let counts = Arc::new(CountBlocks::new(self.block_count()));
-        let mut counters = self.on(Shelf::Dram, counts.clone(), false, 1);
+        let mut counters = self.on(
+            Shelf::Dram,
+            counts.clone(),
+            &Manner {
+                is_batch: false,
+                filter: None,
+            },
+            1,
+        );
         for counter in &mut counters {
             counter.answer(queries)?;
         }
@@ -170,20 +219,35 @@ impl Packed {
     ) -> Vec<BoxedContender<'a>> {
         let many =
             |one: &dyn Fn() -> BoxedContender<'a>| (0..thread_count).map(|_| one()).collect();
+        let block_bytes = self.elf.block_bytes();
+        let filter = match variant {
+            BlockVariant::Filtered(filter) => Some(filter.clone()),
+            _ => None,
+        };
+        let manner = &Manner { is_batch, filter };
         match *variant {
             BlockVariant::Volatile => {
                 let words = self.elf.blocks().as_slice();
-                many(&|| PackedContender::boxed(self, words, is_batch))
+                many(&|| PackedContender::boxed(self, words, manner))
             }
-            BlockVariant::Pure => self.on(shelf, Arc::new(NoBlocks), is_batch, thread_count),
+            BlockVariant::Pure | BlockVariant::Filtered(_) => {
+                self.on(shelf, Arc::new(NoBlocks), manner, thread_count)
+            }
             BlockVariant::Hybrid => {
-                many(&|| PackedContender::boxed(self, self.elf.blocks().clone(), is_batch))
+                many(&|| PackedContender::boxed(self, self.elf.blocks().clone(), manner))
             }
             BlockVariant::Static(bytes) => {
-                let mut counts = self.observed.clone();
-                counts.resize(self.block_count(), 0);
-                let blocks = StaticBlocks::new(&counts, self.elf.block_bytes(), bytes);
-                self.on(shelf, Arc::new(blocks), is_batch, thread_count)
+                let blocks = StaticBlocks::new(&self.counts(), block_bytes, bytes);
+                self.on(shelf, Arc::new(blocks), manner, thread_count)
+            }
+            BlockVariant::SwizzledStatic(bytes) => {
+                let words = self.elf.blocks().as_slice();
+                let blocks = SwizzledBlocks::chosen(&self.counts(), words, block_bytes, bytes);
+                self.on(shelf, Arc::new(blocks), manner, thread_count)
+            }
+            BlockVariant::SwizzledNaive(bytes, misses) => {
+                let blocks = SwizzledBlocks::naive(self.block_count(), block_bytes, bytes, misses);
+                self.on(shelf, Arc::new(blocks), manner, thread_count)
             }
             BlockVariant::Dynamic(policy, bytes, misses_per_offer) => {
                 policy.with(WithDynamicBlocks {
@@ -191,7 +255,7 @@ impl Packed {
                     shelf,
                     bytes,
                     misses_per_offer,
-                    is_batch,
+                    manner,
                     thread_count,
                 })
             }
@@ -202,19 +266,17 @@ impl Packed {
         &'a self,
         shelf: Shelf<'a>,
         cache: Arc<B>,
-        is_batch: bool,
+        manner: &Manner,
         thread_count: usize,
     ) -> Vec<BoxedContender<'a>> {
         let piece_shift = self.elf.block_bytes().trailing_zeros();
         let words = self.elf.blocks().as_slice();
         let one = |_| match shelf {
-            Shelf::Dram => self.shelved(words, Dram, &cache, is_batch),
+            Shelf::Dram => self.shelved(words, Dram, &cache, manner),
             Shelf::Emulated(device) => {
-                self.shelved(words, device.lane(piece_shift), &cache, is_batch)
+                self.shelved(words, device.lane(piece_shift), &cache, manner)
             }
-            Shelf::Device(device) => {
-                self.shelved(words, device.lane(piece_shift), &cache, is_batch)
-            }
+            Shelf::Device(device) => self.shelved(words, device.lane(piece_shift), &cache, manner),
         };
         (0..thread_count).map(one).collect()
     }
@@ -224,9 +286,9 @@ impl Packed {
         words: &'a [u64],
         lane: L,
         cache: &Arc<B>,
-        is_batch: bool,
+        manner: &Manner,
     ) -> BoxedContender<'a> {
         let blocks = ShelvedBlocks::new(words, self.elf.block_bytes(), lane, cache.clone());
-        PackedContender::boxed(self, blocks, is_batch)
+        PackedContender::boxed(self, blocks, manner)
     }
 }

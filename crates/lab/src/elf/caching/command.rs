@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array};
+use arrow::error::ArrowError;
 use hotshelf_cli::failure::{Failure, note};
-use hotshelf_cli::output::{Format, Output, Target};
+use hotshelf_cli::output::Output;
 use hotshelf_elf::keys::CodeTable;
 
 use super::bench::{Bench, Effort, FigureError};
@@ -14,6 +15,7 @@ use super::drawing::draw;
 use super::figures::Figure;
 use super::measure::Row;
 use crate::failure::{ExperimentError, Result};
+use crate::tier::emulated::{Line, table_1};
 
 impl From<FigureError> for ExperimentError {
     fn from(error: FigureError) -> Self {
@@ -25,9 +27,14 @@ impl From<FigureError> for ExperimentError {
     }
 }
 
+/// Table 1 of the papers, as `--figure` names it.
+pub const TABLE: &str = "table1";
+
 /// Figures to be measured.
 #[derive(Debug)]
 pub struct Figures {
+    /// Whether Table 1 is asked for, for which nothing is measured.
+    pub has_table: bool,
     /// Those of [`Figure::ALL`].
     pub names: Vec<&'static str>,
     /// Where the pictures go.
@@ -40,12 +47,11 @@ pub struct Figures {
 ///
 /// # Errors
 /// Those of measuring, printing and drawing.
-pub fn run(figures: &Figures, table: CodeTable, format: Format) -> Result<()> {
+pub fn run(figures: &Figures, table: CodeTable, output: &mut Output) -> Result<()> {
     let folder = &figures.folder;
     fs::create_dir_all(folder).map_err(Failure::io("create", folder))?;
     let row_count = table.row_count();
     let bench = Bench::new(table, figures.effort)?;
-    let mut output = Output::open(Target::Stdout, format)?;
     let wanted = |figure: &Figure| figures.names.contains(&figure.name);
     for figure in Figure::ALL.into_iter().filter(wanted) {
         let rows = figure.measure(&bench)?;
@@ -54,7 +60,30 @@ pub fn run(figures: &Figures, table: CodeTable, format: Format) -> Result<()> {
         note(&format!("wrote {}", path.display()));
         output.print(&batch(&rows)?)?;
     }
-    Ok(output.close()?)
+    Ok(())
+}
+
+/// Prints Table 1 of the papers.
+///
+/// # Errors
+/// Those of printing, and when the model is missing.
+pub fn print_table(output: &mut Output) -> Result<()> {
+    let lines = table_1().map_err(Failure::from)?;
+    let number = |of: fn(&Line) -> f64| {
+        Arc::new(Float64Array::from_iter_values(lines.iter().map(of))) as ArrayRef
+    };
+    let text = |of: &dyn Fn(&Line) -> &'static str| {
+        Arc::new(StringArray::from_iter_values(lines.iter().map(of))) as ArrayRef
+    };
+    let columns = [
+        ("figure", text(&|_| TABLE)),
+        ("what", text(&|line| line.what)),
+        ("paper", number(|line| line.paper)),
+        ("emulated", number(|line| line.emulated)),
+        ("ratio", number(Line::ratio)),
+    ];
+    output.print(&made(RecordBatch::try_from_iter(columns))?)?;
+    Ok(())
 }
 
 fn batch(rows: &[Row]) -> Result<RecordBatch> {
@@ -92,10 +121,12 @@ fn batch(rows: &[Row]) -> Result<RecordBatch> {
         ),
     ];
     let nullable = columns.map(|(name, values)| (name, values, name == "x"));
-    Ok(
-        RecordBatch::try_from_iter_with_nullable(nullable).map_err(|error| Failure::Format {
-            format: "table",
-            what: error.to_string(),
-        })?,
-    )
+    made(RecordBatch::try_from_iter_with_nullable(nullable))
+}
+
+fn made(batch: Result<RecordBatch, ArrowError>) -> Result<RecordBatch> {
+    Ok(batch.map_err(|error| Failure::Format {
+        format: "table",
+        what: error.to_string(),
+    })?)
 }

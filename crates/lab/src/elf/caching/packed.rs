@@ -3,12 +3,12 @@
 //! A direct table with two bytes for every block says where its copy is and counts hits: nothing is hashed, and a hit
 //! takes no lock and reads one line of it.
 //! The bytes of an *emulated* shelf are in DRAM, so a block is read where it is whether it was a hit or not; taking one
-//! in copies it all the same, into memory that is counted.
+//! in copies it all the same, into memory that is counted. Only the references of `swizzled` lead to the copy.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use hotshelf_elf::layout::packed::BlockSource;
 use hotshelf_tier::simd::prefetch;
@@ -35,6 +35,12 @@ pub trait Blocks: Send + Sync {
 
     /// Whether a block is held.
     fn holds(&self, block: usize) -> bool;
+
+    /// The words of a block that is read in DRAM.
+    #[inline(always)]
+    fn frame(&self, _block: usize) -> Option<&[u64]> {
+        None
+    }
 
     /// Offers a block that was missed.
     fn offer(&self, block: usize, words: &[u64]);
@@ -65,89 +71,6 @@ impl Blocks for NoBlocks {
     }
 
     #[inline(always)]
-    fn offer(&self, _block: usize, _words: &[u64]) {}
-
-    fn dram_bytes(&self) -> u64 {
-        0
-    }
-}
-
-/// Blocks that were chosen once.
-#[derive(Debug)]
-pub struct StaticBlocks {
-    bits: Vec<u64>,
-    bytes: u64,
-}
-
-impl StaticBlocks {
-    /// The most accessed blocks, as many as fit into a number of bytes.
-    pub fn new(access_counts: &[u32], block_bytes: usize, bytes_max: u64) -> Self {
-        let mut blocks: Vec<u32> = (0..access_counts.len() as u32).collect();
-        blocks.sort_by_key(|&block| (std::cmp::Reverse(access_counts[block as usize]), block));
-        let mut bits = vec![0; access_counts.len().div_ceil(64)];
-        let count = (bytes_max / block_bytes as u64) as usize;
-        for &block in blocks.iter().take(count) {
-            bits[block as usize / 64] |= 1 << (block % 64);
-        }
-        let held = count.min(blocks.len());
-        Self {
-            // A copy is found by counting the bits before it: half a word for each word of bits.
-            bytes: (held * block_bytes + bits.len() * 12) as u64,
-            bits,
-        }
-    }
-}
-
-impl Blocks for StaticBlocks {
-    #[inline(always)]
-    fn hit(&self, block: usize) -> bool {
-        self.holds(block)
-    }
-
-    #[inline(always)]
-    fn holds(&self, block: usize) -> bool {
-        self.bits[block / 64] >> (block % 64) & 1 == 1
-    }
-
-    #[inline(always)]
-    fn offer(&self, _block: usize, _words: &[u64]) {}
-
-    fn dram_bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-/// Counts how often each block is accessed: the observed workload.
-#[derive(Debug)]
-pub struct CountBlocks {
-    counts: Vec<AtomicU32>,
-}
-
-impl CountBlocks {
-    /// For this many blocks.
-    pub fn new(block_count: usize) -> Self {
-        Self {
-            counts: (0..block_count).map(|_| AtomicU32::new(0)).collect(),
-        }
-    }
-
-    /// Accesses of each block.
-    pub fn counts(&self) -> Vec<u32> {
-        let counts = self.counts.iter();
-        counts.map(|count| count.load(Ordering::Relaxed)).collect()
-    }
-}
-
-impl Blocks for CountBlocks {
-    fn hit(&self, block: usize) -> bool {
-        self.counts[block].fetch_add(1, Ordering::Relaxed);
-        true
-    }
-
-    fn holds(&self, _block: usize) -> bool {
-        true
-    }
-
     fn offer(&self, _block: usize, _words: &[u64]) {}
 
     fn dram_bytes(&self) -> u64 {
@@ -386,7 +309,13 @@ impl<W: AsRef<[u64]>, L: Lane, B: Blocks> BlockSource for ShelvedBlocks<W, L, B>
         if block != self.recent.get() && !place.is_empty() {
             self.enter(block);
         }
-        &self.words.as_ref()[place]
+        match self.cache.frame(block) {
+            Some(frame) => {
+                let first = block << self.block_shift;
+                &frame[place.start - first..place.end - first]
+            }
+            None => &self.words.as_ref()[place],
+        }
     }
 
     #[inline(always)]
@@ -396,7 +325,10 @@ impl<W: AsRef<[u64]>, L: Lane, B: Blocks> BlockSource for ShelvedBlocks<W, L, B>
         if block != last && block != before && at < self.words.as_ref().len() {
             self.ask(block);
         }
-        prefetch(self.words.as_ref(), at);
+        match self.cache.frame(block) {
+            Some(frame) => prefetch(frame, at - (block << self.block_shift)),
+            None => prefetch(self.words.as_ref(), at),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! All variants answer as `volatile` does, on every shelf, and as a scan of the rows does.
 
+use std::sync::Arc;
+
 use hotshelf_elf::keys::{CodeColumn, CodeTable, QueryBox, Restriction};
 use hotshelf_elf::layout::packed::{PackedElf, PackedOptions};
 use hotshelf_tier::emulated::DeviceModel;
@@ -9,6 +11,7 @@ use super::super::baseline::linear::LinearElf;
 use super::block_contender::Packed;
 use super::contender::{Contender, Linear, Shelf};
 use super::device::Device;
+use super::filter::MissFilter;
 use super::list_cache::Capacity;
 use super::shelf::Emulated;
 use super::statics::Choice;
@@ -59,15 +62,18 @@ pub(super) fn variants() -> Vec<Variant> {
     variants
 }
 
-fn block_variants() -> Vec<BlockVariant> {
+fn block_variants(table: &CodeTable) -> Vec<BlockVariant> {
     let mut variants = vec![
         BlockVariant::Volatile,
         BlockVariant::Pure,
         BlockVariant::Hybrid,
+        BlockVariant::Filtered(Arc::new(MissFilter::new(table))),
     ];
     for bytes in [0, 1024, 1 << 30] {
         variants.push(BlockVariant::Static(bytes));
+        variants.push(BlockVariant::SwizzledStatic(bytes));
         for misses in [1, 3] {
+            variants.push(BlockVariant::SwizzledNaive(bytes, misses));
             let with = |policy| BlockVariant::Dynamic(policy, bytes.min(1 << 20), misses);
             variants.extend(PolicyName::ALL.map(with));
         }
@@ -75,7 +81,7 @@ fn block_variants() -> Vec<BlockVariant> {
     variants
 }
 
-fn table() -> impl Strategy<Value = CodeTable> {
+pub(super) fn table() -> impl Strategy<Value = CodeTable> {
     (2usize..6, 1usize..400, any::<u64>()).prop_map(|(columns, row_count, seed)| {
         let mut random = fastrand::Rng::with_seed(seed);
         let columns = (0..columns).map(|_| {
@@ -85,6 +91,13 @@ fn table() -> impl Strategy<Value = CodeTable> {
         });
         CodeTable::new(columns.collect()).unwrap()
     })
+}
+
+/// The keys of all rows, one after the other.
+pub(super) fn rows_of(table: &CodeTable) -> Vec<u32> {
+    (0..table.row_count())
+        .flat_map(|row| table.row(row))
+        .collect()
 }
 
 /// Keys of rows and near misses, ranges, and partial matches.
@@ -167,7 +180,7 @@ proptest! {
             let mut on_device = linear.contender(variant, Shelf::Device(&lists));
             check(&variant.to_string(), &mut *on_device, &asked)?;
         }
-        for variant in block_variants() {
+        for variant in block_variants(&table) {
             for shelf in [Shelf::Dram, Shelf::Emulated(&emulated), Shelf::Device(&blocks)] {
                 for is_batch in [false, true] {
                     for mut one in packed.contenders(&variant, shelf, is_batch, 2) {

@@ -1,7 +1,9 @@
 //! The variants of selective caching by name, and the caches they are made of.
 
 use std::fmt;
+use std::sync::Arc;
 
+use super::filter::MissFilter;
 use super::list_cache::Capacity;
 use super::policy::{Lfu, Lla, Lru, Naive, Policy, S3Fifo, Sieve, TwoQueues};
 use super::statics::Choice;
@@ -199,6 +201,12 @@ pub enum BlockVariant {
     Static(u64),
     /// This many bytes of those that a policy keeps, which is offered one of this many misses.
     Dynamic(PolicyName, u64, u32),
+    /// A filter that answers most misses, and no block.
+    Filtered(Arc<MissFilter>),
+    /// As `Static`, by swizzled references.
+    SwizzledStatic(u64),
+    /// As `Dynamic` with the policy `naive`, by swizzled references.
+    SwizzledNaive(u64, u32),
 }
 
 impl BlockVariant {
@@ -208,20 +216,36 @@ impl BlockVariant {
     }
 }
 
+/// Which misses a policy is offered, in the name of a variant.
+fn one_of(misses: u32) -> String {
+    match misses {
+        1 => String::new(),
+        misses => format!(", 1 miss of {misses}"),
+    }
+}
+
 impl fmt::Display for BlockVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Volatile => f.write_str("volatile"),
             Self::Pure => f.write_str("pure"),
             Self::Hybrid => f.write_str("hybrid"),
+            Self::Filtered(_) => f.write_str("pure, filtered"),
             Self::Static(bytes) => write!(f, "static(observed, {} KiB)", bytes >> 10),
-            Self::Dynamic(policy, bytes, 1) => write!(f, "dynamic({policy}, {} KiB)", bytes >> 10),
+            Self::SwizzledStatic(bytes) => {
+                write!(f, "static(observed, {} KiB, swizzled)", bytes >> 10)
+            }
             Self::Dynamic(policy, bytes, misses) => {
                 write!(
                     f,
-                    "dynamic({policy}, {} KiB, 1 miss of {misses})",
-                    bytes >> 10
+                    "dynamic({policy}, {} KiB{})",
+                    bytes >> 10,
+                    one_of(*misses)
                 )
+            }
+            Self::SwizzledNaive(bytes, misses) => {
+                let (kib, one_of) = (bytes >> 10, one_of(*misses));
+                write!(f, "dynamic(naive, {kib} KiB{one_of}, swizzled)")
             }
         }
     }
