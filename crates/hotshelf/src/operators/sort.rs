@@ -1,4 +1,4 @@
-//! `SpillingSortExec`: all rows of a partition in order, whatever the memory.
+//! `SpillingSortExec`: the rows of a partition in order, or many of the first ones, whatever the memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
@@ -26,6 +27,9 @@ use hotshelf_operators::sort::{SortKey, SortOptions, SortStats, Sorted, Sorter};
 use super::columns::{Columns, are_comparable};
 use super::work::{Pieces, Streams, blocking, environment, failed};
 
+/// More of the first rows are found by sorting and cutting; fewer by the engine's heap, whose threshold narrows the scan.
+const HEAP_ROWS_MAX: usize = 4096;
+
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to sort.
 #[derive(Clone)]
 pub(crate) struct SpillingSortExec {
@@ -34,10 +38,10 @@ pub(crate) struct SpillingSortExec {
 }
 
 impl SpillingSortExec {
-    /// In place of a sort of all rows. `None`: a sort of the first rows only, or of keys that cannot be compared as
-    /// bytes.
+    /// In place of a sort of all rows, or of many first ones. `None`: a sort of few first rows, or of keys that cannot
+    /// be compared as bytes.
     pub fn replacing(sort: &SortExec) -> QueryResult<Option<Self>> {
-        if sort.fetch().is_some() {
+        if sort.fetch().is_some_and(|fetch| fetch <= HEAP_ROWS_MAX) {
             return Ok(None);
         }
         let mut columns = Columns::of(sort.input().schema());
@@ -53,7 +57,9 @@ impl SpillingSortExec {
         let partitioned = self.sort.preserve_partitioning();
         let sort = SortExec::new(self.sort.expr().clone(), child);
         Self {
-            sort: sort.with_preserve_partitioning(partitioned),
+            sort: sort
+                .with_preserve_partitioning(partitioned)
+                .with_fetch(self.sort.fetch()),
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
@@ -74,6 +80,10 @@ impl ExecutionPlan for SpillingSortExec {
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.sort.fetch()
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -105,12 +115,19 @@ impl ExecutionPlan for SpillingSortExec {
         let input = self.sort.input().execute(partition, context.clone())?;
         let is_sorted = self.sort.input().equivalence_properties();
         if is_sorted.ordering_satisfy(self.sort.expr().clone())? {
-            return Ok(input);
+            return Ok(match self.sort.fetch() {
+                Some(_) => {
+                    let baseline = BaselineMetrics::new(&self.metrics, partition);
+                    Box::pin(LimitStream::new(input, 0, self.sort.fetch(), baseline))
+                }
+                None => input,
+            });
         }
         let mut columns = Columns::of(input.schema());
         let options = SortOptions {
             keys: keys(self.sort.expr(), &mut columns)?,
             batch_row_count: context.session_config().batch_size(),
+            limit: self.sort.fetch(),
             ..SortOptions::default()
         };
         let columns = Arc::new(columns);
@@ -244,7 +261,9 @@ impl DisplayAs for SpillingSortExec {
             DisplayFormatType::TreeRender => self.sort.fmt_as(format, f),
             _ => write!(
                 f,
-                "SpillingSortExec: expr=[{}], preserve_partitioning=[{}]",
+                "SpillingSortExec: {}expr=[{}], preserve_partitioning=[{}]",
+                self.fetch()
+                    .map_or(String::new(), |fetch| format!("fetch={fetch}, ")),
                 self.sort.expr(),
                 self.sort.preserve_partitioning()
             ),

@@ -81,6 +81,34 @@ fn the_plan_says_whose_sort_it_is() {
     assert!(!plan(&off).contains("Spilling"));
     let first = plan(&format!("{all} LIMIT 5"));
     assert!(!first.contains("Spilling"), "the first rows need no memory");
+    let many = plan(&format!("{all} LIMIT 5000"));
+    assert!(many.contains("SpillingSortExec: fetch=5000"), "{many}");
+}
+
+#[test]
+fn many_first_rows_are_those_of_the_whole_order() {
+    for budget_bytes in [4 << 20, 64 << 20] {
+        let fixture = with_budget(budget_bytes);
+        fixture.run(ROWS).unwrap();
+        for order in [
+            "number DESC NULLS LAST, text, id",
+            "float, id DESC",
+            "text DESC, id",
+            "id",
+        ] {
+            let all = fixture.rows(&format!("SELECT id, text FROM t ORDER BY {order}"));
+            for (limit, offset) in [(4097, 0), (9000, 5000), (20_000, 15_000), (90_000, 0)] {
+                let sql = format!(
+                    "SELECT id, text FROM t ORDER BY {order} LIMIT {limit} OFFSET {offset}"
+                );
+                let end = all.len().min(offset + limit);
+                assert!(fixture.rows(&sql) == all[offset..end], "{sql}");
+            }
+        }
+        let sorted = "SELECT count(*), min(id), max(id) FROM (SELECT id FROM \
+                      (SELECT id FROM t ORDER BY id LIMIT 8000) ORDER BY id LIMIT 6000)";
+        assert_eq!(fixture.rows(sorted), ["6000|0|5999"]);
+    }
 }
 
 #[test]
