@@ -27,7 +27,8 @@ use hotshelf_operators::sort::{SortKey, SortOptions, SortStats, Sorted, Sorter};
 use super::columns::{Columns, are_comparable};
 use super::work::{Pieces, Streams, blocking, environment, failed};
 
-/// More of the first rows are found by sorting and cutting; fewer by the engine's heap, whose threshold narrows the scan.
+/// More of the first rows are found by sorting and cutting; fewer by the engine's heap, whose threshold narrows the
+/// scan.
 const HEAP_ROWS_MAX: usize = 4096;
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to sort.

@@ -15,8 +15,8 @@ use super::unavailable::Unavailable;
 use crate::recent::Recent;
 use crate::reservation::Reservation;
 
-/// One part in this many of the budget may be taken for a head while its upper levels are made.
-const MAKING_SHARE: u64 = 8;
+/// Memory for the pieces of a head while its upper levels are read.
+const MAKING_BYTES: u64 = 128 << 10;
 /// What a question reads of a head of which the upper levels are in memory, about.
 const PART_BYTES: u64 = 64 << 10;
 /// Upper levels take about one part in this many of a head.
@@ -156,42 +156,66 @@ impl HeadStore {
         levels: Option<usize>,
     ) -> Result<Result<Arc<LoadedUpper>, Arc<LoadedHead>>, Unavailable> {
         let needed_bytes = stretch.head_memory_bytes();
+        if levels.is_some()
+            && let Some(memory) = Reservation::try_reserve(&self.cache, needed_bytes)
+        {
+            return self
+                .load_for_levels(file, stretch, weight, (levels, memory))
+                .await;
+        }
+        let making_bytes = needed_bytes / UPPER_SHARE + MAKING_BYTES.min(needed_bytes / 4);
         let none = Unavailable::Memory { needed_bytes };
-        let may_hold = needed_bytes <= self.cache.budget().limit_bytes() / MAKING_SHARE;
-        let memory = match Reservation::try_reserve(&self.cache, needed_bytes) {
-            Some(memory) => memory,
-            // For a moment.
-            None if may_hold => Reservation::reserve(&self.cache, needed_bytes),
-            None => return Err(none),
-        };
+        let memory = Reservation::try_reserve(&self.cache, making_bytes).ok_or(none.clone())?;
+        let begun = Instant::now();
+        let read = file.read_upper(stretch, levels).await;
+        let (upper, places) = read.map_err(Unavailable::damaged)?.ok_or(none)?;
+        self.note_miss(stretch, upper.size_bytes(), begun, weight);
+        Ok(Ok(self.keep_upper(stretch.key, upper, places, memory)))
+    }
+
+    /// Reads a head, of which only some levels are to stay, as a whole; a head without others stays so.
+    async fn load_for_levels(
+        &self,
+        file: &IndexFile,
+        stretch: &Stretch,
+        weight: f64,
+        (levels, memory): (Option<usize>, Reservation),
+    ) -> Result<Result<Arc<LoadedUpper>, Arc<LoadedHead>>, Unavailable> {
         let begun = Instant::now();
         let read = file.read_head(stretch).await;
         let (head, places) = read.map_err(Unavailable::damaged)?;
         let Some(upper) = UpperHead::of(&head, &places, levels) else {
-            if levels.is_none() {
-                return Err(none);
-            }
-            self.note_miss(stretch, needed_bytes, begun, weight);
-            let head = Arc::new(head);
+            self.note_miss(stretch, memory.bytes(), begun, weight);
             let head = Arc::new(LoadedHead {
-                head,
+                head: Arc::new(head),
                 places,
                 memory,
             });
             return Ok(Err(self.whole.lock().insert(stretch.key, head)));
         };
-        let upper_bytes = upper.size_bytes();
-        self.note_miss(stretch, upper_bytes, begun, weight);
+        self.note_miss(stretch, upper.size_bytes(), begun, weight);
         drop(head);
-        let memory = Reservation::take_over(&self.cache, upper_bytes, || drop(memory));
+        let before = self.whole.lock().remove(stretch.key);
+        drop(before);
+        Ok(Ok(self.keep_upper(stretch.key, upper, places, memory)))
+    }
+
+    /// Keeps upper levels in their own memory in place of that which they were made in.
+    fn keep_upper(
+        &self,
+        key: u64,
+        upper: UpperHead,
+        places: HeadPlaces,
+        made_in: Reservation,
+    ) -> Arc<LoadedUpper> {
+        let bytes = upper.size_bytes();
+        let memory = Reservation::take_over(&self.cache, bytes, || drop(made_in));
         let upper = Arc::new(LoadedUpper {
             upper,
             places,
             memory,
         });
-        let before = self.whole.lock().remove(stretch.key);
-        drop(before);
-        Ok(Ok(self.upper.lock().insert(stretch.key, upper)))
+        self.upper.lock().insert(key, upper)
     }
 
     /// Reads what a question needs beside the upper levels.

@@ -64,17 +64,34 @@ impl IndexFile {
         Ok((head, places))
     }
 
-    /// Reads what a question needs of a head beside its upper levels, and puts both together.
-    pub(super) async fn read_head_part(
+    /// Reads the upper levels of a head, of which the whole is never in memory. `None` where there is nothing to leave
+    /// out, or it cannot be read so.
+    pub(super) async fn read_upper(
         &self,
         stretch: &Stretch,
-        upper: &UpperHead,
-        part: &HeadPart,
-    ) -> Result<ElfHead> {
+        levels: Option<usize>,
+    ) -> Result<Option<(UpperHead, HeadPlaces)>> {
+        let path = self.path();
+        let read = |places: Vec<Range<u64>>| self.places(stretch, places);
+        let upper = UpperHead::read(path, levels, read).await;
+        let Some((upper, places)) = upper.map_err(|error| located(error, stretch.offset))? else {
+            return Ok(None);
+        };
+        self.check_head(path, stretch, upper.head(), places.leaf_offset)?;
+        Ok(Some((upper, places)))
+    }
+
+    /// The bytes at some places of an Elf, read together.
+    async fn places(&self, stretch: &Stretch, places: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
         let io = self.handle.open()?;
-        let read = |place: &Range<u64>| {
-            let (at, length) = (stretch.offset + place.start, place.end - place.start);
-            let read = (length > 0).then(|| self.handle.engine().read(&io, at, length as usize));
+        let read = |place: Range<u64>| {
+            let (at, length) = (
+                stretch.offset.saturating_add(place.start),
+                place.end - place.start,
+            );
+            let is_inside = place.end <= stretch.leaf_offset;
+            let read = (length > 0 && is_inside)
+                .then(|| self.handle.engine().read(&io, at, length as usize));
             async move {
                 match read {
                     Some(read) => read.await,
@@ -82,8 +99,17 @@ impl IndexFile {
                 }
             }
         };
-        let read: Vec<_> = part.reads.iter().map(read).collect();
-        let read: Vec<Bytes> = try_join_all(read).await?;
+        Ok(try_join_all(places.into_iter().map(read)).await?)
+    }
+
+    /// Reads what a question needs of a head beside its upper levels, and puts both together.
+    pub(super) async fn read_head_part(
+        &self,
+        stretch: &Stretch,
+        upper: &UpperHead,
+        part: &HeadPart,
+    ) -> Result<ElfHead> {
+        let read = self.places(stretch, part.reads.clone()).await?;
         let head = upper.with_part(self.path(), part, &read);
         head.map_err(|damage| located(damage.into(), stretch.offset))
     }

@@ -25,6 +25,7 @@
 //! and checked, or block by block by [`Frame`](super::Frame).
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ const VERSION_PACKED: u32 = 4;
 /// Blocks of version 2 do not have their number in their checksum.
 const VERSION_NUMBERED: u32 = 3;
 const VERSION_MIN: u32 = 2;
-const SUPERBLOCK_BYTES: usize = 4096;
+pub(super) const SUPERBLOCK_BYTES: usize = 4096;
 const SALT_AT: usize = SUPERBLOCK_BYTES - 12;
 const SECTION_ALIGN: u64 = 64;
 const LEAF_ALIGN: u64 = 4096;
@@ -269,6 +270,49 @@ fn read_superblock(file: &Path, bytes: &[u8]) -> Result<Superblock, Corruption> 
         },
         sections,
     })
+}
+
+/// What the first bytes of a file say about its head.
+pub(super) struct Outline {
+    pub(super) places: HeadPlaces,
+    pub(super) row_count: usize,
+    pub(super) shape: Range<u64>,
+    superblock: Superblock,
+}
+
+impl Outline {
+    /// Reads the first bytes of a file.
+    pub(super) fn read(file: &Path, bytes: &[u8]) -> Result<Self, Corruption> {
+        let superblock = read_superblock(file, bytes)?;
+        let shape = &superblock.sections[0];
+        Ok(Self {
+            places: superblock.places(),
+            row_count: superblock.row_count,
+            shape: shape.offset..shape.offset.saturating_add(shape.len_bytes),
+            superblock,
+        })
+    }
+
+    /// Reads the section of the shape.
+    pub(super) fn geometry(
+        &self,
+        file: &Path,
+        shape: &[u8],
+    ) -> Result<(Geometry, Vec<u64>), Corruption> {
+        let section = Section {
+            offset: 0,
+            ..self.superblock.sections[0]
+        };
+        read_geometry(&mut open_section(file, shape, &section)?, &self.superblock)
+    }
+
+    /// Bytes and checksums of the arrays: nodes, children, starts, bitmaps, ranks and codes.
+    pub(super) fn arrays(&self) -> [(u64, u32); 6] {
+        [2, 3, 1, 4, 5, 6].map(|section: usize| {
+            let section = &self.superblock.sections[section];
+            (section.len_bytes, section.crc)
+        })
+    }
 }
 
 /// A reader over one section, its checksum verified.

@@ -51,6 +51,8 @@ struct HeadChecker<'a> {
     slot_counts: Vec<usize>,
     /// Nodes reached so far.
     node_count: usize,
+    /// Of a part of a head: the node that stands for those that are left out, and the rows of each leaf region.
+    part: Option<(usize, &'a [usize])>,
 }
 
 impl ElfHead {
@@ -65,6 +67,7 @@ impl ElfHead {
             code_bits: &self.geometry.code_bits,
             slot_counts: vec![0; dimension_count + 1],
             node_count: 0,
+            part: None,
         };
         checker.check_arrays()?;
         match self.root {
@@ -95,6 +98,20 @@ impl ElfHead {
             "rows per leaf region",
         )?;
         self.verify_zones(&place)
+    }
+
+    /// The same of a part of a head, in which a node stands for those that are left out.
+    pub(crate) fn verify_part(&self, file: &Path, left_out: usize) -> Result<(), Corruption> {
+        let mut checker = HeadChecker {
+            place: Place { file },
+            head: &self.head,
+            code_bits: &self.geometry.code_bits,
+            slot_counts: Vec::new(),
+            node_count: 0,
+            part: Some((left_out, &self.geometry.slot_counts)),
+        };
+        checker.check_arrays()?;
+        checker.check_node(0, 0, 0..self.row_count as u32)
     }
 
     /// Checks the checksum and header of a leaf block. Offsets in errors are bytes from the first leaf.
@@ -259,10 +276,28 @@ impl HeadChecker<'_> {
         let is_here = node.bottom == Bottom::Here;
         let may_be_here = node.kind == NodeKind::Sorted;
         self.place.check(may_be_here || !is_here, at, "bucket")?;
-        let count = &mut self.slot_counts[level + usize::from(!is_here)];
-        let is_next = *count == node.slot as usize;
-        *count += rows.len();
-        self.place.check(is_next, at, "slot of a group")
+        let region = level + usize::from(!is_here);
+        self.check_slots(at, region, node.slot as usize, rows.len())
+    }
+
+    /// Groups follow each other in their regions; those of a part lie in them.
+    fn check_slots(
+        &mut self,
+        at: usize,
+        region: usize,
+        slot: usize,
+        row_count: usize,
+    ) -> Result<(), Corruption> {
+        let is_right = match self.part {
+            Some((_, slot_counts)) => slot + row_count <= slot_counts[region],
+            None => {
+                let count = &mut self.slot_counts[region];
+                let is_next = *count == slot;
+                *count += row_count;
+                is_next
+            }
+        };
+        self.place.check(is_right, at, "slot of a group")
     }
 
     fn check_child(
@@ -277,6 +312,9 @@ impl HeadChecker<'_> {
             return self.place.check(may_be_empty, at, "empty child");
         }
         let (region, slot) = match Link::unpack(child.link) {
+            Link::Node(below) if self.part.is_some_and(|(left_out, _)| below == left_out) => {
+                return Ok(());
+            }
             Link::Node(below) => {
                 // Children come after their parents, so the walk ends; each is reached once.
                 let is_new = below > at && below < self.head.nodes.len();
@@ -294,10 +332,7 @@ impl HeadChecker<'_> {
                 (level, slot)
             }
         };
-        self.place
-            .check(self.slot_counts[region] == slot, at, "slot of a group")?;
-        self.slot_counts[region] += (end - child.row) as usize;
-        Ok(())
+        self.check_slots(at, region, slot, (end - child.row) as usize)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Add;
 
 use super::super::arrays::{NODE_BYTES, write_children, write_nodes};
-use super::super::head::{Bottom, Head, Link, Node, NodeKind};
+use super::super::head::{Bottom, Child, Head, Link, Node, NodeKind};
 use crate::codec::Writer;
 
 /// Arrays of a head in a file: nodes, children, starts, bitmaps, ranks and codes.
@@ -71,6 +71,34 @@ impl Counts {
         self.bytes().iter().sum()
     }
 
+    /// The same with this many nodes.
+    pub(super) fn at_node(self, nodes: usize) -> Self {
+        Self { nodes, ..self }
+    }
+
+    /// Whether a node's parts of the arrays begin here.
+    pub(super) fn is_begin_of(self, node: &Node) -> bool {
+        let child_at = match node.bottom {
+            Bottom::Mixed => self.children,
+            Bottom::Below | Bottom::Here => self.starts,
+        };
+        let codes_at = match node.kind {
+            NodeKind::Dense => node.codes_at as usize,
+            NodeKind::Bitmap => self.words,
+            NodeKind::Sorted => self.codes,
+        };
+        (node.child_at as usize, node.codes_at as usize) == (child_at, codes_at)
+            && node.child_count > 0
+    }
+
+    pub(super) fn is_within(self, total: Self) -> bool {
+        self.nodes <= total.nodes
+            && self.children <= total.children
+            && self.starts <= total.starts
+            && self.words <= total.words
+            && self.codes <= total.codes
+    }
+
     pub(super) fn minus(self, before: Self) -> Self {
         Self {
             nodes: self.nodes - before.nodes,
@@ -78,6 +106,22 @@ impl Counts {
             starts: self.starts - before.starts,
             words: self.words - before.words,
             codes: self.codes - before.codes,
+        }
+    }
+}
+
+/// Shows the nodes that some nodes have below them, in order. `children` begin with the entries of these nodes.
+pub(super) fn for_links(nodes: &[Node], children: &[Child], mut show: impl FnMut(usize)) {
+    let mut rest = children;
+    for node in nodes.iter().filter(|node| node.bottom == Bottom::Mixed) {
+        let Some((entries, others)) = rest.split_at_checked(node.child_count as usize + 1) else {
+            return;
+        };
+        rest = others;
+        for pair in entries.windows(2).filter(|pair| pair[0].row < pair[1].row) {
+            if let Link::Node(below) = Link::unpack(pair[0].link) {
+                show(below);
+            }
         }
     }
 }

@@ -23,7 +23,8 @@ impl Numbers {
         let Some(places) = self.levels.get(level) else {
             return;
         };
-        for child in children {
+        // The root is below no node: that link stands for an absent code.
+        for child in children.iter_mut().filter(|child| child.link != 0) {
             let Link::Node(node) = Link::unpack(child.link) else {
                 continue;
             };

@@ -6,6 +6,7 @@
 
 mod counts;
 mod joined;
+mod streamed;
 
 use std::ops::Range;
 use std::path::Path;
@@ -28,7 +29,7 @@ const BUNDLE_BYTES: usize = 16 << 10;
 const BUNDLES_MIN: usize = 16;
 /// Where it is not said how many levels stay, they take at most one part in this many of the head; but one level stays
 /// if it is not more than half.
-const UPPER_SHARE: u64 = 16;
+const UPPER_SHARE: usize = 16;
 
 /// The upper levels of a head, and where the others lie in the file.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub struct UpperHead {
     cuts: Vec<Counts>,
     /// Checksums of the bundles.
     sums: Vec<u32>,
+    /// Whether all of the head was checked; if not, each part is.
+    is_verified: bool,
 }
 
 /// What a question needs of a head beyond its upper levels.
@@ -57,17 +60,38 @@ pub struct HeadPart {
     pub head_bytes: u64,
 }
 
-/// Cuts the nodes of a level, and what is below them on each level, into bundles of about the same size: where they
-/// begin, by bundle and level, and how many they are. `below` is where each level begins, and where the last one ends.
-fn cut(head: &Head, below: &[Counts]) -> (Vec<Counts>, usize) {
+/// How many levels stay of a head whose levels begin at `starts`, of which the last is its end.
+fn level_count(starts: &[Counts], levels: Option<usize>) -> Option<usize> {
+    if let Some(levels) = levels {
+        return Some(levels.max(1));
+    }
+    let whole = starts.last()?.sum_bytes();
+    let room = whole / UPPER_SHARE;
+    let small = starts.iter().filter(|start| start.sum_bytes() <= room);
+    let first = small.count().saturating_sub(1).max(1);
+    let is_small = |start: &&Counts| start.sum_bytes() * 2 <= whole;
+    starts.get(first).filter(is_small).map(|_| first)
+}
+
+/// Where the bundles of a level begin, and where the last one ends. `below` as for [`cut`].
+fn bundle_ends(below: &[Counts]) -> Vec<usize> {
     let (first, end) = (below[0], below[below.len() - 1]);
     let nodes = first.nodes..below[1].nodes;
     let bytes = end.minus(first).sum_bytes().max(1);
     let node_count = (nodes.len() * BUNDLE_BYTES).div_ceil(bytes);
-    let node_count = node_count.min(nodes.len().div_ceil(BUNDLES_MIN));
-    let mut ends: Vec<usize> = nodes.clone().step_by(node_count).collect();
-    let bundle_count = ends.len();
-    ends.push(nodes.end);
+    let node_count = node_count.min(nodes.len().div_ceil(BUNDLES_MIN)).max(1);
+    nodes
+        .clone()
+        .step_by(node_count)
+        .chain([nodes.end])
+        .collect()
+}
+
+/// Cuts the nodes of a level, and what is below them on each level, into bundles of about the same size: where they
+/// begin, by bundle and level, and how many they are. `below` is where each level begins, and where the last one ends.
+fn cut(head: &Head, below: &[Counts]) -> (Vec<Counts>, usize) {
+    let mut ends = bundle_ends(below);
+    let bundle_count = ends.len() - 1;
     let mut by_level = Vec::with_capacity(below.len() - 1);
     for level in below.windows(2) {
         let (mut at, mut next) = (level[0], level[1].nodes);
@@ -88,6 +112,46 @@ fn cut(head: &Head, below: &[Counts]) -> (Vec<Counts>, usize) {
     (bundles.collect(), bundle_count)
 }
 
+impl ArrayPlaces {
+    /// Where some entries of the arrays are in the file.
+    fn of(&self, from: Counts, to: Counts) -> [Range<u64>; ARRAY_COUNT] {
+        let starts = [
+            self.nodes,
+            self.children,
+            self.starts,
+            self.bitmaps,
+            self.ranks,
+            self.codes,
+        ];
+        let (from, to) = (from.bytes(), to.bytes());
+        std::array::from_fn(|array| {
+            starts[array] + from[array] as u64..starts[array] + to[array] as u64
+        })
+    }
+}
+
+/// Entries of the arrays from their bytes in a file.
+fn parse(
+    file: &Path,
+    places: &[Range<u64>],
+    bytes: [&[u8]; ARRAY_COUNT],
+) -> Result<Head, Corruption> {
+    let reader = |array: usize| {
+        let start = places.get(array).map_or(0, |place| place.start);
+        Reader::new(file, bytes[array], start)
+    };
+    let (mut starts, mut bitmaps) = (reader(2), reader(3));
+    let (mut ranks, mut codes) = (reader(4), reader(5));
+    Ok(Head {
+        nodes: read_nodes(&mut reader(0))?,
+        children: read_children(&mut reader(1))?,
+        starts: starts.u16s(starts.remaining() / 2, "starts")?,
+        bitmaps: bitmaps.u64s(bitmaps.remaining() / 8, "bitmaps")?,
+        ranks: ranks.u32s(ranks.remaining() / 4, "ranks")?,
+        codes: codes.u32s(codes.remaining() / 4, "codes")?,
+    })
+}
+
 impl ElfHead {
     /// How many levels the head has nodes on.
     pub fn head_level_count(&self) -> usize {
@@ -101,20 +165,7 @@ impl UpperHead {
     /// nothing to leave out, or where the file has another form than the head.
     pub fn of(head: &ElfHead, places: &HeadPlaces, levels: Option<usize>) -> Option<Self> {
         let starts = head.head.level_starts()?;
-        let below_first = match levels {
-            Some(levels) => levels.max(1),
-            None => {
-                let room = (head.head_bytes() / UPPER_SHARE) as usize;
-                let small = starts.iter().filter(|start| start.sum_bytes() <= room);
-                let first = small.count().saturating_sub(1).max(1);
-                let is_small =
-                    |start: &Counts| start.sum_bytes() * 2 <= room * UPPER_SHARE as usize;
-                starts
-                    .get(first)
-                    .filter(|start| is_small(start))
-                    .map(|_| first)?
-            }
-        };
+        let below_first = level_count(&starts, levels)?;
         let below = starts.get(below_first..).filter(|below| below.len() > 1)?;
         let (cuts, bundle_count) = cut(&head.head, below);
         let below_count = below.len() - 1;
@@ -133,6 +184,7 @@ impl UpperHead {
             last_level_at: starts[below_first - 1].nodes,
             cuts,
             sums: Vec::new(),
+            is_verified: true,
         };
         upper.sums = (0..bundle_count)
             .map(|bundle| {
@@ -145,6 +197,11 @@ impl UpperHead {
             })
             .collect();
         Some(upper)
+    }
+
+    /// The head without the levels that are left out: it answers nothing that leads to them.
+    pub fn head(&self) -> &ElfHead {
+        &self.head
     }
 
     /// How many levels it has.
@@ -201,19 +258,7 @@ impl UpperHead {
 
     /// Where some entries of the arrays are in the file.
     fn reads(&self, from: Counts, to: Counts) -> [Range<u64>; ARRAY_COUNT] {
-        let places = &self.places;
-        let starts = [
-            places.nodes,
-            places.children,
-            places.starts,
-            places.bitmaps,
-            places.ranks,
-            places.codes,
-        ];
-        let (from, to) = (from.bytes(), to.bytes());
-        std::array::from_fn(|array| {
-            starts[array] + from[array] as u64..starts[array] + to[array] as u64
-        })
+        self.places.of(from, to)
     }
 
     /// Adds the nodes below the upper levels that a query can reach.
@@ -262,30 +307,15 @@ impl UpperHead {
         part: &HeadPart,
         read: &[impl AsRef<[u8]>],
     ) -> Result<ElfHead, Corruption> {
-        let mut pieces = read.iter().zip(&part.reads);
+        let mut pieces = read.iter().map(AsRef::as_ref);
+        let mut places = part.reads.chunks(ARRAY_COUNT);
         let mut levels: Vec<Vec<Head>> = (0..self.below_count).map(|_| Vec::new()).collect();
         for &bundle in &part.bundles {
             let mut sum = crc32fast::Hasher::new();
             for level in &mut levels {
-                let mut next = || -> Reader<'_> {
-                    let (bytes, place) = match pieces.next() {
-                        Some((bytes, place)) => (bytes.as_ref(), place.start),
-                        None => (&[][..], 0),
-                    };
-                    sum.update(bytes);
-                    Reader::new(file, bytes, place)
-                };
-                let (mut nodes, mut children) = (next(), next());
-                let (mut starts, mut bitmaps) = (next(), next());
-                let (mut ranks, mut codes) = (next(), next());
-                level.push(Head {
-                    nodes: read_nodes(&mut nodes)?,
-                    children: read_children(&mut children)?,
-                    starts: starts.u16s(starts.remaining() / 2, "starts")?,
-                    bitmaps: bitmaps.u64s(bitmaps.remaining() / 8, "bitmaps")?,
-                    ranks: ranks.u32s(ranks.remaining() / 4, "ranks")?,
-                    codes: codes.u32s(codes.remaining() / 4, "codes")?,
-                });
+                let bytes = [(); ARRAY_COUNT].map(|()| pieces.next().unwrap_or_default());
+                bytes.iter().for_each(|bytes| sum.update(bytes));
+                level.push(parse(file, places.next().unwrap_or_default(), bytes)?);
             }
             let (expected, found) = (self.sums[bundle], sum.finalize());
             if expected != found {
@@ -294,7 +324,32 @@ impl UpperHead {
                 return Err(place.corrupt("part of the head of an Elf", expected, found));
             }
         }
-        Ok(self.joined(&part.bundles, levels))
+        let head = self.joined(&part.bundles, levels);
+        if !self.is_verified {
+            head.verify_part(file, head.head.nodes.len() - 1)?;
+        }
+        Ok(head)
+    }
+}
+
+/// Upper levels from the bytes of a file.
+#[cfg(test)]
+pub(super) fn read_from(
+    file: &Path,
+    levels: Option<usize>,
+    bytes: &[u8],
+) -> Result<Option<(UpperHead, HeadPlaces)>> {
+    let read = |places: Vec<Range<u64>>| {
+        let bytes = places.into_iter().map(|place| {
+            let bytes = bytes.get(place.start as usize..place.end as usize);
+            bytes.unwrap_or_default()
+        });
+        std::future::ready(Ok(bytes.collect::<Vec<&[u8]>>()))
+    };
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(UpperHead::read(file, levels, read)).poll(&mut context) {
+        std::task::Poll::Ready(upper) => upper,
+        std::task::Poll::Pending => unreachable!("nothing waits"),
     }
 }
 
@@ -330,13 +385,28 @@ mod tests {
         part.reads.iter().map(read).collect()
     }
 
+    /// Upper levels of a head in memory, and the same read piece by piece.
     fn uppers(elf: &PackedElf, bytes: &[u8]) -> Vec<UpperHead> {
         let (head, places) = ElfHead::read(file(), bytes).unwrap();
         assert_eq!(&head, &**elf.upper());
-        let levels = (1..head.head_level_count()).map(Some).chain([None]);
-        levels
-            .filter_map(|levels| UpperHead::of(&head, &places, levels))
-            .collect()
+        let levels = (1..=head.head_level_count()).map(Some).chain([None]);
+        let both = levels.flat_map(|levels| {
+            let (one, other) = (
+                UpperHead::of(&head, &places, levels),
+                read_from(file(), levels, bytes).unwrap(),
+            );
+            let other = other.map(|(upper, other_places)| {
+                assert_eq!(other_places, places);
+                upper
+            });
+            if let (Some(one), Some(other)) = (&one, &other) {
+                assert_eq!((&one.cuts, &one.sums), (&other.cuts, &other.sums));
+                assert_eq!(&one.head.head, &other.head.head);
+            }
+            assert_eq!(one.is_some(), other.is_some());
+            [one, other]
+        });
+        both.flatten().collect()
     }
 
     proptest! {
@@ -415,6 +485,18 @@ mod tests {
             }
         }
         assert!(upper.with_part(file(), &part, &sound[1..]).is_err());
+        let (mut refused, step) = (0, 97);
+        for at in (4096..places.leaf_offset as usize).step_by(step) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 4;
+            refused += u64::from(read_from(file(), None, &damaged).is_err());
+        }
+        // Zones and fences are not read.
+        let read_bytes = head.head.size_bytes() as usize * 9 / 10;
+        assert!(
+            refused as usize * step > read_bytes,
+            "{refused} of {read_bytes}"
+        );
         assert!(UpperHead::of(&head, &places, Some(99)).is_none());
         assert!(upper.part_for(None, &[1, 2, 3]).is_err());
     }

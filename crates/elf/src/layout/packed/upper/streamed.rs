@@ -1,0 +1,270 @@
+//! The upper levels of a head whose file is read piece by piece, when there is not memory for all of it even for a
+//! moment.
+//!
+//! Nodes and children are read twice: first for where levels begin, then with everything else for checksums. That the
+//! head is a sound one is checked of each part when it is put together.
+
+use std::ops::Range;
+use std::path::Path;
+
+use hotshelf_tier::Corruption;
+use hotshelf_tier::simd::Backend;
+
+use super::super::ElfHead;
+use super::super::arrays::{NODE_BYTES, read_children, read_nodes};
+use super::super::file::{ArrayPlaces, HeadPlaces, Outline, SUPERBLOCK_BYTES};
+use super::super::head::{Head, Link, Node};
+use super::super::zones::Zones;
+use super::counts::{ARRAY_COUNT, Counts, for_links};
+use super::{UpperHead, bundle_ends, level_count, parse};
+use crate::codec::Reader;
+use crate::error::ElfError;
+
+/// Nodes that are read at once.
+const NODES_TOGETHER: usize = 1024;
+/// What is read at once has at most this many bytes, or the head is not one to be read so.
+const PIECE_BYTES_MAX: usize = 1 << 20;
+
+/// A file being read.
+struct Stream<'a, R> {
+    file: &'a Path,
+    read: R,
+    places: ArrayPlaces,
+    /// All entries of the arrays.
+    total: Counts,
+}
+
+/// Checksums of the arrays as far as they were read.
+#[derive(Default)]
+struct Sums([crc32fast::Hasher; ARRAY_COUNT]);
+
+impl Sums {
+    fn update(&mut self, bytes: &[impl AsRef<[u8]>]) {
+        let sums = self.0.iter_mut().zip(bytes);
+        sums.for_each(|(sum, bytes)| sum.update(bytes.as_ref()));
+    }
+
+    fn are_those_of(self, outline: &Outline) -> bool {
+        let found = self.0.map(crc32fast::Hasher::finalize);
+        found == outline.arrays().map(|(_, sum)| sum)
+    }
+}
+
+fn slices<B: AsRef<[u8]>>(bytes: &[B]) -> [&[u8]; ARRAY_COUNT] {
+    std::array::from_fn(|array| bytes.get(array).map_or(&[][..], AsRef::as_ref))
+}
+
+/// The arrays' lengths in entries.
+fn total_of(outline: &Outline) -> Counts {
+    let [nodes, children, starts, bitmaps, _, codes] = outline
+        .arrays()
+        .map(|(bytes, _)| usize::try_from(bytes).unwrap_or(usize::MAX));
+    Counts {
+        nodes: nodes / NODE_BYTES,
+        children: children / 8,
+        starts: starts / 2,
+        words: bitmaps / 8,
+        codes: codes / 4,
+    }
+}
+
+impl<R, F, B, E> Stream<'_, R>
+where
+    R: Fn(Vec<Range<u64>>) -> F,
+    F: Future<Output = Result<Vec<B>, E>>,
+    B: AsRef<[u8]>,
+    E: From<ElfError>,
+{
+    fn damaged(&self, what: &'static str) -> E {
+        let place = Reader::new(self.file, &[], self.places.nodes);
+        let damage: Corruption = place.corrupt(what, "a consistent value", "another");
+        ElfError::from(damage).into()
+    }
+
+    async fn nodes(&self, range: Range<usize>) -> Result<(Vec<Node>, B), E> {
+        let (from, to) = (Counts::default().at_node(range.start), range.end);
+        let [place, ..] = self.places.of(from, Counts::default().at_node(to));
+        let mut read = (self.read)(vec![place.clone()]).await?;
+        let bytes = read.pop().ok_or_else(|| self.damaged("nodes"))?;
+        let mut input = Reader::new(self.file, bytes.as_ref(), place.start);
+        let nodes = read_nodes(&mut input).map_err(ElfError::from)?;
+        Ok((nodes, bytes))
+    }
+
+    /// Where each level begins, and where the last one ends; `None` if links do not lead to the nodes in their order,
+    /// or a piece is too large.
+    async fn level_starts(&self) -> Result<Option<Vec<Counts>>, E> {
+        let (mut starts, mut at) = (Vec::new(), Counts::default());
+        let (mut next, mut level_end, mut is_ordered) = (1, 0, true);
+        if self.total.nodes == 0 {
+            return Ok(None);
+        }
+        while at.nodes < self.total.nodes {
+            let end = self.total.nodes.min(at.nodes + NODES_TOGETHER);
+            let (nodes, _) = self.nodes(at.nodes..end).await?;
+            let to = nodes.iter().fold(at, |at, node| at + Counts::of(node));
+            if !to.is_within(self.total) {
+                return Err(self.damaged("lengths of the head's arrays"));
+            }
+            let children = [at.children, to.children];
+            if (children[1] - children[0]) * 8 > PIECE_BYTES_MAX {
+                return Ok(None);
+            }
+            let place = self.places.of(at, to)[1].clone();
+            let read = (self.read)(vec![place.clone()]).await?;
+            let bytes = read.first().map_or(&[][..], AsRef::as_ref);
+            let mut input = Reader::new(self.file, bytes, place.start);
+            let children = read_children(&mut input).map_err(ElfError::from)?;
+            let mut rest = children.as_slice();
+            for node in &nodes {
+                if at.nodes == level_end {
+                    starts.push(at);
+                    level_end = next;
+                }
+                if !at.is_begin_of(node) {
+                    return Err(self.damaged("children and codes of a node"));
+                }
+                for_links(std::slice::from_ref(node), rest, |below| {
+                    is_ordered &= below == next;
+                    next += 1;
+                });
+                let counts = Counts::of(node);
+                rest = rest.get(counts.children..).unwrap_or_default();
+                at = at + counts;
+            }
+        }
+        starts.push(at);
+        if at != self.total || next != at.nodes {
+            return Err(self.damaged("number of nodes reached"));
+        }
+        Ok(is_ordered.then_some(starts))
+    }
+
+    /// Cuts what is below the upper levels into bundles, and makes their checksums; `None` if one is too large.
+    async fn bundles(
+        &self,
+        below: &[Counts],
+        sums: &mut Sums,
+    ) -> Result<Option<(Vec<Counts>, Vec<u32>)>, E> {
+        let (mut ends, mut at) = (bundle_ends(below), below[0]);
+        let mut own = vec![crc32fast::Hasher::new(); ends.len() - 1];
+        let mut by_level = Vec::with_capacity(below.len() - 1);
+        for level in below.windows(2) {
+            let mut next = level[1].nodes;
+            let (mut cuts, mut next_ends) = (vec![at], vec![next]);
+            for (sum, &end) in own.iter_mut().zip(&ends[1..]) {
+                let node_count = end.checked_sub(at.nodes);
+                let node_count = node_count.ok_or_else(|| self.damaged("nodes of a level"))?;
+                if node_count * NODE_BYTES > PIECE_BYTES_MAX {
+                    return Ok(None);
+                }
+                let (nodes, node_bytes) = self.nodes(at.nodes..end).await?;
+                let to = nodes.iter().fold(at, |at, node| at + Counts::of(node));
+                if !to.is_within(self.total) {
+                    return Err(self.damaged("lengths of the head's arrays"));
+                }
+                if to.minus(at).sum_bytes() > PIECE_BYTES_MAX {
+                    return Ok(None);
+                }
+                let places = self.places.of(at, to);
+                let mut bytes = vec![node_bytes];
+                bytes.extend((self.read)(places[1..].to_vec()).await?);
+                sums.update(&bytes);
+                bytes.iter().for_each(|bytes| sum.update(bytes.as_ref()));
+                let part = parse(self.file, &places, slices(&bytes)).map_err(ElfError::from)?;
+                for_links(&part.nodes, &part.children, |_| next += 1);
+                at = to;
+                cuts.push(at);
+                next_ends.push(next);
+            }
+            by_level.push(cuts);
+            ends = next_ends;
+        }
+        if at != self.total {
+            return Err(self.damaged("lengths of the head's arrays"));
+        }
+        let bundle_count = own.len();
+        let cuts =
+            (0..=bundle_count).flat_map(|bundle| by_level.iter().map(move |cuts| cuts[bundle]));
+        let sums = own.into_iter().map(crc32fast::Hasher::finalize);
+        Ok(Some((cuts.collect(), sums.collect())))
+    }
+}
+
+impl UpperHead {
+    /// The first levels of the head in a file, which is never in memory as a whole: see [`Self::of`]. `read` gives the
+    /// bytes at some places. `None` as there, or where a node is very large.
+    ///
+    /// # Errors
+    /// Those of `read`, and when the bytes are damaged.
+    pub async fn read<F, B, E>(
+        file: &Path,
+        levels: Option<usize>,
+        read: impl Fn(Vec<Range<u64>>) -> F,
+    ) -> Result<Option<(Self, HeadPlaces)>, E>
+    where
+        F: Future<Output = Result<Vec<B>, E>>,
+        B: AsRef<[u8]>,
+        E: From<ElfError>,
+    {
+        let start = 0..SUPERBLOCK_BYTES as u64;
+        let first = read(std::iter::once(start).collect()).await?;
+        let outline = Outline::read(file, slices(&first)[0]).map_err(ElfError::from)?;
+        let Some(places) = outline.places.arrays else {
+            return Ok(None);
+        };
+        let shape = read(vec![outline.shape.clone()]).await?;
+        let geometry = outline.geometry(file, slices(&shape)[0]);
+        let (geometry, prefix_counts) = geometry.map_err(ElfError::from)?;
+        let stream = Stream {
+            file,
+            read,
+            places,
+            total: total_of(&outline),
+        };
+        let Some(starts) = stream.level_starts().await? else {
+            return Ok(None);
+        };
+        let stay = level_count(&starts, levels);
+        let below = stay.and_then(|stay| starts.get(stay..));
+        let (Some(stay), Some(below)) = (stay, below.filter(|below| below.len() > 1)) else {
+            return Ok(None);
+        };
+        let upper_places = places.of(Counts::default(), below[0]);
+        let bytes = (stream.read)(upper_places.to_vec()).await?;
+        let mut sums = Sums::default();
+        sums.update(&bytes);
+        let head: Head = parse(file, &upper_places, slices(&bytes)).map_err(ElfError::from)?;
+        drop(bytes);
+        let Some((cuts, bundle_sums)) = stream.bundles(below, &mut sums).await? else {
+            return Ok(None);
+        };
+        if !sums.are_those_of(&outline) {
+            return Err(stream.damaged("section checksum"));
+        }
+        let upper = Self {
+            head: ElfHead {
+                row_count: outline.row_count,
+                geometry,
+                head,
+                root: Link::Node(0),
+                zones: Zones::default(),
+                fences: Vec::new(),
+                prefix_counts,
+                backend: Backend::detect(),
+            },
+            places,
+            level_count: stay,
+            below_count: below.len() - 1,
+            last_level_at: starts[stay - 1].nodes,
+            cuts,
+            sums: bundle_sums,
+            is_verified: false,
+        };
+        // What leads to the bundles has to be sound before a question follows it.
+        let alone = upper.joined(&[], (1..below.len()).map(|_| Vec::new()).collect());
+        let checked = alone.verify_part(file, alone.head.nodes.len() - 1);
+        checked.map_err(ElfError::from)?;
+        Ok(Some((upper, outline.places)))
+    }
+}
