@@ -216,6 +216,19 @@ impl ColumnEncoding {
         }
     }
 
+    /// Bytes of its dictionary in memory; 0 without one.
+    pub fn dictionary_bytes(&self) -> u64 {
+        self.mapping.entry_bytes()
+    }
+
+    /// The same values by codes that need no large dictionary, where they are at most four bits longer.
+    pub fn without_dictionary(self) -> Self {
+        Self {
+            mapping: self.mapping.without_entries(),
+            ..self
+        }
+    }
+
     /// The smallest encoding that contains both; `None` when the columns differ in type or their common domain cannot
     /// be known without the data.
     pub fn union(&self, other: &Self) -> Option<Self> {

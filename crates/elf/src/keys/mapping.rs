@@ -13,6 +13,10 @@ const DENSE_SPAN_MAX: i128 = 1 << 20;
 /// Distinct strings up to which every string gets its own code.
 const STRINGS_MAX: usize = 1 << 22;
 
+/// A dictionary of more numbers is worth its memory only if codes have more than this many bits less for it.
+const NUMBERS_MAX: usize = 1 << 12;
+const SPARED_BITS: u32 = 4;
+
 /// Bits of a string's prefix in its code; one bit less than a word so that NULL has room.
 const PREFIX_BITS: u32 = 31;
 
@@ -173,6 +177,37 @@ impl Mapping {
             (other, _) => return Err(input.corrupt("mapping", "one that fits the kind", other)),
         };
         Ok(mapping)
+    }
+
+    /// Bytes of its entries in memory.
+    pub(crate) fn entry_bytes(&self) -> u64 {
+        match self {
+            Self::Numbers(numbers) => size_of_val(numbers.as_slice()) as u64,
+            Self::Strings(strings) => {
+                let bytes = strings.iter().map(|string| string.len() as u64);
+                bytes.sum::<u64>() + size_of_val(strings.as_slice()) as u64
+            }
+            Self::Offset { .. } | Self::Prefix => 0,
+        }
+    }
+
+    /// Offsets in place of many numbers, where codes have few bits more.
+    pub(crate) fn without_entries(self) -> Self {
+        let Self::Numbers(numbers) = &self else {
+            return self;
+        };
+        let (Some(&min), Some(&max)) = (numbers.first(), numbers.last()) else {
+            return self;
+        };
+        let bits = bits_for(numbers.len() as u64) + SPARED_BITS;
+        match offset(min, max) {
+            Some(offset)
+                if numbers.len() > NUMBERS_MAX && bits_for(offset.value_count()) <= bits =>
+            {
+                offset
+            }
+            _ => self,
+        }
     }
 
     /// The smallest domain that contains both, if it can be known without the data.

@@ -272,7 +272,8 @@ impl Asker {
                 Some(other_rows(&mut elf, rows, &sent).await)
             }
         };
-        self.outcome.count(elf.reads());
+        let of = (&*query.file, place.1);
+        self.outcome.count(elf.reads(), &self.access.store, of);
         missed
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Outcome {
     pub busy_ns: AtomicU64,
     /// Where their blocks came from.
     reads: Mutex<BlockReads>,
+    /// Bytes of blocks in memory afterwards.
+    held_bytes: AtomicU64,
     /// Stretches asked.
     pub asked: AtomicU64,
     /// Why some stretch had to be scanned.
@@ -55,6 +57,8 @@ impl fmt::Display for Outcome {
             write!(f, ", blocks: {memory} from memory, {storage} from storage")?;
             let (accesses, each) = (reads.accesses, reads.accesses_per_look_up());
             write!(f, " by {accesses} reads, {each:.2} a look-up")?;
+            let held_bytes = self.held_bytes.load(Ordering::Relaxed);
+            write!(f, ", {held_bytes} bytes of blocks held")?;
         }
         match self.unavailable.lock().as_ref() {
             Some(why) => write!(f, ", scanned in part: {why}"),
@@ -71,9 +75,13 @@ impl Outcome {
         self.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
     }
 
-    /// Counts where the blocks of an Elf came from.
-    pub(super) fn count(&self, reads: BlockReads) {
+    /// Counts where the blocks of a stretch's Elf came from, and how many are held.
+    pub(super) fn count(&self, reads: BlockReads, store: &ElfStore, of: (&IndexFile, usize)) {
         *self.reads.lock() += reads;
+        let (file, stretch_idx) = of;
+        let blocks = store.blocks_of(file.index());
+        let held_bytes = blocks.held_bytes_of(file.stretches[stretch_idx].key);
+        self.held_bytes.fetch_add(held_bytes, Ordering::Relaxed);
     }
 
     /// Notes why a stretch has to be scanned.
@@ -237,7 +245,8 @@ impl Asking {
             Ok(mut elf) => {
                 let start = Instant::now();
                 let found = self.find(&mut elf, &self.file.stretches[stretch_idx]).await;
-                self.outcome.count(elf.reads());
+                let of = (&*self.file, stretch_idx);
+                self.outcome.count(elf.reads(), &self.store, of);
                 found
                     .inspect(|rows| self.outcome.add(rows.count(), start))
                     .map_err(Unavailable::damaged)

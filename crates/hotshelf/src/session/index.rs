@@ -395,7 +395,7 @@ const SHELVES: &str = "'file', 'dax:FOLDER', 'node:N' or 'emulated:NAME'";
 /// The words that say which blocks of an index stay in memory.
 fn cache_words() -> String {
     let quoted = IndexCache::WORDS.map(|word| format!("'{word}'"));
-    format!("{} or 'levels:N'", quoted.join(", "))
+    format!("{} or 'levels:N' for N from 1", quoted.join(", "))
 }
 
 /// The name without catalog and schema.

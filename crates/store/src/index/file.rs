@@ -402,7 +402,8 @@ impl IndexFile {
         }
         let meta = read(superblock.meta.start, length - superblock.meta.start)?;
         let (keys, stretches) = superblock.read_meta(path, &meta)?;
-        let described = keys.iter().map(KeyColumn::size_bytes).sum::<u64>() + meta.len() as u64;
+        let dictionaries: u64 = keys.iter().map(KeyColumn::dictionary_bytes).sum();
+        let others = (meta.len() as u64).saturating_sub(dictionaries);
         Ok(Self {
             stretches,
             keys,
@@ -413,7 +414,7 @@ impl IndexFile {
             handle,
             copy: CopySlot::default(),
             keeper: keeper.clone(),
-            _described: Reservation::reserve(&opener.cache, described),
+            _described: Reservation::reserve(&opener.cache, dictionaries + others),
             used: in_use,
         })
     }

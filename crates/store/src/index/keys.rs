@@ -118,9 +118,9 @@ impl KeyColumn {
         u32::try_from(last).unwrap_or(u32::MAX)
     }
 
-    /// Bytes that the encoding takes in memory, about.
-    pub fn size_bytes(&self) -> u64 {
-        self.encoding.to_bytes().len() as u64 * 2
+    /// Bytes that the encoding's dictionary takes in memory, about.
+    pub fn dictionary_bytes(&self) -> u64 {
+        self.encoding.dictionary_bytes()
     }
 
     /// As it is stored.
@@ -217,7 +217,7 @@ impl KeyLearner {
     pub fn finish(self) -> Result<KeyColumn> {
         let whole = |encoding| KeyColumn { encoding, shift: 0 };
         match (self.encoding, self.extremes) {
-            (Some(encoding), _) => Ok(whole(encoding)),
+            (Some(encoding), _) => Ok(whole(encoding.without_dictionary())),
             _ if self.is_bytes => {
                 let bytes = [PREFIX_KIND, self.nullable.into(), PREFIX_MAPPING];
                 Ok(whole(ColumnEncoding::from_bytes(Path::new(""), &bytes)?))

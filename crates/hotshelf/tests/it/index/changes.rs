@@ -70,7 +70,10 @@ fn statements_say_what_is_wrong_with_them() {
         words.contains("'auto', 'static', 'hybrid', 'naive', 'lru', 'lfu', 'lla', '2q', 'sieve'"),
         "{words}"
     );
-    assert!(words.contains("'none' or 'levels:N'"), "{words}");
+    assert!(
+        words.contains("'none' or 'levels:N' for N from 1"),
+        "{words}"
+    );
     let altered = error("ALTER INDEX i SET (cache = 'levels:9')");
     assert_eq!(altered.code(), "invalid_value");
     let altered = error("ALTER INDEX i SET (cache = 'lru', cache = 'lfu')").to_string();

@@ -208,6 +208,9 @@ fn not_a_file(path: &Path) -> StoreError {
     ))
 }
 
+/// Held while a pool is made.
+static MAKING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Makes a pool under another name, and gives it its own once it is complete.
 async fn make_pool(
     source: &impl GivesLeaves,
@@ -221,6 +224,8 @@ async fn make_pool(
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(not_a_file(path));
     }
+    // An index that left the shelf and came back may have one being made still, under the same name.
+    let _making = MAKING.lock().await;
     let unfinished = path.with_extension("pool.tmp");
     // The name is this index file's alone: what has it is an earlier try.
     match std::fs::remove_file(&unfinished) {
