@@ -49,6 +49,7 @@ impl ReadPage {
 /// The blocks in memory: those of all indexes of a database, or of one that has a policy or a limit of its own.
 pub struct BlockStore {
     cache: Arc<CacheManager>,
+    kind: BlockPolicyKind,
     kept: Mutex<KeptBlock>,
     /// Uses of the pages of each Elf, and what an access to the shelf took.
     ledger: Ledger,
@@ -57,7 +58,6 @@ pub struct BlockStore {
 }
 
 struct KeptBlock {
-    kind: BlockPolicyKind,
     policy: Box<dyn BlockPolicy>,
     by_page: HashMap<PageId, Slot>,
     slots: Vec<Option<KeptPage>>,
@@ -98,7 +98,6 @@ fn charge_of(frame: &Frame) -> u64 {
 impl KeptBlock {
     fn new(kind: BlockPolicyKind) -> Self {
         Self {
-            kind,
             policy: kind.build(),
             by_page: HashMap::new(),
             slots: Vec::new(),
@@ -194,12 +193,14 @@ impl BlockStore {
     /// Blocks on the budget of this cache, which lends their memory to others, with the policy and the limit that the
     /// user chose.
     pub fn new(cache: Arc<CacheManager>, chosen: IndexCache) -> Arc<Self> {
+        let kind = chosen.policy.unwrap_or_default();
         let kept = KeptBlock {
             limit_bytes: chosen.limit_bytes,
-            ..KeptBlock::new(chosen.policy.unwrap_or_default())
+            ..KeptBlock::new(kind)
         };
         let blocks = Arc::new(Self {
             cache: cache.clone(),
+            kind,
             kept: Mutex::new(kept),
             ledger: cache.ledger(ItemClass::IndexBlock),
             chosen_of: Mutex::default(),
@@ -217,20 +218,20 @@ impl BlockStore {
 
     /// Which pages stay.
     pub fn policy(&self) -> BlockPolicyKind {
-        self.kept.lock().kind
+        self.kind
     }
 
     /// Whether a static choice of the blocks of a file is still to be read; from here on it is not. The file is named
     /// by its first stretch.
     pub(crate) fn begin_choice(&self, first_stretch: u64) -> bool {
-        self.policy().is_static() && self.chosen_of.lock().insert(first_stretch)
+        self.kind.is_static() && self.chosen_of.lock().insert(first_stretch)
     }
 
     /// What is in memory, and what was done.
     pub fn stats(&self) -> BlockStats {
         let kept = self.kept.lock();
         BlockStats {
-            policy: kept.kind,
+            policy: self.kind,
             held_bytes: kept.bytes,
             page_count: kept.by_page.len() as u64,
             reads: kept.reads,
@@ -300,7 +301,7 @@ impl BlockStore {
     /// `access` is the cost of one access to the shelf.
     pub(crate) fn keep(&self, of: &Stretch, paging: Paging, read: Vec<ReadPage>, access: MissCost) {
         let stretch = of.key;
-        let read: Vec<ReadPage> = match self.policy().levels() {
+        let read: Vec<ReadPage> = match self.kind.levels() {
             Some(levels) => read
                 .into_iter()
                 .filter(|page| page.level < levels)
@@ -322,7 +323,8 @@ impl BlockStore {
         if !is_reserved {
             limit_bytes = limit_bytes.min(before);
         }
-        let pages: Vec<u32> = read.iter().map(|read| read.page).collect();
+        let lying = read.iter().filter(|read| read.frame.is_lying());
+        let lying: Vec<u32> = lying.map(|read| read.page).collect();
         for ReadPage {
             page, frame, worth, ..
         } in read
@@ -343,7 +345,7 @@ impl BlockStore {
             gone.push(page);
         }
         // Only now: most policies take pages in by letting others go, which may be those just read.
-        for page in pages {
+        for page in lying {
             kept.hold(&PageId { stretch, page }, paging);
         }
         let after = kept.bytes;
@@ -396,6 +398,7 @@ impl BlockStore {
 
     /// Forgets the blocks of an Elf whose file is going.
     pub(crate) fn forget(&self, stretch: u64) {
+        self.chosen_of.lock().remove(&stretch);
         let mut kept = self.kept.lock();
         if kept.stretch_bytes.contains_key(&stretch) {
             let pages = kept.by_page.iter().filter(|(id, _)| id.stretch == stretch);

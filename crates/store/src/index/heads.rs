@@ -45,14 +45,20 @@ impl Asked<'_> {
 /// A head in memory: all of it, or what one question needs.
 pub(crate) struct LoadedHead {
     pub head: Arc<ElfHead>,
-    places: HeadPlaces,
+    /// If it is whole.
+    whole: Option<WholeHead>,
     memory: Reservation,
+}
+
+/// What is known about a whole head: it would take a walk to find its levels.
+struct WholeHead {
+    level_count: usize,
+    places: HeadPlaces,
 }
 
 /// The upper levels of a head in memory.
 struct LoadedUpper {
     upper: UpperHead,
-    places: HeadPlaces,
     memory: Reservation,
 }
 
@@ -111,11 +117,14 @@ impl HeadStore {
             return Ok(head);
         }
         let upper = match self.find_upper(stretch, levels) {
-            Some(upper) => upper,
-            None => match self.load_upper(file, stretch, asked.weight, levels).await? {
-                Ok(upper) => upper,
-                Err(whole) => return Ok(whole),
-            },
+            Some(upper) => Some(upper),
+            None => self.load_upper(file, stretch, asked.weight, levels).await?,
+        };
+        let Some(upper) = upper else {
+            // It has no levels to leave out.
+            let needed_bytes = stretch.head_memory_bytes();
+            let head = self.load(file, stretch, asked.weight).await?;
+            return head.ok_or(Unavailable::Memory { needed_bytes });
         };
         drop(reading);
         self.load_part(file, stretch, &upper, asked).await
@@ -136,9 +145,13 @@ impl HeadStore {
         let read = file.read_head(stretch).await;
         let (head, places) = read.map_err(Unavailable::damaged)?;
         self.note_miss(stretch, needed_bytes, begun, weight);
+        let whole = WholeHead {
+            level_count: head.head_level_count(),
+            places,
+        };
         let head = Arc::new(LoadedHead {
             head: Arc::new(head),
-            places,
+            whole: Some(whole),
             memory,
         });
         // Dropped without the lock: giving memory back may start reads.
@@ -147,74 +160,33 @@ impl HeadStore {
         Ok(Some(self.whole.lock().insert(stretch.key, head)))
     }
 
-    /// Reads a head of which the upper levels are to stay. A head that has no others stays whole.
+    /// Reads the upper levels of a head, which are to stay without the others; `None` if there are no others.
     async fn load_upper(
         &self,
         file: &IndexFile,
         stretch: &Stretch,
         weight: f64,
         levels: Option<usize>,
-    ) -> Result<Result<Arc<LoadedUpper>, Arc<LoadedHead>>, Unavailable> {
+    ) -> Result<Option<Arc<LoadedUpper>>, Unavailable> {
         let needed_bytes = stretch.head_memory_bytes();
-        if levels.is_some()
-            && let Some(memory) = Reservation::try_reserve(&self.cache, needed_bytes)
-        {
-            return self
-                .load_for_levels(file, stretch, weight, (levels, memory))
-                .await;
-        }
         let making_bytes = needed_bytes / UPPER_SHARE + MAKING_BYTES.min(needed_bytes / 4);
-        let none = Unavailable::Memory { needed_bytes };
-        let memory = Reservation::try_reserve(&self.cache, making_bytes).ok_or(none.clone())?;
+        let memory = Reservation::try_reserve(&self.cache, making_bytes)
+            .ok_or(Unavailable::Memory { needed_bytes })?;
         let begun = Instant::now();
         let read = file.read_upper(stretch, levels).await;
-        let (upper, places) = read.map_err(Unavailable::damaged)?.ok_or(none)?;
-        self.note_miss(stretch, upper.size_bytes(), begun, weight);
-        Ok(Ok(self.keep_upper(stretch.key, upper, places, memory)))
-    }
-
-    /// Reads a head, of which only some levels are to stay, as a whole; a head without others stays so.
-    async fn load_for_levels(
-        &self,
-        file: &IndexFile,
-        stretch: &Stretch,
-        weight: f64,
-        (levels, memory): (Option<usize>, Reservation),
-    ) -> Result<Result<Arc<LoadedUpper>, Arc<LoadedHead>>, Unavailable> {
-        let begun = Instant::now();
-        let read = file.read_head(stretch).await;
-        let (head, places) = read.map_err(Unavailable::damaged)?;
-        let Some(upper) = UpperHead::of(&head, &places, levels) else {
-            self.note_miss(stretch, memory.bytes(), begun, weight);
-            let head = Arc::new(LoadedHead {
-                head: Arc::new(head),
-                places,
-                memory,
-            });
-            return Ok(Err(self.whole.lock().insert(stretch.key, head)));
+        let Some(upper) = read.map_err(Unavailable::damaged)? else {
+            return Ok(None);
         };
         self.note_miss(stretch, upper.size_bytes(), begun, weight);
-        drop(head);
-        let before = self.whole.lock().remove(stretch.key);
-        drop(before);
-        Ok(Ok(self.keep_upper(stretch.key, upper, places, memory)))
+        let whole = self.whole.lock().remove(stretch.key);
+        drop(whole);
+        Ok(Some(self.keep_upper(stretch.key, upper, || drop(memory))))
     }
 
-    /// Keeps upper levels in their own memory in place of that which they were made in.
-    fn keep_upper(
-        &self,
-        key: u64,
-        upper: UpperHead,
-        places: HeadPlaces,
-        made_in: Reservation,
-    ) -> Arc<LoadedUpper> {
-        let bytes = upper.size_bytes();
-        let memory = Reservation::take_over(&self.cache, bytes, || drop(made_in));
-        let upper = Arc::new(LoadedUpper {
-            upper,
-            places,
-            memory,
-        });
+    /// Keeps upper levels, in memory of their own in place of what `release` gives back.
+    fn keep_upper(&self, key: u64, upper: UpperHead, release: impl FnOnce()) -> Arc<LoadedUpper> {
+        let memory = Reservation::take_over(&self.cache, upper.size_bytes(), release);
+        let upper = Arc::new(LoadedUpper { upper, memory });
         self.upper.lock().insert(key, upper)
     }
 
@@ -244,7 +216,7 @@ impl HeadStore {
         let memory = Reservation::take_over(&self.cache, head.head_bytes(), || drop(memory));
         Ok(Arc::new(LoadedHead {
             head,
-            places: upper.places,
+            whole: None,
             memory,
         }))
     }
@@ -264,7 +236,8 @@ impl HeadStore {
         levels: Option<usize>,
     ) -> Option<Arc<LoadedHead>> {
         let found = self.whole.lock().find(stretch.key)?;
-        if levels.is_some_and(|levels| levels < found.head.head_level_count()) {
+        let level_count = found.whole.as_ref().map_or(0, |whole| whole.level_count);
+        if levels.is_some_and(|levels| levels < level_count) {
             return None;
         }
         self.ledger.hit(stretch.head_item(), weight);
@@ -319,19 +292,15 @@ impl HeadStore {
     /// Keeps the upper levels of a head that goes, where it has others.
     fn shrink(&self, key: u64, head: Arc<LoadedHead>) {
         let item = Stretch::head_item_of(key);
-        let Some(upper) = UpperHead::of(&head.head, &head.places, None) else {
-            self.ledger.gave_back(item);
-            return;
-        };
-        let (bytes, places) = (upper.size_bytes(), head.places);
-        let memory = Reservation::take_over(&self.cache, bytes, || drop(head));
-        let upper = Arc::new(LoadedUpper {
-            upper,
-            places,
-            memory,
-        });
-        self.ledger.resize(item, bytes);
-        self.upper.lock().insert(key, upper);
+        let whole = head.whole.as_ref();
+        let upper = whole.and_then(|whole| UpperHead::of(&head.head, &whole.places, None));
+        match upper {
+            Some(upper) => {
+                self.ledger.resize(item, upper.size_bytes());
+                self.keep_upper(key, upper, || drop(head));
+            }
+            None => self.ledger.gave_back(item),
+        }
     }
 }
 

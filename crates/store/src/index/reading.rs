@@ -70,7 +70,7 @@ impl IndexFile {
         &self,
         stretch: &Stretch,
         levels: Option<usize>,
-    ) -> Result<Option<(UpperHead, HeadPlaces)>> {
+    ) -> Result<Option<UpperHead>> {
         let path = self.path();
         let read = |places: Vec<Range<u64>>| self.places(stretch, places);
         let upper = UpperHead::read(path, levels, read).await;
@@ -78,7 +78,7 @@ impl IndexFile {
             return Ok(None);
         };
         self.check_head(path, stretch, upper.head(), places.leaf_offset)?;
-        Ok(Some((upper, places)))
+        Ok(Some(upper))
     }
 
     /// The bytes at some places of an Elf, read together.

@@ -150,10 +150,14 @@ impl Frame {
         (word_count * 8 + size_of::<Self>()) as u64
     }
 
+    /// Whether they are searched where they lie, and not in memory of their own.
+    pub fn is_lying(&self) -> bool {
+        matches!(self.words, FrameWords::Lying { .. })
+    }
+
     /// The same blocks in memory of their own; `None` if they have it already.
     pub fn copied(&self, paging: Paging) -> Option<Self> {
-        let is_lying = matches!(self.words, FrameWords::Lying { .. });
-        is_lying.then(|| self.joined(self, paging))
+        self.is_lying().then(|| self.joined(self, paging))
     }
 
     /// The blocks of both, of the same page of the same Elf, in memory of their own.

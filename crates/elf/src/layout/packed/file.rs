@@ -206,17 +206,17 @@ impl<S: AsRef<[u64]>> PackedElf<S> {
 }
 
 /// What the superblock says.
-struct Superblock {
+pub(super) struct Superblock {
     version: u32,
     dimension_count: usize,
-    row_count: usize,
+    pub(super) row_count: usize,
     block_words: usize,
     tids: TidLayout,
     salt: u64,
     sections: [Section; SECTION_COUNT],
 }
 
-fn read_superblock(file: &Path, bytes: &[u8]) -> Result<Superblock, Corruption> {
+pub(super) fn read_superblock(file: &Path, bytes: &[u8]) -> Result<Superblock, Corruption> {
     let mut input = Reader::new(file, bytes, 0);
     let all = input.clone().take(SUPERBLOCK_BYTES, "superblock")?;
     if input.take(8, "magic")? != MAGIC {
@@ -270,49 +270,6 @@ fn read_superblock(file: &Path, bytes: &[u8]) -> Result<Superblock, Corruption> 
         },
         sections,
     })
-}
-
-/// What the first bytes of a file say about its head.
-pub(super) struct Outline {
-    pub(super) places: HeadPlaces,
-    pub(super) row_count: usize,
-    pub(super) shape: Range<u64>,
-    superblock: Superblock,
-}
-
-impl Outline {
-    /// Reads the first bytes of a file.
-    pub(super) fn read(file: &Path, bytes: &[u8]) -> Result<Self, Corruption> {
-        let superblock = read_superblock(file, bytes)?;
-        let shape = &superblock.sections[0];
-        Ok(Self {
-            places: superblock.places(),
-            row_count: superblock.row_count,
-            shape: shape.offset..shape.offset.saturating_add(shape.len_bytes),
-            superblock,
-        })
-    }
-
-    /// Reads the section of the shape.
-    pub(super) fn geometry(
-        &self,
-        file: &Path,
-        shape: &[u8],
-    ) -> Result<(Geometry, Vec<u64>), Corruption> {
-        let section = Section {
-            offset: 0,
-            ..self.superblock.sections[0]
-        };
-        read_geometry(&mut open_section(file, shape, &section)?, &self.superblock)
-    }
-
-    /// Bytes and checksums of the arrays: nodes, children, starts, bitmaps, ranks and codes.
-    pub(super) fn arrays(&self) -> [(u64, u32); 6] {
-        [2, 3, 1, 4, 5, 6].map(|section: usize| {
-            let section = &self.superblock.sections[section];
-            (section.len_bytes, section.crc)
-        })
-    }
 }
 
 /// A reader over one section, its checksum verified.
@@ -392,7 +349,7 @@ fn read_earlier_nodes(
 }
 
 impl Superblock {
-    fn places(&self) -> HeadPlaces {
+    pub(super) fn places(&self) -> HeadPlaces {
         let offset = |section: usize| self.sections[section].offset;
         let arrays = ArrayPlaces {
             starts: offset(1),
@@ -406,6 +363,33 @@ impl Superblock {
             leaf_offset: offset(LEAVES),
             arrays: (self.version >= VERSION_PACKED).then_some(arrays),
         }
+    }
+
+    /// Where the section of the shape is.
+    pub(super) fn shape_place(&self) -> Range<u64> {
+        let shape = &self.sections[0];
+        shape.offset..shape.offset.saturating_add(shape.len_bytes)
+    }
+
+    /// Reads the section of the shape from its bytes.
+    pub(super) fn read_shape(
+        &self,
+        file: &Path,
+        bytes: &[u8],
+    ) -> Result<(Geometry, Vec<u64>), Corruption> {
+        let section = Section {
+            offset: 0,
+            ..self.sections[0]
+        };
+        read_geometry(&mut open_section(file, bytes, &section)?, self)
+    }
+
+    /// Bytes and checksums of the arrays: nodes, children, starts, bitmaps, ranks and codes.
+    pub(super) fn arrays(&self) -> [(u64, u32); 6] {
+        [2, 3, 1, 4, 5, 6].map(|section: usize| {
+            let section = &self.sections[section];
+            (section.len_bytes, section.crc)
+        })
     }
 }
 

@@ -159,32 +159,57 @@ impl Head {
         }
     }
 
-    /// The number of nodes that a node's children are.
-    pub(super) fn nodes_below(&self, node: &Node) -> usize {
-        let is_node = |link: &Link| matches!(link, Link::Node(_));
-        self.links_of(node)
-            .filter(|(_, link)| is_node(link))
-            .count()
+    /// The entries of a node's children, if it has any, and those that follow.
+    pub(super) fn entries_from(&self, node: &Node) -> &[Child] {
+        match node.bottom {
+            Bottom::Mixed => &self.children[node.child_at as usize..],
+            Bottom::Below | Bottom::Here => &[],
+        }
     }
 
     /// Where each level begins, and where the last one ends; `None` if links do not lead to the nodes in their order.
     pub(super) fn level_starts(&self) -> Option<Vec<Counts>> {
-        let (mut starts, mut next, mut at) = (vec![Counts::default()], 1, Counts::default());
-        while at.nodes < self.nodes.len() {
-            let end = next;
-            for node in self.nodes.get(at.nodes..end)? {
-                for (_, link) in self.links_of(node) {
-                    if let Link::Node(below) = link {
-                        if below != next {
-                            return None;
-                        }
-                        next += 1;
-                    }
-                }
-                at = at + Counts::of(node);
-            }
-            starts.push(at);
+        let mut levels = Levels::default();
+        for node in &self.nodes {
+            levels.take(node, self.entries_from(node));
         }
-        Some(starts)
+        levels.finish()
+    }
+}
+
+/// Finds where levels begin: the children of a level are the next one.
+#[derive(Default)]
+pub(super) struct Levels {
+    starts: Vec<Counts>,
+    at: Counts,
+    /// Where the level ends that nodes come from, and how many nodes are below those that came.
+    end: usize,
+    below_count: usize,
+    is_disordered: bool,
+}
+
+impl Levels {
+    /// Takes the next node; `children` begin with its entries.
+    pub(super) fn take(&mut self, node: &Node, children: &[Child]) {
+        if self.at.nodes == self.end {
+            self.starts.push(self.at);
+            self.end = 1 + self.below_count;
+        }
+        for_links(std::slice::from_ref(node), children, |below| {
+            self.below_count += 1;
+            self.is_disordered |= below != self.below_count;
+        });
+        self.at = self.at + Counts::of(node);
+    }
+
+    /// Whether all nodes below others came, and no others.
+    pub(super) fn is_complete(&self) -> bool {
+        self.at.nodes == 1 + self.below_count
+    }
+
+    /// Where each level begins, and where the last one ends; `None` if links do not lead to the nodes in their order.
+    pub(super) fn finish(mut self) -> Option<Vec<Counts>> {
+        self.starts.push(self.at);
+        (!self.is_disordered).then_some(self.starts)
     }
 }

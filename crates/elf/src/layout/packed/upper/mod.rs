@@ -22,7 +22,7 @@ use super::arrays::{read_children, read_nodes};
 use super::file::{ArrayPlaces, HeadPlaces};
 use super::head::{Head, Link};
 use super::zones::Zones;
-use counts::{ARRAY_COUNT, Counts};
+use counts::{ARRAY_COUNT, Counts, for_links};
 
 /// About the bytes of a bundle in the file, or less where there would be few bundles.
 const BUNDLE_BYTES: usize = 16 << 10;
@@ -98,7 +98,9 @@ fn cut(head: &Head, below: &[Counts]) -> (Vec<Counts>, usize) {
         let cut = |&end: &usize| {
             while at.nodes < end {
                 let node = &head.nodes[at.nodes];
-                next += head.nodes_below(node);
+                for_links(std::slice::from_ref(node), head.entries_from(node), |_| {
+                    next += 1;
+                });
                 at = at + Counts::of(node);
             }
             (at, next)
@@ -107,9 +109,14 @@ fn cut(head: &Head, below: &[Counts]) -> (Vec<Counts>, usize) {
         by_level.push(cuts);
         ends = nexts;
     }
-    let bundles =
-        (0..=bundle_count).flat_map(|bundle| by_level.iter().map(move |cuts| cuts[bundle]));
-    (bundles.collect(), bundle_count)
+    (by_bundle(&by_level), bundle_count)
+}
+
+/// Cuts by bundle and level, from those by level and bundle.
+fn by_bundle(by_level: &[Vec<Counts>]) -> Vec<Counts> {
+    let end_count = by_level.first().map_or(0, Vec::len);
+    let of = |bundle: usize| by_level.iter().map(move |cuts| cuts[bundle]);
+    (0..end_count).flat_map(of).collect()
 }
 
 impl ArrayPlaces {
@@ -246,7 +253,7 @@ impl UpperHead {
             for level in 0..self.below_count {
                 let (from, to) = self.ends(bundle, level);
                 below_bytes += to.minus(from).sum_bytes();
-                reads.extend(self.reads(from, to));
+                reads.extend(self.places.of(from, to));
             }
         }
         Ok(HeadPart {
@@ -254,11 +261,6 @@ impl UpperHead {
             reads,
             head_bytes: self.head.head_bytes() + below_bytes as u64,
         })
-    }
-
-    /// Where some entries of the arrays are in the file.
-    fn reads(&self, from: Counts, to: Counts) -> [Range<u64>; ARRAY_COUNT] {
-        self.places.of(from, to)
     }
 
     /// Adds the nodes below the upper levels that a query can reach.
@@ -319,8 +321,8 @@ impl UpperHead {
             }
             let (expected, found) = (self.sums[bundle], sum.finalize());
             if expected != found {
-                let place = self.reads(self.ends(bundle, 0).0, self.ends(bundle, 0).1);
-                let place = Reader::new(file, &[], place[0].start);
+                let (from, to) = self.ends(bundle, 0);
+                let place = Reader::new(file, &[], self.places.of(from, to)[0].start);
                 return Err(place.corrupt("part of the head of an Elf", expected, found));
             }
         }

@@ -12,11 +12,11 @@ use hotshelf_tier::simd::Backend;
 
 use super::super::ElfHead;
 use super::super::arrays::{NODE_BYTES, read_children, read_nodes};
-use super::super::file::{ArrayPlaces, HeadPlaces, Outline, SUPERBLOCK_BYTES};
+use super::super::file::{ArrayPlaces, HeadPlaces, SUPERBLOCK_BYTES, Superblock, read_superblock};
 use super::super::head::{Head, Link, Node};
 use super::super::zones::Zones;
-use super::counts::{ARRAY_COUNT, Counts, for_links};
-use super::{UpperHead, bundle_ends, level_count, parse};
+use super::counts::{ARRAY_COUNT, Counts, Levels, for_links};
+use super::{UpperHead, bundle_ends, by_bundle, level_count, parse};
 use crate::codec::Reader;
 use crate::error::ElfError;
 
@@ -44,9 +44,9 @@ impl Sums {
         sums.for_each(|(sum, bytes)| sum.update(bytes.as_ref()));
     }
 
-    fn are_those_of(self, outline: &Outline) -> bool {
+    fn are_those_of(self, superblock: &Superblock) -> bool {
         let found = self.0.map(crc32fast::Hasher::finalize);
-        found == outline.arrays().map(|(_, sum)| sum)
+        found == superblock.arrays().map(|(_, sum)| sum)
     }
 }
 
@@ -55,8 +55,8 @@ fn slices<B: AsRef<[u8]>>(bytes: &[B]) -> [&[u8]; ARRAY_COUNT] {
 }
 
 /// The arrays' lengths in entries.
-fn total_of(outline: &Outline) -> Counts {
-    let [nodes, children, starts, bitmaps, _, codes] = outline
+fn total_of(superblock: &Superblock) -> Counts {
+    let [nodes, children, starts, bitmaps, _, codes] = superblock
         .arrays()
         .map(|(bytes, _)| usize::try_from(bytes).unwrap_or(usize::MAX));
     Counts {
@@ -94,8 +94,7 @@ where
     /// Where each level begins, and where the last one ends; `None` if links do not lead to the nodes in their order,
     /// or a piece is too large.
     async fn level_starts(&self) -> Result<Option<Vec<Counts>>, E> {
-        let (mut starts, mut at) = (Vec::new(), Counts::default());
-        let (mut next, mut level_end, mut is_ordered) = (1, 0, true);
+        let (mut levels, mut at) = (Levels::default(), Counts::default());
         if self.total.nodes == 0 {
             return Ok(None);
         }
@@ -117,27 +116,19 @@ where
             let children = read_children(&mut input).map_err(ElfError::from)?;
             let mut rest = children.as_slice();
             for node in &nodes {
-                if at.nodes == level_end {
-                    starts.push(at);
-                    level_end = next;
-                }
                 if !at.is_begin_of(node) {
                     return Err(self.damaged("children and codes of a node"));
                 }
-                for_links(std::slice::from_ref(node), rest, |below| {
-                    is_ordered &= below == next;
-                    next += 1;
-                });
                 let counts = Counts::of(node);
+                levels.take(node, rest);
                 rest = rest.get(counts.children..).unwrap_or_default();
                 at = at + counts;
             }
         }
-        starts.push(at);
-        if at != self.total || next != at.nodes {
+        if at != self.total || !levels.is_complete() {
             return Err(self.damaged("number of nodes reached"));
         }
-        Ok(is_ordered.then_some(starts))
+        Ok(levels.finish())
     }
 
     /// Cuts what is below the upper levels into bundles, and makes their checksums; `None` if one is too large.
@@ -183,11 +174,8 @@ where
         if at != self.total {
             return Err(self.damaged("lengths of the head's arrays"));
         }
-        let bundle_count = own.len();
-        let cuts =
-            (0..=bundle_count).flat_map(|bundle| by_level.iter().map(move |cuts| cuts[bundle]));
         let sums = own.into_iter().map(crc32fast::Hasher::finalize);
-        Ok(Some((cuts.collect(), sums.collect())))
+        Ok(Some((by_bundle(&by_level), sums.collect())))
     }
 }
 
@@ -209,18 +197,18 @@ impl UpperHead {
     {
         let start = 0..SUPERBLOCK_BYTES as u64;
         let first = read(std::iter::once(start).collect()).await?;
-        let outline = Outline::read(file, slices(&first)[0]).map_err(ElfError::from)?;
-        let Some(places) = outline.places.arrays else {
+        let superblock = read_superblock(file, slices(&first)[0]).map_err(ElfError::from)?;
+        let Some(places) = superblock.places().arrays else {
             return Ok(None);
         };
-        let shape = read(vec![outline.shape.clone()]).await?;
-        let geometry = outline.geometry(file, slices(&shape)[0]);
+        let shape = read(std::iter::once(superblock.shape_place()).collect()).await?;
+        let geometry = superblock.read_shape(file, slices(&shape)[0]);
         let (geometry, prefix_counts) = geometry.map_err(ElfError::from)?;
         let stream = Stream {
             file,
             read,
             places,
-            total: total_of(&outline),
+            total: total_of(&superblock),
         };
         let Some(starts) = stream.level_starts().await? else {
             return Ok(None);
@@ -239,12 +227,12 @@ impl UpperHead {
         let Some((cuts, bundle_sums)) = stream.bundles(below, &mut sums).await? else {
             return Ok(None);
         };
-        if !sums.are_those_of(&outline) {
+        if !sums.are_those_of(&superblock) {
             return Err(stream.damaged("section checksum"));
         }
         let upper = Self {
             head: ElfHead {
-                row_count: outline.row_count,
+                row_count: superblock.row_count,
                 geometry,
                 head,
                 root: Link::Node(0),
@@ -265,6 +253,6 @@ impl UpperHead {
         let alone = upper.joined(&[], (1..below.len()).map(|_| Vec::new()).collect());
         let checked = alone.verify_part(file, alone.head.nodes.len() - 1);
         checked.map_err(ElfError::from)?;
-        Ok(Some((upper, outline.places)))
+        Ok(Some((upper, superblock.places())))
     }
 }
