@@ -35,7 +35,7 @@ mod tournament;
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
 
 use crate::batches::with_schema;
@@ -138,6 +138,19 @@ impl Sorter {
             self.spill()?;
         }
         Ok(())
+    }
+
+    /// With a limit, once it is known: as bytes that compare like rows, the key that rows must be before.
+    pub fn bound(&self) -> Option<&[u8]> {
+        self.held.bound()
+    }
+
+    /// The values that make up such a key, a column of one row for each.
+    ///
+    /// # Errors
+    /// Bytes that are not such a key's.
+    pub fn key_values(&self, key: &[u8]) -> Result<Vec<ArrayRef>> {
+        Ok(self.job.encoder.values(key)?)
     }
 
     /// All rows in order, once no more come.

@@ -6,7 +6,8 @@
 //! | `memory` | the operators' broker, on top of DataFusion's pool |
 //! | `columns` | keys that are expressions, as columns |
 //! | `work` | calls that block, run from streams that must not |
-//! | `sort` | the operator that sorts all rows |
+//! | `sort` | the operator that sorts all rows, or many first ones |
+//! | `threshold` | what it tells the scan below it |
 //! | `join` | the hash join that spills |
 //! | `aggregate` | the aggregation that spills |
 
@@ -15,6 +16,7 @@ mod columns;
 mod join;
 mod memory;
 mod sort;
+mod threshold;
 mod work;
 
 pub(crate) use aggregate::SpillingAggregateExec;

@@ -25,16 +25,17 @@ use hotshelf_operators::OperatorError;
 use hotshelf_operators::sort::{SortKey, SortOptions, SortStats, Sorted, Sorter};
 
 use super::columns::{Columns, are_comparable};
+use super::threshold::Threshold;
 use super::work::{Pieces, Streams, blocking, environment, failed};
 
-/// More of the first rows are found by sorting and cutting; fewer by the engine's heap, whose threshold narrows the
-/// scan.
+/// More of the first rows are found by sorting and cutting; fewer by the engine's heap.
 const HEAP_ROWS_MAX: usize = 4096;
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to sort.
 #[derive(Clone)]
 pub(crate) struct SpillingSortExec {
     sort: SortExec,
+    threshold: Option<Arc<Threshold>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -50,19 +51,25 @@ impl SpillingSortExec {
         let types = keys.iter().map(|key| columns.data_type(key.column));
         Ok(are_comparable(types).then(|| Self {
             sort: sort.clone(),
+            threshold: Threshold::of(sort),
             metrics: ExecutionPlanMetricsSet::new(),
         }))
     }
 
-    fn with_child(&self, child: Arc<dyn ExecutionPlan>) -> Self {
+    fn with_child(&self, child: Arc<dyn ExecutionPlan>) -> QueryResult<Self> {
         let partitioned = self.sort.preserve_partitioning();
         let sort = SortExec::new(self.sort.expr().clone(), child);
-        Self {
-            sort: sort
-                .with_preserve_partitioning(partitioned)
-                .with_fetch(self.sort.fetch()),
+        let sort = sort
+            .with_preserve_partitioning(partitioned)
+            .with_fetch(self.sort.fetch());
+        Ok(Self {
+            sort: match &self.threshold {
+                Some(threshold) => sort.with_dynamic_filter_expr(threshold.filter().clone())?,
+                None => sort,
+            },
+            threshold: self.threshold.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
-        }
+        })
     }
 }
 
@@ -103,9 +110,20 @@ impl ExecutionPlan for SpillingSortExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(child), true) => Ok(Arc::new(self.with_child(child))),
+            (Some(child), true) => Ok(Arc::new(self.with_child(child)?)),
             _ => internal_err!("a sort has one child"),
         }
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.sort.dynamic_expressions_produced()
+    }
+
+    fn reset_state(self: Arc<Self>) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        if let Some(threshold) = &self.threshold {
+            threshold.reset()?;
+        }
+        Ok(Arc::new(self.with_child(self.sort.input().clone())?))
     }
 
     fn execute(
@@ -139,6 +157,7 @@ impl ExecutionPlan for SpillingSortExec {
         let stream = Streams::new(environment.stop.clone()).open();
         let work = SortWork {
             columns: columns.clone(),
+            threshold: self.threshold.clone(),
             baseline: BaselineMetrics::new(&self.metrics, partition),
         };
         let metrics = self.metrics.clone();
@@ -181,6 +200,7 @@ fn keys(ordering: &LexOrdering, columns: &mut Columns) -> QueryResult<Vec<SortKe
 /// What the steps of one partition's sort have in common.
 struct SortWork {
     columns: Arc<Columns>,
+    threshold: Option<Arc<Threshold>>,
     baseline: BaselineMetrics,
 }
 
@@ -194,9 +214,14 @@ impl SortWork {
                 break piece.batches;
             }
             let elapsed = self.baseline.elapsed_compute().clone();
+            let threshold = self.threshold.clone();
             let push = move || {
                 let _timer = elapsed.timer();
-                push_all(&mut sorter, piece.batches).map(|()| sorter)
+                push_all(&mut sorter, piece.batches)?;
+                if let Some(threshold) = threshold {
+                    threshold.take(&sorter)?;
+                }
+                Ok(sorter)
             };
             sorter = blocking(push).await?;
             is_small = false;

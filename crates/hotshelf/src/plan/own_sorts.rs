@@ -1,8 +1,7 @@
 //! Sorts of all rows, or of many first ones, become Hotshelf's, which need no more memory than there is.
 //!
 //! DataFusion's sort has to hold what it merges, so that sorts that run side by side starve each other, and its heap of
-//! first rows is slow when it is large. A sort of few first rows stays DataFusion's: its threshold narrows the scan
-//! below.
+//! first rows is slow when it is large. A sort of few first rows stays DataFusion's.
 
 use std::sync::Arc;
 

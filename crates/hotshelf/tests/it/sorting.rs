@@ -86,6 +86,36 @@ fn the_plan_says_whose_sort_it_is() {
 }
 
 #[test]
+fn many_first_rows_of_rows_in_order_read_a_part_of_the_table() {
+    let fixture = with_budget(64 << 20);
+    // More bytes than a scan reads ahead.
+    fixture
+        .run(
+            "CREATE TABLE t AS SELECT value AS id, CASE WHEN value < 500 THEN NULL ELSE -value END AS down, \
+             md5(CAST(value AS VARCHAR)) AS text FROM range(1000000)",
+        )
+        .unwrap();
+    for order in ["id", "down DESC, id", "down DESC NULLS LAST, id"] {
+        let sql = format!(
+            "SELECT count(*), sum(id), max(text) FROM (SELECT * FROM t ORDER BY {order} LIMIT 6000 OFFSET 1000)"
+        );
+        let sorted = fixture.rows(&format!("SET hotshelf.operators = off; {sql}"));
+        assert_eq!(
+            fixture.rows(&format!("SET hotshelf.operators = on; {sql}")),
+            sorted,
+            "{order}"
+        );
+        let plan = fixture.rows(&format!("EXPLAIN ANALYZE {sql}")).join("\n");
+        assert!(plan.contains("SpillingSortExec: fetch=7000"), "{plan}");
+        let pruned = plan.split("row_groups_pruned=").nth(1).and_then(|rest| {
+            let digits = rest.split(|digit: char| !digit.is_ascii_digit()).next()?;
+            digits.parse::<u64>().ok()
+        });
+        assert!(pruned > Some(0), "{plan}");
+    }
+}
+
+#[test]
 fn many_first_rows_are_those_of_the_whole_order() {
     for budget_bytes in [4 << 20, 64 << 20] {
         let fixture = with_budget(budget_bytes);

@@ -62,6 +62,11 @@ impl Held {
         }
     }
 
+    /// The key before which there are enough rows, once that is known.
+    pub(super) fn bound(&self) -> Option<&[u8]> {
+        self.bound.as_deref()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.row_count == 0
     }

@@ -46,6 +46,12 @@ impl OrderEncoder {
         }
         self.converter.convert_columns(&columns)
     }
+
+    /// The values of a row with this key, a column of one row each.
+    pub(super) fn values(&self, key: &[u8]) -> Result<Vec<ArrayRef>, ArrowError> {
+        let parser = self.converter.parser();
+        self.converter.convert_rows([parser.parse(key)])
+    }
 }
 
 /// The first bytes that all keys of a set have in common. The eight bytes behind them order most rows.
