@@ -171,6 +171,11 @@ impl Budget {
         }
     }
 
+    /// Whether [`Budget::try_reserve_operator`] would find room for this many bytes, as things are.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        self.could_fit(bytes.saturating_sub(self.lent_bytes()))
+    }
+
     /// Reserves memory for an operator, evicting idle segments, least valuable first, until it fits.
     ///
     /// # Errors
@@ -181,7 +186,7 @@ impl Budget {
                 self.operator_bytes.fetch_add(bytes, Relaxed);
                 return Ok(());
             }
-            if !self.could_fit(bytes.saturating_sub(self.lent_bytes())) || !self.evict_one() {
+            if !self.has_room_for(bytes) || !self.evict_one() {
                 self.memory_may_be_free();
                 return Err(self.shortage(bytes));
             }

@@ -12,6 +12,7 @@ use super::{Answer, Session};
 use crate::error::{Error, Result};
 use crate::index::{BlockPolicyKind, IndexCache, IndexShelf, MissingShelf};
 use crate::options::parse_size;
+use crate::probe::DEVICE_NAMES;
 use crate::rewriting::{IndexSpec, Rewritten};
 use crate::storage::default_index_name;
 
@@ -321,8 +322,9 @@ fn wrong_option(option: String) -> Error {
         value: option,
         expected: format!(
             "order = 'auto' or 'given', clustered = true or false, cache = {}, \
-             cache_bytes = a size or 'auto', shelf = {SHELVES}",
-            cache_words()
+             cache_bytes = a size or 'auto', shelf = {}",
+            cache_words(),
+            shelf_words()
         ),
     }
 }
@@ -379,7 +381,7 @@ impl Choices<'_> {
                     value: name.to_owned(),
                     expected,
                 };
-                let shelf: IndexShelf = name.parse().map_err(|_| invalid(SHELVES.into()))?;
+                let shelf: IndexShelf = name.parse().map_err(|_| invalid(shelf_words()))?;
                 let missing = |why: MissingShelf| invalid(why.to_string());
                 *self.shelf = shelf.on_this_machine().map_err(missing)?;
             }
@@ -390,7 +392,10 @@ impl Choices<'_> {
 }
 
 /// The words for shelves.
-const SHELVES: &str = "'file', 'dax:FOLDER', 'node:N' or 'emulated:NAME'";
+fn shelf_words() -> String {
+    let names = DEVICE_NAMES.join(", ");
+    format!("'file', 'dax:FOLDER', 'node:N' or 'emulated:NAME' for a NAME of {names}")
+}
 
 /// The words that say which blocks of an index stay in memory.
 fn cache_words() -> String {

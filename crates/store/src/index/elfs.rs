@@ -14,8 +14,8 @@ use super::blocks::BlockStore;
 use super::choice;
 use super::copies::making;
 use super::file::{IndexFile, KeepsElfs, Stretch};
-pub use super::heads::Asked;
 use super::heads::HeadStore;
+pub use super::heads::{Asked, UnreadHead};
 use super::shelf::OpenElf;
 pub use super::unavailable::Unavailable;
 use super::{IndexCache, IndexShelf};
@@ -80,9 +80,10 @@ impl ElfStore {
         self.heads.upper_level_count(stretch)
     }
 
-    /// What a question to a stretch's Elf would read of its head, about.
-    pub fn unread_head_bytes(&self, stretch: &Stretch) -> u64 {
-        self.heads.unread_bytes(stretch)
+    /// What a question to a stretch's Elf would read of its head.
+    pub fn unread_head(&self, file: &IndexFile, stretch: &Stretch) -> UnreadHead {
+        let levels = self.blocks_of(file.index()).policy().levels();
+        self.heads.unread(stretch, levels)
     }
 
     /// Pages of blocks that a search in a stretch would read from storage now; `None` if the head is not in memory or

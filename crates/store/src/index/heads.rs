@@ -42,6 +42,15 @@ impl Asked<'_> {
     };
 }
 
+/// What a question would read of a head before its blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UnreadHead {
+    /// How much, about.
+    pub bytes: u64,
+    /// Reads that wait for each other, about.
+    pub depth: u64,
+}
+
 /// A head in memory: all of it, or what one question needs.
 pub(crate) struct LoadedHead {
     pub head: Arc<ElfHead>,
@@ -270,13 +279,30 @@ impl HeadStore {
         upper.map(|upper| upper.upper.level_count())
     }
 
-    /// What a question to a stretch's Elf would read of the head, about.
-    pub fn unread_bytes(&self, stretch: &Stretch) -> u64 {
-        let is_upper = self.upper.lock().contains(stretch.key);
-        match self.is_resident(stretch) {
-            true => 0,
-            false if is_upper => PART_BYTES.min(stretch.head_bytes()),
-            false => stretch.head_bytes(),
+    /// What a question to a stretch's Elf would read of the head, of which so many `levels` are to stay.
+    pub fn unread(&self, stretch: &Stretch, levels: Option<usize>) -> UnreadHead {
+        let head_bytes = stretch.head_bytes();
+        let part_bytes = PART_BYTES.min(head_bytes);
+        if self.is_resident(stretch) {
+            return UnreadHead::default();
+        }
+        if self.upper.lock().contains(stretch.key) {
+            return UnreadHead {
+                bytes: part_bytes,
+                depth: 1,
+            };
+        }
+        let budget = self.cache.budget();
+        if levels.is_none() && budget.has_room_for(stretch.head_memory_bytes()) {
+            return UnreadHead {
+                bytes: head_bytes,
+                depth: 1,
+            };
+        }
+        // For where levels begin, for the upper ones, and for the question.
+        UnreadHead {
+            bytes: 2 * head_bytes + part_bytes,
+            depth: UpperHead::read_depth(head_bytes) + 1,
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use hotshelf_tier::emulated::DeviceModel;
+use hotshelf_tier::emulated::{DEVICE_NAMES, DeviceModel};
 use hotshelf_tier::region::Region;
 use hotshelf_tier::topology::Topology;
 
@@ -28,7 +28,10 @@ pub enum IndexShelf {
 
 /// A word that does not name a shelf.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not a shelf: file, dax:FOLDER, node:N or emulated:NAME")]
+#[error(
+    "{name:?} is not a shelf: file, dax:FOLDER, node:N or emulated:NAME, where NAME is one of {}",
+    DEVICE_NAMES.join(", ")
+)]
 pub struct UnknownShelf {
     /// The word.
     pub name: String,

@@ -317,7 +317,10 @@ fn a_head_without_room_leaves_its_upper_levels_and_questions_are_answered_still(
     };
     ask();
     assert!(asker.elfs.has_head(stretch));
-    let whole_bytes = asker.elfs.unread_head_bytes(&asker.file.stretches[1]);
+    let whole_bytes = asker
+        .elfs
+        .unread_head(&asker.file, &asker.file.stretches[1])
+        .bytes;
     // Others take all memory but a little.
     let budget = asker.cache.budget();
     let before = asker.operator_bytes();
@@ -327,7 +330,7 @@ fn a_head_without_room_leaves_its_upper_levels_and_questions_are_answered_still(
         budget.try_reserve_operator(64).unwrap();
     }
     assert_eq!(asker.elfs.upper_level_count(stretch), Some(1));
-    let unread = asker.elfs.unread_head_bytes(stretch);
+    let unread = asker.elfs.unread_head(&asker.file, stretch).bytes;
     assert!(unread > 0 && unread <= whole_bytes);
     // What one key needs of the head is much less than the head.
     let held = budget.limit_bytes() - asker.operator_bytes();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hotshelf_tier::emulated::{DeviceModel, EmulatedTier};
 use hotshelf_tier::region::{AnonymousOptions, Region, Sealed};
+use parking_lot::Mutex;
 
 use super::layout::{ALIGN, GivesLeaves, LeafLayout, PIECE_BYTES, copy_leaves};
 use super::mapped::MappedLeaves;
@@ -13,19 +14,26 @@ use crate::error::{Result, StoreError};
 use crate::index::file::IndexFile;
 use crate::index::place::IndexShelf;
 
+/// Held while a copy is found or made and taken: an index that left its shelf and came back may have a pool of the same
+/// name being made still.
+static MAKING: Mutex<()> = Mutex::new(());
+
 /// Begins to make the copy of a file, once, on a thread of its own. Queries read the file until it exists.
 pub(in crate::index) fn begin(file: &Arc<IndexFile>, shelf: &IndexShelf) {
     if *shelf == IndexShelf::File || !file.copy().begin() {
         return;
     }
     let (file, shelf) = (file.clone(), shelf.clone());
-    let make = move || match futures::executor::block_on(LeafCopy::of(&file, &shelf)) {
-        Ok(Some(copy)) => file.copy().set(copy),
-        Ok(None) => {}
-        Err(error) => {
-            let path = file.path().display();
-            let what = "an index cannot be put on its shelf; its file is read";
-            tracing::warn!(%error, %shelf, file = %path, "{what}");
+    let make = move || {
+        let _turn = MAKING.lock();
+        match futures::executor::block_on(LeafCopy::of(&file, &shelf)) {
+            Ok(Some(copy)) => file.copy().set(copy),
+            Ok(None) => {}
+            Err(error) => {
+                let path = file.path().display();
+                let what = "an index cannot be put on its shelf; its file is read";
+                tracing::warn!(%error, %shelf, file = %path, "{what}");
+            }
         }
     };
     let thread = std::thread::Builder::new().name("hotshelf-shelf".into());
@@ -84,12 +92,10 @@ impl GivesLeaves for Arc<IndexFile> {
         from: u64,
         len_bytes: u64,
     ) -> Result<Option<Vec<u8>>> {
-        match Arc::strong_count(self) {
-            1 => Ok(None),
-            _ => {
-                let stretch = &self.stretches[stretch_idx];
-                self.read_leaves(stretch, from, len_bytes).await.map(Some)
-            }
+        if Arc::strong_count(self) == 1 || self.copy().is_left() {
+            return Ok(None);
         }
+        let stretch = &self.stretches[stretch_idx];
+        self.read_leaves(stretch, from, len_bytes).await.map(Some)
     }
 }

@@ -1,5 +1,6 @@
 //! Copies in pools: found again when a database is opened, and made under another name, so that none is half there.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind::{InvalidInput, NotADirectory, NotFound};
 use std::path::{Path, PathBuf};
 
@@ -7,6 +8,7 @@ use hotshelf_tier::TierError;
 use hotshelf_tier::persist::{PersistOps, RegionOps, WriterOptions};
 use hotshelf_tier::pool::{Front, LayoutId, Pool, PoolOptions};
 use hotshelf_tier::region::{FileOptions, Region, Sealed};
+use parking_lot::Mutex;
 
 use super::layout::{GivesLeaves, LeafLayout, copy_leaves};
 use crate::error::{Result, StoreError};
@@ -65,10 +67,15 @@ impl PoolPlace {
         }
     }
 
-    /// Removes the pool and what an earlier try left of one. What does not carry this index file's id stays.
+    /// Removes the pool and what an earlier try left of one, but not one that is being made: who makes it removes it if
+    /// it is not wanted any more. What does not carry this index file's id stays.
     pub fn remove(&self) {
         let path = self.file();
+        let made = UNFINISHED.lock();
         for path in [path.with_extension("pool.tmp"), path] {
+            if made.contains(&path) {
+                continue;
+            }
             if let Err(error) = self.remove_file(&path) {
                 tracing::warn!(%error, path = %path.display(), "a copy of an index remains");
             }
@@ -208,8 +215,25 @@ fn not_a_file(path: &Path) -> StoreError {
     ))
 }
 
-/// Held while a pool is made.
-static MAKING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// Pools that are being made, by the name they have until they are complete.
+static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// One of them.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    fn begin(pool: &Path) -> Self {
+        let path = pool.with_extension("pool.tmp");
+        UNFINISHED.lock().insert(path.clone());
+        Self(path)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        UNFINISHED.lock().remove(&self.0);
+    }
+}
 
 /// Makes a pool under another name, and gives it its own once it is complete.
 async fn make_pool(
@@ -224,26 +248,25 @@ async fn make_pool(
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(not_a_file(path));
     }
-    // An index that left the shelf and came back may have one being made still, under the same name.
-    let _making = MAKING.lock().await;
-    let unfinished = path.with_extension("pool.tmp");
+    let made = Unfinished::begin(path);
+    let unfinished = &made.0;
     // The name is this index file's alone: what has it is an earlier try.
-    match std::fs::remove_file(&unfinished) {
+    match std::fs::remove_file(unfinished) {
         Err(error) if error.kind() != NotFound => {
-            return Err(StoreError::io("remove", &unfinished)(error));
+            return Err(StoreError::io("remove", unfinished)(error));
         }
         _ => {}
     }
-    let region = Region::open_file(&unfinished, &options)?;
+    let region = Region::open_file(unfinished, &options)?;
     let mut pool = Pool::create(region, &pool_options(id))?;
     let rename = |_: &Pool<RegionOps>| {
-        std::fs::rename(&unfinished, path).map_err(StoreError::io("rename", &unfinished))
+        std::fs::rename(unfinished, path).map_err(StoreError::io("rename", unfinished))
     };
     let filled = fill_pool(source, layout, &mut pool, rename).await;
     match filled {
         Ok(true) => Ok(Some(pieces_of(&mut pool)?)),
         _ => {
-            std::fs::remove_file(&unfinished).ok();
+            std::fs::remove_file(unfinished).ok();
             filled.map(|_| None)
         }
     }

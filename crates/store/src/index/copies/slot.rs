@@ -56,6 +56,11 @@ impl CopySlot {
         self.remove_pool();
     }
 
+    /// Whether the index has left the shelf: its copy is not wanted any more.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left.load(SeqCst)
+    }
+
     fn remove_pool(&self) {
         if let Some(pool) = self.pool.get() {
             pool.remove();
@@ -78,13 +83,13 @@ impl CopySlot {
 
     /// Whether a copy is to be made: that was not begun, and the index has not left its shelf. From here on it is not.
     pub(super) fn begin(&self) -> bool {
-        !self.is_left.load(SeqCst) && !self.is_begun.swap(true, Relaxed)
+        !self.is_left() && !self.is_begun.swap(true, Relaxed)
     }
 
     /// Takes the copy that was made.
     pub(super) fn set(&self, copy: LeafCopy) {
         // It may have got its name after the others were removed.
-        match self.is_left.load(SeqCst) {
+        match self.is_left() {
             true => self.remove_pool(),
             false => drop(self.copy.set(copy)),
         }

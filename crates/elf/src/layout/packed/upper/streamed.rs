@@ -22,7 +22,9 @@ use crate::error::ElfError;
 
 /// Nodes that are read at once.
 const NODES_TOGETHER: usize = 1024;
-/// What is read at once has at most this many bytes, or the head is not one to be read so.
+/// About the bytes of neighbours that are read at once: one of them may have more.
+const TOGETHER_BYTES: usize = 64 << 10;
+/// What one node or bundle has at most on a level, or the head is not one to be read so.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 
 /// A file being read.
@@ -100,13 +102,18 @@ where
         }
         while at.nodes < self.total.nodes {
             let end = self.total.nodes.min(at.nodes + NODES_TOGETHER);
-            let (nodes, _) = self.nodes(at.nodes..end).await?;
-            let to = nodes.iter().fold(at, |at, node| at + Counts::of(node));
+            let (mut nodes, _) = self.nodes(at.nodes..end).await?;
+            let ends = ends_after(at, &nodes);
+            nodes.truncate(count_together(at, &ends, |counts| counts.children * 8));
+            let to = nodes
+                .len()
+                .checked_sub(1)
+                .and_then(|last| ends.get(last).copied());
+            let to = to.ok_or_else(|| self.damaged("nodes"))?;
             if !to.is_within(self.total) {
                 return Err(self.damaged("lengths of the head's arrays"));
             }
-            let children = [at.children, to.children];
-            if (children[1] - children[0]) * 8 > PIECE_BYTES_MAX {
+            if (to.children - at.children) * 8 > PIECE_BYTES_MAX {
                 return Ok(None);
             }
             let place = self.places.of(at, to)[1].clone();
@@ -115,14 +122,13 @@ where
             let mut input = Reader::new(self.file, bytes, place.start);
             let children = read_children(&mut input).map_err(ElfError::from)?;
             let mut rest = children.as_slice();
-            for node in &nodes {
+            for (node, end) in nodes.iter().zip(ends) {
                 if !at.is_begin_of(node) {
                     return Err(self.damaged("children and codes of a node"));
                 }
-                let counts = Counts::of(node);
                 levels.take(node, rest);
-                rest = rest.get(counts.children..).unwrap_or_default();
-                at = at + counts;
+                rest = rest.get(end.children - at.children..).unwrap_or_default();
+                at = end;
             }
         }
         if at != self.total || !levels.is_complete() {
@@ -143,30 +149,26 @@ where
         for level in below.windows(2) {
             let mut next = level[1].nodes;
             let (mut cuts, mut next_ends) = (vec![at], vec![next]);
-            for (sum, &end) in own.iter_mut().zip(&ends[1..]) {
-                let node_count = end.checked_sub(at.nodes);
-                let node_count = node_count.ok_or_else(|| self.damaged("nodes of a level"))?;
-                if node_count * NODE_BYTES > PIECE_BYTES_MAX {
+            while cuts.len() < ends.len() {
+                let Some(read) = self.together(at, &ends[cuts.len()..]).await? else {
                     return Ok(None);
+                };
+                let all = read.bytes(at..read.last());
+                sums.update(&all);
+                let part = parse(self.file, &read.places, all).map_err(ElfError::from)?;
+                let start = at;
+                for &end in &read.ends {
+                    let sum = &mut own[cuts.len() - 1];
+                    let bytes = read.bytes(at..end);
+                    bytes.iter().for_each(|bytes| sum.update(bytes));
+                    let nodes = at.nodes - start.nodes..end.nodes - start.nodes;
+                    let nodes = part.nodes.get(nodes).unwrap_or_default();
+                    let children = part.children.get(at.children - start.children..);
+                    for_links(nodes, children.unwrap_or_default(), |_| next += 1);
+                    at = end;
+                    cuts.push(at);
+                    next_ends.push(next);
                 }
-                let (nodes, node_bytes) = self.nodes(at.nodes..end).await?;
-                let to = nodes.iter().fold(at, |at, node| at + Counts::of(node));
-                if !to.is_within(self.total) {
-                    return Err(self.damaged("lengths of the head's arrays"));
-                }
-                if to.minus(at).sum_bytes() > PIECE_BYTES_MAX {
-                    return Ok(None);
-                }
-                let places = self.places.of(at, to);
-                let mut bytes = vec![node_bytes];
-                bytes.extend((self.read)(places[1..].to_vec()).await?);
-                sums.update(&bytes);
-                bytes.iter().for_each(|bytes| sum.update(bytes.as_ref()));
-                let part = parse(self.file, &places, slices(&bytes)).map_err(ElfError::from)?;
-                for_links(&part.nodes, &part.children, |_| next += 1);
-                at = to;
-                cuts.push(at);
-                next_ends.push(next);
             }
             by_level.push(cuts);
             ends = next_ends;
@@ -177,9 +179,93 @@ where
         let sums = own.into_iter().map(crc32fast::Hasher::finalize);
         Ok(Some((by_bundle(&by_level), sums.collect())))
     }
+
+    /// Reads the first of the bundles on a level that begin at some entries and have these last nodes: at least one, and
+    /// others as long as they are small; `None` if the first one is too large.
+    async fn together(&self, at: Counts, ends: &[usize]) -> Result<Option<Together<B>>, E> {
+        let few = ends.partition_point(|end| *end <= at.nodes + NODES_TOGETHER);
+        let ends = &ends[..few.max(1)];
+        let last = ends[ends.len() - 1];
+        let node_count = last.checked_sub(at.nodes);
+        let node_count = node_count.ok_or_else(|| self.damaged("nodes of a level"))?;
+        if node_count * NODE_BYTES > PIECE_BYTES_MAX {
+            return Ok(None);
+        }
+        let (nodes, node_bytes) = self.nodes(at.nodes..last).await?;
+        let after = ends_after(at, &nodes);
+        let end_at = |end: &usize| match end.checked_sub(at.nodes) {
+            Some(0) => Some(at),
+            Some(count) => after.get(count - 1).copied(),
+            None => None,
+        };
+        let ends: Option<Vec<Counts>> = ends.iter().map(end_at).collect();
+        let mut ends = ends.ok_or_else(|| self.damaged("nodes of a level"))?;
+        ends.truncate(count_together(at, &ends, Counts::sum_bytes));
+        let to = ends[ends.len() - 1];
+        if !to.is_within(self.total) {
+            return Err(self.damaged("lengths of the head's arrays"));
+        }
+        if to.minus(at).sum_bytes() > PIECE_BYTES_MAX {
+            return Ok(None);
+        }
+        let places = self.places.of(at, to);
+        let mut bytes = vec![node_bytes];
+        bytes.extend((self.read)(places[1..].to_vec()).await?);
+        Ok(Some(Together {
+            start: at,
+            ends,
+            places,
+            bytes,
+        }))
+    }
+}
+
+/// Neighbouring bundles' parts on a level.
+struct Together<B> {
+    start: Counts,
+    /// Where each of them ends.
+    ends: Vec<Counts>,
+    places: [Range<u64>; ARRAY_COUNT],
+    /// Of nodes there may be more.
+    bytes: Vec<B>,
+}
+
+impl<B: AsRef<[u8]>> Together<B> {
+    fn last(&self) -> Counts {
+        self.ends.last().copied().unwrap_or(self.start)
+    }
+
+    /// The bytes of some entries; fewer if there are not as many.
+    fn bytes(&self, range: Range<Counts>) -> [&[u8]; ARRAY_COUNT] {
+        let from = range.start.minus(self.start).bytes();
+        let to = range.end.minus(self.start).bytes();
+        let read = slices(&self.bytes);
+        std::array::from_fn(|array| read[array].get(from[array]..to[array]).unwrap_or_default())
+    }
+}
+
+/// Where the entries of each of some nodes end that begin at `at`.
+fn ends_after(at: Counts, nodes: &[Node]) -> Vec<Counts> {
+    let ends = nodes.iter().scan(at, |at, node| {
+        *at = *at + Counts::of(node);
+        Some(*at)
+    });
+    ends.collect()
+}
+
+/// How many of some neighbours, which begin at `at`, are read at once.
+fn count_together(at: Counts, ends: &[Counts], bytes: impl Fn(Counts) -> usize) -> usize {
+    let small = ends.partition_point(|end| bytes(end.minus(at)) <= TOGETHER_BYTES);
+    small.clamp(1.min(ends.len()), ends.len())
 }
 
 impl UpperHead {
+    /// About how many reads wait for each other while [`Self::read`] reads a head of this many bytes: it reads nodes,
+    /// and then what belongs to them, for where levels begin, and all of it again.
+    pub fn read_depth(head_bytes: u64) -> u64 {
+        4 * head_bytes.div_ceil(TOGETHER_BYTES as u64)
+    }
+
     /// The first levels of the head in a file, which is never in memory as a whole: see [`Self::of`]. `read` gives the
     /// bytes at some places. `None` as there, or where a node is very large.
     ///

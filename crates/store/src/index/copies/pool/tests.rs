@@ -60,6 +60,24 @@ impl Leaves {
     }
 }
 
+/// Leaves of an index that leaves its shelf whenever some of them are copied.
+struct LeavingLeaves {
+    leaves: Leaves,
+    place: PoolPlace,
+}
+
+impl GivesLeaves for LeavingLeaves {
+    async fn leaves(
+        &self,
+        stretch_idx: usize,
+        from: u64,
+        len_bytes: u64,
+    ) -> Result<Option<Vec<u8>>> {
+        self.place.remove();
+        self.leaves.leaves(stretch_idx, from, len_bytes).await
+    }
+}
+
 fn now<T>(future: impl Future<Output = T>) -> T {
     futures::executor::block_on(future)
 }
@@ -273,4 +291,23 @@ fn an_unfinished_pool_on_a_device_is_made_again_and_other_bytes_are_left_alone()
         assert!(device.pool(&leaves, ID).is_err());
         assert_eq!(device.bytes(), bytes);
     }
+}
+
+#[test]
+fn a_pool_that_is_being_made_is_left_to_who_makes_it() {
+    let folder = TempDir::new().unwrap();
+    let place = PoolPlace::new(folder.path(), ID);
+    let leaves = Leaves::new(&[700, 0, 300]);
+    let layout = leaves.layout();
+    let copied = leaves.copied();
+    let leaving = LeavingLeaves {
+        leaves,
+        place: place.clone(),
+    };
+    let pieces = now(place.find_or_make(&leaving, &layout)).unwrap().unwrap();
+    assert_eq!(joined(&pieces), copied);
+    drop(pieces);
+    assert!(place.file().is_file());
+    place.remove();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
