@@ -123,10 +123,27 @@ impl Storage {
         }
     }
 
+    /// Removes what some indexes of a table have on other shelves, before the catalog forgets that they have it: a copy
+    /// that goes too early costs time, one that stays would be nobody's. Their files are opened if they are not: they
+    /// know the names of their copies.
+    pub(super) fn leave_shelves(&self, table: &Table, leaves: impl Fn(&IndexDefinition) -> bool) {
+        let has_left = |index: &TableIndex| {
+            index.definition.shelf != IndexShelf::File && leaves(&index.definition)
+        };
+        if !table.indexes.iter().any(has_left) {
+            return;
+        }
+        let opened = self.with_indexes(table);
+        let leaving = opened.indexes.iter().filter(|index| has_left(index));
+        let files = leaving.flat_map(|index| index.files.values());
+        files.flatten().for_each(|file| file.leave_shelf());
+    }
+
     /// Drops an index. Queries that use it finish; its files go when they have.
     pub fn drop_index(&self, name: &str) -> Result<()> {
         let _change = self.changes.lock();
         let table = self.require_table_of_index(name)?;
+        self.leave_shelves(&table, |index| index.name == name);
         let (dropped, kept): (Vec<_>, Vec<_>) = table
             .indexes
             .iter()
@@ -161,6 +178,9 @@ impl Storage {
             let definition = &mut index.definition;
             change(&mut definition.cache, &mut definition.shelf, column_count)?;
             let (cache, shelf) = (index.definition.cache, &index.definition.shelf);
+            if left != *shelf {
+                self.leave_shelves(&table, |index| index.id == number);
+            }
             self.store
                 .set_index_choices(&table.folder, number, cache, shelf)?;
             self.elfs.set_cache(number, cache);

@@ -146,6 +146,9 @@ impl Storage {
         for index in &row.indexes {
             self.ensure_new_index(&index.definition.name, Some(&row.name))?;
         }
+        if let Some(old) = &old {
+            self.leave_shelves(old, |_| true);
+        }
         let replaced = old.as_ref().map(|table| (table.id, table.folder.as_str()));
         row.id = self.store.add_table(&row, replaced)?;
         self.put(self.open_table(row));
@@ -189,6 +192,7 @@ impl Storage {
         let _change = self.changes.lock();
         let table = self.table_as_is(name);
         let table = table.ok_or_else(|| self.unknown_table(name))?;
+        self.leave_shelves(&table, |_| true);
         self.store.drop_table(table.id, &table.folder)?;
         let mut tables = self.tables.write();
         tables.remove(name);

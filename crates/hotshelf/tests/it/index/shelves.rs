@@ -166,3 +166,31 @@ fn an_index_is_altered_while_it_is_used_and_stays_so() {
         db.error(wrong);
     }
 }
+
+#[test]
+fn what_goes_before_it_was_used_leaves_nothing_on_its_shelf() {
+    for change in [
+        "ALTER INDEX i SET (shelf = 'file')",
+        "DROP INDEX i",
+        "DROP TABLE t",
+        "CREATE OR REPLACE TABLE t AS SELECT 1 AS a",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let files = || folder.path().read_dir().unwrap().count();
+        let shelf = format!("dax:{}", folder.path().display());
+        let mut db = numbered_to(10_000);
+        db.run(&format!(
+            "CREATE INDEX i ON t USING elf (a) WITH (shelf = '{shelf}')"
+        ))
+        .unwrap();
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while shelves(&db) != [format!("{shelf}|true")] {
+            assert!(std::time::Instant::now() < patience, "{:?}", shelves(&db));
+            both(&db, "SELECT sum(id) FROM t WHERE a = 5");
+        }
+        db.reopen();
+        assert_eq!(files(), 1);
+        db.run(change).unwrap();
+        assert_eq!(files(), 0, "{change}");
+    }
+}
