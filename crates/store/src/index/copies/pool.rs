@@ -90,7 +90,10 @@ impl PoolPlace {
             Ok(found) if !found.is_file() => return Ok(()),
             Ok(_) => {}
         }
-        match Front::of_file(path)? == front(self.id) {
+        let found = Front::of_file(path)?;
+        // Making one ended before anything was written. A pool that has its name is whole.
+        let is_begun = path != self.file() && found == Front::Blank;
+        match is_begun || found == front(self.id) {
             true => std::fs::remove_file(path),
             false => Ok(()),
         }

@@ -190,9 +190,16 @@ fn only_what_carries_the_index_files_id_is_removed() {
     assert!(!own.file().exists() && !unfinished.exists() && other.file().exists());
     // Under this one's names are another's pool, bytes of no pool, a folder and a link.
     std::fs::rename(other.file(), own.file()).unwrap();
-    std::fs::write(&unfinished, [0; 20_000]).unwrap();
+    std::fs::write(&unfinished, [7; 20_000]).unwrap();
     own.remove();
     assert!(own.file().exists() && unfinished.exists());
+    // What was begun and has nothing yet goes, if it has the name of what is being made.
+    for blank_bytes in [0, 300, 20_000] {
+        std::fs::write(&unfinished, vec![0; blank_bytes]).unwrap();
+        own.remove();
+        assert!(own.file().exists() && !unfinished.exists());
+    }
+    std::fs::write(&unfinished, [7; 20_000]).unwrap();
     std::fs::rename(own.file(), other.file()).unwrap();
     std::fs::create_dir(own.file()).unwrap();
     std::fs::remove_file(&unfinished).unwrap();
