@@ -279,7 +279,7 @@ impl HeadStore {
         upper.map(|upper| upper.upper.level_count())
     }
 
-    /// What a question to a stretch's Elf would read of the head, of which so many `levels` are to stay.
+    /// What a question to a stretch's Elf would read of the head, of which this many `levels` are to stay.
     pub fn unread(&self, stretch: &Stretch, levels: Option<usize>) -> UnreadHead {
         let head_bytes = stretch.head_bytes();
         let part_bytes = PART_BYTES.min(head_bytes);

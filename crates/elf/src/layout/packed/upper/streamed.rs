@@ -180,8 +180,8 @@ where
         Ok(Some((by_bundle(&by_level), sums.collect())))
     }
 
-    /// Reads the first of the bundles on a level that begin at some entries and have these last nodes: at least one, and
-    /// others as long as they are small; `None` if the first one is too large.
+    /// Reads the first of the bundles on a level that begin at some entries and have these last nodes: at least one,
+    /// and others as long as they are small; `None` if the first one is too large.
     async fn together(&self, at: Counts, ends: &[usize]) -> Result<Option<Together<B>>, E> {
         let few = ends.partition_point(|end| *end <= at.nodes + NODES_TOGETHER);
         let ends = &ends[..few.max(1)];
