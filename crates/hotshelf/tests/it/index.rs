@@ -102,6 +102,35 @@ fn the_first_query_after_opening_goes_through_the_index_and_reads_little_of_it()
 
 /// Where memory is short, blocks come and go; where it is not, they stay. Answers are the same.
 #[test]
+fn a_budget_that_is_withdrawn_while_queries_run_changes_no_answer() {
+    let questions = [
+        "SELECT count(*), sum(id), min(s) FROM t WHERE a BETWEEN 100 AND 180 AND b > 70",
+        "SELECT count(*), sum(id) FROM t WHERE a = 77",
+        "SELECT count(*), sum(a) FROM t WHERE b IN (3, 40, 71) AND s = 's4'",
+    ];
+    let db = numbered();
+    db.run("CREATE INDEX i ON t USING elf (a, b, s)").unwrap();
+    let right = questions.map(|question| both(&db, question).1);
+    let ask = || {
+        for _ in 0..8 {
+            for (question, right) in questions.iter().zip(&right) {
+                let always = format!("SET hotshelf.elf = 'always'; {question}");
+                assert_eq!(&db.rows(&always), right, "{question}");
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let asking = [scope.spawn(ask), scope.spawn(ask)];
+        while asking.iter().any(|one| !one.is_finished()) {
+            for budget in ["2MiB", "64MiB", "1MiB", "8MiB"] {
+                db.run(&format!("SET hotshelf.budget = '{budget}'"))
+                    .unwrap();
+            }
+        }
+    });
+}
+
+#[test]
 fn answers_do_not_depend_on_the_memory_that_blocks_get() {
     let questions = [
         "SELECT count(*), sum(id), min(s) FROM t WHERE a BETWEEN 100 AND 180 AND b > 70",

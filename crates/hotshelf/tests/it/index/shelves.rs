@@ -87,6 +87,32 @@ fn a_shelf_that_went_away_costs_time_only() {
 }
 
 #[test]
+fn a_shelf_that_goes_while_it_is_used_changes_no_answer() {
+    let db = numbered_to(50_000);
+    let question = "SELECT sum(id), count(*) FROM t WHERE a BETWEEN 5 AND 300 AND b < 30";
+    let expected = db.rows(question);
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = format!("dax:{}", folder.path().display());
+    db.run(&format!(
+        "CREATE INDEX i ON t USING elf (a, b) WITH (shelf = '{shelf}', cache = 'none')"
+    ))
+    .unwrap();
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while shelves(&db) != [format!("{shelf}|true")] {
+        assert!(std::time::Instant::now() < patience, "{:?}", shelves(&db));
+        both(&db, question);
+    }
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            (0..30).for_each(|_| assert_eq!(both(&db, question).0, expected));
+        });
+        drop(folder);
+        asking.join().unwrap();
+    });
+    assert_eq!(both(&db, question).0, expected);
+}
+
+#[test]
 fn an_index_is_altered_while_it_is_used_and_stays_so() {
     let question = "SELECT sum(id), count(*) FROM t WHERE a = 5 AND b < 30";
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
