@@ -10,7 +10,7 @@ use hotshelf_elf::layout::packed::Wanted as Sought;
 
 use super::TableIndex;
 use super::access::{AccessPath, ElfAccess, KnownKeys, Weighed};
-use super::elfs::{ElfStore, UnreadHead};
+use super::elfs::ElfStore;
 use super::file::Stretch;
 use super::question::{
     Conjunct, FileQuery, Questions, Wanted, dimensions, questions, scanned_rows,
@@ -131,13 +131,13 @@ impl Reads {
             true => elfs.missing_pages(&query.file, stretch, &query.query, wanted),
             false => None,
         };
-        let (head, page_count) = match (elfs.has_head(stretch), missing()) {
-            (true, Some(pages)) => (UnreadHead::default(), pages as f64),
-            (_, _) => {
+        let head = elfs.unread_head(&query.file, stretch);
+        let page_count = match missing() {
+            Some(pages) => pages as f64,
+            None => {
                 let blocks = elfs.blocks_of(query.file.index());
                 let held = blocks.held_bytes_of(stretch.key) as f64 / leaf_bytes.max(1.0);
-                let head = elfs.unread_head(&query.file, stretch);
-                (head, (1.0 - held).max(0.0) * read_bytes / PAGE_BYTES)
+                (1.0 - held).max(0.0) * read_bytes / PAGE_BYTES
             }
         };
         self.bytes += head.bytes as f64 + page_count * PAGE_BYTES;

@@ -12,7 +12,6 @@ use super::{Answer, Session};
 use crate::error::{Error, Result};
 use crate::index::{BlockPolicyKind, IndexCache, IndexShelf, MissingShelf};
 use crate::options::parse_size;
-use crate::probe::DEVICE_NAMES;
 use crate::rewriting::{IndexSpec, Rewritten};
 use crate::storage::default_index_name;
 
@@ -324,7 +323,7 @@ fn wrong_option(option: String) -> Error {
             "order = 'auto' or 'given', clustered = true or false, cache = {}, \
              cache_bytes = a size or 'auto', shelf = {}",
             cache_words(),
-            shelf_words()
+            IndexShelf::words()
         ),
     }
 }
@@ -381,7 +380,7 @@ impl Choices<'_> {
                     value: name.to_owned(),
                     expected,
                 };
-                let shelf: IndexShelf = name.parse().map_err(|_| invalid(shelf_words()))?;
+                let shelf: IndexShelf = name.parse().map_err(|_| invalid(IndexShelf::words()))?;
                 let missing = |why: MissingShelf| invalid(why.to_string());
                 *self.shelf = shelf.on_this_machine().map_err(missing)?;
             }
@@ -389,12 +388,6 @@ impl Choices<'_> {
         }
         Ok(true)
     }
-}
-
-/// The words for shelves.
-fn shelf_words() -> String {
-    let names = DEVICE_NAMES.join(", ");
-    format!("'file', 'dax:FOLDER', 'node:N' or 'emulated:NAME' for a NAME of {names}")
 }
 
 /// The words that say which blocks of an index stay in memory.

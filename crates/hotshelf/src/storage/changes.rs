@@ -184,12 +184,7 @@ impl Storage {
             folder: &table.folder,
             schema: &table.schema,
         };
-        let leaving = table.indexes.iter().flat_map(|index| &index.files);
-        let leaving = leaving.filter(|(number, _)| exchange.removed.contains(number));
-        // Their copies would be nobody's if this process ended before they do.
-        leaving
-            .flat_map(|(_, file)| file)
-            .for_each(|file| file.leave_shelf());
+        self.leave_shelves(table, |_, number| exchange.removed.contains(&number));
         let committed = self.store.change_files(&of, &files_of_change);
         let committed = committed.map_err(Error::from);
         if may_be_committed(&committed) {

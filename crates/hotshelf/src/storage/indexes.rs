@@ -123,27 +123,33 @@ impl Storage {
         }
     }
 
-    /// Removes what some indexes of a table have on other shelves, before the catalog forgets that they have it: a copy
-    /// that goes too early costs time, one that stays would be nobody's. Their files are opened if they are not: they
-    /// know the names of their copies.
-    pub(super) fn leave_shelves(&self, table: &Table, leaves: impl Fn(&IndexDefinition) -> bool) {
-        let has_left = |index: &TableIndex| {
-            index.definition.shelf != IndexShelf::File && leaves(&index.definition)
-        };
-        if !table.indexes.iter().any(has_left) {
+    /// Removes what files of a table's indexes have on other shelves, for some definitions and numbers of data files,
+    /// before the catalog forgets that they have it: a copy that goes too early costs time, one that stays would be
+    /// nobody's. Files are opened if they are not: they know the names of their copies.
+    pub(super) fn leave_shelves(
+        &self,
+        table: &Table,
+        leaves: impl Fn(&IndexDefinition, u64) -> bool,
+    ) {
+        let is_elsewhere = |index: &&TableIndex| index.definition.shelf != IndexShelf::File;
+        if !table.indexes.iter().any(|index| is_elsewhere(&index)) {
             return;
         }
         let opened = self.with_indexes(table);
-        let leaving = opened.indexes.iter().filter(|index| has_left(index));
-        let files = leaving.flat_map(|index| index.files.values());
-        files.flatten().for_each(|file| file.leave_shelf());
+        for index in opened.indexes.iter().filter(is_elsewhere) {
+            let files = index.files.iter();
+            let leaving = files.filter(|(number, _)| leaves(&index.definition, **number));
+            leaving
+                .flat_map(|(_, file)| file)
+                .for_each(|file| file.leave_shelf());
+        }
     }
 
     /// Drops an index. Queries that use it finish; its files go when they have.
     pub fn drop_index(&self, name: &str) -> Result<()> {
         let _change = self.changes.lock();
         let table = self.require_table_of_index(name)?;
-        self.leave_shelves(&table, |index| index.name == name);
+        self.leave_shelves(&table, |index, _| index.name == name);
         let (dropped, kept): (Vec<_>, Vec<_>) = table
             .indexes
             .iter()
@@ -179,7 +185,7 @@ impl Storage {
             change(&mut definition.cache, &mut definition.shelf, column_count)?;
             let (cache, shelf) = (index.definition.cache, &index.definition.shelf);
             if left != *shelf {
-                self.leave_shelves(&table, |index| index.id == number);
+                self.leave_shelves(&table, |index, _| index.id == number);
             }
             self.store
                 .set_index_choices(&table.folder, number, cache, shelf)?;

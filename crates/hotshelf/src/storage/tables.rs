@@ -147,7 +147,7 @@ impl Storage {
             self.ensure_new_index(&index.definition.name, Some(&row.name))?;
         }
         if let Some(old) = &old {
-            self.leave_shelves(old, |_| true);
+            self.leave_shelves(old, |_, _| true);
         }
         let replaced = old.as_ref().map(|table| (table.id, table.folder.as_str()));
         row.id = self.store.add_table(&row, replaced)?;
@@ -192,7 +192,7 @@ impl Storage {
         let _change = self.changes.lock();
         let table = self.table_as_is(name);
         let table = table.ok_or_else(|| self.unknown_table(name))?;
-        self.leave_shelves(&table, |_| true);
+        self.leave_shelves(&table, |_, _| true);
         self.store.drop_table(table.id, &table.folder)?;
         let mut tables = self.tables.write();
         tables.remove(name);

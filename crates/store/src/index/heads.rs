@@ -59,6 +59,14 @@ pub(crate) struct LoadedHead {
     memory: Reservation,
 }
 
+impl LoadedHead {
+    /// Whether a whole head has no more levels than are to stay.
+    fn is_for(&self, levels: Option<usize>) -> bool {
+        let level_count = self.whole.as_ref().map_or(0, |whole| whole.level_count);
+        levels.is_none_or(|levels| levels >= level_count)
+    }
+}
+
 /// What is known about a whole head: it would take a walk to find its levels.
 struct WholeHead {
     level_count: usize,
@@ -69,6 +77,13 @@ struct WholeHead {
 struct LoadedUpper {
     upper: UpperHead,
     memory: Reservation,
+}
+
+impl LoadedUpper {
+    /// Whether it has the levels that are to stay.
+    fn is_for(&self, levels: Option<usize>) -> bool {
+        levels.is_none_or(|levels| levels == self.upper.level_count())
+    }
 }
 
 /// The heads in memory. One for each database.
@@ -244,18 +259,14 @@ impl HeadStore {
         weight: f64,
         levels: Option<usize>,
     ) -> Option<Arc<LoadedHead>> {
-        let found = self.whole.lock().find(stretch.key)?;
-        let level_count = found.whole.as_ref().map_or(0, |whole| whole.level_count);
-        if levels.is_some_and(|levels| levels < level_count) {
-            return None;
-        }
+        let found = self.known(stretch).filter(|head| head.is_for(levels))?;
         self.ledger.hit(stretch.head_item(), weight);
         Some(found)
     }
 
     fn find_upper(&self, stretch: &Stretch, levels: Option<usize>) -> Option<Arc<LoadedUpper>> {
         let found = self.upper.lock().find(stretch.key)?;
-        if levels.is_some_and(|levels| levels != found.upper.level_count()) {
+        if !found.is_for(levels) {
             let other = self.upper.lock().remove(stretch.key);
             drop(other);
             return None;
@@ -283,10 +294,11 @@ impl HeadStore {
     pub fn unread(&self, stretch: &Stretch, levels: Option<usize>) -> UnreadHead {
         let head_bytes = stretch.head_bytes();
         let part_bytes = PART_BYTES.min(head_bytes);
-        if self.is_resident(stretch) {
+        if self.known(stretch).is_some_and(|head| head.is_for(levels)) {
             return UnreadHead::default();
         }
-        if self.upper.lock().contains(stretch.key) {
+        let upper = self.upper.lock().find(stretch.key);
+        if upper.is_some_and(|upper| upper.is_for(levels)) {
             return UnreadHead {
                 bytes: part_bytes,
                 depth: 1,

@@ -28,10 +28,7 @@ pub enum IndexShelf {
 
 /// A word that does not name a shelf.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{name:?} is not a shelf: file, dax:FOLDER, node:N or emulated:NAME, where NAME is one of {}",
-    DEVICE_NAMES.join(", ")
-)]
+#[error("{name:?} is not a shelf: {}", IndexShelf::words())]
 pub struct UnknownShelf {
     /// The word.
     pub name: String,
@@ -60,6 +57,12 @@ pub enum MissingShelf {
 }
 
 impl IndexShelf {
+    /// The words for shelves.
+    pub fn words() -> String {
+        let names = DEVICE_NAMES.join(", ");
+        format!("file, dax:FOLDER, node:N or emulated:NAME for a NAME of {names}")
+    }
+
     /// The shelf as it is kept: a folder by its full path, so that it does not depend on where a process was started.
     ///
     /// # Errors

@@ -6,6 +6,15 @@ fn shelves(db: &Fixture) -> Vec<String> {
     db.rows("SELECT shelf, on_shelf FROM elf_stats()")
 }
 
+/// Asks again and again until the only index is on its shelf.
+fn until_copied(db: &Fixture, shelf: &str, ask: impl Fn()) {
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while shelves(db) != [format!("{shelf}|true")] {
+        assert!(std::time::Instant::now() < patience, "{:?}", shelves(db));
+        ask();
+    }
+}
+
 #[test]
 fn an_index_on_a_shelf_answers_as_its_file_does_and_stays_there_when_opened_again() {
     let question = "SELECT sum(id), count(*) FROM t WHERE a = 5 AND b < 30";
@@ -22,11 +31,9 @@ fn an_index_on_a_shelf_answers_as_its_file_does_and_stays_there_when_opened_agai
             if is_second {
                 db.reopen();
             }
-            let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
-            while shelves(&db) != [format!("{shelf}|true")] {
-                assert!(std::time::Instant::now() < patience, "{:?}", shelves(&db));
+            until_copied(&db, shelf, || {
                 assert_eq!(both(&db, question), (expected.clone(), expected.clone()));
-            }
+            });
             assert_eq!(
                 both(&db, question),
                 (expected.clone(), expected.clone()),
@@ -97,11 +104,7 @@ fn a_shelf_that_goes_while_it_is_used_changes_no_answer() {
         "CREATE INDEX i ON t USING elf (a, b) WITH (shelf = '{shelf}', cache = 'none')"
     ))
     .unwrap();
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while shelves(&db) != [format!("{shelf}|true")] {
-        assert!(std::time::Instant::now() < patience, "{:?}", shelves(&db));
-        both(&db, question);
-    }
+    until_copied(&db, &shelf, || drop(both(&db, question)));
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| {
             (0..30).for_each(|_| assert_eq!(both(&db, question).0, expected));
@@ -150,11 +153,9 @@ fn an_index_is_altered_while_it_is_used_and_stays_so() {
         let shelf = format!("dax:{}", folders[idx].path().display());
         db.run(&format!("ALTER INDEX i SET (shelf = '{shelf}')"))
             .unwrap();
-        let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while shelves(&db) != [format!("{shelf}|true")] {
-            assert!(std::time::Instant::now() < patience, "{:?}", shelves(&db));
+        until_copied(&db, &shelf, || {
             assert_eq!(both(&db, question), (expected.clone(), expected.clone()));
-        }
+        });
         assert_eq!(files(idx), 1);
     }
     assert_eq!(files(0), 0, "the pool that was left is removed");
@@ -209,11 +210,9 @@ fn what_goes_before_it_was_used_leaves_nothing_on_its_shelf() {
             "CREATE INDEX i ON t USING elf (a) WITH (shelf = '{shelf}')"
         ))
         .unwrap();
-        let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while shelves(&db) != [format!("{shelf}|true")] {
-            assert!(std::time::Instant::now() < patience, "{:?}", shelves(&db));
-            both(&db, "SELECT sum(id) FROM t WHERE a = 5");
-        }
+        until_copied(&db, &shelf, || {
+            drop(both(&db, "SELECT sum(id) FROM t WHERE a = 5"));
+        });
         db.reopen();
         assert_eq!(files(), 1);
         db.run(change).unwrap();
