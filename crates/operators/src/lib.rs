@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`aggregate`] | what is known about groups of rows |
 //! | [`batches`] | how much memory a batch takes |
+//! | [`exchange`] | how rows get from some threads to others |
 //! | [`join`] | which rows of two inputs belong together |
 //! | [`keys`] | when rows are equal, and their hashes |
 //! | [`memory`] | how much an operator may hold |
@@ -61,6 +62,7 @@ pub mod aggregate;
 pub mod batches;
 mod environment;
 mod error;
+pub mod exchange;
 pub mod join;
 pub mod keys;
 pub mod memory;

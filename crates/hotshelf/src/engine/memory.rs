@@ -29,9 +29,9 @@ const OVERDRAFT_BYTES_MIN: u64 = 4 << 20;
 
 /// Every operator gets this much, whatever others hold.
 const MINIMUM_BYTES: u64 = 64 << 10;
-/// The operator that merges sorted partitions. It holds one batch of each and cannot do with less: the sorts below it
-/// have taken what there was, and give it back only to the merge.
-const MERGE: &str = "SortPreservingMergeExec[";
+/// Operators that hold little and cannot do with less. The one that merges sorted partitions has one batch of each: the
+/// sorts below it have taken what there was, and give it back only to the merge. The heap has few first rows.
+const MODEST: [&str; 2] = ["SortPreservingMergeExec[", "TopK["];
 
 /// Reservations evict cached segments until they fit (as Velox does), and fail when nothing remains to
 /// evict, except below a floor that operators always have. An operator that can spill and has more than an equal share
@@ -160,10 +160,11 @@ impl MemoryPool for OperatorPool {
         if let Err(shortage) = self.cache.budget().try_reserve_operator(additional) {
             let is_below_floor = self.reserved_bytes() + additional <= self.floor_bytes;
             let is_little = reservation.size() as u64 + additional <= MINIMUM_BYTES;
-            let is_merge = reservation.consumer().name().starts_with(MERGE);
+            let name = reservation.consumer().name();
+            let is_needed = MODEST.iter().any(|modest| name.starts_with(modest));
             if !(is_below_floor
                 || is_little
-                || is_merge
+                || is_needed
                 || is_modest && self.may_overdraw(additional))
             {
                 return Err(resources_datafusion_err!(
@@ -294,6 +295,8 @@ mod tests {
         assert!(little.try_grow(1).is_err());
         let merge = MemoryConsumer::new("SortPreservingMergeExec[0]").register(&pool);
         merge.try_grow(300 << 10).unwrap();
+        let heap = MemoryConsumer::new("TopK[1]").register(&pool);
+        heap.try_grow(300 << 10).unwrap();
     }
 
     #[test]

@@ -10,15 +10,21 @@
 //! | `threshold` | what it tells the scan below it |
 //! | `join` | the hash join that spills |
 //! | `aggregate` | the aggregation that spills |
+//! | `window` | window functions that keep the rows of a partition |
+//! | `exchange` | how rows get from partitions to others |
 
 mod aggregate;
 mod columns;
+mod exchange;
 mod join;
 mod memory;
 mod sort;
 mod threshold;
+mod window;
 mod work;
 
 pub(crate) use aggregate::SpillingAggregateExec;
+pub(crate) use exchange::ExchangeExec;
 pub(crate) use join::SpillingHashJoinExec;
 pub(crate) use sort::SpillingSortExec;
+pub(crate) use window::SpillingWindowExec;

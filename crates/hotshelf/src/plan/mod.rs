@@ -9,6 +9,7 @@ mod choose_access;
 mod chosen_sides;
 mod correlated;
 mod early_semi_joins;
+mod exchanges;
 mod grouping_sets;
 mod in_lists;
 mod join_order;
@@ -44,6 +45,7 @@ use choose_access::ChooseAccess;
 use chosen_sides::ChosenSides;
 use correlated::RefuseUnsoundSubqueries;
 use early_semi_joins::EARLY_SEMI_JOINS;
+use exchanges::Exchanges;
 use grouping_sets::GroupBeforeSets;
 use in_lists::keep_lists_apart;
 use join_order::OrderJoins;
@@ -127,6 +129,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
         Arc::new(crate::star::FuseStarPipelines) as _,
         Arc::new(OwnHashOperators) as _,
         Arc::new(OwnSorts) as _,
+        Arc::new(Exchanges) as _,
     ])
     .collect()
 }

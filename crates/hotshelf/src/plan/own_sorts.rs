@@ -1,7 +1,9 @@
-//! Sorts of all rows, or of many first ones, become Hotshelf's, which need no more memory than there is.
+//! Sorts of all rows, or of many first ones, and window functions over whole partitions become Hotshelf's, which need no
+//! more memory than there is.
 //!
 //! DataFusion's sort has to hold what it merges, so that sorts that run side by side starve each other, and its heap of
-//! first rows is slow when it is large. A sort of few first rows stays DataFusion's.
+//! first rows is slow when it is large. A sort of few first rows stays DataFusion's. Its window functions over whole
+//! partitions keep all rows of all partitions, and count none of them.
 
 use std::sync::Arc;
 
@@ -12,10 +14,10 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-use crate::operators::SpillingSortExec;
+use crate::operators::{SpillingSortExec, SpillingWindowExec};
 use crate::settings::{SessionSettings, Use};
 
-/// Replaces sorts.
+/// Replaces sorts and window functions.
 #[derive(Debug)]
 pub(super) struct OwnSorts;
 
@@ -30,6 +32,9 @@ impl PhysicalOptimizerRule for OwnSorts {
             return Ok(plan);
         }
         plan.transform_up(|node| {
+            if let Some(own) = SpillingWindowExec::replacing(&node) {
+                return Ok(Transformed::yes(Arc::new(own)));
+            }
             let Some(sort) = node.downcast_ref::<SortExec>() else {
                 return Ok(Transformed::no(node));
             };

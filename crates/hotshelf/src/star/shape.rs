@@ -15,6 +15,7 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::declined::Declined;
@@ -201,7 +202,7 @@ impl Shape {
         let nullable = matching == Matching::Outer;
         self.add_build_columns(build, nullable, |column| Source::Build { join, column });
         self.joins.push(Join {
-            build: build.clone(),
+            build: unshuffled(build).clone(),
             build_key: build_key.clone(),
             probe_key,
             matching,
@@ -444,6 +445,16 @@ fn one_partition(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         0 | 1 => plan.clone(),
         _ => Arc::new(CoalescePartitionsExec::new(plan.clone())),
     }
+}
+
+/// The same rows without the repartitioning that a join of partitions needed: a look-up gathers all of them.
+fn unshuffled(mut build: &Arc<dyn ExecutionPlan>) -> &Arc<dyn ExecutionPlan> {
+    while let Some(repartition) = build.downcast_ref::<RepartitionExec>()
+        && !repartition.preserve_order()
+    {
+        build = repartition.input();
+    }
+    build
 }
 
 /// Whether every integer of one type is the same integer in the other.

@@ -6,6 +6,7 @@ mod api;
 mod budget;
 mod damage;
 mod damaged_input;
+mod exchanging;
 mod fresh;
 mod import;
 mod index;
@@ -25,6 +26,7 @@ mod subqueries;
 mod surface;
 mod tuning;
 mod upstream;
+mod windowing;
 
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
@@ -81,6 +83,12 @@ impl Fixture {
     fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_string_lossy().into_owned()
     }
+}
+
+/// What operators hold; footers and what the question itself takes are among it.
+fn operator_bytes(fixture: &Fixture) -> u64 {
+    let held = fixture.rows("SELECT operator_bytes FROM cache_stats()");
+    held[0].parse().unwrap()
 }
 
 fn lines(batches: &[RecordBatch]) -> Vec<String> {

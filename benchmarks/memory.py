@@ -1,0 +1,121 @@
+"""Statements over more rows than memory has room for, each in a process of its own: does it end, how long does it take,
+and how much memory does the process hold beyond its budget?
+
+    python memory.py --program hotshelf --db DIR --parquet DIR --budgets 64MB 256MB 1GB --out result.json
+
+The database has the tables of TPC-H, the folder their Parquet files. Rows of answers are counted or go to a file that is
+removed. Exit code 1 if a statement fails, or a number differs between budgets.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from budgets import run
+
+# What each statement is called, and the statement. {out} is a file, {parquet} the folder with files.
+STATEMENTS = {
+    "sort orders by two columns": "COPY (SELECT o_custkey, o_orderkey FROM orders ORDER BY o_custkey, o_orderkey) TO '{out}.csv'",
+    "table of sorted orders": "CREATE TABLE memory_sorted AS SELECT * FROM orders ORDER BY o_custkey, o_orderkey; DROP TABLE memory_sorted",
+    "sort lineitem by comment": "COPY (SELECT l_orderkey, l_comment FROM lineitem ORDER BY l_comment) TO '{out}.csv'",
+    "sort lineitem by two numbers": "COPY (SELECT l_extendedprice, l_orderkey FROM lineitem ORDER BY l_extendedprice, l_orderkey) TO '{out}.parquet'",
+    "row_number over orders": "SELECT max(r), sum(r % 7) FROM (SELECT row_number() OVER (ORDER BY o_totalprice, o_orderkey) AS r FROM orders)",
+    "row_number over lineitem": "SELECT max(r), sum(r % 7) FROM (SELECT row_number() OVER (ORDER BY l_extendedprice, l_orderkey, l_linenumber) AS r FROM lineitem)",
+    "lineitem join orders": "SELECT count(*), sum(o_totalprice), max(length(l_comment) + length(o_comment)) FROM lineitem JOIN orders ON l_orderkey = o_orderkey",
+    "orders join orders by comment": "SELECT count(*), sum(a.o_orderkey % 7) FROM orders a JOIN orders b ON a.o_comment = b.o_comment AND a.o_orderkey < b.o_orderkey",
+    "three distinct counts": "SELECT count(DISTINCT l_orderkey), count(DISTINCT l_comment), count(DISTINCT l_extendedprice) FROM lineitem",
+    "median": "SELECT median(l_extendedprice), median(l_orderkey) FROM lineitem",
+    "groups by 15 M integers": "SELECT count(*), sum(n), max(n) FROM (SELECT l_orderkey, count(*) AS n FROM lineitem GROUP BY l_orderkey)",
+    "groups by comments": "SELECT count(*), sum(n), max(n) FROM (SELECT l_comment, count(*) AS n FROM lineitem GROUP BY l_comment)",
+    "union of keys": "SELECT count(*) FROM (SELECT l_orderkey AS k FROM lineitem UNION SELECT o_custkey FROM orders)",
+    "lag by part": "SELECT count(d), sum(d) FROM (SELECT l_orderkey - lag(l_orderkey) OVER (PARTITION BY l_partkey ORDER BY l_orderkey, l_linenumber) AS d FROM lineitem WHERE l_linenumber < 3)",
+    "sum over all, beside each row": "SELECT count(*), max(s), sum(length(l_comment)) FROM (SELECT l_comment, sum(l_quantity) OVER () AS s FROM lineitem)",
+    "sum over suppliers, beside each row": "SELECT count(*), sum(s) FROM (SELECT l_suppkey, sum(l_quantity) OVER (PARTITION BY l_suppkey) AS s FROM lineitem)",
+    "6 M whole rows to CSV": "COPY (SELECT * FROM lineitem LIMIT 6000000) TO '{out}.csv'",
+    "import lineitem": "CREATE TABLE memory_lineitem AS SELECT * FROM '{parquet}/lineitem.parquet'; DROP TABLE memory_lineitem",
+    "import 105 columns": "CREATE TABLE memory_wide AS SELECT {wide} FROM '{parquet}/orders.parquet' LIMIT 2000000; DROP TABLE memory_wide",
+    "import 2 000 columns": "CREATE TABLE memory_wider AS SELECT {wider} FROM '{parquet}/customer.parquet' LIMIT 30000; DROP TABLE memory_wider",
+    "index of lineitem": "CREATE INDEX memory_index ON lineitem USING elf (l_shipdate, l_quantity, l_suppkey); DROP INDEX memory_index",
+}
+
+
+def wide(columns, numbers, text):
+    names = [f"{numbers[i % len(numbers)]} + {i} AS c{i}" if i % 5 else f"{text} || '{i}' AS c{i}" for i in range(columns)]
+    return ", ".join(names)
+
+
+def text_of(statement, scratch, parquet):
+    return statement.format(
+        out=scratch / "out",
+        parquet=parquet,
+        wide=wide(105, ["o_orderkey", "o_custkey", "o_shippriority"], "o_orderpriority"),
+        wider=wide(2000, ["c_custkey", "c_nationkey"], "c_mktsegment"),
+    )
+
+
+def measure(arguments, name, budget):
+    with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
+        text = text_of(STATEMENTS[name], Path(scratch), arguments.parquet)
+        file = Path(scratch) / "statement.sql"
+        file.write_text(text)
+        command = [arguments.program, "sql", "--db", str(arguments.db), "--budget", budget]
+        command += ["--threads", str(arguments.threads), "--format", "csv", "-f", str(file)]
+        code, output, errors, seconds, rss_bytes = run(command, arguments.timeout)
+    verdict = "ended" if code == 0 else f"not ended after {arguments.timeout} s" if code is None else f"failed: {errors.strip()[-300:]}"
+    return {"statement": name, "budget": budget, "seconds": round(seconds, 2), "rss_bytes": rss_bytes, "verdict": verdict, "answer": output.strip()}
+
+
+def megabytes(budget):
+    return int(budget[:-2]) * {"MB": 1, "GB": 1000}[budget[-2:]]
+
+
+def table(rows, budgets):
+    """Seconds, and MB beyond the budget."""
+    print(f"| statement | {' | '.join(budgets)} |\n|---|{'---|' * len(budgets)}")
+    for name in STATEMENTS:
+        mine = {row["budget"]: row for row in rows if row["statement"] == name}
+        if mine:
+            cells = [
+                f"{mine[b]['seconds']:.1f} s, {mine[b]['rss_bytes'] / 1e6 - megabytes(b):+.0f} MB" if mine[b]["verdict"] == "ended" else f"**{mine[b]['verdict'][:60]}**"
+                for b in budgets
+            ]
+            print(f"| {name} | {' | '.join(cells)} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True, help="the binary hotshelf")
+    parser.add_argument("--db", type=Path, required=True)
+    parser.add_argument("--parquet", type=Path, required=True)
+    parser.add_argument("--budgets", nargs="+", required=True)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for one statement")
+    parser.add_argument("--statements", nargs="*", help="only these")
+    parser.add_argument("--scratch", type=Path, default=Path("/tmp"), help="where results go that are removed")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+
+    rows = []
+    for budget in arguments.budgets:
+        for name in arguments.statements or STATEMENTS:
+            row = measure(arguments, name, budget)
+            rows.append(row)
+            print(f"{budget:>8} {name:36} {row['seconds']:8.2f} s {row['rss_bytes'] / 1e6:7.0f} MB  {row['verdict']} {row['answer'][:60]!r}", flush=True)
+            if arguments.out:
+                arguments.out.write_text(json.dumps(rows, indent=1))
+    table(rows, arguments.budgets)
+    failed = [row for row in rows if row["verdict"] != "ended"]
+    answers = {}
+    for row in rows:
+        if row["verdict"] == "ended":
+            answers.setdefault(row["statement"], set()).add(row["answer"])
+    differ = [name for name, found in answers.items() if len(found) > 1]
+    for name in differ:
+        print(f"answers differ: {name}: {answers[name]}")
+    sys.exit(bool(failed or differ))
+
+
+if __name__ == "__main__":
+    main()

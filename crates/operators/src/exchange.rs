@@ -1,0 +1,500 @@
+//! Rows on their way from some threads to others.
+//!
+//! An [`Exchange`] has a lane for each receiver. Senders put batches on lanes without waiting. Small batches are joined
+//! there, and a lane that its receiver is behind with is spilled when memory is short. Rows of one sender keep their
+//! order in a lane. A sender should pause while the exchange [is full](Exchange::is_full): then every receiver has
+//! something to do. As long as one has nothing, the others' lanes grow, on disk in the end, so that nothing deadlocks
+//! whatever the order in which receivers take their rows.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use arrow_select::coalesce::BatchCoalescer;
+use parking_lot::Mutex;
+
+use crate::batches::{needed_bytes, with_schema};
+use crate::memory::Grant;
+use crate::spill::{SpillFile, SpillFolder, SpilledBatch, write_bytes};
+use crate::{Environment, Result, Stop};
+
+/// An exchange's memory in any case, for each lane. What a lane has below this stays.
+const LANE_BYTES: u64 = 64 << 10;
+/// Rows that all lanes together may keep to join them with further ones.
+const JOINED_ROWS: usize = 64 << 10;
+
+/// Rows between senders and receivers. All of them share it.
+pub struct Exchange {
+    schema: SchemaRef,
+    grant: Arc<Grant>,
+    folder: Arc<SpillFolder>,
+    stop: Stop,
+    /// One for each receiver.
+    lanes: Vec<Mutex<Lane>>,
+    /// Is made when something is spilled first.
+    file: Mutex<Option<Arc<SpillFile>>>,
+    sender_count: AtomicUsize,
+    spilled_batch_count: AtomicU64,
+    spilled_bytes: AtomicU64,
+}
+
+struct Lane {
+    small: BatchCoalescer,
+    /// What the grant lends for `small`, in bytes.
+    small_bytes: u64,
+    rows: VecDeque<Held>,
+    /// What the grant lends for `rows`, in bytes.
+    rows_bytes: u64,
+    /// Whether there is a receiver.
+    is_open: bool,
+}
+
+enum Held {
+    Batch { batch: RecordBatch, bytes: u64 },
+    Spilled(SpilledBatch),
+}
+
+/// What a receiver finds.
+pub enum Taken {
+    /// Rows.
+    Batch(RecordBatch),
+    /// Rows that are to be read: see [`Exchange::read`].
+    Spilled(SpilledBatch),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing, and there will be nothing.
+    End,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pushed {
+    /// The receiver has something new to take.
+    pub has_arrived: bool,
+    /// Memory is short: the sender should call [`Exchange::spill`] next.
+    pub is_crowded: bool,
+}
+
+/// What an exchange did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExchangeStats {
+    /// Batches that were written.
+    pub spilled_batch_count: u64,
+    /// Their bytes in memory.
+    pub spilled_bytes: u64,
+    /// The most memory that it held.
+    pub used_bytes_max: u64,
+}
+
+impl Exchange {
+    /// Rows of `schema` from `sender_count` senders for `lane_count` receivers, in batches of about
+    /// `batch_row_count` rows.
+    pub fn new(
+        environment: &Environment,
+        name: &str,
+        schema: SchemaRef,
+        sender_count: usize,
+        lane_count: usize,
+        batch_row_count: usize,
+    ) -> Self {
+        let minimum_bytes = LANE_BYTES * lane_count as u64;
+        let joined = (JOINED_ROWS / lane_count.max(1)).clamp(1, batch_row_count.max(1));
+        let lane = || Lane {
+            small: BatchCoalescer::new(Arc::clone(&schema), joined)
+                .with_biggest_coalesce_batch_size(Some(joined / 2)),
+            small_bytes: 0,
+            rows: VecDeque::new(),
+            rows_bytes: 0,
+            is_open: true,
+        };
+        Self {
+            lanes: (0..lane_count).map(|_| Mutex::new(lane())).collect(),
+            schema,
+            grant: Arc::new(Grant::open(&*environment.broker, name, minimum_bytes)),
+            folder: Arc::clone(&environment.spill),
+            stop: environment.stop.clone(),
+            file: Mutex::default(),
+            sender_count: AtomicUsize::new(sender_count),
+            spilled_batch_count: AtomicU64::new(0),
+            spilled_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Puts rows on a lane. Does not block. What nobody will take is dropped.
+    ///
+    /// # Errors
+    /// [`Arrow`](crate::OperatorError::Arrow) for rows of another schema.
+    pub fn push(&self, lane: usize, batch: RecordBatch) -> Result<Pushed> {
+        let batch = with_schema(batch, &self.schema)?;
+        let mut lane = self.lanes[lane].lock();
+        if !lane.is_open {
+            return Ok(Pushed {
+                has_arrived: false,
+                is_crowded: false,
+            });
+        }
+        lane.small.push_batch(batch)?;
+        let mut pushed = lane.arrive(&self.grant);
+        // Where memory is short, rows do not wait for more of them.
+        if !lane.charge_small(&self.grant) {
+            lane.small.finish_buffered_batch()?;
+            pushed.add(lane.arrive(&self.grant));
+            lane.charge_small(&self.grant);
+        }
+        Ok(pushed)
+    }
+
+    /// Whether every receiver has something to take.
+    pub fn is_full(&self) -> bool {
+        let lanes = self.lanes.iter().map(|lane| lane.lock());
+        lanes
+            .filter(|lane| lane.is_open)
+            .all(|lane| !lane.rows.is_empty())
+    }
+
+    /// Writes the lane that has most in memory, and tells which one that was. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`SpillFile::write`], and [`Stopped`](crate::OperatorError::Stopped).
+    pub fn spill(&self) -> Result<Option<usize>> {
+        let lanes = self.lanes.iter().enumerate();
+        let sizes = lanes.map(|(number, lane)| (lane.lock().rows_bytes, number));
+        let Some((bytes, number)) = sizes.max() else {
+            return Ok(None);
+        };
+        if bytes <= LANE_BYTES {
+            return Ok(None);
+        }
+        let file = self.file()?;
+        // Senders that write at the same time take different rows; those of one sender stay in order, as it waits.
+        let taken = self.lanes[number].lock().take_unspilled();
+        let mut taken = Returned {
+            grant: &self.grant,
+            rows: taken,
+        };
+        while let Some((batch, bytes)) = taken.rows.front() {
+            self.stop.check()?;
+            let write_bytes = write_bytes(*bytes);
+            self.grant.grow(write_bytes);
+            let written = file.write(batch);
+            self.grant.shrink(write_bytes);
+            let spilled = written?;
+            self.spilled_batch_count.fetch_add(1, Ordering::Relaxed);
+            self.spilled_bytes.fetch_add(*bytes, Ordering::Relaxed);
+            taken.pop();
+            let mut lane = self.lanes[number].lock();
+            if lane.is_open {
+                lane.rows.push_back(Held::Spilled(spilled));
+            }
+        }
+        Ok(Some(number))
+    }
+
+    /// What comes next in a lane. Does not block.
+    pub fn take(&self, lane: usize) -> Taken {
+        // Read before the lane is: what the last sender left there is seen.
+        let has_ended = self.sender_count.load(Ordering::SeqCst) == 0;
+        let mut lane = self.lanes[lane].lock();
+        match lane.rows.pop_front() {
+            Some(Held::Batch { batch, bytes }) => {
+                lane.rows_bytes -= bytes;
+                self.grant.shrink(bytes);
+                Taken::Batch(batch)
+            }
+            Some(Held::Spilled(spilled)) => Taken::Spilled(spilled),
+            None if has_ended => Taken::End,
+            None => Taken::Nothing,
+        }
+    }
+
+    /// Rows that were spilled. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`SpilledBatch::read`], and [`Stopped`](crate::OperatorError::Stopped).
+    pub fn read(&self, spilled: &SpilledBatch) -> Result<RecordBatch> {
+        self.stop.check()?;
+        let bytes = spilled.read_bytes();
+        self.grant.grow(bytes);
+        let batch = spilled.read();
+        self.grant.shrink(bytes);
+        batch
+    }
+
+    /// A sender has put its last rows. Once all have, receivers find the end behind the rows that remain.
+    ///
+    /// # Errors
+    /// [`Arrow`](crate::OperatorError::Arrow): the last rows could not be joined.
+    pub fn end_sender(&self) -> Result<()> {
+        for lane in &self.lanes {
+            let mut lane = lane.lock();
+            lane.small.finish_buffered_batch()?;
+            lane.arrive(&self.grant);
+        }
+        self.sender_count.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Nobody takes from a lane any more.
+    pub fn close(&self, lane: usize) {
+        let mut lane = self.lanes[lane].lock();
+        self.grant.shrink(lane.rows_bytes);
+        (lane.is_open, lane.rows_bytes) = (false, 0);
+        lane.rows.clear();
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> ExchangeStats {
+        ExchangeStats {
+            spilled_batch_count: self.spilled_batch_count.load(Ordering::Relaxed),
+            spilled_bytes: self.spilled_bytes.load(Ordering::Relaxed),
+            used_bytes_max: self.grant.used_bytes_max(),
+        }
+    }
+
+    fn file(&self) -> Result<Arc<SpillFile>> {
+        let mut file = self.file.lock();
+        if let Some(file) = &*file {
+            return Ok(Arc::clone(file));
+        }
+        let made = self.folder.create_file(Arc::clone(&self.schema))?;
+        Ok(Arc::clone(file.insert(made)))
+    }
+}
+
+impl Pushed {
+    fn add(&mut self, other: Self) {
+        self.has_arrived |= other.has_arrived;
+        self.is_crowded |= other.is_crowded;
+    }
+}
+
+impl Lane {
+    /// Charges the rows that wait for more. Whether the broker agrees.
+    fn charge_small(&mut self, grant: &Grant) -> bool {
+        let bytes = self.small.size() as u64;
+        let more = bytes.saturating_sub(self.small_bytes);
+        let fits = more == 0 || grant.try_grow(more);
+        if !fits {
+            grant.grow(more);
+        }
+        grant.shrink(self.small_bytes.saturating_sub(bytes));
+        self.small_bytes = bytes;
+        fits
+    }
+
+    /// Batches that are large enough by now are there for the receiver.
+    fn arrive(&mut self, grant: &Grant) -> Pushed {
+        let mut pushed = Pushed {
+            has_arrived: false,
+            is_crowded: false,
+        };
+        while let Some(batch) = self.small.next_completed_batch() {
+            let bytes = needed_bytes(&batch);
+            if !grant.try_grow(bytes) {
+                grant.grow(bytes);
+                pushed.is_crowded = true;
+            }
+            self.rows_bytes += bytes;
+            self.rows.push_back(Held::Batch { batch, bytes });
+            pushed.has_arrived = true;
+        }
+        pushed
+    }
+
+    /// The rows in memory. Those of a sender that is alone come after all that were spilled.
+    fn take_unspilled(&mut self) -> VecDeque<(RecordBatch, u64)> {
+        let mut taken = VecDeque::new();
+        let mut spilled = VecDeque::new();
+        for held in self.rows.drain(..) {
+            match held {
+                Held::Batch { batch, bytes } => taken.push_back((batch, bytes)),
+                Held::Spilled(_) => spilled.push_back(held),
+            }
+        }
+        (self.rows, self.rows_bytes) = (spilled, 0);
+        taken
+    }
+}
+
+/// Rows on their way to disk, whose memory is returned however that ends.
+struct Returned<'a> {
+    grant: &'a Grant,
+    rows: VecDeque<(RecordBatch, u64)>,
+}
+
+impl Returned<'_> {
+    fn pop(&mut self) {
+        if let Some((_, bytes)) = self.rows.pop_front() {
+            self.grant.shrink(bytes);
+        }
+    }
+}
+
+impl Drop for Returned<'_> {
+    fn drop(&mut self) {
+        while !self.rows.is_empty() {
+            self.pop();
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        for lane in &mut self.lanes {
+            let lane = lane.get_mut();
+            self.grant.shrink(lane.rows_bytes + lane.small_bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::Int64Type;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::memory::FixedPool;
+    use crate::memory::testing::FickleBroker;
+    use crate::testing::{TestEnvironment, batch};
+
+    /// The numbers of rows in a batch.
+    fn numbers(batch: &RecordBatch) -> Vec<i64> {
+        let rows = batch.column_by_name("row").unwrap();
+        rows.as_primitive::<Int64Type>().values().to_vec()
+    }
+
+    fn exchange(test: &TestEnvironment, senders: usize, lanes: usize, rows: usize) -> Exchange {
+        let schema = batch(1, 0, 1).schema();
+        Exchange::new(&test.environment, "exchange", schema, senders, lanes, rows)
+    }
+
+    /// Everything that is left for a receiver.
+    fn rest(exchange: &Exchange, lane: usize) -> Vec<i64> {
+        let mut rows = Vec::new();
+        loop {
+            match exchange.take(lane) {
+                Taken::Batch(batch) => rows.extend(numbers(&batch)),
+                Taken::Spilled(spilled) => rows.extend(numbers(&exchange.read(&spilled).unwrap())),
+                Taken::Nothing => std::thread::yield_now(),
+                Taken::End => return rows,
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_receiver_is_behind_with_is_spilled_and_arrives_in_order() {
+        let pool = FixedPool::new(1 << 20);
+        let test = TestEnvironment::new(pool.clone());
+        let exchange = exchange(&test, 1, 2, 1000);
+        for first in (0..100_000).step_by(1000) {
+            let pushed = exchange.push(1, batch(1000, first, first as u64)).unwrap();
+            if pushed.is_crowded {
+                assert_eq!(exchange.spill().unwrap(), Some(1));
+            }
+            assert!(!exchange.is_full(), "lane 0 is empty");
+            assert!(pool.lent_bytes() < 3 << 20, "{}", pool.lent_bytes());
+        }
+        exchange.push(0, batch(10, 0, 0)).unwrap();
+        assert!(!exchange.is_full(), "ten rows wait for more");
+        exchange.end_sender().unwrap();
+        assert!(exchange.is_full());
+        assert_eq!(rest(&exchange, 1), (0..100_000).collect::<Vec<i64>>());
+        assert_eq!(rest(&exchange, 0), (0..10).collect::<Vec<i64>>());
+        let stats = exchange.stats();
+        assert!(stats.spilled_batch_count > 50, "{stats:?}");
+        drop(exchange);
+        assert_eq!(pool.lent_bytes(), 0);
+        assert_eq!(test.environment.spill.stats().used_bytes, 0);
+    }
+
+    #[test]
+    fn lanes_without_receivers_hold_nothing_and_hold_nobody_up() {
+        let pool = FixedPool::new(0);
+        let test = TestEnvironment::new(pool.clone());
+        let exchange = exchange(&test, 1, 2, 1000);
+        let minimum = pool.lent_bytes();
+        exchange.push(0, batch(5000, 0, 1)).unwrap();
+        assert!(pool.lent_bytes() > minimum);
+        exchange.close(0);
+        let pushed = exchange.push(0, batch(5000, 0, 1)).unwrap();
+        assert!(!pushed.has_arrived && !pushed.is_crowded);
+        assert_eq!(pool.lent_bytes(), minimum);
+        exchange.push(1, batch(5000, 0, 1)).unwrap();
+        assert!(exchange.is_full());
+        exchange.close(1);
+        assert_eq!(exchange.spill().unwrap(), None);
+    }
+
+    #[test]
+    fn a_stopped_query_writes_nothing_and_returns_its_memory() {
+        let pool = FixedPool::new(0);
+        let test = TestEnvironment::new(pool.clone());
+        let exchange = exchange(&test, 1, 1, 1000);
+        exchange.push(0, batch(5000, 0, 1)).unwrap();
+        test.environment.stop.raise();
+        exchange.spill().unwrap_err();
+        assert_eq!(exchange.stats().spilled_batch_count, 0);
+        drop(exchange);
+        assert_eq!(pool.lent_bytes(), 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn every_row_arrives_once_in_its_lane(
+            senders in 1usize..4,
+            lanes in 1usize..5,
+            batch_rows in 1usize..3000,
+            sizes in proptest::collection::vec(0usize..4000, 1..30),
+            seed: u64,
+        ) {
+            let broker = FickleBroker::new(1 << 20, seed);
+            let test = TestEnvironment::new(broker.clone());
+            let exchange = exchange(&test, senders, lanes, batch_rows);
+            // Row numbers tell the sender and the lane.
+            let first = |sender: usize, number: usize, lane: usize| {
+                (sender * 1000 + number) * 8 * 4000 + lane * 4000
+            };
+            let found = std::thread::scope(|scope| {
+                for sender in 0..senders {
+                    let (exchange, sizes) = (&exchange, &sizes);
+                    scope.spawn(move || {
+                        for (number, &size) in sizes.iter().enumerate() {
+                            let lane = (number * 7 + sender) % lanes;
+                            let rows = batch(size, first(sender, number, lane), number as u64);
+                            if exchange.push(lane, rows).unwrap().is_crowded {
+                                exchange.spill().unwrap();
+                            }
+                        }
+                        exchange.end_sender().unwrap();
+                    });
+                }
+                let receivers: Vec<_> = (0..lanes)
+                    .map(|lane| { let exchange = &exchange; scope.spawn(move || rest(exchange, lane)) })
+                    .collect();
+                let rows = receivers.into_iter().map(|receiver| receiver.join().unwrap());
+                rows.collect::<Vec<_>>()
+            });
+            for (lane, mut found) in found.into_iter().enumerate() {
+                let mut expected = Vec::new();
+                for sender in 0..senders {
+                    for (number, &size) in sizes.iter().enumerate() {
+                        if (number * 7 + sender) % lanes == lane {
+                            let first = first(sender, number, lane) as i64;
+                            expected.extend(first..first + size as i64);
+                        }
+                    }
+                }
+                if senders > 1 {
+                    found.sort_unstable();
+                }
+                prop_assert_eq!(found, expected);
+            }
+            drop(exchange);
+            prop_assert_eq!(broker.lent_bytes(), 0);
+        }
+    }
+}
