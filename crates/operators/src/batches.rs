@@ -82,6 +82,36 @@ pub fn own(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     map_columns(&batch, |column| compact(&take(column, &rows, None)?))
 }
 
+/// The same rows with texts in buffers of their own where those they have are much larger: operators that join batches
+/// give each its own buffers, of a size that has little to do with what is in them.
+///
+/// # Errors
+/// Arrow could not copy a column.
+pub fn with_small_buffers(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let is_wasteful = |column: &ArrayRef| {
+        let (views, buffers) = match column.data_type() {
+            DataType::Utf8View => {
+                let texts = column.as_string_view();
+                (texts.views(), texts.data_buffers())
+            }
+            DataType::BinaryView => {
+                let texts = column.as_binary_view();
+                (texts.views(), texts.data_buffers())
+            }
+            _ => return false,
+        };
+        let held: u64 = buffers.iter().map(|buffer| buffer.capacity() as u64).sum();
+        held > WASTE_BYTES_MIN && held > 2 * views_bytes(views)
+    };
+    match batch.columns().iter().any(is_wasteful) {
+        true => map_columns(&batch, |column| match is_wasteful(column) {
+            true => compact(column),
+            false => Ok(Arc::clone(column)),
+        }),
+        false => Ok(batch),
+    }
+}
+
 /// The same columns under another schema of the same types, with its names and metadata.
 pub(crate) fn with_schema(
     batch: RecordBatch,
@@ -143,6 +173,23 @@ mod tests {
         let owned = own(slice.clone()).unwrap();
         assert_eq!(owned, slice);
         assert!(held_bytes(&owned) < held_bytes(&slice) / 10);
+    }
+
+    #[test]
+    fn texts_leave_buffers_that_are_much_larger() {
+        let whole = batch(10_000, 0, 7);
+        let view = |batch: &RecordBatch| {
+            batch
+                .column_by_name("view")
+                .unwrap()
+                .get_buffer_memory_size()
+        };
+        let kept = with_small_buffers(whole.clone()).unwrap();
+        assert_eq!(view(&kept), view(&whole));
+        let slice = whole.slice(5_000, 100);
+        let small = with_small_buffers(slice.clone()).unwrap();
+        assert_eq!(small, slice);
+        assert!(view(&small) < 16_000 && view(&slice) > 100_000);
     }
 
     #[test]

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use arrow_select::coalesce::BatchCoalescer;
+use arrow_select::concat::concat_batches;
 use parking_lot::Mutex;
 
-use crate::batches::{needed_bytes, with_schema};
+use crate::batches::{needed_bytes, with_schema, with_small_buffers};
 use crate::memory::Grant;
 use crate::spill::{SpillFile, SpillFolder, SpilledBatch, write_bytes};
 use crate::{Environment, Result, Stop};
@@ -33,6 +33,8 @@ pub struct Exchange {
     stop: Stop,
     /// One for each receiver.
     lanes: Vec<Mutex<Lane>>,
+    /// Fewer rows wait for more of them.
+    joined_row_count: usize,
     /// Is made when something is spilled first.
     file: Mutex<Option<Arc<SpillFile>>>,
     sender_count: AtomicUsize,
@@ -41,7 +43,9 @@ pub struct Exchange {
 }
 
 struct Lane {
-    small: BatchCoalescer,
+    /// Rows that are too few yet, or none.
+    small: Vec<RecordBatch>,
+    small_row_count: usize,
     /// What the grant lends for `small`, in bytes.
     small_bytes: u64,
     rows: VecDeque<Held>,
@@ -100,10 +104,9 @@ impl Exchange {
         batch_row_count: usize,
     ) -> Self {
         let minimum_bytes = LANE_BYTES * lane_count as u64;
-        let joined = (JOINED_ROWS / lane_count.max(1)).clamp(1, batch_row_count.max(1));
         let lane = || Lane {
-            small: BatchCoalescer::new(Arc::clone(&schema), joined)
-                .with_biggest_coalesce_batch_size(Some(joined / 2)),
+            small: Vec::new(),
+            small_row_count: 0,
             small_bytes: 0,
             rows: VecDeque::new(),
             rows_bytes: 0,
@@ -112,6 +115,7 @@ impl Exchange {
         Self {
             lanes: (0..lane_count).map(|_| Mutex::new(lane())).collect(),
             schema,
+            joined_row_count: (JOINED_ROWS / lane_count.max(1)).min(batch_row_count / 2),
             grant: Arc::new(Grant::open(&*environment.broker, name, minimum_bytes)),
             folder: Arc::clone(&environment.spill),
             stop: environment.stop.clone(),
@@ -127,23 +131,31 @@ impl Exchange {
     /// # Errors
     /// [`Arrow`](crate::OperatorError::Arrow) for rows of another schema.
     pub fn push(&self, lane: usize, batch: RecordBatch) -> Result<Pushed> {
-        let batch = with_schema(batch, &self.schema)?;
         let mut lane = self.lanes[lane].lock();
-        if !lane.is_open {
+        if !lane.is_open || batch.num_rows() == 0 {
             return Ok(Pushed {
                 has_arrived: false,
                 is_crowded: false,
             });
         }
-        lane.small.push_batch(batch)?;
-        let mut pushed = lane.arrive(&self.grant);
-        // Where memory is short, rows do not wait for more of them.
-        if !lane.charge_small(&self.grant) {
-            lane.small.finish_buffered_batch()?;
-            pushed.add(lane.arrive(&self.grant));
-            lane.charge_small(&self.grant);
+        let batch = with_small_buffers(with_schema(batch, &self.schema)?)?;
+        let bytes = needed_bytes(&batch);
+        let fits = self.grant.try_grow(bytes);
+        if !fits {
+            self.grant.grow(bytes);
         }
-        Ok(pushed)
+        lane.small_bytes += bytes;
+        lane.small_row_count += batch.num_rows();
+        lane.small.push(batch);
+        // Where memory is short, rows do not wait for more of them.
+        let has_arrived = !fits || lane.small_row_count >= self.joined_row_count;
+        if has_arrived {
+            lane.arrive(&self.schema, &self.grant)?;
+        }
+        Ok(Pushed {
+            has_arrived,
+            is_crowded: !fits,
+        })
     }
 
     /// Whether every receiver has something to take.
@@ -229,8 +241,7 @@ impl Exchange {
     pub fn end_sender(&self) -> Result<()> {
         for lane in &self.lanes {
             let mut lane = lane.lock();
-            lane.small.finish_buffered_batch()?;
-            lane.arrive(&self.grant);
+            lane.arrive(&self.schema, &self.grant)?;
         }
         self.sender_count.fetch_sub(1, Ordering::SeqCst);
         Ok(())
@@ -239,9 +250,15 @@ impl Exchange {
     /// Nobody takes from a lane any more.
     pub fn close(&self, lane: usize) {
         let mut lane = self.lanes[lane].lock();
-        self.grant.shrink(lane.rows_bytes);
-        (lane.is_open, lane.rows_bytes) = (false, 0);
-        lane.rows.clear();
+        self.grant.shrink(lane.rows_bytes + lane.small_bytes);
+        *lane = Lane {
+            small: Vec::new(),
+            small_row_count: 0,
+            small_bytes: 0,
+            rows: VecDeque::new(),
+            rows_bytes: 0,
+            is_open: false,
+        };
     }
 
     /// What it did so far.
@@ -263,44 +280,23 @@ impl Exchange {
     }
 }
 
-impl Pushed {
-    fn add(&mut self, other: Self) {
-        self.has_arrived |= other.has_arrived;
-        self.is_crowded |= other.is_crowded;
-    }
-}
-
 impl Lane {
-    /// Charges the rows that wait for more. Whether the broker agrees.
-    fn charge_small(&mut self, grant: &Grant) -> bool {
-        let bytes = self.small.size() as u64;
-        let more = bytes.saturating_sub(self.small_bytes);
-        let fits = more == 0 || grant.try_grow(more);
-        if !fits {
-            grant.grow(more);
-        }
-        grant.shrink(self.small_bytes.saturating_sub(bytes));
-        self.small_bytes = bytes;
-        fits
-    }
-
-    /// Batches that are large enough by now are there for the receiver.
-    fn arrive(&mut self, grant: &Grant) -> Pushed {
-        let mut pushed = Pushed {
-            has_arrived: false,
-            is_crowded: false,
+    /// Gives the receiver what is small.
+    fn arrive(&mut self, schema: &SchemaRef, grant: &Grant) -> Result<()> {
+        let small = std::mem::take(&mut self.small);
+        let charged = std::mem::take(&mut self.small_bytes);
+        self.small_row_count = 0;
+        grant.shrink(charged);
+        let batch = match <[RecordBatch; 1]>::try_from(small) {
+            Ok([batch]) => batch,
+            Err(small) if small.is_empty() => return Ok(()),
+            Err(small) => concat_batches(schema, &small)?,
         };
-        while let Some(batch) = self.small.next_completed_batch() {
-            let bytes = needed_bytes(&batch);
-            if !grant.try_grow(bytes) {
-                grant.grow(bytes);
-                pushed.is_crowded = true;
-            }
-            self.rows_bytes += bytes;
-            self.rows.push_back(Held::Batch { batch, bytes });
-            pushed.has_arrived = true;
-        }
-        pushed
+        let bytes = needed_bytes(&batch);
+        grant.grow(bytes);
+        self.rows_bytes += bytes;
+        self.rows.push_back(Held::Batch { batch, bytes });
+        Ok(())
     }
 
     /// The rows in memory. Those of a sender that is alone come after all that were spilled.
@@ -422,6 +418,7 @@ mod tests {
         let pushed = exchange.push(0, batch(5000, 0, 1)).unwrap();
         assert!(!pushed.has_arrived && !pushed.is_crowded);
         assert_eq!(pool.lent_bytes(), minimum);
+        assert_eq!(exchange.push(1, batch(0, 0, 1)).unwrap(), pushed);
         exchange.push(1, batch(5000, 0, 1)).unwrap();
         assert!(exchange.is_full());
         exchange.close(1);

@@ -128,6 +128,7 @@ impl TableScan {
             outcome: Arc::default(),
             batch_rows: 0,
             look_ahead_bytes: self.env.look_ahead_bytes(),
+            decoded_bytes_max: self.env.decoded_bytes_max(),
             prices: self.env.prices.clone(),
             look_ahead_row_groups: self.env.look_ahead_row_groups(),
             column_ids: self.table.column_ids.clone(),

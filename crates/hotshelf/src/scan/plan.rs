@@ -41,6 +41,8 @@ pub(crate) struct ScanPlan {
     /// Most rows of a batch that comes from an index.
     pub batch_rows: usize,
     pub look_ahead_bytes: u64,
+    /// A worker decodes about as much at once, in bytes.
+    pub decoded_bytes_max: u64,
     /// Learns what testing rows takes.
     pub prices: Arc<PriceBook>,
     /// Row groups that are read ahead at most.

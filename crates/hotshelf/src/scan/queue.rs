@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use arrow::datatypes::Schema;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use hotshelf_cache::ScanContext;
@@ -29,6 +30,11 @@ const OPENED_TOGETHER: usize = 32;
 /// A worker takes at most this many row groups at once, and about this part of what is read ahead.
 const TAKEN_MAX: usize = 8;
 const TAKEN_PARTS: u64 = 8;
+
+/// At least this many rows are decoded at once: a batch.
+const DECODED_ROWS_MIN: usize = 8192;
+/// What a text, or another value of no fixed width, is taken to be, in bytes.
+const TEXT_BYTES: usize = 40;
 
 /// The shared state of one execution of a scan.
 pub(crate) struct ScanQueue {
@@ -278,6 +284,16 @@ impl ScanQueue {
         self.ahead_bytes
             .fetch_add(morsel.ahead_bytes, Ordering::Relaxed);
         morsel
+    }
+
+    /// Rows that are decoded at once. A whole row group where memory is plenty.
+    pub fn rows_at_once(&self, schema: &Schema) -> usize {
+        let widths = schema.fields().iter().map(|field| {
+            let width = field.data_type().primitive_width();
+            width.unwrap_or(TEXT_BYTES)
+        });
+        let rows = self.plan.decoded_bytes_max as usize / widths.sum::<usize>().max(1);
+        (rows - rows % DECODED_ROWS_MIN).max(DECODED_ROWS_MIN)
     }
 
     /// Lets go of what was read ahead for a row group, and counts what was read of it: filter columns in any case, the

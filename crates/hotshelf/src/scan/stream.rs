@@ -40,35 +40,108 @@ pub(crate) fn open(
     metrics: ScanMetrics,
     observers: Observers,
 ) -> ScanStream {
-    let state = (queue.clone(), schema.clone());
-    let batches = futures::stream::try_unfold(state, |(queue, schema)| async move {
-        if let Some(covering) = queue.covering()
-            && let Some(rows) = covering.next().await?
-        {
-            let batch = covering.batch(&rows, &schema)?;
-            queue.work.cover(rows.count);
-            queue.work.decode_batch(&batch);
-            return Ok(Some((batch, (queue, schema))));
-        }
-        while let Some(mut morsel) = queue.next().await? {
-            let batch = read(&queue, &morsel, &schema).await;
-            let matched = !matches!(batch, Ok(None));
-            queue.release(&mut morsel, matched);
-            if let Some(batch) = batch? {
-                return Ok(Some((batch, (queue, schema))));
-            }
-        }
-        Ok::<_, Error>(None)
+    let worker = Worker {
+        queue: queue.clone(),
+        schema: schema.clone(),
+        rest: None,
+    };
+    let batches = futures::stream::try_unfold(worker, |mut worker| async move {
+        let batch = worker.next().await?;
+        Ok::<_, Error>(batch.map(|batch| (batch, worker)))
     });
     ScanStream::new(Box::pin(batches), queue, schema, metrics, observers)
 }
 
-/// The surviving rows of a row group, or `None` if there are none.
-async fn read(
-    queue: &ScanQueue,
-    morsel: &Morsel,
-    schema: &SchemaRef,
-) -> Result<Option<RecordBatch>> {
+/// What reads the rows of one partition.
+struct Worker {
+    queue: Arc<ScanQueue>,
+    schema: SchemaRef,
+    /// What remains of the row group that is read.
+    rest: Option<Rest>,
+}
+
+/// Survivors of a row group that are not decoded yet.
+struct Rest {
+    morsel: Morsel,
+    rows: ArrayRef,
+}
+
+/// The survivors of a row group.
+enum Survivors {
+    Nothing,
+    /// Rows without columns.
+    Count(RecordBatch),
+    Encoded(ArrayRef),
+}
+
+impl Worker {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        if let Some(covering) = self.queue.covering()
+            && let Some(rows) = covering.next().await?
+        {
+            let batch = covering.batch(&rows, &self.schema)?;
+            self.queue.work.cover(rows.count);
+            self.queue.work.decode_batch(&batch);
+            return Ok(Some(batch));
+        }
+        loop {
+            if let Some(rest) = self.rest.take() {
+                return self.decode(rest).map(Some);
+            }
+            let Some(mut morsel) = self.queue.next().await? else {
+                return Ok(None);
+            };
+            match read(&self.queue, &morsel, &self.schema).await {
+                Ok(Survivors::Encoded(rows)) => self.rest = Some(Rest { morsel, rows }),
+                survivors => {
+                    let matched = !matches!(survivors, Ok(Survivors::Nothing));
+                    self.queue.release(&mut morsel, matched);
+                    if let Survivors::Count(batch) = survivors? {
+                        return Ok(Some(batch));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decodes as many rows of a row group as memory should hold at once.
+    fn decode(&mut self, rest: Rest) -> Result<RecordBatch> {
+        let Rest { mut morsel, rows } = rest;
+        let most = self.queue.rows_at_once(&self.schema);
+        let typed = |morsel: &Morsel, error| morsel.file.segments.typed(error);
+        let (first, later) = match rows.len() > most + most / 2 {
+            true => match (rows.slice(0..most), rows.slice(most..rows.len())) {
+                (Ok(first), Ok(later)) => (first, Some(later)),
+                (Err(error), _) | (_, Err(error)) => {
+                    let error = typed(&morsel, error);
+                    self.queue.release(&mut morsel, true);
+                    return Err(error);
+                }
+            },
+            false => (rows, None),
+        };
+        let batch = decode(&self.queue, first, &self.schema);
+        let batch = batch.map_err(|error| typed(&morsel, error));
+        match later {
+            Some(rows) if batch.is_ok() => self.rest = Some(Rest { morsel, rows }),
+            _ => self.queue.release(&mut morsel, true),
+        }
+        let batch = batch?;
+        self.queue.work.decode_batch(&batch);
+        Ok(batch)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(mut rest) = self.rest.take() {
+            self.queue.release(&mut rest.morsel, true);
+        }
+    }
+}
+
+/// The surviving rows of a row group.
+async fn read(queue: &ScanQueue, morsel: &Morsel, schema: &SchemaRef) -> Result<Survivors> {
     let typed = |error| morsel.file.segments.typed(error);
     let (mask, took_ns) = computed(filter(morsel)).await;
     let mask = mask.map_err(typed)?;
@@ -77,21 +150,19 @@ async fn read(
     queue.work.filter();
     let row_count = mask.true_count();
     if row_count == 0 {
-        return Ok(None);
+        return Ok(Survivors::Nothing);
     }
     queue.work.survive();
     queue.work.keep(row_count);
     if schema.fields().is_empty() {
         let options = RecordBatchOptions::new().with_row_count(Some(row_count));
         let batch = RecordBatch::try_new_with_options(schema.clone(), vec![], &options);
-        return Ok(Some(
+        return Ok(Survivors::Count(
             batch.map_err(datafusion::error::DataFusionError::from)?,
         ));
     }
     let array = project(morsel, mask).await.map_err(typed)?;
-    let batch = decode(queue, array, schema).map_err(typed)?;
-    queue.work.decode_batch(&batch);
-    Ok(Some(batch))
+    Ok(Survivors::Encoded(array))
 }
 
 /// Evaluates the predicates one after the other, each only on the rows that remain; but not those that the worker tests

@@ -8,6 +8,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::error::Result as QueryResult;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
@@ -18,6 +19,7 @@ use super::keys::steps;
 use super::lookup::{Lookup, MISS};
 use super::matching::Matching;
 use super::rows::Rows;
+use super::shape::Join;
 
 /// Up to this product of code counts, groups are numbered by an array instead of a hash map.
 const DENSE_CODES_MAX: u64 = 1 << 20;
@@ -37,12 +39,14 @@ pub(super) struct RowCodes {
 }
 
 impl RowCodes {
-    /// Numbers the groups of the rows of a build side. `keys` are expressions over it.
+    /// Numbers the groups of the rows of a build side. `keys` are expressions over it. The rows of a join's build side
+    /// have keys of their own: where those are among the expressions, each row is a group.
     pub async fn build(
         keys: &[Arc<dyn PhysicalExpr>],
-        matching: Matching,
+        join: &Join,
         lookup: &Lookup,
         build: &RecordBatch,
+        memory: &MemoryReservation,
     ) -> QueryResult<Self> {
         let row_count = build.num_rows();
         let columns: Vec<ArrayRef> = keys
@@ -56,10 +60,14 @@ impl RowCodes {
         let computed_bytes = computed
             .map(|(_, column)| column.get_array_memory_size())
             .sum();
-        let (by_row, mut rows) = distinct(&columns, row_count).await?;
+        let is_unique = join.matching.attaches() && keys.contains(&join.build_key);
+        let (by_row, mut rows) = match is_unique {
+            true => (0..row_count as u32).map(|row| (row, Some(row))).unzip(),
+            false => distinct(&columns, row_count, memory).await?,
+        };
         let all_null = |row: &usize| columns.iter().all(|column| column.is_null(*row));
         let mut of_miss = rows.len() as u32;
-        if matching == Matching::Outer {
+        if join.matching == Matching::Outer {
             // A row without a match belongs to the group of NULLs, which build rows may have made already.
             match (0..row_count).find(all_null) {
                 Some(row) => of_miss = by_row[row],
@@ -137,6 +145,7 @@ impl GroupCodes {
 async fn distinct(
     columns: &[ArrayRef],
     row_count: usize,
+    memory: &MemoryReservation,
 ) -> QueryResult<(Vec<u32>, Vec<Option<u32>>)> {
     let fields = columns.iter().enumerate();
     let fields = fields
@@ -146,6 +155,7 @@ async fn distinct(
     let mut codes = Vec::new();
     let mut rows = Vec::new();
     let mut by_row = Vec::with_capacity(row_count);
+    let table = memory.new_empty();
     for step in steps(row_count) {
         let slice = |column: &ArrayRef| column.slice(step.start, step.len());
         let columns: Vec<ArrayRef> = columns.iter().map(slice).collect();
@@ -155,6 +165,7 @@ async fn distinct(
             rows[*code].get_or_insert(row as u32);
             by_row.push(*code as u32);
         }
+        table.try_resize(values.size())?;
         tokio::task::yield_now().await;
     }
     Ok((by_row, rows))

@@ -62,6 +62,20 @@ impl KeyColumn {
         Ok(Self { words, sign, nulls })
     }
 
+    /// Keys that are words already, none of them NULL.
+    pub fn of_words(words: Vec<u64>, sign: u64) -> Self {
+        Self {
+            words,
+            sign,
+            nulls: None,
+        }
+    }
+
+    /// What turns the order of words into that of keys.
+    pub fn sign(&self) -> u64 {
+        self.sign
+    }
+
     /// Number of rows, those with NULL included.
     pub fn len(&self) -> usize {
         self.words.len()

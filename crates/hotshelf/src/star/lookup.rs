@@ -33,7 +33,7 @@ enum LookupTable {
 }
 
 /// One bit per key of a range, and one clear bit after the last.
-struct Dense {
+pub(super) struct Dense {
     min: u64,
     /// Number of keys in the range.
     limit: u64,
@@ -76,6 +76,17 @@ impl Frame {
         }
     }
 
+    /// For keys without their rows: the least one, the greatest less that, and how many there are.
+    pub fn of_keys(min: u64, range: u64, row_count: usize) -> Self {
+        Self {
+            min,
+            range,
+            row_count,
+            want_rows: false,
+            extremes: None,
+        }
+    }
+
     /// Memory that the look-up will take, in bytes.
     pub fn size_bytes(&self) -> usize {
         let limit = self.range as usize;
@@ -107,6 +118,16 @@ impl Lookup {
             rows: vec![MISS; row_places],
             ranks: vec![0; rank_places],
             row_count: frame.row_count,
+        }
+    }
+
+    /// Keys without their rows.
+    pub fn of_bits(bits: Dense, row_count: usize) -> Self {
+        Self {
+            table: LookupTable::Dense(bits),
+            rows: Vec::new(),
+            ranks: Vec::new(),
+            row_count,
         }
     }
 
@@ -280,12 +301,42 @@ fn kind(range: u64, row_count: usize, want_rows: bool) -> LookupKind {
 }
 
 impl Dense {
-    fn new(min: u64, limit: u64) -> Self {
+    pub fn new(min: u64, limit: u64) -> Self {
         Self {
             min,
             limit,
             bits: vec![0; (limit >> 6) as usize + 1],
         }
+    }
+
+    /// The least key that has a slot.
+    pub fn min(&self) -> u64 {
+        self.min
+    }
+
+    /// Memory in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.bits.len() * 8
+    }
+
+    /// Whether a key has a slot.
+    pub fn covers(&self, word: u64) -> bool {
+        word.wrapping_sub(self.min) < self.limit
+    }
+
+    /// Adds a key that has a slot. False if it was there.
+    pub fn add_word(&mut self, word: u64) -> bool {
+        debug_assert!(self.covers(word));
+        self.add(word.wrapping_sub(self.min) as usize)
+    }
+
+    /// The keys.
+    pub fn words(&self) -> impl Iterator<Item = u64> {
+        self.bits.iter().zip(0u64..).flat_map(|(&bits, number)| {
+            let first = self.min.wrapping_add(number << 6);
+            let set = (0..64).filter(move |bit| bits >> bit & 1 == 1);
+            set.map(move |bit| first.wrapping_add(bit))
+        })
     }
 
     /// False if the slot was taken.

@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, MutableArrayData, RecordBatch, RecordBatchOptions, make_array,
+    new_empty_array,
 };
-use arrow::compute::concat_batches;
-use arrow::datatypes::DataType;
+use arrow::compute::concat;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::TaskContext;
@@ -17,8 +18,10 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::execute_stream;
 use futures::StreamExt;
 use hotshelf_cache::MissCost;
+use hotshelf_operators::batches::with_small_buffers;
 
 use super::groups::RowCodes;
+use super::key_set::KeySet;
 use super::keys::{KeyColumn, steps};
 use super::lookup::{Duplicates, Frame, Lookup};
 use super::prepare::Star;
@@ -202,11 +205,13 @@ async fn make(
     context: Arc<TaskContext>,
     may_be_kept: impl Fn(u64) -> bool,
 ) -> Result<(Made, MemoryReservation), Unfit> {
+    if !star.attaches(idx) {
+        return make_of_keys(star, idx, context).await;
+    }
     let join = &star.joins[idx];
     let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
     let mut build = run(star, idx, context, &reservation).await?;
-    let attaches = star.attaches(idx);
-    let is_owned = attaches && may_be_kept(build.get_array_memory_size() as u64);
+    let is_owned = may_be_kept(build.get_array_memory_size() as u64);
     if is_owned {
         reserve(&reservation, build.get_array_memory_size())?;
         build = owned(&build)?;
@@ -217,7 +222,7 @@ async fn make(
     let array = join.build_key.evaluate(&build)?;
     let array = array.into_array(build.num_rows())?;
     let keys = KeyColumn::new(&array)?;
-    let frame = Frame::of(&keys, attaches);
+    let frame = Frame::of(&keys, true);
     reserve(&reservation, frame.size_bytes() + keys.size_bytes())?;
     let lookup = look_up(star, idx, &keys, &frame).await?;
     reservation.shrink(keys.size_bytes());
@@ -226,29 +231,19 @@ async fn make(
         Some((least, greatest)) => Some((value(least)?, value(greatest)?)),
         None => None,
     };
-    let few_keys = match few_rows(&keys) {
-        Some(rows) => {
-            let values = rows.into_iter().map(value);
-            Some(values.collect::<QueryResult<Vec<_>>>()?)
-        }
-        None => None,
-    };
+    let few_keys = few_values(&array, &keys)?;
     let groups = star.groups_of(idx);
     let mut codes = None;
     if !groups.is_empty() {
-        let built = RowCodes::build(&groups, join.matching, &lookup, &build).await;
+        let built = RowCodes::build(&groups, join, &lookup, &build, &reservation).await;
         // An expression may fail on a build row that no scanned row finds.
         let failed = |error| Unfit::Fallback(format!("grouping build rows: {error}"));
         let built = built.map_err(failed)?;
         reserve(&reservation, built.size_bytes())?;
         codes = Some(Arc::new(built));
     }
-    if !attaches {
-        build = RecordBatch::new_empty(build.schema());
-        reservation.shrink(held);
-    }
     let made = Made {
-        is_owned: is_owned || !attaches,
+        is_owned,
         build,
         lookup,
         codes,
@@ -256,6 +251,66 @@ async fn make(
         few_keys,
     };
     Ok((made, reservation))
+}
+
+/// Runs a build side of which nothing but the keys is needed.
+async fn make_of_keys(
+    star: &Star,
+    idx: usize,
+    context: Arc<TaskContext>,
+) -> Result<(Made, MemoryReservation), Unfit> {
+    let join = &star.joins[idx];
+    let repeats = |Duplicates| Unfit::Fallback(format!("the key {} repeats", join.build_key));
+    let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
+    let mut set = KeySet::new(join.matching);
+    // Only as many as are searched for different ones.
+    let mut first = Vec::new();
+    let mut stream = execute_stream(join.build.clone(), context)?;
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        let keys = join.build_key.evaluate(&batch)?;
+        let keys = keys.into_array(batch.num_rows())?;
+        set.add(&keys)?.map_err(repeats)?;
+        let more = set.size_bytes().saturating_sub(reservation.size());
+        reserve(&reservation, more)?;
+        reservation.resize(set.size_bytes());
+        if set.row_count() <= KEY_ROWS_MAX {
+            first.push(keys);
+        }
+    }
+    let few_keys = match set.row_count() <= KEY_ROWS_MAX && !first.is_empty() {
+        true => {
+            let first: Vec<&dyn Array> = first.iter().map(AsRef::as_ref).collect();
+            let keys = concat(&first).map_err(DataFusionError::from)?;
+            few_values(&keys, &KeyColumn::new(&keys)?)?
+        }
+        false => (set.row_count() == 0).then(Vec::new),
+    };
+    drop(first);
+    let extremes = set.extremes();
+    reserve(&reservation, set.look_up_bytes())?;
+    let held = set.look_up_bytes().max(set.size_bytes());
+    let lookup = set.look_up().map_err(repeats)?;
+    reservation.resize(held);
+    let made = Made {
+        is_owned: true,
+        build: RecordBatch::new_empty(join.build.schema()),
+        lookup,
+        codes: None,
+        extremes,
+        few_keys,
+    };
+    Ok((made, reservation))
+}
+
+/// All keys, if they are few.
+fn few_values(array: &ArrayRef, keys: &KeyColumn) -> QueryResult<Option<Vec<ScalarValue>>> {
+    let Some(rows) = few_rows(keys) else {
+        return Ok(None);
+    };
+    let values = rows.into_iter();
+    let values = values.map(|row| ScalarValue::try_from_array(array, row));
+    values.collect::<QueryResult<_>>().map(Some)
 }
 
 /// A row for each key, if they are few.
@@ -306,7 +361,7 @@ async fn run(
     let mut batches = Vec::new();
     let mut stream = execute_stream(build.clone(), context)?;
     while let Some(batch) = stream.next().await {
-        let batch = batch?;
+        let batch = with_small_buffers(batch?).map_err(DataFusionError::from)?;
         // The values only: many batches may look into one buffer.
         let bytes: u64 = batch
             .columns()
@@ -316,8 +371,39 @@ async fn run(
         reserve(reservation, bytes as usize)?;
         batches.push(batch);
     }
-    let rows = concat_batches(&build.schema(), &batches);
-    Ok(rows.map_err(DataFusionError::from)?)
+    concatenated(build.schema(), batches, reservation)
+}
+
+/// One batch of all rows, made column by column: what is there twice at a time is one of them.
+fn concatenated(
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    reservation: &MemoryReservation,
+) -> Result<RecordBatch, Unfit> {
+    let rows = batches.iter().map(RecordBatch::num_rows).sum();
+    let mut pieces: Vec<Vec<ArrayRef>> = vec![Vec::new(); schema.fields().len()];
+    for batch in batches {
+        let (_, columns, _) = batch.into_parts();
+        pieces
+            .iter_mut()
+            .zip(columns)
+            .for_each(|(pieces, column)| pieces.push(column));
+    }
+    let mut columns = Vec::with_capacity(pieces.len());
+    for (pieces, field) in pieces.into_iter().zip(schema.fields()) {
+        let bytes: u64 = pieces.iter().map(|piece| decoded_bytes(piece)).sum();
+        reserve(reservation, bytes as usize)?;
+        let all: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
+        columns.push(match all.is_empty() {
+            true => new_empty_array(field.data_type()),
+            false => concat(&all).map_err(DataFusionError::from)?,
+        });
+        drop(pieces);
+        reservation.shrink(bytes as usize);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(schema, columns, &options);
+    Ok(batch.map_err(DataFusionError::from)?)
 }
 
 fn reserve(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
