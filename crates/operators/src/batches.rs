@@ -101,7 +101,8 @@ pub fn with_small_buffers(batch: RecordBatch) -> Result<RecordBatch, ArrowError>
             _ => return false,
         };
         let held: u64 = buffers.iter().map(|buffer| buffer.capacity() as u64).sum();
-        held > WASTE_BYTES_MIN && held > 2 * views_bytes(views)
+        let used = views_bytes(views) - size_of_val(views) as u64;
+        held > used + used / 4 + WASTE_BYTES_MIN
     };
     match batch.columns().iter().any(is_wasteful) {
         true => map_columns(&batch, |column| match is_wasteful(column) {
