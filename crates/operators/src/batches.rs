@@ -65,8 +65,13 @@ pub(crate) fn column_bytes(column: &ArrayRef) -> u64 {
 
 /// Views and the values that are too long to be inside of them.
 fn views_bytes(views: &[u128]) -> u64 {
-    let outside = views.iter().map(|&view| u64::from(view as u32));
-    size_of_val(views) as u64 + outside.filter(|&len| len > 12).sum::<u64>()
+    size_of_val(views) as u64 + outside_bytes(views)
+}
+
+/// The values that are too long to be inside of their views.
+fn outside_bytes(views: &[u128]) -> u64 {
+    let lengths = views.iter().map(|&view| u64::from(view as u32));
+    lengths.filter(|&len| len > 12).sum()
 }
 
 /// A batch of the same rows that keeps little more alive than they need.
@@ -101,7 +106,7 @@ pub fn with_small_buffers(batch: RecordBatch) -> Result<RecordBatch, ArrowError>
             _ => return false,
         };
         let held: u64 = buffers.iter().map(|buffer| buffer.capacity() as u64).sum();
-        let used = views_bytes(views) - size_of_val(views) as u64;
+        let used = outside_bytes(views);
         held > used + used / 4 + WASTE_BYTES_MIN
     };
     match batch.columns().iter().any(is_wasteful) {

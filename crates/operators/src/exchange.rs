@@ -22,6 +22,8 @@ use crate::{Environment, Result, Stop};
 
 /// An exchange's memory in any case, for each lane. What a lane has below this stays.
 const LANE_BYTES: u64 = 64 << 10;
+/// Small batches are written together up to this many bytes.
+const WRITTEN_BYTES: u64 = 256 << 10;
 /// Rows that all lanes together may keep to join them with further ones.
 const JOINED_ROWS: usize = 64 << 10;
 
@@ -33,6 +35,7 @@ pub struct Exchange {
     stop: Stop,
     /// One for each receiver.
     lanes: Vec<Mutex<Lane>>,
+    batch_row_count: usize,
     /// Fewer rows wait for more of them.
     joined_row_count: usize,
     /// Is made when something is spilled first.
@@ -73,7 +76,7 @@ pub enum Taken {
 }
 
 /// What became of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Pushed {
     /// The receiver has something new to take.
     pub has_arrived: bool,
@@ -115,6 +118,7 @@ impl Exchange {
         Self {
             lanes: (0..lane_count).map(|_| Mutex::new(lane())).collect(),
             schema,
+            batch_row_count: batch_row_count.max(1),
             joined_row_count: (JOINED_ROWS / lane_count.max(1)).min(batch_row_count / 2),
             grant: Arc::new(Grant::open(&*environment.broker, name, minimum_bytes)),
             folder: Arc::clone(&environment.spill),
@@ -131,15 +135,29 @@ impl Exchange {
     /// # Errors
     /// [`Arrow`](crate::OperatorError::Arrow) for rows of another schema.
     pub fn push(&self, lane: usize, batch: RecordBatch) -> Result<Pushed> {
-        let mut lane = self.lanes[lane].lock();
-        if !lane.is_open || batch.num_rows() == 0 {
-            return Ok(Pushed {
-                has_arrived: false,
-                is_crowded: false,
-            });
+        let mut pushed = Pushed::default();
+        let starts = (0..batch.num_rows()).step_by(self.batch_row_count);
+        for start in starts {
+            let rows = self.batch_row_count.min(batch.num_rows() - start);
+            let now = self.push_rows(lane, batch.slice(start, rows))?;
+            pushed.has_arrived |= now.has_arrived;
+            pushed.is_crowded |= now.is_crowded;
+        }
+        Ok(pushed)
+    }
+
+    /// Puts a batch of the usual size on a lane.
+    fn push_rows(&self, lane: usize, batch: RecordBatch) -> Result<Pushed> {
+        let lane = &self.lanes[lane];
+        if !lane.lock().is_open {
+            return Ok(Pushed::default());
         }
         let batch = with_small_buffers(with_schema(batch, &self.schema)?)?;
         let bytes = needed_bytes(&batch);
+        let mut lane = lane.lock();
+        if !lane.is_open {
+            return Ok(Pushed::default());
+        }
         let fits = self.grant.try_grow(bytes);
         if !fits {
             self.grant.grow(bytes);
@@ -166,6 +184,12 @@ impl Exchange {
             .all(|lane| !lane.rows.is_empty())
     }
 
+    /// Whether a lane has rows in memory that are worth writing.
+    pub fn can_spill(&self) -> bool {
+        let mut lanes = self.lanes.iter();
+        lanes.any(|lane| lane.lock().rows_bytes > LANE_BYTES)
+    }
+
     /// Writes the lane that has most in memory, and tells which one that was. Blocks.
     ///
     /// # Errors
@@ -186,16 +210,20 @@ impl Exchange {
             grant: &self.grant,
             rows: taken,
         };
-        while let Some((batch, bytes)) = taken.rows.front() {
+        while let Some((count, bytes)) = taken.written_next() {
             self.stop.check()?;
-            let write_bytes = write_bytes(*bytes);
+            // Once more to join them.
+            let write_bytes = bytes + write_bytes(bytes);
             self.grant.grow(write_bytes);
-            let written = file.write(batch);
+            let batches = taken.rows.iter().take(count).map(|(batch, _)| batch);
+            let written = concat_batches(&self.schema, batches)
+                .map_err(Into::into)
+                .and_then(|batch| file.write(&batch));
             self.grant.shrink(write_bytes);
             let spilled = written?;
             self.spilled_batch_count.fetch_add(1, Ordering::Relaxed);
-            self.spilled_bytes.fetch_add(*bytes, Ordering::Relaxed);
-            taken.pop();
+            self.spilled_bytes.fetch_add(bytes, Ordering::Relaxed);
+            (0..count).for_each(|_| taken.pop());
             let mut lane = self.lanes[number].lock();
             if lane.is_open {
                 lane.rows.push_back(Held::Spilled(spilled));
@@ -321,6 +349,19 @@ struct Returned<'a> {
 }
 
 impl Returned<'_> {
+    /// How many batches are written as one, and their bytes.
+    fn written_next(&self) -> Option<(usize, u64)> {
+        let mut bytes = self.rows.front()?.1;
+        let mut count = 1;
+        for (_, more) in self.rows.iter().skip(1) {
+            if bytes + more > WRITTEN_BYTES {
+                break;
+            }
+            (bytes, count) = (bytes + more, count + 1);
+        }
+        Some((count, bytes))
+    }
+
     fn pop(&mut self) {
         if let Some((_, bytes)) = self.rows.pop_front() {
             self.grant.shrink(bytes);
@@ -400,7 +441,7 @@ mod tests {
         assert_eq!(rest(&exchange, 1), (0..100_000).collect::<Vec<i64>>());
         assert_eq!(rest(&exchange, 0), (0..10).collect::<Vec<i64>>());
         let stats = exchange.stats();
-        assert!(stats.spilled_batch_count > 50, "{stats:?}");
+        assert!(stats.spilled_batch_count > 10, "{stats:?}");
         drop(exchange);
         assert_eq!(pool.lent_bytes(), 0);
         assert_eq!(test.environment.spill.stats().used_bytes, 0);

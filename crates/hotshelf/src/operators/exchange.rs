@@ -337,7 +337,7 @@ impl Sender {
                 if pushed.has_arrived {
                     self.arrivals.lanes[lane].notify_one();
                 }
-                if pushed.is_crowded {
+                if pushed.is_crowded && self.exchange.can_spill() {
                     let exchange = self.exchange.clone();
                     if let Some(lane) = blocking(move || exchange.spill()).await? {
                         self.arrivals.lanes[lane].notify_one();

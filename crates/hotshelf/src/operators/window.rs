@@ -135,6 +135,7 @@ impl ExecutionPlan for SpillingWindowExec {
             has_ended: false,
             phase: Phase::Short { open: None },
             ready: VecDeque::new(),
+            ready_bytes: 0,
             baseline,
             spill_count: gauge("spill_count"),
         };
@@ -175,11 +176,11 @@ impl Job {
     /// Whole partitions with their values.
     fn answer(&self, rows: &RecordBatch, partitions: &[Range<usize>]) -> QueryResult<RecordBatch> {
         let mut columns = rows.columns().to_vec();
+        let slices = partitions.iter();
+        let slices = slices.map(|range| rows.slice(range.start, range.len()));
+        let slices: Vec<RecordBatch> = slices.collect();
         for expr in &self.exprs {
-            let values = partitions.iter().map(|range| {
-                let partition = rows.slice(range.start, range.len());
-                expr.evaluate(&partition)
-            });
+            let values = slices.iter().map(|partition| expr.evaluate(partition));
             let values = values.collect::<QueryResult<Vec<_>>>()?;
             let values: Vec<_> = values.iter().map(AsRef::as_ref).collect();
             columns.push(concat(&values)?);
@@ -321,6 +322,8 @@ struct Windows {
     phase: Phase,
     /// Whole partitions that go out next.
     ready: VecDeque<RecordBatch>,
+    /// What the grant lends for them, in bytes.
+    ready_bytes: u64,
     baseline: BaselineMetrics,
     spill_count: Gauge,
 }
@@ -362,6 +365,9 @@ impl Windows {
     async fn next(&mut self) -> QueryResult<Option<RecordBatch>> {
         loop {
             if let Some(batch) = self.ready.pop_front() {
+                if self.ready.is_empty() {
+                    self.job.grant.shrink(std::mem::take(&mut self.ready_bytes));
+                }
                 self.baseline.record_output(batch.num_rows());
                 return Ok(Some(batch));
             }
@@ -401,7 +407,8 @@ impl Windows {
         if !self.has_ended
             && let Some(open) = partitions.pop()
         {
-            let open = rows.slice(open.start, open.len());
+            // A slice would keep the texts of all rows, and what is made of it, too.
+            let open = own(rows.slice(open.start, open.len()))?;
             self.phase = match held_bytes(&open) > LONG_BYTES && partitions.is_empty() {
                 true => Phase::Long(Box::new(self.job.begin_long(open).await?)),
                 false => Phase::Short { open: Some(open) },
@@ -501,7 +508,8 @@ impl Windows {
                     Ok(job.answer(&whole, &[partition]))
                 });
                 let answer = answer.await;
-                self.job.grant.shrink(2 * bytes);
+                self.job.grant.shrink(bytes);
+                self.ready_bytes += bytes;
                 self.make_ready(&answer??);
                 self.phase = Phase::Short { open: beyond };
             }

@@ -64,6 +64,8 @@ struct Worker {
 struct Rest {
     morsel: Morsel,
     rows: ArrayRef,
+    /// Whether they are all rows: of a filtered array every part would filter all of it.
+    are_all: bool,
 }
 
 /// The survivors of a row group.
@@ -71,7 +73,10 @@ enum Survivors {
     Nothing,
     /// Rows without columns.
     Count(RecordBatch),
-    Encoded(ArrayRef),
+    Encoded {
+        rows: ArrayRef,
+        are_all: bool,
+    },
 }
 
 impl Worker {
@@ -92,7 +97,13 @@ impl Worker {
                 return Ok(None);
             };
             match read(&self.queue, &morsel, &self.schema).await {
-                Ok(Survivors::Encoded(rows)) => self.rest = Some(Rest { morsel, rows }),
+                Ok(Survivors::Encoded { rows, are_all }) => {
+                    self.rest = Some(Rest {
+                        morsel,
+                        rows,
+                        are_all,
+                    });
+                }
                 survivors => {
                     let matched = !matches!(survivors, Ok(Survivors::Nothing));
                     self.queue.release(&mut morsel, matched);
@@ -106,10 +117,14 @@ impl Worker {
 
     /// Decodes as many rows of a row group as memory should hold at once.
     fn decode(&mut self, rest: Rest) -> Result<RecordBatch> {
-        let Rest { mut morsel, rows } = rest;
+        let Rest {
+            mut morsel,
+            rows,
+            are_all,
+        } = rest;
         let most = self.queue.rows_at_once(&self.schema);
         let typed = |morsel: &Morsel, error| morsel.file.segments.typed(error);
-        let (first, later) = match rows.len() > most + most / 2 {
+        let (first, later) = match are_all && rows.len() > most + most / 2 {
             true => match (rows.slice(0..most), rows.slice(most..rows.len())) {
                 (Ok(first), Ok(later)) => (first, Some(later)),
                 (Err(error), _) | (_, Err(error)) => {
@@ -123,7 +138,13 @@ impl Worker {
         let batch = decode(&self.queue, first, &self.schema);
         let batch = batch.map_err(|error| typed(&morsel, error));
         match later {
-            Some(rows) if batch.is_ok() => self.rest = Some(Rest { morsel, rows }),
+            Some(rows) if batch.is_ok() => {
+                self.rest = Some(Rest {
+                    morsel,
+                    rows,
+                    are_all,
+                });
+            }
             _ => self.queue.release(&mut morsel, true),
         }
         let batch = batch?;
@@ -161,8 +182,9 @@ async fn read(queue: &ScanQueue, morsel: &Morsel, schema: &SchemaRef) -> Result<
             batch.map_err(datafusion::error::DataFusionError::from)?,
         ));
     }
-    let array = project(morsel, mask).await.map_err(typed)?;
-    Ok(Survivors::Encoded(array))
+    let are_all = mask.all_true();
+    let rows = project(morsel, mask).await.map_err(typed)?;
+    Ok(Survivors::Encoded { rows, are_all })
 }
 
 /// Evaluates the predicates one after the other, each only on the rows that remain; but not those that the worker tests
@@ -447,6 +469,8 @@ impl RecordBatchStream for ScanStream {
 
 impl Drop for ScanStream {
     fn drop(&mut self) {
+        // A row group that was begun counts, too.
+        self.batches = Box::pin(futures::stream::empty());
         self.metrics.report(&self.queue);
         if !self.queue.work.leave() {
             return;

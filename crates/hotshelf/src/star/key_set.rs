@@ -5,7 +5,7 @@ use arrow::array::{Array, ArrayRef};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result as QueryResult;
 
-use super::keys::KeyColumn;
+use super::keys::{KeyColumn, steps};
 use super::lookup::{Dense, Duplicates, Frame, Lookup};
 use super::matching::Matching;
 
@@ -181,14 +181,17 @@ impl KeySet {
     }
 
     /// A look-up of all keys.
-    pub fn look_up(self) -> Result<Lookup, Duplicates> {
+    pub async fn look_up(self) -> Result<Lookup, Duplicates> {
         let frame = self.frame();
         match self.keys {
             Keys::Bits(bits) => Ok(Lookup::of_bits(bits, self.row_count)),
             Keys::Words(words) => {
                 let mut look_up = Lookup::new(&frame);
                 let column = KeyColumn::of_words(words, self.sign);
-                look_up.add(&column, 0..column.len(), self.matching)?;
+                for rows in steps(column.len()) {
+                    look_up.add(&column, rows, self.matching)?;
+                    tokio::task::yield_now().await;
+                }
                 Ok(look_up)
             }
         }
@@ -216,6 +219,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::Int64Array;
+    use futures::executor::block_on;
     use proptest::prelude::*;
 
     use super::*;
@@ -240,7 +244,7 @@ mod tests {
         let set = set_of(&batches, Matching::Inner).unwrap();
         assert!(set.size_bytes() < 1 << 20, "{}", set.size_bytes());
         assert_eq!(set.row_count(), 819_200);
-        let look_up = set.look_up().unwrap();
+        let look_up = block_on(set.look_up()).unwrap();
         assert_eq!((look_up.kind(), look_up.row_count()), ("bitmap", 819_200));
         assert!(look_up.find(-1_200_000i64 as u64).is_some());
         assert!(look_up.find(-1_199_999i64 as u64).is_none());
@@ -257,7 +261,7 @@ mod tests {
         let extremes = set.extremes().unwrap();
         assert_eq!(extremes.0, ScalarValue::Int64(Some(i64::MIN)));
         assert_eq!(extremes.1, ScalarValue::Int64(Some(i64::MAX)));
-        let look_up = set.look_up().unwrap();
+        let look_up = block_on(set.look_up()).unwrap();
         assert_eq!(look_up.kind(), "hash");
         assert!(
             [0, 9_999, i64::MIN, i64::MAX]
@@ -286,7 +290,7 @@ mod tests {
             let matching = if semi { Matching::Semi } else { Matching::Inner };
             let made = set_of(&batches, matching).and_then(|set| {
                 let extremes = set.extremes();
-                Ok((extremes, set.look_up()?))
+                Ok((extremes, block_on(set.look_up())?))
             });
             match made {
                 Err(Duplicates) => prop_assert!(!semi && distinct.len() < known.len()),

@@ -390,7 +390,8 @@ impl Shape {
             }
             let over = replace_columns(&expr, |column| {
                 let idx = in_build(column.index())?;
-                Some(Arc::new(Column::new(column.name(), idx)) as _)
+                let build = self.joins[join].build.schema();
+                Some(Arc::new(Column::new(build.field(idx).name(), idx)) as _)
             });
             over.ok().map(|expr| (join, expr))
         })

@@ -264,7 +264,7 @@ async fn make_of_keys(
     let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
     let mut set = KeySet::new(join.matching);
     // Only as many as are searched for different ones.
-    let mut first = Vec::new();
+    let (mut first, mut read) = (Vec::new(), 0);
     let mut stream = execute_stream(join.build.clone(), context)?;
     while let Some(batch) = stream.next().await {
         let batch = batch?;
@@ -274,11 +274,13 @@ async fn make_of_keys(
         let more = set.size_bytes().saturating_sub(reservation.size());
         reserve(&reservation, more)?;
         reservation.resize(set.size_bytes());
-        if set.row_count() <= KEY_ROWS_MAX {
-            first.push(keys);
+        read += keys.len();
+        match read <= KEY_ROWS_MAX {
+            true => first.push(keys),
+            false => first.clear(),
         }
     }
-    let few_keys = match set.row_count() <= KEY_ROWS_MAX && !first.is_empty() {
+    let few_keys = match !first.is_empty() {
         true => {
             let first: Vec<&dyn Array> = first.iter().map(AsRef::as_ref).collect();
             let keys = concat(&first).map_err(DataFusionError::from)?;
@@ -290,7 +292,7 @@ async fn make_of_keys(
     let extremes = set.extremes();
     reserve(&reservation, set.look_up_bytes())?;
     let held = set.look_up_bytes().max(set.size_bytes());
-    let lookup = set.look_up().map_err(repeats)?;
+    let lookup = set.look_up().await.map_err(repeats)?;
     reservation.resize(held);
     let made = Made {
         is_owned: true,
