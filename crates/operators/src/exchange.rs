@@ -75,7 +75,7 @@ pub enum Taken {
     End,
 }
 
-/// What became of a batch.
+/// What happens to a batch.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Pushed {
     /// The receiver has something new to take.
@@ -130,7 +130,7 @@ impl Exchange {
         }
     }
 
-    /// Puts rows on a lane. Does not block. What nobody will take is dropped.
+    /// Puts rows on a lane. Does not block. What has no receiver any more is dropped.
     ///
     /// # Errors
     /// [`Arrow`](crate::OperatorError::Arrow) for rows of another schema.
@@ -275,7 +275,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Nobody takes from a lane any more.
+    /// A lane has no receiver any more.
     pub fn close(&self, lane: usize) {
         let mut lane = self.lanes[lane].lock();
         self.grant.shrink(lane.rows_bytes + lane.small_bytes);
@@ -408,7 +408,7 @@ mod tests {
         Exchange::new(&test.environment, "exchange", schema, senders, lanes, rows)
     }
 
-    /// Everything that is left for a receiver.
+    /// All remaining rows of a receiver.
     fn rest(exchange: &Exchange, lane: usize) -> Vec<i64> {
         let mut rows = Vec::new();
         loop {

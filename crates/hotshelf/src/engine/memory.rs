@@ -29,9 +29,9 @@ const OVERDRAFT_BYTES_MIN: u64 = 4 << 20;
 
 /// Every operator gets this much, whatever others hold.
 const MINIMUM_BYTES: u64 = 64 << 10;
-/// Operators that hold little and cannot do with less. The one that merges sorted partitions has one batch of each: the
-/// sorts below it have taken what there was, and give it back only to the merge. The heap has few first rows, the writer
-/// of a Parquet file a row group.
+/// Operators that hold little and cannot do with less. The one that merges sorted partitions has one batch of each:
+/// the sorts below it have taken what there was, and give it back only to the merge. The heap has few first rows, the
+/// writer of a Parquet file a row group.
 const MODEST: [&str; 3] = ["SortPreservingMergeExec[", "TopK[", "ParquetSink("];
 
 /// Reservations evict cached segments until they fit (as Velox does), and fail when nothing remains to

@@ -1,6 +1,6 @@
 //! `ExchangeExec`: rows from some partitions to others, whatever the memory.
 //!
-//! Takes the place of DataFusion's `RepartitionExec`, whose spilled rows can wait for each other for ever
+//! Takes the place of DataFusion's `RepartitionExec`, whose spilled rows can wait for each other forever
 //! (`docs/upstream/repartition-that-waits.md`). Which row goes where is DataFusion's to say, so that both sides of a
 //! join agree with all that relies on it.
 
@@ -192,7 +192,7 @@ struct Shown {
     used_bytes_max: Gauge,
 }
 
-/// Who is told of what.
+/// What wakes receivers and senders.
 struct Arrivals {
     /// A lane has something new, or an end.
     lanes: Vec<Notify>,
@@ -308,7 +308,7 @@ impl Arrivals {
     }
 
     fn fail(&self, error: DataFusionError) {
-        // The first error is the one that is told.
+        // The first error counts.
         let _ = self.failure.set(Arc::new(error));
         self.lanes.iter().for_each(Notify::notify_one);
     }

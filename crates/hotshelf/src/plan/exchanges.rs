@@ -10,7 +10,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::operators::ExchangeExec;
 
-/// Replaces repartitionings, whatever the settings: the engine's may wait for ever. The last rule, since others look
+/// Replaces repartitionings, whatever the settings: the engine's may wait forever. The last rule, since others look
 /// for the engine's.
 #[derive(Debug)]
 pub(super) struct Exchanges;

@@ -1,5 +1,5 @@
-//! Sorts of all rows, or of many first ones, and window functions over whole partitions become Hotshelf's, which need no
-//! more memory than there is.
+//! Sorts of all rows, or of many first ones, and window functions over whole partitions become Hotshelf's, which need
+//! no more memory than there is.
 //!
 //! DataFusion's sort has to hold what it merges, so that sorts that run side by side starve each other, and its heap of
 //! first rows is slow when it is large. A sort of few first rows stays DataFusion's. Its window functions over whole

@@ -113,7 +113,7 @@ impl KeySet {
         })
     }
 
-    /// Whether a bitmap of all keys has one in so many slots.
+    /// Whether a bitmap of all keys has one in this number of slots.
     fn is_within(&self, slots_per_key: u64) -> bool {
         let most = (self.row_count as u64).saturating_mul(slots_per_key);
         self.range() < most.min(u64::from(u32::MAX) / 2)

@@ -20,7 +20,7 @@ fn with_budget(bytes: u64, threads: usize) -> Fixture {
     fixture
 }
 
-/// The answer, in any order. What waits for ever fails.
+/// The answer, in any order. What waits forever fails.
 fn within_minutes(fixture: &Fixture, settings: &str, query: &str) -> Vec<String> {
     let database = fixture.database();
     let asked = database.block_on(async {
@@ -41,7 +41,8 @@ fn within_minutes(fixture: &Fixture, settings: &str, query: &str) -> Vec<String>
 const QUERIES: &[&str] = &[
     "SELECT small, count(DISTINCT text) AS n, count(*) AS m FROM t GROUP BY small",
     "SELECT n, count(*) AS m FROM (SELECT text, k, count(*) AS n FROM t GROUP BY text, k) GROUP BY n",
-    "SELECT count(*) AS n, sum(length(a.text)) AS s, sum(length(b.text)) AS u FROM t a JOIN t b ON a.k = b.id AND a.text <> b.text",
+    "SELECT count(*) AS n, sum(length(a.text)) AS s, sum(length(b.text)) AS u \
+     FROM t a JOIN t b ON a.k = b.id AND a.text <> b.text",
     "SELECT text, count(*) AS n FROM (SELECT text FROM t UNION ALL SELECT text FROM t WHERE small = 3) GROUP BY text \
      ORDER BY n DESC, text LIMIT 50",
     "SELECT id, rank() OVER (PARTITION BY k ORDER BY text) AS r FROM t ORDER BY id LIMIT 1000",

@@ -22,12 +22,14 @@ fn with_budget(bytes: u64) -> Fixture {
 
 /// Partitions are half of all rows, a sixth of them, and some tens of rows; or everything.
 const QUERIES: &[&str] = &[
-    "SELECT id, sum(k) OVER (PARTITION BY g) AS s, count(*) OVER (PARTITION BY g) AS n, max(text) OVER (PARTITION BY g) AS m FROM t",
+    "SELECT id, sum(k) OVER (PARTITION BY g) AS s, count(*) OVER (PARTITION BY g) AS n, \
+     max(text) OVER (PARTITION BY g) AS m FROM t",
     "SELECT id, text, sum(k) OVER () AS s, count(text) OVER () AS n FROM t",
     "SELECT id, count(*) FILTER (WHERE k > 5000) OVER (PARTITION BY g) AS n, sum(k) OVER (PARTITION BY g) AS s FROM t",
-    "SELECT id, ntile(7) OVER (PARTITION BY g ORDER BY id) AS n, cume_dist() OVER (PARTITION BY g ORDER BY k, id) AS c FROM t",
-    "SELECT id, last_value(text) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 2 PRECEDING AND UNBOUNDED FOLLOWING) AS l, \
-     avg(k) OVER (PARTITION BY g) AS a FROM t",
+    "SELECT id, ntile(7) OVER (PARTITION BY g ORDER BY id) AS n, \
+     cume_dist() OVER (PARTITION BY g ORDER BY k, id) AS c FROM t",
+    "SELECT id, last_value(text) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 2 PRECEDING AND UNBOUNDED FOLLOWING) \
+     AS l, avg(k) OVER (PARTITION BY g) AS a FROM t",
     "SELECT id, sum(k) OVER (PARTITION BY id) AS s FROM t",
     "SELECT id, sum(k) OVER (PARTITION BY g) AS s FROM t WHERE g = 0",
     "SELECT id, sum(k) OVER (PARTITION BY g) AS s FROM t WHERE id < 0",
