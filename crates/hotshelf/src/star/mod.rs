@@ -2,14 +2,14 @@
 //!
 //! `rule` finds star-shaped parts of a physical plan, `shape` says what such a part means: `matching` which joins are
 //! look-ups, `forecast` which build sides are small enough, `again` which of them may run twice, `narrow` which
-//! columns are needed. `exec` is the operator, `prepare` sees to the build sides, `side` runs them
-//! or finds look-ups that were made of the same (`recipe`), `lookup` maps keys to build rows,
-//! `key_set` is of keys alone, `worker` takes row groups through filters and look-ups (`select`, with the tests of
-//! `condition` and sets of rows of `row_set`, on columns decoded by `chunk` and `encoded`). `payload` reads the columns that survivors need
+//! columns are needed. `exec` is the operator, `prepare` sees to the build sides, `side` runs them or finds look-ups
+//! that were made of the same (`recipe`), `lookup` maps keys to build rows, `key_set` is of keys alone, `worker`
+//! takes row groups through filters and look-ups (`select`, with the tests of `condition` and sets of rows of
+//! `row_set`, on columns decoded by `chunk` and `encoded`). `payload` reads the columns that survivors need
 //! (`stored`), `rows` is a batch of them: `arithmetic` computes with it in `words` of 64 bits (`decimal` does within
-//! other expressions), `aggregate` groups it by numbers of `groups` or `number`, `tally` adds it up, and `accumulate`
-//! has these `tallies` and DataFusion's accumulators. The replaced plan is kept and runs instead where the data turns
-//! out not to be a star (duplicate build keys, too many groups to number).
+//! other expressions), `aggregate` groups it by numbers of `groups` or `number`, `tally` adds it up, and
+//! `accumulate` has these `tallies` and DataFusion's accumulators. The replaced plan is kept and runs instead where
+//! the data turns out not to be a star (duplicate build keys, too many groups to number).
 
 mod accumulate;
 mod again;
