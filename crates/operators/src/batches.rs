@@ -160,7 +160,12 @@ pub(crate) fn piece_rows(batch: &RecordBatch) -> usize {
 
 /// A batch in pieces of that many rows.
 pub(crate) fn pieces(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + '_ {
-    let rows = piece_rows(batch);
+    slices(batch, piece_rows(batch))
+}
+
+/// A batch in parts of at most this many rows.
+pub fn slices(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> + '_ {
+    let rows = rows.max(1);
     let starts = (0..batch.num_rows()).step_by(rows);
     starts.map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
 }

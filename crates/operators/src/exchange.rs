@@ -15,8 +15,8 @@ use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
 use parking_lot::Mutex;
 
-use crate::batches::{needed_bytes, with_schema, with_small_buffers};
-use crate::memory::Grant;
+use crate::batches::{needed_bytes, slices, with_schema, with_small_buffers};
+use crate::memory::{Charge, Grant};
 use crate::spill::{SpillFile, SpillFolder, SpilledBatch, write_bytes};
 use crate::{Environment, Result, Stop};
 
@@ -45,22 +45,21 @@ pub struct Exchange {
     spilled_bytes: AtomicU64,
 }
 
+#[derive(Default)]
 struct Lane {
     /// Rows that are too few yet, or none.
-    small: Vec<RecordBatch>,
-    small_row_count: usize,
-    /// What the grant lends for `small`, in bytes.
-    small_bytes: u64,
+    small: Vec<Held>,
+    /// What its receiver takes first: rows of a sender that is alone are spilled before others come.
+    spilled: VecDeque<SpilledBatch>,
     rows: VecDeque<Held>,
-    /// What the grant lends for `rows`, in bytes.
-    rows_bytes: u64,
-    /// Whether there is a receiver.
-    is_open: bool,
+    /// Whether its receiver is gone.
+    is_closed: bool,
 }
 
-enum Held {
-    Batch { batch: RecordBatch, bytes: u64 },
-    Spilled(SpilledBatch),
+/// Rows in memory.
+struct Held {
+    batch: RecordBatch,
+    charge: Charge,
 }
 
 /// What a receiver finds.
@@ -107,16 +106,8 @@ impl Exchange {
         batch_row_count: usize,
     ) -> Self {
         let minimum_bytes = LANE_BYTES * lane_count as u64;
-        let lane = || Lane {
-            small: Vec::new(),
-            small_row_count: 0,
-            small_bytes: 0,
-            rows: VecDeque::new(),
-            rows_bytes: 0,
-            is_open: true,
-        };
         Self {
-            lanes: (0..lane_count).map(|_| Mutex::new(lane())).collect(),
+            lanes: (0..lane_count).map(|_| Mutex::default()).collect(),
             schema,
             batch_row_count: batch_row_count.max(1),
             joined_row_count: (JOINED_ROWS / lane_count.max(1)).min(batch_row_count / 2),
@@ -136,10 +127,8 @@ impl Exchange {
     /// [`Arrow`](crate::OperatorError::Arrow) for rows of another schema.
     pub fn push(&self, lane: usize, batch: RecordBatch) -> Result<Pushed> {
         let mut pushed = Pushed::default();
-        let starts = (0..batch.num_rows()).step_by(self.batch_row_count);
-        for start in starts {
-            let rows = self.batch_row_count.min(batch.num_rows() - start);
-            let now = self.push_rows(lane, batch.slice(start, rows))?;
+        for rows in slices(&batch, self.batch_row_count) {
+            let now = self.push_rows(lane, rows)?;
             pushed.has_arrived |= now.has_arrived;
             pushed.is_crowded |= now.is_crowded;
         }
@@ -149,26 +138,25 @@ impl Exchange {
     /// Puts a batch of the usual size on a lane.
     fn push_rows(&self, lane: usize, batch: RecordBatch) -> Result<Pushed> {
         let lane = &self.lanes[lane];
-        if !lane.lock().is_open {
+        if lane.lock().is_closed {
             return Ok(Pushed::default());
         }
         let batch = with_small_buffers(with_schema(batch, &self.schema)?)?;
         let bytes = needed_bytes(&batch);
+        let mut charge = Charge::adopt(&self.grant, 0);
         let mut lane = lane.lock();
-        if !lane.is_open {
+        if lane.is_closed {
             return Ok(Pushed::default());
         }
-        let fits = self.grant.try_grow(bytes);
+        let fits = charge.try_grow(bytes);
         if !fits {
-            self.grant.grow(bytes);
+            charge.grow(bytes);
         }
-        lane.small_bytes += bytes;
-        lane.small_row_count += batch.num_rows();
-        lane.small.push(batch);
+        lane.small.push(Held { batch, charge });
         // Where memory is short, rows do not wait for more of them.
-        let has_arrived = !fits || lane.small_row_count >= self.joined_row_count;
+        let has_arrived = !fits || lane.small_row_count() >= self.joined_row_count;
         if has_arrived {
-            lane.arrive(&self.schema, &self.grant)?;
+            lane.arrive(&self.schema)?;
         }
         Ok(Pushed {
             has_arrived,
@@ -180,14 +168,21 @@ impl Exchange {
     pub fn is_full(&self) -> bool {
         let lanes = self.lanes.iter().map(|lane| lane.lock());
         lanes
-            .filter(|lane| lane.is_open)
-            .all(|lane| !lane.rows.is_empty())
+            .filter(|lane| !lane.is_closed)
+            .all(|lane| !lane.rows.is_empty() || !lane.spilled.is_empty())
     }
 
     /// Whether a lane has rows in memory that are worth writing.
     pub fn can_spill(&self) -> bool {
-        let mut lanes = self.lanes.iter();
-        lanes.any(|lane| lane.lock().rows_bytes > LANE_BYTES)
+        self.fullest_lane().is_some()
+    }
+
+    /// The lane that has most in memory, if that is worth writing.
+    fn fullest_lane(&self) -> Option<usize> {
+        let lanes = self.lanes.iter().enumerate();
+        let sizes = lanes.map(|(number, lane)| (lane.lock().row_bytes(), number));
+        let (bytes, number) = sizes.max()?;
+        (bytes > LANE_BYTES).then_some(number)
     }
 
     /// Writes the lane that has most in memory, and tells which one that was. Blocks.
@@ -195,41 +190,34 @@ impl Exchange {
     /// # Errors
     /// Those of [`SpillFile::write`], and [`Stopped`](crate::OperatorError::Stopped).
     pub fn spill(&self) -> Result<Option<usize>> {
-        let lanes = self.lanes.iter().enumerate();
-        let sizes = lanes.map(|(number, lane)| (lane.lock().rows_bytes, number));
-        let Some((bytes, number)) = sizes.max() else {
+        let Some(number) = self.fullest_lane() else {
             return Ok(None);
         };
-        if bytes <= LANE_BYTES {
-            return Ok(None);
-        }
         let file = self.file()?;
         // Senders that write at the same time take different rows; those of one sender stay in order, as it waits.
-        let taken = self.lanes[number].lock().take_unspilled();
-        let mut taken = Returned {
-            grant: &self.grant,
-            rows: taken,
-        };
-        while let Some((count, bytes)) = taken.written_next() {
+        let mut rows = std::mem::take(&mut self.lanes[number].lock().rows);
+        while !rows.is_empty() {
             self.stop.check()?;
-            // Once more to join them.
-            let write_bytes = bytes + write_bytes(bytes);
-            self.grant.grow(write_bytes);
-            let batches = taken.rows.iter().take(count).map(|(batch, _)| batch);
-            let written = concat_batches(&self.schema, batches)
-                .map_err(Into::into)
-                .and_then(|batch| file.write(&batch));
-            self.grant.shrink(write_bytes);
-            let spilled = written?;
-            self.spilled_batch_count.fetch_add(1, Ordering::Relaxed);
-            self.spilled_bytes.fetch_add(bytes, Ordering::Relaxed);
-            (0..count).for_each(|_| taken.pop());
+            let written: Vec<Held> = rows.drain(..written_together(&rows)).collect();
+            let spilled = self.write(&file, &written)?;
             let mut lane = self.lanes[number].lock();
-            if lane.is_open {
-                lane.rows.push_back(Held::Spilled(spilled));
+            if !lane.is_closed {
+                lane.spilled.push_back(spilled);
             }
         }
         Ok(Some(number))
+    }
+
+    fn write(&self, file: &Arc<SpillFile>, rows: &[Held]) -> Result<SpilledBatch> {
+        let bytes = bytes_of(rows);
+        let mut charge = Charge::adopt(&self.grant, 0);
+        // Once more to join them.
+        charge.grow(bytes + write_bytes(bytes));
+        let batches = rows.iter().map(|held| &held.batch);
+        let spilled = file.write(&concat_batches(&self.schema, batches)?)?;
+        self.spilled_batch_count.fetch_add(1, Ordering::Relaxed);
+        self.spilled_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(spilled)
     }
 
     /// What comes next in a lane. Does not block.
@@ -237,13 +225,11 @@ impl Exchange {
         // Read before the lane is: what the last sender left there is seen.
         let has_ended = self.sender_count.load(Ordering::SeqCst) == 0;
         let mut lane = self.lanes[lane].lock();
+        if let Some(spilled) = lane.spilled.pop_front() {
+            return Taken::Spilled(spilled);
+        }
         match lane.rows.pop_front() {
-            Some(Held::Batch { batch, bytes }) => {
-                lane.rows_bytes -= bytes;
-                self.grant.shrink(bytes);
-                Taken::Batch(batch)
-            }
-            Some(Held::Spilled(spilled)) => Taken::Spilled(spilled),
+            Some(held) => Taken::Batch(held.batch),
             None if has_ended => Taken::End,
             None => Taken::Nothing,
         }
@@ -255,11 +241,9 @@ impl Exchange {
     /// Those of [`SpilledBatch::read`], and [`Stopped`](crate::OperatorError::Stopped).
     pub fn read(&self, spilled: &SpilledBatch) -> Result<RecordBatch> {
         self.stop.check()?;
-        let bytes = spilled.read_bytes();
-        self.grant.grow(bytes);
-        let batch = spilled.read();
-        self.grant.shrink(bytes);
-        batch
+        let mut charge = Charge::adopt(&self.grant, 0);
+        charge.grow(spilled.read_bytes());
+        spilled.read()
     }
 
     /// A sender has put its last rows. Once all have, receivers find the end behind the rows that remain.
@@ -268,8 +252,7 @@ impl Exchange {
     /// [`Arrow`](crate::OperatorError::Arrow): the last rows could not be joined.
     pub fn end_sender(&self) -> Result<()> {
         for lane in &self.lanes {
-            let mut lane = lane.lock();
-            lane.arrive(&self.schema, &self.grant)?;
+            lane.lock().arrive(&self.schema)?;
         }
         self.sender_count.fetch_sub(1, Ordering::SeqCst);
         Ok(())
@@ -277,15 +260,9 @@ impl Exchange {
 
     /// A lane has no receiver any more.
     pub fn close(&self, lane: usize) {
-        let mut lane = self.lanes[lane].lock();
-        self.grant.shrink(lane.rows_bytes + lane.small_bytes);
-        *lane = Lane {
-            small: Vec::new(),
-            small_row_count: 0,
-            small_bytes: 0,
-            rows: VecDeque::new(),
-            rows_bytes: 0,
-            is_open: false,
+        *self.lanes[lane].lock() = Lane {
+            is_closed: true,
+            ..Lane::default()
         };
     }
 
@@ -309,81 +286,44 @@ impl Exchange {
 }
 
 impl Lane {
+    fn small_row_count(&self) -> usize {
+        let counts = self.small.iter().map(|held| held.batch.num_rows());
+        counts.sum()
+    }
+
+    /// The memory of rows that are there for the receiver.
+    fn row_bytes(&self) -> u64 {
+        bytes_of(&self.rows)
+    }
+
     /// Gives the receiver what is small.
-    fn arrive(&mut self, schema: &SchemaRef, grant: &Grant) -> Result<()> {
-        let small = std::mem::take(&mut self.small);
-        let charged = std::mem::take(&mut self.small_bytes);
-        self.small_row_count = 0;
-        grant.shrink(charged);
-        let batch = match <[RecordBatch; 1]>::try_from(small) {
-            Ok([batch]) => batch,
-            Err(small) if small.is_empty() => return Ok(()),
-            Err(small) => concat_batches(schema, &small)?,
-        };
-        let bytes = needed_bytes(&batch);
-        grant.grow(bytes);
-        self.rows_bytes += bytes;
-        self.rows.push_back(Held::Batch { batch, bytes });
+    fn arrive(&mut self, schema: &SchemaRef) -> Result<()> {
+        let mut small = std::mem::take(&mut self.small);
+        if small.len() > 1 {
+            let batches = small.iter().map(|held| &held.batch);
+            let batch = concat_batches(schema, batches)?;
+            let mut charge = small[0].charge.empty();
+            charge.grow(needed_bytes(&batch));
+            small = vec![Held { batch, charge }];
+        }
+        self.rows.extend(small);
         Ok(())
     }
-
-    /// The rows in memory. Those of a sender that is alone come after all that were spilled.
-    fn take_unspilled(&mut self) -> VecDeque<(RecordBatch, u64)> {
-        let mut taken = VecDeque::new();
-        let mut spilled = VecDeque::new();
-        for held in self.rows.drain(..) {
-            match held {
-                Held::Batch { batch, bytes } => taken.push_back((batch, bytes)),
-                Held::Spilled(_) => spilled.push_back(held),
-            }
-        }
-        (self.rows, self.rows_bytes) = (spilled, 0);
-        taken
-    }
 }
 
-/// Rows on their way to disk, whose memory is returned however that ends.
-struct Returned<'a> {
-    grant: &'a Grant,
-    rows: VecDeque<(RecordBatch, u64)>,
+fn bytes_of<'a>(rows: impl IntoIterator<Item = &'a Held>) -> u64 {
+    let bytes = rows.into_iter().map(|held| held.charge.bytes());
+    bytes.sum()
 }
 
-impl Returned<'_> {
-    /// How many batches are written as one, and their bytes.
-    fn written_next(&self) -> Option<(usize, u64)> {
-        let mut bytes = self.rows.front()?.1;
-        let mut count = 1;
-        for (_, more) in self.rows.iter().skip(1) {
-            if bytes + more > WRITTEN_BYTES {
-                break;
-            }
-            (bytes, count) = (bytes + more, count + 1);
-        }
-        Some((count, bytes))
-    }
-
-    fn pop(&mut self) {
-        if let Some((_, bytes)) = self.rows.pop_front() {
-            self.grant.shrink(bytes);
-        }
-    }
-}
-
-impl Drop for Returned<'_> {
-    fn drop(&mut self) {
-        while !self.rows.is_empty() {
-            self.pop();
-        }
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        for lane in &mut self.lanes {
-            let lane = lane.get_mut();
-            self.grant.shrink(lane.rows_bytes + lane.small_bytes);
-        }
-    }
+/// How many of the first batches are written as one.
+fn written_together(rows: &VecDeque<Held>) -> usize {
+    let mut bytes = 0;
+    let fits = |held: &&Held| {
+        bytes += held.charge.bytes();
+        bytes <= WRITTEN_BYTES
+    };
+    rows.iter().take_while(fits).count().max(1)
 }
 
 #[cfg(test)]

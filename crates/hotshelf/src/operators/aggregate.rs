@@ -2,28 +2,21 @@
 
 mod spec;
 
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
-};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan,
-    InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
-};
 use futures::TryStreamExt;
 use futures::stream::try_unfold;
 use hotshelf_operators::OperatorError;
 use hotshelf_operators::aggregate::{AggregateStats, HashAggregate, Worker};
 
+use super::original::{as_original, shown_as_original};
 use super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
 use spec::Spec;
 
@@ -55,36 +48,7 @@ impl ExecutionPlan for SpillingAggregateExec {
         "SpillingAggregateExec"
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.original.properties()
-    }
-
-    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        self.original.input_distribution_requirements()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.original.children()
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> QueryResult<TreeNodeRecursion>,
-    ) -> QueryResult<TreeNodeRecursion> {
-        self.original.apply_expressions(f)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        let original = self.original.clone().replace_children(children, options)?;
-        Ok(match Self::replacing(&original)? {
-            Some(own) => Arc::new(own),
-            None => original,
-        })
-    }
+    as_original!();
 
     fn execute(
         &self,
@@ -117,10 +81,6 @@ impl ExecutionPlan for SpillingAggregateExec {
             self.schema(),
             batches,
         )))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
     }
 }
 
@@ -190,22 +150,4 @@ fn note(stats: AggregateStats, metrics: &ExecutionPlanMetricsSet, partition: usi
     peak.set_max(stats.used_bytes_max as usize);
 }
 
-impl fmt::Debug for SpillingAggregateExec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpillingAggregateExec")
-            .field("original", &self.original)
-            .finish_non_exhaustive()
-    }
-}
-
-impl DisplayAs for SpillingAggregateExec {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        match format {
-            DisplayFormatType::TreeRender => self.original.fmt_as(format, f),
-            _ => {
-                write!(f, "Spilling")?;
-                self.original.fmt_as(format, f)
-            }
-        }
-    }
-}
+shown_as_original!(SpillingAggregateExec);

@@ -6,31 +6,29 @@
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::internal_err;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet, Time,
+    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time,
 };
 use datafusion::physical_plan::repartition::{BatchPartitioner, RepartitionExec};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
-    InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
 };
 use futures::stream::try_unfold;
 use futures::{FutureExt, StreamExt};
-use hotshelf_operators::Environment;
+use hotshelf_operators::Stop;
 use hotshelf_operators::exchange::{Exchange, ExchangeStats, Taken};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::original::as_original;
 use super::work::{blocking, environment, failed};
 use crate::error::Error;
 
@@ -45,15 +43,17 @@ pub(crate) struct ExchangeExec {
 
 impl ExchangeExec {
     /// In place of a repartitioning. `None`: another operator, or one that merges sorted partitions.
-    pub fn replacing(original: &Arc<dyn ExecutionPlan>) -> Option<Self> {
-        let repartition = original.downcast_ref::<RepartitionExec>()?;
+    pub fn replacing(original: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Self>> {
+        let Some(repartition) = original.downcast_ref::<RepartitionExec>() else {
+            return Ok(None);
+        };
         let merges = repartition.preserve_order()
             && repartition.input().output_partitioning().partition_count() > 1;
-        (!merges).then(|| Self {
+        Ok((!merges).then(|| Self {
             original: original.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
             begun: Mutex::default(),
-        })
+        }))
     }
 
     fn repartition(&self) -> QueryResult<&RepartitionExec> {
@@ -88,39 +88,10 @@ impl ExecutionPlan for ExchangeExec {
         "ExchangeExec"
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.original.properties()
-    }
-
-    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        self.original.input_distribution_requirements()
-    }
+    as_original!();
 
     fn maintains_input_order(&self) -> Vec<bool> {
         self.original.maintains_input_order()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.original.children()
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> QueryResult<TreeNodeRecursion>,
-    ) -> QueryResult<TreeNodeRecursion> {
-        self.original.apply_expressions(f)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        let original = self.original.clone().replace_children(children, options)?;
-        Ok(match Self::replacing(&original) {
-            Some(own) => Arc::new(own),
-            None => original,
-        })
     }
 
     fn execute(
@@ -142,10 +113,6 @@ impl ExecutionPlan for ExchangeExec {
             self.schema(),
             batches.boxed(),
         )))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
     }
 }
 
@@ -174,14 +141,15 @@ impl DisplayAs for ExchangeExec {
     }
 }
 
+type Tasks = Vec<SpawnedTask<()>>;
+
 /// An exchange with its senders, who begin to work when a receiver first wants something.
 struct Flow {
     exchange: Arc<Exchange>,
-    environment: Environment,
     arrivals: Arc<Arrivals>,
-    waiting: Mutex<Vec<Sender>>,
     /// Dropped with the last receiver, which ends them.
-    working: OnceLock<Vec<SpawnedTask<()>>>,
+    senders: LazyLock<Tasks, Box<dyn FnOnce() -> Tasks + Send>>,
+    stop: Stop,
     shown: Shown,
 }
 
@@ -249,25 +217,19 @@ impl Flow {
                 arrivals: arrivals.clone(),
             })
         };
-        let waiting = (0..senders).map(sender).collect::<QueryResult<Vec<_>>>()?;
+        let senders = (0..senders).map(sender).collect::<QueryResult<Vec<_>>>()?;
+        let start = || {
+            let senders = senders.into_iter();
+            let tasks = senders.map(|sender| SpawnedTask::spawn(sender.run()));
+            tasks.collect()
+        };
         Ok(Self {
             exchange,
-            environment,
             arrivals,
-            waiting: Mutex::new(waiting),
-            working: OnceLock::new(),
+            senders: LazyLock::new(Box::new(start)),
+            stop: environment.stop,
             shown: Shown::new(metrics),
         })
-    }
-
-    fn start(&self) {
-        self.working.get_or_init(|| {
-            let senders = std::mem::take(&mut *self.waiting.lock());
-            senders
-                .into_iter()
-                .map(|sender| SpawnedTask::spawn(sender.run()))
-                .collect()
-        });
     }
 }
 
@@ -290,7 +252,7 @@ impl Shown {
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        self.environment.stop.raise();
+        self.stop.raise();
     }
 }
 
@@ -363,7 +325,7 @@ impl Receiver {
         // Rows may always be there, and others want to run, too.
         tokio::task::consume_budget().await;
         let (flow, arrivals) = (&self.flow, &self.flow.arrivals);
-        flow.start();
+        LazyLock::force(&flow.senders);
         loop {
             if let Some(error) = arrivals.failure.get() {
                 return Err(DataFusionError::Shared(error.clone()));

@@ -4,25 +4,20 @@ mod key_ranges;
 mod spec;
 mod stream;
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use datafusion::common::internal_err;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::limit::LimitStream;
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
-    InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
 
+use super::original::{as_original, shown_as_original};
 use key_ranges::KeyRanges;
 use spec::Spec;
 use stream::{Build, Built};
@@ -105,36 +100,7 @@ impl ExecutionPlan for SpillingHashJoinExec {
         "SpillingHashJoinExec"
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.original.properties()
-    }
-
-    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        self.original.input_distribution_requirements()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.original.children()
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> QueryResult<TreeNodeRecursion>,
-    ) -> QueryResult<TreeNodeRecursion> {
-        self.original.apply_expressions(f)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        let original = self.original.clone().replace_children(children, options)?;
-        Ok(match Self::replacing(&original)? {
-            Some(own) => Arc::new(own),
-            None => original,
-        })
-    }
+    as_original!();
 
     fn execute(
         &self,
@@ -158,28 +124,6 @@ impl ExecutionPlan for SpillingHashJoinExec {
             None => batches,
         })
     }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
 }
 
-impl fmt::Debug for SpillingHashJoinExec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpillingHashJoinExec")
-            .field("original", &self.original)
-            .finish_non_exhaustive()
-    }
-}
-
-impl DisplayAs for SpillingHashJoinExec {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        match format {
-            DisplayFormatType::TreeRender => self.original.fmt_as(format, f),
-            _ => {
-                write!(f, "Spilling")?;
-                self.original.fmt_as(format, f)
-            }
-        }
-    }
-}
+shown_as_original!(SpillingHashJoinExec);

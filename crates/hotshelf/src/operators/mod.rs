@@ -4,6 +4,7 @@
 //! | file | what |
 //! |---|---|
 //! | `memory` | the operators' broker, on top of DataFusion's pool |
+//! | `original` | what an operator leaves to the one in whose place it is |
 //! | `columns` | keys that are expressions, as columns |
 //! | `work` | calls that block, run from streams that must not |
 //! | `sort` | the operator that sorts all rows, or many first ones |
@@ -18,6 +19,7 @@ mod columns;
 mod exchange;
 mod join;
 mod memory;
+mod original;
 mod sort;
 mod threshold;
 mod window;

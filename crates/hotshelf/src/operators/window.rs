@@ -8,36 +8,30 @@
 mod job;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::compute::concat_batches;
 use datafusion::common::internal_err;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{
-    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder, MetricsSet,
+    BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder,
 };
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::WindowAggExec;
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan,
-    InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
-};
 use datafusion::scalar::ScalarValue;
 use futures::StreamExt;
 use futures::stream::try_unfold;
-use hotshelf_operators::batches::{held_bytes, own};
+use hotshelf_operators::batches::{held_bytes, own, slices};
 use hotshelf_operators::memory::Grant;
 use hotshelf_operators::sort::Sorted;
 
 use super::columns::Columns;
-use job::{Job, Kept, LongPartition, last_row};
-
+use super::original::{as_original, shown_as_original};
 use super::work::{OpenStream, Pieces, Streams, blocking, environment};
+use job::{Job, Kept, LongPartition, last_row};
 
 /// A partition that takes more, in bytes, is a long one.
 const LONG_BYTES: u64 = 4 << 20;
@@ -51,11 +45,12 @@ pub(crate) struct SpillingWindowExec {
 
 impl SpillingWindowExec {
     /// In place of window functions that keep their rows. `None`: another operator.
-    pub fn replacing(original: &Arc<dyn ExecutionPlan>) -> Option<Self> {
-        original.downcast_ref::<WindowAggExec>().map(|_| Self {
+    pub fn replacing(original: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Self>> {
+        let window = original.downcast_ref::<WindowAggExec>();
+        Ok(window.map(|_| Self {
             original: original.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
-        })
+        }))
     }
 
     fn window(&self) -> QueryResult<&WindowAggExec> {
@@ -71,39 +66,10 @@ impl ExecutionPlan for SpillingWindowExec {
         "SpillingWindowExec"
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.original.properties()
-    }
-
-    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        self.original.input_distribution_requirements()
-    }
+    as_original!();
 
     fn maintains_input_order(&self) -> Vec<bool> {
         self.original.maintains_input_order()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.original.children()
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> QueryResult<TreeNodeRecursion>,
-    ) -> QueryResult<TreeNodeRecursion> {
-        self.original.apply_expressions(f)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        let original = self.original.clone().replace_children(children, options)?;
-        Ok(match Self::replacing(&original) {
-            Some(own) => Arc::new(own),
-            None => original,
-        })
     }
 
     fn execute(
@@ -144,10 +110,6 @@ impl ExecutionPlan for SpillingWindowExec {
             self.schema(),
             batches.boxed(),
         )))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
     }
 }
 
@@ -247,12 +209,7 @@ impl Windows {
     }
 
     fn make_ready(&mut self, rows: &RecordBatch) {
-        let starts = (0..rows.num_rows()).step_by(self.job.batch_rows);
-        let slices = starts.map(|start| {
-            let len = self.job.batch_rows.min(rows.num_rows() - start);
-            rows.slice(start, len)
-        });
-        self.ready.extend(slices);
+        self.ready.extend(slices(rows, self.job.batch_rows));
     }
 
     /// Reads on in a long partition.
@@ -268,25 +225,22 @@ impl Windows {
             .into_iter()
             .filter(|batch| batch.num_rows() > 0);
         let mut batches: VecDeque<RecordBatch> = batches.collect();
-        let (mut more, mut end) = (Vec::new(), None);
+        let (mut more, mut has_ended) = (Vec::new(), false);
         let mut before = last;
         while let Some(batch) = batches.pop_front() {
-            // The first partition of the last row and those that follow has one row that is known.
-            let both = concat_batches(&batch.schema(), [&before, &batch])?;
-            let partitions = self.job.partitions(&both)?;
-            let len = partitions.first().map_or(0, |first| first.len() - 1);
+            let len = self.job.len_after(&before, &batch)?;
             if len > 0 {
                 more.push(batch.slice(0, len));
             }
             if len < batch.num_rows() {
                 batches.push_front(batch.slice(len, batch.num_rows() - len));
-                end = Some(());
+                has_ended = true;
                 break;
             }
             before = last_row(&batch)?;
         }
         let kept = self.job.keep(kept, more).await?;
-        if end.is_none() {
+        if !has_ended {
             let last = before;
             self.phase = Phase::Long(Box::new(LongPartition { kept, last }));
             return Ok(());
@@ -366,20 +320,4 @@ impl Windows {
     }
 }
 
-impl fmt::Debug for SpillingWindowExec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.original.fmt(f)
-    }
-}
-
-impl DisplayAs for SpillingWindowExec {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        match format {
-            DisplayFormatType::TreeRender => self.original.fmt_as(format, f),
-            _ => {
-                write!(f, "Spilling")?;
-                self.original.fmt_as(format, f)
-            }
-        }
-    }
-}
+shown_as_original!(SpillingWindowExec);

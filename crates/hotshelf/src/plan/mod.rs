@@ -30,12 +30,13 @@ mod subqueries;
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 
 use aggregated_subqueries::ComputeSubqueriesFirst;
@@ -132,6 +133,26 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
         Arc::new(Exchanges) as _,
     ])
     .collect()
+}
+
+/// A plan with other operators in the place of some, also in the plans that stars fall back to.
+fn replace_operators(
+    plan: Arc<dyn ExecutionPlan>,
+    in_place_of: &impl Fn(&Arc<dyn ExecutionPlan>) -> QueryResult<Option<Arc<dyn ExecutionPlan>>>,
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    plan.transform_up(|node| {
+        let before = node.clone();
+        let replace = |original| replace_operators(original, in_place_of);
+        let node = crate::star::with_fallback(node, replace)?;
+        if let Some(own) = in_place_of(&node)? {
+            return Ok(Transformed::yes(own));
+        }
+        Ok(match Arc::ptr_eq(&before, &node) {
+            true => Transformed::no(node),
+            false => Transformed::yes(node),
+        })
+    })
+    .data()
 }
 
 /// Whether an expression of a plan, or a part of one, is of a kind. Rules ask this first: most plans have nothing for

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -16,6 +15,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
+use super::replace_operators;
 use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec};
 use crate::settings::{SessionSettings, Use};
 
@@ -58,18 +58,7 @@ impl PhysicalOptimizerRule for OwnHashOperators {
 
 /// Replaces what does not fit in this many bytes; all if there are none.
 fn replace(plan: Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| {
-        let before = node.clone();
-        let node = crate::star::with_fallback(node, |original| replace(original, bytes))?;
-        if !Arc::ptr_eq(&before, &node) {
-            return Ok(Transformed::yes(node));
-        }
-        Ok(match in_place_of(&node, bytes)? {
-            Some(own) => Transformed::yes(own),
-            None => Transformed::no(node),
-        })
-    })
-    .data()
+    replace_operators(plan, &|node| in_place_of(node, bytes))
 }
 
 /// Hotshelf's operator, if what this one holds is not expected to fit.

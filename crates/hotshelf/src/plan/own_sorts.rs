@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
+use super::replace_operators;
 use crate::operators::{SpillingSortExec, SpillingWindowExec};
 use crate::settings::{SessionSettings, Use};
 
@@ -31,19 +31,7 @@ impl PhysicalOptimizerRule for OwnSorts {
         if settings.is_none_or(|settings| settings.operators == Use::Off) {
             return Ok(plan);
         }
-        plan.transform_up(|node| {
-            if let Some(own) = SpillingWindowExec::replacing(&node) {
-                return Ok(Transformed::yes(Arc::new(own)));
-            }
-            let Some(sort) = node.downcast_ref::<SortExec>() else {
-                return Ok(Transformed::no(node));
-            };
-            Ok(match SpillingSortExec::replacing(sort)? {
-                Some(own) => Transformed::yes(Arc::new(own)),
-                None => Transformed::no(node),
-            })
-        })
-        .data()
+        replace_operators(plan, &in_place_of)
     }
 
     fn name(&self) -> &str {
@@ -53,4 +41,16 @@ impl PhysicalOptimizerRule for OwnSorts {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Hotshelf's operator, if it is one of these.
+fn in_place_of(node: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(own) = SpillingWindowExec::replacing(node)? {
+        return Ok(Some(Arc::new(own)));
+    }
+    let Some(sort) = node.downcast_ref::<SortExec>() else {
+        return Ok(None);
+    };
+    let own = SpillingSortExec::replacing(sort)?;
+    Ok(own.map(|own| Arc::new(own) as _))
 }

@@ -43,6 +43,7 @@ pub(crate) fn open(
     let worker = Worker {
         queue: queue.clone(),
         schema: schema.clone(),
+        rows_at_once: queue.rows_at_once(&schema),
         rest: None,
     };
     let batches = futures::stream::try_unfold(worker, |mut worker| async move {
@@ -56,6 +57,7 @@ pub(crate) fn open(
 struct Worker {
     queue: Arc<ScanQueue>,
     schema: SchemaRef,
+    rows_at_once: usize,
     /// What remains of the row group that is read.
     rest: Option<Rest>,
 }
@@ -122,34 +124,39 @@ impl Worker {
             rows,
             are_all,
         } = rest;
-        let most = self.queue.rows_at_once(&self.schema);
-        let typed = |morsel: &Morsel, error| morsel.file.segments.typed(error);
-        let (first, later) = match are_all && rows.len() > most + most / 2 {
-            true => match (rows.slice(0..most), rows.slice(most..rows.len())) {
-                (Ok(first), Ok(later)) => (first, Some(later)),
-                (Err(error), _) | (_, Err(error)) => {
-                    let error = typed(&morsel, error);
-                    self.queue.release(&mut morsel, true);
-                    return Err(error);
-                }
-            },
-            false => (rows, None),
+        let decoded = self.decode_first(rows, are_all);
+        let decoded = decoded.map_err(|error| morsel.file.segments.typed(error));
+        let (batch, later) = match decoded {
+            Ok((batch, later)) => (Ok(batch), later),
+            Err(error) => (Err(error), None),
         };
-        let batch = decode(&self.queue, first, &self.schema);
-        let batch = batch.map_err(|error| typed(&morsel, error));
         match later {
-            Some(rows) if batch.is_ok() => {
+            Some(rows) => {
                 self.rest = Some(Rest {
                     morsel,
                     rows,
                     are_all,
                 });
             }
-            _ => self.queue.release(&mut morsel, true),
+            None => self.queue.release(&mut morsel, true),
         }
         let batch = batch?;
         self.queue.work.decode_batch(&batch);
         Ok(batch)
+    }
+
+    /// The first rows, and those that remain.
+    fn decode_first(
+        &self,
+        rows: ArrayRef,
+        are_all: bool,
+    ) -> VortexResult<(RecordBatch, Option<ArrayRef>)> {
+        let most = self.rows_at_once;
+        if !are_all || rows.len() <= most + most / 2 {
+            return Ok((decode(&self.queue, rows, &self.schema)?, None));
+        }
+        let batch = decode(&self.queue, rows.slice(0..most)?, &self.schema)?;
+        Ok((batch, Some(rows.slice(most..rows.len())?)))
     }
 }
 

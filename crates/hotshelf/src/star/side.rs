@@ -216,9 +216,7 @@ async fn make(
         reserve(&reservation, build.get_array_memory_size())?;
         build = owned(&build)?;
     }
-    let held = build.get_array_memory_size();
-    reserve(&reservation, held.saturating_sub(reservation.size()))?;
-    reservation.resize(held);
+    hold(&reservation, build.get_array_memory_size())?;
     let array = join.build_key.evaluate(&build)?;
     let array = array.into_array(build.num_rows())?;
     let keys = KeyColumn::new(&array)?;
@@ -271,22 +269,20 @@ async fn make_of_keys(
         let keys = join.build_key.evaluate(&batch)?;
         let keys = keys.into_array(batch.num_rows())?;
         set.add(&keys)?.map_err(repeats)?;
-        let more = set.size_bytes().saturating_sub(reservation.size());
-        reserve(&reservation, more)?;
-        reservation.resize(set.size_bytes());
+        hold(&reservation, set.size_bytes())?;
         read += keys.len();
         match read <= KEY_ROWS_MAX {
             true => first.push(keys),
             false => first.clear(),
         }
     }
-    let few_keys = match !first.is_empty() {
-        true => {
+    let few_keys = match first.is_empty() {
+        true => (set.row_count() == 0).then(Vec::new),
+        false => {
             let first: Vec<&dyn Array> = first.iter().map(AsRef::as_ref).collect();
             let keys = concat(&first).map_err(DataFusionError::from)?;
             few_values(&keys, &KeyColumn::new(&keys)?)?
         }
-        false => (set.row_count() == 0).then(Vec::new),
     };
     drop(first);
     let extremes = set.extremes();
@@ -415,6 +411,13 @@ fn reserve(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
             "no memory for {bytes} bytes of a look-up beside {held}"
         ))
     })
+}
+
+/// Has these bytes reserved, no more and no less.
+fn hold(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
+    reserve(reservation, bytes.saturating_sub(reservation.size()))?;
+    reservation.resize(bytes);
+    Ok(())
 }
 
 /// The same rows in buffers of their own: a batch as it was decoded may look into a segment, and would keep it.

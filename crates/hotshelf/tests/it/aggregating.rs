@@ -3,12 +3,7 @@
 use super::*;
 
 fn with_budget(bytes: u64) -> Fixture {
-    let fixture = Fixture::with(Options {
-        budget_bytes: bytes,
-        operator_bytes_min: 2 << 20,
-        threads: 2,
-        ..Options::default()
-    });
+    let fixture = Fixture::with_little_memory(bytes, 2);
     let table = "CREATE TABLE t AS SELECT value AS id, \
          CASE WHEN value % 17 = 0 THEN NULL ELSE value * 7 % 4001 END AS k, \
          CASE WHEN value % 19 = 0 THEN NULL ELSE 'text ' || (value * 3 % 9973) END AS t, \

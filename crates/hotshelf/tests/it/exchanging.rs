@@ -5,16 +5,11 @@ use std::time::Duration;
 use super::*;
 
 fn with_budget(bytes: u64, threads: usize) -> Fixture {
-    let fixture = Fixture::with(Options {
-        budget_bytes: bytes,
-        operator_bytes_min: 2 << 20,
-        threads,
-        ..Options::default()
-    });
+    let fixture = Fixture::with_little_memory(bytes, threads);
     fixture
         .run(
             "CREATE TABLE t AS SELECT value AS id, value * 7919 % 100003 AS k, value % 211 AS small, \
-             'a text of some length with the number ' || (value * 31 % 60013) AS text FROM range(300000)",
+             'a text of some length with the number ' || (value * 31 % 60013) AS text FROM range(80000)",
         )
         .unwrap();
     fixture
@@ -97,7 +92,7 @@ fn an_error_on_the_way_ends_the_query_and_returns_its_memory() {
     for operators in ["on", "always"] {
         let query = format!(
             "SET hotshelf.operators = {operators}; \
-             SELECT text, sum(1 / (id - 250000)) AS s FROM t GROUP BY text"
+             SELECT text, sum(1 / (id - 70000)) AS s FROM t GROUP BY text"
         );
         let error = fixture.error(&query).to_string();
         assert!(error.to_lowercase().contains("zero"), "{error}");

@@ -3,12 +3,7 @@
 use super::*;
 
 fn with_budget(bytes: u64) -> Fixture {
-    let fixture = Fixture::with(Options {
-        budget_bytes: bytes,
-        operator_bytes_min: 2 << 20,
-        threads: 2,
-        ..Options::default()
-    });
+    let fixture = Fixture::with_little_memory(bytes, 2);
     let table = |name: &str, rows: u32, step: u32| {
         format!(
             "CREATE TABLE {name} AS SELECT value AS id, \

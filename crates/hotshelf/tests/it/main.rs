@@ -52,6 +52,16 @@ impl Fixture {
         }
     }
 
+    /// Operators have little more than the budget's bytes.
+    fn with_little_memory(budget_bytes: u64, threads: usize) -> Self {
+        Self::with(Options {
+            budget_bytes,
+            operator_bytes_min: 2 << 20,
+            threads,
+            ..Options::default()
+        })
+    }
+
     fn database(&self) -> &Database {
         self.database.as_ref().unwrap()
     }

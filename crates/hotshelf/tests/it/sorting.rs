@@ -3,12 +3,7 @@
 use super::*;
 
 fn with_budget(bytes: u64) -> Fixture {
-    Fixture::with(Options {
-        budget_bytes: bytes,
-        operator_bytes_min: 2 << 20,
-        threads: 2,
-        ..Options::default()
-    })
+    Fixture::with_little_memory(bytes, 2)
 }
 
 /// Rows of many types, with NULLs, equal keys, signed zeros and NaN.

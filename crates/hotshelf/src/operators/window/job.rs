@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::compute::concat;
+use datafusion::arrow::compute::{concat, concat_batches};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::utils::evaluate_partition_ranges;
 use datafusion::error::Result as QueryResult;
@@ -40,6 +40,16 @@ impl Job {
         evaluate_partition_ranges(rows.num_rows(), &keys.collect::<QueryResult<Vec<_>>>()?)
     }
 
+    /// How many rows of a batch belong to the partition of the row before it.
+    pub fn len_after(&self, before: &RecordBatch, batch: &RecordBatch) -> QueryResult<usize> {
+        let both = concat_batches(&batch.schema(), [before, &batch.slice(0, 1)])?;
+        if self.partitions(&both)?.len() > 1 {
+            return Ok(0);
+        }
+        let partitions = self.partitions(batch)?;
+        Ok(partitions.first().map_or(0, Range::len))
+    }
+
     /// Whole partitions with their values.
     pub fn answer(
         &self,
@@ -60,7 +70,7 @@ impl Job {
     }
 
     /// For each function how to compute its only value. `None`: one of them has many.
-    pub fn totals(&self) -> QueryResult<Option<Totals>> {
+    fn totals(&self) -> QueryResult<Option<Totals>> {
         let mut accumulators = Vec::new();
         for expr in &self.exprs {
             match with_one_value(expr) {

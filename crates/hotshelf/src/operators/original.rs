@@ -1,0 +1,77 @@
+//! What an operator that takes the place of DataFusion's leaves to it.
+
+/// The methods of `ExecutionPlan` that are those of the operator in whose place this one is. For a type with the fields
+/// `original` and `metrics` and a constructor `replacing`.
+macro_rules! as_original {
+    () => {
+        fn properties(&self) -> &std::sync::Arc<datafusion::physical_plan::PlanProperties> {
+            self.original.properties()
+        }
+
+        fn input_distribution_requirements(
+            &self,
+        ) -> datafusion::physical_plan::InputDistributionRequirements {
+            self.original.input_distribution_requirements()
+        }
+
+        fn children(&self) -> Vec<&std::sync::Arc<dyn ExecutionPlan>> {
+            self.original.children()
+        }
+
+        fn apply_expressions(
+            &self,
+            f: &mut dyn FnMut(
+                &std::sync::Arc<dyn datafusion::physical_expr::PhysicalExpr>,
+            ) -> datafusion::error::Result<
+                datafusion::common::tree_node::TreeNodeRecursion,
+            >,
+        ) -> datafusion::error::Result<datafusion::common::tree_node::TreeNodeRecursion> {
+            self.original.apply_expressions(f)
+        }
+
+        fn with_new_children(
+            self: std::sync::Arc<Self>,
+            children: Vec<std::sync::Arc<dyn ExecutionPlan>>,
+        ) -> datafusion::error::Result<std::sync::Arc<dyn ExecutionPlan>> {
+            use datafusion::physical_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+            let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            let original = self.original.clone().replace_children(children, options)?;
+            Ok(match Self::replacing(&original)? {
+                Some(own) => std::sync::Arc::new(own),
+                None => original,
+            })
+        }
+
+        fn metrics(&self) -> Option<datafusion::physical_plan::metrics::MetricsSet> {
+            Some(self.metrics.clone_inner())
+        }
+    };
+}
+
+/// Shows an operator as the one in whose place it is, with `Spilling` before the name.
+macro_rules! shown_as_original {
+    ($operator:ident) => {
+        impl std::fmt::Debug for $operator {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($operator))
+                    .field("original", &self.original)
+                    .finish_non_exhaustive()
+            }
+        }
+
+        impl datafusion::physical_plan::DisplayAs for $operator {
+            fn fmt_as(
+                &self,
+                format: datafusion::physical_plan::DisplayFormatType,
+                f: &mut std::fmt::Formatter,
+            ) -> std::fmt::Result {
+                if format != datafusion::physical_plan::DisplayFormatType::TreeRender {
+                    write!(f, "Spilling")?;
+                }
+                self.original.fmt_as(format, f)
+            }
+        }
+    };
+}
+
+pub(super) use {as_original, shown_as_original};
