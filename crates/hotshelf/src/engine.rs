@@ -29,7 +29,7 @@ pub(crate) use memory::{OperatorKind, OperatorPool, QueryMemory, QueryPool};
 
 /// What runs the queries of a database.
 pub(crate) struct Engine {
-    machine: Arc<Machine>,
+    pub machine: Arc<Machine>,
     pub cache: Arc<CacheManager>,
     /// Chooses what the HPCache policies keep. Without it (the system refused a thread) they keep what they kept.
     pub tuner: Option<Arc<TunerThread>>,

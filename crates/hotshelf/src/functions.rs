@@ -33,7 +33,7 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("cache_columns", |parts| cache::columns(&parts.storage)),
     ("cache_events", |parts| cache::events(&parts.storage)),
     ("cache_stats", |parts| cache::stats(&parts.engine)),
-    ("io_stats", |parts| cache::io_stats(&parts.machine)),
+    ("io_stats", |parts| cache::io_stats(&parts.engine)),
     ("machine_profile", |parts| machine_profile(&parts.engine)),
     ("pipelines", |parts| pipelines(&parts.engine)),
     ("hpcache_columns", hpcache::columns),

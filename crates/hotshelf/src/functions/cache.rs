@@ -4,7 +4,6 @@ use hotshelf_cache::{SegmentKind, SegmentState};
 
 use super::listing::{Columns, Listing};
 use crate::engine::Engine;
-use crate::machine::Machine;
 use crate::storage::Storage;
 
 /// One row per segment in memory or on its way.
@@ -91,9 +90,10 @@ pub(super) fn stats(engine: &Engine) -> Columns {
         .columns()
 }
 
-/// One row: counters of the I/O engine since the database was opened.
-pub(super) fn io_stats(machine: &Machine) -> Columns {
-    let io = &machine.io;
+/// One row: counters of the I/O engine since the database was opened, and of what operators spilled through it.
+pub(super) fn io_stats(engine: &Engine) -> Columns {
+    let io = &engine.machine.io;
+    let spill = engine.spill.stats();
     let cap = io.bandwidth_max();
     Listing::of(vec![io.stats()])
         .text("engine", |_| io.describe())
@@ -109,5 +109,13 @@ pub(super) fn io_stats(machine: &Machine) -> Columns {
         .count("in_flight", |row| row.in_flight)
         .count("throttled_ns", |row| row.throttled_ns)
         .count("busy_ns", |row| row.busy_ns)
+        .count("writes", |row| row.writes)
+        .count("written_bytes", |row| row.written_bytes)
+        .count("spilled_raw_bytes", |_| spill.raw_bytes)
+        .count("spilled_bytes", |_| spill.written_bytes)
+        .count("unspilled_bytes", |_| spill.read_bytes)
+        .count("spill_used_bytes", |_| spill.used_bytes)
+        .count("spill_used_bytes_max", |_| spill.used_bytes_max)
+        .count("spill_limit_bytes", |_| spill.limit_bytes)
         .columns()
 }

@@ -53,7 +53,7 @@ const PURPOSES: &[(&str, &str)] = &[
     ("hpcache_tuner", "one row: what the tuner did and found"),
     (
         "io_stats",
-        "one row: counters of the I/O engine since the database was opened",
+        "one row: counters of the I/O engine since the database was opened, and of what was spilled",
     ),
     (
         "machine_profile",

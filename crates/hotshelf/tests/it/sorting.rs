@@ -164,6 +164,9 @@ fn sorts_side_by_side_spill_where_datafusions_fail() {
         counts.filter_map(count).sum::<u64>()
     };
     assert!(spills(&ran) > 2, "{ran}");
+    let counted = "SELECT spilled_raw_bytes > spilled_bytes, unspilled_bytes > 0, \
+                   written_bytes >= spilled_bytes, spill_used_bytes, spill_used_bytes_max > 0 FROM io_stats()";
+    assert_eq!(fixture.rows(counted), ["true|true|true|0|true"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod group;
 mod join;
+mod spill;
 
 use clap::{Args, Subcommand};
 use hotshelf_operators::memory::FixedPool;
@@ -16,6 +17,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   hotshelf-lab ladder group 60000000 1000000 2
   hotshelf-lab ladder join 15000000 60000000 2 512
+  hotshelf-lab ladder spill 4000 2
 
 Each runs three times. With MEGABYTES the operators spill what does not fit.";
 
@@ -43,6 +45,14 @@ pub enum Ladder {
         /// Rows of the probe side
         #[arg(value_parser = count())]
         probe_rows: u64,
+        #[command(flatten)]
+        machine: Machine,
+    },
+    /// Time writing batches to spill files and reading them, in the folder for temporary files
+    Spill {
+        /// Bytes before compression
+        #[arg(value_name = "MEGABYTES", value_parser = count())]
+        written_megabytes: u64,
         #[command(flatten)]
         machine: Machine,
     },
@@ -81,6 +91,11 @@ pub fn run(ladder: &Ladder) -> timing::Result<()> {
             let input = join::input(*build_rows, *probe_rows);
             machine.times(|environment, threads| join::run(environment, &input, threads))
         }
+        Ladder::Spill {
+            written_megabytes,
+            machine,
+        } => machine
+            .times(|environment, threads| spill::run(environment, *written_megabytes, threads)),
     }
 }
 

@@ -1,8 +1,7 @@
 //! One file of spilled batches.
 
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -115,7 +114,8 @@ impl SpillFile {
             row_count: batch.num_rows(),
             checksum: crc32fast::hash(&stored[..used]),
         };
-        let written = write_all(&self.writer, stored, offset);
+        let engine = self.folder.engine();
+        let written = engine.write_pages(&self.writer, stored, offset);
         let needed = stored.len() as u64;
         written.map_err(|source| self.folder.write_error(self.reader.path(), needed, source))?;
         self.folder.note_written(needed, raw.len() as u64);
@@ -232,18 +232,4 @@ impl PendingBatch {
         self.place.file.folder.note_read(stored.len() as u64);
         self.place.decode(&stored)
     }
-}
-
-/// Writes whole pages. A write that ended within a page continues at that page's start: direct writes know pages only.
-pub(super) fn write_all(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match file.write_at(&bytes[done..], offset + done as u64) {
-            Ok(written) if written < PAGE_BYTES => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => done += written - written % PAGE_BYTES,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

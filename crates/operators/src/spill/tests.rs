@@ -144,7 +144,12 @@ fn a_full_disk_is_an_error_that_says_what_is_needed() {
         "{error}"
     );
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-    assert!(file::write_all(&full, &[0; PAGE_BYTES], 0).is_err());
+    assert!(
+        folder
+            .engine()
+            .write_pages(&full, &[0; PAGE_BYTES], 0)
+            .is_err()
+    );
 }
 
 #[test]

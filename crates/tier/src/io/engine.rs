@@ -194,7 +194,7 @@ impl IoEngine {
         &self.lanes[idx]
     }
 
-    /// Caps the bytes read from the device per second, from now on; `None` lifts the cap.
+    /// Caps the bytes read from the device and written to it per second, from now on; `None` lifts the cap.
     ///
     /// # Errors
     /// [`TierError::InvalidOption`] for a cap of zero.

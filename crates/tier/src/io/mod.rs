@@ -1,4 +1,4 @@
-//! Asynchronous reads from files, without the page cache.
+//! Asynchronous reads from files, and writes of whole pages, without the page cache.
 //!
 //! Callers hand ranges to the [`IoEngine`]; its I/O threads sort what has arrived, read neighbours by one
 //! device operation and call back with [`Bytes`](bytes::Bytes) that share the buffer the device wrote to.
@@ -24,6 +24,7 @@
 //! | `buffer` | page-aligned memory that becomes `Bytes` |
 //! | `arena`, `runs` | where buffers come from and go back to; pure: free ranges by size |
 //! | `fault` | device faults on demand, for tests |
+//! | `write` | writes of whole pages, under the same cap |
 //! | `stats` | counters |
 
 mod arena;
@@ -45,6 +46,7 @@ mod stats;
 mod throttle;
 mod ticket;
 mod uring;
+mod write;
 
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,11 @@ pub struct IoStats {
     pub cancelled: u64,
     /// Reads asked for and not yet answered.
     pub in_flight: u64,
-    /// Time in which the bandwidth cap held an operation back.
+    /// Writes given to the device.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Time in which the bandwidth cap held an operation back: of each thread that writes, too.
     pub throttled_ns: u64,
     /// Time in which at least one read was unanswered.
     pub busy_ns: u64,
@@ -48,6 +52,8 @@ impl IoStats {
             errors: self.errors - earlier.errors,
             cancelled: self.cancelled - earlier.cancelled,
             in_flight: self.in_flight,
+            writes: self.writes - earlier.writes,
+            written_bytes: self.written_bytes - earlier.written_bytes,
             throttled_ns: self.throttled_ns - earlier.throttled_ns,
             busy_ns: self.busy_ns - earlier.busy_ns,
             device_ns: self.device_ns - earlier.device_ns,
@@ -70,6 +76,8 @@ pub(super) struct Counters {
     pub device_bytes: AtomicU64,
     pub errors: AtomicU64,
     pub cancelled: AtomicU64,
+    pub writes: AtomicU64,
+    pub written_bytes: AtomicU64,
     pub throttled_ns: AtomicU64,
     pub device_ns: AtomicU64,
     busy: Mutex<Busy>,
@@ -122,6 +130,8 @@ impl Counters {
             errors: get(&self.errors),
             cancelled: get(&self.cancelled),
             in_flight: busy.in_flight,
+            writes: get(&self.writes),
+            written_bytes: get(&self.written_bytes),
             throttled_ns: get(&self.throttled_ns),
             busy_ns: busy.total_ns + open_ns,
             device_ns: get(&self.device_ns),

@@ -143,3 +143,26 @@ fn where_io_uring_is_refused_pread_takes_over_and_that_is_said() {
     };
     thread::spawn(without_uring).join().unwrap();
 }
+
+#[test]
+fn writes_are_counted_and_under_the_same_cap() {
+    let bytes = [7; 64 * PAGE];
+    for engine in engines(&IoOptions::default()) {
+        let file = NamedTempFile::new().unwrap();
+        engine
+            .write_pages(file.as_file(), &bytes, PAGE as u64)
+            .unwrap();
+        let stats = engine.stats();
+        assert_eq!((stats.writes, stats.written_bytes), (1, bytes.len() as u64));
+        let written = std::fs::read(file.path()).unwrap();
+        assert!(written[..PAGE].iter().all(|byte| *byte == 0) && written[PAGE..] == bytes);
+        let cap = 10 * bytes.len() as u64;
+        engine.set_bandwidth_max(Some(cap)).unwrap();
+        let start = Instant::now();
+        engine.write_pages(file.as_file(), &bytes, 0).unwrap();
+        engine.write_pages(file.as_file(), &bytes, 0).unwrap();
+        let needed = 2.0 * bytes.len() as f64 / cap as f64 - 0.045;
+        assert!(start.elapsed().as_secs_f64() >= needed);
+        assert!(engine.stats().throttled_ns > 0);
+    }
+}
