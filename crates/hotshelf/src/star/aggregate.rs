@@ -67,7 +67,7 @@ impl Groups {
         match self {
             Self::One(_) => Ok(None),
             Self::Codes(table) => table.take().map(Some),
-            Self::Values(values) => values.take().map(Some),
+            Self::Values(values) => values.take_early().map(Some),
         }
     }
 
@@ -82,16 +82,40 @@ impl Groups {
     }
 }
 
+/// A table of fewer groups is kept even if the latest rows hardly met theirs: later ones may.
+const TRIAL_GROUPS: usize = 1 << 20;
+
+/// Whether grouping the latest rows has paid.
+struct Trial {
+    /// Rows since it was last looked at.
+    row_count: usize,
+    /// Groups at that time.
+    group_count: usize,
+    /// It is looked at after this many rows,
+    rows_min: usize,
+    /// and has not paid if more than this share of them are new groups.
+    share_max: f64,
+    /// Whether it had not paid when it was last looked at.
+    finds_few: bool,
+}
+
+impl Trial {
+    fn note(&mut self, rows: usize, groups: usize) {
+        self.row_count += rows;
+        if self.row_count >= self.rows_min {
+            let new = groups.saturating_sub(self.group_count);
+            self.finds_few = new as f64 > self.share_max * self.row_count as f64;
+            (self.row_count, self.group_count) = (0, groups);
+        }
+    }
+}
+
 /// Aggregation by values that are found as the rows come.
 pub(super) struct ValueGroups {
     aggregates: Arc<Aggregates>,
     numbering: Numbering,
     accumulators: GroupAccumulators,
-    row_count: usize,
-    /// Rows after which grouping here must have paid,
-    trial_rows: usize,
-    /// and the share of groups in rows above which it has not.
-    trial_share_max: f64,
+    trial: Trial,
     /// Whether rows are handed on as they are because nearly each is a group of its own.
     passing: bool,
 }
@@ -107,9 +131,13 @@ impl ValueGroups {
             numbering: Numbering::new(&aggregates.keys, &schema)?,
             accumulators: GroupAccumulators::new(aggregates.clone(), schema)?,
             aggregates,
-            row_count: 0,
-            trial_rows: execution.skip_partial_aggregation_probe_rows_threshold,
-            trial_share_max: execution.skip_partial_aggregation_probe_ratio_threshold,
+            trial: Trial {
+                row_count: 0,
+                group_count: 0,
+                rows_min: execution.skip_partial_aggregation_probe_rows_threshold,
+                share_max: execution.skip_partial_aggregation_probe_ratio_threshold,
+                finds_few: false,
+            },
             passing: false,
         })
     }
@@ -130,14 +158,18 @@ impl ValueGroups {
         let groups = self.numbering.group_count();
         self.accumulators
             .update(rows, &self.numbering.group_of_row, groups)?;
-        self.row_count += rows.count();
-        let groups_max = self.trial_share_max * self.row_count as f64;
-        let is_useless = self.row_count >= self.trial_rows && groups as f64 > groups_max;
-        if is_useless && !self.aggregates.finish {
-            self.passing = true;
-            return self.take().map(Some);
+        self.trial.note(rows.count(), groups);
+        if self.trial.finds_few && groups >= TRIAL_GROUPS && !self.aggregates.finish {
+            return self.take_early().map(Some);
         }
         Ok(None)
+    }
+
+    /// Gives the groups away. Where the latest rows hardly met theirs, the next ones are not grouped here.
+    fn take_early(&mut self) -> QueryResult<RecordBatch> {
+        self.passing = self.trial.finds_few;
+        self.trial.group_count = 0;
+        self.take()
     }
 
     fn is_empty(&self) -> bool {

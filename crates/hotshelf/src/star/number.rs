@@ -1,24 +1,28 @@
 //! Numbers the groups of rows by their values as they come. Where all keys are small dictionaries in a row group, a
 //! row's group is found by its codes, and only codes that come together for the first time are looked for in
-//! DataFusion's hash table; the same where the only key is an integer whose values lie close together. Other keys are
+//! a hash table; the same where the only key is an integer whose values lie close together. Other keys are
 //! looked for in the hash table, runs of equal ones once.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, UInt32Array};
+use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::compute::{partition, take};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::internal_err;
-use datafusion::error::Result as QueryResult;
+use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
+
+use hotshelf_operators::OperatorError;
+use hotshelf_operators::aggregate::GroupNumbers;
 
 use super::accumulate::{Keys, arrays};
 use super::lookup::MISS;
 use super::narrow::Computation;
 use super::rows::{Codes, Rows, Value};
 use super::words::{Words, are_words};
+use crate::error::Error;
 
 /// Rows that a run of equal keys must have on average to be worth finding.
 const RUN_ROWS_MIN: usize = 2;
@@ -33,7 +37,7 @@ const UNNUMBERED: u32 = MISS - 1;
 
 /// The numbers of groups by their values.
 pub(super) struct Numbering {
-    values: Box<dyn GroupValues>,
+    values: Values,
     pub group_of_row: Vec<u32>,
     /// Numbers as DataFusion gives them.
     found: Vec<usize>,
@@ -41,6 +45,71 @@ pub(super) struct Numbering {
     /// Group by combination of codes, in the present row group; `MISS` where it has not come yet.
     by_codes: Vec<u32>,
     by_value: ByValue,
+}
+
+/// Finds the groups of keys.
+enum Values {
+    /// Hotshelf's table, which has many loads under way at once.
+    Own(GroupNumbers),
+    /// For keys that it would have to write row by row, and floats, of which groups tell zero from minus zero.
+    Engine(Box<dyn GroupValues>),
+}
+
+impl Values {
+    fn new(keys: SchemaRef) -> QueryResult<Self> {
+        let types = keys.fields().iter();
+        let types = types.map(|field| (field.data_type().clone(), true));
+        let types: Vec<_> = types.collect();
+        let is_known = !types.is_empty() && types.iter().all(|(each, _)| !each.is_floating());
+        if is_known
+            && let Ok(own) = GroupNumbers::try_new(&types)
+            && own.is_quick()
+        {
+            return Ok(Self::Own(own));
+        }
+        new_group_values(keys, &GroupOrdering::None).map(Self::Engine)
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Own(own) => own.len(),
+            Self::Engine(engine) => engine.len(),
+        }
+    }
+
+    fn number(&mut self, keys: &[ArrayRef], numbers: &mut Vec<usize>) -> QueryResult<()> {
+        match self {
+            Self::Own(own) => {
+                let rows = keys.first().map_or(0, |key| key.len());
+                own.number(keys, rows, numbers).map_err(failed)
+            }
+            Self::Engine(engine) => engine.intern(keys, numbers),
+        }
+    }
+
+    /// Takes the keys of all groups out.
+    fn take(&mut self) -> QueryResult<Vec<ArrayRef>> {
+        match self {
+            Self::Own(own) => own.take().map_err(failed),
+            Self::Engine(engine) => {
+                let keys = engine.emit(EmitTo::All)?;
+                engine.clear_shrink(0);
+                Ok(keys)
+            }
+        }
+    }
+
+    /// Memory in bytes.
+    fn size_bytes(&self) -> usize {
+        match self {
+            Self::Own(own) => own.bytes() as usize,
+            Self::Engine(engine) => engine.size(),
+        }
+    }
+}
+
+fn failed(error: OperatorError) -> DataFusionError {
+    Error::from(error).into()
 }
 
 /// Groups by the value of a key that is an integer.
@@ -132,7 +201,7 @@ impl Numbering {
         };
         let keys = Arc::new(Schema::new(schema.fields()[..key_count].to_vec()));
         Ok(Self {
-            values: new_group_values(keys, &GroupOrdering::None)?,
+            values: Values::new(keys)?,
             group_of_row: Vec::new(),
             found: Vec::new(),
             rows_without_runs: 0,
@@ -170,7 +239,7 @@ impl Numbering {
         let starts: UInt32Array = runs.iter().map(|run| run.start as u32).collect();
         let firsts = keys.iter().map(|key| Ok(take(key, &starts, None)?));
         let firsts = firsts.collect::<QueryResult<Vec<_>>>()?;
-        self.values.intern(&firsts, &mut self.found)?;
+        self.values.number(&firsts, &mut self.found)?;
         for (run, group) in runs.iter().zip(&self.found) {
             let numbers = std::iter::repeat_n(*group as u32, run.len());
             self.group_of_row.extend(numbers);
@@ -179,7 +248,7 @@ impl Numbering {
     }
 
     fn look_up(&mut self, keys: &[ArrayRef]) -> QueryResult<()> {
-        self.values.intern(keys, &mut self.found)?;
+        self.values.number(keys, &mut self.found)?;
         let numbers = self.found.iter().map(|group| *group as u32);
         self.group_of_row.extend(numbers);
         Ok(())
@@ -227,7 +296,7 @@ impl Numbering {
             Ok(take(dictionary.values, &codes, None)?)
         });
         let keys = keys.collect::<QueryResult<Vec<_>>>()?;
-        self.values.intern(&keys, &mut self.found)?;
+        self.values.number(&keys, &mut self.found)?;
         number_new(
             &mut self.group_of_row,
             &mut self.by_codes,
@@ -265,7 +334,7 @@ impl Numbering {
         let Some(keys) = keys.to_array(&key.data_type, new.len()) else {
             return internal_err!("{} is not made of words", key.data_type);
         };
-        self.values.intern(&[keys], &mut self.found)?;
+        self.values.number(&[keys], &mut self.found)?;
         let groups = &mut self.by_value.groups;
         number_new(&mut self.group_of_row, groups, &new, &self.found);
         Ok(true)
@@ -273,8 +342,7 @@ impl Numbering {
 
     /// Takes the keys of all groups out.
     pub fn take(&mut self) -> QueryResult<Vec<ArrayRef>> {
-        let keys = self.values.emit(EmitTo::All)?;
-        self.values.clear_shrink(0);
+        let keys = self.values.take()?;
         self.group_of_row = Vec::new();
         self.found = Vec::new();
         self.by_codes.clear();
@@ -290,7 +358,7 @@ impl Numbering {
         let tables = self.by_codes.capacity() + self.by_value.groups.capacity();
         let numbers = self.group_of_row.capacity() + tables;
         let found = self.found.capacity() * size_of::<usize>();
-        self.values.size() + numbers * size_of::<u32>() + found
+        self.values.size_bytes() + numbers * size_of::<u32>() + found
     }
 }
 

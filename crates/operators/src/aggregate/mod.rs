@@ -45,6 +45,7 @@
 //! | `table` | what is known about groups in memory |
 //! | `store` | where groups wait, by partition, and which are spilled |
 //! | `merge` | how the groups of partitions are put together |
+//! | `numbers` | groups numbered for those who aggregate themselves |
 //!
 //! A worker's table has no more groups than the core's cache has room for. Then they go to 64 partitions by the upper
 //! bits of the hash, with their states. A partition merges what it gets as soon as that is worth loading its own table
@@ -59,6 +60,7 @@
 mod groups;
 mod job;
 mod merge;
+mod numbers;
 mod plan;
 mod spec;
 mod store;
@@ -78,6 +80,7 @@ use crate::memory::{Charge, Grant};
 use crate::{Environment, OperatorError, Result};
 use job::{Counts, Limits, Shared};
 use merge::{Merged, Task};
+pub use numbers::GroupNumbers;
 use plan::Plan;
 pub use spec::{Accumulate, Aggregate, AggregateFunction, AggregateSpec, Phase};
 use store::{MEETING_PARTS, Store};
