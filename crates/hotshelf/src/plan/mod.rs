@@ -25,8 +25,10 @@ mod padded_rows;
 mod push_filters;
 mod routes;
 mod semi_join;
+mod sizes;
 mod sound_keys;
 mod subqueries;
+mod values_apart;
 
 use std::sync::Arc;
 
@@ -63,6 +65,7 @@ use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
 use sound_keys::{BELIEVERS, SoundKeys};
 use subqueries::SpellOutMembership;
+use values_apart::ValuesApart;
 
 /// The rules that make a query's meaning explicit: Hotshelf's before the engine's, which settle types.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
@@ -101,6 +104,12 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
         Arc::new(OrderJoins),
     ];
     rules.splice(after..after, ours);
+    // After the engine's rule, which finds an aggregation with one distinct value.
+    let distinct = rules
+        .iter()
+        .position(|rule| rule.name() == "single_distinct_aggregation_to_group_by");
+    let after = distinct.map_or(rules.len(), |at| at + 1);
+    rules.insert(after, Arc::new(ValuesApart));
     let sound = |rule: EngineRule| {
         let before = BELIEVERS.contains(&rule.name());
         let first = before.then(|| Arc::new(SoundKeys) as EngineRule);
@@ -167,6 +176,23 @@ fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> QueryResult
         })
     })?;
     Ok(found)
+}
+
+/// Whether a part gives the same rows each time, and depends on nothing outside.
+pub(crate) fn is_repeatable(part: &LogicalPlan) -> QueryResult<bool> {
+    let mut is_repeatable = true;
+    part.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            is_repeatable &= !expr.exists(|expr| Ok(expr.is_volatile_node() || is_open(expr)))?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(is_repeatable)
+}
+
+/// Whether an expression asks another query, or the row of an outer one.
+fn is_open(expr: &Expr) -> bool {
+    is_subquery(expr) || matches!(expr, Expr::OuterReferenceColumn(..) | Expr::Placeholder(_))
 }
 
 fn is_subquery(expr: &Expr) -> bool {

@@ -16,16 +16,9 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::replace_operators;
+use super::sizes::{BUILD_PARTS, GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
 use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec};
 use crate::settings::{SessionSettings, Use};
-
-/// A build side should come to no more than one part in this many of what operators may hold, groups to one in this
-/// many.
-const BUILD_PARTS: u64 = 2;
-const GROUP_PARTS: u64 = 4;
-/// Bytes of a hash table per row, and of a column whose width is not known.
-const TABLE_ROW_BYTES: usize = 24;
-const VALUE_BYTES: usize = 24;
 
 /// Replaces joins and aggregations.
 #[derive(Debug)]

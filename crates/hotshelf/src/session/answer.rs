@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -23,6 +24,11 @@ use crate::interrupt::Interrupt;
 
 /// Batches made ahead of the reader.
 const AHEAD_BATCHES: usize = 1;
+/// The first rows are held back until they come to this many bytes, or more come after this long: a query that is
+/// short of memory can begin again while none has been sent, and one partition may have rows before another runs
+/// short.
+const HELD_BYTES: usize = 1 << 20;
+const HELD_FOR: Duration = Duration::from_secs(1);
 /// What the statement was doing when it panicked.
 const RUNNING: &str = "running the statement";
 
@@ -196,17 +202,27 @@ async fn forward(
     sender: Sender<QueryResult<RecordBatch>>,
 ) {
     let run = async {
-        let mut sent = 0;
-        let done = send_all(&plan, &context, &sender, &mut sent).await;
+        let mut held = Held {
+            holds: again.is_some(),
+            ..Held::default()
+        };
+        let done = send_all(&plan, &context, &sender, &mut held).await;
         let (Err(error), Some(again)) = (&done, again) else {
             return done;
         };
-        if sent > 0 || !is_shortage(error) {
+        if !held.holds || !is_shortage(error) {
+            held.send(&sender).await;
             return done;
         }
         tracing::info!(%error, "the query begins again with operators that spill");
-        *plan.0.lock() = again.await?;
-        send_all(&plan, &context, &sender, &mut sent).await
+        match again.await {
+            Ok(again) => *plan.0.lock() = again,
+            Err(error) => {
+                tracing::warn!(%error, "the query cannot be planned again");
+                return done;
+            }
+        }
+        send_all(&plan, &context, &sender, &mut Held::default()).await
     };
     let done = AssertUnwindSafe(run).catch_unwind().await;
     let failed = match done {
@@ -218,21 +234,60 @@ async fn forward(
     }
 }
 
-/// Sends a plan's batches, and counts them.
+/// Sends a plan's batches while the receiver wants them.
 async fn send_all(
     plan: &RunningPlan,
     context: &Arc<TaskContext>,
     sender: &Sender<QueryResult<RecordBatch>>,
-    sent: &mut usize,
+    held: &mut Held,
 ) -> QueryResult<()> {
     let mut batches = execute_stream(plan.get(), context.clone())?;
     while let Some(batch) = batches.next().await {
-        if sender.send(Ok(batch?)).await.is_err() {
-            break;
+        if !held.take(batch?, sender).await {
+            return Ok(());
         }
-        *sent += 1;
     }
+    held.send(sender).await;
     Ok(())
+}
+
+/// The first rows of an answer, which are held back while the query may have to begin again.
+#[derive(Default)]
+struct Held {
+    holds: bool,
+    batches: Vec<RecordBatch>,
+    bytes: usize,
+    /// When the first of them came.
+    since: Option<Instant>,
+}
+
+impl Held {
+    /// Takes a batch, or sends it. Whether the receiver wants more.
+    async fn take(
+        &mut self,
+        batch: RecordBatch,
+        sender: &Sender<QueryResult<RecordBatch>>,
+    ) -> bool {
+        self.bytes += batch.get_array_memory_size();
+        self.batches.push(batch);
+        let since = self.since.get_or_insert_with(Instant::now);
+        let is_early = self.bytes < HELD_BYTES && since.elapsed() < HELD_FOR;
+        match self.holds && is_early {
+            true => true,
+            false => self.send(sender).await,
+        }
+    }
+
+    /// Sends what is held, and holds no more. Whether the receiver wants more.
+    async fn send(&mut self, sender: &Sender<QueryResult<RecordBatch>>) -> bool {
+        self.holds = false;
+        for batch in self.batches.drain(..) {
+            if sender.send(Ok(batch)).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 /// Batches of a running plan. Dropping it stops the plan.

@@ -10,11 +10,12 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
+use tokio::runtime::Handle;
 
 use super::account::QueryAccount;
 use super::answer::{self, Again, Answer, RunningPlan};
 use super::target::Unfinished;
-use super::{depth, explain, interrupt};
+use super::{aside, depth, explain, interrupt};
 use crate::engine::{Engine, QueryPool};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
@@ -40,7 +41,7 @@ pub(super) enum Planned {
 /// A plan and what it runs with.
 pub(super) struct Runnable {
     pub plan: Arc<dyn ExecutionPlan>,
-    /// What the plan was made of, where it may be made and run again.
+    /// What the plan was made of before it was optimized, where it may be made and run again.
     pub logical: Option<LogicalPlan>,
     pub state: SessionState,
     /// Whether the rules' notes follow the rows.
@@ -120,7 +121,11 @@ fn plan_again(logical: LogicalPlan, mut state: SessionState, pool: Arc<QueryPool
         if let Some(settings) = extensions.get_mut::<SessionSettings>() {
             settings.operators = Use::Always;
         }
-        plan_physically(&logical, &state).await
+        let plan = move || async move {
+            let optimized = state.optimize(&logical).map_err(Error::from_query)?;
+            plan_physically(&optimized, &state).await
+        };
+        aside::run_async("planning the statement again", Handle::current(), plan).await
     };
     plan.boxed()
 }

@@ -141,7 +141,7 @@ impl Session {
             .map_err(Error::from_query)?;
         Ok(Runnable {
             plan: plan_physically(&optimized, &state).await?,
-            logical: may_run_again(&optimized, &state).then_some(optimized),
+            logical: may_run_again(plan, &state).then(|| plan.clone()),
             state,
             with_notes: explain::takes_notes(plan),
             engine: self.database.engine().clone(),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
 use datafusion::common::{DFSchemaRef, DataFusionError, Result as QueryResult, internal_err};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -27,7 +27,7 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, Phy
 use tokio::sync::OnceCell;
 
 use crate::interrupt::Interrupt;
-use crate::plan::may_be_kept;
+use crate::plan::{is_repeatable, may_be_kept};
 use crate::session::ready;
 use crate::settings::{SessionSettings, Use};
 use exec::SharedExec;
@@ -123,30 +123,6 @@ fn ends_in_work(node: &LogicalPlan) -> bool {
         LogicalPlan::Filter(filter) => ends_in_work(&filter.input),
         node => is_work(node),
     }
-}
-
-/// Whether a part gives the same rows each time, and depends on nothing outside.
-fn is_repeatable(part: &LogicalPlan) -> QueryResult<bool> {
-    let mut is_repeatable = true;
-    part.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            is_repeatable &= !expr.exists(|expr| Ok(expr.is_volatile_node() || is_open(expr)))?;
-            Ok(TreeNodeRecursion::Continue)
-        })
-    })?;
-    Ok(is_repeatable)
-}
-
-/// Whether an expression asks another query, or the row of an outer one.
-fn is_open(expr: &Expr) -> bool {
-    matches!(
-        expr,
-        Expr::ScalarSubquery(_)
-            | Expr::Exists(_)
-            | Expr::InSubquery(_)
-            | Expr::OuterReferenceColumn(..)
-            | Expr::Placeholder(_)
-    )
 }
 
 /// One use of a part.

@@ -153,3 +153,52 @@ fn grouping_sets_are_made_of_groups_by_all_keys() {
         }
     }
 }
+
+/// Aggregates that keep every value, with and without groups; some groups have no values, some inputs no rows.
+const KEEPING_VALUES: &[&str] = &[
+    "SELECT count(DISTINCT id) AS i, count(DISTINCT t) AS t, sum(DISTINCT small) AS s, count(*) AS n, max(k) AS m \
+     FROM t",
+    "SELECT median(id) AS i, median(d) AS d, median(f) AS f, median(DISTINCT small) AS s, avg(DISTINCT d) AS a FROM t",
+    "SELECT percentile_cont(0.3) WITHIN GROUP (ORDER BY f) AS p, percentile_cont(f, 0.9) AS q, \
+     percentile_cont(0.31) WITHIN GROUP (ORDER BY id DESC) AS r, \
+     count(DISTINCT t) FILTER (WHERE small > 3) AS n FROM t",
+    "SELECT small, count(DISTINCT t) AS t, count(DISTINCT id) AS i, count(k) AS n FROM t GROUP BY small",
+    "SELECT k % 3 AS r, t IS NULL AS e, median(id) AS m, min(DISTINCT t) AS l, count(DISTINCT small) AS s, \
+     percentile_cont(0.77) WITHIN GROUP (ORDER BY id) AS p FROM t GROUP BY k % 3, t IS NULL",
+    "SELECT small % 5 AS g, median(CASE WHEN small % 5 > 2 THEN d END) AS m, \
+     percentile_cont(CASE WHEN small % 5 > 2 THEN f END, 0.4) AS p, median(id) FILTER (WHERE small > 9) AS i \
+     FROM t GROUP BY small % 5",
+    "SELECT count(DISTINCT id) AS i, median(d) AS m, percentile_cont(f, 0.4) AS p, \
+     count(DISTINCT t) AS t FROM t WHERE id < 0",
+    "SELECT k, median(d) AS m, count(DISTINCT t) AS t, count(DISTINCT id) AS i FROM t WHERE id < 0 GROUP BY k",
+    "SELECT count(DISTINCT a.t) AS t, count(DISTINCT b.id) AS i, median(b.id) AS m \
+     FROM t AS a JOIN t AS b ON a.id = b.k",
+];
+
+#[test]
+fn values_that_are_kept_apart_come_to_the_same() {
+    let fixture = with_budget(64 << 20);
+    for query in KEEPING_VALUES {
+        let expected = answers(&fixture, OFF, query);
+        assert!(
+            !expected.is_empty() || query.contains("GROUP BY"),
+            "{query}"
+        );
+        assert_eq!(answers(&fixture, ALWAYS, query), expected, "{query}");
+        let plan = answers(&fixture, &format!("{ALWAYS} EXPLAIN"), query).join("\n");
+        assert!(plan.contains("__part_0"), "{query}: {plan}");
+    }
+}
+
+#[test]
+fn values_that_do_not_fit_are_kept_apart() {
+    let rich = with_budget(64 << 20);
+    let poor = with_budget(1 << 20);
+    let mut refused = 0;
+    for query in KEEPING_VALUES {
+        let expected = answers(&rich, OFF, query);
+        refused += usize::from(poor.run(&format!("{OFF} {query}")).is_err());
+        assert_eq!(answers(&poor, "", query), expected, "{query}");
+    }
+    assert!(refused > 3, "{refused} need more memory than there is");
+}

@@ -27,7 +27,7 @@ fn within_minutes(fixture: &Fixture, settings: &str, query: &str) -> Vec<String>
         let answer = tokio::time::timeout(Duration::from_secs(300), answer).await;
         answer.unwrap_or_else(|_| panic!("no answer: {query}"))
     });
-    let mut rows = lines(&asked.unwrap());
+    let mut rows = lines(&asked.unwrap_or_else(|error| panic!("{settings}: {query}: {error:?}")));
     rows.sort_unstable();
     rows
 }

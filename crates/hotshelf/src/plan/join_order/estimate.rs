@@ -11,7 +11,7 @@ use crate::statistics::column::ColumnEstimate;
 
 /// The rows of a part of a plan.
 #[derive(Debug, Clone)]
-pub(super) struct Estimate {
+pub(crate) struct Estimate {
     pub rows: f64,
     /// Rows before predicates dropped some.
     pub unfiltered: f64,
@@ -67,7 +67,7 @@ impl Estimate {
 }
 
 /// The rows of a plan; `None` where there is a table without statistics.
-pub(super) fn estimate(plan: &LogicalPlan) -> Option<Estimate> {
+pub(crate) fn estimate(plan: &LogicalPlan) -> Option<Estimate> {
     match plan {
         LogicalPlan::TableScan(scan) => of_scan(scan),
         LogicalPlan::Filter(filter) => {

@@ -18,6 +18,8 @@ mod selectivity;
 mod tests;
 mod tree;
 
+pub(super) use estimate::{Estimate, estimate};
+
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{JoinType, LogicalPlan};

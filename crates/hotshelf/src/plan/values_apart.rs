@@ -1,0 +1,305 @@
+//! Aggregates that keep every value are computed apart, each by operators that spill.
+//!
+//! `count(DISTINCT a), count(DISTINCT b)`, medians and percentiles keep the values of all rows of a group, and cannot
+//! write them to disk. Distinct values are groups of an aggregation of their own instead, and a value in the middle is
+//! the one that `row_number()` finds among the sorted ones. What they come to is joined by the group's keys.
+
+mod computed;
+
+use datafusion::catalog::cte_worktable::CteWorkTable;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::datasource::source_as_provider;
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, when};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use super::is_repeatable;
+use super::join_order::{Estimate, estimate};
+use super::sizes::{GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
+use crate::settings::{SessionSettings, Use};
+
+/// Functions that say the same of the distinct values whether these are groups or kept by the function.
+const OF_DISTINCT: [&str; 5] = ["count", "sum", "avg", "min", "max"];
+/// Groups that are joined have at least this many rows each: those of fewer rows keep few values.
+const GROUP_ROWS_MIN: f64 = 100.0;
+/// Functions that say which value is at a rank.
+const RANKED: [&str; 2] = ["median", "percentile_cont"];
+/// What parts are called, before their numbers.
+const PART: &str = "__part_";
+
+/// Computes aggregates apart where their values are not expected to fit in memory, and wherever a query begins again.
+#[derive(Debug)]
+pub(super) struct ValuesApart;
+
+impl OptimizerRule for ValuesApart {
+    fn name(&self) -> &str {
+        "values_apart"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> QueryResult<Transformed<LogicalPlan>> {
+        let options = config.options();
+        let settings = options.extensions.get::<SessionSettings>();
+        if let LogicalPlan::Aggregate(aggregate) = &plan
+            && let Some(settings) = settings.filter(|settings| settings.operators != Use::Off)
+            && let Some(parts) = parts_of(aggregate)
+            && is_worth_it(aggregate, &parts, settings)?
+        {
+            return computed::joined(aggregate, parts).map(Transformed::yes);
+        }
+        Ok(Transformed::no(plan))
+    }
+}
+
+/// Aggregates that are computed together, with their numbers among all.
+enum Part {
+    /// Those that keep no values.
+    Plain(Vec<(usize, AggregateFunction)>),
+    /// Functions of the distinct values of an expression.
+    Distinct {
+        value: Expr,
+        functions: Vec<(usize, AggregateFunction)>,
+    },
+    /// Values at ranks of the sorted values of an expression.
+    Ranked {
+        value: Expr,
+        is_distinct: bool,
+        ranks: Vec<(usize, Rank)>,
+    },
+}
+
+/// Where a value is among the sorted ones.
+enum Rank {
+    /// In the middle: a function of one or two values.
+    Median(AggregateFunction),
+    /// At this share of them, between 0 and 1.
+    Share(f64),
+}
+
+impl Part {
+    fn numbers(&self) -> Vec<usize> {
+        match self {
+            Self::Plain(functions) | Self::Distinct { functions, .. } => {
+                functions.iter().map(|(number, _)| *number).collect()
+            }
+            Self::Ranked { ranks, .. } => ranks.iter().map(|(number, _)| *number).collect(),
+        }
+    }
+
+    /// Bytes of the values that are kept of rows like these.
+    fn kept_bytes(&self, input: &Estimate, schema: &DFSchema) -> QueryResult<f64> {
+        let width = |value: &Expr| -> QueryResult<usize> {
+            Ok(value
+                .get_type(schema)?
+                .primitive_width()
+                .unwrap_or(VALUE_BYTES))
+        };
+        Ok(match self {
+            Self::Plain(_) => 0.0,
+            Self::Ranked {
+                value,
+                is_distinct: false,
+                ..
+            } => input.rows * width(value)? as f64,
+            Self::Distinct { value, .. } | Self::Ranked { value, .. } => {
+                let values = input.of_expr(value, schema).distinct;
+                values * (width(value)? + TABLE_ROW_BYTES) as f64
+            }
+        })
+    }
+
+    /// Takes in what another part of one aggregate computes, if that is of the same values.
+    fn absorb(&mut self, other: Self) -> Result<(), Self> {
+        match (self, other) {
+            (Self::Plain(functions), Self::Plain(more)) => functions.extend(more),
+            (
+                Self::Distinct { value, functions },
+                Self::Distinct {
+                    value: other,
+                    functions: more,
+                },
+            ) if *value == other => functions.extend(more),
+            (
+                Self::Ranked {
+                    value,
+                    is_distinct,
+                    ranks,
+                },
+                Self::Ranked {
+                    value: other,
+                    is_distinct: others,
+                    ranks: more,
+                },
+            ) if *value == other && *is_distinct == others => ranks.extend(more),
+            (_, other) => return Err(other),
+        }
+        Ok(())
+    }
+}
+
+/// Whether an aggregation has an aggregate that keeps values.
+fn keeps_values(aggregate: &Aggregate) -> bool {
+    aggregate.aggr_expr.iter().any(|expr| {
+        let expr = match expr {
+            Expr::Alias(alias) => alias.expr.as_ref(),
+            expr => expr,
+        };
+        matches!(expr, Expr::AggregateFunction(function)
+            if function.params.distinct || RANKED.contains(&function.func.name()))
+    })
+}
+
+/// The parts of an aggregation; `None` if none keeps values, or they cannot be computed apart.
+fn parts_of(aggregate: &Aggregate) -> Option<Vec<Part>> {
+    if !keeps_values(aggregate) {
+        return None;
+    }
+    let schema = aggregate.input.schema();
+    let is_joinable = |key: &Expr| {
+        let is_set = matches!(key, Expr::GroupingSet(_));
+        let data_type = (!is_set).then(|| key.get_type(schema).ok()).flatten();
+        // Whether NaN is NaN is another question in joins than in groups.
+        data_type.is_some_and(|data_type| !data_type.is_floating() && !data_type.is_nested())
+    };
+    if !aggregate.group_expr.iter().all(is_joinable) {
+        return None;
+    }
+    let mut parts: Vec<Part> = Vec::new();
+    for (number, expr) in aggregate.aggr_expr.iter().enumerate() {
+        let Expr::AggregateFunction(function) = expr.clone().unalias() else {
+            return None;
+        };
+        let mut alone = Some(part_of(number, function)?);
+        for part in &mut parts {
+            alone = alone.and_then(|alone| part.absorb(alone).err());
+        }
+        parts.extend(alone);
+    }
+    Some(parts)
+}
+
+/// The part that computes one aggregate; `None` if values are kept that cannot be kept apart.
+fn part_of(number: usize, function: AggregateFunction) -> Option<Part> {
+    let (name, params) = (function.func.name(), &function.params);
+    if RANKED.contains(&name) {
+        let (value, rank) = match &params.args[..] {
+            [value] if params.order_by.is_empty() => (value, Rank::Median(function.clone())),
+            [value, Expr::Literal(ScalarValue::Float64(Some(share)), _)]
+                if (0.0..=1.0).contains(share) =>
+            {
+                let is_descending = params.order_by.first().is_some_and(|order| !order.asc);
+                (
+                    value,
+                    Rank::Share(if is_descending { 1.0 - share } else { *share }),
+                )
+            }
+            _ => return None,
+        };
+        return Some(Part::Ranked {
+            value: filtered(value, params)?,
+            is_distinct: params.distinct,
+            ranks: vec![(number, rank)],
+        });
+    }
+    if !params.distinct {
+        return Some(Part::Plain(vec![(number, function)]));
+    }
+    match &params.args[..] {
+        [value] if OF_DISTINCT.contains(&name) && params.order_by.is_empty() => {
+            Some(Part::Distinct {
+                value: filtered(value, params)?,
+                functions: vec![(number, function)],
+            })
+        }
+        _ => None,
+    }
+}
+
+/// An argument, NULL where the filter leaves a row out: these functions do not see NULLs.
+fn filtered(value: &Expr, params: &AggregateFunctionParams) -> Option<Expr> {
+    match &params.filter {
+        Some(filter) => when(filter.as_ref().clone(), value.clone()).end().ok(),
+        None => Some(value.clone()),
+    }
+}
+
+/// Whether the values may be more than memory has room for, and the rows can be read once for each part.
+fn is_worth_it(
+    aggregate: &Aggregate,
+    parts: &[Part],
+    settings: &SessionSettings,
+) -> QueryResult<bool> {
+    let whole = LogicalPlan::Aggregate(aggregate.clone());
+    if !is_repeatable(&whole)? || picks_rows(&aggregate.input)? {
+        return Ok(false);
+    }
+    let schema = aggregate.input.schema();
+    let Some(input) = estimate(&aggregate.input) else {
+        return Ok(settings.operators == Use::Always);
+    };
+    if settings.operators == Use::Always {
+        let groups = aggregate.group_expr.iter();
+        let plain = groups.filter(|key| matches!(key, Expr::Column(_)));
+        let groups = plain.map(|key| input.of_expr(key, schema).distinct);
+        return Ok(
+            groups.product::<f64>().max(1.0) * GROUP_ROWS_MIN <= input.rows.max(GROUP_ROWS_MIN)
+        );
+    }
+    let bytes = parts.iter().map(|part| part.kept_bytes(&input, schema));
+    let bytes = bytes.sum::<QueryResult<f64>>()?;
+    let is_cheap = is_scan(&aggregate.input) && aggregate.group_expr.is_empty();
+    Ok(is_cheap && bytes > (settings.operator_bytes_max() / GROUP_PARTS) as f64)
+}
+
+/// Whether a plan's rows may be others each time, or cost much to make: some of many, numbered where they are alike, of
+/// an aggregation that depends on their order, of a query within itself, or of parts of this kind.
+fn picks_rows(plan: &LogicalPlan) -> QueryResult<bool> {
+    plan.exists(|node| {
+        Ok(match node {
+            LogicalPlan::Limit(_)
+            | LogicalPlan::Window(_)
+            | LogicalPlan::Distinct(Distinct::On(_)) => true,
+            LogicalPlan::Sort(sort) => sort.fetch.is_some(),
+            LogicalPlan::TableScan(scan) => {
+                let provider = source_as_provider(&scan.source);
+                let works = provider.is_ok_and(|provider| provider.is::<CteWorkTable>());
+                scan.fetch.is_some() || works
+            }
+            LogicalPlan::Aggregate(aggregate) => {
+                let is_known = |expr: &Expr| match expr.clone().unalias() {
+                    Expr::AggregateFunction(function) => {
+                        OF_DISTINCT.contains(&function.func.name())
+                    }
+                    _ => false,
+                };
+                keeps_values(aggregate) || !aggregate.aggr_expr.iter().all(is_known)
+            }
+            LogicalPlan::SubqueryAlias(alias) => alias.alias.table().starts_with(PART),
+            _ => false,
+        })
+    })
+}
+
+/// Whether reading the rows again costs no more than a scan.
+fn is_scan(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::TableScan(_) => true,
+        LogicalPlan::Filter(_) | LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) => {
+            plan.inputs().into_iter().all(is_scan)
+        }
+        _ => false,
+    }
+}
