@@ -121,8 +121,8 @@ impl Part {
         })
     }
 
-    /// Takes in what another part of one aggregate computes, if that is of the same values.
-    fn absorb(&mut self, other: Self) -> Result<(), Self> {
+    /// Takes in what another part computes, if that is of the same values; else gives it back.
+    fn absorb(&mut self, other: Self) -> Option<Self> {
         match (self, other) {
             (Self::Plain(functions), Self::Plain(more)) => functions.extend(more),
             (
@@ -144,9 +144,9 @@ impl Part {
                     ranks: more,
                 },
             ) if *value == other && *is_distinct == others => ranks.extend(more),
-            (_, other) => return Err(other),
+            (_, other) => return Some(other),
         }
-        Ok(())
+        None
     }
 }
 
@@ -184,7 +184,7 @@ fn parts_of(aggregate: &Aggregate) -> Option<Vec<Part>> {
         };
         let mut alone = Some(part_of(number, function)?);
         for part in &mut parts {
-            alone = alone.and_then(|alone| part.absorb(alone).err());
+            alone = alone.and_then(|alone| part.absorb(alone));
         }
         parts.extend(alone);
     }

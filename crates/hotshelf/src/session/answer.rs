@@ -15,6 +15,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, execute_stream};
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
+use hotshelf_operators::batches::needed_bytes;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
@@ -215,6 +216,7 @@ async fn forward(
             return done;
         }
         tracing::info!(%error, "the query begins again with operators that spill");
+        held.batches.clear();
         match again.await {
             Ok(again) => *plan.0.lock() = again,
             Err(error) => {
@@ -268,7 +270,7 @@ impl Held {
         batch: RecordBatch,
         sender: &Sender<QueryResult<RecordBatch>>,
     ) -> bool {
-        self.bytes += batch.get_array_memory_size();
+        self.bytes += needed_bytes(&batch) as usize;
         self.batches.push(batch);
         let since = self.since.get_or_insert_with(Instant::now);
         let is_early = self.bytes < HELD_BYTES && since.elapsed() < HELD_FOR;

@@ -89,7 +89,9 @@ const TRIAL_GROUPS: usize = 1 << 20;
 struct Trial {
     /// Rows since it was last looked at.
     row_count: usize,
-    /// Groups at that time.
+    /// New groups since then.
+    new_count: usize,
+    /// Groups when rows were last added.
     group_count: usize,
     /// It is looked at after this many rows,
     rows_min: usize,
@@ -102,10 +104,11 @@ struct Trial {
 impl Trial {
     fn note(&mut self, rows: usize, groups: usize) {
         self.row_count += rows;
+        self.new_count += groups.saturating_sub(self.group_count);
+        self.group_count = groups;
         if self.row_count >= self.rows_min {
-            let new = groups.saturating_sub(self.group_count);
-            self.finds_few = new as f64 > self.share_max * self.row_count as f64;
-            (self.row_count, self.group_count) = (0, groups);
+            self.finds_few = self.new_count as f64 > self.share_max * self.row_count as f64;
+            (self.row_count, self.new_count) = (0, 0);
         }
     }
 }
@@ -133,6 +136,7 @@ impl ValueGroups {
             aggregates,
             trial: Trial {
                 row_count: 0,
+                new_count: 0,
                 group_count: 0,
                 rows_min: execution.skip_partial_aggregation_probe_rows_threshold,
                 share_max: execution.skip_partial_aggregation_probe_ratio_threshold,

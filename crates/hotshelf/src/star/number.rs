@@ -50,7 +50,7 @@ pub(super) struct Numbering {
 /// Finds the groups of keys.
 enum Values {
     /// Hotshelf's table, which has many loads under way at once.
-    Own(GroupNumbers),
+    Own(Box<GroupNumbers>),
     /// For keys that it would have to write row by row, and floats, of which groups tell zero from minus zero.
     Engine(Box<dyn GroupValues>),
 }
@@ -65,7 +65,7 @@ impl Values {
             && let Ok(own) = GroupNumbers::try_new(&types)
             && own.is_quick()
         {
-            return Ok(Self::Own(own));
+            return Ok(Self::Own(Box::new(own)));
         }
         new_group_values(keys, &GroupOrdering::None).map(Self::Engine)
     }
@@ -274,8 +274,8 @@ impl Numbering {
         };
         self.group_of_row.clear();
         let mut stride = 1;
-        for dictionary in &mut dictionaries {
-            if stride == 1 {
+        for (place, dictionary) in dictionaries.iter_mut().enumerate() {
+            if place == 0 {
                 self.group_of_row.append(&mut dictionary.codes);
             } else {
                 let rows = self.group_of_row.iter_mut().zip(&dictionary.codes);

@@ -234,7 +234,14 @@ impl Worker {
                 coalescer.push_batch(output(&self.schema, columns, rows.count())?)?;
                 return Ok(());
             }
-            (Sink::Groups(groups), _) => groups.add(&mut rows)?,
+            (Sink::Groups(groups), _) => {
+                let early = groups.add(&mut rows)?;
+                if early.is_some() {
+                    // What was given away is the receiver's to account for.
+                    self.reservation.try_resize(groups.size_bytes()).ok();
+                }
+                early
+            }
             _ => None,
         };
         let early = match early {
