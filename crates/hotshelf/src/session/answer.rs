@@ -270,14 +270,13 @@ impl Held {
         batch: RecordBatch,
         sender: &Sender<QueryResult<RecordBatch>>,
     ) -> bool {
-        self.bytes += needed_bytes(&batch) as usize;
-        self.batches.push(batch);
-        let since = self.since.get_or_insert_with(Instant::now);
-        let is_early = self.bytes < HELD_BYTES && since.elapsed() < HELD_FOR;
-        match self.holds && is_early {
-            true => true,
-            false => self.send(sender).await,
+        if self.holds {
+            self.bytes += needed_bytes(&batch) as usize;
+            let since = self.since.get_or_insert_with(Instant::now);
+            self.holds = self.bytes < HELD_BYTES && since.elapsed() < HELD_FOR;
         }
+        self.batches.push(batch);
+        self.holds || self.send(sender).await
     }
 
     /// Sends what is held, and holds no more. Whether the receiver wants more.
