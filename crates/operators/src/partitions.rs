@@ -1,5 +1,7 @@
 //! Rows divided by bits of their keys' hashes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 /// Bits of the hash that choose a partition.
 pub const PARTITION_BITS: u32 = 6;
 /// Partitions of rows with a key.
@@ -7,12 +9,29 @@ pub const PARTITIONS: usize = 1 << PARTITION_BITS;
 /// The partition of rows without a key.
 pub const NO_KEY: usize = PARTITIONS;
 
+/// How far apart two scatters begin: as far from all before as partitions allow.
+const FIRST_STEP: usize = 27;
+static SCATTERS: AtomicUsize = AtomicUsize::new(0);
+
 /// Rows by partition. Reused from batch to batch.
-#[derive(Default)]
 pub struct Scatter {
     ids: Vec<u8>,
     ends: Vec<usize>,
     order: Vec<u32>,
+    /// The partition that comes first: another one for each thread, so that they do not wait for each other at all.
+    first: usize,
+}
+
+impl Default for Scatter {
+    fn default() -> Self {
+        let number = SCATTERS.fetch_add(1, Ordering::Relaxed);
+        Self {
+            ids: Vec::new(),
+            ends: Vec::new(),
+            order: Vec::new(),
+            first: number.wrapping_mul(FIRST_STEP) % PARTITIONS,
+        }
+    }
 }
 
 /// The partition of a hash at a level of recursion.
@@ -55,6 +74,12 @@ impl Scatter {
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
+    }
+
+    /// The partitions that have rows.
+    pub fn partitions(&self) -> impl Iterator<Item = usize> + '_ {
+        let all = (self.first..=NO_KEY).chain(0..self.first);
+        all.filter(|&partition| !self.rows(partition).is_empty())
     }
 
     /// The rows of a partition.

@@ -1,6 +1,8 @@
 //! `SpillingHashJoinExec`: a hash join of any size, whatever the memory.
 
 mod key_ranges;
+mod rest;
+mod small_batches;
 mod spec;
 mod stream;
 
@@ -9,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
@@ -64,6 +67,11 @@ impl SpillingHashJoinExec {
         }
     }
 
+    /// Whether Hotshelf joins in the place of a hash join.
+    pub fn can_replace(join: &HashJoinExec) -> QueryResult<bool> {
+        Ok(Spec::of(join)?.is_some())
+    }
+
     /// What builds for a partition of the probe side: its own part of the build side, or all of it for all.
     fn build(&self, partition: usize, context: &Arc<TaskContext>) -> QueryResult<SharedBuild> {
         let join = self.join()?;
@@ -78,21 +86,36 @@ impl SpillingHashJoinExec {
         let begin = || {
             let key_ranges = self.key_ranges.clone();
             let begun = Build::begin(&self.spec, key_ranges, context, probers);
-            let (input, context) = (join.left().clone(), context.clone());
+            let inputs = inputs(join.left(), part, context);
             let baseline = BaselineMetrics::new(&self.metrics, partition);
-            async move {
-                let input = input.execute(part.unwrap_or(0), context)?;
-                begun?.run(input, &baseline).await
-            }
-            .map_err(Arc::new)
-            .boxed()
-            .shared()
+            async move { begun?.run(inputs?, &baseline).await }
+                .map_err(Arc::new)
+                .boxed()
+                .shared()
         };
         Ok(match part {
             Some(_) => begin(),
             None => self.build.get_or_init(begin).clone(),
         })
     }
+}
+
+/// The rows of a part of the build side, or of all of it as they come, not yet in one partition.
+fn inputs(
+    left: &Arc<dyn ExecutionPlan>,
+    part: Option<usize>,
+    context: &Arc<TaskContext>,
+) -> QueryResult<Vec<SendableRecordBatchStream>> {
+    let coalesced = left.downcast_ref::<CoalescePartitionsExec>();
+    let coalesced = coalesced.filter(|coalesced| part.is_none() && coalesced.fetch().is_none());
+    let Some(coalesced) = coalesced else {
+        return Ok(vec![left.execute(part.unwrap_or(0), context.clone())?]);
+    };
+    let input = coalesced.input();
+    let parts = 0..input.output_partitioning().partition_count();
+    parts
+        .map(|part| input.execute(part, context.clone()))
+        .collect()
 }
 
 impl ExecutionPlan for SpillingHashJoinExec {
@@ -109,13 +132,15 @@ impl ExecutionPlan for SpillingHashJoinExec {
     ) -> QueryResult<SendableRecordBatchStream> {
         let join = self.join()?;
         let build = self.build(partition, &context)?;
+        let threads = context.session_config().target_partitions();
         let probe = join.right().execute(partition, context)?;
         let columns = self.spec.right.clone();
         let metrics = self.metrics.clone();
         let limited = BaselineMetrics::new(&self.metrics, partition);
         let joined = async move {
             let built = build.await.map_err(DataFusionError::Shared)?;
-            Ok::<_, DataFusionError>(built.probe(probe, columns, metrics, partition))
+            let place = (partition, threads);
+            Ok::<_, DataFusionError>(built.probe(probe, columns, metrics, place))
         };
         let batches = futures::stream::once(joined).try_flatten().boxed();
         let batches = Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches));

@@ -6,6 +6,8 @@
 //! scan; EXPLAIN prints it and the execution uses it. A star pipeline with look-ups chooses again for its scan when it
 //! is made. Where the build sides of joins say something about keys in indexed columns, the execution chooses once
 //! more: EXPLAIN ANALYZE prints that choice.
+//!
+//! Scans below sorts with limits are given the order of their row groups, too (`read_first`).
 
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ use datafusion::error::Result as QueryResult;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::read_first::read_first;
 use crate::scan::{TableScan, Taker};
 
 /// Stores in each scan how it finds its rows.
@@ -37,7 +40,7 @@ impl PhysicalOptimizerRule for ChooseAccess {
                 None => Transformed::no(node),
             })
         });
-        chosen.data()
+        read_first(chosen.data()?)
     }
 
     fn name(&self) -> &str {

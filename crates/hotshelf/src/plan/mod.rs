@@ -23,8 +23,10 @@ mod own_hash_operators;
 mod own_sorts;
 mod padded_rows;
 mod push_filters;
+mod read_first;
 mod routes;
 mod semi_join;
+mod shared_builds;
 mod sizes;
 mod sound_keys;
 mod subqueries;
@@ -63,6 +65,7 @@ pub(crate) use own_hash_operators::may_be_kept;
 use own_sorts::OwnSorts;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
+use shared_builds::SharedBuilds;
 use sound_keys::{BELIEVERS, SoundKeys};
 use subqueries::SpellOutMembership;
 use values_apart::ValuesApart;
@@ -121,12 +124,21 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
 /// The rules for physical plans, in the order they run.
 pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let rules = PhysicalOptimizer::new().rules.into_iter();
-    let replaced = rules.map(|rule| match rule.name() {
-        "join_selection" => Arc::new(ChosenSides { select: rule }) as _,
-        "FilterPushdown" => Arc::new(PushFilters::new(FilterPushdownPhase::Pre)) as _,
-        "FilterPushdown(Post)" => Arc::new(PushFilters::new(FilterPushdownPhase::Post)) as _,
-        _ => rule,
-    });
+    let replaced = rules.flat_map(
+        |rule| -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+            match rule.name() {
+                "join_selection" => vec![
+                    Arc::new(ChosenSides { select: rule }),
+                    Arc::new(SharedBuilds),
+                ],
+                "FilterPushdown" => vec![Arc::new(PushFilters::new(FilterPushdownPhase::Pre))],
+                "FilterPushdown(Post)" => {
+                    vec![Arc::new(PushFilters::new(FilterPushdownPhase::Post))]
+                }
+                _ => vec![rule],
+            }
+        },
+    );
     [
         Arc::new(ForgetBelowPaddedRows) as _,
         Arc::new(KeepLimits) as _,

@@ -1,9 +1,9 @@
-//! Hash joins and aggregations that are expected not to fit become Hotshelf's, which spill by partition.
+//! Hash joins become Hotshelf's, and so do aggregations that are expected not to fit: both spill by partition.
 //!
-//! DataFusion's hash join has to hold one side, and its aggregation writes all groups at once when memory is short.
-//! Both stay where what they hold fits; partial aggregations stay, too: they hand on what they hold. Where an estimate
-//! was wrong and memory runs out before the first row of an answer, the query begins again with all of them replaced
-//! (`session/answer.rs`).
+//! DataFusion's hash join has to hold one side, and its aggregation writes all groups at once when memory is short. The
+//! latter stays where what it holds fits; partial aggregations stay, too: they hand on what they hold. Where an
+//! estimate was wrong and memory runs out before the first row of an answer, the query begins again with all of them
+//! replaced (`session/answer.rs`).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::replace_operators;
-use super::sizes::{BUILD_PARTS, GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
+use super::sizes::{GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
 use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec};
 use crate::settings::{SessionSettings, Use};
 
@@ -49,19 +49,17 @@ impl PhysicalOptimizerRule for OwnHashOperators {
     }
 }
 
-/// Replaces what does not fit in this many bytes; all if there are none.
+/// Replaces joins, and what does not fit in this many bytes; all if there are none.
 fn replace(plan: Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<Arc<dyn ExecutionPlan>> {
     replace_operators(plan, &|node| in_place_of(node, bytes))
 }
 
-/// Hotshelf's operator, if what this one holds is not expected to fit.
+/// Hotshelf's operator, for a join or if what this one holds is not expected to fit.
 fn in_place_of(
     node: &Arc<dyn ExecutionPlan>,
     bytes: u64,
 ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
-    if let Some(join) = node.downcast_ref::<HashJoinExec>()
-        && !fits(join.left(), bytes, BUILD_PARTS)?
-    {
+    if node.is::<HashJoinExec>() {
         let own = SpillingHashJoinExec::replacing(node)?;
         return Ok(own.map(|own| Arc::new(own) as _));
     }

@@ -16,7 +16,7 @@ use super::filters::{DynamicFilter, IntegerRange};
 use super::plan::{ChooseLate, Predicate, Role, ScanPlan};
 use super::queue::ScanQueue;
 use super::source::{Filter, TableScan, Taker};
-use super::stream::Reported;
+use super::metrics::Reported;
 use crate::index::AccessPath;
 use crate::pipelines::Operator;
 use crate::settings::SessionSettings;
@@ -123,6 +123,7 @@ impl TableScan {
             predicates,
             dynamic: self.dynamic.clone(),
             scan_columns: self.columns.clone(),
+            first: self.first.clone(),
             access,
             choose: None,
             outcome: Arc::default(),

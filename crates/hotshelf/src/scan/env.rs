@@ -15,8 +15,8 @@ use crate::prices::PriceBook;
 /// A scan takes at most one part in this many of the budget for what it reads ahead: several scans and the operators
 /// above them share the rest.
 const LOOK_AHEAD_BUDGET_PARTS: u64 = 16;
-/// Rows on their way are not on the budget: a worker decodes one part in this many of it at once, or the second number
-/// of bytes if that is more.
+/// Rows on their way get their memory whatever others need: a worker decodes one part in this many of the budget at
+/// once, or the second number of bytes if that is more.
 const DECODED_BUDGET_PARTS: u64 = 64;
 const DECODED_BYTES_MIN: u64 = 512 << 10;
 /// And at most one part in this many of the descriptors: the row groups that are read ahead may be of many files.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hotshelf_cache::ScanContext;
 use hotshelf_store::data_file::DataFile;
+use parking_lot::Mutex;
 use vortex::error::VortexResult;
 use vortex::expr::{BoundExpression, Expression, get_item, root};
 use vortex::layout::LayoutReader;
@@ -30,6 +31,8 @@ pub(crate) struct FileScan {
     filter_columns: Vec<usize>,
     uncovered_columns: Vec<usize>,
     known: Known,
+    /// The latest narrowings, and the version of what they say.
+    narrowings: Mutex<Option<(u64, Arc<[Narrowing]>)>>,
 }
 
 /// A predicate over the columns of a file.
@@ -51,6 +54,7 @@ pub(super) enum Known {
 }
 
 /// A predicate that became known while the query ran, over the columns of a file.
+#[derive(Clone)]
 pub(super) struct Narrowing {
     pub expr: BoundExpression,
     /// Whether rows may be dropped by it, not only row groups: its columns are read in any case.
@@ -68,6 +72,8 @@ pub(crate) struct Morsel {
     pub selected: Selected,
     /// What became known before the row group was taken.
     pub(super) narrowing: Vec<Narrowing>,
+    /// The version of that.
+    pub(super) known_version: u64,
     pub(super) ahead: Vec<u32>,
     pub(super) ahead_bytes: u64,
 }
@@ -119,8 +125,27 @@ impl FileScan {
             filter_columns,
             uncovered_columns: plan.filter_columns(is_covered),
             known,
+            narrowings: Mutex::default(),
             file,
         })
+    }
+
+    /// What is known in a version, made once: the reader keeps what its zone maps say about a predicate as long as that
+    /// is the same one. `None` if no row can pass any more.
+    pub(super) fn narrowings(
+        &self,
+        version: u64,
+        make: impl FnOnce() -> Option<Vec<Narrowing>>,
+    ) -> Option<Arc<[Narrowing]>> {
+        let mut latest = self.narrowings.lock();
+        if let Some((of, known)) = latest.as_ref()
+            && *of == version
+        {
+            return Some(known.clone());
+        }
+        let known: Arc<[Narrowing]> = make()?.into();
+        *latest = Some((version, known.clone()));
+        Some(known)
     }
 
     /// What is known about the rows of a row group before any is read.

@@ -16,10 +16,13 @@ use datafusion::physical_expr::expressions::{
     Literal, NotExpr,
 };
 use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
+use datafusion::physical_expr_common::physical_expr::snapshot_generation;
 use datafusion::scalar::ScalarValue;
 use vortex::expr::Expression;
 use vortex::session::VortexSession;
 use vortex_datafusion::convert::{DefaultExpressionConverter, ExpressionConverter};
+
+use super::implied::implied;
 
 /// Each row is compared with every member of a list, so that a longer one costs more than it saves.
 const TESTED_KEYS_MAX: usize = 150;
@@ -235,8 +238,8 @@ impl DynamicFilter {
         value.map(Literal::value) != Some(&ScalarValue::Boolean(Some(true)))
     }
 
-    /// The parts of the predicate as it is now that Vortex can evaluate. `None`: it passes no row at all, because the
-    /// build side of a join turned out to be empty.
+    /// The parts of the predicate as it is now that Vortex can evaluate, and what they imply for single columns before
+    /// them. `None`: it passes no row at all, because the build side of a join turned out to be empty.
     pub fn current(&self, session: &VortexSession) -> Option<Vec<KnownPart>> {
         let Some(current) = self.expr_now() else {
             return Some(Vec::new());
@@ -247,18 +250,30 @@ impl DynamicFilter {
                 Some(ScalarValue::Boolean(Some(false))) => return None,
                 Some(_) => {}
                 None => {
-                    let is_short = !is_long_list(part);
-                    let exact = (is_short && self.is_exact(part))
-                        .then(|| convert(session, part, &self.schema));
-                    let expr = exact.and_then(Result::ok).flatten();
-                    parts.extend(expr.map(|expr| KnownPart {
-                        expr,
-                        columns: collect_columns(part).iter().map(Column::index).collect(),
-                    }));
+                    let implied = implied(part);
+                    let all = implied.iter().chain([part]);
+                    parts.extend(all.filter_map(|part| self.known(part, session)));
                 }
             }
         }
         Some(parts)
+    }
+
+    fn known(&self, part: &Arc<dyn PhysicalExpr>, session: &VortexSession) -> Option<KnownPart> {
+        if is_long_list(part) || !self.is_exact(part) {
+            return None;
+        }
+        let expr = convert(session, part, &self.schema).ok().flatten()?;
+        let columns = collect_columns(part);
+        Some(KnownPart {
+            expr,
+            columns: columns.iter().map(Column::index).collect(),
+        })
+    }
+
+    /// A number that changes with what is known.
+    pub fn version(&self) -> u64 {
+        snapshot_generation(&self.expr)
     }
 
     /// Whether rows that fail a part would fail the join, too. Of floats that is not certain: -0.0 and 0.0 are equal,

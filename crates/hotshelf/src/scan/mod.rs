@@ -1,29 +1,39 @@
 //! Scans of tables: what the planner pushed down, and how a scan turns row groups into batches.
 //!
 //! `env` is all that a scan sees of the database. `source` is what DataFusion plans with, `begin` makes a `plan` of
-//! it when it runs. `queue` hands row groups to workers and looks ahead, `file` is one data file as a scan reads it,
-//! `segments` connects Vortex's readers to the cache, `stream` is a worker, `work` counts what workers did. `filters`
-//! decides which predicates a scan may take over, `keys` reads what joins say about theirs.
+//! it when it runs. `queue` hands row groups to workers and looks ahead, where workers take `turn`s; `file` is one data
+//! file as a scan reads it, `segments` connects Vortex's readers to the cache, `stream` is a worker, `work` counts what
+//! workers did. `filters` decides which predicates a scan may take over, `implied` which zone maps can judge, `keys`
+//! reads what joins say about theirs. `top` learns what a sort with a limit wants first, `read_first` and `zones` put
+//! row groups in order.
 
 mod begin;
 mod env;
 mod file;
 mod filters;
+mod implied;
 mod in_order;
 mod keys;
+mod metrics;
 mod plan;
 mod queue;
+mod read_first;
 mod segments;
 mod source;
 mod stream;
+mod top;
+mod turn;
 mod work;
+mod zones;
 
 pub(crate) use begin::{StarColumns, StarKeys};
 pub(crate) use env::ScanEnv;
 pub(crate) use file::Morsel;
 pub(crate) use filters::{DynamicFilter, IntegerRange};
 pub(crate) use in_order::read_in_order;
+pub(crate) use metrics::{Reported, ScanMetrics};
 pub(crate) use queue::ScanQueue;
 pub(crate) use segments::{ScanSegments, SegmentAdapter};
 pub(crate) use source::{TableScan, Taker};
-pub(crate) use stream::{Reported, ScanMetrics, ScanStream, filter, narrow_rows};
+pub(crate) use stream::{ScanStream, decoded_memory, filter, narrow_rows};
+pub(crate) use top::TopRows;

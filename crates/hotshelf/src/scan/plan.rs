@@ -8,6 +8,7 @@ use hotshelf_store::data_file::TableFile;
 use vortex::expr::Expression;
 
 use super::filters::{DynamicFilter, IntegerRange, KnownPart};
+use super::read_first::ReadFirst;
 use crate::index::{AccessPath, Outcome};
 use crate::pipelines::Operator;
 use crate::prices::{PriceBook, Unit};
@@ -32,6 +33,8 @@ pub(crate) struct ScanPlan {
     pub dynamic: Vec<DynamicFilter>,
     /// Its columns, by index in the table.
     pub scan_columns: Vec<usize>,
+    /// What a sort above wants first, if it lets row groups be skipped then.
+    pub first: Option<ReadFirst>,
     /// How rows are found.
     pub access: AccessPath,
     /// Chooses another way when the first worker begins.

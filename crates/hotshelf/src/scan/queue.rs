@@ -1,4 +1,8 @@
 //! Hands the row groups of a scan to its workers, skips those that cannot match, and reads ahead.
+//!
+//! They come in the order of the files, or in that of a sort with a limit above the scan. In the latter case no more
+//! are read ahead than workers have finished, and each is looked at again before a worker gets it: the sort's threshold
+//! soon excludes nearly all.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -13,13 +17,15 @@ use hotshelf_cache::model::{Observation, RunningPipeline};
 use hotshelf_store::StoreError;
 use hotshelf_store::data_file::{DataFile, TableFile};
 use parking_lot::Mutex;
-use tokio::sync::MutexGuard;
 use vortex::session::VortexSession;
 
 use super::file::{FileScan, Known, Morsel, Narrowing};
-use super::filters::KnownPart;
+use super::filters::{DynamicFilter, KnownPart};
 use super::plan::ScanPlan;
+use super::read_first::ReadFirst;
+use super::turn::{Turn, turn};
 use super::work::Work;
+use super::zones::{ordered_files, ordered_row_groups};
 use crate::error::{Error, Result};
 use crate::index::{AccessPath, CoveringRows, Selected, Selection};
 use crate::pipelines::PipelineRun;
@@ -66,19 +72,29 @@ struct Discovery {
     opened: VecDeque<Opened>,
     current: Option<Arc<FileScan>>,
     next_row_group: usize,
+    /// The row groups of the files that were opened together, in the order of a sort.
+    ordered: VecDeque<RowGroup>,
     /// The Elfs' answers by file number, once asked.
     selections: Option<BTreeMap<u64, Arc<Selection>>>,
 }
 
 type Opened = std::result::Result<Arc<DataFile>, StoreError>;
 
+/// A file and the number of one of its row groups.
+type RowGroup = (Arc<FileScan>, usize);
+
 impl ScanQueue {
     pub fn new(plan: ScanPlan, context: Arc<ScanContext>, session: VortexSession) -> Self {
+        let files = match &plan.first {
+            Some(first) if plan.access.elf.is_none() => ordered_files(&plan.files, first),
+            _ => plan.files.iter().cloned().collect(),
+        };
         let discovery = Discovery {
-            files: plan.files.iter().cloned().collect(),
+            files,
             opened: VecDeque::new(),
             current: None,
             next_row_group: 0,
+            ordered: VecDeque::new(),
             selections: None,
         };
         Self {
@@ -103,6 +119,12 @@ impl ScanQueue {
             });
             Begun { access, covering }
         })
+    }
+
+    /// What a sort above wants first, unless an index chooses the rows.
+    fn first(&self) -> Option<&ReadFirst> {
+        let first = self.plan.first.as_ref();
+        first.filter(|_| self.begun().access.elf.is_none())
     }
 
     /// The rows that workers take before any row group, if an index covers the scan.
@@ -144,6 +166,31 @@ impl ScanQueue {
 
     /// The next row group, with reads for it and those after it under way.
     pub async fn next(&self) -> Result<Option<Morsel>> {
+        while let Some(morsel) = self.next_begun().await? {
+            if let Some(morsel) = self.still_wanted(morsel).await? {
+                return Ok(Some(morsel));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The row group with what is known by now, unless that excludes it.
+    async fn still_wanted(&self, mut morsel: Morsel) -> Result<Option<Morsel>> {
+        if self.first().is_none() || morsel.known_version == self.known_version() {
+            return Ok(Some(morsel));
+        }
+        let narrowing = self.narrowing(&morsel.file, &morsel.rows, &morsel.selected);
+        let Some(narrowing) = narrowing.await? else {
+            self.skip(&morsel.file, morsel.row_group_idx);
+            self.let_go(&mut morsel);
+            return Ok(None);
+        };
+        morsel.narrowing = narrowing;
+        Ok(Some(morsel))
+    }
+
+    /// The next row group whose reads are under way.
+    async fn next_begun(&self) -> Result<Option<Morsel>> {
         loop {
             if self.is_far_ahead()
                 && let Some(morsel) = self.next_ready()
@@ -172,49 +219,122 @@ impl ScanQueue {
     }
 
     fn is_far_ahead(&self) -> bool {
+        let mut row_groups_max = self.plan.look_ahead_row_groups;
+        if self.first().is_some() {
+            // As much as was needed so far: the rest may turn out not to be wanted.
+            let needed = self.work.row_group_count().max(self.work.worker_count());
+            row_groups_max = row_groups_max.min(needed);
+        }
         self.ahead_bytes.load(Ordering::Relaxed) >= self.plan.look_ahead_bytes
-            || self.ready.lock().len() >= self.plan.look_ahead_row_groups
+            || self.ready.lock().len() >= row_groups_max
     }
 
     /// The next row group of the files that may hold matching rows.
     async fn discover(&self, discovery: &mut Discovery) -> Result<Option<Morsel>> {
+        while let Some((file, row_group_idx)) = self.next_row_group(discovery).await? {
+            let rows = file.file.map.row_groups[row_group_idx].clone();
+            let selected = file.selected(&rows).await;
+            let known_version = self.known_version();
+            let Some(narrowing) = self.narrowing(&file, &rows, &selected).await? else {
+                self.skip(&file, row_group_idx);
+                continue;
+            };
+            let mut morsel = self.begin(file, row_group_idx, rows, selected);
+            morsel.narrowing = narrowing;
+            morsel.known_version = known_version;
+            return Ok(Some(morsel));
+        }
+        Ok(None)
+    }
+
+    /// The next row group, whatever it holds.
+    async fn next_row_group(&self, discovery: &mut Discovery) -> Result<Option<RowGroup>> {
+        if let Some(first) = self.first() {
+            return self.next_ordered(discovery, first).await;
+        }
         loop {
             let Some(file) = discovery.current.clone() else {
                 let Some(next) = next_file(discovery, self.plan.weight).await? else {
                     return Ok(None);
                 };
                 let known = self.known(discovery, next.paths.number).await;
-                let how = (&self.begun().access, known);
-                let file = FileScan::open(next, how, &self.plan, &self.context, &self.session)?;
-                discovery.current = Some(Arc::new(file));
+                discovery.current = Some(self.open(next, known)?);
                 discovery.next_row_group = 0;
                 continue;
             };
             let row_group_idx = discovery.next_row_group;
-            let Some(rows) = file.file.map.row_groups.get(row_group_idx).cloned() else {
-                discovery.current = None;
-                continue;
-            };
-            discovery.next_row_group += 1;
-            let selected = file.selected(&rows).await;
-            let known = self.dynamic_filters().filter(|_| !selected.is_empty());
-            let known = known.map(|parts| self.bound(&file, parts));
-            let cannot_match = match &known {
-                Some(known) => file.cannot_match(&rows, &selected, known).await?,
-                None => true,
-            };
-            if cannot_match {
-                let bytes = file.row_group_bytes(&self.plan, row_group_idx);
-                self.work.pruned.add(bytes);
-                continue;
+            if row_group_idx < file.file.map.row_groups.len() {
+                discovery.next_row_group += 1;
+                return Ok(Some((file, row_group_idx)));
             }
-            let mut morsel = self.begin(file, row_group_idx, rows, selected);
-            if self.work.narrowing.pays() {
-                let known = known.into_iter().flatten();
-                morsel.narrowing = known.filter(|part| part.drops_rows).collect();
-            }
-            return Ok(Some(morsel));
+            discovery.current = None;
         }
+    }
+
+    /// The next row group in the order of a sort, among those of the files that are opened together.
+    async fn next_ordered(
+        &self,
+        discovery: &mut Discovery,
+        first: &ReadFirst,
+    ) -> Result<Option<RowGroup>> {
+        while discovery.ordered.is_empty() && open_next(discovery, self.plan.weight).await? {
+            let opened = discovery.opened.iter().flatten();
+            let files = opened.map(|file| self.open(file.clone(), Known::Nothing));
+            let files = files.collect::<Result<Vec<_>>>()?;
+            let ordered = ordered_row_groups(files, first, &self.session).await?;
+            // Not before: the worker may be dropped while it waits.
+            let opened = std::mem::take(&mut discovery.opened);
+            opened.into_iter().try_for_each(|file| file.map(drop))?;
+            discovery.ordered = ordered;
+        }
+        Ok(discovery.ordered.pop_front())
+    }
+
+    fn open(&self, file: Arc<DataFile>, known: Known) -> Result<Arc<FileScan>> {
+        let how = (&self.begun().access, known);
+        let file = FileScan::open(file, how, &self.plan, &self.context, &self.session)?;
+        Ok(Arc::new(file))
+    }
+
+    /// What drops rows of a row group by now; `None` if no row of it is wanted, as far as zone maps and Elfs know.
+    async fn narrowing(
+        &self,
+        file: &FileScan,
+        rows: &Range<u64>,
+        selected: &Selected,
+    ) -> Result<Option<Vec<Narrowing>>> {
+        if selected.is_empty() {
+            return Ok(None);
+        }
+        let Some(known) = self.known_now(file) else {
+            return Ok(None);
+        };
+        if file.cannot_match(rows, selected, &known).await? {
+            return Ok(None);
+        }
+        let pays = self.work.narrowing.pays();
+        let narrowing = known.iter().filter(|part| pays && part.drops_rows);
+        Ok(Some(narrowing.cloned().collect()))
+    }
+
+    /// Counts a row group that is not read.
+    fn skip(&self, file: &FileScan, row_group_idx: usize) {
+        let bytes = file.row_group_bytes(&self.plan, row_group_idx);
+        self.work.pruned.add(bytes);
+    }
+
+    /// A number that changes when more becomes known.
+    fn known_version(&self) -> u64 {
+        let versions = self.plan.dynamic.iter().map(DynamicFilter::version);
+        versions.fold(0, u64::wrapping_add)
+    }
+
+    /// What is known by now, over the columns of a file; `None` if no row can pass any more.
+    fn known_now(&self, file: &FileScan) -> Option<Arc<[Narrowing]>> {
+        file.narrowings(self.known_version(), || {
+            let parts = self.dynamic_filters()?;
+            Some(self.bound(file, parts))
+        })
     }
 
     /// What became known while the query runs; `None` if no row can pass any more.
@@ -267,6 +387,7 @@ impl ScanQueue {
             rows,
             selected,
             narrowing: Vec::new(),
+            known_version: 0,
             ahead: Vec::new(),
             ahead_bytes: 0,
         };
@@ -301,42 +422,25 @@ impl ScanQueue {
     pub fn release(&self, morsel: &mut Morsel, matched: bool) {
         let columns = morsel.columns_read(&self.plan, matched);
         self.work.finish(morsel, &columns);
+        self.let_go(morsel);
+    }
+
+    fn let_go(&self, morsel: &mut Morsel) {
         morsel.file.segments.release(morsel.ahead.drain(..));
         self.ahead_bytes
             .fetch_sub(std::mem::take(&mut morsel.ahead_bytes), Ordering::Relaxed);
     }
 }
 
-/// What a worker does next.
-enum Turn<'a, M, D> {
-    /// It takes what is ready.
-    Work(M),
-    /// It looks for more. No other worker does so meanwhile.
-    Discover(MutexGuard<'a, D>),
-}
-
-/// Lets one worker look for more, while the others take what is ready or wait.
-async fn turn<M, D>(
-    discovery: &tokio::sync::Mutex<D>,
-    next_ready: impl Fn() -> Option<M>,
-) -> Turn<'_, M, D> {
-    if let Ok(discovery) = discovery.try_lock() {
-        return Turn::Discover(discovery);
-    }
-    if let Some(morsel) = next_ready() {
-        return Turn::Work(morsel);
-    }
-    // Who has waited for the lock keeps it: two workers that give it back and try again hand it to each other without
-    // end.
-    let discovery = discovery.lock().await;
-    match next_ready() {
-        Some(morsel) => Turn::Work(morsel),
-        None => Turn::Discover(discovery),
-    }
-}
-
 /// The next file, open.
 async fn next_file(discovery: &mut Discovery, weight: f64) -> Result<Option<Arc<DataFile>>> {
+    open_next(discovery, weight).await?;
+    let next = discovery.opened.pop_front();
+    Ok(next.transpose()?)
+}
+
+/// Opens the next files together, unless there are open ones. Whether there are some then.
+async fn open_next(discovery: &mut Discovery, weight: f64) -> Result<bool> {
     if discovery.opened.is_empty() {
         let count = discovery.files.len().min(OPENED_TOGETHER);
         let next = discovery.files.range(..count).cloned().collect();
@@ -345,8 +449,7 @@ async fn next_file(discovery: &mut Discovery, weight: f64) -> Result<Option<Arc<
         discovery.files.drain(..count);
         discovery.opened = opened.into();
     }
-    let next = discovery.opened.pop_front();
-    Ok(next.transpose()?)
+    Ok(!discovery.opened.is_empty())
 }
 
 /// Opens files away from the runtime's threads, unless all are open.
@@ -367,43 +470,5 @@ impl RunningPipeline for ScanQueue {
             true => self.observation(),
             false => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
-
-    use super::*;
-
-    #[test]
-    fn of_workers_that_wait_the_first_looks_for_more() {
-        let discovery = tokio::sync::Mutex::new(());
-        let held = discovery.try_lock().unwrap();
-        let nothing_ready = || None::<()>;
-        let mut first = pin!(turn(&discovery, nothing_ready));
-        let mut second = pin!(turn(&discovery, nothing_ready));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(first.as_mut().poll(&mut context).is_pending());
-        assert!(second.as_mut().poll(&mut context).is_pending());
-        drop(held);
-        let looks_for_more = |turn| matches!(turn, Poll::Ready(Turn::Discover(_)));
-        assert!(looks_for_more(first.as_mut().poll(&mut context)));
-        assert!(looks_for_more(second.as_mut().poll(&mut context)));
-    }
-
-    #[test]
-    fn what_became_ready_is_taken_by_who_waited() {
-        let discovery = tokio::sync::Mutex::new(());
-        let ready = Mutex::new(None);
-        let held = discovery.try_lock().unwrap();
-        let mut waiting = pin!(turn(&discovery, || ready.lock().take()));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(waiting.as_mut().poll(&mut context).is_pending());
-        *ready.lock() = Some(7);
-        drop(held);
-        let taken = waiting.as_mut().poll(&mut context);
-        assert!(matches!(taken, Poll::Ready(Turn::Work(7))));
     }
 }

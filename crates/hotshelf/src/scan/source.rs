@@ -25,8 +25,10 @@ use vortex::expr::Expression;
 
 use super::env::ScanEnv;
 use super::filters::{DynamicFilter, convert};
+use super::metrics::{Reported, ScanMetrics};
 use super::queue::ScanQueue;
-use super::stream::{Reported, ScanMetrics, open};
+use super::read_first::ReadFirst;
+use super::stream::{decoded_memory, open};
 use crate::index::{
     AccessPath, Condition, Conjunct, JoinKeys, Outcome, Request, Wanted, condition,
 };
@@ -45,6 +47,8 @@ pub(crate) struct TableScan {
     pub schema: SchemaRef,
     pub(super) filters: Vec<Filter>,
     pub(super) dynamic: Vec<DynamicFilter>,
+    /// What a sort above wants first.
+    pub(super) first: Option<ReadFirst>,
     limit: Option<usize>,
     partitions: usize,
     /// Whether Elfs may be asked.
@@ -96,6 +100,7 @@ impl TableScan {
             schema,
             filters: Vec::new(),
             dynamic: Vec::new(),
+            first: None,
             // Each worker stops at the limit on its own, so only a single worker keeps it exactly.
             limit: limit.filter(|_| partitions == 1),
             partitions,
@@ -288,6 +293,7 @@ impl DataSource for TableScan {
             self.schema.clone(),
             metrics,
             self.env.observers.clone(),
+            decoded_memory(&args.context),
         ));
         Ok(match self.limit {
             Some(limit) => {
@@ -307,6 +313,9 @@ impl DataSource for TableScan {
         write!(f, "HotshelfScan: {}", self.describe())?;
         for dynamic in &self.dynamic {
             write!(f, ", prune={}", dynamic.describe())?;
+        }
+        if let Some(first) = &self.first {
+            write!(f, ", {first}")?;
         }
         if let Some(limit) = self.limit {
             write!(f, ", limit={limit}")?;

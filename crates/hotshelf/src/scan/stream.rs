@@ -5,21 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, SchemaRef};
 use datafusion::error::Result as QueryResult;
-use datafusion::execution::RecordBatchStream;
-use datafusion::physical_plan::metrics::{
-    BaselineMetrics, Count, ExecutionPlanMetricsSet, Gauge, MetricBuilder, RecordOutput, Time,
-};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{RecordBatchStream, TaskContext};
+use datafusion::physical_plan::metrics::RecordOutput;
 use futures::Stream;
 use futures::stream::BoxStream;
-use hotshelf_cache::ScanCounters;
-use hotshelf_cache::model::{Observation, RunningPipeline};
+use hotshelf_cache::model::RunningPipeline;
+use hotshelf_operators::batches::needed_bytes;
 use hotshelf_tier::thread_time_ns;
-use parking_lot::Mutex;
 use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
 use vortex::error::VortexResult;
 use vortex::expr::BoundExpression;
@@ -27,11 +25,17 @@ use vortex::mask::Mask;
 use vortex_arrow::ArrowSessionExt;
 
 use super::file::Morsel;
+use super::metrics::ScanMetrics;
 use super::queue::ScanQueue;
 use crate::error::{Error, Result};
 use crate::index::Selected;
-use crate::pipelines::{Observers, PipelineRun};
+use crate::pipelines::Observers;
 use crate::prices::computed;
+
+/// The account of rows that a worker has decoded and others work on. What it needs it gets.
+pub(crate) fn decoded_memory(context: &TaskContext) -> MemoryReservation {
+    MemoryConsumer::new("decoded rows").register(context.memory_pool())
+}
 
 /// The batches of one partition.
 pub(crate) fn open(
@@ -39,6 +43,7 @@ pub(crate) fn open(
     schema: SchemaRef,
     metrics: ScanMetrics,
     observers: Observers,
+    decoded: MemoryReservation,
 ) -> ScanStream {
     let worker = Worker {
         queue: queue.clone(),
@@ -50,7 +55,8 @@ pub(crate) fn open(
         let batch = worker.next().await?;
         Ok::<_, Error>(batch.map(|batch| (batch, worker)))
     });
-    ScanStream::new(Box::pin(batches), queue, schema, metrics, observers)
+    let batches = Box::pin(batches);
+    ScanStream::new(batches, queue, schema, metrics, observers, decoded)
 }
 
 /// What reads the rows of one partition.
@@ -261,107 +267,6 @@ fn decode(queue: &ScanQueue, array: ArrayRef, schema: &SchemaRef) -> VortexResul
     )?)
 }
 
-/// What a scan counts, as `EXPLAIN ANALYZE` shows it.
-#[derive(Clone)]
-pub(crate) struct ScanMetrics {
-    baseline: BaselineMetrics,
-    bytes_cache: Count,
-    bytes_storage: Count,
-    bytes_shared: Count,
-    bytes_pruned: Count,
-    row_groups_pruned: Count,
-    /// The pipeline's throughput in MB/s of encoded and of decoded bytes, reported by its last worker.
-    p_bw_encoded: Gauge,
-    p_bw_decoded: Gauge,
-    /// Time in which the worker waited for a read.
-    io_wait: Time,
-    /// Time in which it filtered and decoded.
-    decode: Time,
-    /// Time between handing out a batch and being asked for the next: the work above the scan.
-    downstream: Time,
-    reported: Arc<Mutex<Reported>>,
-    /// For what only one worker reports.
-    set: ExecutionPlanMetricsSet,
-    partition: usize,
-}
-
-/// What of the scan-wide counters went into the metrics already.
-#[derive(Default)]
-pub(crate) struct Reported {
-    counters: ScanCounters,
-    row_groups_pruned: u64,
-    bytes_pruned: u64,
-}
-
-impl ScanMetrics {
-    pub fn new(
-        set: &ExecutionPlanMetricsSet,
-        partition: usize,
-        reported: Arc<Mutex<Reported>>,
-    ) -> Self {
-        let counter = |name: &'static str| MetricBuilder::new(set).counter(name, partition);
-        let gauge = |name: &'static str| MetricBuilder::new(set).gauge(name, partition);
-        let time = |name: &'static str| MetricBuilder::new(set).subset_time(name, partition);
-        Self {
-            baseline: BaselineMetrics::new(set, partition),
-            bytes_cache: counter("bytes_cache"),
-            bytes_storage: counter("bytes_storage"),
-            bytes_shared: counter("bytes_shared"),
-            bytes_pruned: counter("bytes_pruned"),
-            row_groups_pruned: counter("row_groups_pruned"),
-            p_bw_encoded: gauge("p_bw_encoded_mb_s"),
-            p_bw_decoded: gauge("p_bw_decoded_mb_s"),
-            io_wait: time("io_wait"),
-            decode: time("decode"),
-            downstream: time("downstream"),
-            reported,
-            set: set.clone(),
-            partition,
-        }
-    }
-
-    /// The pipeline's throughput.
-    fn report_throughput(&self, run: &PipelineRun) {
-        let mb_s = |bytes| (run.bandwidth(bytes) * 1e-6) as usize;
-        self.p_bw_encoded.set(mb_s(run.encoded_bytes));
-        self.p_bw_decoded.set(mb_s(run.decoded_bytes));
-    }
-
-    /// How long the pipeline ran, and what the tuner had predicted when it began.
-    fn report_run(&self, run: &Observation, predicted_s: Option<f64>) {
-        let report = |name: &'static str, seconds: Option<f64>| {
-            let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            if let Some(time) = time {
-                let metric = MetricBuilder::new(&self.set).subset_time(name, self.partition);
-                metric.add_duration(time);
-            }
-        };
-        report("pipeline_time", run.run_s());
-        report("predicted_time", predicted_s);
-    }
-
-    /// Adds what the whole scan counted since the last report.
-    fn report(&self, queue: &ScanQueue) {
-        let mut reported = self.reported.lock();
-        let pruned = &queue.work.pruned;
-        let now = Reported {
-            counters: queue.context.counters(),
-            row_groups_pruned: pruned.row_groups.load(Ordering::Relaxed),
-            bytes_pruned: pruned.bytes.load(Ordering::Relaxed),
-        };
-        // A scan that runs a second time counts from zero, while streams of its first run may still end.
-        let (new, old) = (&now.counters, &reported.counters);
-        let add = |metric: &Count, new: u64, old: u64| metric.add(new.saturating_sub(old) as usize);
-        add(&self.bytes_cache, new.bytes_cache, old.bytes_cache);
-        add(&self.bytes_storage, new.bytes_storage, old.bytes_storage);
-        add(&self.bytes_shared, new.bytes_shared, old.bytes_shared);
-        let (row_groups, bytes) = (reported.row_groups_pruned, reported.bytes_pruned);
-        add(&self.row_groups_pruned, now.row_groups_pruned, row_groups);
-        add(&self.bytes_pruned, now.bytes_pruned, bytes);
-        *reported = now;
-    }
-}
-
 /// The stream of one partition, timing its own work, its waits and the work above it.
 pub(crate) struct ScanStream {
     batches: BoxStream<'static, Result<RecordBatch>>,
@@ -370,6 +275,8 @@ pub(crate) struct ScanStream {
     metrics: ScanMetrics,
     observers: Observers,
     suspended: Option<Suspended>,
+    /// For the batch that was handed out last.
+    decoded: MemoryReservation,
 }
 
 /// When and where the stream last returned to its caller.
@@ -410,6 +317,7 @@ impl ScanStream {
         schema: SchemaRef,
         metrics: ScanMetrics,
         observers: Observers,
+        decoded: MemoryReservation,
     ) -> Self {
         if queue.work.enter()
             && let Some(tuner) = &observers.tuner
@@ -424,6 +332,7 @@ impl ScanStream {
             metrics,
             observers,
             suspended: None,
+            decoded,
         }
     }
 }
@@ -454,6 +363,10 @@ impl Stream for ScanStream {
             .fetch_add(busy_ns, Ordering::Relaxed);
         self.metrics.decode.add_duration(start.at.elapsed());
         self.suspended = Some(Suspended::now(polled.is_ready()));
+        if let Poll::Ready(item) = &polled {
+            let batch = item.as_ref().and_then(|batch| batch.as_ref().ok());
+            self.decoded.resize(batch.map_or(0, needed_bytes) as usize);
+        }
         let polled = polled.map(|item| {
             item.map(|batch| {
                 batch

@@ -71,7 +71,7 @@ impl NarrowedRows {
     }
 }
 
-/// What was skipped without reading.
+/// What was skipped. Reads of a part of it may have begun.
 #[derive(Default)]
 pub(crate) struct Pruned {
     pub row_groups: AtomicU64,
@@ -105,6 +105,11 @@ impl Work {
     /// Workers that have begun, at least one.
     pub fn worker_count(&self) -> usize {
         self.workers.load(Ordering::Relaxed).max(1) as usize
+    }
+
+    /// Row groups that workers are done with.
+    pub fn row_group_count(&self) -> usize {
+        self.row_groups.load(Ordering::Relaxed) as usize
     }
 
     /// Whether workers are still reading.

@@ -38,6 +38,7 @@ use futures::{Stream, StreamExt};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::interrupt::Interrupt;
+use crate::operators::SpillingHashJoinExec;
 
 /// A worker that has tested pairs for this long without a row to give lets another thread serve in its place.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(50);
@@ -104,6 +105,7 @@ fn keep() -> ReplaceChildrenOptions {
 fn needs_checkpoint(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.children().is_empty()
         || plan.is::<HashJoinExec>()
+        || plan.is::<SpillingHashJoinExec>()
         || plan.is::<NestedLoopJoinExec>()
         || plan.is::<CrossJoinExec>()
         || plan.is::<SortMergeJoinExec>()

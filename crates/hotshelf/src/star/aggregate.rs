@@ -46,10 +46,11 @@ impl Groups {
         }
     }
 
-    /// The rows that come are of another row group.
-    pub fn begin_row_group(&mut self) {
-        if let Self::Values(values) = self {
-            values.begin_row_group();
+    /// The rows that come are of another row group. Groups that they are not expected to meet come back.
+    pub fn begin_row_group(&mut self) -> QueryResult<Option<RecordBatch>> {
+        match self {
+            Self::Values(values) => values.begin_row_group(),
+            Self::One(_) | Self::Codes(_) => Ok(None),
         }
     }
 
@@ -113,12 +114,49 @@ impl Trial {
     }
 }
 
+/// A table of as many groups fills the core's second cache.
+const CACHED_GROUPS: usize = 1 << 16;
+/// Rows meet hardly any earlier group if at most one in this many does,
+const EARLIER_PARTS: usize = 50;
+/// and many of their own row group if at least one in this many does.
+const OWN_PARTS: usize = 2;
+
+/// Which groups the rows of a row group meet. Where keys lie together, as in a table that is stored in their order,
+/// those of earlier row groups are only in the way.
+#[derive(Default)]
+struct Meetings {
+    row_count: usize,
+    /// Rows that met a group of an earlier row group.
+    earlier_count: usize,
+    /// Groups before this row group.
+    earlier_groups: usize,
+}
+
+impl Meetings {
+    fn note(&mut self, group_of_row: &[u32]) {
+        let end = u32::try_from(self.earlier_groups).unwrap_or(u32::MAX);
+        let earlier = group_of_row.iter().filter(|group| **group < end);
+        self.earlier_count += earlier.count();
+        self.row_count += group_of_row.len();
+    }
+
+    /// Whether rows meet each other, but hardly any group of an earlier row group.
+    fn are_of_one_row_group(&self, groups: usize) -> bool {
+        let new = groups.saturating_sub(self.earlier_groups);
+        let own = self.row_count.saturating_sub(self.earlier_count + new);
+        self.earlier_groups > 0
+            && self.earlier_count * EARLIER_PARTS <= self.row_count
+            && own * OWN_PARTS >= self.row_count
+    }
+}
+
 /// Aggregation by values that are found as the rows come.
 pub(super) struct ValueGroups {
     aggregates: Arc<Aggregates>,
     numbering: Numbering,
     accumulators: GroupAccumulators,
     trial: Trial,
+    meetings: Meetings,
     /// Whether rows are handed on as they are because nearly each is a group of its own.
     passing: bool,
 }
@@ -142,12 +180,29 @@ impl ValueGroups {
                 share_max: execution.skip_partial_aggregation_probe_ratio_threshold,
                 finds_few: false,
             },
+            meetings: Meetings::default(),
             passing: false,
         })
     }
 
-    fn begin_row_group(&mut self) {
+    fn begin_row_group(&mut self) -> QueryResult<Option<RecordBatch>> {
         self.numbering.begin_row_group();
+        let groups = self.numbering.group_count();
+        let gives_up = groups >= CACHED_GROUPS
+            && self.meetings.are_of_one_row_group(groups)
+            && !self.aggregates.finish;
+        let early = match gives_up {
+            true => {
+                self.trial.group_count = 0;
+                Some(self.take()?)
+            }
+            false => None,
+        };
+        self.meetings = Meetings {
+            earlier_groups: self.numbering.group_count(),
+            ..Meetings::default()
+        };
+        Ok(early)
     }
 
     fn add(&mut self, rows: &mut Rows<'_>) -> QueryResult<Option<RecordBatch>> {
@@ -160,6 +215,7 @@ impl ValueGroups {
         }
         self.numbering.number(keys, rows)?;
         let groups = self.numbering.group_count();
+        self.meetings.note(&self.numbering.group_of_row);
         self.accumulators
             .update(rows, &self.numbering.group_of_row, groups)?;
         self.trial.note(rows.count(), groups);
@@ -173,6 +229,7 @@ impl ValueGroups {
     fn take_early(&mut self) -> QueryResult<RecordBatch> {
         self.passing = self.trial.finds_few;
         self.trial.group_count = 0;
+        self.meetings = Meetings::default();
         self.take()
     }
 
@@ -188,5 +245,40 @@ impl ValueGroups {
         let group_count = self.numbering.group_count();
         let keys = self.numbering.take()?;
         self.accumulators.take(keys, group_count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether groups of earlier row groups are in the way after the second of two row groups with these keys.
+    fn are_in_the_way(key: impl Fn(u32) -> u32) -> bool {
+        let mut numbers = std::collections::HashMap::new();
+        let mut meetings = Meetings::default();
+        for row_group in 0..2 {
+            meetings = Meetings {
+                earlier_groups: numbers.len(),
+                ..Meetings::default()
+            };
+            let rows = (row_group * 1000..(row_group + 1) * 1000).map(|row| {
+                let next = numbers.len() as u32;
+                *numbers.entry(key(row)).or_insert(next)
+            });
+            meetings.note(&rows.collect::<Vec<_>>());
+        }
+        meetings.are_of_one_row_group(numbers.len())
+    }
+
+    #[test]
+    fn earlier_groups_are_in_the_way_where_keys_lie_together() {
+        assert!(are_in_the_way(|row| row / 4), "in order");
+        assert!(
+            are_in_the_way(|row| row / 300 * 300 + row * 7 % 100),
+            "nearly"
+        );
+        assert!(!are_in_the_way(|row| row % 500), "all meet earlier ones");
+        assert!(!are_in_the_way(|row| row), "each row is a group");
+        assert!(!are_in_the_way(|row| row * 7919 % 1500), "spread");
     }
 }

@@ -19,10 +19,11 @@ use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
 use super::accumulate::Keys;
+use super::determined::Lineage;
 use super::prepare::{Output, Prepared, Ready, Star, prepare};
 use super::worker::Worker;
 use crate::error::{Error, is_shortage};
-use crate::scan::{Reported, ScanMetrics, ScanStream};
+use crate::scan::{Reported, ScanMetrics, ScanStream, decoded_memory};
 
 /// One preparation serves all partitions, also when the one that began it is dropped, and its failure too:
 /// build sides must not run twice.
@@ -31,6 +32,7 @@ type Preparation = Shared<BoxFuture<'static, Result<Arc<Prepared>, Arc<DataFusio
 /// Scan, look-ups and aggregation in one operator, and the replaced plan, kept for data that is not a star.
 pub(super) struct StarPipelineExec {
     star: Arc<Star>,
+    lineage: Arc<Lineage>,
     original: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -54,6 +56,7 @@ impl StarPipelineExec {
             Boundedness::Bounded,
         );
         Self {
+            lineage: Arc::new(star.lineage()),
             star,
             original,
             properties: Arc::new(properties),
@@ -68,9 +71,12 @@ impl StarPipelineExec {
         let begin = || {
             let (star, context, outcome) =
                 (self.star.clone(), context.clone(), self.outcome.clone());
-            let metrics = self.metrics.clone();
+            let (metrics, lineage) = (self.metrics.clone(), self.lineage.clone());
             let run = async move {
                 let prepared = Arc::new(prepare(star, context).await.map_err(Arc::new)?);
+                if let Prepared::Ready(_) = prepared.as_ref() {
+                    lineage.note_run();
+                }
                 match prepared.as_ref() {
                     Prepared::Ready(ready) if ready.lookup_count() > 0 => {
                         let reused = MetricBuilder::new(&metrics).global_counter("look_ups_reused");
@@ -124,6 +130,7 @@ fn open(
     let whole = matches!(&ready.star.output, Output::Groups(aggregates) if aggregates.finish);
     let worker = Worker::new(ready.clone(), schema.clone(), partition, &context)?;
     let begin = RowSource::Star(Box::new(worker));
+    let decoded = decoded_memory(&context);
     let batches = futures::stream::try_unfold(begin, move |mut source| {
         let (original, context) = (original.clone(), context.clone());
         async move {
@@ -154,6 +161,7 @@ fn open(
         schema,
         metrics,
         ready.star.scan.env.observers.clone(),
+        decoded,
     )))
 }
 
@@ -183,6 +191,8 @@ impl ExecutionPlan for StarPipelineExec {
         }
         let mut joins = self.star.joins.clone();
         for (join, child) in joins.iter_mut().zip(children) {
+            let star = child.downcast_ref::<Self>();
+            join.lineage = star.map(|star| star.lineage.clone());
             join.build = child;
         }
         let star = Star {

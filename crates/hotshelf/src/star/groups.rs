@@ -63,7 +63,10 @@ impl RowCodes {
         let is_unique = join.matching.attaches() && keys.contains(&join.build_key);
         let (by_row, mut rows) = match is_unique {
             true => (0..row_count as u32).map(|row| (row, Some(row))).unzip(),
-            false => distinct(&columns, row_count, memory).await?,
+            false => {
+                let needed = needed(keys, join, &columns);
+                distinct(&needed, row_count, memory).await?
+            }
         };
         let all_null = |row: &usize| columns.iter().all(|column| column.is_null(*row));
         let mut of_miss = rows.len() as u32;
@@ -86,6 +89,17 @@ impl RowCodes {
     pub fn size_bytes(&self) -> usize {
         self.by_place.len() * 4 + self.rows.len() * 8 + self.computed_bytes
     }
+}
+
+/// The columns that tell build rows apart.
+fn needed(keys: &[Arc<dyn PhysicalExpr>], join: &Join, columns: &[ArrayRef]) -> Vec<ArrayRef> {
+    let Some(lineage) = &join.lineage else {
+        return columns.to_vec();
+    };
+    let number = |key: &Arc<dyn PhysicalExpr>| key.downcast_ref::<Column>().map(Column::index);
+    let needed = lineage.needed(&keys.iter().map(number).collect::<Vec<_>>());
+    let columns = columns.iter().zip(needed).filter(|(_, needed)| *needed);
+    columns.map(|(column, _)| column.clone()).collect()
 }
 
 /// The groups of a join's look-up among those of all look-ups.

@@ -21,6 +21,7 @@ mod condition;
 mod corpus;
 mod decimal;
 mod declined;
+mod determined;
 mod encoded;
 mod exec;
 mod forecast;

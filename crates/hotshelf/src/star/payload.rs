@@ -1,8 +1,8 @@
 //! The columns that survivors need, as they are stored where chunks of them can be decoded alone: the batches of `rows`
 //! decode the chunks that have survivors, and no others.
 
-use arrow::array::ArrayRef as ArrowRef;
-use arrow::datatypes::Field;
+use arrow::array::{ArrayRef as ArrowRef, new_empty_array};
+use arrow::datatypes::{Field, Schema};
 use futures::future::try_join_all;
 use vortex::array::arrays::Dict;
 use vortex::array::arrays::dict::DictArraySlotsExt;
@@ -13,7 +13,7 @@ use vortex_arrow::ArrowSessionExt;
 use super::chunk::ChunkColumn;
 use super::prepare::{Ready, Star};
 use super::select::Survivors;
-use super::stored::{Payload, Stored};
+use super::stored::{Payload, Stored, Whole};
 use super::words::are_words;
 use crate::error::{Error, Result};
 use crate::pipelines::decoded_bytes;
@@ -54,7 +54,6 @@ impl Ready {
     pub async fn payload(
         &self,
         morsel: &Morsel,
-        survivors: &Survivors,
         tested: (&[usize], Vec<ChunkColumn>),
     ) -> Result<Payload> {
         let typed = |error| morsel.file.segments.typed(error);
@@ -80,13 +79,25 @@ impl Ready {
         });
         let reads = try_join_all(reads).await.map_err(typed)?;
         let mut columns = Vec::with_capacity(payload.len());
+        let mut whole = Vec::new();
         for (idx, (place, read)) in payload.into_iter().zip(reads) {
             let at_hand = place.and_then(|place| at_hand[place].take());
             let column = match (at_hand, read) {
                 (Some(column), _) => Stored::chunks(column),
                 (None, Some(array)) => {
-                    let array = self.stored_column(array, scan.schema.field(idx), survivors);
-                    array.map_err(typed)?
+                    let field = &scan.schema.fields()[idx];
+                    let stored = self.stored_column(&array, field).map_err(typed)?;
+                    stored.unwrap_or_else(|| {
+                        let place = columns.len();
+                        let field = field.clone();
+                        let nothing = new_empty_array(field.data_type());
+                        whole.push(Whole {
+                            place,
+                            array,
+                            field,
+                        });
+                        Stored::Array(nothing)
+                    })
                 }
                 (None, None) => {
                     let lost = vortex_err!("column {idx} is needed twice");
@@ -95,38 +106,59 @@ impl Ready {
             };
             columns.push(column);
         }
-        Ok(Payload { columns })
+        Ok(Payload {
+            columns,
+            whole,
+            first: 0,
+        })
     }
 
-    fn stored_column(
+    /// Decodes the values of a part of the survivors, in the place of the part before. Returns their bytes.
+    pub fn decode_part(
         &self,
-        array: ArrayRef,
-        field: &Field,
+        payload: &mut Payload,
         survivors: &Survivors,
-    ) -> VortexResult<Stored> {
+        part: (usize, usize),
+    ) -> VortexResult<u64> {
+        let mut bytes = 0;
+        payload.first = part.0;
+        for whole in &payload.whole {
+            // Freed before the next ones are there.
+            payload.columns[whole.place] = Stored::Array(new_empty_array(whole.field.data_type()));
+            let array = survivors.values(&whole.array, part)?;
+            let values = self.execute(array, &whole.field)?;
+            bytes += decoded_bytes(&values);
+            payload.columns[whole.place] = Stored::Array(values);
+        }
+        Ok(bytes)
+    }
+
+    /// `None`: it is to be decoded as an array.
+    fn stored_column(&self, array: &ArrayRef, field: &Field) -> VortexResult<Option<Stored>> {
         let mut context = self.queue.session.create_execution_ctx();
         if are_words(field.data_type()) {
-            if let Some(column) = ChunkColumn::of_stored(&array, &mut context)? {
-                return Ok(Stored::chunks(column));
+            if let Some(column) = ChunkColumn::of_stored(array, &mut context)? {
+                return Ok(Some(Stored::chunks(column)));
             }
         } else if let Some(dict) = array.as_opt::<Dict>()
             && array.validity()?.definitely_no_nulls()
             && let Some(codes) = ChunkColumn::of_codes(dict.codes(), &mut context)?
         {
             let values = self.execute(dict.values().clone(), field)?;
-            return Ok(Stored::Codes { codes, values });
+            return Ok(Some(Stored::Codes { codes, values }));
         }
-        let mask = survivors.mask();
-        let array = match mask.all_true() {
-            true => array,
-            false => array.filter(mask.clone())?,
-        };
-        self.execute(array, field).map(Stored::Array)
+        Ok(None)
     }
 }
 
 impl Payload {
-    /// The bytes of the survivors' values.
+    /// The columns that are decoded a part at a time.
+    pub fn whole_schema(&self) -> Schema {
+        let fields = self.whole.iter().map(|whole| whole.field.clone());
+        Schema::new(fields.collect::<Vec<_>>())
+    }
+
+    /// The bytes of the survivors' values, except for arrays.
     pub fn decoded_bytes(&self, row_count: usize, star: &Star) -> u64 {
         let fields = star
             .payload()
@@ -144,7 +176,7 @@ impl Payload {
                 Stored::Codes { values, .. } => {
                     decoded_bytes(values) * row_count as u64 / values.len().max(1) as u64
                 }
-                Stored::Array(array) => decoded_bytes(array),
+                Stored::Array(_) => 0,
             });
         bytes.sum()
     }

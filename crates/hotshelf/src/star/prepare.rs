@@ -16,6 +16,7 @@ use datafusion::physical_expr::expressions::{
 use futures::future::try_join_all;
 
 use super::accumulate::{Aggregates, Keys};
+use super::determined::Lineage;
 use super::groups::{GroupCodes, JoinCodes};
 use super::lookup::Lookup;
 use super::narrow::{Computation, Narrow, Source};
@@ -44,6 +45,18 @@ pub(super) enum Output {
 }
 
 impl Star {
+    /// Where the columns of its rows come from.
+    pub fn lineage(&self) -> Lineage {
+        let sources = &self.narrow.sources;
+        let source = |output: &Computation| sources.get(output.column()?).copied();
+        let sources = match &self.output {
+            Output::Rows(outputs) => outputs.iter().map(source).collect(),
+            Output::Groups(_) => Vec::new(),
+        };
+        let keys = self.joins.iter().map(|join| join.probe_key);
+        Lineage::new(sources, keys.collect())
+    }
+
     /// Whether something of a look-up's build rows is needed for surviving rows.
     pub fn attaches(&self, join: usize) -> bool {
         let narrow = self.narrow.sources.iter();

@@ -74,7 +74,7 @@ impl<'a> Rows<'a> {
         let probed = probed.filter(|(_, source)| matches!(source, Source::Probe(_)));
         for ((idx, _), stored) in probed.zip(&payload.columns) {
             if let Stored::Array(array) = stored {
-                forms[idx].array = Some(array.slice(start, rows.len()));
+                forms[idx].array = Some(array.slice(start - payload.first, rows.len()));
             }
         }
         Self {

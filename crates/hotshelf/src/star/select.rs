@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use hotshelf_tier::simd::{Backend, Combine};
+use vortex::array::ArrayRef;
 use vortex::buffer::BitBuffer;
 use vortex::error::VortexResult;
 use vortex::mask::{AllOr, Mask};
@@ -57,8 +58,27 @@ impl Survivors {
             .partition_point(|row| (*row as usize / CHUNK_ROWS) < chunk)
     }
 
+    /// The values that a part of the survivors has in a column.
+    pub fn values(
+        &self,
+        column: &ArrayRef,
+        (start, end): (usize, usize),
+    ) -> VortexResult<ArrayRef> {
+        let (column, mask) = match (self.rows.get(start), self.rows[..end].last()) {
+            (Some(first), Some(last)) if end - start < self.rows.len() => {
+                let rows = *first as usize..*last as usize + 1;
+                (column.slice(rows.clone())?, self.mask().slice(rows))
+            }
+            _ => (column.clone(), self.mask().clone()),
+        };
+        match mask.all_true() {
+            true => Ok(column),
+            false => column.filter(mask),
+        }
+    }
+
     /// A bit per row of the row group.
-    pub fn mask(&self) -> &Mask {
+    fn mask(&self) -> &Mask {
         self.mask.get_or_init(|| {
             if self.rows.len() == self.row_count {
                 return Mask::new_true(self.row_count);

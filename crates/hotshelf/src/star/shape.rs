@@ -19,6 +19,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::declined::Declined;
+use super::determined::Lineage;
 use super::forecast::{Forecast, check_build, pass_through};
 use super::keys::is_key_type;
 use super::matching::{KeyPair, Matching, joined, looked_up_key, probe_side};
@@ -37,6 +38,8 @@ const WIDENED_BUILD_SHARE: usize = 8;
 #[derive(Debug, Clone)]
 pub(super) struct Join {
     pub build: Arc<dyn ExecutionPlan>,
+    /// If the build side is a star itself.
+    pub lineage: Option<Arc<Lineage>>,
     /// Key over the build's schema.
     pub build_key: Arc<dyn PhysicalExpr>,
     /// Key column, by index in the scan's output.
@@ -203,6 +206,7 @@ impl Shape {
         self.add_build_columns(build, nullable, |column| Source::Build { join, column });
         self.joins.push(Join {
             build: unshuffled(build).clone(),
+            lineage: None,
             build_key: build_key.clone(),
             probe_key,
             matching,

@@ -1,6 +1,8 @@
 //! The columns that survivors need, in the ways in which they are at hand.
 
 use arrow::array::ArrayRef;
+use arrow::datatypes::FieldRef;
+use vortex::array::ArrayRef as EncodedRef;
 
 use super::chunk::ChunkColumn;
 use super::words::Bounds;
@@ -8,6 +10,18 @@ use super::words::Bounds;
 /// The columns that the survivors of a row group need.
 pub(super) struct Payload {
     pub columns: Vec<Stored>,
+    /// Those of them that are arrays.
+    pub whole: Vec<Whole>,
+    /// The first of the survivors whose values the arrays have.
+    pub first: usize,
+}
+
+/// A column that is decoded for a part of the survivors at a time.
+pub(super) struct Whole {
+    /// Its place among the columns.
+    pub place: usize,
+    pub array: EncodedRef,
+    pub field: FieldRef,
 }
 
 /// A column of a row group, or of its survivors.
@@ -22,7 +36,7 @@ pub(super) enum Stored {
         codes: ChunkColumn,
         values: ArrayRef,
     },
-    /// The survivors' values.
+    /// The values of a part of the survivors.
     Array(ArrayRef),
 }
 

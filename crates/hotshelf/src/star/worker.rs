@@ -13,7 +13,7 @@ use super::select::{Selector, Survivors};
 use super::stored::Payload;
 use crate::error::{Error, Result};
 use crate::prices::computed;
-use crate::scan::{Morsel, filter, narrow_rows};
+use crate::scan::{Morsel, decoded_memory, filter, narrow_rows};
 use arrow::array::RecordBatch;
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
@@ -34,6 +34,8 @@ pub(super) struct Worker {
     schema: SchemaRef,
     sink: Sink,
     reservation: MemoryReservation,
+    /// For the values of survivors that are decoded at once.
+    decoded: MemoryReservation,
     /// What groups may take that others merge, in bytes: a part of the memory, and half of what they had when it ran
     /// short. The rest is for those who merge them.
     group_bytes_max: usize,
@@ -84,6 +86,7 @@ impl Worker {
             schema,
             sink,
             reservation: consumer.register(context.memory_pool()),
+            decoded: decoded_memory(context),
             group_bytes_max,
             batch_rows,
             taken: VecDeque::new(),
@@ -185,25 +188,44 @@ impl Worker {
             return Ok(false);
         }
         ready.queue.work.survive();
-        let payload = ready
-            .payload(morsel, &survivors, (&self.tested, columns))
-            .await?;
+        let mut payload = ready.payload(morsel, (&self.tested, columns)).await?;
         let bytes = payload.decoded_bytes(survivors.count(), &ready.star);
         ready.queue.work.decode_bytes(bytes);
-        self.push(&survivors, &payload).map_err(Error::from_query)?;
+        if let Sink::Groups(groups) = &mut self.sink {
+            let early = groups.begin_row_group().map_err(Error::from_query)?;
+            self.pending.extend(early);
+        }
+        let part_rows = match payload.whole.is_empty() {
+            true => survivors.count(),
+            false => ready.queue.rows_at_once(&payload.whole_schema()),
+        };
+        let mut start = 0;
+        while start < survivors.count() {
+            let part = (start, survivors.batch_end(start, part_rows));
+            let decoded = ready.decode_part(&mut payload, &survivors, part);
+            let bytes = decoded.map_err(typed)?;
+            ready.queue.work.decode_bytes(bytes);
+            self.decoded.resize(bytes as usize);
+            self.push(&survivors, &payload, part)
+                .map_err(Error::from_query)?;
+            start = part.1;
+        }
+        self.decoded.free();
         Ok(true)
     }
 
     /// Hands survivors to the output, a batch at a time: what expressions compute on the way stays in the core's cache.
-    fn push(&mut self, survivors: &Survivors, payload: &Payload) -> QueryResult<()> {
-        if let Sink::Groups(groups) = &mut self.sink {
-            groups.begin_row_group();
-        }
-        let mut start = 0;
-        while start < survivors.count() {
-            let end = survivors.batch_end(start, self.batch_rows.min(BATCH_ROWS));
-            self.push_batch(survivors, payload, (start, end))?;
-            start = end;
+    fn push(
+        &mut self,
+        survivors: &Survivors,
+        payload: &Payload,
+        (mut start, end): (usize, usize),
+    ) -> QueryResult<()> {
+        while start < end {
+            let batch_end = survivors.batch_end(start, self.batch_rows.min(BATCH_ROWS));
+            let batch = (start, batch_end.min(end));
+            self.push_batch(survivors, payload, batch)?;
+            start = batch.1;
         }
         Ok(())
     }

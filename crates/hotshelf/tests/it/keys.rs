@@ -167,3 +167,42 @@ fn rows_padded_by_an_outer_join_are_sorted_though_the_padding_side_has_one_row()
         ORDER BY 1 NULLS FIRST, 2";
     assert_eq!(db.rows(constant), ["|1", "|3", "4|2"]);
 }
+
+#[test]
+fn groups_by_what_a_build_side_has_looked_up_are_those_of_all_columns() {
+    let db = Fixture::new();
+    let statements = [
+        "CREATE TABLE people AS SELECT value AS id, 'name ' || (value % 7) AS name, value % 3 AS region \
+         FROM range(200)",
+        "CREATE TABLE trips AS SELECT value AS id, \
+         CASE WHEN value % 11 = 0 THEN NULL ELSE value * 13 % 250 END AS person, value % 2 AS kind FROM range(4000)",
+        "CREATE TABLE steps AS SELECT value * 7 % 4100 AS trip, value % 5 AS n FROM range(60000)",
+    ];
+    statements.iter().for_each(|sql| drop(db.run(sql).unwrap()));
+    let groups = [
+        "p.id, p.name, p.region",
+        "t.person, p.name",
+        "p.name, p.region",
+        "p.name, t.kind",
+        "t.person, p.name, t.kind",
+        "t.id, p.name",
+    ];
+    for (join, groups) in ["JOIN", "LEFT JOIN"]
+        .into_iter()
+        .flat_map(|join| groups.map(|groups| (join, groups)))
+    {
+        let sql = format!(
+            "SELECT {groups}, count(*) AS n, sum(s.n) AS s FROM steps s JOIN trips t ON s.trip = t.id \
+             {join} people p ON t.person = p.id GROUP BY {groups}"
+        );
+        let off = format!("SET hotshelf.star_pipelines = off; {sql}");
+        assert_eq!(sorted(&db, &sql), sorted(&db, &off), "{sql}");
+    }
+    // A key of the small side that repeats is found out when it runs.
+    db.run("INSERT INTO people VALUES (5, 'name 1', 2), (6, 'other', 0)")
+        .unwrap();
+    let sql = "SELECT p.id, p.name, p.region, count(*) AS n FROM steps s JOIN trips t ON s.trip = t.id \
+               JOIN people p ON t.person = p.id GROUP BY p.id, p.name, p.region";
+    let off = format!("SET hotshelf.star_pipelines = off; {sql}");
+    assert_eq!(sorted(&db, sql), sorted(&db, &off));
+}

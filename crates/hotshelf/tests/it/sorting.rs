@@ -110,6 +110,134 @@ fn many_first_rows_of_rows_in_order_read_a_part_of_the_table() {
     }
 }
 
+/// Several files of many row groups. `late` is NULL in few of them, `sparse` in all.
+fn scattered() -> Fixture {
+    let fixture = Fixture::with(Options {
+        budget_bytes: 12 << 20,
+        operator_bytes_min: 2 << 20,
+        threads: 2,
+        merge_files: false,
+        ..Options::default()
+    });
+    let rows = |from: u32| {
+        let to = from + 39_999;
+        format!(
+            "SELECT value AS id, value * 48271 % 2147483647 AS shuffled, value / 1000 AS rising, value % 3 AS few, \
+             CASE WHEN value % 4999 = 7 THEN NULL ELSE value * 48271 % 999983 END AS sparse, \
+             CASE WHEN value >= 50000 AND value < 50020 THEN NULL ELSE -value END AS late, \
+             md5(CAST(value AS VARCHAR)) AS text, DATE '2020-01-01' + (value * 31 % 9973)::int AS day, \
+             CAST(value AS DOUBLE) AS float FROM generate_series({from}, {to}) AS g(value)"
+        )
+    };
+    let create = format!("CREATE TABLE t AS {}", rows(40_000));
+    fixture.run(&create).unwrap();
+    for from in [80_000, 0] {
+        fixture
+            .run(&format!("INSERT INTO t {}", rows(from)))
+            .unwrap();
+    }
+    fixture
+        .run("CREATE TABLE d AS SELECT value AS k, value * 10 AS tens FROM range(2)")
+        .unwrap();
+    fixture
+}
+
+/// Row groups that the scans of a statement skipped.
+fn pruned_row_groups(fixture: &Fixture, sql: &str) -> u64 {
+    let plan = fixture.rows(&format!("EXPLAIN ANALYZE {sql}")).join("\n");
+    let counts = plan.split("row_groups_pruned=").skip(1);
+    let count = |rest: &str| {
+        let digits = rest.split(|digit: char| !digit.is_ascii_digit()).next()?;
+        digits.parse::<u64>().ok()
+    };
+    counts.filter_map(count).sum()
+}
+
+#[test]
+fn first_rows_are_the_same_whichever_row_groups_are_read_first() {
+    let fixture = scattered();
+    let without = "SET datafusion.optimizer.enable_topk_dynamic_filter_pushdown = false;";
+    let check = |sql: &str| {
+        let expected = fixture.rows(&format!("{without} {sql}"));
+        assert_eq!(fixture.rows(sql), expected, "{sql}");
+    };
+    for order in [
+        "shuffled DESC, id",
+        "shuffled, id DESC",
+        "rising DESC, id DESC",
+        "rising, float",
+        "few DESC, id",
+        "sparse DESC NULLS FIRST, id",
+        "sparse NULLS FIRST, id DESC",
+        "sparse DESC NULLS LAST, id",
+        "sparse NULLS LAST, id",
+        "late NULLS FIRST, id",
+        "late DESC NULLS LAST, id",
+        "text DESC, id",
+        "day, id",
+        "float DESC",
+    ] {
+        for (limit, offset) in [(1, 0), (30, 5), (5000, 0)] {
+            let sql = format!(
+                "SELECT id, sparse, late, text FROM t ORDER BY {order} LIMIT {limit} OFFSET {offset}"
+            );
+            check(&sql);
+        }
+        for star_pipelines in ["on", "off"] {
+            let sql = format!(
+                "SET hotshelf.star_pipelines = {star_pipelines}; \
+                 SELECT id, tens FROM t JOIN d ON t.few = d.k WHERE id % 5 > 0 ORDER BY {order} LIMIT 20"
+            );
+            check(&sql);
+        }
+    }
+    // Only the key is certain where it is equal.
+    check("SELECT few FROM t ORDER BY few DESC LIMIT 10");
+    check("SELECT late FROM t ORDER BY late NULLS FIRST LIMIT 25");
+}
+
+#[test]
+fn row_groups_without_first_rows_are_skipped_wherever_they_lie() {
+    let fixture = scattered();
+    let all = pruned_row_groups(&fixture, "SELECT count(*) FROM t WHERE id < -1");
+    assert!(all >= 12, "{all} row groups");
+    for order in [
+        "shuffled DESC",
+        "shuffled DESC, id",
+        "shuffled, float",
+        "rising DESC, id DESC",
+        "rising, id",
+        "late NULLS FIRST, id",
+        "late DESC NULLS LAST, id",
+        "text, id",
+    ] {
+        let sql = format!("SELECT id, text FROM t ORDER BY {order} LIMIT 3");
+        let pruned = pruned_row_groups(&fixture, &sql);
+        assert!(2 * pruned > all, "{pruned} of {all}: {order}");
+    }
+}
+
+#[test]
+fn only_scans_whose_rows_come_to_the_sort_are_read_in_another_order() {
+    let fixture = scattered();
+    let plan = |sql: &str| fixture.rows(&format!("EXPLAIN {sql}")).join("\n");
+    let greatest = plan("SELECT id FROM t ORDER BY shuffled DESC, id LIMIT 3");
+    assert!(greatest.contains("first=greatest shuffled"), "{greatest}");
+    let least = plan("SELECT id AS n FROM t WHERE few < 2 ORDER BY n LIMIT 5000");
+    assert!(least.contains("first=least id"), "{least}");
+    for sql in [
+        "SELECT id FROM t ORDER BY shuffled DESC, id",
+        "SELECT id FROM t LIMIT 3",
+        "SELECT id FROM (SELECT id FROM t LIMIT 100) ORDER BY id LIMIT 3",
+        "SELECT few, count(*) AS n FROM t GROUP BY few ORDER BY few DESC LIMIT 2",
+        "SELECT id FROM t ORDER BY id % 10, id LIMIT 3",
+        "SELECT id FROM t ORDER BY float DESC LIMIT 3",
+    ] {
+        let plan = plan(sql);
+        assert!(!plan.contains("first="), "{plan}");
+    }
+}
+
 #[test]
 fn many_first_rows_are_those_of_the_whole_order() {
     for budget_bytes in [4 << 20, 64 << 20] {

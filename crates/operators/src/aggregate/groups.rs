@@ -7,6 +7,7 @@ use arrow_array::types::UInt64Type;
 use arrow_array::{ArrayRef, LargeBinaryArray, UInt64Array};
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_schema::{DataType, Field};
+use hotshelf_tier::region::prefer_huge_pages;
 
 use crate::Result;
 use crate::keys::{KeyEncoder, KeyShape, Keys, hash_bytes, hash_word, hash_words};
@@ -347,6 +348,7 @@ impl Directory {
         // Freed before the new ones are there.
         self.slots = Vec::new();
         self.slots = vec![0; len];
+        prefer_huge_pages(&mut self.slots);
         for group in 0..stored.len() {
             let hash = stored.hash(group);
             let mut place = hash as usize & (len - 1);

@@ -47,8 +47,9 @@
 //! | `merge` | how the groups of partitions are put together |
 //! | `numbers` | groups numbered for those who aggregate themselves |
 //!
-//! A worker's table has no more groups than the core's cache has room for. Then they go to 64 partitions by the upper
-//! bits of the hash, with their states. A partition merges what it gets as soon as that is worth loading its own table
+//! A worker that is alone keeps all groups in one table while there is memory for it; otherwise a worker's table has no
+//! more groups than the core's cache has room for. Then they go to 64 partitions by the upper bits of the hash, with
+//! their states. A partition merges what it gets as soon as that is worth loading its own table
 //! to the cache, so that memory is needed for groups, and not for rows. Where hardly any row meets its group in a
 //! worker's table, the next rows are not looked up there. When the broker refuses, a partition's groups are spilled:
 //! one that is on disk already if it has enough to write, otherwise the largest.
@@ -280,10 +281,19 @@ impl Worker {
             self.blind_rows = self.blind_rows.saturating_sub(rows as u64);
             shared.counts.blind_rows.fetch_add(rows as u64, Relaxed);
         }
-        if table.charged_bytes() >= shared.limits.table_bytes {
+        if table.charged_bytes() >= self.table_bytes_max() {
             self.flush(table)?;
         }
         Ok(())
+    }
+
+    /// Who has no others to share with keeps all groups in one table while there is memory for it.
+    fn table_bytes_max(&self) -> u64 {
+        let is_alone = self.aggregation.workers == 1 && !self.aggregation.store.is_used();
+        match is_alone {
+            true => u64::MAX,
+            false => self.shared().limits.table_bytes,
+        }
     }
 
     /// Gives the table's groups to partitions.

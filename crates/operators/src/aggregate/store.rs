@@ -83,13 +83,10 @@ impl Store {
         read_hashes(self.shared.plan.group_keys(groups), &mut work.hashes);
         let mut scatter = std::mem::take(&mut work.scatter);
         scatter.sort(&work.hashes, |_, hash| Some(partition_of(hash, self.level)));
-        for idx in 0..PARTITIONS {
-            let rows = scatter.rows(idx);
-            if !rows.is_empty() {
-                let rows = UInt32Array::from(rows.to_vec());
-                let chunk = without_unused_values(&take_record_batch(groups, &rows)?)?;
-                self.append_to(idx, chunk, work)?;
-            }
+        for idx in scatter.partitions() {
+            let rows = UInt32Array::from(scatter.rows(idx).to_vec());
+            let chunk = without_unused_values(&take_record_batch(groups, &rows)?)?;
+            self.append_to(idx, chunk, work)?;
         }
         work.scatter = scatter;
         Ok(())

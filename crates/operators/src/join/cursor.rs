@@ -26,6 +26,16 @@ pub struct Probing<'a> {
     pub is_last: bool,
 }
 
+/// What comes of some work.
+pub enum Step {
+    /// Rows.
+    Batch(RecordBatch),
+    /// Nothing yet.
+    Pause,
+    /// Nothing more.
+    End,
+}
+
 /// A batch of rows on its way through a table. Reused from batch to batch.
 #[derive(Default)]
 pub struct Cursor {
@@ -59,12 +69,22 @@ impl Cursor {
 
     /// The next batch of output.
     pub fn next(&mut self, probing: Probing) -> Result<Option<RecordBatch>> {
+        loop {
+            match self.step(probing)? {
+                Step::Batch(batch) => return Ok(Some(batch)),
+                Step::Pause => probing.stop.check()?,
+                Step::End => return Ok(None),
+            }
+        }
+    }
+
+    /// As much work as a batch of pairs takes.
+    pub fn step(&mut self, probing: Probing) -> Result<Step> {
         let plan = probing.plan;
-        while self.next < self.candidates.rows.len() {
-            probing.stop.check()?;
+        if self.next < self.candidates.rows.len() {
             self.find_pairs(probing);
             if self.picks.is_empty() {
-                continue;
+                return Ok(Step::Pause);
             }
             if plan.gathers_pairs() {
                 probing.tables.gather(&self.places, &mut self.words);
@@ -82,18 +102,29 @@ impl Cursor {
                 let probe = Some((&self.rows, &picks));
                 let batch =
                     plan.batch(probing.side, probe, Some((probing.tables, &build)), None)?;
-                return Ok(Some(batch));
+                return Ok(Step::Batch(batch));
             }
+            return Ok(Step::Pause);
         }
         if !self.has_singles || !probing.is_last {
-            return Ok(None);
+            return Ok(Step::End);
         }
-        self.singles(probing)
+        Ok(match self.singles(probing)? {
+            Some(batch) => Step::Batch(batch),
+            None => Step::End,
+        })
     }
 
     /// Replaces the pairs by the next ones with equal keys.
     fn find_pairs(&mut self, probing: Probing) {
         let tables = probing.tables;
+        if self.candidates.are_pairs {
+            let is_narrow = self.rows.value_bytes.is_none() && !tables.layout.has_heap();
+            return match is_narrow {
+                true => self.take_pairs(),
+                false => self.find_equal(probing, |_, _| true),
+            };
+        }
         let keys = std::mem::take(&mut self.rows.keys);
         match tables.layout.shape() {
             KeyShape::Words(1) => {
@@ -118,6 +149,17 @@ impl Cursor {
         self.rows.keys = keys;
     }
 
+    /// The next candidates, all of them pairs of values of fixed width.
+    fn take_pairs(&mut self) {
+        let Candidates { rows, starts, .. } = &self.candidates;
+        let taken = self.next..rows.len().min(self.next + OUTPUT_ROWS);
+        self.next = taken.end;
+        self.picks.clear();
+        self.picks.extend_from_slice(&rows[taken.clone()]);
+        self.places.clear();
+        self.places.extend_from_slice(&starts[taken]);
+    }
+
     #[inline(always)]
     fn find_equal(&mut self, probing: Probing, is_equal: impl Fn(u64, usize) -> bool) {
         self.picks.clear();
@@ -127,7 +169,9 @@ impl Cursor {
         let marks = plan.marks(probing.side.other());
         let has_heap = tables.layout.has_heap();
         let Self {
-            candidates: Candidates { rows, starts, ends },
+            candidates: Candidates {
+                rows, starts, ends, ..
+            },
             matched,
             picks,
             places,

@@ -55,7 +55,10 @@
 //! | `layout` | what a row looks like in memory and on disk |
 //! | `store` | where rows wait, by partition, and which are spilled |
 //! | `spilled` | blocks of rows on disk |
-//! | `table` | the directory, and the rows by slot |
+//! | `part` | the table of one partition: the directory, and the rows by slot |
+//! | `table` | those of all partitions |
+//! | `prober` | what a thread does with right rows, and then with what remains |
+//! | `direct` | the rows of keys that lie close together |
 //! | `cursor` | how a batch probes, and which rows have no partner |
 //! | `run` | how spilled partitions are joined |
 //!
@@ -67,8 +70,11 @@
 //! if need be.
 
 mod cursor;
+mod direct;
 mod layout;
+mod part;
 mod plan;
+mod prober;
 mod run;
 mod spec;
 mod spilled;
@@ -83,14 +89,15 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use parking_lot::{Condvar, Mutex};
 
-use crate::batches::{piece_rows, pieces, with_schema};
+use crate::batches::{pieces, with_schema};
 use crate::memory::Grant;
-use crate::partitions::{NO_KEY, Scatter, partition_of};
+use crate::partitions::{NO_KEY, Scatter};
 use crate::{Environment, OperatorError, Result};
-use cursor::{Cursor, Scan};
+pub use cursor::Step;
 use layout::Block;
 use plan::{Plan, ProbeRows};
-use run::{Pair, Run, Shared, spilled_pairs};
+pub use prober::Prober;
+use run::{Pair, Shared, spilled_pairs};
 pub use spec::{Condition, JoinKind, JoinSpec, PairTest, Side};
 use store::RowStore;
 use table::Tables;
@@ -208,17 +215,20 @@ impl HashJoin {
     /// [`OperatorError::Stopped`] if the table is gone, because all probers have finished.
     pub fn prober(self: &Arc<Self>) -> Result<Prober> {
         let tables = self.state.lock().tables.clone();
-        Ok(Prober {
-            join: Arc::clone(self),
-            tables: Some(tables.ok_or(OperatorError::Stopped)?),
-            batch: None,
-            piece_rows: 1,
-            cursor: Cursor::default(),
-            is_probing: false,
-            scatter: Scatter::default(),
-            block: Block::default(),
-            work: None,
-        })
+        let tables = tables.ok_or(OperatorError::Stopped)?;
+        Ok(Prober::new(self, Some(tables)))
+    }
+
+    /// What takes part in what remains when all probers have finished, from a further thread.
+    pub fn helper(self: &Arc<Self>) -> Prober {
+        Prober::new(self, None)
+    }
+
+    /// How many spilled pairs wait for a thread.
+    pub fn waiting_pair_count(&self) -> usize {
+        let state = self.state.lock();
+        let tasks = state.tasks.iter();
+        tasks.filter(|task| matches!(task, Task::Pair(_))).count()
     }
 
     /// What the join did so far.
@@ -303,7 +313,7 @@ impl Builder {
         let batch = with_schema(batch, &self.join.shared.plan.spec.left)?;
         for piece in pieces(&batch) {
             let plan = &self.join.shared.plan;
-            plan.rows_of(Side::Left, &piece, &mut self.rows)?;
+            plan.rows_of(Side::Left, &piece, true, &mut self.rows)?;
             let ProbeRows { keys, columns, .. } = &self.rows;
             plan.layout(Side::Left)
                 .pack(keys, columns, &mut self.block)?;
@@ -313,153 +323,5 @@ impl Builder {
             build.append(scatter, block, keys.hashes(), keys.valid(), keeps_no_key)?;
         }
         Ok(())
-    }
-}
-
-/// Probes with right rows, and then takes part in what remains.
-pub struct Prober {
-    join: Arc<HashJoin>,
-    /// The table, until there are no more rows.
-    tables: Option<Arc<Tables>>,
-    /// The rows of a batch that come next.
-    batch: Option<RecordBatch>,
-    piece_rows: usize,
-    cursor: Cursor,
-    is_probing: bool,
-    scatter: Scatter,
-    block: Block,
-    work: Option<Work>,
-}
-
-enum Work {
-    Scan(Arc<Tables>, Scan),
-    Run(Box<Run>),
-}
-
-impl Prober {
-    /// Adds a batch of right rows, after [`Self::next_batch`] has returned `None`.
-    ///
-    /// # Errors
-    /// Columns that are not those of the schema.
-    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        assert!(
-            self.batch.is_none() && !self.is_probing,
-            "output of the last batch remains"
-        );
-        let batch = with_schema(batch, &self.join.shared.plan.spec.right)?;
-        self.piece_rows = piece_rows(&batch);
-        self.batch = Some(batch);
-        Ok(())
-    }
-
-    /// The next batch of output. `None` means that [`Self::push`] or [`Self::finish`] comes next, and the end after
-    /// [`Self::finish`]. Then this waits until all probers have finished, and each takes a share of the rows without
-    /// partners and of what was spilled.
-    ///
-    /// # Errors
-    /// Those of spilling, those of the condition, [`Stopped`](OperatorError::Stopped), and if Arrow cannot encode a
-    /// column.
-    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        match self.tables.clone() {
-            Some(tables) => self.probe(&tables),
-            None => self.work(),
-        }
-    }
-
-    /// Notes that there are no more right rows.
-    ///
-    /// # Errors
-    /// Those of spilling.
-    pub fn finish(&mut self) -> Result<()> {
-        match self.tables.take() {
-            Some(_) => self.join.finish_probing(),
-            None => Ok(()),
-        }
-    }
-
-    fn probe(&mut self, tables: &Tables) -> Result<Option<RecordBatch>> {
-        let join = Arc::clone(&self.join);
-        let shared = &join.shared;
-        loop {
-            shared.environment.stop.check()?;
-            if self.is_probing {
-                let probing = shared.probing(tables, Side::Right, true);
-                if let Some(batch) = self.cursor.next(probing)? {
-                    return Ok(Some(batch));
-                }
-                self.is_probing = false;
-            }
-            let Some(batch) = self.batch.take() else {
-                return Ok(None);
-            };
-            let rows = batch.num_rows().min(self.piece_rows);
-            if rows < batch.num_rows() {
-                self.batch = Some(batch.slice(rows, batch.num_rows() - rows));
-            }
-            self.begin(tables, &batch.slice(0, rows))?;
-        }
-    }
-
-    fn begin(&mut self, tables: &Tables, batch: &RecordBatch) -> Result<()> {
-        let plan = &self.join.shared.plan;
-        let rows = &mut self.cursor.rows;
-        plan.rows_of(Side::Right, batch, rows)?;
-        if !tables.is_complete() {
-            let keys = &rows.keys;
-            self.scatter.sort(keys.hashes(), |row, hash| {
-                let is_absent = !tables.is_resident(hash) && keys.has_key(row);
-                is_absent.then(|| partition_of(hash, 0))
-            });
-            if !self.scatter.is_empty() {
-                let layout = plan.layout(Side::Right);
-                layout.pack(keys, &rows.columns, &mut self.block)?;
-                self.join.probe.append_sorted(&self.scatter, &self.block)?;
-            }
-        }
-        let probing = self.join.shared.probing(tables, Side::Right, true);
-        self.cursor.start(probing);
-        self.is_probing = true;
-        Ok(())
-    }
-
-    /// Takes part in what remains when all right rows have arrived.
-    fn work(&mut self) -> Result<Option<RecordBatch>> {
-        let shared = &self.join.shared;
-        loop {
-            let batch = match &mut self.work {
-                Some(Work::Scan(tables, scan)) => {
-                    scan.next(shared.probing(tables, Side::Right, true))?
-                }
-                Some(Work::Run(run)) => {
-                    let mut pairs = Vec::new();
-                    let batch = run.next(shared, &mut pairs)?;
-                    let tasks = pairs.into_iter().map(Task::Pair);
-                    self.join.state.lock().tasks.extend(tasks);
-                    batch
-                }
-                None => None,
-            };
-            if batch.is_some() {
-                return Ok(batch);
-            }
-            self.work = None;
-            self.work = match self.join.next_task()? {
-                Some(Task::Scan(tables, part)) => {
-                    let scan = Scan::new(part..part + 1);
-                    Some(Work::Scan(tables, scan))
-                }
-                Some(Task::Pair(pair)) => Some(Work::Run(Box::new(Run::start(pair, shared)?))),
-                None => return Ok(None),
-            };
-        }
-    }
-}
-
-impl Drop for Prober {
-    fn drop(&mut self) {
-        if self.tables.is_some() {
-            self.join.state.lock().is_abandoned = true;
-            self.join.changed.notify_all();
-        }
     }
 }

@@ -193,8 +193,14 @@ impl Plan {
         )
     }
 
-    /// Keys and stored columns of a batch.
-    pub fn rows_of(&self, side: Side, batch: &RecordBatch, rows: &mut ProbeRows) -> Result<()> {
+    /// Keys and stored columns of a batch. Keys of words may be left without hashes.
+    pub fn rows_of(
+        &self,
+        side: Side,
+        batch: &RecordBatch,
+        needs_hashes: bool,
+        rows: &mut ProbeRows,
+    ) -> Result<()> {
         let plan = self.side(side);
         let pick = |columns: &[usize]| -> Vec<ArrayRef> {
             columns
@@ -203,8 +209,14 @@ impl Plan {
                 .collect()
         };
         let keys = pick(&plan.keys);
-        self.encoder
-            .encode(&keys, batch.num_rows(), &mut rows.keys)?;
+        match needs_hashes {
+            true => self
+                .encoder
+                .encode(&keys, batch.num_rows(), &mut rows.keys)?,
+            false => self
+                .encoder
+                .encode_unhashed(&keys, batch.num_rows(), &mut rows.keys)?,
+        }
         rows.set_columns(pick(&plan.stored))?;
         if self.spec.null_aware && batch.num_rows() > 0 {
             plan.seen.rows.store(true, Ordering::Relaxed);

@@ -10,11 +10,12 @@ use arrow_array::RecordBatch;
 
 use super::cursor::{Cursor, Probing, Scan};
 use super::layout::Block;
+use super::part::PartOptions;
 use super::plan::Plan;
 use super::spec::Side;
 use super::spilled::{BlockReader, Spilled};
 use super::store::RowStore;
-use super::table::{PartOptions, Tables};
+use super::table::Tables;
 use crate::memory::{Charge, Grant};
 use crate::partitions::{PARTITION_BITS, PARTITIONS, Scatter, partition_of};
 use crate::{Environment, Result};

@@ -105,11 +105,8 @@ impl RowStore {
     /// Appends rows in the order of `scatter`.
     pub fn append_sorted(&self, scatter: &Scatter, block: &Block) -> Result<()> {
         self.environment.stop.check()?;
-        for partition in 0..=NO_KEY {
-            let rows = scatter.rows(partition);
-            if !rows.is_empty() {
-                self.append_to(partition, rows, block)?;
-            }
+        for partition in scatter.partitions() {
+            self.append_to(partition, scatter.rows(partition), block)?;
         }
         Ok(())
     }

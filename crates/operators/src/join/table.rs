@@ -1,161 +1,19 @@
-//! The hash table: rows sorted by slot, and a directory with the end of each slot and a Bloom filter of its keys.
-//!
-//! Method: Birler, Schmidt, Fent, Neumann, "Simple, Efficient, and Robust Hash Tables for Join Processing", DaMoN 2024.
+//! The tables of all partitions, and how keys are found in them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hotshelf_tier::region::prefer_huge_pages;
-
-use super::layout::{Block, Heaps, RowLayout};
+use super::direct::Direct;
+use super::layout::{Heaps, RowLayout};
+use super::part::{FILTER_BITS, Part, PartOptions, filter_of};
 use super::store::RowStore;
 use crate::Result;
-use crate::keys::Keys;
+use crate::keys::{Keys, hash_word};
 use crate::memory::{Charge, Grant};
 use crate::partitions::{NO_KEY, PARTITION_BITS, PARTITIONS};
 
-/// A slot's word: the end of its rows above, the filter below.
-const FILTER_BITS: u32 = 16;
 /// The place of a row in [`Tables`]: the part above, the row in it below.
 const ROW_BITS: u32 = 40;
-/// Filters of four bits of sixteen. The lowest bits of the hash choose one.
-static FILTERS: [u16; 2048] = filters();
-
-const fn filters() -> [u16; 2048] {
-    let mut filters = [0; 2048];
-    let (mut filled, mut next) = (0, 0_u16);
-    while filled < 2048 {
-        if next.count_ones() == 4 {
-            filters[filled] = next;
-            filled += 1;
-        }
-        next = next.wrapping_add(1);
-    }
-    filters
-}
-
-#[inline(always)]
-fn filter_of(hash: u64) -> u64 {
-    FILTERS[(hash & 2047) as usize] as u64
-}
-
-/// The table of a partition.
-#[derive(Default)]
-pub struct Part {
-    rows: Vec<u64>,
-    len: usize,
-    /// One word more than there are slots, so that a slot's rows start where those of the slot before end.
-    directory: Vec<u64>,
-    shift: u32,
-    heaps: Vec<Vec<u8>>,
-    /// A bit for each row that has a partner, if the join wants to know.
-    matched: Vec<AtomicU64>,
-    /// Lent for what is above.
-    charge: Option<Charge>,
-}
-
-impl Part {
-    /// Returns what was lent beyond `bytes`.
-    pub fn keep(&mut self, bytes: u64) {
-        self.charge.as_mut().expect("a charge").shrink_to(bytes);
-    }
-}
-
-/// What [`Part`] needs to know to build.
-#[derive(Clone, Copy)]
-pub struct PartOptions<'a> {
-    pub layout: &'a RowLayout,
-    /// Upper bits of the hash that are the same for all rows.
-    pub skip_bits: u32,
-    pub marks: bool,
-    /// Whether rows have keys.
-    pub has_keys: bool,
-}
-
-impl PartOptions<'_> {
-    fn slot_bits(&self, rows: usize) -> u32 {
-        rows.next_power_of_two().trailing_zeros().max(1)
-    }
-
-    /// The memory that a table of this many rows needs, apart from heaps.
-    pub fn bytes(&self, rows: usize) -> u64 {
-        let slots = (1_u64 << self.slot_bits(rows)) + 1;
-        let marks = if self.marks { rows.div_ceil(8) } else { 0 };
-        (rows * self.layout.stride() * 8 + marks) as u64 + slots * 8
-    }
-
-    /// Builds a table. Memory of the chunks is freed as their rows are copied, except for their heaps.
-    pub fn build(&self, mut chunks: Vec<Block>, charge: Charge) -> Part {
-        let stride = self.layout.stride();
-        let len = chunks.iter().map(|chunk| chunk.words.len()).sum::<usize>() / stride;
-        let bits = self.slot_bits(len);
-        let shift = 64 - bits;
-        let mut directory = vec![0_u64; (1 << bits) + 1];
-        prefer_huge_pages(&mut directory);
-        let mut rows = vec![0_u64; len * stride];
-        prefer_huge_pages(&mut rows);
-        if self.has_keys {
-            self.count(&chunks, &mut directory, shift);
-        }
-        let mut next = 0;
-        for (number, chunk) in chunks.iter_mut().enumerate() {
-            let words = std::mem::take(&mut chunk.words);
-            for row in words.chunks_exact(stride) {
-                let idx = match self.has_keys {
-                    true => self.take_place(row, &mut directory, shift),
-                    false => next,
-                };
-                next += 1;
-                let place = &mut rows[idx * stride..(idx + 1) * stride];
-                place.copy_from_slice(row);
-                if self.layout.has_heap() {
-                    self.layout.set_heap(place, number);
-                }
-            }
-        }
-        let marks = if self.marks { len.div_ceil(64) } else { 0 };
-        Part {
-            rows,
-            len,
-            directory,
-            shift,
-            heaps: chunks.into_iter().map(|chunk| chunk.heap).collect(),
-            matched: (0..marks).map(|_| AtomicU64::new(0)).collect(),
-            charge: Some(charge),
-        }
-    }
-
-    /// Counts the rows of each slot; then each slot's end is where its first row will be.
-    fn count(&self, chunks: &[Block], directory: &mut [u64], shift: u32) {
-        for row in chunks
-            .iter()
-            .flat_map(|chunk| chunk.words.chunks_exact(self.layout.stride()))
-        {
-            let slot = self.slot(self.layout.hash(row), shift);
-            directory[slot + 1] += 1 << FILTER_BITS;
-        }
-        let mut sum = 0;
-        for end in directory {
-            (sum, *end) = (sum + *end, sum);
-        }
-    }
-
-    /// The place of a row, which moves its slot's end by one.
-    #[inline(always)]
-    fn take_place(&self, row: &[u64], directory: &mut [u64], shift: u32) -> usize {
-        let hash = self.layout.hash(row);
-        let end = &mut directory[self.slot(hash, shift) + 1];
-        let idx = (*end >> FILTER_BITS) as usize;
-        *end = (*end + (1 << FILTER_BITS)) | filter_of(hash);
-        idx
-    }
-
-    #[inline(always)]
-    fn slot(&self, hash: u64, shift: u32) -> usize {
-        ((hash << self.skip_bits) >> shift) as usize
-    }
-}
-
 /// The tables of all partitions that are in memory.
 pub struct Tables {
     pub layout: Arc<RowLayout>,
@@ -168,6 +26,7 @@ pub struct Tables {
     resident: u64,
     /// How many parts have rows with keys. They come first.
     keyed: usize,
+    direct: Option<Direct>,
 }
 
 /// Probe rows whose slot may have their key, and the slot's rows.
@@ -176,6 +35,8 @@ pub struct Candidates {
     pub rows: Vec<u32>,
     pub starts: Vec<u64>,
     pub ends: Vec<u64>,
+    /// Whether their keys are known to be equal.
+    pub are_pairs: bool,
 }
 
 impl Tables {
@@ -218,19 +79,17 @@ impl Tables {
             Ok(parts)
         })?;
         let mut resident = 0;
-        let empty = |_| Part {
-            directory: vec![0; 3],
-            shift: 63,
-            ..Part::default()
-        };
-        let mut parts: Vec<Part> = (0..=NO_KEY).map(empty).collect();
+        let mut parts: Vec<Part> = (0..=NO_KEY).map(|_| Part::empty()).collect();
         for (idx, part) in built {
             resident |= 1_u64.checked_shl(idx as u32).unwrap_or(0);
             parts[idx] = part;
         }
         store.finish()?;
+        let direct = (resident == u64::MAX)
+            .then(|| Direct::build(&parts[..PARTITIONS], layout.stride(), grant, threads));
         Ok(Self {
             layout: Arc::clone(layout),
+            direct: direct.flatten(),
             parts,
             part_shift: 64 - skip_bits,
             part_mask: PARTITIONS as u64 - 1,
@@ -250,17 +109,24 @@ impl Tables {
             skip_bits: options.skip_bits,
             resident: u64::MAX,
             keyed: usize::from(options.has_keys),
+            direct: None,
         }
     }
 
     /// Frees all rows. The tables are of no use afterwards.
     pub fn free(&mut self) {
         self.parts.clear();
+        self.direct = None;
     }
 
     /// How many parts there are, that of rows without a key included.
     pub fn parts(&self) -> usize {
         self.parts.len()
+    }
+
+    /// Whether probing needs the hashes of keys.
+    pub fn needs_hashes(&self) -> bool {
+        self.direct.is_none()
     }
 
     /// Whether no partition is spilled.
@@ -285,6 +151,15 @@ impl Tables {
 
     /// Finds the slots of rows with a key whose partition is in memory.
     pub fn candidates(&self, keys: &Keys, found: &mut Candidates) {
+        found.are_pairs = false;
+        if let Some(direct) = &self.direct {
+            return match keys.valid() {
+                None => self.direct_candidates(direct, keys, |_| true, found),
+                Some(valid) => {
+                    self.direct_candidates(direct, keys, |row| valid.is_valid(row), found);
+                }
+            };
+        }
         match (keys.valid(), self.is_complete()) {
             (None, true) => self.candidates_of(keys.hashes(), |_| true, found),
             _ => {
@@ -294,13 +169,36 @@ impl Tables {
         }
     }
 
+    /// Those whose key has rows.
+    fn direct_candidates(
+        &self,
+        direct: &Direct,
+        keys: &Keys,
+        has_key: impl Fn(usize) -> bool,
+        found: &mut Candidates,
+    ) {
+        let words = keys.all_words();
+        let Candidates {
+            rows, starts, ends, ..
+        } = found;
+        if !direct.find(words, has_key, rows, starts) {
+            let of_row = |row: u32| hash_word(words[row as usize]);
+            return self.slots_of(rows, of_row, starts, ends);
+        }
+        ends.clear();
+        ends.extend(starts.iter().map(|start| start + 1));
+        found.are_pairs = true;
+    }
+
     fn candidates_of(
         &self,
         hashes: &[u64],
         wanted: impl Fn(usize) -> bool,
         found: &mut Candidates,
     ) {
-        let Candidates { rows, starts, ends } = found;
+        let Candidates {
+            rows, starts, ends, ..
+        } = found;
         rows.clear();
         rows.resize(hashes.len(), 0);
         let mut count = 0;
@@ -313,10 +211,21 @@ impl Tables {
             count += usize::from(is_hit);
         }
         rows.truncate(count);
+        self.slots_of(rows, |row| hashes[row as usize], starts, ends);
+    }
+
+    /// The rows of the slots of some hashes.
+    fn slots_of(
+        &self,
+        rows: &[u32],
+        hash_of: impl Fn(u32) -> u64,
+        starts: &mut Vec<u64>,
+        ends: &mut Vec<u64>,
+    ) {
         starts.clear();
         ends.clear();
-        for &row in rows.iter() {
-            let hash = hashes[row as usize];
+        for &row in rows {
+            let hash = hash_of(row);
             let part_idx = self.part(hash);
             let part = &self.parts[part_idx];
             let slot = ((hash << self.skip_bits) >> part.shift) as usize;

@@ -207,6 +207,14 @@ impl FixedField {
         let bytes = data.buffers()[0].as_slice();
         let start = data.offset() * words * 8;
         let (values, _) = bytes[start..].as_chunks::<8>();
+        if stride == 1 && nulls.is_none() {
+            // Keys of one word: the usual case.
+            let values = values[..array.len()].iter();
+            rows.iter_mut()
+                .zip(values)
+                .for_each(|(row, word)| *row = map(u64::from_le_bytes(*word)));
+            return;
+        }
         let values = values[..array.len() * words].chunks_exact(words);
         for (row_idx, (row, value)) in rows.chunks_exact_mut(stride).zip(values).enumerate() {
             if nulls.is_none_or(|nulls| nulls.is_valid(row_idx)) {

@@ -128,6 +128,21 @@ impl KeyEncoder {
     /// # Errors
     /// If Arrow cannot encode a column.
     pub fn encode(&self, columns: &[ArrayRef], rows: usize, keys: &mut Keys) -> Result<()> {
+        self.encode_unhashed(columns, rows, keys)?;
+        match self.shape() {
+            KeyShape::Words(_) => keys.hash_words(),
+            KeyShape::Bytes => keys.hash_bytes(),
+        }
+        Ok(())
+    }
+
+    /// As [`Self::encode`], without hashes.
+    pub(crate) fn encode_unhashed(
+        &self,
+        columns: &[ArrayRef],
+        rows: usize,
+        keys: &mut Keys,
+    ) -> Result<()> {
         keys.clear(rows);
         if self.nulls == Nulls::Distinct {
             let nulls = columns.iter().filter_map(|column| column.logical_nulls());
@@ -142,16 +157,9 @@ impl KeyEncoder {
                 for (field, column) in fields.iter().zip(columns) {
                     field.pack_key(column, &mut keys.words, *words);
                 }
-                keys.hash_words();
             }
-            Form::Bytes(_) if columns.is_empty() => {
-                keys.ends.resize(rows, 0);
-                keys.hash_bytes();
-            }
-            Form::Bytes(form) => {
-                form.encode(columns, &mut keys.bytes, &mut keys.ends)?;
-                keys.hash_bytes();
-            }
+            Form::Bytes(_) if columns.is_empty() => keys.ends.resize(rows, 0),
+            Form::Bytes(form) => form.encode(columns, &mut keys.bytes, &mut keys.ends)?,
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::error::Result as QueryResult;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, Time,
@@ -11,11 +12,13 @@ use datafusion::physical_plan::metrics::{
 use futures::StreamExt;
 use futures::stream::{Stream, try_unfold};
 use hotshelf_operators::OperatorError;
-use hotshelf_operators::join::{HashJoin, Prober};
+use hotshelf_operators::join::{HashJoin, Prober, Step};
 
 use super::super::columns::Columns;
 use super::super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
 use super::key_ranges::KeyRanges;
+use super::rest::Rest;
+use super::small_batches::SmallBatches;
 use super::spec::Spec;
 
 /// A join whose left rows are not there yet.
@@ -44,47 +47,74 @@ impl Build {
         })
     }
 
-    /// Takes the rows of the left side.
+    /// Takes the rows of the left side, those of each input by a task of its own.
     pub async fn run(
         self,
-        input: SendableRecordBatchStream,
+        inputs: Vec<SendableRecordBatchStream>,
         baseline: &BaselineMetrics,
     ) -> QueryResult<Built> {
         let mut stream = self.streams.open();
-        let mut input = Pieces::new(input, self.columns);
+        let threads = inputs.len();
+        let build = Arc::new(self);
+        let inserts = inputs.into_iter().map(|input| {
+            let elapsed = baseline.elapsed_compute().clone();
+            SpawnedTask::spawn(build.clone().insert_all(input, elapsed))
+        });
+        let mut is_small = true;
+        for insert in inserts.collect::<Vec<_>>() {
+            let inserted = insert.join_unwind().await;
+            is_small &=
+                inserted.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+        }
+        if let Some(key_ranges) = &build.key_ranges {
+            key_ranges.end_build()?;
+        }
+        let (join, elapsed) = (build.join.clone(), baseline.elapsed_compute().clone());
+        let finish = move || {
+            let _timer = elapsed.timer();
+            join.finish_build(if is_small { 1 } else { threads })
+        };
+        match is_small {
+            true => finish().map_err(failed)?,
+            false => blocking(finish).await?,
+        }
+        stream.end();
+        Ok(Built {
+            join: build.join.clone(),
+            streams: build.streams.clone(),
+        })
+    }
+
+    /// Takes the rows of one input, and says whether they were few. Many are inserted where blocking is allowed.
+    async fn insert_all(
+        self: Arc<Self>,
+        input: SendableRecordBatchStream,
+        elapsed: Time,
+    ) -> QueryResult<bool> {
+        let mut input = Pieces::new(input, self.columns.clone());
         let mut builder = self.join.builder();
+        let mut is_small = true;
         loop {
             let Piece { batches, is_last } = input.next().await?;
             if let Some(key_ranges) = &self.key_ranges {
                 key_ranges.add(&batches)?;
             }
-            let elapsed = baseline.elapsed_compute().clone();
+            let elapsed = elapsed.clone();
             let insert = move || {
                 let _timer = elapsed.timer();
                 let mut batches = batches.into_iter();
                 batches.try_for_each(|batch| builder.insert(batch))?;
                 Ok::<_, OperatorError>(builder)
             };
-            builder = blocking(insert).await?;
+            is_small &= is_last;
+            builder = match is_small {
+                true => insert().map_err(failed)?,
+                false => blocking(insert).await?,
+            };
             if is_last {
-                break;
+                return Ok(is_small);
             }
         }
-        drop((input, builder));
-        if let Some(key_ranges) = &self.key_ranges {
-            key_ranges.end_build()?;
-        }
-        let (join, elapsed) = (self.join.clone(), baseline.elapsed_compute().clone());
-        let finish = move || {
-            let _timer = elapsed.timer();
-            join.finish_build(1)
-        };
-        blocking(finish).await?;
-        stream.end();
-        Ok(Built {
-            join: self.join,
-            streams: self.streams,
-        })
     }
 }
 
@@ -96,19 +126,21 @@ pub(super) struct Built {
 }
 
 impl Built {
-    /// The output for a partition of the right side.
+    /// The output for a partition of the right side. What remains in the end is done by this many threads.
     pub fn probe(
         self,
         input: SendableRecordBatchStream,
         columns: Arc<Columns>,
         metrics: ExecutionPlanMetricsSet,
-        partition: usize,
+        (partition, threads): (usize, usize),
     ) -> impl Stream<Item = QueryResult<RecordBatch>> {
         let begun = self.join.prober().map_err(failed).map(|prober| {
             let probe = Probe {
                 input: Some(input),
                 columns,
                 step: ProbeStep::Pull,
+                joined: SmallBatches::default(),
+                threads,
                 stream: self.streams.open(),
                 join: self.join,
                 baseline: BaselineMetrics::new(&metrics, partition),
@@ -131,6 +163,8 @@ struct Probe {
     input: Option<SendableRecordBatchStream>,
     columns: Arc<Columns>,
     step: ProbeStep,
+    joined: SmallBatches,
+    threads: usize,
     stream: OpenStream,
     join: Arc<HashJoin>,
     baseline: BaselineMetrics,
@@ -145,34 +179,68 @@ enum ProbeStep {
     Give,
     /// All right rows were pushed.
     Rest,
+    /// Several threads work on what remains.
+    Shared(Rest),
+    /// There is nothing more.
+    End,
 }
 
 impl Probe {
     async fn next(&mut self, mut prober: Prober) -> QueryResult<Option<(RecordBatch, Prober)>> {
         loop {
             let batch;
-            match self.step {
+            match &mut self.step {
                 ProbeStep::Pull => {
                     self.pull(&mut prober).await?;
                     continue;
                 }
-                // The last to end does what remains: none waits for another, which may not be read at all.
+                ProbeStep::Give if !prober.may_wait() => {
+                    let step = {
+                        let _timer = self.baseline.elapsed_compute().timer();
+                        prober.next_step().map_err(failed)?
+                    };
+                    batch = match step {
+                        Step::Batch(batch) => Some(batch),
+                        Step::Pause => {
+                            // There may be very many pairs, and others want to run, too.
+                            tokio::task::yield_now().await;
+                            continue;
+                        }
+                        Step::End => None,
+                    };
+                }
+                // The last to end sees to what remains: none waits for another, which may not be read at all.
                 ProbeStep::Rest if self.join.is_probing() => batch = None,
+                ProbeStep::Rest if self.join.waiting_pair_count() > 1 => {
+                    let elapsed = self.baseline.elapsed_compute();
+                    let rest = Rest::begin(&self.join, self.threads, elapsed);
+                    self.step = ProbeStep::Shared(rest);
+                    continue;
+                }
                 ProbeStep::Give | ProbeStep::Rest => {
                     let elapsed = self.baseline.elapsed_compute().clone();
                     (batch, prober) = work(elapsed, prober).await?;
                 }
+                ProbeStep::Shared(rest) => batch = rest.next().await?,
+                ProbeStep::End => return Ok(None),
             }
-            if let Some(batch) = batch {
+            let joined = match batch {
+                Some(batch) => self.joined.push(batch)?,
+                None if matches!(self.step, ProbeStep::Give) => {
+                    self.step = ProbeStep::Pull;
+                    continue;
+                }
+                None => {
+                    self.stream.end();
+                    self.note();
+                    self.step = ProbeStep::End;
+                    self.joined.take()?
+                }
+            };
+            if let Some(batch) = joined {
                 self.baseline.output_rows().add(batch.num_rows());
                 return Ok(Some((batch, prober)));
             }
-            if let ProbeStep::Rest = self.step {
-                self.stream.end();
-                self.note();
-                return Ok(None);
-            }
-            self.step = ProbeStep::Pull;
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use proptest::prelude::*;
 
@@ -141,6 +141,46 @@ proptest! {
         let test = TestEnvironment::new(broker(choice, seed));
         assert_equals_oracle(&spec, [&left, &right], &test.environment, threads);
         prop_assert_eq!(test.environment.spill.stats().used_bytes, 0);
+    }
+}
+
+/// Rows whose first column has these numbers, cut to those that 32 bits hold in the second.
+fn with_numbers(rows: &RecordBatch, numbers: impl Fn(i64) -> Option<i64>) -> RecordBatch {
+    let numbers: Int64Array = (0..rows.num_rows() as i64).map(numbers).collect();
+    let narrow = numbers
+        .iter()
+        .map(|number| number.and_then(|number| i32::try_from(number).ok()));
+    let mut columns = rows.columns().to_vec();
+    columns[1] = Arc::new(narrow.collect::<Int32Array>());
+    columns[0] = Arc::new(numbers);
+    RecordBatch::try_new(rows.schema(), columns).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn joins_by_numbers_that_lie_close_together_return_what_nested_loops_return(
+        kind in 0..KINDS.len(),
+        column in 0_usize..2,
+        (first, step) in (prop_oneof![Just(0), Just(-5), Just(i64::MIN), Just(i64::MAX - 300)], 1_i64..60),
+        repeats in 1_i64..3,
+        [nulls, tests]: [bool; 2],
+        threads in 1_usize..=3,
+        seed: u64,
+    ) {
+        let spread = |rows| Spread { rows, values: 50, nulls: false, skewed: false };
+        let null = |row: i64| nulls && row % 7 == 3;
+        let left = with_numbers(&rows(spread(100), 5, seed), |row| {
+            (!null(row)).then(|| first.wrapping_add(row / repeats * step))
+        });
+        let right = with_numbers(&rows(spread(400), 5, seed), |row| {
+            let far = [first.wrapping_sub(row), row, i64::MAX, -1][row as usize % 4];
+            let near = first.wrapping_add(row * 3 % 200 * step / 2);
+            (!null(row)).then_some(if row % 5 == 0 { far } else { near })
+        });
+        let spec = spec(left.schema_ref(), KINDS[kind], &[column], Nulls::Distinct, tests);
+        let test = TestEnvironment::new(FixedPool::new(1 << 30));
+        assert_equals_oracle(&spec, [&left, &right], &test.environment, threads);
     }
 }
 

@@ -1,0 +1,62 @@
+//! Workers share the build side of a join, so that no row of the other side has to change its thread.
+//!
+//! The engine divides both sides of a large join among its workers. Hotshelf's join is divided by itself, in memory and
+//! on disk, and all workers build it together.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result as QueryResult;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use crate::operators::SpillingHashJoinExec;
+use crate::settings::{SessionSettings, Use};
+
+/// Runs when the sides are chosen and before rows are distributed.
+#[derive(Debug)]
+pub(super) struct SharedBuilds;
+
+impl PhysicalOptimizerRule for SharedBuilds {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        let settings = config.extensions.get::<SessionSettings>();
+        if settings.is_none_or(|settings| settings.operators == Use::Off) {
+            return Ok(plan);
+        }
+        plan.transform_up(|node| {
+            let join = node.downcast_ref::<HashJoinExec>();
+            match join.map(with_shared_build).transpose()?.flatten() {
+                Some(shared) => Ok(Transformed::yes(shared)),
+                None => Ok(Transformed::no(node)),
+            }
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "shared_builds"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// `None`: it is shared already, or the join stays the engine's.
+fn with_shared_build(join: &HashJoinExec) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
+    let is_shared = *join.partition_mode() == PartitionMode::CollectLeft;
+    let is_ordered = join.right().output_ordering().is_some();
+    if is_shared || is_ordered || !SpillingHashJoinExec::can_replace(join)? {
+        return Ok(None);
+    }
+    let builder = join
+        .builder()
+        .with_partition_mode(PartitionMode::CollectLeft);
+    builder.recompute_properties().build_exec().map(Some)
+}

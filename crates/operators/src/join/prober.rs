@@ -1,0 +1,204 @@
+//! Probing from a thread, and its share of what remains in the end.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use super::cursor::{Cursor, Scan, Step};
+use super::layout::Block;
+use super::run::Run;
+use super::spec::Side;
+use super::table::Tables;
+use super::{HashJoin, Task};
+use crate::Result;
+use crate::batches::{piece_rows, with_schema};
+use crate::partitions::{Scatter, partition_of};
+
+/// Probes with right rows, and then takes part in what remains.
+pub struct Prober {
+    join: Arc<HashJoin>,
+    /// The table, until there are no more rows.
+    tables: Option<Arc<Tables>>,
+    /// The rows of a batch that come next.
+    batch: Option<RecordBatch>,
+    piece_rows: usize,
+    cursor: Cursor,
+    is_probing: bool,
+    scatter: Scatter,
+    block: Block,
+    work: Option<Work>,
+}
+
+enum Work {
+    Scan(Arc<Tables>, Scan),
+    Run(Box<Run>),
+}
+
+impl Prober {
+    /// Without tables it only takes part in what remains.
+    pub(super) fn new(join: &Arc<HashJoin>, tables: Option<Arc<Tables>>) -> Self {
+        Self {
+            join: Arc::clone(join),
+            tables,
+            batch: None,
+            piece_rows: 1,
+            cursor: Cursor::default(),
+            is_probing: false,
+            scatter: Scatter::default(),
+            block: Block::default(),
+            work: None,
+        }
+    }
+
+    /// Adds a batch of right rows, after [`Self::next_batch`] has returned `None`.
+    ///
+    /// # Errors
+    /// Columns that are not those of the schema.
+    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        assert!(
+            self.batch.is_none() && !self.is_probing,
+            "output of the last batch remains"
+        );
+        let batch = with_schema(batch, &self.join.shared.plan.spec.right)?;
+        self.piece_rows = piece_rows(&batch);
+        self.batch = Some(batch);
+        Ok(())
+    }
+
+    /// The next batch of output. `None` means that [`Self::push`] or [`Self::finish`] comes next, and the end after
+    /// [`Self::finish`]. Then this waits until all probers have finished, and each takes a share of the rows without
+    /// partners and of what was spilled.
+    ///
+    /// # Errors
+    /// Those of spilling, those of the condition, [`Stopped`](OperatorError::Stopped), and if Arrow cannot encode a
+    /// column.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(tables) = self.tables.clone() else {
+            return self.work();
+        };
+        loop {
+            match self.probe(&tables)? {
+                Step::Batch(batch) => return Ok(Some(batch)),
+                Step::Pause => {}
+                Step::End => return Ok(None),
+            }
+        }
+    }
+
+    /// As [`Self::next_batch`], but with a pause where much work comes to nothing.
+    ///
+    /// # Errors
+    /// Those of [`Self::next_batch`].
+    pub fn next_step(&mut self) -> Result<Step> {
+        if let Some(tables) = self.tables.clone() {
+            return self.probe(&tables);
+        }
+        Ok(match self.work()? {
+            Some(batch) => Step::Batch(batch),
+            None => Step::End,
+        })
+    }
+
+    /// Whether [`Self::next_batch`] may wait for the device or for other threads.
+    pub fn may_wait(&self) -> bool {
+        let tables = self.tables.as_ref();
+        tables.is_none_or(|tables| !tables.is_complete())
+    }
+
+    /// Notes that there are no more right rows.
+    ///
+    /// # Errors
+    /// Those of spilling.
+    pub fn finish(&mut self) -> Result<()> {
+        match self.tables.take() {
+            Some(_) => self.join.finish_probing(),
+            None => Ok(()),
+        }
+    }
+
+    fn probe(&mut self, tables: &Tables) -> Result<Step> {
+        let join = Arc::clone(&self.join);
+        let shared = &join.shared;
+        loop {
+            shared.environment.stop.check()?;
+            if self.is_probing {
+                let probing = shared.probing(tables, Side::Right, true);
+                match self.cursor.step(probing)? {
+                    Step::End => self.is_probing = false,
+                    step => return Ok(step),
+                }
+            }
+            let Some(batch) = self.batch.take() else {
+                return Ok(Step::End);
+            };
+            let rows = batch.num_rows().min(self.piece_rows);
+            if rows < batch.num_rows() {
+                self.batch = Some(batch.slice(rows, batch.num_rows() - rows));
+            }
+            self.begin(tables, &batch.slice(0, rows))?;
+        }
+    }
+
+    fn begin(&mut self, tables: &Tables, batch: &RecordBatch) -> Result<()> {
+        let plan = &self.join.shared.plan;
+        let rows = &mut self.cursor.rows;
+        plan.rows_of(Side::Right, batch, tables.needs_hashes(), rows)?;
+        if !tables.is_complete() {
+            let keys = &rows.keys;
+            self.scatter.sort(keys.hashes(), |row, hash| {
+                let is_absent = !tables.is_resident(hash) && keys.has_key(row);
+                is_absent.then(|| partition_of(hash, 0))
+            });
+            if !self.scatter.is_empty() {
+                let layout = plan.layout(Side::Right);
+                layout.pack(keys, &rows.columns, &mut self.block)?;
+                self.join.probe.append_sorted(&self.scatter, &self.block)?;
+            }
+        }
+        let probing = self.join.shared.probing(tables, Side::Right, true);
+        self.cursor.start(probing);
+        self.is_probing = true;
+        Ok(())
+    }
+
+    /// Takes part in what remains when all right rows have arrived.
+    fn work(&mut self) -> Result<Option<RecordBatch>> {
+        let shared = &self.join.shared;
+        loop {
+            let batch = match &mut self.work {
+                Some(Work::Scan(tables, scan)) => {
+                    scan.next(shared.probing(tables, Side::Right, true))?
+                }
+                Some(Work::Run(run)) => {
+                    let mut pairs = Vec::new();
+                    let batch = run.next(shared, &mut pairs)?;
+                    let tasks = pairs.into_iter().map(Task::Pair);
+                    self.join.state.lock().tasks.extend(tasks);
+                    batch
+                }
+                None => None,
+            };
+            if batch.is_some() {
+                return Ok(batch);
+            }
+            self.work = None;
+            self.work = match self.join.next_task()? {
+                Some(Task::Scan(tables, part)) => {
+                    let scan = Scan::new(part..part + 1);
+                    Some(Work::Scan(tables, scan))
+                }
+                Some(Task::Pair(pair)) => Some(Work::Run(Box::new(Run::start(pair, shared)?))),
+                None => return Ok(None),
+            };
+        }
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        if self.tables.is_some() {
+            self.join.state.lock().is_abandoned = true;
+            self.join.changed.notify_all();
+        }
+    }
+}
