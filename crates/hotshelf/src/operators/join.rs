@@ -6,7 +6,7 @@ mod small_batches;
 mod spec;
 mod stream;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result as QueryResult};
@@ -19,14 +19,20 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
+use parking_lot::Mutex;
 
 use super::original::{as_original, shown_as_original};
+use super::work::Streams;
 use key_ranges::KeyRanges;
 use spec::Spec;
-use stream::{Build, Built};
+use stream::{Build, Built, ProbeSide};
 
 /// One build serves all partitions of the probe side, and its failure too.
-type SharedBuild = Shared<BoxFuture<'static, Result<Built, Arc<DataFusionError>>>>;
+#[derive(Clone)]
+struct SharedBuild {
+    built: Shared<BoxFuture<'static, Result<Built, Arc<DataFusionError>>>>,
+    streams: Streams,
+}
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to join.
 pub(crate) struct SpillingHashJoinExec {
@@ -35,7 +41,9 @@ pub(crate) struct SpillingHashJoinExec {
     spec: Spec,
     key_ranges: Option<Arc<KeyRanges>>,
     metrics: ExecutionPlanMetricsSet,
-    build: OnceLock<SharedBuild>,
+    /// What all partitions share, and how many have not asked for it. Once all have, it is theirs alone, so that it
+    /// ends with them.
+    begun: Mutex<Option<(SharedBuild, usize)>>,
 }
 
 impl SpillingHashJoinExec {
@@ -56,7 +64,7 @@ impl SpillingHashJoinExec {
             key_ranges: KeyRanges::of(join, &spec)?.map(Arc::new),
             spec,
             metrics: ExecutionPlanMetricsSet::new(),
-            build: OnceLock::new(),
+            begun: Mutex::default(),
         }))
     }
 
@@ -83,20 +91,27 @@ impl SpillingHashJoinExec {
             Some(_) => 1,
             None => join.right().output_partitioning().partition_count(),
         };
-        let begin = || {
-            let key_ranges = self.key_ranges.clone();
-            let begun = Build::begin(&self.spec, key_ranges, context, probers);
-            let inputs = inputs(join.left(), part, context);
+        let begin = || -> QueryResult<SharedBuild> {
+            let build = Build::begin(&self.spec, self.key_ranges.clone(), context, probers)?;
+            let streams = build.streams().clone();
+            let inputs = inputs(join.left(), part, context)?;
             let baseline = BaselineMetrics::new(&self.metrics, partition);
-            async move { begun?.run(inputs?, &baseline).await }
-                .map_err(Arc::new)
-                .boxed()
-                .shared()
+            let built = async move { build.run(inputs, &baseline).await };
+            let built = built.map_err(Arc::new).boxed().shared();
+            Ok(SharedBuild { built, streams })
         };
-        Ok(match part {
-            Some(_) => begin(),
-            None => self.build.get_or_init(begin).clone(),
-        })
+        if part.is_some() {
+            return begin();
+        }
+        let mut begun = self.begun.lock();
+        let (build, missing) = match begun.take() {
+            Some(begun) => begun,
+            None => (begin()?, probers),
+        };
+        if missing > 1 {
+            *begun = Some((build.clone(), missing - 1));
+        }
+        Ok(build)
     }
 }
 
@@ -131,16 +146,21 @@ impl ExecutionPlan for SpillingHashJoinExec {
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
         let join = self.join()?;
-        let build = self.build(partition, &context)?;
-        let threads = context.session_config().target_partitions();
-        let probe = join.right().execute(partition, context)?;
-        let columns = self.spec.right.clone();
-        let metrics = self.metrics.clone();
+        let SharedBuild { built, streams } = self.build(partition, &context)?;
         let limited = BaselineMetrics::new(&self.metrics, partition);
+        let side = ProbeSide {
+            // Opened before any stream can end.
+            stream: streams.open(),
+            columns: self.spec.right.clone(),
+            metrics: self.metrics.clone(),
+            partition,
+            threads: context.session_config().target_partitions(),
+            fetch: self.original.fetch(),
+            input: join.right().execute(partition, context)?,
+        };
         let joined = async move {
-            let built = build.await.map_err(DataFusionError::Shared)?;
-            let place = (partition, threads);
-            Ok::<_, DataFusionError>(built.probe(probe, columns, metrics, place))
+            let built = built.await.map_err(DataFusionError::Shared)?;
+            Ok::<_, DataFusionError>(built.probe(side))
         };
         let batches = futures::stream::once(joined).try_flatten().boxed();
         let batches = Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches));

@@ -8,12 +8,18 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result as QueryResult;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::UnKnownColumn;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
 use super::replace_operators;
 use super::sizes::{GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
@@ -59,15 +65,53 @@ fn in_place_of(
     node: &Arc<dyn ExecutionPlan>,
     bytes: u64,
 ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
-    if node.is::<HashJoinExec>() {
-        let own = SpillingHashJoinExec::replacing(node)?;
-        return Ok(own.map(|own| Arc::new(own) as _));
+    if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+        return own_join(node, join);
     }
     if node.downcast_ref::<AggregateExec>().is_some() && !fits(node, bytes, GROUP_PARTS)? {
         let own = SpillingAggregateExec::replacing(node)?;
         return Ok(own.map(|own| Arc::new(own) as _));
     }
     Ok(None)
+}
+
+/// Hotshelf's join, and above it what the plan relies on and this one does not keep: rows that were spilled come in any
+/// order, and not in the partition of their right side.
+fn own_join(
+    node: &Arc<dyn ExecutionPlan>,
+    join: &HashJoinExec,
+) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
+    if let (Some(sort), Some(order)) = (
+        join.right().downcast_ref::<SortExec>(),
+        node.output_ordering(),
+    ) && sort.fetch().is_none()
+    {
+        // The engine sorts the smaller input where that sorts the output, too.
+        let unsorted = vec![join.left().clone(), sort.input().clone()];
+        let unsorted = replace_children_if_necessary(node.clone(), unsorted)?;
+        let Some(own) = SpillingHashJoinExec::replacing(&unsorted)? else {
+            return Ok(None);
+        };
+        let sorted = SortExec::new(order.clone(), Arc::new(own));
+        return Ok(Some(Arc::new(
+            sorted.with_preserve_partitioning(sort.preserve_partitioning()),
+        )));
+    }
+    let Some(own) = SpillingHashJoinExec::replacing(node)? else {
+        return Ok(None);
+    };
+    let is_shared = *join.partition_mode() == PartitionMode::CollectLeft;
+    // Nothing can rely on a column that is not there any more.
+    let is_gone = |key: &Arc<dyn PhysicalExpr>| key.exists(|part| Ok(part.is::<UnKnownColumn>()));
+    Ok(Some(match node.output_partitioning() {
+        Partitioning::Hash(keys, parts)
+            if is_shared && *parts > 1 && !keys.iter().any(|key| is_gone(key).unwrap_or(true)) =>
+        {
+            let partitioning = Partitioning::Hash(keys.clone(), *parts);
+            Arc::new(RepartitionExec::try_new(Arc::new(own), partitioning)?)
+        }
+        _ => Arc::new(own),
+    }))
 }
 
 /// Whether the rows of a plan may be kept as groups may, where operators may hold this many bytes.

@@ -13,10 +13,10 @@ use vortex::dtype::Nullability;
 use vortex::expr::{Expression, get_item, pack, root};
 
 use super::filters::{DynamicFilter, IntegerRange};
+use super::metrics::Reported;
 use super::plan::{ChooseLate, Predicate, Role, ScanPlan};
 use super::queue::ScanQueue;
 use super::source::{Filter, TableScan, Taker};
-use super::metrics::Reported;
 use crate::index::AccessPath;
 use crate::pipelines::Operator;
 use crate::settings::SessionSettings;
@@ -129,7 +129,7 @@ impl TableScan {
             outcome: Arc::default(),
             batch_rows: 0,
             look_ahead_bytes: self.env.look_ahead_bytes(),
-            decoded_bytes_max: self.env.decoded_bytes_max(),
+            decoded_bytes_max: self.env.decoded_bytes_max(self.partitions),
             prices: self.env.prices.clone(),
             look_ahead_row_groups: self.env.look_ahead_row_groups(),
             column_ids: self.table.column_ids.clone(),

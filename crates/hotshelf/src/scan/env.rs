@@ -15,9 +15,9 @@ use crate::prices::PriceBook;
 /// A scan takes at most one part in this many of the budget for what it reads ahead: several scans and the operators
 /// above them share the rest.
 const LOOK_AHEAD_BUDGET_PARTS: u64 = 16;
-/// Rows on their way get their memory whatever others need: a worker decodes one part in this many of the budget at
-/// once, or the second number of bytes if that is more.
-const DECODED_BUDGET_PARTS: u64 = 64;
+/// Rows on their way get their memory whatever others need: the workers of a scan decode one part in this many of the
+/// budget at once, or each of them the second number of bytes if that is more.
+const DECODED_BUDGET_PARTS: u64 = 32;
 const DECODED_BYTES_MIN: u64 = 512 << 10;
 /// And at most one part in this many of the descriptors: the row groups that are read ahead may be of many files.
 const LOOK_AHEAD_DESCRIPTOR_PARTS: usize = 4;
@@ -48,10 +48,10 @@ impl ScanEnv {
         share.min(self.prices.look_ahead_bytes())
     }
 
-    /// Bytes that a worker decodes at once with the budget as it is now.
-    pub fn decoded_bytes_max(&self) -> u64 {
-        let share = self.cache.budget().limit_bytes() / DECODED_BUDGET_PARTS;
-        share.max(DECODED_BYTES_MIN)
+    /// Bytes that each of some workers decodes at once with the budget as it is now.
+    pub fn decoded_bytes_max(&self, workers: usize) -> u64 {
+        let parts = DECODED_BUDGET_PARTS * workers.max(2) as u64;
+        (self.cache.budget().limit_bytes() / parts).max(DECODED_BYTES_MIN)
     }
 
     /// Row groups that a scan reads ahead at most: each may be of another file, which takes a descriptor.

@@ -147,9 +147,10 @@ fn row_groups_of(
         let groups = row_groups[file_idx];
         let start = groups.partition_point(|group| group.end <= rows.start);
         let end = groups.partition_point(|group| group.start < rows.end);
-        for idx in start..end {
-            if std::mem::take(&mut waiting[file_idx][idx]) {
-                order.push((file_idx, idx));
+        let found = waiting[file_idx].get_mut(start..end).into_iter().flatten();
+        for (offset, is_waiting) in found.enumerate() {
+            if std::mem::take(is_waiting) {
+                order.push((file_idx, start + offset));
             }
         }
     }

@@ -50,7 +50,7 @@ pub(crate) struct TableScan {
     /// What a sort above wants first.
     pub(super) first: Option<ReadFirst>,
     limit: Option<usize>,
-    partitions: usize,
+    pub(super) partitions: usize,
     /// Whether Elfs may be asked.
     elf: Use,
     /// How it finds its rows. A plan rule chooses once the scan is as it will run; until then it looks at every row

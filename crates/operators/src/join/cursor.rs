@@ -87,7 +87,7 @@ impl Cursor {
                 return Ok(Step::Pause);
             }
             if plan.gathers_pairs() {
-                probing.tables.gather(&self.places, &mut self.words);
+                self.gather(probing.tables);
             }
             if plan.spec.condition.is_some() {
                 self.test_pairs(probing)?;
@@ -237,11 +237,24 @@ impl Cursor {
                 kept.push(place);
             }
         }
-        if kept.len() < self.places.len() && probing.plan.spec.kind.has_pairs() {
-            probing.tables.gather(&kept, &mut self.words);
-        }
+        let is_less = kept.len() < self.places.len();
         self.places = kept;
+        if is_less && probing.plan.spec.kind.has_pairs() {
+            self.gather(probing.tables);
+        }
         Ok(())
+    }
+
+    /// Replaces the words by the rows of the pairs' places. Those that have nothing but a key are known by it.
+    fn gather(&mut self, tables: &Tables) {
+        if tables.layout.is_key() {
+            let keys = self.rows.keys.all_words();
+            self.words.clear();
+            self.words
+                .extend(self.picks.iter().map(|&row| keys[row as usize]));
+        } else {
+            tables.gather(&self.places, &mut self.words);
+        }
     }
 
     fn mark_pairs(&mut self, probing: Probing) {

@@ -126,6 +126,11 @@ impl RowLayout {
         self.stride
     }
 
+    /// Whether a row is its key, of one word.
+    pub fn is_key(&self) -> bool {
+        self.stride == 1 && self.shape == KeyShape::Words(1)
+    }
+
     pub fn shape(&self) -> KeyShape {
         self.shape
     }

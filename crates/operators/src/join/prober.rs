@@ -99,6 +99,14 @@ impl Prober {
         })
     }
 
+    /// Whether right rows make a difference: not if no left row can be their partner and they count only with one.
+    pub fn needs_rows(&self) -> bool {
+        let plan = &self.join.shared.plan;
+        let is_void = |tables: &Arc<Tables>| tables.is_void();
+        let finds_none = self.tables.as_ref().is_some_and(is_void);
+        !finds_none || plan.keeps_lonely(Side::Right) || plan.spec.null_aware
+    }
+
     /// Whether [`Self::next_batch`] may wait for the device or for other threads.
     pub fn may_wait(&self) -> bool {
         let tables = self.tables.as_ref();

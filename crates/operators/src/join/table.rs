@@ -129,6 +129,12 @@ impl Tables {
         self.direct.is_none()
     }
 
+    /// Whether there are no rows with keys, in memory or spilled.
+    pub fn is_void(&self) -> bool {
+        let keyed = &self.parts[..self.keyed.min(self.parts.len())];
+        self.is_complete() && keyed.iter().all(|part| part.len == 0)
+    }
+
     /// Whether no partition is spilled.
     pub fn is_complete(&self) -> bool {
         self.resident == u64::MAX

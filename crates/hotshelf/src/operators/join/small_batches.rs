@@ -8,28 +8,41 @@ use datafusion::error::Result as QueryResult;
 
 /// Batches of as many rows are handed on as they are, and made of smaller ones.
 const ROWS: usize = 2048;
+/// At first this many: who wants few rows, or the first of them, should not wait for many.
+const FIRST_ROWS: usize = 64;
 /// The same for bytes.
 const BYTES: usize = 256 << 10;
 
 /// Batches that wait for more rows.
-#[derive(Default)]
 pub(super) struct SmallBatches {
     batches: Vec<RecordBatch>,
     rows: usize,
     bytes: usize,
+    /// Rows that are handed on.
+    enough: usize,
 }
 
 impl SmallBatches {
+    /// For somebody who wants this many rows, or all.
+    pub fn new(fetch: Option<usize>) -> Self {
+        Self {
+            batches: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            enough: fetch.unwrap_or(FIRST_ROWS).clamp(1, FIRST_ROWS),
+        }
+    }
+
     /// Takes a batch. What comes back is to be handed on; the order of rows is not kept.
     pub fn push(&mut self, batch: RecordBatch) -> QueryResult<Option<RecordBatch>> {
         let (rows, bytes) = (batch.num_rows(), batch.get_array_memory_size());
-        if rows >= ROWS || bytes >= BYTES {
+        if rows >= self.enough || bytes >= BYTES {
             return Ok(Some(batch));
         }
         self.rows += rows;
         self.bytes += bytes;
         self.batches.push(batch);
-        match self.rows >= ROWS || self.bytes >= BYTES {
+        match self.rows >= self.enough || self.bytes >= BYTES {
             true => self.take(),
             false => Ok(None),
         }
@@ -37,7 +50,9 @@ impl SmallBatches {
 
     /// What is left.
     pub fn take(&mut self) -> QueryResult<Option<RecordBatch>> {
-        let batches = take(self).batches;
+        let batches = take(&mut self.batches);
+        (self.rows, self.bytes) = (0, 0);
+        self.enough = (2 * self.enough).min(ROWS);
         let Some(first) = batches.first() else {
             return Ok(None);
         };
@@ -61,15 +76,15 @@ mod tests {
 
     #[test]
     fn small_batches_become_large_ones_and_no_row_is_lost() {
-        let mut small = SmallBatches::default();
-        let sizes = [1, 700, 5000, 1400, 3, 0, 2047, 2048, 9];
+        let mut small = SmallBatches::new(None);
+        let sizes = [1, 700, 5000, 30, 1400, 3, 0, 2047, 2048, 9];
         let mut found = Vec::new();
         let mut start = 0;
         for size in sizes {
             let pushed = small.push(numbers(start..start + size)).unwrap();
             start += size;
             if let Some(batch) = pushed {
-                assert!(batch.num_rows() >= ROWS);
+                assert!(batch.num_rows() >= FIRST_ROWS);
                 found.extend_from_slice(batch.column(0).as_primitive::<Int64Type>().values());
             }
         }
@@ -84,6 +99,17 @@ mod tests {
     fn long_texts_do_not_wait() {
         let text: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(BYTES)]));
         let batch = RecordBatch::try_from_iter([("s", text)]).unwrap();
-        assert!(SmallBatches::default().push(batch).unwrap().is_some());
+        assert!(SmallBatches::new(None).push(batch).unwrap().is_some());
+    }
+
+    #[test]
+    fn the_first_rows_do_not_wait_for_many() {
+        let mut small = SmallBatches::new(Some(3));
+        assert!(small.push(numbers(0..2)).unwrap().is_none());
+        assert_eq!(small.push(numbers(2..4)).unwrap().unwrap().num_rows(), 4);
+        assert!(
+            small.push(numbers(4..9)).unwrap().is_none(),
+            "twice as many"
+        );
     }
 }

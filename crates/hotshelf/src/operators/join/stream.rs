@@ -17,7 +17,7 @@ use hotshelf_operators::join::{HashJoin, Prober, Step};
 use super::super::columns::Columns;
 use super::super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
 use super::key_ranges::KeyRanges;
-use super::rest::Rest;
+use super::rest::{Rest, work};
 use super::small_batches::SmallBatches;
 use super::spec::Spec;
 
@@ -27,6 +27,7 @@ pub(super) struct Build {
     columns: Arc<Columns>,
     key_ranges: Option<Arc<KeyRanges>>,
     streams: Streams,
+    threads_max: usize,
 }
 
 impl Build {
@@ -44,7 +45,13 @@ impl Build {
             columns: spec.left.clone(),
             key_ranges,
             streams: Streams::new(environment.stop.clone()),
+            threads_max: context.session_config().target_partitions().max(1),
         })
+    }
+
+    /// What is to be opened for each stream before the first of them may end.
+    pub fn streams(&self) -> &Streams {
+        &self.streams
     }
 
     /// Takes the rows of the left side, those of each input by a task of its own.
@@ -54,7 +61,7 @@ impl Build {
         baseline: &BaselineMetrics,
     ) -> QueryResult<Built> {
         let mut stream = self.streams.open();
-        let threads = inputs.len();
+        let threads = inputs.len().min(self.threads_max);
         let build = Arc::new(self);
         let inserts = inputs.into_iter().map(|input| {
             let elapsed = baseline.elapsed_compute().clone();
@@ -79,10 +86,7 @@ impl Build {
             false => blocking(finish).await?,
         }
         stream.end();
-        Ok(Built {
-            join: build.join.clone(),
-            streams: build.streams.clone(),
-        })
+        Ok(Built(build.join.clone()))
     }
 
     /// Takes the rows of one input, and says whether they were few. Many are inserted where blocking is allowed.
@@ -120,32 +124,37 @@ impl Build {
 
 /// A join that can be probed.
 #[derive(Clone)]
-pub(super) struct Built {
-    join: Arc<HashJoin>,
-    streams: Streams,
+pub(super) struct Built(Arc<HashJoin>);
+
+/// What a stream of the output is made of.
+pub(super) struct ProbeSide {
+    pub input: SendableRecordBatchStream,
+    pub columns: Arc<Columns>,
+    pub stream: OpenStream,
+    pub metrics: ExecutionPlanMetricsSet,
+    pub partition: usize,
+    /// For what remains in the end.
+    pub threads: usize,
+    /// Rows that are wanted.
+    pub fetch: Option<usize>,
 }
 
 impl Built {
-    /// The output for a partition of the right side. What remains in the end is done by this many threads.
-    pub fn probe(
-        self,
-        input: SendableRecordBatchStream,
-        columns: Arc<Columns>,
-        metrics: ExecutionPlanMetricsSet,
-        (partition, threads): (usize, usize),
-    ) -> impl Stream<Item = QueryResult<RecordBatch>> {
-        let begun = self.join.prober().map_err(failed).map(|prober| {
+    /// The output for a partition of the right side.
+    pub fn probe(self, side: ProbeSide) -> impl Stream<Item = QueryResult<RecordBatch>> {
+        let Self(join) = self;
+        let begun = join.prober().map_err(failed).map(|prober| {
             let probe = Probe {
-                input: Some(input),
-                columns,
+                input: Some(side.input),
+                columns: side.columns,
                 step: ProbeStep::Pull,
-                joined: SmallBatches::default(),
-                threads,
-                stream: self.streams.open(),
-                join: self.join,
-                baseline: BaselineMetrics::new(&metrics, partition),
-                metrics,
-                partition,
+                joined: SmallBatches::new(side.fetch),
+                threads: side.threads,
+                stream: side.stream,
+                join,
+                baseline: BaselineMetrics::new(&side.metrics, side.partition),
+                metrics: side.metrics,
+                partition: side.partition,
             };
             (Box::new(probe), prober)
         });
@@ -179,7 +188,9 @@ enum ProbeStep {
     Give,
     /// All right rows were pushed.
     Rest,
-    /// Several threads work on what remains.
+    /// It works on what remains.
+    Alone,
+    /// Several threads do.
     Shared(Rest),
     /// There is nothing more.
     End,
@@ -211,13 +222,16 @@ impl Probe {
                 }
                 // The last to end sees to what remains: none waits for another, which may not be read at all.
                 ProbeStep::Rest if self.join.is_probing() => batch = None,
-                ProbeStep::Rest if self.join.waiting_pair_count() > 1 => {
+                // Decided once: a prober that has begun with a pair has to end it.
+                ProbeStep::Rest => {
                     let elapsed = self.baseline.elapsed_compute();
-                    let rest = Rest::begin(&self.join, self.threads, elapsed);
-                    self.step = ProbeStep::Shared(rest);
+                    self.step = match self.join.waiting_pair_count() > 1 {
+                        true => ProbeStep::Shared(Rest::begin(&self.join, self.threads, elapsed)),
+                        false => ProbeStep::Alone,
+                    };
                     continue;
                 }
-                ProbeStep::Give | ProbeStep::Rest => {
+                ProbeStep::Give | ProbeStep::Alone => {
                     let elapsed = self.baseline.elapsed_compute().clone();
                     (batch, prober) = work(elapsed, prober).await?;
                 }
@@ -241,6 +255,7 @@ impl Probe {
                 self.baseline.output_rows().add(batch.num_rows());
                 return Ok(Some((batch, prober)));
             }
+            tokio::task::yield_now().await;
         }
     }
 
@@ -263,8 +278,8 @@ impl Probe {
 
     async fn pull(&mut self, prober: &mut Prober) -> QueryResult<()> {
         let next = match &mut self.input {
-            Some(input) => input.next().await.transpose()?,
-            None => None,
+            Some(input) if prober.needs_rows() => input.next().await.transpose()?,
+            _ => None,
         };
         match next {
             Some(batch) => {
@@ -279,15 +294,4 @@ impl Probe {
         }
         Ok(())
     }
-}
-
-/// Has a prober work where blocking is allowed: rows may be on disk, and a batch may meet very many others. What holds
-/// the stream open remains, so that dropping it ends the work.
-async fn work(elapsed: Time, mut prober: Prober) -> QueryResult<(Option<RecordBatch>, Prober)> {
-    let work = move || {
-        let _timer = elapsed.timer();
-        let batch = prober.next_batch()?;
-        Ok((batch, prober))
-    };
-    blocking(work).await
 }
