@@ -18,6 +18,8 @@ pub struct Limits {
     pub minimum_bytes: u64,
     /// A worker's table.
     pub table_bytes: u64,
+    /// The table of a worker that is alone, if that is more. Its output is made at once.
+    pub alone_table_bytes: u64,
     /// A worker's table that is given up only when it has as much.
     pub table_bytes_min: u64,
     /// A partition's rows that are merged at once.
@@ -31,6 +33,7 @@ impl Default for Limits {
         Self {
             minimum_bytes: 512 << 10,
             table_bytes: 2 << 20,
+            alone_table_bytes: 32 << 20,
             table_bytes_min: 128 << 10,
             merge_rows: 4096,
             spill_bytes_min: 16 << 10,

@@ -47,7 +47,7 @@
 //! | `merge` | how the groups of partitions are put together |
 //! | `numbers` | groups numbered for those who aggregate themselves |
 //!
-//! A worker that is alone keeps up to 256 MB of groups in one table; otherwise a worker's table has no
+//! A worker that is alone keeps up to 32 MB of groups in one table; otherwise a worker's table has no
 //! more groups than the core's cache has room for. Then they go to 64 partitions by the upper bits of the hash, with
 //! their states. A partition merges what it gets as soon as that is worth loading its own table
 //! to the cache, so that memory is needed for groups, and not for rows. Where hardly any row meets its group in a
@@ -91,8 +91,6 @@ use table::{Table, Work};
 const STOP_CHECK: Duration = Duration::from_millis(20);
 /// After a table in which hardly any row met its group, this many times as many rows are not looked up.
 const BLIND_FACTOR: u64 = 8;
-/// The table of a worker that is alone: its output is made at once.
-const ALONE_TABLE_BYTES: u64 = 256 << 20;
 
 /// What an aggregation did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -292,9 +290,10 @@ impl Worker {
     /// Who has no others to share with keeps many groups in one table while there is memory for it.
     fn table_bytes_max(&self) -> u64 {
         let is_alone = self.aggregation.workers == 1 && !self.aggregation.store.is_used();
+        let limits = &self.shared().limits;
         match is_alone {
-            true => ALONE_TABLE_BYTES,
-            false => self.shared().limits.table_bytes,
+            true => limits.table_bytes.max(limits.alone_table_bytes),
+            false => limits.table_bytes,
         }
     }
 

@@ -44,7 +44,7 @@ impl Rest {
     }
 }
 
-/// Sends what a helper finds. No thread is held while nobody takes it.
+/// Sends what a helper finds. No thread is held while it is not taken.
 async fn help(mut helper: Prober, sender: Sender<QueryResult<RecordBatch>>, elapsed: Time) {
     loop {
         let found = match work(elapsed.clone(), helper).await {

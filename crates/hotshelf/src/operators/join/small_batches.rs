@@ -8,7 +8,7 @@ use datafusion::error::Result as QueryResult;
 
 /// Batches of as many rows are handed on as they are, and made of smaller ones.
 const ROWS: usize = 2048;
-/// At first this many: who wants few rows, or the first of them, should not wait for many.
+/// At first this many: a limit, or a search for the first rows, should not wait for many.
 const FIRST_ROWS: usize = 64;
 /// The same for bytes.
 const BYTES: usize = 256 << 10;
@@ -23,7 +23,7 @@ pub(super) struct SmallBatches {
 }
 
 impl SmallBatches {
-    /// For somebody who wants this many rows, or all.
+    /// For a join of which this many rows are wanted, or all.
     pub fn new(fetch: Option<usize>) -> Self {
         Self {
             batches: Vec::new(),

@@ -20,9 +20,20 @@ use oracle::{KEYS, Spread, oracle, rows, sorted, spec, sums_of_numbers, two_step
 const TINY: Limits = Limits {
     minimum_bytes: 0,
     table_bytes: 8 << 10,
+    alone_table_bytes: 0,
     table_bytes_min: 0,
     merge_rows: 16,
     spill_bytes_min: 1,
+};
+
+/// A worker that is alone divides its groups, too.
+const DIVIDED: Limits = Limits {
+    minimum_bytes: 512 << 10,
+    table_bytes: 2 << 20,
+    alone_table_bytes: 0,
+    table_bytes_min: 128 << 10,
+    merge_rows: 4096,
+    spill_bytes_min: 16 << 10,
 };
 
 const PLAIN: Spread = Spread {
@@ -238,11 +249,11 @@ fn rows_are_not_looked_up_where_they_do_not_meet_their_groups() {
     let twice = numbers(shuffled(1 << 18).chain(shuffled(1 << 18)));
     let test = TestEnvironment::new(FixedPool::new(64 << 20));
     let environment = &test.environment;
-    let stats = assert_sums(&twice, environment, Limits::default(), 1);
+    let stats = assert_sums(&twice, environment, DIVIDED, 1);
     assert!(stats.blind_row_count > 1 << 18, "{stats:?}");
 
     let runs = numbers((0..1 << 19).map(|row| row / 2));
-    let stats = assert_sums(&runs, environment, Limits::default(), 1);
+    let stats = assert_sums(&runs, environment, DIVIDED, 1);
     assert_eq!(stats.blind_row_count, 0, "each row's neighbour has its key");
 }
 
@@ -252,7 +263,7 @@ fn memory_is_needed_for_groups_and_not_for_rows() {
     let test = TestEnvironment::new(FixedPool::new(1 << 30));
     let used = [6, 16].map(|times| {
         let input = numbers((0..times).flat_map(|_| shuffled(group_count)));
-        let stats = assert_sums(&input, &test.environment, Limits::default(), 1);
+        let stats = assert_sums(&input, &test.environment, DIVIDED, 1);
         assert!(stats.scattered_count > 0);
         stats.used_bytes_max
     });
