@@ -8,6 +8,7 @@ mod stream;
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -75,8 +76,16 @@ impl SpillingHashJoinExec {
         }
     }
 
-    /// Whether Hotshelf joins in the place of a hash join.
-    pub fn can_replace(join: &HashJoinExec) -> QueryResult<bool> {
+    /// Whether Hotshelf joins in the place of a hash join, with memory at least as quickly: keys with texts are copied,
+    /// which the engine's join does not.
+    pub fn is_quick(join: &HashJoinExec) -> QueryResult<bool> {
+        let left = join.left().schema();
+        for (key, _) in join.on() {
+            let data_type = key.data_type(&left)?;
+            if data_type.primitive_width().is_none() && data_type != DataType::Boolean {
+                return Ok(false);
+            }
+        }
         Ok(Spec::of(join)?.is_some())
     }
 

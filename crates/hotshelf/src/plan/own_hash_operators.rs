@@ -1,8 +1,9 @@
-//! Hash joins become Hotshelf's, and so do aggregations that are expected not to fit: both spill by partition.
+//! Hash joins become Hotshelf's, and so do joins by texts and aggregations that are expected not to fit: all spill by
+//! partition.
 //!
-//! DataFusion's hash join has to hold one side, and its aggregation writes all groups at once when memory is short. The
-//! latter stays where what it holds fits; partial aggregations stay, too: they hand on what they hold. Where an
-//! estimate was wrong and memory runs out before the first row of an answer, the query begins again with all of them
+//! DataFusion's hash join has to hold one side, and its aggregation writes all groups at once when memory is short. They
+//! stay where what they hold fits; partial aggregations stay, too: they hand on what they hold. Where an estimate was
+//! wrong and memory runs out before the first row of an answer, the query begins again with all of them
 //! replaced (`session/answer.rs`).
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
 use super::replace_operators;
-use super::sizes::{GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
+use super::sizes::{BUILD_PARTS, GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
 use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec};
 use crate::settings::{SessionSettings, Use};
 
@@ -65,7 +66,9 @@ fn in_place_of(
     node: &Arc<dyn ExecutionPlan>,
     bytes: u64,
 ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
-    if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+    if let Some(join) = node.downcast_ref::<HashJoinExec>()
+        && (SpillingHashJoinExec::is_quick(join)? || !fits(join.left(), bytes, BUILD_PARTS)?)
+    {
         return own_join(node, join);
     }
     if node.downcast_ref::<AggregateExec>().is_some() && !fits(node, bytes, GROUP_PARTS)? {
