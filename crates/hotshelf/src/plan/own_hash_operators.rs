@@ -1,9 +1,9 @@
 //! Hash joins become Hotshelf's, and so do joins by texts and aggregations that are expected not to fit: all spill by
 //! partition.
 //!
-//! DataFusion's hash join has to hold one side, and its aggregation writes all groups at once when memory is short. They
-//! stay where what they hold fits; partial aggregations stay, too: they hand on what they hold. Where an estimate was
-//! wrong and memory runs out before the first row of an answer, the query begins again with all of them
+//! DataFusion's hash join has to hold one side, and its aggregation writes all groups at once when memory is short.
+//! They stay where what they hold fits; partial aggregations stay, too: they hand on what they hold. Where an estimate
+//! was wrong and memory runs out before the first row of an answer, the query begins again with all of them
 //! replaced (`session/answer.rs`).
 
 use std::sync::Arc;
