@@ -70,8 +70,8 @@ impl Prober {
     /// partners and of what was spilled.
     ///
     /// # Errors
-    /// Those of spilling, those of the condition, [`Stopped`](OperatorError::Stopped), and if Arrow cannot encode a
-    /// column.
+    /// Those of spilling, those of the condition, [`Stopped`](crate::OperatorError::Stopped), and if Arrow cannot
+    /// encode a column.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         let Some(tables) = self.tables.clone() else {
             return self.work();
