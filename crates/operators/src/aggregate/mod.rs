@@ -47,9 +47,9 @@
 //! | `merge` | how the groups of partitions are put together |
 //! | `numbers` | groups numbered for those who aggregate themselves |
 //!
-//! A worker that is alone keeps up to 32 MB of groups in one table; otherwise a worker's table has no
-//! more groups than the core's cache has room for. Then they go to 64 partitions by the upper bits of the hash, with
-//! their states. A partition merges what it gets as soon as that is worth loading its own table
+//! A worker that is alone keeps up to 32 MB of groups in one table; otherwise a worker's table has no more groups than
+//! the core's cache has room for. Then they go to 64 partitions by the upper bits of the hash, with their states. A
+//! partition merges what it gets as soon as that is worth loading its own table
 //! to the cache, so that memory is needed for groups, and not for rows. Where hardly any row meets its group in a
 //! worker's table, the next rows are not looked up there. When the broker refuses, a partition's groups are spilled:
 //! one that is on disk already if it has enough to write, otherwise the largest.

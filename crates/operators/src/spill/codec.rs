@@ -1,4 +1,4 @@
-//! A batch as bytes: Arrow's IPC format, compressed by LZ4 or as it is.
+//! A batch as bytes: Arrow's IPC format, compressed by LZ4.
 
 use arrow_array::RecordBatch;
 use arrow_buffer::{Buffer, MutableBuffer};
@@ -77,14 +77,11 @@ fn concat(buffers: &[Buffer], skipped: usize) -> Vec<u8> {
 pub(super) fn compress(raw: &[u8], space: &mut [u8]) -> usize {
     match lz4_flex::block::compress_into(raw, space) {
         Ok(used) if used < raw.len() => used,
-        _ => copy(raw, space),
+        _ => {
+            space[..raw.len()].copy_from_slice(raw);
+            raw.len()
+        }
     }
-}
-
-/// Copies into `space` as it is, which [`decompress`] knows by the length.
-pub(super) fn copy(raw: &[u8], space: &mut [u8]) -> usize {
-    space[..raw.len()].copy_from_slice(raw);
-    raw.len()
 }
 
 /// The space that [`compress`] needs.

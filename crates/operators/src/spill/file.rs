@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -15,7 +14,6 @@ use parking_lot::Mutex;
 use super::codec::{self, Codec};
 use super::extents::Extents;
 use super::folder::{SpillFolder, failed};
-use super::pace::Compressibility;
 use crate::{OperatorError, Result};
 
 /// A file of batches of one schema. Threads may share it. It is gone when the file and its batches are dropped.
@@ -25,7 +23,6 @@ pub struct SpillFile {
     writer: File,
     reader: Arc<IoFile>,
     space: Mutex<FileSpace>,
-    compressibility: Mutex<Compressibility>,
 }
 
 #[derive(Default)]
@@ -83,7 +80,6 @@ impl SpillFile {
             writer,
             reader,
             space: Mutex::default(),
-            compressibility: Mutex::default(),
         }))
     }
 
@@ -106,7 +102,7 @@ impl SpillFile {
         let raw = self.codec.encode(batch)?;
         let mut space = vec![0; codec::compressed_bytes_max(raw.len()) + 2 * PAGE_BYTES];
         let start = space.as_ptr().align_offset(PAGE_BYTES);
-        let used = self.compress(&raw, &mut space[start..]);
+        let used = codec::compress(&raw, &mut space[start..]);
         let stored = &space[start..start + used.next_multiple_of(PAGE_BYTES)];
         let offset = self.take(stored.len() as u64)?;
         // From here on dropping the batch gives the place back.
@@ -119,29 +115,11 @@ impl SpillFile {
             checksum: crc32fast::hash(&stored[..used]),
         };
         let engine = self.folder.engine();
-        let begun = Instant::now();
         let written = engine.write_pages(&self.writer, stored, offset);
-        let took_ns = begun.elapsed().as_nanos() as u64;
-        self.folder.pace().note_written(stored.len(), took_ns);
         let needed = stored.len() as u64;
         written.map_err(|source| self.folder.write_error(self.reader.path(), needed, source))?;
         self.folder.note_written(needed, raw.len() as u64);
         Ok(SpilledBatch(Arc::new(place)))
-    }
-
-    /// Compresses into `space` where that pays, and where the folder is filling up.
-    fn compress(&self, raw: &[u8], space: &mut [u8]) -> usize {
-        let pace = self.folder.pace();
-        let pays = pace.compresses(&mut self.compressibility.lock());
-        if !pays && !self.folder.is_filling() {
-            return codec::copy(raw, space);
-        }
-        let begun = Instant::now();
-        let used = codec::compress(raw, space);
-        let took_ns = begun.elapsed().as_nanos() as u64;
-        let mut file = self.compressibility.lock();
-        pace.note_compressed(&mut file, (raw.len(), used), took_ns);
-        used
     }
 
     #[cfg(test)]

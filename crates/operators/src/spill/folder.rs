@@ -11,14 +11,11 @@ use hotshelf_tier::io::IoEngine;
 use parking_lot::Mutex;
 
 use super::file::SpillFile;
-use super::pace::Pace;
 use crate::{OperatorError, Result};
 
 /// Names of our files. Others in the folder are left alone.
 const NAME_START: &str = "hotshelf-";
 const NAME_END: &str = ".spill";
-/// A folder of which one part in this many is used fills up: queries spill several times what they began with.
-const FILLING_PARTS: u64 = 8;
 
 /// Where to spill.
 #[derive(Debug, Clone)]
@@ -38,7 +35,6 @@ pub struct SpillFolder {
     written: Counter,
     read: Counter,
     raw_bytes: AtomicU64,
-    pace: Pace,
 }
 
 #[derive(Debug)]
@@ -65,13 +61,13 @@ pub struct SpillStats {
     pub limit_bytes: u64,
     /// Batches written.
     pub written_count: u64,
-    /// Bytes written, compressed or not, whole pages.
+    /// Bytes written, compressed, whole pages.
     pub written_bytes: u64,
     /// The same bytes before compression.
     pub raw_bytes: u64,
     /// Batches read.
     pub read_count: u64,
-    /// Bytes read, before they are decompressed.
+    /// Bytes read, compressed.
     pub read_bytes: u64,
 }
 
@@ -103,7 +99,6 @@ impl SpillFolder {
             written: Counter::default(),
             read: Counter::default(),
             raw_bytes: AtomicU64::new(0),
-            pace: Pace::default(),
         }))
     }
 
@@ -144,16 +139,6 @@ impl SpillFolder {
 
     pub(super) fn engine(&self) -> &Arc<IoEngine> {
         &self.engine
-    }
-
-    pub(super) fn pace(&self) -> &Pace {
-        &self.pace
-    }
-
-    /// Whether room is short enough for bytes to be few, whatever that takes.
-    pub(super) fn is_filling(&self) -> bool {
-        let space = self.space.lock();
-        space.used_bytes > space.limit_bytes / FILLING_PARTS
     }
 
     /// A file is about to occupy `more` bytes.
