@@ -76,8 +76,13 @@ impl SpillingHashJoinExec {
         }
     }
 
-    /// Whether Hotshelf joins in the place of a hash join, with memory at least as quickly: keys with texts are copied,
-    /// which the engine's join does not.
+    /// Whether Hotshelf joins in the place of a hash join.
+    pub fn can_replace(join: &HashJoinExec) -> QueryResult<bool> {
+        Ok(Spec::of(join)?.is_some())
+    }
+
+    /// Whether it does so as quickly where memory is plenty: keys with texts are copied, which the engine's join does
+    /// not.
     pub fn is_quick(join: &HashJoinExec) -> QueryResult<bool> {
         let left = join.left().schema();
         for (key, _) in join.on() {
@@ -86,7 +91,7 @@ impl SpillingHashJoinExec {
                 return Ok(false);
             }
         }
-        Ok(Spec::of(join)?.is_some())
+        Ok(true)
     }
 
     /// What builds for a partition of the probe side: its own part of the build side, or all of it for all.

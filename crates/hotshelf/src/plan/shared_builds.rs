@@ -52,7 +52,8 @@ impl PhysicalOptimizerRule for SharedBuilds {
 fn with_shared_build(join: &HashJoinExec) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
     let is_shared = *join.partition_mode() == PartitionMode::CollectLeft;
     let is_ordered = join.right().output_ordering().is_some();
-    if is_shared || is_ordered || !SpillingHashJoinExec::is_quick(join)? {
+    let stays = is_shared || is_ordered || !SpillingHashJoinExec::is_quick(join)?;
+    if stays || !SpillingHashJoinExec::can_replace(join)? {
         return Ok(None);
     }
     let builder = join

@@ -73,11 +73,8 @@ impl Prober {
     /// Those of spilling, those of the condition, [`Stopped`](crate::OperatorError::Stopped), and if Arrow cannot
     /// encode a column.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let Some(tables) = self.tables.clone() else {
-            return self.work();
-        };
         loop {
-            match self.probe(&tables)? {
+            match self.next_step()? {
                 Step::Batch(batch) => return Ok(Some(batch)),
                 Step::Pause => {}
                 Step::End => return Ok(None),

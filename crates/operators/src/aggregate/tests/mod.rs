@@ -27,14 +27,12 @@ const TINY: Limits = Limits {
 };
 
 /// A worker that is alone divides its groups, too.
-const DIVIDED: Limits = Limits {
-    minimum_bytes: 512 << 10,
-    table_bytes: 2 << 20,
-    alone_table_bytes: 0,
-    table_bytes_min: 128 << 10,
-    merge_rows: 4096,
-    spill_bytes_min: 16 << 10,
-};
+fn divided() -> Limits {
+    Limits {
+        alone_table_bytes: 0,
+        ..Limits::default()
+    }
+}
 
 const PLAIN: Spread = Spread {
     rows: 0,
@@ -249,11 +247,11 @@ fn rows_are_not_looked_up_where_they_do_not_meet_their_groups() {
     let twice = numbers(shuffled(1 << 18).chain(shuffled(1 << 18)));
     let test = TestEnvironment::new(FixedPool::new(64 << 20));
     let environment = &test.environment;
-    let stats = assert_sums(&twice, environment, DIVIDED, 1);
+    let stats = assert_sums(&twice, environment, divided(), 1);
     assert!(stats.blind_row_count > 1 << 18, "{stats:?}");
 
     let runs = numbers((0..1 << 19).map(|row| row / 2));
-    let stats = assert_sums(&runs, environment, DIVIDED, 1);
+    let stats = assert_sums(&runs, environment, divided(), 1);
     assert_eq!(stats.blind_row_count, 0, "each row's neighbour has its key");
 }
 
@@ -263,7 +261,7 @@ fn memory_is_needed_for_groups_and_not_for_rows() {
     let test = TestEnvironment::new(FixedPool::new(1 << 30));
     let used = [6, 16].map(|times| {
         let input = numbers((0..times).flat_map(|_| shuffled(group_count)));
-        let stats = assert_sums(&input, &test.environment, DIVIDED, 1);
+        let stats = assert_sums(&input, &test.environment, divided(), 1);
         assert!(stats.scattered_count > 0);
         stats.used_bytes_max
     });
