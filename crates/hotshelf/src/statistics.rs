@@ -2,6 +2,7 @@
 
 pub(crate) mod column;
 mod predicate;
+pub(crate) mod sizes;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;

@@ -1,7 +1,7 @@
-//! Hash joins become Hotshelf's, and so do joins by texts and aggregations that are expected not to fit: all spill by
-//! partition.
+//! Hash joins become Hotshelf's, and so do joins by texts or without keys and aggregations that are expected not to fit:
+//! all spill by partition.
 //!
-//! DataFusion's hash join has to hold one side, and its aggregation writes all groups at once when memory is short.
+//! DataFusion's joins have to hold one side, and its aggregation writes all groups at once when memory is short.
 //! They stay where what they hold fits; partial aggregations stay, too: they hand on what they hold. Where an estimate
 //! was wrong and memory runs out before the first row of an answer, the query begins again with all of them
 //! replaced (`session/answer.rs`).
@@ -19,13 +19,13 @@ use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
+use super::keyless_joins::by_a_constant;
 use super::replace_operators;
-use super::sizes::{BUILD_PARTS, GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
 use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec};
 use crate::settings::{SessionSettings, Use};
+use crate::statistics::sizes::{may_be_built, may_be_kept};
 
 /// Replaces joins and aggregations.
 #[derive(Debug)]
@@ -66,12 +66,16 @@ fn in_place_of(
     node: &Arc<dyn ExecutionPlan>,
     bytes: u64,
 ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
-    if let Some(join) = node.downcast_ref::<HashJoinExec>()
-        && (SpillingHashJoinExec::is_quick(join)? || !fits(join.left(), bytes, BUILD_PARTS)?)
-    {
-        return own_join(node, join);
+    let keyless = by_a_constant(node)?;
+    let joining = keyless.as_ref().unwrap_or(node);
+    if let Some(join) = joining.downcast_ref::<HashJoinExec>() {
+        let is_quick = keyless.is_none() && SpillingHashJoinExec::is_quick(join)?;
+        return match is_quick || !may_be_built(join.left(), bytes)? {
+            true => own_join(joining, join),
+            false => Ok(None),
+        };
     }
-    if node.downcast_ref::<AggregateExec>().is_some() && !fits(node, bytes, GROUP_PARTS)? {
+    if node.downcast_ref::<AggregateExec>().is_some() && !may_be_kept(node, bytes)? {
         let own = SpillingAggregateExec::replacing(node)?;
         return Ok(own.map(|own| Arc::new(own) as _));
     }
@@ -115,30 +119,4 @@ fn own_join(
         }
         _ => Arc::new(own),
     }))
-}
-
-/// Whether the rows of a plan may be kept as groups may, where operators may hold this many bytes.
-pub(crate) fn may_be_kept(plan: &Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<bool> {
-    fits(plan, bytes, GROUP_PARTS)
-}
-
-/// Whether a table of a plan's rows is expected to take no more than one part in `parts` of these bytes.
-fn fits(plan: &Arc<dyn ExecutionPlan>, bytes: u64, parts: u64) -> QueryResult<bool> {
-    Ok(bytes > 0 && table_bytes(plan)? <= bytes / parts)
-}
-
-/// What a hash table of the rows of a plan would take, as far as the statistics tell; nothing if they are silent.
-fn table_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<u64> {
-    let statistics =
-        StatisticsContext::default().compute(plan.as_ref(), &StatisticsArgs::default())?;
-    let Some(&rows) = statistics.num_rows.get_value() else {
-        return Ok(0);
-    };
-    let schema = plan.schema();
-    let widths = schema.fields().iter().map(|field| {
-        let width = field.data_type().primitive_width();
-        width.unwrap_or(VALUE_BYTES)
-    });
-    let row_bytes = widths.sum::<usize>() + TABLE_ROW_BYTES;
-    Ok((rows as u64).saturating_mul(row_bytes as u64))
 }

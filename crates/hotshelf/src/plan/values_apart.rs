@@ -17,8 +17,8 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use super::is_repeatable;
 use super::join_order::{Estimate, estimate};
-use super::sizes::{GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
 use crate::settings::{SessionSettings, Use};
+use crate::statistics::sizes::{GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
 
 /// Functions that say the same of the distinct values whether these are groups or kept by the function.
 const OF_DISTINCT: [&str; 5] = ["count", "sum", "avg", "min", "max"];

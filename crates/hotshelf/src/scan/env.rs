@@ -54,6 +54,11 @@ impl ScanEnv {
         (self.cache.budget().limit_bytes() / parts).max(DECODED_BYTES_MIN)
     }
 
+    /// Bytes that operators may hold with the budget as it is now.
+    pub fn operator_bytes_max(&self) -> u64 {
+        self.cache.budget().limit_bytes()
+    }
+
     /// Row groups that a scan reads ahead at most: each may be of another file, which takes a descriptor.
     pub fn look_ahead_row_groups(&self) -> usize {
         self.descriptor_count_max / LOOK_AHEAD_DESCRIPTOR_PARTS

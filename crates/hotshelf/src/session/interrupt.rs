@@ -10,14 +10,15 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
-use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{JoinType, resources_err};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
@@ -75,10 +76,7 @@ pub(crate) fn interruptible(
     if !needs_checkpoint(&plan) {
         return Ok(plan);
     }
-    Ok(Arc::new(Checkpoint {
-        inner: plan,
-        interrupt: interrupt.clone(),
-    }))
+    Ok(Arc::new(Checkpoint::new(plan, interrupt)))
 }
 
 fn with_children(
@@ -89,6 +87,10 @@ fn with_children(
     let mut new = Vec::with_capacity(old.len());
     for child in &old {
         new.push(interruptible(child.clone(), interrupt)?);
+    }
+    if plan.is::<NestedLoopJoinExec>() {
+        let left = Checkpoint::new(new[0].clone(), interrupt);
+        new[0] = Arc::new(left.run_once());
     }
     let same = old.iter().zip(&new).all(|(old, new)| Arc::ptr_eq(old, new));
     if same {
@@ -186,13 +188,34 @@ fn always_true() -> JoinFilter {
 struct Checkpoint {
     inner: Arc<dyn ExecutionPlan>,
     interrupt: Interrupt,
+    /// Whether it has run, if it can do so once only.
+    has_run: Option<AtomicBool>,
 }
 
 impl Checkpoint {
-    fn around(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(Self {
+    fn new(inner: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Self {
+        Self {
             inner,
-            interrupt: self.interrupt.clone(),
+            interrupt: interrupt.clone(),
+            has_run: None,
+        }
+    }
+
+    /// Lets an input run once: its workers share what is still to be read, so that a second run would give the rest
+    /// only. The engine's nested loops run their left side again where it did not fit
+    /// (`docs/upstream/nested-loop-that-runs-its-input-twice.md`).
+    fn run_once(self) -> Self {
+        Self {
+            has_run: Some(AtomicBool::new(false)),
+            ..self
+        }
+    }
+
+    fn around(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let around = Self::new(inner, &self.interrupt);
+        Arc::new(match self.has_run {
+            Some(_) => around.run_once(),
+            None => around,
         })
     }
 }
@@ -269,6 +292,10 @@ impl ExecutionPlan for Checkpoint {
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
         self.interrupt.check()?;
+        let has_run = self.has_run.as_ref();
+        if has_run.is_some_and(|has_run| has_run.swap(true, Ordering::Relaxed)) {
+            return resources_err!("one side of a join without keys does not fit in memory");
+        }
         Ok(Box::pin(CheckedStream {
             inner: self.inner.execute(partition, context)?,
             interrupt: self.interrupt.clone(),

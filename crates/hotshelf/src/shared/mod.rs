@@ -27,9 +27,10 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, Phy
 use tokio::sync::OnceCell;
 
 use crate::interrupt::Interrupt;
-use crate::plan::{is_repeatable, may_be_kept};
+use crate::plan::is_repeatable;
 use crate::session::ready;
 use crate::settings::{SessionSettings, Use};
+use crate::statistics::sizes::may_be_kept;
 use exec::SharedExec;
 use rows::SharedRows;
 

@@ -21,9 +21,10 @@ use parking_lot::Mutex;
 use super::accumulate::Keys;
 use super::determined::Lineage;
 use super::prepare::{Output, Prepared, Ready, Star, prepare};
+use super::ran::Ran;
 use super::worker::Worker;
 use crate::error::{Error, is_shortage};
-use crate::scan::{Reported, ScanMetrics, ScanStream, decoded_memory};
+use crate::scan::{Reported, ScanMetrics, ScanQueue, ScanStream, decoded_memory};
 
 /// One preparation serves all partitions, also when the one that began it is dropped, and its failure too:
 /// build sides must not run twice.
@@ -37,9 +38,18 @@ pub(super) struct StarPipelineExec {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     reported: Arc<Mutex<Reported>>,
-    preparation: OnceLock<Preparation>,
-    /// Its result, for EXPLAIN ANALYZE.
-    outcome: Arc<OnceLock<Arc<Prepared>>>,
+    /// What all partitions share, and how many have not asked for it. Once all have, it is theirs alone: the look-ups
+    /// end with the last row, not with the plan.
+    begun: Mutex<Option<(Preparation, usize)>>,
+    /// For EXPLAIN ANALYZE.
+    outcome: Arc<OnceLock<Outcome>>,
+}
+
+/// What became of a star, without what it holds in memory.
+enum Outcome {
+    Ran(Arc<ScanQueue>, Arc<Ran>),
+    /// Why the original plan ran.
+    Original(String),
 }
 
 impl StarPipelineExec {
@@ -62,37 +72,45 @@ impl StarPipelineExec {
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             reported: Arc::default(),
-            preparation: OnceLock::new(),
+            begun: Mutex::default(),
             outcome: Arc::default(),
         }
     }
 
     fn preparation(&self, context: &Arc<TaskContext>) -> Preparation {
-        let begin = || {
+        let begin = || -> Preparation {
             let (star, context, outcome) =
                 (self.star.clone(), context.clone(), self.outcome.clone());
             let (metrics, lineage) = (self.metrics.clone(), self.lineage.clone());
             let run = async move {
                 let prepared = Arc::new(prepare(star, context).await.map_err(Arc::new)?);
-                if let Prepared::Ready(_) = prepared.as_ref() {
-                    lineage.note_run();
-                }
-                match prepared.as_ref() {
-                    Prepared::Ready(ready) if ready.lookup_count() > 0 => {
-                        let reused = MetricBuilder::new(&metrics).global_counter("look_ups_reused");
-                        reused.add(ready.reused_count());
+                let became = match prepared.as_ref() {
+                    Prepared::Ready(ready) => {
+                        lineage.note_run();
+                        if ready.ran.count() > 0 {
+                            let metrics = MetricBuilder::new(&metrics);
+                            let reused = metrics.global_counter("look_ups_reused");
+                            reused.add(ready.ran.reused_count());
+                        }
+                        Outcome::Ran(ready.queue.clone(), ready.ran.clone())
                     }
-                    Prepared::Ready(_) => {}
                     Prepared::Fallback(reason) => {
                         tracing::debug!(reason, "a star pipeline runs its original plan");
+                        Outcome::Original(reason.clone())
                     }
-                }
-                outcome.set(prepared.clone()).ok();
+                };
+                outcome.set(became).ok();
                 Ok(prepared)
             };
             run.boxed().shared()
         };
-        self.preparation.get_or_init(begin).clone()
+        let partitions = self.original.output_partitioning().partition_count();
+        let mut begun = self.begun.lock();
+        let (preparation, missing) = begun.take().unwrap_or_else(|| (begin(), partitions));
+        if missing > 1 {
+            *begun = Some((preparation.clone(), missing - 1));
+        }
+        preparation
     }
 }
 
@@ -257,13 +275,13 @@ impl fmt::Debug for StarPipelineExec {
 impl DisplayAs for StarPipelineExec {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         let star = &self.star;
-        let outcome = self.outcome.get().map(Arc::as_ref);
+        let outcome = self.outcome.get();
         let scan = match outcome {
-            Some(Prepared::Ready(ready)) => {
-                let plan = &ready.queue.plan;
+            Some(Outcome::Ran(queue, _)) => {
+                let plan = &queue.plan;
                 star.scan.describe_with(&plan.access, &plan.outcome)
             }
-            Some(Prepared::Fallback(_)) | None => star.scan.describe(),
+            Some(Outcome::Original(_)) | None => star.scan.describe(),
         };
         write!(f, "StarPipelineExec: scan=[{scan}]")?;
         if !star.joins.is_empty() {
@@ -291,11 +309,11 @@ impl DisplayAs for StarPipelineExec {
             write!(f, ", aggregates=[{}] ({step}), {by}", names.join(", "))?;
         }
         match outcome {
-            Some(Prepared::Ready(ready)) => {
-                let throughput = ready.queue.run().describe();
-                write!(f, ", ran=[{}], {throughput}", ready.describe())
+            Some(Outcome::Ran(queue, ran)) => {
+                let throughput = queue.run().describe();
+                write!(f, ", ran=[{}], {throughput}", ran.describe())
             }
-            Some(Prepared::Fallback(reason)) => write!(f, ", ran the original plan: {reason}"),
+            Some(Outcome::Original(reason)) => write!(f, ", ran the original plan: {reason}"),
             None => Ok(()),
         }
     }

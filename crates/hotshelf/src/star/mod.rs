@@ -34,6 +34,7 @@ mod narrow;
 mod number;
 mod payload;
 mod prepare;
+mod ran;
 mod recipe;
 mod row_set;
 mod rows;

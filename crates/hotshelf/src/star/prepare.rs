@@ -1,7 +1,6 @@
 //! What all workers share: the look-ups of the build sides, and the queue of row groups that can meet their keys.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use datafusion::common::ScalarValue;
@@ -20,6 +19,7 @@ use super::determined::Lineage;
 use super::groups::{GroupCodes, JoinCodes};
 use super::lookup::Lookup;
 use super::narrow::{Computation, Narrow, Source};
+use super::ran::Ran;
 use super::rows::Attached;
 use super::shape::Join;
 use super::side::{Found, Side, Unfit, build_side, keep_sides};
@@ -129,16 +129,9 @@ pub(super) struct Ready {
     pub ranges: Vec<IntegerRange>,
     sides: Vec<Side>,
     pub codes: Option<Arc<GroupCodes>>,
-    pub probed: Vec<Probed>,
+    pub ran: Arc<Ran>,
     /// Whether a build side without keys lets no row survive.
     pub nothing: bool,
-}
-
-/// How many rows a look-up was asked for and how many it kept.
-#[derive(Default)]
-pub(super) struct Probed {
-    pub rows: AtomicU64,
-    pub kept: AtomicU64,
 }
 
 /// The build sides turned out to be fit for look-ups, or not.
@@ -208,10 +201,15 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
         payload: &payload,
     };
     let queue = star.scan.star_queue(config, columns, known);
+    let joined = star.joins.iter().zip(&sides);
+    let ran = Ran::new(joined.map(|(join, side)| {
+        let column = star.scan.schema.field(join.probe_key).name();
+        (column.as_str(), &side.lookup, side.is_reused())
+    }));
     Ok(Ready {
         ranges: queue.plan.tested_ranges(),
         queue,
-        probed: star.joins.iter().map(|_| Probed::default()).collect(),
+        ran: Arc::new(ran),
         sides,
         codes,
         nothing,
@@ -249,16 +247,6 @@ fn key_range(
 }
 
 impl Ready {
-    /// How many look-ups there are.
-    pub fn lookup_count(&self) -> usize {
-        self.sides.len()
-    }
-
-    /// How many of them earlier queries made.
-    pub fn reused_count(&self) -> usize {
-        self.sides.iter().filter(|side| side.is_reused()).count()
-    }
-
     /// The look-ups, in the order of the joins.
     pub fn lookups(&self) -> impl Iterator<Item = &Lookup> {
         self.sides.iter().map(|side| &side.lookup)
@@ -276,44 +264,5 @@ impl Ready {
             build: &side.build,
         });
         attached.collect()
-    }
-
-    /// The share of the rows asked for that a look-up kept so far, or a guess.
-    pub fn share_kept(&self, join: usize) -> f64 {
-        let probed = &self.probed[join];
-        match probed.rows.load(Ordering::Relaxed) {
-            0 => self.lookup(join).density(),
-            rows => probed.kept.load(Ordering::Relaxed) as f64 / rows as f64,
-        }
-    }
-
-    /// The look-ups in the order that drops most rows first, as measured so far.
-    pub fn order(&self) -> Vec<usize> {
-        let mut order: Vec<(f64, usize)> = (0..self.lookup_count())
-            .map(|join| (self.share_kept(join), join))
-            .collect();
-        order.sort_by(|a, b| a.0.total_cmp(&b.0));
-        order.into_iter().map(|(_, join)| join).collect()
-    }
-
-    /// The look-ups as EXPLAIN ANALYZE shows them: order, kind, keys, whether an earlier query
-    /// made them, share of rows kept.
-    pub fn describe(&self) -> String {
-        let parts = self.order().into_iter().map(|join| {
-            let field = self.star.scan.schema.field(self.star.joins[join].probe_key);
-            let rows = self.probed[join].rows.load(Ordering::Relaxed);
-            let kept = self.probed[join].kept.load(Ordering::Relaxed);
-            let reused = match self.sides[join].is_reused() {
-                true => " reused,",
-                false => "",
-            };
-            format!(
-                "{} {} {} keys{reused} kept {kept} of {rows}",
-                field.name(),
-                self.lookup(join).kind(),
-                self.lookup(join).row_count()
-            )
-        });
-        parts.collect::<Vec<_>>().join("; ")
     }
 }

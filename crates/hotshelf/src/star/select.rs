@@ -2,7 +2,6 @@
 //! decoded into a small buffer, tested, and overwritten by the next chunk.
 
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 
 use hotshelf_tier::simd::{Backend, Combine};
 use vortex::array::ArrayRef;
@@ -162,7 +161,7 @@ impl Selector {
             found: [0; WORDS],
             rows: Vec::with_capacity(CHUNK_ROWS),
             near: Vec::new(),
-            hashed: vec![Vec::new(); ready.lookup_count()],
+            hashed: vec![Vec::new(); ready.ran.count()],
             ranges: vec![Kept::default(); ready.ranges.len()],
         }
     }
@@ -186,7 +185,7 @@ impl Selector {
         let mut survivors = Survivors {
             row_count,
             rows: Vec::new(),
-            places: vec![Vec::new(); ready.lookup_count()],
+            places: vec![Vec::new(); ready.ran.count()],
             mask: OnceLock::new(),
         };
         self.buffers
@@ -283,7 +282,7 @@ impl Selector {
                 Kept { asked: 0, .. } => RANGE_KEPT,
                 Kept { asked, kept } => kept as f64 / asked as f64,
             },
-            Origin::Join(idx) => ready.share_kept(idx),
+            Origin::Join(idx) => ready.ran.share_kept(idx),
         };
         (1.0 - kept) / test.condition.work()
     }
@@ -446,9 +445,7 @@ impl Selector {
                     self.ranges[idx].kept += test.kept;
                 }
                 Origin::Join(join) => {
-                    let probed = &ready.probed[join];
-                    probed.rows.fetch_add(test.asked, Ordering::Relaxed);
-                    probed.kept.fetch_add(test.kept, Ordering::Relaxed);
+                    ready.ran.note(join, test.asked, test.kept);
                 }
             }
         }

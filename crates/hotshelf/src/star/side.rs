@@ -369,6 +369,8 @@ async fn run(
         reserve(reservation, bytes as usize)?;
         batches.push(batch);
     }
+    // With what its own look-ups hold.
+    drop(stream);
     concatenated(build.schema(), batches, reservation)
 }
 

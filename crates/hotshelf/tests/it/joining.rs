@@ -39,6 +39,19 @@ const JOINS: &[&str] = &[
     "SELECT a.id, b.id AS o FROM a JOIN b ON a.small = b.small WHERE a.id < 0",
 ];
 
+/// By any comparison, or by none.
+const KEYLESS_JOINS: &[&str] = &[
+    "SELECT count(*) AS n, sum(a.id * b.id) AS s, min(b.t) AS t FROM a CROSS JOIN b",
+    "SELECT a.id, b.id AS o, b.t FROM a JOIN b ON a.id > b.id * 600 AND a.t < b.t",
+    "SELECT a.id, b.id AS o FROM a LEFT JOIN b ON a.id > b.id * 600 AND a.small > b.small",
+    "SELECT a.id, b.id AS o FROM a RIGHT JOIN b ON a.id * 900 < b.id AND a.small > b.small",
+    "SELECT a.id, b.id AS o, a.t FROM a FULL JOIN b ON a.id > b.id * 800 AND a.t <> b.t",
+    "SELECT a.id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k > a.k + 3000 AND b.t < a.t)",
+    "SELECT a.id FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k > a.k + 500 AND b.t < a.t)",
+    "SELECT a.id FROM a WHERE a.small = 1 OR EXISTS (SELECT 1 FROM b WHERE b.k > a.k + 3000 AND b.t < a.t)",
+    "SELECT a.id, b.id AS o FROM a JOIN b ON a.id < b.id - 2990 WHERE b.id < 0",
+];
+
 fn answers(fixture: &Fixture, settings: &str, query: &str) -> Vec<String> {
     let mut rows = fixture.rows(&format!("{settings} {query}"));
     rows.sort_unstable();
@@ -72,7 +85,7 @@ fn joins_give_the_rows_that_datafusions_give() {
 fn joins_give_the_same_rows_where_they_have_to_spill() {
     let rich = with_budget(64 << 20);
     let poor = with_budget(1 << 20);
-    for query in JOINS {
+    for query in JOINS.iter().chain(KEYLESS_JOINS) {
         let off = "SET hotshelf.operators = off;";
         let expected = answers(&rich, off, query);
         let own = "SET hotshelf.operators = always; SET hotshelf.star_pipelines = off;";
@@ -109,6 +122,28 @@ fn all_kinds_of_joins_are_replaced_unless_the_setting_says_no() {
     let sum: u64 = (0..200_000u64).map(|id| id * 3 + id % 7).sum();
     let rows = fixture.rows(&format!("{no_stars} {large}"));
     assert_eq!(rows, [format!("200000|{sum}")]);
+}
+
+#[test]
+fn joins_without_keys_spill_where_a_side_does_not_fit() {
+    let fixture = with_budget(2 << 20);
+    for query in KEYLESS_JOINS {
+        let plan = fixture.rows(&format!("EXPLAIN {query}")).join("\n");
+        let is_theirs = plan.contains("CrossJoinExec") || plan.contains("NestedLoopJoinExec");
+        assert!(is_theirs, "what fits is the engine's: {query}: {plan}");
+        let always = format!("SET hotshelf.operators = always; EXPLAIN {query}");
+        let plan = fixture.rows(&always).join("\n");
+        assert!(plan.contains("SpillingHashJoinExec"), "{query}: {plan}");
+    }
+    let wide = "CREATE TABLE c AS SELECT value AS id, repeat('x', 1000) || (value + 1000) AS t FROM range(2500)";
+    fixture.run(wide).unwrap();
+    let cross =
+        "SELECT count(*) AS n, length(min(l.t)) + length(max(r.t)) AS m FROM c l CROSS JOIN c r";
+    let error = fixture.error(&format!("SET hotshelf.operators = off; {cross}"));
+    assert!(error.to_string().contains("CrossJoin"), "{error}");
+    assert_eq!(fixture.rows(cross), ["6250000|2008"]);
+    let compared = format!("{cross} WHERE l.t <> r.t");
+    assert_eq!(fixture.rows(&compared), ["6247500|2008"]);
 }
 
 #[test]

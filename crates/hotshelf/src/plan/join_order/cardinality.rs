@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use super::estimate::pair_count;
-use super::graph::Graph;
+use super::graph::{Graph, Member};
 use super::rel_set::RelSet;
 use crate::statistics::column::ColumnEstimate;
 
@@ -121,15 +121,29 @@ impl<'a> Cardinality<'a> {
     /// The equalities between joined relations and the next one, each once.
     fn keys(&self, joined: RelSet, next: usize) -> Vec<Key> {
         let mut keys = Vec::new();
-        for class in &self.graph.classes {
-            let Some(own) = class.iter().find(|member| member.relation == next) else {
-                continue;
+        let classes = self.graph.classes.iter();
+        let shared: Vec<(&Member, Vec<&Member>)> = classes
+            .filter_map(|class| {
+                let own = class.iter().find(|member| member.relation == next)?;
+                let others = class.iter().filter(|member| joined.has(member.relation));
+                Some((own, others.collect()))
+            })
+            .collect();
+        // Of relations that have the same column, the one that has most of the others, too: its keys belong together.
+        let count = |relation: usize| {
+            let has = |(_, others): &&(&Member, Vec<&Member>)| {
+                others.iter().any(|member| member.relation == relation)
             };
-            let others = class.iter().filter(|member| joined.has(member.relation));
-            let fewest = others.min_by(|a, b| a.values.domain.total_cmp(&b.values.domain));
-            keys.extend(fewest.map(|other| Key {
-                relation: other.relation,
-                pair: (other.values, own.values),
+            shared.iter().filter(has).count()
+        };
+        for (own, others) in &shared {
+            let fewest = others
+                .iter()
+                .min_by(|a, b| a.values.domain.total_cmp(&b.values.domain));
+            let owner = others.iter().max_by_key(|member| count(member.relation));
+            keys.extend(fewest.zip(owner).map(|(fewest, owner)| Key {
+                relation: owner.relation,
+                pair: (fewest.values, own.values),
             }));
         }
         for edge in &self.graph.edges {

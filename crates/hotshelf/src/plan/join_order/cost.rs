@@ -8,6 +8,7 @@ use super::graph::{Graph, Member};
 use super::rel_set::RelSet;
 use super::tree::Tree;
 use crate::settings::JoinSides;
+use crate::statistics::sizes::{BUILD_PARTS, TABLE_ROW_BYTES, row_bytes};
 
 /// A row in a star pipeline's look-up, and one that is looked up there.
 const LOOK_UP_BUILD: f64 = 1.0;
@@ -17,6 +18,8 @@ const HASH_BUILD: f64 = 3.0;
 const HASH_PROBE: f64 = 1.5;
 /// A row that comes out.
 const OUTPUT: f64 = 1.0;
+/// A byte that is spilled and read again.
+const SPILL_BYTE: f64 = 1.0;
 /// Star pipelines take build sides of up to this many rows; of up to that many whichever side the engine chose.
 const LOOK_UP_ROWS_MAX: f64 = 8e6;
 const LOOK_UP_ROWS_ALWAYS: f64 = 1e5;
@@ -28,6 +31,8 @@ const UNIQUE: f64 = 0.95;
 pub(super) struct Part {
     pub relations: RelSet,
     pub rows: f64,
+    /// Bytes of a row that is kept.
+    row_bytes: f64,
     pub cost: f64,
     pub tree: Tree,
     /// Relations whose rows occur once at most: no join repeats them.
@@ -42,22 +47,28 @@ pub(super) struct Part {
 pub(super) struct Costs<'a> {
     graph: &'a Graph,
     pub cardinality: Cardinality<'a>,
+    /// What a build side may take without being spilled.
+    build_bytes_max: f64,
 }
 
 impl<'a> Costs<'a> {
-    pub fn new(graph: &'a Graph) -> Self {
+    /// The costs where operators may hold this many bytes.
+    pub fn new(graph: &'a Graph, operator_bytes: u64) -> Self {
         Self {
             graph,
             cardinality: Cardinality::new(graph),
+            build_bytes_max: (operator_bytes / BUILD_PARTS) as f64,
         }
     }
 
     /// A relation alone: every order reads it.
     pub fn leaf(&self, relation: usize) -> Part {
         let known = &self.graph.relations[relation];
+        let fields = known.plan.schema().fields().iter();
         Part {
             relations: RelSet::of(relation),
             rows: known.estimate.rows,
+            row_bytes: row_bytes(fields.map(|field| field.data_type())) as f64,
             cost: 0.0,
             tree: Tree::Leaf(relation),
             unrepeated: RelSet::of(relation),
@@ -85,6 +96,7 @@ impl<'a> Costs<'a> {
         let joined = Part {
             relations,
             rows,
+            row_bytes: a.row_bytes + b.row_bytes - TABLE_ROW_BYTES as f64,
             cost: a.cost + b.cost,
             tree: Tree::Leaf(0),
             unrepeated,
@@ -111,7 +123,7 @@ impl<'a> Costs<'a> {
             false => (a, b),
         };
         let pairs = match self.are_compared(a, b) {
-            true => HASH_BUILD * build.rows + HASH_PROBE * probe.rows,
+            true => HASH_BUILD * build.rows + HASH_PROBE * probe.rows + self.spill(build, probe),
             false => a.rows * b.rows,
         };
         Part {
@@ -121,13 +133,21 @@ impl<'a> Costs<'a> {
         }
     }
 
+    /// What it costs that a build side does not fit: that part of both sides is spilled.
+    fn spill(&self, build: &Part, probe: &Part) -> f64 {
+        let build_bytes = build.rows * build.row_bytes;
+        let share = 1.0 - (self.build_bytes_max / build_bytes.max(1.0)).min(1.0);
+        SPILL_BYTE * share * (build_bytes + probe.rows * probe.row_bytes)
+    }
+
     /// A star pipeline that follows the scan of the larger table, and how many rows are kept for its look-up.
     fn look_up(&self, a: &Part, b: &Part, joined: Part) -> Option<(Part, f64)> {
         let (build, probe) = match a.table_rows > b.table_rows {
             true => (b, a),
             false => (a, b),
         };
-        let is_possible = probe.is_star && build.rows <= LOOK_UP_ROWS_MAX;
+        let fits = build.rows * build.row_bytes <= self.build_bytes_max;
+        let is_possible = probe.is_star && build.rows <= LOOK_UP_ROWS_MAX && fits;
         if !is_possible || !self.is_unique(build, probe) {
             return None;
         }
@@ -175,6 +195,7 @@ impl<'a> Costs<'a> {
         Some(Part {
             relations,
             rows: remaining,
+            row_bytes: rows.row_bytes,
             cost: rows.cost + cost,
             tree: Tree::join(rows.tree.clone(), keys.tree.clone()),
             unrepeated: rows.unrepeated,

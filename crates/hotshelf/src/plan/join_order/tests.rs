@@ -16,6 +16,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::executor::block_on;
 
 use super::cost::Costs;
+use super::enumerate;
 use super::graph::Graph;
 use super::tree::is_inside;
 use crate::settings::{SessionSettings, Use};
@@ -191,9 +192,21 @@ fn cost(plan: &LogicalPlan) -> f64 {
     match plan {
         _ if is_inside(plan) => {
             let graph = Graph::of(plan).unwrap();
-            Costs::new(&graph).of(&graph.order).unwrap().cost
+            Costs::new(&graph, u64::MAX).of(&graph.order).unwrap().cost
         }
         _ => cost(plan.inputs()[0]),
+    }
+}
+
+/// The cheapest order of the topmost tree of joins of a plan where operators may hold this many bytes.
+fn cheapest(plan: &LogicalPlan, operator_bytes: u64) -> String {
+    match plan {
+        _ if is_inside(plan) => {
+            let graph = Graph::of(plan).unwrap();
+            let best = enumerate::cheapest(&graph, &Costs::new(&graph, operator_bytes));
+            graph.describe(&best.unwrap().tree)
+        }
+        _ => cheapest(plan.inputs()[0], operator_bytes),
     }
 }
 
@@ -222,6 +235,19 @@ fn small_and_filtered_tables_come_before_large_ones() {
     assert_eq!(orders(Q5), [q5]);
     assert_eq!(orders(Q7), [q7]);
     assert_eq!(orders(Q21), [q21]);
+}
+
+#[test]
+fn what_does_not_fit_is_streamed() {
+    // Of 1.5 million orders a quarter of a year, of customers and all of theirs.
+    let sql = "SELECT c_custkey, c_nationkey, sum(l_extendedprice) FROM customer, orders, lineitem \
+        WHERE c_custkey = o_custkey AND l_orderkey = o_orderkey \
+        AND o_orderdate >= date '1993-10-01' AND o_orderdate < date '1994-01-01' GROUP BY 1, 2";
+    let (plan, _) = planned(sql, Use::Off);
+    let order = |mb: u64| cheapest(&plan, mb << 20);
+    assert_eq!(order(1 << 10), "((customer ⋈ orders) ⋈ lineitem)");
+    assert_eq!(order(8), "((orders ⋈ customer) ⋈ lineitem)");
+    assert_eq!(order(2), "(customer ⋈ (orders ⋈ lineitem))");
 }
 
 /// A query with its FROM clause in an order of our own.

@@ -1,0 +1,41 @@
+//! Joins without keys, as joins by a constant: cross joins, and those that compare every pair of rows.
+//!
+//! DataFusion's hold one side, or write it past the I/O engine. As hash joins they are Hotshelf's, which spill as any
+//! other: all rows have one key, so that a side which does not fit is joined by block nested loop.
+
+use std::sync::Arc;
+
+use datafusion::common::JoinType;
+use datafusion::error::Result as QueryResult;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::lit;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExecBuilder, NestedLoopJoinExec, PartitionMode,
+};
+
+/// The hash join that gives the rows of a join without keys. `None`: another operator.
+pub(super) fn by_a_constant(
+    node: &Arc<dyn ExecutionPlan>,
+) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
+    let builder = if let Some(join) = node.downcast_ref::<CrossJoinExec>() {
+        hash_join(join.left(), join.right(), JoinType::Inner)
+    } else if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
+        hash_join(join.left(), join.right(), *join.join_type())
+            .with_filter(join.filter().cloned())
+            .with_projection_ref(join.projection().clone())
+    } else {
+        return Ok(None);
+    };
+    builder.build_exec().map(Some)
+}
+
+fn hash_join(
+    left: &Arc<dyn ExecutionPlan>,
+    right: &Arc<dyn ExecutionPlan>,
+    join_type: JoinType,
+) -> HashJoinExecBuilder {
+    let key = || lit(true) as Arc<dyn PhysicalExpr>;
+    HashJoinExecBuilder::new(left.clone(), right.clone(), vec![(key(), key())], join_type)
+        .with_partition_mode(PartitionMode::CollectLeft)
+}

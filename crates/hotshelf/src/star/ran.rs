@@ -1,0 +1,86 @@
+//! What look-ups are like and what they did: without what they hold in memory, which ends with the last row.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::lookup::Lookup;
+
+/// The look-ups of a star, in the order of its joins.
+pub(super) struct Ran(Vec<RanLookUp>);
+
+struct RanLookUp {
+    /// The scan's column that is looked up.
+    column: String,
+    kind: &'static str,
+    key_count: usize,
+    /// Whether an earlier query made it.
+    is_reused: bool,
+    density: f64,
+    /// How many rows it was asked for and how many it kept.
+    asked: AtomicU64,
+    kept: AtomicU64,
+}
+
+impl Ran {
+    /// Columns that are looked up, where, and whether an earlier query made that.
+    pub fn new<'a>(look_ups: impl Iterator<Item = (&'a str, &'a Lookup, bool)>) -> Self {
+        let look_ups = look_ups.map(|(column, look_up, is_reused)| RanLookUp {
+            column: column.to_owned(),
+            kind: look_up.kind(),
+            key_count: look_up.row_count(),
+            is_reused,
+            density: look_up.density(),
+            asked: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+        });
+        Self(look_ups.collect())
+    }
+
+    /// How many look-ups there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// How many of them earlier queries made.
+    pub fn reused_count(&self) -> usize {
+        self.0.iter().filter(|look_up| look_up.is_reused).count()
+    }
+
+    /// Notes rows that a look-up was asked for, and those of them that it kept.
+    pub fn note(&self, join: usize, asked: u64, kept: u64) {
+        self.0[join].asked.fetch_add(asked, Ordering::Relaxed);
+        self.0[join].kept.fetch_add(kept, Ordering::Relaxed);
+    }
+
+    /// The share of the rows asked for that a look-up kept so far, or a guess.
+    pub fn share_kept(&self, join: usize) -> f64 {
+        let look_up = &self.0[join];
+        match look_up.asked.load(Ordering::Relaxed) {
+            0 => look_up.density,
+            asked => look_up.kept.load(Ordering::Relaxed) as f64 / asked as f64,
+        }
+    }
+
+    /// The look-ups as EXPLAIN ANALYZE shows them, the one that drops most rows first: kind, keys, whether an earlier
+    /// query made them, rows kept.
+    pub fn describe(&self) -> String {
+        let mut order: Vec<usize> = (0..self.0.len()).collect();
+        order.sort_by(|a, b| self.share_kept(*a).total_cmp(&self.share_kept(*b)));
+        let parts = order.into_iter().map(|join| {
+            let look_up = &self.0[join];
+            let (asked, kept) = (&look_up.asked, &look_up.kept);
+            let (asked, kept) = (asked.load(Ordering::Relaxed), kept.load(Ordering::Relaxed));
+            let reused = match look_up.is_reused {
+                true => " reused,",
+                false => "",
+            };
+            let RanLookUp {
+                column,
+                kind,
+                key_count,
+                ..
+            } = look_up;
+            format!("{column} {kind} {key_count} keys{reused} kept {kept} of {asked}")
+        });
+        parts.collect::<Vec<_>>().join("; ")
+    }
+}
