@@ -14,7 +14,6 @@ use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::UnKnownColumn;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::repartition::RepartitionExec;
@@ -71,11 +70,11 @@ fn in_place_of(
     {
         return own_join(node, join);
     }
-    if node.downcast_ref::<AggregateExec>().is_some() && !fits(node, bytes, GROUP_PARTS)? {
-        let own = SpillingAggregateExec::replacing(node)?;
-        return Ok(own.map(|own| Arc::new(own) as _));
-    }
-    Ok(None)
+    let Some(own) = SpillingAggregateExec::replacing(node)? else {
+        return Ok(None);
+    };
+    let replaces = own.is_quick() || !fits(node, bytes, GROUP_PARTS)?;
+    Ok(replaces.then(|| Arc::new(own) as _))
 }
 
 /// Hotshelf's join, and above it what the plan relies on and this one does not keep: rows that were spilled come in any
