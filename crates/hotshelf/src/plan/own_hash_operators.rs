@@ -1,10 +1,10 @@
-//! Hash joins become Hotshelf's, and so do joins by texts and aggregations that are expected not to fit: all spill by
+//! Hash joins and aggregations become Hotshelf's; those by texts only if they are expected not to fit. All spill by
 //! partition.
 //!
 //! DataFusion's hash join has to hold one side, and its aggregation writes all groups at once when memory is short.
-//! They stay where what they hold fits; partial aggregations stay, too: they hand on what they hold. Where an estimate
-//! was wrong and memory runs out before the first row of an answer, the query begins again with all of them
-//! replaced (`session/answer.rs`).
+//! They stay where texts are keys and what they hold fits; partial aggregations stay, too: they hand on what they hold.
+//! Where an estimate was wrong and memory runs out before the first row of an answer, the query begins again with all
+//! of them replaced (`session/answer.rs`).
 
 use std::sync::Arc;
 
@@ -55,12 +55,12 @@ impl PhysicalOptimizerRule for OwnHashOperators {
     }
 }
 
-/// Replaces joins, and what does not fit in this many bytes; all if there are none.
+/// Replaces joins and aggregations that are quick, and what does not fit in this many bytes; all if there are none.
 fn replace(plan: Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<Arc<dyn ExecutionPlan>> {
     replace_operators(plan, &|node| in_place_of(node, bytes))
 }
 
-/// Hotshelf's operator, for a join or if what this one holds is not expected to fit.
+/// Hotshelf's operator, where it is quick or if what this one holds is not expected to fit.
 fn in_place_of(
     node: &Arc<dyn ExecutionPlan>,
     bytes: u64,

@@ -256,7 +256,7 @@ pub fn read_hashes(columns: &[ArrayRef], hashes: &mut Vec<u64>) {
 }
 
 /// Finds the group of a key: slots of the lower half of a hash above, and the group's number plus one below. Partitions
-/// take the uppermost bits of hashes, so slots take the lowest ones, which they keep: it takes no key to make more room.
+/// take the uppermost bits of hashes, so slots take the lowest ones. They keep them, so that more room takes no key.
 #[derive(Debug, Default)]
 pub struct Directory {
     slots: Vec<u64>,
