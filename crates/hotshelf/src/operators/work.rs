@@ -9,6 +9,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use futures::StreamExt;
+use hotshelf_operators::batches::needed_bytes;
 use hotshelf_operators::spill::SpillFolder;
 use hotshelf_operators::{Environment, OperatorError, Stop};
 
@@ -19,7 +20,7 @@ use crate::error::Error;
 /// Rows are given to an operator in pieces of this many rows or bytes: each may be written to disk, and is worked on
 /// where blocking is allowed.
 const PIECE_ROWS: usize = 32_768;
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// Where an operator of a query gets memory and spills.
 pub(super) fn environment(context: &TaskContext) -> QueryResult<Environment> {
@@ -74,7 +75,7 @@ impl Pieces {
                 });
             };
             rows += batch.num_rows();
-            bytes += batch.get_array_memory_size();
+            bytes += needed_bytes(&batch);
             batches.push(self.columns.add(batch)?);
         }
         Ok(Piece {

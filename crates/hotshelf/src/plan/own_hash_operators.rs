@@ -1,10 +1,10 @@
-//! Hash joins become Hotshelf's, and so do joins by texts or without keys and aggregations that are expected not to fit:
-//! all spill by partition.
+//! Hash joins and aggregations become Hotshelf's; those by texts, and joins without keys, only if they are expected not
+//! to fit. All spill by partition.
 //!
-//! DataFusion's joins have to hold one side, and its aggregation writes all groups at once when memory is short.
-//! They stay where what they hold fits; partial aggregations stay, too: they hand on what they hold. Where an estimate
-//! was wrong and memory runs out before the first row of an answer, the query begins again with all of them
-//! replaced (`session/answer.rs`).
+//! DataFusion's joins have to hold one side, and its aggregation writes all groups at once when memory is short. They
+//! stay where texts are keys or nothing is, and what they hold fits; partial aggregations stay, too: they hand on what
+//! they hold. Where an estimate was wrong and memory runs out before the first row of an answer, the query begins again
+//! with all of them replaced (`session/answer.rs`).
 
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::UnKnownColumn;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::repartition::RepartitionExec;
@@ -56,12 +55,12 @@ impl PhysicalOptimizerRule for OwnHashOperators {
     }
 }
 
-/// Replaces joins, and what does not fit in this many bytes; all if there are none.
+/// Replaces joins and aggregations that are quick, and what does not fit in this many bytes; all if there are none.
 fn replace(plan: Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<Arc<dyn ExecutionPlan>> {
     replace_operators(plan, &|node| in_place_of(node, bytes))
 }
 
-/// Hotshelf's operator, for a join or if what this one holds is not expected to fit.
+/// Hotshelf's operator, where it is quick or if what this one holds is not expected to fit.
 fn in_place_of(
     node: &Arc<dyn ExecutionPlan>,
     bytes: u64,
@@ -75,11 +74,11 @@ fn in_place_of(
             false => Ok(None),
         };
     }
-    if node.downcast_ref::<AggregateExec>().is_some() && !may_be_kept(node, bytes)? {
-        let own = SpillingAggregateExec::replacing(node)?;
-        return Ok(own.map(|own| Arc::new(own) as _));
-    }
-    Ok(None)
+    let Some(own) = SpillingAggregateExec::replacing(node)? else {
+        return Ok(None);
+    };
+    let replaces = own.is_quick() || !may_be_kept(node, bytes)?;
+    Ok(replaces.then(|| Arc::new(own) as _))
 }
 
 /// Hotshelf's join, and above it what the plan relies on and this one does not keep: rows that were spilled come in any

@@ -67,7 +67,7 @@ fn groups_are_the_same_where_they_have_to_spill() {
 }
 
 #[test]
-fn aggregations_are_replaced_on_demand_and_large_ones_by_themselves() {
+fn aggregations_are_replaced_on_demand_and_large_ones_and_quick_ones_by_themselves() {
     let fixture = with_budget(8 << 20);
     let no_stars = "SET hotshelf.star_pipelines = off;";
     for query in AGGREGATIONS {
@@ -79,8 +79,10 @@ fn aggregations_are_replaced_on_demand_and_large_ones_by_themselves() {
         let rows = fixture.rows(&format!("{no_stars} EXPLAIN {query}"));
         rows.join("\n")
     };
-    let small = plan("SELECT small, count(*) AS n FROM t WHERE id < 100 GROUP BY small");
-    assert!(!small.contains("SpillingAggregateExec"), "{small}");
+    let quick = plan("SELECT small, d, count(*) AS n FROM t WHERE id < 100 GROUP BY small, d");
+    assert!(quick.contains("SpillingAggregateExec"), "{quick}");
+    let texts = plan("SELECT small, t, count(*) AS n FROM t WHERE id < 100 GROUP BY small, t");
+    assert!(!texts.contains("SpillingAggregateExec"), "{texts}");
     let large = plan("SELECT id, t, count(*) AS n FROM t GROUP BY id, t");
     assert!(large.contains("SpillingAggregateExec"), "{large}");
 }

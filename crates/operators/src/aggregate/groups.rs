@@ -10,10 +10,12 @@ use arrow_schema::{DataType, Field};
 use hotshelf_tier::region::prefer_huge_pages;
 
 use crate::Result;
-use crate::keys::{KeyEncoder, KeyShape, Keys, hash_bytes, hash_word, hash_words};
+use crate::keys::{KeyEncoder, KeyShape, Keys, hash_bytes, hash_word};
 
-/// The most groups that one directory finds.
-pub const GROUPS_MAX: usize = u32::MAX as usize - 1;
+/// The most groups that one directory finds: half of the slots that the bits in a slot tell apart.
+pub const GROUPS_MAX: usize = 1 << 31;
+/// The bits of a hash that a slot has.
+const TAG: u64 = u32::MAX as u64;
 /// Slots of a directory at first.
 const SLOTS_MIN: usize = 1 << 10;
 
@@ -35,7 +37,6 @@ pub struct Bytes {
     bytes: Vec<u8>,
     /// Where keys end, after a zero.
     ends: Vec<i64>,
-    hashes: Vec<u64>,
 }
 
 impl Default for Bytes {
@@ -43,7 +44,6 @@ impl Default for Bytes {
         Self {
             bytes: Vec::new(),
             ends: vec![0],
-            hashes: Vec::new(),
         }
     }
 }
@@ -53,7 +53,6 @@ trait StoredKeys {
     fn len(&self) -> usize;
     fn equals(&self, group: usize, keys: &Keys, row: usize) -> bool;
     fn push(&mut self, keys: &Keys, row: usize);
-    fn hash(&self, group: usize) -> u64;
     /// Whether a row has the key of the row before.
     fn repeats(keys: &Keys, row: usize) -> bool;
 
@@ -83,11 +82,6 @@ impl<const N: usize> StoredKeys for Words<N> {
     }
 
     #[inline(always)]
-    fn hash(&self, group: usize) -> u64 {
-        hash_words(&self.0[group])
-    }
-
-    #[inline(always)]
     fn repeats(keys: &Keys, row: usize) -> bool {
         words_of::<N>(keys, row) == words_of(keys, row - 1)
     }
@@ -95,7 +89,7 @@ impl<const N: usize> StoredKeys for Words<N> {
 
 impl StoredKeys for Bytes {
     fn len(&self) -> usize {
-        self.hashes.len()
+        self.ends.len() - 1
     }
 
     #[inline]
@@ -114,11 +108,6 @@ impl StoredKeys for Bytes {
     fn push(&mut self, keys: &Keys, row: usize) {
         self.bytes.extend_from_slice(keys.bytes(row));
         self.ends.push(self.bytes.len() as i64);
-        self.hashes.push(keys.hashes()[row]);
-    }
-
-    fn hash(&self, group: usize) -> u64 {
-        self.hashes[group]
     }
 
     #[inline]
@@ -167,11 +156,7 @@ impl GroupKeys {
             Self::Two(Words(rows)) => words(2 * rows.capacity()),
             Self::Three(Words(rows)) => words(3 * rows.capacity()),
             Self::Four(Words(rows)) => words(4 * rows.capacity()),
-            Self::Bytes(Bytes {
-                bytes,
-                ends,
-                hashes,
-            }) => bytes.capacity() as u64 + words(ends.capacity() + hashes.capacity()),
+            Self::Bytes(Bytes { bytes, ends }) => bytes.capacity() as u64 + words(ends.capacity()),
         }
     }
 
@@ -182,7 +167,7 @@ impl GroupKeys {
             Self::Two(Words(rows)) => encoder.decode_words(rows.as_flattened()),
             Self::Three(Words(rows)) => encoder.decode_words(rows.as_flattened()),
             Self::Four(Words(rows)) => encoder.decode_words(rows.as_flattened()),
-            Self::Bytes(Bytes { bytes, ends, .. }) => {
+            Self::Bytes(Bytes { bytes, ends }) => {
                 let keys = ends.windows(2);
                 encoder.decode_bytes(keys.map(|ends| &bytes[ends[0] as usize..ends[1] as usize]))
             }
@@ -198,7 +183,7 @@ impl GroupKeys {
             Self::Two(Words(rows)) => columns(&rows),
             Self::Three(Words(rows)) => columns(&rows),
             Self::Four(Words(rows)) => columns(&rows),
-            Self::Bytes(Bytes { bytes, ends, .. }) => {
+            Self::Bytes(Bytes { bytes, ends }) => {
                 let offsets = OffsetBuffer::new(ends.into());
                 let keys = LargeBinaryArray::try_new(offsets, Buffer::from_vec(bytes), None)?;
                 vec![Arc::new(keys)]
@@ -270,8 +255,8 @@ pub fn read_hashes(columns: &[ArrayRef], hashes: &mut Vec<u64>) {
     }
 }
 
-/// Finds the group of a key: slots of the upper half of a hash above, and the group's number plus one below. Partitions
-/// take the uppermost bits of hashes, so slots take the lower ones.
+/// Finds the group of a key: slots of the lower half of a hash above, and the group's number plus one below. Partitions
+/// take the uppermost bits of hashes, so slots take the lowest ones. They keep them, so that more room takes no key.
 #[derive(Debug, Default)]
 pub struct Directory {
     slots: Vec<u64>,
@@ -302,7 +287,7 @@ impl Directory {
     ) {
         groups.clear();
         if self.slots.is_empty() {
-            self.grow(stored);
+            self.grow();
         }
         // Loads that do not wait for each other, before those that do.
         let mask = self.slots.len() - 1;
@@ -318,7 +303,7 @@ impl Directory {
             }
             let is_here = |slot: u64| {
                 let group = (slot as u32).wrapping_sub(1) as usize;
-                slot >> 32 == hash >> 32 && slot as u32 != 0 && stored.equals(group, keys, row)
+                slot >> 32 == hash & TAG && slot as u32 != 0 && stored.equals(group, keys, row)
             };
             if is_here(seen) {
                 groups.push(seen as u32 as usize - 1);
@@ -334,7 +319,7 @@ impl Directory {
                 self.slots[place] = slot_of(hash, stored.len() - 1);
                 groups.push(stored.len() - 1);
                 if 2 * stored.len() > self.slots.len() {
-                    self.grow(stored);
+                    self.grow();
                 }
             } else {
                 groups.push(self.slots[place] as u32 as usize - 1);
@@ -343,24 +328,22 @@ impl Directory {
     }
 
     /// Makes room for twice as many groups.
-    fn grow<S: StoredKeys>(&mut self, stored: &S) {
+    fn grow(&mut self) {
         let len = SLOTS_MIN.max(2 * self.slots.len());
-        // Freed before the new ones are there.
-        self.slots = Vec::new();
-        self.slots = vec![0; len];
-        prefer_huge_pages(&mut self.slots);
-        for group in 0..stored.len() {
-            let hash = stored.hash(group);
-            let mut place = hash as usize & (len - 1);
-            while self.slots[place] != 0 {
+        let mut slots = vec![0; len];
+        prefer_huge_pages(&mut slots);
+        for &slot in self.slots.iter().filter(|&&slot| slot != 0) {
+            let mut place = (slot >> 32) as usize & (len - 1);
+            while slots[place] != 0 {
                 place = (place + 1) & (len - 1);
             }
-            self.slots[place] = slot_of(hash, group);
+            slots[place] = slot;
         }
+        self.slots = slots;
     }
 }
 
 #[inline(always)]
 fn slot_of(hash: u64, group: usize) -> u64 {
-    hash >> 32 << 32 | (group as u64 + 1)
+    hash << 32 | (group as u64 + 1)
 }

@@ -18,8 +18,10 @@ pub struct Limits {
     pub minimum_bytes: u64,
     /// A worker's table.
     pub table_bytes: u64,
-    /// The table of a worker that is alone, if that is more. Its output is made at once.
+    /// The table of a worker that is alone, if that is more.
     pub alone_table_bytes: u64,
+    /// The output of such a table is made at once even if the broker does not lend memory for it.
+    pub output_bytes: u64,
     /// A worker's table that is given up only when it has as much.
     pub table_bytes_min: u64,
     /// A partition's rows that are merged at once.
@@ -33,7 +35,8 @@ impl Default for Limits {
         Self {
             minimum_bytes: 512 << 10,
             table_bytes: 2 << 20,
-            alone_table_bytes: 32 << 20,
+            alone_table_bytes: 1 << 30,
+            output_bytes: 32 << 20,
             table_bytes_min: 128 << 10,
             merge_rows: 4096,
             spill_bytes_min: 16 << 10,

@@ -47,7 +47,7 @@
 //! | `merge` | how the groups of partitions are put together |
 //! | `numbers` | groups numbered for those who aggregate themselves |
 //!
-//! A worker that is alone keeps up to 32 MB of groups in one table; otherwise a worker's table has no more groups than
+//! A worker that is alone keeps up to 1 GB of groups in one table; otherwise a worker's table has no more groups than
 //! the core's cache has room for. Then they go to 64 partitions by the upper bits of the hash, with their states. A
 //! partition merges what it gets as soon as that is worth loading its own table
 //! to the cache, so that memory is needed for groups, and not for rows. Where hardly any row meets its group in a
@@ -287,11 +287,22 @@ impl Worker {
         Ok(())
     }
 
+    /// Whether all groups are in this worker's table.
+    fn is_alone(&self) -> bool {
+        self.aggregation.workers == 1 && !self.aggregation.store.is_used()
+    }
+
+    /// Whether a table that has all groups becomes output as it is: where there is memory for both.
+    fn makes_output_at_once(&self, table: &mut Table) -> bool {
+        let has_all = self.is_alone() && !self.is_blind && table.len() > 0;
+        let bytes = table.charged_bytes();
+        has_all && (bytes <= self.shared().limits.output_bytes || table.has_room(0, bytes))
+    }
+
     /// Who has no others to share with keeps many groups in one table while there is memory for it.
     fn table_bytes_max(&self) -> u64 {
-        let is_alone = self.aggregation.workers == 1 && !self.aggregation.store.is_used();
         let limits = &self.shared().limits;
-        match is_alone {
+        match self.is_alone() {
             true => limits.table_bytes.max(limits.alone_table_bytes),
             false => limits.table_bytes,
         }
@@ -330,8 +341,7 @@ impl Worker {
         let Some(mut table) = self.table.take() else {
             return Ok(());
         };
-        let is_alone = self.aggregation.workers == 1 && !self.aggregation.store.is_used();
-        let done = if is_alone && !self.is_blind && table.len() > 0 {
+        let done = if self.makes_output_at_once(&mut table) {
             table.take_output().map(|(batch, charge)| {
                 self.output = Some(Output::new(batch, charge));
             })
@@ -344,6 +354,11 @@ impl Worker {
         }
         self.aggregation.finish_worker();
         Ok(())
+    }
+
+    /// Whether [`Self::next_batch`] has only to hand out what is there: it neither waits nor merges.
+    pub fn has_output(&self) -> bool {
+        self.output.as_ref().is_some_and(Output::has_rows)
     }
 
     /// The next batch of output, after [`Self::finish`]. This waits until all workers have finished.
@@ -386,6 +401,10 @@ impl Output {
             next_row: 0,
             _charge: charge,
         }
+    }
+
+    fn has_rows(&self) -> bool {
+        self.next_row < self.batch.num_rows()
     }
 
     fn next(&mut self) -> Option<RecordBatch> {

@@ -15,6 +15,7 @@ use hotshelf_operators::OperatorError;
 use hotshelf_operators::aggregate::{
     Accumulate, Aggregate, AggregateFunction, AggregateSpec, Phase,
 };
+use hotshelf_operators::keys::{KeyEncoder, KeyShape, Nulls};
 
 use super::super::columns::{Columns, are_comparable};
 
@@ -84,6 +85,16 @@ impl Spec {
             aggregate,
             columns: Arc::new(columns),
         }))
+    }
+
+    /// Whether keys are a few words.
+    pub fn has_narrow_keys(&self) -> bool {
+        let types = self.aggregate.keys.iter().map(|&key| {
+            let field = self.aggregate.input.field(key);
+            (field.data_type().clone(), field.is_nullable())
+        });
+        let encoder = KeyEncoder::try_new(&types.collect::<Vec<_>>(), Nulls::Equal);
+        encoder.is_ok_and(|encoder| matches!(encoder.shape(), KeyShape::Words(_)))
     }
 }
 

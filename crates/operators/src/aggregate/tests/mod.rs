@@ -21,6 +21,7 @@ const TINY: Limits = Limits {
     minimum_bytes: 0,
     table_bytes: 8 << 10,
     alone_table_bytes: 0,
+    output_bytes: 0,
     table_bytes_min: 0,
     merge_rows: 16,
     spill_bytes_min: 1,
@@ -281,6 +282,24 @@ fn little_memory_is_enough_for_many_groups() {
         assert!(pool.lent_bytes_max() <= pool_bytes + overdraft, "{stats:?}");
         assert_eq!(pool.lent_bytes(), 0);
         assert_eq!(environment.spill.stats().used_bytes, 0);
+    }
+}
+
+#[test]
+fn a_table_whose_output_does_not_fit_beside_it_is_divided() {
+    let limits = Limits {
+        output_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    for (pool_bytes, is_divided) in [(12 << 20, true), (64 << 20, false)] {
+        let pool = FixedPool::new(pool_bytes);
+        let test = TestEnvironment::new(Arc::clone(&pool) as Arc<dyn Broker>);
+        let input = numbers(shuffled(1 << 18));
+        let stats = assert_sums(&input, &test.environment, limits, 1);
+        assert_eq!(stats.scattered_count > 0, is_divided, "{stats:?}");
+        let overdraft = 3 << 20;
+        assert!(pool.lent_bytes_max() <= pool_bytes + overdraft, "{stats:?}");
+        assert_eq!(pool.lent_bytes(), 0);
     }
 }
 
