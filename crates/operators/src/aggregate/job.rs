@@ -35,7 +35,7 @@ impl Default for Limits {
         Self {
             minimum_bytes: 512 << 10,
             table_bytes: 2 << 20,
-            alone_table_bytes: 1 << 30,
+            alone_table_bytes: 4 << 30,
             output_bytes: 32 << 20,
             table_bytes_min: 128 << 10,
             merge_rows: 4096,
