@@ -11,6 +11,8 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Aggregate;
 use datafusion::physical_expr::expressions::{Column, lit};
@@ -231,7 +233,8 @@ impl ExecutionPlan for GroupedSetsExec {
                 return this.empty.execute(0, context);
             }
             let states = Box::pin(RecordBatchStreamAdapter::new(schema, states));
-            this.sets_of(states)?.execute(0, context)
+            let context = without_files(&context)?;
+            this.sets_of(states)?.execute(0, Arc::new(context))
         });
         let schema = self.schema();
         Ok(Box::pin(RecordBatchStreamAdapter::new(
@@ -239,6 +242,24 @@ impl ExecutionPlan for GroupedSetsExec {
             rows.try_flatten(),
         )))
     }
+}
+
+/// The same context for an operator that must not spill: of states of grouping sets the engine spills one column less
+/// than it reads again. Where memory is short, the query begins again without this operator.
+fn without_files(context: &TaskContext) -> QueryResult<TaskContext> {
+    let mut runtime = RuntimeEnv::clone(&context.runtime_env());
+    let no_files = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+    runtime.disk_manager = Arc::new(no_files.build()?);
+    Ok(TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        context.session_config().clone(),
+        context.scalar_functions().clone(),
+        context.higher_order_functions().clone(),
+        context.aggregate_functions().clone(),
+        context.window_functions().clone(),
+        Arc::new(runtime),
+    ))
 }
 
 impl fmt::Debug for GroupedSetsExec {

@@ -67,6 +67,16 @@ fn groups_are_the_same_where_they_have_to_spill() {
 }
 
 #[test]
+fn grouping_sets_are_the_same_where_their_states_do_not_fit() {
+    let rich = with_budget(64 << 20);
+    let poor = with_budget(2 << 20);
+    let sql = "SELECT id, small, sum(d) AS s, count(*) AS n FROM t GROUP BY ROLLUP (id, small)";
+    let expected = answers(&rich, OFF, sql);
+    assert_eq!(expected.len(), 2 * 60_000 + 1);
+    assert!(answers(&poor, "SET hotshelf.threads = 4;", sql) == expected);
+}
+
+#[test]
 fn aggregations_are_replaced_on_demand_and_large_ones_and_quick_ones_by_themselves() {
     let fixture = with_budget(8 << 20);
     let no_stars = "SET hotshelf.star_pipelines = off;";
