@@ -88,7 +88,7 @@ enum Command {
         #[arg(long, default_value_t = 1, value_name = "N")]
         seed: u64,
     },
-    /// Print emulated devices beside the figures of the persistent-memory papers
+    /// Print what emulated devices deliver, and what the profile derives from measured ones
     #[command(after_help = "Examples:\n  hotshelf-lab emulated")]
     Emulated,
     /// Make figures of the paper on OLAP and persistent memory, with all their axes, on any memory

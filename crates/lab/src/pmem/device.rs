@@ -251,7 +251,8 @@ fn fitted_to(model: &str, case: &Case, operation: Operation) -> Option<u8> {
     }
 }
 
-/// Whether a case belongs to the few that show the shape of a figure: every other size, the counts that the paper names.
+/// Whether a case belongs to the few that show the shape of a figure: every other size, the counts that the paper
+/// names.
 pub fn is_coarse(case: &Case) -> bool {
     const THREADS: [u32; 11] = [0, 1, 2, 4, 6, 8, 18, 24, 30, 36, 72];
     let is_named = |threads| THREADS.contains(&threads);
