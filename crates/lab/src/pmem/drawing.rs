@@ -15,8 +15,7 @@ const THREADS_DRAWN: [u32; 5] = [1, 4, 8, 18, 36];
 const BYTES_DRAWN: [u64; 6] = [64, 256, 1024, 4096, 65_536, 1 << 25];
 /// What a picture must say.
 const SUBTITLE: &str = "'paper' is what its text states, joined where that is several points; emulated threads really \
-                        wait, simulated ones in virtual time"; emulated threads really wait, \
-                        simulated ones do so in virtual time";
+                        wait, simulated ones in virtual time";
 
 /// Draws a figure of bandwidths.
 ///
