@@ -39,8 +39,8 @@ pub struct Flags {
         default_value = "dram,file:.,emulated:optane100-128,simulated:optane100-128"
     )]
     tier: Vec<String>,
-    /// About how long a figure takes on each tier; the points that tell most are measured first
-    #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    /// About how long a figure takes on each tier, at most twice as long; what tells most is measured first
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Every other size and the thread counts that the paper names, a third of the time
     #[arg(long)]

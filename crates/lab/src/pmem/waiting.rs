@@ -3,6 +3,7 @@
 //! Each thread keeps two batches of accesses under way and sleeps for most of the time that the device needs for them,
 //! so that a few cores can do the waiting of many. No bytes are moved: two cores could not move what the device could.
 
+use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -16,14 +17,15 @@ use super::case::Case;
 
 /// Bytes that a region of an emulated device needs: nothing is stored there.
 const DEVICE_BYTES: usize = 1 << 20;
-/// All threads' batches take at least this long: waits that long are slept.
-const CYCLE_MIN: Duration = Duration::from_millis(4);
+/// All threads' batches take at least this long: waits that long are slept, and a thread that wakes up late on a busy
+/// machine still finds the device at work on its next batch.
+const CYCLE_MIN: Duration = Duration::from_millis(15);
 /// A thread works for some of this in each cycle, more than it takes to wake up.
-const CYCLE_PER_THREAD: Duration = Duration::from_micros(400);
-/// Batches of a thread that are not counted: until all threads are at work.
-const WARM_UP_BATCHES: u32 = 2;
-/// Cycles that are counted, about.
-const COUNTED_CYCLES: u32 = 5;
+const CYCLE_PER_THREAD: Duration = Duration::from_micros(500);
+/// Cycles that are not counted: the first batches are asked for before all threads are at work, and others wait behind
+/// them.
+const WARM_UP_CYCLES: u32 = 5;
+const COUNTED_CYCLES: u32 = 6;
 /// First touches are made in pieces of this size.
 const PAGE_BYTES: usize = 4096;
 
@@ -79,31 +81,34 @@ impl Waiting {
         let longest_s = takes_s(Operation::Read, expected.read)
             .max(takes_s(Operation::Write, expected.write))
             .max(cycle.as_secs_f64());
-        let time = Duration::from_secs_f64(longest_s) * (WARM_UP_BATCHES + COUNTED_CYCLES);
+        let cycle = Duration::from_secs_f64(longest_s);
         let barrier = Barrier::new(jobs.len() + 1);
         let stop = AtomicBool::new(false);
-        let rates: Vec<(Operation, f64)> = thread::scope(|scope| {
+        let (ends, counted) = thread::scope(|scope| {
             let run = |job: &Job| {
                 let job = *job;
                 let (barrier, stop) = (&barrier, &stop);
                 scope.spawn(move || {
                     barrier.wait();
-                    (job.batch.operation, self.run(job, stop))
+                    self.run(job, stop)
                 })
             };
             let workers: Vec<_> = jobs.iter().map(run).collect();
             barrier.wait();
-            thread::sleep(time);
+            let from = Instant::now() + cycle * WARM_UP_CYCLES;
+            thread::sleep(cycle * (WARM_UP_CYCLES + COUNTED_CYCLES));
+            let counted = from..Instant::now();
             stop.store(true, Ordering::Relaxed);
             let join = |worker: thread::ScopedJoinHandle<'_, _>| {
                 let joined = worker.join();
                 joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            workers.into_iter().map(join).collect()
+            let ends: Vec<Vec<Instant>> = workers.into_iter().map(join).collect();
+            (ends, counted)
         });
-        let of = |wanted| {
-            let own = rates.iter().filter(|(operation, _)| *operation == wanted);
-            own.map(|(_, rate)| rate).sum()
+        let of = |operation| {
+            let rate = |socket| rate(&jobs, &ends, &counted, (socket, operation));
+            (0..self.sockets.len()).map(rate).sum()
         };
         Rates {
             read: of(Operation::Read),
@@ -111,8 +116,8 @@ impl Waiting {
         }
     }
 
-    /// Bytes per second of one thread.
-    fn run(&self, job: Job, stop: &AtomicBool) -> f64 {
+    /// When each of a thread's batches ended.
+    fn run(&self, job: Job, stop: &AtomicBool) -> Vec<Instant> {
         let tier = &self.sockets[job.socket];
         let start = || {
             let mut batch = job.batch;
@@ -121,22 +126,49 @@ impl Waiting {
             }
             tier.start(&batch, job.reach)
         };
+        if job.reach == Reach::Far && !job.is_fresh {
+            // Far memory is slow at its first touch only.
+            let touch = Batch {
+                count: 1,
+                ..job.batch
+            };
+            tier.finish(tier.start(&touch, job.reach));
+        }
+        let mut ends = Vec::new();
         let mut ahead = start();
-        let (mut count, mut counted_from) = (0, Instant::now());
-        let mut last = counted_from;
-        while count <= WARM_UP_BATCHES || !stop.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) {
             let next = start();
             tier.finish(ahead);
+            ends.push(Instant::now());
             ahead = next;
-            count += 1;
-            last = Instant::now();
-            if count == WARM_UP_BATCHES {
-                counted_from = last;
-            }
         }
         tier.finish(ahead);
-        let bytes = job.batch.len_bytes as f64 * f64::from(job.batch.count);
-        f64::from(count - WARM_UP_BATCHES) * bytes / (last - counted_from).as_secs_f64()
+        ends
+    }
+}
+
+/// Bytes per second of one operation on one socket. The device ends one batch after the other, so that what ended
+/// between two of them took the time between.
+fn rate(
+    jobs: &[Job],
+    ends: &[Vec<Instant>],
+    counted: &Range<Instant>,
+    (socket, operation): (usize, Operation),
+) -> f64 {
+    let is_own = |job: &Job| (job.socket, job.batch.operation) == (socket, operation);
+    let Some(job) = jobs.iter().find(|job| is_own(job)) else {
+        return 0.0;
+    };
+    let own = jobs.iter().zip(ends).filter(|(job, _)| is_own(job));
+    let mut times: Vec<Instant> = own.flat_map(|(_, ends)| ends.clone()).collect();
+    times.retain(|time| counted.contains(time));
+    times.sort_unstable();
+    match times[..] {
+        [first, .., last] => {
+            let bytes = job.batch.len_bytes as f64 * f64::from(job.batch.count);
+            (times.len() - 1) as f64 * bytes / (last - first).as_secs_f64()
+        }
+        _ => 0.0,
     }
 }
 
