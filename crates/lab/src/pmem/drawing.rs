@@ -13,6 +13,8 @@ use super::rows::Row;
 /// More lines cannot be told apart. These counts and sizes are drawn where a line is one of many; all are rows.
 const THREADS_DRAWN: [u32; 5] = [1, 4, 8, 18, 36];
 const BYTES_DRAWN: [u64; 6] = [64, 256, 1024, 4096, 65_536, 1 << 25];
+/// How the names of its values begin.
+const PAPER: &str = "paper, ";
 /// What a picture must say.
 const SUBTITLE: &str = "'paper' is what its text states, joined where that is several points; emulated threads really \
                         wait, simulated ones in virtual time";
@@ -30,7 +32,11 @@ pub fn draw(figure: &Figure, rows: &[Row], path: &Path) -> Result<()> {
         let Some(sweep) = sweep_of(figure, row.panel, case) else {
             continue;
         };
-        let title = format!("{}: {} ({})", row.panel, row.tier, row.label.name());
+        let part = match sweep.is_mixed() {
+            true => format!("{} of {}", operation_name(*operation), row.panel),
+            false => row.panel.to_owned(),
+        };
+        let title = format!("{part}: {} ({})", row.tier, row.label.name());
         let at = panels.iter().position(|panel| panel.title == title);
         let at = at.unwrap_or_else(|| {
             panels.push(Panel::new(&title, sweep.x.label(), "GB/s"));
@@ -38,14 +44,17 @@ pub fn draw(figure: &Figure, rows: &[Row], path: &Path) -> Result<()> {
         });
         let label = series(sweep, case, *operation);
         let x = sweep.x.of(case);
-        if let Some(value) = row.value.filter(|_| is_drawn(sweep, case)) {
+        if !is_drawn(sweep, case) {
+            continue;
+        }
+        if let Some(value) = row.value {
             add(&mut panels[at], &label, (x, value));
         }
         if let Some(paper) = row.paper {
-            add(&mut panels[at], &format!("paper, {label}"), (x, paper));
+            add(&mut panels[at], &format!("{PAPER}{label}"), (x, paper));
         }
     }
-    panels.retain(|panel| !panel.series.is_empty());
+    panels.retain(has_own);
     let picture = Picture {
         title: format!("Figure {}: {}", figure.number, figure.title),
         subtitle: SUBTITLE.to_owned(),
@@ -92,6 +101,12 @@ pub fn draw_queries(title: &str, rows: &[Row], path: &Path) -> Result<()> {
         panels,
     };
     picture.draw(path)
+}
+
+/// Whether there is more to see than the paper's values.
+fn has_own(panel: &Panel) -> bool {
+    let is_paper = |series: &Series| series.label.starts_with(PAPER);
+    !panel.series.iter().all(is_paper)
 }
 
 fn add(panel: &mut Panel, label: &str, point: (f64, f64)) {
@@ -141,12 +156,12 @@ fn series(sweep: &Sweep, case: &Case, operation: Operation) -> String {
     if sweep.placements.len() > 1 {
         parts.push(placement_name(case.placement).to_owned());
     }
-    if sweep.readers.len() > 1 && sweep.writers.len() > 1 {
-        parts.push(format!(
-            "{} beside {} writers",
-            operation_name(operation),
-            case.writers
-        ));
+    if sweep.is_mixed() {
+        parts.push(match case.writers {
+            0 => "readers alone".to_owned(),
+            1 => "1 writer".to_owned(),
+            writers => format!("{writers} writers"),
+        });
     }
     match parts.is_empty() {
         true => format!("{} alone", operation_name(operation)),

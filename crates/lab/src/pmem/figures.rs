@@ -31,6 +31,9 @@ pub struct Sweep {
     pub writers: &'static [u32],
 }
 
+/// Of the smallest access, 64 bytes.
+const SMALLEST_LOG2: f64 = 6.0;
+
 /// What a horizontal axis shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
@@ -42,7 +45,7 @@ pub enum Axis {
 impl Axis {
     pub fn label(self) -> &'static str {
         match self {
-            Self::Bytes => "log2 of the bytes of one access",
+            Self::Bytes => "bytes of one access, doublings from 64",
             Self::Readers => "reading threads",
             Self::Writers => "writing threads",
         }
@@ -50,7 +53,7 @@ impl Axis {
 
     pub fn of(self, case: &Case) -> f64 {
         match self {
-            Self::Bytes => (case.access_bytes as f64).log2(),
+            Self::Bytes => (case.access_bytes as f64).log2() - SMALLEST_LOG2,
             Self::Readers => f64::from(case.readers),
             Self::Writers => f64::from(case.writers),
         }
@@ -75,6 +78,11 @@ impl Sweep {
         writers: THREADS,
         ..Self::READ_4_KIB
     };
+
+    /// Whether readers are beside writers.
+    pub fn is_mixed(&self) -> bool {
+        self.readers.len() > 1 && self.writers.len() > 1
+    }
 
     /// All its combinations.
     pub fn cases(&self) -> Vec<Case> {
@@ -301,7 +309,7 @@ pub const FIGURES: &[Figure] = &[
                 ..Sweep::READ_4_KIB
             },
             Sweep {
-                panel: "4 KiB",
+                panel: "4 KiB, readers alone",
                 readers: &[1, 8, 18, 30, 31],
                 ..Sweep::READ_4_KIB
             },
