@@ -131,8 +131,13 @@ impl Device {
         let is_grouped = case.grouping == Grouping::Grouped;
         let is_random_write = case.pattern == Pattern::Random && case.writers > 0;
         match self {
-            Self::Dram => (is_far && machine.topology.socket_count() < 2)
-                .then_some("this machine has one socket only"),
+            Self::Dram if is_far && machine.topology.socket_count() < 2 => {
+                Some("this machine has one socket only")
+            }
+            // The rates of threads that take turns on a CPU cannot be added up.
+            Self::Dram => {
+                (case.threads() > machine.cpus).then_some("more threads than this machine has CPUs")
+            }
             Self::Volume(_) if is_far => Some("a volume has no near and far"),
             Self::Volume(_) if is_grouped => {
                 Some("threads that use files have ranges or files of their own")
@@ -153,7 +158,8 @@ impl Device {
         let crowd = (threads > machine.cpus)
             .then(|| format!("{threads} threads share {} CPUs", machine.cpus));
         match self {
-            Self::Dram | Self::Volume(_) => crowd,
+            Self::Dram => None,
+            Self::Volume(_) => crowd,
             Self::Emulated(_) | Self::Simulated(_) => (sweep.pinnings.len() > 1
                 && case.pinning == Pinning::Core)
                 .then(|| "the model does not distinguish cores from their socket".to_owned()),
