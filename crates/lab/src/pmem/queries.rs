@@ -33,6 +33,9 @@ const DRAM_S: [f64; 5] = [221.2, 15.2, 9.2, 5.2, 5.2];
 const SSD_S: f64 = 22.8;
 const TABLE_WORDS: &str = "table 1: seconds by step, here over one thread's";
 
+const EMULATED_SOCKETS: &str = "two emulated sockets, each with half of this machine's CPUs";
+const PARAMETERS: &str = "parameters as in figures 3, 4 and 6";
+
 /// A panel of figure 14.
 struct Part {
     panel: &'static str,
@@ -193,9 +196,12 @@ fn tiers(pmem: &Pmem, with_dram: bool) -> Vec<Tier> {
     tiers
 }
 
-/// The seconds of a query, beside which the paper's mean nothing.
+/// The seconds of a query, beside which the paper's mean nothing. Table 1 is about steps: one that this machine cannot
+/// take has no number there.
 fn seconds_row(figure: &str, panel: &'static str, row: &QueryRow, what: String) -> Row {
-    let is_on_sockets = row.emulated && figure == "table1" && row.step > "one";
+    let is_shown = figure == "14" || row.not_shown.is_none();
+    let takes_two_sockets = STEPS[2..].iter().any(|step| step.name() == row.step);
+    let sockets = (row.emulated && takes_two_sockets).then_some(EMULATED_SOCKETS);
     Row {
         figure: figure.to_owned(),
         panel,
@@ -210,15 +216,12 @@ fn seconds_row(figure: &str, panel: &'static str, row: &QueryRow, what: String) 
         what,
         case: None,
         unit: SECONDS,
-        value: row.not_shown.is_none().then_some(row.median_s),
+        value: is_shown.then_some(row.median_s),
         paper: None,
         paper_words: None,
         paper_follows: false,
-        parameters: None,
-        note: row
-            .not_shown
-            .map(str::to_owned)
-            .or_else(|| is_on_sockets.then(|| format!("{} threads", row.threads))),
+        parameters: row.emulated.then(|| PARAMETERS.to_owned()),
+        note: row.not_shown.or(sockets).map(str::to_owned),
     }
 }
 
