@@ -18,7 +18,7 @@ use hotshelf_tier::topology::Topology;
 use super::case::Case;
 use super::figures::{Figure, Sweep};
 use super::rows::Label;
-use super::stated::Memory;
+use super::stated::{Memory, is_stated};
 use super::waiting::{Rates, Waiting, expected};
 
 /// Files are read by whole pages.
@@ -189,7 +189,7 @@ impl Device {
         machine: &Machine,
         limits: &Limits<'_>,
     ) -> Result<Vec<Found>> {
-        cases.sort_by_key(|case| !is_coarse(case));
+        cases.sort_by_key(|case| !(is_coarse(case) || is_stated(figure.number, case)));
         let what = format!("figure {}, {}", figure.number, self.name());
         let mut progress = Progress::start(what, "measurements");
         let found = match self {

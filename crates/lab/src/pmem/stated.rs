@@ -41,6 +41,12 @@ pub fn find(
     of_memory.find(|stated| stated.case == *case && stated.operation == operation)
 }
 
+/// Whether there is a value for a case on any memory.
+pub fn is_stated(figure: u8, case: &Case) -> bool {
+    let mut of_figure = STATED.iter().filter(|stated| stated.figure == figure);
+    of_figure.any(|stated| stated.case == *case)
+}
+
 const fn stated(
     figure: u8,
     memory: Memory,
