@@ -10,7 +10,7 @@ use super::case::{Case, operation_name, pinning_name, placement_name, size_name}
 use super::figures::{Axis, Figure, Sweep};
 use super::rows::Row;
 
-/// More lines cannot be told apart. These counts and sizes are drawn where a line is one of many; all are rows.
+/// More lines look alike. These counts and sizes are drawn where a line is one of many; all are rows.
 const THREADS_DRAWN: [u32; 5] = [1, 4, 8, 18, 36];
 const BYTES_DRAWN: [u64; 6] = [64, 256, 1024, 4096, 65_536, 1 << 25];
 /// How the names of its values begin.

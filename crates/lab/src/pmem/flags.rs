@@ -23,8 +23,8 @@ Examples:
 
 Every axis of a figure is swept on every tier. Rows are labelled real (this machine's memory and volume), emulated
 (threads really wait as long as the device would make them) or simulated (virtual time), and say where the parameters
-of a model are from; a row without a value says why. The paper states few values in words, and only these stand beside
-ours; 'paper_follows' marks those that follow from its words. Prices are compared by the last example.";
+of a model are from; a row without a value says why. The paper states few values in words, and only these are beside
+what was measured; 'paper_follows' marks those that follow from its words. Prices are compared by the last example.";
 
 #[derive(Debug, Args)]
 pub struct Flags {

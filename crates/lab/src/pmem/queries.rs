@@ -1,7 +1,7 @@
 //! Figure 14 and table 1: the Star Schema Benchmark by hand on each tier, beside the paper's times.
 //!
-//! The paper's seconds are those of scale 50 and 100 and 36 cores, so ratios stand beside ours: slow memory over DRAM,
-//! and each step over one thread.
+//! The paper's seconds are those of scale 50 and 100 and 36 cores, so ratios are compared: slow memory over DRAM, and
+//! each step over one thread.
 
 use hotshelf::Options;
 use hotshelf_cli::Engine;
