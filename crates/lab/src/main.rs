@@ -9,6 +9,7 @@ mod failure;
 mod handcrafted;
 mod hpcache;
 mod ladder;
+mod pmem;
 mod policy;
 mod rivals;
 mod simulate;
@@ -87,9 +88,12 @@ enum Command {
         #[arg(long, default_value_t = 1, value_name = "N")]
         seed: u64,
     },
-    /// Print emulated devices beside the figures of the persistent-memory papers
+    /// Print what emulated devices deliver, and what the profile derives from measured ones
     #[command(after_help = "Examples:\n  hotshelf-lab emulated")]
     Emulated,
+    /// Make figures of the paper on OLAP and persistent memory, with all their axes, on any memory
+    #[command(after_help = pmem::flags::EXAMPLES)]
+    Pmem(pmem::flags::Flags),
     /// Run the Star Schema Benchmark by hand beside the product, on any memory
     #[command(after_help = handcrafted::flags::EXAMPLES)]
     Ssb(handcrafted::flags::Flags),
@@ -164,6 +168,10 @@ fn run() -> Result<bool> {
         }
         Command::Emulated => {
             emulated::run().map_err(|error| ExperimentError::Other(error.into()))?
+        }
+        Command::Pmem(flags) => {
+            interrupt::listen()?;
+            pmem::run(&flags.validate()?)?;
         }
         Command::Ssb(flags) => {
             interrupt::listen()?;

@@ -10,6 +10,7 @@ fn refusal(line: &str) -> String {
     {
         Command::Hpcache(flags) => flags.validate().map(drop),
         Command::Ssb(flags) => flags.validate().map(drop),
+        Command::Pmem(flags) => flags.validate().map(drop),
         Command::Elf(flags) => flags.validate().map(drop),
         other => panic!("{other:?}"),
     };
@@ -42,6 +43,12 @@ fn bad_values_are_refused_with_what_would_be_right() {
         (
             "hotshelf-lab hpcache --sequence paper --policy lru,hpcash",
             "hpcache-paper, hpcache",
+        ),
+        ("hotshelf-lab pmem --figure 2", "13, 14, table1"),
+        ("hotshelf-lab pmem --figure 3 --tier disk", "simulated:NAME"),
+        (
+            "hotshelf-lab pmem --figure 3 --tier emulated:x",
+            "optane100-128",
         ),
         ("hotshelf-lab elf --experiment speed", "selectivity"),
         ("hotshelf-lab elf --figure table2", "table1, 2020-3"),

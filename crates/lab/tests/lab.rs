@@ -180,3 +180,36 @@ fn ssb_runs_by_hand_on_every_tier_beside_the_product() {
 }
 
 const WRONG_ANSWER: &str = r#"{"queries": {"Q1.1": {"columns": ["revenue"], "rows": [[17]]}}}"#;
+
+#[test]
+fn figures_of_persistent_memory_have_rows_with_labels_and_pictures() {
+    let lab = Lab::new();
+    let mut rows = Vec::new();
+    for call in [
+        "pmem --figure 5 --tier simulated:optane100-128,emulated:optane100-128 --quick --seconds 1",
+        "pmem --figure 14,table1 --tier dram,emulated:optane100-128,file:. --scale 0.002",
+    ] {
+        let call = format!("{call} --out f --format json");
+        let answer = lab.ok(&call.split(' ').collect::<Vec<_>>());
+        let of_call: Vec<serde_json::Value> = serde_json::from_str(&answer).unwrap();
+        rows.extend(of_call);
+    }
+    for row in &rows {
+        let tier = row["tier"].as_str().unwrap();
+        let label = match tier.split_once(':') {
+            Some((kind, _)) => kind,
+            None => "real",
+        };
+        let is_ratio = row["unit"] == "times emulated memory";
+        assert!(row["label"] == label || is_ratio, "{row}");
+        assert!(!row["value"].is_null() || !row["note"].is_null(), "{row}");
+    }
+    let of = |figure: &str| rows.iter().filter(|row| row["figure"] == figure).count();
+    assert!(of("5") > 0 && of("14") > 0 && of("table1") > 0);
+    for name in ["f/pmem-05.svg", "f/pmem-14.svg", "f/pmem-table1.svg"] {
+        let picture = std::fs::read_to_string(lab.folder.path().join(name)).unwrap();
+        assert!(picture.contains("</svg>"), "{name}");
+    }
+    let left: Vec<_> = std::fs::read_dir(lab.folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}

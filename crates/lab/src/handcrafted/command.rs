@@ -29,7 +29,10 @@ type Answers = BTreeMap<&'static str, Answer>;
 
 pub fn run(ssb: &Ssb) -> Result<()> {
     match &ssb.what {
-        What::Handcrafted(handcrafted) => run_handcrafted(ssb, handcrafted),
+        What::Handcrafted(handcrafted) => {
+            let rows = measure(handcrafted, &ssb.tiers)?;
+            print(ssb.format, query_rows(&rows))
+        }
         What::Rates(sizes) => run_rates(ssb, sizes),
         What::Price {
             slow,
@@ -69,7 +72,11 @@ fn run_rates(ssb: &Ssb, sizes: &[usize]) -> Result<()> {
     print(ssb.format, rate_rows(&rates))
 }
 
-fn run_handcrafted(ssb: &Ssb, handcrafted: &Handcrafted) -> Result<()> {
+/// Runs all queries, contenders and steps on each tier.
+///
+/// # Errors
+/// Those of the tables, tiers and queries, and an answer that differs from another.
+pub fn measure(handcrafted: &Handcrafted, tiers: &[Tier]) -> Result<Vec<QueryRow>> {
     let generator = SsbGenerator::new(handcrafted.scale, 0).map_err(Failure::from)?;
     let with_engine = handcrafted.contenders.contains(&Contender::Engine);
     let database = with_engine
@@ -82,7 +89,7 @@ fn run_handcrafted(ssb: &Ssb, handcrafted: &Handcrafted) -> Result<()> {
     }
     let mut rows = Vec::new();
     let mut tables: Option<Tables> = None;
-    for tier in &ssb.tiers {
+    for tier in tiers {
         if let Tier::File(folder) = tier {
             make_folder(folder).map_err(other)?;
         }
@@ -97,7 +104,7 @@ fn run_handcrafted(ssb: &Ssb, handcrafted: &Handcrafted) -> Result<()> {
                 None => {
                     note("generating the tables");
                     let contenders = &handcrafted.contenders;
-                    let new = Tables::generate(&generator, &crew, contenders, &ssb.tiers);
+                    let new = Tables::generate(&generator, &crew, contenders, tiers);
                     tables.insert(new.map_err(other)?)
                 }
             };
@@ -113,7 +120,7 @@ fn run_handcrafted(ssb: &Ssb, handcrafted: &Handcrafted) -> Result<()> {
             rows.extend(own);
         }
     }
-    print(ssb.format, query_rows(&rows))
+    Ok(rows)
 }
 
 /// The database with the benchmark's tables: as it is if it has them, else generated.

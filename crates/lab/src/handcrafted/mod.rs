@@ -39,4 +39,10 @@ mod rows;
 mod tests;
 mod unaware;
 
-pub use command::run;
+pub use bench::{Contender, Settings, Tier};
+pub use command::{measure, run};
+pub use crew::Step;
+pub use flags::Handcrafted;
+pub use lookup::Kind;
+pub use queries::QUERIES;
+pub use report::QueryRow;

@@ -1,4 +1,4 @@
-//! The emulated devices beside the papers' figures: what the papers state in words, and what simulated threads get; and
+//! The emulated devices: table 1 of the selective caching papers beside its model, what threads really wait for, and
 //! what the profile derives from each grid that was measured on a real device.
 //!
 //! `hotshelf-lab emulated`
@@ -7,7 +7,7 @@ use hotshelf_tier::TierError;
 use hotshelf_tier::emulated::{
     Device, DeviceModel, EmulatedTier, Reach, Request, recorded_rows, simulate,
 };
-use hotshelf_tier::probe::{Operation, Pattern, Pinning, Placement, Point};
+use hotshelf_tier::probe::{Operation, Pattern, Pinning, Point};
 use hotshelf_tier::profile::{DeriveInput, derive};
 
 use super::insights::{self, random_bytes_min};
@@ -53,20 +53,12 @@ impl Line {
 pub fn run() -> Result<(), TierError> {
     let table = DeviceModel::named("optane")?;
     let grid = DeviceModel::named("optane100-128")?;
-    let mut lines = table_1()?;
-    lines.extend(reading_lines(&grid));
-    lines.extend(writing_lines(&grid));
-    lines.extend(far_writing_lines(&grid));
-    lines.extend(other_lines(&grid));
-    println!(
-        "emulated; table 1 from `{}`, figures from `{}`",
-        table.source, grid.source
-    );
+    println!("emulated, from `{}`", table.source);
     println!(
         "{:10} {:56} {:>8} {:>9} {:>6}",
         "figure", "what", "paper", "emulated", "ratio"
     );
-    for line in lines {
+    for line in table_1()? {
         println!(
             "{:10} {:56} {:8.1} {:9.1} {:6.2}",
             line.figure,
@@ -175,21 +167,6 @@ fn write(access_bytes: u64, threads: u32) -> Point {
     near(Operation::Write, access_bytes, threads)
 }
 
-fn random(point: Point) -> Point {
-    Point {
-        pattern: Pattern::Random,
-        ..point
-    }
-}
-
-fn placed(point: Point, placement: Placement) -> Point {
-    Point { placement, ..point }
-}
-
-fn pinned(point: Point, pinning: Pinning) -> Point {
-    Point { pinning, ..point }
-}
-
 fn table_lines(model: &DeviceModel) -> Vec<Line> {
     let dependent = Point {
         pattern: Pattern::Dependent,
@@ -218,199 +195,5 @@ fn table_lines(model: &DeviceModel) -> Vec<Line> {
         table("idle random read, ns", 325.0, latency),
         table("read bandwidth, GB/s", 32.0, gb(model, read(4096, 18))),
         table("write bandwidth, GB/s", 13.0, gb(model, write(4096, 6))),
-    ]
-}
-
-fn reading_lines(model: &DeviceModel) -> Vec<Line> {
-    let of = |figure, what, paper, point| line(figure, what, paper, gb(model, point));
-    let far = |placement, threads| placed(read(4096, threads), placement);
-    vec![
-        of(
-            "figure 3",
-            "18 threads read 4 KiB, GB/s",
-            40.0,
-            read(4096, 18),
-        ),
-        of(
-            "figure 3",
-            "8 threads read 4 KiB, GB/s",
-            34.0,
-            read(4096, 8),
-        ),
-        of("figure 3", "36 threads read 64 B, GB/s", 37.0, read(64, 36)),
-        of(
-            "figure 4",
-            "18 threads pinned to cores, GB/s",
-            41.0,
-            pinned(read(4096, 18), Pinning::Core),
-        ),
-        of(
-            "figure 4",
-            "8 threads not pinned, GB/s",
-            9.0,
-            pinned(read(4096, 8), Pinning::None),
-        ),
-        of(
-            "figure 5",
-            "far reads at first touch, GB/s",
-            8.0,
-            placed(read(4096, 18), Placement::FarFirst),
-        ),
-        of(
-            "figure 5",
-            "far reads again, GB/s",
-            33.0,
-            placed(read(4096, 18), Placement::Far),
-        ),
-        of(
-            "figure 6",
-            "two sockets, each its own memory, GB/s",
-            80.0,
-            far(Placement::BothNear, 36),
-        ),
-        of(
-            "figure 6",
-            "two sockets, each the other's memory, GB/s",
-            50.0,
-            far(Placement::BothFar, 36),
-        ),
-    ]
-}
-
-fn writing_lines(model: &DeviceModel) -> Vec<Line> {
-    let of = |figure, what, paper, point| line(figure, what, paper, gb(model, point));
-    vec![
-        of(
-            "figure 7",
-            "4 threads write 4 KiB, GB/s",
-            12.5,
-            write(4096, 4),
-        ),
-        of(
-            "figure 7",
-            "36 threads write 64 B, GB/s",
-            9.6,
-            write(64, 36),
-        ),
-        of(
-            "figure 7",
-            "36 threads write 256 B, GB/s",
-            10.0,
-            write(256, 36),
-        ),
-        of(
-            "figure 8",
-            "6 threads write 64 KiB, GB/s",
-            12.0,
-            write(65_536, 6),
-        ),
-        of(
-            "figure 8",
-            "2 threads write 64 KiB, GB/s",
-            8.0,
-            write(65_536, 2),
-        ),
-        of(
-            "figure 8",
-            "36 threads write 64 KiB, GB/s",
-            5.5,
-            write(65_536, 36),
-        ),
-        of(
-            "figure 9",
-            "4 threads pinned to cores, GB/s",
-            13.0,
-            pinned(write(4096, 4), Pinning::Core),
-        ),
-        of(
-            "figure 9",
-            "8 threads not pinned, GB/s",
-            7.0,
-            pinned(write(4096, 8), Pinning::None),
-        ),
-    ]
-}
-
-fn far_writing_lines(model: &DeviceModel) -> Vec<Line> {
-    let of = |what, paper, point| line("figure 10", what, paper, gb(model, point));
-    let far = |placement, threads| placed(write(4096, threads), placement);
-    vec![
-        of(
-            "8 threads write far memory, GB/s",
-            7.0,
-            far(Placement::Far, 8),
-        ),
-        of(
-            "two sockets, each its own memory, GB/s",
-            25.0,
-            far(Placement::BothNear, 8),
-        ),
-        of(
-            "two sockets, each the other's memory, GB/s",
-            13.0,
-            far(Placement::BothFar, 16),
-        ),
-        of(
-            "two sockets, one memory, GB/s",
-            8.0,
-            far(Placement::BothShared, 8),
-        ),
-    ]
-}
-
-fn other_lines(model: &DeviceModel) -> Vec<Line> {
-    let mixed = |readers, writers| {
-        let point = Point {
-            beside_threads: writers,
-            ..read(4096, readers)
-        };
-        let mixed = simulate(model, &point);
-        let writes = mixed.beside_bandwidth_bytes_per_s.unwrap_or(0.0);
-        (mixed.bandwidth_bytes_per_s / 1e9, writes / 1e9)
-    };
-    let of = |figure, what, paper, point| line(figure, what, paper, gb(model, point));
-    vec![
-        line(
-            "figure 11",
-            "30 readers beside 4 writers, GB/s",
-            14.0,
-            mixed(30, 4).0,
-        ),
-        line(
-            "figure 11",
-            "4 writers beside 30 readers, GB/s",
-            5.2,
-            mixed(30, 4).1,
-        ),
-        line(
-            "figure 11",
-            "30 readers beside 1 writer, GB/s",
-            26.0,
-            mixed(30, 1).0,
-        ),
-        line(
-            "figure 11",
-            "4 writers beside 1 reader, GB/s",
-            12.0,
-            mixed(1, 4).1,
-        ),
-        of(
-            "figure 12",
-            "36 threads read 256 B at random, GB/s",
-            20.0,
-            random(read(256, 36)),
-        ),
-        of(
-            "figure 12",
-            "36 threads read 4 KiB at random, GB/s",
-            26.7,
-            random(read(4096, 36)),
-        ),
-        of(
-            "figure 13",
-            "6 threads write 4 KiB at random, GB/s",
-            8.4,
-            random(write(4096, 6)),
-        ),
     ]
 }
