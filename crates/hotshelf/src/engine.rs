@@ -57,6 +57,7 @@ impl Engine {
         let pool = Arc::new(OperatorPool::new(
             cache.clone(),
             options.operator_bytes_min,
+            options.owns_process,
             machine
                 .profile
                 .write_bandwidth
@@ -84,6 +85,7 @@ impl Engine {
             observers: Observers::new(&tuner, &pipelines),
             prices,
             io: machine.io.clone(),
+            operator_bytes_min: options.operator_bytes_min,
             descriptor_count_max: storage.opener.descriptors().limit(),
             _held_open: storage.clone(),
         };

@@ -36,6 +36,9 @@ pub struct Options {
     pub spill_folder: Option<PathBuf>,
     /// The most that they may take there, in bytes; `None`: nine tenths of what is free on opening.
     pub spill_bytes_max: Option<u64>,
+    /// Whether the process is there for the database alone, as the program `hotshelf` is. What it holds beyond cache
+    /// and operators is then taken off the budget where it is much.
+    pub owns_process: bool,
     /// Whether small files are merged in the background.
     pub merge_files: bool,
     /// Whether a folder that does not exist is created.
@@ -55,6 +58,7 @@ impl Default for Options {
             operator_bytes_min: 64 << 20,
             spill_folder: None,
             spill_bytes_max: None,
+            owns_process: false,
             merge_files: true,
             create: true,
             machine_profile: true,

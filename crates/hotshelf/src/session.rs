@@ -100,6 +100,8 @@ impl Session {
         optimizer.hash_join_single_partition_threshold_rows = BROADCAST_ROWS_MAX;
         optimizer.hash_join_inlist_pushdown_max_distinct_values = JOIN_KEYS_MAX;
         optimizer.hash_join_inlist_pushdown_max_size = JOIN_KEY_BYTES_MAX;
+        // It takes each NaN for a value of its own (`docs/upstream/first-groups-of-nan.md`).
+        optimizer.enable_topk_aggregation = false;
         let mut builder = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(engine.runtime_env.clone())

@@ -71,6 +71,12 @@ impl Scatter {
         }
     }
 
+    /// Memory in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let words = self.ends.capacity() * size_of::<usize>();
+        self.ids.capacity() + words + self.order.capacity() * size_of::<u32>()
+    }
+
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()

@@ -352,6 +352,7 @@ impl Resources {
         }
         options.spill_folder.clone_from(&self.spill);
         options.machine_profile = !self.no_profile;
+        options.owns_process = true;
         Ok(options)
     }
 }

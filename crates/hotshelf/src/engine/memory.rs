@@ -16,7 +16,7 @@ use datafusion::execution::memory_pool::{
 };
 use hotshelf_cache::{Answer, Ask, CacheManager};
 
-use freed::FreedMemory;
+use freed::{FreedMemory, Withheld};
 pub(crate) use kind::OperatorKind;
 pub(crate) use query::{QueryMemory, QueryPool};
 
@@ -53,14 +53,20 @@ pub(crate) struct OperatorPool {
 }
 
 impl OperatorPool {
-    pub fn new(cache: Arc<CacheManager>, floor_bytes: u64, write_bandwidth: Option<f64>) -> Self {
+    pub fn new(
+        cache: Arc<CacheManager>,
+        floor_bytes: u64,
+        owns_process: bool,
+        write_bandwidth: Option<f64>,
+    ) -> Self {
+        let withheld = owns_process.then(|| Withheld::new(cache.clone()));
         Self {
             cache,
             floor_bytes,
             reserved_bytes_max: AtomicU64::new(0),
             spiller_count: AtomicU64::new(0),
             write_bandwidth,
-            freed: FreedMemory::new(),
+            freed: FreedMemory::new(withheld),
         }
     }
 
@@ -218,7 +224,7 @@ mod tests {
             budget_bytes,
             ..CacheOptions::default()
         });
-        Arc::new(OperatorPool::new(cache, floor_bytes, None))
+        Arc::new(OperatorPool::new(cache, floor_bytes, false, None))
     }
 
     #[test]
@@ -275,7 +281,7 @@ mod tests {
         cache.budget().reserve_operator(600 << 10);
         let lender: Arc<dyn Lender> = blocks.clone();
         cache.add_lender(Arc::downgrade(&lender));
-        let pool: Arc<dyn MemoryPool> = Arc::new(OperatorPool::new(cache, 0, None));
+        let pool: Arc<dyn MemoryPool> = Arc::new(OperatorPool::new(cache, 0, false, None));
         let spilling = |name: &str| {
             let consumer = MemoryConsumer::new(name).with_can_spill(true);
             consumer.register(&pool)

@@ -9,10 +9,12 @@ use datafusion::common::JoinType;
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::lit;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExecBuilder, NestedLoopJoinExec, PartitionMode,
 };
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use super::padded_rows::ForgetExec;
 
 /// The hash join that gives the rows of a join without keys. `None`: another operator.
 pub(super) fn by_a_constant(
@@ -36,6 +38,11 @@ fn hash_join(
     join_type: JoinType,
 ) -> HashJoinExecBuilder {
     let key = || lit(true) as Arc<dyn PhysicalExpr>;
-    HashJoinExecBuilder::new(left.clone(), right.clone(), vec![(key(), key())], join_type)
+    // Joins without keys promise no order. A hash join would, and one that does is not replaced.
+    let right: Arc<dyn ExecutionPlan> = match right.output_ordering() {
+        Some(_) => Arc::new(ForgetExec::new(right.clone())),
+        None => right.clone(),
+    };
+    HashJoinExecBuilder::new(left.clone(), right, vec![(key(), key())], join_type)
         .with_partition_mode(PartitionMode::CollectLeft)
 }

@@ -24,7 +24,7 @@ use super::keyless_joins::by_a_constant;
 use super::replace_operators;
 use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec};
 use crate::settings::{SessionSettings, Use};
-use crate::statistics::sizes::{may_be_built, may_be_kept};
+use crate::statistics::sizes::{is_sure_to_be_built, may_be_built, may_be_kept};
 
 /// Replaces joins and aggregations.
 #[derive(Debug)]
@@ -68,10 +68,13 @@ fn in_place_of(
     let keyless = by_a_constant(node)?;
     let joining = keyless.as_ref().unwrap_or(node);
     if let Some(join) = joining.downcast_ref::<HashJoinExec>() {
-        let is_quick = keyless.is_none() && SpillingHashJoinExec::is_quick(join)?;
-        return match is_quick || !may_be_built(join.left(), bytes)? {
-            true => own_join(joining, join),
-            false => Ok(None),
+        let stays = match keyless {
+            Some(_) => is_sure_to_be_built(join.left(), bytes)?,
+            None => !SpillingHashJoinExec::is_quick(join)? && may_be_built(join.left(), bytes)?,
+        };
+        return match stays {
+            true => Ok(None),
+            false => own_join(joining, join),
         };
     }
     let Some(own) = SpillingAggregateExec::replacing(node)? else {

@@ -167,13 +167,13 @@ fn has_constants(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Passes rows on, about which nothing is known but their types and partitions.
 #[derive(Debug)]
-struct ForgetExec {
+pub(super) struct ForgetExec {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
 }
 
 impl ForgetExec {
-    fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+    pub fn new(input: Arc<dyn ExecutionPlan>) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(input.schema()),
             input.output_partitioning().clone(),

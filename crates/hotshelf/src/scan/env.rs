@@ -35,6 +35,8 @@ pub(crate) struct ScanEnv {
     pub io: Arc<IoEngine>,
     /// What work costs on this machine.
     pub prices: Arc<PriceBook>,
+    /// Bytes that operators may hold whatever the budget.
+    pub operator_bytes_min: u64,
     /// Descriptors that all files of the database may have.
     pub descriptor_count_max: usize,
     /// Keeps the database open while something is scanned: its folder stays locked.
@@ -56,7 +58,8 @@ impl ScanEnv {
 
     /// Bytes that operators may hold with the budget as it is now.
     pub fn operator_bytes_max(&self) -> u64 {
-        self.cache.budget().limit_bytes()
+        let budget_bytes = self.cache.budget().limit_bytes();
+        budget_bytes.max(self.operator_bytes_min)
     }
 
     /// Row groups that a scan reads ahead at most: each may be of another file, which takes a descriptor.

@@ -38,14 +38,14 @@ pub(super) struct StarPipelineExec {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     reported: Arc<Mutex<Reported>>,
-    /// What all partitions share, and how many have not asked for it. Once all have, it is theirs alone: the look-ups
-    /// end with the last row, not with the plan.
-    begun: Mutex<Option<(Preparation, usize)>>,
+    /// What all partitions share, and which have asked for it. Once all have, it is theirs alone: the look-ups end with
+    /// the last row, not with the plan.
+    begun: Mutex<Option<(Preparation, Vec<bool>)>>,
     /// For EXPLAIN ANALYZE.
     outcome: Arc<OnceLock<Outcome>>,
 }
 
-/// What became of a star, without what it holds in memory.
+/// What happened to a star, without what it holds in memory.
 enum Outcome {
     Ran(Arc<ScanQueue>, Arc<Ran>),
     /// Why the original plan ran.
@@ -77,7 +77,7 @@ impl StarPipelineExec {
         }
     }
 
-    fn preparation(&self, context: &Arc<TaskContext>) -> Preparation {
+    fn preparation(&self, partition: usize, context: &Arc<TaskContext>) -> Preparation {
         let begin = || -> Preparation {
             let (star, context, outcome) =
                 (self.star.clone(), context.clone(), self.outcome.clone());
@@ -106,9 +106,13 @@ impl StarPipelineExec {
         };
         let partitions = self.original.output_partitioning().partition_count();
         let mut begun = self.begun.lock();
-        let (preparation, missing) = begun.take().unwrap_or_else(|| (begin(), partitions));
-        if missing > 1 {
-            *begun = Some((preparation.clone(), missing - 1));
+        let begin = || (begin(), vec![false; partitions]);
+        let (preparation, mut asked) = begun.take().unwrap_or_else(begin);
+        if let Some(asked) = asked.get_mut(partition) {
+            *asked = true;
+        }
+        if asked.contains(&false) {
+            *begun = Some((preparation.clone(), asked));
         }
         preparation
     }
@@ -245,7 +249,7 @@ impl ExecutionPlan for StarPipelineExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
-        let preparation = self.preparation(&context);
+        let preparation = self.preparation(partition, &context);
         let metrics = ScanMetrics::new(&self.metrics, partition, self.reported.clone());
         let (schema, original) = (self.schema(), self.original.clone());
         let stream = async move {

@@ -40,11 +40,16 @@ pub(super) struct Dense {
     bits: Vec<u64>,
 }
 
-/// Open addressing with linear probing; at most half full.
+/// Open addressing with linear probing; at most half full. A bit for each sixteenth of an entry's hashes says that a
+/// key has one of them: it tells most rows without a match, without a branch that cannot be foreseen.
 struct Hash {
     shift: u32,
     entries: Vec<(u64, u32)>,
+    filter: Vec<u64>,
 }
+
+/// Bits of a hash that the filter tells apart beyond those of an entry.
+const FILTER_BITS: u32 = 4;
 
 /// The build key repeats, so that a scanned row may match more than once.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,7 +100,7 @@ impl Frame {
             LookupKind::Bitmap => bitmap_bytes,
             LookupKind::Dense => bitmap_bytes + (limit + 1) * 4,
             LookupKind::Sparse => bitmap_bytes + bitmap_bytes / 2 + self.row_count * 4,
-            LookupKind::Hash => Hash::capacity(self.row_count) * size_of::<(u64, u32)>(),
+            LookupKind::Hash => Hash::size_bytes(self.row_count),
         }
     }
 }
@@ -360,18 +365,37 @@ impl Hash {
         (row_count * 2).next_power_of_two().max(2)
     }
 
+    fn filter_words(capacity: usize) -> usize {
+        (capacity << FILTER_BITS).div_ceil(64)
+    }
+
+    fn size_bytes(row_count: usize) -> usize {
+        let capacity = Self::capacity(row_count);
+        capacity * size_of::<(u64, u32)>() + Self::filter_words(capacity) * size_of::<u64>()
+    }
+
     fn new(row_count: usize) -> Self {
         let capacity = Self::capacity(row_count);
         Self {
             shift: 64 - capacity.ilog2(),
             entries: vec![(0, MISS); capacity],
+            filter: vec![0; Self::filter_words(capacity)],
         }
+    }
+
+    /// The bit of the filter for a hash.
+    fn filtered(&self, hash: u64) -> (usize, u64) {
+        let bit = hash >> (self.shift - FILTER_BITS);
+        ((bit >> 6) as usize, 1 << (bit & 63))
     }
 
     /// False if the key is there already; the new row takes its place.
     fn add(&mut self, word: u64, row: u32) -> bool {
         let mask = self.entries.len() - 1;
-        let mut at = hash_word(word, self.shift) & mask;
+        let hash = hash_word(word);
+        let (filter, bit) = self.filtered(hash);
+        self.filter[filter] |= bit;
+        let mut at = (hash >> self.shift) as usize;
         while self.entries[at].1 != MISS && self.entries[at].0 != word {
             at = (at + 1) & mask;
         }
@@ -382,8 +406,13 @@ impl Hash {
 
     #[inline]
     fn find(&self, word: u64) -> Option<u32> {
+        let hash = hash_word(word);
+        let (filter, bit) = self.filtered(hash);
+        if self.filter[filter] & bit == 0 {
+            return None;
+        }
         let mask = self.entries.len() - 1;
-        let mut at = hash_word(word, self.shift);
+        let mut at = (hash >> self.shift) as usize;
         loop {
             let (key, row) = self.entries[at & mask];
             if row == MISS {
@@ -397,8 +426,8 @@ impl Hash {
     }
 }
 
-fn hash_word(word: u64, shift: u32) -> usize {
-    ((word ^ (word >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> shift) as usize
+fn hash_word(word: u64) -> u64 {
+    (word ^ (word >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 #[cfg(test)]

@@ -12,11 +12,13 @@ use arrow::array::{
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::execute_stream;
 use futures::StreamExt;
+use futures::future::try_join_all;
 use hotshelf_cache::MissCost;
 use hotshelf_operators::batches::with_small_buffers;
 
@@ -214,7 +216,7 @@ async fn make(
     let is_owned = may_be_kept(build.get_array_memory_size() as u64);
     if is_owned {
         reserve(&reservation, build.get_array_memory_size())?;
-        build = owned(&build)?;
+        build = owned(&build).await?;
     }
     hold(&reservation, build.get_array_memory_size())?;
     let array = join.build_key.evaluate(&build)?;
@@ -422,10 +424,16 @@ fn hold(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// The same rows in buffers of their own: a batch as it was decoded may look into a segment, and would keep it.
-fn owned(rows: &RecordBatch) -> QueryResult<RecordBatch> {
-    let columns = rows.columns().iter().map(owned_column);
-    let columns = columns.collect::<QueryResult<_>>()?;
+/// The same rows in buffers of their own: a batch as it was decoded may look into a segment, and would keep it. All
+/// workers copy, one column each.
+async fn owned(rows: &RecordBatch) -> QueryResult<RecordBatch> {
+    let tasks = rows.columns().iter().cloned().map(|column| {
+        let copy = SpawnedTask::spawn_blocking(move || owned_column(&column));
+        copy.join_unwind()
+    });
+    let copied = try_join_all(tasks).await;
+    let copied = copied.map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))?;
+    let columns = copied.into_iter().collect::<QueryResult<_>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
     let owned = RecordBatch::try_new_with_options(rows.schema(), columns, &options);
     Ok(owned?)

@@ -21,21 +21,22 @@ pub(crate) fn row_bytes<'a>(types: impl Iterator<Item = &'a DataType>) -> usize 
     widths.sum::<usize>() + TABLE_ROW_BYTES
 }
 
-/// What a hash table of the rows of a plan would take, as far as the statistics tell; nothing if they are silent.
-fn table_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<u64> {
+/// What a hash table of the rows of a plan would take, as far as the statistics tell; `None` if they are silent.
+fn table_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<u64>> {
     let statistics =
         StatisticsContext::default().compute(plan.as_ref(), &StatisticsArgs::default())?;
     let Some(&rows) = statistics.num_rows.get_value() else {
-        return Ok(0);
+        return Ok(None);
     };
     let schema = plan.schema();
     let row_bytes = row_bytes(schema.fields().iter().map(|field| field.data_type()));
-    Ok((rows as u64).saturating_mul(row_bytes as u64))
+    Ok(Some((rows as u64).saturating_mul(row_bytes as u64)))
 }
 
-/// Whether a table of a plan's rows is expected to take no more than one part in `parts` of these bytes.
+/// Whether a table of a plan's rows is expected to take no more than one part in `parts` of these bytes, or the
+/// statistics are silent.
 fn fits(plan: &Arc<dyn ExecutionPlan>, bytes: u64, parts: u64) -> QueryResult<bool> {
-    Ok(bytes > 0 && table_bytes(plan)? <= bytes / parts)
+    Ok(bytes > 0 && table_bytes(plan)?.unwrap_or(0) <= bytes / parts)
 }
 
 /// Whether the rows of a plan may be kept as groups may, where operators may hold this many bytes.
@@ -44,6 +45,12 @@ pub(crate) fn may_be_kept(plan: &Arc<dyn ExecutionPlan>, bytes: u64) -> QueryRes
 }
 
 /// Whether the rows of a plan may be a build side that stays in memory, where operators may hold this many bytes.
+/// They may if the statistics are silent.
 pub(crate) fn may_be_built(plan: &Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<bool> {
     fits(plan, bytes, BUILD_PARTS)
+}
+
+/// The same, unless the statistics are silent.
+pub(crate) fn is_sure_to_be_built(plan: &Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<bool> {
+    Ok(table_bytes(plan)?.is_some() && may_be_built(plan, bytes)?)
 }

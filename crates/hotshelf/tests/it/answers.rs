@@ -670,3 +670,13 @@ fn running_extremes_that_begin_with_null_are_sorted() {
                ORDER BY 2 NULLS LAST, 1 NULLS LAST";
     assert_eq!(db.rows(sql), ["83|148", "84|148", "|148"]);
 }
+
+#[test]
+fn all_nans_are_one_of_the_first_groups() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT CAST(v AS DOUBLE) AS x FROM (VALUES ('NaN'), ('NaN'), ('1')) v(v)")
+        .unwrap();
+    let sql = "SELECT DISTINCT x FROM t ORDER BY x LIMIT 10";
+    let settings = "SET hotshelf.star_pipelines = off; SET hotshelf.threads = 1;";
+    assert_eq!(db.rows(&format!("{settings} {sql}")), ["1.0", "NaN"]);
+}

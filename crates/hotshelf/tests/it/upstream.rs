@@ -295,3 +295,15 @@ fn running_extremes_are_taken_for_sorted_with_nulls_last() {
     let sorts = text.matches("SortExec").count();
     assert_eq!(sorts, 1, "plan/padded_rows.rs: {text}");
 }
+
+#[test]
+fn each_nan_is_one_of_the_first_groups() {
+    let found = plain(
+        SessionConfig::new().with_target_partitions(1),
+        &[
+            "CREATE TABLE t AS SELECT CAST(v AS DOUBLE) AS x FROM (VALUES ('NaN'), ('NaN')) v(v)",
+            "SELECT DISTINCT x FROM t ORDER BY x LIMIT 10",
+        ],
+    );
+    assert_eq!(found.unwrap().len(), 2, "session.rs");
+}

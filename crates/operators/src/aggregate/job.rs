@@ -22,6 +22,8 @@ pub struct Limits {
     pub alone_table_bytes: u64,
     /// The output of such a table is made at once even if the broker does not lend memory for it.
     pub output_bytes: u64,
+    /// The output of a larger table is made by partition.
+    pub output_bytes_max: u64,
     /// A worker's table that is given up only when it has as much.
     pub table_bytes_min: u64,
     /// A partition's rows that are merged at once.
@@ -37,6 +39,7 @@ impl Default for Limits {
             table_bytes: 2 << 20,
             alone_table_bytes: 4 << 30,
             output_bytes: 32 << 20,
+            output_bytes_max: 1 << 30,
             table_bytes_min: 128 << 10,
             merge_rows: 4096,
             spill_bytes_min: 16 << 10,

@@ -91,6 +91,8 @@ use table::{Table, Work};
 const STOP_CHECK: Duration = Duration::from_millis(20);
 /// After a table in which hardly any row met its group, this many times as many rows are not looked up.
 const BLIND_FACTOR: u64 = 8;
+/// Groups of a worker's table go to partitions in pieces of this many.
+const SCATTERED_ROWS: usize = 1 << 18;
 
 /// What an aggregation did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -295,8 +297,9 @@ impl Worker {
     /// Whether a table that has all groups becomes output as it is: where there is memory for both.
     fn makes_output_at_once(&self, table: &mut Table) -> bool {
         let has_all = self.is_alone() && !self.is_blind && table.len() > 0;
-        let bytes = table.charged_bytes();
-        has_all && (bytes <= self.shared().limits.output_bytes || table.has_room(0, bytes))
+        let (bytes, limits) = (table.charged_bytes(), &self.shared().limits);
+        let has_room = bytes <= limits.output_bytes_max && table.has_room(0, bytes);
+        has_all && (bytes <= limits.output_bytes || has_room)
     }
 
     /// Who has no others to share with keeps many groups in one table while there is memory for it.
@@ -322,7 +325,11 @@ impl Worker {
         let counts = &self.shared().counts;
         counts.scattered_groups.fetch_add(groups, Relaxed);
         let (groups, _charge) = table.take_groups()?;
-        self.aggregation.store.append(&groups, &mut self.work)?;
+        for first in (0..groups.num_rows()).step_by(SCATTERED_ROWS) {
+            let rows = SCATTERED_ROWS.min(groups.num_rows() - first);
+            let groups = groups.slice(first, rows);
+            self.aggregation.store.append(&groups, &mut self.work)?;
+        }
         self.note_work();
         Ok(())
     }

@@ -25,7 +25,7 @@ pub struct Work {
 impl Work {
     pub fn bytes(&self) -> u64 {
         let words = self.seen.capacity() + self.groups.capacity() + self.hashes.capacity();
-        self.keys.memory_bytes() as u64 + 8 * words as u64
+        (self.keys.memory_bytes() + self.scatter.memory_bytes() + 8 * words) as u64
     }
 }
 

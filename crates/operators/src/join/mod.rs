@@ -264,7 +264,8 @@ impl HashJoin {
     fn remaining_tasks(&self, tables: Option<Arc<Tables>>) -> Result<Vec<Task>> {
         self.probe.finish()?;
         let plan = &self.shared.plan;
-        let pairs = spilled_pairs(&self.build, &self.probe, Side::Left, None, plan);
+        let rows = Some(self.build.row_count());
+        let pairs = spilled_pairs(&self.build, &self.probe, Side::Left, rows, plan);
         let mut tasks: Vec<Task> = pairs.into_iter().map(Task::Pair).collect();
         if let Some(left) = self.build.take_spilled(NO_KEY) {
             let pair = Pair {

@@ -69,6 +69,12 @@ impl RowStore {
         }
     }
 
+    /// Rows that have a key.
+    pub fn row_count(&self) -> u64 {
+        let partitions = self.partitions[..NO_KEY].iter();
+        partitions.map(|partition| partition.lock().rows).sum()
+    }
+
     pub fn level(&self) -> u32 {
         self.level
     }

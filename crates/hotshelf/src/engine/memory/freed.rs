@@ -1,11 +1,13 @@
 //! Gives freed memory back to the system while operators work. The C library keeps what one thread has freed for that
 //! thread, so a query whose operators run on many threads would hold several times what it uses.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hotshelf_cache::CacheManager;
 use hotshelf_tier::allocator::{give_back_freed_memory, private_bytes};
 use parking_lot::Mutex;
 
@@ -17,11 +19,52 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Giving memory back pays if it returns at least one part in this many.
 const GAIN_PARTS: u64 = 16;
 
+/// At most one part in this many of the budget is withheld.
+const WITHHELD_PARTS: u64 = 4;
+
 /// When freed memory is given back.
 #[derive(Debug)]
 pub(super) struct FreedMemory {
     is_busy: AtomicBool,
     next: Mutex<Next>,
+    withheld: Option<Withheld>,
+}
+
+/// What is taken off the budget, because the process holds as much beyond it that cannot be given back: batches on
+/// their way, what the C library cannot return.
+pub(crate) struct Withheld {
+    cache: Arc<CacheManager>,
+    bytes: Mutex<u64>,
+}
+
+impl Withheld {
+    pub fn new(cache: Arc<CacheManager>) -> Self {
+        Self {
+            cache,
+            bytes: Mutex::new(0),
+        }
+    }
+
+    /// Withholds more, or less, where the process holds this much and may hold that much.
+    fn follow(&self, held_bytes: u64, allowed_bytes: u64) {
+        let budget = self.cache.budget();
+        let most = budget.limit_bytes() / WITHHELD_PARTS;
+        let mut bytes = self.bytes.lock();
+        let next = (*bytes + held_bytes)
+            .saturating_sub(allowed_bytes)
+            .min(most);
+        match next.checked_sub(*bytes) {
+            Some(more) => budget.reserve_operator(more),
+            None => budget.release_operator(*bytes - next),
+        }
+        *bytes = next;
+    }
+}
+
+impl fmt::Debug for Withheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Withheld").field(&self.bytes).finish()
+    }
 }
 
 #[derive(Debug)]
@@ -31,7 +74,7 @@ struct Next {
 }
 
 impl FreedMemory {
-    pub fn new() -> Arc<Self> {
+    pub fn new(withheld: Option<Withheld>) -> Arc<Self> {
         let next = Next {
             at: Instant::now(),
             pause: PAUSE,
@@ -39,6 +82,7 @@ impl FreedMemory {
         Arc::new(Self {
             is_busy: AtomicBool::new(false),
             next: Mutex::new(next),
+            withheld,
         })
     }
 
@@ -55,23 +99,36 @@ impl FreedMemory {
         next.at = now + next.pause;
         drop(next);
         let allowed = limit_bytes + limit_bytes / 20 + OWN_BYTES;
-        let is_much = private_bytes().is_some_and(|bytes| bytes > allowed);
-        if !is_much || self.is_busy.swap(true, Ordering::AcqRel) {
+        let Some(held) = private_bytes() else {
+            return;
+        };
+        if held <= allowed {
+            self.withhold(held, allowed);
+            return;
+        }
+        if self.is_busy.swap(true, Ordering::AcqRel) {
             return;
         }
         let freed = self.clone();
         let begun = thread::Builder::new()
             .name("hotshelf-freed".into())
-            .spawn(move || freed.give_back());
+            .spawn(move || freed.give_back(allowed));
         if begun.is_err() {
             self.is_busy.store(false, Ordering::Release);
         }
     }
 
-    fn give_back(&self) {
+    fn withhold(&self, held_bytes: u64, allowed_bytes: u64) {
+        if let Some(withheld) = &self.withheld {
+            withheld.follow(held_bytes, allowed_bytes);
+        }
+    }
+
+    fn give_back(&self, allowed_bytes: u64) {
         let before = private_bytes().unwrap_or(0);
         give_back_freed_memory();
         let after = private_bytes().unwrap_or(before);
+        self.withhold(after, allowed_bytes);
         self.next.lock().note(before, after);
         self.is_busy.store(false, Ordering::Release);
     }
@@ -109,7 +166,7 @@ mod tests {
 
     #[test]
     fn looking_twice_at_once_does_nothing_twice() {
-        let freed = FreedMemory::new();
+        let freed = FreedMemory::new(None);
         freed.look(0);
         freed.look(0);
         while freed.is_busy.load(Ordering::Acquire) {

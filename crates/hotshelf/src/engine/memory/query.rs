@@ -279,7 +279,7 @@ mod tests {
         prices.shelves[0].refill_s_per_byte = refill_s_per_byte;
         cache.price_board().publish(&prices);
         cache.budget().reserve_operator(60 * MB as u64);
-        Arc::new(OperatorPool::new(cache, 0, write_bandwidth))
+        Arc::new(OperatorPool::new(cache, 0, false, write_bandwidth))
     }
 
     /// An operator of a query of this weight that has 40 MB and asks for one more.

@@ -134,17 +134,26 @@ impl<'a> Cardinality<'a> {
             let has = |(_, others): &&(&Member, Vec<&Member>)| {
                 others.iter().any(|member| member.relation == relation)
             };
-            shared.iter().filter(has).count()
+            let edges = self.graph.edges.iter().filter(|edge| {
+                let sides = edge.sides.each_ref().map(|(relation, _)| *relation);
+                sides.contains(&relation) && sides.contains(&next)
+            });
+            shared.iter().filter(has).count() + edges.count()
         };
         for (own, others) in &shared {
             let fewest = others
                 .iter()
                 .min_by(|a, b| a.values.domain.total_cmp(&b.values.domain));
-            let owner = others.iter().max_by_key(|member| count(member.relation));
-            keys.extend(fewest.zip(owner).map(|(fewest, owner)| Key {
-                relation: owner.relation,
+            let Some(fewest) = fewest else { continue };
+            let is_fewest = |member: &Member| member.relation == fewest.relation;
+            let relation = others
+                .iter()
+                .max_by_key(|member| (count(member.relation), is_fewest(member)))
+                .map_or(fewest.relation, |owner| owner.relation);
+            keys.push(Key {
+                relation,
                 pair: (fewest.values, own.values),
-            }));
+            });
         }
         for edge in &self.graph.edges {
             let [left, right] = [edge.sides[0].0, edge.sides[1].0];

@@ -52,12 +52,18 @@ pub(super) struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// The costs where operators may hold this many bytes.
+    /// The costs where operators may hold this many bytes. How wide rows are is not known before scans name their
+    /// columns, which is when rules run for the first time.
     pub fn new(graph: &'a Graph, operator_bytes: u64) -> Self {
+        let mut relations = graph.relations.iter();
+        let build_bytes_max = match relations.all(|relation| names_columns(&relation.plan)) {
+            true => (operator_bytes / BUILD_PARTS) as f64,
+            false => f64::INFINITY,
+        };
         Self {
             graph,
             cardinality: Cardinality::new(graph),
-            build_bytes_max: (operator_bytes / BUILD_PARTS) as f64,
+            build_bytes_max,
         }
     }
 
@@ -116,14 +122,17 @@ impl<'a> Costs<'a> {
         })
     }
 
-    /// A hash join: the side with fewer rows is kept.
+    /// A hash join: the side is kept with which it costs less.
     fn hash(&self, a: &Part, b: &Part, joined: Part) -> Part {
-        let (build, probe) = match a.rows > b.rows {
+        let cost = |build: &Part, probe: &Part| {
+            HASH_BUILD * build.rows + HASH_PROBE * probe.rows + self.spill(build, probe)
+        };
+        let (build, probe) = match cost(a, b) > cost(b, a) {
             true => (b, a),
             false => (a, b),
         };
         let pairs = match self.are_compared(a, b) {
-            true => HASH_BUILD * build.rows + HASH_PROBE * probe.rows + self.spill(build, probe),
+            true => cost(build, probe),
             false => a.rows * b.rows,
         };
         Part {
@@ -136,7 +145,10 @@ impl<'a> Costs<'a> {
     /// What it costs that a build side does not fit: that part of both sides is spilled.
     fn spill(&self, build: &Part, probe: &Part) -> f64 {
         let build_bytes = build.rows * build.row_bytes;
-        let share = 1.0 - (self.build_bytes_max / build_bytes.max(1.0)).min(1.0);
+        if build_bytes <= self.build_bytes_max {
+            return 0.0;
+        }
+        let share = 1.0 - self.build_bytes_max / build_bytes;
         SPILL_BYTE * share * (build_bytes + probe.rows * probe.row_bytes)
     }
 
@@ -272,6 +284,14 @@ impl<'a> Costs<'a> {
         if !choice.kept.is_empty() && !sides.contains(&choice) {
             sides.push(choice);
         }
+    }
+}
+
+/// Whether all scans below read the columns that are needed, and no others.
+fn names_columns(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::TableScan(scan) => scan.projection.is_some(),
+        _ => plan.inputs().into_iter().all(names_columns),
     }
 }
 

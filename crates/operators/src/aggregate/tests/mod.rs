@@ -22,6 +22,7 @@ const TINY: Limits = Limits {
     table_bytes: 8 << 10,
     alone_table_bytes: 0,
     output_bytes: 0,
+    output_bytes_max: 1 << 30,
     table_bytes_min: 0,
     merge_rows: 16,
     spill_bytes_min: 1,
