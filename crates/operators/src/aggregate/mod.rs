@@ -92,7 +92,7 @@ const STOP_CHECK: Duration = Duration::from_millis(20);
 /// After a table in which hardly any row met its group, this many times as many rows are not looked up.
 const BLIND_FACTOR: u64 = 8;
 /// Groups of a worker's table go to partitions in pieces of this many.
-const SCATTERED_ROWS: usize = 1 << 18;
+const SCATTERED_ROWS: usize = 1 << 16;
 
 /// What an aggregation did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
