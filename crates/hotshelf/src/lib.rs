@@ -26,6 +26,7 @@
 //! runtime of the caller's: [`Session::query`] and [`Database::block_on`] work on the database's own threads.
 #![forbid(unsafe_code)]
 
+mod begun;
 mod database;
 mod engine;
 mod error;

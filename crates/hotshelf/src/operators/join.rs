@@ -20,13 +20,14 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
-use parking_lot::Mutex;
 
 use super::original::{as_original, shown_as_original};
 use super::work::Streams;
 use key_ranges::KeyRanges;
 use spec::Spec;
 use stream::{Build, Built, ProbeSide};
+
+use crate::begun::Begun;
 
 /// One build serves all partitions of the probe side, and its failure too.
 #[derive(Clone)]
@@ -42,9 +43,7 @@ pub(crate) struct SpillingHashJoinExec {
     spec: Spec,
     key_ranges: Option<Arc<KeyRanges>>,
     metrics: ExecutionPlanMetricsSet,
-    /// What all partitions share, and how many have not asked for it. Once all have, it is theirs alone, so that it
-    /// ends with them.
-    begun: Mutex<Option<(SharedBuild, usize)>>,
+    begun: Begun<SharedBuild>,
 }
 
 impl SpillingHashJoinExec {
@@ -65,7 +64,7 @@ impl SpillingHashJoinExec {
             key_ranges: KeyRanges::of(join, &spec)?.map(Arc::new),
             spec,
             metrics: ExecutionPlanMetricsSet::new(),
-            begun: Mutex::default(),
+            begun: Begun::default(),
         }))
     }
 
@@ -114,18 +113,10 @@ impl SpillingHashJoinExec {
             let built = built.map_err(Arc::new).boxed().shared();
             Ok(SharedBuild { built, streams })
         };
-        if part.is_some() {
-            return begin();
+        match part {
+            Some(_) => begin(),
+            None => self.begun.share(partition, probers, begin),
         }
-        let mut begun = self.begun.lock();
-        let (build, missing) = match begun.take() {
-            Some(begun) => begun,
-            None => (begin()?, probers),
-        };
-        if missing > 1 {
-            *begun = Some((build.clone(), missing - 1));
-        }
-        Ok(build)
     }
 }
 

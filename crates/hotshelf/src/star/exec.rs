@@ -1,5 +1,6 @@
 //! `StarPipelineExec`: the operator that replaces a star-shaped part of a plan.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -23,6 +24,7 @@ use super::determined::Lineage;
 use super::prepare::{Output, Prepared, Ready, Star, prepare};
 use super::ran::Ran;
 use super::worker::Worker;
+use crate::begun::Begun;
 use crate::error::{Error, is_shortage};
 use crate::scan::{Reported, ScanMetrics, ScanQueue, ScanStream, decoded_memory};
 
@@ -38,9 +40,8 @@ pub(super) struct StarPipelineExec {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     reported: Arc<Mutex<Reported>>,
-    /// What all partitions share, and which have asked for it. Once all have, it is theirs alone: the look-ups end with
-    /// the last row, not with the plan.
-    begun: Mutex<Option<(Preparation, Vec<bool>)>>,
+    /// The look-ups end with the last row.
+    begun: Begun<Preparation>,
     /// For EXPLAIN ANALYZE.
     outcome: Arc<OnceLock<Outcome>>,
 }
@@ -72,13 +73,13 @@ impl StarPipelineExec {
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
             reported: Arc::default(),
-            begun: Mutex::default(),
+            begun: Begun::default(),
             outcome: Arc::default(),
         }
     }
 
     fn preparation(&self, partition: usize, context: &Arc<TaskContext>) -> Preparation {
-        let begin = || -> Preparation {
+        let begin = || -> Result<Preparation, Infallible> {
             let (star, context, outcome) =
                 (self.star.clone(), context.clone(), self.outcome.clone());
             let (metrics, lineage) = (self.metrics.clone(), self.lineage.clone());
@@ -102,18 +103,10 @@ impl StarPipelineExec {
                 outcome.set(became).ok();
                 Ok(prepared)
             };
-            run.boxed().shared()
+            Ok(run.boxed().shared())
         };
         let partitions = self.original.output_partitioning().partition_count();
-        let mut begun = self.begun.lock();
-        let begin = || (begin(), vec![false; partitions]);
-        let (preparation, mut asked) = begun.take().unwrap_or_else(begin);
-        if let Some(asked) = asked.get_mut(partition) {
-            *asked = true;
-        }
-        if asked.contains(&false) {
-            *begun = Some((preparation.clone(), asked));
-        }
+        let Ok(preparation) = self.begun.share(partition, partitions, begin);
         preparation
     }
 }

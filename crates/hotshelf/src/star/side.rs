@@ -34,6 +34,8 @@ use crate::settings::SessionSettings;
 
 /// Build sides with more rows are not searched for different keys.
 const KEY_ROWS_MAX: usize = 1 << 16;
+/// Build sides of fewer bytes are copied at once, without a task for each column.
+const SHARED_COPY_BYTES: usize = 4 << 20;
 
 /// Why there are no look-ups.
 pub(super) enum Unfit {
@@ -424,19 +426,26 @@ fn hold(reservation: &MemoryReservation, bytes: usize) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// The same rows in buffers of their own: a batch as it was decoded may look into a segment, and would keep it. All
-/// workers copy, one column each.
+/// The same rows in buffers of their own: a batch as it was decoded may look into a segment, and would keep it. Where
+/// they are many, all workers copy, one column each.
 async fn owned(rows: &RecordBatch) -> QueryResult<RecordBatch> {
+    let columns = match rows.get_array_memory_size() < SHARED_COPY_BYTES {
+        true => rows.columns().iter().map(owned_column).collect(),
+        false => owned_columns(rows).await,
+    };
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+    let owned = RecordBatch::try_new_with_options(rows.schema(), columns?, &options);
+    Ok(owned?)
+}
+
+async fn owned_columns(rows: &RecordBatch) -> QueryResult<Vec<ArrayRef>> {
     let tasks = rows.columns().iter().cloned().map(|column| {
         let copy = SpawnedTask::spawn_blocking(move || owned_column(&column));
         copy.join_unwind()
     });
     let copied = try_join_all(tasks).await;
     let copied = copied.map_err(|stopped| DataFusionError::ExecutionJoin(Box::new(stopped)))?;
-    let columns = copied.into_iter().collect::<QueryResult<_>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
-    let owned = RecordBatch::try_new_with_options(rows.schema(), columns, &options);
-    Ok(owned?)
+    copied.into_iter().collect()
 }
 
 fn owned_column(column: &ArrayRef) -> QueryResult<ArrayRef> {

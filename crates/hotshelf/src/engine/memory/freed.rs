@@ -148,6 +148,8 @@ impl Next {
 
 #[cfg(test)]
 mod tests {
+    use hotshelf_cache::CacheOptions;
+
     use super::*;
 
     #[test]
@@ -162,6 +164,28 @@ mod tests {
         assert_eq!(next.pause, PAUSE_MAX);
         next.note(1000, 900);
         assert_eq!(next.pause, PAUSE);
+    }
+
+    #[test]
+    fn what_is_withheld_follows_what_the_process_holds() {
+        let cache = CacheManager::new(CacheOptions {
+            budget_bytes: 1000,
+            ..CacheOptions::default()
+        });
+        let withheld = Withheld::new(cache.clone());
+        // What is withheld is held no more the next time.
+        for (held, expected) in [
+            (900, 0),
+            (1100, 100),
+            (1020, 120),
+            (5000, 250),
+            (900, 150),
+            (0, 0),
+        ] {
+            withheld.follow(held, 1000);
+            let charged = cache.budget().snapshot().operator_bytes;
+            assert_eq!(charged, expected, "{held}");
+        }
     }
 
     #[test]
