@@ -85,7 +85,6 @@ impl Engine {
             observers: Observers::new(&tuner, &pipelines),
             prices,
             io: machine.io.clone(),
-            operator_bytes_min: options.operator_bytes_min,
             descriptor_count_max: storage.opener.descriptors().limit(),
             _held_open: storage.clone(),
         };

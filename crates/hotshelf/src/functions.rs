@@ -4,6 +4,7 @@
 
 mod bounded;
 mod cache;
+mod extremes;
 mod hpcache;
 mod indexes;
 mod listing;
@@ -61,6 +62,9 @@ pub(crate) fn register(context: &SessionContext, parts: &Arc<Parts>) {
         );
     }
     context.register_udaf(sum::checked_sum());
+    for function in extremes::extremes() {
+        context.register_udaf(function);
+    }
     bounded::register(context, parts);
     let advice = hpcache::Advice(Arc::downgrade(&parts.engine));
     context.register_udtf("hpcache_advice", Arc::new(advice));

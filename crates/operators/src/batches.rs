@@ -134,7 +134,7 @@ pub(crate) fn without_unused_values(batch: &RecordBatch) -> Result<RecordBatch, 
 }
 
 /// A column without the values that no row has. Slices and selections of views and dictionaries keep all values.
-fn compact(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+pub(crate) fn compact(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(match column.data_type() {
         DataType::Utf8View => Arc::new(column.as_string_view().gc()),
         DataType::BinaryView => Arc::new(column.as_binary_view().gc()),

@@ -10,25 +10,33 @@
 //! |---|---|
 //! | `job` | what a sort's parts have in common |
 //! | `keys` | what rows are sorted by, as bytes |
+//! | `survey` | pure: which bits of keys tell rows apart |
 //! | `order` | pure: rows put in order |
+//! | `gather` | rows of many batches, picked one by one |
 //! | `small` | few rows made more |
 //! | `held` | rows in memory |
 //! | `run` | a sorted run of spilled batches: written, and read batch by batch |
 //! | `tournament` | pure: which of several rows comes first |
 //! | `merge` | several runs as one |
 //! | `passes` | which runs are merged together, given the memory |
+//! | `ranges` | rows of several sorters, cut into ranges of keys that threads sort one by one |
+//! | `splitters` | pure: where ranges begin |
 //!
 //! Equal rows stay in the order in which they came. With a limit, rows that come after as many others are dropped when
 //! they are pushed, and what remains is sorted and cut now and then.
 
+mod gather;
 mod held;
 mod job;
 mod keys;
 mod merge;
 mod order;
 mod passes;
+mod ranges;
 mod run;
 mod small;
+mod splitters;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod tournament;
@@ -48,6 +56,7 @@ pub use job::SortOptions;
 use keys::OrderEncoder;
 pub use keys::SortKey;
 use merge::{Merge, Reserved};
+pub use ranges::{Distributed, Portion, SortedRanges};
 use run::{Run, RunWriter};
 use small::SmallBatches;
 
@@ -62,6 +71,24 @@ pub struct SortStats {
     pub merge_count: u64,
     /// The most memory in use at once, in bytes.
     pub used_bytes_max: u64,
+}
+
+impl SortStats {
+    fn add(&mut self, other: Self) {
+        self.row_count += other.row_count;
+        self.run_count += other.run_count;
+        self.merge_count += other.merge_count;
+        self.used_bytes_max += other.used_bytes_max;
+    }
+}
+
+/// The rows of several sorters, once no more come.
+pub enum Together {
+    /// All are in memory. Each portion is to be [distributed](Portion::distribute), on any thread, and what comes of
+    /// them is given to [`SortedRanges::new`].
+    Held(Vec<Portion>),
+    /// Some were spilled.
+    Merged(Sorted),
 }
 
 /// Takes rows in any order.
@@ -158,17 +185,77 @@ impl Sorter {
     /// # Errors
     /// Those of [`Sorter::push`], and of reading what was spilled.
     pub fn finish(mut self) -> Result<Sorted> {
-        if let Some(batch) = self.small.take()? {
-            self.hold(batch)?;
-        }
+        self.end()?;
         if self.runs.is_empty() {
             let rows = Rows::Held(self.held.take_sorted()?);
             return Ok(self.sorted(rows));
         }
-        self.spill()?;
         let runs = std::mem::take(&mut self.runs);
         let merge = self.merge_all(runs)?;
         Ok(self.sorted(Rows::Merged(Box::new(merge))))
+    }
+
+    /// Notes that no more rows come. This does the last work that is for this sorter alone, so that sorters that are
+    /// [finished together](Sorter::finish_with) do it side by side.
+    ///
+    /// # Errors
+    /// Those of [`Sorter::push`].
+    pub fn end(&mut self) -> Result<()> {
+        if let Some(batch) = self.small.take()? {
+            self.hold(batch)?;
+        }
+        match self.has_spilled() {
+            true => self.spill(),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it has spilled rows.
+    pub fn has_spilled(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
+    /// Spills what it holds, after the [end](Sorter::end): for sorters that are finished together with one that
+    /// [has spilled](Sorter::has_spilled), side by side.
+    ///
+    /// # Errors
+    /// Those of [`Sorter::push`].
+    pub fn spill_rest(&mut self) -> Result<()> {
+        self.spill()
+    }
+
+    /// All rows of this sorter and of others with the same schema and options, in one order. Equal rows of different
+    /// sorters are in the order of the sorters.
+    ///
+    /// # Errors
+    /// Those of [`Sorter::finish`].
+    pub fn finish_with(self, others: Vec<Self>) -> Result<Together> {
+        self.finish_in_ranges(others, ranges::RANGE_ROWS)
+    }
+
+    fn finish_in_ranges(mut self, mut others: Vec<Self>, range_rows: usize) -> Result<Together> {
+        self.end()?;
+        others.iter_mut().try_for_each(Self::end)?;
+        if !self.has_spilled() && !others.iter().any(Self::has_spilled) {
+            let portions = ranges::portions(self, others, range_rows);
+            return Ok(Together::Held(portions));
+        }
+        self.spill()?;
+        let mut runs = std::mem::take(&mut self.runs);
+        for mut other in others {
+            other.spill()?;
+            runs.append(&mut other.runs);
+            self.stats.add(other.stats());
+        }
+        let merge = self.merge_all(runs)?;
+        Ok(Together::Merged(self.sorted(Rows::Merged(Box::new(merge)))))
+    }
+
+    fn stats(&self) -> SortStats {
+        SortStats {
+            used_bytes_max: self.job.grant.used_bytes_max(),
+            ..self.stats
+        }
     }
 
     fn sorted(self, rows: Rows) -> Sorted {
@@ -192,7 +279,7 @@ impl Sorter {
         while let Some(batch) = rows.next_batch(batch_bytes, run::BATCH_ROWS_MAX)? {
             writer.write(&batch)?;
         }
-        self.add_run(writer.finish(rows.common().clone()));
+        self.add_run(writer.finish(rows.survey().clone()));
         Ok(())
     }
 
@@ -246,7 +333,7 @@ impl Sorter {
             writer.write(&batch)?;
         }
         self.stats.run_count += 1;
-        Ok(writer.finish(merge.common().clone()))
+        Ok(writer.finish(merge.survey().clone()))
     }
 }
 
@@ -285,7 +372,7 @@ impl Sorted {
     /// What the sort did.
     pub fn stats(&self) -> SortStats {
         SortStats {
-            used_bytes_max: self.job.grant.used_bytes_max(),
+            used_bytes_max: self.job.grant.used_bytes_max() + self.stats.used_bytes_max,
             ..self.stats
         }
     }

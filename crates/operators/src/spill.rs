@@ -4,7 +4,8 @@
 //! writes batches of about 64 KiB to 1 MiB in any order and from any thread. Each gives a [`SpilledBatch`], which
 //! reads it back and frees its place in the file when it is dropped.
 //!
-//! A spilled batch is Arrow's IPC format without its schema, compressed by LZ4 as a whole, and starts at a page.
+//! A spilled batch is Arrow's IPC format without its schema and starts at a page. It is compressed by LZ4 as a whole
+//! where that takes less time than it saves on the device, or where the folder is more than half full.
 //! Its length and CRC-32 are in memory only, because the files end with the process. They are written directly
 //! (`O_DIRECT`) where the file system can, and read by the I/O engine, which counts the bytes and caps the
 //! bandwidth. A file's name is removed as soon as the file is open, so the space is free again however the process
@@ -16,6 +17,7 @@ mod file;
 mod folder;
 #[cfg(test)]
 mod tests;
+mod worth;
 
 pub use file::{PendingBatch, SpillFile, SpilledBatch};
 pub use folder::{SpillFolder, SpillOptions, SpillStats};

@@ -30,9 +30,14 @@ const OVERDRAFT_BYTES_MIN: u64 = 4 << 20;
 /// Every operator gets this much, whatever others hold.
 const MINIMUM_BYTES: u64 = 64 << 10;
 /// Operators that hold little and cannot do with less. The one that merges sorted partitions has one batch of each:
-/// the sorts below it have taken what there was, and give it back only to the merge. The heap has few first rows, the
-/// writer of a Parquet file a row group.
-const MODEST: [&str; 3] = ["SortPreservingMergeExec[", "TopK[", "ParquetSink("];
+/// the sorts below it have taken what there was, and give it back only to the merge. One that hands rows on in order
+/// has a batch of each partition, too. The heap has few first rows, the writer of a Parquet file a row group.
+const MODEST: [&str; 4] = [
+    "SortPreservingMergeExec[",
+    "RepartitionExec[Merge ",
+    "TopK[",
+    "ParquetSink(",
+];
 
 /// Reservations evict cached segments until they fit (as Velox does), and fail when nothing remains to
 /// evict, except below a floor that operators always have. An operator that can spill and has more than an equal share
@@ -165,7 +170,9 @@ impl MemoryPool for OperatorPool {
             ));
         }
         if let Err(shortage) = self.cache.budget().try_reserve_operator(additional) {
-            let is_below_floor = self.reserved_bytes() + additional <= self.floor_bytes;
+            let withheld = self.freed.withheld_bytes();
+            let reserved = self.reserved_bytes().saturating_sub(withheld);
+            let is_below_floor = reserved + additional <= self.floor_bytes;
             let is_little = reservation.size() as u64 + additional <= MINIMUM_BYTES;
             let name = reservation.consumer().name();
             let is_needed = MODEST.iter().any(|modest| name.starts_with(modest));
@@ -302,8 +309,10 @@ mod tests {
         assert!(little.try_grow(1).is_err());
         let merge = MemoryConsumer::new("SortPreservingMergeExec[0]").register(&pool);
         merge.try_grow(300 << 10).unwrap();
-        let heap = MemoryConsumer::new("TopK[1]").register(&pool);
-        heap.try_grow(300 << 10).unwrap();
+        for name in ["RepartitionExec[Merge 1]", "TopK[1]"] {
+            let modest = MemoryConsumer::new(name).register(&pool);
+            modest.try_grow(300 << 10).unwrap();
+        }
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::row::{RowConverter, SortField};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
+use hotshelf_operators::keys::{KeyEncoder, KeyShape, Nulls};
 
 /// The columns of an input, and those that are made of them for as long as an operator lasts.
 pub(super) struct Columns {
@@ -67,8 +68,20 @@ impl Columns {
             return Ok(batch);
         }
         let columns = &batch.columns()[..self.input.fields().len()];
-        Ok(RecordBatch::try_new(self.input.clone(), columns.to_vec())?)
+        // All columns may be made.
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let (schema, columns) = (self.input.clone(), columns.to_vec());
+        Ok(RecordBatch::try_new_with_options(
+            schema, columns, &options,
+        )?)
     }
+}
+
+/// Whether keys of these types, each with whether it may be NULL, are a few words. Others are copied row by row, which
+/// DataFusion's operators do not.
+pub(super) fn are_words(keys: &[(DataType, bool)], nulls: Nulls) -> bool {
+    let encoder = KeyEncoder::try_new(keys, nulls);
+    encoder.is_ok_and(|encoder| matches!(encoder.shape(), KeyShape::Words(_)))
 }
 
 /// Whether values of these types can be compared, and stored, as bytes.

@@ -8,7 +8,6 @@ mod stream;
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -83,14 +82,7 @@ impl SpillingHashJoinExec {
     /// Whether it does so as quickly where memory is plenty: keys with texts are copied, which the engine's join does
     /// not.
     pub fn is_quick(join: &HashJoinExec) -> QueryResult<bool> {
-        let left = join.left().schema();
-        for (key, _) in join.on() {
-            let data_type = key.data_type(&left)?;
-            if data_type.primitive_width().is_none() && data_type != DataType::Boolean {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        spec::has_narrow_keys(join)
     }
 
     /// What builds for a partition of the probe side: its own part of the build side, or all of it for all.

@@ -8,10 +8,12 @@
 //! | `columns` | keys that are expressions, as columns |
 //! | `work` | calls that block, run from streams that must not |
 //! | `sort` | the operator that sorts all rows, or many first ones |
-//! | `threshold` | what it tells the scan below it |
+//! | `shared_sort` | the same for the rows of all partitions, by all workers |
+//! | `threshold` | what they tell the scan below it |
 //! | `join` | the hash join that spills |
 //! | `aggregate` | the aggregation that spills |
 //! | `window` | window functions that keep the rows of a partition |
+//! | `numbering` | `row_number()` over all rows |
 //! | `exchange` | how rows get from partitions to others |
 
 mod aggregate;
@@ -19,7 +21,9 @@ mod columns;
 mod exchange;
 mod join;
 mod memory;
+mod numbering;
 mod original;
+mod shared_sort;
 mod sort;
 mod threshold;
 mod window;
@@ -28,5 +32,7 @@ mod work;
 pub(crate) use aggregate::SpillingAggregateExec;
 pub(crate) use exchange::ExchangeExec;
 pub(crate) use join::SpillingHashJoinExec;
+pub(crate) use numbering::NumberingExec;
+pub(crate) use shared_sort::SharedSortExec;
 pub(crate) use sort::SpillingSortExec;
 pub(crate) use window::SpillingWindowExec;

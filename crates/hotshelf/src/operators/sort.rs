@@ -29,7 +29,7 @@ use super::threshold::Threshold;
 use super::work::{Pieces, Streams, blocking, environment, failed};
 
 /// More of the first rows are found by sorting and cutting; fewer by the engine's heap.
-const HEAP_ROWS_MAX: usize = 4096;
+const HEAP_ROWS_MAX: usize = 256;
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to sort.
 #[derive(Clone)]
@@ -56,7 +56,12 @@ impl SpillingSortExec {
         }))
     }
 
-    fn with_child(&self, child: Arc<dyn ExecutionPlan>) -> QueryResult<Self> {
+    /// DataFusion's operator.
+    pub(super) fn original(&self) -> &SortExec {
+        &self.sort
+    }
+
+    pub(super) fn with_child(&self, child: Arc<dyn ExecutionPlan>) -> QueryResult<Self> {
         let partitioned = self.sort.preserve_partitioning();
         let sort = SortExec::new(self.sort.expr().clone(), child);
         let sort = sort
@@ -70,6 +75,38 @@ impl SpillingSortExec {
             threshold: self.threshold.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
         })
+    }
+
+    /// Whether the rows that come in are in order already.
+    pub(super) fn is_sorted(&self) -> QueryResult<bool> {
+        let input = self.sort.input().equivalence_properties();
+        input.ordering_satisfy(self.sort.expr().clone())
+    }
+
+    /// The columns of its input, and how they are sorted.
+    pub(super) fn sorted_by(&self, context: &TaskContext) -> QueryResult<(Columns, SortOptions)> {
+        let mut columns = Columns::of(self.sort.input().schema());
+        let options = SortOptions {
+            keys: keys(self.sort.expr(), &mut columns)?,
+            batch_row_count: context.session_config().batch_size(),
+            limit: self.sort.fetch(),
+            ..SortOptions::default()
+        };
+        Ok((columns, options))
+    }
+
+    /// The work of a partition.
+    pub(super) fn work(
+        &self,
+        columns: &Arc<Columns>,
+        metrics: &ExecutionPlanMetricsSet,
+        partition: usize,
+    ) -> SortWork {
+        SortWork {
+            columns: columns.clone(),
+            threshold: self.threshold.clone(),
+            baseline: BaselineMetrics::new(metrics, partition),
+        }
     }
 }
 
@@ -132,8 +169,7 @@ impl ExecutionPlan for SpillingSortExec {
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
         let input = self.sort.input().execute(partition, context.clone())?;
-        let is_sorted = self.sort.input().equivalence_properties();
-        if is_sorted.ordering_satisfy(self.sort.expr().clone())? {
+        if self.is_sorted()? {
             return Ok(match self.sort.fetch() {
                 Some(_) => {
                     let baseline = BaselineMetrics::new(&self.metrics, partition);
@@ -142,24 +178,14 @@ impl ExecutionPlan for SpillingSortExec {
                 None => input,
             });
         }
-        let mut columns = Columns::of(input.schema());
-        let options = SortOptions {
-            keys: keys(self.sort.expr(), &mut columns)?,
-            batch_row_count: context.session_config().batch_size(),
-            limit: self.sort.fetch(),
-            ..SortOptions::default()
-        };
+        let (columns, options) = self.sorted_by(&context)?;
         let columns = Arc::new(columns);
         let environment = environment(&context)?;
         let name = format!("Sort[{partition}]");
         let sorter =
             Sorter::new(&environment, &name, columns.schema().clone(), options).map_err(failed)?;
         let stream = Streams::new(environment.stop.clone()).open();
-        let work = SortWork {
-            columns: columns.clone(),
-            threshold: self.threshold.clone(),
-            baseline: BaselineMetrics::new(&self.metrics, partition),
-        };
+        let work = self.work(&columns, &self.metrics, partition);
         let metrics = self.metrics.clone();
         let sorted = async move {
             let sorted = work.sort(Pieces::new(input, columns), sorter).await?;
@@ -198,15 +224,27 @@ fn keys(ordering: &LexOrdering, columns: &mut Columns) -> QueryResult<Vec<SortKe
 }
 
 /// What the steps of one partition's sort have in common.
-struct SortWork {
-    columns: Arc<Columns>,
+pub(super) struct SortWork {
+    pub columns: Arc<Columns>,
     threshold: Option<Arc<Threshold>>,
-    baseline: BaselineMetrics,
+    pub baseline: BaselineMetrics,
 }
 
 impl SortWork {
-    /// Takes all rows. Few rows are sorted at once, more where blocking is allowed.
-    async fn sort(&self, mut input: Pieces, mut sorter: Sorter) -> QueryResult<Sorted> {
+    /// Takes all rows.
+    async fn sort(&self, input: Pieces, sorter: Sorter) -> QueryResult<Sorted> {
+        let (sorted, _) = self.fill(input, sorter, Sorter::finish).await?;
+        Ok(sorted)
+    }
+
+    /// Gives all rows to a sorter, and does the last work with it. Few rows are worked on at once, more where blocking
+    /// is allowed. Returns also whether they were few.
+    pub async fn fill<T: Send + 'static>(
+        &self,
+        mut input: Pieces,
+        mut sorter: Sorter,
+        last_work: impl FnOnce(Sorter) -> Result<T, OperatorError> + Send + 'static,
+    ) -> QueryResult<(T, bool)> {
         let mut is_small = true;
         let last = loop {
             let piece = input.next().await?;
@@ -231,12 +269,13 @@ impl SortWork {
         let finish = move || {
             let _timer = elapsed.timer();
             push_all(&mut sorter, last)?;
-            sorter.finish()
+            last_work(sorter)
         };
-        match is_small {
-            true => finish().map_err(failed),
-            false => blocking(finish).await,
-        }
+        let done = match is_small {
+            true => finish().map_err(failed)?,
+            false => blocking(finish).await?,
+        };
+        Ok((done, is_small))
     }
 
     /// The next rows in order. Those that were spilled are read where blocking is allowed.
@@ -264,7 +303,7 @@ fn push_all(sorter: &mut Sorter, piece: Vec<RecordBatch>) -> Result<(), Operator
 }
 
 /// What EXPLAIN ANALYZE shows.
-fn note(stats: SortStats, metrics: &ExecutionPlanMetricsSet, partition: usize) {
+pub(super) fn note(stats: SortStats, metrics: &ExecutionPlanMetricsSet, partition: usize) {
     let count = |name: &'static str, value: u64| {
         let counter = MetricBuilder::new(metrics).counter(name, partition);
         counter.add(value as usize);

@@ -38,9 +38,21 @@ pub(super) fn environment(context: &TaskContext) -> QueryResult<Environment> {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, OperatorError> + Send + 'static,
 ) -> QueryResult<T> {
-    let done = SpawnedTask::spawn_blocking(work).join_unwind().await;
-    done.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
-        .map_err(failed)
+    begin(work).await
+}
+
+/// Begins such work at once.
+pub(super) fn begin<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, OperatorError> + Send + 'static,
+) -> impl Future<Output = QueryResult<T>> + Send {
+    let task = SpawnedTask::spawn_blocking(work);
+    async move { joined(task).await?.map_err(failed) }
+}
+
+/// What a task returns.
+pub(super) async fn joined<T: Send + 'static>(task: SpawnedTask<T>) -> QueryResult<T> {
+    let done = task.join_unwind().await;
+    done.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))
 }
 
 pub(super) fn failed(error: OperatorError) -> DataFusionError {

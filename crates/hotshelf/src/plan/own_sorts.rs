@@ -2,8 +2,9 @@
 //! no more memory than there is.
 //!
 //! DataFusion's sort has to hold what it merges, so that sorts that run side by side starve each other, and its heap of
-//! first rows is slow when it is large. A sort of few first rows stays DataFusion's. Its window functions over whole
-//! partitions keep all rows of all partitions, and count none of them.
+//! first rows is slow when it is large. A sort of few first rows stays DataFusion's. Where the sorted rows of all
+//! partitions are merged by one worker, all workers put them in order instead. Its window functions over whole
+//! partitions keep all rows of all partitions, and count none of them. `row_number()` over all rows is numbering them.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use super::replace_operators;
-use crate::operators::{SpillingSortExec, SpillingWindowExec};
+use crate::operators::{NumberingExec, SharedSortExec, SpillingSortExec, SpillingWindowExec};
 use crate::settings::{SessionSettings, Use};
 
 /// Replaces sorts and window functions.
@@ -46,6 +47,12 @@ impl PhysicalOptimizerRule for OwnSorts {
 /// Hotshelf's operator, if it is one of these.
 fn in_place_of(node: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(own) = SpillingWindowExec::replacing(node)? {
+        return Ok(Some(Arc::new(own)));
+    }
+    if let Some(own) = NumberingExec::replacing(node)? {
+        return Ok(Some(Arc::new(own)));
+    }
+    if let Some(own) = SharedSortExec::replacing(node) {
         return Ok(Some(Arc::new(own)));
     }
     let Some(sort) = node.downcast_ref::<SortExec>() else {

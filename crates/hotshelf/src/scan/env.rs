@@ -35,8 +35,6 @@ pub(crate) struct ScanEnv {
     pub io: Arc<IoEngine>,
     /// What work costs on this machine.
     pub prices: Arc<PriceBook>,
-    /// Bytes that operators may hold whatever the budget.
-    pub operator_bytes_min: u64,
     /// Descriptors that all files of the database may have.
     pub descriptor_count_max: usize,
     /// Keeps the database open while something is scanned: its folder stays locked.
@@ -54,12 +52,6 @@ impl ScanEnv {
     pub fn decoded_bytes_max(&self, workers: usize) -> u64 {
         let parts = DECODED_BUDGET_PARTS * workers.max(2) as u64;
         (self.cache.budget().limit_bytes() / parts).max(DECODED_BYTES_MIN)
-    }
-
-    /// Bytes that operators may hold with the budget as it is now.
-    pub fn operator_bytes_max(&self) -> u64 {
-        let budget_bytes = self.cache.budget().limit_bytes();
-        budget_bytes.max(self.operator_bytes_min)
     }
 
     /// Row groups that a scan reads ahead at most: each may be of another file, which takes a descriptor.

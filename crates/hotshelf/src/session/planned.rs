@@ -5,19 +5,19 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result as QueryResult;
-use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
 use tokio::runtime::Handle;
 
 use super::account::QueryAccount;
-use super::answer::{self, Again, Answer, RunningPlan};
+use super::answer::{self, Answer, RunningPlan};
 use super::target::Unfinished;
 use super::{aside, depth, explain, interrupt};
 use crate::engine::{Engine, QueryPool};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_shortage};
 use crate::interrupt::Interrupt;
 use crate::settings::{SessionSettings, Use};
 use crate::storage::IfExists;
@@ -35,14 +35,19 @@ pub(super) enum Planned {
     /// A table of a plan's rows.
     Table(Box<PlannedTable>),
     /// Files of a plan's rows, to be published at its end.
-    Copy(Runnable, Unfinished),
+    Copy(Runnable, Arc<Unfinished>),
 }
+
+/// Gives up what a run wrote, before another one begins.
+type Discard = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// A plan and what it runs with.
 pub(super) struct Runnable {
     pub plan: Arc<dyn ExecutionPlan>,
     /// What the plan was made of before it was optimized, where it may be made and run again.
     pub logical: Option<LogicalPlan>,
+    /// Called before it runs again.
+    pub discard: Option<Discard>,
     pub state: SessionState,
     /// Whether the rules' notes follow the rows.
     pub with_notes: bool,
@@ -68,6 +73,7 @@ impl Runnable {
         let Self {
             plan,
             logical,
+            discard,
             state,
             with_notes,
             engine,
@@ -78,7 +84,14 @@ impl Runnable {
         let plan = RunningPlan::new(plan);
         let interrupt = interrupt_of(&state);
         let notes = with_notes.then(|| explain::notes(&state));
-        let again = logical.map(|logical| plan_again(logical, state, account.pool()));
+        let again = logical.map(|logical| {
+            let pool = account.pool();
+            let again = async move {
+                discard.map_or(Ok(()), |discard| discard())?;
+                plan_again(logical, state, pool).await
+            };
+            again.boxed()
+        });
         let mut batches = answer::start(&plan, Arc::new(context), interrupt, again);
         if let Some(notes) = notes {
             batches = explain::with_notes(batches, notes)?;
@@ -91,6 +104,45 @@ impl Runnable {
             message: None,
             plan: Some(plan),
         })
+    }
+
+    /// Gives the rows to `take`, which has no effect when it fails: if memory was short, it is given those of another
+    /// plan, from the first one.
+    pub async fn give<T, Taken>(
+        self,
+        take: impl Fn(SendableRecordBatchStream) -> Taken,
+    ) -> Result<T>
+    where
+        Taken: Future<Output = Result<T>>,
+    {
+        let mut state = self.state;
+        let mut context = TaskContext::from(&state);
+        let account = QueryAccount::open(&settings_of(&state), self.engine, &mut context);
+        let context = Arc::new(context);
+        let start = |plan, interrupt| {
+            let plan = RunningPlan::new(plan);
+            answer::start(&plan, context.clone(), interrupt, None)
+        };
+        let taken = take(start(self.plan, interrupt_of(&state))).await;
+        let (Err(Error::Query(error)), Some(logical)) = (&taken, self.logical) else {
+            return taken;
+        };
+        if !is_shortage(error) {
+            return taken;
+        }
+        tracing::info!(%error, "the statement begins again with operators that spill");
+        // The end of the first run has raised the other one.
+        let interrupt = Interrupt::default();
+        if let Some(settings) = settings_in(&mut state) {
+            settings.interrupt = interrupt.clone();
+        }
+        match plan_again(logical, state, account.pool()).await {
+            Ok(plan) => take(start(plan, interrupt)).await,
+            Err(error) => {
+                tracing::warn!(%error, "the statement cannot be planned again");
+                taken
+            }
+        }
     }
 }
 
@@ -114,20 +166,20 @@ pub(crate) fn ready(
 }
 
 /// The plan for a query that has run out of memory.
-fn plan_again(logical: LogicalPlan, mut state: SessionState, pool: Arc<QueryPool>) -> Again {
-    let plan = async move {
-        pool.forget_prices();
-        let extensions = &mut state.config_mut().options_mut().extensions;
-        if let Some(settings) = extensions.get_mut::<SessionSettings>() {
-            settings.operators = Use::Always;
-        }
-        let plan = move || async move {
-            let optimized = state.optimize(&logical).map_err(Error::from_query)?;
-            plan_physically(&optimized, &state).await
-        };
-        aside::run_async("planning the statement again", Handle::current(), plan).await
+async fn plan_again(
+    logical: LogicalPlan,
+    mut state: SessionState,
+    pool: Arc<QueryPool>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    pool.forget_prices();
+    if let Some(settings) = settings_in(&mut state) {
+        settings.operators = Use::Always;
+    }
+    let plan = move || async move {
+        let optimized = state.optimize(&logical).map_err(Error::from_query)?;
+        plan_physically(&optimized, &state).await
     };
-    plan.boxed()
+    aside::run_async("planning the statement again", Handle::current(), plan).await
 }
 
 /// The settings of the query that a state is for.
@@ -135,6 +187,12 @@ fn settings_of(state: &SessionState) -> SessionSettings {
     let extensions = &state.config().options().extensions;
     let settings = extensions.get::<SessionSettings>();
     settings.cloned().unwrap_or_default()
+}
+
+/// The same, to change them.
+fn settings_in(state: &mut SessionState) -> Option<&mut SessionSettings> {
+    let extensions = &mut state.config_mut().options_mut().extensions;
+    extensions.get_mut::<SessionSettings>()
 }
 
 /// The flag of the query that a state is for.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
@@ -17,6 +19,7 @@ use super::{Session, Statement, batch_rows, explain, fingerprint, insert, views}
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
 use crate::settings::{SessionSettings, Use, check_engine_setting, check_name, unknown};
+use crate::stored_table::StoredTable;
 
 impl Session {
     /// Plans a statement; those that only change settings or the catalog are done with that.
@@ -141,7 +144,10 @@ impl Session {
             .map_err(Error::from_query)?;
         Ok(Runnable {
             plan: plan_physically(&optimized, &state).await?,
-            logical: may_run_again(plan, &state).then(|| plan.clone()),
+            logical: may_run_again(plan, &state)
+                .map_err(Error::from_query)?
+                .then(|| plan.clone()),
+            discard: None,
             state,
             with_notes: explain::takes_notes(plan),
             engine: self.database.engine().clone(),
@@ -210,17 +216,29 @@ impl Session {
     }
 }
 
-/// Whether a query that has run out of memory may begin again: it changes nothing, and would run otherwise then.
-fn may_run_again(plan: &LogicalPlan, state: &SessionState) -> bool {
+/// Whether a statement that has run out of memory may begin again.
+fn may_run_again(plan: &LogicalPlan, state: &SessionState) -> QueryResult<bool> {
+    Ok(runs_otherwise_again(state) && !plan.exists(|node| Ok(leaves_something(node)))?)
+}
+
+/// Whether a plan that is made again, where memory is short, is another one.
+pub(super) fn runs_otherwise_again(state: &SessionState) -> bool {
     let settings = state.config().options().extensions.get::<SessionSettings>();
-    let changes = matches!(
-        plan,
-        LogicalPlan::Dml(_)
-            | LogicalPlan::Ddl(_)
-            | LogicalPlan::Copy(_)
-            | LogicalPlan::Statement(_)
-    );
-    !changes && settings.is_some_and(|settings| settings.operators == Use::On)
+    settings.is_some_and(|settings| settings.operators == Use::On)
+}
+
+/// Whether a node that fails may have changed something. An INSERT into a stored table has not.
+fn leaves_something(node: &LogicalPlan) -> bool {
+    match node {
+        LogicalPlan::Dml(dml) => {
+            let target = source_as_provider(&dml.target);
+            target.map_or(true, |target| {
+                target.downcast_ref::<StoredTable>().is_none()
+            })
+        }
+        LogicalPlan::Ddl(_) | LogicalPlan::Copy(_) | LogicalPlan::Statement(_) => true,
+        _ => false,
+    }
 }
 
 /// What the engine says after a name that SHOW does not know.

@@ -95,19 +95,25 @@ impl Session {
     }
 
     pub(super) async fn store(&self, table: PlannedTable) -> Result<Answer> {
-        let new = NewTable {
-            name: &table.name,
-            schema: table.schema,
-            if_exists: table.if_exists,
-            cluster_by: &table.cluster_by,
+        let PlannedTable {
+            name,
+            schema,
+            if_exists,
+            cluster_by,
+            input,
+            note,
+        } = table;
+        let create = |rows| {
+            let new = NewTable {
+                name: &name,
+                schema: schema.clone(),
+                if_exists,
+                cluster_by: &cluster_by,
+            };
+            let storage = self.database.storage();
+            storage.create_table(new, vec![rows], Arc::new(AtomicU64::new(0)))
         };
-        let input = table.input.run()?.batches;
-        let rows = self
-            .database
-            .storage()
-            .create_table(new, vec![input], Arc::new(AtomicU64::new(0)))
-            .await?;
-        let (name, note) = (&table.name, table.note);
+        let rows = input.give(create).await?;
         Ok(Answer::done(format!("table {name}: {rows} rows{note}")))
     }
 

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
@@ -113,10 +114,21 @@ fn sweep(place: &Path) {
     }
 }
 
-/// The temporary folder that the rows are written into. It is removed when this is dropped.
+/// A COPY that is short of memory begins again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Run {
+    First,
+    Second,
+}
+
+/// The temporary folder that the rows are written into, each run's into its own part. It is removed when this is
+/// dropped.
 pub(super) struct Unfinished {
     folder: PathBuf,
     target: Target,
+    /// Whether the second run has begun: what the first one wrote does not count then, even if a task of it goes on
+    /// writing.
+    is_second: AtomicBool,
     /// Held as long as the folder is in use.
     _lock: File,
 }
@@ -135,11 +147,43 @@ impl Unfinished {
         std::fs::create_dir(&folder).map_err(Error::io("create", &folder))?;
         let lock = File::open(&folder).map_err(Error::io("open", &folder))?;
         lock.lock().map_err(Error::io("lock", &folder))?;
-        Ok(Self {
+        let unfinished = Self {
             folder,
             target,
+            is_second: AtomicBool::new(false),
             _lock: lock,
+        };
+        unfinished.create_part(Run::First)?;
+        Ok(unfinished)
+    }
+
+    /// Gives up what the first run wrote.
+    pub fn begin_again(&self) -> Result<()> {
+        let first = self.part(Run::First);
+        if let Err(error) = std::fs::remove_dir_all(&first) {
+            tracing::warn!(folder = %first.display(), %error, "cannot remove what the first run of a COPY wrote");
+        }
+        self.create_part(Run::Second)?;
+        self.is_second.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn part(&self, run: Run) -> PathBuf {
+        self.folder.join(match run {
+            Run::First => "first",
+            Run::Second => "second",
         })
+    }
+
+    fn create_part(&self, run: Run) -> Result<()> {
+        let part = self.part(run);
+        std::fs::create_dir(&part).map_err(Error::io("create", &part))
+    }
+
+    /// The file or folder that a run writes.
+    fn written(&self, run: Run) -> PathBuf {
+        let name = self.target.path.file_name().unwrap_or_default();
+        self.part(run).join(name)
     }
 
     /// Whether the rows become one file.
@@ -147,12 +191,9 @@ impl Unfinished {
         self.target.is_file
     }
 
-    /// What DataFusion writes: a file of the target's name, or the folder.
-    pub fn url(&self) -> Result<String> {
-        let place = self
-            .folder
-            .join(self.target.path.file_name().unwrap_or_default());
-        let url = local_url(&place)?;
+    /// What DataFusion writes in a run: a file of the target's name, or the folder.
+    pub fn url(&self, run: Run) -> Result<String> {
+        let url = local_url(&self.written(run))?;
         Ok(if self.target.is_file {
             url
         } else {
@@ -162,8 +203,11 @@ impl Unfinished {
 
     /// Gives what was written its final place.
     fn publish(&self) -> Result<()> {
-        let name = self.target.path.file_name().unwrap_or_default();
-        let written = self.folder.join(name);
+        let run = match self.is_second.load(Ordering::Acquire) {
+            true => Run::Second,
+            false => Run::First,
+        };
+        let written = self.written(run);
         if let Some(above) = self.target.path.parent() {
             std::fs::create_dir_all(above).map_err(Error::io("create", above))?;
         }
@@ -202,7 +246,7 @@ fn move_into(from: &Path, to: &Path) -> Result<()> {
 /// The stream, whose last step is publishing.
 pub(super) fn published(
     batches: SendableRecordBatchStream,
-    unfinished: Unfinished,
+    unfinished: Arc<Unfinished>,
 ) -> SendableRecordBatchStream {
     let schema = batches.schema();
     let done = async move {

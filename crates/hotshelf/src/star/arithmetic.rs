@@ -1,6 +1,6 @@
 //! Expressions over words of 64 bits: sums, differences, products and comparisons of integers, decimals, dates and
-//! times, and CASE between two of them. Values, scales and NULLs are those of the expression that a node is made of;
-//! where a batch's bounds do not prove that, there are no words, and that expression is evaluated instead.
+//! times, remainders of integers, and CASE between two of them. Values, scales and NULLs are those of the expression
+//! that a node is made of; where a batch's bounds do not prove that, there are no words, and that one is evaluated.
 
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ pub(super) enum Node {
     Scaled(Box<Node>, i64),
     /// With the integers of its type.
     Binary(Step, Bounds, Box<[Node; 2]>),
+    /// Of a division by a positive constant.
+    Remainder(Box<Node>, i64),
     Compare(Order, Box<[Node; 2]>),
     /// Both hold.
     And(Box<[Node; 2]>),
@@ -167,6 +169,7 @@ impl Node {
 
     fn of_step(binary: &BinaryExpr, data_type: &DataType, schema: &Schema) -> Option<Self> {
         let step = match binary.op() {
+            Operator::Modulo => return Self::of_remainder(binary, data_type, schema),
             Operator::Plus => Step::Plus,
             Operator::Minus => Step::Minus,
             Operator::Multiply => Step::Times,
@@ -197,6 +200,18 @@ impl Node {
         };
         let limits = Bounds::of_type(data_type);
         Some(Self::Binary(step, limits, Box::new(sides)))
+    }
+
+    fn of_remainder(binary: &BinaryExpr, data_type: &DataType, schema: &Schema) -> Option<Self> {
+        let (value, value_type) = Self::of_number(binary.left(), schema)?;
+        let (divisor, divisor_type) = Self::of_number(binary.right(), schema)?;
+        let alike = value_type == *data_type && divisor_type == *data_type;
+        match divisor {
+            Self::Literal(divisor) if alike && data_type.is_integer() && divisor > 0 => {
+                Some(Self::Remainder(Box::new(value), divisor))
+            }
+            _ => None,
+        }
     }
 
     fn of_condition(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Self> {
@@ -257,6 +272,7 @@ impl Node {
                 let left = left.words(columns)?;
                 left.step(*step, right.words(columns)?, *limits)
             }
+            Self::Remainder(value, divisor) => Some(value.words(columns)?.remainder(*divisor)),
             Self::Compare(order, sides) => {
                 let [left, right] = sides.as_ref();
                 let left = left.words(columns)?;
@@ -386,6 +402,13 @@ mod tests {
             let when = vec![(condition(random, schema, depth - 1), left.clone())];
             return case(None, when, Some(right)).unwrap_or(left);
         }
+        if random.u8(0..6) == 0 {
+            let divisor = match left.data_type(schema) {
+                Ok(DataType::Int32) => lit(random.i32(-3..2000)),
+                _ => lit(random.i64(-3..2000)),
+            };
+            return binary(left.clone(), Operator::Modulo, divisor, schema).unwrap_or(left);
+        }
         let ops = [Operator::Plus, Operator::Minus, Operator::Multiply];
         binary(left.clone(), ops[random.usize(0..3)], right, schema).unwrap_or(left)
     }
@@ -444,5 +467,34 @@ mod tests {
             compared.iter().all(|count| *count > 300),
             "{compared:?} in words"
         );
+    }
+
+    #[test]
+    fn remainders_are_those_of_a_division_whatever_the_bounds() {
+        let most = i64::from(u32::MAX);
+        let values = [
+            vec![0, 1, 6, 7, 8, 13, 14],
+            vec![0, most - 1, most],
+            vec![-15, -7, -1, 0, 1, 7, 15],
+            vec![i64::MIN, i64::MAX, 0],
+            vec![],
+        ];
+        for values in values {
+            let bounds = values.iter().min().zip(values.iter().max());
+            let exact = bounds.map(|(min, max)| Bounds {
+                min: *min,
+                max: *max,
+            });
+            for divisor in [1, 2, 7, 10, most - 1, most, most + 1, i64::MAX] {
+                for bounds in [exact, None] {
+                    let words = Words::each(values.clone(), None, bounds).remainder(divisor);
+                    let expected: Vec<i64> = values.iter().map(|value| value % divisor).collect();
+                    assert_eq!(words.values.each(), expected, "by {divisor}");
+                    let are_within =
+                        |value: &i64| (words.bounds.min..=words.bounds.max).contains(value);
+                    assert!(expected.iter().all(are_within), "by {divisor}");
+                }
+            }
+        }
     }
 }

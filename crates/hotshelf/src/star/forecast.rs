@@ -19,7 +19,6 @@ use super::again::may_run_twice;
 use super::declined::Declined;
 use super::keys::KeyColumn;
 use crate::scan::TableScan;
-use crate::statistics::sizes::may_be_built;
 
 /// A build key with fewer distinct values than this share of its table's rows is not worth trying.
 const DISTINCT_SHARE_MIN: f64 = 0.7;
@@ -43,19 +42,11 @@ impl Forecast {
     }
 }
 
-/// What build sides may be at most.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct BuildLimits {
-    pub rows: usize,
-    /// What operators may hold, in bytes. Build sides of more than a part of it are joined by hash, which spills.
-    pub operator_bytes: u64,
-}
-
-/// Refuses build sides that are too large, or whose key is known to repeat.
+/// Refuses build sides of more rows than `rows_max`, and those whose key is known to repeat.
 pub(super) fn check_build(
     build: &Arc<dyn ExecutionPlan>,
     key: &Arc<dyn PhysicalExpr>,
-    limits: BuildLimits,
+    rows_max: usize,
 ) -> Result<Forecast, Declined> {
     if !may_run_twice(build)? {
         return Err(Declined(format!(
@@ -65,19 +56,10 @@ pub(super) fn check_build(
     let statistics =
         StatisticsContext::default().compute(build.as_ref(), &StatisticsArgs::default())?;
     let rows = statistics.num_rows.get_value().copied();
-    if rows.unwrap_or(0) > limits.rows {
+    if rows.unwrap_or(0) > rows_max {
         return Err(Declined(format!(
-            "the build side of {key} has about {} rows, more than {}",
+            "the build side of {key} has about {} rows, more than {rows_max}",
             rows.unwrap_or(0),
-            limits.rows
-        )));
-    }
-    // Of keys alone there is a bitmap.
-    let has_payload = build.schema().fields().len() > 1;
-    if has_payload && !may_be_built(build, limits.operator_bytes)? {
-        return Err(Declined(format!(
-            "the build side of {key} would take too much of {} bytes",
-            limits.operator_bytes
         )));
     }
     let column = key.downcast_ref::<Column>().map(Column::index);

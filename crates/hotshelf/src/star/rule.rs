@@ -26,6 +26,7 @@ use super::shape::{Shape, groups_by_bytes};
 use super::tallies::TallyPlan;
 use crate::scan::Taker;
 use crate::settings::SessionSettings;
+use crate::statistics::sizes::may_be_built;
 
 /// Aggregates whose group accumulators this operator drives.
 const FUNCTIONS: &[&str] = &["sum", "count", "min", "max", "avg"];
@@ -45,15 +46,16 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
         let Some(settings) = settings.filter(|settings| settings.star_pipelines) else {
             return Ok(plan);
         };
+        let operator_bytes = settings.operator_bytes_max();
         plan.transform_down(|node| {
             // Its parts run many times and share a table that a star would not find.
             if node.is::<RecursiveQueryExec>() {
                 return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
             }
             let fused = if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-                fuse_aggregate(&node, aggregate)
+                fuse_aggregate(&node, aggregate, operator_bytes)
             } else if node.downcast_ref::<HashJoinExec>().is_some() {
-                fuse_rows(&node)
+                fuse_rows(&node, operator_bytes)
             } else {
                 return Ok(Transformed::no(node));
             };
@@ -103,7 +105,10 @@ fn candidate(node: &Arc<dyn ExecutionPlan>) -> Option<String> {
 }
 
 /// A star that gives the rows of a tree of joins.
-fn fuse_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, Declined> {
+fn fuse_rows(
+    plan: &Arc<dyn ExecutionPlan>,
+    operator_bytes: u64,
+) -> Result<Arc<dyn ExecutionPlan>, Declined> {
     let shape = Shape::recognise(plan)?;
     let exprs: Vec<_> = shape
         .outputs
@@ -123,6 +128,7 @@ fn fuse_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, De
             filters,
             output: Output::Rows(outputs),
         },
+        operator_bytes,
     )
 }
 
@@ -130,6 +136,7 @@ fn fuse_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>, De
 fn fuse_aggregate(
     plan: &Arc<dyn ExecutionPlan>,
     aggregate: &AggregateExec,
+    operator_bytes: u64,
 ) -> Result<Arc<dyn ExecutionPlan>, Declined> {
     let finish = check_aggregate(aggregate)?;
     let shape = Shape::recognise(aggregate.input())?;
@@ -167,6 +174,7 @@ fn fuse_aggregate(
             filters,
             output: Output::Groups(Arc::new(aggregates)),
         },
+        operator_bytes,
     )
 }
 
@@ -286,8 +294,27 @@ fn with_access(star: Star) -> Star {
     }
 }
 
+/// Refuses build sides that are expected to take too much of what operators may hold, in bytes: they are joined by
+/// hash, which spills. Where only keys are asked for there is a bitmap.
+fn check_memory(star: &Star, operator_bytes: u64) -> Result<(), Declined> {
+    for (idx, join) in star.joins.iter().enumerate() {
+        if star.attaches(idx) && !may_be_built(&join.build, operator_bytes)? {
+            return Err(Declined(format!(
+                "the build side of {} would take too much of {operator_bytes} bytes",
+                join.build_key
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The operator in place of `plan`, with the same partitioning where others rely on it.
-fn replace(plan: &Arc<dyn ExecutionPlan>, star: Star) -> Result<Arc<dyn ExecutionPlan>, Declined> {
+fn replace(
+    plan: &Arc<dyn ExecutionPlan>,
+    star: Star,
+    operator_bytes: u64,
+) -> Result<Arc<dyn ExecutionPlan>, Declined> {
+    check_memory(&star, operator_bytes)?;
     if plan.output_ordering().is_some() {
         return Err(Declined::because("the plan keeps an order"));
     }

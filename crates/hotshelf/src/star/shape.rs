@@ -20,7 +20,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::declined::Declined;
 use super::determined::Lineage;
-use super::forecast::{BuildLimits, Forecast, check_build, pass_through};
+use super::forecast::{Forecast, check_build, pass_through};
 use super::keys::is_key_type;
 use super::matching::{KeyPair, Matching, joined, looked_up_key, probe_side};
 use super::narrow::{Computed, Narrow, Source, WideColumns, replace_columns, substitute};
@@ -134,13 +134,6 @@ impl Shape {
         Ok(shape)
     }
 
-    fn build_limits(&self, rows: usize) -> BuildLimits {
-        BuildLimits {
-            rows,
-            operator_bytes: self.scan.env.operator_bytes_max(),
-        }
-    }
-
     fn of_join(join: &HashJoinExec) -> Result<Self, Declined> {
         if join.fetch().is_some() || join.null_aware {
             return Err(Declined::because("a join has a limit or a NULL rule"));
@@ -163,7 +156,7 @@ impl Shape {
             true => SWAPPED_BUILD_ROWS_MAX,
             false => BUILD_ROWS_MAX,
         };
-        let forecast = check_build(build, build_key, shape.build_limits(rows_max))?;
+        let forecast = check_build(build, build_key, rows_max)?;
         let first_column = shape.wide.len();
         match shape.key_source(probe_key)? {
             Source::Probe(column) => {
@@ -255,8 +248,7 @@ impl Shape {
             NullEquality::NullEqualsNothing,
             false,
         )?);
-        let limits = self.build_limits(BUILD_ROWS_MAX);
-        let forecast = check_build(&joined, &self.joins[join].build_key, limits)?;
+        let forecast = check_build(&joined, &self.joins[join].build_key, BUILD_ROWS_MAX)?;
         self.add_build_columns(build, false, |column| Source::Build {
             join,
             column: width + column,

@@ -276,6 +276,31 @@ fn groups_beyond_the_memory_are_merged_or_spilled() {
 }
 
 #[test]
+fn only_build_sides_whose_rows_are_taken_have_to_fit() {
+    let options = Options {
+        budget_bytes: 1 << 20,
+        operator_bytes_min: 1 << 20,
+        ..Options::default()
+    };
+    let tables = [
+        "CREATE TABLE sold AS SELECT value * 7 % 40000 AS item, value AS amount FROM range(330000)",
+        "CREATE TABLE items AS SELECT value AS id, value % 10 AS kind FROM range(40000)",
+        "CREATE TABLE kinds AS SELECT value AS id, value % 2 AS half FROM range(10)",
+        "SET hotshelf.join_order = off",
+    ];
+    let bench = Bench::with(options, &tables);
+    let joined =
+        "FROM sold JOIN items ON item = items.id JOIN kinds ON kind = kinds.id WHERE half = 1";
+    let plan = bench.compare(&format!("SELECT count(*), sum(amount) {joined}"));
+    assert!(plan.contains("StarPipelineExec"), "{plan}");
+    let plan = bench.compare(&format!("SELECT kind, sum(amount) {joined} GROUP BY kind"));
+    assert!(
+        plan.contains("would take too much of 1048576 bytes"),
+        "{plan}"
+    );
+}
+
+#[test]
 fn explain_says_what_is_looked_up_and_what_is_not() {
     let bench = shop();
     bench.switch("on");

@@ -238,6 +238,36 @@ impl Words {
         })
     }
 
+    /// What remains of a division by a positive number, with the sign of the value.
+    pub fn remainder(self, divisor: i64) -> Self {
+        let most = Bounds {
+            min: 1 - divisor,
+            max: divisor - 1,
+        };
+        if most.contain(self.bounds) {
+            return self;
+        }
+        let values = match u32::try_from(divisor) {
+            // The fraction of the quotient, in 64 bits, times the divisor: exact for values and divisors of 32 bits.
+            Ok(divisor) if HALF.contain(self.bounds) => {
+                let inverse = (u64::MAX / u64::from(divisor)).wrapping_add(1);
+                zip(self.values, Values::All(0), |value, _| {
+                    let fraction = inverse.wrapping_mul(value as u64);
+                    ((u128::from(fraction) * u128::from(divisor)) >> 64) as i64
+                })
+            }
+            _ => zip(self.values, Values::All(0), |value, _| value % divisor),
+        };
+        Self {
+            values,
+            nulls: self.nulls,
+            bounds: Bounds {
+                min: most.min.max(self.bounds.min.min(0)),
+                max: most.max.min(self.bounds.max.max(0)),
+            },
+        }
+    }
+
     /// One where the comparison holds, zero where it does not.
     pub fn compare(self, order: Order, right: Self) -> Self {
         let (left, other) = (self.values, right.values);

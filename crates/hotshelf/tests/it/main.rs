@@ -1,5 +1,6 @@
 //! Tests of the database as its users see it: one binary, one topic a module.
 
+mod again;
 mod aggregating;
 mod answers;
 mod api;

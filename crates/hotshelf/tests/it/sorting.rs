@@ -71,13 +71,94 @@ fn the_plan_says_whose_sort_it_is() {
     let fixture = with_budget(64 << 20);
     let plan = |sql: &str| fixture.rows(sql).join("\n");
     let all = "EXPLAIN SELECT value FROM range(1000000) ORDER BY value % 10";
-    assert!(plan(all).contains("SpillingSortExec"));
+    let is_own = |plan: &str| plan.contains("SharedSort") || plan.contains("SpillingSort");
+    assert!(plan(all).contains("SpillingSortExec: expr=["));
     let off = format!("SET hotshelf.operators = off; {all}");
-    assert!(!plan(&off).contains("Spilling"));
+    assert!(!is_own(&plan(&off)));
     let first = plan(&format!("{all} LIMIT 5"));
-    assert!(!first.contains("Spilling"), "the first rows need no memory");
+    assert!(!is_own(&first), "the first rows need no memory");
     let many = plan(&format!("{all} LIMIT 5000"));
     assert!(many.contains("SpillingSortExec: fetch=5000"), "{many}");
+}
+
+/// 400 000 rows in a table, which several workers scan.
+const MANY_ROWS: &str = "CREATE TABLE many AS SELECT value AS id, value * 7919 % 100003 AS number, value % 3 AS few, \
+    CASE WHEN value % 5 = 0 THEN NULL ELSE 'text ' || (value * 31 % 60013) END AS text FROM range(400000)";
+
+#[test]
+fn workers_that_share_a_sort_give_the_order_of_datafusions_whatever_the_memory() {
+    let fixtures = [with_budget(256 << 20), with_budget(4 << 20)];
+    for fixture in &fixtures {
+        fixture.run(MANY_ROWS).unwrap();
+    }
+    let numbered = |order: &str, rest: &str| {
+        format!(
+            "SELECT count(*), sum(n % 1000 * id), max(n) FROM \
+             (SELECT id, row_number() OVER (ORDER BY {order}) AS n FROM many) x {rest}"
+        )
+    };
+    for sql in [
+        numbered("number, id", ""),
+        numbered("few DESC, id DESC", ""),
+        numbered("text DESC NULLS LAST, few, id", ""),
+        numbered("number % 10, length(text), id", ""),
+        numbered("number, id", "WHERE n > 350000"),
+        "SELECT id, text FROM many ORDER BY text, id LIMIT 9000 OFFSET 7000".to_owned(),
+        "SELECT id FROM many WHERE id < 0 ORDER BY text, id".to_owned(),
+        "SELECT id, number FROM many WHERE id % 100 = 7 ORDER BY number, id".to_owned(),
+    ] {
+        let rows = |fixture: &Fixture, operators: &str| {
+            fixture.rows(&format!("SET hotshelf.operators = {operators}; {sql}"))
+        };
+        let expected = rows(&fixtures[0], "off");
+        for fixture in &fixtures {
+            assert!(rows(fixture, "on") == expected, "{sql}");
+        }
+    }
+}
+
+#[test]
+fn a_shared_sort_is_in_the_plan_and_says_what_it_did() {
+    let analyze = |budget_bytes: u64| {
+        let fixture = with_budget(budget_bytes);
+        fixture.run(MANY_ROWS).unwrap();
+        let sql = "EXPLAIN ANALYZE SELECT id, text FROM many ORDER BY text, id";
+        let plan = fixture.rows(sql).join("\n");
+        assert!(!plan.contains("SortPreservingMerge"), "{plan}");
+        let line = plan
+            .lines()
+            .find(|line| line.contains("SharedSortExec: expr=["));
+        line.unwrap_or_else(|| panic!("{plan}")).to_owned()
+    };
+    let (rich, poor) = (analyze(256 << 20), analyze(4 << 20));
+    assert!(rich.contains("spill_count=0"), "{rich}");
+    assert!(!poor.contains("spill_count=0"), "{poor}");
+    assert!(rich.contains("output_rows=400"), "{rich}");
+    assert!(poor.contains("output_rows=400"), "{poor}");
+}
+
+#[test]
+fn a_shared_sort_that_fails_or_is_not_read_to_its_end_gives_its_memory_back() {
+    for budget_bytes in [4 << 20, 256 << 20] {
+        let fixture = with_budget(budget_bytes);
+        fixture.run(MANY_ROWS).unwrap();
+        let sql = "SELECT id, 10 / (id - 350000) AS n FROM many ORDER BY n, text";
+        let error = fixture.error(sql).to_string();
+        assert!(error.contains("Divide by zero"), "{error}");
+        let first = "SELECT id FROM (SELECT id, row_number() OVER (ORDER BY text, id) AS n FROM many) x \
+                     WHERE n > 5 LIMIT 3";
+        assert_eq!(fixture.rows(first).len(), 3);
+        // Tasks end a moment after the answer.
+        let is_free = || {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            operator_bytes(&fixture) < 64 << 10
+        };
+        assert!((0..200).any(|_| is_free()));
+        assert_eq!(
+            fixture.rows("SELECT spill_used_bytes FROM io_stats()"),
+            ["0"]
+        );
+    }
 }
 
 #[test]
@@ -101,7 +182,7 @@ fn many_first_rows_of_rows_in_order_read_a_part_of_the_table() {
             "{order}"
         );
         let plan = fixture.rows(&format!("EXPLAIN ANALYZE {sql}")).join("\n");
-        assert!(plan.contains("SpillingSortExec: fetch=7000"), "{plan}");
+        assert!(plan.contains("SharedSortExec: fetch=7000"), "{plan}");
         let pruned = plan.split("row_groups_pruned=").nth(1).and_then(|rest| {
             let digits = rest.split(|digit: char| !digit.is_ascii_digit()).next()?;
             digits.parse::<u64>().ok()
@@ -285,14 +366,14 @@ fn sorts_side_by_side_spill_where_datafusions_fail() {
     assert_eq!(fixture.rows(&format!("{merge} {sql}")), [expected]);
     let explain = format!("{merge} EXPLAIN ANALYZE {sql}");
     let ran = fixture.rows(&explain).join("\n");
-    assert!(ran.contains("SpillingSortExec"), "{ran}");
+    assert!(ran.contains("SharedSortExec"), "{ran}");
     let spills = |text: &str| {
         let counts = text.split("spill_count=").skip(1);
         let count = |rest: &str| rest.split([',', ']', ' ']).next()?.parse::<u64>().ok();
         counts.filter_map(count).sum::<u64>()
     };
     assert!(spills(&ran) > 2, "{ran}");
-    let counted = "SELECT spilled_raw_bytes > spilled_bytes, unspilled_bytes > 0, \
+    let counted = "SELECT spilled_raw_bytes > 0, unspilled_bytes > 0, \
                    written_bytes >= spilled_bytes, spill_used_bytes, spill_used_bytes_max > 0 FROM io_stats()";
     assert_eq!(fixture.rows(counted), ["true|true|true|0|true"]);
 }

@@ -307,3 +307,19 @@ fn each_nan_is_one_of_the_first_groups() {
     );
     assert_eq!(found.unwrap().len(), 2, "session.rs");
 }
+
+#[test]
+fn grouped_extremes_of_floats_depend_on_the_order_of_rows() {
+    let found = |function: &str, values: &str| {
+        rows(&format!(
+            "SELECT {function}(x) FROM (SELECT g, CAST(v AS DOUBLE) AS x FROM (VALUES {values}) v(g, v)) t GROUP BY g"
+        ))
+    };
+    let (before, after) = ("(1, 'NaN'), (1, '1')", "(1, '1'), (1, 'NaN')");
+    for function in ["min", "max"] {
+        let (before, after) = (found(function, before), found(function, after));
+        assert_ne!(before, after, "functions/extremes.rs: {function}");
+    }
+    let infinite = found("max", "(1, '-inf')");
+    assert_ne!(infinite, ["-inf"], "functions/extremes.rs");
+}

@@ -79,3 +79,56 @@ fn an_error_in_a_function_ends_the_query() {
         );
     }
 }
+
+#[test]
+fn rows_are_numbered_as_datafusion_numbers_them() {
+    let (rich, poor) = (with_budget(256 << 20), with_budget(1 << 20));
+    for query in [
+        "SELECT id, row_number() OVER (ORDER BY k, id) AS n FROM t",
+        "SELECT id, row_number() OVER (ORDER BY k, id) AS n, row_number() OVER (ORDER BY k, id) + 1 AS m FROM t",
+        "SELECT id, row_number() OVER (ORDER BY text DESC, id) AS n, \
+         row_number() OVER (ORDER BY g, id DESC) AS m FROM t",
+        "SELECT id, row_number() OVER (ORDER BY id ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS n, g FROM t",
+        "SELECT n, id, text FROM (SELECT id, text, row_number() OVER (ORDER BY k, id) AS n FROM t) x \
+         WHERE n % 1000 = 7",
+        "SELECT id, row_number() OVER (ORDER BY k DESC, id) AS n FROM t ORDER BY n LIMIT 5000 OFFSET 20000",
+        "SELECT id, row_number() OVER (ORDER BY k, id) AS n, sum(k) OVER (ORDER BY k, id) AS s FROM t",
+        "SELECT row_number() OVER (ORDER BY id) AS n FROM t WHERE id < 0",
+        "SELECT row_number() OVER () AS n, row_number() OVER () AS m FROM t",
+    ] {
+        let answer = |fixture: &Fixture, operators: &str| {
+            let mut rows = fixture.rows(&format!("SET hotshelf.operators = {operators}; {query}"));
+            rows.sort_unstable();
+            rows
+        };
+        let expected = answer(&rich, "off");
+        for fixture in [&rich, &poor] {
+            assert!(answer(fixture, "on") == expected, "{query}");
+        }
+    }
+    // Which row has which number is open here, but not the numbers.
+    let all =
+        "SELECT count(DISTINCT n), min(n), max(n) FROM (SELECT row_number() OVER () AS n FROM t) x";
+    assert_eq!(rich.rows(all), ["110000|1|110000"]);
+}
+
+#[test]
+fn only_numbers_of_all_rows_are_counted_in_the_plan() {
+    let fixture = with_budget(64 << 20);
+    let is_numbering = |operators: &str, query: &str| {
+        let sql = format!("SET hotshelf.operators = {operators}; EXPLAIN {query}");
+        fixture.rows(&sql).join("\n").contains("NumberingExec")
+    };
+    let all = "SELECT row_number() OVER (ORDER BY k) AS n FROM t";
+    assert!(is_numbering("on", all) && !is_numbering("off", all));
+    assert!(is_numbering(
+        "on",
+        "SELECT row_number() OVER () AS n FROM t"
+    ));
+    for query in [
+        "SELECT row_number() OVER (PARTITION BY g ORDER BY k) AS n FROM t",
+        "SELECT rank() OVER (ORDER BY k) AS n FROM t",
+    ] {
+        assert!(!is_numbering("on", query), "{query}");
+    }
+}

@@ -3,12 +3,16 @@
 use arrow_array::{Array, BooleanArray, RecordBatch, UInt32Array};
 
 use super::layout::heap_value;
+use super::part::place;
 use super::plan::{BuildRows, Plan, ProbeRows};
+use super::rounds::Rounds;
 use super::spec::{Side, Single};
 use super::table::{Candidates, Tables};
 use crate::keys::KeyShape;
 use crate::{Result, Stop};
 
+/// Rows of the build side that are looked at for pairs to test before others have their turn.
+const LOOKS_MAX: u64 = 1 << 20;
 /// Rows of a batch of output, at most.
 const OUTPUT_ROWS: usize = 8192;
 /// Bytes of strings and nested values in a batch of output, beyond which no row is added to it.
@@ -46,6 +50,7 @@ pub struct Cursor {
     /// Rows that have a partner.
     pub matched: Vec<bool>,
     has_singles: bool,
+    rounds: Rounds,
     /// The next row that may be returned apart from pairs.
     next_single: usize,
     picks: Vec<u32>,
@@ -60,6 +65,7 @@ impl Cursor {
         probing.tables.candidates(keys, &mut self.candidates);
         self.next = 0;
         self.next_single = 0;
+        self.rounds.start();
         self.has_singles = probing.plan.marks(probing.side);
         self.matched.clear();
         if self.has_singles {
@@ -164,6 +170,9 @@ impl Cursor {
     fn find_equal(&mut self, probing: Probing, is_equal: impl Fn(u64, usize) -> bool) {
         self.picks.clear();
         self.places.clear();
+        if probing.plan.tests_for_partners() {
+            return self.find_tests(probing, is_equal);
+        }
         let Probing { plan, tables, .. } = probing;
         let gathers = plan.gathers_pairs();
         let marks = plan.marks(probing.side.other());
@@ -217,6 +226,76 @@ impl Cursor {
         }
     }
 
+    /// The pairs of this round: those that can show that a row has a partner which has none so far.
+    #[inline(always)]
+    fn find_tests(&mut self, probing: Probing, is_equal: impl Fn(u64, usize) -> bool) {
+        let tables = probing.tables;
+        let marks_build = probing.plan.marks(probing.side.other());
+        let Self {
+            candidates,
+            next,
+            matched,
+            rounds,
+            picks,
+            places,
+            ..
+        } = self;
+        let (mut bytes, mut looked) = (0, 0);
+        let sizes = self.rows.value_bytes.as_deref();
+        while *next < candidates.rows.len() {
+            let number = *next;
+            let row = candidates.rows[number] as usize;
+            let (start, end) = (candidates.starts[number], candidates.ends[number]);
+            let is_known = match marks_build {
+                true => tables.are_matched(start, end),
+                false => matched[row],
+            };
+            if !is_known && marks_build && !rounds.takes_turn(start) {
+                rounds.keep(candidates, number, start);
+            } else if !is_known {
+                let turns = if marks_build {
+                    u32::MAX
+                } else {
+                    rounds.turns()
+                };
+                let mut found = 0;
+                for place in start..end {
+                    // Rows that have partners are passed over, which gives no pairs to test.
+                    looked += 1;
+                    if looked > LOOKS_MAX {
+                        candidates.starts[number] = place;
+                        return;
+                    }
+                    if !is_equal(place, row) || (marks_build && tables.is_matched(place)) {
+                        continue;
+                    }
+                    if picks.len() == OUTPUT_ROWS || bytes > OUTPUT_BYTES {
+                        candidates.starts[number] = place;
+                        return;
+                    }
+                    if found == turns {
+                        rounds.keep(candidates, number, place);
+                        break;
+                    }
+                    found += 1;
+                    picks.push(row as u32);
+                    places.push(place);
+                    bytes += sizes.map_or(0, |sizes| sizes[row] as usize);
+                    if tables.layout.has_heap() {
+                        bytes += tables.heap_bytes(place);
+                    }
+                }
+            }
+            *next += 1;
+            looked += (end - start) / 64;
+            if looked > LOOKS_MAX && *next < candidates.rows.len() {
+                return;
+            }
+        }
+        rounds.next(candidates);
+        *next = 0;
+    }
+
     /// Keeps the pairs that pass the condition.
     fn test_pairs(&mut self, probing: Probing) -> Result<()> {
         let picks = UInt32Array::from(std::mem::take(&mut self.picks));
@@ -229,19 +308,25 @@ impl Cursor {
             .pairs(probing.side, &self.rows, &picks, probing.tables, &build)?;
         let condition = probing.plan.spec.condition.as_ref().expect("a condition");
         let passed = condition.test.test(&pairs)?;
-        let passes = |idx: usize| passed.is_valid(idx) && passed.value(idx);
-        let mut kept = Vec::with_capacity(self.places.len());
-        for (idx, (&pick, &place)) in picks.values().iter().zip(&self.places).enumerate() {
-            if passes(idx) {
-                self.picks.push(pick);
-                kept.push(place);
-            }
+        let passed = match passed.nulls() {
+            Some(nulls) => passed.values() & nulls.inner(),
+            None => passed.into_parts().0,
+        };
+        if passed.count_set_bits() == picks.len() {
+            self.picks = picks.values().to_vec();
+            return Ok(());
         }
-        let is_less = kept.len() < self.places.len();
-        self.places = kept;
-        if is_less && probing.plan.spec.kind.has_pairs() {
-            self.gather(probing.tables);
+        let stride = probing.tables.layout.stride();
+        let mut kept = 0;
+        for idx in passed.set_indices() {
+            self.picks.push(picks.value(idx));
+            self.places[kept] = self.places[idx];
+            self.words
+                .copy_within(idx * stride..(idx + 1) * stride, kept * stride);
+            kept += 1;
         }
+        self.places.truncate(kept);
+        self.words.truncate(kept * stride);
         Ok(())
     }
 
@@ -343,7 +428,7 @@ impl Scan {
             let (rows, has_keys) = probing.tables.part_rows(self.part);
             let returns_lonely = probing.plan.returns_lonely(side, has_keys);
             while self.row < rows && !is_full(places.len(), bytes) {
-                let place = Tables::place(self.part, self.row);
+                let place = place(self.part, self.row);
                 let is_matched = probing.tables.is_matched(place);
                 let is_returned = match single {
                     Single::Matched => is_matched,

@@ -1,151 +1,204 @@
 //! Finding rows by the key itself, without its hash: where keys are one word each and lie close together.
 //!
-//! Keys that come in order, as those of a table's rows often do, then find what they need beside what the key before
-//! them did.
+//! A bit for each key between the least and the greatest says whether it has rows. If no key repeats, rows are kept in
+//! the order of their keys: then the number of bits before a key's is the number of its row.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use super::part::Part;
-use super::table::Tables;
+use hotshelf_tier::region::{prefer_huge_pages, shared_words};
+use hotshelf_tier::simd::prefetch;
+
+use super::part::{Part, place};
+use super::store::Partition;
+use crate::Stop;
 use crate::memory::{Charge, Grant};
 
-/// An array of places has room for at most this many keys for each row,
-const PLACES_PER_ROW_MAX: u64 = 2;
-/// and a bitmap for this many.
-const BITS_PER_ROW_MAX: u64 = 128;
-const BITS_PER_ROW_MIN: u64 = 1 << 16;
+/// There may be this many keys between the least and the greatest for each row,
+const KEYS_PER_ROW_MAX: u64 = 128;
+/// or this many in any case.
+const KEYS_MAX_MIN: u64 = 1 << 16;
+/// Rows whose memory is fetched ahead.
+const AHEAD: usize = 32;
+/// Rows of a part in the order of keys: at least two to the power of this.
+const PART_BITS_MIN: u32 = 12;
 
 /// What is known about the keys between the least and the greatest.
 pub struct Direct {
     least: u64,
     /// One more than the distance to the greatest.
     len: u64,
-    found: Found,
-    _charge: Charge,
-}
-
-enum Found {
-    /// One more than the place of each key's only row; zero where there is none, and at the end.
-    Places(Vec<AtomicU64>),
     /// A bit for each key that has rows, and a word without any at the end.
-    Bits(Vec<AtomicU64>),
+    bits: Vec<u64>,
+    /// The keys with rows before those of each word, if rows are in the order of their keys.
+    before: Option<Vec<u32>>,
+    /// Rows of a part: two to the power of this.
+    part_bits: u32,
+    charge: Charge,
 }
 
 impl Direct {
-    /// For the first parts, whose rows all have keys. `None`: keys lie too far apart, or there is no memory.
+    /// For the rows of all partitions, whose keys lie in this range, and whether no key repeats. `None`: keys lie too
+    /// far apart, or there is no memory.
     pub fn build(
-        parts: &[Part],
-        stride: usize,
+        partitions: &[Partition],
+        (stride, (least, greatest)): (usize, (u64, u64)),
         grant: &Arc<Grant>,
+        stop: &Stop,
         threads: usize,
-    ) -> Option<Self> {
-        let rows: u64 = parts.iter().map(|part| part.len as u64).sum();
-        let ranges = parts.iter().filter_map(Part::key_range);
-        let (least, greatest) =
-            ranges.reduce(|all, part| (all.0.min(part.0), all.1.max(part.1)))?;
-        let len = (greatest - least).checked_add(1)?;
-        let direct = |words: u64| {
-            let mut charge = Charge::adopt(grant, 0);
-            let is_lent = charge.try_grow(8 * words);
-            is_lent.then(|| {
-                let words: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
-                (words, charge)
-            })
-        };
-        if len <= PLACES_PER_ROW_MAX.saturating_mul(rows)
-            && let Some((places, charge)) = direct(len + 1)
-            && fill(parts, stride, threads, &|key, place| {
-                places[(key - least) as usize].swap(place + 1, Relaxed) == 0
-            })
-        {
-            return Some(Self {
-                least,
-                len,
-                found: Found::Places(places),
-                _charge: charge,
-            });
-        }
-        if len > BITS_PER_ROW_MAX.saturating_mul(rows).max(BITS_PER_ROW_MIN) {
+    ) -> Option<(Self, bool)> {
+        let rows: u64 = partitions.iter().map(|partition| partition.rows).sum();
+        let len = greatest.checked_sub(least)?.checked_add(1)?;
+        if len > KEYS_PER_ROW_MAX.saturating_mul(rows).max(KEYS_MAX_MIN) {
             return None;
         }
-        let (bits, charge) = direct(len.div_ceil(64) + 1)?;
-        fill(parts, stride, threads, &|key, _| {
-            let bit = key - least;
-            bits[(bit / 64) as usize].fetch_or(1 << (bit % 64), Relaxed);
-            true
-        });
-        Some(Self {
+        let words = len.div_ceil(64) as usize + 1;
+        let mut charge = Charge::adopt(grant, 0);
+        if !charge.try_grow(8 * words as u64) {
+            return None;
+        }
+        let mut bits = vec![0; words];
+        prefer_huge_pages(&mut bits);
+        let is_unique = set_bits(&mut bits, least, (partitions, stride), stop, threads);
+        if stop.is_raised() {
+            return None;
+        }
+        let direct = Self {
             least,
             len,
-            found: Found::Bits(bits),
-            _charge: charge,
-        })
+            bits,
+            before: None,
+            part_bits: 0,
+            charge,
+        };
+        Some((direct, is_unique))
     }
 
-    /// Replaces `rows` by the numbers of the keys that have rows, of those that `counts` says count, and `starts` by
-    /// the places of their only rows. False: only which keys have rows is known.
+    /// Prepares for rows in the order of their keys, none of which repeats. False: there is no memory.
+    pub fn count(&mut self) -> bool {
+        if !self.charge.try_grow(4 * self.bits.len() as u64) {
+            return false;
+        }
+        let mut sum = 0_u64;
+        let before = self.bits.iter().map(|word| {
+            let before = sum as u32;
+            sum += u64::from(word.count_ones());
+            before
+        });
+        let before: Vec<u32> = before.collect();
+        if sum > u64::from(u32::MAX) {
+            return false;
+        }
+        let part_rows = (sum as usize).div_ceil(crate::partitions::PARTITIONS);
+        self.part_bits = part_rows
+            .next_power_of_two()
+            .trailing_zeros()
+            .max(PART_BITS_MIN);
+        self.before = Some(before);
+        true
+    }
+
+    /// Rows of a part, all but the last.
+    pub fn part_rows(&self) -> usize {
+        1 << self.part_bits
+    }
+
+    /// Where the row of a key goes that has one: its part, and its number there.
     #[inline(always)]
-    pub fn find(
-        &self,
-        keys: &[u64],
-        counts: impl Fn(usize) -> bool,
-        rows: &mut Vec<u32>,
-        starts: &mut Vec<u64>,
-    ) -> bool {
-        rows.clear();
+    pub fn place(&self, before: &[u32], key: u64) -> (usize, usize) {
+        let number = (key - self.least) as usize;
+        let (word, bit) = (number / 64, number % 64);
+        let smaller = self.bits[word] & ((1 << bit) - 1);
+        let row = before[word] as usize + smaller.count_ones() as usize;
+        (row >> self.part_bits, row & (self.part_rows() - 1))
+    }
+
+    /// The keys before each word's, if rows are in the order of their keys.
+    pub fn before(&self) -> Option<&[u32]> {
+        self.before.as_deref()
+    }
+
+    /// Replaces `rows` by the numbers of the keys that have rows, of those that `counts` says count.
+    #[inline(always)]
+    pub fn find(&self, keys: &[u64], counts: impl Fn(usize) -> bool, rows: &mut Vec<u32>) {
         rows.resize(keys.len(), 0);
-        starts.clear();
         let (least, len) = (self.least, self.len);
-        // The number of the end stands for all keys that are less or greater.
-        let number = |key: u64| key.wrapping_sub(least).min(len) as usize;
         let mut count = 0;
-        match &self.found {
-            Found::Places(places) => {
-                starts.resize(keys.len(), 0);
-                for (row, &key) in keys.iter().enumerate() {
-                    let place = places[number(key)].load(Relaxed);
-                    rows[count] = row as u32;
-                    starts[count] = place.wrapping_sub(1);
-                    count += usize::from(place != 0 && counts(row));
-                }
-                starts.truncate(count);
-            }
-            Found::Bits(bits) => {
-                for (row, &key) in keys.iter().enumerate() {
-                    let number = number(key);
-                    let bit = bits[number / 64].load(Relaxed) >> (number % 64) & 1;
-                    rows[count] = row as u32;
-                    count += usize::from(bit == 1 && counts(row));
-                }
-            }
+        for (row, &key) in keys.iter().enumerate() {
+            // The number of the end stands for all keys that are less or greater.
+            let number = key.wrapping_sub(least).min(len) as usize;
+            let bit = self.bits[number / 64] >> (number % 64) & 1;
+            rows[count] = row as u32;
+            count += usize::from(bit == 1 && counts(row));
         }
         rows.truncate(count);
-        matches!(self.found, Found::Places(_))
+    }
+
+    /// Replaces `starts` by the places of the only rows of keys that have one. False: rows are not in the order of
+    /// their keys.
+    pub fn places(
+        &self,
+        keys: &[u64],
+        rows: &[u32],
+        parts: &[Part],
+        stride: usize,
+        starts: &mut Vec<u64>,
+    ) -> bool {
+        let Some(before) = &self.before else {
+            return false;
+        };
+        starts.clear();
+        starts.extend(rows.iter().map(|&row| {
+            let (part, row) = self.place(before, keys[row as usize]);
+            prefetch(&parts[part].rows, row * stride);
+            place(part, row)
+        }));
+        true
     }
 }
 
-/// Takes each row to `note`, until that says no. Whether it never did.
-fn fill(
-    parts: &[Part],
-    stride: usize,
+/// Sets the bits of all keys. Whether none was set before.
+fn set_bits(
+    bits: &mut [u64],
+    least: u64,
+    (partitions, stride): (&[Partition], usize),
+    stop: &Stop,
     threads: usize,
-    note: &(impl Fn(u64, u64) -> bool + Sync),
 ) -> bool {
-    let fill_some = |first: usize| {
-        let mine = parts.iter().enumerate().skip(first).step_by(threads);
-        mine.into_iter().all(|(idx, part)| {
-            let keys = part.rows.chunks_exact(stride).map(|row| row[0]);
-            let mut places = keys.enumerate();
-            places.all(|(row, key)| note(key, Tables::place(idx, row)))
-        })
+    let bits = shared_words(bits);
+    let is_unique = AtomicBool::new(true);
+    let next = AtomicUsize::new(0);
+    let set_some = || {
+        while let Some(partition) = partitions.get(next.fetch_add(1, Relaxed)) {
+            if stop.is_raised() {
+                return;
+            }
+            let mut repeats = 0;
+            let words = partition.chunks.iter().map(|chunk| chunk.words.as_slice());
+            for rows in words.flat_map(|words| words.chunks(AHEAD * stride)) {
+                let numbers = || rows.chunks_exact(stride).map(|row| row[0] - least);
+                numbers().for_each(|number| prefetch(bits, (number / 64) as usize));
+                for number in numbers() {
+                    let bit = 1 << (number % 64);
+                    repeats |= bits[(number / 64) as usize].fetch_or(bit, Relaxed) & bit;
+                }
+            }
+            if repeats != 0 {
+                is_unique.store(false, Relaxed);
+            }
+        }
     };
+    on_threads(threads, set_some);
+    is_unique.into_inner()
+}
+
+/// Does the same on several threads; what each has come to.
+pub fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
-        let others = (1..threads).map(|first| scope.spawn(move || fill_some(first)));
-        let others: Vec<_> = others.collect();
-        let mine = fill_some(0);
-        others.into_iter().fold(mine, |all, other| {
-            other.join().expect("noting keys does not panic") && all
-        })
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
+        let mine = work();
+        let others = others.into_iter();
+        let others = others.map(|other| other.join().expect("building does not panic"));
+        std::iter::once(mine).chain(others).collect()
     })
 }

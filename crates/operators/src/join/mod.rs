@@ -58,8 +58,10 @@
 //! | `part` | the table of one partition: the directory, and the rows by slot |
 //! | `table` | those of all partitions |
 //! | `prober` | what a thread does with right rows, and then with what remains |
-//! | `direct` | the rows of keys that lie close together |
+//! | `direct` | which keys have rows, where keys lie close together |
+//! | `ordered` | rows in the order of such keys |
 //! | `cursor` | how a batch probes, and which rows have no partner |
+//! | `rounds` | which pairs are tested where it only matters whether a row has a partner |
 //! | `run` | how spilled partitions are joined |
 //!
 //! Left rows are divided into 64 partitions by the upper bits of the hash. While the grant grows, all stay in memory;
@@ -72,9 +74,11 @@
 mod cursor;
 mod direct;
 mod layout;
+mod ordered;
 mod part;
 mod plan;
 mod prober;
+mod rounds;
 mod run;
 mod spec;
 mod spilled;
@@ -321,6 +325,7 @@ impl Builder {
             let keeps_no_key = plan.keeps_lonely(Side::Left);
             let (block, scatter) = (&self.block, &mut self.scatter);
             let build = &self.join.build;
+            build.note_keys(keys);
             build.append(scatter, block, keys.hashes(), keys.valid(), keeps_no_key)?;
         }
         Ok(())

@@ -8,9 +8,10 @@ use std::sync::atomic::AtomicU64;
 use hotshelf_tier::region::prefer_huge_pages;
 
 use super::layout::{Block, RowLayout};
-use crate::keys::KeyShape;
 use crate::memory::Charge;
 
+/// The place of a row in the tables of all partitions: the part above, the row in it below.
+pub(super) const ROW_BITS: u32 = 40;
 /// A slot's word: the end of its rows above, the filter below.
 pub(super) const FILTER_BITS: u32 = 16;
 /// Filters of four bits of sixteen. The lowest bits of the hash choose one.
@@ -29,6 +30,11 @@ const fn filters() -> [u16; 2048] {
     filters
 }
 
+/// The place of a row of a part.
+pub(super) fn place(part: usize, row: usize) -> u64 {
+    (part as u64) << ROW_BITS | row as u64
+}
+
 #[inline(always)]
 pub(super) fn filter_of(hash: u64) -> u64 {
     FILTERS[(hash & 2047) as usize] as u64
@@ -43,8 +49,6 @@ pub struct Part {
     pub(super) directory: Vec<u64>,
     pub(super) shift: u32,
     pub(super) heaps: Vec<Vec<u8>>,
-    /// The least and the greatest key, if keys are one word.
-    key_range: Option<(u64, u64)>,
     /// A bit for each row that has a partner, if the join wants to know.
     pub(super) matched: Vec<AtomicU64>,
     /// Lent for what is above.
@@ -61,15 +65,32 @@ impl Part {
         }
     }
 
-    /// The least and the greatest key, if keys are one word and there are any.
-    pub fn key_range(&self) -> Option<(u64, u64)> {
-        self.key_range
+    /// Rows that are found by their keys' order, without a directory.
+    pub fn in_order(rows: Vec<u64>, stride: usize, marks: bool) -> Self {
+        let len = rows.len() / stride;
+        Self {
+            rows,
+            len,
+            matched: unmatched(len, marks),
+            ..Self::empty()
+        }
+    }
+
+    /// Keeps the heaps of several parts, and what was lent for all.
+    pub fn keep_for_all(&mut self, heaps: Vec<Vec<u8>>, charge: Charge) {
+        self.heaps = heaps;
+        self.charge = Some(charge);
     }
 
     /// Returns what was lent beyond `bytes`.
     pub fn keep(&mut self, bytes: u64) {
         self.charge.as_mut().expect("a charge").shrink_to(bytes);
     }
+}
+
+fn unmatched(rows: usize, marks: bool) -> Vec<AtomicU64> {
+    let words = if marks { rows.div_ceil(64) } else { 0 };
+    (0..words).map(|_| AtomicU64::new(0)).collect()
 }
 
 /// What [`Part`] needs to know to build.
@@ -108,8 +129,6 @@ impl PartOptions<'_> {
         if self.has_keys {
             self.count(&chunks, &mut directory, shift);
         }
-        let is_word = self.has_keys && self.layout.shape() == KeyShape::Words(1);
-        let mut range = (u64::MAX, 0);
         let mut next = 0;
         for (number, chunk) in chunks.iter_mut().enumerate() {
             let words = std::mem::take(&mut chunk.words);
@@ -119,7 +138,6 @@ impl PartOptions<'_> {
                     false => next,
                 };
                 next += 1;
-                range = (range.0.min(row[0]), range.1.max(row[0]));
                 let place = &mut rows[idx * stride..(idx + 1) * stride];
                 place.copy_from_slice(row);
                 if self.layout.has_heap() {
@@ -127,15 +145,13 @@ impl PartOptions<'_> {
                 }
             }
         }
-        let marks = if self.marks { len.div_ceil(64) } else { 0 };
         Part {
             rows,
             len,
             directory,
             shift,
             heaps: chunks.into_iter().map(|chunk| chunk.heap).collect(),
-            key_range: (is_word && len > 0).then_some(range),
-            matched: (0..marks).map(|_| AtomicU64::new(0)).collect(),
+            matched: unmatched(len, self.marks),
             charge: Some(charge),
         }
     }

@@ -180,6 +180,11 @@ impl Plan {
         self.spec.kind.has_pairs() || self.spec.condition.is_some()
     }
 
+    /// Whether pairs are tested, and all that counts is which rows have one that passes.
+    pub fn tests_for_partners(&self) -> bool {
+        self.spec.condition.is_some() && !self.spec.kind.has_pairs()
+    }
+
     /// Whether it matters which rows of the side have partners.
     pub fn marks(&self, side: Side) -> bool {
         self.spec.kind.single(side) != Single::None

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::layout::{Block, RowLayout};
 use super::spilled::{Spilled, block_schema, to_batch};
+use crate::keys::{KeyShape, Keys};
 use crate::memory::Grant;
 use crate::partitions::{NO_KEY, Scatter, partition_of};
 use crate::spill::{SpillFile, SpilledBatch, write_bytes};
@@ -28,8 +29,12 @@ pub struct RowStore {
     partitions: Vec<Mutex<Partition>>,
     /// What each partition would free if it were spilled.
     resident_bytes: Vec<AtomicU64>,
+    /// Rows with a key that were taken.
+    taken_rows: AtomicU64,
     file: OnceLock<Arc<SpillFile>>,
     spilled_rows: AtomicU64,
+    /// The least and the greatest key of one word that was noted.
+    key_range: (AtomicU64, AtomicU64),
 }
 
 /// The rows of a partition.
@@ -64,15 +69,46 @@ impl RowStore {
             level,
             partitions: (0..=NO_KEY).map(|_| Mutex::new(partition())).collect(),
             resident_bytes: (0..=NO_KEY).map(|_| AtomicU64::new(0)).collect(),
+            taken_rows: AtomicU64::new(0),
             file: OnceLock::new(),
             spilled_rows: AtomicU64::new(0),
+            key_range: (AtomicU64::new(u64::MAX), AtomicU64::new(0)),
         }
     }
 
-    /// Rows that have a key.
+    /// Notes the keys of rows that are appended, so that [`Self::key_range`] knows them.
+    pub fn note_keys(&self, keys: &Keys) {
+        if self.layout.shape() != KeyShape::Words(1) || keys.is_empty() {
+            return;
+        }
+        let words = keys.all_words().iter().enumerate();
+        let widen =
+            |(least, greatest): (u64, u64), word: u64| (least.min(word), greatest.max(word));
+        let (least, greatest) = match keys.valid() {
+            None => words.fold((u64::MAX, 0), |range, (_, &word)| widen(range, word)),
+            Some(valid) => words
+                .filter(|(row, _)| valid.is_valid(*row))
+                .fold((u64::MAX, 0), |range, (_, &word)| widen(range, word)),
+        };
+        self.key_range.0.fetch_min(least, Ordering::Relaxed);
+        self.key_range.1.fetch_max(greatest, Ordering::Relaxed);
+    }
+
+    /// The least and the greatest key that were noted: `None` if keys are not one word, or there are none.
+    pub fn key_range(&self) -> Option<(u64, u64)> {
+        let (least, greatest) = &self.key_range;
+        let range = (
+            least.load(Ordering::Relaxed),
+            greatest.load(Ordering::Relaxed),
+        );
+        (range.0 <= range.1).then_some(range)
+    }
+
+    /// Rows that have a key, and came; also those that were taken.
     pub fn row_count(&self) -> u64 {
         let partitions = self.partitions[..NO_KEY].iter();
-        partitions.map(|partition| partition.lock().rows).sum()
+        let here: u64 = partitions.map(|partition| partition.lock().rows).sum();
+        here + self.taken_rows.load(Ordering::Relaxed)
     }
 
     pub fn level(&self) -> u32 {
@@ -244,12 +280,46 @@ impl RowStore {
             return None;
         }
         self.resident_bytes[idx].store(0, Ordering::Relaxed);
+        if idx != NO_KEY {
+            self.taken_rows.fetch_add(partition.rows, Ordering::Relaxed);
+        }
         Some(std::mem::take(&mut *partition))
+    }
+
+    /// Returns a partition that was taken.
+    fn return_taken(&self, idx: usize, taken: Partition) {
+        if idx != NO_KEY {
+            self.taken_rows.fetch_sub(taken.rows, Ordering::Relaxed);
+        }
+        self.resident_bytes[idx].store(taken.held_bytes, Ordering::Relaxed);
+        *self.partitions[idx].lock() = taken;
+    }
+
+    /// The rows of all partitions with keys, or nothing if any is spilled. The caller shrinks the grant.
+    pub fn take_all_resident(&self) -> Option<Vec<Partition>> {
+        let mut taken = Vec::with_capacity(NO_KEY);
+        for idx in 0..NO_KEY {
+            match self.take_resident(idx) {
+                Some(partition) => taken.push(partition),
+                None => {
+                    self.put_back(taken);
+                    return None;
+                }
+            }
+        }
+        Some(taken)
+    }
+
+    /// Returns the first partitions, which were taken.
+    pub fn put_back(&self, taken: Vec<Partition>) {
+        for (idx, partition) in taken.into_iter().enumerate() {
+            self.return_taken(idx, partition);
+        }
     }
 
     /// Returns rows that [`Self::take_resident`] took, and spills them.
     pub fn spill_taken(&self, idx: usize, taken: Partition) -> Result<()> {
-        *self.partitions[idx].lock() = taken;
+        self.return_taken(idx, taken);
         self.spill(idx)
     }
 

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::direct::Direct;
+use super::direct::{Direct, on_threads};
 use super::layout::{Heaps, RowLayout};
-use super::part::{FILTER_BITS, Part, PartOptions, filter_of};
+use super::ordered;
+use super::part::{FILTER_BITS, Part, PartOptions, ROW_BITS, filter_of};
 use super::store::RowStore;
 use crate::Result;
 use crate::keys::{Keys, hash_word};
 use crate::memory::{Charge, Grant};
 use crate::partitions::{NO_KEY, PARTITION_BITS, PARTITIONS};
 
-/// The place of a row in [`Tables`]: the part above, the row in it below.
-const ROW_BITS: u32 = 40;
 /// The tables of all partitions that are in memory.
 pub struct Tables {
     pub layout: Arc<RowLayout>,
@@ -27,6 +26,16 @@ pub struct Tables {
     /// How many parts have rows with keys. They come first.
     keyed: usize,
     direct: Option<Direct>,
+    /// Chooses the part that has a row's heap: its own, or the first for all of those with keys.
+    heap_part_mask: usize,
+}
+
+/// What comes of rows whose keys may lie close together.
+enum DirectTables {
+    /// Parts in the order of keys.
+    Ordered(Direct, Vec<Part>),
+    /// Keys repeat, or lie too far apart, or memory is short.
+    Hashed(Option<Direct>),
 }
 
 /// Probe rows whose slot may have their key, and the slot's rows.
@@ -48,6 +57,13 @@ impl Tables {
         marks: bool,
         threads: usize,
     ) -> Result<Self> {
+        let direct = match DirectTables::build(store, (layout, marks), grant, threads) {
+            DirectTables::Ordered(direct, parts) => {
+                store.stop().check()?;
+                return Self::in_order(store, layout, grant, marks, (direct, parts));
+            }
+            DirectTables::Hashed(direct) => direct,
+        };
         let skip_bits = PARTITION_BITS * (store.level() + 1);
         let next = AtomicU64::new(0);
         let build = || -> Result<Vec<(usize, Part)>> {
@@ -70,32 +86,56 @@ impl Tables {
                 }
             }
         };
-        let built = std::thread::scope(|scope| -> Result<Vec<(usize, Part)>> {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(build)).collect();
-            let mut parts = build()?;
-            for other in others {
-                parts.extend(other.join().expect("building does not panic")?);
-            }
-            Ok(parts)
-        })?;
         let mut resident = 0;
         let mut parts: Vec<Part> = (0..=NO_KEY).map(|_| Part::empty()).collect();
-        for (idx, part) in built {
-            resident |= 1_u64.checked_shl(idx as u32).unwrap_or(0);
-            parts[idx] = part;
+        for built in on_threads(threads, build) {
+            for (idx, part) in built? {
+                resident |= 1_u64.checked_shl(idx as u32).unwrap_or(0);
+                parts[idx] = part;
+            }
         }
         store.finish()?;
-        let direct = (resident == u64::MAX)
-            .then(|| Direct::build(&parts[..PARTITIONS], layout.stride(), grant, threads));
         Ok(Self {
             layout: Arc::clone(layout),
-            direct: direct.flatten(),
+            direct: direct.filter(|_| resident == u64::MAX),
+            heap_part_mask: usize::MAX,
             parts,
             part_shift: 64 - skip_bits,
             part_mask: PARTITIONS as u64 - 1,
             skip_bits,
             resident,
             keyed: PARTITIONS,
+        })
+    }
+
+    /// Those of rows in the order of their keys, and of the rows without a key.
+    fn in_order(
+        store: &RowStore,
+        layout: &Arc<RowLayout>,
+        grant: &Arc<Grant>,
+        marks: bool,
+        (direct, mut parts): (Direct, Vec<Part>),
+    ) -> Result<Self> {
+        let options = PartOptions {
+            layout,
+            skip_bits: 0,
+            marks,
+            has_keys: false,
+        };
+        let keyed = parts.len();
+        let lonely = build_part(store, NO_KEY, options, grant)?;
+        parts.push(lonely.unwrap_or_else(Part::empty));
+        store.finish()?;
+        Ok(Self {
+            layout: Arc::clone(layout),
+            direct: Some(direct),
+            heap_part_mask: 0,
+            parts,
+            part_shift: 0,
+            part_mask: 0,
+            skip_bits: 0,
+            resident: u64::MAX,
+            keyed,
         })
     }
 
@@ -110,6 +150,7 @@ impl Tables {
             resident: u64::MAX,
             keyed: usize::from(options.has_keys),
             direct: None,
+            heap_part_mask: usize::MAX,
         }
     }
 
@@ -187,7 +228,8 @@ impl Tables {
         let Candidates {
             rows, starts, ends, ..
         } = found;
-        if !direct.find(words, has_key, rows, starts) {
+        direct.find(words, has_key, rows);
+        if !direct.places(words, rows, &self.parts, self.layout.stride(), starts) {
             let of_row = |row: u32| hash_word(words[row as usize]);
             return self.slots_of(rows, of_row, starts, ends);
         }
@@ -251,14 +293,8 @@ impl Tables {
         &self.parts[(place >> ROW_BITS) as usize].rows[start..start + stride]
     }
 
-    /// The place of a row of a part.
-    pub fn place(part: usize, row: usize) -> u64 {
-        (part as u64) << ROW_BITS | row as u64
-    }
-
     /// Replaces `words` by the rows at `places`.
     pub fn gather(&self, places: &[u64], words: &mut Vec<u64>) {
-        words.clear();
         match self.layout.stride() {
             1 => self.gather_rows::<1>(places, words),
             2 => self.gather_rows::<2>(places, words),
@@ -268,9 +304,12 @@ impl Tables {
             6 => self.gather_rows::<6>(places, words),
             7 => self.gather_rows::<7>(places, words),
             8 => self.gather_rows::<8>(places, words),
-            _ => places
-                .iter()
-                .for_each(|&place| words.extend_from_slice(self.row(place))),
+            _ => {
+                words.clear();
+                places
+                    .iter()
+                    .for_each(|&place| words.extend_from_slice(self.row(place)));
+            }
         }
     }
 
@@ -292,7 +331,12 @@ impl Tables {
 
     /// The heap that a row refers to by number.
     pub fn heap(&self, place: u64, number: usize) -> &[u8] {
-        &self.parts[(place >> ROW_BITS) as usize].heaps[number]
+        let part = (place >> ROW_BITS) as usize;
+        let part = match part < self.keyed {
+            true => part & self.heap_part_mask,
+            false => part,
+        };
+        &self.parts[part].heaps[number]
     }
 
     /// Notes that the row at a place has a partner.
@@ -306,11 +350,69 @@ impl Tables {
         }
     }
 
+    /// Whether all rows from one place to another of the same part have partners.
+    pub fn are_matched(&self, start: u64, end: u64) -> bool {
+        let row = |place: u64| (place & ((1 << ROW_BITS) - 1)) as usize;
+        let matched = &self.parts[(start >> ROW_BITS) as usize].matched;
+        let (mut next, end) = (row(start), row(end));
+        while next < end {
+            let len = (64 - next % 64).min(end - next);
+            let wanted = u64::MAX >> (64 - len) << (next % 64);
+            if matched[next / 64].load(Ordering::Relaxed) & wanted != wanted {
+                return false;
+            }
+            next += len;
+        }
+        true
+    }
+
     /// Whether the row at a place has a partner.
     pub fn is_matched(&self, place: u64) -> bool {
         let row = (place & ((1 << ROW_BITS) - 1)) as usize;
         let word = &self.parts[(place >> ROW_BITS) as usize].matched[row / 64];
         word.load(Ordering::Relaxed) >> (row % 64) & 1 == 1
+    }
+}
+
+impl DirectTables {
+    fn build(
+        store: &RowStore,
+        (layout, marks): (&RowLayout, bool),
+        grant: &Arc<Grant>,
+        threads: usize,
+    ) -> Self {
+        let Some(range) = store.key_range() else {
+            return Self::Hashed(None);
+        };
+        let Some(partitions) = store.take_all_resident() else {
+            return Self::Hashed(None);
+        };
+        let direct = Direct::build(
+            &partitions,
+            (layout.stride(), range),
+            grant,
+            store.stop(),
+            threads,
+        );
+        let (partitions, direct) = match direct {
+            Some((mut direct, true)) => {
+                let options = (layout, marks);
+                match ordered::build(
+                    partitions,
+                    &mut direct,
+                    options,
+                    (grant, store.stop()),
+                    threads,
+                ) {
+                    Ok(parts) => return Self::Ordered(direct, parts),
+                    // Where there is no memory for that, there is better use of the bitmap's.
+                    Err(partitions) => (partitions, None),
+                }
+            }
+            direct => (partitions, direct.map(|(direct, _)| direct)),
+        };
+        store.put_back(partitions);
+        Self::Hashed(direct)
     }
 }
 

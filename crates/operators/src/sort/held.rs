@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, UInt32Array};
 use arrow_row::Rows;
-use arrow_select::interleave::interleave_record_batch;
 use arrow_select::take::take_record_batch;
 
+use super::gather::Gather;
 use super::job::Job;
-use super::keys::CommonStart;
 use super::order::{self, Entry};
+use super::survey::{KeySurvey, Selection};
 use super::{run, small};
-use crate::Result;
 use crate::batches::{held_bytes, needed_bytes, own, without_unused_values};
 use crate::spill::write_bytes;
+use crate::{Result, Stop};
 
 /// A run's batches take one part in this many of the run, so that merges can read many runs at once.
 const RUN_PARTS: u64 = 128;
@@ -35,9 +35,10 @@ pub(super) fn base_bytes(minimum_bytes: u64) -> u64 {
 
 /// A batch with its keys.
 pub(super) struct Part {
-    batch: RecordBatch,
-    keys: Rows,
-    needed_bytes: u64,
+    pub(super) batch: RecordBatch,
+    pub(super) keys: Rows,
+    pub(super) survey: KeySurvey,
+    pub(super) needed_bytes: u64,
     charged_bytes: u64,
 }
 
@@ -137,6 +138,19 @@ impl Held {
         Ok(true)
     }
 
+    /// The rows as they came. They stay charged until this is dropped.
+    pub(super) fn take_parts(&mut self) -> Vec<Part> {
+        self.row_count = 0;
+        std::mem::take(&mut self.parts)
+    }
+
+    /// Returns memory of parts that were taken.
+    pub(super) fn give_back(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.charged_bytes);
+        self.charged_bytes -= bytes;
+        self.job.grant.shrink(bytes);
+    }
+
     /// All rows in order, up to the limit. This one is empty afterwards and keeps the bound.
     pub(super) fn take_sorted(&mut self) -> Result<SortedRows> {
         let empty = Self::new(Arc::clone(&self.job));
@@ -157,25 +171,36 @@ impl Part {
     fn new(batch: RecordBatch, keys: Rows) -> Self {
         let order_bytes = (batch.num_rows() * size_of::<Entry>()) as u64;
         let bytes = held_bytes(&batch) + keys.size() as u64 + order_bytes;
+        let mut survey = KeySurvey::default();
+        keys.iter().for_each(|key| survey.add(key.data()));
         Self {
             needed_bytes: needed_bytes(&batch),
+            survey,
             charged_bytes: bytes + bytes / WORK_PARTS,
             batch,
             keys,
         }
+    }
+
+    /// What is sorted: an entry for each row.
+    pub(super) fn entries<'a>(
+        &'a self,
+        batch: usize,
+        selection: &'a Selection,
+    ) -> impl Iterator<Item = Entry> + 'a {
+        let prefix = |row| selection.prefix(self.keys.row(row).data());
+        let entry = move |row| Entry::new(prefix(row), batch as u32, row as u32);
+        (0..self.keys.num_rows()).map(entry)
     }
 }
 
 /// Rows in memory, in order. They are charged to the grant until this is dropped.
 pub(super) struct SortedRows {
     job: Arc<Job>,
-    batches: Vec<RecordBatch>,
-    order: Vec<Entry>,
-    next: usize,
-    row_bytes: u64,
+    rows: RowsInOrder,
     key_row_bytes: u64,
     charged_bytes: u64,
-    common: CommonStart,
+    survey: KeySurvey,
 }
 
 impl SortedRows {
@@ -190,44 +215,38 @@ impl SortedRows {
             sum(|part| part.needed_bytes),
             sum(|part| part.keys.size() as u64),
         );
-        let mut common = CommonStart::default();
-        parts.iter().for_each(|part| common.add(&part.keys));
+        let mut survey = KeySurvey::default();
+        parts.iter().for_each(|part| survey.add_all(&part.survey));
+        let batches = parts
+            .iter()
+            .map(|part| part.batch.clone())
+            .collect::<Vec<_>>();
+        let gather = Arc::new(Gather::new(&job.schema, &batches));
         let mut sorted = Self {
-            batches: parts.iter().map(|part| part.batch.clone()).collect(),
-            order: Vec::with_capacity(held.row_count),
-            next: 0,
-            row_bytes: needed_bytes / row_count + 1,
+            rows: RowsInOrder::new(gather, Vec::new(), needed_bytes / row_count + 1),
             key_row_bytes: key_bytes / row_count + 1,
             charged_bytes,
-            common,
+            survey,
             job,
         };
-        sorted.sort(&parts)?;
+        let mut order = sorted.sort(&parts)?;
         let limit = sorted.job.options.limit;
         let mut bound = held.bound.take();
-        if let Some(last) = limit.and_then(|limit| sorted.order.get(limit.checked_sub(1)?)) {
-            let key = parts[last.batch as usize].keys.row(last.row as usize);
+        if let Some(last) = limit.and_then(|limit| order.get(limit.checked_sub(1)?)) {
+            let key = parts[last.batch()].keys.row(last.row());
             bound = Some(key.data().to_vec());
         }
-        sorted.order.truncate(limit.unwrap_or(usize::MAX));
+        order.truncate(limit.unwrap_or(usize::MAX));
+        sorted.rows.order = order;
         Ok((sorted, bound))
     }
 
-    fn sort(&mut self, parts: &[Part]) -> Result<()> {
-        for (batch, part) in parts.iter().enumerate() {
-            let entries = part.keys.iter().enumerate().map(|(row, key)| Entry {
-                prefix: self.common.prefix(key.data()),
-                batch: batch as u32,
-                row: row as u32,
-            });
-            self.order.extend(entries);
-        }
-        let key = |entry: &Entry| parts[entry.batch as usize].keys.row(entry.row as usize);
-        let compare = |a: &Entry, b: &Entry| {
-            let keys = key(a).data().cmp(key(b).data());
-            keys.then_with(|| (a.batch, a.row).cmp(&(b.batch, b.row)))
-        };
-        order::sort(&mut self.order, &compare, self.job.stop())
+    fn sort(&self, parts: &[Part]) -> Result<Vec<Entry>> {
+        let selection = &self.survey.selection();
+        let numbered = || parts.iter().enumerate();
+        let entries = || numbered().flat_map(|(batch, part)| part.entries(batch, selection));
+        let key = |entry: Entry| parts[entry.batch()].keys.row(entry.row()).data();
+        order::sorted(entries, 0, selection, &key, self.job.stop())
     }
 
     /// The size of batches that are spilled.
@@ -248,8 +267,43 @@ impl SortedRows {
         self.key_row_bytes
     }
 
-    pub(super) fn common(&self) -> &CommonStart {
-        &self.common
+    pub(super) fn survey(&self) -> &KeySurvey {
+        &self.survey
+    }
+
+    /// The next rows, as [`RowsInOrder::next_batch`] gives them.
+    pub(super) fn next_batch(
+        &mut self,
+        bytes: u64,
+        row_count_max: usize,
+    ) -> Result<Option<RecordBatch>> {
+        self.rows.next_batch(bytes, row_count_max, self.job.stop())
+    }
+}
+
+impl Drop for SortedRows {
+    fn drop(&mut self) {
+        self.job.grant.shrink(self.charged_bytes);
+    }
+}
+
+/// Rows of batches in memory, in order.
+pub(super) struct RowsInOrder {
+    gather: Arc<Gather>,
+    order: Vec<Entry>,
+    next: usize,
+    row_bytes: u64,
+}
+
+impl RowsInOrder {
+    /// Rows of about `row_bytes` each.
+    pub(super) fn new(gather: Arc<Gather>, order: Vec<Entry>, row_bytes: u64) -> Self {
+        Self {
+            gather,
+            order,
+            next: 0,
+            row_bytes,
+        }
     }
 
     /// The next rows: little more than `bytes` unless one row has more, and at most `row_count_max` rows.
@@ -257,22 +311,17 @@ impl SortedRows {
         &mut self,
         bytes: u64,
         row_count_max: usize,
+        stop: &Stop,
     ) -> Result<Option<RecordBatch>> {
         let most = row_count_max.min(self.order.len() - self.next);
         if most == 0 {
             return Ok(None);
         }
-        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         loop {
-            self.job.stop().check()?;
+            stop.check()?;
             let row_count = (bytes / self.row_bytes).clamp(1, most as u64) as usize;
             let rows = &self.order[self.next..self.next + row_count];
-            let places: Vec<_> = rows
-                .iter()
-                .map(|row| (row.batch as usize, row.row as usize))
-                .collect();
-            let batch = interleave_record_batch(&batches, &places)?;
-            let batch = without_unused_values(&batch)?;
+            let batch = self.gather.rows(rows)?;
             // Rows of one order may be of one size: those that come next are like these.
             let found_bytes = needed_bytes(&batch);
             self.row_bytes = found_bytes / row_count as u64 + 1;
@@ -281,11 +330,5 @@ impl SortedRows {
                 return Ok(Some(batch));
             }
         }
-    }
-}
-
-impl Drop for SortedRows {
-    fn drop(&mut self) {
-        self.job.grant.shrink(self.charged_bytes);
     }
 }

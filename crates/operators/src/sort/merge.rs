@@ -1,5 +1,6 @@
 //! Several runs as one, with one batch of each in memory.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -7,8 +8,8 @@ use arrow_row::Rows;
 use arrow_select::interleave::interleave_record_batch;
 
 use super::job::Job;
-use super::keys::CommonStart;
 use super::run::Run;
+use super::survey::{KeySurvey, Selection};
 use super::tournament::Tournament;
 use crate::Result;
 use crate::batches::without_unused_values;
@@ -60,11 +61,11 @@ impl Drop for Reserved {
     }
 }
 
-/// The memory that a merge needs besides its cursors: a batch that comes out and is perhaps written, and batches whose
-/// rows are in it.
+/// The memory that a merge needs besides its cursors: a batch that comes out and is perhaps written, batches whose
+/// rows are in it, and the bytes of a batch that is being decoded.
 fn work_bytes(runs: &[Run]) -> u64 {
     let batch_bytes = batch_bytes(runs);
-    2 * batch_bytes + write_bytes(batch_bytes)
+    3 * batch_bytes + write_bytes(batch_bytes)
 }
 
 fn batch_bytes(runs: &[Run]) -> u64 {
@@ -76,7 +77,8 @@ pub(super) struct Merge {
     job: Arc<Job>,
     cursors: Vec<RunCursor>,
     tournament: Tournament,
-    common: CommonStart,
+    survey: KeySurvey,
+    selection: Selection,
     batch_bytes: u64,
     /// How many batches are read ahead, and may be.
     ahead_count: u64,
@@ -107,13 +109,14 @@ impl Merge {
     /// Begins to merge runs, with the memory that was reserved for them.
     pub(super) fn open(mut reserved: Reserved, runs: Vec<Run>) -> Result<Self> {
         let job = Arc::clone(&reserved.job);
-        let mut common = CommonStart::default();
-        runs.iter().for_each(|run| common.add_all(run.common()));
+        let mut survey = KeySurvey::default();
+        runs.iter().for_each(|run| survey.add_all(run.survey()));
         let mut merge = Self {
             job: Arc::clone(&job),
             cursors: Vec::with_capacity(runs.len()),
             tournament: Tournament::new(0, |_, _| false),
-            common,
+            selection: survey.selection(),
+            survey,
             batch_bytes: batch_bytes(&runs),
             ahead_count: 0,
             ahead_count_max: 0,
@@ -141,13 +144,13 @@ impl Merge {
         (0..merge.cursors.len()).try_for_each(|cursor| merge.load(cursor))?;
         merge.forget_sources();
         merge.tournament = Tournament::new(merge.cursors.len(), |a, b| {
-            comes_first(&merge.cursors, a, b)
+            comes_first(&merge.cursors, a, b, merge.selection.is_complete())
         });
         Ok(merge)
     }
 
-    pub(super) fn common(&self) -> &CommonStart {
-        &self.common
+    pub(super) fn survey(&self) -> &KeySurvey {
+        &self.survey
     }
 
     fn charge(&mut self, bytes: u64) {
@@ -182,13 +185,15 @@ impl Merge {
             bytes += cursor.row_bytes;
             cursor.row += 1;
             if cursor.row < keys.num_rows() {
-                cursor.prefix = self.common.prefix(keys.row(cursor.row).data());
+                cursor.prefix = self.selection.prefix(keys.row(cursor.row).data());
             } else {
                 finished_bytes += cursor.charged_bytes;
                 self.load(winner)?;
             }
             let cursors = &self.cursors;
-            self.tournament.replay(|a, b| comes_first(cursors, a, b));
+            let is_complete = self.selection.is_complete();
+            self.tournament
+                .replay(|a, b| comes_first(cursors, a, b, is_complete));
         }
         if self.places.is_empty() {
             return Ok(None);
@@ -224,12 +229,12 @@ impl Merge {
             .saturating_sub(u64::from(pending.is_some()));
         let batch = pending.unwrap_or_else(|| spilled.start_read()).wait()?;
         let keys = self.job.encoder.keys(&batch)?;
-        let used_bytes = spilled.read_bytes() + keys.size() as u64;
+        let used_bytes = spilled.raw_bytes() + keys.size() as u64;
         let missing = used_bytes.saturating_sub(cursor.charged_bytes);
         cursor.charged_bytes += missing;
         self.job.grant.grow(missing);
         self.charged_bytes += missing;
-        cursor.prefix = self.common.prefix(keys.row(0).data());
+        cursor.prefix = self.selection.prefix(keys.row(0).data());
         cursor.row = 0;
         cursor.row_bytes = spilled.raw_bytes() / batch.num_rows() as u64;
         cursor.keys = Some(keys);
@@ -275,16 +280,15 @@ impl RunCursor {
 }
 
 /// Whether the row of cursor `a` comes before that of cursor `b`. Runs that have ended come last.
-fn comes_first(cursors: &[RunCursor], a: usize, b: usize) -> bool {
+fn comes_first(cursors: &[RunCursor], a: usize, b: usize, is_complete: bool) -> bool {
     let (first, second) = (&cursors[a], &cursors[b]);
     let (Some(keys), Some(others)) = (&first.keys, &second.keys) else {
         return first.keys.is_some() || second.keys.is_none() && a < b;
     };
     let prefixes = first.prefix.cmp(&second.prefix);
-    let key = || {
-        keys.row(first.row)
-            .data()
-            .cmp(others.row(second.row).data())
+    let key = || match is_complete {
+        true => Ordering::Equal,
+        false => keys.row(first.row).cmp(&others.row(second.row)),
     };
     prefixes.then_with(key).then(a.cmp(&b)).is_lt()
 }

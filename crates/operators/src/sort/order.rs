@@ -1,49 +1,135 @@
-//! Pure: rows put in order by the first bytes of their keys, then by the rest.
+//! Pure: rows put in order by the bits that tell most keys apart, then by the rest of the keys.
 
-use std::cmp::Ordering;
-
+use super::survey::{KeySurvey, Selection};
 use crate::{Result, Stop};
 
-/// A row to be sorted: eight bytes of its key, and where it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) prefix: u64,
-    pub(super) batch: u32,
-    pub(super) row: u32,
+/// A row to be sorted: from the top, 64 bits of its key, the number of its batch, and its number there. Entries of rows
+/// with equal keys are in the order in which the rows came.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Entry(u128);
+
+impl Entry {
+    pub(super) fn new(prefix: u64, batch: u32, row: u32) -> Self {
+        Self(u128::from(prefix) << 64 | u128::from(batch) << 32 | u128::from(row))
+    }
+
+    pub(super) fn prefix(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    pub(super) fn batch(self) -> usize {
+        (self.0 >> 32) as u32 as usize
+    }
+
+    pub(super) fn row(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    fn with_prefix(self, prefix: u64) -> Self {
+        Self(u128::from(prefix) << 64 | u128::from(self.0 as u64))
+    }
 }
 
 /// Up to this many entries are sorted by comparisons: they fit in a core's cache, and it takes a few milliseconds.
 const COMPARED_COUNT_MAX: usize = 1 << 14;
 const BUCKET_COUNT: usize = 256;
+/// Entries are made in order of this many bits: enough to make most buckets small, and few enough that the places where
+/// they are written stay in the processor's table of pages.
+const FIRST_BITS: u32 = 11;
+/// Up to this many rows with equal prefixes are sorted by comparing their keys.
+const SIMILAR_COUNT_MAX: usize = 64;
 
-/// Sorts by prefix, then by `compare`, which is asked about entries with equal prefixes only.
-pub(super) fn sort(
-    entries: &mut [Entry],
-    compare: &impl Fn(&Entry, &Entry) -> Ordering,
+/// Entries by prefix, then by key, then by place. The prefixes are those of `selection`, and their first `common_bits`
+/// bits are the same. `entries` gives them twice.
+pub(super) fn sorted<'a, I: Iterator<Item = Entry>>(
+    entries: impl Fn() -> I,
+    common_bits: u32,
+    selection: &Selection,
+    key: &impl Fn(Entry) -> &'a [u8],
     stop: &Stop,
-) -> Result<()> {
-    sort_from_byte(entries, 0, compare, stop)
+) -> Result<Vec<Entry>> {
+    stop.check()?;
+    let common_bits = common_bits.min(64 - FIRST_BITS);
+    let first_bucket =
+        |entry: Entry| ((entry.prefix() << common_bits) >> (64 - FIRST_BITS)) as usize;
+    let mut next = vec![0; 1 << FIRST_BITS];
+    entries().for_each(|entry| next[first_bucket(entry)] += 1);
+    let mut count = 0;
+    for next in &mut next {
+        count += std::mem::replace(next, count);
+    }
+    let mut sorted = vec![Entry(0); count];
+    entries().for_each(|entry| {
+        let next = &mut next[first_bucket(entry)];
+        sorted[*next] = entry;
+        *next += 1;
+    });
+    let mut start = 0;
+    for end in next {
+        sort_from_byte(
+            &mut sorted[start..end],
+            (common_bits + FIRST_BITS) / 8,
+            stop,
+        )?;
+        start = end;
+    }
+    if !selection.is_complete() {
+        sort_similar(&mut sorted, selection.end(), key, stop)?;
+    }
+    Ok(sorted)
 }
 
 /// Sorts entries whose prefixes have their first `byte` bytes in common.
-fn sort_from_byte(
-    entries: &mut [Entry],
-    byte: u32,
-    compare: &impl Fn(&Entry, &Entry) -> Ordering,
-    stop: &Stop,
-) -> Result<()> {
+fn sort_from_byte(entries: &mut [Entry], byte: u32, stop: &Stop) -> Result<()> {
     stop.check()?;
     if entries.len() <= COMPARED_COUNT_MAX || byte == 8 {
-        let by_all = |a: &Entry, b: &Entry| a.prefix.cmp(&b.prefix).then_with(|| compare(a, b));
-        entries.sort_unstable_by(by_all);
+        entries.sort_unstable();
         return Ok(());
     }
-    let bucket_of = |entry: &Entry| (entry.prefix >> (56 - 8 * byte)) as usize % BUCKET_COUNT;
+    let bucket_of = |entry: &Entry| (entry.prefix() >> (56 - 8 * byte)) as usize % BUCKET_COUNT;
     let ends = distribute(entries, bucket_of);
     let mut start = 0;
     for end in ends {
-        sort_from_byte(&mut entries[start..end], byte + 1, compare, stop)?;
+        sort_from_byte(&mut entries[start..end], byte + 1, stop)?;
         start = end;
+    }
+    Ok(())
+}
+
+/// Sorts rows that have equal prefixes, in entries that are in order otherwise. Their keys agree up to byte `start`.
+fn sort_similar<'a>(
+    entries: &mut [Entry],
+    start: usize,
+    key: &impl Fn(Entry) -> &'a [u8],
+    stop: &Stop,
+) -> Result<()> {
+    let rest = |entry: Entry| key(entry).get(start..).unwrap_or(&[]);
+    for similar in entries.chunk_by_mut(|a, b| a.prefix() == b.prefix()) {
+        if similar.len() == 1 {
+            continue;
+        }
+        if similar.len() <= SIMILAR_COUNT_MAX {
+            similar.sort_unstable_by(|a, b| rest(*a).cmp(rest(*b)).then(a.cmp(b)));
+            continue;
+        }
+        stop.check()?;
+        let mut survey = KeySurvey::default();
+        similar.iter().for_each(|entry| survey.add(rest(*entry)));
+        let selection = survey.selection();
+        if selection.end() == 0 {
+            continue;
+        }
+        let prefix = similar[0].prefix();
+        for entry in &mut *similar {
+            *entry = entry.with_prefix(selection.prefix(rest(*entry)));
+        }
+        sort_from_byte(similar, 0, stop)?;
+        if !selection.is_complete() {
+            sort_similar(similar, start + selection.end(), key, stop)?;
+        }
+        for entry in similar {
+            *entry = entry.with_prefix(prefix);
+        }
     }
     Ok(())
 }
@@ -85,28 +171,39 @@ mod tests {
         fn entries_end_up_as_comparing_puts_them(
             seed: u64,
             count in 0usize..60_000,
-            bits in 0u32..64,
-            shift in 0u32..64,
+            len in 0usize..40,
+            value_count in 1u8..=255,
+            constant in 0.0..1.0,
         ) {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut entry = |row: usize| Entry {
-                prefix: random.u64(..).checked_shr(64 - bits).unwrap_or(0) << shift,
-                batch: random.u32(..3),
-                row: row as u32,
+            let varies: Vec<bool> = (0..len).map(|_| random.f64() > constant).collect();
+            let mut byte = |&varies: &bool| if varies { random.u8(..value_count) } else { 9 };
+            let keys: Vec<Vec<u8>> = (0..count).map(|_| varies.iter().map(&mut byte).collect()).collect();
+            let mut survey = KeySurvey::default();
+            keys.iter().for_each(|key| survey.add(key));
+            let selection = survey.selection();
+            let entry = |(row, key): (usize, &Vec<u8>)| {
+                Entry::new(selection.prefix(key), (row / 100) as u32, row as u32)
             };
-            let mut entries: Vec<Entry> = (0..count).map(&mut entry).collect();
+            let mut entries: Vec<Entry> = keys.iter().enumerate().map(entry).collect();
             let mut expected = entries.clone();
-            let place = |a: &Entry, b: &Entry| (a.batch, a.row).cmp(&(b.batch, b.row));
-            expected.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| place(a, b)));
-            sort(&mut entries, &place, &Stop::default()).unwrap();
-            prop_assert_eq!(entries, expected);
+            expected.sort_by_key(|entry| &keys[entry.row()]);
+            random.shuffle(&mut entries);
+            let key = |entry: Entry| &*keys[entry.row()];
+            let common = entries.iter().fold(0, |bits, entry| bits | (entry.prefix() ^ entries[0].prefix()));
+            for common_bits in [0, common.leading_zeros()] {
+                let entries = || entries.iter().copied();
+                let sorted = sorted(entries, common_bits, &selection, &key, &Stop::default()).unwrap();
+                prop_assert_eq!(&sorted, &expected);
+            }
         }
     }
 
     #[test]
-    fn sorting_ends_when_nobody_waits() {
+    fn sorting_ends_when_the_stop_is_raised() {
         let stop = Stop::default();
         stop.raise();
-        assert!(sort(&mut [], &|_, _| Ordering::Equal, &stop).is_err());
+        let selection = KeySurvey::default().selection();
+        assert!(sorted(std::iter::empty, 0, &selection, &|_| &[], &stop).is_err());
     }
 }

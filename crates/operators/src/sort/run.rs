@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use super::job::Job;
-use super::keys::CommonStart;
+use super::survey::KeySurvey;
 use crate::Result;
 use crate::spill::{SpillFile, SpilledBatch};
 
@@ -20,7 +20,7 @@ pub(super) struct Run {
     pub(super) batches: VecDeque<SpilledBatch>,
     /// The bytes of a row's key in memory, on average.
     key_row_bytes: u64,
-    common: CommonStart,
+    survey: KeySurvey,
 }
 
 impl Run {
@@ -28,8 +28,8 @@ impl Run {
         self.key_row_bytes
     }
 
-    pub(super) fn common(&self) -> &CommonStart {
-        &self.common
+    pub(super) fn survey(&self) -> &KeySurvey {
+        &self.survey
     }
 
     /// The memory of the largest batch.
@@ -38,10 +38,10 @@ impl Run {
         bytes.max().unwrap_or(0)
     }
 
-    /// The memory that reading a batch of it takes, with its keys and what is read ahead.
+    /// The memory of a batch of it with its keys, whether or not the batch was compressed.
     pub(super) fn cursor_bytes(&self) -> u64 {
         let bytes = |batch: &SpilledBatch| {
-            batch.read_bytes() + batch.row_count() as u64 * self.key_row_bytes
+            batch.raw_bytes() + batch.row_count() as u64 * self.key_row_bytes
         };
         self.batches.iter().map(bytes).max().unwrap_or(0)
     }
@@ -62,7 +62,7 @@ impl RunWriter {
             run: Run {
                 batches: VecDeque::new(),
                 key_row_bytes,
-                common: CommonStart::default(),
+                survey: KeySurvey::default(),
             },
         }
     }
@@ -73,8 +73,8 @@ impl RunWriter {
         Ok(())
     }
 
-    pub(super) fn finish(mut self, common: CommonStart) -> Run {
-        self.run.common = common;
+    pub(super) fn finish(mut self, survey: KeySurvey) -> Run {
+        self.run.survey = survey;
         self.run
     }
 }

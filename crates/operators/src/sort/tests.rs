@@ -19,6 +19,8 @@ use crate::memory::{Broker, FixedPool};
 use crate::testing::{TestEnvironment, batch};
 use crate::{OperatorError, Result};
 
+mod together;
+
 /// The column that numbers the rows of [`batch`].
 const ROW_COLUMN: usize = 8;
 

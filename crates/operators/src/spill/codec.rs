@@ -1,4 +1,4 @@
-//! A batch as bytes: Arrow's IPC format, compressed by LZ4.
+//! A batch as bytes: Arrow's IPC format, which may be compressed by LZ4.
 
 use arrow_array::RecordBatch;
 use arrow_buffer::{Buffer, MutableBuffer};
@@ -72,16 +72,11 @@ fn concat(buffers: &[Buffer], skipped: usize) -> Vec<u8> {
     bytes
 }
 
-/// Compresses into `space`, which has [`compressed_bytes_max`] bytes, and returns how many bytes of it are used. Bytes
-/// that cannot be compressed are copied: then as many are used as there are.
-pub(super) fn compress(raw: &[u8], space: &mut [u8]) -> usize {
-    match lz4_flex::block::compress_into(raw, space) {
-        Ok(used) if used < raw.len() => used,
-        _ => {
-            space[..raw.len()].copy_from_slice(raw);
-            raw.len()
-        }
-    }
+/// Compresses into `space`, which has [`compressed_bytes_max`] bytes, and returns how many bytes of it are used.
+/// `None`: the bytes take no less space compressed.
+pub(super) fn compress(raw: &[u8], space: &mut [u8]) -> Option<usize> {
+    let used = lz4_flex::block::compress_into(raw, space).ok()?;
+    (used < raw.len()).then_some(used)
 }
 
 /// The space that [`compress`] needs.
@@ -89,13 +84,12 @@ pub(super) fn compressed_bytes_max(raw_bytes: usize) -> usize {
     lz4_flex::block::get_maximum_output_size(raw_bytes)
 }
 
-/// The bytes that [`compress`] was given. `None`: these are not `raw_bytes` compressed bytes.
+/// The bytes that [`compress`] was given, or stored as they are. `None`: these are not `raw_bytes` compressed bytes.
 pub(super) fn decompress(stored: &[u8], raw_bytes: usize) -> Option<Buffer> {
-    let mut raw = MutableBuffer::from_len_zeroed(raw_bytes);
     if stored.len() == raw_bytes {
-        raw.copy_from_slice(stored);
-        return Some(raw.into());
+        return Some(Buffer::from(stored));
     }
+    let mut raw = MutableBuffer::from_len_zeroed(raw_bytes);
     let len = lz4_flex::block::decompress_into(stored, &mut raw).ok()?;
     (len == raw_bytes).then(|| raw.into())
 }

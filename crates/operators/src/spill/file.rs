@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 use super::codec::{self, Codec};
 use super::extents::Extents;
 use super::folder::{SpillFolder, failed};
+use super::worth::Worth;
 use crate::{OperatorError, Result};
 
 /// A file of batches of one schema. Threads may share it. It is gone when the file and its batches are dropped.
@@ -23,6 +25,7 @@ pub struct SpillFile {
     writer: File,
     reader: Arc<IoFile>,
     space: Mutex<FileSpace>,
+    worth: Worth,
 }
 
 #[derive(Default)]
@@ -80,6 +83,7 @@ impl SpillFile {
             writer,
             reader,
             space: Mutex::default(),
+            worth: Worth::default(),
         }))
     }
 
@@ -100,9 +104,21 @@ impl SpillFile {
     /// [`Spill`](crate::OperatorError::Spill) and [`Arrow`](crate::OperatorError::Arrow).
     pub fn write(self: &Arc<Self>, batch: &RecordBatch) -> Result<SpilledBatch> {
         let raw = self.codec.encode(batch)?;
-        let mut space = vec![0; codec::compressed_bytes_max(raw.len()) + 2 * PAGE_BYTES];
+        let compresses = self.folder.is_short_of(raw.len()) || self.worth.compresses();
+        let space_bytes = match compresses {
+            true => codec::compressed_bytes_max(raw.len()),
+            false => raw.len(),
+        };
+        let mut space = vec![0; space_bytes + 2 * PAGE_BYTES];
         let start = space.as_ptr().align_offset(PAGE_BYTES);
-        let used = codec::compress(&raw, &mut space[start..]);
+        let packed = match compresses {
+            true => self.compress(&raw, &mut space[start..]),
+            false => None,
+        };
+        let used = packed.unwrap_or_else(|| {
+            space[start..start + raw.len()].copy_from_slice(&raw);
+            raw.len()
+        });
         let stored = &space[start..start + used.next_multiple_of(PAGE_BYTES)];
         let offset = self.take(stored.len() as u64)?;
         // From here on dropping the batch gives the place back.
@@ -115,11 +131,22 @@ impl SpillFile {
             checksum: crc32fast::hash(&stored[..used]),
         };
         let engine = self.folder.engine();
+        let begun = Instant::now();
         let written = engine.write_pages(&self.writer, stored, offset);
+        self.worth.note_written(stored.len(), begun.elapsed());
         let needed = stored.len() as u64;
         written.map_err(|source| self.folder.write_error(self.reader.path(), needed, source))?;
         self.folder.note_written(needed, raw.len() as u64);
         Ok(SpilledBatch(Arc::new(place)))
+    }
+
+    fn compress(&self, raw: &[u8], space: &mut [u8]) -> Option<usize> {
+        let begun = Instant::now();
+        let packed = codec::compress(raw, space);
+        let stored_bytes = packed.unwrap_or(raw.len());
+        self.worth
+            .note_packed(raw.len(), stored_bytes, begun.elapsed());
+        packed
     }
 
     #[cfg(test)]
@@ -228,8 +255,11 @@ impl PendingBatch {
     /// # Errors
     /// Those of [`SpilledBatch::read`].
     pub fn wait(self) -> Result<RecordBatch> {
+        let begun = Instant::now();
         let stored = self.read.wait()?;
-        self.place.file.folder.note_read(stored.len() as u64);
+        let file = &self.place.file;
+        file.worth.note_read(stored.len(), begun.elapsed());
+        file.folder.note_read(stored.len() as u64);
         self.place.decode(&stored)
     }
 }

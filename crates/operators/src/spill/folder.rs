@@ -158,6 +158,13 @@ impl SpillFolder {
         Ok(())
     }
 
+    /// Whether files would occupy more than half of what they may with `more` bytes: then room counts for more
+    /// than time.
+    pub(super) fn is_short_of(&self, more: usize) -> bool {
+        let space = self.space.lock();
+        space.used_bytes.saturating_add(more as u64) > space.limit_bytes / 2
+    }
+
     /// A file occupies `bytes` less.
     pub(super) fn vacate(&self, bytes: u64) {
         self.space.lock().used_bytes -= bytes;

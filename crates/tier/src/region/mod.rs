@@ -12,6 +12,7 @@ mod mapping;
 mod numa;
 mod numbers;
 mod prefault;
+mod shared;
 mod words;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub use mapping::Sealed;
 pub(crate) use mapping::{Mapping, Window, page_round_up};
 pub use numbers::{Number, numbers, numbers_mut};
 pub use prefault::Prefault;
+pub use shared::shared_words;
 pub use words::Words;
 
 /// Anonymous memory starts at a multiple of this, so that the kernel can use huge pages for all of it.

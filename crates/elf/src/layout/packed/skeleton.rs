@@ -100,8 +100,9 @@ impl<'a> SkeletonBuilder<'a> {
         let widths: Vec<u32> = shape.code_max().iter().map(|&max| code_bits(max)).collect();
         let word_count = |level: usize| place_tightly(&widths[level..]).1;
         let joined_rows_max = (0..dimension_count).map(|level| {
-            // A bucket's rows keep their codes of the level.
-            let more_bytes = 8 * (word_count(level) - word_count(level + 1));
+            // A bucket's rows keep their codes of the level. Fewer codes may need more words, where more happened to
+            // fill them.
+            let more_bytes = 8 * word_count(level).saturating_sub(word_count(level + 1));
             ENTRY_BYTES.checked_div(more_bytes).unwrap_or(usize::MAX)
         });
         Self {

@@ -2,8 +2,8 @@
 //! thread, so a query whose operators run on many threads would hold several times what it uses.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,14 @@ use hotshelf_tier::allocator::{give_back_freed_memory, private_bytes};
 use parking_lot::Mutex;
 
 /// The process may hold this much more than cache and operators together: code's own data, batches between operators.
-const OWN_BYTES: u64 = 32 << 20;
-/// How often the process's memory is looked at, at first.
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+const OWN_BYTES: u64 = 20 << 20;
+/// How often the process's memory is looked at, at least and at most. In the shorter time two threads fill some 20 MB.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Giving memory back pays if it returns at least one part in this many.
-const GAIN_PARTS: u64 = 16;
+const GAIN_PARTS: u64 = 128;
+/// For how long after an operator's growth the memory is looked at: what operators give on grows without them.
+const WATCH: Duration = Duration::from_millis(500);
 
 /// At most one part in this many of the budget is withheld.
 const WITHHELD_PARTS: u64 = 4;
@@ -25,8 +27,12 @@ const WITHHELD_PARTS: u64 = 4;
 /// When freed memory is given back.
 #[derive(Debug)]
 pub(super) struct FreedMemory {
-    is_busy: AtomicBool,
-    next: Mutex<Next>,
+    began: Instant,
+    /// When an operator last took memory, in milliseconds since `began`.
+    grown_ms: AtomicU64,
+    /// What cache and operators may hold together, in bytes.
+    limit_bytes: AtomicU64,
+    is_watched: AtomicBool,
     withheld: Option<Withheld>,
 }
 
@@ -45,19 +51,27 @@ impl Withheld {
         }
     }
 
-    /// Withholds more, or less, where the process holds this much and may hold that much.
-    fn follow(&self, held_bytes: u64, allowed_bytes: u64) {
+    /// Withholds what the process holds beyond its account and its own bytes.
+    fn follow(&self, held_bytes: u64, own_bytes: u64) {
         let budget = self.cache.budget();
         let most = budget.limit_bytes() / WITHHELD_PARTS;
         let mut bytes = self.bytes.lock();
-        let next = (*bytes + held_bytes)
-            .saturating_sub(allowed_bytes)
+        let charged = budget.snapshot().used_bytes.saturating_sub(*bytes);
+        let next = held_bytes
+            .saturating_sub(charged)
+            .saturating_sub(own_bytes)
             .min(most);
         match next.checked_sub(*bytes) {
             Some(more) => budget.reserve_operator(more),
             None => budget.release_operator(*bytes - next),
         }
         *bytes = next;
+    }
+
+    fn end(&self) {
+        let mut bytes = self.bytes.lock();
+        self.cache.budget().release_operator(*bytes);
+        *bytes = 0;
     }
 }
 
@@ -67,83 +81,108 @@ impl fmt::Debug for Withheld {
     }
 }
 
-#[derive(Debug)]
-struct Next {
-    at: Instant,
-    pause: Duration,
-}
-
 impl FreedMemory {
     pub fn new(withheld: Option<Withheld>) -> Arc<Self> {
-        let next = Next {
-            at: Instant::now(),
-            pause: PAUSE,
-        };
         Arc::new(Self {
-            is_busy: AtomicBool::new(false),
-            next: Mutex::new(next),
+            began: Instant::now(),
+            grown_ms: AtomicU64::new(0),
+            limit_bytes: AtomicU64::new(0),
+            is_watched: AtomicBool::new(false),
             withheld,
         })
     }
 
-    /// An operator takes more memory. Where the process holds clearly more than the limit of cache and operators, what
-    /// is free is given back, on a thread of its own.
+    /// An operator takes more memory. For a while, a thread of its own looks at what the process holds. Where that is
+    /// clearly more than the limit of cache and operators, what is free is given back.
     pub fn look(self: &Arc<Self>, limit_bytes: u64) {
-        let Some(mut next) = self.next.try_lock() else {
-            return;
-        };
-        let now = Instant::now();
-        if now < next.at {
-            return;
-        }
-        next.at = now + next.pause;
-        drop(next);
-        let allowed = limit_bytes + limit_bytes / 20 + OWN_BYTES;
-        let Some(held) = private_bytes() else {
-            return;
-        };
-        if held <= allowed {
-            self.withhold(held, allowed);
+        let now_ms = self.began.elapsed().as_millis() as u64;
+        self.grown_ms.fetch_max(now_ms, Ordering::Relaxed);
+        self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
+        if self.is_watched.load(Ordering::Relaxed) || self.is_watched.swap(true, Ordering::AcqRel) {
             return;
         }
-        if self.is_busy.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let freed = self.clone();
+        let freed = Arc::downgrade(self);
         let begun = thread::Builder::new()
             .name("hotshelf-freed".into())
-            .spawn(move || freed.give_back(allowed));
+            .spawn(move || watch(&freed));
         if begun.is_err() {
-            self.is_busy.store(false, Ordering::Release);
+            self.is_watched.store(false, Ordering::Release);
         }
     }
 
-    fn withhold(&self, held_bytes: u64, allowed_bytes: u64) {
+    /// Looks at the memory once. Returns the pause after that; `None` once no operator has taken any for a while.
+    fn watched(&self, pause: Duration) -> Option<Duration> {
+        let was_growing = self.is_growing();
+        let limit = self.limit_bytes.load(Ordering::Relaxed);
+        let own = limit / 20 + OWN_BYTES;
+        let held = private_bytes().unwrap_or(0);
+        let next = match held <= limit + own {
+            true => PAUSE,
+            false => give_back(held, pause),
+        };
+        if was_growing {
+            if let Some(withheld) = &self.withheld {
+                withheld.follow(private_bytes().unwrap_or(held), own);
+            }
+            return Some(next);
+        }
         if let Some(withheld) = &self.withheld {
-            withheld.follow(held_bytes, allowed_bytes);
+            withheld.end();
         }
+        self.is_watched.store(false, Ordering::Release);
+        // One may have grown meanwhile.
+        let goes_on = self.is_growing() && !self.is_watched.swap(true, Ordering::AcqRel);
+        goes_on.then_some(PAUSE)
     }
 
-    fn give_back(&self, allowed_bytes: u64) {
-        let before = private_bytes().unwrap_or(0);
-        give_back_freed_memory();
-        let after = private_bytes().unwrap_or(before);
-        self.withhold(after, allowed_bytes);
-        self.next.lock().note(before, after);
-        self.is_busy.store(false, Ordering::Release);
+    /// What is withheld now, in bytes.
+    pub fn withheld_bytes(&self) -> u64 {
+        self.withheld
+            .as_ref()
+            .map_or(0, |withheld| *withheld.bytes.lock())
+    }
+
+    fn is_growing(&self) -> bool {
+        let grown = Duration::from_millis(self.grown_ms.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(grown) < WATCH
     }
 }
 
-impl Next {
-    /// Looks less often where little was given back: then the memory is in use, here or elsewhere in the process.
-    fn note(&mut self, before_bytes: u64, after_bytes: u64) {
-        let gain = before_bytes.saturating_sub(after_bytes);
-        self.pause = match gain >= before_bytes / GAIN_PARTS {
-            true => PAUSE,
-            false => (2 * self.pause).min(PAUSE_MAX),
+/// Looks at the memory now and then while operators grow and the pool is there.
+fn watch(freed: &Weak<FreedMemory>) {
+    let mut pause = PAUSE;
+    while let Some(freed) = freed.upgrade() {
+        let Some(next) = freed.watched(pause) else {
+            return;
         };
-        self.at = Instant::now() + self.pause;
+        drop(freed);
+        pause = next;
+        thread::sleep(pause);
     }
+}
+
+/// Gives back what is free of what the process holds. Returns the pause after that.
+fn give_back(held_bytes: u64, pause: Duration) -> Duration {
+    let begun = Instant::now();
+    give_back_freed_memory();
+    let took = begun.elapsed();
+    let after_bytes = private_bytes().unwrap_or(held_bytes);
+    next_pause(
+        pause,
+        held_bytes.saturating_sub(after_bytes),
+        held_bytes,
+        took,
+    )
+}
+
+/// At least as long as that took, and longer where little was given back: then the memory is in use, here or elsewhere
+/// in the process.
+fn next_pause(pause: Duration, gained_bytes: u64, held_bytes: u64, took: Duration) -> Duration {
+    let next = match gained_bytes >= held_bytes / GAIN_PARTS {
+        true => PAUSE,
+        false => 2 * pause,
+    };
+    next.max(took).min(PAUSE_MAX)
 }
 
 #[cfg(test)]
@@ -154,16 +193,15 @@ mod tests {
 
     #[test]
     fn the_pause_grows_while_little_comes_back_and_is_short_again_when_much_does() {
-        let mut next = Next {
-            at: Instant::now(),
-            pause: PAUSE,
-        };
-        next.note(1000, 950);
-        assert_eq!(next.pause, 2 * PAUSE);
-        (0..20).for_each(|_| next.note(1000, 990));
-        assert_eq!(next.pause, PAUSE_MAX);
-        next.note(1000, 900);
-        assert_eq!(next.pause, PAUSE);
+        let quick = Duration::from_micros(100);
+        let mut pause = next_pause(PAUSE, 1, 1000, quick);
+        assert_eq!(pause, 2 * PAUSE);
+        for _ in 0..20 {
+            pause = next_pause(pause, 1, 1000, quick);
+        }
+        assert_eq!(pause, PAUSE_MAX);
+        assert_eq!(next_pause(pause, 100, 1000, quick), PAUSE);
+        assert_eq!(next_pause(pause, 100, 1000, 3 * PAUSE), 3 * PAUSE);
     }
 
     #[test]
@@ -173,29 +211,35 @@ mod tests {
             ..CacheOptions::default()
         });
         let withheld = Withheld::new(cache.clone());
-        // What is withheld is held no more the next time.
+        let operators = 700;
+        cache.budget().reserve_operator(operators);
         for (held, expected) in [
-            (900, 0),
-            (1100, 100),
-            (1020, 120),
+            (700, 0),
+            (800, 50),
+            (800, 50),
             (5000, 250),
-            (900, 150),
+            (770, 20),
             (0, 0),
         ] {
-            withheld.follow(held, 1000);
+            withheld.follow(held, 50);
             let charged = cache.budget().snapshot().operator_bytes;
-            assert_eq!(charged, expected, "{held}");
+            assert_eq!(charged, operators + expected, "{held}");
         }
+        withheld.follow(900, 50);
+        withheld.end();
+        assert_eq!(cache.budget().snapshot().operator_bytes, operators);
     }
 
     #[test]
-    fn looking_twice_at_once_does_nothing_twice() {
+    fn one_thread_looks_while_operators_grow_and_ends_after_that() {
         let freed = FreedMemory::new(None);
         freed.look(0);
         freed.look(0);
-        while freed.is_busy.load(Ordering::Acquire) {
-            thread::yield_now();
+        assert!(freed.is_watched.load(Ordering::Acquire));
+        assert!(freed.is_growing());
+        while freed.is_watched.load(Ordering::Acquire) {
+            thread::sleep(PAUSE);
         }
-        assert!(freed.next.lock().at > Instant::now());
+        assert!(!freed.is_growing());
     }
 }

@@ -15,9 +15,9 @@ use hotshelf_operators::OperatorError;
 use hotshelf_operators::aggregate::{
     Accumulate, Aggregate, AggregateFunction, AggregateSpec, Phase,
 };
-use hotshelf_operators::keys::{KeyEncoder, KeyShape, Nulls};
+use hotshelf_operators::keys::Nulls;
 
-use super::super::columns::{Columns, are_comparable};
+use super::super::columns::{Columns, are_comparable, are_words};
 
 /// An aggregation, and the columns of its input.
 pub(super) struct Spec {
@@ -93,8 +93,7 @@ impl Spec {
             let field = self.aggregate.input.field(key);
             (field.data_type().clone(), field.is_nullable())
         });
-        let encoder = KeyEncoder::try_new(&types.collect::<Vec<_>>(), Nulls::Equal);
-        encoder.is_ok_and(|encoder| matches!(encoder.shape(), KeyShape::Words(_)))
+        are_words(&types.collect::<Vec<_>>(), Nulls::Equal)
     }
 }
 

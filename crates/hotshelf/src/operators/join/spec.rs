@@ -14,7 +14,7 @@ use hotshelf_operators::OperatorError;
 use hotshelf_operators::join::{Condition, JoinKind, JoinSpec, PairTest, Side};
 use hotshelf_operators::keys::Nulls;
 
-use super::super::columns::{Columns, are_comparable};
+use super::super::columns::{Columns, are_comparable, are_words};
 
 /// A join, and the columns of its inputs.
 pub(super) struct Spec {
@@ -53,10 +53,7 @@ impl Spec {
             right: right.schema().clone(),
             on,
             kind,
-            nulls: match join.null_equality() {
-                NullEquality::NullEqualsNothing => Nulls::Distinct,
-                NullEquality::NullEqualsNull => Nulls::Equal,
-            },
+            nulls: nulls(join),
             null_aware: join.null_aware,
             condition,
             output,
@@ -67,6 +64,26 @@ impl Spec {
             left: Arc::new(left),
             right: Arc::new(right),
         }))
+    }
+}
+
+/// Whether keys are a few words.
+pub(super) fn has_narrow_keys(join: &HashJoinExec) -> QueryResult<bool> {
+    let (left, right) = (join.left().schema(), join.right().schema());
+    let keys = join.on().iter().map(|(left_key, right_key)| {
+        let may_be_null = left_key.nullable(&left)? || right_key.nullable(&right)?;
+        Ok((left_key.data_type(&left)?, may_be_null))
+    });
+    Ok(are_words(
+        &keys.collect::<QueryResult<Vec<_>>>()?,
+        nulls(join),
+    ))
+}
+
+fn nulls(join: &HashJoinExec) -> Nulls {
+    match join.null_equality() {
+        NullEquality::NullEqualsNothing => Nulls::Distinct,
+        NullEquality::NullEqualsNull => Nulls::Equal,
     }
 }
 

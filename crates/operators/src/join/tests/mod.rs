@@ -1,3 +1,4 @@
+mod large;
 mod oracle;
 
 use std::sync::Arc;
