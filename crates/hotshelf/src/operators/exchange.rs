@@ -25,11 +25,11 @@ use futures::stream::try_unfold;
 use futures::{FutureExt, StreamExt};
 use hotshelf_operators::Stop;
 use hotshelf_operators::exchange::{Exchange, ExchangeStats, Taken};
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::original::as_original;
 use super::work::{blocking, environment, failed};
+use crate::begun::Begun;
 use crate::error::Error;
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to get it there.
@@ -37,8 +37,8 @@ pub(crate) struct ExchangeExec {
     /// A `RepartitionExec`.
     original: Arc<dyn ExecutionPlan>,
     metrics: ExecutionPlanMetricsSet,
-    /// What the partitions share that have been asked for, and how many still will be.
-    begun: Mutex<Option<(Arc<Flow>, usize)>>,
+    /// It ends with the partitions.
+    begun: Begun<Arc<Flow>>,
 }
 
 impl ExchangeExec {
@@ -52,7 +52,7 @@ impl ExchangeExec {
         Ok((!merges).then(|| Self {
             original: original.clone(),
             metrics: ExecutionPlanMetricsSet::new(),
-            begun: Mutex::default(),
+            begun: Begun::default(),
         }))
     }
 
@@ -63,23 +63,12 @@ impl ExchangeExec {
         }
     }
 
-    /// What all partitions share. It begins with the first of them; once all have been asked for it is theirs alone,
-    /// so that it ends with them.
-    fn flow(&self, context: &Arc<TaskContext>) -> QueryResult<Arc<Flow>> {
-        let mut begun = self.begun.lock();
-        let (flow, missing) = match begun.take() {
-            Some(begun) => begun,
-            None => {
-                let repartition = self.repartition()?;
-                let flow = Flow::begin(repartition, &self.metrics, context)?;
-                let lanes = repartition.partitioning().partition_count();
-                (Arc::new(flow), lanes)
-            }
-        };
-        if missing > 1 {
-            *begun = Some((flow.clone(), missing - 1));
-        }
-        Ok(flow)
+    /// What all partitions share.
+    fn flow(&self, partition: usize, context: &Arc<TaskContext>) -> QueryResult<Arc<Flow>> {
+        let repartition = self.repartition()?;
+        let lanes = repartition.partitioning().partition_count();
+        let begin = || Flow::begin(repartition, &self.metrics, context).map(Arc::new);
+        self.begun.share(partition, lanes, begin)
     }
 }
 
@@ -99,7 +88,7 @@ impl ExecutionPlan for ExchangeExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
-        let flow = self.flow(&context)?;
+        let flow = self.flow(partition, &context)?;
         let receiver = Receiver {
             flow,
             lane: partition,

@@ -52,13 +52,21 @@ impl SharedSortExec {
     }
 
     fn with_sort(&self, sort: Arc<dyn ExecutionPlan>) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        let merge = self.merge.clone().replace_children(vec![sort], options)?;
+        let merge = over(self.merge.clone(), vec![sort])?;
         Ok(match Self::replacing(&merge) {
             Some(own) => Arc::new(own),
             None => merge,
         })
     }
+}
+
+/// The same operator over other children.
+fn over(
+    operator: Arc<dyn ExecutionPlan>,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    operator.replace_children(children, options)
 }
 
 impl ExecutionPlan for SharedSortExec {
@@ -95,12 +103,9 @@ impl ExecutionPlan for SharedSortExec {
 
     fn with_new_children(
         self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(child), true) => self.with_sort(Arc::new(self.sort.with_child(child)?)),
-            _ => internal_err!("a sort has one child"),
-        }
+        self.with_sort(over(Arc::new(self.sort.clone()), children)?)
     }
 
     fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {

@@ -61,7 +61,7 @@ impl SpillingSortExec {
         &self.sort
     }
 
-    pub(super) fn with_child(&self, child: Arc<dyn ExecutionPlan>) -> QueryResult<Self> {
+    fn with_child(&self, child: Arc<dyn ExecutionPlan>) -> QueryResult<Self> {
         let partitioned = self.sort.preserve_partitioning();
         let sort = SortExec::new(self.sort.expr().clone(), child);
         let sort = sort

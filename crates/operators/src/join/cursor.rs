@@ -250,40 +250,37 @@ impl Cursor {
                 true => tables.are_matched(start, end),
                 false => matched[row],
             };
-            if !is_known && marks_build && !rounds.takes_turn(start) {
-                rounds.keep(candidates, number, start);
-            } else if !is_known {
-                let turns = if marks_build {
-                    u32::MAX
-                } else {
-                    rounds.turns()
-                };
-                let mut found = 0;
-                for place in start..end {
-                    // Rows that have partners are passed over, which gives no pairs to test.
-                    looked += 1;
-                    if looked > LOOKS_MAX {
-                        candidates.starts[number] = place;
-                        return;
-                    }
-                    if !is_equal(place, row) || (marks_build && tables.is_matched(place)) {
-                        continue;
-                    }
-                    if picks.len() == OUTPUT_ROWS || bytes > OUTPUT_BYTES {
-                        candidates.starts[number] = place;
-                        return;
-                    }
-                    if found == turns {
-                        rounds.keep(candidates, number, place);
-                        break;
-                    }
-                    found += 1;
-                    picks.push(row as u32);
-                    places.push(place);
-                    bytes += sizes.map_or(0, |sizes| sizes[row] as usize);
-                    if tables.layout.has_heap() {
-                        bytes += tables.heap_bytes(place);
-                    }
+            let (tested, turns) = match (is_known, marks_build) {
+                (true, _) => (end..end, 0),
+                (false, false) => (start..end, rounds.turns()),
+                (false, true) if rounds.takes_turn(start) => (start..end, u32::MAX),
+                (false, true) => {
+                    rounds.keep(candidates, number, start);
+                    (end..end, 0)
+                }
+            };
+            let mut found = 0;
+            for place in tested {
+                // Rows that have partners are passed over, which gives no pairs to test.
+                looked += 1;
+                let is_full = picks.len() == OUTPUT_ROWS || bytes > OUTPUT_BYTES;
+                if is_full || looked > LOOKS_MAX {
+                    candidates.starts[number] = place;
+                    return;
+                }
+                if !is_equal(place, row) || (marks_build && tables.is_matched(place)) {
+                    continue;
+                }
+                if found == turns {
+                    rounds.keep(candidates, number, place);
+                    break;
+                }
+                found += 1;
+                picks.push(row as u32);
+                places.push(place);
+                bytes += sizes.map_or(0, |sizes| sizes[row] as usize);
+                if tables.layout.has_heap() {
+                    bytes += tables.heap_bytes(place);
                 }
             }
             *next += 1;

@@ -3,16 +3,15 @@
 //! A bit for each key between the least and the greatest says whether it has rows. If no key repeats, rows are kept in
 //! the order of their keys: then the number of bits before a key's is the number of its row.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use hotshelf_tier::region::{prefer_huge_pages, shared_words};
 use hotshelf_tier::simd::prefetch;
 
 use super::part::{Part, place};
-use super::store::Partition;
-use crate::Stop;
-use crate::memory::{Charge, Grant};
+use super::store::{Partition, RowStore};
+use super::threads::on_threads;
+use crate::memory::Charge;
 
 /// There may be this many keys between the least and the greatest for each row,
 const KEYS_PER_ROW_MAX: u64 = 128;
@@ -41,10 +40,9 @@ impl Direct {
     /// For the rows of all partitions, whose keys lie in this range, and whether no key repeats. `None`: keys lie too
     /// far apart, or there is no memory.
     pub fn build(
+        store: &RowStore,
         partitions: &[Partition],
-        (stride, (least, greatest)): (usize, (u64, u64)),
-        grant: &Arc<Grant>,
-        stop: &Stop,
+        (least, greatest): (u64, u64),
         threads: usize,
     ) -> Option<(Self, bool)> {
         let rows: u64 = partitions.iter().map(|partition| partition.rows).sum();
@@ -53,14 +51,14 @@ impl Direct {
             return None;
         }
         let words = len.div_ceil(64) as usize + 1;
-        let mut charge = Charge::adopt(grant, 0);
+        let mut charge = Charge::adopt(store.grant(), 0);
         if !charge.try_grow(8 * words as u64) {
             return None;
         }
         let mut bits = vec![0; words];
         prefer_huge_pages(&mut bits);
-        let is_unique = set_bits(&mut bits, least, (partitions, stride), stop, threads);
-        if stop.is_raised() {
+        let is_unique = set_bits(&mut bits, least, store, partitions, threads);
+        if store.stop().is_raised() {
             return None;
         }
         let direct = Self {
@@ -161,16 +159,17 @@ impl Direct {
 fn set_bits(
     bits: &mut [u64],
     least: u64,
-    (partitions, stride): (&[Partition], usize),
-    stop: &Stop,
+    store: &RowStore,
+    partitions: &[Partition],
     threads: usize,
 ) -> bool {
+    let stride = store.layout().stride();
     let bits = shared_words(bits);
     let is_unique = AtomicBool::new(true);
     let next = AtomicUsize::new(0);
     let set_some = || {
         while let Some(partition) = partitions.get(next.fetch_add(1, Relaxed)) {
-            if stop.is_raised() {
+            if store.stop().is_raised() {
                 return;
             }
             let mut repeats = 0;
@@ -190,15 +189,4 @@ fn set_bits(
     };
     on_threads(threads, set_some);
     is_unique.into_inner()
-}
-
-/// Does the same on several threads; what each has come to.
-pub fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
-        let mine = work();
-        let others = others.into_iter();
-        let others = others.map(|other| other.join().expect("building does not panic"));
-        std::iter::once(mine).chain(others).collect()
-    })
 }

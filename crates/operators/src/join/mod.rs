@@ -60,6 +60,7 @@
 //! | `prober` | what a thread does with right rows, and then with what remains |
 //! | `direct` | which keys have rows, where keys lie close together |
 //! | `ordered` | rows in the order of such keys |
+//! | `threads` | work that several threads share |
 //! | `cursor` | how a batch probes, and which rows have no partner |
 //! | `rounds` | which pairs are tested where it only matters whether a row has a partner |
 //! | `run` | how spilled partitions are joined |
@@ -86,6 +87,7 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,9 +208,8 @@ impl HashJoin {
     /// # Errors
     /// Those of spilling.
     pub fn finish_build(&self, threads: usize) -> Result<()> {
-        let Shared { plan, grant, .. } = &self.shared;
-        let marks = plan.marks(Side::Left);
-        let tables = Tables::build(&self.build, plan.layout(Side::Left), grant, marks, threads)?;
+        let marks = self.shared.plan.marks(Side::Left);
+        let tables = Tables::build(&self.build, marks, threads)?;
         self.state.lock().tables = Some(Arc::new(tables));
         Ok(())
     }

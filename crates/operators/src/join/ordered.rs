@@ -1,47 +1,43 @@
 //! Rows in the order of their keys, none of which repeats.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use hotshelf_tier::region::{prefer_huge_pages, shared_words};
 use hotshelf_tier::simd::prefetch;
 use parking_lot::Mutex;
 
-use super::direct::{Direct, on_threads};
-use super::layout::RowLayout;
+use super::direct::Direct;
 use super::part::Part;
-use super::store::Partition;
-use crate::Stop;
-use crate::memory::{Charge, Grant};
+use super::store::{Partition, RowStore};
+use super::threads::on_threads;
+use crate::memory::Charge;
 
 /// Rows whose memory is fetched ahead.
 const AHEAD: usize = 32;
 
 /// Builds the parts, of which the first has the heaps of all. The partitions come back if there is no memory.
 pub fn build(
+    store: &RowStore,
     partitions: Vec<Partition>,
     direct: &mut Direct,
-    (layout, marks): (&RowLayout, bool),
-    (grant, stop): (&Arc<Grant>, &Stop),
+    marks: bool,
     threads: usize,
 ) -> Result<Vec<Part>, Vec<Partition>> {
+    let stride = store.layout().stride();
     let rows: u64 = partitions.iter().map(|partition| partition.rows).sum();
     let mark_bytes = if marks { rows.div_ceil(8) } else { 0 };
-    let mut charge = Charge::adopt(grant, 0);
-    let bytes = rows * layout.stride() as u64 * 8 + mark_bytes;
+    let mut charge = Charge::adopt(store.grant(), 0);
+    let bytes = rows * stride as u64 * 8 + mark_bytes;
     if !charge.try_grow(bytes) || !direct.count() {
         return Err(partitions);
     }
-    let stride = layout.stride();
     let lens = part_lens(rows as usize, direct.part_rows());
     let mut words: Vec<Vec<u64>> = lens.map(|len| vec![0; len * stride]).collect();
     words.iter_mut().for_each(|words| prefer_huge_pages(words));
     let heaps = Scattering {
+        store,
         direct,
-        layout,
         parts: words.iter_mut().map(|words| shared_words(words)).collect(),
-        grant,
-        stop,
     }
     .run(partitions, threads);
     let heap_bytes = heaps.iter().map(|heap| heap.capacity() as u64).sum();
@@ -61,11 +57,9 @@ fn part_lens(rows: usize, part_rows: usize) -> impl Iterator<Item = usize> {
 }
 
 struct Scattering<'a> {
+    store: &'a RowStore,
     direct: &'a Direct,
-    layout: &'a RowLayout,
     parts: Vec<&'a [AtomicU64]>,
-    grant: &'a Grant,
-    stop: &'a Stop,
 }
 
 impl Scattering<'_> {
@@ -98,19 +92,19 @@ impl Scattering<'_> {
         partition: Partition,
         heaps: &mut Vec<(usize, Vec<u8>)>,
     ) {
-        if self.stop.is_raised() {
-            self.grant.shrink(partition.held_bytes);
+        if self.store.stop().is_raised() {
+            self.store.grant().shrink(partition.held_bytes);
             return;
         }
         let mut heap_bytes = 0;
         for (number, mut chunk) in (first..).zip(partition.chunks) {
-            if self.layout.has_heap() {
-                let rows = chunk.words.chunks_exact_mut(self.layout.stride());
-                rows.for_each(|row| self.layout.set_heap(row, number));
+            if self.store.layout().has_heap() {
+                let rows = chunk.words.chunks_exact_mut(self.store.layout().stride());
+                rows.for_each(|row| self.store.layout().set_heap(row, number));
                 heap_bytes += chunk.heap.capacity() as u64;
                 heaps.push((number, chunk.heap));
             }
-            match self.layout.stride() {
+            match self.store.layout().stride() {
                 1 => self.scatter::<1>(&chunk.words),
                 2 => self.scatter::<2>(&chunk.words),
                 3 => self.scatter::<3>(&chunk.words),
@@ -118,7 +112,7 @@ impl Scattering<'_> {
                 _ => self.scatter_wide(&chunk.words),
             }
         }
-        self.grant.shrink(partition.held_bytes - heap_bytes);
+        self.store.grant().shrink(partition.held_bytes - heap_bytes);
     }
 
     fn scatter<const STRIDE: usize>(&self, words: &[u64]) {
@@ -141,7 +135,7 @@ impl Scattering<'_> {
 
     fn scatter_wide(&self, words: &[u64]) {
         let before = self.direct.before().expect("keys were counted");
-        let stride = self.layout.stride();
+        let stride = self.store.layout().stride();
         for row in words.chunks_exact(stride) {
             let (part, number) = self.direct.place(before, row[0]);
             let words = &self.parts[part][number * stride..(number + 1) * stride];

@@ -280,7 +280,7 @@ fn divide(built: Spilled, side: Side, level: u32, shared: &Shared) -> Result<(Ta
         let hashes: Vec<u64> = hashes.collect();
         build.append(&mut scatter, &block, &hashes, None, false)?;
     }
-    let tables = Tables::build(&build, layout, grant, plan.marks(side), 1)?;
+    let tables = Tables::build(&build, plan.marks(side), 1)?;
     let probe = RowStore::new(plan.layout(side.other()), environment, grant, level, true);
     Ok((tables, Rest::Divided { build, probe, rows }))
 }

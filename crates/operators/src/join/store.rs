@@ -29,8 +29,6 @@ pub struct RowStore {
     partitions: Vec<Mutex<Partition>>,
     /// What each partition would free if it were spilled.
     resident_bytes: Vec<AtomicU64>,
-    /// Rows with a key that were taken.
-    taken_rows: AtomicU64,
     file: OnceLock<Arc<SpillFile>>,
     spilled_rows: AtomicU64,
     /// The least and the greatest key of one word that was noted.
@@ -43,6 +41,7 @@ pub struct Partition {
     pub chunks: Vec<Block>,
     /// What the grant lends for the chunks.
     pub held_bytes: u64,
+    /// How many came, also where they were taken.
     pub rows: u64,
     /// What was appended.
     bytes: u64,
@@ -69,7 +68,6 @@ impl RowStore {
             level,
             partitions: (0..=NO_KEY).map(|_| Mutex::new(partition())).collect(),
             resident_bytes: (0..=NO_KEY).map(|_| AtomicU64::new(0)).collect(),
-            taken_rows: AtomicU64::new(0),
             file: OnceLock::new(),
             spilled_rows: AtomicU64::new(0),
             key_range: (AtomicU64::new(u64::MAX), AtomicU64::new(0)),
@@ -104,11 +102,10 @@ impl RowStore {
         (range.0 <= range.1).then_some(range)
     }
 
-    /// Rows that have a key, and came; also those that were taken.
+    /// Rows that have a key.
     pub fn row_count(&self) -> u64 {
         let partitions = self.partitions[..NO_KEY].iter();
-        let here: u64 = partitions.map(|partition| partition.lock().rows).sum();
-        here + self.taken_rows.load(Ordering::Relaxed)
+        partitions.map(|partition| partition.lock().rows).sum()
     }
 
     pub fn level(&self) -> u32 {
@@ -118,6 +115,14 @@ impl RowStore {
     /// How many rows were written.
     pub fn spilled_rows(&self) -> u64 {
         self.spilled_rows.load(Ordering::Relaxed)
+    }
+
+    pub fn layout(&self) -> &Arc<RowLayout> {
+        &self.layout
+    }
+
+    pub fn grant(&self) -> &Arc<Grant> {
+        &self.grant
     }
 
     pub fn stop(&self) -> &Stop {
@@ -280,19 +285,11 @@ impl RowStore {
             return None;
         }
         self.resident_bytes[idx].store(0, Ordering::Relaxed);
-        if idx != NO_KEY {
-            self.taken_rows.fetch_add(partition.rows, Ordering::Relaxed);
-        }
-        Some(std::mem::take(&mut *partition))
-    }
-
-    /// Returns a partition that was taken.
-    fn return_taken(&self, idx: usize, taken: Partition) {
-        if idx != NO_KEY {
-            self.taken_rows.fetch_sub(taken.rows, Ordering::Relaxed);
-        }
-        self.resident_bytes[idx].store(taken.held_bytes, Ordering::Relaxed);
-        *self.partitions[idx].lock() = taken;
+        let left = Partition {
+            rows: partition.rows,
+            ..Partition::default()
+        };
+        Some(std::mem::replace(&mut *partition, left))
     }
 
     /// The rows of all partitions with keys, or nothing if any is spilled. The caller shrinks the grant.
@@ -313,13 +310,14 @@ impl RowStore {
     /// Returns the first partitions, which were taken.
     pub fn put_back(&self, taken: Vec<Partition>) {
         for (idx, partition) in taken.into_iter().enumerate() {
-            self.return_taken(idx, partition);
+            self.resident_bytes[idx].store(partition.held_bytes, Ordering::Relaxed);
+            *self.partitions[idx].lock() = partition;
         }
     }
 
     /// Returns rows that [`Self::take_resident`] took, and spills them.
     pub fn spill_taken(&self, idx: usize, taken: Partition) -> Result<()> {
-        self.return_taken(idx, taken);
+        *self.partitions[idx].lock() = taken;
         self.spill(idx)
     }
 

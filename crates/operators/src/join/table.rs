@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::direct::{Direct, on_threads};
+use super::direct::Direct;
 use super::layout::{Heaps, RowLayout};
 use super::ordered;
 use super::part::{FILTER_BITS, Part, PartOptions, ROW_BITS, filter_of};
 use super::store::RowStore;
+use super::threads::on_threads;
 use crate::Result;
 use crate::keys::{Keys, hash_word};
-use crate::memory::{Charge, Grant};
+use crate::memory::Charge;
 use crate::partitions::{NO_KEY, PARTITION_BITS, PARTITIONS};
 
 /// The tables of all partitions that are in memory.
@@ -50,17 +51,12 @@ pub struct Candidates {
 
 impl Tables {
     /// The tables of a store whose rows have all arrived. Partitions that do not fit are spilled.
-    pub fn build(
-        store: &RowStore,
-        layout: &Arc<RowLayout>,
-        grant: &Arc<Grant>,
-        marks: bool,
-        threads: usize,
-    ) -> Result<Self> {
-        let direct = match DirectTables::build(store, (layout, marks), grant, threads) {
+    pub fn build(store: &RowStore, marks: bool, threads: usize) -> Result<Self> {
+        let layout = store.layout();
+        let direct = match DirectTables::build(store, marks, threads) {
             DirectTables::Ordered(direct, parts) => {
                 store.stop().check()?;
-                return Self::in_order(store, layout, grant, marks, (direct, parts));
+                return Self::in_order(store, marks, direct, parts);
             }
             DirectTables::Hashed(direct) => direct,
         };
@@ -81,7 +77,7 @@ impl Tables {
                     marks,
                     has_keys,
                 };
-                if let Some(part) = build_part(store, idx, options, grant)? {
+                if let Some(part) = build_part(store, idx, options)? {
                     parts.push((idx, part));
                 }
             }
@@ -111,11 +107,11 @@ impl Tables {
     /// Those of rows in the order of their keys, and of the rows without a key.
     fn in_order(
         store: &RowStore,
-        layout: &Arc<RowLayout>,
-        grant: &Arc<Grant>,
         marks: bool,
-        (direct, mut parts): (Direct, Vec<Part>),
+        direct: Direct,
+        mut parts: Vec<Part>,
     ) -> Result<Self> {
+        let layout = store.layout();
         let options = PartOptions {
             layout,
             skip_bits: 0,
@@ -123,7 +119,7 @@ impl Tables {
             has_keys: false,
         };
         let keyed = parts.len();
-        let lonely = build_part(store, NO_KEY, options, grant)?;
+        let lonely = build_part(store, NO_KEY, options)?;
         parts.push(lonely.unwrap_or_else(Part::empty));
         store.finish()?;
         Ok(Self {
@@ -375,35 +371,17 @@ impl Tables {
 }
 
 impl DirectTables {
-    fn build(
-        store: &RowStore,
-        (layout, marks): (&RowLayout, bool),
-        grant: &Arc<Grant>,
-        threads: usize,
-    ) -> Self {
+    fn build(store: &RowStore, marks: bool, threads: usize) -> Self {
         let Some(range) = store.key_range() else {
             return Self::Hashed(None);
         };
         let Some(partitions) = store.take_all_resident() else {
             return Self::Hashed(None);
         };
-        let direct = Direct::build(
-            &partitions,
-            (layout.stride(), range),
-            grant,
-            store.stop(),
-            threads,
-        );
+        let direct = Direct::build(store, &partitions, range, threads);
         let (partitions, direct) = match direct {
             Some((mut direct, true)) => {
-                let options = (layout, marks);
-                match ordered::build(
-                    partitions,
-                    &mut direct,
-                    options,
-                    (grant, store.stop()),
-                    threads,
-                ) {
+                match ordered::build(store, partitions, &mut direct, marks, threads) {
                     Ok(parts) => return Self::Ordered(direct, parts),
                     // Where there is no memory for that, there is better use of the bitmap's.
                     Err(partitions) => (partitions, None),
@@ -429,12 +407,8 @@ impl Heaps for Gathered<'_> {
 }
 
 /// The table of a partition, or nothing if it is spilled.
-fn build_part(
-    store: &RowStore,
-    idx: usize,
-    options: PartOptions,
-    grant: &Arc<Grant>,
-) -> Result<Option<Part>> {
+fn build_part(store: &RowStore, idx: usize, options: PartOptions) -> Result<Option<Part>> {
+    let grant = store.grant();
     let Some(partition) = store.take_resident(idx) else {
         return Ok(None);
     };

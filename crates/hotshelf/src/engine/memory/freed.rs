@@ -61,17 +61,20 @@ impl Withheld {
             .saturating_sub(charged)
             .saturating_sub(own_bytes)
             .min(most);
+        self.set(&mut bytes, next);
+    }
+
+    fn end(&self) {
+        self.set(&mut self.bytes.lock(), 0);
+    }
+
+    fn set(&self, bytes: &mut u64, next: u64) {
+        let budget = self.cache.budget();
         match next.checked_sub(*bytes) {
             Some(more) => budget.reserve_operator(more),
             None => budget.release_operator(*bytes - next),
         }
         *bytes = next;
-    }
-
-    fn end(&self) {
-        let mut bytes = self.bytes.lock();
-        self.cache.budget().release_operator(*bytes);
-        *bytes = 0;
     }
 }
 
@@ -116,13 +119,13 @@ impl FreedMemory {
         let limit = self.limit_bytes.load(Ordering::Relaxed);
         let own = limit / 20 + OWN_BYTES;
         let held = private_bytes().unwrap_or(0);
-        let next = match held <= limit + own {
-            true => PAUSE,
+        let (held, next) = match held <= limit + own {
+            true => (held, PAUSE),
             false => give_back(held, pause),
         };
         if was_growing {
             if let Some(withheld) = &self.withheld {
-                withheld.follow(private_bytes().unwrap_or(held), own);
+                withheld.follow(held, own);
             }
             return Some(next);
         }
@@ -161,18 +164,14 @@ fn watch(freed: &Weak<FreedMemory>) {
     }
 }
 
-/// Gives back what is free of what the process holds. Returns the pause after that.
-fn give_back(held_bytes: u64, pause: Duration) -> Duration {
+/// Gives back what is free of what the process holds. Returns what it holds then, and the pause after that.
+fn give_back(held_bytes: u64, pause: Duration) -> (u64, Duration) {
     let begun = Instant::now();
     give_back_freed_memory();
     let took = begun.elapsed();
     let after_bytes = private_bytes().unwrap_or(held_bytes);
-    next_pause(
-        pause,
-        held_bytes.saturating_sub(after_bytes),
-        held_bytes,
-        took,
-    )
+    let gained = held_bytes.saturating_sub(after_bytes);
+    (after_bytes, next_pause(pause, gained, held_bytes, took))
 }
 
 /// At least as long as that took, and longer where little was given back: then the memory is in use, here or elsewhere
