@@ -202,7 +202,7 @@ impl Rewriter<'_> {
         let files = rewrite.files.iter();
         let replaces: Vec<u64> = files.map(|file| file.paths.number).collect();
         let part = Arc::new(table.changed(rewrite.files, Vec::new()));
-        let rows = read_in_order(self.env, part).map_err(Error::from_query)?;
+        let rows = read_in_order(self.env, part, None).map_err(Error::from_query)?;
         let how = Writing {
             order: rewrite.order,
             replaces: &replaces,

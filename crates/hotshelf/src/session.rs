@@ -28,6 +28,7 @@ mod syntax;
 mod tables;
 mod target;
 mod text;
+mod unique;
 mod using;
 mod value;
 mod views;

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::machine::NAMES;
 use crate::prices::PRICE_NAMES;
+use crate::statistics::error::EstimateError;
 
 pub(crate) use names::{check_name, unknown};
 pub(crate) use parse::{check_engine_setting, parse_switch, refused};
@@ -75,6 +76,10 @@ const KEYS: &[(&str, &str)] = &[
     (
         "shared_subplans",
         "whether parts that a query has more than once are computed once (session)",
+    ),
+    (
+        "estimate_error",
+        "for tests of plans: estimates of rows are multiplied by random factors up to this one, '100 seed 7' (session)",
     ),
     (
         "elf",
@@ -140,6 +145,7 @@ pub(crate) struct SessionSettings {
     pub operators: Use,
     pub join_order: Use,
     pub shared_subplans: bool,
+    pub estimate_error: EstimateError,
     pub priority: f64,
     pub elf: Use,
     /// Number of the query being planned.
@@ -166,6 +172,7 @@ impl Default for SessionSettings {
             operators: Use::On,
             join_order: Use::On,
             shared_subplans: true,
+            estimate_error: EstimateError::default(),
             priority: 1.0,
             elf: Use::On,
             query_id: 0,
@@ -230,6 +237,7 @@ impl SessionSettings {
             "operators" => self.operators.to_string(),
             "join_order" => self.join_order.to_string(),
             "shared_subplans" => self.shared_subplans.to_string(),
+            "estimate_error" => self.estimate_error.to_string(),
             "priority" => self.priority.to_string(),
             "elf" => self.elf.to_string(),
             _ => return self.database()?.value(key),
@@ -244,6 +252,7 @@ impl SessionSettings {
             "operators" => self.operators = parse_use("use of operators", value)?,
             "join_order" => self.join_order = parse_use("order of joins", value)?,
             "shared_subplans" => self.shared_subplans = parse_switch(value)?,
+            "estimate_error" => self.estimate_error = EstimateError::parse(value)?,
             "priority" => self.priority = parse_priority(value)?,
             "elf" => self.elf = parse_use("use of indexes", value)?,
             _ => {

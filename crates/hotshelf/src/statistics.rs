@@ -1,8 +1,10 @@
 //! Column statistics: what the planner sees of a table, from what the store keeps of each file.
 
 pub(crate) mod column;
+pub(crate) mod error;
 mod predicate;
 pub(crate) mod sizes;
+pub(crate) mod unique;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;

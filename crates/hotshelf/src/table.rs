@@ -13,6 +13,7 @@ use hotshelf_tier::{Corruption, TierError};
 use crate::error::{Error, Result};
 use crate::index::TableIndex;
 use crate::statistics::table_statistics;
+use crate::statistics::unique::UniqueColumns;
 use hotshelf_store::catalog::{FileRow, IndexRow, TableRow};
 use hotshelf_store::data_file::{TableFile, Unreadable};
 
@@ -46,6 +47,8 @@ pub(crate) struct Table {
     pub files: Vec<Arc<TableFile>>,
     pub indexes: Vec<TableIndex>,
     pub statistics: Statistics,
+    /// Which columns have no value twice, as far as queries wanted to know.
+    pub unique: UniqueColumns,
     /// The cache's numbers of the columns, and one for what belongs to no column.
     pub column_ids: Vec<ColumnId>,
     /// Why the table cannot be read, if one of its files is damaged.
@@ -89,6 +92,7 @@ impl Table {
             schema: row.schema,
             files,
             statistics,
+            unique: UniqueColumns::default(),
             column_ids,
             damage,
             unavailable,
@@ -104,6 +108,7 @@ impl Table {
             folder: self.folder.clone(),
             schema: self.schema.clone(),
             statistics: merge_statistics(&self.schema, &files),
+            unique: UniqueColumns::default(),
             files,
             column_ids: self.column_ids.clone(),
             damage: self.damage.clone(),

@@ -17,6 +17,7 @@ mod keep_filters;
 mod keep_join_order;
 mod keep_limits;
 mod keyless_joins;
+mod late_columns;
 mod literal_keys;
 mod literals;
 mod node_rule;
@@ -57,6 +58,7 @@ use join_order::OrderJoins;
 use keep_filters::keep_filters;
 use keep_join_order::keep_join_order;
 use keep_limits::KeepLimits;
+use late_columns::LATE_COLUMNS;
 use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
 use node_rule::{AroundRule, EngineRule};
@@ -68,6 +70,8 @@ use shared_builds::SharedBuilds;
 use sound_keys::{BELIEVERS, SoundKeys};
 use subqueries::SpellOutMembership;
 use values_apart::ValuesApart;
+
+pub(crate) use late_columns::wants_unique;
 
 /// The rules that make a query's meaning explicit: Hotshelf's before the engine's, which settle types.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
@@ -100,9 +104,10 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
         .iter()
         .position(|rule| rule.name() == "push_down_filter");
     let after = pushed.map_or(rules.len(), |at| at + 1);
-    let ours: [EngineRule; 3] = [
+    let ours: [EngineRule; 4] = [
         Arc::new(EARLY_SEMI_JOINS),
         Arc::new(ASKED_GROUPS),
+        Arc::new(LATE_COLUMNS),
         Arc::new(OrderJoins),
     ];
     rules.splice(after..after, ours);

@@ -9,9 +9,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::JoinType;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, Statistics};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::SetMonotonicity;
@@ -25,6 +26,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMer
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
@@ -165,7 +167,7 @@ fn has_constants(plan: &Arc<dyn ExecutionPlan>) -> bool {
     !plan.equivalence_properties().constants().is_empty()
 }
 
-/// Passes rows on, about which nothing is known but their types and partitions.
+/// Passes rows on, about which nothing is known but their number, types and partitions.
 #[derive(Debug)]
 pub(super) struct ForgetExec {
     input: Arc<dyn ExecutionPlan>,
@@ -223,6 +225,20 @@ impl ExecutionPlan for ForgetExec {
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
         self.input.execute(partition, context)
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _args: &StatisticsArgs,
+    ) -> QueryResult<Arc<Statistics>> {
+        let num_rows = inputs
+            .first()
+            .map_or(Precision::Absent, |input| input.num_rows.to_inexact());
+        Ok(Arc::new(Statistics {
+            num_rows,
+            ..Statistics::new_unknown(&self.schema())
+        }))
     }
 }
 

@@ -13,16 +13,17 @@ use super::source::TableScan;
 use crate::settings::SessionSettings;
 use crate::table::Table;
 
-/// All rows of a table. What is read does not change what the cache holds.
+/// All rows of a table, of these columns or all. What is read does not change what the cache holds.
 pub(crate) fn read_in_order(
     env: &Arc<ScanEnv>,
     table: Arc<Table>,
+    columns: Option<Vec<usize>>,
 ) -> QueryResult<SendableRecordBatchStream> {
     let config = SessionConfig::new()
         // One reader keeps the rows in the order of the files.
         .with_target_partitions(1)
         .with_option_extension(SessionSettings::outside_sessions());
-    let scan = TableScan::new(env.clone(), table, None, None, config.options())?;
+    let scan = TableScan::new(env.clone(), table, columns, None, config.options())?;
     let context = TaskContext::default().with_session_config(config);
     DataSourceExec::from_data_source(scan).execute(0, Arc::new(context))
 }

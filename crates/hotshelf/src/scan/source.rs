@@ -34,6 +34,7 @@ use crate::index::{
 };
 use crate::look_ups::Rows;
 use crate::settings::{SessionSettings, Use};
+use crate::statistics::error::EstimateError;
 use crate::statistics::kept_share;
 use crate::table::Table;
 
@@ -51,6 +52,8 @@ pub(crate) struct TableScan {
     pub(super) first: Option<ReadFirst>,
     limit: Option<usize>,
     pub(super) partitions: usize,
+    /// By how much the numbers of rows are wrong.
+    estimate_error: EstimateError,
     /// Whether Elfs may be asked.
     elf: Use,
     /// How it finds its rows. A plan rule chooses once the scan is as it will run; until then it looks at every row
@@ -104,6 +107,8 @@ impl TableScan {
             // Each worker stops at the limit on its own, so only a single worker keeps it exactly.
             limit: limit.filter(|_| partitions == 1),
             partitions,
+            estimate_error: settings
+                .map_or_else(EstimateError::default, |settings| settings.estimate_error),
             elf: settings.map_or(Use::Off, |settings| settings.elf),
             access: AccessPath::default(),
             outcome: Arc::default(),
@@ -366,7 +371,11 @@ impl DataSource for TableScan {
             let predicates = self.filters.iter().map(|filter| &filter.expr);
             let share = kept_share(predicates, &self.table.schema, table);
             let rows = statistics.num_rows.get_value();
-            let rows = rows.map(|rows| (*rows as f64 * share).max(1.0) as usize);
+            let name = &self.table.name;
+            let rows = rows.map(|rows| {
+                let rows = (*rows as f64 * share).max(1.0);
+                self.estimate_error.of(rows, name) as usize
+            });
             statistics.num_rows = rows.map_or(Precision::Absent, Precision::Inexact);
         }
         if let Some(limit) = self.limit {

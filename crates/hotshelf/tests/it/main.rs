@@ -15,6 +15,7 @@ mod input;
 mod join_order;
 mod joining;
 mod keys;
+mod late_columns;
 mod look_ups;
 mod merging;
 mod profile;

@@ -44,6 +44,7 @@ fn settings_of_the_tuner_are_shown_as_they_were_set() {
     let fixture = with_table();
     for (name, value, shown) in [
         ("priority", "3", "3"),
+        ("estimate_error", "100 seed 7", "100 seed 7"),
         ("tuner", "off", "false"),
         ("tuner", "on", "true"),
         ("tuner_period_ms", "50", "50"),
@@ -61,6 +62,7 @@ fn settings_of_the_tuner_are_shown_as_they_were_set() {
     for (name, value) in [
         ("priority", "-1"),
         ("priority", "much"),
+        ("estimate_error", "0"),
         ("tuner", "perhaps"),
         ("tuner_period_ms", "0"),
         ("tuner_window", "last 0"),

@@ -7,6 +7,7 @@ use super::estimate::pair_count;
 use super::graph::{Graph, Member};
 use super::rel_set::RelSet;
 use crate::statistics::column::ColumnEstimate;
+use crate::statistics::error::EstimateError;
 
 /// Rows of sets of relations, computed once.
 pub(super) struct Cardinality<'a> {
@@ -14,6 +15,7 @@ pub(super) struct Cardinality<'a> {
     /// Which relations each one is compared with.
     neighbours: Vec<RelSet>,
     known: RefCell<HashMap<RelSet, f64>>,
+    error: EstimateError,
 }
 
 /// A pair of columns of two relations that are equal.
@@ -24,7 +26,7 @@ struct Key {
 }
 
 impl<'a> Cardinality<'a> {
-    pub fn new(graph: &'a Graph) -> Self {
+    pub fn new(graph: &'a Graph, error: EstimateError) -> Self {
         let mut neighbours = vec![RelSet::EMPTY; graph.relations.len()];
         let mut connect = |relations: RelSet| {
             for relation in relations.iter() {
@@ -50,6 +52,7 @@ impl<'a> Cardinality<'a> {
             graph,
             neighbours,
             known: RefCell::default(),
+            error,
         }
     }
 
@@ -64,7 +67,7 @@ impl<'a> Cardinality<'a> {
         if let Some(rows) = self.known.borrow().get(&set) {
             return *rows;
         }
-        let rows = self.compute(set);
+        let rows = self.error.of(self.compute(set), set);
         self.known.borrow_mut().insert(set, rows);
         rows
     }

@@ -8,6 +8,7 @@ use super::graph::{Graph, Member};
 use super::rel_set::RelSet;
 use super::tree::Tree;
 use crate::settings::JoinSides;
+use crate::statistics::error::EstimateError;
 use crate::statistics::sizes::{BUILD_PARTS, TABLE_ROW_BYTES, row_bytes};
 
 /// A row in a star pipeline's look-up, and one that is looked up there.
@@ -49,12 +50,13 @@ pub(super) struct Costs<'a> {
     pub cardinality: Cardinality<'a>,
     /// What a build side may take without being spilled.
     build_bytes_max: f64,
+    error: EstimateError,
 }
 
 impl<'a> Costs<'a> {
     /// The costs where operators may hold this many bytes. How wide rows are is not known before scans name their
     /// columns, which is when rules run for the first time.
-    pub fn new(graph: &'a Graph, operator_bytes: u64) -> Self {
+    pub fn new(graph: &'a Graph, operator_bytes: u64, error: EstimateError) -> Self {
         let mut relations = graph.relations.iter();
         let build_bytes_max = match relations.all(|relation| names_columns(&relation.plan)) {
             true => (operator_bytes / BUILD_PARTS) as f64,
@@ -62,8 +64,9 @@ impl<'a> Costs<'a> {
         };
         Self {
             graph,
-            cardinality: Cardinality::new(graph),
+            cardinality: Cardinality::new(graph, error),
             build_bytes_max,
+            error,
         }
     }
 
@@ -73,7 +76,7 @@ impl<'a> Costs<'a> {
         let fields = known.plan.schema().fields().iter();
         Part {
             relations: RelSet::of(relation),
-            rows: known.estimate.rows,
+            rows: self.error.of(known.estimate.rows, RelSet::of(relation)),
             row_bytes: row_bytes(fields.map(|field| field.data_type())) as f64,
             cost: 0.0,
             tree: Tree::Leaf(relation),

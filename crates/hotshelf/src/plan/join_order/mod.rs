@@ -114,7 +114,8 @@ fn below(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transform
 
 /// The order to take, and why it is another than the text's, if it is. Remembers the sides of its joins.
 fn choose(graph: &Graph, settings: &SessionSettings) -> Option<(Tree, Option<String>)> {
-    let costs = Costs::new(graph, settings.operator_bytes_max());
+    let bytes = settings.operator_bytes_max();
+    let costs = Costs::new(graph, bytes, settings.estimate_error);
     let text = costs.of(&graph.order)?;
     let best = enumerate::cheapest(graph, &costs)?;
     let is_better = match settings.join_order {

@@ -20,6 +20,7 @@ use super::enumerate;
 use super::graph::Graph;
 use super::tree::is_inside;
 use crate::settings::{SessionSettings, Use};
+use crate::statistics::error::EstimateError;
 
 /// A table of which the statistics alone are there.
 #[derive(Debug)]
@@ -192,7 +193,10 @@ fn cost(plan: &LogicalPlan) -> f64 {
     match plan {
         _ if is_inside(plan) => {
             let graph = Graph::of(plan).unwrap();
-            Costs::new(&graph, u64::MAX).of(&graph.order).unwrap().cost
+            Costs::new(&graph, u64::MAX, EstimateError::default())
+                .of(&graph.order)
+                .unwrap()
+                .cost
         }
         _ => cost(plan.inputs()[0]),
     }
@@ -203,7 +207,10 @@ fn cheapest(plan: &LogicalPlan, operator_bytes: u64) -> String {
     match plan {
         _ if is_inside(plan) => {
             let graph = Graph::of(plan).unwrap();
-            let best = enumerate::cheapest(&graph, &Costs::new(&graph, operator_bytes));
+            let best = enumerate::cheapest(
+                &graph,
+                &Costs::new(&graph, operator_bytes, EstimateError::default()),
+            );
             graph.describe(&best.unwrap().tree)
         }
         _ => cheapest(plan.inputs()[0], operator_bytes),

@@ -1,0 +1,110 @@
+"""Times queries whose FROM clauses are written in random orders: the order of the text should not matter.
+
+    python permuted.py tpch --hotshelf 'hotshelf shell --db DIR --budget 9GB --threads 2 --policy all' --orders 20
+    python permuted.py tpcds --texts FOLDER/answers.json --hotshelf '…' --queries 40
+
+Needs `pip install sqlglot`. In every SELECT whose tables are joined by commas, CROSS JOIN or INNER JOIN … ON alone, the tables
+change places and the conditions go to WHERE; others stay as they are, and queries without such a SELECT are left out. An
+order's time is the least of `--repeats` runs, planning included, after one run that is not counted. Every order must give the rows of the first, as a set where
+the text leaves ties open. A row names the query, the fastest and the slowest order, and their ratio; the goal is 1.2.
+"""
+
+import argparse
+import json
+import random
+import statistics
+
+import sqlglot
+from sqlglot import exp
+
+from results import load_queries
+from shell import Shell
+
+
+def is_movable(select):
+    """Whether all tables of a SELECT are joined by inner joins."""
+    joins = select.args.get("joins") or []
+    kinds = all(not join.side and join.kind in ("", "INNER", "CROSS") and not join.args.get("using") for join in joins)
+    lateral = any(isinstance(join.this, exp.Lateral) for join in joins)
+    return bool(joins) and kinds and not lateral and any(select.find_all(exp.From))
+
+
+def flatten(select):
+    """The tables of a SELECT, its conditions moved to WHERE."""
+    source = select.args.get("from_") or select.args["from"]
+    tables, conditions = [source.this], []
+    for join in select.args["joins"]:
+        tables.append(join.this)
+        if join.args.get("on"):
+            conditions.append(join.args["on"])
+    for condition in conditions:
+        select.where(condition.copy(), copy=False)
+    return source, tables
+
+
+def permuted(sql, generator):
+    """The text with its tables in a random order; `None` where nothing can be moved."""
+    tree = sqlglot.parse_one(sql, read="duckdb")
+    selects = [select for select in tree.find_all(exp.Select) if is_movable(select)]
+    for select in selects:
+        source, tables = flatten(select)
+        generator.shuffle(tables)
+        source.set("this", tables[0])
+        select.set("joins", [exp.Join(this=table) for table in tables[1:]])
+    return tree.sql(dialect="duckdb") if selects else None
+
+
+def texts_of(args):
+    if args.texts:
+        kept = json.loads(open(args.texts).read())
+        return {name: one["sql"] for name, one in sorted(kept.items())}
+    return load_queries(args.benchmark)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benchmark", choices=["ssb", "tpch", "tpcds"])
+    parser.add_argument("--texts", help="JSON with query texts, as tpcds.py makes it")
+    parser.add_argument("--hotshelf", required=True, help="the shell with its database, budget, threads and policy")
+    parser.add_argument("--orders", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--queries", type=int, help="only the first so many that can be permuted")
+    parser.add_argument("--only", nargs="*", help="names of queries")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", help="where the figures go as JSON")
+    args = parser.parse_args()
+    shell, rows = Shell(args.hotshelf), {}
+    print("| query | fastest ms | slowest ms | slowest / fastest | orders | rows |\n|---|---|---|---|---|---|")
+    for name, sql in texts_of(args).items():
+        if args.only and name not in args.only or args.queries and len(rows) >= args.queries:
+            continue
+        generator = random.Random(f"{args.seed} {name}")
+        orders = [permuted(sql, generator) for _ in range(args.orders)]
+        if orders[0] is None:
+            print(f"| {name} | | | | no inner joins by commas | |", flush=True)
+            continue
+        orders = list(dict.fromkeys(orders))
+        seconds, answers = [], set()
+        for order in orders:
+            try:
+                _, found, _ = shell.ask(order)
+            except (ValueError, TimeoutError) as error:
+                print(f"| {name} | | | | failed | {error} |\n{order}", flush=True)
+                seconds.append(float("nan"))
+                continue
+            answers.add(json.dumps(sorted(found, key=str)))
+            seconds.append(min(shell.ask(order)[2] for _ in range(args.repeats)))
+        fastest, slowest = min(seconds), max(seconds)
+        rows[name] = {"seconds": seconds, "ratio": slowest / fastest, "orders": orders, "equal": len(answers) == 1}
+        equal = "equal" if len(answers) == 1 else f"{len(answers)} different"
+        print(f"| {name} | {fastest * 1e3:.1f} | {slowest * 1e3:.1f} | {slowest / fastest:.2f} | {len(orders)} | {equal} |", flush=True)
+    ratios = [row["ratio"] for row in rows.values()]
+    above = sum(ratio > 1.2 for ratio in ratios)
+    print(f"{len(ratios)} queries: median ratio {statistics.median(ratios):.2f}, greatest {max(ratios):.2f}, {above} above 1.2")
+    if args.out:
+        with open(args.out, "w") as file:
+            json.dump(rows, file)
+
+
+if __name__ == "__main__":
+    main()
