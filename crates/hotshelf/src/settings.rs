@@ -66,8 +66,8 @@ const KEYS: &[(&str, &str)] = &[
     ),
     (
         "operators",
-        "whether sorts, joins and groups are Hotshelf's, which spill: on (joins and groups; by texts if they may not \
-         fit), off, always (session)",
+        "whether sorts, joins and groups are Hotshelf's, which spill: on (joins by texts and groups by several columns \
+         with texts only if they may not fit), off, always (session)",
     ),
     (
         "join_order",

@@ -15,9 +15,10 @@
 //! | `gather` | rows of many batches, picked one by one |
 //! | `small` | few rows made more |
 //! | `held` | rows in memory |
-//! | `run` | a sorted run of spilled batches: written, and read batch by batch |
-//! | `tournament` | pure: which of several rows comes first |
-//! | `merge` | several runs as one |
+//! | `run` | a sorted run of spilled batches |
+//! | `cuts` | pure: where runs are cut into ranges of keys |
+//! | `block` | batches of runs, in memory while ranges need them |
+//! | `merge` | several runs as one, in ranges that threads merge one by one |
 //! | `passes` | which runs are merged together, given the memory |
 //! | `ranges` | rows of several sorters, cut into ranges of keys that threads sort one by one |
 //! | `splitters` | pure: where ranges begin |
@@ -25,6 +26,8 @@
 //! Equal rows stay in the order in which they came. With a limit, rows that come after as many others are dropped when
 //! they are pushed, and what remains is sorted and cut now and then.
 
+mod block;
+mod cuts;
 mod gather;
 mod held;
 mod job;
@@ -39,7 +42,6 @@ mod splitters;
 mod survey;
 #[cfg(test)]
 mod tests;
-mod tournament;
 
 use std::sync::Arc;
 
@@ -55,6 +57,7 @@ use job::Job;
 pub use job::SortOptions;
 use keys::OrderEncoder;
 pub use keys::SortKey;
+pub use merge::MergedRanges;
 use merge::{Merge, Reserved};
 pub use ranges::{Distributed, Portion, SortedRanges};
 use run::{Run, RunWriter};
@@ -88,7 +91,29 @@ pub enum Together {
     /// them is given to [`SortedRanges::new`].
     Held(Vec<Portion>),
     /// Some were spilled.
-    Merged(Sorted),
+    Merged(Box<MergedRanges>),
+}
+
+/// Rows in ranges, which threads may put in order side by side.
+pub trait Ranges: Send + Sync {
+    /// How many ranges there are. All rows of a range come before those of the next.
+    fn range_count(&self) -> usize;
+
+    /// Takes memory for consecutive ranges that are put in order, or were and are not handed on yet: at most
+    /// `count_max`, as many as the broker lends memory for, and at least one. Returns how many. One more is being
+    /// handed on.
+    fn reserve(&mut self, count_max: usize) -> usize;
+
+    /// The rows of a range in order, as batches. Ranges are numbered from 0 to [`Ranges::range_count`], and each is
+    /// asked for once. With a limit, there may be more rows than are wanted.
+    ///
+    /// # Errors
+    /// [`Stopped`](crate::OperatorError::Stopped), those of reading what was spilled, and rows that Arrow could not
+    /// copy.
+    fn rows(&self, range: usize) -> Result<Vec<RecordBatch>>;
+
+    /// What the sorts did.
+    fn stats(&self) -> SortStats;
 }
 
 /// Takes rows in any order.
@@ -114,6 +139,7 @@ impl Sorter {
     ) -> Result<Self> {
         let encoder = OrderEncoder::new(&schema, &options.keys)?;
         let grant = Grant::open(&*environment.broker, name, options.minimum_bytes);
+        let grant = Arc::new(grant);
         grant.grow(held::base_bytes(options.minimum_bytes));
         let job = Job {
             schema,
@@ -191,7 +217,7 @@ impl Sorter {
             return Ok(self.sorted(rows));
         }
         let runs = std::mem::take(&mut self.runs);
-        let merge = self.merge_all(runs)?;
+        let merge = Merge::new(self.merge_all(runs)?);
         Ok(self.sorted(Rows::Merged(Box::new(merge))))
     }
 
@@ -244,11 +270,12 @@ impl Sorter {
         let mut runs = std::mem::take(&mut self.runs);
         for mut other in others {
             other.spill()?;
-            runs.append(&mut other.runs);
             self.stats.add(other.stats());
+            let others = other.runs.drain(..);
+            runs.extend(others.map(|run| run.charged_to(&self.job)));
         }
-        let merge = self.merge_all(runs)?;
-        Ok(Together::Merged(self.sorted(Rows::Merged(Box::new(merge)))))
+        let merged = self.merge_all(runs)?;
+        Ok(Together::Merged(Box::new(merged)))
     }
 
     fn stats(&self) -> SortStats {
@@ -298,12 +325,12 @@ impl Sorter {
     }
 
     /// Merges runs to fewer until one merge can read them all, and begins that one.
-    fn merge_all(&mut self, mut runs: Vec<Run>) -> Result<Merge> {
+    fn merge_all(&mut self, mut runs: Vec<Run>) -> Result<MergedRanges> {
         loop {
             let reserved = Reserved::new(&self.job, &runs);
             let fan_in = reserved.run_count();
             if runs.len() <= fan_in {
-                return Merge::open(reserved, runs);
+                return Ok(MergedRanges::new(reserved, runs, self.stats));
             }
             drop(reserved);
             let groups = passes::groups(runs.len(), fan_in);
@@ -326,7 +353,8 @@ impl Sorter {
         let key_row_bytes = runs.iter().map(Run::key_row_bytes).max();
         let file = self.file()?;
         let mut writer = RunWriter::new(&self.job, file, key_row_bytes.unwrap_or(0));
-        let mut merge = Merge::open(Reserved::new(&self.job, &runs), runs)?;
+        let ranges = MergedRanges::new(Reserved::new(&self.job, &runs), runs, self.stats);
+        let mut merge = Merge::new(ranges);
         let mut remaining = self.job.options.limit.unwrap_or(usize::MAX);
         while let Some(batch) = merge.next_batch(remaining.min(run::BATCH_ROWS_MAX))? {
             remaining -= batch.num_rows();

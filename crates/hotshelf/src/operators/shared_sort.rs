@@ -20,10 +20,10 @@ use datafusion::physical_plan::{
 use futures::future::{ready, try_join_all};
 use futures::stream::{BoxStream, try_unfold};
 use futures::{Stream, StreamExt, TryStreamExt};
-use hotshelf_operators::sort::{Distributed, Portion, Sorted, SortedRanges, Sorter, Together};
+use hotshelf_operators::sort::{Distributed, Portion, Ranges, SortedRanges, Sorter, Together};
 
 use super::sort::{SortWork, SpillingSortExec, note};
-use super::work::{Pieces, Streams, begin, blocking, environment, failed, joined};
+use super::work::{Pieces, Streams, blocking, environment, failed, joined};
 
 /// Sorts that do not merge their rows, and DataFusion's operator that would.
 #[derive(Clone)]
@@ -143,6 +143,7 @@ impl ExecutionPlan for SharedSortExec {
         let sharing = Sharing {
             work: self.sort.work(&columns, &self.metrics, 0),
             range_count_max: context.session_config().target_partitions() + 1,
+            limit: self.fetch(),
             metrics: self.metrics.clone(),
         };
         let stream = Streams::new(environment.stop.clone()).open();
@@ -197,6 +198,7 @@ struct Sharing {
     work: SortWork,
     /// Ranges that are sorted, or wait to be handed on: while one waits, the workers have others.
     range_count_max: usize,
+    limit: Option<usize>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -231,7 +233,10 @@ impl Sharing {
         match together {
             Together::Held(portions) if is_small => self.small(portions),
             Together::Held(portions) => self.ranges(portions).await,
-            Together::Merged(sorted) => Ok(self.merged(sorted)),
+            Together::Merged(ranges) => {
+                note(ranges.stats(), &self.metrics, 0);
+                Ok(self.in_order(*ranges))
+            }
         }
     }
 
@@ -247,7 +252,7 @@ impl Sharing {
         Ok(self.handed_on(futures::stream::iter([Ok(batches)])))
     }
 
-    /// Ranges that workers sort side by side.
+    /// Rows in memory, in ranges.
     async fn ranges(self, portions: Vec<Portion>) -> QueryResult<Batches> {
         let distribute = |portion: Portion| {
             let elapsed = self.work.baseline.elapsed_compute().clone();
@@ -257,7 +262,12 @@ impl Sharing {
             })
         };
         let distributed = try_join_all(portions.into_iter().map(distribute)).await?;
-        let mut ranges = self.divided(distributed)?;
+        let ranges = self.divided(distributed)?;
+        Ok(self.in_order(ranges))
+    }
+
+    /// Ranges that workers put in order side by side.
+    fn in_order(self, mut ranges: impl Ranges + 'static) -> Batches {
         let at_once = ranges.reserve(self.range_count_max);
         let ranges = Arc::new(ranges);
         let elapsed = self.work.baseline.elapsed_compute().clone();
@@ -268,7 +278,7 @@ impl Sharing {
                 ranges.rows(range)
             })
         });
-        Ok(self.handed_on(sorted.buffered(at_once)))
+        self.handed_on(sorted.buffered(at_once))
     }
 
     fn divided(&self, distributed: Vec<Distributed>) -> QueryResult<SortedRanges> {
@@ -279,34 +289,23 @@ impl Sharing {
         Ok(ranges)
     }
 
-    /// Rows that were spilled. While a batch is handed on, the next one is merged.
-    fn merged(self, sorted: Sorted) -> Batches {
-        note(sorted.stats(), &self.metrics, 0);
-        let elapsed = self.work.baseline.elapsed_compute().clone();
-        let begin_next = move |mut sorted: Sorted| {
-            let elapsed = elapsed.clone();
-            begin(move || {
-                let _timer = elapsed.timer();
-                sorted.next_batch().map(|batch| (batch, sorted))
-            })
-        };
-        let first = begin_next(sorted);
-        let batches = try_unfold((first, begin_next), |(next, begin_next)| async move {
-            let (batch, sorted) = next.await?;
-            Ok(batch.map(|batch| (vec![batch], (begin_next(sorted), begin_next))))
-        });
-        self.handed_on(batches)
-    }
-
     fn handed_on(
         self,
         batches: impl Stream<Item = QueryResult<Vec<RecordBatch>>> + Send + 'static,
     ) -> Batches {
         let columns = self.work.columns;
+        let mut remaining = self.limit.unwrap_or(usize::MAX);
+        let wanted = move |batch: RecordBatch| {
+            let batch = batch.slice(0, remaining.min(batch.num_rows()));
+            remaining -= batch.num_rows();
+            batch
+        };
         let batches = batches
             .map_ok(|batches| futures::stream::iter(batches.into_iter().map(Ok)))
             .try_flatten();
         batches
+            .map_ok(wanted)
+            .try_take_while(|batch| ready(Ok(batch.num_rows() > 0)))
             .and_then(move |batch| ready(columns.remove(batch)))
             .boxed()
     }

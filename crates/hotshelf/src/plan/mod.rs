@@ -21,8 +21,10 @@ mod late_columns;
 mod literal_keys;
 mod literals;
 mod node_rule;
+mod other_values;
 mod own_hash_operators;
 mod own_sorts;
+mod padded_joins;
 mod padded_rows;
 mod push_filters;
 mod read_first;
@@ -55,6 +57,7 @@ use exchanges::Exchanges;
 use grouping_sets::GroupBeforeSets;
 use in_lists::keep_lists_apart;
 use join_order::OrderJoins;
+pub(crate) use join_order::join_work;
 use keep_filters::keep_filters;
 use keep_join_order::keep_join_order;
 use keep_limits::KeepLimits;
@@ -62,8 +65,10 @@ use late_columns::LATE_COLUMNS;
 use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
 use node_rule::{AroundRule, EngineRule};
+use other_values::OTHER_VALUES;
 use own_hash_operators::OwnHashOperators;
 use own_sorts::OwnSorts;
+use padded_joins::PADDED_JOINS;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
 use shared_builds::SharedBuilds;
@@ -104,9 +109,11 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
         .iter()
         .position(|rule| rule.name() == "push_down_filter");
     let after = pushed.map_or(rules.len(), |at| at + 1);
-    let ours: [EngineRule; 4] = [
+    let ours: [EngineRule; 6] = [
+        Arc::new(PADDED_JOINS),
         Arc::new(EARLY_SEMI_JOINS),
         Arc::new(ASKED_GROUPS),
+        Arc::new(OTHER_VALUES),
         Arc::new(LATE_COLUMNS),
         Arc::new(OrderJoins),
     ];

@@ -1,8 +1,8 @@
-//! Hash joins and aggregations become Hotshelf's; those by texts, and joins without keys, only if they are expected not
-//! to fit. All spill by partition.
+//! Hash joins and aggregations become Hotshelf's; joins by texts, aggregations by several columns with texts, and joins
+//! without keys only if they are expected not to fit. All spill by partition.
 //!
 //! DataFusion's joins have to hold one side, and its aggregation writes all groups at once when memory is short. They
-//! stay where texts are keys or nothing is, and what they hold fits; partial aggregations stay, too: they hand on what
+//! stay where such keys or none are and what they hold fits; partial aggregations stay, too: they hand on what
 //! they hold. Where an estimate was wrong and memory runs out before the first row of an answer, the query begins again
 //! with all of them replaced (`session/answer.rs`).
 

@@ -1,9 +1,9 @@
 //! Parts of a query that occur more than once are computed once, such as `WITH x AS (SELECT k, sum(v) … GROUP BY k)`.
 //!
-//! The optimizer writes out every use of a WITH and of a view. What is equal afterwards, and groups rows or runs window
-//! functions, becomes a leaf [`Shared`] of the logical plan. The leaves of one part are planned to [`SharedExec`]s with
-//! the same rows, kept in memory as long as the query's plan is. Filters that reach one use and not the other make
-//! parts differ, and so do columns that only one of them asks for.
+//! The optimizer writes out every use of a WITH and of a view. What is equal afterwards, and groups rows, runs window
+//! functions or joins many rows to few, becomes a leaf [`Shared`] of the logical plan. The leaves of one part are
+//! planned to [`SharedExec`]s with the same rows, kept in memory as long as the query's plan is. Filters that reach one
+//! use and not the other make parts differ, and so do columns that only one of them asks for.
 
 mod exec;
 mod rows;
@@ -27,12 +27,17 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, Phy
 use tokio::sync::OnceCell;
 
 use crate::interrupt::Interrupt;
-use crate::plan::is_repeatable;
+use crate::plan::{is_repeatable, join_work};
 use crate::session::ready;
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::sizes::may_be_kept;
 use exec::SharedExec;
 use rows::SharedRows;
+
+/// What joins cost at least that are made once: together, and for each row that comes out. The unit is that of
+/// [`join_work`], a row that goes from one operator to the next.
+const JOIN_COST_MIN: f64 = 100_000.0;
+const JOIN_COST_PER_ROW: f64 = 3.0;
 
 /// A physical plan in which equal parts have the same rows.
 pub(crate) async fn plan_physically(
@@ -72,7 +77,9 @@ fn with_shared(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    parts.retain(|part, (uses, _)| *uses > 1 && is_repeatable(part).is_ok_and(|is| is));
+    parts.retain(|part, (uses, _)| {
+        *uses > 1 && is_worth_keeping(part) && is_repeatable(part).is_ok_and(|is| is)
+    });
     if parts.is_empty() {
         return Ok(None);
     }
@@ -109,20 +116,39 @@ fn may_repeat_work(plan: &LogicalPlan) -> QueryResult<bool> {
     Ok(work > 1 && !is_recursive)
 }
 
-/// Whether a node makes few rows of many, or takes long for each.
+/// Whether a node may make few rows of many, or take long for each.
 fn is_work(node: &LogicalPlan) -> bool {
     matches!(
         node,
-        LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) | LogicalPlan::Distinct(_)
+        LogicalPlan::Aggregate(_)
+            | LogicalPlan::Window(_)
+            | LogicalPlan::Distinct(_)
+            | LogicalPlan::Join(_)
     )
 }
 
 /// Whether a node is work or only picks from its columns and rows.
 fn ends_in_work(node: &LogicalPlan) -> bool {
+    is_work(work_below(node))
+}
+
+/// A node, or the one below that it picks from.
+fn work_below(node: &LogicalPlan) -> &LogicalPlan {
     match node {
-        LogicalPlan::Projection(projection) => ends_in_work(&projection.input),
-        LogicalPlan::Filter(filter) => ends_in_work(&filter.input),
-        node => is_work(node),
+        LogicalPlan::Projection(projection) => work_below(&projection.input),
+        LogicalPlan::Filter(filter) => work_below(&filter.input),
+        node => node,
+    }
+}
+
+/// Whether a part that ends in work costs more than its rows. Joins that do not take long are better made again:
+/// filters of one use reach them while the query runs, and aggregations above are made with them.
+fn is_worth_keeping(part: &LogicalPlan) -> bool {
+    match work_below(part) {
+        LogicalPlan::Join(_) => join_work(part).is_some_and(|work| {
+            work.cost >= JOIN_COST_MIN && work.cost >= JOIN_COST_PER_ROW * work.rows
+        }),
+        _ => true,
     }
 }
 

@@ -89,8 +89,12 @@ fn aggregations_are_replaced_on_demand_and_large_ones_and_quick_ones_by_themselv
         let rows = fixture.rows(&format!("{no_stars} EXPLAIN {query}"));
         rows.join("\n")
     };
-    let quick = plan("SELECT small, d, count(*) AS n FROM t WHERE id < 100 GROUP BY small, d");
-    assert!(quick.contains("SpillingAggregateExec"), "{quick}");
+    for keys in ["small, d", "t"] {
+        let quick = plan(&format!(
+            "SELECT {keys}, count(*) AS n FROM t WHERE id < 100 GROUP BY {keys}"
+        ));
+        assert!(quick.contains("SpillingAggregateExec"), "{quick}");
+    }
     let texts = plan("SELECT small, t, count(*) AS n FROM t WHERE id < 100 GROUP BY small, t");
     assert!(!texts.contains("SpillingAggregateExec"), "{texts}");
     let large = plan("SELECT id, t, count(*) AS n FROM t GROUP BY id, t");

@@ -18,6 +18,7 @@ mod keys;
 mod late_columns;
 mod look_ups;
 mod merging;
+mod padded_joins;
 mod profile;
 mod robust;
 mod semi_joins;

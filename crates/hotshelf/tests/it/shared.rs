@@ -121,3 +121,35 @@ fn parts_that_do_not_fit_are_computed_each() {
     let (rows, _) = answers(&db, sql);
     assert_eq!(rows, ["150000|600000"]);
 }
+
+#[test]
+fn joins_that_take_long_are_made_once() {
+    let db = Fixture::new();
+    db.run(TABLE).unwrap();
+    db.run("CREATE TABLE big AS SELECT value AS n, value % 4 AS k, value % 100 / 10.0 AS x FROM generate_series(1, 60000)")
+        .unwrap();
+    let joined = "WITH j AS (SELECT a.n, a.k, b.x FROM t a JOIN t b ON a.n = b.n AND a.k = b.k WHERE b.x > 50)";
+    for (sql, leaves) in [
+        (format!("{joined} SELECT sum(n) FROM j UNION ALL SELECT count(*) FROM j WHERE k IN (SELECT k FROM j)"), 0),
+        (format!("{joined} SELECT n, k, x FROM j UNION ALL SELECT n, k, x FROM j"), 0),
+        // Keys of an EXISTS with a condition, for two tables.
+        (
+            "WITH s AS (SELECT a.n FROM big a WHERE EXISTS (SELECT 1 FROM big b WHERE a.n = b.n AND a.x < b.k))
+             SELECT count(*), sum(n) FROM t WHERE n IN (SELECT n FROM s) AND n + 1 IN (SELECT n FROM s)"
+                .to_owned(),
+            2,
+        ),
+        // A look-up in a table of few rows.
+        (
+            "WITH s AS (SELECT n, v FROM t JOIN (VALUES (1, 2), (3, 4)) AS d (i, v) ON k = i)
+             SELECT n, v FROM s UNION ALL SELECT n, v FROM s"
+                .to_owned(),
+            0,
+        ),
+    ] {
+        let (rows, found) = answers(&db, &sql);
+        assert!(!rows.is_empty(), "{sql}");
+        let plan = db.rows(&format!("EXPLAIN {sql}")).join("\n");
+        assert_eq!(found, leaves, "{sql}\n{plan}");
+    }
+}

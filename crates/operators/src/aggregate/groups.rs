@@ -1,21 +1,25 @@
 //! The keys of groups, in the order of the groups, and the directory that finds them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{ArrayRef, LargeBinaryArray, UInt64Array};
 use arrow_buffer::{Buffer, OffsetBuffer};
-use arrow_schema::{DataType, Field};
 use hotshelf_tier::region::prefer_huge_pages;
 
+use super::encoder::{GroupEncoder, GroupShape};
+use super::mixed::Mixed;
 use crate::Result;
-use crate::keys::{KeyEncoder, KeyShape, Keys, hash_bytes, hash_word};
+use crate::keys::{Keys, hash_bytes, hash_word};
 
 /// The most groups that one directory finds: half of the slots that the bits in a slot tell apart.
 pub const GROUPS_MAX: usize = 1 << 31;
 /// The bits of a hash that a slot has.
 const TAG: u64 = u32::MAX as u64;
+/// Rows whose groups are loaded before they are compared: as many as the core's cache has room for.
+const ROWS_AT_ONCE: usize = 512;
 /// Slots of a directory at first.
 const SLOTS_MIN: usize = 1 << 10;
 
@@ -26,6 +30,7 @@ pub enum GroupKeys {
     Two(Words<2>),
     Three(Words<3>),
     Four(Words<4>),
+    Mixed(Mixed),
     Bytes(Bytes),
 }
 
@@ -49,7 +54,7 @@ impl Default for Bytes {
 }
 
 /// Keys of one shape.
-trait StoredKeys {
+pub trait StoredKeys {
     fn len(&self) -> usize;
     fn equals(&self, group: usize, keys: &Keys, row: usize) -> bool;
     fn push(&mut self, keys: &Keys, row: usize);
@@ -124,19 +129,21 @@ macro_rules! with_stored {
             GroupKeys::Two($stored) => $code,
             GroupKeys::Three($stored) => $code,
             GroupKeys::Four($stored) => $code,
+            GroupKeys::Mixed($stored) => $code,
             GroupKeys::Bytes($stored) => $code,
         }
     };
 }
 
 impl GroupKeys {
-    pub fn new(shape: KeyShape) -> Self {
+    pub fn new(shape: GroupShape) -> Self {
         match shape {
-            KeyShape::Words(1) => Self::One(Words::default()),
-            KeyShape::Words(2) => Self::Two(Words::default()),
-            KeyShape::Words(3) => Self::Three(Words::default()),
-            KeyShape::Words(_) => Self::Four(Words::default()),
-            KeyShape::Bytes => Self::Bytes(Bytes::default()),
+            GroupShape::Words(1) => Self::One(Words::default()),
+            GroupShape::Words(2) => Self::Two(Words::default()),
+            GroupShape::Words(3) => Self::Three(Words::default()),
+            GroupShape::Words(_) => Self::Four(Words::default()),
+            GroupShape::Mixed { words, texts } => Self::Mixed(Mixed::new(words, texts)),
+            GroupShape::Bytes => Self::Bytes(Bytes::default()),
         }
     }
 
@@ -156,37 +163,56 @@ impl GroupKeys {
             Self::Two(Words(rows)) => words(2 * rows.capacity()),
             Self::Three(Words(rows)) => words(3 * rows.capacity()),
             Self::Four(Words(rows)) => words(4 * rows.capacity()),
+            Self::Mixed(stored) => stored.bytes(),
             Self::Bytes(Bytes { bytes, ends }) => bytes.capacity() as u64 + words(ends.capacity()),
         }
     }
 
     /// The key columns as they were before they were encoded.
-    pub fn decode(&self, encoder: &KeyEncoder) -> Result<Vec<ArrayRef>> {
-        match self {
-            Self::One(Words(rows)) => encoder.decode_words(rows.as_flattened()),
-            Self::Two(Words(rows)) => encoder.decode_words(rows.as_flattened()),
-            Self::Three(Words(rows)) => encoder.decode_words(rows.as_flattened()),
-            Self::Four(Words(rows)) => encoder.decode_words(rows.as_flattened()),
-            Self::Bytes(Bytes { bytes, ends }) => {
+    pub fn decode(self, encoder: &GroupEncoder) -> Result<Vec<ArrayRef>> {
+        match (self, encoder) {
+            (Self::Mixed(stored), GroupEncoder::Mixed(encoder)) => {
+                stored.into_columns(encoder, false)
+            }
+            (Self::One(Words(rows)), GroupEncoder::Plain(encoder)) => {
+                encoder.decode_words(rows.as_flattened())
+            }
+            (Self::Two(Words(rows)), GroupEncoder::Plain(encoder)) => {
+                encoder.decode_words(rows.as_flattened())
+            }
+            (Self::Three(Words(rows)), GroupEncoder::Plain(encoder)) => {
+                encoder.decode_words(rows.as_flattened())
+            }
+            (Self::Four(Words(rows)), GroupEncoder::Plain(encoder)) => {
+                encoder.decode_words(rows.as_flattened())
+            }
+            (Self::Bytes(Bytes { bytes, ends }), GroupEncoder::Plain(encoder)) => {
                 let keys = ends.windows(2);
                 encoder.decode_bytes(keys.map(|ends| &bytes[ends[0] as usize..ends[1] as usize]))
             }
+            _ => unreachable!("these keys are of another encoder"),
         }
     }
 
-    /// The keys as columns of the fields that [`fields`] returns.
-    pub fn into_columns(self) -> Result<Vec<ArrayRef>> {
-        Ok(match self {
-            Self::One(Words(rows)) => {
+    /// The keys as columns of the fields of this encoder, theirs.
+    pub fn into_columns(self, encoder: &GroupEncoder) -> Result<Vec<ArrayRef>> {
+        Ok(match (self, encoder) {
+            (Self::Mixed(stored), GroupEncoder::Mixed(encoder)) => {
+                return stored.into_columns(encoder, true);
+            }
+            (Self::One(Words(rows)), _) => {
                 vec![Arc::new(UInt64Array::from(rows.into_flattened()))]
             }
-            Self::Two(Words(rows)) => columns(&rows),
-            Self::Three(Words(rows)) => columns(&rows),
-            Self::Four(Words(rows)) => columns(&rows),
-            Self::Bytes(Bytes { bytes, ends }) => {
+            (Self::Two(Words(rows)), _) => columns(&rows),
+            (Self::Three(Words(rows)), _) => columns(&rows),
+            (Self::Four(Words(rows)), _) => columns(&rows),
+            (Self::Bytes(Bytes { bytes, ends }), _) => {
                 let offsets = OffsetBuffer::new(ends.into());
                 let keys = LargeBinaryArray::try_new(offsets, Buffer::from_vec(bytes), None)?;
                 vec![Arc::new(keys)]
+            }
+            (Self::Mixed(_), GroupEncoder::Plain(_)) => {
+                unreachable!("these keys are of another encoder")
             }
         })
     }
@@ -198,61 +224,33 @@ fn columns<const N: usize>(rows: &[[u64; N]]) -> Vec<ArrayRef> {
     columns.collect()
 }
 
-/// The columns of keys that wait for their partition's turn, or are spilled.
-pub fn fields(shape: KeyShape) -> Vec<Field> {
-    match shape {
-        KeyShape::Words(words) => (0..words)
-            .map(|word| Field::new(format!("word {word}"), DataType::UInt64, false))
-            .collect(),
-        KeyShape::Bytes => vec![Field::new("key", DataType::LargeBinary, false)],
-    }
-}
-
-/// Replaces `keys` by those in columns of [`fields`].
-pub fn read_keys(columns: &[ArrayRef], keys: &mut Keys) {
-    match columns {
-        [column] if *column.data_type() == DataType::LargeBinary => {
-            keys.set_bytes(
-                column
-                    .as_binary::<i64>()
-                    .iter()
-                    .map(Option::unwrap_or_default),
-            );
-        }
-        [column] => {
-            let words = column.as_primitive::<UInt64Type>().values();
-            keys.set_words(1, words.chunks_exact(1));
-        }
-        columns => {
-            let words = columns
-                .iter()
-                .map(|column| column.as_primitive::<UInt64Type>());
-            let words: Vec<&[u64]> = words.map(|column| &column.values()[..]).collect();
-            let rows = (0..words[0].len()).flat_map(|row| words.iter().map(move |word| word[row]));
-            let rows: Vec<u64> = rows.collect();
-            keys.set_words(columns.len(), rows.chunks_exact(columns.len()));
-        }
-    }
-}
-
-/// Replaces `hashes` by those of keys in columns of [`fields`].
-pub fn read_hashes(columns: &[ArrayRef], hashes: &mut Vec<u64>) {
+/// Replaces `hashes` by those of keys in columns of [`GroupEncoder::fields`], and `keys` by anything.
+///
+/// # Errors
+/// Those of [`GroupEncoder::read`].
+pub fn read_hashes(
+    encoder: &GroupEncoder,
+    columns: &[ArrayRef],
+    keys: &mut Keys,
+    hashes: &mut Vec<u64>,
+) -> Result<()> {
     hashes.clear();
-    match columns {
-        [column] if *column.data_type() == DataType::LargeBinary => {
+    match (encoder.shape(), columns) {
+        (GroupShape::Bytes, [column]) => {
             let keys = column.as_binary::<i64>().iter();
             hashes.extend(keys.map(|key| hash_bytes(key.unwrap_or_default())));
         }
-        [column] => {
+        (GroupShape::Words(_), [column]) => {
             let words = column.as_primitive::<UInt64Type>().values();
             hashes.extend(words.iter().map(|&word| hash_word(word)));
         }
         _ => {
-            let mut keys = Keys::default();
-            read_keys(columns, &mut keys);
+            encoder.read(columns, keys)?;
             hashes.extend_from_slice(keys.hashes());
+            keys.release();
         }
     }
+    Ok(())
 }
 
 /// Finds the group of a key: slots of the lower half of a hash above, and the group's number plus one below. Partitions
@@ -267,46 +265,46 @@ impl Directory {
         8 * self.slots.capacity() as u64
     }
 
-    /// Replaces `groups` by the group of each row, and `seen` by anything. Keys that are not there yet become groups.
-    pub fn find(
-        &mut self,
-        stored: &mut GroupKeys,
-        keys: &Keys,
-        seen: &mut Vec<u64>,
-        groups: &mut Vec<usize>,
-    ) {
-        with_stored!(stored, stored => self.find_stored(stored, keys, seen, groups));
+    /// Replaces `groups` by the group of each row. Keys that are not there yet become groups.
+    pub fn find(&mut self, stored: &mut GroupKeys, keys: &Keys, groups: &mut Vec<usize>) {
+        groups.clear();
+        with_stored!(stored, stored => {
+            for start in (0..keys.len()).step_by(ROWS_AT_ONCE) {
+                let end = keys.len().min(start + ROWS_AT_ONCE);
+                self.find_some(stored, keys, start..end, groups);
+            }
+        });
     }
 
-    fn find_stored<S: StoredKeys>(
+    fn find_some<S: StoredKeys>(
         &mut self,
         stored: &mut S,
         keys: &Keys,
-        seen: &mut Vec<u64>,
+        rows: Range<usize>,
         groups: &mut Vec<usize>,
     ) {
-        groups.clear();
         if self.slots.is_empty() {
             self.grow();
         }
         // Loads that do not wait for each other, before those that do.
+        let hashes = &keys.hashes()[rows.clone()];
         let mask = self.slots.len() - 1;
-        let hashes = keys.hashes().iter();
-        seen.clear();
-        seen.extend(hashes.map(|&hash| self.slots[hash as usize & mask]));
-        let taken = seen.iter().filter(|slot| **slot as u32 != 0);
-        stored.warm(taken.map(|&slot| slot as u32 as usize - 1));
-        for (row, (&hash, &seen)) in keys.hashes().iter().zip(seen.iter()).enumerate() {
+        let mut seen = [0; ROWS_AT_ONCE];
+        for (seen, &hash) in seen.iter_mut().zip(hashes) {
+            *seen = self.slots[hash as usize & mask];
+        }
+        let near = seen.iter().zip(hashes);
+        let near = near.filter(|&(&slot, &hash)| is_near(slot, hash));
+        stored.warm(near.map(|(&slot, _)| group_of(slot)));
+        for ((row, &hash), &seen) in rows.zip(hashes).zip(&seen) {
             if row > 0 && S::repeats(keys, row) {
                 groups.push(groups[row - 1]);
                 continue;
             }
-            let is_here = |slot: u64| {
-                let group = (slot as u32).wrapping_sub(1) as usize;
-                slot >> 32 == hash & TAG && slot as u32 != 0 && stored.equals(group, keys, row)
-            };
+            let is_here =
+                |slot: u64| is_near(slot, hash) && stored.equals(group_of(slot), keys, row);
             if is_here(seen) {
-                groups.push(seen as u32 as usize - 1);
+                groups.push(group_of(seen));
                 continue;
             }
             let mask = self.slots.len() - 1;
@@ -322,7 +320,7 @@ impl Directory {
                     self.grow();
                 }
             } else {
-                groups.push(self.slots[place] as u32 as usize - 1);
+                groups.push(group_of(self.slots[place]));
             }
         }
     }
@@ -341,6 +339,17 @@ impl Directory {
         }
         self.slots = slots;
     }
+}
+
+/// Whether a slot has a group whose hash may be this one.
+#[inline(always)]
+fn is_near(slot: u64, hash: u64) -> bool {
+    slot >> 32 == hash & TAG && slot as u32 != 0
+}
+
+#[inline(always)]
+fn group_of(slot: u64) -> usize {
+    (slot as u32).wrapping_sub(1) as usize
 }
 
 #[inline(always)]

@@ -41,7 +41,9 @@
 //! | `spec` | what an aggregation is to do |
 //! | `plan` | where its columns are |
 //! | `job` | what its parts have in common |
+//! | `encoder` | what keys look like |
 //! | `groups` | which group has a key |
+//! | `mixed` | where keys with texts are |
 //! | `table` | what is known about groups in memory |
 //! | `store` | where groups wait, by partition, and which are spilled |
 //! | `merge` | how the groups of partitions are put together |
@@ -58,9 +60,11 @@
 //! the next bits of the hash. No thread ever waits for memory: a piece of input, small tables and at most 16 KiB of
 //! each partition are lent as an overdraft if need be. A group whose state alone does not fit is one, too.
 
+mod encoder;
 mod groups;
 mod job;
 mod merge;
+mod mixed;
 mod numbers;
 mod plan;
 mod spec;

@@ -3,9 +3,10 @@
 use arrow_array::ArrayRef;
 use arrow_schema::DataType;
 
+use super::encoder::GroupEncoder;
 use super::groups::{Directory, GroupKeys};
 use crate::Result;
-use crate::keys::{KeyEncoder, KeyShape, Keys, Nulls};
+use crate::keys::Keys;
 
 /// Numbers groups by their keys, from zero. NULL is a value, zero is minus zero, and NaN is NaN.
 ///
@@ -26,11 +27,10 @@ use crate::keys::{KeyEncoder, KeyShape, Keys, Nulls};
 /// # }
 /// ```
 pub struct GroupNumbers {
-    encoder: KeyEncoder,
+    encoder: GroupEncoder,
     stored: GroupKeys,
     directory: Directory,
     keys: Keys,
-    seen: Vec<u64>,
 }
 
 impl GroupNumbers {
@@ -39,19 +39,18 @@ impl GroupNumbers {
     /// # Errors
     /// If Arrow has no row format for a type.
     pub fn try_new(columns: &[(DataType, bool)]) -> Result<Self> {
-        let encoder = KeyEncoder::try_new(columns, Nulls::Equal)?;
+        let encoder = GroupEncoder::try_new(columns)?;
         Ok(Self {
             stored: GroupKeys::new(encoder.shape()),
             encoder,
             directory: Directory::default(),
             keys: Keys::default(),
-            seen: Vec::new(),
         })
     }
 
-    /// Whether keys are words, or one string column as it is: others are written row by row to be compared.
+    /// Whether keys are words, or one column of texts.
     pub fn is_quick(&self) -> bool {
-        matches!(self.encoder.shape(), KeyShape::Words(_)) || self.encoder.is_text()
+        self.encoder.is_quick()
     }
 
     /// How many groups there are.
@@ -79,10 +78,10 @@ impl GroupNumbers {
             stored,
             directory,
             keys,
-            seen,
         } = self;
         encoder.encode(columns, rows, keys)?;
-        directory.find(stored, keys, seen, numbers);
+        directory.find(stored, keys, numbers);
+        keys.release();
         Ok(())
     }
 
@@ -99,8 +98,8 @@ impl GroupNumbers {
 
     /// Memory in bytes.
     pub fn bytes(&self) -> u64 {
-        let work = self.keys.memory_bytes() + 8 * self.seen.capacity();
-        self.directory.bytes() + self.stored.bytes() + work as u64
+        let work = self.keys.memory_bytes() as u64;
+        self.directory.bytes() + self.stored.bytes() + work
     }
 }
 

@@ -7,18 +7,18 @@ use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema, SchemaRef};
 
-use super::groups;
+use super::encoder::{GroupEncoder, GroupShape};
 use super::spec::{Accumulate, AggregateSpec};
 use crate::Result;
 use crate::batches::{column_bytes, needed_bytes};
+use crate::keys::Keys;
 use crate::keys::fixed::fixed_bits;
-use crate::keys::{KeyEncoder, Keys, Nulls};
 
 /// What an aggregation is to do, worked out.
 #[derive(Debug)]
 pub struct Plan {
     pub spec: AggregateSpec,
-    pub encoder: KeyEncoder,
+    pub encoder: GroupEncoder,
     /// The schema of groups with their states: the encoded keys, then the states of each aggregate.
     groups: SchemaRef,
     key_columns: usize,
@@ -38,8 +38,8 @@ impl Plan {
             let field = spec.input.field(key);
             (field.data_type().clone(), field.is_nullable())
         });
-        let encoder = KeyEncoder::try_new(&keys.collect::<Vec<_>>(), Nulls::Equal)?;
-        let mut fields = groups::fields(encoder.shape());
+        let encoder = GroupEncoder::try_new(&keys.collect::<Vec<_>>())?;
+        let mut fields = encoder.fields();
         let key_columns = fields.len();
         let states = spec
             .aggregates
@@ -50,6 +50,10 @@ impl Plan {
         }));
         let mut kept = spec.keys.clone();
         let mut group_bytes = GROUP_BYTES;
+        if let GroupShape::Mixed { words, texts } = encoder.shape() {
+            // Besides the texts.
+            group_bytes += 8 * (words + texts) as u64;
+        }
         for aggregate in &spec.aggregates {
             let widths = aggregate.states.iter();
             let widths = widths.map(|state| fixed_bits(state.data_type()));

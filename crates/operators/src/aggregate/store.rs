@@ -80,7 +80,9 @@ impl Store {
     /// Appends groups with their states.
     pub fn append(&self, groups: &RecordBatch, work: &mut Work) -> Result<()> {
         self.is_used.store(true, Relaxed);
-        read_hashes(self.shared.plan.group_keys(groups), &mut work.hashes);
+        let plan = &self.shared.plan;
+        let keys = plan.group_keys(groups);
+        read_hashes(&plan.encoder, keys, &mut work.keys, &mut work.hashes)?;
         let mut scatter = std::mem::take(&mut work.scatter);
         scatter.sort(&work.hashes, |_, hash| Some(partition_of(hash, self.level)));
         for idx in scatter.partitions() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
-use super::groups::{Directory, GROUPS_MAX, GroupKeys, read_keys};
+use super::groups::{Directory, GROUPS_MAX, GroupKeys};
 use super::plan::Plan;
 use super::spec::Accumulate;
 use crate::Result;
@@ -15,8 +15,7 @@ use crate::partitions::Scatter;
 /// Space for the rows in work, reused from batch to batch.
 #[derive(Default)]
 pub struct Work {
-    keys: Keys,
-    seen: Vec<u64>,
+    pub keys: Keys,
     groups: Vec<usize>,
     pub hashes: Vec<u64>,
     pub scatter: Scatter,
@@ -24,7 +23,7 @@ pub struct Work {
 
 impl Work {
     pub fn bytes(&self) -> u64 {
-        let words = self.seen.capacity() + self.groups.capacity() + self.hashes.capacity();
+        let words = self.groups.capacity() + self.hashes.capacity();
         (self.keys.memory_bytes() + self.scatter.memory_bytes() + 8 * words) as u64
     }
 }
@@ -118,6 +117,7 @@ impl Table {
             work.groups.extend(groups);
             self.stored.push_all(&work.keys);
         }
+        work.keys.release();
         let len = self.len();
         let accumulators = &mut self.accumulators;
         self.plan
@@ -128,8 +128,10 @@ impl Table {
 
     /// Adds groups with their states.
     pub fn add_groups(&mut self, added: &RecordBatch, work: &mut Work) -> Result<()> {
-        read_keys(self.plan.group_keys(added), &mut work.keys);
+        let keys = self.plan.group_keys(added);
+        self.plan.encoder.read(keys, &mut work.keys)?;
         self.find(work);
+        work.keys.release();
         let len = self.len();
         let accumulators = &mut self.accumulators;
         self.plan
@@ -139,10 +141,8 @@ impl Table {
     }
 
     fn find(&mut self, work: &mut Work) {
-        let Work {
-            keys, seen, groups, ..
-        } = work;
-        self.directory.find(&mut self.stored, keys, seen, groups);
+        let Work { keys, groups, .. } = work;
+        self.directory.find(&mut self.stored, keys, groups);
     }
 
     fn note_rows(&mut self, rows: usize) {
@@ -158,7 +158,7 @@ impl Table {
     /// The groups with their states, and what the grant lends for them. The table is empty afterwards.
     pub fn take_groups(&mut self) -> Result<(RecordBatch, Charge)> {
         let stored = self.clear();
-        let mut columns = stored.into_columns()?;
+        let mut columns = stored.into_columns(&self.plan.encoder)?;
         for accumulator in &mut self.accumulators {
             columns.extend(accumulator.state()?);
         }
@@ -170,7 +170,6 @@ impl Table {
         let stored = self.clear();
         let rows = stored.len();
         let mut columns = stored.decode(&self.plan.encoder)?;
-        drop(stored);
         for accumulator in &mut self.accumulators {
             if self.plan.spec.phase.writes_states() {
                 columns.extend(accumulator.state()?);

@@ -17,6 +17,8 @@ const LOOKS_MAX: u64 = 1 << 20;
 const OUTPUT_ROWS: usize = 8192;
 /// Bytes of strings and nested values in a batch of output, beyond which no row is added to it.
 const OUTPUT_BYTES: usize = 2 << 20;
+/// Rows of a table that are looked at before it is seen whether the thread should stop.
+const SCAN_CHECK_ROWS: usize = 1 << 16;
 
 /// Who probes what.
 #[derive(Clone, Copy)]
@@ -394,56 +396,52 @@ impl Cursor {
     }
 }
 
-/// Reads the rows of tables that are returned apart from pairs.
-#[derive(Debug, Default)]
+/// Reads the rows of a table that are returned apart from pairs.
+#[derive(Debug)]
 pub struct Scan {
     part: usize,
-    end: usize,
-    row: usize,
+    rows: std::ops::Range<usize>,
 }
 
 impl Scan {
-    /// Reads the given parts.
-    pub fn new(parts: std::ops::Range<usize>) -> Self {
-        Self {
-            part: parts.start,
-            end: parts.end,
-            row: 0,
-        }
+    /// Reads the given rows of a part.
+    pub fn new(part: usize, rows: std::ops::Range<usize>) -> Self {
+        Self { part, rows }
     }
 
     /// The next batch.
     pub fn next(&mut self, probing: Probing) -> Result<Option<RecordBatch>> {
         let side = probing.side.other();
         let single = probing.plan.spec.kind.single(side);
+        let (_, has_keys) = probing.tables.part_rows(self.part);
+        let returns = match single {
+            Single::None => return Ok(None),
+            Single::Unmatched => probing.plan.returns_lonely(side, has_keys),
+            Single::Matched | Single::Marked => true,
+        };
         let mut places = Vec::new();
         let has_heap = probing.tables.layout.has_heap();
         let mut bytes = 0;
-        let is_full = |rows: usize, bytes: usize| rows == OUTPUT_ROWS || bytes > OUTPUT_BYTES;
-        while single != Single::None && self.part < self.end && !is_full(places.len(), bytes) {
-            probing.stop.check()?;
-            let (rows, has_keys) = probing.tables.part_rows(self.part);
-            let returns_lonely = probing.plan.returns_lonely(side, has_keys);
-            while self.row < rows && !is_full(places.len(), bytes) {
-                let place = place(self.part, self.row);
-                let is_matched = probing.tables.is_matched(place);
-                let is_returned = match single {
-                    Single::Matched => is_matched,
-                    Single::Unmatched => !is_matched && returns_lonely,
-                    _ => true,
-                };
-                if is_returned {
-                    places.push(place);
-                    bytes += match has_heap {
-                        true => probing.tables.heap_bytes(place),
-                        false => 0,
-                    };
-                }
-                self.row += 1;
+        while returns && places.len() < OUTPUT_ROWS && bytes <= OUTPUT_BYTES {
+            let Some(row) = self.rows.next() else {
+                break;
+            };
+            if row % SCAN_CHECK_ROWS == 0 {
+                probing.stop.check()?;
             }
-            if self.row == rows {
-                self.part += 1;
-                self.row = 0;
+            let place = place(self.part, row);
+            let is_matched = probing.tables.is_matched(place);
+            let is_returned = match single {
+                Single::Matched => is_matched,
+                Single::Unmatched => !is_matched,
+                _ => true,
+            };
+            if is_returned {
+                places.push(place);
+                bytes += match has_heap {
+                    true => probing.tables.heap_bytes(place),
+                    false => 0,
+                };
             }
         }
         if places.is_empty() {

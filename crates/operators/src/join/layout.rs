@@ -22,6 +22,18 @@ pub struct Block {
 }
 
 impl Block {
+    /// An empty block of about `bytes` that has room for the given words and bytes of a heap, and for more in the same
+    /// proportion.
+    pub fn with_capacity(bytes: usize, words: usize, heap: usize) -> Self {
+        let needed = words * 8 + heap;
+        let part =
+            |amount: usize| amount.max((bytes as u128 * amount as u128 / needed as u128) as usize);
+        Self {
+            words: Vec::with_capacity(part(words * 8).div_ceil(8)),
+            heap: Vec::with_capacity(part(heap)),
+        }
+    }
+
     pub fn memory_bytes(&self) -> u64 {
         (self.words.capacity() * 8 + self.heap.capacity()) as u64
     }

@@ -55,6 +55,7 @@
 //! | `layout` | what a row looks like in memory and on disk |
 //! | `store` | where rows wait, by partition, and which are spilled |
 //! | `spilled` | blocks of rows on disk |
+//! | `packed` | their words in fewer bytes |
 //! | `part` | the table of one partition: the directory, and the rows by slot |
 //! | `table` | those of all partitions |
 //! | `prober` | what a thread does with right rows, and then with what remains |
@@ -63,24 +64,33 @@
 //! | `threads` | work that several threads share |
 //! | `cursor` | how a batch probes, and which rows have no partner |
 //! | `rounds` | which pairs are tested where it only matters whether a row has a partner |
-//! | `run` | how spilled partitions are joined |
+//! | `pair` | spilled partitions of both sides |
+//! | `rest` | what a thread does next when all right rows have arrived |
+//! | `run` | how spilled partitions are joined, by stages |
+//! | `share` | a thread's part in that |
+//! | `queue` | build sides that are larger than memory and cannot be divided |
 //!
 //! Left rows are divided into 64 partitions by the upper bits of the hash. While the grant grows, all stay in memory;
 //! when the broker refuses, the largest partition is spilled. Right rows whose partition is on disk are spilled, too.
-//! When all right rows have arrived, the threads take the spilled pairs, one at a time each. A pair is joined as the
-//! whole was, with the next bits of the hash and with the smaller side built. No thread ever waits for memory: the
-//! buffers of partitions on disk, at most 4 MiB for each pair in work, and 1 MiB of its table are lent as an overdraft
-//! if need be.
+//! When all right rows have arrived, the threads take the spilled pairs, one at a time each, and when there are fewer
+//! pairs than threads, they join them together. A pair is joined as the whole was, with the next bits of the hash and
+//! with the smaller side built. No thread ever waits for memory: the buffers of partitions on disk, at most 4 MiB for
+//! each pair in work or a 16th of the memory, and 1 MiB of its table are lent as an overdraft if need be.
 
 mod cursor;
 mod direct;
 mod layout;
 mod ordered;
+mod packed;
+mod pair;
 mod part;
 mod plan;
 mod prober;
+mod queue;
+mod rest;
 mod rounds;
 mod run;
+mod share;
 mod spec;
 mod spilled;
 mod store;
@@ -90,6 +100,7 @@ mod tests;
 mod threads;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -101,9 +112,12 @@ use crate::partitions::{NO_KEY, Scatter};
 use crate::{Environment, OperatorError, Result};
 pub use cursor::Step;
 use layout::Block;
+use pair::{Pair, Shared, spilled_pairs};
 use plan::{Plan, ProbeRows};
 pub use prober::Prober;
-use run::{Pair, Shared, spilled_pairs};
+use rest::{Next, Rest, Work};
+use run::Run;
+use share::Share;
 pub use spec::{Condition, JoinKind, JoinSpec, PairTest, Side};
 use store::RowStore;
 use table::Tables;
@@ -135,6 +149,8 @@ pub struct HashJoin {
     shared: Shared,
     build: RowStore,
     probe: RowStore,
+    /// Right rows that came while left rows were spilled.
+    probed_rows: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -146,13 +162,9 @@ struct State {
     probing: usize,
     /// Whether a prober was dropped before it finished, so that it is not known which rows have no partner.
     is_abandoned: bool,
-    tasks: Vec<Task>,
-}
-
-enum Task {
-    /// Rows of a part that are returned apart from pairs.
-    Scan(Arc<Tables>, usize),
-    Pair(Pair),
+    rest: Rest,
+    /// Threads that wait for others.
+    waiting: usize,
 }
 
 impl HashJoin {
@@ -177,6 +189,7 @@ impl HashJoin {
         Ok(Arc::new(Self {
             build: store(Side::Left, false),
             probe: store(Side::Right, true),
+            probed_rows: AtomicU64::new(0),
             shared: Shared {
                 environment: environment.clone(),
                 grant,
@@ -187,7 +200,8 @@ impl HashJoin {
                 tables: None,
                 probing: probers,
                 is_abandoned: false,
-                tasks: Vec::new(),
+                rest: Rest::default(),
+                waiting: 0,
             }),
             changed: Condvar::new(),
         }))
@@ -231,9 +245,7 @@ impl HashJoin {
 
     /// How many spilled pairs wait for a thread.
     pub fn waiting_pair_count(&self) -> usize {
-        let state = self.state.lock();
-        let tasks = state.tasks.iter();
-        tasks.filter(|task| matches!(task, Task::Pair(_))).count()
+        self.state.lock().rest.waiting_pair_count()
     }
 
     /// What the join did so far.
@@ -254,24 +266,26 @@ impl HashJoin {
         self.state.lock().probing > 0
     }
 
-    /// Notes that a prober has no more rows. The last one makes the tasks that remain.
-    fn finish_probing(&self) -> Result<()> {
+    /// Notes that a prober has no more rows, and says whether it is the last one. Then it is known what remains.
+    fn finish_probing(&self) -> Result<bool> {
         let mut state = self.state.lock();
         state.probing -= 1;
-        if state.probing == 0 {
-            let tasks = self.remaining_tasks(state.tables.take());
+        let is_last = state.probing == 0;
+        if is_last {
+            let tables = state.tables.take();
+            let added = self.add_rest(tables, &mut state.rest);
             self.changed.notify_all();
-            state.tasks = tasks?;
+            added?;
         }
-        Ok(())
+        Ok(is_last)
     }
 
-    fn remaining_tasks(&self, tables: Option<Arc<Tables>>) -> Result<Vec<Task>> {
+    fn add_rest(&self, tables: Option<Arc<Tables>>, rest: &mut Rest) -> Result<()> {
         self.probe.finish()?;
         let plan = &self.shared.plan;
-        let rows = Some(self.build.row_count());
-        let pairs = spilled_pairs(&self.build, &self.probe, Side::Left, rows, plan);
-        let mut tasks: Vec<Task> = pairs.into_iter().map(Task::Pair).collect();
+        let totals = [self.build.row_count(), self.probed_rows.load(Relaxed)];
+        let stores = [&self.build, &self.probe];
+        rest.add_pairs(spilled_pairs(stores, Side::Left, totals, plan));
         if let Some(left) = self.build.take_spilled(NO_KEY) {
             let pair = Pair {
                 left,
@@ -280,25 +294,44 @@ impl HashJoin {
                 is_stuck: true,
                 has_keys: false,
             };
-            tasks.extend(pair.is_useful(plan).then_some(Task::Pair(pair)));
+            rest.add_pairs(pair.is_useful(plan).then_some(pair));
         }
         if let Some(tables) = tables.filter(|_| plan.marks(Side::Left)) {
-            let parts = 0..tables.parts();
-            tasks.extend(parts.map(|part| Task::Scan(Arc::clone(&tables), part)));
+            rest.add_scans(&tables);
         }
-        Ok(tasks)
+        Ok(())
     }
 
-    fn next_task(&self) -> Result<Option<Task>> {
+    /// What a thread does next, that has worked on its `own` pair. `None`: nothing remains.
+    fn next_work(&self, own: Option<&Arc<Run>>) -> Result<Option<Work>> {
         let mut state = self.state.lock();
-        while state.probing > 0 && !state.is_abandoned {
-            self.changed.wait_for(&mut state, STOP_CHECK);
+        loop {
             self.shared.environment.stop.check()?;
+            if state.is_abandoned {
+                return Ok(None);
+            }
+            if state.probing == 0 {
+                match state.rest.next(own, &self.shared) {
+                    Next::Work(work) => return Ok(Some(work)),
+                    Next::End => return Ok(None),
+                    Next::Later => {}
+                }
+            }
+            state.waiting += 1;
+            self.changed.wait_for(&mut state, STOP_CHECK);
+            state.waiting -= 1;
         }
-        if state.is_abandoned {
-            return Ok(None);
+    }
+
+    /// Ends a thread's turn, and says so to those that wait for it.
+    fn end_share(&self, mut share: Share) -> Arc<Run> {
+        let mut state = self.state.lock();
+        state.rest.add_pairs(share.take_pairs());
+        let run = share.end();
+        if state.waiting > 0 {
+            self.changed.notify_all();
         }
-        Ok(state.tasks.pop())
+        run
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use hotshelf_tier::region::prefer_huge_pages;
 
 use super::layout::{Block, RowLayout};
+use crate::Stop;
 use crate::memory::Charge;
 
 /// The place of a row in the tables of all partitions: the part above, the row in it below.
@@ -97,6 +98,7 @@ fn unmatched(rows: usize, marks: bool) -> Vec<AtomicU64> {
 #[derive(Clone, Copy)]
 pub struct PartOptions<'a> {
     pub layout: &'a RowLayout,
+    pub stop: &'a Stop,
     /// Upper bits of the hash that are the same for all rows.
     pub skip_bits: u32,
     pub marks: bool,
@@ -116,7 +118,8 @@ impl PartOptions<'_> {
         (rows * self.layout.stride() * 8 + marks) as u64 + slots * 8
     }
 
-    /// Builds a table. Memory of the chunks is freed as their rows are copied, except for their heaps.
+    /// Builds a table. Memory of the chunks is freed as their rows are copied, except for their heaps. Once the thread
+    /// should stop, the table is of no use.
     pub fn build(&self, mut chunks: Vec<Block>, charge: Charge) -> Part {
         let stride = self.layout.stride();
         let len = chunks.iter().map(|chunk| chunk.words.len()).sum::<usize>() / stride;
@@ -132,6 +135,9 @@ impl PartOptions<'_> {
         let mut next = 0;
         for (number, chunk) in chunks.iter_mut().enumerate() {
             let words = std::mem::take(&mut chunk.words);
+            if self.stop.is_raised() {
+                break;
+            }
             for row in words.chunks_exact(stride) {
                 let idx = match self.has_keys {
                     true => self.take_place(row, &mut directory, shift),
@@ -158,10 +164,8 @@ impl PartOptions<'_> {
 
     /// Counts the rows of each slot; then each slot's end is where its first row will be.
     fn count(&self, chunks: &[Block], directory: &mut [u64], shift: u32) {
-        for row in chunks
-            .iter()
-            .flat_map(|chunk| chunk.words.chunks_exact(self.layout.stride()))
-        {
+        let chunks = chunks.iter().take_while(|_| !self.stop.is_raised());
+        for row in chunks.flat_map(|chunk| chunk.words.chunks_exact(self.layout.stride())) {
             let slot = self.slot(self.layout.hash(row), shift);
             directory[slot + 1] += 1 << FILTER_BITS;
         }

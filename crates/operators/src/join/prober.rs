@@ -1,15 +1,16 @@
 //! Probing from a thread, and its share of what remains in the end.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use arrow_array::RecordBatch;
 
-use super::cursor::{Cursor, Scan, Step};
+use super::HashJoin;
+use super::cursor::{Cursor, Step};
 use super::layout::Block;
-use super::run::Run;
+use super::rest::Work;
 use super::spec::Side;
 use super::table::Tables;
-use super::{HashJoin, Task};
 use crate::Result;
 use crate::batches::{piece_rows, with_schema};
 use crate::partitions::{Scatter, partition_of};
@@ -19,6 +20,7 @@ pub struct Prober {
     join: Arc<HashJoin>,
     /// The table, until there are no more rows.
     tables: Option<Arc<Tables>>,
+    is_last: bool,
     /// The rows of a batch that come next.
     batch: Option<RecordBatch>,
     piece_rows: usize,
@@ -29,17 +31,13 @@ pub struct Prober {
     work: Option<Work>,
 }
 
-enum Work {
-    Scan(Arc<Tables>, Scan),
-    Run(Box<Run>),
-}
-
 impl Prober {
     /// Without tables it only takes part in what remains.
     pub(super) fn new(join: &Arc<HashJoin>, tables: Option<Arc<Tables>>) -> Self {
         Self {
             join: Arc::clone(join),
             tables,
+            is_last: false,
             batch: None,
             piece_rows: 1,
             cursor: Cursor::default(),
@@ -67,7 +65,8 @@ impl Prober {
 
     /// The next batch of output. `None` means that [`Self::push`] or [`Self::finish`] comes next, and the end after
     /// [`Self::finish`]. Then this waits until all probers have finished, and each takes a share of the rows without
-    /// partners and of what was spilled.
+    /// partners and of what was spilled. It also waits while there is nothing to do for it until others have done
+    /// theirs: so each prober needs a thread of its own.
     ///
     /// # Errors
     /// Those of spilling, those of the condition, [`Stopped`](crate::OperatorError::Stopped), and if Arrow cannot
@@ -115,10 +114,15 @@ impl Prober {
     /// # Errors
     /// Those of spilling.
     pub fn finish(&mut self) -> Result<()> {
-        match self.tables.take() {
-            Some(_) => self.join.finish_probing(),
-            None => Ok(()),
+        if self.tables.take().is_some() {
+            self.is_last = self.join.finish_probing()?;
         }
+        Ok(())
+    }
+
+    /// Whether this has been the last prober of its join to finish. What remains can be left to it and its helpers.
+    pub fn is_last(&self) -> bool {
+        self.is_last
     }
 
     fn probe(&mut self, tables: &Tables) -> Result<Step> {
@@ -150,6 +154,7 @@ impl Prober {
         plan.rows_of(Side::Right, batch, tables.needs_hashes(), rows)?;
         if !tables.is_complete() {
             let keys = &rows.keys;
+            self.join.probed_rows.fetch_add(keys.len() as u64, Relaxed);
             self.scatter.sort(keys.hashes(), |row, hash| {
                 let is_absent = !tables.is_resident(hash) && keys.has_key(row);
                 is_absent.then(|| partition_of(hash, 0))
@@ -170,31 +175,27 @@ impl Prober {
     fn work(&mut self) -> Result<Option<RecordBatch>> {
         let shared = &self.join.shared;
         loop {
-            let batch = match &mut self.work {
+            let worked = match &mut self.work {
                 Some(Work::Scan(tables, scan)) => {
-                    scan.next(shared.probing(tables, Side::Right, true))?
+                    scan.next(shared.probing(tables, Side::Right, true))
                 }
-                Some(Work::Run(run)) => {
-                    let mut pairs = Vec::new();
-                    let batch = run.next(shared, &mut pairs)?;
-                    let tasks = pairs.into_iter().map(Task::Pair);
-                    self.join.state.lock().tasks.extend(tasks);
-                    batch
-                }
-                None => None,
+                Some(Work::Share(share)) => share.next(shared, &mut self.cursor, &mut self.scatter),
+                None => Ok(None),
             };
-            if batch.is_some() {
-                return Ok(batch);
+            if let Ok(Some(batch)) = worked {
+                return Ok(Some(batch));
             }
-            self.work = None;
-            self.work = match self.join.next_task()? {
-                Some(Task::Scan(tables, part)) => {
-                    let scan = Scan::new(part..part + 1);
-                    Some(Work::Scan(tables, scan))
-                }
-                Some(Task::Pair(pair)) => Some(Work::Run(Box::new(Run::start(pair, shared)?))),
-                None => return Ok(None),
+            // Others do not wait for what has failed.
+            let done = self.work.take();
+            worked?;
+            let own = match done {
+                Some(Work::Share(share)) => Some(self.join.end_share(*share)),
+                _ => None,
             };
+            self.work = self.join.next_work(own.as_ref())?;
+            if self.work.is_none() {
+                return Ok(None);
+            }
         }
     }
 }

@@ -1,385 +1,298 @@
-//! Joining a pair of spilled partitions.
+//! Joining a pair of spilled partitions, by any number of threads.
 //!
 //! The smaller one is built, with further bits of the hash: what does not fit is spilled again. Rows that no bits
 //! divide, because they have one key, are joined by block nested loop: as many as fit, then all rows of the other side.
+//!
+//! Either goes through stages. A stage consists of turns, which threads take until there are none: blocks that are
+//! divided, blocks that probe, rows of the table that are returned. When all turns have ended, one thread makes the
+//! next stage.
 
+use std::mem::replace;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use arrow_array::RecordBatch;
+use parking_lot::Mutex;
 
-use super::cursor::{Cursor, Probing, Scan};
+use super::cursor::Scan;
 use super::layout::Block;
+use super::pair::{Pair, Shared, spilled_pairs};
 use super::part::PartOptions;
-use super::plan::Plan;
+use super::queue::{Matched, Queue};
 use super::spec::Side;
-use super::spilled::{BlockReader, Spilled};
+use super::spilled::{BlockReader, PendingBlock, Spilled};
 use super::store::RowStore;
 use super::table::Tables;
-use crate::memory::{Charge, Grant};
-use crate::partitions::{PARTITION_BITS, PARTITIONS, Scatter, partition_of};
-use crate::{Environment, Result};
+use crate::Result;
+use crate::partitions::{PARTITION_BITS, Scatter, partition_of};
 
-/// Partitions are divided this often. Then few bits of the hash remain for the table.
-const LEVELS_MAX: u32 = 4;
+/// Rows of a table that a thread returns at a turn.
+const SCAN_ROWS: usize = 1 << 16;
 
-/// What all threads of a join share.
-pub struct Shared {
-    pub plan: Plan,
-    pub environment: Environment,
-    pub grant: Arc<Grant>,
-    pub counts: Arc<Counts>,
-}
-
-/// What a join did so far.
-#[derive(Debug, Default)]
-pub struct Counts {
-    pairs: AtomicU64,
-    levels: AtomicU64,
-    passes: AtomicU64,
-}
-
-impl Counts {
-    fn note_pair(&self, level: u32) {
-        self.pairs.fetch_add(1, Relaxed);
-        self.levels.fetch_max(u64::from(level), Relaxed);
-    }
-
-    /// Pairs joined, the level of the deepest, and how often a probe side was read again.
-    pub fn get(&self) -> [u64; 3] {
-        [&self.pairs, &self.levels, &self.passes].map(|count| count.load(Relaxed))
-    }
-}
-
-impl Shared {
-    pub fn probing<'a>(&'a self, tables: &'a Tables, side: Side, is_last: bool) -> Probing<'a> {
-        Probing {
-            plan: &self.plan,
-            stop: &self.environment.stop,
-            tables,
-            side,
-            is_last,
-        }
-    }
-}
-
-/// Partitions of both sides with the same bits of the hash.
-pub struct Pair {
-    pub left: Spilled,
-    pub right: Spilled,
-    /// The level that divides them.
-    pub level: u32,
-    /// Whether dividing is of no use.
-    pub is_stuck: bool,
-    /// Whether rows have keys.
-    pub has_keys: bool,
-}
-
-impl Pair {
-    /// Whether any row can come of it.
-    pub fn is_useful(&self, plan: &Plan) -> bool {
-        match (self.left.rows, self.right.rows) {
-            (0, 0) => false,
-            (_, 0) => plan.keeps_lonely(Side::Left),
-            (0, _) => plan.keeps_lonely(Side::Right),
-            _ => true,
-        }
-    }
-}
-
-/// A pair that is being joined.
+/// A pair that is being joined. Threads share it.
 pub struct Run {
-    build: Side,
+    pub build: Side,
     level: u32,
     has_keys: bool,
-    tables: Tables,
-    probe: Spilled,
-    reader: BlockReader,
-    cursor: Cursor,
-    is_probing: bool,
-    scan: Option<Scan>,
-    rest: Rest,
-    scatter: Scatter,
+    is_large: bool,
+    probe: Mutex<Spilled>,
+    not_held: NotHeld,
+    state: Mutex<State>,
 }
 
 /// What the table does not hold of the build side.
-enum Rest {
-    /// Spilled partitions of both sides.
+enum NotHeld {
+    /// Spilled partitions of both sides, and how many rows they had together.
     Divided {
-        build: RowStore,
-        probe: RowStore,
-        rows: u64,
+        stores: [RowStore; 2],
+        totals: [u64; 2],
     },
     /// Rows that come next.
-    Queued(Queue),
+    Queued {
+        queue: Mutex<Queue>,
+        matched: Matched,
+    },
 }
 
-struct Queue {
-    reader: BlockReader,
-    /// A block that was read and did not fit.
-    block: Option<Block>,
-    /// A bit for each probe row that has a partner.
-    matched: Vec<u64>,
-    /// The first row of the probe block in work.
-    first_row: usize,
-    _charge: Charge,
+struct State {
+    stage: Stage,
+    /// Turns that have been taken and have not ended.
+    taken: usize,
+}
+
+/// What there is to do.
+pub enum Stage {
+    /// Nothing yet.
+    Begun,
+    /// Blocks of the build side are divided.
+    Dividing(BlockReader),
+    /// Blocks of the other side probe.
+    Probing {
+        table: Table,
+        reader: BlockReader,
+    },
+    /// Rows of the table that are returned apart from pairs, from a row of a part on.
+    Scanning {
+        table: Table,
+        part: usize,
+        row: usize,
+    },
+    /// A thread makes the next stage.
+    Changing,
+    Ended,
+}
+
+/// A table of the pair.
+#[derive(Clone)]
+pub struct Table {
+    pub tables: Arc<Tables>,
+    /// Whether there is no other one for the same rows that probe.
+    pub is_last: bool,
+}
+
+/// Part of a stage.
+pub enum Turn {
+    Divide(Option<PendingBlock>),
+    /// With a block of this number.
+    Probe(Table, usize, Option<PendingBlock>),
+    Scan(Table, Scan),
+    /// Makes the next stage.
+    Change(Option<Stage>),
+    Ended,
 }
 
 impl Run {
-    pub fn start(pair: Pair, shared: &Shared) -> Result<Self> {
-        // Rows without a key cannot probe. Only the left side has any.
-        let build = match pair.left.bytes <= pair.right.bytes || !pair.has_keys {
-            true => Side::Left,
-            false => Side::Right,
-        };
-        let (built, probe) = match build {
-            Side::Left => (pair.left, pair.right),
-            Side::Right => (pair.right, pair.left),
-        };
-        // Dividing what is small already only makes smaller reads and writes.
-        let is_small = built.bytes <= shared.grant.minimum_bytes();
-        let is_whole = pair.is_stuck || is_small || pair.level >= LEVELS_MAX;
+    pub fn new(pair: Pair, shared: &Shared) -> Self {
         shared.counts.note_pair(pair.level);
-        let (tables, rest) = if is_whole {
-            let mut queue = Queue::new(built, &probe, shared);
-            let options = options(shared, build, pair.level, pair.has_keys);
-            (queue.load(shared, build, options)?, Rest::Queued(queue))
+        let (build, level, has_keys) = (pair.build_side(), pair.level, pair.has_keys);
+        let (is_whole, is_large) = (pair.is_whole(shared), pair.is_large(shared));
+        let [built, probe] = pair.into_sides();
+        let (not_held, stage) = if is_whole {
+            let matters = shared.plan.marks(build.other());
+            let not_held = NotHeld::Queued {
+                matched: Matched::new(&probe, matters, shared),
+                queue: Mutex::new(Queue::new(built)),
+            };
+            (not_held, Stage::Begun)
         } else {
-            divide(built, build, pair.level, shared)?
-        };
-        Ok(Self {
-            build,
-            level: pair.level,
-            has_keys: pair.has_keys,
-            tables,
-            reader: BlockReader::new(probe.clone()),
-            probe,
-            cursor: Cursor::default(),
-            is_probing: false,
-            scan: None,
-            rest,
-            scatter: Scatter::default(),
-        })
-    }
-
-    /// The next batch of output. After the last one, pairs that remain are in `pairs`.
-    pub fn next(&mut self, shared: &Shared, pairs: &mut Vec<Pair>) -> Result<Option<RecordBatch>> {
-        loop {
-            shared.environment.stop.check()?;
-            let is_last = match &self.rest {
-                Rest::Queued(queue) => queue.block.is_none(),
-                Rest::Divided { .. } => true,
+            let store = |side, spills| {
+                let layout = shared.plan.layout(side);
+                RowStore::new(layout, &shared.environment, &shared.grant, level, spills)
             };
-            let side = self.build.other();
-            let probing = shared.probing(&self.tables, side, is_last);
-            if let Some(scan) = &mut self.scan {
-                if let Some(batch) = scan.next(probing)? {
-                    return Ok(Some(batch));
-                }
-                if !self.turn(shared, pairs)? {
-                    return Ok(None);
-                }
-            } else if self.is_probing {
-                if let Some(batch) = self.cursor.next(probing)? {
-                    return Ok(Some(batch));
-                }
-                self.is_probing = false;
-                if let Rest::Queued(queue) = &mut self.rest {
-                    queue.keep(&self.cursor);
-                }
-            } else if let Some(block) = self.reader.read()? {
-                self.begin(shared, block)?;
-            } else {
-                self.scan = Some(Scan::new(0..self.tables.parts()));
-            }
-        }
-    }
-
-    /// Begins to probe with a block.
-    fn begin(&mut self, shared: &Shared, block: Block) -> Result<()> {
-        let side = self.build.other();
-        let layout = shared.plan.layout(side);
-        let rows = &mut self.cursor.rows;
-        layout.keys(&block, &mut rows.keys);
-        let heap = block.heap.as_slice();
-        let columns = (0..layout.columns()).map(|idx| layout.unpack(idx, &block.words, &heap));
-        rows.set_columns(columns.collect::<Result<_>>()?)?;
-        if let Rest::Divided { probe, .. } = &self.rest
-            && !self.tables.is_complete()
-        {
-            let (tables, level) = (&self.tables, self.level);
-            self.scatter.sort(rows.keys.hashes(), |_, hash| {
-                (!tables.is_resident(hash)).then(|| partition_of(hash, level))
-            });
-            probe.append_sorted(&self.scatter, &block)?;
-        }
-        self.cursor.start(shared.probing(&self.tables, side, true));
-        if let Rest::Queued(queue) = &self.rest {
-            queue.recall(&mut self.cursor);
-        }
-        self.is_probing = true;
-        Ok(())
-    }
-
-    /// Continues with the next rows of the build side. False: there are none.
-    fn turn(&mut self, shared: &Shared, pairs: &mut Vec<Pair>) -> Result<bool> {
-        match &mut self.rest {
-            Rest::Queued(queue) if queue.block.is_some() => {
-                let options = options(shared, self.build, self.level, self.has_keys);
-                shared.counts.passes.fetch_add(1, Relaxed);
-                self.tables.free();
-                self.tables = queue.load(shared, self.build, options)?;
-                self.reader = BlockReader::new(self.probe.clone());
-                queue.first_row = 0;
-                self.scan = None;
-                Ok(true)
-            }
-            Rest::Queued(_) => Ok(false),
-            Rest::Divided { build, probe, rows } => {
-                probe.finish()?;
-                pairs.extend(spilled_pairs(
-                    build,
-                    probe,
-                    self.build,
-                    Some(*rows),
-                    &shared.plan,
-                ));
-                Ok(false)
-            }
-        }
-    }
-}
-
-fn options(shared: &Shared, build: Side, level: u32, has_keys: bool) -> PartOptions<'_> {
-    PartOptions {
-        layout: shared.plan.layout(build),
-        skip_bits: PARTITION_BITS * level,
-        marks: shared.plan.marks(build),
-        has_keys,
-    }
-}
-
-/// Divides the build side by further bits of the hash.
-fn divide(built: Spilled, side: Side, level: u32, shared: &Shared) -> Result<(Tables, Rest)> {
-    let Shared {
-        plan,
-        environment,
-        grant,
-        ..
-    } = shared;
-    let layout = plan.layout(side);
-    let rows = built.rows;
-    let build = RowStore::new(layout, environment, grant, level, false);
-    let mut scatter = Scatter::default();
-    let mut reader = BlockReader::new(built);
-    while let Some(block) = reader.read()? {
-        let hashes = block
-            .words
-            .chunks_exact(layout.stride())
-            .map(|row| layout.hash(row));
-        let hashes: Vec<u64> = hashes.collect();
-        build.append(&mut scatter, &block, &hashes, None, false)?;
-    }
-    let tables = Tables::build(&build, plan.marks(side), 1)?;
-    let probe = RowStore::new(plan.layout(side.other()), environment, grant, level, true);
-    Ok((tables, Rest::Divided { build, probe, rows }))
-}
-
-/// The pairs of spilled partitions of two stores. `rows` are those of the build side, if they could not be divided
-/// by fewer bits.
-pub fn spilled_pairs(
-    build: &RowStore,
-    probe: &RowStore,
-    side: Side,
-    rows: Option<u64>,
-    plan: &Plan,
-) -> Vec<Pair> {
-    let pairs = (0..PARTITIONS).filter_map(|idx| {
-        let built = build.take_spilled(idx)?;
-        let probing = probe.take_spilled(idx).unwrap_or_default();
-        let is_stuck = rows == Some(built.rows);
-        let (left, right) = match side {
-            Side::Left => (built, probing),
-            Side::Right => (probing, built),
+            let not_held = NotHeld::Divided {
+                stores: [store(build, false), store(build.other(), true)],
+                totals: [built.rows, probe.rows],
+            };
+            (not_held, Stage::Dividing(BlockReader::new(built.batches)))
         };
-        let level = build.level() + 1;
-        Some(Pair {
-            left,
-            right,
-            level,
-            is_stuck,
-            has_keys: true,
-        })
-    });
-    pairs.filter(|pair| pair.is_useful(plan)).collect()
-}
-
-impl Queue {
-    fn new(built: Spilled, probe: &Spilled, shared: &Shared) -> Self {
-        let words = (probe.rows as usize).div_ceil(64);
-        shared.grant.grow(words as u64 * 8);
         Self {
-            reader: BlockReader::new(built),
-            block: None,
-            matched: vec![0; words],
-            first_row: 0,
-            _charge: Charge::adopt(&shared.grant, words as u64 * 8),
+            build,
+            level,
+            has_keys,
+            is_large,
+            probe: Mutex::new(probe),
+            not_held,
+            state: Mutex::new(State { stage, taken: 0 }),
         }
     }
 
-    /// A table of as many rows as fit, and of the join's minimum and one block at least.
-    fn load(&mut self, shared: &Shared, side: Side, options: PartOptions) -> Result<Tables> {
-        let grant = &shared.grant;
-        let stride = options.layout.stride();
-        let mut chunks: Vec<Block> = Vec::new();
-        let (mut rows, mut heap_bytes) = (0, 0);
-        let mut charge = Charge::adopt(grant, 0);
-        loop {
-            shared.environment.stop.check()?;
-            let block = match self.block.take() {
-                Some(block) => Some(block),
-                None => self.reader.read()?,
-            };
-            let Some(block) = block else {
-                break;
-            };
-            let added = block.words.len() / stride;
-            let needed = options.bytes(rows + added) - options.bytes(rows) + block.memory_bytes();
-            if !charge.try_grow(needed) {
-                if !chunks.is_empty() && charge.bytes() >= grant.minimum_bytes() {
-                    self.block = Some(block);
-                    break;
-                }
-                charge.grow(needed);
+    /// Whether it may be larger than memory, so that no other pair should be joined at once.
+    pub fn is_large(&self) -> bool {
+        self.is_large
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state.lock().stage, Stage::Ended)
+    }
+
+    /// A turn, which is to be given back by [`Self::give_back`]. `None`: there is none until others have ended, or no
+    /// more.
+    pub fn take(&self) -> Option<Turn> {
+        let mut state = self.state.lock();
+        let turn = match &mut state.stage {
+            Stage::Ended => return None,
+            Stage::Begun | Stage::Changing => None,
+            Stage::Dividing(reader) => reader.next().map(|(_, block)| Turn::Divide(Some(block))),
+            Stage::Probing { table, reader } => {
+                let next = reader.next();
+                next.map(|(number, block)| Turn::Probe(table.clone(), number, Some(block)))
             }
-            rows += added;
-            heap_bytes += block.heap.capacity() as u64;
-            chunks.push(block);
-        }
-        let mut part = options.build(chunks, charge);
-        part.keep(options.bytes(rows) + heap_bytes);
-        Ok(Tables::single(shared.plan.layout(side), part, options))
+            Stage::Scanning { table, part, row } => {
+                next_scan(&table.tables, part, row).map(|scan| Turn::Scan(table.clone(), scan))
+            }
+        };
+        let turn = match turn {
+            Some(turn) => turn,
+            None if state.taken > 0 => return None,
+            None => Turn::Change(Some(replace(&mut state.stage, Stage::Changing))),
+        };
+        state.taken += 1;
+        Some(turn)
     }
 
-    /// Makes the cursor know which of its rows have had partners.
-    fn recall(&self, cursor: &mut Cursor) {
-        for (idx, matched) in cursor.matched.iter_mut().enumerate() {
-            let row = self.first_row + idx;
-            *matched = self.matched[row / 64] >> (row % 64) & 1 == 1;
+    /// Ends a turn, and begins the next stage if the turn has made it.
+    pub fn give_back(&self, next: Option<Stage>) {
+        let mut state = self.state.lock();
+        state.taken -= 1;
+        if let Some(stage) = next {
+            state.stage = stage;
         }
     }
 
-    /// Keeps which of the cursor's rows have had partners.
-    fn keep(&mut self, cursor: &Cursor) {
-        for (idx, _) in cursor
-            .matched
-            .iter()
-            .enumerate()
-            .filter(|(_, matched)| **matched)
-        {
-            let row = self.first_row + idx;
-            self.matched[row / 64] |= 1 << (row % 64);
+    /// Makes the next stage. After the last one, pairs that remain are in `pairs`.
+    pub fn change(&self, stage: Stage, shared: &Shared, pairs: &mut Vec<Pair>) -> Result<Stage> {
+        match (stage, &self.not_held) {
+            (Stage::Probing { table, .. }, _) if shared.plan.marks(self.build) => {
+                let (part, row) = (0, 0);
+                Ok(Stage::Scanning { table, part, row })
+            }
+            (Stage::Dividing(_), NotHeld::Divided { stores, .. }) => {
+                let tables = Tables::build(&stores[0], shared.plan.marks(self.build), 1)?;
+                Ok(self.probing(tables, true))
+            }
+            (Stage::Begun, NotHeld::Queued { queue, .. }) => self.load(queue, shared),
+            (
+                Stage::Probing { table, .. } | Stage::Scanning { table, .. },
+                NotHeld::Queued { queue, .. },
+            ) if !table.is_last => {
+                shared.counts.note_pass();
+                // Its memory is for the next one.
+                drop(table);
+                self.load(queue, shared)
+            }
+            (_, NotHeld::Divided { stores, totals }) => {
+                let [build, probe] = stores;
+                probe.finish()?;
+                let found = spilled_pairs([build, probe], self.build, *totals, &shared.plan);
+                pairs.extend(found);
+                Ok(Stage::Ended)
+            }
+            (_, NotHeld::Queued { .. }) => Ok(Stage::Ended),
         }
-        self.first_row += cursor.rows.keys.len();
     }
+
+    fn load(&self, queue: &Mutex<Queue>, shared: &Shared) -> Result<Stage> {
+        let mut queue = queue.lock();
+        let options = PartOptions {
+            layout: shared.plan.layout(self.build),
+            stop: &shared.environment.stop,
+            skip_bits: PARTITION_BITS * self.level,
+            marks: shared.plan.marks(self.build),
+            has_keys: self.has_keys,
+        };
+        let tables = queue.load(shared, self.build, options)?;
+        Ok(self.probing(tables, queue.is_empty()))
+    }
+
+    /// All rows that probe do so with this table.
+    fn probing(&self, tables: Tables, is_last: bool) -> Stage {
+        let mut probe = self.probe.lock();
+        // Blocks that are not read again are freed as soon as they have probed.
+        let batches = match is_last {
+            true => std::mem::take(&mut probe.batches),
+            false => probe.batches.clone(),
+        };
+        let tables = Arc::new(tables);
+        Stage::Probing {
+            table: Table { tables, is_last },
+            reader: BlockReader::new(batches),
+        }
+    }
+
+    /// Divides a block of the build side by further bits of the hash.
+    pub fn divide(&self, block: &Block, shared: &Shared, scatter: &mut Scatter) -> Result<()> {
+        let NotHeld::Divided { stores, .. } = &self.not_held else {
+            return Ok(());
+        };
+        let layout = shared.plan.layout(self.build);
+        let rows = block.words.chunks_exact(layout.stride());
+        let hashes: Vec<u64> = rows.map(|row| layout.hash(row)).collect();
+        stores[0].append(scatter, block, &hashes, None, false)
+    }
+
+    /// Spills the rows that probe whose partners are not in the table.
+    pub fn spill_others(
+        &self,
+        tables: &Tables,
+        block: &Block,
+        hashes: &[u64],
+        scatter: &mut Scatter,
+    ) -> Result<()> {
+        let NotHeld::Divided { stores, .. } = &self.not_held else {
+            return Ok(());
+        };
+        if tables.is_complete() {
+            return Ok(());
+        }
+        scatter.sort(hashes, |_, hash| {
+            (!tables.is_resident(hash)).then(|| partition_of(hash, self.level))
+        });
+        stores[1].append_sorted(scatter, block)
+    }
+
+    /// Sets the marks of rows of a block that probes to what they were with the table before.
+    pub fn recall(&self, number: usize, marks: &mut [bool]) {
+        if let NotHeld::Queued { matched, .. } = &self.not_held {
+            matched.recall(number, marks);
+        }
+    }
+
+    /// Keeps the marks of rows of a block for the next table.
+    pub fn keep(&self, number: usize, marks: &[bool]) {
+        if let NotHeld::Queued { matched, .. } = &self.not_held {
+            matched.keep(number, marks);
+        }
+    }
+}
+
+/// The next rows of a table, and where those after them begin.
+fn next_scan(tables: &Tables, part: &mut usize, row: &mut usize) -> Option<Scan> {
+    while *part < tables.parts() {
+        let (rows, _) = tables.part_rows(*part);
+        if *row < rows {
+            let taken = *row..rows.min(*row + SCAN_ROWS);
+            *row = taken.end;
+            return Some(Scan::new(*part, taken));
+        }
+        (*part, *row) = (*part + 1, 0);
+    }
+    None
 }

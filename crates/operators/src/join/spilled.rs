@@ -1,47 +1,48 @@
 //! Blocks of rows on disk.
 
+use std::collections::VecDeque;
+use std::iter::Enumerate;
 use std::sync::{Arc, LazyLock};
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::UInt64Type;
-use arrow_array::{LargeBinaryArray, LargeListArray, RecordBatch, UInt64Array};
+use arrow_array::{ArrayRef, LargeBinaryArray, RecordBatch};
 use arrow_buffer::{Buffer, OffsetBuffer};
-use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::layout::Block;
+use super::packed::{pack, unpack};
 use crate::Result;
 use crate::spill::{PendingBatch, SpilledBatch};
 
-static WORD: LazyLock<FieldRef> =
-    LazyLock::new(|| Arc::new(Field::new("word", DataType::UInt64, false)));
+/// Blocks that are read ahead.
+const AHEAD: usize = 2;
 
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
-    let words = Field::new("words", DataType::LargeList(Arc::clone(&WORD)), false);
-    let heap = Field::new("heap", DataType::LargeBinary, false);
-    Arc::new(Schema::new(vec![words, heap]))
+    let field = |name| Field::new(name, DataType::LargeBinary, false);
+    Arc::new(Schema::new(vec![field("words"), field("heap")]))
 });
 
-/// A block is a row of a list of words and a string of bytes.
+/// A block is a row of packed words and the heap.
 pub fn block_schema() -> SchemaRef {
     Arc::clone(&SCHEMA)
 }
 
-/// The block as a batch of one row.
-pub fn to_batch(block: Block) -> Result<RecordBatch> {
-    let words = UInt64Array::from(block.words);
-    let offsets = OffsetBuffer::from_lengths([words.len()]);
-    let words = LargeListArray::try_new(Arc::clone(&WORD), offsets, Arc::new(words), None)?;
-    let offsets = OffsetBuffer::from_lengths([block.heap.len()]);
-    let heap = LargeBinaryArray::try_new(offsets, Buffer::from_vec(block.heap), None)?;
-    let columns = vec![Arc::new(words) as _, Arc::new(heap) as _];
+/// The block, of rows of `stride` words, as a batch of one row.
+pub fn to_batch(block: Block, stride: usize) -> Result<RecordBatch> {
+    let column = |bytes: Vec<u8>| -> Result<ArrayRef> {
+        let offsets = OffsetBuffer::from_lengths([bytes.len()]);
+        let column = LargeBinaryArray::try_new(offsets, Buffer::from_vec(bytes), None)?;
+        Ok(Arc::new(column))
+    };
+    let columns = vec![column(pack(&block.words, stride))?, column(block.heap)?];
     Ok(RecordBatch::try_new(block_schema(), columns)?)
 }
 
 fn to_block(batch: &RecordBatch) -> Block {
-    let words = batch.column(0).as_list::<i64>().value(0);
+    let bytes = |column: usize| batch.column(column).as_binary::<i64>().value(0);
     Block {
-        words: words.as_primitive::<UInt64Type>().values().to_vec(),
-        heap: batch.column(1).as_binary::<i64>().value(0).to_vec(),
+        words: unpack(bytes(0)),
+        heap: bytes(1).to_vec(),
     }
 }
 
@@ -53,25 +54,45 @@ pub struct Spilled {
     pub bytes: u64,
 }
 
-/// Reads blocks one by one, the next one ahead.
+/// A block that is being read.
+pub struct PendingBlock(PendingBatch);
+
+impl PendingBlock {
+    /// Waits until the block is there.
+    pub fn wait(self) -> Result<Block> {
+        Ok(to_block(&self.0.wait()?))
+    }
+}
+
+/// Reads blocks one by one, numbered, and some ahead.
 pub struct BlockReader {
-    batches: std::vec::IntoIter<SpilledBatch>,
-    ahead: Option<PendingBatch>,
+    batches: Enumerate<std::vec::IntoIter<SpilledBatch>>,
+    ahead: VecDeque<(usize, PendingBlock)>,
 }
 
 impl BlockReader {
-    pub fn new(spilled: Spilled) -> Self {
-        let mut batches = spilled.batches.into_iter();
-        let ahead = batches.next().map(|batch| batch.start_read());
-        Self { batches, ahead }
+    pub fn new(batches: Vec<SpilledBatch>) -> Self {
+        Self {
+            batches: batches.into_iter().enumerate(),
+            ahead: VecDeque::new(),
+        }
     }
 
     /// The next block.
     pub fn read(&mut self) -> Result<Option<Block>> {
-        let Some(pending) = self.ahead.take() else {
-            return Ok(None);
-        };
-        self.ahead = self.batches.next().map(|batch| batch.start_read());
-        Ok(Some(to_block(&pending.wait()?)))
+        let next = self.next();
+        next.map(|(_, block)| block.wait()).transpose()
+    }
+}
+
+impl Iterator for BlockReader {
+    type Item = (usize, PendingBlock);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let missing = AHEAD + 1 - self.ahead.len();
+        let more = self.batches.by_ref().take(missing);
+        let more = more.map(|(number, batch)| (number, PendingBlock(batch.start_read())));
+        self.ahead.extend(more);
+        self.ahead.pop_front()
     }
 }

@@ -10,15 +10,18 @@ use super::layout::{Block, RowLayout};
 use super::spilled::{Spilled, block_schema, to_batch};
 use crate::keys::{KeyShape, Keys};
 use crate::memory::Grant;
-use crate::partitions::{NO_KEY, Scatter, partition_of};
+use crate::partitions::{NO_KEY, PARTITIONS, Scatter, partition_of};
 use crate::spill::{SpillFile, SpilledBatch, write_bytes};
 use crate::{Environment, Result, Stop};
 
 /// The first chunk of a partition; each next one is twice as large.
 const CHUNK_BYTES_MIN: usize = 2 << 10;
 const CHUNK_BYTES_MAX: usize = 256 << 10;
-/// Rows of a spilled partition are written when this many bytes are there.
-const BLOCK_BYTES: usize = 32 << 10;
+/// Rows of a spilled partition are written when this many bytes are there: more where there is more memory, of which
+/// all partitions together have one in this many bytes for that.
+const BLOCK_BYTES_MIN: usize = 32 << 10;
+const BLOCK_BYTES_MAX: usize = 256 << 10;
+const BLOCKS_SHARE: usize = 32;
 
 /// Rows by partition. Threads append at once.
 pub struct RowStore {
@@ -203,7 +206,10 @@ impl RowStore {
                 self.write(&mut partition)?;
                 continue;
             }
-            let chunk = partition.next_chunk(words, heap);
+            let chunk = match &partition.spilled {
+                Some(_) => Block::with_capacity(self.block_bytes(), words, heap),
+                None => partition.next_chunk(words, heap),
+            };
             let bytes = chunk.memory_bytes();
             if overdraws {
                 self.grant.grow(bytes);
@@ -218,6 +224,11 @@ impl RowStore {
             }
             partition.chunks.push(chunk);
         }
+    }
+
+    fn block_bytes(&self) -> usize {
+        let share = self.grant.used_bytes() as usize / BLOCKS_SHARE / PARTITIONS;
+        share.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
     }
 
     /// Spills the partition that holds most. False: none holds more than `bytes`.
@@ -245,11 +256,14 @@ impl RowStore {
             self.environment.stop.check()?;
             let bytes = chunk.memory_bytes();
             if !chunk.words.is_empty() {
-                let rows = chunk.words.len() / self.layout.stride();
+                let stride = self.layout.stride();
+                let rows = chunk.words.len() / stride;
                 self.spilled_rows.fetch_add(rows as u64, Ordering::Relaxed);
-                let needed = write_bytes(bytes);
+                // The words are packed first.
+                let needed = bytes + write_bytes(bytes);
                 self.grant.grow(needed);
-                let written = self.file().and_then(|file| file.write(&to_batch(chunk)?));
+                let written = self.file();
+                let written = written.and_then(|file| file.write(&to_batch(chunk, stride)?));
                 self.grant.shrink(needed);
                 partition.spilled.get_or_insert_default().push(written?);
             }
@@ -344,20 +358,9 @@ impl Drop for RowStore {
 impl Partition {
     /// A new chunk that has room for the given words and bytes.
     fn next_chunk(&self, words: usize, heap: usize) -> Block {
-        let last = self
-            .chunks
-            .last()
-            .map_or(0, |chunk| chunk.memory_bytes() as usize);
-        let size = match &self.spilled {
-            Some(_) => BLOCK_BYTES,
-            None => (2 * last).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),
-        };
-        let needed = words * 8 + heap;
-        let part =
-            |amount: usize| amount.max((size as u128 * amount as u128 / needed as u128) as usize);
-        Block {
-            words: Vec::with_capacity(part(words * 8).div_ceil(8)),
-            heap: Vec::with_capacity(part(heap)),
-        }
+        let last = self.chunks.last();
+        let last = last.map_or(0, |chunk| chunk.memory_bytes() as usize);
+        let bytes = (2 * last).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        Block::with_capacity(bytes, words, heap)
     }
 }

@@ -73,6 +73,7 @@ impl Tables {
                 let has_keys = idx != NO_KEY;
                 let options = PartOptions {
                     layout,
+                    stop: store.stop(),
                     skip_bits,
                     marks,
                     has_keys,
@@ -114,6 +115,7 @@ impl Tables {
         let layout = store.layout();
         let options = PartOptions {
             layout,
+            stop: store.stop(),
             skip_bits: 0,
             marks,
             has_keys: false,
@@ -148,12 +150,6 @@ impl Tables {
             direct: None,
             heap_part_mask: usize::MAX,
         }
-    }
-
-    /// Frees all rows. The tables are of no use afterwards.
-    pub fn free(&mut self) {
-        self.parts.clear();
-        self.direct = None;
     }
 
     /// How many parts there are, that of rows without a key included.
@@ -429,5 +425,6 @@ fn build_part(store: &RowStore, idx: usize, options: PartOptions) -> Result<Opti
     charge.adopt_more(heap as u64);
     let part = options.build(partition.chunks, charge);
     grant.shrink(partition.held_bytes - heap as u64);
+    store.stop().check()?;
     Ok(Some(part))
 }

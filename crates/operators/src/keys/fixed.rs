@@ -87,6 +87,10 @@ impl Packing {
 }
 
 impl FixedField {
+    pub fn data_type(&self) -> &DataType {
+        &self.data_type
+    }
+
     /// Adds the values of `array` to rows of `stride` words, which are zero in this field's place. NULL leaves zeros
     /// and sets its bit, if there is one.
     pub fn pack(&self, array: &dyn Array, rows: &mut [u64], stride: usize) {

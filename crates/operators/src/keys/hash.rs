@@ -32,29 +32,52 @@ pub fn hash_words(words: &[u64]) -> u64 {
     fold(mixed, SECOND)
 }
 
+/// The hash of a key of pairs of words.
+#[inline(always)]
+pub(crate) fn hash_pairs(pairs: &[[u64; 2]]) -> u64 {
+    let add = |hash, pair: &[u64; 2]| fold(pair[0] ^ hash, pair[1] ^ FIRST);
+    fold(pairs.iter().fold(START, add) ^ START, SECOND)
+}
+
 /// The hash of a key of bytes.
 #[inline]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
     let mut hash = START ^ (bytes.len() as u64).wrapping_mul(SECOND);
     let (pairs, rest) = bytes.as_chunks::<16>();
     for pair in pairs {
-        let (lower, upper) = pair.split_at(8);
-        hash = fold(word_of(lower) ^ hash, word_of(upper) ^ FIRST);
+        hash = fold_bytes(hash, pair);
     }
-    let (lower, upper) = rest.split_at(rest.len().min(8));
-    hash = fold(word_of(lower) ^ hash, word_of(upper) ^ FIRST);
+    match bytes.last_chunk::<16>() {
+        // Some bytes come twice, which is quicker than to count them.
+        Some(last) if !rest.is_empty() => hash = fold_bytes(hash, last),
+        Some(_) => {}
+        None => {
+            let (lower, upper) = rest.split_at(rest.len().min(8));
+            hash = fold(word_of(lower) ^ hash, word_of(upper) ^ FIRST);
+        }
+    }
     fold(hash ^ START, SECOND)
+}
+
+#[inline(always)]
+fn fold_bytes(hash: u64, pair: &[u8; 16]) -> u64 {
+    let both = u128::from_le_bytes(*pair);
+    fold(both as u64 ^ hash, (both >> 64) as u64 ^ FIRST)
 }
 
 /// Up to eight bytes as a word.
 #[inline(always)]
-fn word_of(bytes: &[u8]) -> u64 {
-    if let Ok(whole) = bytes.try_into() {
-        return u64::from_le_bytes(whole);
+pub(super) fn word_of(bytes: &[u8]) -> u64 {
+    if let Some(whole) = bytes.first_chunk() {
+        return u64::from_le_bytes(*whole);
     }
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
+    let half = |half: &[u8; 4]| u64::from(u32::from_le_bytes(*half));
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        // The halves overlap.
+        return half(first) | half(last) << (8 * (bytes.len() - 4));
+    }
+    let add = |(place, word): (u32, u64), &byte: &u8| (place + 8, word | u64::from(byte) << place);
+    bytes.iter().fold((0, 0), add).1
 }
 
 #[cfg(test)]

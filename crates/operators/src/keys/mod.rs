@@ -14,6 +14,8 @@
 pub(crate) mod bytes;
 pub(crate) mod fixed;
 mod hash;
+pub(crate) mod mixed;
+pub(crate) mod texts;
 
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::NullBuffer;
@@ -23,6 +25,7 @@ use crate::Result;
 use bytes::ByteKeys;
 use fixed::{FixedField, Packing};
 pub use hash::{hash_bytes, hash_word, hash_words};
+use texts::TextColumn;
 
 /// The most words of a key of fixed width.
 const WORDS_MAX: usize = 4;
@@ -71,6 +74,8 @@ pub struct Keys {
     ends: Vec<usize>,
     hashes: Vec<u64>,
     valid: Option<NullBuffer>,
+    /// The columns of texts, where words have not all of them.
+    texts: Vec<TextColumn>,
 }
 
 impl KeyEncoder {
@@ -235,6 +240,17 @@ impl Keys {
         &self.bytes[start..self.ends[row]]
     }
 
+    /// The columns of texts whose ends are not in the words, as the encoder numbers them.
+    #[inline(always)]
+    pub(crate) fn texts(&self) -> &[TextColumn] {
+        &self.texts
+    }
+
+    /// Lets go of the columns of texts.
+    pub(crate) fn release(&mut self) {
+        self.texts.clear();
+    }
+
     /// Replaces the keys by words that an encoder made before, without NULL.
     pub(crate) fn set_words<'a>(&mut self, stride: usize, rows: impl Iterator<Item = &'a [u64]>) {
         self.clear(0);
@@ -270,6 +286,7 @@ impl Keys {
         self.ends.clear();
         self.hashes.clear();
         self.valid = None;
+        self.texts.clear();
     }
 
     fn hash_words(&mut self) {

@@ -306,6 +306,15 @@ impl RowsInOrder {
         }
     }
 
+    /// All rows, in batches of at most `row_count_max`.
+    pub(super) fn batches(mut self, row_count_max: usize, stop: &Stop) -> Result<Vec<RecordBatch>> {
+        let next = || {
+            self.next_batch(run::BATCH_BYTES_MAX, row_count_max, stop)
+                .transpose()
+        };
+        std::iter::from_fn(next).collect()
+    }
+
     /// The next rows: little more than `bytes` unless one row has more, and at most `row_count_max` rows.
     pub(super) fn next_batch(
         &mut self,

@@ -1,5 +1,7 @@
 //! What a sort's parts have in common.
 
+use std::sync::Arc;
+
 use arrow_schema::SchemaRef;
 
 use super::keys::{OrderEncoder, SortKey};
@@ -35,7 +37,7 @@ pub(super) struct Job {
     pub(super) schema: SchemaRef,
     pub(super) options: SortOptions,
     pub(super) encoder: OrderEncoder,
-    pub(super) grant: Grant,
+    pub(super) grant: Arc<Grant>,
     pub(super) environment: Environment,
 }
 

@@ -32,12 +32,22 @@ impl Entry {
 
 /// Up to this many entries are sorted by comparisons: they fit in a core's cache, and it takes a few milliseconds.
 const COMPARED_COUNT_MAX: usize = 1 << 14;
+/// Entries that are taken between two looks at the stop: about a millisecond.
+const CHECKED_COUNT: usize = 1 << 16;
 const BUCKET_COUNT: usize = 256;
 /// Entries are made in order of this many bits: enough to make most buckets small, and few enough that the places where
 /// they are written stay in the processor's table of pages.
 const FIRST_BITS: u32 = 11;
 /// Up to this many rows with equal prefixes are sorted by comparing their keys.
 const SIMILAR_COUNT_MAX: usize = 64;
+
+/// How many bits from the first on all prefixes have in common.
+pub(super) fn common_bits(entries: impl Iterator<Item = Entry>) -> u32 {
+    let mut prefixes = entries.map(Entry::prefix);
+    let first = prefixes.next().unwrap_or(0);
+    let differing = prefixes.fold(0, |bits, prefix| bits | (prefix ^ first));
+    differing.leading_zeros()
+}
 
 /// Entries by prefix, then by key, then by place. The prefixes are those of `selection`, and their first `common_bits`
 /// bits are the same. `entries` gives them twice.
@@ -53,17 +63,17 @@ pub(super) fn sorted<'a, I: Iterator<Item = Entry>>(
     let first_bucket =
         |entry: Entry| ((entry.prefix() << common_bits) >> (64 - FIRST_BITS)) as usize;
     let mut next = vec![0; 1 << FIRST_BITS];
-    entries().for_each(|entry| next[first_bucket(entry)] += 1);
+    for_each_until(stop, entries(), |entry| next[first_bucket(entry)] += 1)?;
     let mut count = 0;
     for next in &mut next {
         count += std::mem::replace(next, count);
     }
     let mut sorted = vec![Entry(0); count];
-    entries().for_each(|entry| {
+    for_each_until(stop, entries(), |entry| {
         let next = &mut next[first_bucket(entry)];
         sorted[*next] = entry;
         *next += 1;
-    });
+    })?;
     let mut start = 0;
     for end in next {
         sort_from_byte(
@@ -77,6 +87,25 @@ pub(super) fn sorted<'a, I: Iterator<Item = Entry>>(
         sort_similar(&mut sorted, selection.end(), key, stop)?;
     }
     Ok(sorted)
+}
+
+/// Takes all entries; ends early when the stop is raised.
+fn for_each_until(
+    stop: &Stop,
+    mut entries: impl Iterator<Item = Entry>,
+    mut take: impl FnMut(Entry),
+) -> Result<()> {
+    loop {
+        stop.check()?;
+        let mut taken = 0;
+        entries.by_ref().take(CHECKED_COUNT).for_each(|entry| {
+            taken += 1;
+            take(entry);
+        });
+        if taken < CHECKED_COUNT {
+            return Ok(());
+        }
+    }
 }
 
 /// Sorts entries whose prefixes have their first `byte` bytes in common.

@@ -12,10 +12,9 @@ use super::gather::Gather;
 use super::held::{Held, Part, RowsInOrder};
 use super::job::Job;
 use super::order::{self, Entry};
-use super::run;
 use super::splitters::{RANGE_COUNT_MAX, Splitters};
 use super::survey::{KeySurvey, Selection};
-use super::{SortStats, Sorter};
+use super::{Ranges, SortStats, Sorter};
 use crate::Result;
 
 /// Ranges have at least this many rows or bytes, unless there would be more of them than are worth it.
@@ -204,15 +203,14 @@ impl SortedRanges {
             charged_bytes: 0,
         })
     }
+}
 
-    /// How many ranges there are, in order.
-    pub fn range_count(&self) -> usize {
+impl Ranges for SortedRanges {
+    fn range_count(&self) -> usize {
         self.row_counts.len()
     }
 
-    /// Takes memory for ranges that are sorted, or were and are not handed on yet: at most `count_max`, as many as the
-    /// broker lends memory for, and at least one. Returns how many. One more is being handed on.
-    pub fn reserve(&mut self, count_max: usize) -> usize {
+    fn reserve(&mut self, count_max: usize) -> usize {
         let row_bytes = self.shared.row_bytes + size_of::<Entry>() as u64;
         let row_count = self.row_counts.iter().max().copied().unwrap_or(0);
         let range_bytes = row_count as u64 * row_bytes;
@@ -226,40 +224,27 @@ impl SortedRanges {
         count
     }
 
-    /// The rows of a range in order, as batches. Ranges are numbered from 0 to [`SortedRanges::range_count`].
-    ///
-    /// # Errors
-    /// [`Stopped`](crate::OperatorError::Stopped), and rows that Arrow could not copy.
-    pub fn rows(&self, range: usize) -> Result<Vec<RecordBatch>> {
+    fn rows(&self, range: usize) -> Result<Vec<RecordBatch>> {
         let (shared, stop) = (&*self.shared, self.shared.job.stop());
         let entries = || {
             self.portions
                 .iter()
                 .flat_map(|portion| &portion.ranges[range])
         };
-        let mut prefixes = entries().map(|entry| entry.prefix());
-        let first = prefixes.next().unwrap_or(0);
-        let differing = prefixes.fold(0, |bits, prefix| bits | (prefix ^ first));
         let key = |entry: Entry| self.keys[entry.batch()].row(entry.row()).data();
         let mut order = order::sorted(
             || entries().copied(),
-            differing.leading_zeros(),
+            order::common_bits(entries().copied()),
             &shared.selection,
             &key,
             stop,
         )?;
         order.truncate(self.row_counts[range]);
-        let mut rows = RowsInOrder::new(Arc::clone(&shared.gather), order, shared.row_bytes);
-        let row_count_max = shared.job.options.batch_row_count;
-        let next = || {
-            rows.next_batch(run::BATCH_BYTES_MAX, row_count_max, stop)
-                .transpose()
-        };
-        std::iter::from_fn(next).collect()
+        let rows = RowsInOrder::new(Arc::clone(&shared.gather), order, shared.row_bytes);
+        rows.batches(shared.job.options.batch_row_count, stop)
     }
 
-    /// What the sorts did.
-    pub fn stats(&self) -> SortStats {
+    fn stats(&self) -> SortStats {
         self.shared.stats
     }
 }

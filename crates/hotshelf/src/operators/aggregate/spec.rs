@@ -13,11 +13,10 @@ use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::GroupsAccumulatorAdapter;
 use hotshelf_operators::OperatorError;
 use hotshelf_operators::aggregate::{
-    Accumulate, Aggregate, AggregateFunction, AggregateSpec, Phase,
+    Accumulate, Aggregate, AggregateFunction, AggregateSpec, GroupNumbers, Phase,
 };
-use hotshelf_operators::keys::Nulls;
 
-use super::super::columns::{Columns, are_comparable, are_words};
+use super::super::columns::{Columns, are_comparable};
 
 /// An aggregation, and the columns of its input.
 pub(super) struct Spec {
@@ -87,13 +86,14 @@ impl Spec {
         }))
     }
 
-    /// Whether keys are a few words.
-    pub fn has_narrow_keys(&self) -> bool {
+    /// Whether keys are a few words, or one column of texts.
+    pub fn has_quick_keys(&self) -> bool {
         let types = self.aggregate.keys.iter().map(|&key| {
             let field = self.aggregate.input.field(key);
             (field.data_type().clone(), field.is_nullable())
         });
-        are_words(&types.collect::<Vec<_>>(), Nulls::Equal)
+        let numbers = GroupNumbers::try_new(&types.collect::<Vec<_>>());
+        numbers.is_ok_and(|numbers| numbers.is_quick())
     }
 }
 

@@ -221,11 +221,11 @@ impl Probe {
                     };
                 }
                 // The last to end sees to what remains: none waits for another, which may not be read at all.
-                ProbeStep::Rest if self.join.is_probing() => batch = None,
+                ProbeStep::Rest if !prober.is_last() => batch = None,
                 // Decided once: a prober that has begun with a pair has to end it.
                 ProbeStep::Rest => {
                     let elapsed = self.baseline.elapsed_compute();
-                    self.step = match self.join.waiting_pair_count() > 1 {
+                    self.step = match self.join.waiting_pair_count() > 0 {
                         true => ProbeStep::Shared(Rest::begin(&self.join, self.threads, elapsed)),
                         false => ProbeStep::Alone,
                     };

@@ -30,6 +30,7 @@ use graph::Graph;
 use tree::{Tree, is_inside};
 
 use crate::settings::{SessionSettings, Use};
+use crate::statistics::error::EstimateError;
 
 /// Another order should cost at most this share of the text's, and save at least this many rows' work: estimates err,
 /// and small joins are quick in any order.
@@ -105,6 +106,22 @@ fn leaves(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transfor
                 }
             })
         })
+}
+
+/// What a tree of joins is expected to cost, in rows that go from one operator to the next, and to give.
+pub(crate) struct JoinWork {
+    pub cost: f64,
+    pub rows: f64,
+}
+
+/// The work of a tree of joins in the order it has, without reading its parts.
+pub(crate) fn join_work(plan: &LogicalPlan) -> Option<JoinWork> {
+    let graph = Graph::of(plan)?;
+    let part = Costs::new(&graph, u64::MAX, EstimateError::default()).of(&graph.order)?;
+    Some(JoinWork {
+        cost: part.cost,
+        rows: part.rows,
+    })
 }
 
 fn below(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transformed<LogicalPlan>> {

@@ -357,3 +357,73 @@ fn conditions_are_tested_where_their_columns_are() {
     assert_eq!(text(&planned(sql, Use::Off).0), before);
     assert_eq!(text(&planned(sql, Use::On).0), after);
 }
+
+#[test]
+fn outer_joins_whose_padded_rows_a_join_drops_are_inner() {
+    let sql = "SELECT l_orderkey, n_name FROM lineitem LEFT JOIN orders ON l_orderkey = o_orderkey, customer, nation \
+               WHERE o_custkey = c_custkey AND c_nationkey = n_nationkey AND n_name = 'CHINA'";
+    assert_eq!(orders(sql), ["(((nation ⋈ customer) ⋈ orders) ⋈ lineitem)"]);
+    // Below a filter and a projection, by a key that goes through them.
+    let sql = "SELECT key, n_name FROM (SELECT l_orderkey AS key, o_custkey AS cust FROM lineitem \
+               LEFT JOIN orders ON l_orderkey = o_orderkey WHERE o_orderstatus IS NULL OR o_orderstatus = 'F') AS t, \
+               customer, nation WHERE cust = c_custkey AND c_nationkey = n_nationkey AND n_name = 'CHINA'";
+    assert!(
+        !text(&planned(sql, Use::Off).0).contains("Left Join"),
+        "{sql}"
+    );
+    for kept in [
+        // The other side's key.
+        "SELECT count(*) FROM orders LEFT JOIN lineitem ON o_orderkey = l_orderkey, customer \
+         WHERE o_custkey = c_custkey",
+        // An expression that gives a value for NULL.
+        "SELECT o_orderkey, l_partkey FROM orders LEFT JOIN lineitem ON o_orderkey = l_orderkey, part \
+         WHERE coalesce(l_partkey, 7) = p_partkey",
+        // Rows without a partner are what an anti join keeps.
+        "SELECT o_orderkey, l_suppkey FROM orders LEFT JOIN lineitem ON o_orderkey = l_orderkey \
+         WHERE NOT EXISTS (SELECT * FROM part WHERE p_partkey = l_partkey)",
+    ] {
+        assert!(
+            text(&planned(kept, Use::Off).0).contains("Left Join"),
+            "{kept}"
+        );
+    }
+}
+
+#[test]
+fn rows_without_a_partner_come_from_an_anti_join() {
+    let sql = "SELECT l_extendedprice, ps_supplycost FROM lineitem \
+               LEFT JOIN partsupp ON l_partkey = ps_partkey AND l_suppkey = ps_suppkey \
+               JOIN orders ON l_orderkey = o_orderkey \
+               WHERE ps_partkey IS NULL AND o_orderdate < date '1992-02-01'";
+    let plan = text(&planned(sql, Use::On).0);
+    assert!(plan.contains("LeftAnti Join: lineitem.l_partkey"), "{plan}");
+    assert!(!plan.contains("Left Join"), "{plan}");
+    // It may be NULL in rows that have a partner.
+    let sql = sql.replace("ps_partkey IS", "ps_supplycost IS");
+    assert!(text(&planned(&sql, Use::On).0).contains("Left Join"));
+}
+
+#[test]
+fn another_value_of_a_repeated_key_is_asked_of_its_extremes() {
+    let sql = "SELECT l1.l_orderkey FROM lineitem l1 WHERE EXISTS (SELECT * FROM lineitem l2 \
+               WHERE l2.l_orderkey = l1.l_orderkey AND l2.l_suppkey <> l1.l_suppkey)";
+    let plan = text(&planned(sql, Use::On).0);
+    for part in [
+        "LeftSemi Join: l1.l_orderkey = __correlated_sq_1.l_orderkey",
+        "Filter: l1.l_suppkey != min(__correlated_sq_1.l_suppkey) OR l1.l_suppkey != max(__correlated_sq_1.l_suppkey)",
+        "Aggregate: groupBy=[[__correlated_sq_1.l_orderkey]]",
+    ] {
+        assert!(plan.contains(part), "{part}: {plan}");
+    }
+    let compares_rows = |sql: &str| !text(&planned(sql, Use::On).0).contains("Aggregate");
+    // Few rows ask.
+    let few = format!("{sql} AND l1.l_suppkey = 7");
+    assert!(compares_rows(&few));
+    // A row for each key.
+    assert!(compares_rows(&sql.replace(
+        "lineitem l2",
+        "(SELECT o_orderkey AS l_orderkey, o_custkey AS l_suppkey FROM orders) l2"
+    )));
+    // Not another value, but a greater one.
+    assert!(compares_rows(&sql.replace("<>", ">")));
+}

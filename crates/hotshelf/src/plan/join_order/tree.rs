@@ -149,7 +149,7 @@ fn tests_safely(join: &Join) -> bool {
 /// and the names of its columns.
 pub(super) fn is_inside(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::Join(join) => is_inner(join) || (reduces(join) && is_inside(&join.left)),
+        LogicalPlan::Join(join) => is_inner(join) || reduces(join),
         LogicalPlan::Filter(filter) => is_inside(&filter.input),
         LogicalPlan::Projection(projection) => {
             let mut exprs = projection.expr.iter();

@@ -1,4 +1,5 @@
 mod oracle;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

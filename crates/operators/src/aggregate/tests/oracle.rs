@@ -301,6 +301,21 @@ fn aggregate<F: Fold>(columns: Vec<usize>, filter: Option<usize>) -> (Aggregate,
     (aggregate, F::RESULT)
 }
 
+/// The sum of the last column, of numbers, by all others.
+pub fn sums_by_the_others(input: &SchemaRef) -> AggregateSpec {
+    let number = input.fields().len() - 1;
+    let (sum, result) = aggregate::<Sum>(vec![number], None);
+    let keys = input.fields().iter().take(number).cloned();
+    let result = Arc::new(Field::new("result", result, true));
+    AggregateSpec {
+        input: Arc::clone(input),
+        keys: (0..number).collect(),
+        aggregates: vec![sum],
+        phase: Phase::Single,
+        schema: Arc::new(Schema::new(keys.chain([result]).collect::<Vec<_>>())),
+    }
+}
+
 /// The sum of a column of numbers by each of its values.
 pub fn sums_of_numbers(input: &SchemaRef, with_bags: bool) -> AggregateSpec {
     let (aggregate, result) = match with_bags {

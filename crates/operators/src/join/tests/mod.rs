@@ -1,5 +1,6 @@
 mod large;
 mod oracle;
+mod shared;
 
 use std::sync::Arc;
 

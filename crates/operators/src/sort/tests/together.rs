@@ -1,5 +1,7 @@
 //! Rows of several sorters in one order.
 
+use std::thread::ScopedJoinHandle;
+
 use super::*;
 
 /// Rows of several sorters, each with its own batches, in one order.
@@ -22,23 +24,39 @@ fn sort_together(
         Together::Held(portions) => {
             let distributed = portions.into_iter().map(Portion::distribute);
             let distributed = distributed.collect::<Result<_>>()?;
-            let mut ranges = SortedRanges::new(distributed).expect("there are sorters");
-            assert!((1..=3).contains(&ranges.reserve(3)));
-            let parts = (0..ranges.range_count()).map(|range| ranges.rows(range));
-            let parts = parts.collect::<Result<Vec<_>>>()?.concat();
-            (parts, ranges.stats())
+            rows(SortedRanges::new(distributed).expect("there are sorters"))?
         }
-        Together::Merged(mut sorted) => {
-            let parts = sorted.by_ref().collect::<Result<Vec<_>>>()?;
-            (parts, sorted.stats())
-        }
+        Together::Merged(ranges) => rows(*ranges)?,
     };
     assert!(
         parts
             .iter()
             .all(|part| part.num_rows() <= options.batch_row_count)
     );
-    Ok((concat_batches(&schema, &parts)?, stats))
+    let all = concat_batches(&schema, &parts)?;
+    let wanted = options.limit.unwrap_or(usize::MAX);
+    Ok((all.slice(0, wanted.min(all.num_rows())), stats))
+}
+
+/// The rows of all ranges, which some threads put in order side by side.
+fn rows(mut ranges: impl Ranges) -> Result<(Vec<RecordBatch>, SortStats)> {
+    let count = ranges.reserve(3);
+    assert!((1..=3).contains(&count));
+    let all: Vec<usize> = (0..ranges.range_count()).collect();
+    let mut parts = Vec::new();
+    for window in all.chunks(count) {
+        let threads = std::thread::scope(|scope| {
+            let rows = |&range| {
+                let ranges = &ranges;
+                scope.spawn(move || ranges.rows(range))
+            };
+            let threads: Vec<_> = window.iter().map(rows).collect();
+            let join = |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap();
+            threads.into_iter().map(join).collect::<Result<Vec<_>>>()
+        });
+        parts.extend(threads?.concat());
+    }
+    Ok((parts, ranges.stats()))
 }
 
 proptest! {
@@ -209,12 +227,73 @@ fn one_sorter_that_spilled_makes_the_others_spill() {
             few.end().unwrap();
             few.spill_rest().unwrap();
         }
-        let Together::Merged(mut sorted) = few.finish_with(vec![many]).unwrap() else {
+        let Together::Merged(ranges) = few.finish_with(vec![many]).unwrap() else {
             panic!("one has spilled");
         };
-        let parts = sorted.by_ref().collect::<Result<Vec<_>>>().unwrap();
+        let (parts, stats) = rows(*ranges).unwrap();
         let parts = concat_batches(&schema, &parts).unwrap();
         assert_eq!(parts, expected(&batches, &options));
-        assert_eq!(sorted.stats().row_count, 18_000);
+        assert_eq!(stats.row_count, 18_000);
     }
+}
+
+/// The ranges of two sorters that share little memory.
+fn spilled(
+    batches: &[RecordBatch],
+    options: &SortOptions,
+    environment: &Environment,
+) -> Box<MergedRanges> {
+    let sorter = |batches: &[RecordBatch]| {
+        let schema = batches[0].schema();
+        let mut sorter = Sorter::new(environment, "sort", schema, options.clone()).unwrap();
+        batches
+            .iter()
+            .for_each(|batch| sorter.push(batch.clone()).unwrap());
+        sorter
+    };
+    let (some, others) = batches.split_at(batches.len() / 2);
+    match sorter(some).finish_with(vec![sorter(others)]) {
+        Ok(Together::Merged(ranges)) => ranges,
+        _ => panic!("there is not enough memory to hold all"),
+    }
+}
+
+#[test]
+fn sorts_that_merge_at_once_share_little_memory() {
+    let (batches, options) = thirds();
+    let pool = FixedPool::new(1 << 20);
+    let test = TestEnvironment::new(Arc::clone(&pool) as _);
+    let expected = expected(&batches, &options);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let ranges = spilled(&batches, &options, &test.environment);
+                assert!(ranges.range_count() > 3, "{}", ranges.range_count());
+                let (parts, _) = rows(*ranges).unwrap();
+                assert_eq!(
+                    concat_batches(&batches[0].schema(), &parts).unwrap(),
+                    expected
+                );
+            });
+        }
+    });
+    assert_eq!(pool.lent_bytes(), 0);
+    assert_eq!(test.environment.spill.stats().used_bytes, 0);
+}
+
+#[test]
+fn a_raised_flag_ends_a_merge_of_ranges_and_frees_everything() {
+    let (batches, options) = thirds();
+    let pool = FixedPool::new(1 << 20);
+    let test = TestEnvironment::new(Arc::clone(&pool) as _);
+    let mut ranges = spilled(&batches, &options, &test.environment);
+    ranges.reserve(3);
+    ranges.rows(1).unwrap();
+    assert!(test.environment.spill.stats().used_bytes > 0);
+    test.environment.stop.raise();
+    assert!(matches!(ranges.rows(0), Err(OperatorError::Stopped)));
+    drop(ranges);
+    assert_eq!(pool.lent_bytes(), 0);
+    assert_eq!(test.environment.spill.stats().used_bytes, 0);
+    assert_eq!(std::fs::read_dir(test.folder.path()).unwrap().count(), 0);
 }

@@ -1,0 +1,198 @@
+//! Outer joins of which no padded row is kept are inner joins, those of which no other row is kept are anti joins.
+//!
+//! The engine sees that a filter drops padded rows, but not that a join above does by comparing a column of theirs
+//! (TPC-DS Q93), and keeps `t LEFT JOIN s ON t.k = s.k WHERE s.k IS NULL` (Q78). `join_order` takes inner and anti
+//! joins together with those around them; an outer join is a border for it.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, NullEquality};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{
+    Expr, Filter, Join, JoinConstraint, JoinType, LogicalPlan, Projection, SubqueryAlias, lit,
+};
+use datafusion::optimizer::ApplyOrder;
+use datafusion::scalar::ScalarValue;
+
+use super::node_rule::NodeRule;
+use super::semi_join::plain_column;
+
+/// Gives outer joins the type that says which rows are kept.
+pub(super) const PADDED_JOINS: NodeRule = NodeRule {
+    name: "padded_joins",
+    order: ApplyOrder::TopDown,
+    rewrite,
+};
+
+fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
+    let rewritten = match &plan {
+        LogicalPlan::Filter(filter) => only_padded(filter)?,
+        LogicalPlan::Join(join) => without_padded(join)?,
+        _ => None,
+    };
+    Ok(rewritten.map_or_else(|| Transformed::no(plan), Transformed::yes))
+}
+
+/// The rows without a match, with NULLs for the columns of the other side, where a filter keeps no others.
+fn only_padded(filter: &Filter) -> QueryResult<Option<LogicalPlan>> {
+    let LogicalPlan::Join(join) = filter.input.as_ref() else {
+        return Ok(None);
+    };
+    if join.join_type != JoinType::Left || !drops_null_keys(join) {
+        return Ok(None);
+    }
+    let (padded, others): (Vec<Expr>, Vec<Expr>) =
+        split_conjunction_owned(filter.predicate.clone())
+            .into_iter()
+            .partition(|part| is_null_key(part, join));
+    if padded.is_empty() {
+        return Ok(None);
+    }
+    let anti = Join::try_new(
+        join.left.clone(),
+        join.right.clone(),
+        join.on.clone(),
+        join.filter.clone(),
+        JoinType::LeftAnti,
+        JoinConstraint::On,
+        join.null_equality,
+        join.null_aware,
+    )?;
+    let mut exprs: Vec<Expr> = join
+        .left
+        .schema()
+        .columns()
+        .into_iter()
+        .map(Expr::Column)
+        .collect();
+    for (qualifier, field) in join.right.schema().iter() {
+        let null = lit(ScalarValue::try_from(field.data_type())?);
+        exprs.push(null.alias_qualified(qualifier.cloned(), field.name()));
+    }
+    let anti = Arc::new(LogicalPlan::Join(anti));
+    let schema = join.schema.clone();
+    let rows = LogicalPlan::Projection(Projection::try_new_with_schema(exprs, anti, schema)?);
+    Ok(Some(match conjunction(others) {
+        Some(others) => LogicalPlan::Filter(Filter::try_new(others, Arc::new(rows))?),
+        None => rows,
+    }))
+}
+
+/// Whether a predicate says that a key of a join's right side is NULL, which it is in no row that has a match.
+fn is_null_key(predicate: &Expr, join: &Join) -> bool {
+    let Expr::IsNull(tested) = predicate else {
+        return false;
+    };
+    let mut keys = join.on.iter().map(|(_, right)| right);
+    matches!(tested.as_ref(), Expr::Column(_)) && keys.any(|key| key == tested.as_ref())
+}
+
+fn drops_null_keys(join: &Join) -> bool {
+    join.null_equality == NullEquality::NullEqualsNothing && !join.null_aware
+}
+
+/// A join with inner joins below in place of those left joins whose padded rows have NULL for one of its keys.
+fn without_padded(join: &Join) -> QueryResult<Option<LogicalPlan>> {
+    let keys = |side: fn(&(Expr, Expr)) -> &Expr| -> Vec<Column> {
+        let columns = join.on.iter().filter_map(|pair| match side(pair) {
+            Expr::Column(column) => Some(column.clone()),
+            _ => None,
+        });
+        columns.collect()
+    };
+    let (of_left, of_right) = match join.join_type {
+        JoinType::Inner | JoinType::LeftSemi => (keys(|pair| &pair.0), keys(|pair| &pair.1)),
+        // A row without a key has no match.
+        JoinType::Left => (Vec::new(), keys(|pair| &pair.1)),
+        _ => return Ok(None),
+    };
+    if !drops_null_keys(join) {
+        return Ok(None);
+    }
+    let (left, right) = (
+        matched(&join.left, &of_left)?,
+        matched(&join.right, &of_right)?,
+    );
+    if left.is_none() && right.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(LogicalPlan::Join(Join {
+        left: left.unwrap_or_else(|| join.left.clone()),
+        right: right.unwrap_or_else(|| join.right.clone()),
+        ..join.clone()
+    })))
+}
+
+/// A plan of whose rows those are dropped that have NULL in one of some columns: with fewer padded ones, if there are
+/// any.
+fn matched(plan: &Arc<LogicalPlan>, keys: &[Column]) -> QueryResult<Option<Arc<LogicalPlan>>> {
+    let own = |schema_of: &LogicalPlan| -> Vec<Column> {
+        let keys = keys.iter().filter(|key| schema_of.schema().has_column(key));
+        keys.cloned().collect()
+    };
+    if keys.is_empty() {
+        return Ok(None);
+    }
+    let matched = match plan.as_ref() {
+        LogicalPlan::Filter(filter) => matched(&filter.input, keys)?
+            .map(|input| LogicalPlan::Filter(Filter::new(filter.predicate.clone(), input))),
+        LogicalPlan::SubqueryAlias(alias) => {
+            let places = keys
+                .iter()
+                .filter_map(|key| alias.schema.maybe_index_of_column(key));
+            let columns = alias.input.schema().columns();
+            let keys: Vec<Column> = places.map(|place| columns[place].clone()).collect();
+            let input = matched(&alias.input, &keys)?;
+            let renamed = |input| SubqueryAlias::try_new(input, alias.alias.clone());
+            input
+                .map(renamed)
+                .transpose()?
+                .map(LogicalPlan::SubqueryAlias)
+        }
+        LogicalPlan::Projection(projection) => {
+            let places = keys
+                .iter()
+                .filter_map(|key| projection.schema.maybe_index_of_column(key));
+            let keys: Vec<Column> = places
+                .filter_map(|place| plain_column(&projection.expr[place]))
+                .collect();
+            let (exprs, schema) = (projection.expr.clone(), projection.schema.clone());
+            let input = matched(&projection.input, &keys)?;
+            let projected = |input| Projection::try_new_with_schema(exprs, input, schema);
+            input
+                .map(projected)
+                .transpose()?
+                .map(LogicalPlan::Projection)
+        }
+        LogicalPlan::Join(join) => {
+            let join_type = match join.join_type {
+                JoinType::Left if !own(&join.right).is_empty() => JoinType::Inner,
+                other => other,
+            };
+            let keeps_left = matches!(
+                join_type,
+                JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti
+            );
+            let (mut left, mut right) = (None, None);
+            if keeps_left {
+                left = matched(&join.left, &own(&join.left))?;
+            }
+            if join_type == JoinType::Inner {
+                right = matched(&join.right, &own(&join.right))?;
+            }
+            let is_changed = join_type != join.join_type || left.is_some() || right.is_some();
+            is_changed.then(|| {
+                LogicalPlan::Join(Join {
+                    join_type,
+                    left: left.unwrap_or_else(|| join.left.clone()),
+                    right: right.unwrap_or_else(|| join.right.clone()),
+                    ..join.clone()
+                })
+            })
+        }
+        _ => None,
+    };
+    Ok(matched.map(Arc::new))
+}
