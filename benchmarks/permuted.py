@@ -24,7 +24,9 @@ from shell import Shell
 def is_movable(select):
     """Whether all tables of a SELECT are joined by inner joins."""
     joins = select.args.get("joins") or []
-    kinds = all(not join.side and join.kind in ("", "INNER", "CROSS") and not join.args.get("using") for join in joins)
+    kinds = all(
+        not join.side and not join.method and join.kind in ("", "INNER", "CROSS") and not join.args.get("using") for join in joins
+    )
     lateral = any(isinstance(join.this, exp.Lateral) for join in joins)
     return bool(joins) and kinds and not lateral and any(select.find_all(exp.From))
 
@@ -84,18 +86,20 @@ def main():
             print(f"| {name} | | | | no inner joins by commas | |", flush=True)
             continue
         orders = list(dict.fromkeys(orders))
-        seconds, answers = [], set()
+        seconds, answers, failed = [], set(), 0
         for order in orders:
             try:
                 _, found, _ = shell.ask(order)
             except (ValueError, TimeoutError) as error:
                 print(f"| {name} | | | | failed | {error} |\n{order}", flush=True)
-                seconds.append(float("nan"))
+                failed += 1
                 continue
             answers.add(json.dumps(sorted(found, key=str)))
             seconds.append(min(shell.ask(order)[2] for _ in range(args.repeats)))
+        if not seconds:
+            continue
         fastest, slowest = min(seconds), max(seconds)
-        rows[name] = {"seconds": seconds, "ratio": slowest / fastest, "orders": orders, "equal": len(answers) == 1}
+        rows[name] = {"seconds": seconds, "ratio": slowest / fastest, "orders": orders, "equal": len(answers) == 1, "failed": failed}
         equal = "equal" if len(answers) == 1 else f"{len(answers)} different"
         print(f"| {name} | {fastest * 1e3:.1f} | {slowest * 1e3:.1f} | {slowest / fastest:.2f} | {len(orders)} | {equal} |", flush=True)
     ratios = [row["ratio"] for row in rows.values()]

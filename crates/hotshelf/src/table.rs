@@ -101,6 +101,14 @@ impl Table {
 
     /// The table with other files and indexes.
     pub fn changed(&self, files: Vec<Arc<TableFile>>, indexes: Vec<TableIndex>) -> Self {
+        let numbers = |files: &[Arc<TableFile>]| -> BTreeSet<u64> {
+            files.iter().map(|file| file.paths.number).collect()
+        };
+        let (before, after) = (numbers(&self.files), numbers(&files));
+        let unique = match before.is_subset(&after) {
+            true => self.unique.after(before != after),
+            false => UniqueColumns::default(),
+        };
         Self {
             indexes,
             id: self.id,
@@ -108,7 +116,7 @@ impl Table {
             folder: self.folder.clone(),
             schema: self.schema.clone(),
             statistics: merge_statistics(&self.schema, &files),
-            unique: UniqueColumns::default(),
+            unique,
             files,
             column_ids: self.column_ids.clone(),
             damage: self.damage.clone(),

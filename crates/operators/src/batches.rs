@@ -22,8 +22,13 @@ const PIECE_BYTES: u64 = 4 << 20;
 
 /// The memory that a batch keeps alive, in bytes: whole buffers, each counted once.
 pub fn held_bytes(batch: &RecordBatch) -> u64 {
+    columns_bytes(batch.columns())
+}
+
+/// The memory that columns keep alive, in bytes: whole buffers, each counted once.
+pub(crate) fn columns_bytes(columns: &[ArrayRef]) -> u64 {
     let mut seen = HashSet::new();
-    let columns = batch.columns().iter();
+    let columns = columns.iter();
     columns
         .map(|column| COLUMN_BYTES + buffers_bytes(&column.to_data(), &mut seen))
         .sum()

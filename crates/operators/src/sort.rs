@@ -17,6 +17,7 @@
 //! | `held` | rows in memory |
 //! | `run` | a sorted run of spilled batches |
 //! | `cuts` | pure: where runs are cut into ranges of keys |
+//! | `division` | pure: how runs are divided into ranges, and what memory merging them takes |
 //! | `block` | batches of runs, in memory while ranges need them |
 //! | `merge` | several runs as one, in ranges that threads merge one by one |
 //! | `passes` | which runs are merged together, given the memory |
@@ -28,6 +29,7 @@
 
 mod block;
 mod cuts;
+mod division;
 mod gather;
 mod held;
 mod job;
@@ -302,7 +304,7 @@ impl Sorter {
         let mut rows = self.held.take_sorted()?;
         let batch_bytes = rows.spilled_batch_bytes();
         let file = self.file()?;
-        let mut writer = RunWriter::new(&self.job, file, rows.key_row_bytes());
+        let mut writer = RunWriter::new(&self.job, file, rows.key_row_bytes(), batch_bytes);
         while let Some(batch) = rows.next_batch(batch_bytes, run::BATCH_ROWS_MAX)? {
             writer.write(&batch)?;
         }
@@ -327,10 +329,10 @@ impl Sorter {
     /// Merges runs to fewer until one merge can read them all, and begins that one.
     fn merge_all(&mut self, mut runs: Vec<Run>) -> Result<MergedRanges> {
         loop {
-            let reserved = Reserved::new(&self.job, &runs);
+            let reserved = Reserved::new(&self.job, &runs)?;
             let fan_in = reserved.run_count();
             if runs.len() <= fan_in {
-                return Ok(MergedRanges::new(reserved, runs, self.stats));
+                return MergedRanges::new(reserved, runs, self.stats);
             }
             drop(reserved);
             let groups = passes::groups(runs.len(), fan_in);
@@ -350,10 +352,11 @@ impl Sorter {
             return Ok(runs.swap_remove(0));
         }
         self.stats.merge_count += 1;
-        let key_row_bytes = runs.iter().map(Run::key_row_bytes).max();
+        let most = |bytes: fn(&Run) -> u64| runs.iter().map(bytes).max().unwrap_or(0);
+        let (key_row_bytes, target_bytes) = (most(Run::key_row_bytes), most(Run::target_bytes));
         let file = self.file()?;
-        let mut writer = RunWriter::new(&self.job, file, key_row_bytes.unwrap_or(0));
-        let ranges = MergedRanges::new(Reserved::new(&self.job, &runs), runs, self.stats);
+        let mut writer = RunWriter::new(&self.job, file, key_row_bytes, target_bytes);
+        let ranges = MergedRanges::new(Reserved::new(&self.job, &runs)?, runs, self.stats)?;
         let mut merge = Merge::new(ranges);
         let mut remaining = self.job.options.limit.unwrap_or(usize::MAX);
         while let Some(batch) = merge.next_batch(remaining.min(run::BATCH_ROWS_MAX))? {

@@ -143,20 +143,27 @@ impl ExecutionPlan for SharedSortExec {
         let sharing = Sharing {
             work: self.sort.work(&columns, &self.metrics, 0),
             range_count_max: context.session_config().target_partitions() + 1,
-            limit: self.fetch(),
             metrics: self.metrics.clone(),
         };
+        let limit = self.fetch().unwrap_or(usize::MAX);
         let stream = Streams::new(environment.stop.clone()).open();
         let sorted = async move {
             let output_rows = sharing.work.baseline.output_rows().clone();
             let batches = sharing.sort(workers).await?;
-            let rest = (batches, stream);
-            let batches = try_unfold(rest, |(mut batches, mut stream)| async move {
-                let next = batches.try_next().await?;
-                if next.is_none() {
+            let rest = Some((batches, stream, limit));
+            let batches = try_unfold(rest, |rest| async move {
+                let Some((mut batches, mut stream, remaining)) = rest else {
+                    return Ok(None);
+                };
+                let Some(batch) = batches.try_next().await? else {
                     stream.end();
-                }
-                Ok(next.map(|batch| (batch, (batches, stream))))
+                    return Ok(None);
+                };
+                let batch = batch.slice(0, remaining.min(batch.num_rows()));
+                let remaining = remaining - batch.num_rows();
+                // At the limit, dropping the stream stops what is under way.
+                let rest = (remaining > 0).then_some((batches, stream, remaining));
+                Ok(Some((batch, rest)))
             });
             let counted = batches.inspect_ok(move |batch| output_rows.add(batch.num_rows()));
             Ok::<_, DataFusionError>(counted)
@@ -198,7 +205,6 @@ struct Sharing {
     work: SortWork,
     /// Ranges that are sorted, or wait to be handed on: while one waits, the workers have others.
     range_count_max: usize,
-    limit: Option<usize>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -235,7 +241,7 @@ impl Sharing {
             Together::Held(portions) => self.ranges(portions).await,
             Together::Merged(ranges) => {
                 note(ranges.stats(), &self.metrics, 0);
-                Ok(self.in_order(*ranges))
+                self.in_order(*ranges).await
             }
         }
     }
@@ -263,12 +269,17 @@ impl Sharing {
         };
         let distributed = try_join_all(portions.into_iter().map(distribute)).await?;
         let ranges = self.divided(distributed)?;
-        Ok(self.in_order(ranges))
+        self.in_order(ranges).await
     }
 
     /// Ranges that workers put in order side by side.
-    fn in_order(self, mut ranges: impl Ranges + 'static) -> Batches {
-        let at_once = ranges.reserve(self.range_count_max);
+    async fn in_order(self, mut ranges: impl Ranges + 'static) -> QueryResult<Batches> {
+        let range_count_max = self.range_count_max;
+        let reserved = blocking(move || {
+            let at_once = ranges.reserve(range_count_max);
+            Ok((ranges, at_once))
+        });
+        let (ranges, at_once) = reserved.await?;
         let ranges = Arc::new(ranges);
         let elapsed = self.work.baseline.elapsed_compute().clone();
         let sorted = futures::stream::iter(0..ranges.range_count()).map(move |range| {
@@ -278,7 +289,7 @@ impl Sharing {
                 ranges.rows(range)
             })
         });
-        self.handed_on(sorted.buffered(at_once))
+        Ok(self.handed_on(sorted.buffered(at_once)))
     }
 
     fn divided(&self, distributed: Vec<Distributed>) -> QueryResult<SortedRanges> {
@@ -294,18 +305,10 @@ impl Sharing {
         batches: impl Stream<Item = QueryResult<Vec<RecordBatch>>> + Send + 'static,
     ) -> Batches {
         let columns = self.work.columns;
-        let mut remaining = self.limit.unwrap_or(usize::MAX);
-        let wanted = move |batch: RecordBatch| {
-            let batch = batch.slice(0, remaining.min(batch.num_rows()));
-            remaining -= batch.num_rows();
-            batch
-        };
         let batches = batches
             .map_ok(|batches| futures::stream::iter(batches.into_iter().map(Ok)))
             .try_flatten();
         batches
-            .map_ok(wanted)
-            .try_take_while(|batch| ready(Ok(batch.num_rows() > 0)))
             .and_then(move |batch| ready(columns.remove(batch)))
             .boxed()
     }

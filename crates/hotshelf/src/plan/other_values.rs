@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, ExprSchema, NullEquality};
 use datafusion::error::Result as QueryResult;
@@ -65,9 +66,8 @@ fn other_value(join: &Join) -> Option<(Column, Column, Vec<Expr>)> {
         false => (right, left),
     };
     let data_type = rows.field_from_column(own).ok()?.data_type();
-    let has_order = *data_type == *values.field_from_column(other).ok()?.data_type()
-        && !data_type.is_floating()
-        && !data_type.is_nested();
+    let has_order =
+        *data_type == *values.field_from_column(other).ok()?.data_type() && has_extremes(data_type);
     let mut keys: Vec<Expr> = Vec::new();
     for (_, key) in &join.on {
         if !keys.contains(key) {
@@ -76,6 +76,14 @@ fn other_value(join: &Join) -> Option<(Column, Column, Vec<Expr>)> {
     }
     let are_columns = keys.iter().all(|key| matches!(key, Expr::Column(_)));
     (is_plain && has_order && are_columns).then(|| (own.clone(), other.clone(), keys))
+}
+
+/// Whether values of a type have a least and a greatest, and are equal only if they are the same.
+fn has_extremes(data_type: &DataType) -> bool {
+    data_type.is_integer()
+        || data_type.is_decimal()
+        || data_type.is_temporal() && !matches!(data_type, DataType::Interval(_))
+        || data_type.is_string()
 }
 
 /// Whether keys repeat, and the rows ask for most of them.

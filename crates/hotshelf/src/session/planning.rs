@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
-use super::planned::{Planned, Runnable, plan_physically};
+use super::planned::{Planned, Runnable, interrupt_of, plan_physically};
 use super::prepared::{Expanded, with_values};
 use super::unique::learn_unique;
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, views};
@@ -140,7 +140,10 @@ impl Session {
 
     pub(super) async fn plan_physical(&self, plan: &LogicalPlan) -> Result<Runnable> {
         let mut state = self.numbered_state(plan);
-        learn_unique(plan).await.map_err(Error::from_query)?;
+        let bytes = self.database.engine().pool.limit_bytes();
+        learn_unique(plan, bytes, &interrupt_of(&state))
+            .await
+            .map_err(Error::from_query)?;
         let optimized = state.optimize(plan).map_err(Error::from_query)?;
         self.bound_batches(&mut state, &optimized)
             .map_err(Error::from_query)?;

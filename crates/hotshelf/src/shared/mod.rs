@@ -9,6 +9,7 @@ mod exec;
 mod rows;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -17,10 +18,11 @@ use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
 use datafusion::common::{DFSchemaRef, DataFusionError, Result as QueryResult, internal_err};
+use datafusion::datasource::source_as_provider;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{
-    Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
+    Expr, Extension, LogicalPlan, TableScan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
 };
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
@@ -31,6 +33,7 @@ use crate::plan::{is_repeatable, join_work};
 use crate::session::ready;
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::sizes::may_be_kept;
+use crate::stored_table::StoredTable;
 use exec::SharedExec;
 use rows::SharedRows;
 
@@ -69,33 +72,36 @@ fn with_shared(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
     if !may_repeat_work(plan)? {
         return Ok(None);
     }
-    // How often each part occurs, and its leaf once a use of it has been reached.
-    let mut parts: HashMap<LogicalPlan, (usize, Option<Shared>)> = HashMap::new();
+    let mut occurrences: HashMap<Part, usize> = HashMap::new();
     plan.apply_with_subqueries(|node| {
         if ends_in_work(node) {
-            parts.entry(node.clone()).or_default().0 += 1;
+            *occurrences.entry(Part::of(node)?).or_default() += 1;
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    parts.retain(|part, (uses, _)| {
-        *uses > 1 && is_worth_keeping(part) && is_repeatable(part).is_ok_and(|is| is)
+    occurrences.retain(|part, uses| {
+        *uses > 1 && is_worth_keeping(&part.plan) && is_repeatable(&part.plan).is_ok_and(|is| is)
     });
-    if parts.is_empty() {
+    let uses = largest(plan, occurrences)?;
+    if uses.is_empty() {
         return Ok(None);
     }
+    let mut leaves: HashMap<Part, Shared> = HashMap::new();
     let mut numbers = 1..;
     let shared = plan.clone().transform_down_with_subqueries(|node| {
         // Nothing else is looked for: the hash of a node is that of all below it.
-        let part = match ends_in_work(&node) {
-            true => parts.get_mut(&node),
-            false => None,
-        };
-        let Some((uses, leaf)) = part else {
+        if !ends_in_work(&node) {
+            return Ok(Transformed::no(node));
+        }
+        let part = Part::of(&node)?;
+        let Some(uses) = uses.get(&part) else {
             return Ok(Transformed::no(node));
         };
-        let leaf = match leaf {
-            Some(leaf) => leaf,
-            none => none.insert(Shared::new(numbers.next().unwrap_or(0), *uses, node)?),
+        let leaf = match leaves.entry(part) {
+            Entry::Occupied(leaf) => leaf.into_mut(),
+            Entry::Vacant(place) => {
+                place.insert(Shared::new(numbers.next().unwrap_or(0), *uses, node)?)
+            }
         };
         let leaf = LogicalPlan::Extension(Extension {
             node: Arc::new(leaf.clone()),
@@ -103,6 +109,63 @@ fn with_shared(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
         Ok(Transformed::new(leaf, true, TreeNodeRecursion::Jump))
     });
     shared.data().map(Some)
+}
+
+/// Parts that are used more than once outside of larger such parts, and how often.
+fn largest(
+    plan: &LogicalPlan,
+    mut occurrences: HashMap<Part, usize>,
+) -> QueryResult<HashMap<Part, usize>> {
+    loop {
+        let mut uses: HashMap<Part, usize> = HashMap::new();
+        plan.apply_with_subqueries(|node| {
+            if ends_in_work(node) {
+                let part = Part::of(node)?;
+                if occurrences.contains_key(&part) {
+                    *uses.entry(part).or_default() += 1;
+                    return Ok(TreeNodeRecursion::Jump);
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        // Where a part is used once, the parts in it count.
+        if uses.values().all(|uses| *uses > 1) {
+            return Ok(uses);
+        }
+        occurrences.retain(|part, _| uses.get(part).is_none_or(|uses| *uses > 1));
+    }
+}
+
+/// A part of a plan, and which tables it reads: names do not tell the rows of table functions apart.
+#[derive(PartialEq, Eq, Hash)]
+struct Part {
+    plan: LogicalPlan,
+    tables: Vec<usize>,
+}
+
+impl Part {
+    fn of(plan: &LogicalPlan) -> QueryResult<Self> {
+        let mut tables = Vec::new();
+        plan.apply_with_subqueries(|node| {
+            if let LogicalPlan::TableScan(scan) = node {
+                tables.push(table_of(scan));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let plan = plan.clone();
+        Ok(Self { plan, tables })
+    }
+}
+
+/// The address of the table that is read.
+fn table_of(scan: &TableScan) -> usize {
+    let Ok(provider) = source_as_provider(&scan.source) else {
+        return Arc::as_ptr(&scan.source).addr();
+    };
+    match provider.downcast_ref::<StoredTable>() {
+        Some(stored) => Arc::as_ptr(&stored.table).addr(),
+        None => Arc::as_ptr(&provider).addr(),
+    }
 }
 
 /// Whether a plan has work twice, and no part that runs again and again.

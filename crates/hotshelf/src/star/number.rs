@@ -51,7 +51,7 @@ pub(super) struct Numbering {
 enum Values {
     /// Hotshelf's table, which has many loads under way at once.
     Own(Box<GroupNumbers>),
-    /// For keys that it would have to write row by row, and floats, of which groups tell zero from minus zero.
+    /// For keys that are neither words nor one column of texts, and floats, of which groups tell zero from minus zero.
     Engine(Box<dyn GroupValues>),
 }
 

@@ -15,7 +15,7 @@ use super::column::number;
 const DISTINCT_SHARE: f64 = 0.9;
 /// Values are marked in one bit each, from the least to the greatest: at most this many bits for each row, and bytes.
 const BITS_PER_ROW: f64 = 64.0;
-const BYTES_MAX: f64 = (16 << 20) as f64;
+const BYTES_MAX: u64 = 4 << 20;
 
 /// What is known of a table's columns, by index: whether no value occurs twice and none is NULL.
 #[derive(Debug, Default)]
@@ -25,6 +25,13 @@ impl UniqueColumns {
     /// `None` where the column has not been read.
     pub fn get(&self, column: usize) -> Option<bool> {
         self.0.lock().get(&column).copied()
+    }
+
+    /// What is still known when rows were added: values that repeat go on repeating. Without new rows, all of it.
+    pub fn after(&self, has_new_rows: bool) -> Self {
+        let known = self.0.lock().clone().into_iter();
+        let known = known.filter(|(_, is_unique)| !(*is_unique && has_new_rows));
+        Self(Mutex::new(known.collect()))
     }
 
     pub fn learn(&self, column: usize, is_unique: bool) {
@@ -40,8 +47,14 @@ pub(crate) struct SeenValues {
 }
 
 impl SeenValues {
-    /// Nothing seen yet; `None` where the statistics say that values repeat, or do not say within which bounds they are.
-    pub fn expected(statistics: &Statistics, column: usize, data_type: &DataType) -> Option<Self> {
+    /// Nothing seen yet; `None` where the statistics say that values repeat, or do not say within which bounds they are,
+    /// or noting them takes more bytes than this.
+    pub fn expected(
+        statistics: &Statistics,
+        column: usize,
+        data_type: &DataType,
+        bytes_max: u64,
+    ) -> Option<Self> {
         let of_column = statistics.column_statistics.get(column)?;
         let rows = *statistics.num_rows.get_value()? as f64;
         let distinct = *of_column.distinct_count.get_value()? as f64;
@@ -54,7 +67,7 @@ impl SeenValues {
             && low.abs().max(high.abs()) < (1u64 << 53) as f64
             && bits >= rows
             && bits <= rows * BITS_PER_ROW
-            && bits / 8.0 <= BYTES_MAX;
+            && bits / 8.0 <= BYTES_MAX.min(bytes_max) as f64;
         is_expected.then(|| Self {
             low: low as i64,
             bits: vec![0; (bits as usize).div_ceil(64)],
@@ -114,7 +127,7 @@ mod tests {
             let (low, high) = (*values.iter().min().unwrap(), *values.iter().max().unwrap());
             let distinct: BTreeSet<i32> = values.iter().copied().collect();
             let known = statistics(values.len(), low, high, values.len());
-            let Some(mut seen) = SeenValues::expected(&known, 0, &DataType::Int32) else {
+            let Some(mut seen) = SeenValues::expected(&known, 0, &DataType::Int32, 1000) else {
                 prop_assert!((high - low + 1) < values.len() as i32);
                 return Ok(());
             };
@@ -128,9 +141,23 @@ mod tests {
     }
 
     #[test]
+    fn new_rows_may_repeat_a_value_but_make_none_unique() {
+        let known = UniqueColumns::default();
+        known.learn(0, true);
+        known.learn(1, false);
+        let both = known.after(false);
+        assert_eq!(
+            [0, 1, 2].map(|column| both.get(column)),
+            [Some(true), Some(false), None]
+        );
+        let one = known.after(true);
+        assert_eq!([0, 1].map(|column| one.get(column)), [None, Some(false)]);
+    }
+
+    #[test]
     fn columns_that_repeat_values_or_have_none_are_not_read() {
         let expected = |statistics: &Statistics, data_type| {
-            SeenValues::expected(statistics, 0, &data_type).is_some()
+            SeenValues::expected(statistics, 0, &data_type, 1000).is_some()
         };
         let known = statistics(100, 1, 100, 97);
         assert!(expected(&known, DataType::Int32));
@@ -147,10 +174,14 @@ mod tests {
             !expected(&statistics(100, 1, 1_000_000, 100), DataType::Int32),
             "far apart"
         );
+        assert!(
+            SeenValues::expected(&known, 0, &DataType::Int32, 12).is_none(),
+            "13 bytes"
+        );
         let mut with_nulls = known.clone();
         with_nulls.column_statistics[0].null_count = Precision::Exact(1);
         assert!(!expected(&with_nulls, DataType::Int32));
-        let mut seen = SeenValues::expected(&known, 0, &DataType::Int32).unwrap();
+        let mut seen = SeenValues::expected(&known, 0, &DataType::Int32, 1000).unwrap();
         let other: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
         assert!(!seen.are_new(&other), "a NULL");
         let beyond: ArrayRef = Arc::new(Int32Array::from(vec![0, 5000]));

@@ -153,3 +153,26 @@ fn joins_that_take_long_are_made_once() {
         assert_eq!(found, leaves, "{sql}\n{plan}");
     }
 }
+
+#[test]
+fn table_functions_with_other_arguments_are_other_parts() {
+    let db = Fixture::new();
+    let sum = |end: usize| format!("SELECT sum(value) FROM generate_series(1, {end})");
+    let sql = format!("{} UNION ALL {} UNION ALL {}", sum(10), sum(20), sum(10));
+    let mut rows = db.rows(&sql);
+    rows.sort();
+    assert_eq!(rows, ["210", "55", "55"]);
+}
+
+#[test]
+fn a_join_in_groups_that_are_made_once_is_used_once_there() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE big AS SELECT value AS n, value % 7 AS k FROM generate_series(1, 60000) AS g(value)")
+        .unwrap();
+    let sql = "WITH j AS (SELECT a.n, b.k FROM big a JOIN big b ON a.n = b.n AND a.k + b.k > 11), \
+               g AS (SELECT k, count(*) AS v FROM j GROUP BY k) \
+               SELECT count(*) FROM g g1 JOIN g g2 ON g1.v = g2.v JOIN j ON j.k = g1.k";
+    let (rows, leaves) = answers(&db, sql);
+    assert_eq!(rows.len(), 1);
+    assert_eq!(leaves, 2);
+}

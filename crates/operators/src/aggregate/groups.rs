@@ -10,7 +10,7 @@ use arrow_buffer::{Buffer, OffsetBuffer};
 use hotshelf_tier::region::prefer_huge_pages;
 
 use super::encoder::{GroupEncoder, GroupShape};
-use super::mixed::Mixed;
+use super::mixed::{Mixed, Texts};
 use crate::Result;
 use crate::keys::{Keys, hash_bytes, hash_word};
 
@@ -168,11 +168,11 @@ impl GroupKeys {
         }
     }
 
-    /// The key columns as they were before they were encoded.
-    pub fn decode(self, encoder: &GroupEncoder) -> Result<Vec<ArrayRef>> {
+    /// The key columns as they were before they were encoded, or with texts of another form.
+    pub fn decode(self, encoder: &GroupEncoder, form: Texts) -> Result<Vec<ArrayRef>> {
         match (self, encoder) {
             (Self::Mixed(stored), GroupEncoder::Mixed(encoder)) => {
-                stored.into_columns(encoder, false)
+                stored.into_columns(encoder, form)
             }
             (Self::One(Words(rows)), GroupEncoder::Plain(encoder)) => {
                 encoder.decode_words(rows.as_flattened())
@@ -198,7 +198,7 @@ impl GroupKeys {
     pub fn into_columns(self, encoder: &GroupEncoder) -> Result<Vec<ArrayRef>> {
         Ok(match (self, encoder) {
             (Self::Mixed(stored), GroupEncoder::Mixed(encoder)) => {
-                return stored.into_columns(encoder, true);
+                return stored.into_columns(encoder, Texts::Bytes);
             }
             (Self::One(Words(rows)), _) => {
                 vec![Arc::new(UInt64Array::from(rows.into_flattened()))]

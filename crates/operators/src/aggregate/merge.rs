@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use super::job::Shared;
+use super::output::Output;
 use super::store::Store;
 use super::table::{Table, Work};
 use crate::Result;
@@ -24,7 +25,7 @@ pub struct Task {
 
 /// What a task comes to.
 pub enum Merged {
-    Output(RecordBatch, Charge),
+    Output(Output),
     /// The groups did not fit.
     Divided(Vec<Task>),
 }
@@ -71,10 +72,7 @@ impl Task {
         match merge.divided {
             Some(store) => Ok(Merged::Divided(tasks(&store))),
             None if merge.table.len() == 0 => Ok(Merged::Divided(Vec::new())),
-            None => {
-                let (output, charge) = merge.table.take_output()?;
-                Ok(Merged::Output(output, charge))
-            }
+            None => Ok(Merged::Output(merge.table.take_output()?)),
         }
     }
 }
@@ -127,7 +125,7 @@ impl GroupMerge<'_> {
         self.shared.counts.note_level(level);
         let store = Store::new(self.shared, level, Some(Arc::clone(&self.store)));
         let (held, _charge) = self.table.take_groups()?;
-        store.append(&held, self.work)?;
+        store.append_all(&held, self.work)?;
         store.append(groups, self.work)?;
         self.divided = Some(store);
         Ok(())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BinaryViewArray, StringViewArray};
 use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
-use arrow_schema::DataType;
+use arrow_schema::{ArrowError, DataType};
 
 use super::groups::StoredKeys;
 use crate::Result;
@@ -20,6 +20,17 @@ const BUFFER_BITS: u32 = 30;
 const GROUPS_SHARING_MIN: usize = 4096;
 /// Texts that are looked at to be shared.
 const LATEST: usize = 1024;
+
+/// The types of columns of texts that come out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Texts {
+    /// Those of the input. Where these are not views, each group gets a copy of its text.
+    Typed,
+    /// Those of the input where these are views, otherwise views of bytes: groups share texts.
+    Shared,
+    /// Views of bytes.
+    Bytes,
+}
 
 /// Keys of words and texts.
 #[derive(Debug)]
@@ -78,8 +89,8 @@ impl Mixed {
         self.words[start..start + self.group_words].split_at(self.stride)
     }
 
-    /// The key columns, texts as they were or as views of bytes.
-    pub fn into_columns(self, encoder: &MixedKeys, as_bytes: bool) -> Result<Vec<ArrayRef>> {
+    /// The key columns.
+    pub fn into_columns(self, encoder: &MixedKeys, form: Texts) -> Result<Vec<ArrayRef>> {
         let Self {
             stride,
             group_words,
@@ -96,10 +107,9 @@ impl Mixed {
                     let [first, second] = [row[2 * number], row[2 * number + 1]];
                     (first, second, row[stride + number])
                 });
-                let data_type = if as_bytes {
-                    &DataType::BinaryView
-                } else {
-                    data_type
+                let data_type = match (form, data_type) {
+                    (Texts::Typed, _) | (Texts::Shared, DataType::Utf8View) => data_type,
+                    _ => &DataType::BinaryView,
                 };
                 texts_of(texts, &long, data_type, BUFFER_BITS)
             }
@@ -193,10 +203,14 @@ fn texts_of(
     Ok(match data_type {
         DataType::Utf8View => Arc::new(StringViewArray::try_new(views, buffers, nulls)?),
         DataType::BinaryView => Arc::new(BinaryViewArray::try_new(views, buffers, nulls)?),
-        other => array_of(
-            other,
-            BinaryViewArray::try_new(views, buffers, nulls)?.iter(),
-        )?,
+        other => {
+            let texts = BinaryViewArray::try_new(views, buffers, nulls)?;
+            let bytes: u64 = texts.lengths().map(u64::from).sum();
+            if matches!(other, DataType::Utf8 | DataType::Binary) && bytes > i32::MAX as u64 {
+                return Err(ArrowError::OffsetOverflowError(bytes as usize).into());
+            }
+            array_of(other, texts.iter())?
+        }
     })
 }
 

@@ -47,6 +47,7 @@
 //! | `table` | what is known about groups in memory |
 //! | `store` | where groups wait, by partition, and which are spilled |
 //! | `merge` | how the groups of partitions are put together |
+//! | `output` | groups that are handed out |
 //! | `numbers` | groups numbered for those who aggregate themselves |
 //!
 //! A worker that is alone keeps up to 4 GB of groups in one table; otherwise a worker's table has no more groups than
@@ -66,6 +67,7 @@ mod job;
 mod merge;
 mod mixed;
 mod numbers;
+mod output;
 mod plan;
 mod spec;
 mod store;
@@ -80,12 +82,13 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use parking_lot::{Condvar, Mutex};
 
-use crate::batches::{PIECE_ROWS, needed_bytes, pieces, with_schema};
+use crate::batches::{pieces, with_schema};
 use crate::memory::{Charge, Grant};
 use crate::{Environment, OperatorError, Result};
 use job::{Counts, Limits, Shared};
 use merge::{Merged, Task};
 pub use numbers::GroupNumbers;
+use output::Output;
 use plan::Plan;
 pub use spec::{Accumulate, Aggregate, AggregateFunction, AggregateSpec, Phase};
 use store::{MEETING_PARTS, Store};
@@ -95,8 +98,6 @@ use table::{Table, Work};
 const STOP_CHECK: Duration = Duration::from_millis(20);
 /// After a table in which hardly any row met its group, this many times as many rows are not looked up.
 const BLIND_FACTOR: u64 = 8;
-/// Groups of a worker's table go to partitions in pieces of this many.
-const SCATTERED_ROWS: usize = 1 << 16;
 
 /// What an aggregation did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -242,13 +243,6 @@ pub struct Worker {
     output: Option<Output>,
 }
 
-/// Output that is handed out.
-struct Output {
-    batch: RecordBatch,
-    next_row: usize,
-    _charge: Charge,
-}
-
 impl Worker {
     /// Adds rows, or states.
     ///
@@ -329,11 +323,7 @@ impl Worker {
         let counts = &self.shared().counts;
         counts.scattered_groups.fetch_add(groups, Relaxed);
         let (groups, _charge) = table.take_groups()?;
-        for first in (0..groups.num_rows()).step_by(SCATTERED_ROWS) {
-            let rows = SCATTERED_ROWS.min(groups.num_rows() - first);
-            let groups = groups.slice(first, rows);
-            self.aggregation.store.append(&groups, &mut self.work)?;
-        }
+        self.aggregation.store.append_all(&groups, &mut self.work)?;
         self.note_work();
         Ok(())
     }
@@ -353,9 +343,7 @@ impl Worker {
             return Ok(());
         };
         let done = if self.makes_output_at_once(&mut table) {
-            table.take_output().map(|(batch, charge)| {
-                self.output = Some(Output::new(batch, charge));
-            })
+            table.take_output().map(|output| self.output = Some(output))
         } else {
             self.flush(&mut table)
         };
@@ -378,7 +366,9 @@ impl Worker {
     /// Those of [`Self::push`], and [`Stopped`](OperatorError::Stopped) if a worker was dropped before it finished.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(batch) = self.output.as_mut().and_then(Output::next) {
+            if let Some(output) = &mut self.output
+                && let Some(batch) = output.next_batch()?
+            {
                 return Ok(Some(batch));
             }
             self.output = None;
@@ -386,7 +376,7 @@ impl Worker {
                 return Ok(None);
             };
             match task.run(&Arc::clone(self.shared()), &mut self.work)? {
-                Merged::Output(batch, charge) => self.output = Some(Output::new(batch, charge)),
+                Merged::Output(output) => self.output = Some(output),
                 Merged::Divided(tasks) => self.aggregation.state.lock().tasks.extend(tasks),
             }
         }
@@ -399,29 +389,5 @@ impl Drop for Worker {
             self.aggregation.state.lock().is_abandoned = true;
             self.aggregation.changed.notify_all();
         }
-    }
-}
-
-impl Output {
-    fn new(batch: RecordBatch, mut charge: Charge) -> Self {
-        let bytes = needed_bytes(&batch);
-        charge.grow(bytes.saturating_sub(charge.bytes()));
-        charge.shrink_to(bytes);
-        Self {
-            batch,
-            next_row: 0,
-            _charge: charge,
-        }
-    }
-
-    fn has_rows(&self) -> bool {
-        self.next_row < self.batch.num_rows()
-    }
-
-    fn next(&mut self) -> Option<RecordBatch> {
-        let rows = PIECE_ROWS.min(self.batch.num_rows() - self.next_row);
-        let batch = self.batch.slice(self.next_row, rows);
-        self.next_row += rows;
-        (rows > 0).then_some(batch)
     }
 }

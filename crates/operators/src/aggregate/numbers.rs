@@ -5,6 +5,7 @@ use arrow_schema::DataType;
 
 use super::encoder::GroupEncoder;
 use super::groups::{Directory, GroupKeys};
+use super::mixed::Texts;
 use crate::Result;
 use crate::keys::Keys;
 
@@ -88,12 +89,12 @@ impl GroupNumbers {
     /// Takes the key columns of all groups, in their order. There are none afterwards.
     ///
     /// # Errors
-    /// If Arrow refuses the values.
+    /// If Arrow refuses the values, among them texts of more bytes than its offsets can say.
     pub fn take(&mut self) -> Result<Vec<ArrayRef>> {
         let empty = GroupKeys::new(self.encoder.shape());
         let stored = std::mem::replace(&mut self.stored, empty);
         self.directory = Directory::default();
-        stored.decode(&self.encoder)
+        stored.decode(&self.encoder, Texts::Typed)
     }
 
     /// Memory in bytes.

@@ -12,7 +12,7 @@ use super::groups::read_hashes;
 use super::job::Shared;
 use super::table::{Table, Work};
 use crate::Result;
-use crate::batches::{held_bytes, needed_bytes, without_unused_values};
+use crate::batches::{held_bytes, needed_bytes, slices, without_unused_values};
 use crate::memory::Charge;
 use crate::partitions::{PARTITIONS, partition_of};
 use crate::spill::SpilledBatch;
@@ -21,6 +21,8 @@ use crate::spill::SpilledBatch;
 const BLOCK_BYTES: u64 = 256 << 10;
 /// A spilled partition is preferred to one in memory if it holds this many bytes again.
 const AGAIN_BYTES: u64 = 64 << 10;
+/// Groups of a table go to partitions in pieces of this many.
+const SCATTERED_ROWS: usize = 1 << 16;
 /// Where fewer rows than one in this many meet their group, looking for it is of no use.
 pub const MEETING_PARTS: u64 = 20;
 
@@ -75,6 +77,11 @@ impl Store {
     /// Whether anything was ever appended.
     pub fn is_used(&self) -> bool {
         self.is_used.load(Relaxed)
+    }
+
+    /// Appends groups of a table with their states.
+    pub fn append_all(&self, groups: &RecordBatch, work: &mut Work) -> Result<()> {
+        slices(groups, SCATTERED_ROWS).try_for_each(|groups| self.append(&groups, work))
     }
 
     /// Appends groups with their states.

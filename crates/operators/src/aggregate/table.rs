@@ -5,6 +5,8 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use super::groups::{Directory, GROUPS_MAX, GroupKeys};
+use super::mixed::Texts;
+use super::output::Output;
 use super::plan::Plan;
 use super::spec::Accumulate;
 use crate::Result;
@@ -165,11 +167,11 @@ impl Table {
         Ok((self.plan.groups_of(columns)?, self.take_charge()))
     }
 
-    /// The output for all groups, and what the grant lends for it. The table is empty afterwards.
-    pub fn take_output(&mut self) -> Result<(RecordBatch, Charge)> {
+    /// The output for all groups. The table is empty afterwards.
+    pub fn take_output(&mut self) -> Result<Output> {
         let stored = self.clear();
         let rows = stored.len();
-        let mut columns = stored.decode(&self.plan.encoder)?;
+        let mut columns = stored.decode(&self.plan.encoder, Texts::Shared)?;
         for accumulator in &mut self.accumulators {
             if self.plan.spec.phase.writes_states() {
                 columns.extend(accumulator.state()?);
@@ -177,7 +179,8 @@ impl Table {
                 columns.push(accumulator.evaluate()?);
             }
         }
-        Ok((self.plan.output_of(columns, rows)?, self.take_charge()))
+        let charge = self.take_charge();
+        Ok(Output::new(&self.plan, columns, rows, charge))
     }
 
     /// Forgets all groups, except what the accumulators know, and returns their keys.

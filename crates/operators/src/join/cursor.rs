@@ -38,6 +38,8 @@ pub enum Step {
     Batch(RecordBatch),
     /// Nothing yet.
     Pause,
+    /// Nothing until other threads have done theirs.
+    Later,
     /// Nothing more.
     End,
 }
@@ -80,7 +82,7 @@ impl Cursor {
         loop {
             match self.step(probing)? {
                 Step::Batch(batch) => return Ok(Some(batch)),
-                Step::Pause => probing.stop.check()?,
+                Step::Pause | Step::Later => probing.stop.check()?,
                 Step::End => return Ok(None),
             }
         }

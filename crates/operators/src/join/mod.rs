@@ -99,12 +99,14 @@ mod table;
 mod tests;
 mod threads;
 
+use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::batches::{pieces, with_schema};
 use crate::memory::Grant;
@@ -115,7 +117,7 @@ use layout::Block;
 use pair::{Pair, Shared, spilled_pairs};
 use plan::{Plan, ProbeRows};
 pub use prober::Prober;
-use rest::{Next, Rest, Work};
+use rest::{Next, Rest};
 use run::Run;
 use share::Share;
 pub use spec::{Condition, JoinKind, JoinSpec, PairTest, Side};
@@ -162,9 +164,13 @@ struct State {
     probing: usize,
     /// Whether a prober was dropped before it finished, so that it is not known which rows have no partner.
     is_abandoned: bool,
+    /// Whether rows that remain were lost, because what a thread did was dropped or failed.
+    is_broken: bool,
     rest: Rest,
-    /// Threads that wait for others.
-    waiting: usize,
+    /// How often there may have been new work for threads that wait, or a reason to end.
+    changes: u64,
+    /// Of tasks that wait for the next change.
+    wakers: Vec<Waker>,
 }
 
 impl HashJoin {
@@ -200,8 +206,10 @@ impl HashJoin {
                 tables: None,
                 probing: probers,
                 is_abandoned: false,
+                is_broken: false,
                 rest: Rest::default(),
-                waiting: 0,
+                changes: 0,
+                wakers: Vec::new(),
             }),
             changed: Condvar::new(),
         }))
@@ -261,27 +269,26 @@ impl HashJoin {
         }
     }
 
-    /// Whether a prober has not finished. Until then the rows that remain are not known.
-    pub fn is_probing(&self) -> bool {
-        self.state.lock().probing > 0
-    }
-
     /// Notes that a prober has no more rows, and says whether it is the last one. Then it is known what remains.
     fn finish_probing(&self) -> Result<bool> {
         let mut state = self.state.lock();
+        let is_last = state.probing == 1;
+        // No other prober has rows. Threads that look for work need the lock meanwhile.
+        let written = match is_last {
+            true => MutexGuard::unlocked(&mut state, || self.probe.finish()),
+            false => Ok(()),
+        };
         state.probing -= 1;
-        let is_last = state.probing == 0;
         if is_last {
+            state.is_broken |= written.is_err();
             let tables = state.tables.take();
-            let added = self.add_rest(tables, &mut state.rest);
-            self.changed.notify_all();
-            added?;
+            self.add_rest(tables, &mut state.rest);
+            self.note_change(state);
         }
-        Ok(is_last)
+        written.map(|()| is_last)
     }
 
-    fn add_rest(&self, tables: Option<Arc<Tables>>, rest: &mut Rest) -> Result<()> {
-        self.probe.finish()?;
+    fn add_rest(&self, tables: Option<Arc<Tables>>, rest: &mut Rest) {
         let plan = &self.shared.plan;
         let totals = [self.build.row_count(), self.probed_rows.load(Relaxed)];
         let stores = [&self.build, &self.probe];
@@ -299,28 +306,66 @@ impl HashJoin {
         if let Some(tables) = tables.filter(|_| plan.marks(Side::Left)) {
             rest.add_scans(&tables);
         }
-        Ok(())
     }
 
-    /// What a thread does next, that has worked on its `own` pair. `None`: nothing remains.
-    fn next_work(&self, own: Option<&Arc<Run>>) -> Result<Option<Work>> {
+    /// What a thread does next, that has worked on its `own` pair, and how many changes have led to that.
+    fn next_work(&self, own: Option<&Arc<Run>>) -> Result<(Next, u64)> {
+        self.shared.environment.stop.check()?;
         let mut state = self.state.lock();
-        loop {
-            self.shared.environment.stop.check()?;
-            if state.is_abandoned {
-                return Ok(None);
-            }
-            if state.probing == 0 {
-                match state.rest.next(own, &self.shared) {
-                    Next::Work(work) => return Ok(Some(work)),
-                    Next::End => return Ok(None),
-                    Next::Later => {}
-                }
-            }
-            state.waiting += 1;
-            self.changed.wait_for(&mut state, STOP_CHECK);
-            state.waiting -= 1;
+        if state.is_broken {
+            return Err(OperatorError::Stopped);
         }
+        if state.is_abandoned {
+            return Ok((Next::End, state.changes));
+        }
+        let next = match state.probing {
+            0 => state.rest.next(own, &self.shared),
+            _ => Next::Later,
+        };
+        Ok((next, state.changes))
+    }
+
+    /// Waits for a change after those that were `seen`, but not for long.
+    fn wait(&self, seen: u64) {
+        let mut state = self.state.lock();
+        if state.changes == seen {
+            self.changed.wait_for(&mut state, STOP_CHECK);
+        }
+    }
+
+    /// Whether there was a change after those that were `seen`. If not, the next one wakes the task.
+    fn poll_change(&self, seen: u64, context: &Context) -> Poll<()> {
+        let mut state = self.state.lock();
+        if state.changes != seen {
+            return Poll::Ready(());
+        }
+        let waker = context.waker();
+        if !state.wakers.iter().any(|other| other.will_wake(waker)) {
+            state.wakers.push(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    fn note_change(&self, mut state: MutexGuard<State>) {
+        state.changes += 1;
+        let wakers = take(&mut state.wakers);
+        drop(state);
+        self.changed.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Notes that rows are lost, so that no other thread ends as if there had been none.
+    fn break_off(&self) {
+        let mut state = self.state.lock();
+        state.is_broken = true;
+        self.note_change(state);
+    }
+
+    /// Notes that it is not known which rows have no partner.
+    fn abandon(&self) {
+        let mut state = self.state.lock();
+        state.is_abandoned = true;
+        self.note_change(state);
     }
 
     /// Ends a thread's turn, and says so to those that wait for it.
@@ -328,9 +373,7 @@ impl HashJoin {
         let mut state = self.state.lock();
         state.rest.add_pairs(share.take_pairs());
         let run = share.end();
-        if state.waiting > 0 {
-            self.changed.notify_all();
-        }
+        self.note_change(state);
         run
     }
 }

@@ -1,5 +1,6 @@
 //! Probing from a thread, and its share of what remains in the end.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +9,8 @@ use arrow_array::RecordBatch;
 use super::HashJoin;
 use super::cursor::{Cursor, Step};
 use super::layout::Block;
-use super::rest::Work;
+use super::rest::{Next, Work};
+use super::run::Run;
 use super::spec::Side;
 use super::table::Tables;
 use crate::Result;
@@ -29,6 +31,10 @@ pub struct Prober {
     scatter: Scatter,
     block: Block,
     work: Option<Work>,
+    /// The pair it has worked on, while there is nothing to do.
+    own: Option<Arc<Run>>,
+    /// The changes of the join that it knows of.
+    seen: u64,
 }
 
 impl Prober {
@@ -45,6 +51,8 @@ impl Prober {
             scatter: Scatter::default(),
             block: Block::default(),
             work: None,
+            own: None,
+            seen: 0,
         }
     }
 
@@ -69,19 +77,22 @@ impl Prober {
     /// theirs: so each prober needs a thread of its own.
     ///
     /// # Errors
-    /// Those of spilling, those of the condition, [`Stopped`](crate::OperatorError::Stopped), and if Arrow cannot
-    /// encode a column.
+    /// Those of spilling, those of the condition, and if Arrow cannot encode a column.
+    /// [`Stopped`](crate::OperatorError::Stopped), also where another prober failed or was dropped while it worked on
+    /// what remains.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             match self.next_step()? {
                 Step::Batch(batch) => return Ok(Some(batch)),
                 Step::Pause => {}
+                Step::Later => self.join.wait(self.seen),
                 Step::End => return Ok(None),
             }
         }
     }
 
-    /// As [`Self::next_batch`], but with a pause where much work comes to nothing.
+    /// As [`Self::next_batch`], but with a pause where much work comes to nothing, and without waiting for other
+    /// probers: after [`Step::Later`], [`Self::later`] says when to call this again.
     ///
     /// # Errors
     /// Those of [`Self::next_batch`].
@@ -89,10 +100,13 @@ impl Prober {
         if let Some(tables) = self.tables.clone() {
             return self.probe(&tables);
         }
-        Ok(match self.work()? {
-            Some(batch) => Step::Batch(batch),
-            None => Step::End,
-        })
+        self.work()
+    }
+
+    /// After [`Step::Later`]: ends when there may be something to do. A raised flag does not end it.
+    pub fn later(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (join, seen) = (Arc::clone(&self.join), self.seen);
+        poll_fn(move |context| join.poll_change(seen, context))
     }
 
     /// Whether right rows make a difference: not if no left row can be their partner and they count only with one.
@@ -103,7 +117,7 @@ impl Prober {
         !finds_none || plan.keeps_lonely(Side::Right) || plan.spec.null_aware
     }
 
-    /// Whether [`Self::next_batch`] may wait for the device or for other threads.
+    /// Whether [`Self::next_batch`] and [`Self::finish`] may wait for the device or for other threads.
     pub fn may_wait(&self) -> bool {
         let tables = self.tables.as_ref();
         tables.is_none_or(|tables| !tables.is_complete())
@@ -172,7 +186,7 @@ impl Prober {
     }
 
     /// Takes part in what remains when all right rows have arrived.
-    fn work(&mut self) -> Result<Option<RecordBatch>> {
+    fn work(&mut self) -> Result<Step> {
         let shared = &self.join.shared;
         loop {
             let worked = match &mut self.work {
@@ -183,18 +197,27 @@ impl Prober {
                 None => Ok(None),
             };
             if let Ok(Some(batch)) = worked {
-                return Ok(Some(batch));
+                return Ok(Step::Batch(batch));
             }
             // Others do not wait for what has failed.
             let done = self.work.take();
-            worked?;
+            if let Err(error) = worked {
+                self.join.break_off();
+                return Err(error);
+            }
             let own = match done {
                 Some(Work::Share(share)) => Some(self.join.end_share(*share)),
-                _ => None,
+                _ => self.own.take(),
             };
-            self.work = self.join.next_work(own.as_ref())?;
-            if self.work.is_none() {
-                return Ok(None);
+            let (next, seen) = self.join.next_work(own.as_ref())?;
+            self.seen = seen;
+            match next {
+                Next::Work(work) => self.work = Some(work),
+                Next::Later => {
+                    self.own = own;
+                    return Ok(Step::Later);
+                }
+                Next::End => return Ok(Step::End),
             }
         }
     }
@@ -203,8 +226,10 @@ impl Prober {
 impl Drop for Prober {
     fn drop(&mut self) {
         if self.tables.is_some() {
-            self.join.state.lock().is_abandoned = true;
-            self.join.changed.notify_all();
+            self.join.abandon();
+        }
+        if self.work.is_some() {
+            self.join.break_off();
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Keys of joins and groups: any columns as fixed words where they are narrow, as bytes otherwise, with 64-bit hashes.
 //!
 //! Two rows have equal keys exactly if their words (or bytes) are equal. A key of up to four words holds integers,
-//! dates, timestamps, decimals, floats and booleans side by side; anything with strings or nested values becomes bytes.
-//! Zero equals minus zero, and NaN equals NaN.
+//! dates, timestamps, decimals, floats and booleans side by side; anything else becomes bytes. The exception are groups
+//! by texts and columns of fixed width (`mixed`): their keys are words, two for each text, and texts of more than twelve
+//! bytes, which are compared where the words are equal. Zero equals minus zero, and NaN equals NaN.
 //!
 //! ```text
 //! let encoder = KeyEncoder::try_new(&[(DataType::Int64, false)], Nulls::Equal)?;

@@ -1,8 +1,12 @@
 //! Pure: where runs are cut into ranges of keys, so that each range has about as many rows as the others.
 
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
 
 use super::run::Mark;
+use crate::{Result, Stop};
 
 /// The places at which all ranges but the first begin, in order.
 pub(super) struct Cuts {
@@ -13,8 +17,8 @@ pub(super) struct Cuts {
     piece_counts: Vec<usize>,
 }
 
-/// A range begins at this mark of this run: with its row, rows with larger keys, and rows with an equal key that come
-/// later in its run or are in runs with higher numbers.
+/// A range begins at this mark of this run: with its row, the rows behind it in its run, and in other runs rows with
+/// larger keys, and, in runs with higher numbers, equal ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     pub(super) run: usize,
@@ -23,27 +27,36 @@ pub(super) struct Cut {
 
 impl Cuts {
     /// Cuts at one of `every` marks.
-    pub(super) fn new(runs: &[&[Mark]], every: usize) -> Self {
-        let numbered = runs.iter().enumerate();
-        let places =
-            numbered.flat_map(|(run, marks)| (0..marks.len()).map(move |mark| Cut { run, mark }));
-        let mut places: Vec<Cut> = places.collect();
-        let key = |cut: &Cut| &*runs[cut.run][cut.mark].key;
-        places.sort_by(|a, b| key(a).cmp(key(b)));
+    pub(super) fn new(runs: &[&[Mark]], every: usize, stop: &Stop) -> Result<Self> {
+        let place = |run: usize, mark: usize| {
+            let found = runs[run].get(mark);
+            found.map(|found| Reverse((&*found.key, run, mark)))
+        };
+        let mut next: BinaryHeap<_> = (0..runs.len()).filter_map(|run| place(run, 0)).collect();
         let mut before = vec![0; runs.len()];
         let (mut cuts, mut counts) = (Vec::new(), Vec::new());
-        for (at, cut) in places.into_iter().enumerate() {
+        let mut at = 0_usize;
+        while let Some(mut least) = next.peek_mut() {
+            let Reverse((_, run, mark)) = *least;
             if at > 0 && at.is_multiple_of(every) {
-                cuts.push(cut);
+                stop.check()?;
+                cuts.push(Cut { run, mark });
                 counts.extend_from_slice(&before);
             }
-            before[cut.run] += 1;
+            before[run] += 1;
+            at += 1;
+            match place(run, mark + 1) {
+                Some(place) => *least = place,
+                None => {
+                    PeekMut::pop(least);
+                }
+            }
         }
-        Self {
+        Ok(Self {
             cuts,
             counts,
             piece_counts: runs.iter().map(|marks| marks.len() - 1).collect(),
-        }
+        })
     }
 
     pub(super) fn range_count(&self) -> usize {
@@ -76,8 +89,21 @@ impl Cuts {
     }
 }
 
+/// Whether a row of another run comes before a mark: by the selected bits of their keys, then by the rest of the keys.
+/// No row's key is the beginning of another one. So a row that is equal to part of a key in these bits is after it, and
+/// one that is equal to a whole key is before it if its run is.
+pub(super) fn is_before(row: (u64, &[u8]), mark: (u64, &[u8]), equal_is_before: bool) -> bool {
+    match row.cmp(&mark) {
+        Ordering::Less => true,
+        Ordering::Equal => equal_is_before,
+        Ordering::Greater => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::run::differing_len;
+    use super::super::survey::KeySurvey;
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -86,6 +112,7 @@ mod tests {
     fn marks(keys: &[u8], step: usize) -> Vec<Mark> {
         let mark = |row: usize, key: u8| Mark {
             key: [key].into(),
+            is_whole: true,
             batch: 0,
             row,
             bytes_before: row as u64,
@@ -107,7 +134,7 @@ mod tests {
             runs.iter_mut().for_each(|keys| keys.sort_unstable());
             let all_marks: Vec<Vec<Mark>> = runs.iter().map(|keys| marks(keys, step)).collect();
             let all_marks: Vec<&[Mark]> = all_marks.iter().map(|marks| &**marks).collect();
-            let cuts = Cuts::new(&all_marks, every);
+            let cuts = Cuts::new(&all_marks, every, &Stop::default()).unwrap();
             let place = |cut: Cut| {
                 let mark = &all_marks[cut.run][cut.mark];
                 (mark.key[0], cut.run, mark.row)
@@ -127,5 +154,65 @@ mod tests {
             let most = row_counts.iter().max().copied().unwrap_or(0);
             prop_assert!(most <= (every + runs.len()) * step, "{row_counts:?}");
         }
+    }
+
+    proptest! {
+        #[test]
+        fn rows_before_a_cut_are_the_first_of_all_rows(
+            runs in (1usize..12).prop_flat_map(|len| vec(vec(vec(0u8..3, len), 1..30), 1..5)),
+            step in 1usize..5,
+        ) {
+            let mut runs = runs;
+            runs.iter_mut().for_each(|keys| keys.sort_unstable());
+            let mut survey = KeySurvey::default();
+            runs.iter().flatten().for_each(|key| survey.add(key));
+            let selection = survey.selection();
+            let marks = |keys: &Vec<Vec<u8>>| -> Vec<Mark> {
+                let rows = (0..keys.len()).step_by(step).chain([keys.len()]);
+                let mark = |row: usize| {
+                    let key = &keys[row.min(keys.len() - 1)];
+                    let len = match row {
+                        0 => 1,
+                        row if row == keys.len() => key.len(),
+                        row => differing_len(&keys[row - 1], key),
+                    };
+                    let is_whole = len == key.len();
+                    Mark { key: key[..len].into(), is_whole, batch: 0, row, bytes_before: 0 }
+                };
+                rows.map(mark).collect()
+            };
+            let all_marks: Vec<Vec<Mark>> = runs.iter().map(marks).collect();
+            let all_marks: Vec<&[Mark]> = all_marks.iter().map(|marks| &**marks).collect();
+            let cuts = Cuts::new(&all_marks, 1, &Stop::default()).unwrap();
+            let mut latest = vec![0; runs.len()];
+            for cut in cuts.cuts {
+                let mark = &all_marks[cut.run][cut.mark];
+                let before = |(run, keys): (usize, &Vec<Vec<u8>>)| match run == cut.run {
+                    true => mark.row,
+                    false => keys.partition_point(|key| {
+                        let equal_is_before = mark.is_whole && run < cut.run;
+                        let key = (selection.prefix(key), selection.rest(key));
+                        let marked = (selection.prefix(&mark.key), selection.rest(&mark.key));
+                        is_before(key, marked, equal_is_before)
+                    }),
+                };
+                let counts: Vec<usize> = runs.iter().enumerate().map(before).collect();
+                prop_assert!(counts.iter().zip(&latest).all(|(count, latest)| count >= latest));
+                let numbered = runs.iter().zip(&counts).enumerate();
+                let last = numbered.clone().filter_map(|(run, (keys, &count))| Some((&keys[count.checked_sub(1)?], run)));
+                let first = numbered.filter_map(|(run, (keys, &count))| Some((keys.get(count)?, run)));
+                if let (Some(last), Some(first)) = (last.max(), first.min()) {
+                    prop_assert!(last <= first, "{last:?} before {first:?}");
+                }
+                latest = counts;
+            }
+        }
+    }
+
+    #[test]
+    fn cutting_ends_when_the_stop_is_raised() {
+        let stop = Stop::default();
+        stop.raise();
+        assert!(Cuts::new(&[&marks(&[1, 2, 3], 1)], 1, &stop).is_err());
     }
 }

@@ -10,46 +10,45 @@
 //! threads there is little more in memory than one batch of each run. The rows of a range are sorted as if they were
 //! in no order, which takes less time than a comparison of their runs' first rows for each row.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
 use super::block::{Block, Slot};
-use super::cuts::{Cut, Cuts};
+use super::cuts::{self, Cut};
+use super::division::{Division, work_bytes};
 use super::gather::Gather;
 use super::held::RowsInOrder;
 use super::job::Job;
 use super::order::{self, Entry};
-use super::run::{Mark, Run, loaded_bytes};
+use super::run::Run;
 use super::survey::{KeySurvey, Selection};
 use super::{Ranges, SortStats};
 use crate::Result;
 use crate::memory::Charge;
-use crate::spill::{SpilledBatch, write_bytes};
+use crate::spill::write_bytes;
 
 /// No merge reads more runs than this at once: opening it would take longer than a pass saves.
 const FAN_IN_MAX: usize = 1024;
-/// A range has the rows of one batch for this many runs.
-const RUNS_PER_BATCH: usize = 8;
 
 /// Memory for merging the first of several runs, as many as the broker lends memory for now, and at least two. It is
 /// held until the merge takes it over, so that sorts that share a broker do not count the same bytes twice.
 pub(super) struct Reserved {
     job: Arc<Job>,
     run_count: usize,
+    /// The ranges of these runs.
+    division: Division,
     charge: Charge,
 }
 
 impl Reserved {
-    pub(super) fn new(job: &Arc<Job>, runs: &[Run]) -> Self {
+    pub(super) fn new(job: &Arc<Job>, runs: &[Run]) -> Result<Self> {
         let mut charge = Charge::adopt(&job.grant, 0);
         let batch_bytes = runs.iter().map(Run::batch_bytes).max().unwrap_or(0);
         charge.grow(work_bytes(batch_bytes) + write_bytes(batch_bytes));
         let mut run_count = 0;
         for run in runs.iter().take(FAN_IN_MAX) {
-            // Of some runs there are two batches, and the rows of a range come out.
-            let more = run.loaded_bytes() * 5 / 4;
+            let more = run.loaded_bytes_max();
             if run_count < 2 {
                 charge.grow(more);
             } else if !charge.try_grow(more) {
@@ -57,10 +56,26 @@ impl Reserved {
             }
             run_count += 1;
         }
-        Self {
-            job: Arc::clone(job),
-            run_count,
-            charge,
+        // Ranges need some more than a batch of each run.
+        loop {
+            let runs = &runs[..run_count];
+            let division = division(job, runs, &survey(runs).selection())?;
+            let needed = division.bytes(runs, 1) + write_bytes(batch_bytes);
+            let missing = needed.saturating_sub(charge.bytes());
+            if run_count <= 2 {
+                charge.grow(missing);
+            } else if !charge.try_grow(missing) {
+                let fewer = run_count as u64 * charge.bytes() / needed;
+                run_count = (fewer as usize).clamp(2, run_count - 1);
+                continue;
+            }
+            charge.shrink_to(needed);
+            return Ok(Self {
+                job: Arc::clone(job),
+                run_count,
+                division,
+                charge,
+            });
         }
     }
 
@@ -69,144 +84,89 @@ impl Reserved {
     }
 }
 
-/// What a thread needs to merge a range besides its batches and rows: a batch that is being decoded.
-fn work_bytes(batch_bytes: u64) -> u64 {
-    2 * batch_bytes
+/// In which bits the keys of runs differ.
+fn survey(runs: &[Run]) -> KeySurvey {
+    let mut survey = KeySurvey::default();
+    runs.iter().for_each(|run| survey.add_all(run.survey()));
+    survey
+}
+
+fn division(job: &Job, runs: &[Run], selection: &Selection) -> Result<Division> {
+    Division::new(
+        runs,
+        !selection.is_complete(),
+        job.options.limit,
+        job.stop(),
+    )
 }
 
 /// Several runs in ranges. Where keys are equal, the rows of the run with the lower number come first.
 pub struct MergedRanges {
     job: Arc<Job>,
-    runs: Vec<MergedRun>,
-    cuts: Cuts,
+    /// Runs whose batches are in slots.
+    runs: Vec<Run>,
+    slots: Vec<Vec<Slot>>,
+    division: Division,
     survey: KeySurvey,
     selection: Selection,
-    batch_bytes: u64,
+    /// The size of batches that are made by merging.
+    target_bytes: u64,
     row_bytes: u64,
     charge: Charge,
     stats: SortStats,
 }
 
-struct MergedRun {
-    marks: Vec<Mark>,
-    slots: Vec<Slot>,
-    /// The memory of each batch.
-    bytes: Vec<u64>,
-    /// Has the charge of the marks.
-    _charge: Charge,
-}
-
-impl MergedRun {
-    fn new(run: Run, selection: &Selection) -> Self {
-        let key_row_bytes = match selection.is_complete() {
-            true => 0,
-            false => run.key_row_bytes(),
-        };
-        let bytes = |batch: &SpilledBatch| loaded_bytes(batch, key_row_bytes);
-        Self {
-            bytes: run.batches.iter().map(bytes).collect(),
-            marks: run.marks,
-            slots: run.batches.into_iter().map(Slot::new).collect(),
-            _charge: run.charge,
-        }
-    }
-
-    /// The batches with these pieces.
-    fn batches(&self, pieces: &Range<usize>) -> Range<usize> {
-        match pieces.is_empty() {
-            true => 0..0,
-            false => self.marks[pieces.start].batch..self.marks[pieces.end - 1].batch + 1,
-        }
-    }
-}
-
 impl MergedRanges {
-    /// Begins to merge runs, with the memory that was reserved for them.
-    pub(super) fn new(reserved: Reserved, runs: Vec<Run>, stats: SortStats) -> Self {
-        let Reserved { job, charge, .. } = reserved;
-        let mut survey = KeySurvey::default();
-        runs.iter().for_each(|run| survey.add_all(run.survey()));
+    /// Begins to merge runs, with the memory that was reserved for them. If that is memory for fewer, more is lent in
+    /// any case.
+    pub(super) fn new(reserved: Reserved, mut runs: Vec<Run>, stats: SortStats) -> Result<Self> {
+        let survey = survey(&runs);
         let selection = survey.selection();
-        let batch_bytes = runs.iter().map(Run::batch_bytes).max().unwrap_or(0);
-        let sum = |count: fn(&Run) -> usize| runs.iter().map(count).sum::<usize>();
-        let (mark_count, batch_count) = (sum(|run| run.marks.len()), sum(|run| run.batches.len()));
-        let every = runs.len() * mark_count / (batch_count * RUNS_PER_BATCH).max(1);
-        let batches = || runs.iter().flat_map(|run| &run.batches);
-        let row_count: usize = batches().map(SpilledBatch::row_count).sum();
-        let bytes: u64 = batches().map(SpilledBatch::raw_bytes).sum();
-        let row_bytes = bytes / row_count.max(1) as u64 + 1;
-        let marks: Vec<&[Mark]> = runs.iter().map(|run| &*run.marks).collect();
-        let cuts = Cuts::new(&marks, every.max(1));
-        let merged = runs.into_iter().map(|run| MergedRun::new(run, &selection));
-        let mut merged = Self {
-            job,
-            runs: merged.collect(),
-            cuts,
-            survey,
-            selection,
-            batch_bytes,
-            row_bytes,
-            charge,
-            stats,
+        let job = reserved.job;
+        let division = match reserved.run_count == runs.len() {
+            true => reserved.division,
+            false => division(&job, &runs, &selection)?,
         };
-        for range in 0..merged.cuts.range_count() {
-            for run in 0..merged.runs.len() {
-                let batches = merged.batches(range..range + 1, run);
-                merged.runs[run].slots[batches]
-                    .iter_mut()
-                    .for_each(Slot::need);
+        let slots = |run: &mut Run| -> Vec<Slot> { run.batches.drain(..).map(Slot::new).collect() };
+        let mut slots: Vec<Vec<Slot>> = runs.iter_mut().map(slots).collect();
+        for range in 0..division.range_count {
+            job.stop().check()?;
+            for (number, (run, slots)) in runs.iter().zip(&mut slots).enumerate() {
+                let batches = run.batches_between(division.cuts.pieces(range..range + 1, number));
+                slots[batches].iter_mut().for_each(Slot::need);
             }
         }
-        let missing = merged.bytes(1).saturating_sub(merged.charge.bytes());
+        let bytes: u64 = runs.iter().map(Run::bytes).sum();
+        let row_count: usize = runs.iter().map(Run::row_count).sum();
+        let mut merged = Self {
+            target_bytes: runs.iter().map(Run::target_bytes).max().unwrap_or(0),
+            row_bytes: bytes / row_count.max(1) as u64 + 1,
+            charge: reserved.charge,
+            job,
+            runs,
+            slots,
+            division,
+            survey,
+            selection,
+            stats,
+        };
+        let needed = merged.division.bytes(&merged.runs, 1);
+        let missing = needed.saturating_sub(merged.charge.bytes());
         merged.charge.grow(missing);
-        merged
+        Ok(merged)
     }
 
     pub(super) fn survey(&self) -> &KeySurvey {
         &self.survey
     }
 
-    /// The memory of this many consecutive ranges that are being merged, and of one more that is being handed on.
-    fn bytes(&self, range_count: usize) -> u64 {
-        let end = |start: usize| (start + range_count).min(self.cuts.range_count());
-        let bytes = |start| {
-            self.batches_bytes(start..end(start))
-                + self.rows_bytes(start.saturating_sub(1)..end(start))
-        };
-        let most = (0..self.cuts.range_count()).map(bytes).max();
-        most.unwrap_or(0) + range_count as u64 * work_bytes(self.batch_bytes)
-    }
-
-    /// The memory of the batches that these ranges need.
-    fn batches_bytes(&self, ranges: Range<usize>) -> u64 {
-        let runs = self.runs.iter().enumerate();
-        let bytes = |(number, run): (usize, &MergedRun)| {
-            let batches = self.batches(ranges.clone(), number);
-            run.bytes[batches].iter().sum::<u64>()
-        };
-        runs.map(bytes).sum()
-    }
-
-    /// The memory of the rows of these ranges, and of what is sorted.
-    fn rows_bytes(&self, ranges: Range<usize>) -> u64 {
-        let runs = self.runs.iter().enumerate();
-        let bytes = |(number, run): (usize, &MergedRun)| {
-            let pieces = self.cuts.pieces(ranges.clone(), number);
-            run.marks[pieces.end].bytes_before - run.marks[pieces.start].bytes_before
-        };
-        runs.map(bytes).sum()
-    }
-
-    /// The batches of a run that may have rows of these ranges.
-    fn batches(&self, ranges: Range<usize>, run: usize) -> Range<usize> {
-        self.runs[run].batches(&self.cuts.pieces(ranges, run))
-    }
-
+    /// The batches of all runs that may have rows of a range, each with the numbers of its run and in its run.
     fn slots(&self, range: usize) -> impl Iterator<Item = (usize, usize, &Slot)> {
-        let runs = self.runs.iter().enumerate();
-        runs.flat_map(move |(number, run)| {
-            let batches = self.batches(range..range + 1, number);
-            batches.map(move |batch| (number, batch, &run.slots[batch]))
+        let runs = self.runs.iter().zip(&self.slots).enumerate();
+        runs.flat_map(move |(number, (run, slots))| {
+            let pieces = self.division.cuts.pieces(range..range + 1, number);
+            let batches = run.batches_between(pieces);
+            batches.map(move |batch| (number, batch, &slots[batch]))
         })
     }
 
@@ -224,8 +184,8 @@ impl MergedRanges {
             stop.check()?;
             let block = slot.block(|batch| Block::new(batch, &self.job, &self.selection))?;
             let rows_before = |cut| self.rows_before(cut, run, batch, &block);
-            let start = self.cuts.begin(range).map_or(0, rows_before);
-            let end = self.cuts.end(range);
+            let start = self.division.cuts.begin(range).map_or(0, rows_before);
+            let end = self.division.cuts.end(range);
             let end = end.map_or(block.prefixes.len(), rows_before);
             if start < end {
                 blocks.push((block, start..end));
@@ -264,14 +224,11 @@ impl MergedRanges {
                 _ => 0,
             };
         }
-        let (prefix, rest) = (
-            self.selection.prefix(&mark.key),
-            self.selection.rest(&mark.key),
-        );
+        let (selection, is_lower_run) = (&self.selection, run < cut.run);
+        let marked = (selection.prefix(&mark.key), selection.rest(&mark.key));
         let is_before = |row: usize| {
-            let key = || self.selection.rest(block.key(row)).cmp(rest);
-            let order = block.prefixes[row].cmp(&prefix).then_with(key);
-            order.then(run.cmp(&cut.run)).is_lt()
+            let key = (block.prefixes[row], selection.rest(block.key(row)));
+            cuts::is_before(key, marked, mark.is_whole && is_lower_run)
         };
         partition_point(block.prefixes.len(), is_before)
     }
@@ -283,13 +240,14 @@ impl MergedRanges {
 
 impl Ranges for MergedRanges {
     fn range_count(&self) -> usize {
-        self.cuts.range_count()
+        self.division.range_count
     }
 
     fn reserve(&mut self, count_max: usize) -> usize {
         let mut count = 1;
         while count < count_max {
-            let missing = self.bytes(count + 1).saturating_sub(self.charge.bytes());
+            let needed = self.division.bytes(&self.runs, count + 1);
+            let missing = needed.saturating_sub(self.charge.bytes());
             if !self.charge.try_grow(missing) {
                 break;
             }
@@ -356,7 +314,7 @@ impl Merge {
         }
         loop {
             if let Some(rows) = &mut self.rows {
-                let (bytes, stop) = (self.ranges.batch_bytes, self.ranges.job.stop());
+                let (bytes, stop) = (self.ranges.target_bytes, self.ranges.job.stop());
                 let batch = rows.next_batch(bytes, row_count_max, stop)?;
                 if batch.is_some() {
                     return Ok(batch);

@@ -1,5 +1,6 @@
 //! A sorted run: batches in a file, written in order, and what is remembered of their keys.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, UInt32Array};
@@ -17,24 +18,43 @@ pub(super) const BATCH_BYTES_MIN: u64 = 4 << 10;
 pub(super) const BATCH_BYTES_MAX: u64 = 512 << 10;
 pub(super) const BATCH_ROWS_MAX: usize = 1 << 16;
 
-/// At most this many keys of a batch are remembered, and one for at least this many bytes of rows.
+/// At most this many rows of a batch are marked, and one for at least this many bytes of rows.
 const MARKS_PER_BATCH: u64 = 16;
 const MARK_BYTES_MIN: u64 = 16 << 10;
+/// The keys of marks take at most one byte for this many bytes of rows, and half of that within batches. Above that,
+/// rows are not marked.
+const KEY_PARTS: u64 = 64;
+/// The bytes of the first mark's key.
+const FIRST_KEY_BYTES: usize = 64;
 
 /// Rows in order, in a file.
 pub(super) struct Run {
     pub(super) batches: Vec<SpilledBatch>,
-    /// The first row of every batch, some others, and the last row.
+    /// The sizes of the batches.
+    pub(super) sizes: Vec<BatchSize>,
+    /// The first row, the first rows of most batches, some others, and the last row.
     pub(super) marks: Vec<Mark>,
     /// The bytes of a row's key in memory, on average.
     key_row_bytes: u64,
+    /// The size that batches were to have.
+    target_bytes: u64,
     survey: KeySurvey,
-    pub(super) charge: Charge,
+    charge: Charge,
 }
 
-/// A row of a run whose key is remembered.
+pub(super) struct BatchSize {
+    /// Its memory.
+    bytes: u64,
+    pub(super) row_count: usize,
+}
+
+/// A row of a run, and what tells it from the rows before.
+///
+/// Keys of rows before it are less than `key`, and its own is not, except where its key is theirs: then `key` is that.
 pub(super) struct Mark {
+    /// Its key, or the beginning of it. No row's key is the beginning of another one.
     pub(super) key: Box<[u8]>,
+    pub(super) is_whole: bool,
     pub(super) batch: usize,
     /// Its number in the batch. For the last mark, that of the row behind it.
     pub(super) row: usize,
@@ -51,16 +71,57 @@ impl Run {
         &self.survey
     }
 
+    pub(super) fn row_count(&self) -> usize {
+        self.sizes.iter().map(|size| size.row_count).sum()
+    }
+
+    /// The memory of all batches.
+    pub(super) fn bytes(&self) -> u64 {
+        self.sizes.iter().map(|size| size.bytes).sum()
+    }
+
     /// The memory of the largest batch.
     pub(super) fn batch_bytes(&self) -> u64 {
-        let bytes = self.batches.iter().map(SpilledBatch::raw_bytes);
+        let bytes = self.sizes.iter().map(|size| size.bytes);
         bytes.max().unwrap_or(0)
     }
 
     /// The memory of the largest batch with its keys.
-    pub(super) fn loaded_bytes(&self) -> u64 {
-        let bytes = |batch: &SpilledBatch| loaded_bytes(batch, self.key_row_bytes);
-        self.batches.iter().map(bytes).max().unwrap_or(0)
+    pub(super) fn loaded_bytes_max(&self) -> u64 {
+        let batches = 0..self.sizes.len();
+        let bytes = batches.map(|batch| self.loaded_bytes(batch..batch + 1, true));
+        bytes.max().unwrap_or(0)
+    }
+
+    /// The memory of batches, of a number for each of their keys, and of the keys if they are kept.
+    pub(super) fn loaded_bytes(&self, batches: Range<usize>, keeps_keys: bool) -> u64 {
+        let key_bytes = if keeps_keys { self.key_row_bytes } else { 0 };
+        let row_bytes = size_of::<u64>() as u64 + key_bytes;
+        let sizes = self.sizes[batches].iter();
+        let bytes = sizes.map(|size| size.bytes + size.row_count as u64 * row_bytes);
+        bytes.sum()
+    }
+
+    /// The batches with the rows between these marks.
+    pub(super) fn batches_between(&self, marks: Range<usize>) -> Range<usize> {
+        match marks.is_empty() {
+            true => 0..0,
+            false => {
+                let end = &self.marks[marks.end];
+                self.marks[marks.start].batch..end.batch + usize::from(end.row > 0)
+            }
+        }
+    }
+
+    /// The size that batches were to have.
+    pub(super) fn target_bytes(&self) -> u64 {
+        self.target_bytes
+    }
+
+    /// What its marks are charged.
+    #[cfg(test)]
+    pub(super) fn charged_bytes(&self) -> u64 {
+        self.charge.bytes()
     }
 
     /// The same run, whose marks the grant of another job counts.
@@ -72,34 +133,39 @@ impl Run {
     }
 }
 
-/// The memory of a batch, of a number for each of its keys, and of this many bytes of each key.
-pub(super) fn loaded_bytes(batch: &SpilledBatch, key_row_bytes: u64) -> u64 {
-    let row_bytes = size_of::<u64>() as u64 + key_row_bytes;
-    batch.raw_bytes() + batch.row_count() as u64 * row_bytes
-}
-
 /// Writes a run.
 pub(super) struct RunWriter {
     job: Arc<Job>,
     file: Arc<SpillFile>,
     run: Run,
     bytes: u64,
+    /// The bytes of the marks' keys.
+    mark_bytes: u64,
     last: Option<Mark>,
 }
 
 impl RunWriter {
-    pub(super) fn new(job: &Arc<Job>, file: Arc<SpillFile>, key_row_bytes: u64) -> Self {
+    /// A run of batches of about `target_bytes`.
+    pub(super) fn new(
+        job: &Arc<Job>,
+        file: Arc<SpillFile>,
+        key_row_bytes: u64,
+        target_bytes: u64,
+    ) -> Self {
         Self {
             job: Arc::clone(job),
             file,
             run: Run {
                 batches: Vec::new(),
+                sizes: Vec::new(),
                 marks: Vec::new(),
                 key_row_bytes,
+                target_bytes,
                 survey: KeySurvey::default(),
                 charge: Charge::adopt(&job.grant, 0),
             },
             bytes: 0,
+            mark_bytes: 0,
             last: None,
         }
     }
@@ -111,33 +177,77 @@ impl RunWriter {
         let row_count = batch.num_rows();
         let row_bytes = spilled.raw_bytes() / row_count as u64 + size_of::<Entry>() as u64;
         let mark_count = (row_count as u64 * row_bytes / MARK_BYTES_MIN).clamp(1, MARKS_PER_BATCH);
-        let step = row_count.div_ceil(mark_count as usize);
-        let marked = (0..row_count).step_by(step).chain([row_count - 1]);
-        let marked = UInt32Array::from_iter_values(marked.map(|row| row as u32));
-        let keys = self.job.encoder.keys(&take_record_batch(batch, &marked)?)?;
-        let mark = |at: usize, row: usize| Mark {
-            key: keys.row(at).data().into(),
-            batch: self.run.batches.len(),
+        let step = row_count.div_ceil(mark_count as usize).max(2);
+        // Each with the row before it.
+        let inner = (step..row_count).step_by(step);
+        let rows = inner.flat_map(|row| [row - 1, row]);
+        let rows = std::iter::once(0).chain(rows).chain([row_count - 1]);
+        let rows = UInt32Array::from_iter_values(rows.map(|row| row as u32));
+        let keys = self.job.encoder.keys(&take_record_batch(batch, &rows)?)?;
+        let key = |at: usize| keys.row(at).data();
+        let bytes_before = |row: usize| self.bytes + row as u64 * row_bytes;
+        let batch = self.run.batches.len();
+        let mark = |row: usize, key: &[u8], len: usize| Mark {
+            key: key[..len].into(),
+            is_whole: len == key.len(),
+            batch,
             row,
-            bytes_before: self.bytes + row as u64 * row_bytes,
+            bytes_before: bytes_before(row),
         };
-        let last = keys.num_rows() - 1;
-        let marks = (0..last).map(|at| mark(at, at * step));
-        let bytes = marks.map(|mark| {
-            let bytes = (size_of::<Mark>() + mark.key.len()) as u64;
-            self.run.marks.push(mark);
-            bytes
+        let first_len = match &self.last {
+            Some(last) => differing_len(&last.key, key(0)),
+            None => key(0).len().min(FIRST_KEY_BYTES),
+        };
+        let last_at = keys.num_rows() - 1;
+        let inner = (1..last_at).step_by(2).zip(1..);
+        let inner = inner.map(|(at, nth)| {
+            let len = differing_len(key(at), key(at + 1));
+            mark(nth * step, key(at + 1), len)
         });
-        self.run.charge.grow(bytes.sum());
-        self.last = Some(mark(last, row_count));
-        self.bytes += row_count as u64 * row_bytes;
+        let first = std::iter::once(mark(0, key(0), first_len));
+        let marks: Vec<Mark> = first.chain(inner).collect();
+        let last = mark(row_count, key(last_at), key(last_at).len());
+        self.bytes = last.bytes_before;
+        marks.into_iter().for_each(|mark| self.add(mark));
+        self.last = Some(last);
+        self.run.sizes.push(BatchSize {
+            bytes: spilled.raw_bytes(),
+            row_count,
+        });
         self.run.batches.push(spilled);
         Ok(())
     }
 
+    /// Keeps a mark of the batch that is being written, unless its key is too long.
+    fn add(&mut self, mark: Mark) {
+        let key_bytes = self.mark_bytes + mark.key.len() as u64;
+        let parts = match mark.row {
+            0 => KEY_PARTS,
+            _ => 2 * KEY_PARTS,
+        };
+        if key_bytes <= self.bytes / parts || self.run.marks.is_empty() {
+            self.mark_bytes = key_bytes;
+            self.keep(mark);
+        }
+    }
+
+    fn keep(&mut self, mark: Mark) {
+        let bytes = size_of::<Mark>() + mark.key.len();
+        self.run.charge.grow(bytes as u64);
+        self.run.marks.push(mark);
+    }
+
     pub(super) fn finish(mut self, survey: KeySurvey) -> Run {
-        self.run.marks.extend(self.last);
+        if let Some(last) = self.last.take() {
+            self.keep(last);
+        }
         self.run.survey = survey;
         self.run
     }
+}
+
+/// How much of a key tells it from the one before it: all of it, if they are equal.
+pub(super) fn differing_len(before: &[u8], key: &[u8]) -> usize {
+    let equal = before.iter().zip(key).take_while(|(a, b)| a == b);
+    key.len().min(equal.count() + 1)
 }

@@ -6,15 +6,19 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::physical_plan::metrics::Time;
-use hotshelf_operators::join::{HashJoin, Prober};
+use hotshelf_operators::OperatorError;
+use hotshelf_operators::join::{HashJoin, Prober, Step};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::super::work::blocking;
+use super::super::work::{blocking, failed};
+
+/// What a prober comes to.
+type Found<T> = Result<T, OperatorError>;
 
 /// The tasks, which end when this is dropped.
 pub(super) struct Rest {
-    batches: Receiver<QueryResult<RecordBatch>>,
-    tasks: Vec<SpawnedTask<()>>,
+    batches: Receiver<Found<RecordBatch>>,
+    tasks: Vec<SpawnedTask<QueryResult<()>>>,
 }
 
 impl Rest {
@@ -32,48 +36,77 @@ impl Rest {
 
     /// The next batch, from whichever task has one.
     pub async fn next(&mut self) -> QueryResult<Option<RecordBatch>> {
-        if let Some(batch) = self.batches.recv().await {
-            return batch.map(Some);
+        let mut is_stopped = false;
+        while let Some(found) = self.batches.recv().await {
+            match found {
+                Ok(batch) if !is_stopped => return Ok(Some(batch)),
+                Ok(_) => {}
+                // Another one has failed, and says why.
+                Err(OperatorError::Stopped) => is_stopped = true,
+                Err(error) => return Err(failed(error)),
+            }
         }
         for task in self.tasks.drain(..) {
             // A task that panicked sent nothing more.
             let ended = task.join_unwind().await;
-            ended.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+            ended.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
         }
-        Ok(None)
+        match is_stopped {
+            true => Err(failed(OperatorError::Stopped)),
+            false => Ok(None),
+        }
     }
 }
 
 /// Sends what a helper finds. No thread is held while it is not taken.
-async fn help(mut helper: Prober, sender: Sender<QueryResult<RecordBatch>>, elapsed: Time) {
+async fn help(
+    mut helper: Prober,
+    sender: Sender<Found<RecordBatch>>,
+    elapsed: Time,
+) -> QueryResult<()> {
     loop {
-        let found = match work(elapsed.clone(), helper).await {
-            Ok((None, _)) => return,
-            Ok((Some(batch), back)) => {
-                helper = back;
-                Ok(batch)
-            }
-            Err(error) => {
-                sender.send(Err(error)).await.ok();
-                return;
-            }
+        let (found, back) = work(&elapsed, helper).await?;
+        helper = back;
+        let Some(found) = found.transpose() else {
+            return Ok(());
         };
-        if sender.send(found).await.is_err() {
-            return;
+        let has_failed = found.is_err();
+        if sender.send(found).await.is_err() || has_failed {
+            return Ok(());
         }
     }
 }
 
-/// Has a prober work where blocking is allowed: rows may be on disk, and a batch may meet very many others. What holds
-/// the stream open remains, so that dropping it ends the work.
+/// Has a prober work where blocking is allowed: rows may be on disk, and a batch may meet very many others. No thread
+/// is held while it waits for other probers, as these need one. What holds the stream open remains, so that dropping it
+/// ends the work.
 pub(super) async fn work(
-    elapsed: Time,
+    elapsed: &Time,
     mut prober: Prober,
-) -> QueryResult<(Option<RecordBatch>, Prober)> {
-    let work = move || {
-        let _timer = elapsed.timer();
-        let batch = prober.next_batch()?;
-        Ok((batch, prober))
-    };
-    blocking(work).await
+) -> QueryResult<(Found<Option<RecordBatch>>, Prober)> {
+    loop {
+        let elapsed = elapsed.clone();
+        let work = move || {
+            let _timer = elapsed.timer();
+            loop {
+                match prober.next_step() {
+                    Ok(Step::Pause) => {}
+                    step => return Ok((step, prober)),
+                }
+            }
+        };
+        let (step, back) = blocking(work).await?;
+        prober = back;
+        let found = match step {
+            Ok(Step::Batch(batch)) => Ok(Some(batch)),
+            Ok(Step::End) => Ok(None),
+            Ok(Step::Later) => {
+                prober.later().await;
+                continue;
+            }
+            Ok(Step::Pause) => continue,
+            Err(error) => Err(error),
+        };
+        return Ok((found, prober));
+    }
 }

@@ -202,7 +202,7 @@ impl Probe {
             let batch;
             match &mut self.step {
                 ProbeStep::Pull => {
-                    self.pull(&mut prober).await?;
+                    prober = self.pull(prober).await?;
                     continue;
                 }
                 ProbeStep::Give if !prober.may_wait() => {
@@ -212,7 +212,7 @@ impl Probe {
                     };
                     batch = match step {
                         Step::Batch(batch) => Some(batch),
-                        Step::Pause => {
+                        Step::Pause | Step::Later => {
                             // There may be very many pairs, and others want to run, too.
                             tokio::task::yield_now().await;
                             continue;
@@ -232,8 +232,9 @@ impl Probe {
                     continue;
                 }
                 ProbeStep::Give | ProbeStep::Alone => {
-                    let elapsed = self.baseline.elapsed_compute().clone();
-                    (batch, prober) = work(elapsed, prober).await?;
+                    let found;
+                    (found, prober) = work(self.baseline.elapsed_compute(), prober).await?;
+                    batch = found.map_err(failed)?;
                 }
                 ProbeStep::Shared(rest) => batch = rest.next().await?,
                 ProbeStep::End => return Ok(None),
@@ -246,7 +247,9 @@ impl Probe {
                 }
                 None => {
                     self.stream.end();
-                    self.note();
+                    if prober.is_last() {
+                        self.note();
+                    }
                     self.step = ProbeStep::End;
                     self.joined.take()?
                 }
@@ -261,9 +264,6 @@ impl Probe {
 
     /// What EXPLAIN ANALYZE shows, by the last to end.
     fn note(&self) {
-        if self.join.is_probing() {
-            return;
-        }
         let stats = self.join.stats();
         let metric = || MetricBuilder::new(&self.metrics);
         let spilled_rows = stats.spilled_left_rows + stats.spilled_right_rows;
@@ -276,7 +276,7 @@ impl Probe {
         peak.set_max(stats.used_bytes_max as usize);
     }
 
-    async fn pull(&mut self, prober: &mut Prober) -> QueryResult<()> {
+    async fn pull(&mut self, mut prober: Prober) -> QueryResult<Prober> {
         let next = match &mut self.input {
             Some(input) if prober.needs_rows() => input.next().await.transpose()?,
             _ => None,
@@ -288,10 +288,16 @@ impl Probe {
             }
             None => {
                 self.input = None;
-                prober.finish().map_err(failed)?;
+                // What remains of spilled rows is written.
+                let may_wait = prober.may_wait();
+                let finish = move || prober.finish().map(|()| prober);
+                prober = match may_wait {
+                    true => blocking(finish).await?,
+                    false => finish().map_err(failed)?,
+                };
                 self.step = ProbeStep::Rest;
             }
         }
-        Ok(())
+        Ok(prober)
     }
 }

@@ -1,4 +1,4 @@
-//! The join graph of a tree of inner joins: relations, what is equal between them, and other conditions.
+//! The join graph of a tree of inner, semi and anti joins: relations, what is equal between them, and other conditions.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -145,8 +145,8 @@ fn tests_safely(join: &Join) -> bool {
     exprs.all(|expr| cannot_fail(expr, &schema))
 }
 
-/// Whether a node is inside of a tree of joins: an inner join, or what may stand above one without changing its rows
-/// and the names of its columns.
+/// Whether a node is inside of a tree of joins: an inner, semi or anti join, or what may stand above one without
+/// changing its rows and the names of its columns.
 pub(super) fn is_inside(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Join(join) => is_inner(join) || reduces(join),

@@ -40,16 +40,23 @@ pub(super) struct Late {
 }
 
 impl Late {
-    pub fn of(groups: &Groups) -> Option<Self> {
+    /// Nothing where no group key is known to have no value twice in a large table, or nothing wide depends on one. What
+    /// would have to be known is asked for.
+    pub fn of(groups: &Groups, asked: &mut Vec<Origin>) -> Option<Self> {
         let input = &groups.aggregate.input;
         let origin = |expr: &Expr| Origin::of(input, &plain_column(expr)?, Vec::new());
         let origins = groups.aggregate.group_expr.iter().map(origin);
         let origins: Vec<Option<Origin>> = origins.collect();
+        let fields = groups.aggregate.schema.fields();
+        let wide = |idx: usize| is_wide(fields[idx].data_type()) && !groups.used.contains(&idx);
+        if !(0..origins.len()).any(|idx| origins[idx].is_some() && wide(idx)) {
+            return None;
+        }
         let mut equal = None;
         let mut keys = origins.iter().enumerate();
         keys.find_map(|(key, origin)| {
             let origin = origin.as_ref()?;
-            if !origin.is_unique() || origin.row_count() < ROWS_MIN {
+            if origin.row_count() < ROWS_MIN || !origin.is_unique(asked) {
                 return None;
             }
             let equal = equal.get_or_insert_with(|| {
@@ -57,18 +64,19 @@ impl Late {
                 equalities(input, &[], &mut equal);
                 equal
             });
-            Self::by(key, origin, &origins, groups, equal)
+            Self::by(key, &origins, groups, equal, asked)
         })
     }
 
     /// What depends on one group key, if something wide does.
     fn by(
         key: usize,
-        of_key: &Origin,
         origins: &[Option<Origin>],
         groups: &Groups,
         equal: &[[Origin; 2]],
+        asked: &mut Vec<Origin>,
     ) -> Option<Self> {
+        let of_key = origins[key].as_ref()?;
         let mut tables = vec![LateTable {
             key: of_key.clone(),
             parent: None,
@@ -80,7 +88,7 @@ impl Late {
             let ways = equal.iter().flat_map(|[a, b]| [(a, b), (b, a)]);
             for (from, to) in ways.filter(|(from, _)| from.path == tables[at].key.path) {
                 let mut known = tables.iter().chain(&found);
-                if to.is_unique() && !known.any(|table| table.key.path == to.path) {
+                if !known.any(|table| table.key.path == to.path) && to.is_unique(asked) {
                     found.push(LateTable {
                         key: to.clone(),
                         parent: Some((at, from.column)),
@@ -154,13 +162,13 @@ impl Late {
             input: Arc::new(thin),
             fetch: sort.fetch,
         }));
-        let on = (vec![key], vec![self.column(0, self.tables[0].key.column)]);
+        let on = (vec![key], vec![column_of(0, self.tables[0].key.column)]);
         let joined = join(first, self.read()?, on)?;
         let columns = sort.input.schema().iter().zip(&groups.columns);
         let columns = columns.map(|((qualifier, field), key)| {
             let taken = key.and_then(|key| self.columns.get(&key));
             match taken {
-                Some((table, column)) => Expr::Column(self.column(*table, *column))
+                Some((table, column)) => Expr::Column(column_of(*table, *column))
                     .alias_qualified(qualifier.cloned(), field.name()),
                 None => Expr::Column(Column::new(qualifier.cloned(), field.name())),
             }
@@ -199,32 +207,30 @@ impl Late {
         Ok((thin.plan, thin.key))
     }
 
-    /// The tables that are read last, joined.
+    /// The tables that are read last, joined. Their columns have names that the rows they are joined with do not have.
     fn read(&self) -> QueryResult<LogicalPlanBuilder> {
         let mut read: Option<LogicalPlanBuilder> = None;
         for (idx, table) in self.tables.iter().enumerate() {
             let scan = &table.key.scan;
-            let columns = table.columns.iter().copied().collect();
+            let columns: Vec<usize> = table.columns.iter().copied().collect();
             let (name, source) = (scan.table_name.clone(), scan.source.clone());
-            let scan =
-                LogicalPlanBuilder::scan(name, source, Some(columns))?.alias(name_of(idx))?;
+            let scan = LogicalPlanBuilder::scan(name, source, Some(columns.clone()))?;
+            let read_columns = scan.schema().columns().into_iter().zip(columns);
+            let named = read_columns.map(|(read, column)| {
+                let name = column_of(idx, column).name;
+                Expr::Column(read).alias(name)
+            });
+            let named = named.collect::<Vec<_>>();
+            let scan = scan.project(named)?.alias(name_of(idx))?;
             read = Some(match (read, table.parent) {
                 (Some(read), Some((parent, column))) => {
-                    let key = self.column(idx, table.key.column);
-                    join(read, scan, (vec![self.column(parent, column)], vec![key]))?
+                    let key = column_of(idx, table.key.column);
+                    join(read, scan, (vec![column_of(parent, column)], vec![key]))?
                 }
                 _ => scan,
             });
         }
         Ok(read.unwrap_or_else(|| LogicalPlanBuilder::empty(false)))
-    }
-
-    fn column(&self, table: usize, column: usize) -> Column {
-        let origin = Origin {
-            column,
-            ..self.tables[table].key.clone()
-        };
-        Column::new(Some(name_of(table)), origin.name())
     }
 }
 
@@ -279,8 +285,11 @@ impl Thin {
             exprs.push(expr.clone());
         }
         let key = key.unwrap_or_else(|| {
-            exprs.push(Expr::Column(self.key).alias(LATE_KEY));
-            Column::new_unqualified(LATE_KEY)
+            let mut names = (0..).map(|number| format!("{LATE_KEY}_{number}"));
+            let is_free = |name: &String| !projection.schema.has_column_with_unqualified_name(name);
+            let name = names.find(is_free).unwrap_or_default();
+            exprs.push(Expr::Column(self.key).alias(&name));
+            Column::new_unqualified(name)
         });
         let plan = Projection::try_new(exprs, Arc::new(self.plan))?;
         Ok(Self {
@@ -293,6 +302,11 @@ impl Thin {
 
 fn name_of(table: usize) -> String {
     format!("{LATE}_{table}")
+}
+
+/// A column of a table that is read last, by index in the stored table.
+fn column_of(table: usize, column: usize) -> Column {
+    Column::new(Some(name_of(table)), format!("{LATE}_{table}_{column}"))
 }
 
 fn join(

@@ -9,9 +9,6 @@ mod groups;
 mod late;
 mod origin;
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
@@ -19,15 +16,17 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{FetchType, LogicalPlan, Sort, TableScan};
 use datafusion::optimizer::ApplyOrder;
 
+use super::join_order::estimate;
 use super::node_rule::NodeRule;
-use super::semi_join::plain_column;
 use crate::stored_table::StoredTable;
 use groups::Groups;
 use late::Late;
 
 /// Rows that a limit leaves, at most, and of the table whose columns are taken last, at least.
-const FETCH_MAX: usize = 10_000;
+const FETCH_MAX: usize = 1_000;
 const ROWS_MIN: usize = 50_000;
+/// Groups that are expected for each row that the limit leaves, at least.
+const GROUPS_PER_ROW: f64 = 4.0;
 
 /// Takes columns that depend on a group key after the limit.
 pub(super) const LATE_COLUMNS: NodeRule = NodeRule {
@@ -40,73 +39,50 @@ fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
     let LogicalPlan::Sort(sort) = &plan else {
         return Ok(Transformed::no(plan));
     };
-    Ok(match late(sort)? {
-        Some(late) => Transformed::yes(late),
-        None => Transformed::no(plan),
-    })
+    Ok(late(sort).map_or_else(|| Transformed::no(plan), Transformed::yes))
 }
 
-fn late(sort: &Sort) -> QueryResult<Option<LogicalPlan>> {
-    if sort.fetch.is_none_or(|fetch| fetch > FETCH_MAX) {
-        return Ok(None);
+fn late(sort: &Sort) -> Option<LogicalPlan> {
+    let fetch = sort.fetch.filter(|fetch| *fetch <= FETCH_MAX)?;
+    let groups = Groups::below(sort)?;
+    let late = Late::of(&groups, &mut Vec::new())?;
+    let group_count = estimate(groups.plan)?.rows;
+    if group_count < GROUPS_PER_ROW * fetch as f64 {
+        return None;
     }
-    let Some(groups) = Groups::below(sort) else {
-        return Ok(None);
-    };
-    let Some(late) = Late::of(&groups) else {
-        return Ok(None);
-    };
-    late.last(sort, &groups).map(Some)
+    let last = late.last(sort, &groups);
+    last.inspect_err(|error| tracing::debug!(%error, "columns are not taken last"))
+        .ok()
 }
 
-/// Columns that queries with groups and a limit would take last if they had no value twice: for each table, by index.
-pub(crate) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, Vec<usize>)>> {
-    let (mut is_limited, mut groups, mut named) = (false, BTreeSet::new(), BTreeSet::new());
-    let mut tables: Vec<StoredTable> = Vec::new();
+/// Columns of which a query with groups, an order and a limit has to know whether they have no value twice, as far as
+/// that follows from what is known: by index in their table.
+pub(crate) fn wants_unique(plan: &LogicalPlan) -> QueryResult<Vec<(StoredTable, usize)>> {
+    let mut asked = Vec::new();
     plan.apply_with_subqueries(|node| {
-        match node {
-            LogicalPlan::Limit(limit) => {
-                let fetch = limit.get_fetch_type()?;
-                is_limited |= matches!(fetch, FetchType::Literal(Some(rows)) if rows <= FETCH_MAX);
-            }
-            LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.len() > 1 => {
-                let columns = aggregate.group_expr.iter().filter_map(plain_column);
-                groups.extend(columns.map(|column| column.name));
-            }
-            LogicalPlan::TableScan(scan) => {
-                let stored = stored(scan);
-                let is_new = |table: &StoredTable| {
-                    !tables
-                        .iter()
-                        .any(|known| Arc::ptr_eq(&known.table, &table.table))
-                };
-                tables.extend(stored.filter(is_new));
-            }
-            _ => {}
+        if let LogicalPlan::Limit(limit) = node
+            && let FetchType::Literal(Some(rows)) = limit.get_fetch_type()?
+            && rows <= FETCH_MAX
+            && let Some(groups) = sort_below(&limit.input).and_then(Groups::below)
+        {
+            Late::of(&groups, &mut asked);
         }
-        node.apply_expressions(|expr| {
-            named.extend(
-                expr.column_refs()
-                    .into_iter()
-                    .map(|column| column.name.clone()),
-            );
-            Ok(TreeNodeRecursion::Continue)
-        })
+        Ok(TreeNodeRecursion::Continue)
     })?;
-    tables.retain(|table| {
-        let mut fields = table.table.schema.fields().iter();
-        fields.any(|field| is_wide(field.data_type()) && groups.contains(field.name()))
-    });
-    if !is_limited || !tables.iter().any(|table| row_count(table) >= ROWS_MIN) {
-        return Ok(Vec::new());
+    let columns = asked.into_iter();
+    Ok(columns
+        .filter_map(|origin| Some((stored(&origin.scan)?, origin.column)))
+        .collect())
+}
+
+/// The sort that a limit takes the first rows of.
+fn sort_below(plan: &LogicalPlan) -> Option<&Sort> {
+    match plan {
+        LogicalPlan::Sort(sort) => Some(sort),
+        LogicalPlan::Projection(projection) => sort_below(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => sort_below(&alias.input),
+        _ => None,
     }
-    let wanted = tables.into_iter().map(|table| {
-        let fields = table.table.schema.fields().iter().enumerate();
-        let columns = fields.filter(|(_, field)| named.contains(field.name()));
-        let columns = columns.map(|(idx, _)| idx).collect();
-        (table, columns)
-    });
-    Ok(wanted.collect())
 }
 
 fn stored(scan: &TableScan) -> Option<StoredTable> {

@@ -1,7 +1,10 @@
 //! Which tables the columns of joined rows come from, and which of those are equal.
 
 use datafusion::common::Column;
-use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, TableScan};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, Join, JoinType, LogicalPlan, Operator, TableScan,
+};
 
 use super::{row_count, stored};
 use crate::plan::semi_join::plain_column;
@@ -53,20 +56,21 @@ impl Origin {
         }
     }
 
-    /// Whether the column is known to have no value twice.
-    pub fn is_unique(&self) -> bool {
-        stored(&self.scan).is_some_and(|stored| {
-            let is_unique = stored.table.unique.get(self.column);
-            is_unique == Some(true)
-        })
+    /// Whether the column is known to have no value twice. What is not known is asked for.
+    pub fn is_unique(&self, asked: &mut Vec<Self>) -> bool {
+        let known = stored(&self.scan).map(|stored| stored.table.unique.get(self.column));
+        match known {
+            Some(Some(is_unique)) => is_unique,
+            Some(None) => {
+                asked.push(self.clone());
+                false
+            }
+            None => false,
+        }
     }
 
     pub fn row_count(&self) -> usize {
         stored(&self.scan).map_or(0, |stored| row_count(&stored))
-    }
-
-    pub fn name(&self) -> String {
-        self.scan.source.schema().field(self.column).name().clone()
     }
 }
 
@@ -75,7 +79,11 @@ pub(super) fn equalities(plan: &LogicalPlan, path: &[u8], found: &mut Vec<[Origi
     match plan {
         LogicalPlan::Projection(projection) => equalities(&projection.input, path, found),
         LogicalPlan::SubqueryAlias(alias) => equalities(&alias.input, path, found),
-        LogicalPlan::Filter(filter) => equalities(&filter.input, path, found),
+        LogicalPlan::Filter(filter) => {
+            equalities(&filter.input, path, found);
+            let parts = split_conjunction(&filter.predicate).into_iter();
+            found.extend(parts.filter_map(|part| equality(part, &filter.input, path)));
+        }
         LogicalPlan::Join(join) => equalities_of_join(join, path, found),
         _ => {}
     }
@@ -105,4 +113,21 @@ fn equalities_of_join(join: &Join, path: &[u8], found: &mut Vec<[Origin; 2]>) {
             });
         found.extend(pairs);
     }
+}
+
+/// The columns that a predicate says are equal.
+fn equality(predicate: &Expr, input: &LogicalPlan, path: &[u8]) -> Option<[Origin; 2]> {
+    let Expr::BinaryExpr(BinaryExpr {
+        left,
+        op: Operator::Eq,
+        right,
+    }) = predicate
+    else {
+        return None;
+    };
+    let (Expr::Column(left), Expr::Column(right)) = (left.as_ref(), right.as_ref()) else {
+        return None;
+    };
+    let of = |column: &Column| Origin::of(input, column, path.to_vec());
+    Some([of(left)?, of(right)?])
 }

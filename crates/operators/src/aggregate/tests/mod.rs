@@ -12,6 +12,7 @@ use arrow_select::concat::concat_batches;
 use proptest::prelude::*;
 
 use super::*;
+use crate::batches::PIECE_ROWS;
 use crate::memory::testing::FickleBroker;
 use crate::memory::{Broker, FixedPool};
 use crate::testing::TestEnvironment;

@@ -132,6 +132,50 @@ fn little_memory_is_enough_for_many_texts() {
     }
 }
 
+/// Groups by a number and one of two texts of 100 KB.
+fn long_texts(as_views: bool) -> RecordBatch {
+    let rows = 20_000;
+    let long = ["a", "b"].map(|text| text.repeat(100_000));
+    let text =
+        |row: usize| (row >= 4500 && row.is_multiple_of(50)).then_some(&long[row % 100 / 50]);
+    let texts: ArrayRef = Arc::new(StringViewArray::from_iter((0..rows).map(text)));
+    let texts = match as_views {
+        true => texts,
+        false => arrow_cast::cast(&texts, &DataType::Utf8).unwrap(),
+    };
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
+    let columns = [
+        ("text", texts, true),
+        ("number", Arc::clone(&numbers), true),
+        ("value", numbers, true),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+}
+
+#[test]
+fn texts_that_groups_share_come_out_in_small_batches_and_are_charged_once() {
+    for as_views in [true, false] {
+        let input = long_texts(as_views);
+        let spec = sums_by_the_others(input.schema_ref());
+        let test = TestEnvironment::new(FixedPool::new(1 << 30));
+        let aggregation = HashAggregate::try_new(spec.clone(), &test.environment, 1).unwrap();
+        let mut worker = aggregation.worker().unwrap();
+        worker.push(input.clone()).unwrap();
+        worker.finish().unwrap();
+        assert_eq!(aggregation.stats().scattered_count, 0);
+        assert!(worker.has_output());
+        let charged = aggregation.shared.grant.used_bytes();
+        assert!(charged < 8 << 20, "{charged} bytes");
+        let mut found = Vec::new();
+        while let Some(batch) = worker.next_batch().unwrap() {
+            let bytes = crate::batches::needed_bytes(&batch);
+            assert!(bytes < 5 << 20, "{bytes} bytes in a batch");
+            found.push(batch);
+        }
+        assert_eq!(sorted(&found), oracle(&spec, &input));
+    }
+}
+
 #[test]
 fn groups_share_texts_that_come_often() {
     let rows = 20_000;

@@ -1,5 +1,8 @@
 //! Pairs of spilled partitions that several threads join.
 
+use std::pin::pin;
+use std::sync::atomic::AtomicBool;
+use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -32,8 +35,11 @@ proptest! {
     }
 }
 
-/// Probers of a join in which all rows of both sides have one key and are spilled.
-fn probers_of_one_key<const N: usize>(test: &TestEnvironment, rows: usize) -> [Prober; N] {
+/// A join in which all rows of both sides have one key and are spilled, and its probers.
+fn join_of_one_key<const N: usize>(
+    test: &TestEnvironment,
+    rows: usize,
+) -> (Arc<HashJoin>, [Prober; N]) {
     let side = numbers(std::iter::repeat_n(7, rows));
     let spec = count_spec(side.schema_ref());
     let join = HashJoin::with_minimum(spec, &test.environment, N, 0).unwrap();
@@ -45,7 +51,11 @@ fn probers_of_one_key<const N: usize>(test: &TestEnvironment, rows: usize) -> [P
     probers
         .iter_mut()
         .for_each(|prober| prober.finish().unwrap());
-    probers
+    (join, probers)
+}
+
+fn probers_of_one_key<const N: usize>(test: &TestEnvironment, rows: usize) -> [Prober; N] {
+    join_of_one_key(test, rows).1
 }
 
 #[test]
@@ -68,6 +78,49 @@ fn threads_wait_for_the_last_of_a_stage_and_then_go_on() {
     assert_eq!(count + second.join().unwrap(), 3000 * 3000);
 }
 
+/// Whether a task is to be run.
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[test]
+fn tasks_on_one_thread_wake_each_other() {
+    let test = TestEnvironment::new(FixedPool::new(0));
+    let probers: [Prober; 2] = probers_of_one_key(&test, 3000);
+    let mut tasks = probers.map(|prober| (prober, Arc::new(Woken(true.into()))));
+    let (mut row_count, mut later_count, mut end_count) = (0, 0, 0);
+    while end_count < tasks.len() {
+        let mut has_run = false;
+        for (prober, woken) in &mut tasks {
+            if !woken.0.swap(false, Relaxed) {
+                continue;
+            }
+            has_run = true;
+            match prober.next_step().unwrap() {
+                Step::Batch(batch) => {
+                    row_count += batch.num_rows();
+                    woken.0.store(true, Relaxed);
+                }
+                Step::Pause => woken.0.store(true, Relaxed),
+                Step::Later => {
+                    later_count += 1;
+                    let waker = Waker::from(Arc::clone(woken));
+                    let later = pin!(prober.later());
+                    assert!(later.poll(&mut Context::from_waker(&waker)).is_pending());
+                }
+                Step::End => end_count += 1,
+            }
+        }
+        assert!(has_run, "no task is woken");
+    }
+    assert_eq!(row_count, 3000 * 3000);
+    assert!(later_count > 0);
+}
+
 fn rest(prober: &mut Prober) -> Result<usize> {
     let mut count = 0;
     while let Some(batch) = prober.next_batch()? {
@@ -77,14 +130,62 @@ fn rest(prober: &mut Prober) -> Result<usize> {
 }
 
 #[test]
-fn threads_do_not_wait_for_one_that_is_gone() {
+fn one_that_is_gone_stops_the_threads_that_wait_for_it() {
     let test = TestEnvironment::new(FixedPool::new(0));
     let [mut first, mut second] = probers_of_one_key(&test, 3000);
     assert!(first.next_batch().unwrap().is_some());
-    let waiting = std::thread::spawn(move || rest(&mut second).unwrap());
+    let waiting = std::thread::spawn(move || rest(&mut second));
     drop(first);
-    assert!(waiting.join().unwrap() < 3000 * 3000);
+    assert!(matches!(
+        waiting.join().unwrap(),
+        Err(OperatorError::Stopped)
+    ));
     assert_eq!(test.environment.spill.stats().used_bytes, 0);
+}
+
+#[test]
+fn one_that_fails_stops_the_others() {
+    let test = TestEnvironment::new(FixedPool::new(0));
+    let (join, [mut first, mut second]) = join_of_one_key(&test, 3000);
+    join.build.file().unwrap().damage(0);
+    assert!(matches!(rest(&mut first), Err(OperatorError::Damaged(_))));
+    assert!(matches!(rest(&mut second), Err(OperatorError::Stopped)));
+}
+
+/// A join whose rows without a partner are those of `left`, and its probers.
+fn join_of_lonely_rows(test: &TestEnvironment, left: &RecordBatch) -> (Arc<HashJoin>, [Prober; 2]) {
+    let mut spec = count_spec(left.schema_ref());
+    spec.kind = JoinKind::LeftAnti;
+    let join = HashJoin::with_minimum(spec, &test.environment, 2, 0).unwrap();
+    join.builder().insert(left.clone()).unwrap();
+    join.finish_build(1).unwrap();
+    let probers = std::array::from_fn(|_| join.prober().unwrap());
+    (join, probers)
+}
+
+#[test]
+fn rows_of_the_table_that_are_not_returned_stop_the_others() {
+    let test = TestEnvironment::new(FixedPool::new(1 << 30));
+    let (_, [mut first, mut second]) = join_of_lonely_rows(&test, &numbers(0..50_000));
+    first.finish().unwrap();
+    second.finish().unwrap();
+    assert!(first.next_batch().unwrap().is_some());
+    drop(first);
+    assert!(matches!(rest(&mut second), Err(OperatorError::Stopped)));
+}
+
+#[test]
+fn right_rows_that_cannot_be_written_in_the_end_stop_the_others() {
+    let test = TestEnvironment::new(FixedPool::new(0));
+    let (_, [mut first, mut second]) = join_of_lonely_rows(&test, &numbers(0..50_000));
+    second.push(numbers(0..100)).unwrap();
+    assert!(second.next_batch().unwrap().is_none());
+    first.finish().unwrap();
+    test.environment.spill.set_limit_bytes(1);
+    let ended = second.finish();
+    assert!(matches!(ended, Err(OperatorError::SpillLimit { .. })));
+    assert!(!second.is_last());
+    assert!(matches!(rest(&mut first), Err(OperatorError::Stopped)));
 }
 
 #[test]
