@@ -18,7 +18,7 @@ use crate::statistics::error::EstimateError;
 
 pub(crate) use names::{check_name, unknown};
 pub(crate) use parse::{check_engine_setting, parse_switch, refused};
-use parse::{parse_priority, parse_threads, parse_use};
+use parse::{parse_estimate_error, parse_priority, parse_threads, parse_use};
 
 /// What can be set, with a description each.
 const KEYS: &[(&str, &str)] = &[
@@ -252,7 +252,7 @@ impl SessionSettings {
             "operators" => self.operators = parse_use("use of operators", value)?,
             "join_order" => self.join_order = parse_use("order of joins", value)?,
             "shared_subplans" => self.shared_subplans = parse_switch(value)?,
-            "estimate_error" => self.estimate_error = EstimateError::parse(value)?,
+            "estimate_error" => self.estimate_error = parse_estimate_error(value)?,
             "priority" => self.priority = parse_priority(value)?,
             "elf" => self.elf = parse_use("use of indexes", value)?,
             _ => {

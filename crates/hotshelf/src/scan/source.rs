@@ -107,8 +107,7 @@ impl TableScan {
             // Each worker stops at the limit on its own, so only a single worker keeps it exactly.
             limit: limit.filter(|_| partitions == 1),
             partitions,
-            estimate_error: settings
-                .map_or_else(EstimateError::default, |settings| settings.estimate_error),
+            estimate_error: settings.map(|own| own.estimate_error).unwrap_or_default(),
             elf: settings.map_or(Use::Off, |settings| settings.elf),
             access: AccessPath::default(),
             outcome: Arc::default(),
@@ -371,11 +370,8 @@ impl DataSource for TableScan {
             let predicates = self.filters.iter().map(|filter| &filter.expr);
             let share = kept_share(predicates, &self.table.schema, table);
             let rows = statistics.num_rows.get_value();
-            let name = &self.table.name;
-            let rows = rows.map(|rows| {
-                let rows = (*rows as f64 * share).max(1.0);
-                self.estimate_error.of(rows, name) as usize
-            });
+            let rows = rows.map(|rows| (*rows as f64 * share).max(1.0));
+            let rows = rows.map(|rows| self.estimate_error.of(rows, &self.table.name) as usize);
             statistics.num_rows = rows.map_or(Precision::Absent, Precision::Inexact);
         }
         if let Some(limit) = self.limit {

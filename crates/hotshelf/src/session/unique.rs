@@ -13,8 +13,8 @@ use crate::stored_table::StoredTable;
 /// What is noted while a column is read takes at most one part in this many of what operators may hold.
 const MEMORY_PARTS: u64 = 64;
 
-/// Learns what the plan wants to know of its tables, where operators may hold this many bytes. A column that cannot be
-/// read, or not within a part of that, is taken for one that repeats values.
+/// Learns what the plan wants to know about its tables, where operators may hold this many bytes. A column that cannot
+/// be read, or not within a part of that, is taken for one that repeats values.
 ///
 /// # Errors
 /// The statement was cancelled.

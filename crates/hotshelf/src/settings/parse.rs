@@ -2,6 +2,7 @@
 
 use super::Use;
 use crate::error::{Error, Result};
+use crate::statistics::error::EstimateError;
 
 const THREADS_MAX: u64 = 4096;
 
@@ -26,6 +27,11 @@ pub(crate) fn parse_priority(value: &str) -> Result<f64> {
     parsed
         .filter(|priority: &f64| (0.0..=1e6).contains(priority))
         .ok_or_else(|| refused("priority", value, "a number from 0 to 1000000; 1 is normal"))
+}
+
+pub(super) fn parse_estimate_error(value: &str) -> Result<EstimateError> {
+    let expected = "a factor from 1 to 1000000, as in '1' (none) or '100 seed 7'";
+    EstimateError::parse(value).ok_or_else(|| refused("error of estimates", value, expected))
 }
 
 /// Refuses values of the engine's own settings that would take memory before it could be accounted for.

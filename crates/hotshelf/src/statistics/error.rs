@@ -2,9 +2,6 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::error::Result;
-use crate::settings::refused;
-
 /// By how much numbers of rows are wrong.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct EstimateError {
@@ -24,17 +21,13 @@ impl Default for EstimateError {
 }
 
 impl EstimateError {
-    /// # Errors
-    /// A text other than a factor, or a factor and a seed: `100 seed 7`.
-    pub fn parse(text: &str) -> Result<Self> {
+    /// From a factor of 1 to 1 000 000, or a factor and a seed: `100 seed 7`.
+    pub fn parse(text: &str) -> Option<Self> {
         let (factor, seed) = text.split_once("seed").unwrap_or((text, "0"));
         let factor = factor.trim().parse().ok();
-        let factor = factor.filter(|factor: &f64| (1.0..=1e6).contains(factor));
-        let parsed = factor.zip(seed.trim().parse().ok());
-        let expected = "a factor from 1 to 1000000, as in '1' (none) or '100 seed 7'";
-        parsed
-            .map(|(factor, seed)| Self { factor, seed })
-            .ok_or_else(|| refused("error of estimates", text, expected))
+        let factor = factor.filter(|factor: &f64| (1.0..=1e6).contains(factor))?;
+        let seed = seed.trim().parse().ok()?;
+        Some(Self { factor, seed })
     }
 
     /// The number of rows of `what`, wrong: always by the same factor, and by none where the factor is 1.
@@ -82,7 +75,7 @@ mod tests {
         assert_eq!(shown(" 10 seed 3 ").unwrap(), "10 seed 3");
         assert_eq!(EstimateError::default().of(5.0, "anything"), 5.0);
         for text in ["", "0.5", "seed 3", "10 seed", "-1", "NaN", "1e9"] {
-            assert!(shown(text).is_err(), "{text}");
+            assert!(shown(text).is_none(), "{text}");
         }
     }
 }

@@ -17,7 +17,7 @@ const DISTINCT_SHARE: f64 = 0.9;
 const BITS_PER_ROW: f64 = 64.0;
 const BYTES_MAX: u64 = 4 << 20;
 
-/// What is known of a table's columns, by index: whether no value occurs twice and none is NULL.
+/// What is known about a table's columns, by index: whether no value occurs twice and none is NULL.
 #[derive(Debug, Default)]
 pub(crate) struct UniqueColumns(Mutex<BTreeMap<usize, bool>>);
 
@@ -47,8 +47,8 @@ pub(crate) struct SeenValues {
 }
 
 impl SeenValues {
-    /// Nothing seen yet; `None` where the statistics say that values repeat, or do not say within which bounds they are,
-    /// or noting them takes more bytes than this.
+    /// Nothing seen yet; `None` where the statistics say that values repeat, or do not say within which bounds they
+    /// are, or noting them takes more bytes than this.
     pub fn expected(
         statistics: &Statistics,
         column: usize,

@@ -126,8 +126,11 @@ fn parts_that_do_not_fit_are_computed_each() {
 fn joins_that_take_long_are_made_once() {
     let db = Fixture::new();
     db.run(TABLE).unwrap();
-    db.run("CREATE TABLE big AS SELECT value AS n, value % 4 AS k, value % 100 / 10.0 AS x FROM generate_series(1, 60000)")
-        .unwrap();
+    db.run(
+        "CREATE TABLE big AS SELECT value AS n, value % 4 AS k, value % 100 / 10.0 AS x \
+         FROM generate_series(1, 60000) AS g(value)",
+    )
+    .unwrap();
     let joined = "WITH j AS (SELECT a.n, a.k, b.x FROM t a JOIN t b ON a.n = b.n AND a.k = b.k WHERE b.x > 50)";
     for (sql, leaves) in [
         (format!("{joined} SELECT sum(n) FROM j UNION ALL SELECT count(*) FROM j WHERE k IN (SELECT k FROM j)"), 0),

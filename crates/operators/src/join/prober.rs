@@ -33,7 +33,7 @@ pub struct Prober {
     work: Option<Work>,
     /// The pair it has worked on, while there is nothing to do.
     own: Option<Arc<Run>>,
-    /// The changes of the join that it knows of.
+    /// The changes of the join that it knows about.
     seen: u64,
 }
 

@@ -74,7 +74,7 @@ impl Share {
         }
     }
 
-    /// The pairs that remain, which others should know of before the turn ends.
+    /// The pairs that remain, which others should know about before the turn ends.
     pub fn take_pairs(&mut self) -> Vec<Pair> {
         take(&mut self.pairs)
     }

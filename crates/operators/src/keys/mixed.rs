@@ -1,4 +1,4 @@
-//! Keys of texts and columns of fixed width: pairs of words, which are equal where keys are, but for the ends of texts.
+//! Keys of texts and columns of fixed width: pairs of words, which are equal where keys are, except for texts' ends.
 
 use arrow_array::ArrayRef;
 use arrow_schema::DataType;

@@ -2,7 +2,7 @@
 //!
 //! Two rows have equal keys exactly if their words (or bytes) are equal. A key of up to four words holds integers,
 //! dates, timestamps, decimals, floats and booleans side by side; anything else becomes bytes. The exception are groups
-//! by texts and columns of fixed width (`mixed`): their keys are words, two for each text, and texts of more than twelve
+//! by texts and columns of fixed width (`mixed`): their keys are words, two for each text, and texts of more than 12
 //! bytes, which are compared where the words are equal. Zero equals minus zero, and NaN equals NaN.
 //!
 //! ```text

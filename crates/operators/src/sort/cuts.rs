@@ -199,7 +199,8 @@ mod tests {
                 let counts: Vec<usize> = runs.iter().enumerate().map(before).collect();
                 prop_assert!(counts.iter().zip(&latest).all(|(count, latest)| count >= latest));
                 let numbered = runs.iter().zip(&counts).enumerate();
-                let last = numbered.clone().filter_map(|(run, (keys, &count))| Some((&keys[count.checked_sub(1)?], run)));
+                let last = numbered.clone();
+                let last = last.filter_map(|(run, (keys, &count))| Some((&keys[count.checked_sub(1)?], run)));
                 let first = numbered.filter_map(|(run, (keys, &count))| Some((keys.get(count)?, run)));
                 if let (Some(last), Some(first)) = (last.max(), first.min()) {
                     prop_assert!(last <= first, "{last:?} before {first:?}");

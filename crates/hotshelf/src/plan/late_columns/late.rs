@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, NullEquality, internal_err};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{
@@ -12,12 +13,13 @@ use datafusion::logical_expr::{
 
 use super::groups::Groups;
 use super::origin::{Origin, equalities};
-use super::{ROWS_MIN, is_wide};
 use crate::plan::semi_join::plain_column;
 
 /// What the tables that are read last are called in the plan, with a number behind; and their key among the groups.
 const LATE: &str = "__late";
 const LATE_KEY: &str = "__late_key";
+/// Rows of the table whose columns are taken last, at least.
+const ROWS_MIN: usize = 50_000;
 
 /// A table that is read last.
 struct LateTable {
@@ -40,8 +42,8 @@ pub(super) struct Late {
 }
 
 impl Late {
-    /// Nothing where no group key is known to have no value twice in a large table, or nothing wide depends on one. What
-    /// would have to be known is asked for.
+    /// `None` where no group key is known to have no value twice in a large table, or nothing wide depends on one.
+    /// What would have to be known is asked for.
     pub fn of(groups: &Groups, asked: &mut Vec<Origin>) -> Option<Self> {
         let input = &groups.aggregate.input;
         let origin = |expr: &Expr| Origin::of(input, &plain_column(expr)?, Vec::new());
@@ -316,4 +318,9 @@ fn join(
 ) -> QueryResult<LogicalPlanBuilder> {
     let null_equality = NullEquality::NullEqualsNothing;
     left.join_detailed(right.build()?, JoinType::Inner, on, None, null_equality)
+}
+
+/// Whether a group key takes more than a few words.
+fn is_wide(data_type: &DataType) -> bool {
+    data_type.primitive_width().is_none() && *data_type != DataType::Boolean
 }

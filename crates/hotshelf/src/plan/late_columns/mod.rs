@@ -2,18 +2,16 @@
 //!
 //! Where one group key has no value twice in its table, the table's other columns depend on it, and so do those of
 //! tables that are joined to it by keys of their own (TPC-H Q10: a customer's name, address and nation). The groups are
-//! made by the key alone, and the rest is read for the groups that are left after the limit: late materialization
+//! made by the key alone, and the rest is read for the groups that the limit leaves: late materialization
 //! (Abadi et al., ICDE 2007) above an aggregation.
 
 mod groups;
 mod late;
 mod origin;
 
-use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
-use datafusion::datasource::source_as_provider;
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::{FetchType, LogicalPlan, Sort, TableScan};
+use datafusion::logical_expr::{FetchType, LogicalPlan, Sort};
 use datafusion::optimizer::ApplyOrder;
 
 use super::join_order::estimate;
@@ -21,10 +19,10 @@ use super::node_rule::NodeRule;
 use crate::stored_table::StoredTable;
 use groups::Groups;
 use late::Late;
+use origin::stored;
 
-/// Rows that a limit leaves, at most, and of the table whose columns are taken last, at least.
+/// Rows that a limit leaves, at most.
 const FETCH_MAX: usize = 1_000;
-const ROWS_MIN: usize = 50_000;
 /// Groups that are expected for each row that the limit leaves, at least.
 const GROUPS_PER_ROW: f64 = 4.0;
 
@@ -83,19 +81,4 @@ fn sort_below(plan: &LogicalPlan) -> Option<&Sort> {
         LogicalPlan::SubqueryAlias(alias) => sort_below(&alias.input),
         _ => None,
     }
-}
-
-fn stored(scan: &TableScan) -> Option<StoredTable> {
-    let provider = source_as_provider(&scan.source).ok()?;
-    provider.downcast_ref::<StoredTable>().cloned()
-}
-
-fn row_count(table: &StoredTable) -> usize {
-    let rows = table.table.statistics.num_rows;
-    rows.get_value().copied().unwrap_or(0)
-}
-
-/// Whether a group key takes more than a few words.
-fn is_wide(data_type: &DataType) -> bool {
-    data_type.primitive_width().is_none() && *data_type != DataType::Boolean
 }

@@ -1,13 +1,14 @@
 //! Which tables the columns of joined rows come from, and which of those are equal.
 
 use datafusion::common::Column;
+use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     BinaryExpr, Expr, Join, JoinType, LogicalPlan, Operator, TableScan,
 };
 
-use super::{row_count, stored};
 use crate::plan::semi_join::plain_column;
+use crate::stored_table::StoredTable;
 
 /// A column of a table that inner joins have among others.
 #[derive(Debug, Clone)]
@@ -130,4 +131,15 @@ fn equality(predicate: &Expr, input: &LogicalPlan, path: &[u8]) -> Option<[Origi
     };
     let of = |column: &Column| Origin::of(input, column, path.to_vec());
     Some([of(left)?, of(right)?])
+}
+
+/// The stored table that is read, if it is one.
+pub(super) fn stored(scan: &TableScan) -> Option<StoredTable> {
+    let provider = source_as_provider(&scan.source).ok()?;
+    provider.downcast_ref::<StoredTable>().cloned()
+}
+
+fn row_count(table: &StoredTable) -> usize {
+    let rows = table.table.statistics.num_rows;
+    rows.get_value().copied().unwrap_or(0)
 }
