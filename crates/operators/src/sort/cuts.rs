@@ -75,17 +75,23 @@ impl Cuts {
 
     /// Between which marks of a run all its rows of these ranges are: piece `n` begins at mark `n`.
     pub(super) fn pieces(&self, ranges: Range<usize>, run: usize) -> Range<usize> {
-        let before = |cut: usize| self.counts[cut * self.piece_counts.len() + run] as usize;
+        let marks = self.marks(ranges, run);
+        marks.start.saturating_sub(1).min(marks.end)..marks.end
+    }
+
+    /// The marks of a run that are in these ranges, but for the last of the run: as many pieces as the ranges have of it,
+    /// more or less.
+    pub(super) fn marks(&self, ranges: Range<usize>, run: usize) -> Range<usize> {
         let piece_count = self.piece_counts[run];
-        let start = match ranges.start.checked_sub(1) {
-            Some(cut) => before(cut).saturating_sub(1),
+        let before = |range: usize| match range.checked_sub(1) {
+            Some(cut) if cut < self.cuts.len() => {
+                let count = self.counts[cut * self.piece_counts.len() + run];
+                (count as usize).min(piece_count)
+            }
+            Some(_) => piece_count,
             None => 0,
         };
-        let end = match ranges.end {
-            end if end == self.range_count() => piece_count,
-            end => before(end - 1).min(piece_count),
-        };
-        start.min(end)..end
+        before(ranges.start)..before(ranges.end)
     }
 }
 
@@ -113,8 +119,7 @@ mod tests {
         let mark = |row: usize, key: u8| Mark {
             key: [key].into(),
             is_whole: true,
-            batch: 0,
-            row,
+            batch: row,
             bytes_before: row as u64,
         };
         let rows = (0..keys.len()).step_by(step);
@@ -137,7 +142,7 @@ mod tests {
             let cuts = Cuts::new(&all_marks, every, &Stop::default()).unwrap();
             let place = |cut: Cut| {
                 let mark = &all_marks[cut.run][cut.mark];
-                (mark.key[0], cut.run, mark.row)
+                (mark.key[0], cut.run, mark.batch)
             };
             let mut row_counts = vec![0; cuts.range_count()];
             for (run, keys) in runs.iter().enumerate() {
@@ -147,7 +152,7 @@ mod tests {
                     prop_assert!(cuts.begin(range).is_none_or(|cut| place(cut) <= (*key, run, row)));
                     row_counts[range] += 1;
                     let pieces = cuts.pieces(range..range + 1, run);
-                    let rows = all_marks[run][pieces.start].row..all_marks[run][pieces.end].row;
+                    let rows = all_marks[run][pieces.start].batch..all_marks[run][pieces.end].batch;
                     prop_assert!(rows.contains(&row), "row {row} of run {run}: {rows:?}");
                 }
             }
@@ -177,7 +182,7 @@ mod tests {
                         row => differing_len(&keys[row - 1], key),
                     };
                     let is_whole = len == key.len();
-                    Mark { key: key[..len].into(), is_whole, batch: 0, row, bytes_before: 0 }
+                    Mark { key: key[..len].into(), is_whole, batch: row, bytes_before: 0 }
                 };
                 rows.map(mark).collect()
             };
@@ -188,7 +193,7 @@ mod tests {
             for cut in cuts.cuts {
                 let mark = &all_marks[cut.run][cut.mark];
                 let before = |(run, keys): (usize, &Vec<Vec<u8>>)| match run == cut.run {
-                    true => mark.row,
+                    true => mark.batch,
                     false => keys.partition_point(|key| {
                         let equal_is_before = mark.is_whole && run < cut.run;
                         let key = (selection.prefix(key), selection.rest(key));

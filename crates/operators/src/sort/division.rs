@@ -6,8 +6,8 @@ use super::cuts::Cuts;
 use super::run::{Mark, Run};
 use crate::{Result, Stop};
 
-/// A range has the rows of one batch for this many runs.
-const RUNS_PER_BATCH: usize = 8;
+/// A range has the rows of one batch for this many runs, or of a batch.
+const RUNS_PER_BATCH: usize = 16;
 
 /// The ranges of some runs.
 pub(super) struct Division {
@@ -63,13 +63,15 @@ impl Division {
         runs.iter().enumerate().map(bytes).sum()
     }
 
-    /// The memory of the rows of these ranges, and of what is sorted.
+    /// The memory of the rows of these ranges, and of what is sorted: half as much again as their marks say, as no range
+    /// has exactly the rows of its marks.
     fn rows_bytes(&self, runs: &[Run], ranges: Range<usize>) -> u64 {
         let bytes = |(number, run): (usize, &Run)| {
-            let pieces = self.cuts.pieces(ranges.clone(), number);
-            run.marks[pieces.end].bytes_before - run.marks[pieces.start].bytes_before
+            let marks = self.cuts.marks(ranges.clone(), number);
+            run.marks[marks.end].bytes_before - run.marks[marks.start].bytes_before
         };
-        runs.iter().enumerate().map(bytes).sum()
+        let bytes: u64 = runs.iter().enumerate().map(bytes).sum();
+        bytes + bytes / 2
     }
 }
 
@@ -93,7 +95,7 @@ fn wanted_ranges(cuts: &Cuts, runs: &[Run], limit: usize) -> usize {
         let numbered = runs.iter().zip(&first_rows).enumerate();
         let rows = numbered.map(|(number, (run, first_rows))| {
             let mark = &run.marks[cuts.pieces(range..range + 1, number).start];
-            first_rows[mark.batch] + mark.row
+            first_rows[mark.batch]
         });
         rows.sum()
     };

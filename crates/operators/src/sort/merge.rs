@@ -46,9 +46,10 @@ impl Reserved {
         let mut charge = Charge::adopt(&job.grant, 0);
         let batch_bytes = runs.iter().map(Run::batch_bytes).max().unwrap_or(0);
         charge.grow(work_bytes(batch_bytes) + write_bytes(batch_bytes));
+        let keeps_keys = !survey(runs).selection().is_complete();
         let mut run_count = 0;
         for run in runs.iter().take(FAN_IN_MAX) {
-            let more = run.loaded_bytes_max();
+            let more = run.loaded_bytes_max(keeps_keys);
             if run_count < 2 {
                 charge.grow(more);
             } else if !charge.try_grow(more) {
@@ -218,10 +219,9 @@ impl MergedRanges {
     fn rows_before(&self, cut: Cut, run: usize, batch: usize, block: &Block) -> usize {
         let mark = &self.runs[cut.run].marks[cut.mark];
         if run == cut.run {
-            return match batch {
-                batch if batch < mark.batch => block.prefixes.len(),
-                batch if batch == mark.batch => mark.row,
-                _ => 0,
+            return match batch < mark.batch {
+                true => block.prefixes.len(),
+                false => 0,
             };
         }
         let (selection, is_lower_run) = (&self.selection, run < cut.run);

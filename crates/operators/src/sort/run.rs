@@ -18,11 +18,7 @@ pub(super) const BATCH_BYTES_MIN: u64 = 4 << 10;
 pub(super) const BATCH_BYTES_MAX: u64 = 512 << 10;
 pub(super) const BATCH_ROWS_MAX: usize = 1 << 16;
 
-/// At most this many rows of a batch are marked, and one for at least this many bytes of rows.
-const MARKS_PER_BATCH: u64 = 16;
-const MARK_BYTES_MIN: u64 = 16 << 10;
-/// The keys of marks take at most one byte for this many bytes of rows, and half of that within batches. Above that,
-/// rows are not marked.
+/// The keys of marks take at most one byte for this many bytes of rows. Above that, batches are not marked.
 const KEY_PARTS: u64 = 64;
 /// The bytes of the first mark's key.
 const FIRST_KEY_BYTES: usize = 64;
@@ -32,7 +28,7 @@ pub(super) struct Run {
     pub(super) batches: Vec<SpilledBatch>,
     /// The sizes of the batches.
     pub(super) sizes: Vec<BatchSize>,
-    /// The first row, the first rows of most batches, some others, and the last row.
+    /// The first row, the first rows of most batches, and the last row.
     pub(super) marks: Vec<Mark>,
     /// The bytes of a row's key in memory, on average.
     key_row_bytes: u64,
@@ -55,9 +51,8 @@ pub(super) struct Mark {
     /// Its key, or the beginning of it. No row's key is the beginning of another one.
     pub(super) key: Box<[u8]>,
     pub(super) is_whole: bool,
+    /// The batch that it is the first row of. For the last mark, their number.
     pub(super) batch: usize,
-    /// Its number in the batch. For the last mark, that of the row behind it.
-    pub(super) row: usize,
     /// The memory of all rows of the run before it, with what is sorted.
     pub(super) bytes_before: u64,
 }
@@ -86,10 +81,10 @@ impl Run {
         bytes.max().unwrap_or(0)
     }
 
-    /// The memory of the largest batch with its keys.
-    pub(super) fn loaded_bytes_max(&self) -> u64 {
+    /// The memory of the largest batch, as [`Run::loaded_bytes`] counts it.
+    pub(super) fn loaded_bytes_max(&self, keeps_keys: bool) -> u64 {
         let batches = 0..self.sizes.len();
-        let bytes = batches.map(|batch| self.loaded_bytes(batch..batch + 1, true));
+        let bytes = batches.map(|batch| self.loaded_bytes(batch..batch + 1, keeps_keys));
         bytes.max().unwrap_or(0)
     }
 
@@ -104,13 +99,7 @@ impl Run {
 
     /// The batches with the rows between these marks.
     pub(super) fn batches_between(&self, marks: Range<usize>) -> Range<usize> {
-        match marks.is_empty() {
-            true => 0..0,
-            false => {
-                let end = &self.marks[marks.end];
-                self.marks[marks.start].batch..end.batch + usize::from(end.row > 0)
-            }
-        }
+        self.marks[marks.start].batch..self.marks[marks.end].batch
     }
 
     /// The size that batches were to have.
@@ -176,59 +165,33 @@ impl RunWriter {
         let spilled = self.file.write(batch)?;
         let row_count = batch.num_rows();
         let row_bytes = spilled.raw_bytes() / row_count as u64 + size_of::<Entry>() as u64;
-        let mark_count = (row_count as u64 * row_bytes / MARK_BYTES_MIN).clamp(1, MARKS_PER_BATCH);
-        let step = row_count.div_ceil(mark_count as usize).max(2);
-        // Each with the row before it.
-        let inner = (step..row_count).step_by(step);
-        let rows = inner.flat_map(|row| [row - 1, row]);
-        let rows = std::iter::once(0).chain(rows).chain([row_count - 1]);
-        let rows = UInt32Array::from_iter_values(rows.map(|row| row as u32));
-        let keys = self.job.encoder.keys(&take_record_batch(batch, &rows)?)?;
-        let key = |at: usize| keys.row(at).data();
-        let bytes_before = |row: usize| self.bytes + row as u64 * row_bytes;
-        let batch = self.run.batches.len();
-        let mark = |row: usize, key: &[u8], len: usize| Mark {
+        let ends = UInt32Array::from(vec![0, row_count as u32 - 1]);
+        let keys = self.job.encoder.keys(&take_record_batch(batch, &ends)?)?;
+        let [first, last] = [0, 1].map(|end| keys.row(end).data());
+        let len = match &self.last {
+            Some(before) => differing_len(&before.key, first),
+            None => first.len().min(FIRST_KEY_BYTES),
+        };
+        let mark = |key: &[u8], len: usize, batch: usize, bytes_before: u64| Mark {
             key: key[..len].into(),
             is_whole: len == key.len(),
             batch,
-            row,
-            bytes_before: bytes_before(row),
+            bytes_before,
         };
-        let first_len = match &self.last {
-            Some(last) => differing_len(&last.key, key(0)),
-            None => key(0).len().min(FIRST_KEY_BYTES),
-        };
-        let last_at = keys.num_rows() - 1;
-        let inner = (1..last_at).step_by(2).zip(1..);
-        let inner = inner.map(|(at, nth)| {
-            let len = differing_len(key(at), key(at + 1));
-            mark(nth * step, key(at + 1), len)
-        });
-        let first = std::iter::once(mark(0, key(0), first_len));
-        let marks: Vec<Mark> = first.chain(inner).collect();
-        let last = mark(row_count, key(last_at), key(last_at).len());
-        self.bytes = last.bytes_before;
-        marks.into_iter().for_each(|mark| self.add(mark));
-        self.last = Some(last);
+        let number = self.run.batches.len();
+        let key_bytes = self.mark_bytes + len as u64;
+        if key_bytes <= self.bytes / KEY_PARTS || self.run.marks.is_empty() {
+            self.mark_bytes = key_bytes;
+            self.keep(mark(first, len, number, self.bytes));
+        }
+        self.bytes += row_count as u64 * row_bytes;
+        self.last = Some(mark(last, last.len(), number + 1, self.bytes));
         self.run.sizes.push(BatchSize {
             bytes: spilled.raw_bytes(),
             row_count,
         });
         self.run.batches.push(spilled);
         Ok(())
-    }
-
-    /// Keeps a mark of the batch that is being written, unless its key is too long.
-    fn add(&mut self, mark: Mark) {
-        let key_bytes = self.mark_bytes + mark.key.len() as u64;
-        let parts = match mark.row {
-            0 => KEY_PARTS,
-            _ => 2 * KEY_PARTS,
-        };
-        if key_bytes <= self.bytes / parts || self.run.marks.is_empty() {
-            self.mark_bytes = key_bytes;
-            self.keep(mark);
-        }
     }
 
     fn keep(&mut self, mark: Mark) {
