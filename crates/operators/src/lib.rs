@@ -71,6 +71,7 @@ pub mod sort;
 pub mod spill;
 #[cfg(test)]
 mod testing;
+mod threads;
 
 pub use environment::{Environment, Stop};
 pub use error::{OperatorError, Result};

@@ -219,7 +219,7 @@ impl Sorter {
             return Ok(self.sorted(rows));
         }
         let runs = std::mem::take(&mut self.runs);
-        let merge = Merge::new(self.merge_all(runs)?);
+        let merge = Merge::new(self.merge_all(runs, 1)?);
         Ok(self.sorted(Rows::Merged(Box::new(merge))))
     }
 
@@ -269,6 +269,7 @@ impl Sorter {
             return Ok(Together::Held(portions));
         }
         self.spill()?;
+        let threads = 1 + others.len();
         let mut runs = std::mem::take(&mut self.runs);
         for mut other in others {
             other.spill()?;
@@ -276,7 +277,7 @@ impl Sorter {
             let others = other.runs.drain(..);
             runs.extend(others.map(|run| run.charged_to(&self.job)));
         }
-        let merged = self.merge_all(runs)?;
+        let merged = self.merge_all(runs, threads)?;
         Ok(Together::Merged(Box::new(merged)))
     }
 
@@ -302,7 +303,7 @@ impl Sorter {
             return Ok(());
         }
         let mut rows = self.held.take_sorted()?;
-        let batch_bytes = rows.spilled_batch_bytes();
+        let batch_bytes = rows.spilled_batch_bytes(self.runs.len());
         let file = self.file()?;
         let mut writer = RunWriter::new(&self.job, file, rows.key_row_bytes(), batch_bytes);
         while let Some(batch) = rows.next_batch(batch_bytes, run::BATCH_ROWS_MAX)? {
@@ -326,10 +327,10 @@ impl Sorter {
         Ok(Arc::clone(self.file.insert(file)))
     }
 
-    /// Merges runs to fewer until one merge can read them all, and begins that one.
-    fn merge_all(&mut self, mut runs: Vec<Run>) -> Result<MergedRanges> {
+    /// Merges runs to fewer until one merge can read them all, and begins that one. Up to this many threads work.
+    fn merge_all(&mut self, mut runs: Vec<Run>, threads: usize) -> Result<MergedRanges> {
         loop {
-            let reserved = Reserved::new(&self.job, &runs)?;
+            let reserved = Reserved::new(&self.job, &runs, threads)?;
             let fan_in = reserved.run_count();
             if runs.len() <= fan_in {
                 return MergedRanges::new(reserved, runs, self.stats);
@@ -340,14 +341,14 @@ impl Sorter {
             let mut merged = Vec::new();
             for group in groups {
                 let group: Vec<Run> = remaining.by_ref().take(group).collect();
-                merged.push(self.merge(group)?);
+                merged.push(self.merge(group, threads)?);
             }
             runs = merged;
         }
     }
 
     /// Merges runs to one.
-    fn merge(&mut self, mut runs: Vec<Run>) -> Result<Run> {
+    fn merge(&mut self, mut runs: Vec<Run>, threads: usize) -> Result<Run> {
         if runs.len() == 1 {
             return Ok(runs.swap_remove(0));
         }
@@ -355,16 +356,15 @@ impl Sorter {
         let most = |bytes: fn(&Run) -> u64| runs.iter().map(bytes).max().unwrap_or(0);
         let (key_row_bytes, target_bytes) = (most(Run::key_row_bytes), most(Run::target_bytes));
         let file = self.file()?;
-        let mut writer = RunWriter::new(&self.job, file, key_row_bytes, target_bytes);
-        let ranges = MergedRanges::new(Reserved::new(&self.job, &runs)?, runs, self.stats)?;
-        let mut merge = Merge::new(ranges);
-        let mut remaining = self.job.options.limit.unwrap_or(usize::MAX);
-        while let Some(batch) = merge.next_batch(remaining.min(run::BATCH_ROWS_MAX))? {
-            remaining -= batch.num_rows();
-            writer.write(&batch)?;
-        }
+        let writer = RunWriter::new(&self.job, file, key_row_bytes, target_bytes);
+        let reserved = Reserved::new(&self.job, &runs, threads)?;
+        let ranges = MergedRanges::new(reserved, runs, self.stats)?;
         self.stats.run_count += 1;
-        Ok(writer.finish(merge.survey().clone()))
+        ranges.write(
+            writer,
+            self.job.options.limit.unwrap_or(usize::MAX),
+            threads,
+        )
     }
 }
 

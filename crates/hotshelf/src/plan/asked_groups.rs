@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, NullEquality};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result as QueryResult;
@@ -33,14 +33,11 @@ pub(super) const ASKED_GROUPS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
-    let LogicalPlan::Join(join) = &plan else {
-        return Ok(Transformed::no(plan));
-    };
-    Ok(match reduced(join)? {
-        Some(reduced) => Transformed::yes(LogicalPlan::Join(reduced)),
-        None => Transformed::no(plan),
-    })
+fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Join(join) => Ok(reduced(join)?.map(LogicalPlan::Join)),
+        _ => Ok(None),
+    }
 }
 
 /// The join with fewer groups on its right side.

@@ -4,7 +4,6 @@
 //! rows for 624 keys). Groups that had to pass a test are expected to be few, so that the side of the join that has the
 //! key is reduced first; what is joined with it then learns of its keys while the query runs.
 
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::ApplyOrder;
@@ -19,16 +18,12 @@ pub(super) const EARLY_SEMI_JOINS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
-    let LogicalPlan::Join(join) = &plan else {
-        return Ok(Transformed::no(plan));
+fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+    let LogicalPlan::Join(join) = plan else {
+        return Ok(None);
     };
     let semi = SemiJoin::of(join).filter(|semi| has_few_groups(&semi.keys));
-    let moved = match semi {
-        Some(semi) => semi.below(&join.left)?,
-        None => None,
-    };
-    Ok(moved.map_or_else(|| Transformed::no(plan), Transformed::yes))
+    semi.map_or(Ok(None), |semi| semi.below(&join.left))
 }
 
 /// Whether rows are groups that had to pass a test.

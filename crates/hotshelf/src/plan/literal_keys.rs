@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::ApplyOrder;
@@ -19,12 +18,12 @@ pub(super) const DROP_LITERAL_KEYS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
+fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
     match plan {
-        LogicalPlan::Aggregate(aggregate) if is_reducible(&aggregate) => {
-            without_literals(aggregate).map(Transformed::yes)
+        LogicalPlan::Aggregate(aggregate) if is_reducible(aggregate) => {
+            without_literals(aggregate.clone()).map(Some)
         }
-        other => Ok(Transformed::no(other)),
+        _ => Ok(None),
     }
 }
 

@@ -7,12 +7,12 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// Rewrites nodes by a function, in this order.
+/// Rewrites nodes by a function, in this order: those of which it makes another plan.
 #[derive(Debug)]
 pub(super) struct NodeRule {
     pub name: &'static str,
     pub order: ApplyOrder,
-    pub rewrite: fn(LogicalPlan) -> QueryResult<Transformed<LogicalPlan>>,
+    pub rewrite: fn(&LogicalPlan) -> QueryResult<Option<LogicalPlan>>,
 }
 
 impl OptimizerRule for NodeRule {
@@ -33,7 +33,10 @@ impl OptimizerRule for NodeRule {
         plan: LogicalPlan,
         _config: &dyn OptimizerConfig,
     ) -> QueryResult<Transformed<LogicalPlan>> {
-        (self.rewrite)(plan)
+        Ok(match (self.rewrite)(&plan)? {
+            Some(rewritten) => Transformed::yes(rewritten),
+            None => Transformed::no(plan),
+        })
     }
 }
 

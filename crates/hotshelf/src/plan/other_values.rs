@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, ExprSchema, NullEquality};
 use datafusion::error::Result as QueryResult;
 use datafusion::functions_aggregate::expr_fn::{max, min};
@@ -31,16 +30,16 @@ pub(super) const OTHER_VALUES: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
-    let LogicalPlan::Join(join) = &plan else {
-        return Ok(Transformed::no(plan));
+fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+    let LogicalPlan::Join(join) = plan else {
+        return Ok(None);
     };
-    Ok(match other_value(join) {
+    match other_value(join) {
         Some((own, other, keys)) if is_worth_it(join, &keys) => {
-            Transformed::yes(by_extremes(join, own, other, keys)?)
+            by_extremes(join, own, other, keys).map(Some)
         }
-        _ => Transformed::no(plan),
-    })
+        _ => Ok(None),
+    }
 }
 
 /// What a join asks for if that is another value: the row's own, the column of others, and their keys.

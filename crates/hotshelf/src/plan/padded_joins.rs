@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, NullEquality};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
@@ -26,13 +25,12 @@ pub(super) const PADDED_JOINS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
-    let rewritten = match &plan {
-        LogicalPlan::Filter(filter) => only_padded(filter)?,
-        LogicalPlan::Join(join) => without_padded(join)?,
-        _ => None,
-    };
-    Ok(rewritten.map_or_else(|| Transformed::no(plan), Transformed::yes))
+fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Filter(filter) => only_padded(filter),
+        LogicalPlan::Join(join) => without_padded(join),
+        _ => Ok(None),
+    }
 }
 
 /// The rows without a match, with NULLs for the columns of the other side, where a filter keeps no others.

@@ -10,8 +10,8 @@ use hotshelf_tier::simd::prefetch;
 
 use super::part::{Part, place};
 use super::store::{Partition, RowStore};
-use super::threads::on_threads;
 use crate::memory::Charge;
+use crate::threads::on_threads;
 
 /// There may be this many keys between the least and the greatest for each row,
 const KEYS_PER_ROW_MAX: u64 = 128;

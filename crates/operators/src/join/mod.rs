@@ -61,7 +61,6 @@
 //! | `prober` | what a thread does with right rows, and then with what remains |
 //! | `direct` | which keys have rows, where keys lie close together |
 //! | `ordered` | rows in the order of such keys |
-//! | `threads` | work that several threads share |
 //! | `cursor` | how a batch probes, and which rows have no partner |
 //! | `rounds` | which pairs are tested where it only matters whether a row has a partner |
 //! | `pair` | spilled partitions of both sides |
@@ -97,7 +96,6 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
-mod threads;
 
 use std::mem::take;
 use std::sync::Arc;

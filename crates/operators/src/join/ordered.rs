@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::direct::Direct;
 use super::part::Part;
 use super::store::{Partition, RowStore};
-use super::threads::on_threads;
 use crate::memory::Charge;
+use crate::threads::on_threads;
 
 /// Rows whose memory is fetched ahead.
 const AHEAD: usize = 32;

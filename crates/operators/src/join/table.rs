@@ -8,11 +8,11 @@ use super::layout::{Heaps, RowLayout};
 use super::ordered;
 use super::part::{FILTER_BITS, Part, PartOptions, ROW_BITS, filter_of};
 use super::store::RowStore;
-use super::threads::on_threads;
 use crate::Result;
 use crate::keys::{Keys, hash_word};
 use crate::memory::Charge;
 use crate::partitions::{NO_KEY, PARTITION_BITS, PARTITIONS};
+use crate::threads::on_threads;
 
 /// The tables of all partitions that are in memory.
 pub struct Tables {

@@ -79,8 +79,8 @@ impl Cuts {
         marks.start.saturating_sub(1).min(marks.end)..marks.end
     }
 
-    /// The marks of a run that are in these ranges, but for the last of the run: as many pieces as the ranges have of it,
-    /// more or less.
+    /// The marks of a run that are in these ranges, except the last of the run: about as many pieces as the ranges have
+    /// of it.
     pub(super) fn marks(&self, ranges: Range<usize>, run: usize) -> Range<usize> {
         let piece_count = self.piece_counts[run];
         let before = |range: usize| match range.checked_sub(1) {

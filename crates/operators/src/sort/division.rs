@@ -9,6 +9,9 @@ use crate::{Result, Stop};
 /// A range has the rows of one batch for this many runs, or of a batch.
 const RUNS_PER_BATCH: usize = 16;
 
+/// Several threads are to take at most one part in this many more memory than one thread.
+const MORE_PARTS: u64 = 4;
+
 /// The ranges of some runs.
 pub(super) struct Division {
     pub(super) cuts: Cuts,
@@ -54,6 +57,17 @@ impl Division {
         most.unwrap_or(0) + range_count as u64 * work_bytes(self.batch_bytes)
     }
 
+    /// The memory of merging one range, or one for each thread and one that is read ahead, if that is little more.
+    pub(super) fn bytes_for(&self, runs: &[Run], threads: usize) -> u64 {
+        let one = self.bytes(runs, 1);
+        let fewer = std::iter::successors(Some(threads + 1), |&count| Some(count / 2));
+        let fewer = fewer.take_while(|&count| count > 1);
+        let mut several = fewer.map(|count| self.bytes(runs, count));
+        several
+            .find(|&bytes| bytes <= one + one / MORE_PARTS)
+            .unwrap_or(one)
+    }
+
     /// The memory of the batches that these ranges need.
     fn batches_bytes(&self, runs: &[Run], ranges: Range<usize>) -> u64 {
         let bytes = |(number, run): (usize, &Run)| {
@@ -63,8 +77,8 @@ impl Division {
         runs.iter().enumerate().map(bytes).sum()
     }
 
-    /// The memory of the rows of these ranges, and of what is sorted: half as much again as their marks say, as no range
-    /// has exactly the rows of its marks.
+    /// The memory of the rows of these ranges, and of what is sorted: half as much again as their marks say, as no
+    /// range has exactly the rows of its marks.
     fn rows_bytes(&self, runs: &[Run], ranges: Range<usize>) -> u64 {
         let bytes = |(number, run): (usize, &Run)| {
             let marks = self.cuts.marks(ranges.clone(), number);

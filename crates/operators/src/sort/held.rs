@@ -16,7 +16,8 @@ use crate::spill::write_bytes;
 use crate::{Result, Stop};
 
 /// A run's batches take one part in this many of the run, so that merges can read many runs at once.
-const RUN_PARTS: u64 = 128;
+const RUN_PARTS_MIN: u64 = 128;
+const RUN_PARTS_MAX: u64 = 1024;
 /// The parts of what is held that are reserved for sorting and writing it, besides the order of its rows.
 const WORK_PARTS: u64 = 32;
 /// Rows above a limit are dropped when there are this many of them, or as many again as the limit.
@@ -249,10 +250,12 @@ impl SortedRows {
         order::sorted(entries, 0, selection, &key, self.job.stop())
     }
 
-    /// The size of batches that are spilled.
-    pub(super) fn spilled_batch_bytes(&self) -> u64 {
+    /// The size of batches that are spilled after so many runs. The more there are, the smaller it is, so that one
+    /// merge can read batches of all.
+    pub(super) fn spilled_batch_bytes(&self, run_count: usize) -> u64 {
         let least = batch_bytes_min(self.job.options.minimum_bytes);
-        (self.charged_bytes / RUN_PARTS).clamp(least, run::BATCH_BYTES_MAX)
+        let parts = (4 * run_count as u64).clamp(RUN_PARTS_MIN, RUN_PARTS_MAX);
+        (self.charged_bytes / parts).clamp(least, run::BATCH_BYTES_MAX)
     }
 
     /// The size of batches that are handed out.
@@ -306,12 +309,14 @@ impl RowsInOrder {
         }
     }
 
-    /// All rows, in batches of at most `row_count_max`.
-    pub(super) fn batches(mut self, row_count_max: usize, stop: &Stop) -> Result<Vec<RecordBatch>> {
-        let next = || {
-            self.next_batch(run::BATCH_BYTES_MAX, row_count_max, stop)
-                .transpose()
-        };
+    /// All rows, in batches as [`RowsInOrder::next_batch`] gives them.
+    pub(super) fn batches(
+        mut self,
+        bytes: u64,
+        row_count_max: usize,
+        stop: &Stop,
+    ) -> Result<Vec<RecordBatch>> {
+        let next = || self.next_batch(bytes, row_count_max, stop).transpose();
         std::iter::from_fn(next).collect()
     }
 

@@ -21,12 +21,13 @@ use super::gather::Gather;
 use super::held::RowsInOrder;
 use super::job::Job;
 use super::order::{self, Entry};
-use super::run::Run;
+use super::run::{self, Run, RunWriter};
 use super::survey::{KeySurvey, Selection};
 use super::{Ranges, SortStats};
 use crate::Result;
 use crate::memory::Charge;
 use crate::spill::write_bytes;
+use crate::threads::in_turns;
 
 /// No merge reads more runs than this at once: opening it would take longer than a pass saves.
 const FAN_IN_MAX: usize = 1024;
@@ -42,7 +43,8 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    pub(super) fn new(job: &Arc<Job>, runs: &[Run]) -> Result<Self> {
+    /// With memory for several threads, if that is little more than for one.
+    pub(super) fn new(job: &Arc<Job>, runs: &[Run], threads: usize) -> Result<Self> {
         let mut charge = Charge::adopt(&job.grant, 0);
         let batch_bytes = runs.iter().map(Run::batch_bytes).max().unwrap_or(0);
         charge.grow(work_bytes(batch_bytes) + write_bytes(batch_bytes));
@@ -61,7 +63,7 @@ impl Reserved {
         loop {
             let runs = &runs[..run_count];
             let division = division(job, runs, &survey(runs).selection())?;
-            let needed = division.bytes(runs, 1) + write_bytes(batch_bytes);
+            let needed = division.bytes_for(runs, threads) + write_bytes(batch_bytes);
             let missing = needed.saturating_sub(charge.bytes());
             if run_count <= 2 {
                 charge.grow(missing);
@@ -157,10 +159,6 @@ impl MergedRanges {
         Ok(merged)
     }
 
-    pub(super) fn survey(&self) -> &KeySurvey {
-        &self.survey
-    }
-
     /// The batches of all runs that may have rows of a range, each with the numbers of its run and in its run.
     fn slots(&self, range: usize) -> impl Iterator<Item = (usize, usize, &Slot)> {
         let runs = self.runs.iter().zip(&self.slots).enumerate();
@@ -233,6 +231,46 @@ impl MergedRanges {
         partition_point(block.prefixes.len(), is_before)
     }
 
+    /// The rows of a range in order, in batches of at most so many bytes and rows, more or less.
+    fn batches(&self, range: usize, bytes: u64, row_count: usize) -> Result<Vec<RecordBatch>> {
+        let rows = self.in_order(range)?;
+        let batches = rows.batches(bytes, row_count, self.job.stop())?;
+        self.release(range);
+        Ok(batches)
+    }
+
+    /// Writes the first rows as one run. Several threads merge them, as far as there is memory.
+    pub(super) fn write(
+        mut self,
+        mut writer: RunWriter,
+        row_count_max: usize,
+        threads: usize,
+    ) -> Result<Run> {
+        let at_once = self.reserve(threads + 1);
+        let (threads, reads_ahead) = (at_once.min(threads), at_once > threads);
+        let mut remaining = row_count_max;
+        let merged = |range: usize| {
+            self.begin(range);
+            let ahead = range + threads;
+            if reads_ahead && ahead < self.range_count() {
+                self.begin(ahead);
+            }
+            self.batches(range, self.target_bytes, run::BATCH_ROWS_MAX)
+        };
+        let write = |batches: Vec<RecordBatch>| {
+            for batch in batches {
+                let batch = batch.slice(0, remaining.min(batch.num_rows()));
+                remaining -= batch.num_rows();
+                if batch.num_rows() > 0 {
+                    writer.write(&batch)?;
+                }
+            }
+            Ok(())
+        };
+        in_turns(threads, self.range_count(), merged, write)?;
+        Ok(writer.finish(self.survey))
+    }
+
     fn release(&self, range: usize) {
         self.slots(range).for_each(|(_, _, slot)| slot.release());
     }
@@ -257,10 +295,11 @@ impl Ranges for MergedRanges {
     }
 
     fn rows(&self, range: usize) -> Result<Vec<RecordBatch>> {
-        let rows = self.in_order(range)?;
-        let batches = rows.batches(self.job.options.batch_row_count, self.job.stop())?;
-        self.release(range);
-        Ok(batches)
+        self.batches(
+            range,
+            run::BATCH_BYTES_MAX,
+            self.job.options.batch_row_count,
+        )
     }
 
     fn stats(&self) -> SortStats {
@@ -301,10 +340,6 @@ impl Merge {
             next: 0,
             rows: None,
         }
-    }
-
-    pub(super) fn survey(&self) -> &KeySurvey {
-        self.ranges.survey()
     }
 
     /// The next rows, at most as many. `None`: there are no more, or none is wanted.

@@ -88,25 +88,22 @@ pub(super) async fn work(
         let elapsed = elapsed.clone();
         let work = move || {
             let _timer = elapsed.timer();
-            loop {
+            let found = loop {
                 match prober.next_step() {
+                    Ok(Step::Batch(batch)) => break Some(Ok(Some(batch))),
                     Ok(Step::Pause) => {}
-                    step => return Ok((step, prober)),
+                    Ok(Step::Later) => break None,
+                    Ok(Step::End) => break Some(Ok(None)),
+                    Err(error) => break Some(Err(error)),
                 }
-            }
+            };
+            Ok((found, prober))
         };
-        let (step, back) = blocking(work).await?;
-        prober = back;
-        let found = match step {
-            Ok(Step::Batch(batch)) => Ok(Some(batch)),
-            Ok(Step::End) => Ok(None),
-            Ok(Step::Later) => {
-                prober.later().await;
-                continue;
-            }
-            Ok(Step::Pause) => continue,
-            Err(error) => Err(error),
-        };
-        return Ok((found, prober));
+        let found;
+        (found, prober) = blocking(work).await?;
+        match found {
+            Some(found) => return Ok((found, prober)),
+            None => prober.later().await,
+        }
     }
 }

@@ -12,8 +12,6 @@ use crate::plan::semi_join::plain_column;
 /// An aggregation below a sort, with what lies between.
 pub(super) struct Groups<'a> {
     pub aggregate: &'a Aggregate,
-    /// The same.
-    pub plan: &'a LogicalPlan,
     /// Filters, projections and names, the lowest first.
     pub above: Vec<&'a LogicalPlan>,
     /// Group keys that something above computes with, by index.
@@ -46,7 +44,6 @@ impl<'a> Groups<'a> {
         let columns = 0..aggregate.schema.fields().len();
         let mut groups = Self {
             aggregate,
-            plan,
             above: Vec::new(),
             used: BTreeSet::new(),
             columns: columns.map(|idx| (idx < keys).then_some(idx)).collect(),

@@ -9,7 +9,7 @@ mod groups;
 mod late;
 mod origin;
 
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{FetchType, LogicalPlan, Sort};
 use datafusion::optimizer::ApplyOrder;
@@ -33,18 +33,18 @@ pub(super) const LATE_COLUMNS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
-    let LogicalPlan::Sort(sort) = &plan else {
-        return Ok(Transformed::no(plan));
-    };
-    Ok(late(sort).map_or_else(|| Transformed::no(plan), Transformed::yes))
+fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Sort(sort) => Ok(late(sort)),
+        _ => Ok(None),
+    }
 }
 
 fn late(sort: &Sort) -> Option<LogicalPlan> {
     let fetch = sort.fetch.filter(|fetch| *fetch <= FETCH_MAX)?;
     let groups = Groups::below(sort)?;
     let late = Late::of(&groups, &mut Vec::new())?;
-    let group_count = estimate(groups.plan)?.rows;
+    let group_count = estimate(&LogicalPlan::Aggregate(groups.aggregate.clone()))?.rows;
     if group_count < GROUPS_PER_ROW * fetch as f64 {
         return None;
     }

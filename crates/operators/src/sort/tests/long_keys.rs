@@ -137,7 +137,7 @@ fn memory_for_a_merge_is_lent_before_it_begins() {
         let mut sorter = filled(&test, &batches, &options(None));
         sorter.end().unwrap();
         let (job, mut runs) = (Arc::clone(&sorter.job), std::mem::take(&mut sorter.runs));
-        let reserved = Reserved::new(&job, &runs).unwrap();
+        let reserved = Reserved::new(&job, &runs, 1).unwrap();
         assert!(reserved.run_count() > 1);
         runs.truncate(reserved.run_count());
         let reserved_bytes = job.grant.used_bytes();
