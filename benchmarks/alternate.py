@@ -4,14 +4,14 @@
     python alternate.py ssb datafusion.execution.target_partitions 1 2 --hotshelf '…'
 
 A machine whose processors are now faster and now slower gives both the same share of either. Figures are medians; the first run of each
-query and value is not counted.
+query and value is not counted. With `--duckdb FILE`, DuckDB takes its turns with one thread and two in the same minutes.
 """
 
 import argparse
 import statistics
 
 from results import load_queries
-from star import LARGEST, Shell
+from star import LARGEST, Duck, Shell
 
 
 def main():
@@ -20,29 +20,45 @@ def main():
     parser.add_argument("setting")
     parser.add_argument("values", nargs=2)
     parser.add_argument("--hotshelf", required=True, help="the shell with its database, budget, threads and policy")
+    parser.add_argument("--duckdb", help="DuckDB's file of the same data: one thread and two, beside")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--queries", nargs="*")
     settings = parser.parse_args()
     queries = load_queries(settings.benchmark)
     shell = Shell(settings.hotshelf)
-    sums = [0.0, 0.0]
-    first, second = settings.values
-    print(f"| query | {first} ms | {second} ms | {second} / {first} | {first} / {second} |\n|---|---|---|---|---|")
+    sides = [lambda sql, value=value: timed(shell, f"SET {settings.setting} = {value}", sql) for value in settings.values]
+    names = [*settings.values]
+    if settings.duckdb:
+        duck = Duck(settings.duckdb, 2)
+        sides += [lambda sql, threads=threads: timed(duck, f"SET threads = {threads}", sql) for threads in (1, 2)]
+        names += ["DuckDB 1", "DuckDB 2"]
+    sums = [0.0] * len(sides)
+    cells = [cell for first, second in pairs(names) for cell in (f"{first} ms", f"{second} ms", f"{first} / {second}")]
+    print(f"| query | {' | '.join(cells)} |\n|{'---|' * (1 + len(cells))}")
     for name in settings.queries or queries:
-        seconds = ([], [])
+        seconds = [[] for _ in sides]
         for _ in range(settings.repeats + 1):
-            for side, value in zip(seconds, settings.values):
-                shell.run(f"SET {settings.setting} = {value}")
-                side.append(shell.run(queries[name]))
+            for measured, side in zip(seconds, sides):
+                measured.append(side(queries[name]))
         medians = [statistics.median(side[1:]) * 1e3 for side in seconds]
         sums = [total + one for total, one in zip(sums, medians)]
-        print_row(name, *medians)
-    print_row("sum", *sums)
+        print_row(name, medians)
+    print_row("sum", sums)
     shell.close()
 
 
-def print_row(name, first, second):
-    print(f"| {name} | {first:.1f} | {second:.1f} | {second / first:.2f} | {first / second:.2f} |", flush=True)
+def timed(engine, setting, sql):
+    engine.run(setting)
+    return engine.run(sql)
+
+
+def pairs(listed):
+    return zip(listed[::2], listed[1::2])
+
+
+def print_row(name, medians):
+    cells = [f"{first:.1f} | {second:.1f} | {first / second:.2f}" for first, second in pairs(medians)]
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,9 @@ pub enum OperatorError {
         /// What the next write needs.
         needed_bytes: u64,
     },
+    /// A fault of this crate.
+    #[error("internal error: {0}")]
+    Internal(&'static str),
     /// The stop flag was raised.
     #[error("stopped: the result is not wanted any more")]
     Stopped,

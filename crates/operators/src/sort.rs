@@ -16,6 +16,7 @@
 //! | `small` | few rows made more |
 //! | `held` | rows in memory |
 //! | `run` | a sorted run of spilled batches |
+//! | `marks` | pure: what is remembered of a run's keys |
 //! | `cuts` | pure: where runs are cut into ranges of keys |
 //! | `division` | pure: how runs are divided into ranges, and what memory merging them takes |
 //! | `block` | batches of runs, in memory while ranges need them |
@@ -34,6 +35,7 @@ mod gather;
 mod held;
 mod job;
 mod keys;
+mod marks;
 mod merge;
 mod order;
 mod passes;
@@ -62,7 +64,7 @@ pub use keys::SortKey;
 pub use merge::MergedRanges;
 use merge::{Merge, Reserved};
 pub use ranges::{Distributed, Portion, SortedRanges};
-use run::{Run, RunWriter};
+use run::{Run, RunWriter, WrittenBatch};
 use small::SmallBatches;
 
 /// What a sort did.
@@ -74,7 +76,7 @@ pub struct SortStats {
     pub run_count: u64,
     /// How often all rows, or some of them, were merged to fewer runs before the last merge.
     pub merge_count: u64,
-    /// The most memory in use at once, in bytes.
+    /// The most memory in use at once, in bytes; of several sorters, the sum of what each had at most.
     pub used_bytes_max: u64,
 }
 
@@ -303,11 +305,11 @@ impl Sorter {
             return Ok(());
         }
         let mut rows = self.held.take_sorted()?;
-        let batch_bytes = rows.spilled_batch_bytes(self.runs.len());
+        let batch_bytes = rows.spilled_batch_bytes();
         let file = self.file()?;
-        let mut writer = RunWriter::new(&self.job, file, rows.key_row_bytes(), batch_bytes);
+        let mut writer = RunWriter::new(&self.job, rows.key_row_bytes(), batch_bytes);
         while let Some(batch) = rows.next_batch(batch_bytes, run::BATCH_ROWS_MAX)? {
-            writer.write(&batch)?;
+            writer.add(WrittenBatch::write(&self.job, &file, &batch)?);
         }
         self.add_run(writer.finish(rows.survey().clone()));
         Ok(())
@@ -335,36 +337,42 @@ impl Sorter {
             if runs.len() <= fan_in {
                 return MergedRanges::new(reserved, runs, self.stats);
             }
-            drop(reserved);
             let groups = passes::groups(runs.len(), fan_in);
-            let mut remaining = runs.into_iter();
+            let (mut reserved, mut remaining) = (Some(reserved), runs.into_iter());
             let mut merged = Vec::new();
             for group in groups {
                 let group: Vec<Run> = remaining.by_ref().take(group).collect();
-                merged.push(self.merge(group, threads)?);
+                merged.extend(self.merge(group, reserved.take(), threads)?);
             }
             runs = merged;
         }
     }
 
-    /// Merges runs to one.
-    fn merge(&mut self, mut runs: Vec<Run>, threads: usize) -> Result<Run> {
-        if runs.len() == 1 {
-            return Ok(runs.swap_remove(0));
+    /// Merges runs to one, or to as few as there is memory for now.
+    fn merge(
+        &mut self,
+        mut runs: Vec<Run>,
+        mut reserved: Option<Reserved>,
+        threads: usize,
+    ) -> Result<Vec<Run>> {
+        let mut merged = Vec::new();
+        while runs.len() > 1 {
+            let reserved = match reserved.take() {
+                Some(reserved) => reserved,
+                None => Reserved::new(&self.job, &runs, threads)?,
+            };
+            let others = runs.split_off(reserved.run_count().min(runs.len()));
+            let most = |bytes: fn(&Run) -> u64| runs.iter().map(bytes).max().unwrap_or(0);
+            let (key_row_bytes, target_bytes) = (most(Run::key_row_bytes), most(Run::target_bytes));
+            let writer = RunWriter::new(&self.job, key_row_bytes, target_bytes);
+            let ranges = MergedRanges::new(reserved, runs, self.stats)?;
+            merged.push(ranges.write(&self.file()?, writer, threads)?);
+            self.stats.merge_count += 1;
+            self.stats.run_count += 1;
+            runs = others;
         }
-        self.stats.merge_count += 1;
-        let most = |bytes: fn(&Run) -> u64| runs.iter().map(bytes).max().unwrap_or(0);
-        let (key_row_bytes, target_bytes) = (most(Run::key_row_bytes), most(Run::target_bytes));
-        let file = self.file()?;
-        let writer = RunWriter::new(&self.job, file, key_row_bytes, target_bytes);
-        let reserved = Reserved::new(&self.job, &runs, threads)?;
-        let ranges = MergedRanges::new(reserved, runs, self.stats)?;
-        self.stats.run_count += 1;
-        ranges.write(
-            writer,
-            self.job.options.limit.unwrap_or(usize::MAX),
-            threads,
-        )
+        merged.extend(runs);
+        Ok(merged)
     }
 }
 

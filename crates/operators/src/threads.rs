@@ -1,15 +1,17 @@
 //! Work that several threads share while one waits for it.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::Builder;
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::Result;
 
-/// Does the same on several threads; what each has come to.
+/// Does the same on several threads, or on as many as the system lets it start; what each has come to.
 pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
+        let start = |_| Builder::new().spawn_scoped(scope, &work).ok();
+        let others: Vec<_> = (1..threads).map_while(start).collect();
         let mine = work();
         let others = others.into_iter().map(|other| other.join());
         let others =

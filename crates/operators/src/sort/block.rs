@@ -1,5 +1,6 @@
 //! Batches of runs, each in memory while ranges need it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -8,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::job::Job;
 use super::survey::Selection;
-use crate::Result;
 use crate::spill::{PendingBatch, SpilledBatch};
+use crate::{OperatorError, Result};
 
 /// A batch and the keys of its rows.
 pub(super) struct Block {
@@ -37,38 +38,90 @@ impl Block {
     }
 }
 
-/// A batch of a run. Threads share it.
-pub(super) struct Slot(Mutex<State>);
+/// The batches of a run. Threads share them.
+pub(super) struct Blocks(Mutex<State>);
 
 struct State {
+    /// `None`: it has a slot, or no range needs it any more.
+    spilled: Vec<Option<SpilledBatch>>,
+    /// The batches that ranges have begun with and not released.
+    slots: HashMap<usize, Used>,
+}
+
+struct Used {
+    slot: Arc<Slot>,
     /// How many ranges need it, or will.
-    needed_count: usize,
-    /// `None`: no range needs it any more.
-    spilled: Option<SpilledBatch>,
+    range_count: usize,
+}
+
+impl Blocks {
+    pub(super) fn new(batches: Vec<SpilledBatch>) -> Self {
+        Self(Mutex::new(State {
+            spilled: batches.into_iter().map(Some).collect(),
+            slots: HashMap::new(),
+        }))
+    }
+
+    /// The place of a batch in memory, which this many ranges need.
+    pub(super) fn slot(
+        &self,
+        batch: usize,
+        range_count: impl FnOnce() -> usize,
+    ) -> Result<Arc<Slot>> {
+        let mut state = self.0.lock();
+        if let Some(used) = state.slots.get(&batch) {
+            return Ok(Arc::clone(&used.slot));
+        }
+        let spilled = state.spilled[batch].take();
+        let spilled = spilled.ok_or(OperatorError::Internal("a range of a merge began again"))?;
+        let slot = Arc::new(Slot::new(spilled));
+        let used = Used {
+            slot: Arc::clone(&slot),
+            range_count: range_count(),
+        };
+        state.slots.insert(batch, used);
+        Ok(slot)
+    }
+
+    /// Notes that a range does not need a batch any more.
+    pub(super) fn release(&self, batch: usize) {
+        let mut state = self.0.lock();
+        let used = state.slots.get_mut(&batch);
+        let is_last = used.is_some_and(|used| {
+            used.range_count = used.range_count.saturating_sub(1);
+            used.range_count == 0
+        });
+        if is_last {
+            state.slots.remove(&batch);
+        }
+    }
+}
+
+/// A batch of a run.
+pub(super) struct Slot {
+    spilled: SpilledBatch,
+    read: Mutex<Read>,
+}
+
+#[derive(Default)]
+struct Read {
     pending: Option<PendingBatch>,
     block: Option<Arc<Block>>,
 }
 
 impl Slot {
-    pub(super) fn new(spilled: SpilledBatch) -> Self {
-        Self(Mutex::new(State {
-            needed_count: 0,
-            spilled: Some(spilled),
-            pending: None,
-            block: None,
-        }))
-    }
-
-    /// Notes that one more range will need it.
-    pub(super) fn need(&mut self) {
-        self.0.get_mut().needed_count += 1;
+    fn new(spilled: SpilledBatch) -> Self {
+        Self {
+            spilled,
+            read: Mutex::default(),
+        }
     }
 
     /// Begins to read it.
     pub(super) fn begin(&self) {
-        let mut state = self.0.lock();
-        if state.block.is_none() && state.pending.is_none() {
-            state.pending = state.spilled.as_ref().map(SpilledBatch::start_read);
+        let mut read = self.read.lock();
+        if read.block.is_none() && read.pending.is_none() {
+            read.pending = Some(self.spilled.start_read());
         }
     }
 
@@ -77,24 +130,13 @@ impl Slot {
         &self,
         make: impl FnOnce(RecordBatch) -> Result<Block>,
     ) -> Result<Arc<Block>> {
-        let mut state = self.0.lock();
-        if let Some(block) = &state.block {
+        let mut read = self.read.lock();
+        if let Some(block) = &read.block {
             return Ok(Arc::clone(block));
         }
-        let pending = state.pending.take();
-        let pending = pending.or_else(|| state.spilled.as_ref().map(SpilledBatch::start_read));
-        let batch = pending.expect("a range needs it").wait()?;
-        let block = Arc::new(make(batch)?);
-        Ok(Arc::clone(state.block.insert(block)))
-    }
-
-    /// Notes that a range does not need it any more.
-    pub(super) fn release(&self) {
-        let mut state = self.0.lock();
-        state.needed_count -= 1;
-        if state.needed_count == 0 {
-            state.block = None;
-            state.spilled = None;
-        }
+        let pending = read.pending.take();
+        let pending = pending.unwrap_or_else(|| self.spilled.start_read());
+        let block = Arc::new(make(pending.wait()?)?);
+        Ok(Arc::clone(read.block.insert(block)))
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
 
-use super::run::Mark;
+use super::marks::Marks;
 use crate::{Result, Stop};
 
 /// The places at which all ranges but the first begin, in order.
@@ -21,16 +21,26 @@ pub(super) struct Cuts {
 /// larger keys, and, in runs with higher numbers, equal ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
-    pub(super) run: usize,
-    pub(super) mark: usize,
+    run: u32,
+    mark: u32,
+}
+
+impl Cut {
+    pub(super) fn run(self) -> usize {
+        self.run as usize
+    }
+
+    pub(super) fn mark(self) -> usize {
+        self.mark as usize
+    }
 }
 
 impl Cuts {
     /// Cuts at one of `every` marks.
-    pub(super) fn new(runs: &[&[Mark]], every: usize, stop: &Stop) -> Result<Self> {
+    pub(super) fn new(runs: &[&Marks], every: usize, stop: &Stop) -> Result<Self> {
         let place = |run: usize, mark: usize| {
-            let found = runs[run].get(mark);
-            found.map(|found| Reverse((&*found.key, run, mark)))
+            let is_mark = mark < runs[run].len();
+            is_mark.then(|| Reverse((runs[run].key(mark).bytes, run, mark)))
         };
         let mut next: BinaryHeap<_> = (0..runs.len()).filter_map(|run| place(run, 0)).collect();
         let mut before = vec![0; runs.len()];
@@ -40,7 +50,10 @@ impl Cuts {
             let Reverse((_, run, mark)) = *least;
             if at > 0 && at.is_multiple_of(every) {
                 stop.check()?;
-                cuts.push(Cut { run, mark });
+                cuts.push(Cut {
+                    run: run as u32,
+                    mark: mark as u32,
+                });
                 counts.extend_from_slice(&before);
             }
             before[run] += 1;
@@ -52,6 +65,8 @@ impl Cuts {
                 }
             }
         }
+        cuts.shrink_to_fit();
+        counts.shrink_to_fit();
         Ok(Self {
             cuts,
             counts,
@@ -61,6 +76,11 @@ impl Cuts {
 
     pub(super) fn range_count(&self) -> usize {
         self.cuts.len() + 1
+    }
+
+    /// The memory that this takes.
+    pub(super) fn bytes(&self) -> u64 {
+        (size_of_val(&*self.cuts) + size_of_val(&*self.counts)) as u64
     }
 
     /// Where a range begins. `None`: with the first row.
@@ -108,6 +128,7 @@ pub(super) fn is_before(row: (u64, &[u8]), mark: (u64, &[u8]), equal_is_before: 
 
 #[cfg(test)]
 mod tests {
+    use super::super::marks::MarkedKey;
     use super::super::run::differing_len;
     use super::super::survey::KeySurvey;
     use super::*;
@@ -115,16 +136,13 @@ mod tests {
     use proptest::prelude::*;
 
     /// Marks of a run of rows with these keys, at one of `step` rows and at the end.
-    fn marks(keys: &[u8], step: usize) -> Vec<Mark> {
-        let mark = |row: usize, key: u8| Mark {
-            key: [key].into(),
-            is_whole: true,
-            batch: row,
-            bytes_before: row as u64,
-        };
-        let rows = (0..keys.len()).step_by(step);
-        let mut marks: Vec<Mark> = rows.map(|row| mark(row, keys[row])).collect();
-        marks.push(mark(keys.len(), keys[keys.len() - 1]));
+    fn marks(keys: &[u8], step: usize) -> Marks {
+        let mut marks = Marks::default();
+        for row in (0..keys.len()).step_by(step).chain([keys.len()]) {
+            let bytes = &[keys[row.min(keys.len() - 1)]];
+            let is_whole = true;
+            marks.push(MarkedKey { bytes, is_whole }, row, row as u64);
+        }
         marks
     }
 
@@ -137,12 +155,11 @@ mod tests {
         ) {
             let mut runs = keys;
             runs.iter_mut().for_each(|keys| keys.sort_unstable());
-            let all_marks: Vec<Vec<Mark>> = runs.iter().map(|keys| marks(keys, step)).collect();
-            let all_marks: Vec<&[Mark]> = all_marks.iter().map(|marks| &**marks).collect();
-            let cuts = Cuts::new(&all_marks, every, &Stop::default()).unwrap();
+            let all_marks: Vec<Marks> = runs.iter().map(|keys| marks(keys, step)).collect();
+            let cuts = Cuts::new(&all_marks.iter().collect::<Vec<_>>(), every, &Stop::default()).unwrap();
             let place = |cut: Cut| {
-                let mark = &all_marks[cut.run][cut.mark];
-                (mark.key[0], cut.run, mark.batch)
+                let marks = &all_marks[cut.run()];
+                (marks.key(cut.mark()).bytes[0], cut.run(), marks.batch(cut.mark()))
             };
             let mut row_counts = vec![0; cuts.range_count()];
             for (run, keys) in runs.iter().enumerate() {
@@ -152,7 +169,7 @@ mod tests {
                     prop_assert!(cuts.begin(range).is_none_or(|cut| place(cut) <= (*key, run, row)));
                     row_counts[range] += 1;
                     let pieces = cuts.pieces(range..range + 1, run);
-                    let rows = all_marks[run][pieces.start].batch..all_marks[run][pieces.end].batch;
+                    let rows = all_marks[run].batch(pieces.start)..all_marks[run].batch(pieces.end);
                     prop_assert!(rows.contains(&row), "row {row} of run {run}: {rows:?}");
                 }
             }
@@ -172,9 +189,9 @@ mod tests {
             let mut survey = KeySurvey::default();
             runs.iter().flatten().for_each(|key| survey.add(key));
             let selection = survey.selection();
-            let marks = |keys: &Vec<Vec<u8>>| -> Vec<Mark> {
-                let rows = (0..keys.len()).step_by(step).chain([keys.len()]);
-                let mark = |row: usize| {
+            let marks = |keys: &Vec<Vec<u8>>| -> Marks {
+                let mut marks = Marks::default();
+                for row in (0..keys.len()).step_by(step).chain([keys.len()]) {
                     let key = &keys[row.min(keys.len() - 1)];
                     let len = match row {
                         0 => 1,
@@ -182,22 +199,21 @@ mod tests {
                         row => differing_len(&keys[row - 1], key),
                     };
                     let is_whole = len == key.len();
-                    Mark { key: key[..len].into(), is_whole, batch: row, bytes_before: 0 }
-                };
-                rows.map(mark).collect()
+                    marks.push(MarkedKey { bytes: &key[..len], is_whole }, row, 0);
+                }
+                marks
             };
-            let all_marks: Vec<Vec<Mark>> = runs.iter().map(marks).collect();
-            let all_marks: Vec<&[Mark]> = all_marks.iter().map(|marks| &**marks).collect();
-            let cuts = Cuts::new(&all_marks, 1, &Stop::default()).unwrap();
+            let all_marks: Vec<Marks> = runs.iter().map(marks).collect();
+            let cuts = Cuts::new(&all_marks.iter().collect::<Vec<_>>(), 1, &Stop::default()).unwrap();
             let mut latest = vec![0; runs.len()];
             for cut in cuts.cuts {
-                let mark = &all_marks[cut.run][cut.mark];
-                let before = |(run, keys): (usize, &Vec<Vec<u8>>)| match run == cut.run {
-                    true => mark.batch,
+                let mark = all_marks[cut.run()].key(cut.mark());
+                let before = |(run, keys): (usize, &Vec<Vec<u8>>)| match run == cut.run() {
+                    true => all_marks[run].batch(cut.mark()),
                     false => keys.partition_point(|key| {
-                        let equal_is_before = mark.is_whole && run < cut.run;
+                        let equal_is_before = mark.is_whole && run < cut.run();
                         let key = (selection.prefix(key), selection.rest(key));
-                        let marked = (selection.prefix(&mark.key), selection.rest(&mark.key));
+                        let marked = (selection.prefix(mark.bytes), selection.rest(mark.bytes));
                         is_before(key, marked, equal_is_before)
                     }),
                 };

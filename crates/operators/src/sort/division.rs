@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use super::cuts::Cuts;
-use super::run::{Mark, Run};
+use super::run::Run;
+use crate::spill::write_bytes;
 use crate::{Result, Stop};
 
 /// A range has the rows of one batch for this many runs, or of a batch.
-const RUNS_PER_BATCH: usize = 16;
-
+const RUNS_PER_BATCH: usize = 8;
 /// Several threads are to take at most one part in this many more memory than one thread.
 const MORE_PARTS: u64 = 4;
 
@@ -31,9 +31,9 @@ impl Division {
         stop: &Stop,
     ) -> Result<Self> {
         let mark_count: usize = runs.iter().map(|run| run.marks.len()).sum();
-        let batch_count: usize = runs.iter().map(|run| run.sizes.len()).sum();
+        let batch_count: usize = runs.iter().map(Run::batch_count).sum();
         let every = runs.len() * mark_count / (batch_count * RUNS_PER_BATCH).max(1);
-        let marks: Vec<&[Mark]> = runs.iter().map(|run| &*run.marks).collect();
+        let marks: Vec<_> = runs.iter().map(|run| &run.marks).collect();
         let cuts = Cuts::new(&marks, every.max(1), stop)?;
         Ok(Self {
             range_count: match limit {
@@ -46,26 +46,47 @@ impl Division {
         })
     }
 
-    /// The memory of this many consecutive ranges that are being merged, and of one more that is being handed on.
-    pub(super) fn bytes(&self, runs: &[Run], range_count: usize) -> u64 {
-        let end = |start: usize| (start + range_count).min(self.range_count);
-        let bytes = |start: usize| {
-            self.batches_bytes(runs, start..end(start))
-                + self.rows_bytes(runs, start.saturating_sub(1)..end(start))
-        };
-        let most = (0..self.range_count).map(bytes).max();
-        most.unwrap_or(0) + range_count as u64 * work_bytes(self.batch_bytes)
+    /// How many consecutive ranges take little more memory than one: at most one for each thread, and one that is read
+    /// ahead.
+    pub(super) fn at_once(&self, runs: &[Run], threads: usize, stop: &Stop) -> Result<usize> {
+        let one = self.bytes(runs, 1, stop)?;
+        let mut count = threads + 1;
+        while count > 1 && self.bytes(runs, count, stop)? > one + one / MORE_PARTS {
+            count = count.div_ceil(2);
+        }
+        Ok(count)
     }
 
-    /// The memory of merging one range, or one for each thread and one that is read ahead, if that is little more.
-    pub(super) fn bytes_for(&self, runs: &[Run], threads: usize) -> u64 {
-        let one = self.bytes(runs, 1);
-        let fewer = std::iter::successors(Some(threads + 1), |&count| Some(count / 2));
-        let fewer = fewer.take_while(|&count| count > 1);
-        let mut several = fewer.map(|count| self.bytes(runs, count));
-        several
-            .find(|&bytes| bytes <= one + one / MORE_PARTS)
-            .unwrap_or(one)
+    /// The memory of this many consecutive ranges that are being merged, of one more that is being handed on, and of
+    /// where ranges are cut.
+    pub(super) fn bytes(&self, runs: &[Run], range_count: usize, stop: &Stop) -> Result<u64> {
+        let end = |start: usize| (start + range_count).min(self.range_count);
+        let mut most = 0;
+        for start in 0..self.range_count {
+            stop.check()?;
+            let bytes = self.batches_bytes(runs, start..end(start))
+                + self.rows_bytes(runs, start.saturating_sub(1)..end(start));
+            most = most.max(bytes);
+        }
+        Ok(most + self.cuts.bytes() + range_count as u64 * work_bytes(self.batch_bytes))
+    }
+
+    /// The memory that this many threads need besides, if they write what they have merged.
+    pub(super) fn write_bytes(&self, threads: usize) -> u64 {
+        threads as u64 * write_bytes(self.batch_bytes)
+    }
+
+    /// The batches of a run that may have rows of a range.
+    pub(super) fn batches(&self, range: usize, run: &Run, number: usize) -> Range<usize> {
+        run.batches_between(self.cuts.pieces(range..range + 1, number))
+    }
+
+    /// How many ranges need a batch of a run.
+    pub(super) fn ranges_of(&self, run: &Run, number: usize, batch: usize) -> usize {
+        let batches = |range| self.batches(range, run, number);
+        let before = partition_point(self.range_count, |range| batches(range).end <= batch);
+        let end = partition_point(self.range_count, |range| batches(range).start <= batch);
+        end.saturating_sub(before)
     }
 
     /// The memory of the batches that these ranges need.
@@ -82,7 +103,7 @@ impl Division {
     fn rows_bytes(&self, runs: &[Run], ranges: Range<usize>) -> u64 {
         let bytes = |(number, run): (usize, &Run)| {
             let marks = self.cuts.marks(ranges.clone(), number);
-            run.marks[marks.end].bytes_before - run.marks[marks.start].bytes_before
+            run.marks.bytes_before(marks.end) - run.marks.bytes_before(marks.start)
         };
         let bytes: u64 = runs.iter().enumerate().map(bytes).sum();
         bytes + bytes / 2
@@ -94,22 +115,28 @@ pub(super) fn work_bytes(batch_bytes: u64) -> u64 {
     2 * batch_bytes
 }
 
+/// How many of `count` numbers from 0 on are before the others.
+pub(super) fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut start, mut end) = (0, count);
+    while start < end {
+        let middle = start.midpoint(end);
+        match is_before(middle) {
+            true => start = middle + 1,
+            false => end = middle,
+        }
+    }
+    start
+}
+
 /// How many of the first ranges have all rows that are wanted, as far as marks say.
 fn wanted_ranges(cuts: &Cuts, runs: &[Run], limit: usize) -> usize {
-    let first_rows = |run: &Run| -> Vec<usize> {
-        let first_rows = run.sizes.iter().scan(0, |next, size| {
-            *next += size.row_count;
-            Some(*next - size.row_count)
-        });
-        first_rows.collect()
-    };
-    let first_rows: Vec<Vec<usize>> = runs.iter().map(first_rows).collect();
+    let first_rows: Vec<Vec<usize>> = runs.iter().map(Run::first_rows).collect();
     // Rows before the first mark that the range may have.
     let rows_before = |range: usize| -> usize {
         let numbered = runs.iter().zip(&first_rows).enumerate();
         let rows = numbered.map(|(number, (run, first_rows))| {
-            let mark = &run.marks[cuts.pieces(range..range + 1, number).start];
-            first_rows[mark.batch]
+            let mark = cuts.pieces(range..range + 1, number).start;
+            first_rows[run.marks.batch(mark)]
         });
         rows.sum()
     };

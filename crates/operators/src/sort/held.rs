@@ -7,17 +7,17 @@ use arrow_row::Rows;
 use arrow_select::take::take_record_batch;
 
 use super::gather::Gather;
-use super::job::Job;
+use super::job::{Job, SortOptions};
 use super::order::{self, Entry};
 use super::survey::{KeySurvey, Selection};
 use super::{run, small};
 use crate::batches::{held_bytes, needed_bytes, own, without_unused_values};
+use crate::memory::Charge;
 use crate::spill::write_bytes;
 use crate::{Result, Stop};
 
 /// A run's batches take one part in this many of the run, so that merges can read many runs at once.
-const RUN_PARTS_MIN: u64 = 128;
-const RUN_PARTS_MAX: u64 = 1024;
+const RUN_PARTS: u64 = 128;
 /// The parts of what is held that are reserved for sorting and writing it, besides the order of its rows.
 const WORK_PARTS: u64 = 32;
 /// Rows above a limit are dropped when there are this many of them, or as many again as the limit.
@@ -32,6 +32,11 @@ fn batch_bytes_min(minimum_bytes: u64) -> u64 {
 pub(super) fn base_bytes(minimum_bytes: u64) -> u64 {
     let batch_bytes = batch_bytes_min(minimum_bytes);
     small::BYTES + batch_bytes + write_bytes(batch_bytes)
+}
+
+/// The part of this for writing, which merges have, too.
+pub(super) fn write_bytes_at_hand(options: &SortOptions) -> u64 {
+    write_bytes(batch_bytes_min(options.minimum_bytes))
 }
 
 /// A batch with its keys.
@@ -123,8 +128,8 @@ impl Held {
     /// Drops the rows above the limit. False: there is no memory for that.
     pub(super) fn cut(&mut self) -> Result<bool> {
         // The rows that remain are copied while the others are still there.
-        let copied_bytes = self.charged_bytes / 2;
-        if !self.job.grant.try_grow(copied_bytes) {
+        let mut copied = Charge::adopt(&self.job.grant, 0);
+        if !copied.try_grow(self.charged_bytes / 2) {
             return Ok(false);
         }
         let mut rows = self.take_sorted()?;
@@ -134,7 +139,7 @@ impl Held {
             parts.push(Part::new(batch, keys));
         }
         drop(rows);
-        self.job.grant.shrink(copied_bytes);
+        drop(copied);
         parts.into_iter().for_each(|part| self.add_anyway(part));
         Ok(true)
     }
@@ -250,12 +255,10 @@ impl SortedRows {
         order::sorted(entries, 0, selection, &key, self.job.stop())
     }
 
-    /// The size of batches that are spilled after so many runs. The more there are, the smaller it is, so that one
-    /// merge can read batches of all.
-    pub(super) fn spilled_batch_bytes(&self, run_count: usize) -> u64 {
+    /// The size of batches that are spilled.
+    pub(super) fn spilled_batch_bytes(&self) -> u64 {
         let least = batch_bytes_min(self.job.options.minimum_bytes);
-        let parts = (4 * run_count as u64).clamp(RUN_PARTS_MIN, RUN_PARTS_MAX);
-        (self.charged_bytes / parts).clamp(least, run::BATCH_BYTES_MAX)
+        (self.charged_bytes / RUN_PARTS).clamp(least, run::BATCH_BYTES_MAX)
     }
 
     /// The size of batches that are handed out.
@@ -309,14 +312,12 @@ impl RowsInOrder {
         }
     }
 
-    /// All rows, in batches as [`RowsInOrder::next_batch`] gives them.
-    pub(super) fn batches(
-        mut self,
-        bytes: u64,
-        row_count_max: usize,
-        stop: &Stop,
-    ) -> Result<Vec<RecordBatch>> {
-        let next = || self.next_batch(bytes, row_count_max, stop).transpose();
+    /// All rows, in batches of at most `row_count_max`.
+    pub(super) fn batches(mut self, row_count_max: usize, stop: &Stop) -> Result<Vec<RecordBatch>> {
+        let next = || {
+            self.next_batch(run::BATCH_BYTES_MAX, row_count_max, stop)
+                .transpose()
+        };
         std::iter::from_fn(next).collect()
     }
 

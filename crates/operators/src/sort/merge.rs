@@ -14,19 +14,19 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
-use super::block::{Block, Slot};
+use super::block::{Block, Blocks, Slot};
 use super::cuts::{self, Cut};
-use super::division::{Division, work_bytes};
+use super::division::{Division, partition_point, work_bytes};
 use super::gather::Gather;
-use super::held::RowsInOrder;
+use super::held::{self, RowsInOrder};
 use super::job::Job;
 use super::order::{self, Entry};
-use super::run::{self, Run, RunWriter};
+use super::run::{self, Run, RunWriter, WrittenBatch};
 use super::survey::{KeySurvey, Selection};
 use super::{Ranges, SortStats};
 use crate::Result;
 use crate::memory::Charge;
-use crate::spill::write_bytes;
+use crate::spill::SpillFile;
 use crate::threads::in_turns;
 
 /// No merge reads more runs than this at once: opening it would take longer than a pass saves.
@@ -39,15 +39,17 @@ pub(super) struct Reserved {
     run_count: usize,
     /// The ranges of these runs.
     division: Division,
+    /// How many ranges may be merged at once.
+    range_count: usize,
     charge: Charge,
 }
 
 impl Reserved {
-    /// With memory for several threads, if that is little more than for one.
+    /// With memory for several threads, if that is little more than for one, and for writing what comes of it.
     pub(super) fn new(job: &Arc<Job>, runs: &[Run], threads: usize) -> Result<Self> {
         let mut charge = Charge::adopt(&job.grant, 0);
         let batch_bytes = runs.iter().map(Run::batch_bytes).max().unwrap_or(0);
-        charge.grow(work_bytes(batch_bytes) + write_bytes(batch_bytes));
+        charge.grow(work_bytes(batch_bytes));
         let keeps_keys = !survey(runs).selection().is_complete();
         let mut run_count = 0;
         for run in runs.iter().take(FAN_IN_MAX) {
@@ -63,7 +65,10 @@ impl Reserved {
         loop {
             let runs = &runs[..run_count];
             let division = division(job, runs, &survey(runs).selection())?;
-            let needed = division.bytes_for(runs, threads) + write_bytes(batch_bytes);
+            let range_count = division.at_once(runs, threads, job.stop())?;
+            let written_bytes = division.write_bytes(range_count.min(threads));
+            let needed = division.bytes(runs, range_count, job.stop())?
+                + written_bytes.saturating_sub(held::write_bytes_at_hand(&job.options));
             let missing = needed.saturating_sub(charge.bytes());
             if run_count <= 2 {
                 charge.grow(missing);
@@ -77,6 +82,7 @@ impl Reserved {
                 job: Arc::clone(job),
                 run_count,
                 division,
+                range_count,
                 charge,
             });
         }
@@ -106,10 +112,12 @@ fn division(job: &Job, runs: &[Run], selection: &Selection) -> Result<Division> 
 /// Several runs in ranges. Where keys are equal, the rows of the run with the lower number come first.
 pub struct MergedRanges {
     job: Arc<Job>,
-    /// Runs whose batches are in slots.
+    /// Runs whose batches are in `blocks`.
     runs: Vec<Run>,
-    slots: Vec<Vec<Slot>>,
+    blocks: Vec<Blocks>,
     division: Division,
+    /// How many ranges may be merged at once.
+    at_once: usize,
     survey: KeySurvey,
     selection: Selection,
     /// The size of batches that are made by merging.
@@ -120,8 +128,7 @@ pub struct MergedRanges {
 }
 
 impl MergedRanges {
-    /// Begins to merge runs, with the memory that was reserved for them. If that is memory for fewer, more is lent in
-    /// any case.
+    /// Begins to merge runs: the first ones of those that memory was reserved for, or all of these.
     pub(super) fn new(reserved: Reserved, mut runs: Vec<Run>, stats: SortStats) -> Result<Self> {
         let survey = survey(&runs);
         let selection = survey.selection();
@@ -130,57 +137,62 @@ impl MergedRanges {
             true => reserved.division,
             false => division(&job, &runs, &selection)?,
         };
-        let slots = |run: &mut Run| -> Vec<Slot> { run.batches.drain(..).map(Slot::new).collect() };
-        let mut slots: Vec<Vec<Slot>> = runs.iter_mut().map(slots).collect();
-        for range in 0..division.range_count {
-            job.stop().check()?;
-            for (number, (run, slots)) in runs.iter().zip(&mut slots).enumerate() {
-                let batches = run.batches_between(division.cuts.pieces(range..range + 1, number));
-                slots[batches].iter_mut().for_each(Slot::need);
-            }
-        }
+        let blocks = runs
+            .iter_mut()
+            .map(|run| Blocks::new(std::mem::take(&mut run.batches)));
+        let blocks = blocks.collect();
         let bytes: u64 = runs.iter().map(Run::bytes).sum();
         let row_count: usize = runs.iter().map(Run::row_count).sum();
-        let mut merged = Self {
+        Ok(Self {
             target_bytes: runs.iter().map(Run::target_bytes).max().unwrap_or(0),
             row_bytes: bytes / row_count.max(1) as u64 + 1,
+            at_once: reserved.range_count,
             charge: reserved.charge,
             job,
             runs,
-            slots,
+            blocks,
             division,
             survey,
             selection,
             stats,
-        };
-        let needed = merged.division.bytes(&merged.runs, 1);
-        let missing = needed.saturating_sub(merged.charge.bytes());
-        merged.charge.grow(missing);
-        Ok(merged)
-    }
-
-    /// The batches of all runs that may have rows of a range, each with the numbers of its run and in its run.
-    fn slots(&self, range: usize) -> impl Iterator<Item = (usize, usize, &Slot)> {
-        let runs = self.runs.iter().zip(&self.slots).enumerate();
-        runs.flat_map(move |(number, (run, slots))| {
-            let pieces = self.division.cuts.pieces(range..range + 1, number);
-            let batches = run.batches_between(pieces);
-            batches.map(move |batch| (number, batch, &slots[batch]))
         })
     }
 
-    /// Begins to read what a range needs.
-    fn begin(&self, range: usize) {
-        self.slots(range).for_each(|(_, _, slot)| slot.begin());
+    /// The batches of all runs that may have rows of a range, each with the numbers of its run and in its run.
+    fn slots(&self, range: usize) -> impl Iterator<Item = Result<(usize, usize, Arc<Slot>)>> {
+        self.batches_of(range).map(move |(number, batch)| {
+            let range_count = || self.division.ranges_of(&self.runs[number], number, batch);
+            let slot = self.blocks[number].slot(batch, range_count)?;
+            Ok((number, batch, slot))
+        })
+    }
+
+    fn batches_of(&self, range: usize) -> impl Iterator<Item = (usize, usize)> {
+        let runs = self.runs.iter().enumerate();
+        runs.flat_map(move |(number, run)| {
+            let batches = self.division.batches(range, run, number);
+            batches.map(move |batch| (number, batch))
+        })
+    }
+
+    /// Begins to read what a range needs, if there is such a range.
+    fn begin(&self, range: usize) -> Result<()> {
+        if range < self.division.range_count {
+            for slot in self.slots(range) {
+                slot?.2.begin();
+            }
+        }
+        Ok(())
     }
 
     /// The rows of a range in order. When they have been used, the range is to be released.
     fn in_order(&self, range: usize) -> Result<RowsInOrder> {
         let stop = self.job.stop();
-        self.begin(range);
+        self.begin(range)?;
         let mut blocks = Vec::new();
-        for (run, batch, slot) in self.slots(range) {
+        for slot in self.slots(range) {
             stop.check()?;
+            let (run, batch, slot) = slot?;
             let block = slot.block(|batch| Block::new(batch, &self.job, &self.selection))?;
             let rows_before = |cut| self.rows_before(cut, run, batch, &block);
             let start = self.division.cuts.begin(range).map_or(0, rows_before);
@@ -215,15 +227,16 @@ impl MergedRanges {
 
     /// How many rows of a batch come before a cut.
     fn rows_before(&self, cut: Cut, run: usize, batch: usize, block: &Block) -> usize {
-        let mark = &self.runs[cut.run].marks[cut.mark];
-        if run == cut.run {
-            return match batch < mark.batch {
+        let marks = &self.runs[cut.run()].marks;
+        if run == cut.run() {
+            return match batch < marks.batch(cut.mark()) {
                 true => block.prefixes.len(),
                 false => 0,
             };
         }
-        let (selection, is_lower_run) = (&self.selection, run < cut.run);
-        let marked = (selection.prefix(&mark.key), selection.rest(&mark.key));
+        let (selection, is_lower_run) = (&self.selection, run < cut.run());
+        let mark = marks.key(cut.mark());
+        let marked = (selection.prefix(mark.bytes), selection.rest(mark.bytes));
         let is_before = |row: usize| {
             let key = (block.prefixes[row], selection.rest(block.key(row)));
             cuts::is_before(key, marked, mark.is_whole && is_lower_run)
@@ -231,48 +244,37 @@ impl MergedRanges {
         partition_point(block.prefixes.len(), is_before)
     }
 
-    /// The rows of a range in order, in batches of at most so many bytes and rows, more or less.
-    fn batches(&self, range: usize, bytes: u64, row_count: usize) -> Result<Vec<RecordBatch>> {
-        let rows = self.in_order(range)?;
-        let batches = rows.batches(bytes, row_count, self.job.stop())?;
-        self.release(range);
-        Ok(batches)
+    fn release(&self, range: usize) {
+        self.batches_of(range)
+            .for_each(|(number, batch)| self.blocks[number].release(batch));
     }
 
-    /// Writes the first rows as one run. Several threads merge them, as far as there is memory.
+    /// Writes all rows as one run. Up to this many threads merge and write them.
     pub(super) fn write(
-        mut self,
+        self,
+        file: &Arc<SpillFile>,
         mut writer: RunWriter,
-        row_count_max: usize,
         threads: usize,
     ) -> Result<Run> {
-        let at_once = self.reserve(threads + 1);
-        let (threads, reads_ahead) = (at_once.min(threads), at_once > threads);
-        let mut remaining = row_count_max;
+        let stop = self.job.stop();
         let merged = |range: usize| {
-            self.begin(range);
-            let ahead = range + threads;
-            if reads_ahead && ahead < self.range_count() {
-                self.begin(ahead);
+            let mut rows = self.in_order(range)?;
+            if self.at_once > threads {
+                self.begin(range + 1)?;
             }
-            self.batches(range, self.target_bytes, run::BATCH_ROWS_MAX)
+            let mut written = Vec::new();
+            while let Some(batch) = rows.next_batch(self.target_bytes, run::BATCH_ROWS_MAX, stop)? {
+                written.push(WrittenBatch::write(&self.job, file, &batch)?);
+            }
+            self.release(range);
+            Ok(written)
         };
-        let write = |batches: Vec<RecordBatch>| {
-            for batch in batches {
-                let batch = batch.slice(0, remaining.min(batch.num_rows()));
-                remaining -= batch.num_rows();
-                if batch.num_rows() > 0 {
-                    writer.write(&batch)?;
-                }
-            }
+        let add = |written: Vec<WrittenBatch>| {
+            written.into_iter().for_each(|batch| writer.add(batch));
             Ok(())
         };
-        in_turns(threads, self.range_count(), merged, write)?;
+        in_turns(threads.min(self.at_once), self.range_count(), merged, add)?;
         Ok(writer.finish(self.survey))
-    }
-
-    fn release(&self, range: usize) {
-        self.slots(range).for_each(|(_, _, slot)| slot.release());
     }
 }
 
@@ -282,24 +284,31 @@ impl Ranges for MergedRanges {
     }
 
     fn reserve(&mut self, count_max: usize) -> usize {
-        let mut count = 1;
-        while count < count_max {
-            let needed = self.division.bytes(&self.runs, count + 1);
+        let mut count = count_max.max(1);
+        loop {
+            // If it was stopped, the first range ends with that.
+            let Ok(needed) = self.division.bytes(&self.runs, count, self.job.stop()) else {
+                return 1;
+            };
             let missing = needed.saturating_sub(self.charge.bytes());
-            if !self.charge.try_grow(missing) {
-                break;
+            let is_least = count == 1;
+            if is_least {
+                self.charge.grow(missing);
             }
-            count += 1;
+            if is_least || self.charge.try_grow(missing) {
+                self.charge.shrink_to(needed);
+                return count;
+            }
+            count = count.div_ceil(2);
         }
-        count
     }
 
     fn rows(&self, range: usize) -> Result<Vec<RecordBatch>> {
-        self.batches(
-            range,
-            run::BATCH_BYTES_MAX,
-            self.job.options.batch_row_count,
-        )
+        let rows = self.in_order(range)?;
+        let row_count_max = self.job.options.batch_row_count;
+        let batches = rows.batches(row_count_max, self.job.stop())?;
+        self.release(range);
+        Ok(batches)
     }
 
     fn stats(&self) -> SortStats {
@@ -308,19 +317,6 @@ impl Ranges for MergedRanges {
             ..self.stats
         }
     }
-}
-
-/// How many of `count` numbers from 0 on are before the others.
-fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
-    let (mut start, mut end) = (0, count);
-    while start < end {
-        let middle = start.midpoint(end);
-        match is_before(middle) {
-            true => start = middle + 1,
-            false => end = middle,
-        }
-    }
-    start
 }
 
 /// Several runs as one, range after range.
@@ -362,8 +358,8 @@ impl Merge {
             }
             self.rows = Some(self.ranges.in_order(self.next)?);
             self.next += 1;
-            if self.reads_ahead && self.next < self.ranges.range_count() {
-                self.ranges.begin(self.next);
+            if self.reads_ahead {
+                self.ranges.begin(self.next)?;
             }
         }
     }

@@ -14,7 +14,7 @@ use super::job::Job;
 use super::order::{self, Entry};
 use super::splitters::{RANGE_COUNT_MAX, Splitters};
 use super::survey::{KeySurvey, Selection};
-use super::{Ranges, SortStats, Sorter, run};
+use super::{Ranges, SortStats, Sorter};
 use crate::Result;
 
 /// Ranges have at least this many rows or bytes, unless there would be more of them than are worth it.
@@ -241,11 +241,7 @@ impl Ranges for SortedRanges {
         )?;
         order.truncate(self.row_counts[range]);
         let rows = RowsInOrder::new(Arc::clone(&shared.gather), order, shared.row_bytes);
-        rows.batches(
-            run::BATCH_BYTES_MAX,
-            shared.job.options.batch_row_count,
-            stop,
-        )
+        rows.batches(shared.job.options.batch_row_count, stop)
     }
 
     fn stats(&self) -> SortStats {

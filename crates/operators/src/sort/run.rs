@@ -7,6 +7,7 @@ use arrow_array::{RecordBatch, UInt32Array};
 use arrow_select::take::take_record_batch;
 
 use super::job::Job;
+use super::marks::{MarkedKey, Marks};
 use super::order::Entry;
 use super::survey::KeySurvey;
 use crate::Result;
@@ -26,10 +27,8 @@ const FIRST_KEY_BYTES: usize = 64;
 /// Rows in order, in a file.
 pub(super) struct Run {
     pub(super) batches: Vec<SpilledBatch>,
-    /// The sizes of the batches.
-    pub(super) sizes: Vec<BatchSize>,
-    /// The first row, the first rows of most batches, and the last row.
-    pub(super) marks: Vec<Mark>,
+    sizes: Vec<BatchSize>,
+    pub(super) marks: Marks,
     /// The bytes of a row's key in memory, on average.
     key_row_bytes: u64,
     /// The size that batches were to have.
@@ -38,23 +37,11 @@ pub(super) struct Run {
     charge: Charge,
 }
 
-pub(super) struct BatchSize {
+/// The size of a batch.
+struct BatchSize {
     /// Its memory.
     bytes: u64,
-    pub(super) row_count: usize,
-}
-
-/// A row of a run, and what tells it from the rows before.
-///
-/// Keys of rows before it are less than `key`, and its own is not, except where its key is theirs: then `key` is that.
-pub(super) struct Mark {
-    /// Its key, or the beginning of it. No row's key is the beginning of another one.
-    pub(super) key: Box<[u8]>,
-    pub(super) is_whole: bool,
-    /// The batch that it is the first row of. For the last mark, their number.
-    pub(super) batch: usize,
-    /// The memory of all rows of the run before it, with what is sorted.
-    pub(super) bytes_before: u64,
+    row_count: usize,
 }
 
 impl Run {
@@ -66,8 +53,21 @@ impl Run {
         &self.survey
     }
 
+    pub(super) fn batch_count(&self) -> usize {
+        self.sizes.len()
+    }
+
     pub(super) fn row_count(&self) -> usize {
         self.sizes.iter().map(|size| size.row_count).sum()
+    }
+
+    /// The numbers of the first rows of all batches.
+    pub(super) fn first_rows(&self) -> Vec<usize> {
+        let first_rows = self.sizes.iter().scan(0, |next, size| {
+            *next += size.row_count;
+            Some(*next - size.row_count)
+        });
+        first_rows.collect()
     }
 
     /// The memory of all batches.
@@ -99,7 +99,7 @@ impl Run {
 
     /// The batches with the rows between these marks.
     pub(super) fn batches_between(&self, marks: Range<usize>) -> Range<usize> {
-        self.marks[marks.start].batch..self.marks[marks.end].batch
+        self.marks.batch(marks.start)..self.marks.batch(marks.end)
     }
 
     /// The size that batches were to have.
@@ -107,13 +107,13 @@ impl Run {
         self.target_bytes
     }
 
-    /// What its marks are charged.
+    /// What is charged for it.
     #[cfg(test)]
     pub(super) fn charged_bytes(&self) -> u64 {
         self.charge.bytes()
     }
 
-    /// The same run, whose marks the grant of another job counts.
+    /// The same run, which the grant of another job counts.
     pub(super) fn charged_to(mut self, job: &Job) -> Self {
         let mut charge = Charge::adopt(&job.grant, 0);
         charge.grow(self.charge.bytes());
@@ -122,32 +122,42 @@ impl Run {
     }
 }
 
-/// Writes a run.
+/// A batch of a run in its file, and the keys of its first and last rows.
+pub(super) struct WrittenBatch {
+    spilled: SpilledBatch,
+    ends: arrow_row::Rows,
+}
+
+impl WrittenBatch {
+    /// Writes rows that are in order: at least one.
+    pub(super) fn write(job: &Job, file: &Arc<SpillFile>, batch: &RecordBatch) -> Result<Self> {
+        job.stop().check()?;
+        let ends = UInt32Array::from(vec![0, batch.num_rows() as u32 - 1]);
+        Ok(Self {
+            ends: job.encoder.keys(&take_record_batch(batch, &ends)?)?,
+            spilled: file.write(batch)?,
+        })
+    }
+}
+
+/// Makes a run of batches.
 pub(super) struct RunWriter {
-    job: Arc<Job>,
-    file: Arc<SpillFile>,
     run: Run,
     bytes: u64,
     /// The bytes of the marks' keys.
     mark_bytes: u64,
-    last: Option<Mark>,
+    /// The key of the last row.
+    last: Vec<u8>,
 }
 
 impl RunWriter {
     /// A run of batches of about `target_bytes`.
-    pub(super) fn new(
-        job: &Arc<Job>,
-        file: Arc<SpillFile>,
-        key_row_bytes: u64,
-        target_bytes: u64,
-    ) -> Self {
+    pub(super) fn new(job: &Job, key_row_bytes: u64, target_bytes: u64) -> Self {
         Self {
-            job: Arc::clone(job),
-            file,
             run: Run {
                 batches: Vec::new(),
                 sizes: Vec::new(),
-                marks: Vec::new(),
+                marks: Marks::default(),
                 key_row_bytes,
                 target_bytes,
                 survey: KeySurvey::default(),
@@ -155,55 +165,53 @@ impl RunWriter {
             },
             bytes: 0,
             mark_bytes: 0,
-            last: None,
+            last: Vec::new(),
         }
     }
 
-    /// Writes the next rows: at least one.
-    pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.job.stop().check()?;
-        let spilled = self.file.write(batch)?;
-        let row_count = batch.num_rows();
-        let row_bytes = spilled.raw_bytes() / row_count as u64 + size_of::<Entry>() as u64;
-        let ends = UInt32Array::from(vec![0, row_count as u32 - 1]);
-        let keys = self.job.encoder.keys(&take_record_batch(batch, &ends)?)?;
-        let [first, last] = [0, 1].map(|end| keys.row(end).data());
-        let len = match &self.last {
-            Some(before) => differing_len(&before.key, first),
-            None => first.len().min(FIRST_KEY_BYTES),
+    /// Adds the next rows.
+    pub(super) fn add(&mut self, written: WrittenBatch) {
+        let WrittenBatch { spilled, ends } = written;
+        let [first, last] = [0, 1].map(|end| ends.row(end).data());
+        let len = match self.run.batches.is_empty() {
+            true => first.len().min(FIRST_KEY_BYTES),
+            false => differing_len(&self.last, first),
         };
-        let mark = |key: &[u8], len: usize, batch: usize, bytes_before: u64| Mark {
-            key: key[..len].into(),
-            is_whole: len == key.len(),
-            batch,
-            bytes_before,
-        };
-        let number = self.run.batches.len();
         let key_bytes = self.mark_bytes + len as u64;
         if key_bytes <= self.bytes / KEY_PARTS || self.run.marks.is_empty() {
             self.mark_bytes = key_bytes;
-            self.keep(mark(first, len, number, self.bytes));
+            self.mark(first, len);
         }
-        self.bytes += row_count as u64 * row_bytes;
-        self.last = Some(mark(last, last.len(), number + 1, self.bytes));
-        self.run.sizes.push(BatchSize {
+        self.last.clear();
+        self.last.extend_from_slice(last);
+        let size = BatchSize {
             bytes: spilled.raw_bytes(),
-            row_count,
-        });
+            row_count: spilled.row_count(),
+        };
+        let row_bytes = size.bytes / size.row_count.max(1) as u64 + size_of::<Entry>() as u64;
+        self.bytes += size.row_count as u64 * row_bytes;
+        let held_bytes = SpilledBatch::HELD_BYTES + size_of::<BatchSize>() as u64;
+        self.run.charge.grow(held_bytes);
+        self.run.sizes.push(size);
         self.run.batches.push(spilled);
-        Ok(())
     }
 
-    fn keep(&mut self, mark: Mark) {
-        let bytes = size_of::<Mark>() + mark.key.len();
-        self.run.charge.grow(bytes as u64);
-        self.run.marks.push(mark);
+    fn mark(&mut self, key: &[u8], len: usize) {
+        let key = MarkedKey {
+            bytes: &key[..len],
+            is_whole: len == key.len(),
+        };
+        self.run.charge.grow(Marks::mark_bytes(key));
+        let batch = self.run.batches.len();
+        self.run.marks.push(key, batch, self.bytes);
     }
 
     pub(super) fn finish(mut self, survey: KeySurvey) -> Run {
-        if let Some(last) = self.last.take() {
-            self.keep(last);
-        }
+        let last = std::mem::take(&mut self.last);
+        self.mark(&last, last.len());
+        self.run.marks.end();
+        self.run.batches.shrink_to_fit();
+        self.run.sizes.shrink_to_fit();
         self.run.survey = survey;
         self.run
     }

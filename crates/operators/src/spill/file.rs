@@ -170,6 +170,10 @@ impl Drop for SpillFile {
 }
 
 impl SpilledBatch {
+    /// The memory that one takes, wherever its rows are.
+    pub const HELD_BYTES: u64 =
+        (size_of::<Self>() + size_of::<SpilledPlace>() + 3 * size_of::<usize>()) as u64;
+
     /// Its rows.
     pub fn row_count(&self) -> usize {
         self.0.row_count

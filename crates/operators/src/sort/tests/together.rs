@@ -282,6 +282,34 @@ fn sorts_that_merge_at_once_share_little_memory() {
 }
 
 #[test]
+fn sorters_that_are_finished_together_keep_to_their_memory() {
+    let batches = batches(&[1000; 30], 5);
+    let batch_bytes = crate::batches::held_bytes(&batches[0]);
+    let portions: Vec<&[RecordBatch]> = batches.chunks(10).collect();
+    let options = SortOptions {
+        keys: vec![key(1, true, false), key(4, false, true)],
+        minimum_bytes: 64 << 10,
+        ..SortOptions::default()
+    };
+    let expected = expected(&batches, &options);
+    for memory_bytes in [512 << 10, 1 << 20, 2 << 20] {
+        let pool = FixedPool::new(memory_bytes);
+        let test = TestEnvironment::new(Arc::clone(&pool) as _);
+        let (sorted, stats) = sort_together(&test.environment, &portions, &options, 500).unwrap();
+        assert_eq!(sorted, expected);
+        assert!(stats.run_count > 3, "{stats:?}");
+        let overdraft = pool.lent_bytes_max().saturating_sub(memory_bytes);
+        assert!(
+            overdraft <= 3 * 3 * batch_bytes,
+            "{overdraft} bytes above {memory_bytes}: {stats:?}"
+        );
+        if memory_bytes == 512 << 10 {
+            assert!(stats.merge_count > 0, "{stats:?}");
+        }
+    }
+}
+
+#[test]
 fn a_raised_flag_ends_a_merge_of_ranges_and_frees_everything() {
     let (batches, options) = thirds();
     let pool = FixedPool::new(1 << 20);
