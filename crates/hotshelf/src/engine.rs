@@ -5,13 +5,14 @@
 
 mod memory;
 mod settings;
+mod temp_files;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::execution::cache::cache_manager::CacheManagerConfig;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use hotshelf_cache::CacheManager;
 use hotshelf_cache::tuner::TunerThread;
@@ -25,6 +26,8 @@ use crate::prices::PriceBook;
 use crate::scan::ScanEnv;
 use crate::storage::{Merging, Storage};
 
+use temp_files::TempFiles;
+
 pub(crate) use memory::{OperatorKind, OperatorPool, QueryMemory, QueryPool};
 
 /// What runs the queries of a database.
@@ -36,7 +39,7 @@ pub(crate) struct Engine {
     /// The memory of operators.
     pub pool: Arc<OperatorPool>,
     pub runtime_env: Arc<RuntimeEnv>,
-    /// Where our own operators spill.
+    /// Where operators spill.
     pub spill: Arc<SpillFolder>,
     /// The latest runs of pipelines.
     pub pipelines: Arc<PipelineLog>,
@@ -64,18 +67,21 @@ impl Engine {
                 .value
                 .map(|rate| rate as f64),
         ));
-        let runtime_env = RuntimeEnvBuilder::new()
-            .with_memory_pool(pool.clone())
-            .with_disk_manager_builder(disk_manager(storage.scratch.spill(), options))
-            .with_cache_manager(without_file_caches())
-            .build_arc()
-            .map_err(Error::from_query)?;
         let folder = storage.scratch.spill();
         let spill = SpillOptions {
             path: folder.to_owned(),
             limit_bytes: spill_bytes_max(folder, options),
         };
         let spill = SpillFolder::open(spill, machine.io.clone())?;
+        let temp_files = Arc::new(TempFiles(spill.clone()));
+        let runtime_env = RuntimeEnvBuilder::new()
+            .with_memory_pool(pool.clone())
+            .with_disk_manager_builder(
+                DiskManagerBuilder::default().with_temp_file_factory(temp_files),
+            )
+            .with_cache_manager(without_file_caches())
+            .build_arc()
+            .map_err(Error::from_query)?;
         let pipelines = Arc::<PipelineLog>::default();
         let scan_env = ScanEnv {
             cache: cache.clone(),
@@ -117,12 +123,6 @@ fn without_file_caches() -> CacheManagerConfig {
     CacheManagerConfig::default()
         .with_list_files_cache_limit(0)
         .with_file_statistics_cache_limit(0)
-}
-
-fn disk_manager(spill: &Path, options: &Options) -> DiskManagerBuilder {
-    DiskManagerBuilder::default()
-        .with_mode(DiskManagerMode::Directories(vec![spill.to_owned()]))
-        .with_max_temp_directory_size(spill_bytes_max(spill, options))
 }
 
 /// What may be spilled: what the options say, or most of what is free.

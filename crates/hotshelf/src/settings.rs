@@ -152,14 +152,36 @@ pub(crate) struct SessionSettings {
     pub query_id: u64,
     /// Fingerprint of its plan without literals.
     pub template: u64,
-    /// What the rules say about the query being planned.
-    pub notes: Arc<Mutex<Vec<String>>>,
+    /// Joins and aggregations of the query being planned that are not part of star pipelines.
+    pub not_stars: Notes,
+    /// Its operators that are left to DataFusion.
+    pub left: Notes,
     /// Orders of joins that were changed: the order, and why.
     pub join_orders: Arc<Mutex<Vec<(String, String)>>>,
     /// Which side of its inner joins is to be kept in memory.
     pub join_sides: Arc<Mutex<Vec<JoinSides>>>,
     /// Ends that query.
     pub interrupt: Interrupt,
+}
+
+/// Lines for EXPLAIN. Clones are the same lines.
+#[derive(Debug, Clone, Default)]
+pub struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    /// Remembers a line, once.
+    pub fn note(&self, line: String) {
+        let mut lines = self.0.lock();
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+
+    /// All of them. `None`: there are none.
+    pub fn lines(&self) -> Option<String> {
+        let lines = self.0.lock();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
 }
 
 impl Default for SessionSettings {
@@ -177,7 +199,8 @@ impl Default for SessionSettings {
             elf: Use::On,
             query_id: 0,
             template: 0,
-            notes: Arc::default(),
+            not_stars: Notes::default(),
+            left: Notes::default(),
             join_orders: Arc::default(),
             join_sides: Arc::default(),
             interrupt: Interrupt::default(),
@@ -199,14 +222,6 @@ impl SessionSettings {
         Self {
             populate: false,
             ..Self::default()
-        }
-    }
-
-    /// Remembers something for EXPLAIN, once.
-    pub fn note(&self, note: String) {
-        let mut notes = self.notes.lock();
-        if !notes.contains(&note) {
-            notes.push(note);
         }
     }
 

@@ -16,6 +16,7 @@ use futures::stream::try_unfold;
 use hotshelf_operators::OperatorError;
 use hotshelf_operators::aggregate::{AggregateStats, HashAggregate, Worker};
 
+use super::Left;
 use super::original::{as_original, shown_as_original};
 use super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
 use spec::Spec;
@@ -35,11 +36,22 @@ impl SpillingAggregateExec {
         let Some(aggregate) = original.downcast_ref::<AggregateExec>() else {
             return Ok(None);
         };
-        Ok(Spec::of(aggregate)?.map(|spec| Self {
+        let spec = Spec::of(aggregate)?.ok();
+        Ok(spec.map(|spec| Self {
             original: original.clone(),
             spec,
             metrics: ExecutionPlanMetricsSet::new(),
         }))
+    }
+
+    /// Why an aggregation is not replaced, for EXPLAIN.
+    pub fn why_left(aggregate: &AggregateExec) -> QueryResult<Left> {
+        Ok(match Spec::of(aggregate)? {
+            Ok(_) => {
+                "several of its keys are texts, and what it holds is expected to fit in memory"
+            }
+            Err(left) => left,
+        })
     }
 
     /// Whether it is known to be as quick as DataFusion's operator where memory is plenty.

@@ -20,6 +20,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
 
+use super::Left;
 use super::original::{as_original, shown_as_original};
 use super::work::Streams;
 use key_ranges::KeyRanges;
@@ -46,25 +47,45 @@ pub(crate) struct SpillingHashJoinExec {
 }
 
 impl SpillingHashJoinExec {
-    /// In place of a hash join. `None`: another operator, or a join that has to keep an order, or types that cannot be
-    /// kept as bytes.
+    /// In place of a hash join, if that is one that it can replace.
     pub fn replacing(original: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Self>> {
-        let Some(join) = original.downcast_ref::<HashJoinExec>() else {
-            return Ok(None);
-        };
-        if original.output_ordering().is_some() || *join.partition_mode() == PartitionMode::Auto {
-            return Ok(None);
+        let join = original.downcast_ref::<HashJoinExec>();
+        Ok(match join {
+            Some(join) => Self::of(original, join)?.ok(),
+            None => None,
+        })
+    }
+
+    /// In place of a hash join, or why not.
+    fn of(
+        original: &Arc<dyn ExecutionPlan>,
+        join: &HashJoinExec,
+    ) -> QueryResult<Result<Self, Left>> {
+        if original.output_ordering().is_some() {
+            return Ok(Err("it keeps an order"));
         }
-        let Some(spec) = Spec::of(join)? else {
-            return Ok(None);
+        if *join.partition_mode() == PartitionMode::Auto {
+            return Ok(Err("it is not known which partitions it joins"));
+        }
+        let spec = match Spec::of(join)? {
+            Ok(spec) => spec,
+            Err(left) => return Ok(Err(left)),
         };
-        Ok(Some(Self {
+        Ok(Ok(Self {
             original: original.clone(),
             key_ranges: KeyRanges::of(join, &spec)?.map(Arc::new),
             spec,
             metrics: ExecutionPlanMetricsSet::new(),
             begun: Begun::default(),
         }))
+    }
+
+    /// Why a hash join is not replaced, for EXPLAIN.
+    pub fn why_left(original: &Arc<dyn ExecutionPlan>, join: &HashJoinExec) -> QueryResult<Left> {
+        Ok(match Self::of(original, join)? {
+            Ok(_) => "its keys have texts, and what it holds is expected to fit in memory",
+            Err(left) => left,
+        })
     }
 
     fn join(&self) -> QueryResult<&HashJoinExec> {
@@ -76,7 +97,7 @@ impl SpillingHashJoinExec {
 
     /// Whether Hotshelf joins in the place of a hash join.
     pub fn can_replace(join: &HashJoinExec) -> QueryResult<bool> {
-        Ok(Spec::of(join)?.is_some())
+        Ok(Spec::of(join)?.is_ok())
     }
 
     /// Whether it does so as quickly where memory is plenty: keys with texts are copied, which the engine's join does

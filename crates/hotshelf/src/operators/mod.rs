@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `memory` | the operators' broker, on top of DataFusion's pool |
 //! | `original` | what an operator leaves to the one in whose place it is |
+//! | `names` | what EXPLAIN calls DataFusion's |
 //! | `columns` | keys that are expressions, as columns |
 //! | `work` | calls that block, run from streams that must not |
 //! | `sort` | the operator that sorts all rows, or many first ones |
@@ -21,6 +22,7 @@ mod columns;
 mod exchange;
 mod join;
 mod memory;
+mod names;
 mod numbering;
 mod original;
 mod shared_sort;
@@ -29,9 +31,13 @@ mod threshold;
 mod window;
 mod work;
 
+/// Why an operator of DataFusion's is not replaced.
+pub(crate) type Left = &'static str;
+
 pub(crate) use aggregate::SpillingAggregateExec;
 pub(crate) use exchange::ExchangeExec;
 pub(crate) use join::SpillingHashJoinExec;
+pub(crate) use names::{aggregate_name, join_name};
 pub(crate) use numbering::NumberingExec;
 pub(crate) use shared_sort::SharedSortExec;
 pub(crate) use sort::SpillingSortExec;

@@ -46,7 +46,7 @@ impl PhysicalOptimizerRule for GroupBeforeSets {
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         let settings = config.extensions.get::<SessionSettings>();
         // A query that begins again was short of memory, and the second step cannot hand on what it holds.
-        if settings.is_none_or(|settings| settings.operators == Use::Always) {
+        if settings.is_none_or(|settings| settings.operators != Use::On) {
             return Ok(plan);
         }
         plan.transform_up(|node| {

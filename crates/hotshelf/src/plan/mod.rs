@@ -21,6 +21,7 @@ mod late_columns;
 mod literal_keys;
 mod literals;
 mod node_rule;
+mod note_left;
 mod other_values;
 mod own_hash_operators;
 mod own_sorts;
@@ -65,6 +66,7 @@ use late_columns::LATE_COLUMNS;
 use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
 use node_rule::{AroundRule, EngineRule};
+use note_left::NoteLeft;
 use other_values::OTHER_VALUES;
 use own_hash_operators::OwnHashOperators;
 use own_sorts::OwnSorts;
@@ -163,6 +165,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
         Arc::new(OwnHashOperators) as _,
         Arc::new(OwnSorts) as _,
         Arc::new(Exchanges) as _,
+        Arc::new(NoteLeft) as _,
     ])
     .collect()
 }

@@ -1,5 +1,5 @@
 //! What EXPLAIN says besides the plan: which joins are in another order than in the text, why joins and aggregations
-//! are not star pipelines, and what EXPLAIN ANALYZE says about memory.
+//! are not part of star pipelines, which operators are DataFusion's and why. And what EXPLAIN ANALYZE says about memory.
 
 use std::sync::Arc;
 
@@ -16,8 +16,10 @@ use super::account::QueryAccount;
 use crate::error::{Error, Result};
 use crate::settings::SessionSettings;
 
-/// The first column of the row about joins and aggregations that are not star pipelines.
+/// The first column of the row about joins and aggregations that are not part of a star pipeline.
 const STAR_PIPELINES: &str = "star_pipelines";
+/// The first column of the row about operators of DataFusion's.
+const OPERATORS: &str = "operators";
 /// The first column of the row about the order of joins.
 const JOIN_ORDER: &str = "join_order";
 /// The first column of the row about memory.
@@ -51,9 +53,14 @@ pub(super) fn notes(state: &SessionState) -> Notes {
     if !orders.is_empty() {
         notes.push((JOIN_ORDER, orders.join("\n")));
     }
-    let stay = settings.notes.lock().join("\n");
-    if !stay.is_empty() {
-        notes.push((STAR_PIPELINES, format!("stay with DataFusion:\n{stay}")));
+    let parts = [
+        (STAR_PIPELINES, "are not part of one", &settings.not_stars),
+        (OPERATORS, "are DataFusion's", &settings.left),
+    ];
+    for (part, what, noted) in parts {
+        if let Some(lines) = noted.lines() {
+            notes.push((part, format!("{what}:\n{lines}")));
+        }
     }
     notes
 }

@@ -19,7 +19,7 @@ use super::unique::learn_unique;
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, views};
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
-use crate::settings::{SessionSettings, Use, check_engine_setting, check_name, unknown};
+use crate::settings::{Notes, SessionSettings, Use, check_engine_setting, check_name, unknown};
 use crate::stored_table::StoredTable;
 
 impl Session {
@@ -184,7 +184,8 @@ impl Session {
         {
             settings.query_id = query_id;
             settings.template = fingerprint::template(plan);
-            settings.notes = Arc::default();
+            settings.not_stars = Notes::default();
+            settings.left = Notes::default();
             settings.join_orders = Arc::default();
             settings.join_sides = Arc::default();
             settings.interrupt = Interrupt::default();

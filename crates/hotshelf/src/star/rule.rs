@@ -24,6 +24,7 @@ use super::narrow::{Computation, Narrow};
 use super::prepare::{Output, Star};
 use super::shape::{Shape, groups_by_bytes};
 use super::tallies::TallyPlan;
+use crate::operators::{aggregate_name, join_name};
 use crate::scan::Taker;
 use crate::settings::SessionSettings;
 use crate::statistics::sizes::may_be_built;
@@ -63,7 +64,7 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
                 Ok(star) => Ok(Transformed::yes(star)),
                 Err(Declined(reason)) => {
                     if let Some(candidate) = candidate(&node) {
-                        settings.note(format!("{candidate}: {reason}"));
+                        settings.not_stars.note(format!("{candidate}: {reason}"));
                     }
                     Ok(Transformed::no(node))
                 }
@@ -81,27 +82,17 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
     }
 }
 
-/// A join or aggregation as EXPLAIN names it where it stays DataFusion's.
+/// A join or aggregation as EXPLAIN names it where it is not part of a star.
 fn candidate(node: &Arc<dyn ExecutionPlan>) -> Option<String> {
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-        let keys = join.on().iter();
-        let keys: Vec<String> = keys
-            .map(|(left, right)| format!("{left} = {right}"))
-            .collect();
-        return Some(format!(
-            "{} join on {}",
-            join.join_type(),
-            keys.join(" and ")
-        ));
+        return Some(join_name(join));
     }
     let aggregate = node.downcast_ref::<AggregateExec>()?;
     let begins = matches!(
         aggregate.mode(),
         AggregateMode::Partial | AggregateMode::Single
     );
-    let functions = aggregate.aggr_expr().iter();
-    let names: Vec<&str> = functions.map(|function| function.name()).collect();
-    begins.then(|| format!("aggregation [{}]", names.join(", ")))
+    begins.then(|| aggregate_name(aggregate))
 }
 
 /// A star that gives the rows of a tree of joins.

@@ -1,5 +1,7 @@
 //! The build side of a pair in tables of as many rows as fit, one after the other.
 
+use std::sync::Arc;
+
 use arrow_buffer::BooleanBuffer;
 use parking_lot::Mutex;
 
@@ -10,7 +12,7 @@ use super::spec::Side;
 use super::spilled::{BlockReader, Spilled};
 use super::table::Tables;
 use crate::Result;
-use crate::memory::Charge;
+use crate::memory::{Charge, Grant};
 
 /// What a block's marks take besides their bits.
 const MARKS_BYTES: u64 = 64;
@@ -23,9 +25,9 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub fn new(built: Spilled) -> Self {
+    pub fn new(built: Spilled, grant: &Arc<Grant>) -> Self {
         Self {
-            reader: BlockReader::new(built.batches),
+            reader: BlockReader::new(built.batches, grant),
             block: None,
         }
     }

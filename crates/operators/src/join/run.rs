@@ -109,7 +109,7 @@ impl Run {
             let matters = shared.plan.marks(build.other());
             let not_held = NotHeld::Queued {
                 matched: Matched::new(&probe, matters, shared),
-                queue: Mutex::new(Queue::new(built)),
+                queue: Mutex::new(Queue::new(built, &shared.grant)),
             };
             (not_held, Stage::Begun)
         } else {
@@ -121,7 +121,10 @@ impl Run {
                 stores: [store(build, false), store(build.other(), true)],
                 totals: [built.rows, probe.rows],
             };
-            (not_held, Stage::Dividing(BlockReader::new(built.batches)))
+            (
+                not_held,
+                Stage::Dividing(BlockReader::new(built.batches, &shared.grant)),
+            )
         };
         Self {
             build,
@@ -186,7 +189,7 @@ impl Run {
             }
             (Stage::Dividing(_), NotHeld::Divided { stores, .. }) => {
                 let tables = Tables::build(&stores[0], shared.plan.marks(self.build), 1)?;
-                Ok(self.probing(tables, true))
+                Ok(self.probing(tables, true, shared))
             }
             (Stage::Begun, NotHeld::Queued { queue, .. }) => self.load(queue, shared),
             (
@@ -219,11 +222,11 @@ impl Run {
             has_keys: self.has_keys,
         };
         let tables = queue.load(shared, self.build, options)?;
-        Ok(self.probing(tables, queue.is_empty()))
+        Ok(self.probing(tables, queue.is_empty(), shared))
     }
 
     /// All rows that probe do so with this table.
-    fn probing(&self, tables: Tables, is_last: bool) -> Stage {
+    fn probing(&self, tables: Tables, is_last: bool, shared: &Shared) -> Stage {
         let mut probe = self.probe.lock();
         // Blocks that are not read again are freed as soon as they have probed.
         let batches = match is_last {
@@ -233,7 +236,7 @@ impl Run {
         let tables = Arc::new(tables);
         Stage::Probing {
             table: Table { tables, is_last },
-            reader: BlockReader::new(batches),
+            reader: BlockReader::new(batches, &shared.grant),
         }
     }
 

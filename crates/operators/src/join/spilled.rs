@@ -12,6 +12,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use super::layout::Block;
 use super::packed::{pack, unpack};
 use crate::Result;
+use crate::memory::{Charge, Grant};
 use crate::spill::{PendingBatch, SpilledBatch};
 
 /// Blocks that are read ahead.
@@ -54,13 +55,16 @@ pub struct Spilled {
     pub bytes: u64,
 }
 
-/// A block that is being read.
-pub struct PendingBlock(PendingBatch);
+/// A block that is being read, and charged until it has been.
+pub struct PendingBlock {
+    batch: PendingBatch,
+    _charge: Charge,
+}
 
 impl PendingBlock {
     /// Waits until the block is there.
     pub fn wait(self) -> Result<Block> {
-        Ok(to_block(&self.0.wait()?))
+        Ok(to_block(&self.batch.wait()?))
     }
 }
 
@@ -68,13 +72,15 @@ impl PendingBlock {
 pub struct BlockReader {
     batches: Enumerate<std::vec::IntoIter<SpilledBatch>>,
     ahead: VecDeque<(usize, PendingBlock)>,
+    grant: Arc<Grant>,
 }
 
 impl BlockReader {
-    pub fn new(batches: Vec<SpilledBatch>) -> Self {
+    pub fn new(batches: Vec<SpilledBatch>, grant: &Arc<Grant>) -> Self {
         Self {
             batches: batches.into_iter().enumerate(),
             ahead: VecDeque::new(),
+            grant: Arc::clone(grant),
         }
     }
 
@@ -91,7 +97,15 @@ impl Iterator for BlockReader {
     fn next(&mut self) -> Option<Self::Item> {
         let missing = AHEAD + 1 - self.ahead.len();
         let more = self.batches.by_ref().take(missing);
-        let more = more.map(|(number, batch)| (number, PendingBlock(batch.start_read())));
+        let more = more.map(|(number, batch)| {
+            let mut charge = Charge::adopt(&self.grant, 0);
+            charge.grow(batch.read_bytes());
+            let block = PendingBlock {
+                batch: batch.start_read(),
+                _charge: charge,
+            };
+            (number, block)
+        });
         self.ahead.extend(more);
         self.ahead.pop_front()
     }

@@ -7,7 +7,7 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 /// A kind of operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OperatorKind {
-    /// Sorts, our own and DataFusion's. They spill all they hold.
+    /// Sorts, our own and DataFusion's, and window functions, which keep a partition. They spill all they hold.
     Sort,
     /// Our joins. They spill a partition.
     Join,
@@ -20,9 +20,10 @@ pub(crate) enum OperatorKind {
 }
 
 /// The beginnings of the names.
-const NAMES: [(&str, OperatorKind); 6] = [
+const NAMES: [(&str, OperatorKind); 7] = [
     ("Sort[", OperatorKind::Sort),
     ("ExternalSorter[", OperatorKind::Sort),
+    ("window functions", OperatorKind::Sort),
     ("join", OperatorKind::Join),
     ("aggregation", OperatorKind::Aggregation),
     ("FinalHashAggregateStream[", OperatorKind::Aggregation),

@@ -16,6 +16,7 @@ use hotshelf_operators::aggregate::{
     Accumulate, Aggregate, AggregateFunction, AggregateSpec, GroupNumbers, Phase,
 };
 
+use super::super::Left;
 use super::super::columns::{Columns, are_comparable};
 
 /// An aggregation, and the columns of its input.
@@ -25,25 +26,32 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    /// `None`: an aggregation that is left to DataFusion.
-    pub fn of(exec: &AggregateExec) -> QueryResult<Option<Self>> {
+    /// Or why an aggregation is left to DataFusion.
+    pub fn of(exec: &AggregateExec) -> QueryResult<Result<Self, Left>> {
         let phase = match exec.mode() {
             AggregateMode::Final | AggregateMode::FinalPartitioned => Phase::Final,
             AggregateMode::Single | AggregateMode::SinglePartitioned => Phase::Single,
-            AggregateMode::Partial | AggregateMode::PartialReduce => return Ok(None),
+            AggregateMode::Partial | AggregateMode::PartialReduce => {
+                return Ok(Err("it hands on groups that are merged above"));
+            }
         };
         let group_by = exec.group_expr();
-        let is_ordered = *exec.input_order_mode() != InputOrderMode::Linear
-            || exec
-                .aggr_expr()
+        let has_orders = || {
+            exec.aggr_expr()
                 .iter()
-                .any(|one| !one.order_bys().is_empty());
-        if group_by.is_empty()
-            || !group_by.is_single()
-            || is_ordered
-            || exec.limit_options().is_some()
-        {
-            return Ok(None);
+                .any(|one| !one.order_bys().is_empty())
+        };
+        if group_by.is_empty() {
+            return Ok(Err("it has one group"));
+        }
+        if !group_by.is_single() {
+            return Ok(Err("it has grouping sets"));
+        }
+        if *exec.input_order_mode() != InputOrderMode::Linear || has_orders() {
+            return Ok(Err("it uses or keeps an order"));
+        }
+        if exec.limit_options().is_some() {
+            return Ok(Err("it keeps few first groups"));
         }
         let mut columns = Columns::of(exec.input().schema());
         let mut number_all = |exprs: &[Arc<dyn PhysicalExpr>]| {
@@ -70,8 +78,11 @@ impl Spec {
         }
         let mut types = keys.iter().map(|&key| columns.data_type(key));
         // DataFusion's groups tell zero from minus zero.
-        if types.clone().any(|key| key.is_floating()) || !are_comparable(&mut types) {
-            return Ok(None);
+        if types.clone().any(|key| key.is_floating()) {
+            return Ok(Err("a key is a floating-point number"));
+        }
+        if !are_comparable(&mut types) {
+            return Ok(Err("a type that cannot be compared as bytes"));
         }
         let aggregate = AggregateSpec {
             input: columns.schema().clone(),
@@ -80,7 +91,7 @@ impl Spec {
             phase,
             schema: exec.schema(),
         };
-        Ok(Some(Self {
+        Ok(Ok(Self {
             aggregate,
             columns: Arc::new(columns),
         }))

@@ -14,6 +14,7 @@ use hotshelf_operators::OperatorError;
 use hotshelf_operators::join::{Condition, JoinKind, JoinSpec, PairTest, Side};
 use hotshelf_operators::keys::Nulls;
 
+use super::super::Left;
 use super::super::columns::{Columns, are_comparable, are_words};
 
 /// A join, and the columns of its inputs.
@@ -24,29 +25,29 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    /// `None`: a join that is left to DataFusion.
-    pub fn of(join: &HashJoinExec) -> QueryResult<Option<Self>> {
+    /// Or why a join is left to DataFusion.
+    pub fn of(join: &HashJoinExec) -> QueryResult<Result<Self, Left>> {
         let mut left = Columns::of(join.left().schema());
         let mut right = Columns::of(join.right().schema());
         let mut on = Vec::with_capacity(join.on().len());
         for (left_key, right_key) in join.on() {
             let pair = (left.number_of(left_key)?, right.number_of(right_key)?);
             if left.data_type(pair.0) != right.data_type(pair.1) {
-                return Ok(None);
+                return Ok(Err("keys of two types"));
             }
             on.push(pair);
         }
         let kind = kind(*join.join_type());
         let condition = match join.filter().map(condition) {
-            Some(None) => return Ok(None),
+            Some(None) => return Ok(Err("a condition on a mark")),
             found => found.flatten(),
         };
         let Some(output) = output(join, kind) else {
-            return Ok(None);
+            return Ok(Err("a mark that is not the last column"));
         };
         let fields = left.schema().fields().iter().chain(right.schema().fields());
         if !are_comparable(fields.map(|field| field.data_type())) {
-            return Ok(None);
+            return Ok(Err("a type that cannot be compared as bytes"));
         }
         let join = JoinSpec {
             left: left.schema().clone(),
@@ -59,7 +60,7 @@ impl Spec {
             output,
             schema: join.schema(),
         };
-        Ok(Some(Self {
+        Ok(Ok(Self {
             join,
             left: Arc::new(left),
             right: Arc::new(right),
