@@ -1,5 +1,6 @@
-//! `SpillingAggregateExec`: groups of any number, whatever the memory.
+//! `SpillingAggregateExec`: groups of any number, whatever the memory. Those that others merge are handed on.
 
+mod partial;
 mod spec;
 
 use std::sync::Arc;
@@ -14,11 +15,14 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
 use futures::stream::try_unfold;
 use hotshelf_operators::OperatorError;
-use hotshelf_operators::aggregate::{AggregateStats, HashAggregate, Worker};
+use hotshelf_operators::aggregate::{
+    AggregateStats, HashAggregate, PartialAggregate, Phase, Worker,
+};
 
 use super::Left;
 use super::original::{as_original, shown_as_original};
 use super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
+use partial::PartialWork;
 use spec::Spec;
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to aggregate.
@@ -30,8 +34,8 @@ pub(crate) struct SpillingAggregateExec {
 }
 
 impl SpillingAggregateExec {
-    /// In place of an aggregation by groups that makes results. `None`: another operator, or an aggregation that
-    /// uses or keeps an order, has a limit or grouping sets, or keys whose equality differs here.
+    /// In place of an aggregation by groups. `None`: another operator, or an aggregation that uses or keeps an order, has
+    /// a limit or grouping sets, or keys whose equality differs here.
     pub fn replacing(original: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Self>> {
         let Some(aggregate) = original.downcast_ref::<AggregateExec>() else {
             return Ok(None);
@@ -73,11 +77,25 @@ impl ExecutionPlan for SpillingAggregateExec {
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
         let environment = environment(&context)?;
-        let aggregation = HashAggregate::try_new(self.spec.aggregate.clone(), &environment, 1);
-        let aggregation = aggregation.map_err(failed)?;
-        let worker = aggregation.worker().map_err(failed)?;
         let input = self.children()[0].execute(partition, context)?;
         let input = Pieces::new(input, self.spec.columns.clone());
+        let spec = self.spec.aggregate.clone();
+        if spec.phase == Phase::Partial {
+            let work = PartialWork {
+                input,
+                groups: PartialAggregate::try_new(spec, &environment).map_err(failed)?,
+                baseline: BaselineMetrics::new(&self.metrics, partition),
+                passed: MetricBuilder::new(&self.metrics).counter("passed_rows", partition),
+            };
+            let batches = work.run();
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(
+                self.schema(),
+                batches,
+            )));
+        }
+        let aggregation = HashAggregate::try_new(spec, &environment, 1);
+        let aggregation = aggregation.map_err(failed)?;
+        let worker = aggregation.worker().map_err(failed)?;
         let work = AggregateWork {
             aggregation,
             stream: Streams::new(environment.stop).open(),

@@ -1,5 +1,5 @@
 //! What EXPLAIN says besides the plan: which joins are in another order than in the text, why joins and aggregations
-//! are not part of star pipelines, which operators are DataFusion's and why, and what EXPLAIN ANALYZE says of memory.
+//! are not part of star pipelines, which operators are DataFusion's and why, and the memory that EXPLAIN ANALYZE found.
 
 use std::sync::Arc;
 

@@ -48,6 +48,7 @@
 //! | `store` | where groups wait, by partition, and which are spilled |
 //! | `merge` | how the groups of partitions are put together |
 //! | `output` | groups that are handed out |
+//! | `partial` | groups of one thread's rows, for others to merge |
 //! | `numbers` | groups numbered for those who aggregate themselves |
 //!
 //! A worker that is alone keeps up to 4 GB of groups in one table; otherwise a worker's table has no more groups than
@@ -68,6 +69,7 @@ mod merge;
 mod mixed;
 mod numbers;
 mod output;
+mod partial;
 mod plan;
 mod spec;
 mod store;
@@ -89,6 +91,7 @@ use job::{Counts, Limits, Shared};
 use merge::{Merged, Task};
 pub use numbers::GroupNumbers;
 use output::Output;
+pub use partial::PartialAggregate;
 use plan::Plan;
 pub use spec::{Accumulate, Aggregate, AggregateFunction, AggregateSpec, Phase};
 use store::{MEETING_PARTS, Store};

@@ -24,6 +24,11 @@ pub struct Work {
 }
 
 impl Work {
+    /// How many of the rows that were added last belong to the first groups.
+    pub fn rows_before(&self, group: usize) -> usize {
+        self.groups.iter().filter(|&&found| found < group).count()
+    }
+
     pub fn bytes(&self) -> u64 {
         let words = self.groups.capacity() + self.hashes.capacity();
         (self.keys.memory_bytes() + self.scatter.memory_bytes() + 8 * words) as u64

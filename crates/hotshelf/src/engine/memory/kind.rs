@@ -15,7 +15,7 @@ pub(crate) enum OperatorKind {
     /// input has ended. Those that emit groups early instead save no reading and writing; those of grouping sets do
     /// not show when they merge.
     Aggregation,
-    /// All others.
+    /// All others, among them those that hand on what they hold.
     Other,
 }
 

@@ -31,9 +31,8 @@ impl Spec {
         let phase = match exec.mode() {
             AggregateMode::Final | AggregateMode::FinalPartitioned => Phase::Final,
             AggregateMode::Single | AggregateMode::SinglePartitioned => Phase::Single,
-            AggregateMode::Partial | AggregateMode::PartialReduce => {
-                return Ok(Err("it hands on groups that are merged above"));
-            }
+            AggregateMode::Partial => Phase::Partial,
+            AggregateMode::PartialReduce => return Ok(Err("it merges groups for others to merge")),
         };
         let group_by = exec.group_expr();
         let has_orders = || {
@@ -67,7 +66,7 @@ impl Spec {
             .zip(arguments)
             .zip(exec.filter_expr())
         {
-            let filter = filter.as_ref().filter(|_| phase == Phase::Single);
+            let filter = filter.as_ref().filter(|_| phase != Phase::Final);
             let filter: Vec<usize> = number_all(&filter.cloned().into_iter().collect::<Vec<_>>())?;
             aggregates.push(Aggregate {
                 function: Arc::new(Function(function.clone())),

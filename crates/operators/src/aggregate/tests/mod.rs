@@ -1,4 +1,5 @@
 mod oracle;
+mod partial;
 mod texts;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,58 @@
+//! Aggregations whose groups others merge.
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count};
+use futures::Stream;
+use futures::stream::try_unfold;
+use hotshelf_operators::aggregate::PartialAggregate;
+
+use super::super::work::{Piece, Pieces, failed};
+
+/// One partition's rows on their way to groups.
+pub(super) struct PartialWork {
+    pub input: Pieces,
+    pub groups: PartialAggregate,
+    pub baseline: BaselineMetrics,
+    /// Rows that were handed on as groups without being looked up.
+    pub passed: Count,
+}
+
+impl PartialWork {
+    /// The groups with their states, as they are handed on.
+    pub fn run(self) -> impl Stream<Item = QueryResult<RecordBatch>> + Send {
+        try_unfold((self, false), |(mut work, mut has_ended)| async move {
+            loop {
+                if let Some(batch) = work.next()? {
+                    return Ok(Some((batch, (work, has_ended))));
+                }
+                if has_ended {
+                    work.passed.add(work.groups.blind_count() as usize);
+                    return Ok::<_, DataFusionError>(None);
+                }
+                let piece = work.input.next().await?;
+                has_ended = piece.is_last;
+                work.push(piece)?;
+            }
+        })
+    }
+
+    fn next(&mut self) -> QueryResult<Option<RecordBatch>> {
+        let _timer = self.baseline.elapsed_compute().timer();
+        let batch = self.groups.next_batch().map_err(failed)?;
+        let rows = batch.as_ref().map_or(0, RecordBatch::num_rows);
+        self.baseline.output_rows().add(rows);
+        Ok(batch)
+    }
+
+    fn push(&mut self, piece: Piece) -> QueryResult<()> {
+        let _timer = self.baseline.elapsed_compute().timer();
+        for batch in piece.batches {
+            self.groups.push(batch).map_err(failed)?;
+        }
+        match piece.is_last {
+            true => self.groups.finish().map_err(failed),
+            false => Ok(()),
+        }
+    }
+}
