@@ -34,8 +34,8 @@ pub(crate) struct SpillingAggregateExec {
 }
 
 impl SpillingAggregateExec {
-    /// In place of an aggregation by groups. `None`: another operator, or an aggregation that uses or keeps an order, has
-    /// a limit or grouping sets, or keys whose equality differs here.
+    /// In place of an aggregation by groups. `None`: another operator, or an aggregation that uses or keeps an order,
+    /// has a limit or grouping sets, or keys whose equality differs here.
     pub fn replacing(original: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Self>> {
         let Some(aggregate) = original.downcast_ref::<AggregateExec>() else {
             return Ok(None);

@@ -3,8 +3,8 @@
 //!
 //! DataFusion's joins have to hold one side, and its aggregation writes all groups at once when memory is short. They
 //! stay where such keys or none are and what they hold fits. Partial aggregations hand on what they hold; DataFusion's
-//! decides by the first 100 000 rows whether it looks for groups at all. Where an estimate was wrong and memory runs out before the first row of an answer, the query begins again
-//! with all of them replaced (`session/answer.rs`).
+//! decides by the first 100 000 rows whether it looks for groups at all. Where an estimate was wrong and memory runs
+//! out before the first row of an answer, the query begins again with all of them replaced (`session/answer.rs`).
 
 use std::sync::Arc;
 
