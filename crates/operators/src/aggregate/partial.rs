@@ -2,7 +2,8 @@
 //!
 //! The table grows while its groups meet rows. It is handed on when there is no memory for more, and where rows meet
 //! only groups that came a moment ago, as in rows that are nearly in the order of their keys: a small table finds
-//! those, too. Where nearly each row is a group of its own, the next rows are handed on as groups without being looked up.
+//! those, too. Where nearly each row is a group of its own, the next rows are handed on as groups without being
+//! looked up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
