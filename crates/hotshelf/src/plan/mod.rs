@@ -35,6 +35,7 @@ mod shared_builds;
 mod sound_keys;
 mod subqueries;
 mod values_apart;
+mod window_shares;
 
 use std::sync::Arc;
 
@@ -77,6 +78,7 @@ use shared_builds::SharedBuilds;
 use sound_keys::{BELIEVERS, SoundKeys};
 use subqueries::SpellOutMembership;
 use values_apart::ValuesApart;
+use window_shares::WindowShares;
 
 pub(crate) use late_columns::wants_unique;
 
@@ -126,6 +128,7 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
         .position(|rule| rule.name() == "single_distinct_aggregation_to_group_by");
     let after = distinct.map_or(rules.len(), |at| at + 1);
     rules.insert(after, Arc::new(ValuesApart));
+    rules.insert(after, Arc::new(WindowShares));
     let sound = |rule: EngineRule| {
         let before = BELIEVERS.contains(&rule.name());
         let first = before.then(|| Arc::new(SoundKeys) as EngineRule);

@@ -23,6 +23,9 @@ const QUERIES: &[&str] = &[
     "SELECT id, count(*) FILTER (WHERE k > 5000) OVER (PARTITION BY g) AS n, sum(k) OVER (PARTITION BY g) AS s FROM t",
     "SELECT id, ntile(7) OVER (PARTITION BY g ORDER BY id) AS n, \
      cume_dist() OVER (PARTITION BY g ORDER BY k, id) AS c FROM t",
+    "SELECT id, ntile(20000) OVER (PARTITION BY g % 50 ORDER BY k, id) AS n, percent_rank() OVER (PARTITION BY g ORDER BY k % 9) \
+     AS p, cume_dist() OVER (ORDER BY k % 7) AS c, ntile(3) OVER (ORDER BY id DESC) AS t, sum(k) OVER (PARTITION BY g) AS s FROM t",
+    "SELECT id, percent_rank() OVER () AS p, cume_dist() OVER () AS c, percent_rank() OVER (PARTITION BY id ORDER BY k) AS q FROM t",
     "SELECT id, last_value(text) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 2 PRECEDING AND UNBOUNDED FOLLOWING) \
      AS l, avg(k) OVER (PARTITION BY g) AS a FROM t",
     "SELECT id, sum(k) OVER (PARTITION BY id) AS s FROM t",
@@ -63,6 +66,20 @@ fn a_long_partition_is_spilled_where_its_value_is_computed_as_it_comes() {
     // What is filtered is not: the condition is not told.
     let held = shown("SELECT id, text, sum(k) FILTER (WHERE k > 5) OVER () AS s FROM t");
     assert!(held.contains("spill_count=0"), "{held}");
+    assert!(operator_bytes(&fixture) < 64 << 10);
+}
+
+#[test]
+fn where_a_row_is_in_a_long_partition_is_known_without_keeping_it() {
+    let fixture = with_budget(1 << 20);
+    for function in ["ntile(4)", "percent_rank()", "cume_dist()"] {
+        let sql = format!("SELECT id, text, {function} OVER (ORDER BY k) AS s FROM t");
+        let plan = fixture.rows(&format!("EXPLAIN ANALYZE {sql}")).join("\n");
+        let mut lines = plan.lines();
+        let line = lines.find(|line| line.contains("SpillingWindowAggExec"));
+        let line = line.unwrap_or_else(|| panic!("{plan}"));
+        assert!(!line.contains("spill_count=0"), "{line}");
+    }
     assert!(operator_bytes(&fixture) < 64 << 10);
 }
 

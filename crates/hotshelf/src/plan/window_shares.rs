@@ -1,0 +1,188 @@
+//! `ntile`, `percent_rank` and `cume_dist` by row numbers and counts, where a partition may not fit in memory.
+//!
+//! The engine's functions need all rows of a partition at once. A row's number, its rank and the count of rows up to it
+//! are known when it comes, and the partition's count is one value for all its rows, which are spilled until it is known
+//! (`operators/window.rs`).
+
+use datafusion::arrow::datatypes::DataType::{Float64, Int64, UInt64};
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, ScalarValue};
+use datafusion::error::Result as QueryResult;
+use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::functions_window::rank::rank_udwf;
+use datafusion::functions_window::row_number::row_number_udwf;
+use datafusion::logical_expr::expr::{WindowFunction, WindowFunctionParams};
+use datafusion::logical_expr::{
+    Expr, LogicalPlan, LogicalPlanBuilder, Window, WindowFrame, WindowFunctionDefinition, cast,
+    lit, when,
+};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use super::join_order::estimate;
+use crate::settings::{SessionSettings, Use};
+use crate::statistics::sizes::{GROUP_PARTS, VALUE_BYTES};
+
+/// Computes them so where what a partition may hold is not known to fit, and wherever a query begins again.
+#[derive(Debug)]
+pub(super) struct WindowShares;
+
+impl OptimizerRule for WindowShares {
+    fn name(&self) -> &str {
+        "window_shares"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> QueryResult<Transformed<LogicalPlan>> {
+        let options = config.options();
+        let settings = options.extensions.get::<SessionSettings>();
+        if let LogicalPlan::Window(window) = &plan
+            && let Some(settings) = settings.filter(|settings| settings.operators != Use::Off)
+            && window
+                .window_expr
+                .iter()
+                .any(|expr| share_of(expr).is_some())
+            && (settings.operators == Use::Always || may_not_fit(window, settings))
+        {
+            return by_counts(window).map(Transformed::yes);
+        }
+        Ok(Transformed::no(plan))
+    }
+}
+
+fn may_not_fit(window: &Window, settings: &SessionSettings) -> bool {
+    let row_bytes = window.input.schema().fields().len() * VALUE_BYTES;
+    let most = settings.operator_bytes_max() / GROUP_PARTS;
+    estimate(&window.input).is_none_or(|input| input.rows * row_bytes as f64 > most as f64)
+}
+
+/// A function that says where a row is in its partition.
+enum Share {
+    /// In which of this many parts of equal size.
+    Part(i64),
+    /// Which share of the other rows come before it.
+    Before,
+    /// Which share of all rows do not come after it.
+    UpTo,
+}
+
+fn share_of(expr: &Expr) -> Option<(Share, &WindowFunctionParams)> {
+    let Expr::WindowFunction(function) = expr else {
+        return None;
+    };
+    let params = &function.params;
+    let WindowFunctionDefinition::WindowUDF(named) = &function.fun else {
+        return None;
+    };
+    if params.filter.is_some() || params.distinct {
+        return None;
+    }
+    let share = match (named.name(), params.args.as_slice()) {
+        ("ntile", [Expr::Literal(parts, _)]) => Share::Part(positive(parts)?),
+        ("percent_rank", []) => Share::Before,
+        ("cume_dist", []) => Share::UpTo,
+        _ => return None,
+    };
+    Some((share, params))
+}
+
+fn positive(value: &ScalarValue) -> Option<i64> {
+    match value.cast_to(&Int64).ok()? {
+        ScalarValue::Int64(number) => number.filter(|&number| number > 0),
+        _ => None,
+    }
+}
+
+/// The same columns, from functions that need few rows or one value.
+fn by_counts(window: &Window) -> QueryResult<LogicalPlan> {
+    let inputs = window.input.schema().iter();
+    let mut outputs: Vec<Expr> = inputs
+        .map(|field| Expr::Column(Column::from(field)))
+        .collect();
+    let names = window.schema.iter().skip(outputs.len());
+    let mut needed = Vec::new();
+    for (expr, (qualifier, field)) in window.window_expr.iter().zip(names) {
+        let mut column_of = |function: Expr| {
+            let name = function.schema_name().to_string();
+            if !needed.contains(&function) {
+                needed.push(function);
+            }
+            Expr::Column(Column::from_name(name))
+        };
+        let output = match share_of(expr) {
+            Some((share, params)) => value_of(share, params, &mut column_of)?,
+            None => column_of(expr.clone()),
+        };
+        outputs.push(output.alias_qualified(qualifier.cloned(), field.name()));
+    }
+    let input = window.input.as_ref().clone();
+    let rows = LogicalPlanBuilder::window_plan(input, needed)?;
+    LogicalPlanBuilder::from(rows).project(outputs)?.build()
+}
+
+fn value_of(
+    share: Share,
+    params: &WindowFunctionParams,
+    column_of: &mut impl FnMut(Expr) -> Expr,
+) -> QueryResult<Expr> {
+    let in_order = |fun: WindowFunctionDefinition, args: Vec<Expr>| {
+        let window_frame = WindowFrame::new((!params.order_by.is_empty()).then_some(false));
+        let params = WindowFunctionParams {
+            args,
+            window_frame,
+            ..params.clone()
+        };
+        Expr::from(WindowFunction { fun, params })
+    };
+    let counted = || {
+        (
+            WindowFunctionDefinition::AggregateUDF(count_udaf()),
+            vec![lit(1_i64)],
+        )
+    };
+    let (fun, args) = counted();
+    let all = WindowFunctionParams {
+        args,
+        order_by: Vec::new(),
+        window_frame: WindowFrame::new(None),
+        ..params.clone()
+    };
+    let all = column_of(Expr::from(WindowFunction { fun, params: all }));
+    Ok(match share {
+        Share::Part(parts) => {
+            let number = column_of(in_order(row_number_udwf().into(), Vec::new()));
+            let before = cast(number, Int64) - lit(1_i64);
+            // The first parts, as many as remain, have a row more than the others.
+            let (least, more) = (all.clone() / lit(parts), all % lit(parts));
+            let in_larger = more.clone() * (least.clone() + lit(1_i64));
+            let divisor =
+                when(least.clone().eq(lit(0_i64)), lit(1_i64)).otherwise(least.clone())?;
+            let in_order = before.clone() / (least + lit(1_i64));
+            let part = when(before.clone().lt(in_larger.clone()), in_order)
+                .otherwise(more + (before - in_larger) / divisor)?;
+            cast(part + lit(1_i64), UInt64)
+        }
+        Share::Before => {
+            let rank = column_of(in_order(rank_udwf().into(), Vec::new()));
+            let before = cast(cast(rank, Int64) - lit(1_i64), Float64);
+            let others =
+                when(all.clone().gt(lit(1_i64)), all - lit(1_i64)).otherwise(lit(1_i64))?;
+            before / cast(others, Float64)
+        }
+        Share::UpTo => {
+            let (fun, args) = counted();
+            let up_to = column_of(in_order(fun, args));
+            cast(up_to, Float64) / cast(all, Float64)
+        }
+    })
+}
