@@ -7,6 +7,7 @@ pub mod public;
 
 use std::path::{Path, PathBuf};
 
+use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use hotshelf_operators::OperatorError;
 use hotshelf_store::StoreError;
@@ -419,6 +420,16 @@ impl Error {
                 Self::Query(inner) => Self::Query(DataFusionError::Context(text, Box::new(inner))),
                 ours => ours,
             },
+            DataFusionError::ArrowError(inner, trace) => match *inner {
+                ArrowError::IoError(text, io) => match io.downcast::<DataFusionError>() {
+                    Ok(ours) => Self::from_query(ours),
+                    Err(io) => {
+                        let inner = Box::new(ArrowError::IoError(text, io));
+                        Self::from_engine(DataFusionError::ArrowError(inner, trace))
+                    }
+                },
+                other => Self::from_engine(DataFusionError::ArrowError(Box::new(other), trace)),
+            },
             DataFusionError::NotImplemented(text) if names_a_subquery(&text) => {
                 Self::NotSupported {
                     what: "a subquery that refers to the query around it other than by equality"
@@ -428,8 +439,12 @@ impl Error {
             DataFusionError::ExecutionJoin(stopped) if stopped.is_panic() => {
                 Self::panicked("running the statement", stopped.into_panic().as_ref())
             }
-            other => find_corruption(&other).map_or_else(|| Self::Query(other), Self::Corruption),
+            other => Self::from_engine(other),
         }
+    }
+
+    fn from_engine(error: DataFusionError) -> Self {
+        find_corruption(&error).map_or_else(|| Self::Query(error), Self::Corruption)
     }
 }
 

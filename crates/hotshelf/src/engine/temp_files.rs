@@ -1,4 +1,6 @@
 //! What DataFusion's operators spill: in the folder of Hotshelf's, through the same I/O engine, under the same limit.
+//!
+//! A reader may begin before the writer ends, and finds what was flushed. Writing blocks, as the engine's own does.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -10,7 +12,8 @@ use bytes::Bytes;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::spill_file::{SpillFile as TempFile, SpillWriter, TempFileFactory};
-use futures::{Stream, StreamExt};
+use futures::Stream;
+use futures::stream::try_unfold;
 use hotshelf_operators::OperatorError;
 use hotshelf_operators::spill::{SpillFile, SpillFolder, SpilledBatch};
 use parking_lot::Mutex;
@@ -18,9 +21,7 @@ use parking_lot::Mutex;
 use crate::error::Error;
 
 /// Bytes that are written together.
-const CHUNK_BYTES: usize = 256 << 10;
-/// Chunks that are read at once.
-const READ_CHUNKS: usize = 2;
+const CHUNK_BYTES: usize = 128 << 10;
 
 /// A chunk is the only value of a batch.
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -58,17 +59,22 @@ impl TempFile for Chunks {
     }
 
     fn read_stream(&self) -> QueryResult<Pin<Box<dyn Stream<Item = QueryResult<Bytes>> + Send>>> {
-        let chunks = self.written.lock().clone();
-        let bytes = futures::stream::iter(chunks).map(|chunk| async move {
-            let read = SpawnedTask::spawn_blocking(move || chunk.read());
-            let read = read.join_unwind().await;
-            let read = read.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
-            let batch = read.map_err(failed)?;
-            Ok(Bytes::copy_from_slice(
-                batch.column(0).as_binary::<i64>().value(0),
-            ))
+        let written = self.written.clone();
+        let bytes = try_unfold(0, move |number| {
+            let chunk = written.lock().get(number).cloned();
+            async move {
+                let Some(chunk) = chunk else {
+                    return Ok(None);
+                };
+                let read = SpawnedTask::spawn_blocking(move || chunk.read());
+                let read = read.join_unwind().await;
+                let read = read.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+                let batch = read.map_err(failed)?;
+                let bytes = batch.column(0).as_binary::<i64>().value(0);
+                Ok(Some((Bytes::copy_from_slice(bytes), number + 1)))
+            }
         });
-        Ok(bytes.buffered(READ_CHUNKS).boxed())
+        Ok(Box::pin(bytes))
     }
 
     fn open_writer(&self) -> QueryResult<Box<dyn SpillWriter>> {
@@ -111,9 +117,8 @@ impl Write for ChunkWriter {
         Ok(taken)
     }
 
-    /// Parts of chunks wait for more, or for the end.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.write_chunk().map_err(io::Error::other)
     }
 }
 
@@ -126,6 +131,7 @@ impl SpillWriter for ChunkWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow::error::ArrowError;
     use futures::TryStreamExt;
     use hotshelf_operators::spill::SpillOptions;
     use hotshelf_tier::io::{IoEngine, IoOptions};
@@ -150,6 +156,9 @@ mod tests {
             for part in bytes.chunks(100_003) {
                 writer.write_all(part).unwrap();
             }
+            writer.flush().unwrap();
+            let read: Vec<Bytes> = file.read_stream().unwrap().try_collect().await.unwrap();
+            assert_eq!(read.concat(), bytes);
             writer.finish().unwrap();
             assert!(file.size() >= Some(len as u64));
             let read: Vec<Bytes> = file.read_stream().unwrap().try_collect().await.unwrap();
@@ -168,6 +177,9 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         let bytes: Vec<u8> = (0..4 << 20).map(|_| random.u8(..)).collect();
         let error = writer.write_all(&bytes).unwrap_err();
+        let error = ArrowError::IoError(String::new(), error);
+        let error = Error::from_query(DataFusionError::from(error));
         assert!(error.to_string().contains("may spill"), "{error}");
+        assert!(!matches!(error, Error::Query(_)), "{error:?}");
     }
 }

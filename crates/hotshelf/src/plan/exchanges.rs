@@ -10,7 +10,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::replace_operators;
 use crate::operators::ExchangeExec;
 
-/// Replaces repartitionings, whatever the settings: the engine's may wait forever. The last rule, since others look
+/// Replaces repartitionings that keep no order, whatever the settings: the engine's may wait forever. The last rule, since others look
 /// for the engine's.
 #[derive(Debug)]
 pub(super) struct Exchanges;

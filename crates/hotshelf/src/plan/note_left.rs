@@ -11,6 +11,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec,
 };
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
@@ -86,10 +87,13 @@ fn left(node: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<(String, Left)>> {
     }
     let is_without_keys = node.is::<CrossJoinExec>() || node.is::<NestedLoopJoinExec>();
     if is_without_keys {
-        return Ok(Some((name(), "it has no keys, and one side is small")));
+        return Ok(Some((name(), "it compares all pairs of rows")));
     }
     if node.is::<SortMergeJoinExec>() {
         return Ok(Some((name(), "both sides are sorted")));
+    }
+    if node.is::<RepartitionExec>() {
+        return Ok(Some((name(), "it keeps an order")));
     }
     if node.is::<BoundedWindowAggExec>() {
         return Ok(Some((name(), "its frames need few rows at a time")));

@@ -1,8 +1,9 @@
-//! `ntile`, `percent_rank` and `cume_dist` by row numbers and counts, where a partition may not fit in memory.
+//! `ntile`, `percent_rank` and `cume_dist` by row numbers and counts, and conditions of aggregates as part of what they
+//! aggregate, where a partition may not fit in memory.
 //!
 //! The engine's functions need all rows of a partition at once. A row's number, its rank and the count of rows up to it
 //! are known when it comes, and the partition's count is one value for all its rows, which are spilled until it is known
-//! (`operators/window.rs`).
+//! (`operators/window.rs`). So are other aggregates of a partition, if they have no FILTER clause.
 
 use datafusion::arrow::datatypes::DataType::{Float64, Int64, UInt64};
 use datafusion::common::tree_node::Transformed;
@@ -48,13 +49,13 @@ impl OptimizerRule for WindowShares {
         let settings = options.extensions.get::<SessionSettings>();
         if let LogicalPlan::Window(window) = &plan
             && let Some(settings) = settings.filter(|settings| settings.operators != Use::Off)
-            && window
-                .window_expr
-                .iter()
-                .any(|expr| share_of(expr).is_some())
+            && window.window_expr.iter().any(keeps_rows)
             && (settings.operators == Use::Always || may_not_fit(window, settings))
         {
-            return by_counts(window).map(Transformed::yes);
+            return Ok(match by_counts(window)? {
+                Some(other) => Transformed::yes(other),
+                None => Transformed::no(plan),
+            });
         }
         Ok(Transformed::no(plan))
     }
@@ -64,6 +65,39 @@ fn may_not_fit(window: &Window, settings: &SessionSettings) -> bool {
     let row_bytes = window.input.schema().fields().len() * VALUE_BYTES;
     let most = settings.operator_bytes_max() / GROUP_PARTS;
     estimate(&window.input).is_none_or(|input| input.rows * row_bytes as f64 > most as f64)
+}
+
+fn keeps_rows(expr: &Expr) -> bool {
+    let expr = expr.clone().unalias();
+    share_of(&expr).is_some() || without_condition(&expr).is_some()
+}
+
+/// Functions that pass over NULL.
+const WITHOUT_NULLS: [&str; 5] = ["count", "sum", "avg", "min", "max"];
+
+/// An aggregate with a condition, as one of values that are NULL where it does not hold.
+fn without_condition(expr: &Expr) -> Option<Expr> {
+    let Expr::WindowFunction(function) = expr else {
+        return None;
+    };
+    let WindowFunctionDefinition::AggregateUDF(named) = &function.fun else {
+        return None;
+    };
+    let params = &function.params;
+    let (condition, [value]) = (params.filter.as_ref()?, params.args.as_slice()) else {
+        return None;
+    };
+    if params.distinct || !WITHOUT_NULLS.contains(&named.name()) {
+        return None;
+    }
+    let value = when(condition.as_ref().clone(), value.clone()).end().ok()?;
+    let params = WindowFunctionParams {
+        args: vec![value],
+        filter: None,
+        ..params.clone()
+    };
+    let fun = function.fun.clone();
+    Some(Expr::from(WindowFunction { fun, params }))
 }
 
 /// A function that says where a row is in its partition.
@@ -103,31 +137,47 @@ fn positive(value: &ScalarValue) -> Option<i64> {
     }
 }
 
-/// The same columns, from functions that need few rows or one value.
-fn by_counts(window: &Window) -> QueryResult<LogicalPlan> {
-    let inputs = window.input.schema().iter();
-    let mut outputs: Vec<Expr> = inputs
+/// The same columns, from functions that need few rows or one value. `None`: a column has the name of such a function,
+/// or a partition is not the same for two of them.
+fn by_counts(window: &Window) -> QueryResult<Option<LogicalPlan>> {
+    let schema = window.input.schema();
+    let mut outputs: Vec<Expr> = schema
+        .iter()
         .map(|field| Expr::Column(Column::from(field)))
         .collect();
     let names = window.schema.iter().skip(outputs.len());
-    let mut needed = Vec::new();
+    let mut needed: Vec<(String, Expr)> = Vec::new();
     for (expr, (qualifier, field)) in window.window_expr.iter().zip(names) {
+        if expr.is_volatile() {
+            return Ok(None);
+        }
         let mut column_of = |function: Expr| {
             let name = function.schema_name().to_string();
-            if !needed.contains(&function) {
-                needed.push(function);
+            if needed.iter().all(|(known, _)| *known != name) {
+                needed.push((name.clone(), function));
             }
             Expr::Column(Column::from_name(name))
         };
-        let output = match share_of(expr) {
+        // Constants that were folded left a name.
+        let expr = expr.clone().unalias();
+        let output = match share_of(&expr) {
             Some((share, params)) => value_of(share, params, &mut column_of)?,
-            None => column_of(expr.clone()),
+            None => column_of(without_condition(&expr).unwrap_or(expr)),
         };
         outputs.push(output.alias_qualified(qualifier.cloned(), field.name()));
     }
+    let is_taken =
+        |(name, _): &(String, Expr)| schema.fields().iter().any(|field| field.name() == name);
+    if needed.iter().any(is_taken) {
+        return Ok(None);
+    }
     let input = window.input.as_ref().clone();
-    let rows = LogicalPlanBuilder::window_plan(input, needed)?;
-    LogicalPlanBuilder::from(rows).project(outputs)?.build()
+    let rows =
+        LogicalPlanBuilder::window_plan(input, needed.into_iter().map(|(_, function)| function))?;
+    LogicalPlanBuilder::from(rows)
+        .project(outputs)?
+        .build()
+        .map(Some)
 }
 
 fn value_of(

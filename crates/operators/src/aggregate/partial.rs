@@ -23,7 +23,9 @@ const MINIMUM_BYTES: u64 = 512 << 10;
 /// Hardly any row meets an older group if fewer than one in this many do.
 const MEETING_PARTS: usize = 1 << 10;
 /// Most rows are new groups if at most one in this many is not.
-const OLD_PARTS: usize = 5;
+const OLD_PARTS: u64 = 5;
+/// A table that there is no memory for says by as many groups whether most rows are new groups.
+const BLIND_GROUPS_MIN: usize = 1 << 12;
 /// After a table in which most rows were new groups, this many times as many rows are not looked up.
 const BLIND_FACTOR: u64 = 8;
 
@@ -118,6 +120,10 @@ impl PartialAggregate {
         self.stop.check()?;
         let (rows, bytes) = (piece.num_rows(), self.plan.bytes_of_input(piece));
         if !self.table.has_room(rows, bytes) {
+            // With as many groups, that says what a larger table would.
+            if self.table.len() >= BLIND_GROUPS_MIN && self.are_new(self.table.rows(), 0) {
+                self.blind_rows = BLIND_FACTOR * self.table.rows();
+            }
             self.hand_on()?;
             self.table.make_room(rows, bytes);
         }
@@ -143,7 +149,7 @@ impl PartialAggregate {
         let groups = self.table.len();
         let Window { rows, met, .. } = self.window;
         let has_met_few = met < rows / MEETING_PARTS;
-        let are_new = rows - (groups - self.window.groups) < rows / OLD_PARTS;
+        let are_new = self.are_new(rows as u64, self.window.groups);
         let Sizes {
             small_groups,
             large_groups,
@@ -162,6 +168,16 @@ impl PartialAggregate {
             self.hand_on()?;
         }
         Ok(())
+    }
+
+    /// Whether nearly all of the latest rows became groups, after these.
+    fn are_new(&self, rows: u64, groups: usize) -> bool {
+        rows - (self.table.len() - groups) as u64 <= rows / OLD_PARTS
+    }
+
+    /// Whether what comes next may take long.
+    pub fn is_large(&self) -> bool {
+        self.table.len() >= self.sizes.small_groups
     }
 
     fn hand_on(&mut self) -> Result<()> {

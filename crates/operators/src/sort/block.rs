@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::job::Job;
 use super::survey::Selection;
+use crate::Result;
 use crate::spill::{PendingBatch, SpilledBatch};
-use crate::{OperatorError, Result};
 
 /// A batch and the keys of its rows.
 pub(super) struct Block {
@@ -62,25 +62,23 @@ impl Blocks {
         }))
     }
 
-    /// The place of a batch in memory, which this many ranges need.
+    /// The place of a batch in memory, which this many ranges need. `None`: all of them have released it.
     pub(super) fn slot(
         &self,
         batch: usize,
         range_count: impl FnOnce() -> usize,
-    ) -> Result<Arc<Slot>> {
+    ) -> Option<Arc<Slot>> {
         let mut state = self.0.lock();
         if let Some(used) = state.slots.get(&batch) {
-            return Ok(Arc::clone(&used.slot));
+            return Some(Arc::clone(&used.slot));
         }
-        let spilled = state.spilled[batch].take();
-        let spilled = spilled.ok_or(OperatorError::Internal("a range of a merge began again"))?;
-        let slot = Arc::new(Slot::new(spilled));
+        let slot = Arc::new(Slot::new(state.spilled[batch].take()?));
         let used = Used {
             slot: Arc::clone(&slot),
             range_count: range_count(),
         };
         state.slots.insert(batch, used);
-        Ok(slot)
+        Some(slot)
     }
 
     /// Notes that a range does not need a batch any more.

@@ -95,6 +95,11 @@ impl Cuts {
 
     /// Between which marks of a run all its rows of these ranges are: piece `n` begins at mark `n`.
     pub(super) fn pieces(&self, ranges: Range<usize>, run: usize) -> Range<usize> {
+        let piece_count = self.piece_counts[run];
+        if self.marks_before(ranges.start, run) > piece_count {
+            // Its last row is before these ranges.
+            return piece_count..piece_count;
+        }
         let marks = self.marks(ranges, run);
         marks.start.saturating_sub(1).min(marks.end)..marks.end
     }
@@ -103,15 +108,18 @@ impl Cuts {
     /// of it.
     pub(super) fn marks(&self, ranges: Range<usize>, run: usize) -> Range<usize> {
         let piece_count = self.piece_counts[run];
-        let before = |range: usize| match range.checked_sub(1) {
-            Some(cut) if cut < self.cuts.len() => {
-                let count = self.counts[cut * self.piece_counts.len() + run];
-                (count as usize).min(piece_count)
-            }
-            Some(_) => piece_count,
-            None => 0,
-        };
+        let before = |range: usize| self.marks_before(range, run).min(piece_count);
         before(ranges.start)..before(ranges.end)
+    }
+
+    /// How many marks of a run, the last one included, are before a range.
+    fn marks_before(&self, range: usize, run: usize) -> usize {
+        let run_count = self.piece_counts.len();
+        match range.checked_sub(1) {
+            Some(cut) if cut < self.cuts.len() => self.counts[cut * run_count + run] as usize,
+            Some(_) => self.piece_counts[run],
+            None => 0,
+        }
     }
 }
 

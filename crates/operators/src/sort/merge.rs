@@ -24,10 +24,10 @@ use super::order::{self, Entry};
 use super::run::{self, Run, RunWriter, WrittenBatch};
 use super::survey::{KeySurvey, Selection};
 use super::{Ranges, SortStats};
-use crate::Result;
 use crate::memory::Charge;
 use crate::spill::SpillFile;
 use crate::threads::in_turns;
+use crate::{OperatorError, Result};
 
 /// No merge reads more runs than this at once: opening it would take longer than a pass saves.
 const FAN_IN_MAX: usize = 1024;
@@ -158,12 +158,13 @@ impl MergedRanges {
         })
     }
 
-    /// The batches of all runs that may have rows of a range, each with the numbers of its run and in its run.
-    fn slots(&self, range: usize) -> impl Iterator<Item = Result<(usize, usize, Arc<Slot>)>> {
+    /// The batches of all runs that may have rows of a range, each with the numbers of its run and in its run, and
+    /// without a place once all ranges that need it are released.
+    fn slots(&self, range: usize) -> impl Iterator<Item = (usize, usize, Option<Arc<Slot>>)> {
         self.batches_of(range).map(move |(number, batch)| {
             let range_count = || self.division.ranges_of(&self.runs[number], number, batch);
-            let slot = self.blocks[number].slot(batch, range_count)?;
-            Ok((number, batch, slot))
+            let slot = self.blocks[number].slot(batch, range_count);
+            (number, batch, slot)
         })
     }
 
@@ -175,24 +176,22 @@ impl MergedRanges {
         })
     }
 
-    /// Begins to read what a range needs, if there is such a range.
-    fn begin(&self, range: usize) -> Result<()> {
+    /// Begins to read what a range needs, if there is such a range and it is not released.
+    fn begin(&self, range: usize) {
         if range < self.division.range_count {
-            for slot in self.slots(range) {
-                slot?.2.begin();
-            }
+            let slots = self.slots(range).filter_map(|(_, _, slot)| slot);
+            slots.for_each(|slot| slot.begin());
         }
-        Ok(())
     }
 
     /// The rows of a range in order. When they have been used, the range is to be released.
     fn in_order(&self, range: usize) -> Result<RowsInOrder> {
         let stop = self.job.stop();
-        self.begin(range)?;
+        self.begin(range);
         let mut blocks = Vec::new();
-        for slot in self.slots(range) {
+        for (run, batch, slot) in self.slots(range) {
             stop.check()?;
-            let (run, batch, slot) = slot?;
+            let slot = slot.ok_or(OperatorError::Internal("a range of a merge began again"))?;
             let block = slot.block(|batch| Block::new(batch, &self.job, &self.selection))?;
             let rows_before = |cut| self.rows_before(cut, run, batch, &block);
             let start = self.division.cuts.begin(range).map_or(0, rows_before);
@@ -260,7 +259,7 @@ impl MergedRanges {
         let merged = |range: usize| {
             let mut rows = self.in_order(range)?;
             if self.at_once > threads {
-                self.begin(range + 1)?;
+                self.begin(range + 1);
             }
             let mut written = Vec::new();
             while let Some(batch) = rows.next_batch(self.target_bytes, run::BATCH_ROWS_MAX, stop)? {
@@ -359,7 +358,7 @@ impl Merge {
             self.rows = Some(self.ranges.in_order(self.next)?);
             self.next += 1;
             if self.reads_ahead {
-                self.ranges.begin(self.next)?;
+                self.ranges.begin(self.next);
             }
         }
     }

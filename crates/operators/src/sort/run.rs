@@ -61,13 +61,13 @@ impl Run {
         self.sizes.iter().map(|size| size.row_count).sum()
     }
 
-    /// The numbers of the first rows of all batches.
+    /// How many rows come before each batch, and how many there are.
     pub(super) fn first_rows(&self) -> Vec<usize> {
-        let first_rows = self.sizes.iter().scan(0, |next, size| {
-            *next += size.row_count;
-            Some(*next - size.row_count)
+        let ends = self.sizes.iter().scan(0, |end, size| {
+            *end += size.row_count;
+            Some(*end)
         });
-        first_rows.collect()
+        std::iter::once(0).chain(ends).collect()
     }
 
     /// The memory of all batches.

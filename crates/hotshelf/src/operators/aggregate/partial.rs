@@ -5,9 +5,10 @@ use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count};
 use futures::Stream;
 use futures::stream::try_unfold;
+use hotshelf_operators::OperatorError;
 use hotshelf_operators::aggregate::PartialAggregate;
 
-use super::super::work::{Piece, Pieces, failed};
+use super::super::work::{Piece, Pieces, blocking, failed};
 
 /// One partition's rows on their way to groups.
 pub(super) struct PartialWork {
@@ -27,12 +28,14 @@ impl PartialWork {
                     return Ok(Some((batch, (work, has_ended))));
                 }
                 if has_ended {
-                    work.passed.add(work.groups.blind_count() as usize);
                     return Ok::<_, DataFusionError>(None);
                 }
                 let piece = work.input.next().await?;
                 has_ended = piece.is_last;
-                work.push(piece)?;
+                work = match work.groups.is_large() {
+                    true => blocking(move || work.with(piece)).await?,
+                    false => work.with(piece).map_err(failed)?,
+                };
             }
         })
     }
@@ -45,14 +48,19 @@ impl PartialWork {
         Ok(batch)
     }
 
-    fn push(&mut self, piece: Piece) -> QueryResult<()> {
-        let _timer = self.baseline.elapsed_compute().timer();
+    /// With more rows. All groups of a large table may be handed on.
+    fn with(mut self, piece: Piece) -> Result<Self, OperatorError> {
+        let timer = self.baseline.elapsed_compute().timer();
+        let before = self.groups.blind_count();
         for batch in piece.batches {
-            self.groups.push(batch).map_err(failed)?;
+            self.groups.push(batch)?;
         }
-        match piece.is_last {
-            true => self.groups.finish().map_err(failed),
-            false => Ok(()),
+        if piece.is_last {
+            self.groups.finish()?;
         }
+        drop(timer);
+        let passed = self.groups.blind_count() - before;
+        self.passed.add(passed as usize);
+        Ok(self)
     }
 }

@@ -310,6 +310,30 @@ fn sorters_that_are_finished_together_keep_to_their_memory() {
 }
 
 #[test]
+fn threads_write_runs_of_rows_that_nearly_have_their_order() {
+    // Ranges have whole batches of their own, so that what one thread reads ahead another may have released.
+    let rows_in_order = |n: i64| {
+        let numbers = (0..2000).map(|row| 2000 * n + row + 7 * (row % 3));
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers));
+        RecordBatch::try_from_iter([("number", column)]).unwrap()
+    };
+    let batches: Vec<RecordBatch> = (0..60).map(rows_in_order).collect();
+    let options = SortOptions {
+        keys: vec![key(0, false, false)],
+        minimum_bytes: 64 << 10,
+        ..SortOptions::default()
+    };
+    let portions: Vec<&[RecordBatch]> = batches.chunks(15).collect();
+    let expected = expected(&batches, &options);
+    for memory_bytes in [200 << 10, 300 << 10, 400 << 10] {
+        let test = TestEnvironment::new(FixedPool::new(memory_bytes));
+        let (sorted, stats) = sort_together(&test.environment, &portions, &options, 500).unwrap();
+        assert_eq!(sorted, expected);
+        assert!(stats.merge_count > 0, "{stats:?}");
+    }
+}
+
+#[test]
 fn a_raised_flag_ends_a_merge_of_ranges_and_frees_everything() {
     let (batches, options) = thirds();
     let pool = FixedPool::new(1 << 20);
