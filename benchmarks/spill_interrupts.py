@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ends statements that spill, at random moments, and looks at what remains in the folder they spill to.
+"""Ends statements that spill, at random moments, and looks at what remains of what they spilled.
 
     python3 benchmarks/spill_interrupts.py --program target/release/hotshelf --db DIR [--runs 30] [--budget 64MB]
 
@@ -7,16 +7,18 @@ The database has the tables of TPC-H. Each run begins a join, an aggregation or 
 random time more; then one of three things happens, in turn:
 
 * `kill`: SIGKILL. When the database has been opened again, no byte may be left in the folder.
-* `program`: Ctrl-C of `hotshelf sql`. It counts until the program has ended; no byte may be left.
-* `shell`: Ctrl-C of a statement in a `hotshelf shell`. It counts until the next statement is answered; no byte may be left.
+* `program`: Ctrl-C of `hotshelf sql`. It counts until the program has ended, which must be with 130; no byte may be left.
+* `shell`: Ctrl-C of a statement in a `hotshelf shell` at a terminal. It counts until the next statement is answered; then the
+  shell may hold no file with spilled bytes.
 
-The exit code is 1 if bytes remained or a program failed; how long it took is printed beside the goal (100 ms).
+The exit code is 1 if bytes remained, a program failed, or no statement was met; how long it took is printed beside the goal (100 ms).
 """
 
 import argparse
 import os
+import pty
 import random
-import shlex
+import select
 import signal
 import statistics
 import subprocess
@@ -24,8 +26,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-
-from shell import Shell
 
 JOIN = "SELECT count(*), sum(o_totalprice), max(length(l_comment) + length(o_comment)) FROM lineitem JOIN orders ON l_orderkey = o_orderkey"
 GROUPS = "SELECT count(*), sum(n) FROM (SELECT l_comment, count(*) AS n FROM lineitem GROUP BY l_comment) x"
@@ -37,12 +37,13 @@ SMALL = "SELECT count(*) FROM region"
 def spilled_bytes(process):
     """What the files without a name hold that a process spills to."""
     total = 0
-    for entry in Path(f"/proc/{process.pid}/fd").iterdir():
-        try:
-            if "(deleted)" in os.readlink(entry) and "spill" in os.readlink(entry):
+    try:
+        for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+            target = os.readlink(entry)
+            if "(deleted)" in target and "spill" in target:
                 total += os.stat(entry).st_blocks * 512
-        except OSError:
-            continue
+    except OSError:
+        pass  # It has ended, or closed a file just now.
     return total
 
 
@@ -50,12 +51,11 @@ def folder_bytes(folder):
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
-def wait_until_it_spills(process, more_seconds, seconds=60):
-    """Whether it spilled before it ended; how much it had spilled."""
-    limit, bytes_at_first = time.monotonic() + seconds, 0
+def spills(process, more_seconds, seconds=60):
+    """Waits until a process spills, and some seconds more; whether it still runs then."""
+    limit = time.monotonic() + seconds
     while time.monotonic() < limit and process.poll() is None:
-        bytes_at_first = spilled_bytes(process)
-        if bytes_at_first > 0:
+        if spilled_bytes(process) > 0:
             time.sleep(more_seconds)
             return process.poll() is None
         time.sleep(0.02)
@@ -68,39 +68,56 @@ def begin(args, folder, words):
 
 
 def ended_program(args, folder, sql, how, more_seconds):
-    """Milliseconds from the signal to the end, and bytes spilled then. `None`: it had ended before."""
+    """Milliseconds from the signal to the end, bytes spilled then, and what is wrong. `None`: it had ended before."""
     call = begin(args, folder, ["sql", "-c", sql])
-    with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        if not wait_until_it_spills(process, more_seconds):
-            process.wait()
+    with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        if not spills(process, more_seconds):
+            if process.wait() != 0:
+                sys.exit(f"{sql}: {process.stderr.read()[-300:]}")
             return None
         spilled, sent = spilled_bytes(process), time.monotonic()
         process.send_signal(how)
-        process.wait()
-        return (time.monotonic() - sent) * 1e3, spilled
+        code = process.wait()
+        milliseconds = (time.monotonic() - sent) * 1e3
+    # A statement may be through just before the signal.
+    expected = (-signal.SIGKILL,) if how == signal.SIGKILL else (130, 0)
+    return milliseconds, spilled, "" if code in expected else f"exit code {code}"
+
+
+def read_until(terminal, text, seconds=60):
+    """Reads from a terminal until it says this."""
+    said, limit = b"", time.monotonic() + seconds
+    while text not in said:
+        left = limit - time.monotonic()
+        if left <= 0 or not select.select([terminal], [], [], left)[0]:
+            sys.exit(f"no {text} in {seconds} s after {said[-300:]}")
+        said += os.read(terminal, 1 << 16)
 
 
 def ended_statement(args, folder, sql, more_seconds):
-    """Milliseconds from Ctrl-C to the answer of the next statement of a shell, and bytes spilled then."""
-    shell = Shell(shlex.join(begin(args, folder, ["shell"])))
-    shell.ask(SMALL)
-    process = shell.process
-    process.stdin.write(sql.encode() + b";\n")
-    process.stdin.flush()
+    """Milliseconds from Ctrl-C to the answer of the next statement, bytes spilled at Ctrl-C, and what is wrong."""
+    terminal, its_side = pty.openpty()
+    environment = {**os.environ, "HOTSHELF_HISTORY": os.devnull, "TERM": "dumb"}
+    sides = dict.fromkeys(("stdin", "stdout", "stderr"), its_side)
+    process = subprocess.Popen(begin(args, folder, ["shell"]), env=environment, start_new_session=True, **sides)
+    os.close(its_side)
     try:
-        if not wait_until_it_spills(process, more_seconds):
+        # What is typed is shown, too, so an answer is told by what is not.
+        os.write(terminal, b"SELECT 40 + 2, 'a' || 'b';\n")
+        read_until(terminal, b"| ab")
+        os.write(terminal, sql.encode() + b";\n")
+        if not spills(process, more_seconds):
             return None
         spilled, sent = spilled_bytes(process), time.monotonic()
         process.send_signal(signal.SIGINT)
-        try:
-            shell.ask(SMALL)
-        except (ValueError, ChildProcessError):
-            # What was interrupted is an error; a shell that reads from a pipe ends with it.
-            process.wait(10)
-        return (time.monotonic() - sent) * 1e3, spilled
+        os.write(terminal, b"SELECT 'c' || 'd';\n")
+        read_until(terminal, b"| cd")
+        milliseconds, remaining = (time.monotonic() - sent) * 1e3, spilled_bytes(process)
+        return milliseconds, spilled, f"{remaining} spilled bytes are held" if remaining else ""
     finally:
         process.kill()
         process.wait()
+        os.close(terminal)
 
 
 def main():
@@ -128,14 +145,13 @@ def main():
             if ended is None:
                 print(f"{how:8} {name:7} ended before the signal", flush=True)
                 continue
-            milliseconds, spilled = ended
-            remaining, problem = folder_bytes(folder), ""
+            milliseconds, spilled, problem = ended
             if how == "kill":
                 opened = subprocess.run(begin(args, folder, ["sql", "-c", SMALL]), capture_output=True)
-                remaining = folder_bytes(folder)
-                problem = f"opening failed: {opened.stderr[-200:]}" if opened.returncode else ""
+                problem = f"opening failed: {opened.stderr[-200:]}" if opened.returncode else problem
             else:
                 times[how].append(milliseconds)
+            remaining = folder_bytes(folder)
             problem = f"{remaining} bytes remain" if remaining else problem
             problems += bool(problem)
             print(f"{how:8} {name:7} {spilled / 1e6:7.0f} MB spilled, ended in {milliseconds:5.0f} ms  {problem}", flush=True)
@@ -144,7 +160,7 @@ def main():
             late = sum(one > 100 for one in measured)
             print(f"{how}: {len(measured)} times, median {statistics.median(measured):.0f} ms, longest {max(measured):.0f} ms, {late} above 100 ms")
     print(f"{problems} wrong")
-    sys.exit(1 if problems else 0)
+    sys.exit(1 if problems or not all(times.values()) else 0)
 
 
 if __name__ == "__main__":

@@ -85,8 +85,9 @@ fn a_long_partition_is_spilled_where_its_value_is_computed_as_it_comes() {
 #[test]
 fn where_a_row_is_in_a_long_partition_is_known_without_keeping_it() {
     let fixture = with_budget(1 << 20);
+    let rows = ["SELECT id, k, text FROM t"; 3].join(" UNION ALL ");
     for function in ["ntile(4)", "percent_rank()", "cume_dist()"] {
-        let sql = format!("SELECT id, text, {function} OVER (ORDER BY k) AS s FROM t");
+        let sql = format!("SELECT id, text, {function} OVER (ORDER BY k) AS s FROM ({rows}) x");
         let plan = fixture.rows(&format!("EXPLAIN ANALYZE {sql}")).join("\n");
         let mut lines = plan.lines();
         let line = lines.find(|line| line.contains("SpillingWindowAggExec"));
