@@ -10,8 +10,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::replace_operators;
 use crate::operators::ExchangeExec;
 
-/// Replaces repartitionings that keep no order, whatever the settings: the engine's may wait forever. The last rule, since others look
-/// for the engine's.
+/// Replaces repartitionings that keep no order, whatever the settings: the engine's may wait forever. Rules that look
+/// for the engine's come before.
 #[derive(Debug)]
 pub(super) struct Exchanges;
 

@@ -1,9 +1,9 @@
 //! `ntile`, `percent_rank` and `cume_dist` by row numbers and counts, and conditions of aggregates as part of what they
 //! aggregate, where a partition may not fit in memory.
 //!
-//! The engine's functions need all rows of a partition at once. A row's number, its rank and the count of rows up to it
-//! are known when it comes, and the partition's count is one value for all its rows, which are spilled until it is known
-//! (`operators/window.rs`). So are other aggregates of a partition, if they have no FILTER clause.
+//! The engine's functions need all rows of a partition at once. A row's number, its rank and the count of rows up to
+//! it are known when it comes, and the partition's count is one value for all its rows, which are spilled until it is
+//! known (`operators/window.rs`). So are other aggregates of a partition, if they have no FILTER clause.
 
 use datafusion::arrow::datatypes::DataType::{Float64, Int64, UInt64};
 use datafusion::common::tree_node::Transformed;

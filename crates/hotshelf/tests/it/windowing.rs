@@ -20,18 +20,22 @@ const QUERIES: &[&str] = &[
     "SELECT id, sum(k) OVER (PARTITION BY g) AS s, count(*) OVER (PARTITION BY g) AS n, \
      max(text) OVER (PARTITION BY g) AS m FROM t",
     "SELECT id, text, sum(k) OVER () AS s, count(text) OVER () AS n FROM t",
-    "SELECT id, count(*) FILTER (WHERE k > 5000) OVER (PARTITION BY g) AS n, sum(k) OVER (PARTITION BY g) AS s FROM t",
-    "SELECT id, sum(k) FILTER (WHERE text < 'a text with the number 3') OVER (PARTITION BY g) AS s, avg(k) FILTER (WHERE k > 9) \
-     OVER () AS a, min(text) FILTER (WHERE k % 2 = 0) OVER (PARTITION BY g) AS m, count(*) FILTER (WHERE k > 9) OVER () AS d, \
-     max(k) FILTER (WHERE id > 50) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS w FROM t",
+    "SELECT id, count(*) FILTER (WHERE k > 5000) OVER (PARTITION BY g) AS n, \
+     sum(k) OVER (PARTITION BY g) AS s FROM t",
+    "SELECT id, sum(k) FILTER (WHERE text < 'a text with the number 3') OVER (PARTITION BY g) AS s, \
+     avg(k) FILTER (WHERE k > 9) OVER () AS a, min(text) FILTER (WHERE k % 2 = 0) OVER (PARTITION BY g) AS m, \
+     count(*) FILTER (WHERE k > 9) OVER () AS d, max(k) FILTER (WHERE id > 50) OVER (PARTITION BY g ORDER BY id \
+     ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS w FROM t",
     "SELECT id, ntile(7) OVER (PARTITION BY g ORDER BY id) AS n, \
      cume_dist() OVER (PARTITION BY g ORDER BY k, id) AS c FROM t",
-    "SELECT id, ntile(20000) OVER (PARTITION BY g % 50 ORDER BY k, id) AS n, percent_rank() OVER (PARTITION BY g ORDER BY k % 9) \
-     AS p, cume_dist() OVER (ORDER BY k % 7) AS c, ntile(3) OVER (ORDER BY id DESC) AS t, sum(k) OVER (PARTITION BY g) AS s FROM t",
-    "SELECT id, percent_rank() OVER () AS p, cume_dist() OVER () AS c, percent_rank() OVER (PARTITION BY id ORDER BY k) AS q FROM t",
-    "SELECT id, rank() OVER (ORDER BY k) AS r, percent_rank() OVER (ORDER BY k) AS p, row_number() OVER (ORDER BY id) AS n, \
-     ntile(2 * 2) OVER (ORDER BY id) AS t, count(*) OVER (ORDER BY k) AS c, cume_dist() OVER (ORDER BY k) AS d, \
-     sum(k * (2 - 1)) OVER (ORDER BY id) AS s FROM t",
+    "SELECT id, ntile(20000) OVER (PARTITION BY g % 50 ORDER BY k, id) AS n, \
+     percent_rank() OVER (PARTITION BY g ORDER BY k % 9) AS p, cume_dist() OVER (ORDER BY k % 7) AS c, \
+     ntile(3) OVER (ORDER BY id DESC) AS t, sum(k) OVER (PARTITION BY g) AS s FROM t",
+    "SELECT id, percent_rank() OVER () AS p, cume_dist() OVER () AS c, \
+     percent_rank() OVER (PARTITION BY id ORDER BY k) AS q FROM t",
+    "SELECT id, rank() OVER (ORDER BY k) AS r, percent_rank() OVER (ORDER BY k) AS p, \
+     row_number() OVER (ORDER BY id) AS n, ntile(2 * 2) OVER (ORDER BY id) AS t, count(*) OVER (ORDER BY k) AS c, \
+     cume_dist() OVER (ORDER BY k) AS d, sum(k * (2 - 1)) OVER (ORDER BY id) AS s FROM t",
     "SELECT *, percent_rank() OVER (ORDER BY k) FROM (SELECT id, k, rank() OVER (ORDER BY k) FROM t)",
     "SELECT *, percent_rank() OVER (ORDER BY k) FROM (SELECT id, k, count(1) OVER () FROM t) x",
     "SELECT id, last_value(text) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 2 PRECEDING AND UNBOUNDED FOLLOWING) \
