@@ -164,22 +164,34 @@ pub(crate) struct SessionSettings {
     pub interrupt: Interrupt,
 }
 
-/// Lines for EXPLAIN. Clones are the same lines.
+/// Lines that EXPLAIN shows. Clones are the same lines.
 #[derive(Debug, Clone, Default)]
-pub struct Notes(Arc<Mutex<Vec<String>>>);
+pub struct Notes(Option<Arc<Mutex<Vec<String>>>>);
 
 impl Notes {
+    /// None yet. By default none are wanted.
+    pub fn wanted() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// Whether they are shown, so that it is worth finding them.
+    pub fn are_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Remembers a line, once.
     pub fn note(&self, line: String) {
-        let mut lines = self.0.lock();
-        if !lines.contains(&line) {
-            lines.push(line);
+        if let Some(lines) = &self.0 {
+            let mut lines = lines.lock();
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
         }
     }
 
     /// All of them. `None`: there are none.
     pub fn lines(&self) -> Option<String> {
-        let lines = self.0.lock();
+        let lines = self.0.as_ref()?.lock();
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 }

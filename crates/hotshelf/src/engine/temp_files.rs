@@ -14,7 +14,6 @@ use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::spill_file::{SpillFile as TempFile, SpillWriter, TempFileFactory};
 use futures::Stream;
 use futures::stream::try_unfold;
-use hotshelf_operators::OperatorError;
 use hotshelf_operators::spill::{SpillFile, SpillFolder, SpilledBatch};
 use parking_lot::Mutex;
 
@@ -34,16 +33,12 @@ pub(super) struct TempFiles(pub Arc<SpillFolder>);
 
 impl TempFileFactory for TempFiles {
     fn create_temp_file(&self, _: &str) -> QueryResult<Arc<dyn TempFile>> {
-        let file = self.0.create_file(SCHEMA.clone()).map_err(failed)?;
+        let file = self.0.create_file(SCHEMA.clone()).map_err(Error::from)?;
         Ok(Arc::new(Chunks {
             file,
             written: Arc::default(),
         }))
     }
-}
-
-fn failed(error: OperatorError) -> DataFusionError {
-    Error::from(error).into()
 }
 
 /// A file, as chunks.
@@ -69,7 +64,7 @@ impl TempFile for Chunks {
                 let read = SpawnedTask::spawn_blocking(move || chunk.read());
                 let read = read.join_unwind().await;
                 let read = read.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
-                let batch = read.map_err(failed)?;
+                let batch = read.map_err(Error::from)?;
                 let bytes = batch.column(0).as_binary::<i64>().value(0);
                 Ok(Some((Bytes::copy_from_slice(bytes), number + 1)))
             }
@@ -100,7 +95,7 @@ impl ChunkWriter {
         }
         let chunk = LargeBinaryArray::from_iter_values([&self.buffer]);
         let batch = RecordBatch::try_new(SCHEMA.clone(), vec![Arc::new(chunk)])?;
-        let written = self.file.write(&batch).map_err(failed)?;
+        let written = self.file.write(&batch).map_err(Error::from)?;
         self.written.lock().push(written);
         self.buffer.clear();
         Ok(())

@@ -19,7 +19,7 @@ use hotshelf_operators::aggregate::{
     AggregateStats, HashAggregate, PartialAggregate, Phase, Worker,
 };
 
-use super::Left;
+use super::Reason;
 use super::original::{as_original, shown_as_original};
 use super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
 use partial::PartialWork;
@@ -49,12 +49,12 @@ impl SpillingAggregateExec {
     }
 
     /// Why an aggregation is not replaced, for EXPLAIN.
-    pub fn why_left(aggregate: &AggregateExec) -> QueryResult<Left> {
+    pub fn why_left(aggregate: &AggregateExec) -> QueryResult<Reason> {
         Ok(match Spec::of(aggregate)? {
             Ok(_) => {
                 "several of its keys are texts, and what it holds is expected to fit in memory"
             }
-            Err(left) => left,
+            Err(reason) => reason,
         })
     }
 

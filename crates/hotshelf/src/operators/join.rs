@@ -20,7 +20,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
 
-use super::Left;
+use super::Reason;
 use super::original::{as_original, shown_as_original};
 use super::work::Streams;
 use key_ranges::KeyRanges;
@@ -60,7 +60,7 @@ impl SpillingHashJoinExec {
     fn of(
         original: &Arc<dyn ExecutionPlan>,
         join: &HashJoinExec,
-    ) -> QueryResult<Result<Self, Left>> {
+    ) -> QueryResult<Result<Self, Reason>> {
         if original.output_ordering().is_some() {
             return Ok(Err("it keeps an order"));
         }
@@ -69,7 +69,7 @@ impl SpillingHashJoinExec {
         }
         let spec = match Spec::of(join)? {
             Ok(spec) => spec,
-            Err(left) => return Ok(Err(left)),
+            Err(reason) => return Ok(Err(reason)),
         };
         Ok(Ok(Self {
             original: original.clone(),
@@ -81,10 +81,10 @@ impl SpillingHashJoinExec {
     }
 
     /// Why a hash join is not replaced, for EXPLAIN.
-    pub fn why_left(original: &Arc<dyn ExecutionPlan>, join: &HashJoinExec) -> QueryResult<Left> {
+    pub fn why_left(original: &Arc<dyn ExecutionPlan>, join: &HashJoinExec) -> QueryResult<Reason> {
         Ok(match Self::of(original, join)? {
             Ok(_) => "its keys have texts, and what it holds is expected to fit in memory",
-            Err(left) => left,
+            Err(reason) => reason,
         })
     }
 

@@ -32,7 +32,7 @@ mod window;
 mod work;
 
 /// Why an operator of DataFusion's is not replaced.
-pub(crate) type Left = &'static str;
+pub(crate) type Reason = &'static str;
 
 pub(crate) use aggregate::SpillingAggregateExec;
 pub(crate) use exchange::ExchangeExec;

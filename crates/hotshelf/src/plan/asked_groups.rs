@@ -20,6 +20,7 @@ use datafusion::optimizer::ApplyOrder;
 use super::is_subquery;
 use super::node_rule::NodeRule;
 use super::semi_join::{SemiJoin, plain_column};
+use crate::settings::SessionSettings;
 
 /// What the keys that are asked for are called in the plan.
 const ASKED: &str = "__asked_keys";
@@ -33,7 +34,7 @@ pub(super) const ASKED_GROUPS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     match plan {
         LogicalPlan::Join(join) => Ok(reduced(join)?.map(LogicalPlan::Join)),
         _ => Ok(None),

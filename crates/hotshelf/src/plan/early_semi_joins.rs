@@ -10,6 +10,7 @@ use datafusion::optimizer::ApplyOrder;
 
 use super::node_rule::NodeRule;
 use super::semi_join::SemiJoin;
+use crate::settings::SessionSettings;
 
 /// Moves semi joins with filtered groups below other joins.
 pub(super) const EARLY_SEMI_JOINS: NodeRule = NodeRule {
@@ -18,7 +19,7 @@ pub(super) const EARLY_SEMI_JOINS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     let LogicalPlan::Join(join) = plan else {
         return Ok(None);
     };

@@ -10,6 +10,7 @@ use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder}
 use datafusion::optimizer::ApplyOrder;
 
 use super::node_rule::NodeRule;
+use crate::settings::SessionSettings;
 
 /// Takes literals out of group keys that have a column, too.
 pub(super) const DROP_LITERAL_KEYS: NodeRule = NodeRule {
@@ -18,7 +19,7 @@ pub(super) const DROP_LITERAL_KEYS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     match plan {
         LogicalPlan::Aggregate(aggregate) if is_reducible(aggregate) => {
             without_literals(aggregate.clone()).map(Some)

@@ -77,8 +77,8 @@ use push_filters::PushFilters;
 use shared_builds::SharedBuilds;
 use sound_keys::{BELIEVERS, SoundKeys};
 use subqueries::SpellOutMembership;
-use values_apart::ValuesApart;
-use window_shares::WindowShares;
+use values_apart::VALUES_APART;
+use window_shares::WINDOW_SHARES;
 
 pub(crate) use late_columns::wants_unique;
 
@@ -127,8 +127,8 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
         .iter()
         .position(|rule| rule.name() == "single_distinct_aggregation_to_group_by");
     let after = distinct.map_or(rules.len(), |at| at + 1);
-    rules.insert(after, Arc::new(ValuesApart));
-    rules.insert(after, Arc::new(WindowShares));
+    rules.insert(after, Arc::new(VALUES_APART));
+    rules.insert(after, Arc::new(WINDOW_SHARES));
     let sound = |rule: EngineRule| {
         let before = BELIEVERS.contains(&rule.name());
         let first = before.then(|| Arc::new(SoundKeys) as EngineRule);

@@ -7,12 +7,15 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// Rewrites nodes by a function, in this order: those of which it makes another plan.
+use crate::settings::SessionSettings;
+
+/// Rewrites nodes by a function of them and the session's settings, in this order: those of which it makes another
+/// plan.
 #[derive(Debug)]
 pub(super) struct NodeRule {
     pub name: &'static str,
     pub order: ApplyOrder,
-    pub rewrite: fn(&LogicalPlan) -> QueryResult<Option<LogicalPlan>>,
+    pub rewrite: fn(&LogicalPlan, &SessionSettings) -> QueryResult<Option<LogicalPlan>>,
 }
 
 impl OptimizerRule for NodeRule {
@@ -31,9 +34,15 @@ impl OptimizerRule for NodeRule {
     fn rewrite(
         &self,
         plan: LogicalPlan,
-        _config: &dyn OptimizerConfig,
+        config: &dyn OptimizerConfig,
     ) -> QueryResult<Transformed<LogicalPlan>> {
-        Ok(match (self.rewrite)(&plan)? {
+        let options = config.options();
+        let settings = options.extensions.get::<SessionSettings>();
+        let rewritten = match settings {
+            Some(settings) => (self.rewrite)(&plan, settings),
+            None => (self.rewrite)(&plan, &SessionSettings::default()),
+        };
+        Ok(match rewritten? {
             Some(rewritten) => Transformed::yes(rewritten),
             None => Transformed::no(plan),
         })

@@ -16,7 +16,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
 use crate::operators::{
-    Left, SpillingAggregateExec, SpillingHashJoinExec, aggregate_name, join_name,
+    Reason, SpillingAggregateExec, SpillingHashJoinExec, aggregate_name, join_name,
 };
 use crate::settings::{SessionSettings, Use};
 
@@ -30,7 +30,8 @@ impl PhysicalOptimizerRule for NoteLeft {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        if let Some(settings) = config.extensions.get::<SessionSettings>() {
+        let settings = config.extensions.get::<SessionSettings>();
+        if let Some(settings) = settings.filter(|settings| settings.left.are_wanted()) {
             plan.apply(|node| {
                 if let Some((name, left)) = left(node)? {
                     let reason = match settings.operators {
@@ -55,7 +56,7 @@ impl PhysicalOptimizerRule for NoteLeft {
 }
 
 /// An operator of DataFusion's that Hotshelf has one for, and why it is left. `None`: another one.
-fn left(node: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<(String, Left)>> {
+fn left(node: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<(String, Reason)>> {
     let name = || node.name().trim_end_matches("Exec").to_owned();
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         return Ok(Some((

@@ -17,6 +17,7 @@ use datafusion::optimizer::ApplyOrder;
 
 use super::join_order::estimate;
 use super::node_rule::NodeRule;
+use crate::settings::SessionSettings;
 
 /// Groups cost less than pairs where there are this many rows for each group on both sides.
 const ROWS_PER_GROUP: f64 = 3.0;
@@ -30,7 +31,7 @@ pub(super) const OTHER_VALUES: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     let LogicalPlan::Join(join) = plan else {
         return Ok(None);
     };

@@ -17,6 +17,7 @@ use datafusion::scalar::ScalarValue;
 
 use super::node_rule::NodeRule;
 use super::semi_join::plain_column;
+use crate::settings::SessionSettings;
 
 /// Gives outer joins the type that says which rows are kept.
 pub(super) const PADDED_JOINS: NodeRule = NodeRule {
@@ -25,7 +26,7 @@ pub(super) const PADDED_JOINS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     match plan {
         LogicalPlan::Filter(filter) => only_padded(filter),
         LogicalPlan::Join(join) => without_padded(join),

@@ -7,16 +7,17 @@
 mod computed;
 
 use datafusion::catalog::cte_worktable::CteWorkTable;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, when};
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::ApplyOrder;
 
 use super::is_repeatable;
 use super::join_order::{Estimate, estimate};
+use super::node_rule::NodeRule;
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::sizes::{GROUP_PARTS, TABLE_ROW_BYTES, VALUE_BYTES};
 
@@ -30,38 +31,21 @@ const RANKED: [&str; 2] = ["median", "percentile_cont"];
 const PART: &str = "__part_";
 
 /// Computes aggregates apart where their values are not expected to fit in memory, and wherever a query begins again.
-#[derive(Debug)]
-pub(super) struct ValuesApart;
+pub(super) const VALUES_APART: NodeRule = NodeRule {
+    name: "values_apart",
+    order: ApplyOrder::TopDown,
+    rewrite,
+};
 
-impl OptimizerRule for ValuesApart {
-    fn name(&self) -> &str {
-        "values_apart"
+fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
+    if let LogicalPlan::Aggregate(aggregate) = plan
+        && settings.operators != Use::Off
+        && let Some(parts) = parts_of(aggregate)
+        && is_worth_it(aggregate, &parts, settings)?
+    {
+        return computed::joined(aggregate, parts).map(Some);
     }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::TopDown)
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> QueryResult<Transformed<LogicalPlan>> {
-        let options = config.options();
-        let settings = options.extensions.get::<SessionSettings>();
-        if let LogicalPlan::Aggregate(aggregate) = &plan
-            && let Some(settings) = settings.filter(|settings| settings.operators != Use::Off)
-            && let Some(parts) = parts_of(aggregate)
-            && is_worth_it(aggregate, &parts, settings)?
-        {
-            return computed::joined(aggregate, parts).map(Transformed::yes);
-        }
-        Ok(Transformed::no(plan))
-    }
+    Ok(None)
 }
 
 /// Aggregates that are computed together, with their numbers among all.

@@ -6,58 +6,43 @@
 //! known (`operators/window.rs`). So are other aggregates of a partition, if they have no FILTER clause.
 
 use datafusion::arrow::datatypes::DataType::{Float64, Int64, UInt64};
-use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::error::Result as QueryResult;
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_window::rank::rank_udwf;
 use datafusion::functions_window::row_number::row_number_udwf;
-use datafusion::logical_expr::expr::{WindowFunction, WindowFunctionParams};
+use datafusion::logical_expr::expr::{Sort, WindowFunction, WindowFunctionParams};
 use datafusion::logical_expr::{
     Expr, LogicalPlan, LogicalPlanBuilder, Window, WindowFrame, WindowFunctionDefinition, cast,
     lit, when,
 };
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::ApplyOrder;
 
 use super::join_order::estimate;
+use super::node_rule::NodeRule;
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::sizes::{GROUP_PARTS, VALUE_BYTES};
 
 /// Computes them so where what a partition may hold is not known to fit, and wherever a query begins again.
-#[derive(Debug)]
-pub(super) struct WindowShares;
+pub(super) const WINDOW_SHARES: NodeRule = NodeRule {
+    name: "window_shares",
+    order: ApplyOrder::TopDown,
+    rewrite,
+};
 
-impl OptimizerRule for WindowShares {
-    fn name(&self) -> &str {
-        "window_shares"
-    }
-
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::TopDown)
-    }
-
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> QueryResult<Transformed<LogicalPlan>> {
-        let options = config.options();
-        let settings = options.extensions.get::<SessionSettings>();
-        if let LogicalPlan::Window(window) = &plan
-            && let Some(settings) = settings.filter(|settings| settings.operators != Use::Off)
-            && window.window_expr.iter().any(keeps_rows)
-            && (settings.operators == Use::Always || may_not_fit(window, settings))
-        {
-            return Ok(match by_counts(window)? {
-                Some(other) => Transformed::yes(other),
-                None => Transformed::no(plan),
-            });
-        }
-        Ok(Transformed::no(plan))
+fn rewrite(plan: &LogicalPlan, settings: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
+    let LogicalPlan::Window(window) = plan else {
+        return Ok(None);
+    };
+    let rewrites = match settings.operators {
+        Use::Off => false,
+        Use::On => window.window_expr.iter().any(keeps_rows) && may_not_fit(window, settings),
+        Use::Always => window.window_expr.iter().any(keeps_rows),
+    };
+    if rewrites {
+        by_counts(window)
+    } else {
+        Ok(None)
     }
 }
 
@@ -185,53 +170,42 @@ fn value_of(
     params: &WindowFunctionParams,
     column_of: &mut impl FnMut(Expr) -> Expr,
 ) -> QueryResult<Expr> {
-    let in_order = |fun: WindowFunctionDefinition, args: Vec<Expr>| {
-        let window_frame = WindowFrame::new((!params.order_by.is_empty()).then_some(false));
+    let over = |fun: WindowFunctionDefinition, args: Vec<Expr>, order_by: Vec<Sort>| {
+        let window_frame = WindowFrame::new((!order_by.is_empty()).then_some(false));
         let params = WindowFunctionParams {
             args,
+            order_by,
             window_frame,
             ..params.clone()
         };
         Expr::from(WindowFunction { fun, params })
     };
-    let counted = || {
-        (
-            WindowFunctionDefinition::AggregateUDF(count_udaf()),
-            vec![lit(1_i64)],
-        )
-    };
-    let (fun, args) = counted();
-    let all = WindowFunctionParams {
-        args,
-        order_by: Vec::new(),
-        window_frame: WindowFrame::new(None),
-        ..params.clone()
-    };
-    let all = column_of(Expr::from(WindowFunction { fun, params: all }));
+    let in_order = |fun| over(fun, Vec::new(), params.order_by.clone());
+    let counted = |order_by| over(count_udaf().into(), vec![lit(1_i64)], order_by);
+    let all = column_of(counted(Vec::new()));
     Ok(match share {
         Share::Part(parts) => {
-            let number = column_of(in_order(row_number_udwf().into(), Vec::new()));
+            let number = column_of(in_order(row_number_udwf().into()));
             let before = cast(number, Int64) - lit(1_i64);
             // The first parts, as many as remain, have a row more than the others.
             let (least, more) = (all.clone() / lit(parts), all % lit(parts));
             let in_larger = more.clone() * (least.clone() + lit(1_i64));
             let divisor =
                 when(least.clone().eq(lit(0_i64)), lit(1_i64)).otherwise(least.clone())?;
-            let in_order = before.clone() / (least + lit(1_i64));
-            let part = when(before.clone().lt(in_larger.clone()), in_order)
+            let larger = before.clone() / (least + lit(1_i64));
+            let part = when(before.clone().lt(in_larger.clone()), larger)
                 .otherwise(more + (before - in_larger) / divisor)?;
             cast(part + lit(1_i64), UInt64)
         }
         Share::Before => {
-            let rank = column_of(in_order(rank_udwf().into(), Vec::new()));
+            let rank = column_of(in_order(rank_udwf().into()));
             let before = cast(cast(rank, Int64) - lit(1_i64), Float64);
             let others =
                 when(all.clone().gt(lit(1_i64)), all - lit(1_i64)).otherwise(lit(1_i64))?;
             before / cast(others, Float64)
         }
         Share::UpTo => {
-            let (fun, args) = counted();
-            let up_to = column_of(in_order(fun, args));
+            let up_to = column_of(counted(params.order_by.clone()));
             cast(up_to, Float64) / cast(all, Float64)
         }
     })

@@ -184,8 +184,12 @@ impl Session {
         {
             settings.query_id = query_id;
             settings.template = fingerprint::template(plan);
-            settings.not_stars = Notes::default();
-            settings.left = Notes::default();
+            let notes = || match explain::takes_notes(plan) {
+                true => Notes::wanted(),
+                false => Notes::default(),
+            };
+            settings.not_stars = notes();
+            settings.left = notes();
             settings.join_orders = Arc::default();
             settings.join_sides = Arc::default();
             settings.interrupt = Interrupt::default();

@@ -63,7 +63,9 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
             match fused {
                 Ok(star) => Ok(Transformed::yes(star)),
                 Err(Declined(reason)) => {
-                    if let Some(candidate) = candidate(&node) {
+                    if settings.not_stars.are_wanted()
+                        && let Some(candidate) = candidate(&node)
+                    {
                         settings.not_stars.note(format!("{candidate}: {reason}"));
                     }
                     Ok(Transformed::no(node))

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
+use super::BLIND_FACTOR;
+use super::job::Limits;
 use super::output::Output;
 use super::plan::Plan;
 use super::spec::AggregateSpec;
@@ -18,16 +20,12 @@ use crate::batches::{pieces, with_schema};
 use crate::memory::{Charge, Grant};
 use crate::{Environment, Result, Stop};
 
-/// Memory that is lent in any case.
-const MINIMUM_BYTES: u64 = 512 << 10;
 /// Hardly any row meets an older group if fewer than one in this many do.
 const MEETING_PARTS: usize = 1 << 10;
 /// Most rows are new groups if at most one in this many is not.
 const OLD_PARTS: u64 = 5;
 /// A table that there is no memory for says by as many groups whether most rows are new groups.
 const BLIND_GROUPS_MIN: usize = 1 << 12;
-/// After a table in which most rows were new groups, this many times as many rows are not looked up.
-const BLIND_FACTOR: u64 = 8;
 
 /// When a table is looked at.
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +88,8 @@ impl PartialAggregate {
         environment: &Environment,
         sizes: Sizes,
     ) -> Result<Self> {
-        let grant = Grant::open(&*environment.broker, "partial aggregation", MINIMUM_BYTES);
+        let minimum_bytes = Limits::default().minimum_bytes;
+        let grant = Grant::open(&*environment.broker, "partial aggregation", minimum_bytes);
         let (plan, grant) = (Arc::new(Plan::try_new(spec)?), Arc::new(grant));
         Ok(Self {
             sizes,

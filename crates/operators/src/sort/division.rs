@@ -46,15 +46,24 @@ impl Division {
         })
     }
 
-    /// How many consecutive ranges take little more memory than one: at most one for each thread, and one that is read
-    /// ahead.
-    pub(super) fn at_once(&self, runs: &[Run], threads: usize, stop: &Stop) -> Result<usize> {
+    /// How many consecutive ranges take little more memory than one, and their memory: at most one range for each
+    /// thread, and one that is read ahead.
+    pub(super) fn at_once(
+        &self,
+        runs: &[Run],
+        threads: usize,
+        stop: &Stop,
+    ) -> Result<(usize, u64)> {
         let one = self.bytes(runs, 1, stop)?;
         let mut count = threads + 1;
-        while count > 1 && self.bytes(runs, count, stop)? > one + one / MORE_PARTS {
+        while count > 1 {
+            let bytes = self.bytes(runs, count, stop)?;
+            if bytes <= one + one / MORE_PARTS {
+                return Ok((count, bytes));
+            }
             count = count.div_ceil(2);
         }
-        Ok(count)
+        Ok((1, one))
     }
 
     /// The memory of this many consecutive ranges that are being merged, of one more that is being handed on, and of

@@ -65,10 +65,10 @@ impl Reserved {
         loop {
             let runs = &runs[..run_count];
             let division = division(job, runs, &survey(runs).selection())?;
-            let range_count = division.at_once(runs, threads, job.stop())?;
+            let (range_count, bytes) = division.at_once(runs, threads, job.stop())?;
             let written_bytes = division.write_bytes(range_count.min(threads));
-            let needed = division.bytes(runs, range_count, job.stop())?
-                + written_bytes.saturating_sub(held::write_bytes_at_hand(&job.options));
+            let at_hand = held::write_bytes_at_hand(&job.options);
+            let needed = bytes + written_bytes.saturating_sub(at_hand);
             let missing = needed.saturating_sub(charge.bytes());
             if run_count <= 2 {
                 charge.grow(missing);
@@ -187,9 +187,12 @@ impl MergedRanges {
     /// The rows of a range in order. When they have been used, the range is to be released.
     fn in_order(&self, range: usize) -> Result<RowsInOrder> {
         let stop = self.job.stop();
-        self.begin(range);
+        let slots: Vec<_> = self.slots(range).collect();
+        // All reads begin before the first is waited for.
+        let begun = slots.iter().filter_map(|(_, _, slot)| slot.as_ref());
+        begun.for_each(|slot| slot.begin());
         let mut blocks = Vec::new();
-        for (run, batch, slot) in self.slots(range) {
+        for (run, batch, slot) in slots {
             stop.check()?;
             let slot = slot.ok_or(OperatorError::Internal("a range of a merge began again"))?;
             let block = slot.block(|batch| Block::new(batch, &self.job, &self.selection))?;

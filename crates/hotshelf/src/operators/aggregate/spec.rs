@@ -16,7 +16,7 @@ use hotshelf_operators::aggregate::{
     Accumulate, Aggregate, AggregateFunction, AggregateSpec, GroupNumbers, Phase,
 };
 
-use super::super::Left;
+use super::super::Reason;
 use super::super::columns::{Columns, are_comparable};
 
 /// An aggregation, and the columns of its input.
@@ -27,7 +27,7 @@ pub(super) struct Spec {
 
 impl Spec {
     /// Or why an aggregation is left to DataFusion.
-    pub fn of(exec: &AggregateExec) -> QueryResult<Result<Self, Left>> {
+    pub fn of(exec: &AggregateExec) -> QueryResult<Result<Self, Reason>> {
         let phase = match exec.mode() {
             AggregateMode::Final | AggregateMode::FinalPartitioned => Phase::Final,
             AggregateMode::Single | AggregateMode::SinglePartitioned => Phase::Single,

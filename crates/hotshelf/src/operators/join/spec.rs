@@ -14,7 +14,7 @@ use hotshelf_operators::OperatorError;
 use hotshelf_operators::join::{Condition, JoinKind, JoinSpec, PairTest, Side};
 use hotshelf_operators::keys::Nulls;
 
-use super::super::Left;
+use super::super::Reason;
 use super::super::columns::{Columns, are_comparable, are_words};
 
 /// A join, and the columns of its inputs.
@@ -26,7 +26,7 @@ pub(super) struct Spec {
 
 impl Spec {
     /// Or why a join is left to DataFusion.
-    pub fn of(join: &HashJoinExec) -> QueryResult<Result<Self, Left>> {
+    pub fn of(join: &HashJoinExec) -> QueryResult<Result<Self, Reason>> {
         let mut left = Columns::of(join.left().schema());
         let mut right = Columns::of(join.right().schema());
         let mut on = Vec::with_capacity(join.on().len());

@@ -16,6 +16,7 @@ use datafusion::optimizer::ApplyOrder;
 
 use super::join_order::estimate;
 use super::node_rule::NodeRule;
+use crate::settings::SessionSettings;
 use crate::stored_table::StoredTable;
 use groups::Groups;
 use late::Late;
@@ -33,7 +34,7 @@ pub(super) const LATE_COLUMNS: NodeRule = NodeRule {
     rewrite,
 };
 
-fn rewrite(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+fn rewrite(plan: &LogicalPlan, _: &SessionSettings) -> QueryResult<Option<LogicalPlan>> {
     match plan {
         LogicalPlan::Sort(sort) => Ok(late(sort)),
         _ => Ok(None),
