@@ -155,7 +155,9 @@ def main():
             # The first line names the columns.
             answers[query][way] = [tuple(line.split(",")) for line in out.strip().splitlines()[1:]]
             if way.endswith("elf on"):
-                plan, _ = shell.run([sql] * WARM + [f"EXPLAIN ANALYZE {sql}"])
+                plan, _ = shell.run(
+                    [sql] * WARM + ["SET datafusion.explain.format = 'indent'", f"EXPLAIN ANALYZE {sql}"]
+                )
                 access = re.search(r"access=(elf|scan)[^)]*\)(, found [^,]*)?", plan)
                 chosen[query, way] = access[0] if access else "no index"
     names = list(ways) + ["DuckDB", "DuckDB, sorted"]

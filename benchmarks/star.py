@@ -83,7 +83,7 @@ class Duck:
 
 def encoded_bytes(command, sql):
     """Bytes that our scans read for a query, wherever from."""
-    text = "EXPLAIN ANALYZE " + " ".join(sql.rstrip().rstrip(";").split())
+    text = "SET datafusion.explain.format = 'indent'; EXPLAIN ANALYZE " + " ".join(sql.rstrip().rstrip(";").split())
     base = shlex.split(command)
     base[base.index("shell")] = "sql"
     run = subprocess.run([*base, "--format", "csv", "-c", text], capture_output=True, text=True, check=True)

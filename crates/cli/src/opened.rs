@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use hotshelf::{Database, Options};
+use hotshelf::{Database, Options, Session};
 
 use crate::failure::{Result, note};
 use crate::interrupt::{self, AtSignal, Held};
@@ -42,6 +42,13 @@ impl Opened {
 }
 
 impl Opened {
+    /// A session for people: plans are shown as trees.
+    pub fn reading_session(&self) -> Result<Session> {
+        let session = self.database.session();
+        session.query("SET datafusion.explain.format = 'tree'")?;
+        Ok(session)
+    }
+
     /// Says what goes with a temporary database, if it has tables.
     pub fn tell_discarded(&self) {
         let tables = match self.database.table_names().len() {

@@ -3,6 +3,7 @@
 //! Callers of the crate see [`public::Error`], which hides the errors of the libraries underneath.
 
 mod hint;
+mod nearest;
 pub mod public;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ use hotshelf_operators::OperatorError;
 use hotshelf_store::StoreError;
 use hotshelf_tier::{Corruption, TierError};
 use vortex::error::VortexError;
+
+pub(crate) use nearest::nearest;
 
 /// Everything that work inside the engine can fail with.
 #[derive(Debug, thiserror::Error)]
@@ -297,6 +300,14 @@ pub enum Error {
     /// An operator could not spill, or not read what it had spilled.
     #[error(transparent)]
     Operator(OperatorError),
+    /// What operators spill found no room.
+    #[error("{error}{}", all_rows(*rows_bytes))]
+    NoRoomToSpill {
+        /// Which room there was not.
+        error: OperatorError,
+        /// All rows that the statement's joins, sorts and aggregations keep, in bytes, by estimate. 0: not known.
+        rows_bytes: u64,
+    },
     /// The answer was dropped before the statement was done.
     #[error("the statement was cancelled")]
     Cancelled,
@@ -306,6 +317,15 @@ pub enum Error {
     /// Reading or writing a table file failed.
     #[error("table file: {0}")]
     Format(#[from] VortexError),
+}
+
+fn all_rows(bytes: u64) -> String {
+    match bytes {
+        0 => String::new(),
+        bytes => format!(
+            "; all rows that this statement's joins, sorts and aggregations keep are about {bytes} bytes, by estimate"
+        ),
+    }
 }
 
 fn misfit(column: &str, row: Option<u64>, value: Option<&str>) -> String {
@@ -477,33 +497,4 @@ fn find_corruption(error: &(dyn std::error::Error + 'static)) -> Option<Corrupti
         next = error.source();
     }
     None
-}
-
-/// The nearest of `names` to `name`, if it is near enough to be a slip of the finger.
-pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    names
-        .into_iter()
-        .map(|candidate| {
-            (
-                strsim::levenshtein(&name.to_lowercase(), &candidate.to_lowercase()),
-                candidate,
-            )
-        })
-        .filter(|(distance, candidate)| *distance <= (candidate.len().max(name.len()) / 3).max(1))
-        .min()
-        .map(|(_, candidate)| candidate.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nearest_offers_a_slip_but_not_another_word() {
-        assert_eq!(
-            nearest("lineordr", ["customer", "lineorder"]),
-            Some("lineorder".into())
-        );
-        assert_eq!(nearest("sales", ["customer", "lineorder"]), None);
-    }
 }

@@ -44,7 +44,7 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("elf_stats", |parts| indexes::elfs(&parts.storage)),
     ("hotshelf_merges", |parts| indexes::merges(&parts.storage)),
     ("memory_market", |parts| {
-        market::memory_market(&parts.storage)
+        market::memory_market(&parts.storage, &parts.engine)
     }),
     ("hotshelf_shelves", |parts| market::shelves(&parts.storage)),
 ];

@@ -22,6 +22,7 @@ mod planned;
 mod planning;
 mod point;
 mod prepared;
+mod room;
 mod schemas;
 mod shape;
 mod syntax;

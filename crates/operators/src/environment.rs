@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arrow_schema::SchemaRef;
+
 use crate::memory::Broker;
-use crate::spill::SpillFolder;
+use crate::spill::{OnSpill, SpillFile, SpillFolder};
 use crate::{OperatorError, Result};
 
 /// What an operator needs from outside: memory, a place for what does not fit, and when to stop.
@@ -14,8 +16,20 @@ pub struct Environment {
     pub broker: Arc<dyn Broker>,
     /// Keeps what does not fit.
     pub spill: Arc<SpillFolder>,
+    /// Counts how much that is.
+    pub spilled: OnSpill,
     /// Is raised when the result is not wanted any more.
     pub stop: Stop,
+}
+
+impl Environment {
+    /// An empty file for batches of this schema that do not fit.
+    ///
+    /// # Errors
+    /// Those of [`SpillFolder::create_file`].
+    pub fn spill_file(&self, schema: SchemaRef) -> Result<Arc<SpillFile>> {
+        self.spill.create_file(schema, &self.spilled)
+    }
 }
 
 /// A flag that ends operators. All clones are the same flag.

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 
 use crate::batches::{needed_bytes, slices, with_schema, with_small_buffers};
 use crate::memory::{Charge, Grant};
-use crate::spill::{SpillFile, SpillFolder, SpilledBatch, write_bytes};
-use crate::{Environment, Result, Stop};
+use crate::spill::{SpillFile, SpilledBatch, write_bytes};
+use crate::{Environment, Result};
 
 /// An exchange's memory in any case, for each lane. What a lane has below this stays.
 const LANE_BYTES: u64 = 64 << 10;
@@ -31,8 +31,7 @@ const JOINED_ROWS: usize = 64 << 10;
 pub struct Exchange {
     schema: SchemaRef,
     grant: Arc<Grant>,
-    folder: Arc<SpillFolder>,
-    stop: Stop,
+    environment: Environment,
     /// One for each receiver.
     lanes: Vec<Mutex<Lane>>,
     batch_row_count: usize,
@@ -112,8 +111,7 @@ impl Exchange {
             batch_row_count: batch_row_count.max(1),
             joined_row_count: (JOINED_ROWS / lane_count.max(1)).min(batch_row_count / 2),
             grant: Arc::new(Grant::open(&*environment.broker, name, minimum_bytes)),
-            folder: Arc::clone(&environment.spill),
-            stop: environment.stop.clone(),
+            environment: environment.clone(),
             file: Mutex::default(),
             sender_count: AtomicUsize::new(sender_count),
             spilled_batch_count: AtomicU64::new(0),
@@ -197,7 +195,7 @@ impl Exchange {
         // Senders that write at the same time take different rows; those of one sender stay in order, as it waits.
         let mut rows = std::mem::take(&mut self.lanes[number].lock().rows);
         while !rows.is_empty() {
-            self.stop.check()?;
+            self.environment.stop.check()?;
             let written: Vec<Held> = rows.drain(..written_together(&rows)).collect();
             let spilled = self.write(&file, &written)?;
             let mut lane = self.lanes[number].lock();
@@ -240,7 +238,7 @@ impl Exchange {
     /// # Errors
     /// Those of [`SpilledBatch::read`], and [`Stopped`](crate::OperatorError::Stopped).
     pub fn read(&self, spilled: &SpilledBatch) -> Result<RecordBatch> {
-        self.stop.check()?;
+        self.environment.stop.check()?;
         let mut charge = Charge::adopt(&self.grant, 0);
         charge.grow(spilled.read_bytes());
         spilled.read()
@@ -280,7 +278,7 @@ impl Exchange {
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
         }
-        let made = self.folder.create_file(Arc::clone(&self.schema))?;
+        let made = self.environment.spill_file(Arc::clone(&self.schema))?;
         Ok(Arc::clone(file.insert(made)))
     }
 }

@@ -325,7 +325,7 @@ impl Sorter {
             return Ok(Arc::clone(file));
         }
         let schema = Arc::clone(&self.job.schema);
-        let file = self.job.environment.spill.create_file(schema)?;
+        let file = self.job.environment.spill_file(schema)?;
         Ok(Arc::clone(self.file.insert(file)))
     }
 

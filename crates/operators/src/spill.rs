@@ -19,8 +19,18 @@ mod folder;
 mod tests;
 mod worth;
 
+use std::sync::Arc;
+
 pub use file::{PendingBatch, SpillFile, SpilledBatch};
 pub use folder::{SpillFolder, SpillOptions, SpillStats};
+
+/// Counts the bytes of each batch that is written, compressed, whole pages.
+pub type OnSpill = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// Counts nothing.
+pub fn uncounted() -> OnSpill {
+    Arc::new(|_| {})
+}
 
 /// The memory that writing a batch needs besides the batch itself: an encoded and a compressed copy.
 pub fn write_bytes(batch_bytes: u64) -> u64 {

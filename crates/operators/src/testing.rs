@@ -27,6 +27,7 @@ impl TestEnvironment {
         let environment = Environment {
             broker,
             spill,
+            spilled: crate::spill::uncounted(),
             stop: Stop::default(),
         };
         Self {

@@ -6,9 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// How much one answer changes what operators are known to make of memory.
 const LEARNING: f64 = 0.1;
 
-/// A request for memory counts as one for at least this time, in seconds.
-const REMAINING_S_MIN: f64 = 1e-3;
-
 /// Counters without a lock. What two threads write at once may get lost: they are for averages.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
@@ -25,8 +22,7 @@ struct Answers {
 
 impl Asks {
     pub(crate) fn note(&self, ask: &Ask, answer: Answer) {
-        let byte_s = ask.bytes.max(1) as f64 * ask.remaining_s.max(REMAINING_S_MIN);
-        let density = ask.saved_s * ask.weight / byte_s;
+        let density = ask.saved_s_per_byte_s();
         match answer {
             Answer::Grant => self.granted.add(density),
             Answer::Refuse => self.refused.add(density),

@@ -41,7 +41,7 @@ pub fn run(engine: &Engine) -> Result<()> {
         editor.load_history(path).ok();
     }
     let mut shell = Shell {
-        session: database.session(),
+        session: database.reading_session()?,
         database,
         timing: true,
         format: Format::Table,

@@ -11,7 +11,7 @@ use crate::{interrupt, script};
 pub fn run(sql: Sql) -> Result<()> {
     let text = read(&sql.source)?;
     let database = sql.engine.open()?;
-    let session = database.session();
+    let session = database.reading_session()?;
     let mut output = Output::open(sql.target, sql.format)?;
     let timing = sql.timing;
     let work = script::run_all(&session, &text, &mut output, |number, outcome| {

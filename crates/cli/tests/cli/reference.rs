@@ -271,7 +271,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("inserts", "segments kept on arrival"),
     (
         "item",
-        "which column, index or look-up; NULL in the row of a whole class",
+        "which column, index or look-up, or which operators of which running query; NULL in the row of a whole class",
     ),
     ("kept_bytes", "bytes that the last placement keeps"),
     ("hotshelf_indexes.kind", "elf"),

@@ -5,8 +5,8 @@ mod kind;
 mod query;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use datafusion::common::resources_datafusion_err;
@@ -15,9 +15,11 @@ use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
 use hotshelf_cache::{Answer, Ask, CacheManager};
+use parking_lot::Mutex;
 
 use freed::{FreedMemory, Withheld};
 pub(crate) use kind::OperatorKind;
+use query::OperatorMemory;
 pub(crate) use query::{QueryMemory, QueryPool};
 
 /// The last part of the memory, one in this many, is for operators that have less than their share or cannot spill.
@@ -55,6 +57,23 @@ pub(crate) struct OperatorPool {
     /// Bytes per second with which spilled rows are written, if that was measured. Else as fast as they are read.
     write_bandwidth: Option<f64>,
     freed: Arc<FreedMemory>,
+    queries: Queries,
+}
+
+/// The queries that run.
+#[derive(Default)]
+struct Queries(Mutex<Vec<Weak<QueryPool>>>);
+
+impl Queries {
+    fn join(&self, query: &Arc<QueryPool>) {
+        let mut queries = self.0.lock();
+        queries.retain(|query| query.strong_count() > 0);
+        queries.push(Arc::downgrade(query));
+    }
+
+    fn running(&self) -> Vec<Arc<QueryPool>> {
+        self.0.lock().iter().filter_map(Weak::upgrade).collect()
+    }
 }
 
 impl OperatorPool {
@@ -72,7 +91,14 @@ impl OperatorPool {
             spiller_count: AtomicU64::new(0),
             write_bandwidth,
             freed: FreedMemory::new(withheld),
+            queries: Queries::default(),
         }
+    }
+
+    /// What the operators of running queries have, a row for each name in each query.
+    pub fn operators(&self) -> Vec<OperatorMemory> {
+        let running = self.queries.running();
+        running.iter().flat_map(|query| query.operators()).collect()
     }
 
     /// What operators hold. Blocks, footers and look-ups are charged as theirs, but those that are idle make room for
@@ -113,17 +139,28 @@ impl OperatorPool {
         if additional <= self.cache.budget().free_bytes() {
             return false;
         }
+        let ask = self.instead_of_spilling(additional, held, weight);
+        ask.is_some_and(|ask| self.cache.ask(&ask) == Answer::Refuse)
+    }
+
+    /// What an operator asks that would write bytes and read them again. `None`: it is not known what that takes.
+    fn instead_of_spilling(&self, bytes: u64, held: Duration, weight: f64) -> Option<Ask> {
         let read_bandwidth = self.cache.price_board().read().tiers.storage_bandwidth;
         if read_bandwidth <= 0.0 {
-            return false;
+            return None;
         }
         let write_bandwidth = self.write_bandwidth.unwrap_or(read_bandwidth);
         let held_s = held.as_secs_f64();
-        let ask = Ask {
+        Some(Ask {
             weight,
-            ..Ask::instead_of_spilling(additional, write_bandwidth, read_bandwidth, held_s)
-        };
-        self.cache.ask(&ask) == Answer::Refuse
+            ..Ask::instead_of_spilling(bytes, write_bandwidth, read_bandwidth, held_s)
+        })
+    }
+
+    /// What a byte saves that an operator has had for this long and would otherwise spill.
+    fn saved_s_per_byte_s(&self, held: Duration, weight: f64) -> Option<f64> {
+        let ask = self.instead_of_spilling(1, held, weight)?;
+        Some(ask.saved_s_per_byte_s())
     }
 
     fn note_growth(&self) {

@@ -14,7 +14,7 @@ use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::spill_file::{SpillFile as TempFile, SpillWriter, TempFileFactory};
 use futures::Stream;
 use futures::stream::try_unfold;
-use hotshelf_operators::spill::{SpillFile, SpillFolder, SpilledBatch};
+use hotshelf_operators::spill::{SpillFile, SpillFolder, SpilledBatch, uncounted};
 use parking_lot::Mutex;
 
 use crate::error::Error;
@@ -33,7 +33,10 @@ pub(super) struct TempFiles(pub Arc<SpillFolder>);
 
 impl TempFileFactory for TempFiles {
     fn create_temp_file(&self, _: &str) -> QueryResult<Arc<dyn TempFile>> {
-        let file = self.0.create_file(SCHEMA.clone()).map_err(Error::from)?;
+        let file = self
+            .0
+            .create_file(SCHEMA.clone(), &uncounted())
+            .map_err(Error::from)?;
         Ok(Arc::new(Chunks {
             file,
             written: Arc::default(),

@@ -38,7 +38,9 @@ impl Error {
             Self::Io { source, .. } => io_hint(source).map(str::to_owned),
             Self::Store(error) => error.hint(),
             Self::Tier(error) => error.hint(),
-            Self::Operator(error) => operator_hint(error).map(str::to_owned),
+            Self::Operator(error) | Self::NoRoomToSpill { error, .. } => {
+                operator_hint(error).map(str::to_owned)
+            }
             other => fixed_hint(other).map(str::to_owned),
         }
     }

@@ -155,7 +155,7 @@ fn classify(cause: &Cause) -> (ErrorKind, &'static str) {
         Cause::TooDeep { .. } => (Kind::Limit, "too_deep"),
         Cause::TooWide { .. } => (Kind::Limit, "too_wide"),
         Cause::TooLarge { .. } => (Kind::Limit, "too_large"),
-        Cause::Operator(error) => classify_operator(error),
+        Cause::Operator(error) | Cause::NoRoomToSpill { error, .. } => classify_operator(error),
         Cause::Cancelled => (Kind::Cancelled, "cancelled"),
         Cause::Panic { .. } => (Kind::Internal, "panic"),
         Cause::Query(error) => classify_query(error),

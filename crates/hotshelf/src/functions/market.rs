@@ -6,27 +6,54 @@ use hotshelf_cache::model::{ItemClass, ItemId};
 use hotshelf_cache::{ColumnId, MarketRow};
 
 use super::listing::{Columns, Listing};
+use crate::engine::Engine;
 use crate::storage::{ColumnName, Storage};
 
-/// One row per class of what is in memory, then one per item of the largest.
-pub(super) fn memory_market(storage: &Storage) -> Columns {
+/// Operators with rows of their own, at most.
+const OPERATOR_ROWS_MAX: usize = 20;
+
+/// One row per class of what is in memory, each followed by the largest items of it; of operators by those of running
+/// queries.
+pub(super) fn memory_market(storage: &Storage, engine: &Engine) -> Columns {
     let names = Names::of(storage);
-    Listing::of(storage.cache.memory_market())
-        .text("class", |row| row.class.name().to_owned())
-        .text("item", |row| names.item(storage, row))
-        .count("bytes", |row| row.bytes)
-        .real("saved_s_per_gb_s", |row| per_gb(row.saved_s_per_byte_s))
-        .real("next_s_per_gb_s", |row| per_gb(row.next_s_per_byte_s))
-        .signed("changed_bytes", |row| {
+    let rows = storage.cache.memory_market().into_iter();
+    let rows = rows.map(|row| (names.item(storage, &row), row));
+    // Operators are the last class.
+    Listing::of(rows.chain(operators(engine)).collect())
+        .text("class", |(_, row)| row.class.name().to_owned())
+        .text("item", |(item, _)| item.clone())
+        .count("bytes", |(_, row)| row.bytes)
+        .real("saved_s_per_gb_s", |(_, row)| {
+            per_gb(row.saved_s_per_byte_s)
+        })
+        .real("next_s_per_gb_s", |(_, row)| per_gb(row.next_s_per_byte_s))
+        .signed("changed_bytes", |(_, row)| {
             row.last_change.map(|change| change.bytes)
         })
-        .real("changed_s_ago", |row| {
+        .real("changed_s_ago", |(_, row)| {
             row.last_change.map(|change| change.age_s)
         })
-        .text("why", |row| {
+        .text("why", |(_, row)| {
             row.last_change.map(|change| change.why.name().to_owned())
         })
         .columns()
+}
+
+/// The operators of running queries, those that have most first.
+fn operators(engine: &Engine) -> impl Iterator<Item = (Option<String>, MarketRow)> {
+    let mut operators = engine.pool.operators();
+    operators.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.query.cmp(&b.query)));
+    operators.into_iter().take(OPERATOR_ROWS_MAX).map(|held| {
+        let row = MarketRow {
+            class: ItemClass::Operator,
+            number: Some(held.query),
+            bytes: held.bytes,
+            saved_s_per_byte_s: held.saved_s_per_byte_s,
+            next_s_per_byte_s: held.saved_s_per_byte_s,
+            last_change: None,
+        };
+        (Some(format!("query {}: {}", held.query, held.name)), row)
+    })
 }
 
 /// One row per shelf: what fits, what is there, and what one more byte would save.

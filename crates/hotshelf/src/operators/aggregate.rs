@@ -1,19 +1,21 @@
 //! `SpillingAggregateExec`: groups of any number, whatever the memory. Those that others merge are handed on.
 
 mod partial;
+mod sets;
 mod spec;
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::TryStreamExt;
 use futures::stream::try_unfold;
+use futures::{StreamExt, TryStreamExt};
 use hotshelf_operators::OperatorError;
 use hotshelf_operators::aggregate::{
     AggregateStats, HashAggregate, PartialAggregate, Phase, Worker,
@@ -21,21 +23,22 @@ use hotshelf_operators::aggregate::{
 
 use super::Reason;
 use super::original::{as_original, shown_as_original};
-use super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
+use super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed, handed_on};
 use partial::PartialWork;
+use sets::Sets;
 use spec::Spec;
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to aggregate.
 pub(crate) struct SpillingAggregateExec {
     /// An `AggregateExec`.
     original: Arc<dyn ExecutionPlan>,
-    spec: Spec,
+    spec: Arc<Spec>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl SpillingAggregateExec {
     /// In place of an aggregation by groups. `None`: another operator, or an aggregation that uses or keeps an order,
-    /// has a limit or grouping sets, or keys whose equality differs here.
+    /// has a limit, or keys whose equality differs here.
     pub fn replacing(original: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Self>> {
         let Some(aggregate) = original.downcast_ref::<AggregateExec>() else {
             return Ok(None);
@@ -43,7 +46,7 @@ impl SpillingAggregateExec {
         let spec = Spec::of(aggregate)?.ok();
         Ok(spec.map(|spec| Self {
             original: original.clone(),
-            spec,
+            spec: Arc::new(spec),
             metrics: ExecutionPlanMetricsSet::new(),
         }))
     }
@@ -58,9 +61,10 @@ impl SpillingAggregateExec {
         })
     }
 
-    /// Whether it is known to be as quick as DataFusion's operator where memory is plenty.
+    /// Whether it is known to be as quick as DataFusion's operator where memory is plenty, or that one cannot spill
+    /// what it holds.
     pub fn is_quick(&self) -> bool {
-        self.spec.has_quick_keys()
+        self.spec.has_quick_keys() || self.spec.aggregate.phase == Phase::Reduce
     }
 }
 
@@ -76,22 +80,63 @@ impl ExecutionPlan for SpillingAggregateExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
-        let environment = environment(&context)?;
-        let input = self.children()[0].execute(partition, context)?;
-        let input = Pieces::new(input, self.spec.columns.clone());
+        let input = self.children()[0].execute(partition, context.clone())?;
+        let work = Partition {
+            spec: self.spec.clone(),
+            schema: self.schema(),
+            metrics: self.metrics.clone(),
+            number: partition,
+        };
+        if !work.spec.has_empty_set() {
+            return work.aggregated(input, &context);
+        }
+        let output = self.schema();
+        let groups = async move {
+            let (schema, rows) = (input.schema(), input);
+            let rows = rows.try_filter(|batch| std::future::ready(batch.num_rows() > 0));
+            let mut rows = Box::pin(rows.peekable());
+            if rows.as_mut().peek().await.is_none() {
+                let groups = futures::stream::once(async move { work.spec.of_no_rows() });
+                return Ok(Box::pin(RecordBatchStreamAdapter::new(work.schema, groups)) as _);
+            }
+            let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
+            work.aggregated(rows, &context)
+        };
+        let groups = futures::stream::once(groups).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(output, groups)))
+    }
+}
+
+/// What the aggregation of one partition knows.
+struct Partition {
+    spec: Arc<Spec>,
+    schema: SchemaRef,
+    metrics: ExecutionPlanMetricsSet,
+    number: usize,
+}
+
+impl Partition {
+    /// The groups of these rows.
+    fn aggregated(
+        self,
+        input: SendableRecordBatchStream,
+        context: &TaskContext,
+    ) -> QueryResult<SendableRecordBatchStream> {
+        let environment = environment(context, &self.metrics, self.number)?;
+        let input = Input {
+            pieces: Pieces::new(input, self.spec.columns.clone(), context),
+            sets: self.spec.sets.clone(),
+        };
         let spec = self.spec.aggregate.clone();
-        if spec.phase == Phase::Partial {
+        let baseline = BaselineMetrics::new(&self.metrics, self.number);
+        if spec.phase.writes_states() {
             let work = PartialWork {
                 input,
                 groups: PartialAggregate::try_new(spec, &environment).map_err(failed)?,
-                baseline: BaselineMetrics::new(&self.metrics, partition),
-                passed: MetricBuilder::new(&self.metrics).counter("passed_rows", partition),
+                baseline,
+                passed: MetricBuilder::new(&self.metrics).counter("passed_rows", self.number),
             };
-            let batches = work.run();
-            return Ok(Box::pin(RecordBatchStreamAdapter::new(
-                self.schema(),
-                batches,
-            )));
+            return Ok(handed_on(self.schema, work.run(), context));
         }
         let aggregation = HashAggregate::try_new(spec, &environment, 1);
         let aggregation = aggregation.map_err(failed)?;
@@ -99,12 +144,11 @@ impl ExecutionPlan for SpillingAggregateExec {
         let work = AggregateWork {
             aggregation,
             stream: Streams::new(environment.stop).open(),
-            baseline: BaselineMetrics::new(&self.metrics, partition),
+            baseline,
         };
-        let metrics = self.metrics.clone();
         let groups = async move {
             let worker = work.take_all(input, worker).await?;
-            note(work.aggregation.stats(), &metrics, partition);
+            note(work.aggregation.stats(), &self.metrics, self.number);
             let batches = try_unfold((work, worker), |(mut work, worker)| async move {
                 let next = work.next(worker).await?;
                 Ok(next.map(|(batch, worker)| (batch, (work, worker))))
@@ -112,10 +156,24 @@ impl ExecutionPlan for SpillingAggregateExec {
             Ok::<_, DataFusionError>(batches)
         };
         let batches = futures::stream::once(groups).try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(
-            self.schema(),
-            batches,
-        )))
+        Ok(handed_on(self.schema, batches, context))
+    }
+}
+
+/// The rows of an aggregation, with the keys of each grouping set if there are several.
+struct Input {
+    pieces: Pieces,
+    sets: Option<Arc<Sets>>,
+}
+
+impl Input {
+    async fn next(&mut self) -> QueryResult<Piece> {
+        let mut piece = self.pieces.next().await?;
+        if let Some(sets) = &self.sets {
+            let batches = piece.batches.iter().map(|batch| sets.rows_of(batch));
+            piece.batches = batches.collect::<QueryResult<Vec<_>>>()?.concat();
+        }
+        Ok(piece)
     }
 }
 
@@ -128,7 +186,7 @@ struct AggregateWork {
 
 impl AggregateWork {
     /// Takes all rows. Few rows are aggregated at once, more where blocking is allowed.
-    async fn take_all(&self, mut input: Pieces, mut worker: Worker) -> QueryResult<Worker> {
+    async fn take_all(&self, mut input: Input, mut worker: Worker) -> QueryResult<Worker> {
         let mut is_small = true;
         loop {
             let Piece { batches, is_last } = input.next().await?;

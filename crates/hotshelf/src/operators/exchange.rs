@@ -17,7 +17,6 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder, Time,
 };
 use datafusion::physical_plan::repartition::{BatchPartitioner, RepartitionExec};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
 };
@@ -28,7 +27,7 @@ use hotshelf_operators::exchange::{Exchange, ExchangeStats, Taken};
 use tokio::sync::Notify;
 
 use super::original::as_original;
-use super::work::{blocking, environment, failed};
+use super::work::{blocking, environment, failed, handed_on};
 use crate::begun::Begun;
 use crate::error::Error;
 
@@ -98,10 +97,7 @@ impl ExecutionPlan for ExchangeExec {
             let next = receiver.next().await?;
             Ok(next.map(|batch| (batch, receiver)))
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(
-            self.schema(),
-            batches.boxed(),
-        )))
+        Ok(handed_on(self.schema(), batches.boxed(), &context))
     }
 }
 
@@ -145,7 +141,6 @@ struct Flow {
 /// What EXPLAIN ANALYZE shows.
 struct Shown {
     spill_count: Gauge,
-    spilled_bytes: Gauge,
     used_bytes_max: Gauge,
 }
 
@@ -176,7 +171,7 @@ impl Flow {
         let (input, partitioning) = (repartition.input(), repartition.partitioning());
         let senders = input.output_partitioning().partition_count();
         let lanes = partitioning.partition_count();
-        let environment = environment(context)?;
+        let environment = environment(context, metrics, 0)?;
         let batch_rows = context.session_config().batch_size();
         let exchange = Exchange::new(
             &environment,
@@ -227,14 +222,12 @@ impl Shown {
         let gauge = |name| MetricBuilder::new(metrics).global_gauge(name);
         Self {
             spill_count: gauge("spill_count"),
-            spilled_bytes: gauge("spilled_bytes"),
             used_bytes_max: gauge("peak_mem_used"),
         }
     }
 
     fn show(&self, stats: ExchangeStats) {
         self.spill_count.set_max(stats.spilled_batch_count as usize);
-        self.spilled_bytes.set_max(stats.spilled_bytes as usize);
         self.used_bytes_max.set_max(stats.used_bytes_max as usize);
     }
 }

@@ -15,14 +15,13 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
 
 use super::Reason;
 use super::original::{as_original, shown_as_original};
-use super::work::Streams;
+use super::work::{Streams, handed_on};
 use key_ranges::KeyRanges;
 use spec::Spec;
 use stream::{Build, Built, ProbeSide};
@@ -118,7 +117,13 @@ impl SpillingHashJoinExec {
             None => join.right().output_partitioning().partition_count(),
         };
         let begin = || -> QueryResult<SharedBuild> {
-            let build = Build::begin(&self.spec, self.key_ranges.clone(), context, probers)?;
+            let build = Build::begin(
+                &self.spec,
+                self.key_ranges.clone(),
+                context,
+                &self.metrics,
+                (partition, probers),
+            )?;
             let streams = build.streams().clone();
             let inputs = inputs(join.left(), part, context)?;
             let baseline = BaselineMetrics::new(&self.metrics, partition);
@@ -174,14 +179,14 @@ impl ExecutionPlan for SpillingHashJoinExec {
             partition,
             threads: context.session_config().target_partitions(),
             fetch: self.original.fetch(),
-            input: join.right().execute(partition, context)?,
+            input: join.right().execute(partition, context.clone())?,
         };
         let joined = async move {
             let built = built.await.map_err(DataFusionError::Shared)?;
             Ok::<_, DataFusionError>(built.probe(side))
         };
         let batches = futures::stream::once(joined).try_flatten().boxed();
-        let batches = Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches));
+        let batches = handed_on(self.schema(), batches, &context);
         Ok(match self.original.fetch() {
             Some(rows) => Box::pin(LimitStream::new(batches, 0, Some(rows), limited)),
             None => batches,

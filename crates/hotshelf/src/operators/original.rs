@@ -42,6 +42,21 @@ macro_rules! as_original {
             })
         }
 
+        fn statistics_from_inputs(
+            &self,
+            inputs: &[std::sync::Arc<datafusion::common::Statistics>],
+            args: &datafusion::physical_plan::statistics::StatisticsArgs,
+        ) -> datafusion::error::Result<std::sync::Arc<datafusion::common::Statistics>> {
+            self.original.statistics_from_inputs(inputs, args)
+        }
+
+        fn child_stats_requests(
+            &self,
+            partition: Option<usize>,
+        ) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
+            self.original.child_stats_requests(partition)
+        }
+
         fn metrics(&self) -> Option<datafusion::physical_plan::metrics::MetricsSet> {
             Some(self.metrics.clone_inner())
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::common::Statistics;
 use datafusion::common::internal_err;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -12,7 +13,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
     InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
@@ -23,7 +24,7 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use hotshelf_operators::sort::{Distributed, Portion, Ranges, SortedRanges, Sorter, Together};
 
 use super::sort::{SortWork, SpillingSortExec, note};
-use super::work::{Pieces, Streams, blocking, environment, failed, joined};
+use super::work::{Pieces, Streams, blocking, environment, failed, handed_on, joined};
 
 /// Sorts that do not merge their rows, and DataFusion's operator that would.
 #[derive(Clone)]
@@ -126,7 +127,7 @@ impl ExecutionPlan for SharedSortExec {
         }
         let (columns, options) = self.sort.sorted_by(&context)?;
         let columns = Arc::new(columns);
-        let environment = environment(&context)?;
+        let environment = environment(&context, &self.metrics, partition)?;
         let input = self.sort.original().input();
         let mut workers = Vec::new();
         for partition in 0..input.output_partitioning().partition_count() {
@@ -135,7 +136,7 @@ impl ExecutionPlan for SharedSortExec {
             let schema = columns.schema().clone();
             let sorter = Sorter::new(&environment, &name, schema, options.clone());
             workers.push(Worker {
-                input: Pieces::new(rows, columns.clone()),
+                input: Pieces::new(rows, columns.clone(), &context),
                 sorter: sorter.map_err(failed)?,
                 work: self.sort.work(&columns, &self.metrics, partition),
             });
@@ -169,10 +170,19 @@ impl ExecutionPlan for SharedSortExec {
             Ok::<_, DataFusionError>(counted)
         };
         let batches = futures::stream::once(sorted).try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(
-            self.schema(),
-            batches,
-        )))
+        Ok(handed_on(self.schema(), batches, &context))
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> QueryResult<Arc<Statistics>> {
+        self.sort.statistics_from_inputs(inputs, args)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.sort.child_stats_requests(partition)
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

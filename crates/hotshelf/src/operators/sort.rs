@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::common::Statistics;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as QueryResult};
@@ -14,7 +15,7 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
     InputDistributionRequirements, PlanProperties,
@@ -26,7 +27,7 @@ use hotshelf_operators::sort::{SortKey, SortOptions, SortStats, Sorted, Sorter};
 
 use super::columns::{Columns, are_comparable};
 use super::threshold::Threshold;
-use super::work::{Pieces, Streams, blocking, environment, failed};
+use super::work::{Pieces, Streams, blocking, environment, failed, handed_on};
 
 /// More of the first rows are found by sorting and cutting; fewer by the engine's heap.
 const HEAP_ROWS_MAX: usize = 256;
@@ -180,15 +181,16 @@ impl ExecutionPlan for SpillingSortExec {
         }
         let (columns, options) = self.sorted_by(&context)?;
         let columns = Arc::new(columns);
-        let environment = environment(&context)?;
+        let environment = environment(&context, &self.metrics, partition)?;
         let name = format!("Sort[{partition}]");
         let sorter =
             Sorter::new(&environment, &name, columns.schema().clone(), options).map_err(failed)?;
         let stream = Streams::new(environment.stop.clone()).open();
         let work = self.work(&columns, &self.metrics, partition);
+        let input = Pieces::new(input, columns, &context);
         let metrics = self.metrics.clone();
         let sorted = async move {
-            let sorted = work.sort(Pieces::new(input, columns), sorter).await?;
+            let sorted = work.sort(input, sorter).await?;
             note(sorted.stats(), &metrics, partition);
             let rest = (work, stream, sorted);
             let batches = try_unfold(rest, |(work, mut stream, sorted)| async move {
@@ -201,10 +203,19 @@ impl ExecutionPlan for SpillingSortExec {
             Ok::<_, DataFusionError>(batches)
         };
         let batches = futures::stream::once(sorted).try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(
-            self.schema(),
-            batches,
-        )))
+        Ok(handed_on(self.schema(), batches, &context))
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> QueryResult<Arc<Statistics>> {
+        self.sort.statistics_from_inputs(inputs, args)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.sort.child_stats_requests(partition)
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

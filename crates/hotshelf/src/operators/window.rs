@@ -19,7 +19,6 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, Gauge, MetricBuilder,
 };
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::WindowAggExec;
 use datafusion::scalar::ScalarValue;
 use futures::StreamExt;
@@ -30,7 +29,7 @@ use hotshelf_operators::sort::Sorted;
 
 use super::columns::Columns;
 use super::original::{as_original, shown_as_original};
-use super::work::{OpenStream, Pieces, Streams, blocking, environment};
+use super::work::{OpenStream, Pieces, Streams, blocking, environment, handed_on};
 use job::{Job, Kept, LongPartition, last_row};
 
 /// A partition that takes more, in bytes, is a long one.
@@ -79,7 +78,7 @@ impl ExecutionPlan for SpillingWindowExec {
     ) -> QueryResult<SendableRecordBatchStream> {
         let window = self.window()?;
         let input = window.input().execute(partition, context.clone())?;
-        let environment = environment(&context)?;
+        let environment = environment(&context, &self.metrics, partition)?;
         let columns = Arc::new(Columns::of(input.schema()));
         let gauge = |name| MetricBuilder::new(&self.metrics).gauge(name, partition);
         let baseline = BaselineMetrics::new(&self.metrics, partition);
@@ -94,7 +93,7 @@ impl ExecutionPlan for SpillingWindowExec {
                 elapsed: baseline.elapsed_compute().clone(),
                 environment,
             }),
-            input: Pieces::new(input, columns),
+            input: Pieces::new(input, columns, &context),
             has_ended: false,
             phase: Phase::Short { open: None },
             ready: VecDeque::new(),
@@ -106,10 +105,7 @@ impl ExecutionPlan for SpillingWindowExec {
             let next = windows.next().await?;
             Ok(next.map(|batch| (batch, windows)))
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(
-            self.schema(),
-            batches.boxed(),
-        )))
+        Ok(handed_on(self.schema(), batches.boxed(), &context))
     }
 }
 

@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::internal_err;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use futures::StreamExt;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{Stream, StreamExt, TryStreamExt};
 use hotshelf_operators::batches::needed_bytes;
 use hotshelf_operators::spill::SpillFolder;
 use hotshelf_operators::{Environment, OperatorError, Stop};
@@ -18,16 +22,24 @@ use super::memory::PoolBroker;
 use crate::error::Error;
 
 /// Rows are given to an operator in pieces of this many rows or bytes: each may be written to disk, and is worked on
-/// where blocking is allowed.
+/// where blocking is allowed. All partitions' pieces of an operator take at most one part in PIECE_PARTS of the memory.
 const PIECE_ROWS: usize = 32_768;
 const PIECE_BYTES: u64 = 1 << 20;
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+const PIECE_PARTS: u64 = 32;
 
-/// Where an operator of a query gets memory and spills.
-pub(super) fn environment(context: &TaskContext) -> QueryResult<Environment> {
+/// Where an operator of a query gets memory and spills. What is spilled counts as one of the metrics.
+pub(super) fn environment(
+    context: &TaskContext,
+    metrics: &ExecutionPlanMetricsSet,
+    partition: usize,
+) -> QueryResult<Environment> {
     let Some(spill) = context.session_config().get_extension::<SpillFolder>() else {
         return internal_err!("a session without a folder for what does not fit");
     };
+    let spilled = MetricBuilder::new(metrics).spilled_bytes(partition);
     Ok(Environment {
+        spilled: Arc::new(move |bytes| spilled.add(bytes as usize)),
         broker: Arc::new(PoolBroker(context.memory_pool().clone())),
         spill,
         stop: Stop::default(),
@@ -59,10 +71,29 @@ pub(super) fn failed(error: OperatorError) -> DataFusionError {
     Error::from(error).into()
 }
 
+/// An account of rows that one operator hands to another. What it needs it gets.
+fn rows_on_the_way(context: &TaskContext) -> MemoryReservation {
+    MemoryConsumer::new("rows on the way").register(context.memory_pool())
+}
+
+/// A stream whose latest batch is on the query's account, while others work on it.
+pub(super) fn handed_on(
+    schema: SchemaRef,
+    batches: impl Stream<Item = QueryResult<RecordBatch>> + Send + 'static,
+    context: &TaskContext,
+) -> SendableRecordBatchStream {
+    let rows = rows_on_the_way(context);
+    let charged = batches.inspect_ok(move |batch| rows.resize(needed_bytes(batch) as usize));
+    Box::pin(RecordBatchStreamAdapter::new(schema, charged))
+}
+
 /// An operator's input, in pieces.
 pub(super) struct Pieces {
     input: SendableRecordBatchStream,
     columns: Arc<Columns>,
+    bytes_max: u64,
+    /// For a piece without its latest batch, which is on the account of the operator that made it.
+    rows: MemoryReservation,
 }
 
 /// Some batches of an input.
@@ -72,14 +103,30 @@ pub(super) struct Piece {
 }
 
 impl Pieces {
-    pub fn new(input: SendableRecordBatchStream, columns: Arc<Columns>) -> Self {
-        Self { input, columns }
+    pub fn new(
+        input: SendableRecordBatchStream,
+        columns: Arc<Columns>,
+        context: &TaskContext,
+    ) -> Self {
+        let partitions = context.session_config().target_partitions().max(1) as u64;
+        let bytes_max = match context.memory_pool().memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes as u64 / (PIECE_PARTS * partitions),
+            _ => PIECE_BYTES,
+        };
+        Self {
+            input,
+            columns,
+            bytes_max: bytes_max.clamp(PIECE_BYTES_MIN, PIECE_BYTES),
+            rows: rows_on_the_way(context),
+        }
     }
 
+    /// The next piece. The one before has been worked on.
     pub async fn next(&mut self) -> QueryResult<Piece> {
         let mut batches = Vec::new();
         let (mut rows, mut bytes) = (0, 0);
-        while rows < PIECE_ROWS && bytes < PIECE_BYTES {
+        while rows < PIECE_ROWS && bytes < self.bytes_max {
+            self.rows.resize(bytes as usize);
             let Some(batch) = self.input.next().await.transpose()? else {
                 return Ok(Piece {
                     batches,

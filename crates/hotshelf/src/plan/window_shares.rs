@@ -1,5 +1,6 @@
-//! `ntile`, `percent_rank` and `cume_dist` by row numbers and counts, and conditions of aggregates as part of what they
-//! aggregate, where a partition may not fit in memory.
+//! `ntile`, `percent_rank` and `cume_dist` by row numbers and counts, conditions of aggregates as part of what they
+//! aggregate, and frames that reach to a partition's end as ones from its beginning in the reverse order, where a
+//! partition may not fit in memory.
 //!
 //! The engine's functions need all rows of a partition at once. A row's number, its rank and the count of rows up to
 //! it are known when it comes, and the partition's count is one value for all its rows, which are spilled until it is
@@ -9,9 +10,10 @@ use datafusion::arrow::datatypes::DataType::{Float64, Int64, UInt64};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::error::Result as QueryResult;
 use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::functions_window::nth_value::first_value_udwf;
 use datafusion::functions_window::rank::rank_udwf;
 use datafusion::functions_window::row_number::row_number_udwf;
-use datafusion::logical_expr::expr::{Sort, WindowFunction, WindowFunctionParams};
+use datafusion::logical_expr::expr::{NullTreatment, Sort, WindowFunction, WindowFunctionParams};
 use datafusion::logical_expr::{
     Expr, LogicalPlan, LogicalPlanBuilder, Window, WindowFrame, WindowFunctionDefinition, cast,
     lit, when,
@@ -54,8 +56,69 @@ fn may_not_fit(window: &Window, settings: &SessionSettings) -> bool {
 
 fn keeps_rows(expr: &Expr) -> bool {
     let expr = expr.clone().unalias();
-    share_of(&expr).is_some() || without_condition(&expr).is_some()
+    share_of(&expr).is_some() || of_few_rows(&expr).is_some()
 }
+
+/// The same function in a form that needs few rows at once.
+fn of_few_rows(expr: &Expr) -> Option<Expr> {
+    let without_condition = without_condition(expr);
+    let from_the_beginning = from_the_beginning(without_condition.as_ref().unwrap_or(expr));
+    from_the_beginning.or(without_condition)
+}
+
+/// A function of a frame that reaches to the partition's end, as one of the same rows in the reverse order. Which of
+/// rows with equal keys comes first in a frame of rows is open either way.
+fn from_the_beginning(expr: &Expr) -> Option<Expr> {
+    let Expr::WindowFunction(function) = expr else {
+        return None;
+    };
+    let params = &function.params;
+    let frame = &params.window_frame;
+    if params.order_by.is_empty() || !frame.end_bound.is_unbounded() {
+        return None;
+    }
+    let is_whole = frame.start_bound.is_unbounded();
+    let skips_nulls = params.null_treatment == Some(NullTreatment::IgnoreNulls);
+    let up_to_here = || WindowFrame::new(Some(true));
+    let (fun, window_frame) = match &function.fun {
+        WindowFunctionDefinition::AggregateUDF(named)
+            if !is_whole && REVERSIBLE.contains(&named.name()) =>
+        {
+            (function.fun.clone(), frame.reverse())
+        }
+        WindowFunctionDefinition::WindowUDF(named) if named.name() == "last_value" => {
+            let fun = first_value_udwf().into();
+            match (is_whole, skips_nulls) {
+                (false, _) => (fun, frame.reverse()),
+                (true, false) => (fun, up_to_here()),
+                (true, true) => return None,
+            }
+        }
+        _ => return None,
+    };
+    let reversed = |sort: &Sort| Sort::new(sort.expr.clone(), !sort.asc, !sort.nulls_first);
+    let params = WindowFunctionParams {
+        order_by: params.order_by.iter().map(reversed).collect(),
+        window_frame,
+        ..params.clone()
+    };
+    Some(Expr::from(WindowFunction { fun, params }))
+}
+
+/// Functions for which the order of rows does not matter.
+const REVERSIBLE: [&str; 11] = [
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "bool_and",
+    "bool_or",
+    "stddev",
+    "stddev_pop",
+    "var",
+    "var_pop",
+];
 
 /// Functions that pass over NULL.
 const WITHOUT_NULLS: [&str; 5] = ["count", "sum", "avg", "min", "max"];
@@ -147,7 +210,7 @@ fn by_counts(window: &Window) -> QueryResult<Option<LogicalPlan>> {
         let expr = expr.clone().unalias();
         let output = match share_of(&expr) {
             Some((share, params)) => value_of(share, params, &mut column_of)?,
-            None => column_of(without_condition(&expr).unwrap_or(expr)),
+            None => column_of(of_few_rows(&expr).unwrap_or(expr)),
         };
         outputs.push(output.alias_qualified(qualifier.cloned(), field.name()));
     }

@@ -1,13 +1,14 @@
 //! Scans of tables: what the planner pushed down, and how a scan turns row groups into batches.
 //!
-//! `env` is all that a scan sees of the database. `source` is what DataFusion plans with, `begin` makes a `plan` of
-//! it when it runs. `queue` hands row groups to workers and looks ahead, where workers take `turn`s; `file` is one data
-//! file as a scan reads it, `segments` connects Vortex's readers to the cache, `stream` is a worker, `work` counts what
-//! workers did. `filters` decides which predicates a scan may take over, `implied` which zone maps can judge, `keys`
-//! reads what joins say about theirs. `top` learns what a sort with a limit wants first, `read_first` and `zones` put
-//! row groups in order.
+//! `env` is all that a scan sees of the database. `source` is what DataFusion plans with (`describe` for EXPLAIN),
+//! `begin` makes a `plan` of it when it runs. `queue` hands row groups to workers and looks ahead, where workers take
+//! `turn`s; `file` is one data file as a scan reads it, `segments` connects Vortex's readers to the cache, `stream` is
+//! a worker, `work` counts what workers did. `filters` decides which predicates a scan may take over, `implied` which
+//! zone maps can judge, `keys` reads what joins say about theirs. `top` learns what a sort with a limit wants first,
+//! `read_first` and `zones` put row groups in order.
 
 mod begin;
+mod describe;
 mod env;
 mod file;
 mod filters;

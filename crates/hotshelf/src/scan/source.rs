@@ -232,26 +232,6 @@ impl TableScan {
         }
     }
 
-    /// Table, columns, predicates and the way to the rows, for EXPLAIN.
-    pub fn describe(&self) -> String {
-        let taken = self.taken.lock().clone();
-        self.describe_with(taken.as_ref().unwrap_or(&self.access), &self.outcome)
-    }
-
-    /// The same with the way that an execution took.
-    pub fn describe_with(&self, access: &AccessPath, outcome: &Outcome) -> String {
-        let fields = self.schema.fields().iter();
-        let names: Vec<&str> = fields.map(|field| field.name().as_str()).collect();
-        let mut text = format!("table={}, columns=[{}]", self.table.name, names.join(", "));
-        if !self.filters.is_empty() {
-            let filters = self.filters.iter();
-            let filters: Vec<String> = filters.map(|filter| filter.expr.to_string()).collect();
-            text.push_str(&format!(", filter={}", filters.join(" AND ")));
-        }
-        text.push_str(&format!("{access}{outcome}"));
-        text
-    }
-
     /// Indices in the table of the columns an expression over the output reads.
     fn table_columns(&self, expr: &Arc<dyn PhysicalExpr>) -> Vec<usize> {
         collect_columns(expr)
@@ -313,18 +293,17 @@ impl DataSource for TableScan {
         Some(self.scan_queue(config))
     }
 
-    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "HotshelfScan: {}", self.describe())?;
-        for dynamic in &self.dynamic {
-            write!(f, ", prune={}", dynamic.describe())?;
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let mut parts = self.planned();
+        let prune = self.dynamic.iter();
+        parts.extend(prune.map(|dynamic| format!("prune={}", dynamic.describe())));
+        parts.extend(self.first.as_ref().map(ToString::to_string));
+        parts.extend(self.limit.map(|limit| format!("limit={limit}")));
+        if format == DisplayFormatType::TreeRender {
+            return f.write_str(&parts.join("\n"));
         }
-        if let Some(first) = &self.first {
-            write!(f, ", {first}")?;
-        }
-        if let Some(limit) = self.limit {
-            write!(f, ", limit={limit}")?;
-        }
-        write!(f, ", io={}", self.env.io.describe())
+        let io = self.env.io.describe();
+        write!(f, "HotshelfScan: {}, io={io}", parts.join(", "))
     }
 
     fn repartitioned(

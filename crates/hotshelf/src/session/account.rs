@@ -27,7 +27,7 @@ impl QueryAccount {
         let weight = engine
             .cache
             .query_weight(settings.template, settings.priority);
-        let pool = Arc::new(QueryPool::new(engine.pool.clone(), weight));
+        let pool = QueryPool::open(engine.pool.clone(), settings.query_id, weight);
         let runtime = RuntimeEnv {
             memory_pool: pool.clone(),
             ..shared.as_ref().clone()

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
+use super::room::with_need;
 use crate::error::{Error, Result, is_shortage};
 use crate::interrupt::Interrupt;
 
@@ -232,6 +233,7 @@ async fn forward(
         Err(payload) => Some(Error::panicked(RUNNING, payload.as_ref()).into()),
     };
     if let Some(error) = failed {
+        let error = with_need(error, &plan.get());
         sender.send(Err(error)).await.ok();
     }
 }

@@ -1,6 +1,10 @@
 //! What EXPLAIN says besides the plan: which joins are in another order than in the text, why joins and aggregations
 //! are not part of star pipelines, which operators are DataFusion's and why, and the memory that EXPLAIN ANALYZE found.
 
+mod exec;
+mod node;
+mod tree;
+
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
@@ -9,12 +13,78 @@ use datafusion::common::format::ExplainFormat;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 
 use super::account::QueryAccount;
 use crate::error::{Error, Result};
 use crate::settings::SessionSettings;
+
+use exec::ShowExec;
+
+/// How a plan is shown, other than by the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// For people.
+    Tree,
+    /// For tools.
+    Json,
+}
+
+/// A plan that is to be shown by [`Explained::show`].
+pub(super) struct Explained<'a> {
+    pub plan: &'a LogicalPlan,
+    runs: bool,
+    form: Form,
+    schema: SchemaRef,
+}
+
+impl<'a> Explained<'a> {
+    /// What a statement explains, if not in the engine's way: where `datafusion.explain.format` or the statement says
+    /// `tree`, or `pgjson` for tools. EXPLAIN VERBOSE is the engine's.
+    pub fn of(plan: &'a LogicalPlan, state: &SessionState) -> Option<Self> {
+        let usual = &state.config().options().explain.format;
+        let (plan, runs, format, schema) = match plan {
+            LogicalPlan::Explain(explain)
+                if !explain.verbose && explain.logical_optimization_succeeded =>
+            {
+                let format = &explain.explain_format;
+                (&explain.plan, false, format, &explain.schema)
+            }
+            LogicalPlan::Analyze(analyze) if !analyze.verbose => {
+                // Of those the engine only knows itself, it takes no other for what the session says.
+                let format = match analyze.format {
+                    ExplainFormat::Indent => usual,
+                    _ => &analyze.format,
+                };
+                (&analyze.input, true, format, &analyze.schema)
+            }
+            _ => return None,
+        };
+        let form = match format {
+            ExplainFormat::Tree => Form::Tree,
+            ExplainFormat::PostgresJSON => Form::Json,
+            _ => return None,
+        };
+        Some(Self {
+            plan: plan.as_ref(),
+            runs,
+            form,
+            schema: schema.inner().clone(),
+        })
+    }
+
+    /// A plan that shows another, after running it if that is to be.
+    pub fn show(self, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(ShowExec::new(plan, self.runs, self.form, self.schema))
+    }
+}
+
+/// How a plan shows another, if it does.
+pub(super) fn form_of(plan: &Arc<dyn ExecutionPlan>) -> Option<Form> {
+    plan.downcast_ref::<ShowExec>().map(ShowExec::form)
+}
 
 /// The first column of the row about joins and aggregations that are not part of a star pipeline.
 const STAR_PIPELINES: &str = "star_pipelines";
@@ -65,10 +135,11 @@ pub(super) fn notes(state: &SessionState) -> Notes {
     notes
 }
 
-/// Adds rows with what the rules noted.
+/// Adds rows with what the rules noted, to a plan in this form.
 pub(super) fn with_notes(
     batches: SendableRecordBatchStream,
     notes: Notes,
+    form: Option<Form>,
 ) -> Result<SendableRecordBatchStream> {
     let schema = batches.schema();
     if notes.is_empty() || schema.fields().len() != 2 {
@@ -76,7 +147,7 @@ pub(super) fn with_notes(
     }
     let rows = notes
         .into_iter()
-        .map(|(kind, text)| Ok(Ok(row_of(&schema, kind, text)?)));
+        .map(|(kind, text)| Ok(Ok(row_of(&schema, kind, text, form)?)));
     let rows = rows.collect::<Result<Vec<_>>>()?;
     let batches = batches.chain(futures::stream::iter(rows));
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
@@ -87,10 +158,11 @@ pub(super) fn takes_account(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Analyze(_)) && takes_notes(plan)
 }
 
-/// Adds a row with what the query got of the memory and what it took of it, once it has run.
+/// Adds a row with what the query got of the memory and what it took of it, once it has run, to a plan in this form.
 pub(super) fn with_account(
     batches: SendableRecordBatchStream,
     account: QueryAccount,
+    form: Option<Form>,
 ) -> SendableRecordBatchStream {
     let schema = batches.schema();
     if schema.fields().len() != 2 {
@@ -98,13 +170,18 @@ pub(super) fn with_account(
     }
     let row = {
         let schema = schema.clone();
-        async move { Ok(row_of(&schema, MEMORY, account.describe())?) }
+        async move { Ok(row_of(&schema, MEMORY, account.describe(), form)?) }
     };
     let batches = batches.chain(futures::stream::once(row));
     Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
-fn row_of(schema: &SchemaRef, kind: &str, text: String) -> Result<RecordBatch> {
+/// A row beside those of a plan. Beside a tree its lines are no longer than the tree's.
+fn row_of(schema: &SchemaRef, kind: &str, text: String, form: Option<Form>) -> Result<RecordBatch> {
+    let text = match form {
+        Some(Form::Tree) => tree::wrapped_lines(&text),
+        _ => text,
+    };
     let cell = |text: String| Arc::new(StringArray::from(vec![text])) as ArrayRef;
     let columns = vec![cell(kind.to_owned()), cell(text)];
     RecordBatch::try_new(schema.clone(), columns).map_err(|error| Error::Query(error.into()))

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
+use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{JoinType, resources_err};
@@ -30,6 +31,7 @@ use datafusion::physical_plan::joins::{
     SymmetricHashJoinExec,
 };
 use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
@@ -300,6 +302,18 @@ impl ExecutionPlan for Checkpoint {
             inner: self.inner.execute(partition, context)?,
             interrupt: self.interrupt.clone(),
         }))
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> QueryResult<Arc<Statistics>> {
+        self.inner.statistics_from_inputs(inputs, args)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.inner.child_stats_requests(partition)
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

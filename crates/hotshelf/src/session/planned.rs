@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 
 use super::account::QueryAccount;
 use super::answer::{self, Answer, RunningPlan};
+use super::explain::{Explained, Form};
 use super::target::Unfinished;
 use super::{aside, depth, explain, interrupt};
 use crate::engine::{Engine, QueryPool};
@@ -81,9 +82,12 @@ impl Runnable {
         } = self;
         let mut context = TaskContext::from(&state);
         let account = QueryAccount::open(&settings_of(&state), engine, &mut context);
+        let form = explain::form_of(&plan);
         let plan = RunningPlan::new(plan);
         let interrupt = interrupt_of(&state);
-        let notes = with_notes.then(|| explain::notes(&state));
+        // Tools read one text.
+        let adds_rows = form != Some(Form::Json);
+        let notes = (with_notes && adds_rows).then(|| explain::notes(&state));
         let again = logical.map(|logical| {
             let pool = account.pool();
             let again = async move {
@@ -94,10 +98,10 @@ impl Runnable {
         });
         let mut batches = answer::start(&plan, Arc::new(context), interrupt, again);
         if let Some(notes) = notes {
-            batches = explain::with_notes(batches, notes)?;
+            batches = explain::with_notes(batches, notes, form)?;
         }
-        if with_account {
-            batches = explain::with_account(batches, account);
+        if with_account && adds_rows {
+            batches = explain::with_account(batches, account, form);
         }
         Ok(Answer {
             batches,
@@ -151,9 +155,18 @@ pub(super) async fn plan_physically(
     optimized: &LogicalPlan,
     state: &SessionState,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let plan = crate::shared::plan_physically(optimized, state).await;
-    plan.and_then(|plan| ready(plan, &interrupt_of(state)))
-        .map_err(Error::from_query)
+    let explained = Explained::of(optimized, state);
+    let what = explained
+        .as_ref()
+        .map_or(optimized, |explained| explained.plan);
+    let plan = crate::shared::plan_physically(what, state).await;
+    let plan = plan
+        .and_then(|plan| ready(plan, &interrupt_of(state)))
+        .map_err(Error::from_query)?;
+    Ok(match explained {
+        Some(explained) => explained.show(plan),
+        None => plan,
+    })
 }
 
 /// A plan that may run: it is not too deep, and can be interrupted.

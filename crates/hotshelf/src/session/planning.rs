@@ -22,6 +22,11 @@ use crate::interrupt::Interrupt;
 use crate::settings::{Notes, SessionSettings, Use, check_engine_setting, check_name, unknown};
 use crate::stored_table::StoredTable;
 
+/// Partitions with less memory than this have less than they need for their rows on the way alone.
+const PARTITION_BYTES_MIN: u64 = 4 << 20;
+/// This many partitions there may be in any case.
+const PARTITIONS_MIN: usize = 4;
+
 impl Session {
     /// Plans a statement; those that only change settings or the catalog are done with that.
     pub(super) async fn plan(
@@ -145,7 +150,7 @@ impl Session {
             .await
             .map_err(Error::from_query)?;
         let optimized = state.optimize(plan).map_err(Error::from_query)?;
-        self.bound_batches(&mut state, &optimized)
+        self.bound_memory(&mut state, &optimized)
             .map_err(Error::from_query)?;
         Ok(Runnable {
             plan: plan_physically(&optimized, &state).await?,
@@ -160,12 +165,19 @@ impl Session {
         })
     }
 
-    /// Has the plan's long literals repeated for no more rows than fit.
-    fn bound_batches(&self, state: &mut SessionState, plan: &LogicalPlan) -> QueryResult<()> {
-        let config = state.config();
-        let (usual, threads) = (config.batch_size(), config.target_partitions());
+    /// Has the plan's long literals repeated for no more rows than fit, and rows divided among no more partitions than
+    /// there is memory for.
+    fn bound_memory(&self, state: &mut SessionState, plan: &LogicalPlan) -> QueryResult<()> {
         let bytes = self.database.engine().pool.limit_bytes();
-        let rows = batch_rows::batch_rows(plan, usual, bytes, threads)?;
+        let config = state.config();
+        let wanted = config.target_partitions();
+        let partitions = wanted.min(partitions_max(bytes));
+        if partitions < wanted {
+            *state.config_mut() = config.clone().with_target_partitions(partitions);
+        }
+        let config = state.config();
+        let usual = config.batch_size();
+        let rows = batch_rows::batch_rows(plan, usual, bytes, partitions)?;
         if rows < usual {
             *state.config_mut() = config.clone().with_batch_size(rows);
         }
@@ -224,6 +236,12 @@ impl Session {
             None => Error::from_query(error),
         }
     }
+}
+
+/// How many partitions each operator of a query may have, where operators may hold this many bytes.
+fn partitions_max(bytes: u64) -> usize {
+    let partitions = bytes / PARTITION_BYTES_MIN;
+    usize::try_from(partitions).map_or(usize::MAX, |partitions| partitions.max(PARTITIONS_MIN))
 }
 
 /// Whether a statement that has run out of memory may begin again.

@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Statistics, internal_err};
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
@@ -42,6 +43,8 @@ pub(super) struct StarPipelineExec {
     reported: Arc<Mutex<Reported>>,
     /// The look-ups end with the last row.
     begun: Begun<Preparation>,
+    /// Of the original plan.
+    statistics: OnceLock<Arc<Statistics>>,
     /// For EXPLAIN ANALYZE.
     outcome: Arc<OnceLock<Outcome>>,
 }
@@ -74,6 +77,7 @@ impl StarPipelineExec {
             metrics: ExecutionPlanMetricsSet::new(),
             reported: Arc::default(),
             begun: Begun::default(),
+            statistics: OnceLock::new(),
             outcome: Arc::default(),
         }
     }
@@ -256,6 +260,21 @@ impl ExecutionPlan for StarPipelineExec {
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }
 
+    fn statistics_from_inputs(
+        &self,
+        _inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> QueryResult<Arc<Statistics>> {
+        if let (None, Some(known)) = (args.partition(), self.statistics.get()) {
+            return Ok(known.clone());
+        }
+        let statistics = StatisticsContext::default().compute(self.original.as_ref(), args)?;
+        if args.partition().is_none() {
+            self.statistics.set(statistics.clone()).ok();
+        }
+        Ok(statistics)
+    }
+
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
@@ -270,22 +289,33 @@ impl fmt::Debug for StarPipelineExec {
 }
 
 impl DisplayAs for StarPipelineExec {
-    fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         let star = &self.star;
         let outcome = self.outcome.get();
+        // In a tree a part each line.
+        let (start, end, next) = match format {
+            DisplayFormatType::TreeRender => ("", "", "\n"),
+            _ => ("StarPipelineExec: ", "]", ", "),
+        };
+        let open = if end.is_empty() { "=" } else { "=[" };
         let scan = match outcome {
             Some(Outcome::Ran(queue, _)) => {
                 let plan = &queue.plan;
-                star.scan.describe_with(&plan.access, &plan.outcome)
+                star.scan.described(&plan.access, &plan.outcome)
             }
-            Some(Outcome::Original(_)) | None => star.scan.describe(),
+            Some(Outcome::Original(_)) | None => star.scan.planned(),
         };
-        write!(f, "StarPipelineExec: scan=[{scan}]")?;
+        let scan = scan.join(next);
+        let scan = match format {
+            DisplayFormatType::TreeRender => scan.trim_start_matches("table="),
+            _ => &scan,
+        };
+        write!(f, "{start}scan{open}{scan}{end}")?;
         if !star.joins.is_empty() {
-            write!(f, ", look-ups=[{}]", star.forecast())?;
+            write!(f, "{next}look-ups{open}{}{end}", star.forecast())?;
         }
         for filter in &star.filters {
-            write!(f, ", filter={}", filter.expr)?;
+            write!(f, "{next}filter={}", filter.expr)?;
         }
         if let Output::Groups(aggregates) = &star.output {
             let names: Vec<&str> = aggregates
@@ -303,14 +333,15 @@ impl DisplayAs for StarPipelineExec {
                 Keys::Builds(_) => "groups numbered by build rows",
                 Keys::Values(_) => "groups hashed",
             };
-            write!(f, ", aggregates=[{}] ({step}), {by}", names.join(", "))?;
+            let names = names.join(", ");
+            write!(f, "{next}aggregates{open}{names}{end} ({step}), {by}")?;
         }
         match outcome {
             Some(Outcome::Ran(queue, ran)) => {
                 let throughput = queue.run().describe();
-                write!(f, ", ran=[{}], {throughput}", ran.describe())
+                write!(f, "{next}ran{open}{}{end}, {throughput}", ran.describe())
             }
-            Some(Outcome::Original(reason)) => write!(f, ", ran the original plan: {reason}"),
+            Some(Outcome::Original(reason)) => write!(f, "{next}ran the original plan: {reason}"),
             None => Ok(()),
         }
     }

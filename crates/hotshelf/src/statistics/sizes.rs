@@ -17,20 +17,35 @@ pub(crate) const VALUE_BYTES: usize = 24;
 
 /// Bytes of a row of these columns in a hash table.
 pub(crate) fn row_bytes<'a>(types: impl Iterator<Item = &'a DataType>) -> usize {
+    value_bytes(types) + TABLE_ROW_BYTES
+}
+
+fn value_bytes<'a>(types: impl Iterator<Item = &'a DataType>) -> usize {
     let widths = types.map(|data_type| data_type.primitive_width().unwrap_or(VALUE_BYTES));
-    widths.sum::<usize>() + TABLE_ROW_BYTES
+    widths.sum::<usize>()
 }
 
 /// What a hash table of the rows of a plan would take, as far as the statistics tell; `None` if they are silent.
 fn table_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<u64>> {
+    bytes_with(plan, TABLE_ROW_BYTES)
+}
+
+/// What the rows of a plan take without a table, as far as the statistics tell; `None` if they are silent.
+pub(crate) fn stored_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<u64>> {
+    bytes_with(plan, 0)
+}
+
+fn bytes_with(plan: &Arc<dyn ExecutionPlan>, row_bytes: usize) -> QueryResult<Option<u64>> {
     let statistics =
         StatisticsContext::default().compute(plan.as_ref(), &StatisticsArgs::default())?;
     let Some(&rows) = statistics.num_rows.get_value() else {
         return Ok(None);
     };
     let schema = plan.schema();
-    let row_bytes = row_bytes(schema.fields().iter().map(|field| field.data_type()));
-    Ok(Some((rows as u64).saturating_mul(row_bytes as u64)))
+    let values = value_bytes(schema.fields().iter().map(|field| field.data_type()));
+    Ok(Some(
+        (rows as u64).saturating_mul((values + row_bytes) as u64),
+    ))
 }
 
 /// Whether a table of a plan's rows is expected to take no more than one part in `parts` of these bytes, or the

@@ -233,8 +233,29 @@ fn grouping_sets_are_made_of_groups_by_all_keys() {
                 grouped(functions)
             );
             let plan = db.rows(&format!("EXPLAIN {found}")).join("\n");
-            assert_eq!(plan.contains("GroupedSetsExec"), split, "{plan}");
+            assert_eq!(plan.contains("mode=PartialReduce"), split, "{plan}");
+            assert_eq!(plan.matches(" AggregateExec").count(), 0, "{plan}");
             assert_eq!(db.rows(&found), db.rows(&expected), "{found}");
+        }
+    }
+}
+
+#[test]
+fn grouping_sets_take_any_number_of_groups() {
+    let rich = with_budget(64 << 20);
+    let poor = with_budget(1 << 20);
+    for query in [
+        "SELECT id, k, sum(d) AS s, grouping(id, k) AS g FROM t GROUP BY ROLLUP (id, k)",
+        "SELECT id, t, count(*) AS n, min(t) AS l FROM t GROUP BY GROUPING SETS ((id), (t), (t), ())",
+        "SELECT k, small, count(DISTINCT id) AS n FROM t GROUP BY CUBE (k, small)",
+        "SELECT t, k + 1 AS l, max(f) AS m FROM t WHERE id < 0 GROUP BY GROUPING SETS ((t), (k + 1), ())",
+        "SELECT small, sum(id) FILTER (WHERE k > 9) AS s FROM t WHERE id < 0 GROUP BY ROLLUP (small)",
+    ] {
+        let expected = answers(&rich, OFF, query);
+        for threads in [1, 4] {
+            let settings = format!("SET hotshelf.threads = {threads};");
+            assert_eq!(answers(&rich, &settings, query), expected, "{query}");
+            assert_eq!(answers(&poor, &settings, query), expected, "{query}");
         }
     }
 }

@@ -8,6 +8,7 @@ mod budget;
 mod damage;
 mod damaged_input;
 mod exchanging;
+mod explaining;
 mod fresh;
 mod import;
 mod index;

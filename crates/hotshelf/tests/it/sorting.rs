@@ -386,10 +386,22 @@ fn a_full_spill_folder_ends_the_query_and_says_what_was_needed() {
         spill_bytes_max: Some(1 << 20),
         ..Options::default()
     });
-    let sql = "SELECT value, sha256(value::text) AS text FROM range(400000) ORDER BY text";
-    let error = fixture.error(sql);
-    let text = error.to_string();
-    assert!(text.contains("may spill 1048576 bytes"), "{text}");
+    fixture
+        .run("CREATE TABLE digests AS SELECT value, sha256(value::text) AS digest FROM range(400000)")
+        .unwrap();
+    for sql in [
+        "SELECT value, digest FROM digests ORDER BY digest",
+        "SELECT a.value, b.value FROM digests a JOIN digests b ON a.digest = b.digest",
+    ] {
+        let error = fixture.error(sql);
+        let text = error.to_string();
+        assert!(text.contains("may spill 1048576 bytes"), "{text}");
+        let keeps = text.split("keep are about ").nth(1);
+        let keeps = keeps.and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+        assert!(keeps > Some(400_000 * 16), "{text}");
+        assert_eq!(error.code(), "spill_limit");
+    }
+    let error = fixture.error("SELECT value FROM digests ORDER BY digest");
     assert!(error.hint().is_some_and(|hint| hint.contains("budget")));
     assert_eq!(fixture.rows("SELECT 1 AS one"), ["1"], "others go on");
 }

@@ -175,6 +175,29 @@ fn a_query_cancelled_in_the_middle_stalls_nothing() {
 }
 
 #[test]
+fn the_memory_market_names_the_operators_of_a_running_query() {
+    let fixture = with_table();
+    let session = fixture.database().session();
+    let running = fixture.database().block_on(async {
+        let sorted = "SELECT a, b, c FROM t ORDER BY b, c, a";
+        let mut answer = session.sql(sorted).await.unwrap();
+        answer.next().await.unwrap().unwrap();
+        let other = fixture.database().session();
+        let rows =
+            "SELECT item FROM memory_market() WHERE item LIKE 'query %: Sort' AND bytes > 1000";
+        lines(&other.sql(rows).await.unwrap().collect().await.unwrap())
+    });
+    assert_eq!(running.len(), 1, "{running:?}");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // The query that asks may have operators itself, but none that hold much.
+    let ended =
+        "SELECT count(*) FROM memory_market() WHERE item LIKE 'query %' AND bytes > 1000000";
+    while fixture.rows(ended) != ["0"] {
+        assert!(Instant::now() < deadline);
+    }
+}
+
+#[test]
 fn a_cancelled_query_teaches_no_time_and_the_whole_one_does() {
     let fixture = with_table();
     let database = fixture.database();

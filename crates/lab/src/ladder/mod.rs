@@ -6,7 +6,7 @@ mod spill;
 
 use clap::{Args, Subcommand};
 use hotshelf_operators::memory::FixedPool;
-use hotshelf_operators::spill::{SpillFolder, SpillOptions};
+use hotshelf_operators::spill::{SpillFolder, SpillOptions, uncounted};
 use hotshelf_operators::{Environment, Result, Stop};
 use hotshelf_tier::io::{IoEngine, IoOptions};
 
@@ -113,6 +113,7 @@ impl Machine {
         let environment = Environment {
             broker: FixedPool::new(limit_bytes),
             spill: SpillFolder::open(options, engine)?,
+            spilled: uncounted(),
             stop: Stop::default(),
         };
         for _ in 0..RUN_COUNT {

@@ -31,7 +31,7 @@ pub fn run(environment: &Environment, megabytes: u64, threads: usize) -> Result<
         let write = |thread: usize, ()| -> Result<Vec<SpilledBatch>> {
             let mut random = fastrand::Rng::with_seed(thread as u64);
             let batch = batch(&mut random, is_random);
-            let file = environment.spill.create_file(batch.schema())?;
+            let file = environment.spill_file(batch.schema())?;
             (0..batch_count).map(|_| file.write(&batch)).collect()
         };
         let start = Instant::now();

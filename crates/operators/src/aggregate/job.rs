@@ -78,10 +78,7 @@ impl Shared {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let file = self
-            .environment
-            .spill
-            .create_file(Arc::clone(self.plan.groups()))?;
+        let file = self.environment.spill_file(self.plan.groups().clone())?;
         Ok(self.file.get_or_init(|| file))
     }
 

@@ -75,7 +75,7 @@ struct Window {
 }
 
 impl PartialAggregate {
-    /// An aggregation in the phase [`Partial`](super::Phase::Partial).
+    /// An aggregation in the phase [`Partial`](super::Phase::Partial) or [`Reduce`](super::Phase::Reduce).
     ///
     /// # Errors
     /// Columns that do not fit together, and if Arrow has no row format for a key's type.

@@ -15,19 +15,21 @@ pub enum Phase {
     Single,
     /// Rows come in, states go out: one for each group.
     Partial,
+    /// States come in, states go out.
+    Reduce,
     /// States come in, results go out.
     Final,
 }
 
 impl Phase {
     /// Whether states come in.
-    pub(super) fn reads_states(self) -> bool {
-        self == Self::Final
+    pub fn reads_states(self) -> bool {
+        matches!(self, Self::Reduce | Self::Final)
     }
 
-    /// Whether states go out.
-    pub(super) fn writes_states(self) -> bool {
-        self == Self::Partial
+    /// Whether states go out: others merge them, and can be given them at any time.
+    pub fn writes_states(self) -> bool {
+        matches!(self, Self::Partial | Self::Reduce)
     }
 }
 

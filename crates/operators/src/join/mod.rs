@@ -15,6 +15,7 @@
 //! # let environment = Environment {
 //! #     broker: FixedPool::new(1 << 20),
 //! #     spill: SpillFolder::open(spill, IoEngine::start(IoOptions::default())?)?,
+//! #     spilled: hotshelf_operators::spill::uncounted(),
 //! #     stop: Stop::default(),
 //! # };
 //! let numbers = |numbers: Vec<i64>| -> ArrayRef { Arc::new(Int64Array::from(numbers)) };

@@ -277,7 +277,7 @@ impl RowStore {
         if let Some(file) = self.file.get() {
             return Ok(Arc::clone(file));
         }
-        let file = self.environment.spill.create_file(block_schema())?;
+        let file = self.environment.spill_file(block_schema())?;
         Ok(Arc::clone(self.file.get_or_init(|| file)))
     }
 

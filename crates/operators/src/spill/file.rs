@@ -12,6 +12,7 @@ use hotshelf_tier::Corruption;
 use hotshelf_tier::io::{IoFile, PAGE_BYTES, ReadFuture};
 use parking_lot::Mutex;
 
+use super::OnSpill;
 use super::codec::{self, Codec};
 use super::extents::Extents;
 use super::folder::{SpillFolder, failed};
@@ -26,6 +27,7 @@ pub struct SpillFile {
     reader: Arc<IoFile>,
     space: Mutex<FileSpace>,
     worth: Worth,
+    spilled: OnSpill,
 }
 
 #[derive(Default)]
@@ -61,6 +63,7 @@ impl SpillFile {
         folder: &Arc<SpillFolder>,
         path: &Path,
         schema: SchemaRef,
+        spilled: &OnSpill,
     ) -> Result<Arc<Self>> {
         let codec = Codec::new(schema)?;
         let mut options = File::options();
@@ -84,6 +87,7 @@ impl SpillFile {
             reader,
             space: Mutex::default(),
             worth: Worth::default(),
+            spilled: Arc::clone(spilled),
         }))
     }
 
@@ -137,6 +141,7 @@ impl SpillFile {
         let needed = stored.len() as u64;
         written.map_err(|source| self.folder.write_error(self.reader.path(), needed, source))?;
         self.folder.note_written(needed, raw.len() as u64);
+        (self.spilled)(needed);
         Ok(SpilledBatch(Arc::new(place)))
     }
 

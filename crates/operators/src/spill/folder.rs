@@ -10,6 +10,7 @@ use arrow_schema::SchemaRef;
 use hotshelf_tier::io::IoEngine;
 use parking_lot::Mutex;
 
+use super::OnSpill;
 use super::file::SpillFile;
 use crate::{OperatorError, Result};
 
@@ -102,14 +103,19 @@ impl SpillFolder {
         }))
     }
 
-    /// An empty file for batches of this schema. It occupies nothing until it is written to.
+    /// An empty file for batches of this schema. It occupies nothing until it is written to. `spilled` counts what is
+    /// written.
     ///
     /// # Errors
     /// [`OperatorError::Spill`], or [`OperatorError::Arrow`] for types that cannot be spilled.
-    pub fn create_file(self: &Arc<Self>, schema: SchemaRef) -> Result<Arc<SpillFile>> {
+    pub fn create_file(
+        self: &Arc<Self>,
+        schema: SchemaRef,
+        spilled: &OnSpill,
+    ) -> Result<Arc<SpillFile>> {
         let number = self.next_file.fetch_add(1, Relaxed);
         let name = format!("{NAME_START}{number}{NAME_END}");
-        SpillFile::create(self, &self.path.join(name), schema)
+        SpillFile::create(self, &self.path.join(name), schema, spilled)
     }
 
     /// Changes what files may occupy. What is there already stays.

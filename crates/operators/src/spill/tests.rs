@@ -21,7 +21,7 @@ fn file(
 ) -> (tempfile::TempDir, Arc<SpillFolder>, Arc<SpillFile>) {
     let path = tempfile::tempdir().unwrap();
     let folder = spill_folder(path.path(), limit_bytes);
-    let file = folder.create_file(of.schema()).unwrap();
+    let file = folder.create_file(of.schema(), &uncounted()).unwrap();
     (path, folder, file)
 }
 

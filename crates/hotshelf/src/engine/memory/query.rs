@@ -1,7 +1,7 @@
 //! What one query takes of the memory that all share, how much its time counts, and what it is refused because others
 //! make more of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ const PRICED_BYTES_MIN: u64 = 16 << 20;
 /// refused what saves others more time than it saves them.
 pub(crate) struct QueryPool {
     shared: Arc<OperatorPool>,
+    /// The query's number.
+    query: u64,
     weight: f64,
     account: Mutex<Account>,
 }
@@ -42,6 +44,19 @@ pub(crate) struct QueryMemory {
     pub outbid_count: u64,
 }
 
+/// What the operators of one name in a running query have now.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OperatorMemory {
+    /// The query's number.
+    pub query: u64,
+    /// Under which name they borrow, without the numbers of partitions.
+    pub name: String,
+    pub bytes: u64,
+    /// What a byte saves, had or had more, in weighted seconds per byte and second: writing and reading it again, over
+    /// the time for which it is held. `None`: they cannot spill it, or no price is known.
+    pub saved_s_per_byte_s: Option<f64>,
+}
+
 #[derive(Debug, Default)]
 struct Account {
     held_bytes: u64,
@@ -55,8 +70,9 @@ struct Account {
 }
 
 /// An operator of the query.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct OperatorAccount {
+    name: String,
     kind: OperatorKind,
     began: Instant,
     held_bytes: u64,
@@ -66,14 +82,17 @@ struct OperatorAccount {
 }
 
 impl OperatorAccount {
-    /// For how long it has held what it has, if it can spill that and holds enough.
-    fn priced(&self, now: Instant) -> Option<Duration> {
-        let can_spill = match self.kind {
+    fn can_spill(&self) -> bool {
+        match self.kind {
             OperatorKind::Sort | OperatorKind::Join => true,
             OperatorKind::Aggregation => !self.has_given_all_back,
             OperatorKind::Other => false,
-        };
-        let is_priced = can_spill && self.held_bytes >= PRICED_BYTES_MIN;
+        }
+    }
+
+    /// For how long it has held what it has, if it can spill that and holds enough.
+    fn priced(&self, now: Instant) -> Option<Duration> {
+        let is_priced = self.can_spill() && self.held_bytes >= PRICED_BYTES_MIN;
         is_priced.then(|| now.duration_since(self.began))
     }
 }
@@ -86,8 +105,9 @@ impl Account {
         self.total.byte_s += self.held_bytes as f64 * seconds;
     }
 
-    fn begin(&mut self, id: usize, kind: OperatorKind, now: Instant) {
+    fn begin(&mut self, id: usize, name: &str, kind: OperatorKind, now: Instant) {
         let operator = OperatorAccount {
+            name: name.split('[').next().unwrap_or(name).to_owned(),
             kind,
             began: now,
             held_bytes: 0,
@@ -133,13 +153,39 @@ impl Account {
 }
 
 impl QueryPool {
-    /// For a query of this weight.
-    pub fn new(shared: Arc<OperatorPool>, weight: f64) -> Self {
-        Self {
-            shared,
+    /// For the query with this number, of this weight.
+    pub fn open(shared: Arc<OperatorPool>, query: u64, weight: f64) -> Arc<Self> {
+        let pool = Arc::new(Self {
+            shared: shared.clone(),
+            query,
             weight,
             account: Mutex::default(),
+        });
+        shared.queries.join(&pool);
+        pool
+    }
+
+    /// What its operators have now, by name.
+    pub fn operators(&self) -> Vec<OperatorMemory> {
+        let now = Instant::now();
+        let account = self.account.lock();
+        let mut by_name: BTreeMap<&str, OperatorMemory> = BTreeMap::new();
+        for operator in account.operators.values() {
+            let held = now.duration_since(operator.began);
+            let saved = self.shared.saved_s_per_byte_s(held, self.weight);
+            let saved = saved.filter(|_| operator.can_spill());
+            let row = by_name.entry(&operator.name);
+            let row = row.or_insert_with(|| OperatorMemory {
+                query: self.query,
+                name: operator.name.clone(),
+                bytes: 0,
+                saved_s_per_byte_s: None,
+            });
+            row.bytes += operator.held_bytes;
+            let (known, saved) = (row.saved_s_per_byte_s, saved);
+            row.saved_s_per_byte_s = known.into_iter().chain(saved).reduce(f64::max);
         }
+        by_name.into_values().filter(|row| row.bytes > 0).collect()
     }
 
     /// What was taken up to now.
@@ -170,9 +216,10 @@ impl MemoryPool for QueryPool {
     fn register(&self, consumer: &MemoryConsumer) {
         self.shared.register(consumer);
         let kind = OperatorKind::of(consumer);
+        let now = Instant::now();
         self.account
             .lock()
-            .begin(consumer.id(), kind, Instant::now());
+            .begin(consumer.id(), consumer.name(), kind, now);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
@@ -246,8 +293,8 @@ mod tests {
         let mut account = Account::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        account.begin(1, OperatorKind::Join, at(0));
-        account.begin(2, OperatorKind::Sort, at(0));
+        account.begin(1, "join", OperatorKind::Join, at(0));
+        account.begin(2, "Sort", OperatorKind::Sort, at(0));
         account.add(1, 100, at(0));
         account.add(2, 50, at(2));
         account.take(1, 100, at(3));
@@ -284,7 +331,7 @@ mod tests {
 
     /// An operator of a query of this weight that has 40 MB and asks for one more.
     fn asks(pool: &Arc<OperatorPool>, name: &str, weight: f64) -> (bool, QueryMemory) {
-        let query = Arc::new(QueryPool::new(pool.clone(), weight));
+        let query = QueryPool::open(pool.clone(), 1, weight);
         let lender: Arc<dyn MemoryPool> = query.clone();
         let consumer = MemoryConsumer::new(name).with_can_spill(true);
         let operator = consumer.register(&lender);
@@ -296,7 +343,7 @@ mod tests {
     #[test]
     fn a_query_is_charged_for_what_it_was_granted_and_the_shared_pool_keeps_its_limit() {
         let shared = town(0.0, None);
-        let query = Arc::new(QueryPool::new(shared.clone(), 1.0));
+        let query = QueryPool::open(shared.clone(), 1, 1.0);
         let pool: Arc<dyn MemoryPool> = query.clone();
         let reservation = MemoryConsumer::new("other").register(&pool);
         reservation.try_grow(30 * MB).unwrap();
@@ -310,8 +357,8 @@ mod tests {
 
     #[test]
     fn whoever_can_spill_does_it_for_others_unless_the_query_weighs_more() {
-        // Bringing a byte back costs twenty times what writing and reading it does.
-        let pool = town(40e-9, None);
+        // Bringing a byte back costs more than ten times what spilling it does.
+        let pool = town(300e-9, None);
         for name in [
             "Sort[0]",
             "ExternalSorter[3]",
@@ -330,15 +377,46 @@ mod tests {
     }
 
     #[test]
+    fn what_operators_have_is_listed_by_name_while_they_have_it() {
+        let pool = town(0.0, None);
+        let query = QueryPool::open(pool.clone(), 7, 1.0);
+        let lender: Arc<dyn MemoryPool> = query.clone();
+        let operator = |name: &str| {
+            let consumer = MemoryConsumer::new(name).with_can_spill(true);
+            consumer.register(&lender)
+        };
+        let (one, two, idle) = (operator("Sort[0]"), operator("Sort[1]"), operator("join"));
+        let other = operator("RepartitionExec[1]");
+        one.try_grow(3 * MB).unwrap();
+        two.try_grow(2 * MB).unwrap();
+        other.try_grow(MB).unwrap();
+        let listed = pool.operators();
+        let names = listed
+            .iter()
+            .map(|row| (row.query, row.name.as_str(), row.bytes));
+        let expected = [
+            (7, "RepartitionExec", MB as u64),
+            (7, "Sort", 5 * MB as u64),
+        ];
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+        assert_eq!(listed[0].saved_s_per_byte_s, None, "it cannot spill");
+        assert!(listed[1].saved_s_per_byte_s > Some(0.0));
+        drop((one, two, idle, other));
+        assert_eq!(pool.operators(), []);
+        drop((query, lender));
+        assert_eq!(pool.queries.running().len(), 0);
+    }
+
+    #[test]
     fn writing_costs_what_the_profile_says() {
-        assert!(!asks(&town(3e-9, None), "join", 1.0).0);
-        assert!(asks(&town(3e-9, Some(4e8)), "join", 1.0).0);
+        assert!(!asks(&town(23e-9, None), "join", 1.0).0);
+        assert!(asks(&town(23e-9, Some(4e8)), "join", 1.0).0);
     }
 
     #[test]
     fn an_aggregation_that_merges_and_a_query_that_begins_again_are_not_priced() {
-        let pool = town(40e-9, None);
-        let query = Arc::new(QueryPool::new(pool, 1.0));
+        let pool = town(300e-9, None);
+        let query = QueryPool::open(pool, 1, 1.0);
         let lender: Arc<dyn MemoryPool> = query.clone();
         let operator = |name: &str| {
             let consumer = MemoryConsumer::new(name).with_can_spill(true);

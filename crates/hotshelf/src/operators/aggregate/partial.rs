@@ -8,11 +8,12 @@ use futures::stream::try_unfold;
 use hotshelf_operators::OperatorError;
 use hotshelf_operators::aggregate::PartialAggregate;
 
-use super::super::work::{Piece, Pieces, blocking, failed};
+use super::super::work::{Piece, blocking, failed};
+use super::Input;
 
 /// One partition's rows on their way to groups.
 pub(super) struct PartialWork {
-    pub input: Pieces,
+    pub input: Input,
     pub groups: PartialAggregate,
     pub baseline: BaselineMetrics,
     /// Rows that were handed on as groups without being looked up.

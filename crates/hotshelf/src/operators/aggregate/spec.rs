@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, BooleanArray};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
@@ -18,35 +19,29 @@ use hotshelf_operators::aggregate::{
 
 use super::super::Reason;
 use super::super::columns::{Columns, are_comparable};
+use super::super::work;
+use super::sets::Sets;
 
 /// An aggregation, and the columns of its input.
 pub(super) struct Spec {
     pub aggregate: AggregateSpec,
     pub columns: Arc<Columns>,
+    pub sets: Option<Arc<Sets>>,
+    /// Of each function, as rows have them; where there are sets.
+    argument_types: Vec<Vec<DataType>>,
 }
 
 impl Spec {
     /// Or why an aggregation is left to DataFusion.
     pub fn of(exec: &AggregateExec) -> QueryResult<Result<Self, Reason>> {
-        let phase = match exec.mode() {
-            AggregateMode::Final | AggregateMode::FinalPartitioned => Phase::Final,
-            AggregateMode::Single | AggregateMode::SinglePartitioned => Phase::Single,
-            AggregateMode::Partial => Phase::Partial,
-            AggregateMode::PartialReduce => return Ok(Err("it merges groups for others to merge")),
-        };
+        let phase = phase_of(*exec.mode());
         let group_by = exec.group_expr();
-        let has_orders = || {
-            exec.aggr_expr()
-                .iter()
-                .any(|one| !one.order_bys().is_empty())
-        };
+        let mut functions = exec.aggr_expr().iter();
+        let has_orders = functions.any(|function| !function.order_bys().is_empty());
         if group_by.is_empty() {
             return Ok(Err("it has one group"));
         }
-        if !group_by.is_single() {
-            return Ok(Err("it has grouping sets"));
-        }
-        if *exec.input_order_mode() != InputOrderMode::Linear || has_orders() {
+        if *exec.input_order_mode() != InputOrderMode::Linear || has_orders {
             return Ok(Err("it uses or keeps an order"));
         }
         if exec.limit_options().is_some() {
@@ -57,17 +52,17 @@ impl Spec {
             let numbers = exprs.iter().map(|expr| columns.number_of(expr));
             numbers.collect::<QueryResult<Vec<usize>>>()
         };
-        let keys: Vec<usize> = number_all(&group_by.input_exprs())?;
-        let arguments = aggregate_expressions(exec.aggr_expr(), exec.mode(), keys.len())?;
+        let keys = match group_by.is_single() {
+            true => number_all(&group_by.input_exprs())?,
+            false => Vec::new(),
+        };
+        let key_count = group_by.num_group_exprs();
+        let arguments = aggregate_expressions(exec.aggr_expr(), exec.mode(), key_count)?;
+        let functions = exec.aggr_expr().iter().zip(exec.filter_expr());
         let mut aggregates = Vec::with_capacity(arguments.len());
-        for ((function, arguments), filter) in exec
-            .aggr_expr()
-            .iter()
-            .zip(arguments)
-            .zip(exec.filter_expr())
-        {
-            let filter = filter.as_ref().filter(|_| phase != Phase::Final);
-            let filter: Vec<usize> = number_all(&filter.cloned().into_iter().collect::<Vec<_>>())?;
+        for ((function, filter), arguments) in functions.zip(arguments) {
+            let filter = filter.iter().filter(|_| !phase.reads_states());
+            let filter = number_all(&filter.cloned().collect::<Vec<_>>())?;
             aggregates.push(Aggregate {
                 function: Arc::new(Function(function.clone())),
                 columns: number_all(&arguments)?,
@@ -75,7 +70,12 @@ impl Spec {
                 states: function.state_fields()?,
             });
         }
-        let mut types = keys.iter().map(|&key| columns.data_type(key));
+        let sets = Sets::of(exec, columns.schema());
+        let (input, keys) = match &sets {
+            Some(sets) => (sets.schema().clone(), sets.keys().collect()),
+            None => (columns.schema().clone(), keys),
+        };
+        let mut types = keys.iter().map(|&key| input.field(key).data_type());
         // DataFusion's groups tell zero from minus zero.
         if types.clone().any(|key| key.is_floating()) {
             return Ok(Err("a key is a floating-point number"));
@@ -84,7 +84,7 @@ impl Spec {
             return Ok(Err("a type that cannot be compared as bytes"));
         }
         let aggregate = AggregateSpec {
-            input: columns.schema().clone(),
+            input: input.clone(),
             keys,
             aggregates,
             phase,
@@ -93,7 +93,43 @@ impl Spec {
         Ok(Ok(Self {
             aggregate,
             columns: Arc::new(columns),
+            argument_types: match sets {
+                Some(_) => argument_types(exec)?,
+                None => Vec::new(),
+            },
+            sets: sets.map(Arc::new),
         }))
+    }
+
+    /// Whether there is a group of all rows, also of none.
+    pub fn has_empty_set(&self) -> bool {
+        self.sets.as_ref().is_some_and(|sets| sets.has_empty_set())
+    }
+
+    /// The groups of no rows: those of the empty sets.
+    pub fn of_no_rows(&self) -> QueryResult<RecordBatch> {
+        let spec = &self.aggregate;
+        let mut columns = match &self.sets {
+            Some(sets) => sets.keys_of_empty_sets()?,
+            None => return Ok(RecordBatch::new_empty(spec.schema.clone())),
+        };
+        let count = columns.first().map_or(0, |keys| keys.len());
+        // Rows that do not count: of no rows at all some functions take it that each group has one.
+        let (groups, counts): (Vec<usize>, _) = ((0..count).collect(), vec![false; count].into());
+        for (aggregate, types) in spec.aggregates.iter().zip(&self.argument_types) {
+            let nulls = types.iter().map(|value| new_null_array(value, count));
+            let answers = || {
+                let mut accumulator = aggregate.function.accumulator()?;
+                let nulls: Vec<ArrayRef> = nulls.collect();
+                accumulator.update(&nulls, Some(&counts), &groups, count)?;
+                match spec.phase.writes_states() {
+                    true => accumulator.state(),
+                    false => Ok(vec![accumulator.evaluate()?]),
+                }
+            };
+            columns.extend(answers().map_err(work::failed)?);
+        }
+        Ok(RecordBatch::try_new(spec.schema.clone(), columns)?)
     }
 
     /// Whether keys are a few words, or one column of texts.
@@ -105,6 +141,28 @@ impl Spec {
         let numbers = GroupNumbers::try_new(&types.collect::<Vec<_>>());
         numbers.is_ok_and(|numbers| numbers.is_quick())
     }
+}
+
+fn phase_of(mode: AggregateMode) -> Phase {
+    match mode {
+        AggregateMode::Final | AggregateMode::FinalPartitioned => Phase::Final,
+        AggregateMode::Single | AggregateMode::SinglePartitioned => Phase::Single,
+        AggregateMode::Partial => Phase::Partial,
+        AggregateMode::PartialReduce => Phase::Reduce,
+    }
+}
+
+/// The types of each function's arguments in rows, whatever the phase.
+fn argument_types(exec: &AggregateExec) -> QueryResult<Vec<Vec<DataType>>> {
+    let rows = exec.input_schema();
+    let functions = exec.aggr_expr().iter();
+    let types = functions.map(|function| {
+        let arguments = function.expressions().into_iter();
+        arguments
+            .map(|argument| argument.data_type(&rows))
+            .collect()
+    });
+    types.collect()
 }
 
 /// A function of DataFusion's.

@@ -28,17 +28,19 @@ pub(super) struct Build {
     key_ranges: Option<Arc<KeyRanges>>,
     streams: Streams,
     threads_max: usize,
+    context: Arc<TaskContext>,
 }
 
 impl Build {
-    /// A join for this many probers.
+    /// A join for this many probers, begun for one partition of the output.
     pub fn begin(
         spec: &Spec,
         key_ranges: Option<Arc<KeyRanges>>,
-        context: &TaskContext,
-        probers: usize,
+        context: &Arc<TaskContext>,
+        metrics: &ExecutionPlanMetricsSet,
+        (partition, probers): (usize, usize),
     ) -> QueryResult<Self> {
-        let environment = environment(context)?;
+        let environment = environment(context, metrics, partition)?;
         let join = HashJoin::try_new(spec.join.clone(), &environment, probers);
         Ok(Self {
             join: join.map_err(failed)?,
@@ -46,6 +48,7 @@ impl Build {
             key_ranges,
             streams: Streams::new(environment.stop.clone()),
             threads_max: context.session_config().target_partitions().max(1),
+            context: context.clone(),
         })
     }
 
@@ -95,7 +98,7 @@ impl Build {
         input: SendableRecordBatchStream,
         elapsed: Time,
     ) -> QueryResult<bool> {
-        let mut input = Pieces::new(input, self.columns.clone());
+        let mut input = Pieces::new(input, self.columns.clone(), &self.context);
         let mut builder = self.join.builder();
         let mut is_small = true;
         loop {

@@ -1,0 +1,88 @@
+//! Grouping sets: each row becomes one row for every set, with NULL for the keys that the set does not have, and the
+//! set's number as one more key.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::concat;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::error::Result as QueryResult;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy, evaluate_group_by};
+
+/// The sets of an aggregation, and what rows are with their keys.
+pub(super) struct Sets {
+    sets: PhysicalGroupBy,
+    /// The input's columns, and after these the keys.
+    schema: SchemaRef,
+}
+
+impl Sets {
+    /// The sets by which rows with these columns are grouped. `None`: they are not grouped by sets.
+    pub fn of(exec: &AggregateExec, input: &SchemaRef) -> Option<Self> {
+        let sets = exec.group_expr();
+        if sets.is_single() {
+            return None;
+        }
+        let output = exec.schema();
+        let keys = output.fields().iter().take(sets.num_group_exprs());
+        let fields = input.fields().iter().chain(keys).cloned();
+        Some(Self {
+            sets: sets.clone(),
+            schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+        })
+    }
+
+    /// The columns of rows with their keys.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Which columns the keys are.
+    pub fn keys(&self) -> Range<usize> {
+        let end = self.schema.fields().len();
+        end - self.sets.num_group_exprs()..end
+    }
+
+    /// Whether there is a group of all rows, also of none.
+    pub fn has_empty_set(&self) -> bool {
+        let mut sets = self.sets.groups().iter();
+        sets.any(|set| is_empty(set))
+    }
+
+    /// The keys of the groups of empty sets, a row each.
+    pub fn keys_of_empty_sets(&self) -> QueryResult<Vec<ArrayRef>> {
+        let nulls = self.sets.null_expr().to_vec();
+        let sets = self.sets.groups().to_vec();
+        let of_nulls = PhysicalGroupBy::new(nulls.clone(), nulls, sets, true);
+        let options = RecordBatchOptions::new().with_row_count(Some(1));
+        let schema = Arc::new(Schema::empty());
+        let row = RecordBatch::try_new_with_options(schema, Vec::new(), &options)?;
+        let keys = evaluate_group_by(&of_nulls, &row)?;
+        let sets = keys.iter().zip(self.sets.groups());
+        let empty = sets.filter(|(_, set)| is_empty(set));
+        let empty: Vec<&Vec<ArrayRef>> = empty.map(|(keys, _)| keys).collect();
+        let column = |number: usize| {
+            let parts: Vec<&dyn Array> = empty.iter().map(|keys| keys[number].as_ref()).collect();
+            Ok(concat(&parts)?)
+        };
+        (0..self.sets.num_group_exprs()).map(column).collect()
+    }
+
+    /// Rows with the keys of each set, set by set.
+    pub fn rows_of(&self, batch: &RecordBatch) -> QueryResult<Vec<RecordBatch>> {
+        let sets = evaluate_group_by(&self.sets, batch)?;
+        let with_keys = |keys| {
+            let columns = batch.columns().iter().cloned().chain(keys);
+            let columns = columns.collect();
+            Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
+        };
+        sets.into_iter().map(with_keys).collect()
+    }
+}
+
+/// Whether a set, which says for each key whether it does not have it, has none.
+fn is_empty(set: &[bool]) -> bool {
+    set.iter().all(|is_null| *is_null)
+}

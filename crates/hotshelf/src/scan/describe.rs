@@ -1,0 +1,31 @@
+//! What EXPLAIN says about a scan.
+
+use super::source::TableScan;
+use crate::index::{AccessPath, Outcome};
+
+impl TableScan {
+    /// What it reads and how, in parts with a name each, with the way that an execution took.
+    pub fn described(&self, access: &AccessPath, outcome: &Outcome) -> Vec<String> {
+        let fields = self.schema.fields().iter();
+        let names: Vec<&str> = fields.map(|field| field.name().as_str()).collect();
+        let mut parts = vec![
+            format!("table={}", self.table.name),
+            format!("columns=[{}]", names.join(", ")),
+        ];
+        if !self.filters.is_empty() {
+            let filters = self.filters.iter();
+            let filters: Vec<String> = filters.map(|filter| filter.expr.to_string()).collect();
+            parts.push(format!("filter={}", filters.join(" AND ")));
+        }
+        let more = [access.to_string(), outcome.to_string()];
+        let more = more.iter().map(|part| part.trim_start_matches(", "));
+        parts.extend(more.filter(|part| !part.is_empty()).map(str::to_owned));
+        parts
+    }
+
+    /// The same with the way that the latest execution took, or that is to be taken.
+    pub fn planned(&self) -> Vec<String> {
+        let taken = self.taken.lock().clone();
+        self.described(taken.as_ref().unwrap_or(&self.access), &self.outcome)
+    }
+}
