@@ -303,7 +303,7 @@ pub enum Error {
     /// What operators spill found no room.
     #[error("{error}{}", all_rows(*rows_bytes))]
     NoRoomToSpill {
-        /// Which room there was not.
+        /// What was full.
         error: OperatorError,
         /// All rows that the statement's joins, sorts and aggregations keep, in bytes, by estimate. 0: not known.
         rows_bytes: u64,

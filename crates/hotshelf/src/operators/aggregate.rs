@@ -25,7 +25,6 @@ use super::Reason;
 use super::original::{as_original, shown_as_original};
 use super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed, handed_on};
 use partial::PartialWork;
-use sets::Sets;
 use spec::Spec;
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to aggregate.
@@ -55,7 +54,7 @@ impl SpillingAggregateExec {
     pub fn why_left(aggregate: &AggregateExec) -> QueryResult<Reason> {
         Ok(match Spec::of(aggregate)? {
             Ok(_) => {
-                "several of its keys are texts, and what it holds is expected to fit in memory"
+                "it has several keys with texts, and what it holds is expected to fit in memory"
             }
             Err(reason) => reason,
         })
@@ -96,7 +95,10 @@ impl ExecutionPlan for SpillingAggregateExec {
             let rows = rows.try_filter(|batch| std::future::ready(batch.num_rows() > 0));
             let mut rows = Box::pin(rows.peekable());
             if rows.as_mut().peek().await.is_none() {
-                let groups = futures::stream::once(async move { work.spec.of_no_rows() });
+                let groups = work.spec.of_no_rows()?;
+                let baseline = BaselineMetrics::new(&work.metrics, work.number);
+                baseline.record_output(groups.num_rows());
+                let groups = futures::stream::iter([Ok(groups)]);
                 return Ok(Box::pin(RecordBatchStreamAdapter::new(work.schema, groups)) as _);
             }
             let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
@@ -123,15 +125,15 @@ impl Partition {
         context: &TaskContext,
     ) -> QueryResult<SendableRecordBatchStream> {
         let environment = environment(context, &self.metrics, self.number)?;
-        let input = Input {
-            pieces: Pieces::new(input, self.spec.columns.clone(), context),
-            sets: self.spec.sets.clone(),
-        };
+        let input = Pieces::new(input, self.spec.columns.clone(), context);
+        let stream = Streams::new(environment.stop.clone()).open();
         let spec = self.spec.aggregate.clone();
         let baseline = BaselineMetrics::new(&self.metrics, self.number);
         if spec.phase.writes_states() {
             let work = PartialWork {
                 input,
+                spec: self.spec,
+                stream,
                 groups: PartialAggregate::try_new(spec, &environment).map_err(failed)?,
                 baseline,
                 passed: MetricBuilder::new(&self.metrics).counter("passed_rows", self.number),
@@ -143,7 +145,8 @@ impl Partition {
         let worker = aggregation.worker().map_err(failed)?;
         let work = AggregateWork {
             aggregation,
-            stream: Streams::new(environment.stop).open(),
+            spec: self.spec,
+            stream,
             baseline,
         };
         let groups = async move {
@@ -160,25 +163,9 @@ impl Partition {
     }
 }
 
-/// The rows of an aggregation, with the keys of each grouping set if there are several.
-struct Input {
-    pieces: Pieces,
-    sets: Option<Arc<Sets>>,
-}
-
-impl Input {
-    async fn next(&mut self) -> QueryResult<Piece> {
-        let mut piece = self.pieces.next().await?;
-        if let Some(sets) = &self.sets {
-            let batches = piece.batches.iter().map(|batch| sets.rows_of(batch));
-            piece.batches = batches.collect::<QueryResult<Vec<_>>>()?.concat();
-        }
-        Ok(piece)
-    }
-}
-
 /// What the steps of one partition's aggregation have in common.
 struct AggregateWork {
+    spec: Arc<Spec>,
     aggregation: Arc<HashAggregate>,
     stream: OpenStream,
     baseline: BaselineMetrics,
@@ -186,15 +173,15 @@ struct AggregateWork {
 
 impl AggregateWork {
     /// Takes all rows. Few rows are aggregated at once, more where blocking is allowed.
-    async fn take_all(&self, mut input: Input, mut worker: Worker) -> QueryResult<Worker> {
+    async fn take_all(&self, mut input: Pieces, mut worker: Worker) -> QueryResult<Worker> {
         let mut is_small = true;
         loop {
             let Piece { batches, is_last } = input.next().await?;
             let elapsed = self.baseline.elapsed_compute().clone();
+            let spec = self.spec.clone();
             let push = move || {
                 let _timer = elapsed.timer();
-                let mut batches = batches.into_iter();
-                batches.try_for_each(|batch| worker.push(batch))?;
+                spec.give(batches, |batch| worker.push(batch))?;
                 if is_last {
                     worker.finish()?;
                 }

@@ -181,8 +181,9 @@ impl ExecutionPlan for SharedSortExec {
         self.sort.statistics_from_inputs(inputs, args)
     }
 
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        self.sort.child_stats_requests(partition)
+    fn child_stats_requests(&self, _partition: Option<usize>) -> Vec<ChildStats> {
+        // All partitions become one.
+        vec![ChildStats::At(None)]
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -82,9 +83,14 @@ pub(super) fn handed_on(
     batches: impl Stream<Item = QueryResult<RecordBatch>> + Send + 'static,
     context: &TaskContext,
 ) -> SendableRecordBatchStream {
-    let rows = rows_on_the_way(context);
+    let rows = Arc::new(rows_on_the_way(context));
+    let at_end = rows.clone();
     let charged = batches.inspect_ok(move |batch| rows.resize(needed_bytes(batch) as usize));
-    Box::pin(RecordBatchStreamAdapter::new(schema, charged))
+    let end = futures::stream::poll_fn(move |_| {
+        at_end.free();
+        Poll::Ready(None)
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, charged.chain(end)))
 }
 
 /// An operator's input, in pieces.
@@ -128,6 +134,7 @@ impl Pieces {
         while rows < PIECE_ROWS && bytes < self.bytes_max {
             self.rows.resize(bytes as usize);
             let Some(batch) = self.input.next().await.transpose()? else {
+                self.rows.free();
                 return Ok(Piece {
                     batches,
                     is_last: true,

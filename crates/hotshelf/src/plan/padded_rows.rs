@@ -3,8 +3,8 @@
 //!
 //! The first two make NULLs of values; the last is NULL until there is a value (`docs/upstream/running-extremes.md`).
 //! The engine still takes a column that was constant below, or equal to another, for that, drops sorts and aggregates
-//! as if equal keys were together (`docs/upstream/grouping-sets-order.md`). Sorts with a limit below other sorts are
-//! kept apart in the same way.
+//! as if equal keys were together (`docs/upstream/grouping-sets-order.md`). Sorts with a limit below other sorts,
+//! and window functions in an order and in its reverse, are kept apart in the same way.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
+    PlanProperties, ReplaceChildrenOptions,
 };
 
 /// Puts [`ForgetExec`] above every aggregation by several grouping sets, every outer join that pads rows with
@@ -45,10 +46,18 @@ impl PhysicalOptimizerRule for ForgetBelowPaddedRows {
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
         let plan = plan
             .transform_up(|node| {
-                Ok(if makes_nulls(&node) {
-                    Transformed::yes(Arc::new(ForgetExec::new(node)) as _)
+                let node = match turns_back(&node) {
+                    Some(input) => {
+                        let forgotten: Arc<dyn ExecutionPlan> =
+                            Arc::new(ForgetExec::new(input.clone()));
+                        Transformed::yes(node.replace_children(vec![forgotten], anew())?)
+                    }
+                    None => Transformed::no(node),
+                };
+                Ok(if makes_nulls(&node.data) {
+                    Transformed::yes(Arc::new(ForgetExec::new(node.data)) as _)
                 } else {
-                    Transformed::no(node)
+                    node
                 })
             })
             .data()?;
@@ -109,18 +118,44 @@ fn is_limited_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
     input.is_some_and(|input| input.downcast_ref::<SortExec>().is_some())
 }
 
-/// Whether the node aggregates by several grouping sets, pads what it knows too much of, or takes running extremes,
-/// which are NULL as long as there is no value.
-fn makes_nulls(node: &Arc<dyn ExecutionPlan>) -> bool {
-    let windows = match (
+fn anew() -> ReplaceChildrenOptions {
+    ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)
+}
+
+/// The input of window functions that are computed in the reverse of their order: the engine would turn frames around
+/// rather than sort, and those that `window_shares` has turned would reach to the partition's end again.
+fn turns_back(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    let first_order = |node: &Arc<dyn ExecutionPlan>| {
+        let expr = windows_of(node).first()?;
+        expr.order_by().first().cloned()
+    };
+    let order = first_order(node)?;
+    let children = node.children();
+    let input: &Arc<dyn ExecutionPlan> = children.first()?;
+    let mut below = input;
+    while let Some(projection) = below.downcast_ref::<ProjectionExec>() {
+        below = projection.input();
+    }
+    let other = first_order(below)?;
+    let is_turned = order.expr.eq(&other.expr) && order.options == !other.options;
+    is_turned.then_some(input)
+}
+
+fn windows_of(node: &Arc<dyn ExecutionPlan>) -> &[Arc<dyn WindowExpr>] {
+    match (
         node.downcast_ref::<WindowAggExec>(),
         node.downcast_ref::<BoundedWindowAggExec>(),
     ) {
         (Some(windows), _) => windows.window_expr(),
         (_, Some(windows)) => windows.window_expr(),
         _ => &[],
-    };
-    if windows.iter().any(is_running_extreme) {
+    }
+}
+
+/// Whether the node aggregates by several grouping sets, pads what it knows too much of, or takes running extremes,
+/// which are NULL as long as there is no value.
+fn makes_nulls(node: &Arc<dyn ExecutionPlan>) -> bool {
+    if windows_of(node).iter().any(is_running_extreme) {
         return true;
     }
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {

@@ -67,7 +67,7 @@ fn of_few_rows(expr: &Expr) -> Option<Expr> {
 }
 
 /// A function of a frame that reaches to the partition's end, as one of the same rows in the reverse order. Which of
-/// rows with equal keys comes first in a frame of rows is open either way.
+/// rows with equal keys comes first in a frame of rows is not determined either way.
 fn from_the_beginning(expr: &Expr) -> Option<Expr> {
     let Expr::WindowFunction(function) = expr else {
         return None;

@@ -12,7 +12,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::format::ExplainFormat;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Explain, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
@@ -41,19 +41,21 @@ pub(super) struct Explained<'a> {
 }
 
 impl<'a> Explained<'a> {
-    /// What a statement explains, if not in the engine's way: where `datafusion.explain.format` or the statement says
-    /// `tree`, or `pgjson` for tools. EXPLAIN VERBOSE is the engine's.
+    /// What a statement explains, if not in the engine's way: where `datafusion.explain.format` or EXPLAIN itself says
+    /// `tree`, or `pgjson` for tools. VERBOSE is the engine's, and so are statements that have no plan for rows.
     pub fn of(plan: &'a LogicalPlan, state: &SessionState) -> Option<Self> {
         let usual = &state.config().options().explain.format;
         let (plan, runs, format, schema) = match plan {
             LogicalPlan::Explain(explain)
-                if !explain.verbose && explain.logical_optimization_succeeded =>
+                if !explain.verbose
+                    && explain.logical_optimization_succeeded
+                    && !has_no_rows(&explain.plan) =>
             {
                 let format = &explain.explain_format;
                 (&explain.plan, false, format, &explain.schema)
             }
             LogicalPlan::Analyze(analyze) if !analyze.verbose => {
-                // Of those the engine only knows itself, it takes no other for what the session says.
+                // The engine takes this one where the statement says nothing, and knows no tree here.
                 let format = match analyze.format {
                     ExplainFormat::Indent => usual,
                     _ => &analyze.format,
@@ -79,6 +81,24 @@ impl<'a> Explained<'a> {
     pub fn show(self, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         Arc::new(ShowExec::new(plan, self.runs, self.form, self.schema))
     }
+}
+
+/// The statement that explains in lines what cannot be shown as a tree.
+pub(super) fn in_lines(plan: &LogicalPlan) -> Option<LogicalPlan> {
+    match plan {
+        LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Tree => {
+            let explain_format = ExplainFormat::Indent;
+            Some(LogicalPlan::Explain(Explain {
+                explain_format,
+                ..explain.clone()
+            }))
+        }
+        _ => None,
+    }
+}
+
+fn has_no_rows(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Statement(_))
 }
 
 /// How a plan shows another, if it does.

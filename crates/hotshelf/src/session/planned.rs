@@ -156,9 +156,12 @@ pub(super) async fn plan_physically(
     state: &SessionState,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let explained = Explained::of(optimized, state);
-    let what = explained
-        .as_ref()
-        .map_or(optimized, |explained| explained.plan);
+    let in_lines = match explained {
+        Some(_) => None,
+        None => explain::in_lines(optimized),
+    };
+    let usual = in_lines.as_ref().unwrap_or(optimized);
+    let what = explained.as_ref().map_or(usual, |explained| explained.plan);
     let plan = crate::shared::plan_physically(what, state).await;
     let plan = plan
         .and_then(|plan| ready(plan, &interrupt_of(state)))

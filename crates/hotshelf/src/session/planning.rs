@@ -23,7 +23,7 @@ use crate::settings::{Notes, SessionSettings, Use, check_engine_setting, check_n
 use crate::stored_table::StoredTable;
 
 /// Partitions with less memory than this have less than they need for their rows on the way alone.
-const PARTITION_BYTES_MIN: u64 = 4 << 20;
+const PARTITION_BYTES_MIN: u64 = 8 << 20;
 /// This many partitions there may be in any case.
 const PARTITIONS_MIN: usize = 4;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::error::DataFusionError;
 use datafusion::physical_plan::ExecutionPlan;
 use hotshelf_operators::OperatorError;
 
@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::operators::{
     SharedSortExec, SpillingAggregateExec, SpillingHashJoinExec, SpillingSortExec,
 };
+use crate::shared::shared_part;
 use crate::statistics::sizes::stored_bytes;
 
 /// The error of a plan. One for lack of room says how much the plan's operators may have to spill.
@@ -23,7 +24,7 @@ pub(super) fn with_need(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -
     match short {
         OperatorError::DiskFull { .. } | OperatorError::SpillLimit { .. } => Error::NoRoomToSpill {
             error: short.clone(),
-            rows_bytes: spilled_bytes_max(plan).unwrap_or(0),
+            rows_bytes: spilled_bytes_max(plan),
         }
         .into(),
         _ => error,
@@ -32,19 +33,22 @@ pub(super) fn with_need(error: DataFusionError, plan: &Arc<dyn ExecutionPlan>) -
 
 /// Bytes of all rows that the operators of a plan keep, as far as statistics tell: those of both sides of joins, those
 /// to be sorted, and the groups of aggregations.
-fn spilled_bytes_max(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<u64> {
+fn spilled_bytes_max(plan: &Arc<dyn ExecutionPlan>) -> u64 {
+    let bytes_of = |plan: &Arc<dyn ExecutionPlan>| stored_bytes(plan).ok().flatten().unwrap_or(0);
     let children = plan.children();
-    let mut bytes = 0_u64;
-    for child in &children {
-        bytes = bytes.saturating_add(spilled_bytes_max(child)?);
-    }
     let is_sort = plan.is::<SpillingSortExec>() || plan.is::<SharedSortExec>();
-    if is_sort || plan.is::<SpillingHashJoinExec>() {
-        for child in children {
-            bytes = bytes.saturating_add(stored_bytes(child)?.unwrap_or(0));
-        }
+    let own = if is_sort || plan.is::<SpillingHashJoinExec>() {
+        children
+            .iter()
+            .map(|child| bytes_of(child))
+            .fold(0, u64::saturating_add)
     } else if plan.is::<SpillingAggregateExec>() {
-        bytes = bytes.saturating_add(stored_bytes(plan)?.unwrap_or(0));
-    }
-    Ok(bytes)
+        bytes_of(plan)
+    } else {
+        0
+    };
+    let below = children
+        .into_iter()
+        .chain(shared_part(plan).map(|(_, part)| part));
+    below.map(spilled_bytes_max).fold(own, u64::saturating_add)
 }

@@ -31,7 +31,7 @@ const JOINS_MAX: usize = 200;
 const SELECTS_MAX: usize = 4_000;
 const SELECTS: &str = "SELECTs in one statement";
 const CTES_MAX: usize = 500;
-const ITEMS_MAX: usize = 1_600;
+const ITEMS_MAX: usize = 2_000;
 /// Terms of one chain of AND or OR.
 const TERMS_MAX: usize = 20_000;
 /// Chains up to this length stay as they are written.

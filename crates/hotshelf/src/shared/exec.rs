@@ -29,6 +29,14 @@ impl SharedExec {
     }
 }
 
+/// The part that an operator gives the rows of, with its number, if it gives those of a shared part.
+pub(crate) fn shared_part(
+    plan: &Arc<dyn ExecutionPlan>,
+) -> Option<(usize, &Arc<dyn ExecutionPlan>)> {
+    let shared = plan.downcast_ref::<SharedExec>()?;
+    Some((shared.rows.number, &shared.rows.plan))
+}
+
 impl ExecutionPlan for SharedExec {
     fn name(&self) -> &str {
         "SharedExec"
@@ -101,10 +109,10 @@ impl fmt::Debug for SharedExec {
 impl DisplayAs for SharedExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         let SharedRows { number, uses, .. } = *self.rows;
-        write!(f, "SharedExec: part {number}, used {uses} times")?;
         if matches!(format, DisplayFormatType::TreeRender) {
-            return Ok(());
+            return write!(f, "part {number}, used {uses} times");
         }
+        write!(f, "SharedExec: part {number}, used {uses} times")?;
         let plan = DisplayableExecutionPlan::with_metrics(self.rows.plan.as_ref());
         let text = plan.indent(false).to_string();
         text.trim_end()

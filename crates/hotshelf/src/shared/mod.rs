@@ -8,6 +8,8 @@
 mod exec;
 mod rows;
 
+pub(crate) use exec::shared_part;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;

@@ -250,6 +250,9 @@ fn grouping_sets_take_any_number_of_groups() {
         "SELECT k, small, count(DISTINCT id) AS n FROM t GROUP BY CUBE (k, small)",
         "SELECT t, k + 1 AS l, max(f) AS m FROM t WHERE id < 0 GROUP BY GROUPING SETS ((t), (k + 1), ())",
         "SELECT small, sum(id) FILTER (WHERE k > 9) AS s FROM t WHERE id < 0 GROUP BY ROLLUP (small)",
+        "SELECT small, k, count(*) AS n, avg(d) AS a, min(t) AS l, stddev(f) AS v, bool_or(k > 1) AS b FROM t \
+         WHERE id < 0 GROUP BY GROUPING SETS ((small, k), (), (k), ())",
+        "SELECT small, k, d, count(*) AS n, sum(id) AS s FROM t WHERE id % 9 = 0 GROUP BY CUBE (small, k, d)",
     ] {
         let expected = answers(&rich, OFF, query);
         for threads in [1, 4] {

@@ -73,6 +73,18 @@ fn values_are_those_of_datafusion_whatever_the_memory() {
 }
 
 #[test]
+fn frames_to_the_end_keep_no_partition_beside_windows_in_their_order() {
+    let fixture = with_budget(1 << 20);
+    let query = "SELECT id, sum(k) OVER (ORDER BY id) AS r, \
+         sum(k) OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS s FROM t";
+    let plan = fixture.rows(&format!("EXPLAIN {query}")).join("\n");
+    let sorted = plan.matches("SortExec: expr").count();
+    assert_eq!(plan.matches("BoundedWindowAggExec").count(), 2, "{plan}");
+    assert_eq!(plan.matches(" WindowAggExec").count(), 0, "{plan}");
+    assert_eq!(sorted, 2, "{plan}");
+}
+
+#[test]
 fn a_long_partition_is_spilled_where_its_value_is_computed_as_it_comes() {
     let fixture = with_budget(1 << 20);
     let shown = |query: &str| {

@@ -52,8 +52,8 @@ pub(crate) struct OperatorMemory {
     /// Under which name they borrow, without the numbers of partitions.
     pub name: String,
     pub bytes: u64,
-    /// What a byte saves, had or had more, in weighted seconds per byte and second: writing and reading it again, over
-    /// the time for which it is held. `None`: they cannot spill it, or no price is known.
+    /// What a byte saves that they have, or would have more, in weighted seconds per byte and second: spilling it, over
+    /// the time for which the latest of them has held some. `None`: they cannot spill it, or no price is known.
     pub saved_s_per_byte_s: Option<f64>,
 }
 
@@ -168,24 +168,25 @@ impl QueryPool {
     /// What its operators have now, by name.
     pub fn operators(&self) -> Vec<OperatorMemory> {
         let now = Instant::now();
-        let account = self.account.lock();
-        let mut by_name: BTreeMap<&str, OperatorMemory> = BTreeMap::new();
-        for operator in account.operators.values() {
+        let mut by_name: BTreeMap<String, (u64, Option<Duration>)> = BTreeMap::new();
+        for operator in self.account.lock().operators.values() {
+            if operator.held_bytes == 0 {
+                continue;
+            }
             let held = now.duration_since(operator.began);
-            let saved = self.shared.saved_s_per_byte_s(held, self.weight);
-            let saved = saved.filter(|_| operator.can_spill());
-            let row = by_name.entry(&operator.name);
-            let row = row.or_insert_with(|| OperatorMemory {
-                query: self.query,
-                name: operator.name.clone(),
-                bytes: 0,
-                saved_s_per_byte_s: None,
-            });
-            row.bytes += operator.held_bytes;
-            let (known, saved) = (row.saved_s_per_byte_s, saved);
-            row.saved_s_per_byte_s = known.into_iter().chain(saved).reduce(f64::max);
+            let held = operator.can_spill().then_some(held);
+            let (bytes, least) = by_name.entry(operator.name.clone()).or_default();
+            *bytes += operator.held_bytes;
+            *least = least.iter().copied().chain(held).min();
         }
-        by_name.into_values().filter(|row| row.bytes > 0).collect()
+        let row = |(name, (bytes, held)): (String, (u64, Option<Duration>))| OperatorMemory {
+            query: self.query,
+            name,
+            bytes,
+            saved_s_per_byte_s: held
+                .and_then(|held| self.shared.saved_s_per_byte_s(held, self.weight)),
+        };
+        by_name.into_iter().map(row).collect()
     }
 
     /// What was taken up to now.

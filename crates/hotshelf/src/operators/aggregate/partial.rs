@@ -1,5 +1,7 @@
 //! Aggregations whose groups others merge.
 
+use std::sync::Arc;
+
 use datafusion::arrow::array::RecordBatch;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count};
@@ -8,12 +10,14 @@ use futures::stream::try_unfold;
 use hotshelf_operators::OperatorError;
 use hotshelf_operators::aggregate::PartialAggregate;
 
-use super::super::work::{Piece, blocking, failed};
-use super::Input;
+use super::super::work::{OpenStream, Piece, Pieces, blocking, failed};
+use super::spec::Spec;
 
 /// One partition's rows on their way to groups.
 pub(super) struct PartialWork {
-    pub input: Input,
+    pub input: Pieces,
+    pub spec: Arc<Spec>,
+    pub stream: OpenStream,
     pub groups: PartialAggregate,
     pub baseline: BaselineMetrics,
     /// Rows that were handed on as groups without being looked up.
@@ -29,11 +33,12 @@ impl PartialWork {
                     return Ok(Some((batch, (work, has_ended))));
                 }
                 if has_ended {
+                    work.stream.end();
                     return Ok::<_, DataFusionError>(None);
                 }
                 let piece = work.input.next().await?;
                 has_ended = piece.is_last;
-                work = match work.groups.is_large() {
+                work = match work.groups.is_large() || work.spec.sets.is_some() {
                     true => blocking(move || work.with(piece)).await?,
                     false => work.with(piece).map_err(failed)?,
                 };
@@ -53,9 +58,8 @@ impl PartialWork {
     fn with(mut self, piece: Piece) -> Result<Self, OperatorError> {
         let timer = self.baseline.elapsed_compute().timer();
         let before = self.groups.blind_count();
-        for batch in piece.batches {
-            self.groups.push(batch)?;
-        }
+        let groups = &mut self.groups;
+        self.spec.give(piece.batches, |batch| groups.push(batch))?;
         if piece.is_last {
             self.groups.finish()?;
         }

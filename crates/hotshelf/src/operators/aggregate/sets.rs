@@ -10,6 +10,13 @@ use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy, evaluate_group_by};
+use hotshelf_operators::OperatorError;
+use hotshelf_operators::batches::slices;
+
+use super::spec::failed;
+
+/// Rows are given with the keys of all sets as long as these come to no more rows than this.
+const SET_ROWS: usize = 1 << 16;
 
 /// The sets of an aggregation, and what rows are with their keys.
 pub(super) struct Sets {
@@ -70,15 +77,26 @@ impl Sets {
         (0..self.sets.num_group_exprs()).map(column).collect()
     }
 
-    /// Rows with the keys of each set, set by set.
-    pub fn rows_of(&self, batch: &RecordBatch) -> QueryResult<Vec<RecordBatch>> {
-        let sets = evaluate_group_by(&self.sets, batch)?;
-        let with_keys = |keys| {
-            let columns = batch.columns().iter().cloned().chain(keys);
-            let columns = columns.collect();
-            Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
-        };
-        sets.into_iter().map(with_keys).collect()
+    /// Gives rows with the keys of each set to `take`, few rows at a time where there are many sets.
+    ///
+    /// # Errors
+    /// Those of `take`, and if a key cannot be computed.
+    pub fn give(
+        &self,
+        batch: &RecordBatch,
+        take: &mut impl FnMut(RecordBatch) -> Result<(), OperatorError>,
+    ) -> Result<(), OperatorError> {
+        let rows = (SET_ROWS / self.sets.groups().len().max(1)).max(1);
+        for part in slices(batch, rows) {
+            for keys in evaluate_group_by(&self.sets, &part).map_err(failed)? {
+                let columns = part.columns().iter().cloned().chain(keys);
+                take(RecordBatch::try_new(
+                    self.schema.clone(),
+                    columns.collect(),
+                )?)?;
+            }
+        }
+        Ok(())
     }
 }
 

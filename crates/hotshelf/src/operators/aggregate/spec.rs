@@ -26,7 +26,7 @@ use super::sets::Sets;
 pub(super) struct Spec {
     pub aggregate: AggregateSpec,
     pub columns: Arc<Columns>,
-    pub sets: Option<Arc<Sets>>,
+    pub sets: Option<Sets>,
     /// Of each function, as rows have them; where there are sets.
     argument_types: Vec<Vec<DataType>>,
 }
@@ -93,17 +93,31 @@ impl Spec {
         Ok(Ok(Self {
             aggregate,
             columns: Arc::new(columns),
-            argument_types: match sets {
+            argument_types: match &sets {
                 Some(_) => argument_types(exec)?,
                 None => Vec::new(),
             },
-            sets: sets.map(Arc::new),
+            sets,
         }))
     }
 
     /// Whether there is a group of all rows, also of none.
     pub fn has_empty_set(&self) -> bool {
         self.sets.as_ref().is_some_and(|sets| sets.has_empty_set())
+    }
+
+    /// Gives rows to `take`, with the keys of each set if there are several.
+    pub fn give(
+        &self,
+        batches: Vec<RecordBatch>,
+        mut take: impl FnMut(RecordBatch) -> Result<(), OperatorError>,
+    ) -> Result<(), OperatorError> {
+        match &self.sets {
+            Some(sets) => batches
+                .iter()
+                .try_for_each(|batch| sets.give(batch, &mut take)),
+            None => batches.into_iter().try_for_each(take),
+        }
     }
 
     /// The groups of no rows: those of the empty sets.
@@ -218,6 +232,6 @@ impl Accumulate for Accumulator {
     }
 }
 
-fn failed(error: DataFusionError) -> OperatorError {
+pub(super) fn failed(error: DataFusionError) -> OperatorError {
     ArrowError::ExternalError(Box::new(error)).into()
 }

@@ -1,5 +1,6 @@
 //! What EXPLAIN says about each operator of a plan.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,8 @@ use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
+use crate::shared::shared_part;
+
 /// Operators that only keep others apart from the engine.
 const NOT_SHOWN: [&str; 2] = ["ForgetExec", "CooperativeExec"];
 
@@ -15,7 +18,7 @@ const NOT_SHOWN: [&str; 2] = ["ForgetExec", "CooperativeExec"];
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Node {
     pub name: String,
-    /// What it does, a thing each.
+    /// What it does, one part each.
     pub details: Vec<String>,
     /// Rows that it is expected to give.
     pub expected_rows: Option<u64>,
@@ -23,7 +26,7 @@ pub(super) struct Node {
     pub inputs: Vec<Node>,
 }
 
-/// What running it took. Of what was not counted there is none.
+/// What running it took. `None`: not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Ran {
     /// Rows that it gave.
@@ -43,14 +46,21 @@ pub(super) struct Ran {
 impl Node {
     /// The operators of a plan.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
-        Self::with(plan, &StatisticsContext::default())
+        Self::with(plan, &StatisticsContext::default(), &mut HashSet::new())
     }
 
-    fn with(plan: &Arc<dyn ExecutionPlan>, statistics: &StatisticsContext) -> Self {
-        let children = plan.children();
+    /// Shared parts are shown where they come first.
+    fn with(
+        plan: &Arc<dyn ExecutionPlan>,
+        statistics: &StatisticsContext,
+        shown: &mut HashSet<usize>,
+    ) -> Self {
+        let mut children = plan.children();
         if let ([input], true) = (&children[..], NOT_SHOWN.contains(&plan.name())) {
-            return Self::with(input, statistics);
+            return Self::with(input, statistics, shown);
         }
+        let part = shared_part(plan).filter(|(number, _)| shown.insert(*number));
+        children.extend(part.map(|(_, part)| part));
         let known = statistics.compute(plan.as_ref(), &StatisticsArgs::default());
         let rows = known
             .ok()
@@ -64,7 +74,7 @@ impl Node {
             ran: plan.metrics().as_ref().map(Ran::of).unwrap_or_default(),
             inputs: children
                 .into_iter()
-                .map(|input| Self::with(input, statistics))
+                .map(|input| Self::with(input, statistics, shown))
                 .collect(),
         }
     }

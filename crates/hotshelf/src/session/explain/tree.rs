@@ -1,18 +1,18 @@
-//! A plan as a tree of lines of at most 100 columns, which are 120 in a table: what each operator does, and beside it
+//! A plan as a tree of lines of at most 99 columns, which are 120 in a table: what each operator does, and beside it
 //! what was expected of it and what running it took.
 
 use std::time::Duration;
 
 use super::node::{Node, Ran};
 
-/// Columns of a line.
-const WIDTH: usize = 100;
+/// Columns of a line. The name of the longest row beside it, `star_pipelines`, and a table's frame take the other 21.
+const WIDTH: usize = 99;
 /// Columns of a number and the space before it.
-const NUMBER_WIDTH: usize = 10;
-/// An operator's name has at least this many columns.
-const NAME_WIDTH_MIN: usize = 30;
-/// Operators that are deeper than this many columns are not moved further to the right.
-const INDENT_MAX: usize = 48;
+const NUMBER_WIDTH: usize = 9;
+/// Columns for an operator's name: those that are deeper are not moved further to the right.
+const NAME_WIDTH: usize = 22;
+/// Details have at least this many columns.
+const DETAIL_WIDTH_MIN: usize = 30;
 /// Lines of details for an operator.
 const DETAIL_LINES: usize = 4;
 
@@ -40,7 +40,8 @@ pub(super) fn text(root: &Node) -> String {
     lines.join("\n")
 }
 
-/// Adds an operator and its inputs. `first` is before its name, `others` before all other lines.
+/// Adds an operator and its inputs: an only input below it, several as branches. `first` is before its name, `others`
+/// before all other lines.
 fn add(node: &Node, first: &str, others: &str, columns: &[Column], lines: &mut Vec<String>) {
     let numbers = columns.iter().map(|(_, number)| number(node)).collect();
     lines.push(line(&format!("{first}{}", node.name), numbers));
@@ -49,9 +50,13 @@ fn add(node: &Node, first: &str, others: &str, columns: &[Column], lines: &mut V
     for detail in details(node, WIDTH.saturating_sub(width(&indent))) {
         lines.push(format!("{indent}{detail}"));
     }
+    if let [input] = &node.inputs[..] {
+        return add(input, others, others, columns, lines);
+    }
     let last = node.inputs.len().saturating_sub(1);
+    let has_room = width(others) + 6 + NAME_WIDTH <= room_of(columns.len());
     for (number, input) in node.inputs.iter().enumerate() {
-        let (branch, below) = match (number == last, width(others) < INDENT_MAX) {
+        let (branch, below) = match (number == last, has_room) {
             (true, true) => ("└─ ", "   "),
             (false, true) => ("├─ ", "│  "),
             (true, false) => ("└─ ", ""),
@@ -64,9 +69,7 @@ fn add(node: &Node, first: &str, others: &str, columns: &[Column], lines: &mut V
 
 /// A line with numbers at its right end. A name that is too long is cut.
 fn line(name: &str, numbers: Vec<Option<String>>) -> String {
-    let room = WIDTH
-        .saturating_sub(numbers.len() * NUMBER_WIDTH)
-        .max(NAME_WIDTH_MIN);
+    let room = room_of(numbers.len());
     let mut line = cut(name, room);
     line.push_str(&" ".repeat(room - width(&line)));
     for number in numbers {
@@ -75,9 +78,14 @@ fn line(name: &str, numbers: Vec<Option<String>>) -> String {
     line.trim_end().to_owned()
 }
 
+/// Columns beside this many numbers.
+fn room_of(numbers: usize) -> usize {
+    WIDTH.saturating_sub(numbers * NUMBER_WIDTH).max(NAME_WIDTH)
+}
+
 /// What an operator does, in lines of at most this many columns. What is too much is left to EXPLAIN VERBOSE.
 fn details(node: &Node, room: usize) -> Vec<String> {
-    let room = room.max(NAME_WIDTH_MIN);
+    let room = room.max(DETAIL_WIDTH_MIN);
     let mut lines: Vec<String> = Vec::new();
     for detail in &node.details {
         match lines.last_mut() {
@@ -143,11 +151,14 @@ fn width(text: &str) -> usize {
 }
 
 fn count(count: u64) -> String {
-    scaled(count as f64, &["", " k", " M", " G", " T"])
+    scaled(count as f64, &["", " k", " M", " G", " T", " P", " E"])
 }
 
 fn bytes(bytes: u64) -> String {
-    scaled(bytes as f64, &[" B", " kB", " MB", " GB", " TB"])
+    scaled(
+        bytes as f64,
+        &[" B", " kB", " MB", " GB", " TB", " PB", " EB"],
+    )
 }
 
 fn time(time: Duration) -> String {
@@ -158,7 +169,7 @@ fn time(time: Duration) -> String {
     }
 }
 
-/// A number with three digits at least, in the unit that it has one to three digits before the point of.
+/// A number in the unit in which it is at least 1 and less than 1000, if it is not less than 1.
 fn scaled(number: f64, units: &[&str]) -> String {
     let (mut number, mut unit) = (number, 0);
     let is_whole = number.fract() == 0.0;
@@ -247,7 +258,7 @@ mod tests {
                 "expected rows time storage",
                 "Sort 1.2 M",
                 "│ a ASC",
-                "└─ Join 1.2 M",
+                "Join 1.2 M",
                 "│ on: a = b",
                 "├─ DataSource 1.2 M 999 1.5 ms 2.5 MB",
                 "│ table: t, columns: a, b",
@@ -259,17 +270,29 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_longer_than_a_hundred_columns() {
+    fn no_line_is_longer_than_a_tree_may_be() {
         let long = "x".repeat(500);
         let words = vec!["word"; 300].join(" ");
         let mut root = node("Last", &[&long, &words], vec![]);
-        for _ in 0..60 {
-            root = node(&long, &[&words, &long], vec![root.clone()]);
-            root.ran.rows = Some(7);
+        for depth in 0..60 {
+            let name = format!("SpillingHashJoin{depth}");
+            let other = node("DataSource", &[], vec![]);
+            root = node(&name, &[&words, &long], vec![root, other]);
+            root.ran = Ran {
+                rows: Some(7),
+                time: Some(Duration::ZERO),
+                memory_bytes: Some(1),
+                storage_bytes: Some(1),
+                held_bytes: Some(1),
+                spilled_bytes: Some(u64::MAX),
+            };
         }
         let text = text(&root);
         let longest = text.lines().map(width).max();
         assert_eq!(longest, Some(WIDTH), "{text}");
+        for depth in 0..60 {
+            assert!(text.contains(&format!("SpillingHashJoin{depth}")), "{text}");
+        }
         let shallow = node(&long, &[&words, &long], vec![]);
         let text = super::text(&shallow);
         assert!(text.lines().all(|line| width(line) <= WIDTH), "{text}");
