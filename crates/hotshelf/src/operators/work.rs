@@ -134,7 +134,6 @@ impl Pieces {
         while rows < PIECE_ROWS && bytes < self.bytes_max {
             self.rows.resize(bytes as usize);
             let Some(batch) = self.input.next().await.transpose()? else {
-                self.rows.free();
                 return Ok(Piece {
                     batches,
                     is_last: true,

@@ -1,6 +1,6 @@
 //! `ntile`, `percent_rank` and `cume_dist` by row numbers and counts, conditions of aggregates as part of what they
-//! aggregate, and frames that reach to a partition's end as ones from its beginning in the reverse order, where a
-//! partition may not fit in memory.
+//! aggregate, and RANGE and GROUPS frames that reach to a partition's end as ones from its beginning in the reverse
+//! order, where a partition may not fit in memory.
 //!
 //! The engine's functions need all rows of a partition at once. A row's number, its rank and the count of rows up to
 //! it are known when it comes, and the partition's count is one value for all its rows, which are spilled until it is
@@ -10,13 +10,12 @@ use datafusion::arrow::datatypes::DataType::{Float64, Int64, UInt64};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::error::Result as QueryResult;
 use datafusion::functions_aggregate::count::count_udaf;
-use datafusion::functions_window::nth_value::first_value_udwf;
 use datafusion::functions_window::rank::rank_udwf;
 use datafusion::functions_window::row_number::row_number_udwf;
-use datafusion::logical_expr::expr::{NullTreatment, Sort, WindowFunction, WindowFunctionParams};
+use datafusion::logical_expr::expr::{Sort, WindowFunction, WindowFunctionParams};
 use datafusion::logical_expr::{
-    Expr, LogicalPlan, LogicalPlanBuilder, Window, WindowFrame, WindowFunctionDefinition, cast,
-    lit, when,
+    Expr, LogicalPlan, LogicalPlanBuilder, Window, WindowFrame, WindowFrameUnits,
+    WindowFunctionDefinition, cast, lit, when,
 };
 use datafusion::optimizer::ApplyOrder;
 
@@ -66,43 +65,33 @@ fn of_few_rows(expr: &Expr) -> Option<Expr> {
     from_the_beginning.or(without_condition)
 }
 
-/// A function of a frame that reaches to the partition's end, as one of the same rows in the reverse order. Which of
-/// rows with equal keys comes first in a frame of rows is not determined either way.
+/// An aggregate of a frame that reaches to the partition's end, as one of the same rows in the reverse order. Only of
+/// frames that have all rows with equal keys or none: the reverse of an order does not reverse these, and functions of
+/// one order have to see them in the same order.
 fn from_the_beginning(expr: &Expr) -> Option<Expr> {
     let Expr::WindowFunction(function) = expr else {
         return None;
     };
+    let WindowFunctionDefinition::AggregateUDF(named) = &function.fun else {
+        return None;
+    };
     let params = &function.params;
     let frame = &params.window_frame;
-    if params.order_by.is_empty() || !frame.end_bound.is_unbounded() {
-        return None;
-    }
-    let is_whole = frame.start_bound.is_unbounded();
-    let skips_nulls = params.null_treatment == Some(NullTreatment::IgnoreNulls);
-    let up_to_here = || WindowFrame::new(Some(true));
-    let (fun, window_frame) = match &function.fun {
-        WindowFunctionDefinition::AggregateUDF(named)
-            if !is_whole && REVERSIBLE.contains(&named.name()) =>
-        {
-            (function.fun.clone(), frame.reverse())
-        }
-        WindowFunctionDefinition::WindowUDF(named) if named.name() == "last_value" => {
-            let fun = first_value_udwf().into();
-            match (is_whole, skips_nulls) {
-                (false, _) => (fun, frame.reverse()),
-                (true, false) => (fun, up_to_here()),
-                (true, true) => return None,
-            }
-        }
-        _ => return None,
-    };
+    let is_turned = !params.order_by.is_empty()
+        && frame.units != WindowFrameUnits::Rows
+        && frame.end_bound.is_unbounded()
+        && !frame.start_bound.is_unbounded()
+        && REVERSIBLE.contains(&named.name());
     let reversed = |sort: &Sort| Sort::new(sort.expr.clone(), !sort.asc, !sort.nulls_first);
-    let params = WindowFunctionParams {
-        order_by: params.order_by.iter().map(reversed).collect(),
-        window_frame,
-        ..params.clone()
-    };
-    Some(Expr::from(WindowFunction { fun, params }))
+    is_turned.then(|| {
+        let params = WindowFunctionParams {
+            order_by: params.order_by.iter().map(reversed).collect(),
+            window_frame: frame.reverse(),
+            ..params.clone()
+        };
+        let fun = function.fun.clone();
+        Expr::from(WindowFunction { fun, params })
+    })
 }
 
 /// Functions for which the order of rows does not matter.

@@ -76,12 +76,36 @@ fn values_are_those_of_datafusion_whatever_the_memory() {
 fn frames_to_the_end_keep_no_partition_beside_windows_in_their_order() {
     let fixture = with_budget(1 << 20);
     let query = "SELECT id, sum(k) OVER (ORDER BY id) AS r, \
-         sum(k) OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS s FROM t";
+         sum(k) OVER (ORDER BY id RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS s FROM t";
     let plan = fixture.rows(&format!("EXPLAIN {query}")).join("\n");
     let sorted = plan.matches("SortExec: expr").count();
     assert_eq!(plan.matches("BoundedWindowAggExec").count(), 2, "{plan}");
     assert_eq!(plan.matches(" WindowAggExec").count(), 0, "{plan}");
     assert_eq!(sorted, 2, "{plan}");
+}
+
+#[test]
+fn functions_of_one_order_see_rows_with_equal_keys_in_one_order() {
+    let (rich, poor) = (with_budget(256 << 20), with_budget(1 << 20));
+    let wrong = [
+        "SELECT count(*) FROM (SELECT k, sum(k) OVER () AS a, \
+         sum(k) OVER (ORDER BY id % 7 ROWS UNBOUNDED PRECEDING) AS f, \
+         sum(k) OVER (ORDER BY id % 7 ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS b FROM t) \
+         WHERE f + b - k <> a",
+        "SELECT count(*) FROM (SELECT id, row_number() OVER (ORDER BY id % 7) AS n, \
+         last_value(id) OVER (ORDER BY id % 7 \
+         ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS l FROM t) WHERE n = 110000 AND id <> l",
+    ];
+    for sql in wrong {
+        for operators in ["off", "on", "always"] {
+            let sql = format!("SET hotshelf.operators = {operators}; {sql}");
+            assert_eq!(rich.rows(&sql), ["0"], "{sql}");
+            // Without our operators there is not the memory.
+            if operators != "off" {
+                assert_eq!(poor.rows(&sql), ["0"], "{sql}");
+            }
+        }
+    }
 }
 
 #[test]
