@@ -31,7 +31,10 @@ const KEYS: &[(&str, &str)] = &[
         "storage_bandwidth",
         "cap on reads from storage per second, or 'none' (database)",
     ),
-    ("threads", "workers of a query (session)"),
+    (
+        "threads",
+        "workers of a query; fewer where memory is short (session)",
+    ),
     (
         "populate",
         "whether queries may change what the cache holds (session)",

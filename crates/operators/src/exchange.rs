@@ -41,7 +41,6 @@ pub struct Exchange {
     file: Mutex<Option<Arc<SpillFile>>>,
     sender_count: AtomicUsize,
     spilled_batch_count: AtomicU64,
-    spilled_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -87,8 +86,6 @@ pub struct Pushed {
 pub struct ExchangeStats {
     /// Batches that were written.
     pub spilled_batch_count: u64,
-    /// Their bytes in memory.
-    pub spilled_bytes: u64,
     /// The most memory that it held.
     pub used_bytes_max: u64,
 }
@@ -115,7 +112,6 @@ impl Exchange {
             file: Mutex::default(),
             sender_count: AtomicUsize::new(sender_count),
             spilled_batch_count: AtomicU64::new(0),
-            spilled_bytes: AtomicU64::new(0),
         }
     }
 
@@ -214,7 +210,6 @@ impl Exchange {
         let batches = rows.iter().map(|held| &held.batch);
         let spilled = file.write(&concat_batches(&self.schema, batches)?)?;
         self.spilled_batch_count.fetch_add(1, Ordering::Relaxed);
-        self.spilled_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(spilled)
     }
 
@@ -268,7 +263,6 @@ impl Exchange {
     pub fn stats(&self) -> ExchangeStats {
         ExchangeStats {
             spilled_batch_count: self.spilled_batch_count.load(Ordering::Relaxed),
-            spilled_bytes: self.spilled_bytes.load(Ordering::Relaxed),
             used_bytes_max: self.grant.used_bytes_max(),
         }
     }

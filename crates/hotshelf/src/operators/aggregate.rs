@@ -54,7 +54,7 @@ impl SpillingAggregateExec {
     pub fn why_left(aggregate: &AggregateExec) -> QueryResult<Reason> {
         Ok(match Spec::of(aggregate)? {
             Ok(_) => {
-                "it has several keys with texts, and what it holds is expected to fit in memory"
+                "its keys are wide, or several with texts, and what it holds is expected to fit in memory"
             }
             Err(reason) => reason,
         })
@@ -174,7 +174,8 @@ struct AggregateWork {
 impl AggregateWork {
     /// Takes all rows. Few rows are aggregated at once, more where blocking is allowed.
     async fn take_all(&self, mut input: Pieces, mut worker: Worker) -> QueryResult<Worker> {
-        let mut is_small = true;
+        // A piece may become many rows where there are sets.
+        let mut is_small = self.spec.sets.is_none();
         loop {
             let Piece { batches, is_last } = input.next().await?;
             let elapsed = self.baseline.elapsed_compute().clone();

@@ -39,6 +39,7 @@ pub(crate) use exchange::ExchangeExec;
 pub(crate) use join::SpillingHashJoinExec;
 pub(crate) use names::{aggregate_name, join_name};
 pub(crate) use numbering::NumberingExec;
+pub(crate) use original::statistics_of;
 pub(crate) use shared_sort::SharedSortExec;
 pub(crate) use sort::SpillingSortExec;
 pub(crate) use window::SpillingWindowExec;

@@ -1,5 +1,25 @@
 //! What an operator that takes the place of DataFusion's leaves to it.
 
+/// The statistics of an operator that is a field, for one with the same rows.
+macro_rules! statistics_of {
+    ($inner:ident) => {
+        fn statistics_from_inputs(
+            &self,
+            inputs: &[std::sync::Arc<datafusion::common::Statistics>],
+            args: &datafusion::physical_plan::statistics::StatisticsArgs,
+        ) -> datafusion::error::Result<std::sync::Arc<datafusion::common::Statistics>> {
+            self.$inner.statistics_from_inputs(inputs, args)
+        }
+
+        fn child_stats_requests(
+            &self,
+            partition: Option<usize>,
+        ) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
+            self.$inner.child_stats_requests(partition)
+        }
+    };
+}
+
 /// The methods of `ExecutionPlan` that are those of the operator in whose place this one is. For a type with the fields
 /// `original` and `metrics` and a constructor `replacing`.
 macro_rules! as_original {
@@ -42,20 +62,7 @@ macro_rules! as_original {
             })
         }
 
-        fn statistics_from_inputs(
-            &self,
-            inputs: &[std::sync::Arc<datafusion::common::Statistics>],
-            args: &datafusion::physical_plan::statistics::StatisticsArgs,
-        ) -> datafusion::error::Result<std::sync::Arc<datafusion::common::Statistics>> {
-            self.original.statistics_from_inputs(inputs, args)
-        }
-
-        fn child_stats_requests(
-            &self,
-            partition: Option<usize>,
-        ) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
-            self.original.child_stats_requests(partition)
-        }
+        crate::operators::statistics_of!(original);
 
         fn metrics(&self) -> Option<datafusion::physical_plan::metrics::MetricsSet> {
             Some(self.metrics.clone_inner())
@@ -90,3 +97,5 @@ macro_rules! shown_as_original {
 }
 
 pub(super) use {as_original, shown_as_original};
+
+pub(crate) use statistics_of;

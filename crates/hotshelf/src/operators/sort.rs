@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::common::Statistics;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as QueryResult};
@@ -15,7 +14,6 @@ use datafusion::physical_plan::metrics::{
     BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
 };
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
     InputDistributionRequirements, PlanProperties,
@@ -206,17 +204,7 @@ impl ExecutionPlan for SpillingSortExec {
         Ok(handed_on(self.schema(), batches, &context))
     }
 
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        args: &StatisticsArgs,
-    ) -> QueryResult<Arc<Statistics>> {
-        self.sort.statistics_from_inputs(inputs, args)
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        self.sort.child_stats_requests(partition)
-    }
+    super::statistics_of!(sort);
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())

@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::internal_err;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result as QueryResult};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -21,6 +21,7 @@ use hotshelf_operators::{Environment, OperatorError, Stop};
 use super::columns::Columns;
 use super::memory::PoolBroker;
 use crate::error::Error;
+use crate::scan::rows_on_the_way;
 
 /// Rows are given to an operator in pieces of this many rows or bytes: each may be written to disk, and is worked on
 /// where blocking is allowed. All partitions' pieces of an operator take at most one part in PIECE_PARTS of the memory.
@@ -70,11 +71,6 @@ pub(super) async fn joined<T: Send + 'static>(task: SpawnedTask<T>) -> QueryResu
 
 pub(super) fn failed(error: OperatorError) -> DataFusionError {
     Error::from(error).into()
-}
-
-/// An account of rows that one operator hands to another. What it needs it gets.
-fn rows_on_the_way(context: &TaskContext) -> MemoryReservation {
-    MemoryConsumer::new("rows on the way").register(context.memory_pool())
 }
 
 /// A stream whose latest batch is on the query's account, while others work on it.

@@ -33,6 +33,8 @@ use datafusion::physical_plan::{
     PlanProperties, ReplaceChildrenOptions,
 };
 
+use crate::settings::{SessionSettings, Use};
+
 /// Puts [`ForgetExec`] above every aggregation by several grouping sets, every outer join that pads rows with
 /// constants, and running extremes.
 #[derive(Debug)]
@@ -42,11 +44,13 @@ impl PhysicalOptimizerRule for ForgetBelowPaddedRows {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
+        config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
+        let settings = config.extensions.get::<SessionSettings>();
+        let turns = settings.is_some_and(|settings| settings.operators != Use::Off);
         let plan = plan
             .transform_up(|node| {
-                let node = match turns_back(&node) {
+                let node = match turns_back(&node).filter(|_| turns) {
                     Some(input) => {
                         let forgotten: Arc<dyn ExecutionPlan> =
                             Arc::new(ForgetExec::new(input.clone()));

@@ -36,5 +36,5 @@ pub(crate) use metrics::{Reported, ScanMetrics};
 pub(crate) use queue::ScanQueue;
 pub(crate) use segments::{ScanSegments, SegmentAdapter};
 pub(crate) use source::{TableScan, Taker};
-pub(crate) use stream::{ScanStream, decoded_memory, filter, narrow_rows};
+pub(crate) use stream::{ScanStream, filter, narrow_rows, rows_on_the_way};
 pub(crate) use top::TopRows;

@@ -28,7 +28,7 @@ use super::filters::{DynamicFilter, convert};
 use super::metrics::{Reported, ScanMetrics};
 use super::queue::ScanQueue;
 use super::read_first::ReadFirst;
-use super::stream::{decoded_memory, open};
+use super::stream::{open, rows_on_the_way};
 use crate::index::{
     AccessPath, Condition, Conjunct, JoinKeys, Outcome, Request, Wanted, condition,
 };
@@ -277,7 +277,7 @@ impl DataSource for TableScan {
             self.schema.clone(),
             metrics,
             self.env.observers.clone(),
-            decoded_memory(&args.context),
+            rows_on_the_way(&args.context),
         ));
         Ok(match self.limit {
             Some(limit) => {

@@ -32,9 +32,9 @@ use crate::index::Selected;
 use crate::pipelines::Observers;
 use crate::prices::computed;
 
-/// The account of rows that a worker has decoded and others work on. What it needs it gets.
-pub(crate) fn decoded_memory(context: &TaskContext) -> MemoryReservation {
-    MemoryConsumer::new("decoded rows").register(context.memory_pool())
+/// An account of rows that one operator has made and another works on. What it needs it gets.
+pub(crate) fn rows_on_the_way(context: &TaskContext) -> MemoryReservation {
+    MemoryConsumer::new("rows on the way").register(context.memory_pool())
 }
 
 /// The batches of one partition.

@@ -5,6 +5,7 @@ mod exec;
 mod node;
 mod tree;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
@@ -32,27 +33,32 @@ pub(super) enum Form {
     Json,
 }
 
-/// A plan that is to be shown by [`Explained::show`].
-pub(super) struct Explained<'a> {
-    pub plan: &'a LogicalPlan,
+/// How the plan of a statement is shown, other than by the engine.
+pub(super) struct Shown {
+    /// Whether the plan runs first.
     runs: bool,
     form: Form,
     schema: SchemaRef,
 }
 
-impl<'a> Explained<'a> {
-    /// What a statement explains, if not in the engine's way: where `datafusion.explain.format` or EXPLAIN itself says
-    /// `tree`, or `pgjson` for tools. VERBOSE is the engine's, and so are statements that have no plan for rows.
-    pub fn of(plan: &'a LogicalPlan, state: &SessionState) -> Option<Self> {
+impl Shown {
+    /// What is to be planned for a statement, and how that is shown if not in the engine's way: where
+    /// `datafusion.explain.format` or EXPLAIN itself says `tree`, or `pgjson` for tools. VERBOSE is the engine's, and
+    /// so are statements that have no plan for rows: it explains them in lines.
+    pub fn of<'a>(
+        statement: &'a LogicalPlan,
+        state: &SessionState,
+    ) -> (Cow<'a, LogicalPlan>, Option<Self>) {
         let usual = &state.config().options().explain.format;
-        let (plan, runs, format, schema) = match plan {
-            LogicalPlan::Explain(explain)
-                if !explain.verbose
-                    && explain.logical_optimization_succeeded
-                    && !has_no_rows(&explain.plan) =>
-            {
+        let (plan, runs, format, schema) = match statement {
+            LogicalPlan::Explain(explain) if is_shown(explain) => {
                 let format = &explain.explain_format;
                 (&explain.plan, false, format, &explain.schema)
+            }
+            LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Tree => {
+                let mut explain = explain.clone();
+                explain.explain_format = ExplainFormat::Indent;
+                return (Cow::Owned(LogicalPlan::Explain(explain)), None);
             }
             LogicalPlan::Analyze(analyze) if !analyze.verbose => {
                 // The engine takes this one where the statement says nothing, and knows no tree here.
@@ -62,19 +68,18 @@ impl<'a> Explained<'a> {
                 };
                 (&analyze.input, true, format, &analyze.schema)
             }
-            _ => return None,
+            _ => return (Cow::Borrowed(statement), None),
         };
         let form = match format {
             ExplainFormat::Tree => Form::Tree,
             ExplainFormat::PostgresJSON => Form::Json,
-            _ => return None,
+            _ => return (Cow::Borrowed(statement), None),
         };
-        Some(Self {
-            plan: plan.as_ref(),
-            runs,
-            form,
-            schema: schema.inner().clone(),
-        })
+        let schema = schema.inner().clone();
+        (
+            Cow::Borrowed(plan.as_ref()),
+            Some(Self { runs, form, schema }),
+        )
     }
 
     /// A plan that shows another, after running it if that is to be.
@@ -83,18 +88,8 @@ impl<'a> Explained<'a> {
     }
 }
 
-/// The statement that explains in lines what cannot be shown as a tree.
-pub(super) fn in_lines(plan: &LogicalPlan) -> Option<LogicalPlan> {
-    match plan {
-        LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Tree => {
-            let explain_format = ExplainFormat::Indent;
-            Some(LogicalPlan::Explain(Explain {
-                explain_format,
-                ..explain.clone()
-            }))
-        }
-        _ => None,
-    }
+fn is_shown(explain: &Explain) -> bool {
+    !explain.verbose && explain.logical_optimization_succeeded && !has_no_rows(&explain.plan)
 }
 
 fn has_no_rows(plan: &LogicalPlan) -> bool {

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
-use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{JoinType, resources_err};
@@ -31,7 +30,6 @@ use datafusion::physical_plan::joins::{
     SymmetricHashJoinExec,
 };
 use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
@@ -41,7 +39,7 @@ use futures::{Stream, StreamExt};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::interrupt::Interrupt;
-use crate::operators::SpillingHashJoinExec;
+use crate::operators::{SpillingHashJoinExec, statistics_of};
 
 /// A worker that has tested pairs for this long without a row to give lets another thread serve in its place.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(50);
@@ -304,17 +302,7 @@ impl ExecutionPlan for Checkpoint {
         }))
     }
 
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        args: &StatisticsArgs,
-    ) -> QueryResult<Arc<Statistics>> {
-        self.inner.statistics_from_inputs(inputs, args)
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        self.inner.child_stats_requests(partition)
-    }
+    statistics_of!(inner);
 
     fn metrics(&self) -> Option<MetricsSet> {
         self.inner.metrics()

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use super::account::QueryAccount;
 use super::answer::{self, Answer, RunningPlan};
-use super::explain::{Explained, Form};
+use super::explain::{Form, Shown};
 use super::target::Unfinished;
 use super::{aside, depth, explain, interrupt};
 use crate::engine::{Engine, QueryPool};
@@ -155,19 +155,13 @@ pub(super) async fn plan_physically(
     optimized: &LogicalPlan,
     state: &SessionState,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let explained = Explained::of(optimized, state);
-    let in_lines = match explained {
-        Some(_) => None,
-        None => explain::in_lines(optimized),
-    };
-    let usual = in_lines.as_ref().unwrap_or(optimized);
-    let what = explained.as_ref().map_or(usual, |explained| explained.plan);
-    let plan = crate::shared::plan_physically(what, state).await;
+    let (planned, shown) = Shown::of(optimized, state);
+    let plan = crate::shared::plan_physically(&planned, state).await;
     let plan = plan
         .and_then(|plan| ready(plan, &interrupt_of(state)))
         .map_err(Error::from_query)?;
-    Ok(match explained {
-        Some(explained) => explained.show(plan),
+    Ok(match shown {
+        Some(shown) => shown.show(plan),
         None => plan,
     })
 }

@@ -27,7 +27,7 @@ use super::ran::Ran;
 use super::worker::Worker;
 use crate::begun::Begun;
 use crate::error::{Error, is_shortage};
-use crate::scan::{Reported, ScanMetrics, ScanQueue, ScanStream, decoded_memory};
+use crate::scan::{Reported, ScanMetrics, ScanQueue, ScanStream, rows_on_the_way};
 
 /// One preparation serves all partitions, also when the one that began it is dropped, and its failure too:
 /// build sides must not run twice.
@@ -149,7 +149,7 @@ fn open(
     let whole = matches!(&ready.star.output, Output::Groups(aggregates) if aggregates.finish);
     let worker = Worker::new(ready.clone(), schema.clone(), partition, &context)?;
     let begin = RowSource::Star(Box::new(worker));
-    let decoded = decoded_memory(&context);
+    let decoded = rows_on_the_way(&context);
     let batches = futures::stream::try_unfold(begin, move |mut source| {
         let (original, context) = (original.clone(), context.clone());
         async move {

@@ -13,7 +13,7 @@ use super::select::{Selector, Survivors};
 use super::stored::Payload;
 use crate::error::{Error, Result};
 use crate::prices::computed;
-use crate::scan::{Morsel, decoded_memory, filter, narrow_rows};
+use crate::scan::{Morsel, filter, narrow_rows, rows_on_the_way};
 use arrow::array::RecordBatch;
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
@@ -86,7 +86,7 @@ impl Worker {
             schema,
             sink,
             reservation: consumer.register(context.memory_pool()),
-            decoded: decoded_memory(context),
+            decoded: rows_on_the_way(context),
             group_bytes_max,
             batch_rows,
             taken: VecDeque::new(),
