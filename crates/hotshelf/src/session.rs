@@ -33,6 +33,7 @@ mod unique;
 mod using;
 mod value;
 mod views;
+mod written_out;
 
 use std::sync::Arc;
 

@@ -31,7 +31,7 @@ const PIECE_BYTES_MIN: u64 = 64 << 10;
 const PIECE_PARTS: u64 = 32;
 
 /// Where an operator of a query gets memory and spills. What is spilled counts as one of the metrics.
-pub(super) fn environment(
+pub(crate) fn environment(
     context: &TaskContext,
     metrics: &ExecutionPlanMetricsSet,
     partition: usize,
@@ -49,7 +49,7 @@ pub(super) fn environment(
 }
 
 /// Runs work that may wait for the device.
-pub(super) async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, OperatorError> + Send + 'static,
 ) -> QueryResult<T> {
     begin(work).await
@@ -74,7 +74,7 @@ pub(super) fn failed(error: OperatorError) -> DataFusionError {
 }
 
 /// A stream whose latest batch is on the query's account, while others work on it.
-pub(super) fn handed_on(
+pub(crate) fn handed_on(
     schema: SchemaRef,
     batches: impl Stream<Item = QueryResult<RecordBatch>> + Send + 'static,
     context: &TaskContext,

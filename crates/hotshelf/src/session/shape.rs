@@ -10,14 +10,15 @@ use std::ops::ControlFlow;
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, GroupByExpr, OrderByKind, Query, Select, SetExpr, SetOperator,
-    SetQuantifier, Value, VisitMut, VisitorMut,
+    BinaryOperator, Expr, GroupByExpr, ObjectName, OrderByKind, Query, Select, SetExpr,
+    SetOperator, SetQuantifier, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
+use super::written_out::WrittenOut;
 use crate::error::{Error, Result};
 
 /// Nested expressions and queries that a statement may have.
@@ -110,6 +111,7 @@ fn at_most(what: &'static str, found: usize, limit: usize) -> ControlFlow<Error>
 struct Reshaper {
     depth: usize,
     selects: usize,
+    written_out: WrittenOut,
 }
 
 impl Reshaper {
@@ -148,6 +150,7 @@ impl VisitorMut for Reshaper {
         )?;
         let ctes = query.with.as_ref().map_or(0, |with| with.cte_tables.len());
         at_most("common table expressions in one WITH", ctes, CTES_MAX)?;
+        self.written_out.enter(query);
         let keys = match query.order_by.as_ref().map(|order_by| &order_by.kind) {
             Some(OrderByKind::Expressions(keys)) => keys.len(),
             _ => 0,
@@ -157,7 +160,15 @@ impl VisitorMut for Reshaper {
     }
 
     fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<Error> {
+        if let Err(error) = self.written_out.leave() {
+            return ControlFlow::Break(error);
+        }
         self.ascend()
+    }
+
+    fn pre_visit_relation(&mut self, table: &mut ObjectName) -> ControlFlow<Error> {
+        self.written_out.name(table);
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {

@@ -9,14 +9,15 @@ use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics,
 };
 use futures::TryStreamExt;
 
 use super::rows::SharedRows;
+use crate::operators::handed_on;
 
 /// A leaf: rules of the engine do not see the part, which has been planned.
 pub(super) struct SharedExec {
@@ -73,8 +74,9 @@ impl ExecutionPlan for SharedExec {
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
         let rows = Arc::clone(&self.rows);
+        let task = Arc::clone(&context);
         let batches = futures::stream::once(async move {
-            let rows = rows.partition(partition, &context)?;
+            let rows = rows.partition(partition, &task)?;
             Ok::<_, DataFusionError>(futures::stream::try_unfold(0, move |number| {
                 let rows = Arc::clone(&rows);
                 async move {
@@ -84,8 +86,11 @@ impl ExecutionPlan for SharedExec {
             }))
         });
         let batches = batches.try_flatten();
-        let schema = self.schema();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+        Ok(handed_on(self.schema(), batches, &context))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.rows.metrics.clone_inner())
     }
 
     fn statistics_from_inputs(

@@ -23,7 +23,7 @@ fn answers(db: &Fixture, sql: &str) -> (Vec<String>, usize) {
     apart.sort();
     shared.sort();
     assert_eq!(shared, apart, "{sql}\n{plan}");
-    (shared, plan.matches("Shared: part").count())
+    (shared, plan.matches("Shared: part used").count())
 }
 
 #[test]
@@ -186,4 +186,67 @@ fn a_join_in_groups_that_are_made_once_is_used_once_there() {
     let (rows, leaves) = answers(&db, sql);
     assert_eq!(rows.len(), 1);
     assert_eq!(leaves, 2);
+}
+
+/// WITHs that each take `step` of the one before, which is `{}`, and a query of the last.
+fn chain(levels: usize, first: &str, step: &str, last: &str) -> String {
+    let mut withs = format!("w0 AS ({first})");
+    for level in 1..=levels {
+        let step = step.replace("{}", &format!("w{}", level - 1));
+        withs += &format!(", w{level} AS ({step})");
+    }
+    format!("WITH {withs} {}", last.replace("{}", &format!("w{levels}")))
+}
+
+const SUMS: &str = "SELECT k, sum(n) AS v FROM t GROUP BY k";
+/// Doubles each value modulo 1000.
+const JOINED: &str = "SELECT a.k, (a.v + b.v) % 1000 AS v FROM {} a JOIN {} b ON a.k = b.k";
+
+#[test]
+fn withs_that_are_too_long_written_out_are_refused() {
+    let db = Fixture::new();
+    db.run(TABLE).unwrap();
+    let last = "SELECT count(*) FROM {}";
+    assert_eq!(db.rows(&chain(5, SUMS, JOINED, last)), ["100"]);
+    // Each once, however many.
+    let step = "SELECT k, v + 1 AS v FROM {}";
+    assert_eq!(db.rows(&chain(100, SUMS, step, last)), ["100"]);
+    let in_subqueries = "SELECT k, v FROM {} WHERE v >= (SELECT min(v) FROM {})";
+    for (levels, step) in [(12, JOINED), (70, JOINED), (400, in_subqueries)] {
+        let sql = chain(levels, SUMS, step, last);
+        for sql in [
+            format!("EXPLAIN {sql}"),
+            format!("SELECT * FROM ({sql})"),
+            sql,
+        ] {
+            let error = db.run(&sql).unwrap_err().to_string();
+            assert!(error.contains("written out"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn rows_that_are_made_once_and_do_not_fit_are_spilled() {
+    let db = Fixture::with(hotshelf::Options {
+        budget_bytes: 4 << 20,
+        ..hotshelf::Options::default()
+    });
+    // Operators may hold some MiB more than the budget; the groups take 50 MB.
+    db.run(
+        "CREATE TABLE t AS SELECT value % 50000 AS k, concat(repeat('x', 1000), value % 7) AS v
+         FROM generate_series(1, 200000) AS g(value)",
+    )
+    .unwrap();
+    let sql = "WITH s AS (SELECT k, max(v) AS v FROM t GROUP BY k)
+               SELECT count(*), sum(length(a.v) + length(b.v)) FROM s a JOIN s b ON a.k = b.k";
+    let (rows, leaves) = answers(&db, sql);
+    assert_eq!(rows, ["50000|100100000"]);
+    assert_eq!(leaves, 2);
+    let analyzed = db.rows(&format!("EXPLAIN ANALYZE {sql}")).join("\n");
+    // The part's own operators come first.
+    let mut spilled = analyzed.split("], metrics=[spilled_bytes=").skip(1);
+    assert!(
+        spilled.any(|bytes| !bytes.starts_with("0.0 B")),
+        "{analyzed}"
+    );
 }

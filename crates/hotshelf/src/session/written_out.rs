@@ -1,0 +1,83 @@
+//! How long a statement becomes when every use of a WITH is written out, as the planner does: in a chain of WITHs that
+//! each use the one before twice, there are as many copies of the first as 2 to their number.
+
+use std::collections::{HashMap, VecDeque};
+
+use datafusion::sql::sqlparser::ast::{ObjectName, Query};
+
+use crate::error::Error;
+
+/// Tables that a statement may name with every WITH written out, unless most are its own.
+const TABLES_MAX: usize = 2_000;
+
+/// Counts tables while a statement is visited.
+#[derive(Default)]
+pub(super) struct WrittenOut {
+    /// The queries around the place that is visited, the outermost first.
+    around: Vec<Level>,
+    /// Tables that the text names.
+    named: usize,
+}
+
+#[derive(Default)]
+struct Level {
+    /// WITHs that have not been visited. They come first, in their order.
+    ahead: VecDeque<String>,
+    /// Tables of those that have been.
+    known: HashMap<String, usize>,
+    /// The WITH that is visited.
+    within: Option<String>,
+    tables: usize,
+}
+
+impl WrittenOut {
+    pub fn enter(&mut self, query: &Query) {
+        if let Some(outer) = self.around.last_mut() {
+            outer.within = outer.ahead.pop_front();
+        }
+        let withs = query.with.iter().flat_map(|with| &with.cte_tables);
+        let ahead = withs.map(|with| with.alias.name.value.to_lowercase());
+        self.around.push(Level {
+            ahead: ahead.collect(),
+            ..Level::default()
+        });
+    }
+
+    /// # Errors
+    /// [`Error::TooWide`].
+    pub fn leave(&mut self) -> Result<(), Error> {
+        let Some(inner) = self.around.pop() else {
+            return Ok(());
+        };
+        let found = inner.tables;
+        if found > TABLES_MAX.max(2 * self.named) {
+            return Err(Error::TooWide {
+                what: "tables in one statement with every WITH written out",
+                found,
+                limit: TABLES_MAX,
+            });
+        }
+        if let Some(outer) = self.around.last_mut() {
+            match outer.within.take() {
+                Some(name) => {
+                    outer.known.insert(name, found);
+                }
+                None => outer.tables = outer.tables.saturating_add(found),
+            }
+        }
+        Ok(())
+    }
+
+    pub fn name(&mut self, table: &ObjectName) {
+        self.named += 1;
+        let name = table.to_string().replace('"', "").to_lowercase();
+        let known = self.around.iter().rev();
+        let tables = known
+            .filter_map(|level| level.known.get(&name))
+            .next()
+            .copied();
+        if let Some(level) = self.around.last_mut() {
+            level.tables = level.tables.saturating_add(tables.unwrap_or(1));
+        }
+    }
+}
