@@ -17,7 +17,7 @@ import statistics
 import sqlglot
 from sqlglot import exp
 
-from results import load_queries
+from results import load_texts
 from shell import Shell
 
 
@@ -56,13 +56,6 @@ def permuted(sql, generator):
     return tree.sql(dialect="duckdb") if selects else None
 
 
-def texts_of(args):
-    if args.texts:
-        kept = json.loads(open(args.texts).read())
-        return {name: one["sql"] for name, one in sorted(kept.items())}
-    return load_queries(args.benchmark)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benchmark", choices=["ssb", "tpch", "tpcds"])
@@ -77,7 +70,7 @@ def main():
     args = parser.parse_args()
     shell, rows = Shell(args.hotshelf), {}
     print("| query | fastest ms | slowest ms | slowest / fastest | orders | rows |\n|---|---|---|---|---|---|")
-    for name, sql in texts_of(args).items():
+    for name, sql in load_texts(args.benchmark, args.texts).items():
         if args.only and name not in args.only or args.queries and len(rows) >= args.queries:
             continue
         generator = random.Random(f"{args.seed} {name}")

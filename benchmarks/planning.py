@@ -8,11 +8,10 @@ the plan. DuckDB's EXPLAIN is timed beside it where a file is given.
 """
 
 import argparse
-import json
 import statistics
 import time
 
-from results import load_queries
+from results import load_texts
 from shell import Shell
 
 
@@ -37,19 +36,14 @@ def main():
     parser.add_argument("--only", nargs="*", help="these queries")
     arguments = parser.parse_args()
 
-    if arguments.texts:
-        texts = {name: query["sql"] for name, query in json.load(open(arguments.texts)).items()}
-    else:
-        texts = load_queries(arguments.suite)
     connection = None
     if arguments.duckdb:
         import duckdb
 
-        connection = duckdb.connect(arguments.duckdb, read_only=True)
-        connection.execute("SET threads = 2")
+        connection = duckdb.connect(arguments.duckdb, read_only=True, config={"threads": 2})
     shell = Shell(arguments.hotshelf)
     plans, runs, theirs = [], [], []
-    for name, sql in texts.items():
+    for name, sql in load_texts(arguments.suite, arguments.texts).items():
         if arguments.only and name not in arguments.only:
             continue
         plan = least(lambda: shell.ask("EXPLAIN " + sql)[2], arguments.repeats)

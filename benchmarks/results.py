@@ -6,6 +6,7 @@ JSON, decimals and dates are strings, so that nothing is lost.
 
 import csv
 import io
+import json
 import re
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -25,6 +26,14 @@ def load_queries(benchmark):
     if not files:
         raise SystemExit(f"no queries of {benchmark!r} in {QUERY_FOLDER}")
     return {file.stem: file.read_text() for file in files}
+
+
+def load_texts(benchmark, answers):
+    """Query texts by name: those of the `answers.json` that tpcds.py makes, or else of `ssb` or `tpch`."""
+    if not answers:
+        return load_queries(benchmark)
+    kept = json.loads(Path(answers).read_text())
+    return {name: one["sql"] for name, one in sorted(kept.items())}
 
 
 def kind_of(values):

@@ -43,4 +43,4 @@ pub(crate) use original::statistics_of;
 pub(crate) use shared_sort::SharedSortExec;
 pub(crate) use sort::SpillingSortExec;
 pub(crate) use window::SpillingWindowExec;
-pub(crate) use work::{blocking, environment, handed_on};
+pub(crate) use work::{blocking, environment};

@@ -74,7 +74,7 @@ pub(super) fn failed(error: OperatorError) -> DataFusionError {
 }
 
 /// A stream whose latest batch is on the query's account, while others work on it.
-pub(crate) fn handed_on(
+pub(super) fn handed_on(
     schema: SchemaRef,
     batches: impl Stream<Item = QueryResult<RecordBatch>> + Send + 'static,
     context: &TaskContext,

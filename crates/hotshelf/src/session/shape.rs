@@ -33,6 +33,9 @@ const SELECTS_MAX: usize = 4_000;
 const SELECTS: &str = "SELECTs in one statement";
 const CTES_MAX: usize = 500;
 const ITEMS_MAX: usize = 2_000;
+/// Tables of a statement with every use of a WITH written out, unless most are in its text.
+const TABLES_MAX: usize = 2_000;
+const TABLES: &str = "tables in one statement with every WITH written out";
 /// Terms of one chain of AND or OR.
 const TERMS_MAX: usize = 20_000;
 /// Chains up to this length stay as they are written.
@@ -160,9 +163,8 @@ impl VisitorMut for Reshaper {
     }
 
     fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<Error> {
-        if let Err(error) = self.written_out.leave() {
-            return ControlFlow::Break(error);
-        }
+        let tables = self.written_out.leave();
+        at_most(TABLES, tables, self.written_out.limit(TABLES_MAX))?;
         self.ascend()
     }
 

@@ -5,11 +5,6 @@ use std::collections::{HashMap, VecDeque};
 
 use datafusion::sql::sqlparser::ast::{ObjectName, Query};
 
-use crate::error::Error;
-
-/// Tables that a statement may name with every WITH written out, unless most are its own.
-const TABLES_MAX: usize = 2_000;
-
 /// Counts tables while a statement is visited.
 #[derive(Default)]
 pub(super) struct WrittenOut {
@@ -43,41 +38,33 @@ impl WrittenOut {
         });
     }
 
-    /// # Errors
-    /// [`Error::TooWide`].
-    pub fn leave(&mut self) -> Result<(), Error> {
-        let Some(inner) = self.around.pop() else {
-            return Ok(());
-        };
-        let found = inner.tables;
-        if found > TABLES_MAX.max(2 * self.named) {
-            return Err(Error::TooWide {
-                what: "tables in one statement with every WITH written out",
-                found,
-                limit: TABLES_MAX,
-            });
-        }
+    /// How many tables the query has that ends here.
+    pub fn leave(&mut self) -> usize {
+        let tables = self.around.pop().map_or(0, |inner| inner.tables);
         if let Some(outer) = self.around.last_mut() {
             match outer.within.take() {
                 Some(name) => {
-                    outer.known.insert(name, found);
+                    outer.known.insert(name, tables);
                 }
-                None => outer.tables = outer.tables.saturating_add(found),
+                None => outer.tables = outer.tables.saturating_add(tables),
             }
         }
-        Ok(())
+        tables
+    }
+
+    /// A limit for that, which leaves room for what the text itself names.
+    pub fn limit(&self, tables_max: usize) -> usize {
+        tables_max.max(2 * self.named)
     }
 
     pub fn name(&mut self, table: &ObjectName) {
         self.named += 1;
         let name = table.to_string().replace('"', "").to_lowercase();
-        let known = self.around.iter().rev();
-        let tables = known
-            .filter_map(|level| level.known.get(&name))
-            .next()
-            .copied();
+        let mut levels = self.around.iter().rev();
+        let known = levels.find_map(|level| level.known.get(&name));
+        let tables = known.copied().unwrap_or(1);
         if let Some(level) = self.around.last_mut() {
-            level.tables = level.tables.saturating_add(tables.unwrap_or(1));
+            level.tables = level.tables.saturating_add(tables);
         }
     }
 }

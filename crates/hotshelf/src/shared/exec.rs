@@ -11,13 +11,14 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics,
 };
 use futures::TryStreamExt;
 
 use super::rows::SharedRows;
-use crate::operators::handed_on;
+use crate::scan::rows_on_the_way;
 
 /// A leaf: rules of the engine do not see the part, which has been planned.
 pub(super) struct SharedExec {
@@ -74,19 +75,20 @@ impl ExecutionPlan for SharedExec {
         context: Arc<TaskContext>,
     ) -> QueryResult<SendableRecordBatchStream> {
         let rows = Arc::clone(&self.rows);
-        let task = Arc::clone(&context);
         let batches = futures::stream::once(async move {
-            let rows = rows.partition(partition, &task)?;
-            Ok::<_, DataFusionError>(futures::stream::try_unfold(0, move |number| {
+            let rows = rows.partition(partition, &context)?;
+            let first = (0, rows_on_the_way(&context));
+            Ok::<_, DataFusionError>(futures::stream::try_unfold(first, move |(number, read)| {
                 let rows = Arc::clone(&rows);
                 async move {
-                    let batch = rows.batch(number).await?;
-                    Ok(batch.map(|batch| (batch, number + 1)))
+                    let batch = rows.batch(number, &read).await?;
+                    Ok(batch.map(|batch| (batch, (number + 1, read))))
                 }
             }))
         });
         let batches = batches.try_flatten();
-        Ok(handed_on(self.schema(), batches, &context))
+        let schema = self.schema();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -2,49 +2,51 @@
 //!
 //! The optimizer writes out every use of a WITH and of a view. What is equal afterwards, and groups rows, runs window
 //! functions or joins many rows to few, becomes a leaf [`Shared`] of the logical plan. The leaves of one part are
-//! planned to operators with the same rows, which are kept as long as the query's plan is, and spill.
-//! Filters that reach one use and not the other make parts differ, and so do columns that only one of them asks for.
+//! planned to [`SharedExec`]s with the same rows, which are kept as long as the query's plan is, and spill. Filters that
+//! reach one use and not the other make parts differ, and so do columns that only one of them asks for.
 
 mod exec;
-mod leaf;
 mod rows;
 
 pub(crate) use exec::shared_part;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::RangeFrom;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion};
-use datafusion::common::{DataFusionError, Result as QueryResult};
+use datafusion::common::{DFSchemaRef, DataFusionError, Result as QueryResult, internal_err};
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{LogicalPlan, TableScan, UserDefinedLogicalNode};
+use datafusion::logical_expr::{
+    Expr, Extension, LogicalPlan, TableScan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
+};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
-use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use crate::interrupt::Interrupt;
 use crate::plan::{is_repeatable, join_work};
 use crate::session::ready;
 use crate::settings::{SessionSettings, Use};
+use crate::star::fallback;
 use crate::statistics::sizes::{may_be_kept, stored_bytes};
 use crate::stored_table::StoredTable;
 use exec::SharedExec;
-use leaf::Shared;
 use rows::SharedRows;
 
 /// What joins cost at least that are made once: together, and for each row that comes out. The unit is that of
 /// [`join_work`], a row that goes from one operator to the next.
 const JOIN_COST_MIN: f64 = 100_000.0;
 const JOIN_COST_PER_ROW: f64 = 3.0;
-
-/// Rows that are expected not to fit in memory are kept on disk where they have at most one part in this many of the
-/// bytes they are made of: writing them and reading them takes less than making them again.
+/// Rows that are not expected to stay in memory are made once where they are at most one part in this many of the bytes
+/// they are made of: writing and reading them takes less than making them again.
 const SPILLED_PARTS: u64 = 4;
 
 /// A physical plan in which equal parts have the same rows.
@@ -53,20 +55,33 @@ pub(crate) async fn plan_physically(
     state: &SessionState,
 ) -> QueryResult<Arc<dyn ExecutionPlan>> {
     let extensions = &state.config().options().extensions;
-    let settings = extensions.get::<SessionSettings>();
-    let shared = match settings {
-        Some(settings) if settings.shared_subplans => with_shared(logical)?,
-        _ => None,
-    };
-    let leaves = Arc::new(PlanShared::new(settings));
-    let planner = DefaultPhysicalPlanner::with_extension_planners(vec![leaves]);
-    let logical = shared.as_ref().unwrap_or(logical);
+    let settings = extensions
+        .get::<SessionSettings>()
+        .filter(|settings| settings.shared_subplans);
+    if let Some(settings) = settings
+        && let Some(shared) = with_shared(logical, &mut (1..))?
+    {
+        let leaves = PlanShared {
+            // A query that begins again was short of memory.
+            bytes_in_memory: match settings.operators {
+                Use::Always => 0,
+                _ => settings.operator_bytes_max(),
+            },
+            interrupt: settings.interrupt.clone(),
+        };
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(leaves)]);
+        return planner.create_physical_plan(&shared, state).await;
+    }
+    let planner = state.query_planner();
     planner.create_physical_plan(logical, state).await
 }
 
 /// The plan with leaves in place of parts that occur more than once, the largest such parts first; `None` if there are
-/// none.
-fn with_shared(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
+/// none. They get the next numbers.
+fn with_shared(
+    plan: &LogicalPlan,
+    numbers: &mut RangeFrom<usize>,
+) -> QueryResult<Option<LogicalPlan>> {
     if !may_repeat_work(plan)? {
         return Ok(None);
     }
@@ -84,7 +99,7 @@ fn with_shared(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
     if uses.is_empty() {
         return Ok(None);
     }
-    let mut leaves: HashMap<Part, LogicalPlan> = HashMap::new();
+    let mut leaves: HashMap<Part, Shared> = HashMap::new();
     let shared = plan.clone().transform_down_with_subqueries(|node| {
         // Nothing else is looked for: the hash of a node is that of all below it.
         if !ends_in_work(&node) {
@@ -97,15 +112,20 @@ fn with_shared(plan: &LogicalPlan) -> QueryResult<Option<LogicalPlan>> {
         let leaf = match leaves.entry(part) {
             Entry::Occupied(leaf) => leaf.into_mut(),
             Entry::Vacant(place) => {
-                let part = with_shared(&node)?.unwrap_or(node);
-                place.insert(Shared::new(*uses, part).leaf())
+                let number = numbers.next().unwrap_or(0);
+                let part = with_shared(&node, numbers)?.unwrap_or(node);
+                place.insert(Shared {
+                    number,
+                    uses: *uses,
+                    part: Arc::new(part),
+                    rows: Arc::default(),
+                })
             }
         };
-        Ok(Transformed::new(
-            leaf.clone(),
-            true,
-            TreeNodeRecursion::Jump,
-        ))
+        let leaf = LogicalPlan::Extension(Extension {
+            node: Arc::new(leaf.clone()),
+        });
+        Ok(Transformed::new(leaf, true, TreeNodeRecursion::Jump))
     });
     shared.data().map(Some)
 }
@@ -214,48 +234,83 @@ fn is_worth_keeping(part: &LogicalPlan) -> bool {
     }
 }
 
-/// Plans the leaves of one query: those of one part to the same rows.
+/// One use of a part.
+#[derive(Clone)]
+struct Shared {
+    /// Which part it is, from 1.
+    number: usize,
+    /// How often the query has it.
+    uses: usize,
+    /// With leaves of its own in place of what it has more than once.
+    part: Arc<LogicalPlan>,
+    /// The part's rows once it is planned; nothing if each use makes them.
+    rows: Arc<OnceCell<Option<Arc<SharedRows>>>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared: part {}, used {} times", self.number, self.uses)
+    }
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        self.part == other.part
+    }
+}
+
+impl Eq for Shared {}
+
+impl PartialOrd for Shared {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        self.part.partial_cmp(&other.part)
+    }
+}
+
+impl Hash for Shared {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.part.hash(state);
+    }
+}
+
+impl UserDefinedLogicalNodeCore for Shared {
+    fn name(&self) -> &str {
+        "Shared"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        Vec::new()
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        self.part.schema()
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+
+    fn with_exprs_and_inputs(
+        &self,
+        exprs: Vec<Expr>,
+        inputs: Vec<LogicalPlan>,
+    ) -> QueryResult<Self> {
+        if !exprs.is_empty() || !inputs.is_empty() {
+            return internal_err!("a shared part has neither expressions nor inputs");
+        }
+        Ok(self.clone())
+    }
+}
+
+/// Plans the leaves.
 struct PlanShared {
     /// What operators may hold together.
-    bytes: u64,
-    /// Whether memory has been short already.
-    is_short: bool,
+    bytes_in_memory: u64,
     interrupt: Interrupt,
-    parts: Mutex<HashMap<usize, Arc<PlannedPart>>>,
-}
-
-/// A part, and its rows once it is planned: none where each use makes them.
-struct PlannedPart {
-    number: usize,
-    rows: OnceCell<Option<Arc<SharedRows>>>,
-}
-
-impl PlanShared {
-    fn new(settings: Option<&SessionSettings>) -> Self {
-        Self {
-            bytes: settings.map_or(0, SessionSettings::operator_bytes_max),
-            is_short: settings.is_some_and(|settings| settings.operators == Use::Always),
-            interrupt: settings
-                .map_or_else(Interrupt::default, |settings| settings.interrupt.clone()),
-            parts: Mutex::default(),
-        }
-    }
-
-    fn part(&self, key: usize) -> Arc<PlannedPart> {
-        let mut parts = self.parts.lock();
-        let number = parts.len() + 1;
-        let part = parts.entry(key).or_insert_with(|| {
-            let rows = OnceCell::new();
-            Arc::new(PlannedPart { number, rows })
-        });
-        Arc::clone(part)
-    }
-
-    /// Whether the rows of a part are made once.
-    fn is_kept(&self, plan: &Arc<dyn ExecutionPlan>) -> QueryResult<bool> {
-        let fits = !self.is_short && may_be_kept(plan, self.bytes)?;
-        Ok(fits || is_much_smaller_than_its_inputs(plan)?)
-    }
 }
 
 #[async_trait]
@@ -272,15 +327,13 @@ impl ExtensionPlanner for PlanShared {
         let Some(shared) = node.as_any().downcast_ref::<Shared>() else {
             return Ok(None);
         };
-        let part = self.part(shared.key());
         let plan = || planner.create_physical_plan(&shared.part, state);
-        let rows = part.rows.get_or_try_init(|| async {
+        let rows = shared.rows.get_or_try_init(|| async {
             let plan = plan().await?;
-            if !self.is_kept(&plan)? {
+            if !may_be_kept(&plan, self.bytes_in_memory)? && !is_small_beside_its_inputs(&plan)? {
                 return Ok::<_, DataFusionError>(None);
             }
-            let plan = ready(plan, &self.interrupt)?;
-            let rows = SharedRows::new(part.number, shared.uses, plan)?;
+            let rows = SharedRows::new(shared.number, shared.uses, ready(plan, &self.interrupt)?)?;
             Ok(Some(Arc::new(rows)))
         });
         Ok(Some(match rows.await? {
@@ -290,15 +343,17 @@ impl ExtensionPlanner for PlanShared {
     }
 }
 
-/// Whether statistics tell that a plan gives at most one part in SPILLED_PARTS of the bytes that its leaves read.
-fn is_much_smaller_than_its_inputs(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<bool> {
+/// Whether statistics tell that a plan gives at most one part in SPILLED_PARTS of the bytes that it reads.
+fn is_small_beside_its_inputs(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<bool> {
     let Some(bytes) = stored_bytes(plan)? else {
         return Ok(false);
     };
     Ok(bytes.saturating_mul(SPILLED_PARTS) <= read_bytes(plan)?)
 }
 
+/// What comes from the leaves of a plan.
 fn read_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<u64> {
+    let plan = fallback(plan).unwrap_or(plan);
     let children = plan.children();
     if children.is_empty() {
         return Ok(stored_bytes(plan)?.unwrap_or(0));

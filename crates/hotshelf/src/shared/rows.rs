@@ -1,12 +1,14 @@
 //! The rows of a part, made once and taken by each of its uses.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::Result as QueryResult;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -15,7 +17,7 @@ use futures::{FutureExt, StreamExt};
 use hotshelf_operators::batches::held_bytes;
 use hotshelf_operators::memory::Grant;
 use hotshelf_operators::spill::{SpillFile, SpilledBatch};
-use hotshelf_operators::{Environment, OperatorError};
+use hotshelf_operators::{Environment, OperatorError, Stop};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -35,7 +37,14 @@ pub(super) struct SharedRows {
 /// The rows of one partition, and what makes them: dropping it ends that.
 struct Partition {
     rows: Arc<PartitionRows>,
+    stop: Stop,
     _maker: SpawnedTask<()>,
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        self.stop.raise();
+    }
 }
 
 /// The rows of one partition, in the order they came. They are in memory until some are refused a place there: then all
@@ -44,10 +53,8 @@ pub(super) struct PartitionRows {
     made: Mutex<Made>,
     /// Told whenever there are more, or no more.
     news: watch::Sender<()>,
-    environment: Environment,
     /// What the batches in memory take.
     memory: Grant,
-    file: OnceLock<Arc<SpillFile>>,
 }
 
 struct Made {
@@ -94,13 +101,13 @@ impl SharedRows {
             }),
             news: watch::Sender::new(()),
             memory: Grant::open(environment.broker.as_ref(), &name, 0),
-            environment,
-            file: OnceLock::new(),
         });
         let batches = self.plan.execute(number, Arc::clone(context))?;
-        let maker = SpawnedTask::spawn(Arc::clone(&rows).make(batches));
+        let stop = environment.stop.clone();
+        let maker = SpawnedTask::spawn(Arc::clone(&rows).make(batches, environment));
         *partition = Some(Partition {
             rows: Arc::clone(&rows),
+            stop,
             _maker: maker,
         });
         Ok(rows)
@@ -109,77 +116,78 @@ impl SharedRows {
 
 impl PartitionRows {
     /// Keeps what a stream gives until it ends or fails. A panic fails it.
-    async fn make(self: Arc<Self>, mut batches: SendableRecordBatchStream) {
-        loop {
-            let next = AssertUnwindSafe(batches.next()).catch_unwind().await;
-            let next = next.unwrap_or_else(|payload| {
-                let doing = "making rows that the statement uses more than once";
-                Some(Err(Error::panicked(doing, payload.as_ref()).into()))
-            });
-            let kept = match next {
-                Some(Ok(batch)) => self.keep(batch).await.map(|()| None),
-                Some(Err(error)) => Err(error),
-                None => Ok(Some(Ok(()))),
+    async fn make(self: Arc<Self>, batches: SendableRecordBatchStream, environment: Environment) {
+        let making = AssertUnwindSafe(self.keep_all(batches, environment)).catch_unwind();
+        let end = making.await.unwrap_or_else(|payload| {
+            let doing = "making rows that the statement uses more than once";
+            Err(Error::panicked(doing, payload.as_ref()).into())
+        });
+        self.made.lock().end = Some(end.map_err(Arc::new));
+        self.news.send_replace(());
+    }
+
+    async fn keep_all(
+        self: &Arc<Self>,
+        mut batches: SendableRecordBatchStream,
+        environment: Environment,
+    ) -> QueryResult<()> {
+        let mut file = None;
+        while let Some(batch) = batches.next().await.transpose()? {
+            let kept = if file.is_none() && self.memory.try_grow(held_bytes(&batch)) {
+                Kept::InMemory(batch)
+            } else {
+                let file = match &file {
+                    Some(file) => Arc::clone(file),
+                    None => {
+                        let (rows, environment) = (Arc::clone(self), environment.clone());
+                        let schema = batch.schema();
+                        let spilled = blocking(move || rows.spill(&environment, schema)).await?;
+                        Arc::clone(file.insert(spilled))
+                    }
+                };
+                Kept::InFile(blocking(move || file.write(&batch)).await?)
             };
-            let end = kept.unwrap_or_else(|error| Some(Err(Arc::new(error))));
-            let is_last = end.is_some();
-            self.made.lock().end = end;
+            self.made.lock().batches.push(kept);
             self.news.send_replace(());
-            if is_last {
-                break;
-            }
         }
-    }
-
-    async fn keep(self: &Arc<Self>, batch: RecordBatch) -> QueryResult<()> {
-        if self.file.get().is_none() && self.memory.try_grow(held_bytes(&batch)) {
-            self.made.lock().batches.push(Kept::InMemory(batch));
-            return Ok(());
-        }
-        let rows = Arc::clone(self);
-        blocking(move || rows.spill(&batch)).await
-    }
-
-    /// Writes a batch behind the others, which are written first.
-    fn spill(&self, batch: &RecordBatch) -> Result<(), OperatorError> {
-        let file = match self.file.get() {
-            Some(file) => file,
-            None => {
-                let file = self.environment.spill_file(batch.schema())?;
-                let file = self.file.get_or_init(|| file);
-                self.spill_those_in_memory(file)?;
-                file
-            }
-        };
-        let written = file.write(batch)?;
-        self.made.lock().batches.push(Kept::InFile(written));
         Ok(())
     }
 
-    fn spill_those_in_memory(&self, file: &Arc<SpillFile>) -> Result<(), OperatorError> {
-        let count = self.made.lock().batches.len();
-        for number in 0..count {
-            let kept = self.made.lock().batches[number].clone();
-            let Kept::InMemory(batch) = kept else {
-                continue;
+    /// Writes all that is in memory to a file.
+    fn spill(
+        &self,
+        environment: &Environment,
+        schema: SchemaRef,
+    ) -> Result<Arc<SpillFile>, OperatorError> {
+        let file = environment.spill_file(schema)?;
+        for number in 0.. {
+            environment.stop.check()?;
+            let kept = self.made.lock().batches.get(number).cloned();
+            let Some(Kept::InMemory(batch)) = kept else {
+                break;
             };
             let written = file.write(&batch)?;
             self.made.lock().batches[number] = Kept::InFile(written);
             self.memory.shrink(held_bytes(&batch));
         }
-        Ok(())
+        Ok(file)
     }
 
-    /// The batch of a number, once it has been made; nothing behind the last.
-    pub async fn batch(&self, number: usize) -> QueryResult<Option<RecordBatch>> {
-        let Some(kept) = self.kept(number).await? else {
-            return Ok(None);
-        };
-        let batch = match kept {
-            Kept::InMemory(batch) => batch,
-            Kept::InFile(spilled) => blocking(move || spilled.read()).await?,
-        };
-        Ok(Some(batch))
+    /// The batch of a number, once it has been made; nothing behind the last. What is read of a file is put on an
+    /// account, in the place of what was read before.
+    pub async fn batch(
+        &self,
+        number: usize,
+        read: &MemoryReservation,
+    ) -> QueryResult<Option<RecordBatch>> {
+        Ok(match self.kept(number).await? {
+            Some(Kept::InMemory(batch)) => Some(batch),
+            Some(Kept::InFile(spilled)) => {
+                read.resize(spilled.read_bytes() as usize);
+                Some(blocking(move || spilled.read()).await?)
+            }
+            None => None,
+        })
     }
 
     async fn kept(&self, number: usize) -> QueryResult<Option<Kept>> {

@@ -130,6 +130,12 @@ pub(crate) fn with_fallback(
     Ok(Arc::new(StarPipelineExec::new(star.star.clone(), original)))
 }
 
+/// The plan that a star is in the place of, if it is a star.
+pub(crate) fn fallback(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    let star = plan.downcast_ref::<StarPipelineExec>()?;
+    Some(&star.original)
+}
+
 /// What a partition's rows come from.
 enum RowSource {
     Star(Box<Worker>),

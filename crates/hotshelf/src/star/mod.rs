@@ -50,6 +50,6 @@ mod tests;
 mod words;
 mod worker;
 
-pub(crate) use exec::with_fallback;
+pub(crate) use exec::{fallback, with_fallback};
 pub(crate) use rule::FuseStarPipelines;
 pub(crate) use tallies::sum_overflow;

@@ -23,7 +23,7 @@ fn answers(db: &Fixture, sql: &str) -> (Vec<String>, usize) {
     apart.sort();
     shared.sort();
     assert_eq!(shared, apart, "{sql}\n{plan}");
-    (shared, plan.matches("Shared: part used").count())
+    (shared, plan.matches("Shared: part").count())
 }
 
 #[test]
@@ -225,28 +225,70 @@ fn withs_that_are_too_long_written_out_are_refused() {
     }
 }
 
+/// Makes groups with texts of this length once, of six rows each, and gives the plan after it has run.
+fn spilled_groups(db: &Fixture, groups: usize, length: usize) -> String {
+    let texts = format!(
+        "CREATE TABLE t AS SELECT value % {groups} AS k, concat(repeat('x', {length}), value % 7) AS v
+         FROM generate_series(1, {}) AS g(value)",
+        6 * groups
+    );
+    db.run(&texts).unwrap();
+    let sql = "WITH s AS (SELECT k, max(v) AS v FROM t GROUP BY k)
+               SELECT count(*), sum(length(a.v) + length(b.v)) FROM s a JOIN s b ON a.k = b.k";
+    let (rows, leaves) = answers(db, sql);
+    assert_eq!(rows, [format!("{groups}|{}", 2 * groups * (length + 1))]);
+    assert_eq!(leaves, 2);
+    db.rows(&format!("EXPLAIN ANALYZE {sql}")).join("\n")
+}
+
+fn assert_spilled(analyzed: &str) {
+    // The part's own operators come first.
+    let mut spilled = analyzed.split("], metrics=[spilled_bytes=").skip(1);
+    let is_some = spilled.any(|bytes| !bytes.starts_with("0.0 B"));
+    assert!(is_some, "{analyzed}");
+}
+
 #[test]
-fn rows_that_are_made_once_and_do_not_fit_are_spilled() {
+fn rows_that_were_expected_to_fit_are_spilled() {
     let db = Fixture::with(hotshelf::Options {
         budget_bytes: 4 << 20,
         ..hotshelf::Options::default()
     });
-    // Operators may hold some MiB more than the budget; the groups take 50 MB.
-    db.run(
-        "CREATE TABLE t AS SELECT value % 50000 AS k, concat(repeat('x', 1000), value % 7) AS v
-         FROM generate_series(1, 200000) AS g(value)",
-    )
-    .unwrap();
-    let sql = "WITH s AS (SELECT k, max(v) AS v FROM t GROUP BY k)
-               SELECT count(*), sum(length(a.v) + length(b.v)) FROM s a JOIN s b ON a.k = b.k";
-    let (rows, leaves) = answers(&db, sql);
-    assert_eq!(rows, ["50000|100100000"]);
-    assert_eq!(leaves, 2);
-    let analyzed = db.rows(&format!("EXPLAIN ANALYZE {sql}")).join("\n");
-    // The part's own operators come first.
-    let mut spilled = analyzed.split("], metrics=[spilled_bytes=").skip(1);
-    assert!(
-        spilled.any(|bytes| !bytes.starts_with("0.0 B")),
-        "{analyzed}"
-    );
+    assert_spilled(&spilled_groups(&db, 25_000, 2_000));
+}
+
+#[test]
+fn few_rows_of_many_are_made_once_and_spilled_where_they_are_not_expected_to_fit() {
+    let db = Fixture::with_little_memory(1 << 20, 2);
+    assert_spilled(&spilled_groups(&db, 12_000, 500));
+    // Also where the statement has run out of memory.
+    let sql = "EXPLAIN WITH s AS (SELECT k, max(v) AS v FROM t GROUP BY k)
+               SELECT count(*) FROM s a JOIN s b ON a.k = b.k";
+    let session = db.database().session();
+    let plan = async {
+        session
+            .sql("SET hotshelf.operators = always")
+            .await?
+            .collect()
+            .await?;
+        session.sql(sql).await?.collect().await
+    };
+    let plan = lines(&db.database().block_on(plan).unwrap()).join("\n");
+    assert!(plan.contains("SharedExec"), "{plan}");
+}
+
+#[test]
+fn parts_in_parts_have_numbers_of_their_own() {
+    let db = Fixture::new();
+    db.run(TABLE).unwrap();
+    let sql = "WITH s AS (SELECT k, sum(n) AS v FROM t GROUP BY k),
+               r AS (SELECT a.k, rank() OVER (ORDER BY a.v + b.v) AS r FROM s a JOIN s b ON a.k = b.k + 1)
+               SELECT count(*) FROM r a JOIN r b ON a.r = b.r";
+    let plan = db.rows(&format!("EXPLAIN {sql}")).join("\n");
+    for part in [
+        "SharedExec: part 1, used 2 times",
+        "SharedExec: part 2, used 2 times",
+    ] {
+        assert!(plan.contains(part), "{plan}");
+    }
 }
