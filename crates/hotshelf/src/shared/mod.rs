@@ -2,8 +2,8 @@
 //!
 //! The optimizer writes out every use of a WITH and of a view. What is equal afterwards, and groups rows, runs window
 //! functions or joins many rows to few, becomes a leaf [`Shared`] of the logical plan. The leaves of one part are
-//! planned to [`SharedExec`]s with the same rows, which are kept as long as the query's plan is, and spill. Filters that
-//! reach one use and not the other make parts differ, and so do columns that only one of them asks for.
+//! planned to [`SharedExec`]s with the same rows, kept as long as the query's plan is, on disk where they do not fit.
+//! Filters that reach one use and not the other make parts differ, and so do columns that only one of them asks for.
 
 mod exec;
 mod rows;
@@ -62,8 +62,8 @@ pub(crate) async fn plan_physically(
         && let Some(shared) = with_shared(logical, &mut (1..))?
     {
         let leaves = PlanShared {
-            // A query that begins again was short of memory.
-            bytes_in_memory: match settings.operators {
+            bytes: match settings.operators {
+                // The query begins again.
                 Use::Always => 0,
                 _ => settings.operator_bytes_max(),
             },
@@ -308,8 +308,8 @@ impl UserDefinedLogicalNodeCore for Shared {
 
 /// Plans the leaves.
 struct PlanShared {
-    /// What operators may hold together.
-    bytes_in_memory: u64,
+    /// What operators may hold together; nothing where memory has been short.
+    bytes: u64,
     interrupt: Interrupt,
 }
 
@@ -330,7 +330,7 @@ impl ExtensionPlanner for PlanShared {
         let plan = || planner.create_physical_plan(&shared.part, state);
         let rows = shared.rows.get_or_try_init(|| async {
             let plan = plan().await?;
-            if !may_be_kept(&plan, self.bytes_in_memory)? && !is_small_beside_its_inputs(&plan)? {
+            if !may_be_kept(&plan, self.bytes)? && !is_small_beside_its_inputs(&plan)? {
                 return Ok::<_, DataFusionError>(None);
             }
             let rows = SharedRows::new(shared.number, shared.uses, ready(plan, &self.interrupt)?)?;
