@@ -15,11 +15,13 @@
 //! | `aggregate` | the aggregation that spills |
 //! | `window` | window functions that keep the rows of a partition |
 //! | `numbering` | `row_number()` over all rows |
+//! | `fetch` | columns that are read of the rows that a sort with a limit left |
 //! | `exchange` | how rows get from partitions to others |
 
 mod aggregate;
 mod columns;
 mod exchange;
+mod fetch;
 mod join;
 mod memory;
 mod names;
@@ -36,6 +38,7 @@ pub(crate) type Reason = &'static str;
 
 pub(crate) use aggregate::SpillingAggregateExec;
 pub(crate) use exchange::ExchangeExec;
+pub(crate) use fetch::{FetchRowsExec, Fetched};
 pub(crate) use join::SpillingHashJoinExec;
 pub(crate) use names::{aggregate_name, join_name};
 pub(crate) use numbering::NumberingExec;

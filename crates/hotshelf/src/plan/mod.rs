@@ -18,6 +18,7 @@ mod keep_join_order;
 mod keep_limits;
 mod keyless_joins;
 mod late_columns;
+mod late_rows;
 mod literal_keys;
 mod literals;
 mod node_rule;
@@ -64,6 +65,7 @@ use keep_filters::keep_filters;
 use keep_join_order::keep_join_order;
 use keep_limits::KeepLimits;
 use late_columns::LATE_COLUMNS;
+use late_rows::LateRows;
 use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
 use node_rule::{AroundRule, EngineRule};
@@ -148,9 +150,11 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
                     Arc::new(SharedBuilds),
                 ],
                 "FilterPushdown" => vec![Arc::new(PushFilters::new(FilterPushdownPhase::Pre))],
-                "FilterPushdown(Post)" => {
-                    vec![Arc::new(PushFilters::new(FilterPushdownPhase::Post))]
-                }
+                // Its sorts have thresholds that scans should know.
+                "FilterPushdown(Post)" => vec![
+                    Arc::new(LateRows),
+                    Arc::new(PushFilters::new(FilterPushdownPhase::Post)),
+                ],
                 _ => vec![rule],
             }
         },

@@ -16,10 +16,11 @@ use datafusion::common::{JoinType, Statistics};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::SetMonotonicity;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::window::{
     PlainAggregateWindowExpr, SlidingAggregateWindowExpr, WindowExpr,
 };
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
@@ -126,23 +127,53 @@ fn anew() -> ReplaceChildrenOptions {
     ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)
 }
 
-/// The input of window functions that are computed in the reverse of their order: the engine would turn frames around
-/// rather than sort, and those that `window_shares` has turned would reach to the partition's end again.
+/// The input of window functions that are computed in the reverse of an order of others below them: the engine would
+/// turn frames around rather than sort, and those that `window_shares` has turned would reach to the partition's end
+/// again. The numbers of rows, which others below compute, are in an order, too.
 fn turns_back(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
-    let first_order = |node: &Arc<dyn ExecutionPlan>| {
-        let expr = windows_of(node).first()?;
-        expr.order_by().first().cloned()
-    };
     let order = first_order(node)?;
     let children = node.children();
     let input: &Arc<dyn ExecutionPlan> = children.first()?;
+    let number = order.expr.downcast_ref::<Column>().map(Column::name);
+    let mut is_reversed = order.options.descending;
     let mut below = input;
-    while let Some(projection) = below.downcast_ref::<ProjectionExec>() {
-        below = projection.input();
+    loop {
+        if let Some(projection) = below.downcast_ref::<ProjectionExec>() {
+            below = projection.input();
+            continue;
+        }
+        if let Some(forget) = below.downcast_ref::<ForgetExec>() {
+            below = &forget.input;
+            continue;
+        }
+        let windows = windows_of(below);
+        let is_number = windows.iter().any(|window| Some(window.name()) == number);
+        let other = first_order(below);
+        let is_turned = other.as_ref().is_some_and(|other| {
+            is_same(&order.expr, &other.expr) && order.options == !other.options
+        });
+        if is_turned || is_number && is_reversed {
+            return Some(input);
+        }
+        is_reversed |= other.is_some_and(|other| other.options.descending);
+        let inputs = below.children();
+        below = inputs.first().copied().filter(|_| !windows.is_empty())?;
     }
-    let other = first_order(below)?;
-    let is_turned = order.expr.eq(&other.expr) && order.options == !other.options;
-    is_turned.then_some(input)
+}
+
+/// What window functions order rows by first.
+fn first_order(node: &Arc<dyn ExecutionPlan>) -> Option<PhysicalSortExpr> {
+    let window = windows_of(node).first()?;
+    window.order_by().first().cloned()
+}
+
+/// Whether expressions over different inputs are the same. Columns are where their names are equal: others may have
+/// come between.
+fn is_same(one: &Arc<dyn PhysicalExpr>, other: &Arc<dyn PhysicalExpr>) -> bool {
+    match (one.downcast_ref::<Column>(), other.downcast_ref::<Column>()) {
+        (Some(one), Some(other)) => one.name() == other.name(),
+        _ => one.eq(other),
+    }
 }
 
 fn windows_of(node: &Arc<dyn ExecutionPlan>) -> &[Arc<dyn WindowExpr>] {

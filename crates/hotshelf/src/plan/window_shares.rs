@@ -1,10 +1,14 @@
 //! `ntile`, `percent_rank` and `cume_dist` by row numbers and counts, conditions of aggregates as part of what they
-//! aggregate, and RANGE and GROUPS frames that reach to a partition's end as ones from its beginning in the reverse
-//! order, where a partition may not fit in memory.
+//! aggregate, and frames that reach to a partition's end as ones from its beginning in the reverse order, where a
+//! partition may not fit in memory.
 //!
 //! The engine's functions need all rows of a partition at once. A row's number, its rank and the count of rows up to
 //! it are known when it comes, and the partition's count is one value for all its rows, which are spilled until it is
 //! known (`operators/window.rs`). So are other aggregates of a partition, if they have no FILTER clause.
+
+mod to_the_end;
+
+use std::collections::HashSet;
 
 use datafusion::arrow::datatypes::DataType::{Float64, Int64, UInt64};
 use datafusion::common::{Column, ScalarValue};
@@ -14,8 +18,8 @@ use datafusion::functions_window::rank::rank_udwf;
 use datafusion::functions_window::row_number::row_number_udwf;
 use datafusion::logical_expr::expr::{Sort, WindowFunction, WindowFunctionParams};
 use datafusion::logical_expr::{
-    Expr, LogicalPlan, LogicalPlanBuilder, Window, WindowFrame, WindowFrameUnits,
-    WindowFunctionDefinition, cast, lit, when,
+    Expr, LogicalPlan, LogicalPlanBuilder, Window, WindowFrame, WindowFunctionDefinition, cast,
+    lit, when,
 };
 use datafusion::optimizer::ApplyOrder;
 
@@ -23,6 +27,7 @@ use super::join_order::estimate;
 use super::node_rule::NodeRule;
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::sizes::{GROUP_PARTS, VALUE_BYTES};
+use to_the_end::{FewRows, of_few_rows};
 
 /// Computes them so where what a partition may hold is not known to fit, and wherever a query begins again.
 pub(super) const WINDOW_SHARES: NodeRule = NodeRule {
@@ -56,85 +61,6 @@ fn may_not_fit(window: &Window, settings: &SessionSettings) -> bool {
 fn keeps_rows(expr: &Expr) -> bool {
     let expr = expr.clone().unalias();
     share_of(&expr).is_some() || of_few_rows(&expr).is_some()
-}
-
-/// The same function in a form that needs few rows at once.
-fn of_few_rows(expr: &Expr) -> Option<Expr> {
-    let without_condition = without_condition(expr);
-    let from_the_beginning = from_the_beginning(without_condition.as_ref().unwrap_or(expr));
-    from_the_beginning.or(without_condition)
-}
-
-/// An aggregate of a frame that reaches to the partition's end, as one of the same rows in the reverse order. Only of
-/// frames that have all rows with equal keys or none: the reverse of an order does not reverse these, and functions of
-/// one order have to see them in the same order.
-fn from_the_beginning(expr: &Expr) -> Option<Expr> {
-    let Expr::WindowFunction(function) = expr else {
-        return None;
-    };
-    let WindowFunctionDefinition::AggregateUDF(named) = &function.fun else {
-        return None;
-    };
-    let params = &function.params;
-    let frame = &params.window_frame;
-    let is_turned = !params.order_by.is_empty()
-        && frame.units != WindowFrameUnits::Rows
-        && frame.end_bound.is_unbounded()
-        && !frame.start_bound.is_unbounded()
-        && REVERSIBLE.contains(&named.name());
-    let reversed = |sort: &Sort| Sort::new(sort.expr.clone(), !sort.asc, !sort.nulls_first);
-    is_turned.then(|| {
-        let params = WindowFunctionParams {
-            order_by: params.order_by.iter().map(reversed).collect(),
-            window_frame: frame.reverse(),
-            ..params.clone()
-        };
-        let fun = function.fun.clone();
-        Expr::from(WindowFunction { fun, params })
-    })
-}
-
-/// Functions for which the order of rows does not matter.
-const REVERSIBLE: [&str; 11] = [
-    "count",
-    "sum",
-    "avg",
-    "min",
-    "max",
-    "bool_and",
-    "bool_or",
-    "stddev",
-    "stddev_pop",
-    "var",
-    "var_pop",
-];
-
-/// Functions that pass over NULL.
-const WITHOUT_NULLS: [&str; 5] = ["count", "sum", "avg", "min", "max"];
-
-/// An aggregate with a condition, as one of values that are NULL where it does not hold.
-fn without_condition(expr: &Expr) -> Option<Expr> {
-    let Expr::WindowFunction(function) = expr else {
-        return None;
-    };
-    let WindowFunctionDefinition::AggregateUDF(named) = &function.fun else {
-        return None;
-    };
-    let params = &function.params;
-    let (condition, [value]) = (params.filter.as_ref()?, params.args.as_slice()) else {
-        return None;
-    };
-    if params.distinct || !WITHOUT_NULLS.contains(&named.name()) {
-        return None;
-    }
-    let value = when(condition.as_ref().clone(), value.clone()).end().ok()?;
-    let params = WindowFunctionParams {
-        args: vec![value],
-        filter: None,
-        ..params.clone()
-    };
-    let fun = function.fun.clone();
-    Some(Expr::from(WindowFunction { fun, params }))
 }
 
 /// A function that says where a row is in its partition.
@@ -174,8 +100,8 @@ fn positive(value: &ScalarValue) -> Option<i64> {
     }
 }
 
-/// The same columns, from functions that need few rows or one value. `None`: a column has the name of such a function,
-/// or a partition is not the same for two of them.
+/// The same columns, from functions that need few rows or one value. `None`: a column or another function has the name
+/// of such a function.
 fn by_counts(window: &Window) -> QueryResult<Option<LogicalPlan>> {
     let schema = window.input.schema();
     let mut outputs: Vec<Expr> = schema
@@ -183,61 +109,105 @@ fn by_counts(window: &Window) -> QueryResult<Option<LogicalPlan>> {
         .map(|field| Expr::Column(Column::from(field)))
         .collect();
     let names = window.schema.iter().skip(outputs.len());
-    let mut needed: Vec<(String, Expr)> = Vec::new();
+    // Those of rows' numbers are computed after the others, of which the numbers are some.
+    let (mut first, mut later) = (Functions::default(), Functions::default());
     for (expr, (qualifier, field)) in window.window_expr.iter().zip(names) {
         if expr.is_volatile() {
             return Ok(None);
         }
-        let mut column_of = |function: Expr| {
-            let name = function.schema_name().to_string();
-            if needed.iter().all(|(known, _)| *known != name) {
-                needed.push((name.clone(), function));
-            }
-            Expr::Column(Column::from_name(name))
-        };
         // Constants that were folded left a name.
         let expr = expr.clone().unalias();
-        let output = match share_of(&expr) {
-            Some((share, params)) => value_of(share, params, &mut column_of)?,
-            None => column_of(of_few_rows(&expr).unwrap_or(expr)),
+        let output = match (share_of(&expr), of_few_rows(&expr)) {
+            (Some((share, params)), _) => value_of(share, params, &mut first)?,
+            (None, Some(FewRows::Here(function))) => first.column_of(function.into()),
+            (
+                None,
+                Some(FewRows::ByNumber {
+                    mut function,
+                    descending,
+                }),
+            ) => {
+                let params = &function.params;
+                let order_by = params.order_by.clone();
+                let number = over(params, row_number_udwf().into(), Vec::new(), order_by);
+                let number = first.column_of(number);
+                // The one is the other's reverse also in where NULLs would be: `ForgetBelowPaddedRows` looks at that.
+                function.params.order_by = vec![number.sort(!descending, descending)];
+                later.column_of(function.into())
+            }
+            (None, None) => first.column_of(expr),
         };
         outputs.push(output.alias_qualified(qualifier.cloned(), field.name()));
     }
-    let is_taken =
-        |(name, _): &(String, Expr)| schema.fields().iter().any(|field| field.name() == name);
-    if needed.iter().any(is_taken) {
+    let names = first.names.iter().chain(&later.names);
+    let names: HashSet<&str> = names.map(String::as_str).collect();
+    let are_apart = names.len() == first.names.len() + later.names.len()
+        && first.names.len() == first.functions.len()
+        && later.names.len() == later.functions.len();
+    let is_taken = |name: &String| names.contains(name.as_str());
+    if !are_apart || schema.fields().iter().any(|field| is_taken(field.name())) {
         return Ok(None);
     }
-    let input = window.input.as_ref().clone();
-    let rows =
-        LogicalPlanBuilder::window_plan(input, needed.into_iter().map(|(_, function)| function))?;
+    let mut rows = window.input.as_ref().clone();
+    for functions in [first, later] {
+        rows = LogicalPlanBuilder::window_plan(rows, functions.functions)?;
+    }
     LogicalPlanBuilder::from(rows)
         .project(outputs)?
         .build()
         .map(Some)
 }
 
+/// Window functions and the names of their columns.
+#[derive(Default)]
+struct Functions {
+    functions: Vec<Expr>,
+    /// Fewer than functions, if two have the same: names leave casts out.
+    names: HashSet<String>,
+}
+
+impl Functions {
+    fn column_of(&mut self, function: Expr) -> Expr {
+        let name = function.schema_name().to_string();
+        if !self.functions.contains(&function) {
+            self.functions.push(function);
+            self.names.insert(name.clone());
+        }
+        Expr::Column(Column::from_name(name))
+    }
+}
+
+/// A function of all rows up to a row and its equals in an order, or of all rows where there is none.
+fn over(
+    params: &WindowFunctionParams,
+    fun: WindowFunctionDefinition,
+    args: Vec<Expr>,
+    order_by: Vec<Sort>,
+) -> Expr {
+    let window_frame = WindowFrame::new((!order_by.is_empty()).then_some(false));
+    let params = WindowFunctionParams {
+        args,
+        order_by,
+        window_frame,
+        filter: None,
+        null_treatment: None,
+        distinct: false,
+        ..params.clone()
+    };
+    Expr::from(WindowFunction { fun, params })
+}
+
 fn value_of(
     share: Share,
     params: &WindowFunctionParams,
-    column_of: &mut impl FnMut(Expr) -> Expr,
+    functions: &mut Functions,
 ) -> QueryResult<Expr> {
-    let over = |fun: WindowFunctionDefinition, args: Vec<Expr>, order_by: Vec<Sort>| {
-        let window_frame = WindowFrame::new((!order_by.is_empty()).then_some(false));
-        let params = WindowFunctionParams {
-            args,
-            order_by,
-            window_frame,
-            ..params.clone()
-        };
-        Expr::from(WindowFunction { fun, params })
-    };
-    let in_order = |fun| over(fun, Vec::new(), params.order_by.clone());
-    let counted = |order_by| over(count_udaf().into(), vec![lit(1_i64)], order_by);
-    let all = column_of(counted(Vec::new()));
+    let in_order = |fun| over(params, fun, Vec::new(), params.order_by.clone());
+    let counted = |order_by| over(params, count_udaf().into(), vec![lit(1_i64)], order_by);
+    let all = functions.column_of(counted(Vec::new()));
     Ok(match share {
         Share::Part(parts) => {
-            let number = column_of(in_order(row_number_udwf().into()));
+            let number = functions.column_of(in_order(row_number_udwf().into()));
             let before = cast(number, Int64) - lit(1_i64);
             // The first parts, as many as remain, have a row more than the others.
             let (least, more) = (all.clone() / lit(parts), all % lit(parts));
@@ -250,14 +220,14 @@ fn value_of(
             cast(part + lit(1_i64), UInt64)
         }
         Share::Before => {
-            let rank = column_of(in_order(rank_udwf().into()));
+            let rank = functions.column_of(in_order(rank_udwf().into()));
             let before = cast(cast(rank, Int64) - lit(1_i64), Float64);
             let others =
                 when(all.clone().gt(lit(1_i64)), all - lit(1_i64)).otherwise(lit(1_i64))?;
             before / cast(others, Float64)
         }
         Share::UpTo => {
-            let up_to = column_of(counted(params.order_by.clone()));
+            let up_to = functions.column_of(counted(params.order_by.clone()));
             cast(up_to, Float64) / cast(all, Float64)
         }
     })

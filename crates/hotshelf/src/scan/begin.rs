@@ -113,17 +113,24 @@ impl TableScan {
     }
 
     fn plan(&self, access: AccessPath, predicates: Vec<Predicate>) -> ScanPlan {
+        let stored = self.schema.fields().iter().take(self.columns.len());
+        let mut files = self.table.files.clone();
+        if let Some(wanted) = &self.wanted {
+            files.retain(|file| wanted.contains_key(&file.paths.number));
+        }
         ScanPlan {
             table: self.table.name.clone(),
             operator: Operator::Scan,
-            files: self.table.files.clone(),
+            files,
             columns: self.columns.clone(),
-            projection: projection(self.schema.fields().iter().map(AsRef::as_ref)),
+            projection: projection(stored.map(AsRef::as_ref)),
             keys: Vec::new(),
             predicates,
             dynamic: self.dynamic.clone(),
             scan_columns: self.columns.clone(),
             first: self.first.clone(),
+            numbering: self.numbering.clone(),
+            wanted: self.wanted.clone(),
             access,
             choose: None,
             outcome: Arc::default(),
@@ -177,6 +184,7 @@ impl TableScan {
     fn pipeline(&self) -> u32 {
         let mut hasher = DefaultHasher::new();
         (self.table.id, &self.columns, self.filters.len()).hash(&mut hasher);
+        (self.numbering.is_some(), self.wanted.is_some()).hash(&mut hasher);
         hasher.finish() as u32
     }
 }

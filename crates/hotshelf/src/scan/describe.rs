@@ -23,6 +23,18 @@ impl TableScan {
         parts
     }
 
+    /// What it reads of rows that others have chosen.
+    pub fn read_of_rows(&self, columns: &[usize]) -> Vec<String> {
+        let names = columns
+            .iter()
+            .map(|idx| self.schema.field(*idx).name().as_str());
+        let names: Vec<&str> = names.collect();
+        vec![
+            format!("table={}", self.table.name),
+            format!("columns=[{}]", names.join(", ")),
+        ]
+    }
+
     /// The same with the way that the latest execution took, or that is to be taken.
     pub fn planned(&self) -> Vec<String> {
         let taken = self.taken.lock().clone();

@@ -29,6 +29,8 @@ pub(crate) struct FileScan {
     predicates: Vec<FilePredicate>,
     /// The columns that are read to choose rows, and those of them where an Elf selected rows before.
     filter_columns: Vec<usize>,
+    /// The number of its first row, if rows have numbers.
+    pub(super) first_number: Option<u64>,
     uncovered_columns: Vec<usize>,
     known: Known,
     /// The latest narrowings, and the version of what they say.
@@ -123,6 +125,7 @@ impl FileScan {
             columns,
             predicates,
             filter_columns,
+            first_number: plan.first_number(file.paths.number),
             uncovered_columns: plan.filter_columns(is_covered),
             known,
             narrowings: Mutex::default(),

@@ -5,7 +5,8 @@
 //! `turn`s; `file` is one data file as a scan reads it, `segments` connects Vortex's readers to the cache, `stream` is
 //! a worker, `work` counts what workers did. `filters` decides which predicates a scan may take over, `implied` which
 //! zone maps can judge, `keys` reads what joins say about theirs. `top` learns what a sort with a limit wants first,
-//! `read_first` and `zones` put row groups in order.
+//! `read_first` and `zones` put row groups in order. `numbers` tells rows
+//! by their place in the table, and `numbered` reads those of some numbers.
 
 mod begin;
 mod describe;
@@ -16,6 +17,8 @@ mod implied;
 mod in_order;
 mod keys;
 mod metrics;
+mod numbered;
+mod numbers;
 mod plan;
 mod queue;
 mod read_first;

@@ -361,6 +361,9 @@ impl ScanQueue {
 
     /// What the Elfs know about a file. All are asked with the first file.
     async fn known(&self, discovery: &mut Discovery, number: u64) -> Known {
+        if let Some(wanted) = &self.plan.wanted {
+            return Known::Missed(wanted.get(&number).cloned().unwrap_or_default());
+        }
         if let Some(covering) = self.covering() {
             return Known::Missed(covering.missed(number).await);
         }

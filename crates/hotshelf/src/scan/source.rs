@@ -9,7 +9,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Statistics, project_schema};
+use datafusion::common::{ColumnStatistics, Statistics, project_schema};
 use datafusion::datasource::source::{DataSource, OpenArgs};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -26,6 +26,7 @@ use vortex::expr::Expression;
 use super::env::ScanEnv;
 use super::filters::{DynamicFilter, convert};
 use super::metrics::{Reported, ScanMetrics};
+use super::numbers::RowsByFile;
 use super::queue::ScanQueue;
 use super::read_first::ReadFirst;
 use super::stream::{open, rows_on_the_way};
@@ -63,7 +64,11 @@ pub(crate) struct TableScan {
     pub(super) outcome: Arc<Outcome>,
     /// The way that the latest execution took, if it chose one.
     pub(super) taken: Arc<Mutex<Option<AccessPath>>>,
-    metrics: ExecutionPlanMetricsSet,
+    /// The numbers of the table's files in their order, if the last column has the numbers of rows.
+    pub(super) numbering: Option<Arc<[u64]>>,
+    /// The only rows that it reads.
+    pub(super) wanted: Option<Arc<RowsByFile>>,
+    pub(super) metrics: ExecutionPlanMetricsSet,
     pub(super) reported: Arc<Mutex<Reported>>,
 }
 
@@ -112,6 +117,8 @@ impl TableScan {
             access: AccessPath::default(),
             outcome: Arc::default(),
             taken: Arc::default(),
+            numbering: None,
+            wanted: None,
             metrics: ExecutionPlanMetricsSet::new(),
             reported: Arc::default(),
             table,
@@ -143,7 +150,8 @@ impl TableScan {
     }
 
     pub(super) fn can_use_elfs(&self) -> bool {
-        self.elf != Use::Off && !self.table.indexes.is_empty() && self.limit.is_none()
+        let is_free = self.limit.is_none() && self.wanted.is_none();
+        self.elf != Use::Off && !self.table.indexes.is_empty() && is_free
     }
 
     fn choose(&self, taker: Taker, keys: &JoinKeys) -> AccessPath {
@@ -156,6 +164,8 @@ impl TableScan {
             // What becomes known while the query runs may leave little to read.
             Taker::Operators => {
                 let may_cover = self.dynamic.is_empty() || !keys.is_empty();
+                // An index does not know the numbers of its rows.
+                let may_cover = may_cover && self.numbering.is_none();
                 (key_columns.len(), may_cover, &self.columns)
             }
             // It reads the others where its look-ups leave rows.
@@ -201,7 +211,8 @@ impl TableScan {
     /// What it reads unless it is narrowed, if that is the same in each run.
     pub fn rows(&self) -> Option<Rows> {
         let filters = self.filters.iter();
-        self.limit.is_none().then(|| Rows {
+        let is_all = self.limit.is_none() && self.numbering.is_none();
+        is_all.then(|| Rows {
             table: self.table.id,
             table_name: self.table.name.clone(),
             files: self.table.file_ids(),
@@ -223,7 +234,7 @@ impl TableScan {
     }
 
     /// The scan for a change: how it finds its rows is chosen again.
-    fn unchosen(&self) -> Self {
+    pub(super) fn unchosen(&self) -> Self {
         Self {
             access: AccessPath::default(),
             outcome: Arc::default(),
@@ -343,6 +354,11 @@ impl DataSource for TableScan {
                 .columns
                 .iter()
                 .map(|idx| table.column_statistics[*idx].clone())
+                .chain(
+                    self.numbering
+                        .iter()
+                        .map(|_| ColumnStatistics::new_unknown()),
+                )
                 .collect(),
         };
         if !self.filters.is_empty() {
@@ -386,6 +402,9 @@ impl DataSource for TableScan {
         &self,
         projection: &ProjectionExprs,
     ) -> QueryResult<Option<Arc<dyn DataSource>>> {
+        if self.numbering.is_some() {
+            return Ok(None);
+        }
         let chosen = projection.iter().map(|projected| {
             let column = projected
                 .expr

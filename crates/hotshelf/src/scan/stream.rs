@@ -8,7 +8,7 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::error::Result as QueryResult;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, TaskContext};
@@ -26,6 +26,7 @@ use vortex_arrow::ArrowSessionExt;
 
 use super::file::Morsel;
 use super::metrics::ScanMetrics;
+use super::numbers::{Numbers, with_numbers};
 use super::queue::ScanQueue;
 use crate::error::{Error, Result};
 use crate::index::Selected;
@@ -45,8 +46,11 @@ pub(crate) fn open(
     observers: Observers,
     decoded: MemoryReservation,
 ) -> ScanStream {
+    let stored = schema.fields().len() - usize::from(queue.plan.numbering.is_some());
+    let stored = schema.fields().iter().take(stored).cloned();
     let worker = Worker {
         queue: queue.clone(),
+        stored: Arc::new(Schema::new(stored.collect::<Vec<_>>())),
         schema: schema.clone(),
         rows_at_once: queue.rows_at_once(&schema),
         rest: None,
@@ -63,6 +67,8 @@ pub(crate) fn open(
 struct Worker {
     queue: Arc<ScanQueue>,
     schema: SchemaRef,
+    /// Of the columns that are stored: all but the numbers of rows.
+    stored: SchemaRef,
     rows_at_once: usize,
     /// What remains of the row group that is read.
     rest: Option<Rest>,
@@ -74,6 +80,7 @@ struct Rest {
     rows: ArrayRef,
     /// Whether they are all rows: of a filtered array every part would filter all of it.
     are_all: bool,
+    numbers: Option<Numbers>,
 }
 
 /// The survivors of a row group.
@@ -84,6 +91,7 @@ enum Survivors {
     Encoded {
         rows: ArrayRef,
         are_all: bool,
+        numbers: Option<Numbers>,
     },
 }
 
@@ -105,11 +113,16 @@ impl Worker {
                 return Ok(None);
             };
             match read(&self.queue, &morsel, &self.schema).await {
-                Ok(Survivors::Encoded { rows, are_all }) => {
+                Ok(Survivors::Encoded {
+                    rows,
+                    are_all,
+                    numbers,
+                }) => {
                     self.rest = Some(Rest {
                         morsel,
                         rows,
                         are_all,
+                        numbers,
                     });
                 }
                 survivors => {
@@ -129,11 +142,12 @@ impl Worker {
             mut morsel,
             rows,
             are_all,
+            mut numbers,
         } = rest;
         let decoded = self.decode_first(rows, are_all);
         let decoded = decoded.map_err(|error| morsel.file.segments.typed(error));
         let (batch, later) = match decoded {
-            Ok((batch, later)) => (Ok(batch), later),
+            Ok((batch, later)) => (self.numbered(batch, numbers.as_mut()), later),
             Err(error) => (Err(error), None),
         };
         match later {
@@ -142,6 +156,7 @@ impl Worker {
                     morsel,
                     rows,
                     are_all,
+                    numbers,
                 });
             }
             None => self.queue.release(&mut morsel, true),
@@ -149,6 +164,15 @@ impl Worker {
         let batch = batch?;
         self.queue.work.decode_batch(&batch);
         Ok(batch)
+    }
+
+    /// Decoded rows as they are handed out.
+    fn numbered(&self, rows: RecordBatch, numbers: Option<&mut Numbers>) -> Result<RecordBatch> {
+        let Some(numbers) = numbers else {
+            return Ok(rows);
+        };
+        let numbers = numbers.next(rows.num_rows());
+        Ok(with_numbers(&rows, numbers, &self.schema)?)
     }
 
     /// The first rows, and those that remain.
@@ -159,9 +183,9 @@ impl Worker {
     ) -> VortexResult<(RecordBatch, Option<ArrayRef>)> {
         let most = self.rows_at_once;
         if !are_all || rows.len() <= most + most / 2 {
-            return Ok((decode(&self.queue, rows, &self.schema)?, None));
+            return Ok((decode(&self.queue, rows, &self.stored)?, None));
         }
-        let batch = decode(&self.queue, rows.slice(0..most)?, &self.schema)?;
+        let batch = decode(&self.queue, rows.slice(0..most)?, &self.stored)?;
         Ok((batch, Some(rows.slice(most..rows.len())?)))
     }
 }
@@ -196,8 +220,14 @@ async fn read(queue: &ScanQueue, morsel: &Morsel, schema: &SchemaRef) -> Result<
         ));
     }
     let are_all = mask.all_true();
+    let first = morsel.file.first_number;
+    let numbers = first.map(|first| Numbers::of(&mask, first + morsel.rows.start));
     let rows = project(morsel, mask).await.map_err(typed)?;
-    Ok(Survivors::Encoded { rows, are_all })
+    Ok(Survivors::Encoded {
+        rows,
+        are_all,
+        numbers,
+    })
 }
 
 /// Evaluates the predicates one after the other, each only on the rows that remain; but not those that the worker tests

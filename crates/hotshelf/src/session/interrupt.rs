@@ -39,7 +39,7 @@ use futures::{Stream, StreamExt};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::interrupt::Interrupt;
-use crate::operators::{SpillingHashJoinExec, statistics_of};
+use crate::operators::{FetchRowsExec, SpillingHashJoinExec, statistics_of};
 
 /// A worker that has tested pairs for this long without a row to give lets another thread serve in its place.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(50);
@@ -103,9 +103,10 @@ fn keep() -> ReplaceChildrenOptions {
     ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep)
 }
 
-/// Leaves, and operators that make many rows of few.
+/// What reads tables, and operators that make many rows of few.
 fn needs_checkpoint(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.children().is_empty()
+        || plan.is::<FetchRowsExec>()
         || plan.is::<HashJoinExec>()
         || plan.is::<SpillingHashJoinExec>()
         || plan.is::<NestedLoopJoinExec>()

@@ -20,6 +20,8 @@ use crate::error::Result;
 #[derive(Debug, Clone)]
 pub struct Statement {
     pub(super) parsed: ParsedStatement,
+    /// Tables that its text names.
+    pub(super) tables_named: usize,
     /// Learned when it is run with values.
     pub(super) point: KnownPoint,
 }
@@ -49,9 +51,10 @@ pub(super) fn parse(state: &SessionState, sql: &str) -> Result<Vec<Statement>> {
     let mut statements = Vec::new();
     for mut statement in parse_all(&mut parser).map_err(shape::name_the_limit)? {
         syntax::check(&mut statement, &known)?;
-        shape::reshape(&mut statement)?;
+        let tables_named = shape::reshape(&mut statement)?;
         statements.push(Statement {
             parsed: statement,
+            tables_named,
             point: KnownPoint::default(),
         });
     }

@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 use super::planned::{Planned, Runnable, interrupt_of, plan_physically};
 use super::prepared::{Expanded, with_values};
 use super::unique::learn_unique;
-use super::{Session, Statement, batch_rows, explain, fingerprint, insert, views};
+use super::{Session, Statement, batch_rows, explain, fingerprint, insert, shape, views};
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
 use crate::settings::{Notes, SessionSettings, Use, check_engine_setting, check_name, unknown};
@@ -44,10 +44,12 @@ impl Session {
         let written = matches!(&statement.parsed, ParsedStatement::Statement(statement)
             if matches!(statement.as_ref(), SqlStatement::Prepare { .. }));
         let written = written.then(|| statement.parsed.clone());
+        let tables_named = statement.tables_named;
         let plan = state
             .statement_to_plan(statement.parsed)
             .await
             .map_err(|error| self.name_the_nearest(error))?;
+        shape::check_views(&plan, tables_named)?;
         if let (Some(written), LogicalPlan::Statement(PlanStatement::Prepare(prepare))) =
             (written, &plan)
         {

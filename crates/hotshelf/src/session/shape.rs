@@ -7,7 +7,9 @@
 
 use std::ops::ControlFlow;
 
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::DataFusionError;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::{CopyToSource, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, GroupByExpr, ObjectName, OrderByKind, Query, Select, SetExpr,
@@ -33,30 +35,54 @@ const SELECTS_MAX: usize = 4_000;
 const SELECTS: &str = "SELECTs in one statement";
 const CTES_MAX: usize = 500;
 const ITEMS_MAX: usize = 2_000;
-/// Tables of a statement with every use of a WITH written out, unless most are in its text.
+/// Tables of a statement with every use of a WITH and of a view written out, unless most are in its text.
 const TABLES_MAX: usize = 2_000;
-const TABLES: &str = "tables in one statement with every WITH written out";
+const TABLES: &str = "tables in one statement with every WITH and every view written out";
 /// Terms of one chain of AND or OR.
 const TERMS_MAX: usize = 20_000;
 /// Chains up to this length stay as they are written.
 const CHAIN_MAX: usize = 16;
 
-/// Balances the statement's chains and checks its size.
-pub(super) fn reshape(statement: &mut ParsedStatement) -> Result<()> {
+/// Balances the statement's chains and checks its size. Gives the number of tables that its text names.
+pub(super) fn reshape(statement: &mut ParsedStatement) -> Result<usize> {
     match statement {
         ParsedStatement::Statement(statement) => visit(statement.as_mut()),
         ParsedStatement::Explain(explain) => reshape(&mut explain.statement),
         ParsedStatement::CopyTo(copy) => match &mut copy.source {
             CopyToSource::Query(query) => visit(query.as_mut()),
-            CopyToSource::Relation(_) => Ok(()),
+            CopyToSource::Relation(_) => Ok(1),
         },
-        ParsedStatement::CreateExternalTable(_) | ParsedStatement::Reset(_) => Ok(()),
+        ParsedStatement::CreateExternalTable(_) | ParsedStatement::Reset(_) => Ok(0),
     }
 }
 
-fn visit(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut Reshaper::default()) {
+/// Refuses the plan of a statement, whose text names `tables_named` tables, if views make too many of them: in a chain
+/// of views that each use the one before twice, there are as many copies of the first as 2 to their number.
+pub(super) fn check_views(plan: &LogicalPlan, tables_named: usize) -> Result<()> {
+    let limit = tables_limit(tables_named);
+    let mut found = 0;
+    plan.apply_with_subqueries(|node| {
+        found += usize::from(matches!(node, LogicalPlan::TableScan(_)));
+        Ok(match found > limit {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    match at_most(TABLES, found, limit) {
         ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+/// How many tables a statement may have whose text names `tables_named`.
+fn tables_limit(tables_named: usize) -> usize {
+    TABLES_MAX.max(2 * tables_named)
+}
+
+fn visit(node: &mut impl VisitMut) -> Result<usize> {
+    let mut reshaper = Reshaper::default();
+    match node.visit(&mut reshaper) {
+        ControlFlow::Continue(()) => Ok(reshaper.written_out.named()),
         ControlFlow::Break(error) => Err(error),
     }
 }
@@ -164,7 +190,7 @@ impl VisitorMut for Reshaper {
 
     fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<Error> {
         let tables = self.written_out.leave();
-        at_most(TABLES, tables, self.written_out.limit(TABLES_MAX))?;
+        at_most(TABLES, tables, tables_limit(self.written_out.named()))?;
         self.ascend()
     }
 

@@ -15,6 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::columns::ensure_unique_columns;
 use super::parsing::parse;
+use super::shape::check_views;
 use crate::error::{Error, Result};
 
 thread_local! {
@@ -100,12 +101,14 @@ pub(super) async fn view_table(
     let _descent = ViewDepth::into(name)?;
     let statement = parse(state, text)?.pop();
     let statement = statement.ok_or_else(|| not_a_view(name))?;
+    let tables_named = statement.tables_named;
     let plan = Box::pin(state.statement_to_plan(statement.parsed)).await;
     let plan = plan.map_err(|error| Error::from_query(error.context(format!("view {name}"))))?;
     let LogicalPlan::Ddl(DdlStatement::CreateView(create)) = plan else {
         return Err(not_a_view(name));
     };
     let plan = Arc::unwrap_or_clone(create.input);
+    check_views(&plan, tables_named)?;
     let analyzer = state.analyzer();
     let plan = analyzer
         .execute_and_check(plan, state.config_options(), |_, _| {})

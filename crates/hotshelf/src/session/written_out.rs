@@ -52,9 +52,9 @@ impl WrittenOut {
         tables
     }
 
-    /// A limit for that, which leaves room for what the text itself names.
-    pub fn limit(&self, tables_max: usize) -> usize {
-        tables_max.max(2 * self.named)
+    /// Tables that the text names.
+    pub fn named(&self) -> usize {
+        self.named
     }
 
     pub fn name(&mut self, table: &ObjectName) {

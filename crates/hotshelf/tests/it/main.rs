@@ -17,6 +17,7 @@ mod join_order;
 mod joining;
 mod keys;
 mod late_columns;
+mod late_rows;
 mod look_ups;
 mod merging;
 mod padded_joins;

@@ -401,3 +401,28 @@ fn hostile_statements_are_answered_or_refused_in_words() {
     assert_eq!(db.rows("SELECT count(*) FROM t"), ["1000"]);
     assert!(holds_nothing(db.database()));
 }
+
+#[test]
+fn views_that_use_each_other_are_refused_once_there_are_too_many_tables() {
+    let db = with_tables();
+    let mut below = "t".to_owned();
+    let mut refused = None;
+    for number in 0..14 {
+        let sql = format!(
+            "CREATE VIEW v{number} AS SELECT x.a FROM {below} x JOIN {below} y ON x.a = y.a"
+        );
+        if let Err(error) = db.run(&sql) {
+            refused = Some((number, error));
+            break;
+        }
+        below = format!("v{number}");
+    }
+    // 2 tables, then 4, and so on.
+    let (number, error) = refused.unwrap();
+    assert_eq!((number, error.code()), (10, "too_wide"), "{error}");
+    assert!(error.to_string().contains("every view"), "{error}");
+    // Each is short enough, and all together are not.
+    let error = db.error("SELECT count(*) FROM v9 a, v9 b WHERE a.a = b.a");
+    assert_eq!(error.code(), "too_wide", "{error}");
+    assert_eq!(db.rows("SELECT count(*) FROM v2").len(), 1);
+}

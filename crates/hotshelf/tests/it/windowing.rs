@@ -50,6 +50,40 @@ const QUERIES: &[&str] = &[
     "SELECT id, last_value(text) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED \
      FOLLOWING) AS l, last_value(text) IGNORE NULLS OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED \
      FOLLOWING) AS m, last_value(k) OVER (ORDER BY id RANGE BETWEEN 4 PRECEDING AND UNBOUNDED FOLLOWING) AS n FROM t",
+    "SELECT id, first_value(text) OVER (PARTITION BY g) IS NULL AS f, \
+     first_value(text) IGNORE NULLS OVER (PARTITION BY g ORDER BY k, id ROWS BETWEEN UNBOUNDED PRECEDING AND \
+     UNBOUNDED FOLLOWING) AS i, first_value(k) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 3 FOLLOWING AND \
+     UNBOUNDED FOLLOWING) AS a, first_value(text) IGNORE NULLS OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 1 \
+     FOLLOWING AND UNBOUNDED FOLLOWING) AS n, first_value(k) OVER (ORDER BY id RANGE BETWEEN 2 PRECEDING AND \
+     UNBOUNDED FOLLOWING) AS r FROM t WHERE id > 100000",
+    "SELECT id, last_value(k) OVER (PARTITION BY g ORDER BY k, id ROWS BETWEEN 40 FOLLOWING AND UNBOUNDED FOLLOWING) \
+     AS l, last_value(text) IGNORE NULLS OVER (PARTITION BY g ORDER BY id RANGE BETWEEN UNBOUNDED PRECEDING AND \
+     UNBOUNDED FOLLOWING) AS i, row_number() OVER (PARTITION BY g ORDER BY k, id) AS n, \
+     sum(k) OVER (PARTITION BY g ORDER BY k, id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS s \
+     FROM t WHERE id > 100000",
+    "SELECT id, nth_value(text, 3) OVER (PARTITION BY g ORDER BY id RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED \
+     FOLLOWING) AS a, nth_value(k, 50) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 7 PRECEDING AND UNBOUNDED \
+     FOLLOWING) AS b, nth_value(k, 1) OVER (ORDER BY id ROWS BETWEEN 2 FOLLOWING AND UNBOUNDED FOLLOWING) AS c, \
+     nth_value(k, 40000) OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS d FROM t",
+    // Functions of several kinds in one order, whose numbers of rows are shared.
+    "SELECT id, first_value(text) IGNORE NULLS OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED \
+     FOLLOWING) AS f, sum(k) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED \
+     FOLLOWING) AS s FROM t WHERE id > 100000",
+    "SELECT id, ntile(3) OVER (PARTITION BY g ORDER BY id) AS n, first_value(text) IGNORE NULLS OVER (PARTITION BY g \
+     ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS f FROM t WHERE id > 100000",
+    "SELECT id, last_value(text) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS l, \
+     first_value(k) IGNORE NULLS OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS f \
+     FROM t WHERE id > 100000",
+    "SELECT id, ntile(3) OVER (PARTITION BY g ORDER BY id DESC) AS n, sum(k) OVER (PARTITION BY g ORDER BY id DESC \
+     ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS s, last_value(k) OVER (PARTITION BY g ORDER BY id DESC ROWS \
+     BETWEEN 3 FOLLOWING AND UNBOUNDED FOLLOWING) AS l, max(k) OVER (PARTITION BY g) AS m FROM t",
+    // Names of columns leave casts out.
+    "SELECT id, count(text) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) \
+     AS a, count(TRY_CAST(text AS BIGINT)) OVER (PARTITION BY g ORDER BY id RANGE BETWEEN UNBOUNDED PRECEDING AND \
+     UNBOUNDED FOLLOWING) AS b FROM t",
+    "SELECT id, sum(k) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) \
+     AS a, sum(CAST(k AS DOUBLE)) OVER (PARTITION BY g ORDER BY id RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED \
+     FOLLOWING) AS b FROM t",
     "SELECT id, sum(k) OVER (PARTITION BY id) AS s FROM t",
     "SELECT id, sum(k) OVER (PARTITION BY g) AS s FROM t WHERE g = 0",
     "SELECT id, sum(k) OVER (PARTITION BY g) AS s FROM t WHERE id < 0",
@@ -95,6 +129,11 @@ fn functions_of_one_order_see_rows_with_equal_keys_in_one_order() {
         "SELECT count(*) FROM (SELECT id, row_number() OVER (ORDER BY id % 7) AS n, \
          last_value(id) OVER (ORDER BY id % 7 \
          ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS l FROM t) WHERE n = 110000 AND id <> l",
+        "SELECT count(*) FROM (SELECT id, row_number() OVER (ORDER BY id % 7) AS n, \
+         nth_value(id, 5) OVER (ORDER BY id % 7 ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS v, \
+         first_value(id) IGNORE NULLS OVER (ORDER BY id % 7 ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING) AS p, \
+         lag(id) OVER (ORDER BY id % 7) AS q, last_value(id) OVER (ORDER BY id % 7 ROWS BETWEEN 1 PRECEDING AND \
+         UNBOUNDED FOLLOWING) AS l FROM t) WHERE n = 5 AND id <> v OR n > 1 AND p <> q OR n = 110000 AND id <> l",
     ];
     for sql in wrong {
         for operators in ["off", "on", "always"] {
@@ -125,8 +164,8 @@ fn a_long_partition_is_spilled_where_its_value_is_computed_as_it_comes() {
     assert!(!filtered.contains("spill_count=0"), "{filtered}");
     // What another row has is not one value for all.
     let held = shown(
-        "SELECT id, text, nth_value(text, 7) OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) \
-         AS s FROM t",
+        "SELECT id, text, nth_value(text, 7) IGNORE NULLS OVER (ORDER BY id \
+         ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS s FROM t",
     );
     assert!(held.contains("spill_count=0"), "{held}");
     assert!(operator_bytes(&fixture) < 64 << 10);
@@ -143,6 +182,35 @@ fn where_a_row_is_in_a_long_partition_is_known_without_keeping_it() {
         let line = lines.find(|line| line.contains("SpillingWindowAggExec"));
         let line = line.unwrap_or_else(|| panic!("{plan}"));
         assert!(!line.contains("spill_count=0"), "{line}");
+    }
+    assert!(operator_bytes(&fixture) < 64 << 10);
+}
+
+#[test]
+fn values_of_frames_to_the_end_are_found_without_keeping_the_partition() {
+    let fixture = with_budget(1 << 20);
+    let end = "UNBOUNDED FOLLOWING";
+    for function in [
+        format!("sum(k) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN CURRENT ROW AND {end})"),
+        format!(
+            "min(k) FILTER (WHERE id > 9) OVER (ORDER BY k ROWS BETWEEN 3 PRECEDING AND {end})"
+        ),
+        format!("max(k) OVER (ORDER BY k ROWS BETWEEN UNBOUNDED PRECEDING AND {end})"),
+        format!("last_value(k) OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND {end})"),
+        format!("last_value(k) IGNORE NULLS OVER (ORDER BY id ROWS BETWEEN 3 FOLLOWING AND {end})"),
+        format!("first_value(k) OVER (ORDER BY id ROWS BETWEEN 3 FOLLOWING AND {end})"),
+        format!("nth_value(k, 9) OVER (ORDER BY id ROWS BETWEEN 3 FOLLOWING AND {end})"),
+    ] {
+        let others = ", ntile(3) OVER (ORDER BY id) AS n, count(*) OVER () AS c";
+        for others in ["", others] {
+            let sql = format!("EXPLAIN ANALYZE SELECT id, text, {function} AS s{others} FROM t");
+            let plan = fixture.rows(&sql).join("\n");
+            let kept = plan.lines().filter(|line| {
+                line.contains("SpillingWindowAggExec") && line.contains("spill_count=0")
+            });
+            assert_eq!(kept.count(), 0, "{plan}");
+            assert!(plan.contains("WindowAggExec"), "{plan}");
+        }
     }
     assert!(operator_bytes(&fixture) < 64 << 10);
 }
