@@ -13,6 +13,7 @@ import argparse
 import os
 import pathlib
 import random
+import select
 import signal
 import statistics
 import subprocess
@@ -78,11 +79,13 @@ def press(call, environment, delay):
             pass
         pressed = time.monotonic()
         child.send_signal(signal.SIGINT)
-        try:
-            child.wait(30)
-        except subprocess.TimeoutExpired:
+        # `wait` with a timeout looks every 50 ms.
+        ended = os.pidfd_open(child.pid)
+        if not select.select([ended], [], [], 30)[0]:
             child.kill()
-        return time.monotonic() - pressed, child.wait(), child.stderr.read()
+        seconds = time.monotonic() - pressed
+        os.close(ended)
+        return seconds, child.wait(), child.stderr.read()
 
 
 def wrong(seconds, code, words, temporary, limit):

@@ -33,6 +33,7 @@ mod read_first;
 mod routes;
 mod semi_join;
 mod shared_builds;
+mod sound_counts;
 mod sound_keys;
 mod subqueries;
 mod values_apart;
@@ -77,6 +78,7 @@ use padded_joins::PADDED_JOINS;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
 use shared_builds::SharedBuilds;
+use sound_counts::SoundCounts;
 use sound_keys::{BELIEVERS, SoundKeys};
 use subqueries::SpellOutMembership;
 use values_apart::VALUES_APART;
@@ -145,6 +147,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     let replaced = rules.flat_map(
         |rule| -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
             match rule.name() {
+                "aggregate_statistics" => vec![Arc::new(SoundCounts { rule })],
                 "join_selection" => vec![
                     Arc::new(ChosenSides { select: rule }),
                     Arc::new(SharedBuilds),

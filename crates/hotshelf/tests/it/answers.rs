@@ -680,3 +680,25 @@ fn all_nans_are_one_of_the_first_groups() {
     let settings = "SET hotshelf.star_pipelines = off; SET hotshelf.threads = 1;";
     assert_eq!(db.rows(&format!("{settings} {sql}")), ["1.0", "NaN"]);
 }
+
+#[test]
+fn no_distinct_values_are_counted_where_no_row_passes() {
+    let fixture = Fixture::new();
+    fixture
+        .run("CREATE TABLE t AS SELECT value AS a, value AS b FROM range(50, 90)")
+        .unwrap();
+    for operators in ["off", "on", "always"] {
+        let counts = |sql: &str| {
+            let set = format!("SET hotshelf.operators = {operators}");
+            fixture.rows(&format!(
+                "{set}; SELECT count(DISTINCT x.a), count(DISTINCT x.b) {sql}"
+            ))
+        };
+        assert_eq!(counts("FROM t x WHERE a = 161 AND b = 161"), ["0|0"]);
+        assert_eq!(counts("FROM t x WHERE a = 61 AND b = 61"), ["1|1"]);
+        let join = "FROM t x JOIN t y ON x.a = y.b WHERE";
+        assert_eq!(counts(&format!("{join} y.b = 161")), ["0|0"]);
+        assert_eq!(counts(&format!("{join} x.b = 61 AND y.b = 62")), ["0|0"]);
+        assert_eq!(counts("FROM t x"), ["40|40"]);
+    }
+}

@@ -323,3 +323,15 @@ fn grouped_extremes_of_floats_depend_on_the_order_of_rows() {
     let infinite = found("max", "(1, '-inf')");
     assert_ne!(infinite, ["-inf"], "functions/extremes.rs");
 }
+
+#[test]
+fn distinct_values_are_counted_where_there_are_no_rows() {
+    let found = plain(
+        SessionConfig::new(),
+        &[
+            "CREATE TABLE t AS VALUES (56, 56), (72, 72)",
+            "SELECT count(DISTINCT column1), count(DISTINCT column2) FROM t WHERE column1 = 61 AND column2 = 61",
+        ],
+    );
+    assert_ne!(found.unwrap(), ["0|0"], "plan/sound_counts.rs");
+}
