@@ -274,7 +274,7 @@ fn endless() -> Vec<String> {
         "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT 1 FROM r) SELECT count(*) FROM r",
         "WITH RECURSIVE r(n) AS (SELECT CAST(1 AS BIGINT) UNION SELECT n + 1 FROM r) SELECT max(n) FROM r",
         "CREATE TABLE never AS SELECT x.a FROM big x CROSS JOIN big y",
-        "SELECT count(DISTINCT x.b) FROM big x JOIN big y ON x.one = y.one",
+        "SELECT count(DISTINCT x.b + y.a) FROM big x JOIN big y ON x.one = y.one",
         "EXPLAIN ANALYZE SELECT count(*) FROM big x, big y WHERE x.a + y.b > 5",
     ];
     queries.map(str::to_owned).into()
