@@ -3,7 +3,7 @@
 //! Below it a sort with a limit has compared all rows of a table by its keys alone. Rows are read some at a time: they
 //! take little memory however wide they are.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -113,10 +113,8 @@ impl Reading {
 
     /// The rows of these numbers, in their order.
     async fn read(&mut self, numbers: &[u64]) -> QueryResult<RecordBatch> {
-        let mut ascending = numbers.to_vec();
-        ascending.sort_unstable();
         let fetched = &self.fetched;
-        let scan = fetched.scan.of_rows(&fetched.columns, &ascending);
+        let scan = fetched.scan.of_rows(&fetched.columns, numbers);
         let mut found = scan.open(0, self.context.clone())?;
         let mut batches = Vec::new();
         while let Some(batch) = found.next().await.transpose()? {
@@ -131,13 +129,17 @@ impl Reading {
         let rows = concat_batches(&found.schema(), &batches)?;
         drop(batches);
         let number = rows.num_columns() - 1;
-        if rows.column(number).as_primitive::<UInt64Type>().values() != &ascending[..] {
+        let found = rows.column(number).as_primitive::<UInt64Type>().values();
+        let places: HashMap<u64, u64> = found.iter().copied().zip(0..).collect();
+        let places = numbers.iter().map(|number| places.get(number).copied());
+        let Some(places) = places.collect::<Option<Vec<u64>>>() else {
             return internal_err!("rows that were chosen are not where they were");
-        }
+        };
         let stored: Vec<usize> = (0..number).collect();
-        let place = |number: &u64| ascending.partition_point(|one| one < number) as u64;
-        let places = UInt64Array::from_iter_values(numbers.iter().map(place));
-        Ok(take_record_batch(&rows.project(&stored)?, &places)?)
+        Ok(take_record_batch(
+            &rows.project(&stored)?,
+            &UInt64Array::from(places),
+        )?)
     }
 }
 

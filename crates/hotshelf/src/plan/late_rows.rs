@@ -15,7 +15,6 @@ use datafusion::physical_expr::utils::{collect_columns, conjunction};
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -25,6 +24,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::operators::{FetchRowsExec, Fetched};
 use crate::scan::{TableScan, Taker};
 use crate::settings::{SessionSettings, Use};
+use crate::star::replace_columns;
 use crate::statistics::sizes::VALUE_BYTES;
 
 /// More rows are sorted whole: reading them one by one again would be much of the work, and they are read at once.
@@ -85,8 +85,6 @@ struct Top<'a> {
 /// What is below a sort: a scan, the rows of it that come to the sort, and their columns.
 struct Below {
     scan: TableScan,
-    /// Whether it lets others work in between.
-    is_cooperative: bool,
     /// Over the scan's output.
     predicates: Vec<Expr>,
     columns: Vec<Composed>,
@@ -177,12 +175,16 @@ impl<'a> Top<'a> {
             let data_type = scan.schema.field(*column).data_type();
             data_type.primitive_width().unwrap_or(VALUE_BYTES)
         });
+        if late_bytes.sum::<usize>() < LATE_BYTES_MIN {
+            return Ok(false);
+        }
         let rows = scan.partition_statistics(None)?;
         let rows = rows.num_rows.get_value().copied().unwrap_or(0);
-        let rows_min = TABLE_ROWS_MIN.max(self.fetch.saturating_mul(PARTS_MIN));
+        if rows < TABLE_ROWS_MIN.max(self.fetch.saturating_mul(PARTS_MIN)) {
+            return Ok(false);
+        }
         let chosen = scan.with_access(Taker::Operators);
-        let is_covered = chosen.is_some_and(|scan| scan.is_covered());
-        Ok(late_bytes.sum::<usize>() >= LATE_BYTES_MIN && rows >= rows_min && !is_covered)
+        Ok(!chosen.is_some_and(|scan| scan.is_covered()))
     }
 
     /// The sort of keys and numbers. `None`: the scan has none.
@@ -197,9 +199,6 @@ impl<'a> Top<'a> {
         };
         let places = places_of(early, &below.scan);
         let mut rows: Arc<dyn ExecutionPlan> = DataSourceExec::from_data_source(scan);
-        if below.is_cooperative {
-            rows = Arc::new(CooperativeExec::new(rows));
-        }
         if !below.predicates.is_empty() {
             let predicates = below.predicates.iter();
             let predicates = predicates.map(|one| over_inputs(one, &places));
@@ -251,13 +250,6 @@ impl Below {
         if node.fetch().is_some() {
             return Ok(None);
         }
-        if let Some(cooperative) = node.downcast_ref::<CooperativeExec>() {
-            let below = Self::of(cooperative.input())?;
-            return Ok(below.map(|below| Self {
-                is_cooperative: true,
-                ..below
-            }));
-        }
         if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
             let Some(mut below) = Self::of(projection.input())? else {
                 return Ok(None);
@@ -285,7 +277,6 @@ impl Below {
         let columns = all_columns(scan).into_iter();
         Self {
             scan: scan.clone(),
-            is_cooperative: false,
             predicates: Vec::new(),
             columns: columns.map(|expr| Composed { expr, parts: 1 }).collect(),
         }
@@ -340,15 +331,7 @@ fn places_of(read: &[usize], scan: &TableScan) -> Vec<Expr> {
 
 /// An expression with others in the place of columns.
 fn over_inputs(expr: &Expr, inputs: &[Expr]) -> QueryResult<Expr> {
-    let replaced = expr.clone().transform_up(|part| {
-        let column = part.downcast_ref::<Column>();
-        let input = column.and_then(|column| inputs.get(column.index()));
-        Ok(match input.cloned() {
-            Some(input) => Transformed::yes(input),
-            None => Transformed::no(part),
-        })
-    });
-    replaced.data()
+    replace_columns(expr, |column| inputs.get(column.index()).cloned())
 }
 
 /// The columns that expressions read, in ascending order.

@@ -153,11 +153,11 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
                     Arc::new(SharedBuilds),
                 ],
                 "FilterPushdown" => vec![Arc::new(PushFilters::new(FilterPushdownPhase::Pre))],
-                // Its sorts have thresholds that scans should know.
-                "FilterPushdown(Post)" => vec![
-                    Arc::new(LateRows),
-                    Arc::new(PushFilters::new(FilterPushdownPhase::Post)),
-                ],
+                // Its scans have to let others work, too, and to know the thresholds of its sorts.
+                "EnsureCooperative" => vec![Arc::new(LateRows), rule],
+                "FilterPushdown(Post)" => {
+                    vec![Arc::new(PushFilters::new(FilterPushdownPhase::Post))]
+                }
                 _ => vec![rule],
             }
         },

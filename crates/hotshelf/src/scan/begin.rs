@@ -129,7 +129,7 @@ impl TableScan {
             dynamic: self.dynamic.clone(),
             scan_columns: self.columns.clone(),
             first: self.first.clone(),
-            numbering: self.numbering.clone(),
+            numbers_rows: self.numbers_rows,
             wanted: self.wanted.clone(),
             access,
             choose: None,
@@ -184,7 +184,7 @@ impl TableScan {
     fn pipeline(&self) -> u32 {
         let mut hasher = DefaultHasher::new();
         (self.table.id, &self.columns, self.filters.len()).hash(&mut hasher);
-        (self.numbering.is_some(), self.wanted.is_some()).hash(&mut hasher);
+        (self.numbers_rows, self.wanted.is_some()).hash(&mut hasher);
         hasher.finish() as u32
     }
 }

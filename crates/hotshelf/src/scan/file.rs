@@ -13,6 +13,7 @@ use vortex::layout::LayoutReader;
 use vortex::mask::Mask;
 use vortex::session::VortexSession;
 
+use super::numbers::first_number;
 use super::plan::{Role, ScanPlan};
 use super::segments::{ScanSegments, SegmentAdapter};
 use crate::error::Result;
@@ -51,8 +52,8 @@ pub(super) enum Known {
     Nothing,
     /// Those that its Elfs select.
     Selection(Arc<Selection>),
-    /// The other rows come from an index; these have to be read.
-    Missed(Vec<Range<u64>>),
+    /// Only these have to be read: the others come from an index, or are not asked for.
+    Only(Vec<Range<u64>>),
 }
 
 /// A predicate that became known while the query ran, over the columns of a file.
@@ -125,7 +126,7 @@ impl FileScan {
             columns,
             predicates,
             filter_columns,
-            first_number: plan.first_number(file.paths.number),
+            first_number: plan.numbers_rows.then(|| first_number(file.paths.number)),
             uncovered_columns: plan.filter_columns(is_covered),
             known,
             narrowings: Mutex::default(),
@@ -155,7 +156,7 @@ impl FileScan {
     pub(super) async fn selected(&self, rows: &Range<u64>) -> Selected {
         match &self.known {
             Known::Selection(selection) => selection.rows(rows).await,
-            Known::Missed(missed) => Selected::Rows(mask_within(rows, missed)),
+            Known::Only(ranges) => Selected::Rows(mask_within(rows, ranges)),
             Known::Nothing => Selected::Unknown,
         }
     }

@@ -5,8 +5,8 @@
 //! `turn`s; `file` is one data file as a scan reads it, `segments` connects Vortex's readers to the cache, `stream` is
 //! a worker, `work` counts what workers did. `filters` decides which predicates a scan may take over, `implied` which
 //! zone maps can judge, `keys` reads what joins say about theirs. `top` learns what a sort with a limit wants first,
-//! `read_first` and `zones` put row groups in order. `numbers` tells rows
-//! by their place in the table, and `numbered` reads those of some numbers.
+//! `read_first` and `zones` put row groups in order. `numbers` has the numbers of rows, and `numbered` the scans that
+//! give them or read the rows of some.
 
 mod begin;
 mod describe;

@@ -1,8 +1,7 @@
 //! Numbers of a table's rows.
 //!
-//! A row's number is the place of its data file among the table's files, as the statement sees them, and its place in
-//! the file. A sort that keeps few rows keeps numbers instead of columns that it does not need, which are read of the
-//! rows that are left (`operators/fetch.rs`).
+//! A row's number is the number of its data file and its place in the file. A sort that keeps few rows keeps numbers
+//! instead of columns that it does not need, which are read of the rows that are left (`operators/fetch.rs`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,20 +20,22 @@ pub(super) fn number_field() -> Field {
 /// Bits of a number that say which row of the file.
 const ROW_BITS: u32 = 40;
 
-/// The number of the first row of a file, by the file's place.
-pub(super) fn first_number(file: usize) -> u64 {
-    (file as u64) << ROW_BITS
+/// Whether a row number has room for the number of a file.
+pub(super) fn can_number(file: u64) -> bool {
+    file >> (u64::BITS - ROW_BITS) == 0
 }
 
-/// The place of a row's file, and of the row in it.
-pub(super) fn place_of(number: u64) -> (usize, u64) {
-    (
-        (number >> ROW_BITS) as usize,
-        number & ((1 << ROW_BITS) - 1),
-    )
+/// The number of the first row of a file.
+pub(super) fn first_number(file: u64) -> u64 {
+    file << ROW_BITS
 }
 
-/// Rows by the number of their data file, which is not its place: ranges of rows of the file, which ascend.
+/// The number of a row's file, and the row's place in it.
+pub(super) fn place_of(number: u64) -> (u64, u64) {
+    (number >> ROW_BITS, number & ((1 << ROW_BITS) - 1))
+}
+
+/// Rows by the number of their data file: ranges of rows of the file, which ascend.
 pub(crate) type RowsByFile = BTreeMap<u64, Vec<Range<u64>>>;
 
 /// The numbers of rows that are read and not decoded yet.

@@ -8,7 +8,7 @@ use hotshelf_store::data_file::TableFile;
 use vortex::expr::Expression;
 
 use super::filters::{DynamicFilter, IntegerRange, KnownPart};
-use super::numbers::{RowsByFile, first_number};
+use super::numbers::RowsByFile;
 use super::read_first::ReadFirst;
 use crate::index::{AccessPath, Outcome};
 use crate::pipelines::Operator;
@@ -36,8 +36,8 @@ pub(crate) struct ScanPlan {
     pub scan_columns: Vec<usize>,
     /// What a sort above wants first, if it lets row groups be skipped then.
     pub first: Option<ReadFirst>,
-    /// The numbers of the table's files in their order, if the last column has the numbers of rows.
-    pub numbering: Option<Arc<[u64]>>,
+    /// Whether the last column has the numbers of rows.
+    pub numbers_rows: bool,
     /// The only rows that are read.
     pub wanted: Option<Arc<RowsByFile>>,
     /// How rows are found.
@@ -125,12 +125,6 @@ impl ScanPlan {
         let value_count = tested.map(|predicate| predicate.columns.len().max(1)).sum();
         let keys: BTreeSet<usize> = self.keys.iter().copied().collect();
         [(Unit::Test, value_count), (Unit::LookUp, keys.len())]
-    }
-
-    /// The number of the first row of a data file, if rows have numbers.
-    pub fn first_number(&self, file: u64) -> Option<u64> {
-        let mut files = self.numbering.as_ref()?.iter();
-        files.position(|number| *number == file).map(first_number)
     }
 
     /// The ranges that the worker tests, one for each column.

@@ -359,13 +359,13 @@ impl ScanQueue {
         bound.collect()
     }
 
-    /// What the Elfs know about a file. All are asked with the first file.
+    /// What is known about a file's rows. All Elfs are asked with the first file.
     async fn known(&self, discovery: &mut Discovery, number: u64) -> Known {
         if let Some(wanted) = &self.plan.wanted {
-            return Known::Missed(wanted.get(&number).cloned().unwrap_or_default());
+            return Known::Only(wanted.get(&number).cloned().unwrap_or_default());
         }
         if let Some(covering) = self.covering() {
-            return Known::Missed(covering.missed(number).await);
+            return Known::Only(covering.missed(number).await);
         }
         let elf = self.begun().access.elf.as_ref();
         let start = || elf.map(|elf| elf.start(&self.plan.outcome, self.plan.weight));

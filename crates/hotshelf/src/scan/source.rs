@@ -64,8 +64,8 @@ pub(crate) struct TableScan {
     pub(super) outcome: Arc<Outcome>,
     /// The way that the latest execution took, if it chose one.
     pub(super) taken: Arc<Mutex<Option<AccessPath>>>,
-    /// The numbers of the table's files in their order, if the last column has the numbers of rows.
-    pub(super) numbering: Option<Arc<[u64]>>,
+    /// Whether the last column has the numbers of rows.
+    pub(super) numbers_rows: bool,
     /// The only rows that it reads.
     pub(super) wanted: Option<Arc<RowsByFile>>,
     pub(super) metrics: ExecutionPlanMetricsSet,
@@ -117,7 +117,7 @@ impl TableScan {
             access: AccessPath::default(),
             outcome: Arc::default(),
             taken: Arc::default(),
-            numbering: None,
+            numbers_rows: false,
             wanted: None,
             metrics: ExecutionPlanMetricsSet::new(),
             reported: Arc::default(),
@@ -165,7 +165,7 @@ impl TableScan {
             Taker::Operators => {
                 let may_cover = self.dynamic.is_empty() || !keys.is_empty();
                 // An index does not know the numbers of its rows.
-                let may_cover = may_cover && self.numbering.is_none();
+                let may_cover = may_cover && !self.numbers_rows;
                 (key_columns.len(), may_cover, &self.columns)
             }
             // It reads the others where its look-ups leave rows.
@@ -211,7 +211,7 @@ impl TableScan {
     /// What it reads unless it is narrowed, if that is the same in each run.
     pub fn rows(&self) -> Option<Rows> {
         let filters = self.filters.iter();
-        let is_all = self.limit.is_none() && self.numbering.is_none();
+        let is_all = self.limit.is_none() && !self.numbers_rows;
         is_all.then(|| Rows {
             table: self.table.id,
             table_name: self.table.name.clone(),
@@ -354,11 +354,7 @@ impl DataSource for TableScan {
                 .columns
                 .iter()
                 .map(|idx| table.column_statistics[*idx].clone())
-                .chain(
-                    self.numbering
-                        .iter()
-                        .map(|_| ColumnStatistics::new_unknown()),
-                )
+                .chain(self.numbers_rows.then(ColumnStatistics::new_unknown))
                 .collect(),
         };
         if !self.filters.is_empty() {
@@ -402,7 +398,7 @@ impl DataSource for TableScan {
         &self,
         projection: &ProjectionExprs,
     ) -> QueryResult<Option<Arc<dyn DataSource>>> {
-        if self.numbering.is_some() {
+        if self.numbers_rows {
             return Ok(None);
         }
         let chosen = projection.iter().map(|projected| {

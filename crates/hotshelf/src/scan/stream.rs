@@ -46,11 +46,14 @@ pub(crate) fn open(
     observers: Observers,
     decoded: MemoryReservation,
 ) -> ScanStream {
-    let stored = schema.fields().len() - usize::from(queue.plan.numbering.is_some());
-    let stored = schema.fields().iter().take(stored).cloned();
+    let fields = schema.fields().iter().take(queue.plan.columns.len());
+    let stored = match queue.plan.numbers_rows {
+        true => Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>())),
+        false => schema.clone(),
+    };
     let worker = Worker {
         queue: queue.clone(),
-        stored: Arc::new(Schema::new(stored.collect::<Vec<_>>())),
+        stored,
         schema: schema.clone(),
         rows_at_once: queue.rows_at_once(&schema),
         rest: None,

@@ -68,9 +68,13 @@ pub(super) fn check_views(plan: &LogicalPlan, tables_named: usize) -> Result<()>
             false => TreeNodeRecursion::Continue,
         })
     })?;
-    match at_most(TABLES, found, limit) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(error),
+    match found > limit {
+        true => Err(Error::TooWide {
+            what: TABLES,
+            found,
+            limit,
+        }),
+        false => Ok(()),
     }
 }
 

@@ -162,7 +162,7 @@ pub(super) fn substitute(
 }
 
 /// The expression with its columns replaced; all of them must have a replacement.
-pub(super) fn replace_columns(
+pub(crate) fn replace_columns(
     expr: &Arc<dyn PhysicalExpr>,
     replacement: impl Fn(&Column) -> Option<Arc<dyn PhysicalExpr>>,
 ) -> QueryResult<Arc<dyn PhysicalExpr>> {
