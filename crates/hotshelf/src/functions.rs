@@ -10,6 +10,7 @@ mod indexes;
 mod listing;
 mod market;
 mod purposes;
+mod sliding;
 mod sum;
 
 use std::sync::{Arc, Weak};
@@ -62,7 +63,7 @@ pub(crate) fn register(context: &SessionContext, parts: &Arc<Parts>) {
         );
     }
     context.register_udaf(sum::checked_sum());
-    for function in extremes::extremes() {
+    for function in extremes::extremes().into_iter().chain(sliding::sliding()) {
         context.register_udaf(function);
     }
     bounded::register(context, parts);

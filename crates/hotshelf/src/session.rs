@@ -23,6 +23,7 @@ mod planning;
 mod point;
 mod prepared;
 mod room;
+mod samples;
 mod schemas;
 mod shape;
 mod syntax;

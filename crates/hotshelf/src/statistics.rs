@@ -3,6 +3,7 @@
 pub(crate) mod column;
 pub(crate) mod error;
 mod predicate;
+pub(crate) mod sample;
 pub(crate) mod sizes;
 pub(crate) mod unique;
 

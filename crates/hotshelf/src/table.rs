@@ -12,6 +12,7 @@ use hotshelf_tier::{Corruption, TierError};
 
 use crate::error::{Error, Result};
 use crate::index::TableIndex;
+use crate::statistics::sample::TableSample;
 use crate::statistics::table_statistics;
 use crate::statistics::unique::UniqueColumns;
 use hotshelf_store::catalog::{FileRow, IndexRow, TableRow};
@@ -49,6 +50,8 @@ pub(crate) struct Table {
     pub statistics: Statistics,
     /// Which columns have no value twice, as far as queries wanted to know.
     pub unique: UniqueColumns,
+    /// Some of its rows, once a query was planned with them.
+    pub sample: TableSample,
     /// The cache's numbers of the columns, and one for what belongs to no column.
     pub column_ids: Vec<ColumnId>,
     /// Why the table cannot be read, if one of its files is damaged.
@@ -93,6 +96,7 @@ impl Table {
             files,
             statistics,
             unique: UniqueColumns::default(),
+            sample: TableSample::default(),
             column_ids,
             damage,
             unavailable,
@@ -105,9 +109,12 @@ impl Table {
             files.iter().map(|file| file.paths.number).collect()
         };
         let (before, after) = (numbers(&self.files), numbers(&files));
-        let unique = match before.is_subset(&after) {
-            true => self.unique.after(before != after),
-            false => UniqueColumns::default(),
+        let (unique, sample) = match before.is_subset(&after) {
+            true => (
+                self.unique.after(before != after),
+                self.sample.after(&files),
+            ),
+            false => (UniqueColumns::default(), TableSample::default()),
         };
         Self {
             indexes,
@@ -117,6 +124,7 @@ impl Table {
             schema: self.schema.clone(),
             statistics: merge_statistics(&self.schema, &files),
             unique,
+            sample,
             files,
             column_ids: self.column_ids.clone(),
             damage: self.damage.clone(),

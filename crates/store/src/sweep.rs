@@ -152,6 +152,7 @@ fn known_files(row: &TableRow) -> HashSet<String> {
     for file in &row.files {
         known.insert(format!("{}.vortex", file.number));
         known.insert(format!("sums/{}.crc", file.number));
+        known.insert(format!("sums/{}.sample", file.number));
     }
     for index in &row.indexes {
         for (number, _) in &index.files {
@@ -168,7 +169,7 @@ fn numbers_in(name: &str) -> Vec<u64> {
     };
     if !matches!(
         ending,
-        "vortex" | "crc" | "elf" | "tmp" | "vortex.tmp" | "crc.tmp" | "elf.tmp"
+        "vortex" | "crc" | "sample" | "elf" | "tmp" | "vortex.tmp" | "crc.tmp" | "elf.tmp"
     ) {
         return Vec::new();
     }
@@ -226,8 +227,9 @@ pub(crate) fn remove(root: &Root, obsolete: &Obsolete) -> bool {
             let folder = root.table(folder);
             let data = root.remove(&folder.join(format!("{number}.vortex")));
             let sums = root.remove(&folder.join(format!("sums/{number}.crc")));
+            let sample = root.remove(&folder.join(format!("sums/{number}.sample")));
             let first = |numbers: &[u64]| numbers.first() == Some(number);
-            remove_elfs(root, &folder, first) && data && sums
+            remove_elfs(root, &folder, first) && data && sums && sample
         }
         Obsolete::Index { folder, index } => {
             let second = |numbers: &[u64]| numbers.get(1) == Some(&(*index as u64));

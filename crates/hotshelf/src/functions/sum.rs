@@ -25,6 +25,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
+use super::sliding::moving_sum_of_floats;
 use crate::star::sum_overflow;
 
 /// The function to register.
@@ -67,6 +68,9 @@ impl AggregateUDFImpl for CheckedSum {
         args: AccumulatorArgs,
     ) -> QueryResult<Box<dyn Accumulator>> {
         let data_type = args.return_field.data_type().clone();
+        if data_type == DataType::Float64 && !args.is_distinct {
+            return Ok(moving_sum_of_floats());
+        }
         if !is_checked(&data_type) {
             return self.sum.create_sliding_accumulator(args);
         }

@@ -50,8 +50,9 @@ pub(crate) struct Fetched {
     pub exprs: Vec<Arc<dyn PhysicalExpr>>,
 }
 
-/// Rows that are read together at first, and bytes that they may take later.
-const ROWS_AT_FIRST: usize = 256;
+/// Rows that are read together at first, and bytes that they may take later: never more than twice as many rows as
+/// before, whose texts may have been short.
+const ROWS_AT_FIRST: usize = 32;
 const BYTES_AT_ONCE: usize = 8 << 20;
 
 /// What remains to be read.
@@ -104,7 +105,8 @@ impl Reading {
         let numbers: Vec<u64> = self.numbers.drain(..most.min(self.numbers.len())).collect();
         let rows = self.read(&numbers).await?;
         let row_bytes = needed_bytes(&rows) as usize / numbers.len();
-        self.rows_at_once = (BYTES_AT_ONCE / row_bytes.max(1)).max(1);
+        let rows_that_fit = (BYTES_AT_ONCE / row_bytes.max(1)).max(1);
+        self.rows_at_once = rows_that_fit.min(2 * most);
         let rows = self.fetched.compute(&rows, self.schema.clone());
         // From here on they are on the account of what is handed on.
         self.account.free();

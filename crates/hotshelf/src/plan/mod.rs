@@ -33,6 +33,7 @@ mod read_first;
 mod routes;
 mod semi_join;
 mod shared_builds;
+mod short_filters;
 mod sound_counts;
 mod sound_keys;
 mod subqueries;
@@ -78,6 +79,7 @@ use padded_joins::PADDED_JOINS;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
 use shared_builds::SharedBuilds;
+use short_filters::keep_long_filters;
 use sound_counts::SoundCounts;
 use sound_keys::{BELIEVERS, SoundKeys};
 use subqueries::SpellOutMembership;
@@ -105,6 +107,7 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
         let rewrite = match rule.name() {
             "eliminate_cross_join" => keep_join_order,
             "push_down_filter" => keep_filters,
+            "eliminate_outer_join" => keep_long_filters,
             "eliminate_group_by_constant" => return Arc::new(DROP_LITERAL_KEYS),
             "simplify_expressions" => keep_lists_apart,
             _ => return rule,

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
-/// The engine's rule that takes aggregates from statistics, for plans that count no distinct values without groups.
+/// The engine's rule that takes aggregates from statistics, for parts of plans that count no distinct values without
+/// groups.
 #[derive(Debug)]
 pub(super) struct SoundCounts {
     pub rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>,
@@ -24,20 +25,11 @@ impl PhysicalOptimizerRule for SoundCounts {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> QueryResult<Arc<dyn ExecutionPlan>> {
-        let mut counts = false;
-        plan.apply(|node| {
-            counts = node
-                .downcast_ref::<AggregateExec>()
-                .is_some_and(counts_values);
-            Ok(match counts {
-                true => TreeNodeRecursion::Stop,
-                false => TreeNodeRecursion::Continue,
-            })
-        })?;
-        match counts {
-            true => Ok(plan),
-            false => self.rule.optimize(plan, config),
+        if !plan.exists(|node| Ok(counts_values(node)))? {
+            return self.rule.optimize(plan, config);
         }
+        let below = plan.map_children(|child| self.optimize(child, config).map(Transformed::yes));
+        below.data()
     }
 
     fn name(&self) -> &str {
@@ -49,7 +41,10 @@ impl PhysicalOptimizerRule for SoundCounts {
     }
 }
 
-fn counts_values(aggregate: &AggregateExec) -> bool {
+fn counts_values(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
+        return false;
+    };
     let mut functions = aggregate.aggr_expr().iter();
     aggregate.group_expr().is_empty() && functions.any(|function| function.is_distinct())
 }

@@ -359,7 +359,8 @@ impl DataSource for TableScan {
         };
         if !self.filters.is_empty() {
             let predicates = self.filters.iter().map(|filter| &filter.expr);
-            let share = kept_share(predicates, &self.table.schema, table);
+            let sample = self.table.sample.get();
+            let share = kept_share(predicates, &self.table.schema, table, sample.as_deref());
             let rows = statistics.num_rows.get_value();
             let rows = rows.map(|rows| (*rows as f64 * share).max(1.0));
             let rows = rows.map(|rows| self.estimate_error.of(rows, &self.table.name) as usize);

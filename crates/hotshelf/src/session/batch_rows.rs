@@ -1,16 +1,23 @@
-//! How many rows a statement's batches may have: a long literal is repeated for every row of a batch.
+//! How many rows a statement's batches may have: fewer where rows are wide, or a long literal is repeated for every
+//! row of a batch.
 //!
-//! Operators account for batches when they get them. Eight thousand copies of a literal of a megabyte would have
-//! taken all memory by then, so such a statement works on fewer rows at a time.
+//! Operators account for batches when they get them. Eight thousand copies of a literal of a megabyte, or rows of two
+//! thousand columns, would have taken all memory by then, so such a statement works on fewer rows at a time.
 
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-/// Copies of the longest literal may take this part of what operators can have, for each worker.
+/// A batch of the widest rows, or of copies of the longest literal, may take this part of what operators can have, for
+/// each worker.
 const PART: u64 = 4;
 /// Shorter literals make batches no larger than columns do.
 const LONG_BYTES: usize = 1 << 10;
+/// What a value of a variable length is taken to need.
+const VARIABLE_BYTES: usize = 32;
+/// Rows that are only wide come in batches of no fewer: a batch has a price for each column.
+const WIDE_ROWS_MIN: usize = 256;
 
 /// Rows of a batch, `usual` or fewer, for an optimized plan whose `threads` workers share `bytes`.
 pub(super) fn batch_rows(
@@ -20,12 +27,38 @@ pub(super) fn batch_rows(
     threads: usize,
 ) -> QueryResult<usize> {
     let share = bytes / PART / threads.max(1) as u64;
+    let of = |bytes: usize| usize::try_from(share / bytes.max(1) as u64).unwrap_or(usize::MAX);
+    let rows = usual.min(of(widest_row(plan)?).max(WIDE_ROWS_MIN));
     let longest = longest_literal(plan)?;
     if longest < LONG_BYTES {
-        return Ok(usual);
+        return Ok(rows);
     }
-    let rows = usize::try_from(share / longest as u64).unwrap_or(usize::MAX);
-    Ok(rows.clamp(1, usual.max(1)))
+    Ok(rows.min(of(longest)).max(1))
+}
+
+/// Bytes of the widest rows that a node of the plan gives.
+fn widest_row(plan: &LogicalPlan) -> QueryResult<usize> {
+    let mut widest = 0;
+    plan.apply_with_subqueries(|node| {
+        let fields = node.schema().fields().iter();
+        let bytes = fields.map(|field| value_bytes(field.data_type())).sum();
+        widest = widest.max(bytes);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(widest)
+}
+
+/// Bytes of a value of the type, by its width or by guess.
+fn value_bytes(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::Null | DataType::Boolean => 1,
+        DataType::FixedSizeBinary(bytes) => *bytes as usize,
+        DataType::Struct(fields) => fields
+            .iter()
+            .map(|field| value_bytes(field.data_type()))
+            .sum(),
+        other => other.primitive_width().unwrap_or(VARIABLE_BYTES),
+    }
 }
 
 /// Bytes of the longest literal that operators repeat: those of VALUES are rows themselves, those of lists are
@@ -72,6 +105,18 @@ mod tests {
             rows_with(100_000)
         );
         assert_eq!(rows_with(1 << 30), 1);
+    }
+
+    #[test]
+    fn batches_shrink_with_wide_rows() {
+        let rows = |columns: i64, bytes| {
+            let values = (0..columns).map(|column| lit(column).alias(format!("c{column}")));
+            let plan = LogicalPlanBuilder::empty(true).project(values);
+            batch_rows(&plan.unwrap().build().unwrap(), 8_192, bytes, 2).unwrap()
+        };
+        assert_eq!(rows(16, 64 << 20), 8_192);
+        assert_eq!(rows(2_000, 64 << 20), 524);
+        assert_eq!(rows(2_000, 1 << 20), WIDE_ROWS_MIN);
     }
 
     #[test]

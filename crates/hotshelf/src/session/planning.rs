@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
 use super::planned::{Planned, Runnable, interrupt_of, plan_physically};
 use super::prepared::{Expanded, with_values};
+use super::samples::read_samples;
 use super::unique::learn_unique;
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, shape, views};
 use crate::error::{Error, Result, nearest};
@@ -151,6 +152,7 @@ impl Session {
         learn_unique(plan, bytes, &interrupt_of(&state))
             .await
             .map_err(Error::from_query)?;
+        read_samples(plan, bytes).map_err(Error::from_query)?;
         let optimized = state.optimize(plan).map_err(Error::from_query)?;
         self.bound_memory(&mut state, &optimized)
             .map_err(Error::from_query)?;

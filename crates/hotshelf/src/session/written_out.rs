@@ -43,8 +43,9 @@ impl WrittenOut {
         let tables = self.around.pop().map_or(0, |inner| inner.tables);
         if let Some(outer) = self.around.last_mut() {
             match outer.within.take() {
+                // One that names no table is a row or more all the same.
                 Some(name) => {
-                    outer.known.insert(name, tables);
+                    outer.known.insert(name, tables.max(1));
                 }
                 None => outer.tables = outer.tables.saturating_add(tables),
             }

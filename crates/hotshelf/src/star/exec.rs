@@ -8,7 +8,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Statistics, internal_err};
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::physical_expr::{Partitioning, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -60,8 +60,12 @@ impl StarPipelineExec {
     /// `original` must be a plan of its own: both may have to run.
     pub fn new(star: Arc<Star>, original: Arc<dyn ExecutionPlan>) -> Self {
         let partitions = original.output_partitioning().partition_count();
+        // What is the same in all rows still is, and sorts and windows above may count on it.
+        let mut known = original.equivalence_properties().clone();
+        known.clear_orderings();
+        known.clear_per_partition_constants();
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(original.schema()),
+            known,
             Partitioning::UnknownPartitioning(partitions),
             match star.output {
                 Output::Rows(_) => EmissionType::Incremental,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{ScalarValue, Statistics};
 use datafusion::logical_expr::Operator;
@@ -13,6 +14,7 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::utils::split_conjunction;
 
 use super::column::{COMPARISON, ColumnEstimate, EQUALITY, PATTERN, PREFIX, number, together};
+use super::sample::{SampledRows, share};
 
 type Predicate = Arc<dyn PhysicalExpr>;
 
@@ -22,36 +24,72 @@ struct Columns<'a> {
     statistics: &'a Statistics,
 }
 
-/// The share of a table's rows that pass all of some predicates.
+/// The share of a table's rows that pass all of some predicates: by a sample of its rows, and where that says little,
+/// by what the statistics know about its columns.
 pub(crate) fn kept_share<'a>(
     predicates: impl Iterator<Item = &'a Predicate>,
     schema: &SchemaRef,
     statistics: &Statistics,
+    sample: Option<&SampledRows>,
 ) -> f64 {
     let columns = Columns { schema, statistics };
-    // Several bounds of a column are one range.
-    let mut ranges: HashMap<&str, (ColumnEstimate, f64)> = HashMap::new();
-    let mut shares = Vec::new();
-    for predicate in predicates.flat_map(split_conjunction) {
-        let Some((column, low, high)) = columns.range(predicate) else {
-            shares.push(columns.share(predicate));
+    let parts: Vec<&Predicate> = predicates.flat_map(split_conjunction).collect();
+    let Some(sample) = sample else {
+        return columns.share_of_all(&parts);
+    };
+    let mut passing: Option<BooleanBuffer> = None;
+    let (mut each, mut others) = (Vec::new(), Vec::new());
+    for part in parts {
+        let Some(own) = sample.passing_physically(part, schema) else {
+            others.push(part);
             continue;
         };
-        let (known, share) = match ranges.get(column) {
-            Some(range) => *range,
-            None => match columns.estimate(column) {
-                Some(estimate) => (estimate, 1.0 - estimate.nulls),
-                None => continue,
-            },
-        };
-        let (narrowed, part) = known.within(low, high).unwrap_or((known, COMPARISON));
-        ranges.insert(column, (narrowed, share * part));
+        each.push(share(
+            own.count_set_bits(),
+            sample.len(),
+            columns.share(part),
+        ));
+        passing = Some(match passing {
+            Some(before) => &before & &own,
+            None => own,
+        });
     }
-    shares.extend(ranges.into_values().map(|(_, share)| share));
+    let mut shares = vec![columns.share_of_all(&others)];
+    if let Some(passing) = passing {
+        shares.push(share(
+            passing.count_set_bits(),
+            sample.len(),
+            together(each),
+        ));
+    }
     together(shares)
 }
 
 impl Columns<'_> {
+    /// The share of rows that pass all of some predicates.
+    fn share_of_all(&self, parts: &[&Predicate]) -> f64 {
+        // Several bounds of a column are one range.
+        let mut ranges: HashMap<&str, (ColumnEstimate, f64)> = HashMap::new();
+        let mut shares = Vec::new();
+        for predicate in parts {
+            let Some((column, low, high)) = self.range(predicate) else {
+                shares.push(self.share(predicate));
+                continue;
+            };
+            let (known, share) = match ranges.get(column) {
+                Some(range) => *range,
+                None => match self.estimate(column) {
+                    Some(estimate) => (estimate, 1.0 - estimate.nulls),
+                    None => continue,
+                },
+            };
+            let (narrowed, part) = known.within(low, high).unwrap_or((known, COMPARISON));
+            ranges.insert(column, (narrowed, share * part));
+        }
+        shares.extend(ranges.into_values().map(|(_, share)| share));
+        together(shares)
+    }
+
     fn estimate(&self, column: &str) -> Option<ColumnEstimate> {
         let rows = *self.statistics.num_rows.get_value()? as f64;
         let (idx, field) = self.schema.column_with_name(column)?;
@@ -194,7 +232,8 @@ mod tests {
         // As operators above a scan see it, which may give other columns.
         let a = || Arc::new(Column::new("a", 0)) as Predicate;
         let is = |op, value: i32| Arc::new(BinaryExpr::new(a(), op, lit(value))) as Predicate;
-        let share = |predicates: &[Predicate]| kept_share(predicates.iter(), &schema, &statistics);
+        let share =
+            |predicates: &[Predicate]| kept_share(predicates.iter(), &schema, &statistics, None);
         assert_eq!(share(&[]), 1.0);
         assert_eq!(share(&[is(Operator::Eq, 7)]), 0.02);
         assert_eq!(share(&[is(Operator::LtEq, 25)]), 0.25);

@@ -426,3 +426,39 @@ fn views_that_use_each_other_are_refused_once_there_are_too_many_tables() {
     assert_eq!(error.code(), "too_wide", "{error}");
     assert_eq!(db.rows("SELECT count(*) FROM v2").len(), 1);
 }
+
+#[test]
+fn what_doubles_at_each_step_is_refused_or_stays_short() {
+    let db = with_tables();
+    let begun = Instant::now();
+    for leaf in [
+        "SELECT 1 AS x",
+        "VALUES (1)",
+        "SELECT unnest(make_array(1)) AS x",
+    ] {
+        let chain: String = (1..30)
+            .map(|n| {
+                format!(
+                    ", c{n}(x) AS (SELECT x FROM c{0} UNION ALL SELECT x FROM c{0})",
+                    n - 1
+                )
+            })
+            .collect();
+        let error = db.run(&format!(
+            "WITH c0(x) AS ({leaf}){chain} SELECT count(*) FROM c29"
+        ));
+        assert_eq!(error.unwrap_err().code(), "too_wide", "{leaf}");
+    }
+    let nest = (0..25).fold("SELECT a AS x, b AS y FROM t".to_owned(), |inner, _| {
+        format!("SELECT x + y AS x, x - y AS y FROM ({inner})")
+    });
+    let found = db.run(&format!(
+        "SELECT count(*) FROM ({nest}) WHERE x > 4096 AND y < 4096"
+    ));
+    assert!(found.is_ok(), "{:?}", found.err());
+    assert!(
+        begun.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        begun.elapsed()
+    );
+}

@@ -281,3 +281,90 @@ fn only_numbers_of_all_rows_are_counted_in_the_plan() {
         assert!(!is_numbering("on", query), "{query}");
     }
 }
+
+#[test]
+fn frames_that_move_forget_what_has_left() {
+    let fixture = Fixture::with_little_memory(64 << 20, 2);
+    for operators in ["off", "on", "always"] {
+        let answers = |rows: &str, windows: &str| {
+            fixture.rows(&format!(
+                "SET hotshelf.operators = {operators}; SELECT {windows} FROM (VALUES {rows}) v(id, x) ORDER BY id"
+            ))
+        };
+        let two = "OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)";
+        let to_the_end = "OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)";
+        let large = "(1, 1e20::DOUBLE), (2, 1.0), (3, 1.0), (4, NULL), (5, NULL), (6, 2.0)";
+        assert_eq!(
+            answers(large, &format!("sum(x) {two}, avg(x) {two}")),
+            [
+                "1e20|1e20",
+                "1e20|5e19",
+                "2.0|1.0",
+                "1.0|1.0",
+                "|",
+                "2.0|2.0"
+            ],
+            "{operators}"
+        );
+        let sums = answers(large, &format!("sum(x) {to_the_end}"));
+        assert_eq!(
+            sums,
+            ["1e20", "4.0", "3.0", "2.0", "2.0", "2.0"],
+            "{operators}"
+        );
+        let none = "(1, 'NaN'::DOUBLE), (2, 'inf'), (3, 13.0), (4, 13.0), (5, 23.0)";
+        assert_eq!(
+            answers(none, &format!("stddev_pop(x) {two}, var(x) {two}"))[3..],
+            ["0.0|0.0", "5.0|50.0"],
+            "{operators}"
+        );
+        let truths = "(1, true), (2, false), (3, NULL), (4, true)";
+        assert_eq!(
+            answers(
+                truths,
+                &format!("bool_or(x) {two}, bool_and(x) {two}, bool_and(x) {to_the_end}")
+            ),
+            [
+                "true|true|false",
+                "true|false|false",
+                "false|false|true",
+                "true|true|true"
+            ],
+            "{operators}"
+        );
+        let bits = "(1, 6), (2, 3), (3, 8)";
+        assert_eq!(
+            answers(
+                bits,
+                &format!("bit_or(x) {two}, bit_and(x) {two}, bit_xor(x) {to_the_end}")
+            ),
+            ["6|6|13", "7|2|11", "11|0|8"],
+            "{operators}"
+        );
+    }
+}
+
+#[test]
+fn a_partition_key_may_be_constant_in_a_join() {
+    let fixture = Fixture::with_little_memory(64 << 20, 2);
+    fixture
+        .run("CREATE TABLE a AS SELECT value AS id, value % 3 AS k FROM range(10)")
+        .unwrap();
+    for join in ["LEFT JOIN", "JOIN", "RIGHT JOIN", "FULL JOIN"] {
+        for key in ["7", "'seven'"] {
+            let query = format!(
+                "SELECT y.id, \
+                 row_number() OVER (PARTITION BY x.c ORDER BY y.id), count(*) OVER (PARTITION BY x.c, y.k) \
+                 FROM (SELECT id, {key} AS c FROM a) x {join} a y ON x.id = y.id WHERE x.c = {key} ORDER BY y.id"
+            );
+            let counts = [4, 3, 3];
+            let expected: Vec<String> = (0..10)
+                .map(|id| format!("{id}|{}|{}", id + 1, counts[id % 3]))
+                .collect();
+            for operators in ["off", "on", "always"] {
+                let found = fixture.rows(&format!("SET hotshelf.operators = {operators}; {query}"));
+                assert_eq!(found, expected, "{operators}: {query}");
+            }
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //! `parts` cuts the input, `write` makes one, `sums` is its checksum file, `footer` what it says about its rows,
 //! `segments` tells which column and row group each segment belongs to, `table_file` opens a file when it is first
 //! read, `opener` keeps descriptors and footers, `open` answers segment reads, `check` compares every byte with the
-//! checksums, `gate` orders the writes of several importers.
+//! checksums, `sample` keeps some rows for the planner, `gate` orders the writes of several importers.
 
 mod check;
 pub(crate) mod footer;
@@ -12,6 +12,7 @@ mod open;
 mod opener;
 mod parts;
 mod paths;
+mod sample;
 mod segments;
 mod sums;
 mod table_file;
@@ -22,6 +23,7 @@ pub use open::DataFile;
 pub use opener::{Footers, Opener};
 pub use parts::{BatchStream, InputParts};
 pub use paths::FilePaths;
+pub use sample::SAMPLE_ROWS_MAX;
 pub use segments::{SegmentMap, SegmentPlace};
 pub use sums::{Origin, Sums};
 pub use table_file::{TableColumns, TableFile, Unreadable};

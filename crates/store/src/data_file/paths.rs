@@ -48,6 +48,13 @@ impl FilePaths {
             .join(format!("{}.crc", self.number))
     }
 
+    /// A sample of its rows, if it has one.
+    pub fn sample(&self) -> PathBuf {
+        self.folder
+            .join("sums")
+            .join(format!("{}.sample", self.number))
+    }
+
     /// The data file while it is being written.
     pub fn data_temporary(&self) -> PathBuf {
         self.folder.join(format!("{}.vortex.tmp", self.number))
@@ -72,11 +79,13 @@ impl FilePaths {
     pub fn remove_temporary(&self) {
         self.root.remove(&self.data_temporary());
         self.root.remove(&self.sums_temporary());
+        self.root.remove(&self.sample());
     }
 
     /// Removes the finished files of a change that was not committed.
     pub fn remove(&self) {
         self.root.remove(&self.data());
         self.root.remove(&self.sums());
+        self.root.remove(&self.sample());
     }
 }

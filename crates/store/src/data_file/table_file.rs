@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use hotshelf_cache::{ColumnId, FileId, MissCost};
 use hotshelf_tier::{Corruption, TierError};
@@ -14,7 +15,7 @@ use super::opener::{Opener, reserve};
 use super::paths::FilePaths;
 use super::segments::SegmentMap;
 use super::sums::{Sums, check_length, wrong_length};
-use super::{ROW_GROUP_ROWS_MAX, footer};
+use super::{ROW_GROUP_ROWS_MAX, footer, sample};
 use crate::catalog::entries::FileRow;
 use crate::error::{Result, StoreError};
 use crate::side_by_side::side_by_side;
@@ -98,6 +99,12 @@ impl TableFile {
     /// Length of the file.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
+    }
+
+    /// At least some rows of a uniform sample, in batches and in no order: as many as this, if it has as many. Columns
+    /// are called by their number in the table; those that hold other columns are not there. Empty if there is none.
+    pub fn sample(&self, rows: usize) -> Vec<RecordBatch> {
+        sample::read(&self.paths, self.id, rows)
     }
 
     /// The cache's name of this file.

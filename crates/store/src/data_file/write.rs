@@ -28,6 +28,7 @@ use super::footer::statistics;
 use super::gate::WriteGate;
 use super::parts::{BatchStream, own_bytes};
 use super::paths::FilePaths;
+use super::sample::SampleBuilder;
 use super::segments::SegmentMap;
 use super::sums::{Origin, Sums};
 use crate::catalog::entries::FileRow;
@@ -37,7 +38,8 @@ use crate::statistics::{HashColumn, SketchBuilder};
 /// Rows of a row group where memory allows: a decoded four-byte column of it fits in a core's L2 cache,
 /// and its encoded segments are large enough for the device's full bandwidth.
 pub const ROW_GROUP_ROWS_MAX: usize = 131_072;
-const ROW_GROUP_ROWS_MIN: usize = 8_192;
+/// Rows of a row group of the widest rows: each column is a segment of its own, with a price for each.
+const ROW_GROUP_ROWS_MIN: usize = 256;
 
 /// Values of a row group above which a column gets no dictionary of its own layout: such a dictionary
 /// fills up every few row groups, and each time the column's chunks leave the grid of the row groups.
@@ -104,7 +106,7 @@ impl FileWriter {
             .filter(|batch| batch.num_rows() > 0)
             .map_or(64, |batch| own_bytes(batch) / batch.num_rows() as u64);
         let batches = futures::stream::iter(first.map(Ok)).chain(input);
-        let seen = Seen::new(&self.schema, self.hash);
+        let seen = Seen::new(&self.schema, self.hash, paths.number);
         let arrays = self.arrays(batches.boxed(), seen.clone());
         let strategy = WriteStrategyBuilder::from_session(&self.session)
             .with_row_block_size(self.options.row_group_rows(row_bytes))
@@ -136,6 +138,10 @@ impl FileWriter {
         paths
             .root()
             .write_synced(&paths.sums_temporary(), &sums.encode())?;
+        let sample = seen.sample.lock().take();
+        if let Some(sample) = sample {
+            sample.write(paths, id);
+        }
         let distinct =
             std::mem::replace(&mut *seen.sketches.lock(), SketchBuilder::new(0, self.hash))
                 .finish();
@@ -167,12 +173,13 @@ impl FileWriter {
                 *seen.input_error.lock() = Some(error);
                 stop
             })?;
-            seen.sketches.lock().add(&batch);
             rows_written.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+            seen.sketches.lock().add(&batch);
             let columns = batch.columns().iter().map(unpack_dictionary);
             let columns = columns.collect::<Result<Vec<_>, _>>()?;
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             let batch = RecordBatch::try_new_with_options(unpacked.clone(), columns, &options)?;
+            seen.sample(&batch);
             session.arrow().from_arrow_record_batch(batch, &unpacked)
         })
     }
@@ -182,16 +189,28 @@ impl FileWriter {
 #[derive(Clone)]
 struct Seen {
     sketches: Arc<Mutex<SketchBuilder>>,
+    /// `None` once it could not be taken; the file is written all the same.
+    sample: Arc<Mutex<Option<SampleBuilder>>>,
     /// Why the input ended early: the format passes errors on in words only.
     input_error: Arc<Mutex<Option<StoreError>>>,
 }
 
 impl Seen {
-    fn new(schema: &Schema, hash: HashColumn) -> Self {
+    fn new(schema: &Schema, hash: HashColumn, seed: u64) -> Self {
         let sketches = SketchBuilder::new(schema.fields().len(), hash);
         Self {
             sketches: Arc::new(Mutex::new(sketches)),
+            sample: Arc::new(Mutex::new(Some(SampleBuilder::new(schema, seed)))),
             input_error: Arc::default(),
+        }
+    }
+
+    fn sample(&self, batch: &RecordBatch) {
+        let mut sample = self.sample.lock();
+        let added = sample.as_mut().map(|sample| sample.add(batch));
+        if let Some(Err(error)) = added {
+            tracing::debug!(%error, "rows cannot be sampled");
+            *sample = None;
         }
     }
 }

@@ -6,8 +6,10 @@ use datafusion::logical_expr::{
     Aggregate, Distinct, Expr, FetchType, Join, JoinType, LogicalPlan, TableScan,
 };
 
+use super::sampled::Sampled;
 use super::selectivity::filtered;
 use crate::statistics::column::ColumnEstimate;
+use crate::stored_table::StoredTable;
 
 /// The rows of a part of a plan.
 #[derive(Debug, Clone)]
@@ -19,6 +21,8 @@ pub(crate) struct Estimate {
     pub table_rows: f64,
     /// In the order of the plan's schema.
     pub columns: Vec<ColumnEstimate>,
+    /// Where all rows are of one table, a sample of them.
+    pub sampled: Option<Sampled>,
 }
 
 impl Estimate {
@@ -79,7 +83,14 @@ pub(crate) fn estimate(plan: &LogicalPlan) -> Option<Estimate> {
             let exprs = projection.expr.iter();
             let columns = exprs.map(|expr| input.of_expr(expr, projection.input.schema()));
             let columns = columns.collect();
-            Some(Estimate { columns, ..input })
+            let sampled = input.sampled.as_ref();
+            let sampled =
+                sampled.map(|rows| rows.projected(&projection.expr, projection.input.schema()));
+            Some(Estimate {
+                columns,
+                sampled,
+                ..input
+            })
         }
         LogicalPlan::SubqueryAlias(alias) => estimate(&alias.input),
         LogicalPlan::Sort(sort) => {
@@ -105,6 +116,7 @@ pub(crate) fn estimate(plan: &LogicalPlan) -> Option<Estimate> {
             let mut input = estimate(&window.input)?;
             let unknown = ColumnEstimate::unknown(input.rows);
             input.columns.resize(window.schema.fields().len(), unknown);
+            input.sampled = None;
             Some(input)
         }
         LogicalPlan::Union(union) => {
@@ -127,6 +139,7 @@ fn unknown(plan: &LogicalPlan, rows: f64) -> Estimate {
         unfiltered: rows,
         table_rows: rows,
         columns,
+        sampled: None,
     }
 }
 
@@ -139,6 +152,8 @@ fn of_scan(scan: &TableScan) -> Option<Estimate> {
         Some(picked) => picked.clone(),
         None => (0..fields.fields().len()).collect(),
     };
+    let sampled = provider.downcast_ref::<StoredTable>();
+    let sampled = sampled.and_then(|stored| Sampled::of(&stored.table, &columns));
     let columns = columns.into_iter().map(|idx| {
         let known = statistics.column_statistics.get(idx)?;
         let data_type = fields.fields().get(idx)?.data_type();
@@ -149,6 +164,7 @@ fn of_scan(scan: &TableScan) -> Option<Estimate> {
         unfiltered: rows,
         table_rows: rows,
         columns: columns.collect::<Option<_>>()?,
+        sampled,
     };
     for predicate in &scan.filters {
         scanned = filtered(scanned, predicate, &scan.projected_schema);
@@ -161,7 +177,10 @@ fn of_aggregate(aggregate: &Aggregate) -> Option<Estimate> {
     let schema = aggregate.input.schema();
     let keys = aggregate.group_expr.iter();
     let keys: Vec<_> = keys.map(|key| input.of_expr(key, schema)).collect();
-    let groups = group_count(keys.iter(), input.rows);
+    let sampled = input.sampled.as_ref();
+    let combinations =
+        sampled.and_then(|rows| rows.combinations(&aggregate.group_expr, schema, input.rows));
+    let groups = group_count(keys.iter(), input.rows).min(combinations.unwrap_or(f64::MAX));
     let mut columns = keys;
     columns.resize(
         aggregate.schema.fields().len(),
@@ -186,6 +205,7 @@ fn grouped(columns: Vec<ColumnEstimate>, groups: f64, table_rows: f64) -> Estima
         unfiltered: groups,
         table_rows,
         columns: columns.collect(),
+        sampled: None,
     }
 }
 
@@ -207,6 +227,7 @@ fn of_join(join: &Join) -> Option<Estimate> {
         unfiltered: rows.max(1.0),
         table_rows,
         columns: [left.columns.clone(), right.columns.clone()].concat(),
+        sampled: None,
     };
     let semi = |side: &Estimate, other: &Estimate| {
         let shares = keys.iter().map(|(a, b)| (a.domain, b.domain));
@@ -240,6 +261,7 @@ fn of_join(join: &Join) -> Option<Estimate> {
                 _ => right,
             };
             side.columns.push(ColumnEstimate::unknown(2.0));
+            side.sampled = None;
             side
         }
     })

@@ -276,6 +276,7 @@ impl Builder {
             unfiltered: rows,
             table_rows: rows,
             columns: columns.copied().collect(),
+            sampled: None,
         }
     }
 

@@ -13,6 +13,7 @@ mod graph;
 mod rebuild;
 mod rel_set;
 mod safe;
+mod sampled;
 mod selectivity;
 #[cfg(test)]
 mod tests;

@@ -6,31 +6,46 @@ use datafusion::logical_expr::utils::{split_binary, split_conjunction};
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Like, Operator};
 
 use super::estimate::Estimate;
+use super::sampled::Tries;
 use crate::statistics::column::{
     COMPARISON, ColumnEstimate, EQUALITY, PATTERN, PREFIX, number, together,
 };
 
-/// Rows of which those remain that pass a predicate.
+/// Rows of which those remain that pass a predicate: by a sample of the rows, and where that says little, by what
+/// the statistics know about their columns.
 pub(super) fn filtered(mut rows: Estimate, predicate: &Expr, schema: &DFSchema) -> Estimate {
     let (mut shares, mut by_column) = (Vec::new(), vec![1.0; rows.columns.len()]);
+    let mut own = vec![false; rows.columns.len()];
+    let sampled = rows.sampled.take();
+    let mut tries = sampled.as_ref().map(Tries::new);
     for part in split_conjunction(predicate) {
-        match narrowed_column(part, &rows, schema) {
-            Some((idx, column, share)) => {
-                rows.columns[idx] = column;
-                by_column[idx] *= share;
-            }
-            None => shares.push(selectivity(part, &rows, schema)),
+        let narrowed = narrowed_column(part, &rows, schema);
+        let share = match &narrowed {
+            Some((_, _, share)) => *share,
+            None => selectivity(part, &rows, schema),
+        };
+        let tried = tries.as_mut();
+        let is_tried = tried.is_some_and(|tries| tries.add(part, schema, share));
+        if let Some((idx, column, _)) = narrowed {
+            rows.columns[idx] = column;
+            own[idx] |= share < 1.0;
+            by_column[idx] *= if is_tried { 1.0 } else { share };
+        } else if !is_tried {
+            shares.push(share);
         }
     }
     let narrowed: Vec<_> = rows.columns.clone();
-    let own: Vec<bool> = by_column.iter().map(|share| *share < 1.0).collect();
     shares.extend(by_column.into_iter().filter(|share| *share < 1.0));
+    let tried = tries.and_then(Tries::finish);
+    shares.extend(tried.as_ref().map(|(share, _)| *share));
     let mut rows = rows.thinned(together(shares));
     for ((column, narrowed), own) in rows.columns.iter_mut().zip(narrowed).zip(own) {
         if own {
             column.distinct = narrowed.distinct.min(rows.rows);
         }
     }
+    let still = tried.map(|(_, sampled)| sampled);
+    rows.sampled = still.or(sampled);
     rows
 }
 

@@ -26,7 +26,10 @@ use FewRows::{ByNumber, Here};
 const NTH_MAX: u64 = 4096;
 
 /// Functions for which the order of rows does not matter.
-const UNORDERED: [&str; 11] = [
+const UNORDERED: [&str; 14] = [
+    "bit_and",
+    "bit_or",
+    "bit_xor",
     "count",
     "sum",
     "avg",
