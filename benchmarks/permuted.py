@@ -63,6 +63,7 @@ def main():
     parser.add_argument("--hotshelf", required=True, help="the shell with its database, budget, threads and policy")
     parser.add_argument("--orders", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--control", action="store_true", help="one order as often as there would be orders: what times differ by anyway")
     parser.add_argument("--queries", type=int, help="only the first so many that can be permuted")
     parser.add_argument("--only", nargs="*", help="names of queries")
     parser.add_argument("--seed", type=int, default=1)
@@ -79,6 +80,8 @@ def main():
             print(f"| {name} | | | | no inner joins by commas | |", flush=True)
             continue
         orders = list(dict.fromkeys(orders))
+        if args.control:
+            orders = orders[:1] * len(orders)
         seconds, answers, failed = [], set(), 0
         for order in orders:
             try:
