@@ -1,12 +1,13 @@
 """How far estimated rows are from what ran: the Q-error of joins and of filtered scans, beside DuckDB's.
 
-    python q_error.py suite --answers tpch10.answers.json --hotshelf 'hotshelf shell --db tpch10 --threads 2' --duckdb tpch10.duckdb
+    python q_error.py suite tpch --hotshelf 'hotshelf shell --db tpch10 --threads 2' --duckdb tpch10.duckdb
     python q_error.py random --program target/release/hotshelf --folder work --queries 2000
 
 The Q-error of an operator is the larger of estimate over truth and truth over estimate, both at least one row. Each engine is
 asked for what it expected and what came out of the joins and filtered scans of its own plan (EXPLAIN ANALYZE), so plans, and
 with them the operators, differ. What sends a join's keys down to a scan is off in both, since a scan would give fewer rows
-than its own filters let through, and so are star pipelines, whose joins are one operator.
+than its own filters let through, and so are star pipelines, whose joins are one operator. What is below a join without rows
+does not count: one side may not have been read.
 
 `random` makes three tables of skewed columns, some of which follow from each other, and asks for the rows of joins and filters.
 """
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 from pathlib import Path
 
+from results import load_texts
 from shell import Shell
 
 SETTINGS = [
@@ -47,6 +49,8 @@ class Hotshelf:
         scans = any(detail.startswith("filter:") for detail in node["Details"]) and not node["Plans"]
         if ("Join" in kind or scans) and "Plan Rows" in node and "Actual Rows" in node:
             yield "join" if "Join" in kind else "filter", node["Plan Rows"], node["Actual Rows"]
+        if "Join" in kind and node.get("Actual Rows") == 0:
+            return
         for child in node["Plans"]:
             yield from self.walk(child)
 
@@ -67,6 +71,8 @@ class DuckDb:
         is_join = "JOIN" in kind
         if (is_join or "Filters" in known or kind == "FILTER") and "Estimated Cardinality" in known:
             yield "join" if is_join else "filter", int(known["Estimated Cardinality"]), node["intermediate_rows"]
+        if is_join and node["intermediate_rows"] == 0:
+            return
         for child in node["children"] if "children" in node else []:
             yield from self.walk(child)
 
@@ -178,7 +184,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = parser.add_subparsers(dest="what", required=True)
     suite = kinds.add_parser("suite", help="the queries of a file with answers")
-    suite.add_argument("--answers", type=Path, required=True)
+    suite.add_argument("benchmark", choices=["ssb", "tpch", "tpcds"])
+    suite.add_argument("--texts", help="JSON with query texts, as tpcds.py makes it")
     suite.add_argument("--hotshelf", required=True, help="the shell with its database and budget")
     suite.add_argument("--duckdb", type=Path, required=True, help="DuckDB's own file")
     chance = kinds.add_parser("random", help="random queries over skewed and correlated columns")
@@ -191,8 +198,7 @@ def main():
         each.add_argument("--out", type=Path, help="write all Q-errors as JSON")
     args = parser.parse_args()
     if args.what == "suite":
-        answers = json.loads(args.answers.read_text())
-        queries, command, path = [(name, answer["sql"]) for name, answer in answers.items()], args.hotshelf, args.duckdb
+        queries, command, path = list(load_texts(args.benchmark, args.texts).items()), args.hotshelf, args.duckdb
     else:
         of = random.Random(args.seed)
         database, path = make_random(args)

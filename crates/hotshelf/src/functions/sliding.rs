@@ -306,36 +306,44 @@ impl Total for BitsOfAny {
     }
 }
 
-/// Values of a batch that are not NULL, one by one.
-type Read<T> = Box<dyn Fn(&ArrayRef) -> QueryResult<Vec<T>> + Send + Sync>;
+/// Puts the values of a batch that are not NULL into a queue.
+type Read<T> = Box<dyn Fn(&ArrayRef, &mut Queue<T>) -> QueryResult<()> + Send + Sync>;
 
-fn floats<T: 'static>(of: fn(f64) -> T) -> Read<T> {
-    Box::new(move |values| {
+fn floats<T: Total>(of: fn(f64) -> T) -> Read<T> {
+    Box::new(move |values, queue| {
         let values = cast(values, &DataType::Float64)?;
         let values = values.as_primitive::<Float64Type>();
-        Ok(values.iter().flatten().map(of).collect())
+        values
+            .iter()
+            .flatten()
+            .for_each(|value| queue.push(of(value)));
+        Ok(())
     })
 }
 
-fn truths<T: 'static>(of: fn(bool) -> T) -> Read<T> {
-    Box::new(move |values| {
+fn truths<T: Total>(of: fn(bool) -> T) -> Read<T> {
+    Box::new(move |values, queue| {
         let values = cast(values, &DataType::Boolean)?;
-        Ok(values.as_boolean().iter().flatten().map(of).collect())
+        let values = values.as_boolean().iter().flatten();
+        values.for_each(|value| queue.push(of(value)));
+        Ok(())
     })
 }
 
-fn integers<T: 'static>(of: fn(i64) -> T) -> Read<T> {
-    Box::new(move |values| {
+fn integers<T: Total>(of: fn(i64) -> T) -> Read<T> {
+    Box::new(move |values, queue| {
         if let Some(values) = values.as_primitive_opt::<UInt64Type>() {
-            return Ok(values
-                .iter()
-                .flatten()
-                .map(|value| of(value as i64))
-                .collect());
+            let values = values.iter().flatten();
+            values.for_each(|value| queue.push(of(value as i64)));
+            return Ok(());
         }
         let values = cast(values, &DataType::Int64)?;
         let values: &Int64Array = values.as_primitive::<Int64Type>();
-        Ok(values.iter().flatten().map(of).collect())
+        values
+            .iter()
+            .flatten()
+            .for_each(|value| queue.push(of(value)));
+        Ok(())
     })
 }
 
@@ -421,10 +429,7 @@ impl<T: Debug> Debug for Moving<T> {
 
 impl<T: Total> Accumulator for Moving<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> QueryResult<()> {
-        for value in (self.read)(&values[0])? {
-            self.values.push(value);
-        }
-        Ok(())
+        (self.read)(&values[0], &mut self.values)
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> QueryResult<()> {

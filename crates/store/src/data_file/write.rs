@@ -39,7 +39,7 @@ use crate::statistics::{HashColumn, SketchBuilder};
 /// and its encoded segments are large enough for the device's full bandwidth.
 pub const ROW_GROUP_ROWS_MAX: usize = 131_072;
 /// Rows of a row group of the widest rows: each column is a segment of its own, with a price for each.
-const ROW_GROUP_ROWS_MIN: usize = 256;
+const ROW_GROUP_ROWS_MIN: usize = 1_024;
 
 /// Values of a row group above which a column gets no dictionary of its own layout: such a dictionary
 /// fills up every few row groups, and each time the column's chunks leave the grid of the row groups.
