@@ -1,5 +1,6 @@
 //! Column statistics: what the planner sees of a table, from what the store keeps of each file.
 
+mod cheap;
 pub(crate) mod column;
 pub(crate) mod error;
 mod predicate;

@@ -251,8 +251,7 @@ impl Spread {
         Self {
             count: 1.0,
             mean: value,
-            // The distance of an infinity or NaN from itself is NaN.
-            squares: if value.is_finite() { 0.0 } else { f64::NAN },
+            squares: 0.0,
         }
     }
 }
@@ -262,10 +261,15 @@ impl Total for Spread {
         let count = self.count + later.count;
         let distance = later.mean - self.mean;
         let share = later.count / count;
+        // From an infinity or NaN there is no distance.
+        let more = match distance.is_finite() {
+            true => distance * distance * self.count * share,
+            false => f64::NAN,
+        };
         Self {
             count,
             mean: self.mean + distance * share,
-            squares: self.squares + later.squares + distance * distance * self.count * share,
+            squares: self.squares + later.squares + more,
         }
     }
 }

@@ -10,7 +10,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan};
 use datafusion::optimizer::OptimizerConfig;
 
 use super::node_rule::EngineRule;
-use super::short_filters::becomes_long;
+use super::short_filters::without_long;
 
 /// The engine's pushing of filters, which stops at such an aggregation.
 pub(super) fn keep_filters(
@@ -22,8 +22,9 @@ pub(super) fn keep_filters(
         LogicalPlan::Filter(filter) if answers_for_no_rows(&filter.input) => {
             Ok(Transformed::no(plan))
         }
-        LogicalPlan::Filter(filter) if becomes_long(filter) => Ok(Transformed::no(plan)),
-        LogicalPlan::Filter(_) => push.rewrite(columns_first(plan)?, config),
+        LogicalPlan::Filter(_) => {
+            without_long(plan, |plan| push.rewrite(columns_first(plan)?, config))
+        }
         _ => push.rewrite(plan, config),
     }
 }

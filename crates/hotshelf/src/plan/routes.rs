@@ -20,6 +20,8 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
 
+use super::short_filters::is_long;
+
 /// The output columns of an operator as expressions over one of its children; `None` for those that the child does
 /// not have.
 pub(super) struct Columns(Vec<Option<Arc<dyn PhysicalExpr>>>);
@@ -30,7 +32,7 @@ impl Columns {
         &self,
         filter: &Arc<dyn PhysicalExpr>,
     ) -> QueryResult<Option<Arc<dyn PhysicalExpr>>> {
-        if is_volatile(filter) {
+        if is_volatile(filter) || self.makes_long(filter)? {
             return Ok(None);
         }
         let mut known = true;
@@ -51,6 +53,22 @@ impl Columns {
         Ok(known.then_some(translated))
     }
 
+    /// Whether a filter would be long over the child, as `short_filters` says for logical plans.
+    fn makes_long(&self, filter: &Arc<dyn PhysicalExpr>) -> QueryResult<bool> {
+        let (mut own, mut below) = (0, 0);
+        filter.apply(|expr| {
+            own += 1;
+            let column = expr.downcast_ref::<Column>();
+            let expr = column.and_then(|column| self.0.get(column.index())?.as_ref());
+            below += match expr {
+                Some(expr) if expr.downcast_ref::<Column>().is_none() => parts_of(expr)?,
+                _ => 1,
+            };
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(is_long(below, own))
+    }
+
     /// The child's columns as they are.
     fn all(child: &Arc<dyn ExecutionPlan>) -> Self {
         let indices = 0..child.schema().fields().len();
@@ -66,6 +84,15 @@ impl Columns {
         };
         Self(indices.iter().map(column).collect())
     }
+}
+
+fn parts_of(expr: &Arc<dyn PhysicalExpr>) -> QueryResult<usize> {
+    let mut parts = 0;
+    expr.apply(|_| {
+        parts += 1;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(parts)
 }
 
 /// For each child what a filter over the operator's output means there; `None` where filters must not be pushed.

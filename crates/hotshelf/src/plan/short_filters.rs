@@ -3,18 +3,24 @@
 //! The engine writes a predicate below a projection with what that computes in the place of columns. In a nest of
 //! projections that each use a column twice it is twice as long after each (`docs/upstream/long-pushed-filters.md`).
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
-use datafusion::common::Column;
+use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Expr, Filter, LogicalPlan};
 use datafusion::optimizer::OptimizerConfig;
 
 use super::node_rule::EngineRule;
 
-/// Predicates that would have more parts than this, and twice as many as they have, stay where they are.
+/// Predicates that would have more parts than this, and half as many again as they have, stay where they are.
 const PARTS_MAX: usize = 500;
+
+/// Whether a predicate of `own` parts would be long with as many as `below`.
+pub(super) fn is_long(below: usize, own: usize) -> bool {
+    below > PARTS_MAX && below > own + own / 2
+}
 
 /// A rule of the engine that looks at predicates as they would be below all projections, without the long ones.
 pub(super) fn keep_long_filters(
@@ -22,40 +28,77 @@ pub(super) fn keep_long_filters(
     plan: LogicalPlan,
     config: &dyn OptimizerConfig,
 ) -> QueryResult<Transformed<LogicalPlan>> {
-    match &plan {
-        LogicalPlan::Filter(filter) if becomes_long(filter) => Ok(Transformed::no(plan)),
-        _ => rule.rewrite(plan, config),
-    }
+    without_long(plan, |plan| rule.rewrite(plan, config))
 }
 
-/// Whether a predicate would be long below the projections that it is above.
-pub(super) fn becomes_long(filter: &Filter) -> bool {
-    if !matches!(filter.input.as_ref(), LogicalPlan::Projection(_)) {
-        return false;
-    }
-    let parts = parts_of(&filter.predicate, &written_out(&filter.input));
-    parts > PARTS_MAX && parts > 2 * parts_of(&filter.predicate, &HashMap::new())
-}
-
-/// Parts of what a plan's columns are computed by, below all of its projections.
-fn written_out(plan: &LogicalPlan) -> HashMap<Column, usize> {
-    let LogicalPlan::Projection(projection) = plan else {
-        return HashMap::new();
+/// Rewrites a filter without those of its conditions that would be long below the projections that it is above. They
+/// stay in a filter of their own.
+pub(super) fn without_long(
+    plan: LogicalPlan,
+    rewrite: impl FnOnce(LogicalPlan) -> QueryResult<Transformed<LogicalPlan>>,
+) -> QueryResult<Transformed<LogicalPlan>> {
+    let LogicalPlan::Filter(filter) = &plan else {
+        return rewrite(plan);
     };
-    let below = written_out(&projection.input);
-    let parts = projection.expr.iter().map(|expr| parts_of(expr, &below));
-    projection.schema.columns().into_iter().zip(parts).collect()
+    let Some(below) = written_out(&filter.input) else {
+        return rewrite(plan);
+    };
+    let schema = filter.input.schema();
+    let becomes_long = |part: &&Expr| {
+        is_long(
+            parts_of(part, schema, Some(&below)),
+            parts_of(part, schema, None),
+        )
+    };
+    let parts = split_conjunction(&filter.predicate).into_iter();
+    let (long, short): (Vec<&Expr>, Vec<&Expr>) = parts.partition(becomes_long);
+    let all_of = |parts: Vec<&Expr>| conjunction(parts.into_iter().cloned());
+    match (all_of(long), all_of(short)) {
+        (None, _) => rewrite(plan),
+        (Some(_), None) => Ok(Transformed::no(plan)),
+        (Some(long), Some(short)) => {
+            let input = Filter::try_new(short, filter.input.clone())?;
+            let rewritten = rewrite(LogicalPlan::Filter(input))?;
+            if !rewritten.transformed {
+                return Ok(Transformed::no(plan));
+            }
+            let kept = Filter::try_new(long, Arc::new(rewritten.data))?;
+            Ok(Transformed::yes(LogicalPlan::Filter(kept)))
+        }
+    }
 }
 
-/// Parts of an expression where its columns have as many.
-fn parts_of(expr: &Expr, columns: &HashMap<Column, usize>) -> usize {
+/// Parts of what each of a plan's columns is computed by, below all of its projections. `None`: it has none.
+fn written_out(plan: &LogicalPlan) -> Option<Vec<usize>> {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => written_out(&alias.input),
+        LogicalPlan::Filter(filter) => written_out(&filter.input),
+        LogicalPlan::Projection(projection) => {
+            let below = written_out(&projection.input);
+            let schema = projection.input.schema();
+            let exprs = projection.expr.iter();
+            Some(
+                exprs
+                    .map(|expr| parts_of(expr, schema, below.as_deref()))
+                    .collect(),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// Parts of an expression over columns that have as many each.
+fn parts_of(expr: &Expr, schema: &DFSchema, columns: Option<&[usize]>) -> usize {
     let mut parts: usize = 0;
     let counted = expr.apply(|part| {
-        let of_column = match part {
-            Expr::Column(column) => columns.get(column),
+        let of_column = match (part, columns) {
+            (Expr::Column(column), Some(columns)) => {
+                let idx = schema.maybe_index_of_column(column);
+                idx.and_then(|idx| columns.get(idx)).copied()
+            }
             _ => None,
         };
-        parts = parts.saturating_add(of_column.copied().unwrap_or(1));
+        parts = parts.saturating_add(of_column.unwrap_or(1));
         Ok(TreeNodeRecursion::Continue)
     });
     counted.map_or(usize::MAX, |_| parts)
@@ -67,33 +110,57 @@ mod tests {
     use datafusion::logical_expr::LogicalPlanBuilder;
     use datafusion::prelude::{col, lit};
 
-    /// A filter above as many projections that each use a column twice.
-    fn above(projections: usize) -> Filter {
-        let mut plan = LogicalPlanBuilder::values(vec![vec![lit(1)]]).unwrap();
-        plan = plan.project([col("column1").alias("x")]).unwrap();
-        for _ in 0..projections {
-            plan = plan.project([(col("x") + col("x")).alias("x")]).unwrap();
+    /// As many projections that each use a column twice, and leave another alone.
+    fn nest(projections: usize) -> LogicalPlanBuilder {
+        let mut plan = LogicalPlanBuilder::values(vec![vec![lit(1), lit(2)]]).unwrap();
+        plan = plan
+            .project([col("column1").alias("x"), col("column2").alias("y")])
+            .unwrap();
+        for step in 0..projections {
+            plan = plan
+                .project([(col("x") + col("x")).alias("x"), col("y")])
+                .unwrap();
+            plan = plan.alias(format!("s{step}")).unwrap();
         }
-        Filter::try_new(col("x").gt(lit(3)), plan.build().unwrap().into()).unwrap()
+        plan
+    }
+
+    /// What a rule is given of a filter, and what remains above.
+    fn rewritten(predicate: Expr, projections: usize) -> (Option<String>, String) {
+        let plan = nest(projections)
+            .filter(predicate)
+            .unwrap()
+            .build()
+            .unwrap();
+        let mut given = None;
+        let found = without_long(plan, |plan| {
+            given = Some(plan.display().to_string());
+            Ok(Transformed::yes(plan))
+        });
+        (given, found.unwrap().data.display().to_string())
     }
 
     #[test]
-    fn what_doubles_with_each_projection_is_long_after_some() {
-        assert!(!becomes_long(&above(1)));
-        assert!(!becomes_long(&above(6)));
-        assert!(becomes_long(&above(12)));
-        assert!(becomes_long(&above(200)));
+    fn what_doubles_with_each_projection_stays_above_after_some() {
+        let long = || col("x").gt(lit(3));
+        assert!(rewritten(long(), 6).0.is_some());
+        for projections in [12, 100] {
+            let (given, above) = rewritten(long(), projections);
+            assert_eq!(given, None, "{above}");
+        }
     }
 
     #[test]
-    fn long_predicates_that_stay_as_long_may_move() {
+    fn short_conditions_go_on_without_the_long_ones() {
+        let (given, above) = rewritten(col("x").gt(lit(3)).and(col("y").lt(lit(5))), 12);
+        assert_eq!(given.unwrap(), "Filter: s11.y < Int32(5)");
+        assert_eq!(above, "Filter: s11.x > Int32(3)");
+    }
+
+    #[test]
+    fn long_lists_that_stay_as_long_may_move() {
         let list = (0..2_000).map(lit).collect();
-        let one = above(1);
-        let input = match one.input.as_ref() {
-            LogicalPlan::Projection(projection) => projection.input.clone(),
-            other => panic!("{other}"),
-        };
-        let filter = Filter::try_new(col("x").in_list(list, false), input).unwrap();
-        assert!(!becomes_long(&filter));
+        let (given, _) = rewritten(col("y").in_list(list, false), 12);
+        assert!(given.is_some());
     }
 }

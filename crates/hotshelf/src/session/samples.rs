@@ -15,7 +15,11 @@ pub(super) fn read_samples(plan: &LogicalPlan, operator_bytes: u64) -> QueryResu
     plan.apply_with_subqueries(|node| {
         has_choice |= matches!(
             node,
-            LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::Aggregate(_)
+            LogicalPlan::Filter(_)
+                | LogicalPlan::Join(_)
+                | LogicalPlan::Aggregate(_)
+                | LogicalPlan::Distinct(_)
+                | LogicalPlan::Window(_)
         );
         if let LogicalPlan::TableScan(scan) = node {
             scanned.extend(source_as_provider(&scan.source));

@@ -23,6 +23,8 @@ use datafusion::physical_plan::ColumnarValue;
 use hotshelf_store::data_file::{SAMPLE_ROWS_MAX, TableFile};
 use parking_lot::Mutex;
 
+use super::cheap::{is_cheap, is_cheap_physically};
+
 /// Operators' bytes for each row of a sample: with less than 640 MB, samples are smaller.
 const BYTES_PER_ROW: u64 = 64 << 10;
 const ROWS_MIN: usize = 500;
@@ -176,6 +178,9 @@ impl SampledRows {
         predicate: &Expr,
         number: impl Fn(&Column) -> Option<usize>,
     ) -> Option<BooleanBuffer> {
+        if !is_cheap(predicate) {
+            return None;
+        }
         let mut is_known = true;
         let numbered = predicate.clone().transform(|part| match &part {
             Expr::Column(column) => {
@@ -189,7 +194,7 @@ impl SampledRows {
             _ => Ok(Transformed::no(part)),
         });
         let numbered = numbered.ok()?.data;
-        if !is_known || numbered.is_volatile() {
+        if !is_known {
             return None;
         }
         remembered(&self.logical, numbered, |predicate| {
@@ -206,9 +211,11 @@ impl SampledRows {
         predicate: &Arc<dyn PhysicalExpr>,
         schema: &SchemaRef,
     ) -> Option<BooleanBuffer> {
+        if !is_cheap_physically(predicate) {
+            return None;
+        }
         let mut is_known = true;
         let placed = predicate.clone().transform(|part| {
-            is_known &= !part.is_volatile_node();
             let Some(column) = part.downcast_ref::<PhysicalColumn>() else {
                 return Ok(Transformed::no(part));
             };

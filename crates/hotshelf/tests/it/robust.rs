@@ -452,6 +452,11 @@ fn what_doubles_at_each_step_is_refused_or_stays_short() {
     let nest = (0..25).fold("SELECT a AS x, b AS y FROM t".to_owned(), |inner, _| {
         format!("SELECT x + y AS x, x - y AS y FROM ({inner})")
     });
+    let doubled = (0..25).fold("SELECT a % 2 AS x FROM t".to_owned(), |inner, n| {
+        format!("SELECT x + x AS x FROM ({inner}) s{n}")
+    });
+    let found = db.run(&format!("SELECT count(*) FROM ({doubled}) WHERE x > 5"));
+    assert!(found.is_ok(), "{:?}", found.err());
     let found = db.run(&format!(
         "SELECT count(*) FROM ({nest}) WHERE x > 4096 AND y < 4096"
     ));

@@ -30,9 +30,11 @@ const ROWS_PER_SAMPLED: u64 = 32;
 const FEW_ROWS: u64 = 1_024;
 /// Rows that are stored together and read together.
 const FRAME_ROWS: usize = 1_024;
-/// Bytes of a sample, at most; and rows below which it says nothing: rows that wide are not sampled.
+/// Bytes of a sample, at most; and rows below which there is none: of rows that wide, and of files that small.
 const BYTES_MAX: u64 = 2 << 20;
 const ROWS_MIN: usize = 64;
+/// What is larger was not written as one: a sample may have twice its bytes for a while, and names in each frame.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Chooses rows of batches as they pass by on their way to a file.
 pub(super) struct SampleBuilder {
@@ -47,6 +49,7 @@ pub(super) struct SampleBuilder {
     /// Rows that had a place when they came.
     batches: Vec<RecordBatch>,
     held_rows: usize,
+    held_bytes: u64,
     seen_rows: u64,
     /// The next row that takes a place once all are taken, and the probability that the skips follow.
     next_row: u64,
@@ -70,6 +73,7 @@ impl SampleBuilder {
             places: Vec::new(),
             batches: Vec::new(),
             held_rows: 0,
+            held_bytes: 0,
             seen_rows: 0,
             next_row: 0,
             weight: 1.0,
@@ -123,26 +127,39 @@ impl SampleBuilder {
         if chosen.is_empty() {
             return Ok(());
         }
+        // The first rows may have been narrow, and others not.
+        let row_bytes = own_bytes(batch) / batch.num_rows().max(1) as u64;
+        if row_bytes * chosen.len() as u64 > 2 * BYTES_MAX {
+            self.give_up();
+            return Ok(());
+        }
         let rows = chosen.values().map(|row| *row as u32);
         let rows = UInt32Array::from_iter_values(rows);
-        let taken = take_record_batch(&batch.project(&self.columns)?, &rows)?;
+        let taken = self.plain(&take_record_batch(&batch.project(&self.columns)?, &rows)?)?;
         for (row, place) in chosen.keys().enumerate() {
             self.places[*place] = (self.batches.len(), row);
         }
         self.held_rows += chosen.len();
-        self.batches.push(self.plain(&taken)?);
-        if self.held_rows > 2 * self.places_max {
+        self.held_bytes += own_bytes(&taken);
+        self.batches.push(taken);
+        if self.held_rows > 2 * self.places_max || self.held_bytes > 4 * BYTES_MAX {
             let kept = self.rows_of(&self.places)?;
             self.held_rows = self.places.len();
+            self.held_bytes = own_bytes(&kept);
             self.places = (0..self.places.len()).map(|row| (0, row)).collect();
-            if own_bytes(&kept) > 2 * BYTES_MAX {
-                // The first rows were narrow, others are not.
-                self.places_max = 0;
-                self.places.clear();
-            }
             self.batches = vec![kept];
+            if self.held_bytes > 2 * BYTES_MAX {
+                self.give_up();
+            }
         }
         Ok(())
+    }
+
+    /// Rows as wide as these are not sampled.
+    fn give_up(&mut self) {
+        self.places_max = 0;
+        self.places.clear();
+        self.batches.clear();
     }
 
     /// Columns in types that hold their bytes alone, not those of the batch that they come from.
@@ -165,7 +182,7 @@ impl SampleBuilder {
         self.random.shuffle(&mut places);
         let wanted = (self.seen_rows / ROWS_PER_SAMPLED).max(FEW_ROWS);
         places.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
-        if places.len() < ROWS_MIN.min(self.seen_rows as usize) {
+        if places.len() < ROWS_MIN {
             return Ok(Vec::new());
         }
         places
@@ -252,6 +269,9 @@ pub(super) fn read(paths: &FilePaths, id: u64, rows: usize) -> Vec<RecordBatch> 
 fn read_frames(paths: &FilePaths, id: u64, rows: usize) -> io::Result<Vec<RecordBatch>> {
     let damaged = || io::Error::from(io::ErrorKind::InvalidData);
     let mut file = File::open(paths.root().real(&paths.sample()))?;
+    if file.metadata()?.len() > FILE_BYTES_MAX {
+        return Err(damaged());
+    }
     let mut header = [0; HEADER_BYTES];
     file.read_exact(&mut header)?;
     let (body, sum) = header.split_last_chunk::<4>().ok_or_else(damaged)?;
@@ -328,7 +348,8 @@ mod tests {
     fn a_sample_has_each_row_at_most_once_and_texts_beside_their_numbers() {
         for (rows, expected) in [
             (0, 0),
-            (10, 10),
+            (10, 0),
+            (64, 64),
             (1_024, 1_024),
             (40_000, 1_250),
             (400_000, 10_000),
@@ -402,10 +423,17 @@ mod tests {
 
     #[test]
     fn rows_that_are_wide_have_no_sample() {
-        let wide = StringViewArray::from_iter_values((0..10).map(|_| "x".repeat(100_000)));
-        let wide = RecordBatch::try_from_iter([("t", Arc::new(wide) as ArrayRef)]).unwrap();
-        let mut builder = SampleBuilder::new(&wide.schema(), 1);
-        builder.add(&wide).unwrap();
-        assert!(builder.finish().unwrap().is_empty());
+        let texts = |count: usize, bytes: usize| {
+            let texts = StringViewArray::from_iter_values((0..count).map(|_| "x".repeat(bytes)));
+            RecordBatch::try_from_iter([("t", Arc::new(texts) as ArrayRef)]).unwrap()
+        };
+        for narrow in [0, 500, 30_000] {
+            let mut builder = SampleBuilder::new(&texts(1, 1).schema(), 1);
+            builder.add(&texts(narrow, 3)).unwrap();
+            for _ in 0..20 {
+                builder.add(&texts(narrow / 10 + 10, 100_000)).unwrap();
+            }
+            assert!(builder.finish().unwrap().is_empty(), "after {narrow}");
+        }
     }
 }
