@@ -1,8 +1,10 @@
 //! What a part of a physical plan means as a star: one scan, look-ups by its columns, filters and outputs.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
@@ -33,6 +35,8 @@ const BUILD_ROWS_MAX: usize = 8_000_000;
 const SWAPPED_BUILD_ROWS_MAX: usize = 100_000;
 /// Only build sides of at most one row for this many scanned rows are joined with further tables themselves.
 const WIDENED_BUILD_SHARE: usize = 8;
+/// Parts of a computed column, written out over what is stored.
+const PARTS_MAX: usize = 2_000;
 
 /// One look-up of the star.
 #[derive(Debug, Clone)]
@@ -88,6 +92,7 @@ impl Shape {
                     Ok(shape.column_of(expr, field))
                 })
                 .collect::<Result<_, Declined>>()?;
+            shape.ensure_short()?;
             return Ok(shape);
         }
         if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
@@ -350,6 +355,27 @@ impl Shape {
         self.wide.push((None, field.clone()));
         self.computed.push((idx, expr));
         Arc::new(Column::new(field.name(), idx))
+    }
+
+    /// Computed columns that each use an earlier one twice are twice as long, written out, after each of them.
+    fn ensure_short(&self) -> Result<(), Declined> {
+        let mut parts: HashMap<usize, usize> = HashMap::new();
+        for (idx, expr) in &self.computed {
+            let mut own: usize = 0;
+            expr.apply(|part| {
+                let column = part.downcast_ref::<Column>();
+                let of_column = column.and_then(|column| parts.get(&column.index()));
+                own = own.saturating_add(of_column.copied().unwrap_or(1));
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+            if own > PARTS_MAX {
+                return Err(Declined(format!(
+                    "an expression has more than {PARTS_MAX} parts"
+                )));
+            }
+            parts.insert(*idx, own);
+        }
+        Ok(())
     }
 
     /// The expression with computed columns replaced by what they are.
