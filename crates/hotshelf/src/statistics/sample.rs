@@ -1,5 +1,5 @@
-//! A uniform sample of a table's rows in memory: predicates are tried on it, and combinations of values counted, so that
-//! what columns have to do with each other counts.
+//! A uniform sample of a table's rows in memory: predicates are tried on it, and combinations of values counted, so
+//! that what columns have to do with each other counts.
 
 use std::collections::HashMap;
 use std::hash::Hash;
