@@ -4,6 +4,7 @@
 
 mod bounded;
 mod cache;
+mod engines;
 mod extremes;
 mod hpcache;
 mod indexes;

@@ -4,6 +4,7 @@
 //! Arrow batches, queries ask for segments of data files and Elfs of index files.
 #![forbid(unsafe_code)]
 
+mod arrow_stream;
 pub mod catalog;
 pub mod data_file;
 mod description;

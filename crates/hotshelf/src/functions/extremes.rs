@@ -13,13 +13,11 @@ use arrow::datatypes::{
 use datafusion::error::Result as QueryResult;
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::function::AccumulatorArgs;
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, GroupsAccumulator, ReversedUDAF,
-    SetMonotonicity, Signature, StatisticsArgs,
-};
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator};
 use datafusion::scalar::ScalarValue;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
+
+use super::engines::as_the_engines;
 
 /// The functions to register.
 pub(crate) fn extremes() -> [AggregateUDF; 2] {
@@ -74,25 +72,17 @@ where
     Box::new(groups.with_starting_value(none))
 }
 
+impl<F: AggregateUDFImpl> Ordered<F> {
+    fn engines(&self) -> &dyn AggregateUDFImpl {
+        &self.engines
+    }
+}
+
 impl<F> AggregateUDFImpl for Ordered<F>
 where
     F: AggregateUDFImpl + Extreme + Debug + Eq + Hash + 'static,
 {
-    fn name(&self) -> &str {
-        self.engines.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.engines.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> QueryResult<DataType> {
-        self.engines.return_type(types)
-    }
-
-    fn coerce_types(&self, types: &[DataType]) -> QueryResult<Vec<DataType>> {
-        self.engines.coerce_types(types)
-    }
+    as_the_engines!();
 
     fn accumulator(&self, args: AccumulatorArgs) -> QueryResult<Box<dyn Accumulator>> {
         self.engines.accumulator(args)
@@ -103,10 +93,6 @@ where
         args: AccumulatorArgs,
     ) -> QueryResult<Box<dyn Accumulator>> {
         self.engines.create_sliding_accumulator(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.engines.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -120,30 +106,6 @@ where
             DataType::Float64 => groups::<F, Float64Type>(data_type),
             _ => return self.engines.create_groups_accumulator(args),
         })
-    }
-
-    fn is_descending(&self) -> Option<bool> {
-        self.engines.is_descending()
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.engines.order_sensitivity()
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        self.engines.reverse_expr()
-    }
-
-    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
-        self.engines.value_from_stats(args)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.engines.documentation()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.engines.set_monotonicity(data_type)
     }
 }
 

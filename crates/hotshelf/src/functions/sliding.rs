@@ -7,9 +7,9 @@
 
 use std::fmt::Debug;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, FieldRef, Float64Type, Int64Type, UInt64Type};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use datafusion::common::not_impl_err;
 use datafusion::error::Result as QueryResult;
 use datafusion::functions_aggregate::average::avg_udaf;
@@ -17,15 +17,11 @@ use datafusion::functions_aggregate::bit_and_or_xor::{bit_and_udaf, bit_or_udaf}
 use datafusion::functions_aggregate::bool_and_or::{bool_and_udaf, bool_or_udaf};
 use datafusion::functions_aggregate::stddev::{stddev_pop_udaf, stddev_udaf};
 use datafusion::functions_aggregate::variance::{var_pop_udaf, var_samp_udaf};
-use datafusion::logical_expr::function::{
-    AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
-};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, GroupsAccumulator, ReversedUDAF,
-    SetMonotonicity, Signature, StatisticsArgs,
-};
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator};
 use datafusion::scalar::ScalarValue;
+
+use super::engines::as_the_engines;
 
 /// The functions to register. Sums are in `sum.rs`.
 pub(super) fn sliding() -> impl Iterator<Item = AggregateUDF> {
@@ -60,29 +56,7 @@ impl Sliding {
 }
 
 impl AggregateUDFImpl for Sliding {
-    fn name(&self) -> &str {
-        self.engines().name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.engines().aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.engines().signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> QueryResult<DataType> {
-        self.engines().return_type(types)
-    }
-
-    fn return_field(&self, fields: &[FieldRef]) -> QueryResult<FieldRef> {
-        self.engines().return_field(fields)
-    }
-
-    fn is_nullable(&self) -> bool {
-        self.engines().is_nullable()
-    }
+    as_the_engines!();
 
     fn accumulator(&self, args: AccumulatorArgs) -> QueryResult<Box<dyn Accumulator>> {
         self.engines().accumulator(args)
@@ -102,140 +76,51 @@ impl AggregateUDFImpl for Sliding {
         }
     }
 
-    fn state_fields(&self, args: StateFieldsArgs) -> QueryResult<Vec<FieldRef>> {
-        self.engines().state_fields(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.engines().groups_accumulator_supported(args)
-    }
-
     fn create_groups_accumulator(
         &self,
         args: AccumulatorArgs,
     ) -> QueryResult<Box<dyn GroupsAccumulator>> {
         self.engines().create_groups_accumulator(args)
     }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.engines().order_sensitivity()
-    }
-
-    fn simplify(&self) -> Option<AggregateFunctionSimplification> {
-        self.engines().simplify()
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        self.engines().reverse_expr()
-    }
-
-    fn coerce_types(&self, types: &[DataType]) -> QueryResult<Vec<DataType>> {
-        self.engines().coerce_types(types)
-    }
-
-    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
-        self.engines().value_from_stats(args)
-    }
-
-    fn default_value(&self, data_type: &DataType) -> QueryResult<ScalarValue> {
-        self.engines().default_value(data_type)
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.engines().set_monotonicity(data_type)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.engines().documentation()
-    }
 }
 
 /// The accumulator of a function over frames of values that move; `None` where the engine's is exact.
 fn moving(name: &str, value: &DataType, result: &DataType) -> Option<Box<dyn Accumulator>> {
     let spread = |least: f64, divisor: fn(f64) -> f64, finish: fn(f64) -> f64| {
-        boxed::<Spread>(floats(Spread::of), move |total: Option<Spread>| {
+        boxed(floats(Spread::of), Spread::and, move |total| {
             let total = total.filter(|total| total.count >= least);
-            let variance = total.map(|total| (total.squares / divisor(total.count)).max(0.0));
-            // `max` makes 0 of NaN.
-            let is_nan = total.is_some_and(|total| total.squares.is_nan());
-            let variance = if is_nan { Some(f64::NAN) } else { variance };
+            let variance = total.map(|total| total.squares / divisor(total.count));
             Ok(ScalarValue::Float64(variance.map(finish)))
         })
     };
+    let truth = |and| boxed(truths(), and, |total| Ok(ScalarValue::Boolean(total)));
+    let bits = |and| boxed(integers(), and, of_bits(result.clone()));
     let (is_float, is_truth) = (*value == DataType::Float64, *value == DataType::Boolean);
     Some(match name {
-        "avg" if is_float && *result == DataType::Float64 => {
-            boxed::<Mean>(floats(Mean::of), |total: Option<Mean>| {
-                let mean = total.map(|total| total.sum / total.count);
-                Ok(ScalarValue::Float64(mean))
-            })
-        }
+        "avg" if is_float && *result == DataType::Float64 => boxed(
+            floats(|value| (value, 1.0)),
+            |(sum, count), (more, further)| (sum + more, count + further),
+            |total| Ok(ScalarValue::Float64(total.map(|(sum, count)| sum / count))),
+        ),
         "var" if is_float => spread(2.0, |count| count - 1.0, |variance| variance),
         "var_pop" if is_float => spread(1.0, |count| count, |variance| variance),
         "stddev" if is_float => spread(2.0, |count| count - 1.0, f64::sqrt),
         "stddev_pop" if is_float => spread(1.0, |count| count, f64::sqrt),
-        "bool_and" if is_truth => boxed::<All>(truths(All), |total: Option<All>| {
-            Ok(ScalarValue::Boolean(total.map(|All(all)| all)))
-        }),
-        "bool_or" if is_truth => boxed::<Any>(truths(Any), |total: Option<Any>| {
-            Ok(ScalarValue::Boolean(total.map(|Any(any)| any)))
-        }),
-        "bit_and" if value.is_integer() => boxed::<BitsOfAll>(
-            integers(BitsOfAll),
-            of_bits(result.clone(), |BitsOfAll(bits)| bits),
-        ),
-        "bit_or" if value.is_integer() => boxed::<BitsOfAny>(
-            integers(BitsOfAny),
-            of_bits(result.clone(), |BitsOfAny(bits)| bits),
-        ),
+        "bool_and" if is_truth => truth(|all, also| all && also),
+        "bool_or" if is_truth => truth(|any, or| any || or),
+        "bit_and" if value.is_integer() => bits(|all, also| all & also),
+        "bit_or" if value.is_integer() => bits(|any, or| any | or),
         _ => return None,
     })
 }
 
 /// A sum of floats over a frame that moves.
 pub(super) fn moving_sum_of_floats() -> Box<dyn Accumulator> {
-    boxed::<Sum>(floats(Sum), |total: Option<Sum>| {
-        Ok(ScalarValue::Float64(total.map(|Sum(sum)| sum)))
-    })
-}
-
-/// What some values come to, in the order in which they came.
-trait Total: Copy + Debug + Send + Sync + 'static {
-    /// With values that came later.
-    fn and(self, later: Self) -> Self;
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Sum(f64);
-
-impl Total for Sum {
-    fn and(self, later: Self) -> Self {
-        Self(self.0 + later.0)
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Mean {
-    sum: f64,
-    count: f64,
-}
-
-impl Mean {
-    fn of(value: f64) -> Self {
-        Self {
-            sum: value,
-            count: 1.0,
-        }
-    }
-}
-
-impl Total for Mean {
-    fn and(self, later: Self) -> Self {
-        Self {
-            sum: self.sum + later.sum,
-            count: self.count + later.count,
-        }
-    }
+    boxed(
+        floats(|value| value),
+        |sum, more| sum + more,
+        |total| Ok(ScalarValue::Float64(total)),
+    )
 }
 
 /// Count, mean and sum of squared distances from it (Chan et al., 1979).
@@ -254,9 +139,7 @@ impl Spread {
             squares: 0.0,
         }
     }
-}
 
-impl Total for Spread {
     fn and(self, later: Self) -> Self {
         let count = self.count + later.count;
         let distance = later.mean - self.mean;
@@ -274,46 +157,10 @@ impl Total for Spread {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct All(bool);
-
-impl Total for All {
-    fn and(self, later: Self) -> Self {
-        Self(self.0 && later.0)
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Any(bool);
-
-impl Total for Any {
-    fn and(self, later: Self) -> Self {
-        Self(self.0 || later.0)
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct BitsOfAll(i64);
-
-impl Total for BitsOfAll {
-    fn and(self, later: Self) -> Self {
-        Self(self.0 & later.0)
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct BitsOfAny(i64);
-
-impl Total for BitsOfAny {
-    fn and(self, later: Self) -> Self {
-        Self(self.0 | later.0)
-    }
-}
-
 /// Puts the values of a batch that are not NULL into a queue.
 type Read<T> = Box<dyn Fn(&ArrayRef, &mut Queue<T>) -> QueryResult<()> + Send + Sync>;
 
-fn floats<T: Total>(of: fn(f64) -> T) -> Read<T> {
+fn floats<T: Copy + 'static>(of: fn(f64) -> T) -> Read<T> {
     Box::new(move |values, queue| {
         let values = cast(values, &DataType::Float64)?;
         let values = values.as_primitive::<Float64Type>();
@@ -325,45 +172,43 @@ fn floats<T: Total>(of: fn(f64) -> T) -> Read<T> {
     })
 }
 
-fn truths<T: Total>(of: fn(bool) -> T) -> Read<T> {
-    Box::new(move |values, queue| {
+fn truths() -> Read<bool> {
+    Box::new(|values, queue| {
         let values = cast(values, &DataType::Boolean)?;
         let values = values.as_boolean().iter().flatten();
-        values.for_each(|value| queue.push(of(value)));
+        values.for_each(|value| queue.push(value));
         Ok(())
     })
 }
 
-fn integers<T: Total>(of: fn(i64) -> T) -> Read<T> {
-    Box::new(move |values, queue| {
+/// The bits of integers of any width, with and without a sign.
+fn integers() -> Read<i64> {
+    Box::new(|values, queue| {
         if let Some(values) = values.as_primitive_opt::<UInt64Type>() {
             let values = values.iter().flatten();
-            values.for_each(|value| queue.push(of(value as i64)));
+            values.for_each(|value| queue.push(value as i64));
             return Ok(());
         }
         let values = cast(values, &DataType::Int64)?;
-        let values: &Int64Array = values.as_primitive::<Int64Type>();
-        values
-            .iter()
-            .flatten()
-            .for_each(|value| queue.push(of(value)));
+        let values = values.as_primitive::<Int64Type>().iter().flatten();
+        values.for_each(|value| queue.push(value));
         Ok(())
     })
 }
 
-fn of_bits<T>(
+fn of_bits(
     data_type: DataType,
-    bits: fn(T) -> i64,
-) -> impl Fn(Option<T>) -> QueryResult<ScalarValue> + Send + Sync {
-    move |total| match (total.map(bits), &data_type) {
+) -> impl Fn(Option<i64>) -> QueryResult<ScalarValue> + Send + Sync + 'static {
+    move |bits| match (bits, &data_type) {
         (Some(bits), DataType::UInt64) => Ok(ScalarValue::UInt64(Some(bits as u64))),
         (bits, data_type) => ScalarValue::Int64(bits).cast_to(data_type),
     }
 }
 
 /// Values in the order in which they come and leave, and what they come to.
-#[derive(Debug)]
 struct Queue<T> {
+    /// What values come to together with later ones.
+    and: fn(T, T) -> T,
     /// Of the values that leave first, the total of each and those after it; the next one to leave is the last.
     leaving: Vec<T>,
     /// Values that came after these, and their total.
@@ -371,10 +216,11 @@ struct Queue<T> {
     arrived_total: Option<T>,
 }
 
-impl<T: Total> Queue<T> {
+impl<T: Copy> Queue<T> {
     fn push(&mut self, value: T) {
         self.arrived.push(value);
-        let total = self.arrived_total.map_or(value, |total| total.and(value));
+        let total = self.arrived_total;
+        let total = total.map_or(value, |total| (self.and)(total, value));
         self.arrived_total = Some(total);
     }
 
@@ -383,7 +229,7 @@ impl<T: Total> Queue<T> {
         if self.leaving.is_empty() {
             let mut total: Option<T> = None;
             while let Some(value) = self.arrived.pop() {
-                let with = total.map_or(value, |total| value.and(total));
+                let with = total.map_or(value, |total| (self.and)(value, total));
                 self.leaving.push(with);
                 total = Some(with);
             }
@@ -394,7 +240,7 @@ impl<T: Total> Queue<T> {
 
     fn total(&self) -> Option<T> {
         match (self.leaving.last(), self.arrived_total) {
-            (Some(first), Some(later)) => Some(first.and(later)),
+            (Some(first), Some(later)) => Some((self.and)(*first, later)),
             (Some(total), None) => Some(*total),
             (None, total) => total,
         }
@@ -408,12 +254,14 @@ struct Moving<T> {
     finish: Box<dyn Fn(Option<T>) -> QueryResult<ScalarValue> + Send + Sync>,
 }
 
-fn boxed<T: Total>(
+fn boxed<T: Copy + Debug + Send + Sync + 'static>(
     read: Read<T>,
+    and: fn(T, T) -> T,
     finish: impl Fn(Option<T>) -> QueryResult<ScalarValue> + Send + Sync + 'static,
 ) -> Box<dyn Accumulator> {
     Box::new(Moving {
         values: Queue {
+            and,
             leaving: Vec::new(),
             arrived: Vec::new(),
             arrived_total: None,
@@ -426,12 +274,12 @@ fn boxed<T: Total>(
 impl<T: Debug> Debug for Moving<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Moving")
-            .field("values", &self.values)
+            .field("total", &self.values.arrived_total)
             .finish_non_exhaustive()
     }
 }
 
-impl<T: Total> Accumulator for Moving<T> {
+impl<T: Copy + Debug + Send + Sync + 'static> Accumulator for Moving<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> QueryResult<()> {
         (self.read)(&values[0], &mut self.values)
     }

@@ -9,22 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
 use arrow::datatypes::{
-    ArrowNativeTypeOp, DataType, Decimal32Type, Decimal64Type, Decimal128Type, FieldRef, Int64Type,
+    ArrowNativeTypeOp, DataType, Decimal32Type, Decimal64Type, Decimal128Type, Int64Type,
     UInt64Type,
 };
 use datafusion::common::exec_err;
 use datafusion::error::Result as QueryResult;
 use datafusion::functions_aggregate::sum::Sum;
-use datafusion::logical_expr::expr::AggregateFunction;
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator,
-    Operator, ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator,
 };
 use datafusion::scalar::ScalarValue;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
+use super::engines::as_the_engines;
 use super::sliding::moving_sum_of_floats;
 use crate::star::sum_overflow;
 
@@ -38,18 +36,14 @@ struct CheckedSum {
     sum: Sum,
 }
 
+impl CheckedSum {
+    fn engines(&self) -> &dyn AggregateUDFImpl {
+        &self.sum
+    }
+}
+
 impl AggregateUDFImpl for CheckedSum {
-    fn name(&self) -> &str {
-        self.sum.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.sum.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> QueryResult<DataType> {
-        self.sum.return_type(types)
-    }
+    as_the_engines!();
 
     fn accumulator(&self, args: AccumulatorArgs) -> QueryResult<Box<dyn Accumulator>> {
         let data_type = args.return_field.data_type().clone();
@@ -81,14 +75,6 @@ impl AggregateUDFImpl for CheckedSum {
         Ok(Box::new(CheckedAccumulator::new(data_type)))
     }
 
-    fn state_fields(&self, args: StateFieldsArgs) -> QueryResult<Vec<FieldRef>> {
-        self.sum.state_fields(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.sum.groups_accumulator_supported(args)
-    }
-
     fn create_groups_accumulator(
         &self,
         args: AccumulatorArgs,
@@ -102,38 +88,6 @@ impl AggregateUDFImpl for CheckedSum {
             DataType::Decimal128(..) => CheckedGroups::boxed::<Decimal128Type>(data_type),
             _ => return self.sum.create_groups_accumulator(args),
         })
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        self.sum.reverse_expr()
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.sum.order_sensitivity()
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.sum.documentation()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.sum.set_monotonicity(data_type)
-    }
-
-    fn simplify_expr_op_literal(
-        &self,
-        function: &AggregateFunction,
-        argument: &Expr,
-        op: Operator,
-        literal: &Expr,
-        argument_is_left: bool,
-    ) -> QueryResult<Option<Expr>> {
-        self.sum
-            .simplify_expr_op_literal(function, argument, op, literal, argument_is_left)
-    }
-
-    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
-        self.sum.value_from_stats(args)
     }
 }
 

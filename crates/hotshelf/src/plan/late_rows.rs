@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::expressions::Column;
@@ -24,7 +24,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::operators::{FetchRowsExec, Fetched};
 use crate::scan::{TableScan, Taker};
 use crate::settings::{SessionSettings, Use};
-use crate::star::replace_columns;
+use crate::star::{parts_of, replace_columns};
 use crate::statistics::sizes::VALUE_BYTES;
 
 /// More rows are sorted whole: reading them one by one again would be much of the work, and they are read at once.
@@ -284,12 +284,9 @@ impl Below {
 
     /// An expression over its columns, over the scan's output. `None`: that has too many parts.
     fn composed(&self, expr: &Expr) -> QueryResult<Option<Composed>> {
-        let mut parts = 0_usize;
-        expr.apply(|part| {
-            let column = part.downcast_ref::<Column>();
-            let input = column.and_then(|column| self.columns.get(column.index()));
-            parts = parts.saturating_add(input.map_or(1, |input| input.parts));
-            Ok(TreeNodeRecursion::Continue)
+        let parts = parts_of(expr, |column| {
+            let input = self.columns.get(column.index())?;
+            Some(input.parts)
         })?;
         if parts > EXPR_PARTS_MAX {
             return Ok(None);

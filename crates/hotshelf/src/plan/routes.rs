@@ -21,6 +21,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
 
 use super::short_filters::is_long;
+use crate::star::parts_of;
 
 /// The output columns of an operator as expressions over one of its children; `None` for those that the child does
 /// not have.
@@ -55,17 +56,13 @@ impl Columns {
 
     /// Whether a filter would be long over the child, as `short_filters` says for logical plans.
     fn makes_long(&self, filter: &Arc<dyn PhysicalExpr>) -> QueryResult<bool> {
-        let (mut own, mut below) = (0, 0);
-        filter.apply(|expr| {
-            own += 1;
-            let column = expr.downcast_ref::<Column>();
-            let expr = column.and_then(|column| self.0.get(column.index())?.as_ref());
-            below += match expr {
-                Some(expr) if expr.downcast_ref::<Column>().is_none() => parts_of(expr)?,
-                _ => 1,
-            };
-            Ok(TreeNodeRecursion::Continue)
-        })?;
+        let parts: Vec<usize> = self
+            .0
+            .iter()
+            .map(|expr| expr.as_ref().map_or(Ok(1), |expr| parts_of(expr, |_| None)))
+            .collect::<QueryResult<_>>()?;
+        let own = parts_of(filter, |_| None)?;
+        let below = parts_of(filter, |column| parts.get(column.index()).copied())?;
         Ok(is_long(below, own))
     }
 
@@ -84,15 +81,6 @@ impl Columns {
         };
         Self(indices.iter().map(column).collect())
     }
-}
-
-fn parts_of(expr: &Arc<dyn PhysicalExpr>) -> QueryResult<usize> {
-    let mut parts = 0;
-    expr.apply(|_| {
-        parts += 1;
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(parts)
 }
 
 /// For each child what a filter over the operator's output means there; `None` where filters must not be pushed.

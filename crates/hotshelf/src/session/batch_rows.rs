@@ -4,18 +4,17 @@
 //! Operators account for batches when they get them. Eight thousand copies of a literal of a megabyte, or rows of two
 //! thousand columns, would have taken all memory by then, so such a statement works on fewer rows at a time.
 
-use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Expr, LogicalPlan};
+
+use crate::statistics::sizes::value_bytes;
 
 /// A batch of the widest rows, or of copies of the longest literal, may take this part of what operators can have, for
 /// each worker.
 const PART: u64 = 4;
 /// Shorter literals make batches no larger than columns do.
 const LONG_BYTES: usize = 1 << 10;
-/// What a value of a variable length is taken to need.
-const VARIABLE_BYTES: usize = 32;
 /// Rows that are only wide come in batches of no fewer: a batch has a price for each column.
 const WIDE_ROWS_MIN: usize = 256;
 
@@ -28,59 +27,47 @@ pub(super) fn batch_rows(
 ) -> QueryResult<usize> {
     let share = bytes / PART / threads.max(1) as u64;
     let of = |bytes: usize| usize::try_from(share / bytes.max(1) as u64).unwrap_or(usize::MAX);
-    let rows = usual.min(of(widest_row(plan)?).max(WIDE_ROWS_MIN));
-    let longest = longest_literal(plan)?;
-    if longest < LONG_BYTES {
+    let most = Most::of(plan)?;
+    let rows = usual.min(of(most.row_bytes).max(WIDE_ROWS_MIN));
+    if most.literal_bytes < LONG_BYTES {
         return Ok(rows);
     }
-    Ok(rows.min(of(longest)).max(1))
+    Ok(rows.min(of(most.literal_bytes)).max(1))
 }
 
-/// Bytes of the widest rows that a node of the plan gives.
-fn widest_row(plan: &LogicalPlan) -> QueryResult<usize> {
-    let mut widest = 0;
-    plan.apply_with_subqueries(|node| {
-        let fields = node.schema().fields().iter();
-        let bytes = fields.map(|field| value_bytes(field.data_type())).sum();
-        widest = widest.max(bytes);
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(widest)
+/// The most bytes that nodes of a plan make of little.
+#[derive(Default)]
+struct Most {
+    /// Of a row that a node gives.
+    row_bytes: usize,
+    /// Of a literal that operators repeat: those of VALUES are rows themselves, those of lists are compared where they
+    /// are.
+    literal_bytes: usize,
 }
 
-/// Bytes of a value of the type, by its width or by guess.
-fn value_bytes(data_type: &DataType) -> usize {
-    match data_type {
-        DataType::Null | DataType::Boolean => 1,
-        DataType::FixedSizeBinary(bytes) => *bytes as usize,
-        DataType::Struct(fields) => fields
-            .iter()
-            .map(|field| value_bytes(field.data_type()))
-            .sum(),
-        other => other.primitive_width().unwrap_or(VARIABLE_BYTES),
-    }
-}
-
-/// Bytes of the longest literal that operators repeat: those of VALUES are rows themselves, those of lists are
-/// compared where they are.
-fn longest_literal(plan: &LogicalPlan) -> QueryResult<usize> {
-    let mut longest = 0;
-    plan.apply_with_subqueries(|node| {
-        if matches!(node, LogicalPlan::Values(_)) {
-            return Ok(TreeNodeRecursion::Continue);
-        }
-        node.apply_expressions(|expr| {
-            expr.apply(|part| match part {
-                Expr::InList(_) => Ok(TreeNodeRecursion::Jump),
-                Expr::Literal(value, _) => {
-                    longest = longest.max(value.size());
-                    Ok(TreeNodeRecursion::Continue)
-                }
-                _ => Ok(TreeNodeRecursion::Continue),
+impl Most {
+    fn of(plan: &LogicalPlan) -> QueryResult<Self> {
+        let mut most = Self::default();
+        plan.apply_with_subqueries(|node| {
+            let fields = node.schema().fields().iter();
+            let row_bytes = value_bytes(fields.map(|field| field.data_type()));
+            most.row_bytes = most.row_bytes.max(row_bytes);
+            if matches!(node, LogicalPlan::Values(_)) {
+                return Ok(TreeNodeRecursion::Continue);
+            }
+            node.apply_expressions(|expr| {
+                expr.apply(|part| match part {
+                    Expr::InList(_) => Ok(TreeNodeRecursion::Jump),
+                    Expr::Literal(value, _) => {
+                        most.literal_bytes = most.literal_bytes.max(value.size());
+                        Ok(TreeNodeRecursion::Continue)
+                    }
+                    _ => Ok(TreeNodeRecursion::Continue),
+                })
             })
-        })
-    })?;
-    Ok(longest)
+        })?;
+        Ok(most)
+    }
 }
 
 #[cfg(test)]

@@ -61,26 +61,20 @@ pub(super) fn reshape(statement: &mut ParsedStatement) -> Result<usize> {
 /// come from no table count once the text cannot have as many SELECTs.
 pub(super) fn check_views(plan: &LogicalPlan, tables_named: usize) -> Result<()> {
     let limit = tables_limit(tables_named);
-    let (mut found, mut others) = (0, 0);
+    let (mut tables, mut others, mut found) = (0, 0_usize, 0);
     plan.apply_with_subqueries(|node| {
         match node {
-            LogicalPlan::TableScan(_) => found += 1,
+            LogicalPlan::TableScan(_) => tables += 1,
             other => others += usize::from(other.inputs().is_empty()),
         }
-        found += usize::from(others > SELECTS_MAX);
+        found = tables + others.saturating_sub(SELECTS_MAX);
         Ok(match found > limit {
             true => TreeNodeRecursion::Stop,
             false => TreeNodeRecursion::Continue,
         })
     })?;
-    match found > limit {
-        true => Err(Error::TooWide {
-            what: TABLES,
-            found,
-            limit,
-        }),
-        false => Ok(()),
-    }
+    let refused = at_most(TABLES, found, limit).break_value();
+    refused.map_or(Ok(()), Err)
 }
 
 /// How many tables a statement may have whose text names `tables_named`.

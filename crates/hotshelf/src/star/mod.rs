@@ -51,6 +51,6 @@ mod words;
 mod worker;
 
 pub(crate) use exec::{fallback, with_fallback};
-pub(crate) use narrow::replace_columns;
+pub(crate) use narrow::{parts_of, replace_columns};
 pub(crate) use rule::FuseStarPipelines;
 pub(crate) use tallies::sum_overflow;

@@ -161,6 +161,20 @@ pub(super) fn substitute(
     })
 }
 
+/// Parts of an expression whose columns stand for as many each; for one where that is not known.
+pub(crate) fn parts_of(
+    expr: &Arc<dyn PhysicalExpr>,
+    of_column: impl Fn(&Column) -> Option<usize>,
+) -> QueryResult<usize> {
+    let mut parts: usize = 0;
+    expr.apply(|part| {
+        let column = part.downcast_ref::<Column>();
+        parts = parts.saturating_add(column.and_then(&of_column).unwrap_or(1));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(parts)
+}
+
 /// The expression with its columns replaced; all of them must have a replacement.
 pub(crate) fn replace_columns(
     expr: &Arc<dyn PhysicalExpr>,

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
@@ -25,7 +24,7 @@ use super::determined::Lineage;
 use super::forecast::{Forecast, check_build, pass_through};
 use super::keys::is_key_type;
 use super::matching::{KeyPair, Matching, joined, looked_up_key, probe_side};
-use super::narrow::{Computed, Narrow, Source, WideColumns, replace_columns, substitute};
+use super::narrow::{Computed, Narrow, Source, WideColumns, parts_of, replace_columns, substitute};
 use crate::scan::TableScan;
 
 /// Build sides above this estimate stay with DataFusion, which can partition them.
@@ -361,17 +360,10 @@ impl Shape {
     fn ensure_short(&self) -> Result<(), Declined> {
         let mut parts: HashMap<usize, usize> = HashMap::new();
         for (idx, expr) in &self.computed {
-            let mut own: usize = 0;
-            expr.apply(|part| {
-                let column = part.downcast_ref::<Column>();
-                let of_column = column.and_then(|column| parts.get(&column.index()));
-                own = own.saturating_add(of_column.copied().unwrap_or(1));
-                Ok(TreeNodeRecursion::Continue)
-            })?;
+            let own = parts_of(expr, |column| parts.get(&column.index()).copied())?;
             if own > PARTS_MAX {
-                return Err(Declined(format!(
-                    "an expression has more than {PARTS_MAX} parts"
-                )));
+                let why = format!("an expression has more than {PARTS_MAX} parts");
+                return Err(Declined(why));
             }
             parts.insert(*idx, own);
         }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{ScalarValue, Statistics};
 use datafusion::logical_expr::Operator;
@@ -14,7 +13,7 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::utils::split_conjunction;
 
 use super::column::{COMPARISON, ColumnEstimate, EQUALITY, PATTERN, PREFIX, number, together};
-use super::sample::{SampledRows, share};
+use super::sample::{SampledRows, Tries};
 
 type Predicate = Arc<dyn PhysicalExpr>;
 
@@ -37,31 +36,16 @@ pub(crate) fn kept_share<'a>(
     let Some(sample) = sample else {
         return columns.share_of_all(&parts);
     };
-    let mut passing: Option<BooleanBuffer> = None;
-    let (mut each, mut others) = (Vec::new(), Vec::new());
+    let mut tries = Tries::new(sample, None);
+    let mut others = Vec::new();
     for part in parts {
-        let Some(own) = sample.passing_physically(part, schema) else {
-            others.push(part);
-            continue;
-        };
-        each.push(share(
-            own.count_set_bits(),
-            sample.len(),
-            columns.share(part),
-        ));
-        passing = Some(match passing {
-            Some(before) => &before & &own,
-            None => own,
-        });
+        match sample.passing_physically(part, schema) {
+            Some(own) => tries.add(own, columns.share(part)),
+            None => others.push(part),
+        }
     }
     let mut shares = vec![columns.share_of_all(&others)];
-    if let Some(passing) = passing {
-        shares.push(share(
-            passing.count_set_bits(),
-            sample.len(),
-            together(each),
-        ));
-    }
+    shares.extend(tries.finish().map(|(share, _)| share));
     together(shares)
 }
 

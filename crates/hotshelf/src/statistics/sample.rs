@@ -23,7 +23,8 @@ use datafusion::physical_plan::ColumnarValue;
 use hotshelf_store::data_file::{SAMPLE_ROWS_MAX, TableFile};
 use parking_lot::Mutex;
 
-use super::cheap::{is_cheap, is_cheap_physically};
+use super::cheap::{is_cheap, is_short};
+use super::column::together;
 
 /// Operators' bytes for each row of a sample: with less than 640 MB, samples are smaller.
 const BYTES_PER_ROW: u64 = 64 << 10;
@@ -178,7 +179,7 @@ impl SampledRows {
         predicate: &Expr,
         number: impl Fn(&Column) -> Option<usize>,
     ) -> Option<BooleanBuffer> {
-        if !is_cheap(predicate) {
+        if !is_short(predicate) {
             return None;
         }
         let mut is_known = true;
@@ -200,8 +201,8 @@ impl SampledRows {
         remembered(&self.logical, numbered, |predicate| {
             let properties = ExecutionProps::new();
             let context = PhysicalPlanningContext::default();
-            let expr = create_physical_expr(predicate, &self.schema, &properties, &context)?;
-            self.evaluate(&*expr)
+            let expr = create_physical_expr(predicate, &self.schema, &properties, &context);
+            expr.ok().filter(is_cheap).and_then(|expr| self.tried(expr))
         })
     }
 
@@ -211,7 +212,7 @@ impl SampledRows {
         predicate: &Arc<dyn PhysicalExpr>,
         schema: &SchemaRef,
     ) -> Option<BooleanBuffer> {
-        if !is_cheap_physically(predicate) {
+        if !is_cheap(predicate) {
             return None;
         }
         let mut is_known = true;
@@ -233,8 +234,13 @@ impl SampledRows {
         if !is_known {
             return None;
         }
-        remembered(&self.physical, placed, |predicate| {
-            self.evaluate(&**predicate)
+        self.tried(placed)
+    }
+
+    /// The rows that pass a predicate over the sample's columns.
+    fn tried(&self, predicate: Arc<dyn PhysicalExpr>) -> Option<BooleanBuffer> {
+        remembered(&self.physical, predicate, |predicate| {
+            self.evaluate(&**predicate).ok()
         })
     }
 
@@ -258,7 +264,7 @@ impl SampledRows {
 
     /// How many combinations of values these columns have in a table of this many rows, by those that the sample has
     /// once and those that it has more often (the estimator GEE of Charikar et al., 2000); `None` where the
-    /// sample lacks a column.
+    /// sample lacks a column, or has no row left.
     pub fn combinations(
         &self,
         numbers: &[usize],
@@ -270,10 +276,13 @@ impl SampledRows {
         let columns = columns.collect::<Option<Vec<ArrayRef>>>()?;
         let counts = counts_of(&columns, passing).ok()?;
         let sampled: usize = counts.values().sum();
+        if sampled == 0 {
+            return None;
+        }
         let once = counts.values().filter(|count| **count == 1).count() as f64;
         let more = counts.len() as f64 - once;
-        let scale = (table_rows / sampled.max(1) as f64).max(1.0).sqrt();
-        Some((scale * once + more).max(1.0))
+        let scale = (table_rows / sampled as f64).max(1.0).sqrt();
+        Some(scale * once + more)
     }
 }
 
@@ -289,12 +298,12 @@ fn true_rows(passing: &BooleanArray) -> BooleanBuffer {
 fn remembered<E: Hash + Eq>(
     masks: &Masks<E>,
     predicate: E,
-    find: impl FnOnce(&E) -> QueryResult<BooleanBuffer>,
+    find: impl FnOnce(&E) -> Option<BooleanBuffer>,
 ) -> Option<BooleanBuffer> {
     if let Some(known) = masks.lock().get(&predicate) {
         return known.clone();
     }
-    let found = find(&predicate).ok();
+    let found = find(&predicate);
     let mut masks = masks.lock();
     if masks.len() >= MASKS_MAX {
         masks.clear();
@@ -321,9 +330,57 @@ fn counts_of(
     Ok(counts)
 }
 
+/// Predicates that were tried on a sample, and the rows that pass all of them.
+pub(crate) struct Tries {
+    /// The sample's rows that are asked, if not all.
+    among: Option<BooleanBuffer>,
+    /// How many these are.
+    of: usize,
+    passing: Option<BooleanBuffer>,
+    /// What each predicate keeps by itself.
+    shares: Vec<f64>,
+}
+
+impl Tries {
+    /// Nothing tried yet, among some rows of the sample or all.
+    pub fn new(rows: &SampledRows, among: Option<BooleanBuffer>) -> Self {
+        let of = among
+            .as_ref()
+            .map_or(rows.len(), BooleanBuffer::count_set_bits);
+        Self {
+            among,
+            of,
+            passing: None,
+            shares: Vec::new(),
+        }
+    }
+
+    /// Adds a predicate that these rows of the sample pass, and that keeps this share by the statistics.
+    pub fn add(&mut self, own: BooleanBuffer, otherwise: f64) {
+        let own = match &self.among {
+            Some(among) => among & &own,
+            None => own,
+        };
+        let kept = share(own.count_set_bits(), self.of, otherwise);
+        self.shares.push(kept);
+        self.passing = Some(match &self.passing {
+            Some(passing) => passing & &own,
+            None => own,
+        });
+    }
+
+    /// The share of rows that all predicates keep together, and the sample's rows that pass them; `None` if none was
+    /// tried.
+    pub fn finish(self) -> Option<(f64, BooleanBuffer)> {
+        let passing = self.passing?;
+        let kept = share(passing.count_set_bits(), self.of, together(self.shares));
+        Some((kept, passing))
+    }
+}
+
 /// The share of rows that pass, where `hits` rows of a sample do and `otherwise` is what statistics say. Few hits only
 /// say between which bounds it is, one time in twenty not.
-pub(crate) fn share(hits: usize, of: usize, otherwise: f64) -> f64 {
+fn share(hits: usize, of: usize, otherwise: f64) -> f64 {
     if of == 0 {
         return otherwise;
     }
@@ -348,6 +405,9 @@ pub(crate) fn share(hits: usize, of: usize, otherwise: f64) -> f64 {
 mod tests {
     use super::*;
     use arrow::array::Int64Array;
+    use arrow::datatypes::DataType;
+    use datafusion::functions::expr_fn::{length, repeat};
+    use datafusion::logical_expr::cast as cast_expr;
     use datafusion::prelude::{col, lit};
 
     /// 0 to 999 in one column, the hundreds of it in another.
@@ -384,6 +444,13 @@ mod tests {
             "errors do not count"
         );
         assert_eq!(hits(col("unknown").is_null()), None);
+        let as_text = || cast_expr(col("n"), DataType::Utf8);
+        assert_eq!(hits(length(as_text()).gt(lit(2))), Some(900));
+        assert_eq!(
+            hits(length(repeat(as_text(), lit(9i64))).gt(lit(2))),
+            None,
+            "much of little"
+        );
     }
 
     #[test]

@@ -20,7 +20,8 @@ pub(crate) fn row_bytes<'a>(types: impl Iterator<Item = &'a DataType>) -> usize 
     value_bytes(types) + TABLE_ROW_BYTES
 }
 
-fn value_bytes<'a>(types: impl Iterator<Item = &'a DataType>) -> usize {
+/// Bytes of a row of these columns, by their widths or by guess.
+pub(crate) fn value_bytes<'a>(types: impl Iterator<Item = &'a DataType>) -> usize {
     let widths = types.map(|data_type| data_type.primitive_width().unwrap_or(VALUE_BYTES));
     widths.sum::<usize>()
 }

@@ -1,13 +1,10 @@
 //! Schemas and bounds as Arrow IPC streams.
 
-use std::sync::Arc;
-
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow::ipc::reader::StreamReader;
-use arrow::ipc::writer::StreamWriter;
 
 use super::damage::damaged;
+use crate::arrow_stream;
 use crate::error::Result;
 
 /// A schema as a stream without batches.
@@ -48,29 +45,17 @@ pub(super) fn decode_bounds(bytes: &[u8]) -> Result<Option<RecordBatch>> {
 }
 
 fn encode_ipc(schema: &Schema, batch: Option<&RecordBatch>) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut writer = StreamWriter::try_new(&mut bytes, schema)?;
-    if let Some(batch) = batch {
-        writer.write(batch)?;
-    }
-    writer.finish()?;
-    drop(writer);
-    Ok(bytes)
+    Ok(arrow_stream::encode(schema, batch)?)
 }
 
 fn decode_ipc(bytes: &[u8]) -> Result<(SchemaRef, Option<RecordBatch>)> {
-    let mut reader =
-        StreamReader::try_new(bytes, None).map_err(|error| damaged(error.to_string()))?;
-    let schema = reader.schema();
-    let batch = reader
-        .next()
-        .transpose()
-        .map_err(|error| damaged(error.to_string()))?;
-    Ok((Arc::clone(&schema), batch))
+    arrow_stream::decode(bytes).map_err(|error| damaged(error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use arrow::datatypes::{DataType, Field};
 

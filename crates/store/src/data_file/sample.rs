@@ -13,11 +13,10 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{cast, interleave_record_batch, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::ipc::reader::StreamReader;
-use arrow::ipc::writer::StreamWriter;
 
 use super::parts::own_bytes;
 use super::paths::FilePaths;
+use crate::arrow_stream;
 use crate::fields::{put_number, put_word};
 
 const MAGIC: &[u8; 8] = b"HSSAMP01";
@@ -238,11 +237,7 @@ fn encode(frames: &[RecordBatch], id: u64) -> Result<Vec<u8>, ArrowError> {
     let sum = crc32fast::hash(&bytes);
     put_word(&mut bytes, sum);
     for frame in frames {
-        let mut stream = Vec::new();
-        let mut writer = StreamWriter::try_new(&mut stream, &frame.schema())?;
-        writer.write(frame)?;
-        writer.finish()?;
-        drop(writer);
+        let stream = arrow_stream::encode(&frame.schema(), Some(frame))?;
         put_word(&mut bytes, stream.len() as u32);
         put_word(&mut bytes, crc32fast::hash(&stream));
         bytes.extend_from_slice(&stream);
@@ -309,8 +304,7 @@ fn read_frame(file: &mut File) -> io::Result<RecordBatch> {
     if bytes.len() != len as usize || crc32fast::hash(&bytes) != sum {
         return Err(damaged());
     }
-    let mut reader = StreamReader::try_new(bytes.as_slice(), None).map_err(io::Error::other)?;
-    let frame = reader.next().transpose().map_err(io::Error::other)?;
+    let (_, frame) = arrow_stream::decode(&bytes).map_err(io::Error::other)?;
     frame.ok_or_else(damaged)
 }
 

@@ -173,8 +173,8 @@ impl FileWriter {
                 *seen.input_error.lock() = Some(error);
                 stop
             })?;
-            rows_written.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
             seen.sketches.lock().add(&batch);
+            rows_written.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
             let columns = batch.columns().iter().map(unpack_dictionary);
             let columns = columns.collect::<Result<Vec<_>, _>>()?;
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));

@@ -6,8 +6,7 @@ use arrow::buffer::BooleanBuffer;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::Expr;
 
-use crate::statistics::column::together;
-use crate::statistics::sample::{SampledRows, share};
+use crate::statistics::sample::{SampledRows, Tries};
 use crate::table::Table;
 
 /// A sample of the rows that a plan gives.
@@ -50,10 +49,25 @@ impl Sampled {
         }
     }
 
-    /// How many of the sample's rows the plan still has.
-    fn len(&self) -> usize {
-        let passing = self.passing.as_ref();
-        passing.map_or(self.rows.len(), BooleanBuffer::count_set_bits)
+    /// Nothing tried yet on these rows.
+    pub fn tries(&self) -> Tries {
+        Tries::new(&self.rows, self.passing.clone())
+    }
+
+    /// Those of the sample's rows that a predicate of the plan keeps; `None` if that cannot be tried.
+    pub fn keeping(&self, predicate: &Expr, schema: &DFSchema) -> Option<BooleanBuffer> {
+        self.rows.passing(predicate, |column| {
+            let idx = schema.maybe_index_of_column(column)?;
+            *self.numbers.get(idx)?
+        })
+    }
+
+    /// The rows with fewer of them, of which these are left.
+    pub fn with(self, passing: BooleanBuffer) -> Self {
+        Self {
+            passing: Some(passing),
+            ..self
+        }
     }
 
     /// How many combinations several keys have in this many rows of the plan; `None` for one key, of which sketches
@@ -61,68 +75,10 @@ impl Sampled {
     pub fn combinations(&self, keys: &[Expr], schema: &DFSchema, rows: f64) -> Option<f64> {
         let numbers = keys.iter().map(|key| self.number(key, schema));
         let numbers = numbers.collect::<Option<Vec<_>>>()?;
-        if numbers.len() < 2 || self.len() == 0 {
+        if numbers.len() < 2 {
             return None;
         }
         self.rows
             .combinations(&numbers, self.passing.as_ref(), rows)
-    }
-}
-
-/// Predicates that are tried on a sample, one after the other.
-pub(super) struct Tries<'a> {
-    sampled: &'a Sampled,
-    /// The rows that pass all of them.
-    passing: Option<BooleanBuffer>,
-    /// What each keeps by itself.
-    shares: Vec<f64>,
-}
-
-impl<'a> Tries<'a> {
-    pub fn new(sampled: &'a Sampled) -> Self {
-        Self {
-            sampled,
-            passing: None,
-            shares: Vec::new(),
-        }
-    }
-
-    /// Tries a predicate, of which it is known `otherwise` that it keeps this share; whether that was possible.
-    pub fn add(&mut self, predicate: &Expr, schema: &DFSchema, otherwise: f64) -> bool {
-        let before = self.sampled;
-        let own = before.rows.passing(predicate, |column| {
-            let idx = schema.maybe_index_of_column(column)?;
-            *before.numbers.get(idx)?
-        });
-        let Some(own) = own else {
-            return false;
-        };
-        let own = match &before.passing {
-            Some(passing) => passing & &own,
-            None => own,
-        };
-        let kept = share(own.count_set_bits(), before.len(), otherwise);
-        self.shares.push(kept);
-        self.passing = Some(match self.passing.take() {
-            Some(passing) => &passing & &own,
-            None => own,
-        });
-        true
-    }
-
-    /// The share of rows that all tried predicates keep together, and these rows of the sample; `None` if none was
-    /// tried.
-    pub fn finish(self) -> Option<(f64, Sampled)> {
-        let passing = self.passing?;
-        let kept = share(
-            passing.count_set_bits(),
-            self.sampled.len(),
-            together(self.shares),
-        );
-        let sampled = Sampled {
-            passing: Some(passing),
-            ..self.sampled.clone()
-        };
-        Some((kept, sampled))
     }
 }

@@ -6,7 +6,7 @@ use datafusion::logical_expr::utils::{split_binary, split_conjunction};
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Like, Operator};
 
 use super::estimate::Estimate;
-use super::sampled::Tries;
+use super::sampled::Sampled;
 use crate::statistics::column::{
     COMPARISON, ColumnEstimate, EQUALITY, PATTERN, PREFIX, number, together,
 };
@@ -17,15 +17,18 @@ pub(super) fn filtered(mut rows: Estimate, predicate: &Expr, schema: &DFSchema) 
     let (mut shares, mut by_column) = (Vec::new(), vec![1.0; rows.columns.len()]);
     let mut own = vec![false; rows.columns.len()];
     let sampled = rows.sampled.take();
-    let mut tries = sampled.as_ref().map(Tries::new);
+    let mut tries = sampled.as_ref().map(Sampled::tries);
     for part in split_conjunction(predicate) {
         let narrowed = narrowed_column(part, &rows, schema);
         let share = match &narrowed {
             Some((_, _, share)) => *share,
             None => selectivity(part, &rows, schema),
         };
-        let tried = tries.as_mut();
-        let is_tried = tried.is_some_and(|tries| tries.add(part, schema, share));
+        let kept = sampled.as_ref().and_then(|rows| rows.keeping(part, schema));
+        let is_tried = kept.is_some();
+        if let Some((tries, kept)) = tries.as_mut().zip(kept) {
+            tries.add(kept, share);
+        }
         if let Some((idx, column, _)) = narrowed {
             rows.columns[idx] = column;
             own[idx] |= share < 1.0;
@@ -36,7 +39,7 @@ pub(super) fn filtered(mut rows: Estimate, predicate: &Expr, schema: &DFSchema) 
     }
     let narrowed: Vec<_> = rows.columns.clone();
     shares.extend(by_column.into_iter().filter(|share| *share < 1.0));
-    let tried = tries.and_then(Tries::finish);
+    let tried = tries.and_then(|tries| tries.finish());
     shares.extend(tried.as_ref().map(|(share, _)| *share));
     let mut rows = rows.thinned(together(shares));
     for ((column, narrowed), own) in rows.columns.iter_mut().zip(narrowed).zip(own) {
@@ -44,8 +47,10 @@ pub(super) fn filtered(mut rows: Estimate, predicate: &Expr, schema: &DFSchema) 
             column.distinct = narrowed.distinct.min(rows.rows);
         }
     }
-    let still = tried.map(|(_, sampled)| sampled);
-    rows.sampled = still.or(sampled);
+    rows.sampled = match tried {
+        Some((_, passing)) => sampled.map(|rows| rows.with(passing)),
+        None => sampled,
+    };
     rows
 }
 
