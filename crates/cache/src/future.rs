@@ -2,7 +2,7 @@
 
 use crate::error::ReadError;
 use crate::flight::{Flight, Phase};
-use crate::manager::CacheManager;
+use crate::manager::{CacheManager, LyingRequest};
 use crate::scan::ScanContext;
 use bytes::Bytes;
 use std::fmt;
@@ -21,6 +21,7 @@ pub struct SegmentFuture(FutureState);
 enum FutureState {
     Ready(Result<Bytes, ReadError>),
     Waiting(Asker),
+    Lying(LyingRequest),
     Taken,
 }
 
@@ -38,6 +39,10 @@ impl SegmentFuture {
         Self(FutureState::Ready(result))
     }
 
+    pub(crate) fn lying(request: LyingRequest) -> Self {
+        Self(FutureState::Lying(request))
+    }
+
     /// Joins a flight. Only under the shard's lock, while the flight is in the shard's map.
     pub(crate) fn of_flight(
         cache: &Arc<CacheManager>,
@@ -53,10 +58,10 @@ impl SegmentFuture {
         }))
     }
 
-    /// Whether awaiting it returns at once.
+    /// Whether awaiting it returns at once, or when a device that loads can read has answered.
     pub fn is_ready(&self) -> bool {
         match &self.0 {
-            FutureState::Ready(_) => true,
+            FutureState::Ready(_) | FutureState::Lying(_) => true,
             FutureState::Waiting(asker) => {
                 matches!(asker.flight.state.lock().phase, Phase::Done(_))
             }
@@ -101,11 +106,15 @@ impl Future for SegmentFuture {
             return Poll::Ready(result);
         }
         match std::mem::replace(&mut self.0, FutureState::Taken) {
-            FutureState::Ready(result) => Poll::Ready(result),
-            FutureState::Waiting(_) | FutureState::Taken => {
-                panic!("a SegmentFuture was polled after it ended")
+            FutureState::Ready(result) => return Poll::Ready(result),
+            FutureState::Lying(mut request) => {
+                if let Some(result) = request.take() {
+                    return Poll::Ready(result);
+                }
             }
+            FutureState::Waiting(_) | FutureState::Taken => {}
         }
+        panic!("a SegmentFuture was polled after it ended")
     }
 }
 
@@ -120,6 +129,7 @@ impl fmt::Debug for SegmentFuture {
         let (state, key) = match &self.0 {
             FutureState::Ready(_) => ("ready", None),
             FutureState::Waiting(asker) => ("waiting", Some(asker.flight.key)),
+            FutureState::Lying(_) => ("lying", None),
             FutureState::Taken => ("taken", None),
         };
         f.debug_struct("SegmentFuture")

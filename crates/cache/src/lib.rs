@@ -59,6 +59,6 @@ pub use market::{Change, ChangeReason, MarketRow, ShelfRow};
 pub use placement::{ColumnShare, Placement, PublishedPlacement, keep_order};
 pub use policy::PolicyKind;
 pub use price::{Answer, Ask, PriceBoard, Prices, ShelfPrice};
-pub use reader::{ReadDone, ReadHandle, SegmentReader};
+pub use reader::{LyingSegment, ReadDone, ReadHandle, SegmentReader};
 pub use scan::{ScanContext, ScanCounters};
 pub use snapshot::{CacheStats, ColumnRow, SegmentRow, SegmentState};

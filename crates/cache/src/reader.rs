@@ -11,6 +11,10 @@ pub type ReadDone = Box<dyn FnOnce(Result<Bytes, ReadError>) + Send>;
 /// has ended does nothing.
 pub trait ReadHandle: Send {}
 
+/// A segment that lies where loads can read it, and that its device was asked for: gives its bytes, which take no memory
+/// of the budget. Called when they are needed; returns when the device would have answered.
+pub type LyingSegment = Box<dyn FnOnce() -> Result<Bytes, ReadError> + Send>;
+
 /// Reads the segments of one data file.
 pub trait SegmentReader: Send + Sync {
     /// Starts reading a segment and returns at once.
@@ -19,4 +23,9 @@ pub trait SegmentReader: Send + Sync {
     /// lock that is also held while [`Bytes`] of the cache are dropped: dropping bytes can start the next
     /// waiting read.
     fn read(&self, segment_idx: u32, done: ReadDone) -> Box<dyn ReadHandle>;
+
+    /// Asks for a segment that lies on a shelf that loads can read; `None` has [`Self::read`] asked.
+    fn lying(&self, _segment_idx: u32) -> Option<LyingSegment> {
+        None
+    }
 }

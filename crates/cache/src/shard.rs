@@ -162,23 +162,13 @@ impl Shard {
         let query = Some(flight.scan.query);
         let room = arrival.room;
         let mut displaced = Vec::new();
-        let keep = arrival.populate
-            && match info.kind {
-                SegmentKind::Metadata => self.admit_metadata(&info, room, &mut displaced),
-                SegmentKind::Data => {
-                    self.policy.admit(&candidate(key, &info), room) == Admission::Keep
-                }
-            };
+        let keep = arrival.populate && self.wants(key, &info, room, &mut displaced);
         if keep {
-            self.keep(key, info, held);
-            if info.kind == SegmentKind::Metadata {
-                let item = ItemId::metadata_segment(key);
-                let cost = MissCost {
-                    seconds: arrival.read_s,
-                    weight: flight.scan.weight,
-                };
-                self.ledger.miss(item.number, info.charged_bytes, cost);
-            }
+            let cost = MissCost {
+                seconds: arrival.read_s,
+                weight: flight.scan.weight,
+            };
+            self.keep(key, info, held, cost);
             self.record(EventKind::Insert, key, &info, query);
         } else {
             self.map.remove(&key);
@@ -187,7 +177,28 @@ impl Shard {
         displaced
     }
 
-    fn keep(&mut self, key: SegmentKey, info: SegmentInfo, held: &Arc<HeldSegment>) {
+    /// Whether a segment is to be kept. Older metadata goes for it, to be dropped outside the lock.
+    pub(crate) fn wants(
+        &mut self,
+        key: SegmentKey,
+        info: &SegmentInfo,
+        room: Room,
+        displaced: &mut Vec<Arc<HeldSegment>>,
+    ) -> bool {
+        match info.kind {
+            SegmentKind::Metadata => self.admit_metadata(info, room, displaced),
+            SegmentKind::Data => self.policy.admit(&candidate(key, info), room) == Admission::Keep,
+        }
+    }
+
+    /// Keeps a segment whose charge is counted as detached, and that took this long to read.
+    pub(crate) fn keep(
+        &mut self,
+        key: SegmentKey,
+        info: SegmentInfo,
+        held: &Arc<HeldSegment>,
+        cost: MissCost,
+    ) {
         let slot = self.occupy(Resident {
             key,
             info,
@@ -198,6 +209,8 @@ impl Shard {
             SegmentKind::Metadata => {
                 self.metadata.push_front(slot);
                 self.budget.add_metadata(info.charged_bytes);
+                let item = ItemId::metadata_segment(key);
+                self.ledger.miss(item.number, info.charged_bytes, cost);
             }
             SegmentKind::Data => {
                 self.policy.insert(slot, &candidate(key, &info));

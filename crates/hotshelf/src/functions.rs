@@ -13,6 +13,7 @@ mod market;
 mod purposes;
 mod sliding;
 mod sum;
+mod tables;
 
 use std::sync::{Arc, Weak};
 
@@ -49,6 +50,7 @@ const FUNCTIONS: &[(&str, Rows)] = &[
         market::memory_market(&parts.storage, &parts.engine)
     }),
     ("hotshelf_shelves", |parts| market::shelves(&parts.storage)),
+    ("hotshelf_tables", |parts| tables::tables(&parts.storage)),
 ];
 
 /// Makes all functions callable in a session.

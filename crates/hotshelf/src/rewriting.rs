@@ -9,7 +9,7 @@ use hotshelf_store::catalog::FileRow;
 use hotshelf_store::data_file::TableFile;
 
 use crate::error::{Error, Result};
-use crate::index::{IndexCache, IndexDefinition, IndexShelf, advise_order};
+use crate::index::{IndexCache, IndexDefinition, Shelf, advise_order};
 use crate::scan::{ScanEnv, read_in_order};
 use crate::storage::{
     BUDGET_PARTS, Exchange, MERGE_ROWS, Merge, RowOrder, Storage, Writing, resolve,
@@ -35,7 +35,7 @@ pub(crate) struct IndexSpec {
     /// Which blocks of it stay in memory.
     pub cache: IndexCache,
     /// Where its leaves are read from.
-    pub shelf: IndexShelf,
+    pub shelf: Shelf,
 }
 
 /// Reads tables and gives the storage new files for them.

@@ -26,6 +26,7 @@ mod room;
 mod samples;
 mod schemas;
 mod shape;
+mod shelves;
 mod syntax;
 mod tables;
 mod target;
@@ -55,6 +56,7 @@ use catalog::HotshelfCatalog;
 use parsing::parse;
 use planned::Planned;
 use prepared::PreparedStatements;
+use shelves::TableClauses;
 
 pub use answer::Answer;
 pub use parsing::Statement;
@@ -232,10 +234,10 @@ impl Session {
         {
             return answer;
         }
-        let cluster_by = index::take_clustering(&mut statement.parsed)?;
+        let clauses = TableClauses::take(&mut statement.parsed)?;
         let handle = self.database.machine().workers.handle();
         let session = self.clone();
-        let plan = move || async move { session.plan(statement, cluster_by, values).await };
+        let plan = move || async move { session.plan(statement, clauses, values).await };
         match aside::run_async("planning the statement", handle, plan).await? {
             Planned::Done(message) => Ok(Answer::done(message)),
             Planned::Answered(rows) => Ok(Answer::of(rows)),

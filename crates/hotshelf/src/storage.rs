@@ -10,6 +10,7 @@ mod files;
 mod indexes;
 mod merging;
 mod names;
+mod placing;
 mod scratch;
 mod tables;
 mod writing;
@@ -21,6 +22,7 @@ use arrow::datatypes::SchemaRef;
 use hotshelf_cache::{CacheManager, CacheOptions};
 use hotshelf_store::catalog::{Names, TableRow};
 use hotshelf_store::data_file::Opener;
+use hotshelf_store::placement::Placement;
 use hotshelf_store::{Store, vortex_session};
 use parking_lot::{Mutex, RwLock};
 use vortex::session::VortexSession;
@@ -80,6 +82,8 @@ pub(crate) struct NewTable<'a> {
     pub if_exists: IfExists,
     /// Columns of the index whose order the rows get; empty for none.
     pub cluster_by: &'a [String],
+    /// Where it is to be.
+    pub placement: Placement,
 }
 
 /// What segments may take though operators hold all memory: a few of them, so that scans read ahead.

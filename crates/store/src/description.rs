@@ -9,8 +9,9 @@ use crate::catalog::entries::TableRow;
 use crate::catalog::{decode_schema, encode_schema};
 use crate::error::{Result, StoreError};
 use crate::fields::{Fields, put_bytes, put_number, put_word};
-use crate::index::{IndexCache, IndexDefinition, IndexShelf};
+use crate::index::{IndexCache, IndexDefinition};
 use crate::root::Root;
+use crate::shelf::Shelf;
 
 /// Its name in the table's folder.
 pub(crate) const TABLE: &str = "TABLE";
@@ -38,7 +39,7 @@ impl Description {
             indexes: indexes
                 .map(|index| IndexDefinition {
                     cache: IndexCache::default(),
-                    shelf: IndexShelf::default(),
+                    shelf: Shelf::default(),
                     ..index.definition.clone()
                 })
                 .collect(),
@@ -134,7 +135,7 @@ fn read_index(input: &mut Fields<'_>, column_count: usize) -> Result<IndexDefini
         name,
         clustered,
         cache: IndexCache::default(),
-        shelf: IndexShelf::default(),
+        shelf: Shelf::default(),
     })
 }
 
@@ -156,7 +157,7 @@ mod tests {
                 columns: vec![0],
                 clustered: true,
                 cache: IndexCache::default(),
-                shelf: IndexShelf::default(),
+                shelf: Shelf::default(),
             }],
         };
         let bytes = description.encode().unwrap();

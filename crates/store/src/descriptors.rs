@@ -3,6 +3,7 @@
 //! A file that loses its descriptor is opened again from the descriptor of the database's folder, so that a folder that
 //! is moved takes its files along. A read under way keeps the descriptor that it began with.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use hotshelf_tier::io::{IoEngine, IoFile};
 use hotshelf_tier::{TierError, is_out_of_descriptors};
 use parking_lot::Mutex;
 
+use crate::data_file::moving::missing;
 use crate::recent::Recent;
 use crate::root::Root;
 
@@ -87,6 +89,20 @@ impl Descriptors {
                 // The process has too many of them: files that are not read are closed.
                 self.make_room(0);
                 open()
+            }
+            Err(TierError::Io {
+                path,
+                operation,
+                offset,
+                source,
+            }) if source.kind() == io::ErrorKind::NotFound => {
+                let source = missing(&handle.root.real(&handle.path), source.kind().into());
+                Err(TierError::Io {
+                    path,
+                    operation,
+                    offset,
+                    source: Arc::new(source),
+                })
             }
             other => other,
         }?;

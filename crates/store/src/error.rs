@@ -124,6 +124,18 @@ pub enum StoreError {
         data_type: String,
     },
     /// The store cannot write this yet.
+    #[error(
+        "shelf {shelf} has no room for {requested} bytes of a table: it may take {available} of the budget"
+    )]
+    ShelfFull {
+        /// The shelf.
+        shelf: String,
+        /// Bytes of a file's segments.
+        requested: u64,
+        /// What the shelf may still take.
+        available: u64,
+    },
+    /// Something that the format or the program does not do.
     #[error("{what} is not supported yet")]
     NotSupported {
         /// What it is.

@@ -9,6 +9,7 @@ use vortex_arrow::ArrowSessionExt;
 
 use crate::catalog::Catalog;
 use crate::catalog::entries::{FileRow, IndexRow, Names, TableRow};
+use crate::data_file::moving::away;
 use crate::data_file::{FilePaths, SegmentMap, Sums, footer};
 use crate::description::Description;
 use crate::error::{Result, StoreError};
@@ -72,6 +73,7 @@ pub fn repair(folder: &Path) -> Result<RepairReport> {
             what: "it has no folder 'data'".into(),
         });
     }
+    ensure_shelves(&root)?;
     let mut search = Search::new(&root)?;
     let rows = search.tables()?;
     let last = search.last();
@@ -89,6 +91,21 @@ pub fn repair(folder: &Path) -> Result<RepairReport> {
         Description::new(last.database, row).ensure(&root, &row.folder)?;
     }
     Ok(search.report(&rows))
+}
+
+/// Refuses to go on without shelves that data files are on: their rows would be taken for lost.
+fn ensure_shelves(root: &Root) -> Result<()> {
+    for folder in root.list(&root.data())? {
+        if !root.real(&folder).is_dir() {
+            continue;
+        }
+        for path in root.list(&folder)? {
+            if away(root, &path).is_some() {
+                root.open_file(&path)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether the catalog can be opened and every entry is what was written.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::data_file::moving::{missing, remove_away};
 use crate::error::{Result, StoreError};
 
 /// Version of the folder's format; a program reads this version and older ones.
@@ -228,7 +229,9 @@ impl Root {
 
     /// Opens a file for reading.
     pub(crate) fn open_file(&self, path: &Path) -> Result<File> {
-        File::open(self.real(path)).map_err(StoreError::io("open", path))
+        let real = self.real(path);
+        let opened = File::open(&real).map_err(|error| missing(&real, error));
+        opened.map_err(StoreError::io("open", path))
     }
 
     /// Reads a whole file.
@@ -282,9 +285,16 @@ impl Root {
             .map_err(self.failure("sync", folder))
     }
 
-    /// Removes a file or a folder with what it holds; whether it is gone.
+    /// Removes a file or a folder with what it holds, data files on shelves included; whether it is gone.
     pub fn remove(&self, path: &Path) -> bool {
         let real = self.real(path);
+        let links = match real.is_dir() {
+            true => self.list(path).unwrap_or_default(),
+            false => vec![path.to_owned()],
+        };
+        if !links.iter().all(|path| remove_away(self, path)) {
+            return false;
+        }
         let removed = match real.symlink_metadata() {
             Ok(found) if found.is_dir() => std::fs::remove_dir_all(&real),
             Ok(_) => std::fs::remove_file(&real),

@@ -20,9 +20,11 @@ use crate::error::{Result, StoreError};
 use crate::folder::ensure_no_data;
 use crate::ids::random_id;
 use crate::in_use::InUse;
-use crate::index::{IndexCache, IndexShelf};
+use crate::index::IndexCache;
 use crate::names_file;
+use crate::placement::Placement;
 use crate::root::{CATALOG, DATA, LOST, Lifetime, RESERVE, Root, RootLock};
+use crate::shelf::Shelf;
 use crate::sweep::{look, sweep};
 use crate::verify::{VerifyReport, verify};
 
@@ -216,11 +218,16 @@ impl Store {
         folder: &str,
         index: i64,
         cache: IndexCache,
-        shelf: &IndexShelf,
+        shelf: &Shelf,
     ) -> Result<()> {
         self.catalog.set_index_choices(index, cache, shelf)?;
         self.describe(folder);
         Ok(())
+    }
+
+    /// Keeps where the user wants a table to be from here on.
+    pub fn set_placement(&self, table_id: i64, placement: &Placement) -> Result<()> {
+        self.catalog.set_placement(table_id, placement)
     }
 
     /// Drops an index, and its files when they are no longer read.
@@ -327,7 +334,8 @@ impl Store {
         limit: usize,
     ) -> Arc<Opener> {
         let descriptors = Descriptors::new(engine.clone(), limit);
-        Opener::new(&self.in_use, descriptors, cache, session)
+        let database = self.catalog.last().database;
+        Opener::new(&self.in_use, descriptors, cache, session, database)
     }
 }
 

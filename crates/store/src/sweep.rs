@@ -93,8 +93,17 @@ impl Unknown {
             files.extend(root.list(&folder.join(inner))?);
         }
         for path in files {
-            let name = path.strip_prefix(&folder).unwrap_or(&path);
-            if name.to_str().is_some_and(|name| known.contains(name)) {
+            let name = path.strip_prefix(&folder).unwrap_or(&path).to_str();
+            if name.is_some_and(|name| known.contains(name)) {
+                continue;
+            }
+            // What a move of a known file was making.
+            let moved = name.and_then(|name| {
+                let ends = [".tmp", ".link"];
+                ends.iter().find_map(|end| name.strip_suffix(end))
+            });
+            if row.is_sound() && moved.is_some_and(|name| known.contains(name)) {
+                self.leftovers.push(path);
                 continue;
             }
             let numbers = numbers_in(&file_name(&path));

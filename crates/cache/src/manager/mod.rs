@@ -9,14 +9,17 @@
 //!
 //! A hit takes one shard lock and nothing else.
 //!
-//! `reads` decides which reads may start, `evictions` what goes and what stays; `memory_market` answers who has the
+//! `reads` decides which reads may start, `lying` answers for what is read without any, `evictions` decides what goes and
+//! what stays; `memory_market` answers who has the
 //! memory and what it is worth.
 
 mod evictions;
+mod lying;
 mod memory_market;
 mod options;
 mod reads;
 
+pub(crate) use lying::LyingRequest;
 pub(crate) use memory_market::lent;
 pub use options::CacheOptions;
 
@@ -167,6 +170,11 @@ impl CacheManager {
                 let Some((file, info)) = self.files.read().segment(key) else {
                     return SegmentFuture::ready(Err(ReadError::UnknownSegment { key }));
                 };
+                if let Some(lying) = file.reader.lying(key.segment_idx) {
+                    drop(shard);
+                    let request = LyingRequest::new(self, (key, info), file, lying, scan);
+                    return SegmentFuture::lying(request);
+                }
                 Flight::new(key, info, file, scan)
             }
         };
@@ -359,6 +367,7 @@ impl CacheManager {
         let room = Room {
             cached_bytes: self.budget.cached_bytes(),
             capacity_bytes: self.budget.capacity_bytes(),
+            is_copied: false,
         };
         let mut displaced = Vec::new();
         let mut shard = self.shard(flight.key);

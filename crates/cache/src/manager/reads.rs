@@ -115,7 +115,7 @@ impl CacheManager {
 
     /// Charges a read about to start, evicting what the policy would drop for any other segment, and soft
     /// pins only while more is kept than may be. Evicts nothing if that could not be enough.
-    fn make_room(&self, charged_bytes: u64) -> bool {
+    pub(super) fn make_room(&self, charged_bytes: u64) -> bool {
         let budget = self.budget();
         loop {
             if budget.try_charge_in_flight(charged_bytes) {

@@ -66,7 +66,9 @@ impl Policy for HpCache {
         self.refresh();
         let excess = self.excess(incoming);
         let fits = room.cached_bytes.saturating_add(incoming.bytes) <= room.capacity_bytes;
-        let beats_worst = || self.order.last().is_some_and(|(worst, _)| excess < *worst);
+        // A copy displaces nothing that is as good as it.
+        let beats_worst =
+            || !room.is_copied && self.order.last().is_some_and(|(worst, _)| excess < *worst);
         if fits || excess < 0 || beats_worst() {
             Admission::Keep
         } else {

@@ -55,6 +55,8 @@ pub struct Room {
     pub cached_bytes: u64,
     /// Bytes that may be kept: the budget without operators and transit.
     pub capacity_bytes: u64,
+    /// Whether keeping the segment costs a copy of it, because it lies where loads can read it.
+    pub is_copied: bool,
 }
 
 /// What to do with a segment that has arrived.

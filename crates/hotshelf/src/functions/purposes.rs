@@ -38,6 +38,10 @@ const PURPOSES: &[(&str, &str)] = &[
         "a row per shelf of the tuner's model: its size, speed and price",
     ),
     (
+        "hotshelf_tables",
+        "a row per table: its files, the shelf that it is on, and how much of it is there",
+    ),
+    (
         "hpcache_advice",
         "a row per budget: the time of the known queries under it; with a slowdown such as 1.1, the least budget \
          for it",

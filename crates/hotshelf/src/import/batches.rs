@@ -9,6 +9,8 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 
 use super::{ExistingTable, ImportProgress};
+use hotshelf_store::placement::Placement;
+
 use crate::database::Database;
 use crate::error::Result;
 use crate::storage::{IfExists, NewTable};
@@ -64,6 +66,7 @@ impl Database {
             schema,
             if_exists,
             cluster_by: &[],
+            placement: Placement::default(),
         };
         storage.create_table(new, inputs, rows_done).await
     }

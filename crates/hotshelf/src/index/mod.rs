@@ -34,9 +34,8 @@ pub(crate) use covering::CoveringRows;
 pub(crate) use elfs::ElfStore;
 pub(crate) use file::{IndexFile, Indexes, Stretch};
 pub(crate) use hotshelf_store::index::policy::BlockPolicyKind;
-pub(crate) use hotshelf_store::index::{
-    IndexCache, IndexDefinition, IndexPaths, IndexShelf, MissingShelf,
-};
+pub(crate) use hotshelf_store::index::{IndexCache, IndexDefinition, IndexPaths};
+pub(crate) use hotshelf_store::shelf::{MissingShelf, Shelf};
 pub(crate) use join_keys::{JOIN_KEYS_MAX, JoinKeys, KeyList};
 pub(crate) use keys::is_indexable;
 pub(crate) use point::{PointAsker, PointQuestion, Sought};

@@ -17,6 +17,8 @@ use datafusion::prelude::SessionContext;
 use parking_lot::RwLock;
 
 use super::views::{BrokenView, is_planning, view_table};
+use hotshelf_store::placement::Placement;
+
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::input::{Limits, file_table};
@@ -121,6 +123,7 @@ impl HotshelfSchema {
                     schema: table.schema(),
                     if_exists: IfExists::Fail,
                     cluster_by: &[],
+                    placement: Placement::default(),
                 };
                 database.storage().create_table(new, inputs, rows).await
             })

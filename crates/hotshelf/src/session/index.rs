@@ -1,7 +1,6 @@
 //! `CREATE INDEX`, `ALTER INDEX`, `DROP INDEX`, `OPTIMIZE TABLE` and `CLUSTER BY`: what DataFusion does not run.
 
 use datafusion::common::TableReference;
-use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
     AlterTable, AlterTableOperation, BinaryOperator, CreateIndex, Expr, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, IndexType, ObjectName, ObjectType, SqlOption,
@@ -10,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{Answer, Session};
 use crate::error::{Error, Result};
-use crate::index::{BlockPolicyKind, IndexCache, IndexShelf, MissingShelf};
+use crate::index::{BlockPolicyKind, IndexCache, MissingShelf, Shelf};
 use crate::options::parse_size;
 use crate::rewriting::{IndexSpec, Rewritten};
 use crate::storage::default_index_name;
@@ -20,7 +19,10 @@ impl Session {
     pub(super) async fn run_own(&self, statement: &SqlStatement) -> Option<Result<Answer>> {
         match statement {
             SqlStatement::CreateIndex(create) => Some(self.create_index(create).await),
-            SqlStatement::AlterTable(alter) => self.alter_index(alter),
+            SqlStatement::AlterTable(alter) => match self.alter_index(alter) {
+                Some(altered) => Some(altered),
+                None => self.alter_table(alter).await,
+            },
             SqlStatement::Drop {
                 object_type: ObjectType::Index,
                 if_exists,
@@ -130,7 +132,7 @@ impl Session {
     }
 
     /// The full name of a table that is written with or without its schema.
-    fn full_table_name(&self, name: &ObjectName) -> Result<String> {
+    pub(super) fn full_table_name(&self, name: &ObjectName) -> Result<String> {
         let schema = match name.0.len() {
             0 | 1 => None,
             count => name.0[count - 2].as_ident().map(normalise),
@@ -203,25 +205,16 @@ impl Session {
             advise: false,
             clustered: false,
             cache: IndexCache::default(),
-            shelf: IndexShelf::default(),
+            shelf: Shelf::default(),
         };
         take_options(&create.with, &mut spec)?;
         Ok(spec)
     }
 }
 
-/// Takes `CLUSTER BY elf (a, b)` out of a CREATE TABLE and returns its columns; none without it.
-pub(super) fn take_clustering(statement: &mut ParsedStatement) -> Result<Vec<String>> {
-    let ParsedStatement::Statement(own) = statement else {
-        return Ok(Vec::new());
-    };
-    let SqlStatement::CreateTable(create) = own.as_mut() else {
-        return Ok(Vec::new());
-    };
-    let Some(clustering) = create.cluster_by.take() else {
-        return Ok(Vec::new());
-    };
-    elf_columns(&clustering).ok_or_else(|| Error::InvalidValue {
+/// The columns of `CLUSTER BY elf (a, b)`.
+pub(super) fn clustering_columns(clustering: &WrappedCollection<Vec<Expr>>) -> Result<Vec<String>> {
+    elf_columns(clustering).ok_or_else(|| Error::InvalidValue {
         what: "clustering",
         value: clustering.to_string(),
         expected: "CLUSTER BY elf (column, …)".into(),
@@ -303,10 +296,10 @@ fn check_levels(cache: &IndexCache, column_count: usize) -> Result<()> {
 }
 
 /// Refuses an option that was given before.
-fn once(seen: &mut Vec<String>, key: &str) -> Result<()> {
+pub(super) fn once(seen: &mut Vec<String>, key: &str) -> Result<()> {
     if seen.iter().any(|one| one == key) {
         return Err(Error::InvalidValue {
-            what: "index option",
+            what: "option",
             value: key.to_owned(),
             expected: "every option once".into(),
         });
@@ -323,14 +316,15 @@ fn wrong_option(option: String) -> Error {
             "order = 'auto' or 'given', clustered = true or false, cache = {}, \
              cache_bytes = a size or 'auto', shelf = {}",
             cache_words(),
-            IndexShelf::words()
+            Shelf::words()
         ),
     }
 }
 
-/// The value of an option as a word: in lower case unless it is a shelf, as folders are not.
-fn option_word(key: &Ident, value: &Expr) -> Option<String> {
-    let is_shelf = key.value.eq_ignore_ascii_case("shelf");
+/// The value of an option as a word: in lower case unless it is a shelf or names columns, as folders are not.
+pub(super) fn option_word(key: &Ident, value: &Expr) -> Option<String> {
+    let word = key.value.to_ascii_lowercase();
+    let is_shelf = matches!(word.as_str(), "shelf" | "shelf_columns");
     Some(match value {
         Expr::Value(value) => match &value.value {
             Value::Boolean(value) => value.to_string(),
@@ -347,7 +341,7 @@ fn option_word(key: &Ident, value: &Expr) -> Option<String> {
 /// What can be changed about an index that exists.
 struct Choices<'a> {
     cache: &'a mut IndexCache,
-    shelf: &'a mut IndexShelf,
+    shelf: &'a mut Shelf,
 }
 
 impl Choices<'_> {
@@ -375,19 +369,30 @@ impl Choices<'_> {
                 }
             }
             ("shelf", name) => {
-                let invalid = |expected| Error::InvalidValue {
-                    what: "shelf of an index",
-                    value: name.to_owned(),
-                    expected,
-                };
-                let shelf: IndexShelf = name.parse().map_err(|_| invalid(IndexShelf::words()))?;
-                let missing = |why: MissingShelf| invalid(why.to_string());
-                *self.shelf = shelf.on_this_machine().map_err(missing)?;
+                let shelf = shelf_named("shelf of an index", name)?;
+                if let Shelf::Folder(_) = shelf {
+                    return Err(Error::NotSupported {
+                        what: "an index on another disk".into(),
+                    });
+                }
+                *self.shelf = shelf;
             }
             _ => return Ok(false),
         }
         Ok(true)
     }
+}
+
+/// The shelf of this name, if this machine has it.
+pub(super) fn shelf_named(what: &'static str, name: &str) -> Result<Shelf> {
+    let invalid = |expected| Error::InvalidValue {
+        what,
+        value: name.to_owned(),
+        expected,
+    };
+    let shelf: Shelf = name.parse().map_err(|_| invalid(Shelf::words()))?;
+    let missing = |why: MissingShelf| invalid(why.to_string());
+    shelf.on_this_machine().map_err(missing)
 }
 
 /// The words that say which blocks of an index stay in memory.
@@ -407,7 +412,7 @@ fn last_part(name: &ObjectName) -> Result<String> {
 }
 
 /// Names are lower case unless quoted.
-fn normalise(ident: &Ident) -> String {
+pub(super) fn normalise(ident: &Ident) -> String {
     match ident.quote_style {
         Some(_) => ident.value.clone(),
         None => ident.value.to_lowercase(),

@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use super::account::QueryAccount;
 use super::answer::{self, Answer, RunningPlan};
 use super::explain::{Form, Shown};
+use super::shelves::TableClauses;
 use super::target::Unfinished;
 use super::{aside, depth, explain, interrupt};
 use crate::engine::{Engine, QueryPool};
@@ -63,7 +64,7 @@ pub(super) struct PlannedTable {
     pub name: String,
     pub schema: SchemaRef,
     pub if_exists: IfExists,
-    pub cluster_by: Vec<String>,
+    pub clauses: TableClauses,
     pub input: Runnable,
     pub note: &'static str,
 }

@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 use super::planned::{Planned, Runnable, interrupt_of, plan_physically};
 use super::prepared::{Expanded, with_values};
 use super::samples::read_samples;
+use super::shelves::TableClauses;
 use super::unique::learn_unique;
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, shape, views};
 use crate::error::{Error, Result, nearest};
@@ -33,7 +34,7 @@ impl Session {
     pub(super) async fn plan(
         &self,
         statement: Statement,
-        cluster_by: Vec<String>,
+        clauses: TableClauses,
         values: Option<Vec<ScalarAndMetadata>>,
     ) -> Result<Planned> {
         let _planning = views::Planning::begin();
@@ -75,13 +76,13 @@ impl Session {
         if let LogicalPlan::Ddl(ddl) = &plan {
             self.keep_other_kinds(ddl)?;
         }
-        self.plan_logical(plan, cluster_by).await
+        self.plan_logical(plan, clauses).await
     }
 
-    async fn plan_logical(&self, plan: LogicalPlan, cluster_by: Vec<String>) -> Result<Planned> {
+    async fn plan_logical(&self, plan: LogicalPlan, clauses: TableClauses) -> Result<Planned> {
         match plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
-                self.plan_table(create, cluster_by).await
+                self.plan_table(create, clauses).await
             }
             LogicalPlan::Ddl(DdlStatement::DropTable(drop))
                 if self.is_stored_or_missing(&drop.name) =>

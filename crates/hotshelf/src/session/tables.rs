@@ -12,6 +12,7 @@ use super::Session;
 use super::answer::Answer;
 use super::columns::{ensure_unique_columns, with_types_of};
 use super::planned::{Planned, PlannedTable};
+use super::shelves::TableClauses;
 use crate::error::{Error, Result};
 use crate::storage::{IfExists, NewTable};
 
@@ -53,7 +54,7 @@ impl Session {
     pub(super) async fn plan_table(
         &self,
         create: CreateMemoryTable,
-        cluster_by: Vec<String>,
+        clauses: TableClauses,
     ) -> Result<Planned> {
         let name = self.stored_name(&create.name)?;
         if create.temporary {
@@ -85,7 +86,7 @@ impl Session {
                 true => IfExists::Replace,
                 false => IfExists::Fail,
             },
-            cluster_by,
+            clauses,
             input,
             note: match create.constraints.is_empty() {
                 true => "",
@@ -99,7 +100,7 @@ impl Session {
             name,
             schema,
             if_exists,
-            cluster_by,
+            clauses,
             input,
             note,
         } = table;
@@ -108,7 +109,8 @@ impl Session {
                 name: &name,
                 schema: schema.clone(),
                 if_exists,
-                cluster_by: &cluster_by,
+                cluster_by: &clauses.cluster_by,
+                placement: clauses.placement.clone(),
             };
             let storage = self.database.storage();
             storage.create_table(new, vec![rows], Arc::new(AtomicU64::new(0)))

@@ -59,6 +59,13 @@ impl Storage {
         }
         unfinished.finish()?;
         drop(aborts);
+        if let Err(error) = self.shelve_new(folder, &rows).await {
+            let paths = rows
+                .iter()
+                .map(|file| FilePaths::new(root, folder, file.number));
+            paths.for_each(|paths| paths.remove());
+            return Err(error);
+        }
         Ok(rows)
     }
 

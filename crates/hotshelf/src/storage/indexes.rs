@@ -11,7 +11,7 @@ use super::Storage;
 use super::writing::RowOrder;
 use crate::error::{Error, Result, nearest};
 use crate::index::{
-    IndexCache, IndexDefinition, IndexFile, IndexPaths, IndexShelf, IndexWriter, Indexed, Indexes,
+    IndexCache, IndexDefinition, IndexFile, IndexPaths, IndexWriter, Indexed, Indexes, Shelf,
     TableIndex, is_indexable, stretch_rows,
 };
 use crate::table::Table;
@@ -45,7 +45,7 @@ impl Storage {
             columns,
             clustered: false,
             cache: IndexCache::default(),
-            shelf: IndexShelf::default(),
+            shelf: Shelf::default(),
         })
     }
 
@@ -131,7 +131,7 @@ impl Storage {
         table: &Table,
         leaves: impl Fn(&IndexDefinition, u64) -> bool,
     ) {
-        let is_elsewhere = |index: &&TableIndex| index.definition.shelf != IndexShelf::File;
+        let is_elsewhere = |index: &&TableIndex| index.definition.shelf != Shelf::File;
         if !table.indexes.iter().any(|index| is_elsewhere(&index)) {
             return;
         }
@@ -159,7 +159,7 @@ impl Storage {
             self.store.drop_index(&table.folder, index.definition.id)?;
             let shared = IndexCache::default();
             self.elfs.set_cache(index.definition.id, shared);
-            self.elfs.set_shelf(index.definition.id, &IndexShelf::File);
+            self.elfs.set_shelf(index.definition.id, &Shelf::File);
         }
         let changed = table.changed(table.files.clone(), kept);
         self.put(changed);
@@ -172,7 +172,7 @@ impl Storage {
     pub fn alter_index(
         &self,
         name: &str,
-        change: impl FnOnce(&mut IndexCache, &mut IndexShelf, usize) -> Result<()>,
+        change: impl FnOnce(&mut IndexCache, &mut Shelf, usize) -> Result<()>,
     ) -> Result<()> {
         let _change = self.changes.lock();
         let table = self.require_table_of_index(name)?;
@@ -331,19 +331,24 @@ pub(crate) fn default_index_name(table: &str, columns: &[String]) -> String {
     format!("{table}_{}_elf", columns.join("_"))
 }
 
+/// The number of a table's column.
+pub(super) fn column_named(table: &str, schema: &SchemaRef, name: &str) -> Result<usize> {
+    let fields = schema.fields();
+    let unknown = || Error::UnknownColumn {
+        table: table.to_owned(),
+        column: name.to_owned(),
+        nearest: nearest(name, fields.iter().map(|field| field.name().as_str())),
+    };
+    let found = fields.iter().position(|field| field.name() == name);
+    found.ok_or_else(unknown)
+}
+
 /// The columns of a table by name: at least one, none twice, all of types that can be indexed.
 pub(crate) fn resolve(table: &str, schema: &SchemaRef, names: &[String]) -> Result<Vec<usize>> {
     let mut columns = Vec::with_capacity(names.len());
     for name in names {
         let fields = schema.fields();
-        let Some(column) = fields.iter().position(|field| field.name() == name) else {
-            let known = fields.iter().map(|field| field.name().as_str());
-            return Err(Error::UnknownColumn {
-                table: table.to_owned(),
-                column: name.clone(),
-                nearest: nearest(name, known),
-            });
-        };
+        let column = column_named(table, schema, name)?;
         if !is_indexable(fields[column].data_type()) {
             return Err(Error::NotIndexable {
                 column: name.clone(),

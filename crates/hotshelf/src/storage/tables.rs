@@ -11,6 +11,7 @@ use hotshelf_store::data_file::{FilePaths, TableColumns, TableFile, check_storab
 use hotshelf_store::folder::folder_name;
 
 use super::changes::Exchange;
+use super::placing::check_columns;
 use super::writing::{UnfinishedFolder, Writing};
 use super::{IfExists, NewTable, Storage};
 use crate::error::{Error, Result, nearest};
@@ -101,7 +102,9 @@ impl Storage {
             schema,
             if_exists,
             cluster_by,
+            placement,
         } = new;
+        check_columns(name, &schema, &placement)?;
         check_storable(&schema, &self.vortex)?;
         let index = self.first_index(name, &schema, cluster_by)?;
         let order = index
@@ -115,6 +118,7 @@ impl Storage {
         // The folder's number need not be the table's id: it only has to be new.
         let folder = folder_name(name, self.store.next_number()?);
         let unfinished = UnfinishedFolder::new(self.store.root(), &folder);
+        self.opener.shelves().put(&folder, placement.clone());
         let files = self
             .write_files(&folder, &schema, inputs, rows_written, Writing::new(order))
             .await?;
@@ -122,10 +126,12 @@ impl Storage {
         let files = self.drop_empty(files, &folder);
         let row_count = files.iter().map(|file| file.stats.row_count).sum();
         let mut row = TableRow::new(name.to_owned(), folder, schema, files);
+        row.placement = placement;
         if let Some(index) = index {
             row.indexes.push(self.index_new_table(&row, index).await?);
         }
         unfinished.keep_if(self.commit_table(row, if_exists))?;
+        self.begin_shelf(name);
         Ok(row_count)
     }
 
@@ -151,6 +157,7 @@ impl Storage {
         }
         let replaced = old.as_ref().map(|table| (table.id, table.folder.as_str()));
         row.id = self.store.add_table(&row, replaced)?;
+        old.iter().for_each(|old| self.forget_shelf(old));
         self.put(self.open_table(row));
         Ok(())
     }
@@ -194,6 +201,7 @@ impl Storage {
         let table = table.ok_or_else(|| self.unknown_table(name))?;
         self.leave_shelves(&table, |_, _| true);
         self.store.drop_table(table.id, &table.folder)?;
+        self.forget_shelf(&table);
         let mut tables = self.tables.write();
         tables.remove(name);
         let outdated = self.look_ups.forget_table(table.id);
@@ -209,6 +217,7 @@ impl Storage {
 
     fn open_files(&self, row: TableRow, column_ids: Vec<ColumnId>) -> Table {
         let (folder, schema) = (row.folder.clone(), row.schema.clone());
+        self.opener.shelves().put(&folder, row.placement.clone());
         Table::open(row, column_ids, |file, column_ids| {
             let columns = TableColumns {
                 schema: &schema,

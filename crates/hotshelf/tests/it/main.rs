@@ -25,6 +25,7 @@ mod profile;
 mod robust;
 mod semi_joins;
 mod shared;
+mod shelves;
 mod sorting;
 mod sql;
 mod subqueries;

@@ -4,10 +4,12 @@ use rusqlite::params;
 
 use super::entries::{FileChange, IndexFileRow, Obsolete, TableRef, TableRow};
 use super::rows::{self, Owner};
-use super::schema::IndexChoice;
+use super::schema::Choice;
 use super::{Catalog, journal, names};
 use crate::error::Result;
-use crate::index::{IndexCache, IndexShelf};
+use crate::index::IndexCache;
+use crate::placement::Placement;
+use crate::shelf::Shelf;
 
 impl Catalog {
     /// Adds a table with its files and indexes in one transaction and returns its id, whatever id it has so far;
@@ -18,6 +20,7 @@ impl Catalog {
                 journal::drop_row(transaction, id)?;
             }
             let (id, row_sum) = rows::insert_table(transaction, table)?;
+            table.placement.keep(transaction, id)?;
             *sum = sum.clone().number(row_sum.into());
             let owner = Owner {
                 table_id: id,
@@ -75,16 +78,19 @@ impl Catalog {
     }
 
     /// Keeps what the user says about the blocks and the shelf of an index from here on.
-    pub fn set_index_choices(
-        &self,
-        number: i64,
-        cache: IndexCache,
-        shelf: &IndexShelf,
-    ) -> Result<()> {
+    pub fn set_index_choices(&self, number: i64, cache: IndexCache, shelf: &Shelf) -> Result<()> {
         self.change(|transaction, sum| {
             *sum = sum.clone().number(number as u64);
             cache.keep(transaction, number)?;
             shelf.keep(transaction, number)
+        })
+    }
+
+    /// Keeps where the user wants a table to be.
+    pub fn set_placement(&self, table_id: i64, placement: &Placement) -> Result<()> {
+        self.change(|transaction, sum| {
+            *sum = sum.clone().number(table_id as u64);
+            placement.keep(transaction, table_id)
         })
     }
 
@@ -94,7 +100,7 @@ impl Catalog {
             *sum = sum.clone().number(number as u64);
             transaction.execute("DELETE FROM indexes WHERE number = ?1", params![number])?;
             IndexCache::default().keep(transaction, number)?;
-            IndexShelf::default().keep(transaction, number)?;
+            Shelf::default().keep(transaction, number)?;
             let files = Obsolete::Index {
                 folder: folder.to_owned(),
                 index: number,

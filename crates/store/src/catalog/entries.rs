@@ -7,6 +7,7 @@ use arrow::datatypes::SchemaRef;
 use hotshelf_tier::Corruption;
 
 use crate::index::IndexDefinition;
+use crate::placement::Placement;
 use crate::statistics::FileStats;
 
 /// A table as the catalog knows it.
@@ -24,6 +25,8 @@ pub struct TableRow {
     pub files: Vec<FileRow>,
     /// Its indexes.
     pub indexes: Vec<IndexRow>,
+    /// Where its files' segments are read from.
+    pub placement: Placement,
     /// Why its rows cannot be relied on, if its entry is not what was written.
     pub damage: Option<Corruption>,
     /// Indexes whose entries are not what was written. They are not among [`Self::indexes`].
@@ -46,6 +49,7 @@ impl TableRow {
             schema,
             files,
             indexes: Vec::new(),
+            placement: Placement::default(),
             damage: None,
             index_damages: Vec::new(),
         }

@@ -8,7 +8,7 @@ use crate::error::Result;
 
 /// Forgets a table and notes that its folder is obsolete.
 pub(super) fn drop_row(transaction: &Transaction<'_>, table_id: i64) -> Result<()> {
-    schema::forget_index_choices(transaction, table_id)?;
+    schema::forget_choices(transaction, table_id)?;
     let folder: Option<String> = transaction
         .query_row(
             "DELETE FROM tables WHERE id = ?1 RETURNING folder",

@@ -9,8 +9,10 @@ use super::damage::damaged;
 use super::{names, rows};
 use crate::error::{Result, StoreError};
 use crate::head::{Acknowledged, Change};
-use crate::index::{IndexCache, IndexShelf};
+use crate::index::IndexCache;
+use crate::placement::Placement;
 use crate::root::FORMAT_VERSION;
+use crate::shelf::Shelf;
 
 const SCHEMA: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -123,21 +125,21 @@ pub(super) fn database(connection: &Connection) -> Result<u64> {
     number(connection, "database")
 }
 
-/// What the user may say about an index: which of its blocks stay in memory, and where its leaves are read from.
-/// Nothing is kept where that is the default.
-pub(super) trait IndexChoice: FromStr + Display + Default + PartialEq {
-    /// The name of its key in `meta`, before the index' number.
+/// What the user may say about an index or a table: which blocks of an index stay in memory, where its leaves are read
+/// from, where the table's files are. Nothing is kept where that is the default.
+pub(super) trait Choice: FromStr + Display + Default + PartialEq {
+    /// The name of its key in `meta`, before the number of the index or the table.
     const KEY: &str;
 
-    /// What was said about an index.
-    fn of(connection: &Connection, index: i64) -> Result<Self> {
-        let text = meta(connection, &format!("{}.{index}", Self::KEY))?;
+    /// What was said about the one of this number.
+    fn of(connection: &Connection, number: i64) -> Result<Self> {
+        let text = meta(connection, &format!("{}.{number}", Self::KEY))?;
         Ok(text.and_then(|text| text.parse().ok()).unwrap_or_default())
     }
 
     /// Keeps it.
-    fn keep(&self, connection: &Connection, index: i64) -> Result<()> {
-        let key = format!("{}.{index}", Self::KEY);
+    fn keep(&self, connection: &Connection, number: i64) -> Result<()> {
+        let key = format!("{}.{number}", Self::KEY);
         if *self != Self::default() {
             return set_meta(connection, &key, self);
         }
@@ -146,22 +148,26 @@ pub(super) trait IndexChoice: FromStr + Display + Default + PartialEq {
     }
 }
 
-impl IndexChoice for IndexCache {
+impl Choice for IndexCache {
     const KEY: &str = "index_cache";
 }
 
-impl IndexChoice for IndexShelf {
+impl Choice for Shelf {
     const KEY: &str = "index_shelf";
 }
 
-/// Forgets what the user said about the indexes of a table.
-pub(super) fn forget_index_choices(connection: &Connection, table_id: i64) -> Result<()> {
-    for key in [IndexCache::KEY, IndexShelf::KEY] {
+impl Choice for Placement {
+    const KEY: &str = "table_shelf";
+}
+
+/// Forgets what the user said about a table and its indexes.
+pub(super) fn forget_choices(connection: &Connection, table_id: i64) -> Result<()> {
+    for key in [IndexCache::KEY, Shelf::KEY] {
         let of_table = format!("SELECT '{key}.' || number FROM indexes WHERE table_id = ?1");
         let sql = format!("DELETE FROM meta WHERE key IN ({of_table})");
         connection.execute(&sql, params![table_id])?;
     }
-    Ok(())
+    Placement::default().keep(connection, table_id)
 }
 
 /// The last change.

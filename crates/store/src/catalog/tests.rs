@@ -4,8 +4,9 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::*;
 use crate::index::policy::BlockPolicyKind;
-use crate::index::{IndexCache, IndexDefinition, IndexShelf};
+use crate::index::{IndexCache, IndexDefinition};
 use crate::root::Lifetime;
+use crate::shelf::Shelf;
 use crate::statistics::FileStats;
 
 struct Fixture {
@@ -80,7 +81,7 @@ fn index(id: i64, columns: Vec<usize>, clustered: bool) -> IndexDefinition {
         columns,
         clustered,
         cache: IndexCache::default(),
-        shelf: IndexShelf::default(),
+        shelf: Shelf::default(),
     }
 }
 

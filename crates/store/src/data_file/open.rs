@@ -1,16 +1,20 @@
 //! An open data file: its footer, its segments, and how they are read and checked.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use hotshelf_cache::{
-    CacheManager, ColumnId, FileId, ReadDone, ReadError, ReadHandle, ScanContext, SegmentInfo,
-    SegmentKey, SegmentKind, SegmentReader,
+    CacheManager, ColumnId, FileId, LyingSegment, ReadDone, ReadError, ReadHandle, ScanContext,
+    SegmentInfo, SegmentKey, SegmentKind, SegmentReader,
 };
 use hotshelf_tier::TierError;
 use hotshelf_tier::io::ReadTicket;
+use parking_lot::RwLock;
 use vortex::file::Footer;
 
+use super::copies::FileCopy;
 use super::paths::FilePaths;
 use super::segments::SegmentMap;
 use super::sums::verify;
@@ -33,6 +37,7 @@ pub struct DataFile {
     pub footer_sum: u32,
     /// A number that no other file has; 0 for a file of format 1.
     pub id: u64,
+    pub(super) schema: SchemaRef,
     pub(super) file_bytes: u64,
     pub(super) known: Arc<KnownFile>,
     pub(super) memory: Reservation,
@@ -61,6 +66,10 @@ impl DataFile {
     pub fn cache_id(&self) -> FileId {
         self.known.cache_id
     }
+
+    pub(super) fn cache(&self) -> &Arc<CacheManager> {
+        &self.known.cache
+    }
 }
 
 impl std::fmt::Debug for DataFile {
@@ -77,6 +86,8 @@ pub(super) struct KnownFile {
     cache: Arc<CacheManager>,
     pub cache_id: FileId,
     segments: Arc<FileSegments>,
+    /// Whether a copy was begun to be made since its table was placed.
+    is_copying: AtomicBool,
     /// Memory for what follows from the first opening.
     memory: OnceLock<Reservation>,
     _use: Use,
@@ -89,12 +100,14 @@ impl KnownFile {
         let segments = Arc::new(FileSegments {
             handle: handle.clone(),
             described: OnceLock::new(),
+            copy: RwLock::new(None),
         });
         Self {
             handle,
             cache: cache.clone(),
             cache_id: cache.add_file(segments.clone(), Vec::new()),
             segments,
+            is_copying: AtomicBool::new(false),
             memory: OnceLock::new(),
             _use: in_use,
         }
@@ -120,6 +133,33 @@ impl KnownFile {
             self.cache
                 .describe_file(self.cache_id, segment_infos(map, column_ids));
         }
+    }
+
+    /// Place and checksum of a segment, once the file was opened.
+    pub fn segment(&self, segment_idx: u32) -> Option<((u64, u32), u32)> {
+        self.segments.segment(segment_idx)
+    }
+
+    /// Whether a copy is to be made, which was not begun. From here on it is not.
+    pub fn begin_copy(&self) -> bool {
+        !self.is_copying.swap(true, Relaxed)
+    }
+
+    /// Takes the segments of a copy from there.
+    pub fn put_copy(&self, copy: Option<Arc<FileCopy>>) {
+        self.is_copying.store(true, Relaxed);
+        *self.segments.copy.write() = copy;
+    }
+
+    /// Reads the file again; a copy that is still being made is not taken into use.
+    pub fn leave_copy(&self) {
+        *self.segments.copy.write() = None;
+        self.is_copying.store(false, Relaxed);
+    }
+
+    /// Bytes of the copy.
+    pub fn copied_bytes(&self) -> Option<u64> {
+        Some(self.segments.copy.read().as_ref()?.bytes())
     }
 
     /// How many row groups the file has, once it was opened.
@@ -157,6 +197,8 @@ fn segment_infos(map: &SegmentMap, column_ids: &[ColumnId]) -> Vec<SegmentInfo> 
 struct FileSegments {
     handle: Arc<Handle>,
     described: OnceLock<Described>,
+    /// Those of them that are on a shelf.
+    copy: RwLock<Option<Arc<FileCopy>>>,
 }
 
 /// What the first opening found.
@@ -202,5 +244,11 @@ impl ReadHandle for Ticket {}
 impl SegmentReader for FileSegments {
     fn read(&self, segment_idx: u32, done: ReadDone) -> Box<dyn ReadHandle> {
         Box::new(Ticket(self.start(segment_idx, done)))
+    }
+
+    fn lying(&self, segment_idx: u32) -> Option<LyingSegment> {
+        let copy = self.copy.read().clone()?;
+        let (_, sum) = self.segment(segment_idx)?;
+        copy.ask(segment_idx, sum)
     }
 }

@@ -8,6 +8,7 @@ use hotshelf_cache::{CacheManager, Ledger, Lender, MissCost, Rung};
 use parking_lot::Mutex;
 use vortex::session::VortexSession;
 
+use super::copies::TableShelves;
 use super::open::DataFile;
 use crate::descriptors::Descriptors;
 use crate::in_use::InUse;
@@ -26,6 +27,7 @@ pub struct Opener {
     pub(crate) in_use: Arc<InUse>,
     descriptors: Arc<Descriptors>,
     footers: Arc<Footers>,
+    shelves: Arc<TableShelves>,
 }
 
 impl std::fmt::Debug for Opener {
@@ -44,6 +46,7 @@ impl Opener {
         descriptors: Arc<Descriptors>,
         cache: &Arc<CacheManager>,
         session: VortexSession,
+        database: u64,
     ) -> Arc<Self> {
         let footers = Arc::new(Footers {
             cache: cache.clone(),
@@ -59,12 +62,18 @@ impl Opener {
             in_use: in_use.clone(),
             descriptors,
             footers,
+            shelves: TableShelves::new(database),
         })
     }
 
     /// The descriptors of the files.
     pub fn descriptors(&self) -> &Arc<Descriptors> {
         &self.descriptors
+    }
+
+    /// Where the tables are.
+    pub fn shelves(&self) -> &Arc<TableShelves> {
+        &self.shelves
     }
 
     /// The footers in memory.

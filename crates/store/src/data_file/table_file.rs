@@ -10,6 +10,7 @@ use hotshelf_tier::{Corruption, TierError};
 use parking_lot::Mutex;
 use vortex::file::Footer;
 
+use super::moving::missing;
 use super::open::{DataFile, KnownFile};
 use super::opener::{Opener, reserve};
 use super::paths::FilePaths;
@@ -107,6 +108,16 @@ impl TableFile {
         sample::read(&self.paths, self.id, rows)
     }
 
+    /// Has its segments read from the file again.
+    pub fn leave_shelf(&self) {
+        self.known.leave_copy();
+    }
+
+    /// Bytes of its segments that are on its table's shelf by now.
+    pub fn bytes_on_shelf(&self) -> u64 {
+        self.known.copied_bytes().unwrap_or(0)
+    }
+
     /// The cache's name of this file.
     pub fn cache_id(&self) -> FileId {
         self.known.cache_id
@@ -163,7 +174,9 @@ impl TableFile {
                     seconds: begun.elapsed().as_secs_f64(),
                     weight,
                 };
-                Ok(self.opener.footers().keep(self.key(), file, cost))
+                let file = self.opener.footers().keep(self.key(), file, cost);
+                self.opener.shelves().note_opened(&file);
+                Ok(file)
             }
             Err(error) => {
                 let why = self.unreadable(error);
@@ -191,7 +204,8 @@ impl TableFile {
             return Some(Unreadable::Damaged(found));
         }
         let path = self.paths.data();
-        let found = self.paths.root().real(&path).metadata();
+        let real = self.paths.root().real(&path);
+        let found = real.metadata().map_err(|error| missing(&real, error));
         let trouble = match found.map_err(StoreError::io("measure", &path)) {
             Ok(found) if found.len() == self.file_bytes => return None,
             Ok(found) => wrong_length(&path, self.file_bytes, found.len()).into(),
@@ -245,6 +259,7 @@ impl TableFile {
             map,
             footer_sum: sums.footer,
             id: self.id,
+            schema: self.schema.clone(),
             file_bytes: self.file_bytes,
             known: self.known.clone(),
             memory,

@@ -10,6 +10,7 @@ use hotshelf_elf::keys::QueryBox;
 use hotshelf_elf::layout::packed::Wanted;
 use parking_lot::RwLock;
 
+use super::IndexCache;
 use super::blocks::BlockStore;
 use super::choice;
 use super::copies::making;
@@ -18,8 +19,8 @@ use super::heads::HeadStore;
 pub use super::heads::{Asked, UnreadHead};
 use super::shelf::OpenElf;
 pub use super::unavailable::Unavailable;
-use super::{IndexCache, IndexShelf};
 use crate::reservation::Reservation;
+use crate::shelf::Shelf;
 
 /// Heads that are in use together take at most one part in this many of the budget: the rest is the segments' and the
 /// operators'.
@@ -34,7 +35,7 @@ pub struct ElfStore {
     /// Of the others, by number.
     own: RwLock<BTreeMap<i64, (IndexCache, Arc<BlockStore>)>>,
     /// Where leaves are read from, of the indexes for which that is not their file.
-    shelves: RwLock<BTreeMap<i64, IndexShelf>>,
+    shelves: RwLock<BTreeMap<i64, Shelf>>,
     /// Questions asked.
     query_count: AtomicU64,
 }
@@ -129,10 +130,10 @@ impl ElfStore {
     }
 
     /// Reads the leaves of an index from this shelf from here on, once they exist there.
-    pub fn set_shelf(&self, index: i64, shelf: &IndexShelf) {
+    pub fn set_shelf(&self, index: i64, shelf: &Shelf) {
         let mut shelves = self.shelves.write();
         match shelf {
-            IndexShelf::File => shelves.remove(&index),
+            Shelf::File => shelves.remove(&index),
             other => shelves.insert(index, other.clone()),
         };
     }

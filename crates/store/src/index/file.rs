@@ -12,13 +12,13 @@ use hotshelf_tier::Corruption;
 use super::copies::CopySlot;
 use super::keys::KeyColumn;
 use super::paths::IndexPaths;
-use super::place::IndexShelf;
 use super::zones::Zones;
 use crate::data_file::Opener;
 use crate::descriptors::Handle;
 use crate::error::{Result, StoreError};
 use crate::in_use::Use;
 pub use crate::reservation::Reservation;
+use crate::shelf::Shelf;
 
 pub(super) const MAGIC: &[u8; 8] = b"HSELFIDX";
 /// Version 2 does not name its data file by number.
@@ -435,7 +435,7 @@ impl IndexFile {
     }
 
     /// Says on which shelf its leaves are to be. A pool from an earlier time goes with the file, asked for or not.
-    pub fn put_on(&self, shelf: &IndexShelf) {
+    pub fn put_on(&self, shelf: &Shelf) {
         self.copy.put_on(shelf, self.identity());
     }
 

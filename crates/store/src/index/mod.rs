@@ -3,7 +3,7 @@
 //! `keys` turns columns into the Elf's codes, `file` is the file, `write` writes it, `reading` reads it and `verify`
 //! checks it. `zones` keeps bounds of codes. An Elf is asked where it lies, on a `shelf`: `elfs` opens it, `heads` has
 //! its head, and `blocks` those of its blocks that a `policy` wants; `choice` reads them where that is known before.
-//! `copies` puts leaves on other shelves. What the user chose is in `cache` and `place`.
+//! `copies` puts leaves on other shelves. What the user chose is in `cache`.
 
 pub mod blocks;
 mod cache;
@@ -14,7 +14,6 @@ pub mod file;
 mod heads;
 pub mod keys;
 mod paths;
-mod place;
 pub mod policy;
 mod reading;
 pub mod shelf;
@@ -25,7 +24,8 @@ pub mod zones;
 
 pub use cache::{IndexCache, UnknownIndexCache};
 pub use paths::IndexPaths;
-pub use place::{IndexShelf, MissingShelf, UnknownShelf};
+
+use crate::shelf::Shelf;
 
 /// Most rows of one Elf.
 pub const STRETCH_ROWS_MAX: u64 = 1 << 22;
@@ -46,5 +46,5 @@ pub struct IndexDefinition {
     /// Which of its blocks stay in memory.
     pub cache: IndexCache,
     /// Where its leaves are read from.
-    pub shelf: IndexShelf,
+    pub shelf: Shelf,
 }

@@ -4,17 +4,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hotshelf_elf::keys::QueryBox;
-use hotshelf_store::index::{IndexCache, IndexShelf, MissingShelf};
+use hotshelf_store::index::IndexCache;
+use hotshelf_store::shelf::{MissingShelf, Shelf as Place};
 use hotshelf_tier::io::IoOptions;
 
 use crate::shelf::{Asker, Shelf};
 
 /// Asks so that the copy is begun, and waits until it exists. Nothing stays in memory.
-fn copied(shelf: &Shelf, to: &IndexShelf) -> Asker {
+fn copied(shelf: &Shelf, to: &Place) -> Asker {
     awaited(begun(shelf, to), to)
 }
 
-fn awaited(asker: Asker, to: &IndexShelf) -> Asker {
+fn awaited(asker: Asker, to: &Place) -> Asker {
     let patience = Instant::now() + Duration::from_secs(20);
     while !asker.file.is_copied() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(2));
@@ -24,11 +25,11 @@ fn awaited(asker: Asker, to: &IndexShelf) -> Asker {
 }
 
 /// Nothing stays in memory, so that everything is read from the shelf.
-fn begun(shelf: &Shelf, to: &IndexShelf) -> Asker {
+fn begun(shelf: &Shelf, to: &Place) -> Asker {
     begun_with(shelf, to, "none")
 }
 
-fn begun_with(shelf: &Shelf, to: &IndexShelf, policy: &str) -> Asker {
+fn begun_with(shelf: &Shelf, to: &Place, policy: &str) -> Asker {
     let asker = shelf.asker(64 << 20, IoOptions::default());
     let policy = IndexCache::default().with_word(policy);
     asker.elfs.set_cache(1, policy.unwrap());
@@ -48,9 +49,9 @@ fn leaves_on_every_shelf_give_the_answers_of_their_file_and_leave_it_alone() {
     for clustered in [false, true] {
         let shelf = Shelf::new(clustered);
         for to in [
-            IndexShelf::Node(0),
-            IndexShelf::Emulated("cxl".into()),
-            IndexShelf::Dax(folder.path().into()),
+            Place::Node(0),
+            Place::Emulated("cxl".into()),
+            Place::Dax(folder.path().into()),
         ] {
             let asker = copied(&shelf, &to);
             let before = asker.engine.stats();
@@ -70,7 +71,7 @@ fn leaves_on_every_shelf_give_the_answers_of_their_file_and_leave_it_alone() {
 #[test]
 fn a_pool_is_found_again_and_anything_else_at_its_place_is_made_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let (shelf, to) = (Shelf::new(false), IndexShelf::Dax(folder.path().into()));
+    let (shelf, to) = (Shelf::new(false), Place::Dax(folder.path().into()));
     drop(copied(&shelf, &to));
     let pool = pools(folder.path()).remove(0);
     let sound = std::fs::read(&pool).unwrap();
@@ -96,7 +97,7 @@ fn a_pool_is_found_again_and_anything_else_at_its_place_is_made_anew() {
 #[test]
 fn a_pool_of_another_index_file_is_not_taken_for_this_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let to = IndexShelf::Dax(folder.path().into());
+    let to = Place::Dax(folder.path().into());
     let shelves = [false, true, false].map(Shelf::new);
     for shelf in shelves.iter().chain(&shelves) {
         drop(copied(shelf, &to));
@@ -118,7 +119,7 @@ fn a_pool_of_another_index_file_is_not_taken_for_this_ones() {
 #[test]
 fn damage_of_a_copy_is_found_at_the_block_and_the_file_is_read() {
     let folder = tempfile::tempdir().unwrap();
-    let (shelf, to) = (Shelf::new(false), IndexShelf::Dax(folder.path().into()));
+    let (shelf, to) = (Shelf::new(false), Place::Dax(folder.path().into()));
     drop(copied(&shelf, &to));
     let pool = pools(folder.path()).remove(0);
     let sound = std::fs::read(&pool).unwrap();
@@ -145,7 +146,7 @@ fn without_the_shelf_the_file_is_read() {
     let shelf = Shelf::new(false);
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("gone");
-    for to in [IndexShelf::Dax(missing), IndexShelf::Node(1_000)] {
+    for to in [Place::Dax(missing), Place::Node(1_000)] {
         let asker = begun(&shelf, &to);
         std::thread::sleep(Duration::from_millis(50));
         asker.check(&shelf);
@@ -156,7 +157,7 @@ fn without_the_shelf_the_file_is_read() {
 #[test]
 fn names_of_shelves_are_read_back_and_others_refused() {
     for name in ["file", "dax:/mnt/pmem 0/x", "node:3", "emulated:optane"] {
-        let shelf: IndexShelf = name.parse().unwrap();
+        let shelf: Place = name.parse().unwrap();
         assert_eq!(shelf.to_string(), name);
     }
     for wrong in [
@@ -170,7 +171,7 @@ fn names_of_shelves_are_read_back_and_others_refused() {
         "disk",
         "File",
     ] {
-        let error = wrong.parse::<IndexShelf>().unwrap_err();
+        let error = wrong.parse::<Place>().unwrap_err();
         assert!(error.to_string().contains("is not a shelf"), "{wrong}");
     }
 }
@@ -183,18 +184,15 @@ fn a_folder_is_kept_by_its_full_path_and_what_is_missing_is_named() {
         .join("..")
         .join(folder.path().file_name().unwrap());
     let full = folder.path().canonicalize().unwrap();
-    let found = IndexShelf::Dax(roundabout).on_this_machine().unwrap();
-    assert_eq!(found, IndexShelf::Dax(full.clone()));
-    assert_eq!(
-        IndexShelf::Node(0).on_this_machine().unwrap(),
-        IndexShelf::Node(0)
-    );
+    let found = Place::Dax(roundabout).on_this_machine().unwrap();
+    assert_eq!(found, Place::Dax(full.clone()));
+    assert_eq!(Place::Node(0).on_this_machine().unwrap(), Place::Node(0));
     let file = full.join("file");
     std::fs::write(&file, "").unwrap();
     for (missing, named) in [
-        (IndexShelf::Dax(full.join("none")), "none"),
-        (IndexShelf::Dax(file), "file"),
-        (IndexShelf::Node(1_000), "1000"),
+        (Place::Dax(full.join("none")), "none"),
+        (Place::Dax(file), "file"),
+        (Place::Node(1_000), "1000"),
     ] {
         let error = missing.on_this_machine().unwrap_err().to_string();
         assert!(error.contains(named), "{error}");
@@ -205,13 +203,11 @@ fn a_folder_is_kept_by_its_full_path_and_what_is_missing_is_named() {
 fn what_cannot_hold_a_pool_is_refused_with_the_systems_reason_and_nothing_remains_of_the_trial() {
     let folder = tempfile::tempdir().unwrap();
     let full = folder.path().canonicalize().unwrap();
-    assert!(IndexShelf::Dax(full.clone()).on_this_machine().is_ok());
+    assert!(Place::Dax(full.clone()).on_this_machine().is_ok());
     assert!(pools(&full).is_empty());
     for refused in ["/proc", "/sys", "/dev/null"] {
         let refused = PathBuf::from(refused);
-        let error = IndexShelf::Dax(refused.clone())
-            .on_this_machine()
-            .unwrap_err();
+        let error = Place::Dax(refused.clone()).on_this_machine().unwrap_err();
         let MissingShelf::Folder { folder, source } = error else {
             panic!("{error}");
         };
@@ -223,13 +219,13 @@ fn what_cannot_hold_a_pool_is_refused_with_the_systems_reason_and_nothing_remain
     std::fs::set_permissions(&full, rights).unwrap();
     // Root may write there all the same.
     let may_write = std::fs::write(full.join("trial"), "").is_ok();
-    assert_eq!(IndexShelf::Dax(full).on_this_machine().is_ok(), may_write);
+    assert_eq!(Place::Dax(full).on_this_machine().is_ok(), may_write);
 }
 
 #[test]
 fn the_pool_of_a_dropped_index_goes_also_if_nothing_had_asked_for_it() {
     let folder = tempfile::tempdir().unwrap();
-    let to = IndexShelf::Dax(folder.path().into());
+    let to = Place::Dax(folder.path().into());
     let (shelf, other) = (Shelf::new(false), Shelf::new(false));
     for shelf in [&shelf, &other] {
         drop(copied(shelf, &to));
@@ -267,7 +263,7 @@ fn open_pool(folder: &Path) -> std::fs::File {
 #[test]
 fn a_pool_that_is_cut_short_while_it_is_mapped_is_not_read_any_more() {
     let folder = tempfile::tempdir().unwrap();
-    let (shelf, to) = (Shelf::new(false), IndexShelf::Dax(folder.path().into()));
+    let (shelf, to) = (Shelf::new(false), Place::Dax(folder.path().into()));
     for kept_bytes in [0, 20_000] {
         let asker = copied(&shelf, &to);
         open_pool(folder.path()).set_len(kept_bytes).unwrap();
@@ -286,7 +282,7 @@ fn bytes_that_change_after_their_check_give_no_panic_and_pages_in_memory_are_not
     let every = QueryBox::unrestricted(3);
     for (policy, is_kept) in [("none", false), ("lru", true)] {
         let folder = tempfile::tempdir().unwrap();
-        let to = IndexShelf::Dax(folder.path().into());
+        let to = Place::Dax(folder.path().into());
         let asker = awaited(begun_with(&shelf, &to, policy), &to);
         // What was kept before the copy existed comes from the file.
         asker

@@ -1,7 +1,8 @@
 //! A lost or damaged catalog is made again from the files.
 
-use hotshelf_store::index::{IndexCache, IndexDefinition, IndexShelf};
+use hotshelf_store::index::{IndexCache, IndexDefinition};
 use hotshelf_store::repair;
+use hotshelf_store::shelf::Shelf;
 
 use super::*;
 
@@ -47,7 +48,7 @@ fn tables_rows_indexes_and_empty_tables_come_back() {
         columns: vec![0],
         clustered: false,
         cache: IndexCache::default(),
-        shelf: IndexShelf::default(),
+        shelf: Shelf::default(),
     };
     let of = TableRef {
         id: rows[1].id,

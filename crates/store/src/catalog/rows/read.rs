@@ -7,11 +7,13 @@ use rusqlite::{Connection, params};
 use super::super::damage::damaged;
 use super::super::entries::{FileRow, IndexRow, TableRow};
 use super::super::ipc::{decode_bounds, decode_doubtful_schema, decode_schema};
-use super::super::schema::IndexChoice;
+use super::super::schema::Choice;
 use super::raw::{RawFile, RawTable, raw_files, raw_tables};
 use super::sums::{index_sum, mismatch, share};
 use crate::error::Result;
-use crate::index::{IndexCache, IndexDefinition, IndexShelf};
+use crate::index::{IndexCache, IndexDefinition};
+use crate::placement::Placement;
+use crate::shelf::Shelf;
 use crate::statistics::FileStats;
 
 /// All tables with their files and indexes, by name. Rows that are not what was written are marked.
@@ -57,6 +59,7 @@ fn read_table(connection: &Connection, version: i64, table: RawTable) -> Result<
     }
     let (indexes, index_damages) = read_indexes(connection, &table, version, &schema)?;
     Ok(TableRow {
+        placement: Placement::of(connection, table.id)?,
         id: table.id,
         name: table.name,
         folder: table.folder,
@@ -125,7 +128,7 @@ fn read_indexes(
             columns,
             clustered,
             cache: IndexCache::of(connection, id)?,
-            shelf: IndexShelf::of(connection, id)?,
+            shelf: Shelf::of(connection, id)?,
         };
         let files = index_files_of(connection, id)?;
         indexes.push(IndexRow { definition, files });

@@ -5,7 +5,7 @@ use rusqlite::{Transaction, params};
 
 use super::super::entries::{FileRow, IndexFileRow, TableRow};
 use super::super::ipc::{encode_bounds, encode_schema};
-use super::super::schema::IndexChoice;
+use super::super::schema::Choice;
 use super::raw::{RawFile, RawTable, raw_files, raw_tables};
 use super::sums::{index_sum, share};
 use crate::error::Result;

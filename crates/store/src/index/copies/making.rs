@@ -12,15 +12,15 @@ use super::pool::PoolPlace;
 use super::{CopyMemory, LeafCopy};
 use crate::error::{Result, StoreError};
 use crate::index::file::IndexFile;
-use crate::index::place::IndexShelf;
+use crate::shelf::Shelf;
 
 /// Held while a copy is found or made and taken: an index that left its shelf and came back may have a pool of the same
 /// name being made still.
 static MAKING: Mutex<()> = Mutex::new(());
 
 /// Begins to make the copy of a file, once, on a thread of its own. Queries read the file until it exists.
-pub(in crate::index) fn begin(file: &Arc<IndexFile>, shelf: &IndexShelf) {
-    if *shelf == IndexShelf::File || !file.copy().begin() {
+pub(in crate::index) fn begin(file: &Arc<IndexFile>, shelf: &Shelf) {
+    if *shelf == Shelf::File || !file.copy().begin() {
         return;
     }
     let (file, shelf) = (file.clone(), shelf.clone());
@@ -45,7 +45,7 @@ pub(in crate::index) fn begin(file: &Arc<IndexFile>, shelf: &IndexShelf) {
 impl LeafCopy {
     /// Finds the copy of an index file on a shelf, or makes it: a pool from an earlier time is mapped, everything else
     /// is read from the file. Takes as long as reading it; `None` without leaves, or if the file is not used any more.
-    async fn of(file: &Arc<IndexFile>, shelf: &IndexShelf) -> Result<Option<Self>> {
+    async fn of(file: &Arc<IndexFile>, shelf: &Shelf) -> Result<Option<Self>> {
         let leaf_bytes = file.stretches.iter().map(|stretch| stretch.leaf_bytes());
         let layout = LeafLayout::new(leaf_bytes, PIECE_BYTES, ALIGN);
         let len = usize::try_from(layout.len_bytes()).unwrap_or(usize::MAX);
@@ -56,10 +56,10 @@ impl LeafCopy {
             pieces.map(|pieces| CopyMemory::Mapped(MappedLeaves::new(pieces, &layout)))
         };
         let memory = match shelf {
-            IndexShelf::File => None,
-            IndexShelf::Node(node) => {
+            Shelf::File | Shelf::Folder(_) => None,
+            Shelf::Dram | Shelf::Node(_) => {
                 let options = AnonymousOptions {
-                    node: Some(*node),
+                    node: shelf.node(),
                     ..AnonymousOptions::default()
                 };
                 let mut region = Region::anonymous(len, &options)?;
@@ -67,12 +67,12 @@ impl LeafCopy {
                 let pieces = is_whole.then(|| layout.pieces_of(&region.seal()));
                 mapped(pieces.transpose()?)
             }
-            IndexShelf::Emulated(name) => {
+            Shelf::Emulated(name) => {
                 let mut device = Box::new(EmulatedTier::new(DeviceModel::named(name)?, len)?);
                 let is_whole = copy_leaves(file, &layout, &mut *device).await?;
                 is_whole.then_some(CopyMemory::Emulated(device))
             }
-            IndexShelf::Dax(folder) => {
+            Shelf::Dax(folder) => {
                 let id = file.identity().ok_or_else(|| StoreError::NotSupported {
                     what: "a copy of an index that an earlier build made".into(),
                 })?;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use super::LeafCopy;
 use super::pool::PoolPlace;
 use crate::error::StoreError;
-use crate::index::place::IndexShelf;
+use crate::shelf::Shelf;
 
 /// Where a file's copy is, once it is made.
 #[derive(Default)]
@@ -44,8 +44,8 @@ impl CopySlot {
     }
 
     /// Notes on which shelf the copy is to be, also if nothing asks for it.
-    pub fn put_on(&self, shelf: &IndexShelf, id: Option<u64>) {
-        if let (IndexShelf::Dax(folder), Some(id)) = (shelf, id) {
+    pub fn put_on(&self, shelf: &Shelf, id: Option<u64>) {
+        if let (Shelf::Dax(folder), Some(id)) = (shelf, id) {
             self.set_pool(&PoolPlace::new(folder, id));
         }
     }

@@ -1,4 +1,4 @@
-//! Where the leaves of an index are read from, as the user chose it.
+//! Where the data of a table or the leaves of an index are read from, as the user chose it.
 
 use std::fmt;
 use std::fs::File;
@@ -11,14 +11,18 @@ use hotshelf_tier::emulated::{DEVICE_NAMES, DeviceModel};
 use hotshelf_tier::region::Region;
 use hotshelf_tier::topology::Topology;
 
-/// Where the leaf blocks of an index are read from.
+/// Where the segments of a table's files, or the leaf blocks of an index, are read from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum IndexShelf {
-    /// The index file.
+pub enum Shelf {
+    /// The file itself.
     #[default]
     File,
-    /// A pool in this folder, on a file system of persistent memory; or on this devdax device, which has room for the
-    /// pool of one index file.
+    /// A file system in this folder, for tables: their data files are moved there.
+    Folder(PathBuf),
+    /// This machine's memory.
+    Dram,
+    /// A file system of persistent memory in this folder: for an index a pool, for a table its data files, mapped. Or a
+    /// devdax device, which has room for the pool of one index file.
     Dax(PathBuf),
     /// The memory of a NUMA node.
     Node(u32),
@@ -28,7 +32,7 @@ pub enum IndexShelf {
 
 /// A word that does not name a shelf.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is not a shelf: {}", IndexShelf::words())]
+#[error("{name:?} is not a shelf: {}", Shelf::words())]
 pub struct UnknownShelf {
     /// The word.
     pub name: String,
@@ -56,11 +60,29 @@ pub enum MissingShelf {
     },
 }
 
-impl IndexShelf {
+impl Shelf {
     /// The words for shelves.
     pub fn words() -> String {
         let names = DEVICE_NAMES.join(", ");
-        format!("file, dax:FOLDER, node:N or emulated:NAME for a NAME of {names}")
+        format!(
+            "file, file:FOLDER (tables), dram, dax:FOLDER, node:N or emulated:NAME for a NAME of {names}"
+        )
+    }
+
+    /// The folder that the files of a table are moved to, if they are.
+    pub fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Folder(folder) | Self::Dax(folder) => Some(folder),
+            _ => None,
+        }
+    }
+
+    /// The node whose memory it is, if it is one's.
+    pub fn node(&self) -> Option<u32> {
+        match self {
+            Self::Node(node) => Some(*node),
+            _ => None,
+        }
     }
 
     /// The shelf as it is kept: a folder by its full path, so that it does not depend on where a process was started.
@@ -78,15 +100,18 @@ impl IndexShelf {
                     .then_some(Self::Node(node))
                     .ok_or(MissingShelf::Node { node, known })
             }
-            Self::Dax(folder) => {
-                let full = folder.canonicalize();
-                let full = full.and_then(|full| takes_pools(&full).map(|()| full));
-                full.map(Self::Dax)
-                    .map_err(|source| MissingShelf::Folder { folder, source })
-            }
-            Self::File | Self::Emulated(_) => Ok(self),
+            Self::Dax(folder) => full_path(folder).map(Self::Dax),
+            Self::Folder(folder) => full_path(folder).map(Self::Folder),
+            Self::File | Self::Dram | Self::Emulated(_) => Ok(self),
         }
     }
+}
+
+/// The full path of a folder that can hold files, or of a devdax device.
+fn full_path(folder: PathBuf) -> Result<PathBuf, MissingShelf> {
+    let full = folder.canonicalize();
+    let full = full.and_then(|full| takes_pools(&full).map(|()| full));
+    full.map_err(|source| MissingShelf::Folder { folder, source })
 }
 
 /// Whether a folder or a device can hold a pool: in a folder a file is made and removed again.
@@ -104,10 +129,12 @@ fn takes_pools(shelf: &Path) -> io::Result<()> {
     std::fs::remove_file(&trial)
 }
 
-impl fmt::Display for IndexShelf {
+impl fmt::Display for Shelf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File => f.write_str("file"),
+            Self::Folder(folder) => write!(f, "file:{}", folder.display()),
+            Self::Dram => f.write_str("dram"),
             Self::Dax(folder) => write!(f, "dax:{}", folder.display()),
             Self::Node(node) => write!(f, "node:{node}"),
             Self::Emulated(name) => write!(f, "emulated:{name}"),
@@ -115,13 +142,15 @@ impl fmt::Display for IndexShelf {
     }
 }
 
-impl FromStr for IndexShelf {
+impl FromStr for Shelf {
     type Err = UnknownShelf;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let unknown = || UnknownShelf { name: name.into() };
         Ok(match name.split_once(':') {
             None if name == "file" => Self::File,
+            None if name == "dram" => Self::Dram,
+            Some(("file", folder)) if !folder.is_empty() => Self::Folder(folder.into()),
             Some(("dax", folder)) if !folder.is_empty() => Self::Dax(folder.into()),
             Some(("node", node)) => Self::Node(node.parse().map_err(|_| unknown())?),
             Some(("emulated", device)) => {

@@ -1,0 +1,145 @@
+//! Which shelf a table is on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use hotshelf_store::catalog::FileRow;
+use hotshelf_store::data_file::{FilePaths, TableFile, ensure_there};
+use hotshelf_store::placement::Placement;
+
+use super::Storage;
+use super::indexes::column_named;
+use crate::error::{Error, Result};
+use crate::table::Table;
+
+impl Storage {
+    /// Puts a table on a shelf, or some of its columns, and returns the bytes that are there. Where that fails, the
+    /// table is where it was. Queries that read it finish where they are; files that are added meanwhile follow by
+    /// themselves.
+    pub async fn place_table(self: &Arc<Self>, name: &str, placement: Placement) -> Result<u64> {
+        let table = self.require_table(name)?;
+        table.ensure_readable()?;
+        check_columns(name, &table.schema, &placement)?;
+        let before = self.opener.shelves().placement(&table.folder);
+        let placed = self.place(&table, placement).await;
+        if placed.is_err() && before.shelf.folder() != self.shelf_of(&table).as_deref() {
+            // What has moved moves back, now or when it is next opened.
+            let undone = self.place(&table, (*before).clone()).await;
+            if let Err(error) = undone {
+                tracing::warn!(%error, table = name, "files that moved to a shelf stay there for now");
+            }
+        }
+        placed
+    }
+
+    fn shelf_of(&self, table: &Table) -> Option<PathBuf> {
+        let placement = self.opener.shelves().placement(&table.folder);
+        placement.shelf.folder().map(ToOwned::to_owned)
+    }
+
+    async fn place(self: &Arc<Self>, table: &Table, placement: Placement) -> Result<u64> {
+        let shelves = self.opener.shelves().clone();
+        if placement.shelf.folder().is_some() {
+            // First where they are to be: a crash leaves files on their way, and a shelf that is known.
+            self.set_placement(table, &placement)?;
+            shelves.put(&table.folder, placement.clone());
+        }
+        // Files that are added meanwhile are where the shelf says that they should be.
+        let is_home = placement.shelf.folder().is_none();
+        let folder = (!is_home).then(|| shelves.folder(&table.folder)).flatten();
+        self.move_files(
+            table.files.iter().map(|file| file.paths.clone()).collect(),
+            folder,
+        )
+        .await?;
+        let files = match placement.is_file() {
+            true => Vec::new(),
+            false => TableFile::open_all(&table.files, 1.0)
+                .into_iter()
+                .collect::<Result<_, _>>()?,
+        };
+        let made = shelves.make(files, &placement).await?;
+        let on_shelf = match placement.shelf.folder() {
+            Some(_) => table.files.iter().map(|file| file.file_bytes()).sum(),
+            None => made.bytes(),
+        };
+        let _change = self.changes.lock();
+        let current = self.require_table(&table.name)?;
+        if current.id != table.id {
+            return Err(Error::UnknownTable {
+                table: table.name.clone(),
+                nearest: None,
+            });
+        }
+        if is_home {
+            self.store.set_placement(table.id, &placement)?;
+        }
+        current.files.iter().for_each(|file| file.leave_shelf());
+        shelves.put_made(&table.folder, placement, made);
+        // Those that were added meanwhile.
+        for file in &current.files {
+            if let Some(opened) = file.opened() {
+                shelves.note_opened(&opened);
+            }
+        }
+        Ok(on_shelf)
+    }
+
+    fn set_placement(&self, table: &Table, placement: &Placement) -> Result<()> {
+        let _change = self.changes.lock();
+        Ok(self.store.set_placement(table.id, placement)?)
+    }
+
+    /// Moves data files to a folder, or back to the database's.
+    async fn move_files(&self, files: Vec<FilePaths>, folder: Option<PathBuf>) -> Result<()> {
+        let workers = self.machine.workers.handle();
+        let moved = workers.spawn_blocking(move || {
+            files
+                .iter()
+                .try_for_each(|paths| paths.move_to(folder.as_deref()).map(drop))
+        });
+        let stopped = |_| Error::NotSupported {
+            what: "moving files while the database closes".into(),
+        };
+        Ok(moved.await.map_err(stopped)??)
+    }
+
+    /// Moves files that were just written to their table's shelf, if it has a file system.
+    pub(super) async fn shelve_new(&self, table_folder: &str, files: &[FileRow]) -> Result<()> {
+        let Some(folder) = self.opener.shelves().folder(table_folder) else {
+            return Ok(());
+        };
+        let tables = self.all_tables();
+        let table = tables.iter().find(|table| table.folder == table_folder);
+        let known = table.into_iter().flat_map(|table| &table.files);
+        ensure_there(&folder, known.map(|file| &file.paths))?;
+        let root = self.store.root();
+        let paths = files
+            .iter()
+            .map(|file| FilePaths::new(root, table_folder, file.number));
+        self.move_files(paths.collect(), Some(folder)).await
+    }
+
+    /// Begins to put the files of a new table on its shelf. Whatever is wrong with one is found when it is read.
+    pub(super) fn begin_shelf(&self, name: &str) {
+        let Some(table) = self.table_as_is(name) else {
+            return;
+        };
+        if !self.opener.shelves().placement(&table.folder).is_file() {
+            drop(TableFile::open_all(&table.files, 0.0));
+        }
+    }
+
+    /// A table is gone: queries that still read it do so where they are.
+    pub(super) fn forget_shelf(&self, table: &Table) {
+        let nowhere = Placement::default();
+        self.opener.shelves().put(&table.folder, nowhere);
+    }
+}
+
+/// Refuses columns that the table does not have.
+pub(super) fn check_columns(name: &str, schema: &SchemaRef, placement: &Placement) -> Result<()> {
+    let mut columns = placement.columns.iter();
+    columns.try_for_each(|column| column_named(name, schema, column).map(drop))
+}

@@ -1,0 +1,92 @@
+//! Where the segments of a table's files are read from, as the user chose it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use arrow::datatypes::Schema;
+
+use crate::shelf::Shelf;
+
+/// Where the segments of a table's files are read from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Placement {
+    /// The shelf.
+    pub shelf: Shelf,
+    /// The columns whose segments are there; none means all of the file.
+    pub columns: Vec<String>,
+}
+
+/// A text that is not a placement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is neither a shelf nor a shelf and columns")]
+pub struct UnknownPlacement;
+
+impl Placement {
+    /// Whether the files themselves are read.
+    pub fn is_file(&self) -> bool {
+        self.shelf == Shelf::File
+    }
+
+    /// The numbers of the columns that are on the shelf; `None` if everything is.
+    pub(crate) fn column_idxs(&self, schema: &Schema) -> Option<Vec<usize>> {
+        if self.columns.is_empty() {
+            return None;
+        }
+        let named = |name: &String| schema.index_of(name).ok();
+        Some(self.columns.iter().filter_map(named).collect())
+    }
+}
+
+/// As the catalog keeps it: the shelf, and in a second line the names of the columns as a JSON list, if not all are
+/// meant.
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.shelf)?;
+        if self.columns.is_empty() {
+            return Ok(());
+        }
+        let names = serde_json::to_string(&self.columns).map_err(|_| fmt::Error)?;
+        write!(f, "\n{names}")
+    }
+}
+
+impl FromStr for Placement {
+    type Err = UnknownPlacement;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // A folder's name may have line breaks; the list has none.
+        let with_columns = text.rsplit_once('\n').and_then(|(shelf, names)| {
+            let columns: Vec<String> = serde_json::from_str(names).ok()?;
+            Some((shelf, columns))
+        });
+        let (shelf, columns) = with_columns.unwrap_or((text, Vec::new()));
+        let shelf = shelf.parse().map_err(|_| UnknownPlacement)?;
+        Ok(Self { shelf, columns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placement_is_read_as_it_was_written() {
+        let columns = vec!["lo_a".to_owned(), "two\nlines \"b\"".to_owned()];
+        for shelf in [
+            Shelf::File,
+            Shelf::Dram,
+            Shelf::Node(3),
+            Shelf::Emulated("cxl".into()),
+            Shelf::Dax("/a folder\nwith\n[\"lines\"]/b".into()),
+        ] {
+            for columns in [Vec::new(), columns.clone()] {
+                let shelf = shelf.clone();
+                let placement = Placement { shelf, columns };
+                assert_eq!(placement.to_string().parse(), Ok(placement));
+            }
+        }
+        for wrong in ["", "tape", "dram\n", "dram\n[\"a\"", "node:x\n[\"a\"]"] {
+            assert_eq!(wrong.parse::<Placement>(), Err(UnknownPlacement), "{wrong}");
+        }
+    }
+}
