@@ -28,4 +28,9 @@ pub trait SegmentReader: Send + Sync {
     fn lying(&self, _segment_idx: u32) -> Option<LyingSegment> {
         None
     }
+
+    /// A copy of such bytes in memory, if there is any.
+    fn copied(&self, _bytes: &[u8]) -> Option<Bytes> {
+        None
+    }
 }

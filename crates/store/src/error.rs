@@ -123,7 +123,7 @@ pub enum StoreError {
         /// Its type.
         data_type: String,
     },
-    /// The store cannot write this yet.
+    /// A table does not fit on a shelf.
     #[error(
         "shelf {shelf} has no room for {requested} bytes of a table: it may take {available} of the budget"
     )]
@@ -135,7 +135,7 @@ pub enum StoreError {
         /// What the shelf may still take.
         available: u64,
     },
-    /// Something that the format or the program does not do.
+    /// The store cannot do this yet.
     #[error("{what} is not supported yet")]
     NotSupported {
         /// What it is.
@@ -254,6 +254,14 @@ impl StoreError {
             full if full.is_disk_full() => {
                 Some("the disk is full: free some space, or drop a table; nothing was changed".into())
             }
+            Self::ShelfFull { .. } => Some(
+                "raise the budget (`--budget`, SET hotshelf.budget), or put fewer columns there: SET (shelf = 'dram', \
+                 shelf_columns = '…')"
+                    .into(),
+            ),
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotConnected => Some(
+                "connect or mount what the shelf is on; nothing is damaged, and the next statement finds it".into(),
+            ),
             Self::ReadOnly { .. } => Some("copy the folder to where it can be written".into()),
             Self::Catalog(error) if is_damaged(error) => {
                 Some("`hotshelf repair --db DIR` makes the catalog again from the data files".into())

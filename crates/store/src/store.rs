@@ -225,6 +225,26 @@ impl Store {
         Ok(())
     }
 
+    /// Refuses a placement that this database cannot have.
+    ///
+    /// # Errors
+    /// Its files would be in the database's own folder, or outlive a temporary database.
+    pub fn check_placement(&self, placement: &Placement) -> Result<()> {
+        let Some(folder) = placement.shelf.folder() else {
+            return Ok(());
+        };
+        let own = self.root.real(self.root.path()).canonicalize();
+        let is_inside = own.is_ok_and(|own| folder.starts_with(own));
+        let refused = match (is_inside, self.root.is_temporary()) {
+            (true, _) => "a shelf in the database's own folder",
+            (false, true) => "a temporary database on another disk",
+            (false, false) => return Ok(()),
+        };
+        Err(StoreError::NotSupported {
+            what: refused.into(),
+        })
+    }
+
     /// Keeps where the user wants a table to be from here on.
     pub fn set_placement(&self, table_id: i64, placement: &Placement) -> Result<()> {
         self.catalog.set_placement(table_id, placement)

@@ -15,8 +15,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Copies begin at a multiple of this, as the buffers of reads do, so that values of any type can be used in place.
-const COPY_ALIGN: usize = 64;
+/// One part in this many of a wait says that the storage used all there was. Others wait for a read with several futures
+/// at once; a thread waits for loads with one, and part of the time for its latency.
+const WAIT_SHARE: u32 = 4;
 
 /// A request for a segment that lies where loads can read it. Its device works from here on; the thread that wants the
 /// bytes is the one that waits for it.
@@ -59,7 +60,7 @@ impl LyingRequest {
         let arrived = found.as_ref().map_or(0, |_| self.info.charged_bytes);
         self.cache.admissions.read_ended(arrived);
         self.scan.count_wait(wait);
-        self.cache.admissions.count_wait(wait);
+        self.cache.admissions.count_wait(wait / WAIT_SHARE);
         if found.is_err() {
             self.record(EventKind::Fail);
         }
@@ -78,12 +79,15 @@ impl LyingRequest {
     /// Copies the segment into memory if the policy keeps it and there is room. Returns the copy.
     fn keep_copy(&self, bytes: &Bytes, cost: MissCost) -> Option<Bytes> {
         let (cache, key, info) = (&self.cache, self.key, self.info);
-        let wanted = self.is_wanted() && cache.make_room(info.charged_bytes);
-        let held = wanted.then(|| {
-            let copy = copied(bytes);
+        let has_room = self.is_wanted() && cache.make_room(info.charged_bytes);
+        let copy = has_room.then(|| self.file.reader.copied(bytes)).flatten();
+        let held = copy.map(|copy| {
             cache.budget.in_flight_to_detached(info.charged_bytes);
             HeldSegment::new(copy, info.charged_bytes, Arc::clone(&cache.budget))
         });
+        if has_room && held.is_none() {
+            cache.budget.release_in_flight(info.charged_bytes);
+        }
         let mut shard = cache.shard(key);
         // Another request may have been faster.
         let kept = held.filter(|_| !shard.map.contains_key(&key));
@@ -131,15 +135,6 @@ impl Drop for LyingRequest {
     }
 }
 
-/// The bytes in memory of their own.
-fn copied(bytes: &Bytes) -> Bytes {
-    let mut buffer: Vec<u8> = Vec::with_capacity(bytes.len() + COPY_ALIGN);
-    let start = buffer.as_ptr().align_offset(COPY_ALIGN).min(COPY_ALIGN);
-    buffer.resize(start, 0);
-    buffer.extend_from_slice(bytes);
-    Bytes::from(buffer).slice(start..)
-}
-
 #[cfg(test)]
 mod tests {
     use crate::policy::PolicyKind;
@@ -162,6 +157,10 @@ mod tests {
             let start = segment_idx as usize * 10;
             let found = SHELF.get(start..start + 10)?;
             Some(Box::new(move || Ok(Bytes::from_static(found))))
+        }
+
+        fn copied(&self, bytes: &[u8]) -> Option<Bytes> {
+            Some(Bytes::copy_from_slice(bytes))
         }
     }
 
@@ -194,7 +193,6 @@ mod tests {
             let bytes = now(cache.request(key(segment_idx), &scan));
             assert_eq!(bytes, SHELF[..10]);
             assert!(!lies(&bytes));
-            assert_eq!(bytes.as_ptr().align_offset(super::COPY_ALIGN), 0);
         }
         let expected =
             "miss 1, insert 1, miss 2, insert 2, hit 1, miss 3, evict 2, insert 3, hit 3";

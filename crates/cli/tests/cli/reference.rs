@@ -382,6 +382,15 @@ const COLUMNS: &[(&str, &str)] = &[
         "shelf",
         "0 is memory, the last one is where everything is stored",
     ),
+    ("hotshelf_tables.shelf", "the shelf that the table is on"),
+    (
+        "shelf_columns",
+        "the columns that are on it, or all; none for tables in the database's folder",
+    ),
+    (
+        "shelf_bytes",
+        "bytes of the table that loads read from the shelf by now",
+    ),
     ("skipped", "steps in which nothing was new"),
     (
         "slowdown",

@@ -138,6 +138,9 @@ fn io_hint(error: &std::io::Error) -> Option<&'static str> {
     }
     match error.kind() {
         ErrorKind::StorageFull => Some("the disk is full: free some space; nothing was changed"),
+        ErrorKind::NotConnected => Some(
+            "connect or mount what the shelf is on; nothing is damaged, and the next statement finds it",
+        ),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             Some("the folder must be writable")
         }

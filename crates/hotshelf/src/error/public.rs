@@ -174,6 +174,7 @@ fn classify_store(error: &StoreError) -> (ErrorKind, &'static str) {
         StoreError::StaleCatalog { .. } => (Kind::Database, "stale_catalog"),
         StoreError::ForeignCatalog { .. } => (Kind::Database, "foreign_catalog"),
         StoreError::LostHead { .. } => (Kind::Database, "lost_head"),
+        StoreError::ShelfFull { .. } => (Kind::Memory, "shelf_full"),
         _ => (Kind::Io, "catalog"),
     }
 }

@@ -20,7 +20,7 @@ impl Storage {
     pub async fn place_table(self: &Arc<Self>, name: &str, placement: Placement) -> Result<u64> {
         let table = self.require_table(name)?;
         table.ensure_readable()?;
-        check_columns(name, &table.schema, &placement)?;
+        self.check_placement(name, &table.schema, &placement)?;
         let before = self.opener.shelves().placement(&table.folder);
         let placed = self.place(&table, placement).await;
         if placed.is_err() && before.shelf.folder() != self.shelf_of(&table).as_deref() {
@@ -136,10 +136,16 @@ impl Storage {
         let nowhere = Placement::default();
         self.opener.shelves().put(&table.folder, nowhere);
     }
-}
 
-/// Refuses columns that the table does not have.
-pub(super) fn check_columns(name: &str, schema: &SchemaRef, placement: &Placement) -> Result<()> {
-    let mut columns = placement.columns.iter();
-    columns.try_for_each(|column| column_named(name, schema, column).map(drop))
+    /// Refuses columns that the table does not have, and places that the database cannot have.
+    pub(super) fn check_placement(
+        &self,
+        name: &str,
+        schema: &SchemaRef,
+        placement: &Placement,
+    ) -> Result<()> {
+        let mut columns = placement.columns.iter();
+        columns.try_for_each(|column| column_named(name, schema, column).map(drop))?;
+        Ok(self.store.check_placement(placement)?)
+    }
 }

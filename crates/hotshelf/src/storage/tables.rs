@@ -11,7 +11,6 @@ use hotshelf_store::data_file::{FilePaths, TableColumns, TableFile, check_storab
 use hotshelf_store::folder::folder_name;
 
 use super::changes::Exchange;
-use super::placing::check_columns;
 use super::writing::{UnfinishedFolder, Writing};
 use super::{IfExists, NewTable, Storage};
 use crate::error::{Error, Result, nearest};
@@ -104,7 +103,7 @@ impl Storage {
             cluster_by,
             placement,
         } = new;
-        check_columns(name, &schema, &placement)?;
+        self.check_placement(name, &schema, &placement)?;
         check_storable(&schema, &self.vortex)?;
         let index = self.first_index(name, &schema, cluster_by)?;
         let order = index

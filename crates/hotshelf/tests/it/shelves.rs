@@ -172,6 +172,12 @@ fn shelves_that_cannot_be_are_refused_and_nothing_changes() {
         assert!(error.to_string().contains(word), "{options}: {error}");
         assert_eq!(shelf_of(&fixture), "file||false");
     }
+    for own in ["db", "db/data"] {
+        let own = fixture.path(own);
+        let error = fixture.error(&format!("ALTER TABLE t SET (shelf = 'file:{own}')"));
+        assert!(error.to_string().contains("own folder"), "{error}");
+        assert_eq!(shelf_of(&fixture), "file||false");
+    }
     let error = fixture.error("ALTER TABLE nothing SET (shelf = 'dram')");
     assert!(error.to_string().contains("nothing"), "{error}");
     let error = fixture.error("CREATE TABLE u WITH (shelf = 'tape') AS SELECT 1 AS a");

@@ -251,4 +251,8 @@ impl SegmentReader for FileSegments {
         let (_, sum) = self.segment(segment_idx)?;
         copy.ask(segment_idx, sum)
     }
+
+    fn copied(&self, bytes: &[u8]) -> Option<Bytes> {
+        self.handle.engine().copied(bytes).ok()
+    }
 }

@@ -38,6 +38,15 @@ impl Buffer {
         self.start.as_ptr()
     }
 
+    /// Writes bytes to the start, as many as there is room for, and hands them out.
+    pub(super) fn filled_with(self, bytes: &[u8]) -> Bytes {
+        let len = bytes.len().min(self.bytes);
+        // SAFETY: The buffer has `len` bytes, which nothing else knows, and is no part of `bytes`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start(), len) };
+        // SAFETY: The first `len` bytes were written, and nothing writes to the buffer from here on.
+        unsafe { self.into_bytes(0, len) }
+    }
+
     /// Hands out `[from, from + len)` without copying; the memory goes back with the last clone.
     ///
     /// # Safety
@@ -82,6 +91,18 @@ impl AsRef<[u8]> for Filled {
 mod tests {
     use super::super::PAGE_BYTES;
     use super::*;
+
+    #[test]
+    fn a_filled_buffer_has_the_bytes_and_goes_back() {
+        let arena = Arena::new(0, false);
+        let source: Vec<u8> = (0..5000).map(|at| at as u8).collect();
+        let copy = arena.allocate(2 * PAGE_BYTES).unwrap().filled_with(&source);
+        assert_eq!(copy, source);
+        let empty = arena.allocate(PAGE_BYTES).unwrap().filled_with(&[]);
+        assert!(empty.is_empty());
+        drop((copy, empty));
+        assert_eq!(arena.lent_bytes(), 0);
+    }
 
     #[test]
     fn bytes_are_a_view_of_the_buffer_that_was_written() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::fault::Fault;
@@ -187,6 +188,18 @@ impl IoEngine {
     pub fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadFuture {
         let (slot, done) = Slot::pair();
         ReadFuture::new(slot, self.submit(file, offset, len, done))
+    }
+
+    /// A copy of bytes in a buffer as reads have them.
+    ///
+    /// # Errors
+    /// [`TierError::OutOfMemory`].
+    pub fn copied(&self, bytes: &[u8]) -> Result<Bytes, TierError> {
+        let len = bytes.len().max(1).next_multiple_of(PAGE_BYTES);
+        self.shared
+            .arena
+            .allocate(len)
+            .map(|buffer| buffer.filled_with(bytes))
     }
 
     fn lane(&self) -> &Arc<Lane> {
