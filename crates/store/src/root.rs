@@ -89,6 +89,11 @@ impl Root {
         })))
     }
 
+    /// The number of the folder in its file system; 0 if that is not known.
+    pub(crate) fn inode(&self) -> u64 {
+        self.0.handle.metadata().map_or(0, |found| found.ino())
+    }
+
     /// Whether the database ends with the process.
     pub(crate) fn is_temporary(&self) -> bool {
         self.0.lifetime == Lifetime::Process

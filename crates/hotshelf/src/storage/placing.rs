@@ -18,6 +18,8 @@ impl Storage {
     /// table is where it was. Queries that read it finish where they are; files that are added meanwhile follow by
     /// themselves.
     pub async fn place_table(self: &Arc<Self>, name: &str, placement: Placement) -> Result<u64> {
+        // Two moves of a table, or one beside the merging of its files, would undo each other.
+        let _turn = self.rewrites.lock().await;
         let table = self.require_table(name)?;
         table.ensure_readable()?;
         self.check_placement(name, &table.schema, &placement)?;
@@ -47,7 +49,9 @@ impl Storage {
         }
         // Files that are added meanwhile are where the shelf says that they should be.
         let is_home = placement.shelf.folder().is_none();
-        let folder = (!is_home).then(|| shelves.folder(&table.folder)).flatten();
+        let folder = (!is_home)
+            .then(|| shelves.folder(self.store.root(), &table.folder))
+            .flatten();
         self.move_files(
             table.files.iter().map(|file| file.paths.clone()).collect(),
             folder,
@@ -65,13 +69,7 @@ impl Storage {
             None => made.bytes(),
         };
         let _change = self.changes.lock();
-        let current = self.require_table(&table.name)?;
-        if current.id != table.id {
-            return Err(Error::UnknownTable {
-                table: table.name.clone(),
-                nearest: None,
-            });
-        }
+        let current = self.still_there(table)?;
         if is_home {
             self.store.set_placement(table.id, &placement)?;
         }
@@ -88,7 +86,20 @@ impl Storage {
 
     fn set_placement(&self, table: &Table, placement: &Placement) -> Result<()> {
         let _change = self.changes.lock();
+        self.still_there(table)?;
         Ok(self.store.set_placement(table.id, placement)?)
+    }
+
+    /// The table as it is now, unless it has been dropped, or another has its name.
+    fn still_there(&self, table: &Table) -> Result<Arc<Table>> {
+        let current = self.require_table(&table.name)?;
+        match current.id == table.id {
+            true => Ok(current),
+            false => Err(Error::UnknownTable {
+                table: table.name.clone(),
+                nearest: None,
+            }),
+        }
     }
 
     /// Moves data files to a folder, or back to the database's.
@@ -107,7 +118,11 @@ impl Storage {
 
     /// Moves files that were just written to their table's shelf, if it has a file system.
     pub(super) async fn shelve_new(&self, table_folder: &str, files: &[FileRow]) -> Result<()> {
-        let Some(folder) = self.opener.shelves().folder(table_folder) else {
+        let Some(folder) = self
+            .opener
+            .shelves()
+            .folder(self.store.root(), table_folder)
+        else {
             return Ok(());
         };
         let tables = self.all_tables();

@@ -22,6 +22,7 @@ use super::sums::verify;
 use crate::error::{Result, StoreError};
 use crate::placement::Placement;
 use crate::reservation::Reservation;
+use crate::root::Root;
 use crate::shelf::Shelf;
 
 /// Segments begin on multiples of this: the grain of the devices, and enough for values of any type.
@@ -159,10 +160,10 @@ impl TableShelves {
     }
 
     /// The folder where the data files of a table are, if they are on a shelf with a file system.
-    pub fn folder(&self, table_folder: &str) -> Option<PathBuf> {
+    pub fn folder(&self, root: &Root, table_folder: &str) -> Option<PathBuf> {
         let placement = self.placement(table_folder);
         let shelf = placement.shelf.folder()?;
-        Some(shelf_folder(shelf, self.database, table_folder))
+        Some(shelf_folder(root, shelf, self.database, table_folder))
     }
 
     /// Where the table of a folder is.
@@ -237,6 +238,9 @@ impl TableShelves {
                 return;
             };
             drop(queue);
+            if !self.is_current(&file, &placement) {
+                continue;
+            }
             match futures::executor::block_on(self.copy_of(&file, &placement)) {
                 Ok(copy) => self.install(&file, &placement, copy.map(Arc::new)),
                 Err(error) => {
@@ -246,6 +250,13 @@ impl TableShelves {
                 }
             }
         }
+    }
+
+    /// Whether the table of a file is still to be there.
+    fn is_current(&self, file: &DataFile, placement: &Arc<Placement>) -> bool {
+        let placements = self.placements.read();
+        let current = placements.get(file.paths.table_folder());
+        current.is_some_and(|current| Arc::ptr_eq(current, placement))
     }
 
     /// Takes a copy into use, unless its table is elsewhere by now.
@@ -304,7 +315,7 @@ impl TableShelves {
     /// Moves a file to a folder of a shelf. On persistent memory it is used where it lies.
     fn moved(&self, file: &DataFile, shelf: &Path, kind: &Shelf) -> Result<Option<FileCopy>> {
         let paths = &file.paths;
-        let folder = shelf_folder(shelf, self.database, paths.table_folder());
+        let folder = shelf_folder(paths.root(), shelf, self.database, paths.table_folder());
         paths.move_to(Some(&folder))?;
         let Some(target) = paths.away().filter(|_| matches!(kind, Shelf::Dax(_))) else {
             return Ok(None);

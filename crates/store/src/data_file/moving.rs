@@ -4,6 +4,7 @@
 //! or copy in the place of what was there by one rename: at any instant the name leads to the whole file. Readers that
 //! have the old one open keep it; the bytes are the same.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -23,11 +24,28 @@ const PIECE_BYTES: usize = 1 << 20;
 /// One move at a time: two of the same file would take each other's copy.
 static MOVING: Mutex<()> = Mutex::new(());
 
-/// The folder of a table's data files on a shelf.
-pub(crate) fn shelf_folder(shelf: &Path, database: u64, table_folder: &str) -> PathBuf {
-    shelf
-        .join(format!("{FOLDER}{database:016x}"))
-        .join(table_folder)
+/// The folder of a table's data files on a shelf. Its name tells a database from its copies, which have the same number:
+/// none takes the files of another.
+pub(crate) fn shelf_folder(
+    root: &Root,
+    shelf: &Path,
+    database: u64,
+    table_folder: &str,
+) -> PathBuf {
+    let name = format!("{FOLDER}{database:016x}-{:x}", root.inode());
+    shelf.join(name).join(table_folder)
+}
+
+/// Whether a file is the data file of this name in a folder that this database made on a shelf.
+fn is_ours(root: &Root, file: &Path, name: Option<&OsStr>) -> bool {
+    let database = file.ancestors().nth(2).and_then(Path::file_name);
+    let is_own = database.and_then(OsStr::to_str).is_some_and(|database| {
+        let inode = database
+            .strip_prefix(FOLDER)
+            .and_then(|rest| rest.split_once('-'));
+        inode.is_some_and(|(_, inode)| inode == format!("{:x}", root.inode()))
+    });
+    is_own && file.file_name() == name
 }
 
 /// The file that a name leads to, if the name is a link.
@@ -49,17 +67,14 @@ pub(crate) fn remove_away(root: &Root, path: &Path) -> bool {
     let Some(target) = away(root, path) else {
         return true;
     };
-    let part = |at: Option<&Path>| at.and_then(Path::file_name).map(|name| name.to_owned());
-    let table = target.parent();
-    let database = table.and_then(Path::parent);
-    let is_ours = part(Some(&target)) == part(Some(path))
-        && part(database).is_some_and(|name| name.to_string_lossy().starts_with(FOLDER));
-    if !is_ours {
-        return true;
-    }
-    let is_gone = root.remove(&target);
+    !is_ours(root, &target, path.file_name()) || remove_file(root, &target)
+}
+
+/// Removes a data file from a shelf, and the folders that are empty then; whether it is gone.
+fn remove_file(root: &Root, file: &Path) -> bool {
+    let is_gone = root.remove(file);
     // Those that hold other files stay.
-    for folder in [table, database].into_iter().flatten() {
+    for folder in file.ancestors().skip(1).take(2) {
         let _ = fs::remove_dir(folder);
     }
     is_gone
@@ -117,8 +132,8 @@ impl FilePaths {
             _ => self.copy(&self.data_temporary(), &data)?,
         }
         root.sync_folder(data.parent().unwrap_or(&data))?;
-        if let Some(before) = before {
-            self.forget(&before);
+        if let Some(before) = before.filter(|before| is_ours(root, before, Some(name))) {
+            remove_file(root, &before);
         }
         Ok(true)
     }
@@ -130,14 +145,6 @@ impl FilePaths {
         std::os::unix::fs::symlink(target, root.real(&link))
             .map_err(StoreError::io("link", &link))?;
         root.rename(&link, &self.data())
-    }
-
-    /// Removes the file on a shelf that it has left.
-    fn forget(&self, before: &Path) {
-        self.root().remove(before);
-        for folder in before.ancestors().skip(1).take(2) {
-            let _ = fs::remove_dir(folder);
-        }
     }
 
     /// Makes a durable copy of the data file, compared with it, which gets its name when it is whole.
