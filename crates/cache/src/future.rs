@@ -2,7 +2,8 @@
 
 use crate::error::ReadError;
 use crate::flight::{Flight, Phase};
-use crate::manager::{CacheManager, LyingRequest};
+use crate::manager::CacheManager;
+use crate::reader::LyingSegment;
 use crate::scan::ScanContext;
 use bytes::Bytes;
 use std::fmt;
@@ -21,7 +22,7 @@ pub struct SegmentFuture(FutureState);
 enum FutureState {
     Ready(Result<Bytes, ReadError>),
     Waiting(Asker),
-    Lying(LyingRequest),
+    Lying(LyingSegment),
     Taken,
 }
 
@@ -39,8 +40,8 @@ impl SegmentFuture {
         Self(FutureState::Ready(result))
     }
 
-    pub(crate) fn lying(request: LyingRequest) -> Self {
-        Self(FutureState::Lying(request))
+    pub(crate) fn lying(take: LyingSegment) -> Self {
+        Self(FutureState::Lying(take))
     }
 
     /// Joins a flight. Only under the shard's lock, while the flight is in the shard's map.
@@ -106,15 +107,12 @@ impl Future for SegmentFuture {
             return Poll::Ready(result);
         }
         match std::mem::replace(&mut self.0, FutureState::Taken) {
-            FutureState::Ready(result) => return Poll::Ready(result),
-            FutureState::Lying(mut request) => {
-                if let Some(result) = request.take() {
-                    return Poll::Ready(result);
-                }
+            FutureState::Ready(result) => Poll::Ready(result),
+            FutureState::Lying(take) => Poll::Ready(take()),
+            FutureState::Waiting(_) | FutureState::Taken => {
+                panic!("a SegmentFuture was polled after it ended")
             }
-            FutureState::Waiting(_) | FutureState::Taken => {}
         }
-        panic!("a SegmentFuture was polled after it ended")
     }
 }
 

@@ -11,8 +11,8 @@ pub type ReadDone = Box<dyn FnOnce(Result<Bytes, ReadError>) + Send>;
 /// has ended does nothing.
 pub trait ReadHandle: Send {}
 
-/// A segment that lies where loads can read it, and that its device was asked for: gives its bytes, which take no memory
-/// of the budget. Called when they are needed; returns when the device would have answered.
+/// A segment that lies where loads can read it, and that its device was asked for: gives its bytes, which take no
+/// memory of the budget. Called when they are needed; returns when the device would have answered.
 pub type LyingSegment = Box<dyn FnOnce() -> Result<Bytes, ReadError> + Send>;
 
 /// Reads the segments of one data file.

@@ -16,6 +16,7 @@ mod fingerprint;
 mod index;
 mod insert;
 mod interrupt;
+mod options;
 mod order_by;
 mod parsing;
 mod planned;
@@ -53,10 +54,10 @@ use crate::settings::{DatabaseSettings, SessionSettings};
 use crate::storage::PUBLIC;
 
 use catalog::HotshelfCatalog;
+use options::TableClauses;
 use parsing::parse;
 use planned::Planned;
 use prepared::PreparedStatements;
-use shelves::TableClauses;
 
 pub use answer::Answer;
 pub use parsing::Statement;

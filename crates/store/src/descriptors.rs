@@ -12,7 +12,7 @@ use hotshelf_tier::io::{IoEngine, IoFile};
 use hotshelf_tier::{TierError, is_out_of_descriptors};
 use parking_lot::Mutex;
 
-use crate::data_file::moving::missing;
+use crate::links::missing;
 use crate::recent::Recent;
 use crate::root::Root;
 

@@ -16,6 +16,7 @@ mod head;
 mod ids;
 mod in_use;
 pub mod index;
+mod links;
 mod names_file;
 pub mod placement;
 mod recent;

@@ -9,7 +9,6 @@ use vortex_arrow::ArrowSessionExt;
 
 use crate::catalog::Catalog;
 use crate::catalog::entries::{FileRow, IndexRow, Names, TableRow};
-use crate::data_file::moving::away;
 use crate::data_file::{FilePaths, SegmentMap, Sums, footer};
 use crate::description::Description;
 use crate::error::{Result, StoreError};
@@ -19,6 +18,7 @@ use crate::ids::random_id;
 use crate::index::IndexPaths;
 use crate::index::file::Indexes;
 use crate::index::verify::check as check_index;
+use crate::links::away;
 use crate::names_file;
 use crate::root::{CATALOG, LOST, Root};
 use crate::sweep::GONE;

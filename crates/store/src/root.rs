@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::data_file::moving::{missing, remove_away};
 use crate::error::{Result, StoreError};
+use crate::links::{missing, remove_away};
 
 /// Version of the folder's format; a program reads this version and older ones.
 pub const FORMAT_VERSION: i64 = 2;

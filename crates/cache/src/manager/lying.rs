@@ -15,13 +15,13 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One part in this many of a wait says that the storage used all there was. Others wait for a read with several futures
-/// at once; a thread waits for loads with one, and part of the time for its latency.
+/// One part in this many of a wait says that the storage used all there was. Others wait for a read with several
+/// futures at once; a thread waits for loads with one, and part of the time for its latency.
 const WAIT_SHARE: u32 = 4;
 
-/// A request for a segment that lies where loads can read it. Its device works from here on; the thread that wants the
-/// bytes is the one that waits for it.
-pub(crate) struct LyingRequest {
+/// A request for a segment that lies where loads can read it. Its device works from here on; the thread that takes the
+/// bytes waits for it.
+pub(super) struct LyingRequest {
     cache: Arc<CacheManager>,
     key: SegmentKey,
     info: SegmentInfo,
@@ -51,9 +51,11 @@ impl LyingRequest {
         }
     }
 
-    /// Waits for the device and takes the bytes; `None` if they were taken before.
-    pub(crate) fn take(&mut self) -> Option<Result<Bytes, ReadError>> {
-        let segment = self.segment.take()?;
+    /// Waits for the device and takes the bytes.
+    pub(super) fn take(mut self) -> Result<Bytes, ReadError> {
+        let Some(segment) = self.segment.take() else {
+            return Err(ReadError::Abandoned { key: self.key });
+        };
         let begun = Instant::now();
         let found = segment();
         let wait = begun.elapsed();
@@ -68,12 +70,12 @@ impl LyingRequest {
             seconds: wait.as_secs_f64(),
             weight: self.scan.weight,
         };
-        Some(found.map(|bytes| {
+        found.map(|bytes| {
             self.scan.count_storage(self.info.charged_bytes);
             let may_keep = self.scan.populate && !self.file.is_removed();
             let kept = may_keep.then(|| self.keep_copy(&bytes, cost));
             kept.flatten().unwrap_or(bytes)
-        }))
+        })
     }
 
     /// Copies the segment into memory if the policy keeps it and there is room. Returns the copy.

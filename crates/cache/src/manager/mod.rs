@@ -9,9 +9,8 @@
 //!
 //! A hit takes one shard lock and nothing else.
 //!
-//! `reads` decides which reads may start, `lying` answers for what is read without any, `evictions` decides what goes and
-//! what stays; `memory_market` answers who has the
-//! memory and what it is worth.
+//! `reads` decides which reads may start, `lying` answers where none is needed, `evictions` decides what goes and what
+//! stays; `memory_market` answers who has the memory and what it is worth.
 
 mod evictions;
 mod lying;
@@ -19,7 +18,7 @@ mod memory_market;
 mod options;
 mod reads;
 
-pub(crate) use lying::LyingRequest;
+use lying::LyingRequest;
 pub(crate) use memory_market::lent;
 pub use options::CacheOptions;
 
@@ -173,7 +172,7 @@ impl CacheManager {
                 if let Some(lying) = file.reader.lying(key.segment_idx) {
                     drop(shard);
                     let request = LyingRequest::new(self, (key, info), file, lying, scan);
-                    return SegmentFuture::lying(request);
+                    return SegmentFuture::lying(Box::new(move || request.take()));
                 }
                 Flight::new(key, info, file, scan)
             }

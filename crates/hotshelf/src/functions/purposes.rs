@@ -39,7 +39,7 @@ const PURPOSES: &[(&str, &str)] = &[
     ),
     (
         "hotshelf_tables",
-        "a row per table: its files, the shelf that it is on, and how much of it is there",
+        "a row per table: its files, the shelf that it is on, and how much of it is on the shelf",
     ),
     (
         "hpcache_advice",

@@ -2,14 +2,14 @@
 
 use datafusion::common::TableReference;
 use datafusion::sql::sqlparser::ast::{
-    AlterTable, AlterTableOperation, BinaryOperator, CreateIndex, Expr, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, IndexType, ObjectName, ObjectType, SqlOption,
-    Statement as SqlStatement, Value, WrappedCollection,
+    AlterTable, AlterTableOperation, BinaryOperator, CreateIndex, Expr, IndexType, ObjectName,
+    ObjectType, SqlOption, Statement as SqlStatement,
 };
 
+use super::options::{normalise, once, option_word, shelf_named};
 use super::{Answer, Session};
 use crate::error::{Error, Result};
-use crate::index::{BlockPolicyKind, IndexCache, MissingShelf, Shelf};
+use crate::index::{BlockPolicyKind, IndexCache, Shelf};
 use crate::options::parse_size;
 use crate::rewriting::{IndexSpec, Rewritten};
 use crate::storage::default_index_name;
@@ -212,37 +212,6 @@ impl Session {
     }
 }
 
-/// The columns of `CLUSTER BY elf (a, b)`.
-pub(super) fn clustering_columns(clustering: &WrappedCollection<Vec<Expr>>) -> Result<Vec<String>> {
-    elf_columns(clustering).ok_or_else(|| Error::InvalidValue {
-        what: "clustering",
-        value: clustering.to_string(),
-        expected: "CLUSTER BY elf (column, …)".into(),
-    })
-}
-
-/// The columns of `elf (a, b)`.
-fn elf_columns(clustering: &WrappedCollection<Vec<Expr>>) -> Option<Vec<String>> {
-    let WrappedCollection::NoWrapping(kinds) = clustering else {
-        return None;
-    };
-    let [Expr::Function(kind)] = kinds.as_slice() else {
-        return None;
-    };
-    let is_elf = kind.name.to_string().eq_ignore_ascii_case("elf");
-    let FunctionArguments::List(list) = &kind.args else {
-        return None;
-    };
-    let column = |arg: &FunctionArg| match arg {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Identifier(ident))) => {
-            Some(normalise(ident))
-        }
-        _ => None,
-    };
-    let columns: Option<Vec<String>> = list.args.iter().map(column).collect();
-    columns.filter(|columns| is_elf && !columns.is_empty())
-}
-
 fn take_options(options: &[Expr], spec: &mut IndexSpec) -> Result<()> {
     let mut seen = Vec::new();
     for option in options {
@@ -295,19 +264,6 @@ fn check_levels(cache: &IndexCache, column_count: usize) -> Result<()> {
     }
 }
 
-/// Refuses an option that was given before.
-pub(super) fn once(seen: &mut Vec<String>, key: &str) -> Result<()> {
-    if seen.iter().any(|one| one == key) {
-        return Err(Error::InvalidValue {
-            what: "option",
-            value: key.to_owned(),
-            expected: "every option once".into(),
-        });
-    }
-    seen.push(key.to_owned());
-    Ok(())
-}
-
 fn wrong_option(option: String) -> Error {
     Error::InvalidValue {
         what: "index option",
@@ -319,23 +275,6 @@ fn wrong_option(option: String) -> Error {
             Shelf::words()
         ),
     }
-}
-
-/// The value of an option as a word: in lower case unless it is a shelf or names columns, as folders are not.
-pub(super) fn option_word(key: &Ident, value: &Expr) -> Option<String> {
-    let word = key.value.to_ascii_lowercase();
-    let is_shelf = matches!(word.as_str(), "shelf" | "shelf_columns");
-    Some(match value {
-        Expr::Value(value) => match &value.value {
-            Value::Boolean(value) => value.to_string(),
-            Value::SingleQuotedString(text) if is_shelf => text.clone(),
-            Value::SingleQuotedString(text) => text.to_ascii_lowercase(),
-            Value::Number(digits, _) => digits.to_string(),
-            _ => return None,
-        },
-        Expr::Identifier(word) => word.value.to_ascii_lowercase(),
-        _ => return None,
-    })
 }
 
 /// What can be changed about an index that exists.
@@ -383,18 +322,6 @@ impl Choices<'_> {
     }
 }
 
-/// The shelf of this name, if this machine has it.
-pub(super) fn shelf_named(what: &'static str, name: &str) -> Result<Shelf> {
-    let invalid = |expected| Error::InvalidValue {
-        what,
-        value: name.to_owned(),
-        expected,
-    };
-    let shelf: Shelf = name.parse().map_err(|_| invalid(Shelf::words()))?;
-    let missing = |why: MissingShelf| invalid(why.to_string());
-    shelf.on_this_machine().map_err(missing)
-}
-
 /// The words that say which blocks of an index stay in memory.
 fn cache_words() -> String {
     let quoted = IndexCache::WORDS.map(|word| format!("'{word}'"));
@@ -409,12 +336,4 @@ fn last_part(name: &ObjectName) -> Result<String> {
         value: name.to_string(),
         expected: "an identifier".into(),
     })
-}
-
-/// Names are lower case unless quoted.
-pub(super) fn normalise(ident: &Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
-    }
 }

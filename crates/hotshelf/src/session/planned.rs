@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use super::account::QueryAccount;
 use super::answer::{self, Answer, RunningPlan};
 use super::explain::{Form, Shown};
-use super::shelves::TableClauses;
+use super::options::TableClauses;
 use super::target::Unfinished;
 use super::{aside, depth, explain, interrupt};
 use crate::engine::{Engine, QueryPool};

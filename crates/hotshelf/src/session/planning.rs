@@ -13,10 +13,10 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
+use super::options::TableClauses;
 use super::planned::{Planned, Runnable, interrupt_of, plan_physically};
 use super::prepared::{Expanded, with_values};
 use super::samples::read_samples;
-use super::shelves::TableClauses;
 use super::unique::learn_unique;
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, shape, views};
 use crate::error::{Error, Result, nearest};

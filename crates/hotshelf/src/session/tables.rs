@@ -11,8 +11,8 @@ use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, DropTable};
 use super::Session;
 use super::answer::Answer;
 use super::columns::{ensure_unique_columns, with_types_of};
+use super::options::TableClauses;
 use super::planned::{Planned, PlannedTable};
-use super::shelves::TableClauses;
 use crate::error::{Error, Result};
 use crate::storage::{IfExists, NewTable};
 

@@ -16,10 +16,10 @@ use hotshelf_tier::region::{AnonymousOptions, FileOptions, Region, Sealed};
 use parking_lot::{Mutex, RwLock};
 use vortex::file::SegmentSpec;
 
-use super::moving::shelf_folder;
 use super::open::DataFile;
 use super::sums::verify;
 use crate::error::{Result, StoreError};
+use crate::links::shelf_folder;
 use crate::placement::Placement;
 use crate::reservation::Reservation;
 use crate::root::Root;

@@ -3,14 +3,14 @@
 //! `parts` cuts the input, `write` makes one, `sums` is its checksum file, `footer` what it says about its rows,
 //! `segments` tells which column and row group each segment belongs to, `table_file` opens a file when it is first
 //! read, `opener` keeps descriptors and footers, `open` answers segment reads, `check` compares every byte with the
-//! checksums, `copies` has segments on other shelves, `moving` files, `sample` keeps some rows for the planner, `gate` orders the writes of
-//! several importers.
+//! checksums, `copies` has segments on other shelves, `moving` files, `sample` keeps some rows for the planner, `gate`
+//! orders the writes of several importers.
 
 mod check;
 mod copies;
 pub(crate) mod footer;
 mod gate;
-pub(crate) mod moving;
+mod moving;
 mod open;
 mod opener;
 mod parts;

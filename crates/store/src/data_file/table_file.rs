@@ -10,7 +10,6 @@ use hotshelf_tier::{Corruption, TierError};
 use parking_lot::Mutex;
 use vortex::file::Footer;
 
-use super::moving::missing;
 use super::open::{DataFile, KnownFile};
 use super::opener::{Opener, reserve};
 use super::paths::FilePaths;
@@ -19,6 +18,7 @@ use super::sums::{Sums, check_length, wrong_length};
 use super::{ROW_GROUP_ROWS_MAX, footer, sample};
 use crate::catalog::entries::FileRow;
 use crate::error::{Result, StoreError};
+use crate::links::missing;
 use crate::side_by_side::side_by_side;
 use crate::statistics::FileStats;
 

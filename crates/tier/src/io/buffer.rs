@@ -41,10 +41,12 @@ impl Buffer {
     /// Writes bytes to the start, as many as there is room for, and hands them out.
     pub(super) fn filled_with(self, bytes: &[u8]) -> Bytes {
         let len = bytes.len().min(self.bytes);
-        // SAFETY: The buffer has `len` bytes, which nothing else knows, and is no part of `bytes`.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start(), len) };
-        // SAFETY: The first `len` bytes were written, and nothing writes to the buffer from here on.
-        unsafe { self.into_bytes(0, len) }
+        // SAFETY: The buffer has `len` bytes, which nothing else knows and which `bytes` cannot overlap. They are
+        // written here, and nothing writes to the buffer from here on.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start(), len);
+            self.into_bytes(0, len)
+        }
     }
 
     /// Hands out `[from, from + len)` without copying; the memory goes back with the last clone.
@@ -110,10 +112,9 @@ mod tests {
         let buffer = arena.allocate(2 * PAGE_BYTES).unwrap();
         let start = buffer.start();
         assert_eq!(start as usize % PAGE_BYTES, 0);
-        // SAFETY: The buffer has two pages, and nothing else knows it.
-        unsafe { start.write_bytes(7, 2 * PAGE_BYTES) };
-        // SAFETY: The whole buffer was written, and nothing writes to it from here on.
-        let bytes = unsafe { buffer.into_bytes(PAGE_BYTES - 50, 100) };
+        let whole = buffer.filled_with(&[7; 2 * PAGE_BYTES]);
+        let bytes = whole.slice(PAGE_BYTES - 50..PAGE_BYTES + 50);
+        drop(whole);
         let clone = bytes.clone();
         drop(bytes);
         assert_eq!(arena.lent_bytes(), 2 * PAGE_BYTES);
