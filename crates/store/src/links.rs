@@ -58,11 +58,15 @@ pub(crate) fn remove_away(root: &Root, path: &Path) -> bool {
 /// Removes a data file from a shelf, and the folders that are empty then; whether it is gone.
 pub(crate) fn remove_file(root: &Root, file: &Path) -> bool {
     let is_gone = root.remove(file);
-    // Those that hold other files stay.
+    remove_empty(file);
+    is_gone
+}
+
+/// Removes the folders of a table and of a database on a shelf, unless they hold files.
+pub(crate) fn remove_empty(file: &Path) {
     for folder in file.ancestors().skip(1).take(2) {
         let _ = fs::remove_dir(folder);
     }
-    is_gone
 }
 
 /// The error of a shelf that is not there.

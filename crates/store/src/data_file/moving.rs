@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::paths::FilePaths;
 use crate::error::{Result, StoreError};
-use crate::links::{away, is_ours, remove_file, shelf_missing};
+use crate::links::{away, is_ours, remove_empty, remove_file, shelf_missing};
 
 /// Bytes copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -64,7 +64,8 @@ impl FilePaths {
         match (&target, shelf_folder) {
             (Some(target), Some(folder)) => {
                 make_folder(folder)?;
-                self.copy(&target.with_extension("vortex.tmp"), target)?;
+                let copied = self.copy(&target.with_extension("vortex.tmp"), target);
+                copied.inspect_err(|_| remove_empty(target))?;
                 for made in folder.ancestors().take(3) {
                     root.sync_folder(made)?;
                 }

@@ -41,12 +41,10 @@ impl Buffer {
     /// Writes bytes to the start, as many as there is room for, and hands them out.
     pub(super) fn filled_with(self, bytes: &[u8]) -> Bytes {
         let len = bytes.len().min(self.bytes);
-        // SAFETY: The buffer has `len` bytes, which nothing else knows and which `bytes` cannot overlap. They are
-        // written here, and nothing writes to the buffer from here on.
-        unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start(), len);
-            self.into_bytes(0, len)
-        }
+        // SAFETY: The buffer has `len` bytes, which nothing else knows and which `bytes` cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start(), len) };
+        // SAFETY: The first `len` bytes were written, and nothing writes to the buffer from here on.
+        unsafe { self.into_bytes(0, len) }
     }
 
     /// Hands out `[from, from + len)` without copying; the memory goes back with the last clone.
