@@ -46,6 +46,19 @@ fn where_nothing_can_be_saved_the_oracles_dust_counts_for_nothing() {
     assert!(greedy_part >= 0.99);
 }
 
+#[test]
+#[ignore = "greedy saves 0.980 of what can be saved here: the goal is 0.99"]
+fn greedy_is_near_where_it_was_not() {
+    let size = InstanceSize {
+        column_count: 22,
+        representation_count: 1,
+        other_count: 15,
+        term_count: 8,
+    };
+    let (_, greedy_part) = compare(&random_instance(1_398_408_986_056_423_923, size));
+    assert!(greedy_part >= 0.99, "{greedy_part}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4))]
 
