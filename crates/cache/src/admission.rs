@@ -30,13 +30,23 @@ struct ReadClock {
 impl Admissions {
     pub(crate) fn read_begins(&self) {
         self.reading_count.fetch_add(1, SeqCst);
+        self.clock_begins();
+    }
+
+    pub(crate) fn read_ended(&self, arrived_bytes: u64) {
+        self.reading_count.fetch_sub(1, SeqCst);
+        self.clock_ended(arrived_bytes);
+    }
+
+    /// Something is being brought that no memory is waited for.
+    pub(crate) fn clock_begins(&self) {
         let mut clock = self.clock.lock();
         clock.reading_count += 1;
         clock.reading_since.get_or_insert_with(Instant::now);
     }
 
-    pub(crate) fn read_ended(&self, arrived_bytes: u64) {
-        self.reading_count.fetch_sub(1, SeqCst);
+    /// It has come, or is no longer wanted.
+    pub(crate) fn clock_ended(&self, arrived_bytes: u64) {
         let mut clock = self.clock.lock();
         clock.bytes += arrived_bytes;
         clock.reading_count -= 1;

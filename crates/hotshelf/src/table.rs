@@ -158,14 +158,24 @@ impl Table {
         indexes.find(|index| index.definition.clustered)
     }
 
+    /// Rows in all files.
+    pub fn row_count(&self) -> u64 {
+        self.files.iter().map(|file| file.stats.row_count).sum()
+    }
+
+    /// Bytes of all files.
+    pub fn file_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.file_bytes()).sum()
+    }
+
     pub fn summary(&self) -> TableSummary {
         let (damage, unavailable) = self.trouble();
         TableSummary {
             name: self.name.clone(),
             schema: self.schema.clone(),
-            row_count: self.files.iter().map(|file| file.stats.row_count).sum(),
+            row_count: self.row_count(),
             file_count: self.files.len(),
-            file_bytes: self.files.iter().map(|file| file.file_bytes()).sum(),
+            file_bytes: self.file_bytes(),
             damage,
             unavailable,
         }

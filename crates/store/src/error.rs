@@ -259,9 +259,6 @@ impl StoreError {
                  shelf_columns = '…')"
                     .into(),
             ),
-            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotConnected => Some(
-                "connect or mount what the shelf is on; nothing is damaged, and the next statement finds it".into(),
-            ),
             Self::ReadOnly { .. } => Some("copy the folder to where it can be written".into()),
             Self::Catalog(error) if is_damaged(error) => {
                 Some("`hotshelf repair --db DIR` makes the catalog again from the data files".into())

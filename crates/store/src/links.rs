@@ -6,31 +6,17 @@ use std::{fs, io};
 
 use crate::root::Root;
 
-/// What the folder of a database on a shelf begins with; its number follows.
-const FOLDER: &str = "hotshelf-";
-
-/// The folder of a table's data files on a shelf. Its name tells a database from its copies, which have the same
-/// number: none takes the files of another.
-pub(crate) fn shelf_folder(
-    root: &Root,
-    shelf: &Path,
-    database: u64,
-    table_folder: &str,
-) -> PathBuf {
-    let name = format!("{FOLDER}{database:016x}-{:x}", root.inode());
-    shelf.join(name).join(table_folder)
+/// The name of a database's folder on a shelf. It has the device and the inode of the database's own folder, which tell
+/// it from its copies: none takes or removes the files of another.
+pub(crate) fn shelf_name(database: u64, device: u64, inode: u64) -> String {
+    format!("hotshelf-{database:016x}-{device:x}-{inode:x}")
 }
 
 /// Whether a file is the data file of this name in a folder that this database made on a shelf.
-pub(crate) fn is_ours(root: &Root, file: &Path, name: Option<&OsStr>) -> bool {
-    let database = file.ancestors().nth(2).and_then(Path::file_name);
-    let is_own = database.and_then(OsStr::to_str).is_some_and(|database| {
-        let inode = database
-            .strip_prefix(FOLDER)
-            .and_then(|rest| rest.split_once('-'));
-        inode.is_some_and(|(_, inode)| inode == format!("{:x}", root.inode()))
-    });
-    is_own && file.file_name() == name
+fn is_ours(root: &Root, file: &Path, name: Option<&OsStr>) -> bool {
+    let shelf = file.ancestors().nth(3);
+    let own = shelf.and_then(|shelf| root.on_shelf(shelf));
+    own.is_some_and(|own| file.ancestors().nth(2) == Some(&own)) && file.file_name() == name
 }
 
 /// The file that a name leads to, if the name is a link.
@@ -38,21 +24,34 @@ pub(crate) fn away(root: &Root, path: &Path) -> Option<PathBuf> {
     fs::read_link(root.real(path)).ok()
 }
 
-/// A file that is missing because its shelf is: an error that another try may not have.
+/// The same, if that is a data file of this name in a folder that this database made on a shelf.
+pub(crate) fn shelved(root: &Root, path: &Path) -> Option<PathBuf> {
+    away(root, path).filter(|target| is_ours(root, target, path.file_name()))
+}
+
+/// A file that is missing because its shelf is: an error that another try may not have. A file that is missing on a
+/// shelf that is there is lost.
 pub(crate) fn missing(real: &Path, error: io::Error) -> io::Error {
     match fs::read_link(real) {
-        Ok(target) if error.kind() == io::ErrorKind::NotFound => shelf_missing(&target),
+        Ok(target)
+            if error.kind() == io::ErrorKind::NotFound
+                && !target.parent().is_some_and(Path::is_dir) =>
+        {
+            shelf_missing(&target)
+        }
         _ => error,
     }
 }
 
-/// Removes what a link leads to, if that is a data file of this name on a shelf, and the folders that are empty then.
-/// True if it is gone, or its shelf is.
+/// Removes what a link leads to, if that is a data file of this database on a shelf, and the folders that are empty
+/// then. False if it could not be removed, or its shelf is not there.
 pub(crate) fn remove_away(root: &Root, path: &Path) -> bool {
-    let Some(target) = away(root, path) else {
+    let Some(target) = shelved(root, path) else {
         return true;
     };
-    !is_ours(root, &target, path.file_name()) || remove_file(root, &target)
+    let shelf = target.ancestors().nth(3).unwrap_or(&target);
+    let is_here = target.exists() || fs::read_dir(shelf).is_ok_and(|mut any| any.next().is_some());
+    is_here && remove_file(root, &target)
 }
 
 /// Removes a data file from a shelf, and the folders that are empty then; whether it is gone.

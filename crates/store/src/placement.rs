@@ -1,6 +1,7 @@
 //! Where the segments of a table's files are read from, as the user chose it.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use arrow::datatypes::Schema;
@@ -37,16 +38,12 @@ impl Placement {
     }
 }
 
-/// As the catalog keeps it: the shelf, and in a second line the names of the columns as a JSON list, if not all are
+/// As the catalog keeps it: the shelf, and in a second line the names of the columns as a JSON list, empty if all are
 /// meant.
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.shelf)?;
-        if self.columns.is_empty() {
-            return Ok(());
-        }
         let names = serde_json::to_string(&self.columns).map_err(|_| fmt::Error)?;
-        write!(f, "\n{names}")
+        write!(f, "{}\n{names}", self.shelf)
     }
 }
 
@@ -55,13 +52,14 @@ impl FromStr for Placement {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         // A folder's name may have line breaks; the list has none.
-        let with_columns = text.rsplit_once('\n').and_then(|(shelf, names)| {
-            let columns: Vec<String> = serde_json::from_str(names).ok()?;
-            Some((shelf, columns))
-        });
-        let (shelf, columns) = with_columns.unwrap_or((text, Vec::new()));
-        let shelf = shelf.parse().map_err(|_| UnknownPlacement)?;
-        Ok(Self { shelf, columns })
+        let (shelf, names) = text.rsplit_once('\n').ok_or(UnknownPlacement)?;
+        let shelf: Shelf = shelf.parse().map_err(|_| UnknownPlacement)?;
+        let columns: Vec<String> = serde_json::from_str(names).map_err(|_| UnknownPlacement)?;
+        let is_possible = |folder: &Path| folder.is_absolute() && columns.is_empty();
+        match shelf.folder().is_none_or(is_possible) {
+            true => Ok(Self { shelf, columns }),
+            false => Err(UnknownPlacement),
+        }
     }
 }
 
@@ -78,14 +76,27 @@ mod tests {
             Shelf::Node(3),
             Shelf::Emulated("cxl".into()),
             Shelf::Dax("/a folder\nwith\n[\"lines\"]/b".into()),
+            Shelf::Folder("/a\n[\"id\"]".into()),
         ] {
             for columns in [Vec::new(), columns.clone()] {
                 let shelf = shelf.clone();
+                if shelf.folder().is_some() && !columns.is_empty() {
+                    continue;
+                }
                 let placement = Placement { shelf, columns };
                 assert_eq!(placement.to_string().parse(), Ok(placement));
             }
         }
-        for wrong in ["", "tape", "dram\n", "dram\n[\"a\"", "node:x\n[\"a\"]"] {
+        for wrong in [
+            "",
+            "dram",
+            "tape\n[]",
+            "dram\n",
+            "dram\n[\"a\"",
+            "node:x\n[\"a\"]",
+            "file:relative\n[]",
+            "file:/a\n[\"a\"]",
+        ] {
             assert_eq!(wrong.parse::<Placement>(), Err(UnknownPlacement), "{wrong}");
         }
     }

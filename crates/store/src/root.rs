@@ -8,14 +8,14 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{Result, StoreError};
-use crate::links::{missing, remove_away};
+use crate::links::{missing, remove_away, shelf_name};
 
 /// Version of the folder's format; a program reads this version and older ones.
 pub const FORMAT_VERSION: i64 = 2;
@@ -47,6 +47,8 @@ struct Opened {
     /// Whether something could not be written or removed.
     failed: AtomicBool,
     lifetime: Lifetime,
+    /// What the database's folder on a shelf is called, once its number is known.
+    on_shelves: OnceLock<String>,
 }
 
 /// How long a database is needed.
@@ -86,12 +88,22 @@ impl Root {
             real,
             failed: AtomicBool::new(false),
             lifetime,
+            on_shelves: OnceLock::new(),
         })))
     }
 
-    /// The number of the folder in its file system; 0 if that is not known.
-    pub(crate) fn inode(&self) -> u64 {
-        self.0.handle.metadata().map_or(0, |found| found.ino())
+    /// Says which database this is: that names its folder on shelves.
+    pub(crate) fn set_database(&self, database: u64) {
+        if let Ok(found) = self.0.handle.metadata() {
+            let name = shelf_name(database, found.dev(), found.ino());
+            self.0.on_shelves.get_or_init(|| name);
+        }
+    }
+
+    /// The folder of the database on a shelf; none if it is not known which database this is. A copy of the database
+    /// has another.
+    pub fn on_shelf(&self, shelf: &Path) -> Option<PathBuf> {
+        Some(shelf.join(self.0.on_shelves.get()?))
     }
 
     /// Whether the database ends with the process.

@@ -111,7 +111,15 @@ impl Shelf {
 fn full_path(folder: PathBuf) -> Result<PathBuf, MissingShelf> {
     let full = folder.canonicalize();
     let full = full.and_then(|full| takes_pools(&full).map(|()| full));
-    full.map_err(|source| MissingShelf::Folder { folder, source })
+    // The catalog keeps it as a text.
+    let named = full.and_then(|full| match full.to_str() {
+        Some(_) => Ok(full),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "its name is not UTF-8",
+        )),
+    });
+    named.map_err(|source| MissingShelf::Folder { folder, source })
 }
 
 /// Whether a folder or a device can hold a pool: in a folder a file is made and removed again.

@@ -90,6 +90,7 @@ impl Store {
             root.create_folder(&root.data())?;
         }
         let catalog = Catalog::open(&root)?;
+        root.set_database(catalog.last().database);
         let rows = catalog.tables()?;
         if let Some(damage) = catalog.names()?.damages.into_iter().next() {
             return Err(damage.into());
@@ -354,8 +355,7 @@ impl Store {
         limit: usize,
     ) -> Arc<Opener> {
         let descriptors = Descriptors::new(engine.clone(), limit);
-        let database = self.catalog.last().database;
-        Opener::new(&self.in_use, descriptors, cache, session, database)
+        Opener::new(&self.in_use, descriptors, cache, session)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::description::{TABLE, TABLE_TEMPORARY};
 use crate::error::{Result, StoreError};
 use crate::folder::{file_name, highest_number, is_beside_tables, trailing_number};
 use crate::head::Acknowledged;
+use crate::left_on_shelves::sweep_shelves;
 use crate::root::{CATALOG, LOST, Root};
 
 /// What a folder's name ends in while the folder is being removed: nothing takes half a table for a whole one.
@@ -65,6 +66,7 @@ pub(crate) fn sweep(
     if !is_sure(rows) {
         return Vec::new();
     }
+    sweep_shelves(root, rows, journal);
     unknown.lost.iter().for_each(|path| set_aside(root, path));
     let obsolete = journal.obsolete.iter();
     let gone = obsolete.filter(|one| !is_damaged(one, rows) && remove(root, one));
@@ -146,7 +148,7 @@ fn change_beyond(root: &Root, sums: &Path, last: Acknowledged) -> Option<u64> {
 }
 
 /// Whether a folder without a table is one that was being made or removed.
-fn is_of_journal(name: &str, journal: &Journal) -> bool {
+pub(crate) fn is_of_journal(name: &str, journal: &Journal) -> bool {
     let folder_name = name.strip_suffix(GONE).unwrap_or(name);
     let is_reserved =
         trailing_number(folder_name).is_some_and(|number| journal.reserved.contains(&number));
@@ -172,7 +174,7 @@ fn known_files(row: &TableRow) -> HashSet<String> {
 }
 
 /// The numbers in the name of a file that a table may have: `7-3.elf` has 7 and 3. None for other names.
-fn numbers_in(name: &str) -> Vec<u64> {
+pub(crate) fn numbers_in(name: &str) -> Vec<u64> {
     let Some((stem, ending)) = name.split_once('.') else {
         return Vec::new();
     };
@@ -187,7 +189,7 @@ fn numbers_in(name: &str) -> Vec<u64> {
 }
 
 /// Whether the journal names the file of these numbers.
-fn is_leftover(numbers: &[u64], table_folder: &str, journal: &Journal) -> bool {
+pub(crate) fn is_leftover(numbers: &[u64], table_folder: &str, journal: &Journal) -> bool {
     let is_obsolete = |one: &Obsolete| match one {
         Obsolete::Table { .. } => false,
         Obsolete::File { folder, number } => {

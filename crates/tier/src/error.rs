@@ -326,6 +326,9 @@ fn io_hint(error: &io::Error) -> Option<String> {
         io::ErrorKind::PermissionDenied => "check who may read and write there",
         io::ErrorKind::ReadOnlyFilesystem => "the file system is mounted for reading only",
         io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::NotConnected => {
+            "connect or mount what the shelf is on; nothing is damaged, and the next statement finds it"
+        }
         _ => return None,
     };
     Some(hint.to_owned())

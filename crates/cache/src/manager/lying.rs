@@ -15,10 +15,6 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One part in this many of a wait says that the storage used all there was. Others wait for a read with several
-/// futures at once; a thread waits for loads with one, and part of the time for its latency.
-const WAIT_SHARE: u32 = 4;
-
 /// A request for a segment that lies where loads can read it. Its device works from here on; the thread that takes the
 /// bytes waits for it.
 pub(super) struct LyingRequest {
@@ -40,7 +36,7 @@ impl LyingRequest {
         scan: &Arc<ScanContext>,
     ) -> Self {
         scan.count_miss();
-        cache.admissions.read_begins();
+        cache.admissions.clock_begins();
         Self {
             cache: Arc::clone(cache),
             key,
@@ -60,9 +56,9 @@ impl LyingRequest {
         let found = segment();
         let wait = begun.elapsed();
         let arrived = found.as_ref().map_or(0, |_| self.info.charged_bytes);
-        self.cache.admissions.read_ended(arrived);
+        self.cache.admissions.clock_ended(arrived);
         self.scan.count_wait(wait);
-        self.cache.admissions.count_wait(wait / WAIT_SHARE);
+        self.cache.admissions.count_wait(wait);
         if found.is_err() {
             self.record(EventKind::Fail);
         }
@@ -70,12 +66,15 @@ impl LyingRequest {
             seconds: wait.as_secs_f64(),
             weight: self.scan.weight,
         };
-        found.map(|bytes| {
+        let taken = found.map(|bytes| {
             self.scan.count_storage(self.info.charged_bytes);
             let may_keep = self.scan.populate && !self.file.is_removed();
             let kept = may_keep.then(|| self.keep_copy(&bytes, cost));
             kept.flatten().unwrap_or(bytes)
-        })
+        });
+        // What went for a copy that was not kept may be what a read waits for.
+        self.cache.budget.memory_may_be_free();
+        taken
     }
 
     /// Copies the segment into memory if the policy keeps it and there is room. Returns the copy.
@@ -132,7 +131,7 @@ impl LyingRequest {
 impl Drop for LyingRequest {
     fn drop(&mut self) {
         if self.segment.is_some() {
-            self.cache.admissions.read_ended(0);
+            self.cache.admissions.clock_ended(0);
         }
     }
 }

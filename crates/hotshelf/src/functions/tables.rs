@@ -24,14 +24,8 @@ pub(super) fn tables(storage: &Storage) -> Columns {
     Listing::of(rows.collect())
         .text("table_name", |row| row.table.name.clone())
         .count("files", |row| row.table.files.len() as u64)
-        .count("rows", |row| {
-            let files = row.table.files.iter();
-            files.map(|file| file.stats.row_count).sum::<u64>()
-        })
-        .count("bytes", |row| {
-            let files = row.table.files.iter();
-            files.map(|file| file.file_bytes()).sum::<u64>()
-        })
+        .count("rows", |row| row.table.row_count())
+        .count("bytes", |row| row.table.file_bytes())
         .text("shelf", |row| row.placement.shelf.to_string())
         .text("shelf_columns", |row| match row.placement.is_file() {
             true => None,

@@ -7,10 +7,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-
-use super::{ExistingTable, ImportProgress};
 use hotshelf_store::placement::Placement;
 
+use super::{ExistingTable, ImportProgress};
 use crate::database::Database;
 use crate::error::Result;
 use crate::storage::{IfExists, NewTable};

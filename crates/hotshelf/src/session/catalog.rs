@@ -14,11 +14,10 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::SessionContext;
+use hotshelf_store::placement::Placement;
 use parking_lot::RwLock;
 
 use super::views::{BrokenView, is_planning, view_table};
-use hotshelf_store::placement::Placement;
-
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::input::{Limits, file_table};

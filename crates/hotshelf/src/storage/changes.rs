@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hotshelf_store::StoreError;
 use hotshelf_store::catalog::{FileChange, FileRow, IndexFileRow, TableRef};
 use hotshelf_store::data_file::{FilePaths, TableColumns, TableFile};
+use hotshelf_store::placement::Placement;
 
 use super::Storage;
 use super::writing::may_be_committed;
@@ -58,6 +59,8 @@ impl Drop for Uncommitted {
 /// A change under way.
 struct Change<'a> {
     exchange: Exchange<'a>,
+    /// Where the table was when the change began.
+    placement: Arc<Placement>,
     /// The new data files.
     opened: Vec<Arc<TableFile>>,
     tried: BTreeMap<FileOfIndex, Tried>,
@@ -96,9 +99,11 @@ impl Storage {
             file.open()?;
             Ok(Arc::new(file))
         };
+        let placement = self.opener.shelves().placement(&planned.folder);
         let opened = exchange.added.iter().map(open).collect::<Result<_>>()?;
         Ok(Change {
             exchange,
+            placement,
             opened,
             tried: BTreeMap::new(),
             uncommitted,
@@ -196,6 +201,11 @@ impl Storage {
         committed?;
         let indexes = change.indexes_after(table, &files);
         self.put(table.changed(files, indexes));
+        // The table may have been placed elsewhere meanwhile.
+        if *self.opener.shelves().placement(&table.folder) != *change.placement {
+            change.opened.iter().for_each(|file| file.leave_shelf());
+            self.follow_shelf(&change.opened);
+        }
         Ok(true)
     }
 }

@@ -24,8 +24,9 @@ impl Storage {
         table.ensure_readable()?;
         self.check_placement(name, &table.schema, &placement)?;
         let before = self.opener.shelves().placement(&table.folder);
+        let moves = [&before.shelf, &placement.shelf].map(|shelf| shelf.folder().is_some());
         let placed = self.place(&table, placement).await;
-        if placed.is_err() && before.shelf.folder() != self.shelf_of(&table).as_deref() {
+        if placed.is_err() && moves.contains(&true) {
             // What has moved moves back, now or when it is next opened.
             let undone = self.place(&table, (*before).clone()).await;
             if let Err(error) = undone {
@@ -33,11 +34,6 @@ impl Storage {
             }
         }
         placed
-    }
-
-    fn shelf_of(&self, table: &Table) -> Option<PathBuf> {
-        let placement = self.opener.shelves().placement(&table.folder);
-        placement.shelf.folder().map(ToOwned::to_owned)
     }
 
     async fn place(self: &Arc<Self>, table: &Table, placement: Placement) -> Result<u64> {
@@ -48,15 +44,11 @@ impl Storage {
             shelves.put(&table.folder, placement.clone());
         }
         // Files that are added meanwhile are where the shelf says that they should be.
-        let is_home = placement.shelf.folder().is_none();
-        let folder = (!is_home)
-            .then(|| shelves.folder(self.store.root(), &table.folder))
-            .flatten();
-        self.move_files(
-            table.files.iter().map(|file| file.paths.clone()).collect(),
-            folder,
-        )
-        .await?;
+        let shelf = placement.shelf.folder();
+        let own = shelf.and_then(|shelf| self.store.root().on_shelf(shelf));
+        let files = table.files.iter().map(|file| file.paths.clone());
+        let folder = own.map(|own| own.join(&table.folder));
+        self.move_files(files.collect(), folder).await?;
         let files = match placement.is_file() {
             true => Vec::new(),
             false => TableFile::open_all(&table.files, 1.0)
@@ -65,23 +57,25 @@ impl Storage {
         };
         let made = shelves.make(files, &placement).await?;
         let on_shelf = match placement.shelf.folder() {
-            Some(_) => table.files.iter().map(|file| file.file_bytes()).sum(),
+            Some(_) => table.file_bytes(),
             None => made.bytes(),
         };
         let _change = self.changes.lock();
         let current = self.still_there(table)?;
-        if is_home {
+        if shelf.is_none() {
             self.store.set_placement(table.id, &placement)?;
         }
         current.files.iter().for_each(|file| file.leave_shelf());
         shelves.put_made(&table.folder, placement, made);
-        // Those that were added meanwhile.
-        for file in &current.files {
-            if let Some(opened) = file.opened() {
-                shelves.note_opened(&opened);
-            }
-        }
+        self.follow_shelf(&current.files);
         Ok(on_shelf)
+    }
+
+    /// Has files that are open brought to where their table is. The others follow when they are opened.
+    pub(super) fn follow_shelf(&self, files: &[Arc<TableFile>]) {
+        for opened in files.iter().filter_map(|file| file.opened()) {
+            self.opener.shelves().note_opened(&opened);
+        }
     }
 
     fn set_placement(&self, table: &Table, placement: &Placement) -> Result<()> {
@@ -106,9 +100,8 @@ impl Storage {
     async fn move_files(&self, files: Vec<FilePaths>, folder: Option<PathBuf>) -> Result<()> {
         let workers = self.machine.workers.handle();
         let moved = workers.spawn_blocking(move || {
-            files
-                .iter()
-                .try_for_each(|paths| paths.move_to(folder.as_deref()).map(drop))
+            let mut files = files.iter();
+            files.try_for_each(|paths| paths.move_to(folder.as_deref()))
         });
         let stopped = |_| Error::NotSupported {
             what: "moving files while the database closes".into(),

@@ -216,7 +216,14 @@ impl Storage {
 
     fn open_files(&self, row: TableRow, column_ids: Vec<ColumnId>) -> Table {
         let (folder, schema) = (row.folder.clone(), row.schema.clone());
-        self.opener.shelves().put(&folder, row.placement.clone());
+        let placement = row.placement.clone();
+        match self.check_placement(&row.name, &schema, &placement) {
+            Ok(()) => self.opener.shelves().put(&folder, placement),
+            Err(error) => {
+                let table = &row.name;
+                tracing::warn!(%error, table, "a table is not where the catalog has it; its files are read");
+            }
+        }
         Table::open(row, column_ids, |file, column_ids| {
             let columns = TableColumns {
                 schema: &schema,

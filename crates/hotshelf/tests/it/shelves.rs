@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use hotshelf::ErrorKind;
+
 use super::*;
 
 const ROWS: &str = "SELECT value AS id, value * 7919 % 1009 AS k, 'text number ' || (value % 97) AS text \
@@ -225,6 +227,14 @@ fn disk(fixture: &Fixture, name: &str) -> String {
     path
 }
 
+/// Makes table `t` on a disk; returns its folder.
+fn made_on_disk(fixture: &Fixture, kind: &str) -> String {
+    let one = disk(fixture, "one");
+    let create = format!("CREATE TABLE t WITH (shelf = '{kind}:{one}') AS {ROWS}");
+    fixture.run(&create).unwrap();
+    one
+}
+
 /// Data files below a folder.
 fn data_files(folder: &str) -> usize {
     let mut count = 0;
@@ -304,12 +314,7 @@ fn data_files_move_to_other_disks_and_back() {
 #[test]
 fn a_shelf_that_is_gone_makes_its_tables_unavailable_and_not_damaged() {
     let mut fixture = uncached();
-    let one = disk(&fixture, "one");
-    fixture
-        .run(&format!(
-            "CREATE TABLE t WITH (shelf = 'file:{one}') AS {ROWS}"
-        ))
-        .unwrap();
+    let one = made_on_disk(&fixture, "file");
     fixture.run("CREATE TABLE u AS SELECT 1 AS a").unwrap();
     let expected = fixture.rows(QUERIES[0]);
     let away = fixture.path("unplugged");
@@ -341,31 +346,20 @@ fn a_shelf_that_is_gone_makes_its_tables_unavailable_and_not_damaged() {
 }
 
 #[test]
-fn mapped_files_are_used_where_they_lie_and_damage_in_them_is_named() {
-    let mut fixture = uncached();
-    let one = disk(&fixture, "one");
-    fixture
-        .run(&format!(
-            "CREATE TABLE t WITH (shelf = 'dax:{one}') AS {ROWS}"
-        ))
-        .unwrap();
+fn files_are_mapped_on_persistent_memory_only_and_damage_in_them_is_named_each_time() {
+    let fixture = uncached();
+    let one = made_on_disk(&fixture, "dax");
     let expected = answers(&fixture);
-    wait_for_shelf(&fixture);
     let before = read_bytes(&fixture);
     assert_eq!(answers(&fixture), expected);
-    assert_eq!(read_bytes(&fixture), before, "the file was read");
-    let database = std::fs::read_dir(&one).unwrap().next().unwrap().unwrap();
-    let table = std::fs::read_dir(database.path()).unwrap().next().unwrap();
-    let file = std::fs::read_dir(table.unwrap().path()).unwrap().next();
-    let path = file.unwrap().unwrap().path();
-    fixture.database = None;
+    assert!(read_bytes(&fixture) > before, "an ordinary file was mapped");
+    let path = shelved_file(&one);
+    // Also where they were read before.
     let mut bytes = std::fs::read(&path).unwrap();
     for at in (1000..20000).step_by(500) {
         bytes[at] ^= 0x55;
     }
     std::fs::write(&path, bytes).unwrap();
-    fixture.reopen();
-    fixture.run("SET hotshelf.policy = 'none'").unwrap();
     for _ in 0..20 {
         let error = fixture.error(QUERIES[0]).to_string();
         assert!(
@@ -421,4 +415,93 @@ fn what_an_interrupted_move_leaves_is_removed_and_nothing_is_lost() {
     }
     assert_eq!(std::fs::read_link(&file).unwrap(), target);
     assert_eq!(fixture.rows(QUERIES[0]), expected);
+}
+
+#[test]
+fn what_kills_leave_on_a_shelf_goes_and_what_is_not_known_stays() {
+    let mut fixture = uncached();
+    let one = made_on_disk(&fixture, "file");
+    let expected = fixture.rows(QUERIES[0]);
+    let file = shelved_file(&one);
+    let folder = file.parent().unwrap();
+    fixture.database = None;
+    let stranger = folder.join("notes.txt");
+    let unknown = folder.join("999999.vortex");
+    let copy = file.with_extension("vortex.tmp");
+    for path in [&stranger, &unknown, &copy] {
+        std::fs::write(path, "some bytes").unwrap();
+    }
+    fixture.reopen();
+    assert_eq!(fixture.rows(QUERIES[0]), expected);
+    assert!(stranger.exists() && unknown.exists() && file.exists());
+    assert!(!copy.exists(), "a copy without a name");
+}
+
+#[test]
+fn a_file_that_is_lost_on_a_shelf_that_is_there_is_damage() {
+    let mut fixture = uncached();
+    let one = made_on_disk(&fixture, "file");
+    let file = shelved_file(&one);
+    std::fs::remove_file(&file).unwrap();
+    fixture.reopen();
+    let error = fixture.error(QUERIES[0]);
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert!(!is_sound(&fixture));
+}
+
+#[test]
+fn a_copy_of_a_database_takes_nothing_from_the_original() {
+    let fixture = uncached();
+    made_on_disk(&fixture, "file");
+    let expected = fixture.rows(QUERIES[0]);
+    let copied = std::process::Command::new("cp")
+        .args(["-a", &fixture.path("db"), &fixture.path("copy")])
+        .status();
+    assert!(copied.unwrap().success());
+    let copy = Database::open(fixture.path("copy"), Options::default()).unwrap();
+    let run = |sql: &str| {
+        let session = copy.session();
+        copy.block_on(async { session.sql(sql).await?.collect().await })
+            .unwrap()
+    };
+    run("INSERT INTO t SELECT 1 AS id, 2 AS k, 'x' AS text");
+    fixture
+        .run("INSERT INTO t SELECT 3 AS id, 4 AS k, 'text number 1' AS text")
+        .unwrap();
+    run("OPTIMIZE TABLE t");
+    run("DROP TABLE t");
+    assert_eq!(fixture.rows("SELECT count(*) FROM t"), ["200001"]);
+    assert_ne!(fixture.rows(QUERIES[0]), expected);
+    assert!(is_sound(&fixture));
+}
+
+#[test]
+fn a_table_that_finds_no_room_is_where_it_was() {
+    let fixture = Fixture::with(Options {
+        budget_bytes: 4 << 20,
+        ..Options::default()
+    });
+    let one = disk(&fixture, "one");
+    let rows =
+        "SELECT value * 7919 % 1000003 AS a, value * 104729 % 1000003 AS b FROM range(2000000)";
+    fixture
+        .run(&format!(
+            "CREATE TABLE t WITH (shelf = 'file:{one}') AS {rows}"
+        ))
+        .unwrap();
+    let (shelf, files) = (shelf_of(&fixture), data_files(&one));
+    let error = fixture
+        .error("ALTER TABLE t SET (shelf = 'dram')")
+        .to_string();
+    assert!(error.contains("no room"), "{error}");
+    assert_eq!((shelf_of(&fixture), data_files(&one)), (shelf, files));
+}
+
+/// The first data file of the first table of the first database on a shelf.
+fn shelved_file(shelf: &str) -> std::path::PathBuf {
+    let first = |folder: std::path::PathBuf| {
+        let entry = std::fs::read_dir(folder).unwrap().next();
+        entry.unwrap().unwrap().path()
+    };
+    first(first(first(shelf.into())))
 }

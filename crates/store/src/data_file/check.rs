@@ -74,7 +74,12 @@ fn check_inside(path: &Path, bytes: &Range<u64>, file_bytes: u64) -> Result<()> 
 }
 
 /// The checksum of some bytes of a file; `buffer` has room for a piece of them.
-fn sum_of(file: &File, path: &Path, bytes: Range<u64>, buffer: &mut [u8]) -> Result<u32> {
+pub(super) fn sum_of(
+    file: &File,
+    path: &Path,
+    bytes: Range<u64>,
+    buffer: &mut [u8],
+) -> Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
     let mut at = bytes.start;
     while at < bytes.end {

@@ -12,14 +12,13 @@ use hotshelf_tier::TierError;
 use hotshelf_tier::emulated::{Batch, DeviceModel, EmulatedTier, Reach};
 use hotshelf_tier::io::{IoFile, ReadFuture};
 use hotshelf_tier::probe::{Operation, Pattern};
-use hotshelf_tier::region::{AnonymousOptions, FileOptions, Region, Sealed};
+use hotshelf_tier::region::{AnonymousOptions, FileOptions, Region, Sealed, SyncMapping};
 use parking_lot::{Mutex, RwLock};
 use vortex::file::SegmentSpec;
 
 use super::open::DataFile;
 use super::sums::verify;
 use crate::error::{Result, StoreError};
-use crate::links::shelf_folder;
 use crate::placement::Placement;
 use crate::reservation::Reservation;
 use crate::root::Root;
@@ -50,6 +49,27 @@ pub(crate) struct FileCopy {
 }
 
 impl FileCopy {
+    /// A file where it lies, if its file system is one of persistent memory. Others read bytes again by themselves, and
+    /// may find them damaged.
+    fn mapped(target: &Path, places: Places, sync: SyncMapping) -> Result<Option<Self>> {
+        let options = FileOptions {
+            read_only: true,
+            sync,
+            ..FileOptions::default()
+        };
+        let region = match Region::open_file(target, &options) {
+            Err(TierError::NoSyncMapping { .. }) => return Ok(None),
+            region => region?,
+        };
+        Ok(Some(Self {
+            memory: region.seal(),
+            device: None,
+            checked: Some(places.iter().map(|_| AtomicBool::new(false)).collect()),
+            places,
+            _reserved: None,
+        }))
+    }
+
     /// Compares a segment of a mapped file with its checksum, at its first use. The file must be as long as it was.
     fn check(&self, segment_idx: u32, sum: u32, found: &Sealed) -> Result<(), ReadError> {
         let Some(checked) = &self.checked else {
@@ -115,9 +135,8 @@ struct Device {
 }
 
 /// Where the tables of a database are, and the copies of their files.
+#[derive(Default)]
 pub struct TableShelves {
-    /// The number that no other database has.
-    database: u64,
     /// By the tables' folders; none for those whose files are read.
     placements: RwLock<BTreeMap<String, Arc<Placement>>>,
     devices: Mutex<BTreeMap<String, Arc<Device>>>,
@@ -150,20 +169,10 @@ impl std::fmt::Debug for TableShelves {
 }
 
 impl TableShelves {
-    pub(super) fn new(database: u64) -> Arc<Self> {
-        Arc::new(Self {
-            database,
-            placements: RwLock::default(),
-            devices: Mutex::default(),
-            queue: Mutex::default(),
-        })
-    }
-
     /// The folder where the data files of a table are, if they are on a shelf with a file system.
     pub fn folder(&self, root: &Root, table_folder: &str) -> Option<PathBuf> {
         let placement = self.placement(table_folder);
-        let shelf = placement.shelf.folder()?;
-        Some(shelf_folder(root, shelf, self.database, table_folder))
+        Some(root.on_shelf(placement.shelf.folder()?)?.join(table_folder))
     }
 
     /// Where the table of a folder is.
@@ -207,13 +216,16 @@ impl TableShelves {
         }
     }
 
-    /// Begins to copy a file that was just opened, if its table is on a shelf. It is read until its copy is made.
+    /// Begins to bring a file that was just opened to where its table is, if it is not. Until then it is read where it
+    /// is.
     pub fn note_opened(self: &Arc<Self>, file: &Arc<DataFile>) {
-        let folder = file.paths.table_folder();
-        let Some(placement) = self.placements.read().get(folder).cloned() else {
-            return;
-        };
+        let paths = &file.paths;
         if !file.known.begin_copy() {
+            return;
+        }
+        let placement = self.placement(paths.table_folder());
+        let is_copied = !matches!(placement.shelf, Shelf::File | Shelf::Folder(_));
+        if !is_copied && paths.shelved() == self.folder(paths.root(), paths.table_folder()) {
             return;
         }
         let mut queue = self.queue.lock();
@@ -253,25 +265,37 @@ impl TableShelves {
     }
 
     /// Whether the table of a file is still to be there.
-    fn is_current(&self, file: &DataFile, placement: &Arc<Placement>) -> bool {
-        let placements = self.placements.read();
-        let current = placements.get(file.paths.table_folder());
-        current.is_some_and(|current| Arc::ptr_eq(current, placement))
+    fn is_current(&self, file: &DataFile, placement: &Placement) -> bool {
+        *self.placement(file.paths.table_folder()) == *placement
     }
 
     /// Takes a copy into use, unless its table is elsewhere by now.
-    fn install(&self, file: &DataFile, placement: &Arc<Placement>, copy: Option<Arc<FileCopy>>) {
+    fn install(&self, file: &DataFile, placement: &Placement, copy: Option<Arc<FileCopy>>) {
         let placements = self.placements.read();
         let current = placements.get(file.paths.table_folder());
-        if current.is_some_and(|current| Arc::ptr_eq(current, placement)) {
+        if current.is_some_and(|current| **current == *placement) {
             file.known.put_copy(copy);
         }
     }
 
     /// The copy of a file; `None` if nothing of it is to be on the shelf.
     async fn copy_of(&self, file: &DataFile, placement: &Placement) -> Result<Option<FileCopy>> {
-        if let Some(folder) = placement.shelf.folder() {
-            return self.moved(file, folder, &placement.shelf);
+        let root = file.paths.root();
+        let folder = placement.shelf.folder().map(|shelf| root.on_shelf(shelf));
+        let folder = folder
+            .flatten()
+            .map(|own| own.join(file.paths.table_folder()));
+        if folder.is_some() || file.paths.shelved().is_some() {
+            file.paths.move_to(folder.as_deref())?;
+        }
+        if let Shelf::Dax(_) = placement.shelf {
+            let target = file.paths.away();
+            let specs = file.map.specs.iter();
+            let place = |spec: &SegmentSpec| Some((spec.offset as usize, spec.length as usize));
+            let places = specs.map(place).collect();
+            return target.map_or(Ok(None), |target| {
+                FileCopy::mapped(&target, places, SyncMapping::Require)
+            });
         }
         let (places, len) = self.layout(file, placement);
         if len == 0 {
@@ -309,30 +333,6 @@ impl TableShelves {
             device,
             checked: None,
             _reserved: reserved,
-        }))
-    }
-
-    /// Moves a file to a folder of a shelf. On persistent memory it is used where it lies.
-    fn moved(&self, file: &DataFile, shelf: &Path, kind: &Shelf) -> Result<Option<FileCopy>> {
-        let paths = &file.paths;
-        let folder = shelf_folder(paths.root(), shelf, self.database, paths.table_folder());
-        paths.move_to(Some(&folder))?;
-        let Some(target) = paths.away().filter(|_| matches!(kind, Shelf::Dax(_))) else {
-            return Ok(None);
-        };
-        let options = FileOptions {
-            read_only: true,
-            ..FileOptions::default()
-        };
-        let specs = file.map.specs.iter();
-        let place = |spec: &SegmentSpec| Some((spec.offset as usize, spec.length as usize));
-        let unchecked = specs.clone().map(|_| AtomicBool::new(false));
-        Ok(Some(FileCopy {
-            memory: Region::open_file(&target, &options)?.seal(),
-            places: specs.map(place).collect(),
-            device: None,
-            checked: Some(unchecked.collect()),
-            _reserved: None,
         }))
     }
 
@@ -445,5 +445,50 @@ impl DataFile {
             read.finish(&mut write).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_segments_lie_in_the_file_and_are_compared_at_their_first_use() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..30_000u32).map(|at| (at * 7 % 251) as u8).collect();
+        std::fs::write(file.path(), &bytes).unwrap();
+        let places: Places = [Some((0, 100)), None, Some((9_000, 21_000))].into();
+        let mapped = || {
+            let places = places.clone();
+            let copy = FileCopy::mapped(file.path(), places, SyncMapping::Prefer);
+            Arc::new(copy.unwrap().unwrap())
+        };
+        let copy = mapped();
+        let ask = |copy: &Arc<FileCopy>, segment_idx, range: std::ops::Range<usize>| {
+            let sum = crc32fast::hash(&bytes[range]);
+            copy.clone().ask(segment_idx, sum).map(|take| take())
+        };
+        for (segment_idx, range) in [(0, 0..100), (2, 9_000..30_000)] {
+            for _ in 0..2 {
+                let found = ask(&copy, segment_idx, range.clone()).unwrap().unwrap();
+                assert_eq!(found, bytes[range.clone()]);
+            }
+        }
+        assert!(ask(&copy, 1, 0..1).is_none() && ask(&copy, 3, 0..1).is_none());
+        let wrong = ask(&mapped(), 0, 1..101).unwrap().unwrap_err();
+        assert!(matches!(wrong, ReadError::Tier(TierError::Corruption(_))));
+        // Cut short, it is an error before anything is looked at.
+        let cut = std::fs::File::options().write(true).open(file.path());
+        cut.unwrap().set_len(5_000).unwrap();
+        let cut = ask(&copy, 2, 9_000..30_000).unwrap().unwrap_err();
+        assert!(matches!(cut, ReadError::Tier(TierError::ShortRead { .. })));
+    }
+
+    #[test]
+    fn what_is_no_persistent_memory_is_not_mapped() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [1; 100]).unwrap();
+        let mapped = FileCopy::mapped(file.path(), [Some((0, 100))].into(), SyncMapping::Require);
+        assert!(mapped.unwrap().is_none());
     }
 }

@@ -4,16 +4,17 @@
 //! or copy in the place of what was there by one rename: at any instant the name leads to the whole file. Readers that
 //! have the old one open keep it; the bytes are the same.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use hotshelf_tier::Corruption;
 use parking_lot::Mutex;
 
+use super::check::sum_of;
 use super::paths::FilePaths;
+use super::sums::mismatch;
 use crate::error::{Result, StoreError};
-use crate::links::{away, is_ours, remove_empty, remove_file, shelf_missing};
+use crate::links::{away, remove_empty, remove_file, shelf_missing, shelved};
 
 /// Bytes copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -48,36 +49,41 @@ impl FilePaths {
         self.data().with_extension("vortex.link")
     }
 
-    /// Moves the data file into a folder of a shelf, or back beside its checksums. Returns whether it was elsewhere.
+    /// The same, if this database has put it there.
+    pub fn shelved(&self) -> Option<PathBuf> {
+        shelved(self.root(), &self.data())
+    }
+
+    /// Moves the data file into a folder of a shelf, or back beside its checksums.
     ///
     /// # Errors
     /// It cannot be read or written, or the copy is not what was written. The file is then where it was.
-    pub fn move_to(&self, shelf_folder: Option<&Path>) -> Result<bool> {
+    pub fn move_to(&self, shelf_folder: Option<&Path>) -> Result<()> {
         let _turn = MOVING.lock();
         let (root, data) = (self.root(), self.data());
-        let before = self.away();
         let name = data.file_name().unwrap_or_default();
-        let target = shelf_folder.map(|folder| folder.join(name));
-        if before == target {
-            return Ok(false);
+        let target = shelf_folder.map(|folder| (folder, folder.join(name)));
+        if self.away() == target.as_ref().map(|(_, target)| target.clone()) {
+            return Ok(());
         }
-        match (&target, shelf_folder) {
-            (Some(target), Some(folder)) => {
+        let before = self.shelved();
+        match target {
+            Some((folder, target)) => {
                 make_folder(folder)?;
-                let copied = self.copy(&target.with_extension("vortex.tmp"), target);
-                copied.inspect_err(|_| remove_empty(target))?;
+                let copied = self.copy(&target.with_extension("vortex.tmp"), &target);
+                copied.inspect_err(|_| remove_empty(&target))?;
                 for made in folder.ancestors().take(3) {
                     root.sync_folder(made)?;
                 }
-                self.link(target)?;
+                self.link(&target)?;
             }
-            _ => self.copy(&self.data_temporary(), &data)?,
+            None => self.copy(&self.data_temporary(), &data)?,
         }
         root.sync_folder(data.parent().unwrap_or(&data))?;
-        if let Some(before) = before.filter(|before| is_ours(root, before, Some(name))) {
+        if let Some(before) = before {
             remove_file(root, &before);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Puts a link in the place of the file's name.
@@ -102,28 +108,24 @@ impl FilePaths {
     fn copy_bytes(&self, to: &Path) -> Result<()> {
         let (root, data) = (self.root(), self.data());
         let mut from = root.open_file(&data)?;
-        let mut file = root.create(to)?;
-        let mut sum = crc32fast::Hasher::new();
-        read_all(&mut from, &data, |piece| {
-            sum.update(piece);
-            file.write_all(piece).map_err(StoreError::io("write", to))
-        })?;
+        let mut file = root.create_readable(to)?;
+        let (mut piece, mut sum, mut len) = (vec![0; PIECE_BYTES], crc32fast::Hasher::new(), 0);
+        loop {
+            let read = from.read(&mut piece);
+            let count = read.map_err(StoreError::io("read", &data))?;
+            if count == 0 {
+                break;
+            }
+            sum.update(&piece[..count]);
+            file.write_all(&piece[..count])
+                .map_err(StoreError::io("write", to))?;
+            len += count as u64;
+        }
         root.sync(&file).map_err(StoreError::io("sync", to))?;
-        let (expected, mut found) = (sum.finalize(), crc32fast::Hasher::new());
-        read_all(&mut root.open_file(to)?, to, |piece| {
-            found.update(piece);
-            Ok(())
-        })?;
-        let found = found.finalize();
-        match found == expected {
-            true => Ok(()),
-            false => Err(StoreError::Corruption(Corruption {
-                file: to.to_owned(),
-                offset: 0,
-                what: "copy of a data file".into(),
-                expected: format!("{expected:08x}"),
-                found: format!("{found:08x}"),
-            })),
+        let found = sum_of(&file, to, 0..len, &mut piece)?;
+        match mismatch(to, 0, "copy of a data file", sum.finalize(), found) {
+            Some(corruption) => Err(corruption.into()),
+            None => Ok(()),
         }
     }
 }
@@ -135,18 +137,4 @@ fn make_folder(folder: &Path) -> Result<()> {
         return Err(StoreError::io("write to", shelf)(shelf_missing(shelf)));
     }
     fs::create_dir_all(folder).map_err(StoreError::io("create", folder))
-}
-
-/// Gives a file to `take`, piece by piece.
-fn read_all(file: &mut File, path: &Path, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let mut piece = vec![0; PIECE_BYTES];
-    loop {
-        match file
-            .read(&mut piece)
-            .map_err(StoreError::io("read", path))?
-        {
-            0 => return Ok(()),
-            count => take(&piece[..count])?,
-        }
-    }
 }

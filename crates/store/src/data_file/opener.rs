@@ -46,7 +46,6 @@ impl Opener {
         descriptors: Arc<Descriptors>,
         cache: &Arc<CacheManager>,
         session: VortexSession,
-        database: u64,
     ) -> Arc<Self> {
         let footers = Arc::new(Footers {
             cache: cache.clone(),
@@ -62,7 +61,7 @@ impl Opener {
             in_use: in_use.clone(),
             descriptors,
             footers,
-            shelves: TableShelves::new(database),
+            shelves: Arc::default(),
         })
     }
 
