@@ -1,4 +1,5 @@
-"""The 13 queries of the Star Schema Benchmark with the fact table in memory, and on a shelf with and without a cache.
+"""The 13 queries of the Star Schema Benchmark with the fact table in memory, and on a shelf: with a cache, without one, and
+without one and with look-ups and groups on the shelf as well.
 
     python shelves.py --program hotshelf --db DIR --shelf emulated:optane100-128 --budget 800MB --repeats 7 --out result.json
 
@@ -44,12 +45,15 @@ def copied(settings, name):
 
 
 def contenders(settings):
-    """Names, commands, and whether the table is on the shelf."""
+    """Names, commands, and statements that put the table and look-ups on the shelf."""
     base = f"{settings.program} shell --threads {settings.threads}"
+    moved = f"ALTER TABLE {settings.table} SET (shelf = '{settings.shelf}')"
+    look_ups = f"SET hotshelf.look_up_shelf = '{settings.shelf}'"
     return {
-        "dram": (f"{base} --budget 12GB --policy all", False),
-        "cached": (f"{base} --budget {settings.budget}", True),
-        "uncached": (f"{base} --budget {settings.budget} --policy none", True),
+        "DRAM": (f"{base} --budget 12GB --policy all", []),
+        "cached": (f"{base} --budget {settings.budget}", [moved]),
+        "uncached": (f"{base} --budget {settings.budget} --policy none", [moved]),
+        "all there": (f"{base} --budget {settings.budget} --policy none", [moved, look_ups]),
     }
 
 
@@ -61,23 +65,40 @@ def answers(command, folder, queries):
     return run.stdout
 
 
+def print_table(times):
+    others = [name for name in times if name != "DRAM"]
+    medians = {name: {query: statistics.median(all_s) for query, all_s in of.items()} for name, of in times.items()}
+    titles = [f"{name} s" for name in times] + [f"{name} / DRAM" for name in others]
+    print(f"| query | {' | '.join(titles)} |")
+    print("|---" * (len(titles) + 1) + "|")
+
+    def line(title, seconds):
+        cells = [f"{seconds[name]:.4f}" for name in times] + [f"{seconds[name] / seconds['DRAM']:.2f}" for name in others]
+        print(f"| {title} | {' | '.join(cells)} |")
+
+    for query in medians["DRAM"]:
+        line(query, {name: medians[name][query] for name in times})
+    line("sum", {name: sum(medians[name].values()) for name in times})
+    ratios = {name: [medians[name][query] / medians["DRAM"][query] for query in medians["DRAM"]] for name in others}
+    print("mean of ratios: " + ", ".join(f"{name} {statistics.mean(of):.2f}" for name, of in ratios.items()))
+
+
 def main():
     settings = parse_arguments()
     queries = load_queries("ssb")
     if settings.queries:
         queries = {name: queries[name] for name in settings.queries}
     shells, folders, found = {}, {}, {}
-    for name, (command, on_shelf) in contenders(settings).items():
+    for name, (command, statements) in contenders(settings).items():
         folders[name] = copied(settings, name)
         found[name] = answers(command, folders[name], queries)
         shells[name] = Shell(f"{command} --db {folders[name]}")
-        if on_shelf:
-            seconds = shells[name].run(f"ALTER TABLE {settings.table} SET (shelf = '{settings.shelf}')")
-            print(f"{name}: {settings.table} is on {settings.shelf} after {seconds:.1f} s", flush=True)
+        for statement in statements:
+            print(f"{name}: {statement}: {shells[name].run(statement):.1f} s", flush=True)
         for _ in range(settings.warm):
             for sql in queries.values():
                 shells[name].run(sql)
-    equal = [name for name in found if found[name] == found["dram"]]
+    equal = [name for name in found if found[name] == found["DRAM"]]
     print(f"answers equal: {', '.join(equal)}")
     times = {name: {query: [] for query in queries} for name in shells}
     for repeat in range(settings.repeats):
@@ -89,21 +110,10 @@ def main():
     for shell in shells.values():
         shell.close()
     # What was read on the shelf by then is copied again: the answers are the shelf's.
-    for name, (command, on_shelf) in contenders(settings).items():
-        if on_shelf:
-            assert answers(command, folders[name], queries) == found["dram"], name
-    print("| query | DRAM s | cached s | uncached s | cached / DRAM | uncached / DRAM |")
-    print("|---|---|---|---|---|---|")
-    medians = {name: {query: statistics.median(all_s) for query, all_s in of.items()} for name, of in times.items()}
-    ratios = {name: [] for name in ("cached", "uncached")}
-    for query in queries:
-        dram, cached, uncached = (medians[name][query] for name in ("dram", "cached", "uncached"))
-        ratios["cached"].append(cached / dram)
-        ratios["uncached"].append(uncached / dram)
-        print(f"| {query} | {dram:.4f} | {cached:.4f} | {uncached:.4f} | {cached / dram:.2f} | {uncached / dram:.2f} |")
-    sums = [sum(medians[name].values()) for name in ("dram", "cached", "uncached")]
-    print(f"| sum | {sums[0]:.3f} | {sums[1]:.3f} | {sums[2]:.3f} | {sums[1] / sums[0]:.2f} | {sums[2] / sums[0]:.2f} |")
-    print("mean of ratios: " + ", ".join(f"{name} {statistics.mean(of):.2f}" for name, of in ratios.items()))
+    for name, (command, statements) in contenders(settings).items():
+        if statements:
+            assert answers(command, folders[name], queries) == found["DRAM"], name
+    print_table(times)
     if settings.out:
         settings.out.write_text(json.dumps({"shelf": settings.shelf, "times": times}, indent=1))
     for folder in folders.values():

@@ -87,6 +87,7 @@ impl Engine {
             cache: cache.clone(),
             elfs: storage.elfs.clone(),
             look_ups: storage.look_ups.clone(),
+            shelves: storage.opener.shelves().clone(),
             vortex: storage.vortex.clone(),
             observers: Observers::new(&tuner, &pipelines),
             prices,

@@ -2,6 +2,7 @@
 //! they save, and are found only while the table has the files that they were made of.
 
 mod recipe;
+mod shelf;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use hotshelf_store::index::file::Reservation;
 use parking_lot::Mutex;
 
 pub(crate) use recipe::{Recipe, Rows, Step};
+pub(crate) use shelf::LookUpShelf;
 
 /// Look-ups take at most one part in this many of the budget: the rest is the segments' and the operators'.
 const BUDGET_SHARE: u64 = 8;

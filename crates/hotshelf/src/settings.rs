@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use datafusion::common::DataFusionError;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use hotshelf_store::shelf::Shelf;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ use crate::statistics::error::EstimateError;
 
 pub(crate) use names::{check_name, unknown};
 pub(crate) use parse::{check_engine_setting, parse_switch, refused};
-use parse::{parse_estimate_error, parse_priority, parse_threads, parse_use};
+use parse::{parse_estimate_error, parse_look_up_shelf, parse_priority, parse_threads, parse_use};
 
 /// What can be set, with a description each.
 const KEYS: &[(&str, &str)] = &[
@@ -66,6 +67,10 @@ const KEYS: &[(&str, &str)] = &[
     (
         "star_pipelines",
         "whether scans, look-ups and aggregation run as one operator (session)",
+    ),
+    (
+        "look_up_shelf",
+        "where star pipelines have look-ups and tables of groups: dram, node:N, emulated:NAME (session)",
     ),
     (
         "operators",
@@ -145,6 +150,7 @@ pub(crate) struct SessionSettings {
     pub threads: usize,
     pub populate: bool,
     pub star_pipelines: bool,
+    pub look_up_shelf: Shelf,
     pub operators: Use,
     pub join_order: Use,
     pub shared_subplans: bool,
@@ -206,6 +212,7 @@ impl Default for SessionSettings {
             threads: 1,
             populate: true,
             star_pipelines: true,
+            look_up_shelf: Shelf::Dram,
             operators: Use::On,
             join_order: Use::On,
             shared_subplans: true,
@@ -264,6 +271,7 @@ impl SessionSettings {
             "threads" => self.threads.to_string(),
             "populate" => self.populate.to_string(),
             "star_pipelines" => self.star_pipelines.to_string(),
+            "look_up_shelf" => self.look_up_shelf.to_string(),
             "operators" => self.operators.to_string(),
             "join_order" => self.join_order.to_string(),
             "shared_subplans" => self.shared_subplans.to_string(),
@@ -279,6 +287,7 @@ impl SessionSettings {
             "threads" => self.threads = parse_threads(value)?,
             "populate" => self.populate = parse_switch(value)?,
             "star_pipelines" => self.star_pipelines = parse_switch(value)?,
+            "look_up_shelf" => self.look_up_shelf = parse_look_up_shelf(value)?,
             "operators" => self.operators = parse_use("use of operators", value)?,
             "join_order" => self.join_order = parse_use("order of joins", value)?,
             "shared_subplans" => self.shared_subplans = parse_switch(value)?,

@@ -122,6 +122,8 @@ impl Storage {
             rewrites: tokio::sync::Mutex::default(),
             scratch,
         };
+        let shelves = storage.opener.shelves();
+        shelves.set_uses(storage.machine.profile.shelves.clone());
         for row in rows {
             storage.put(storage.open_table(row));
         }

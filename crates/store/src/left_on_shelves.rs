@@ -12,7 +12,7 @@ use crate::sweep::{is_leftover, is_of_journal, numbers_in};
 
 /// Removes what is left on the shelves. What cannot be listed or removed stays.
 pub(crate) fn sweep_shelves(root: &Root, rows: &[TableRow], journal: &Journal) {
-    let shelves = rows.iter().filter_map(|row| row.placement.shelf.folder());
+    let shelves = rows.iter().filter_map(|row| row.placement.folder());
     let shelves: BTreeSet<&Path> = shelves.collect();
     for own in shelves.into_iter().filter_map(|shelf| root.on_shelf(shelf)) {
         for folder in root.list(&own).unwrap_or_default() {

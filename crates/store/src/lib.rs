@@ -25,6 +25,7 @@ mod repair;
 mod reservation;
 pub mod root;
 pub mod shelf;
+mod shelf_use;
 mod side_by_side;
 pub mod statistics;
 mod store;
@@ -35,6 +36,7 @@ pub use error::{Result, StoreError};
 pub use head::Change;
 pub use ids::random_id;
 pub use repair::{RepairReport, RepairedTable, repair};
+pub use shelf_use::ShelfUse;
 pub use side_by_side::side_by_side;
 pub use store::Store;
 

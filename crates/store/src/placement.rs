@@ -28,6 +28,16 @@ impl Placement {
         self.shelf == Shelf::File
     }
 
+    /// The folder that the table's files are moved to, if they are.
+    pub fn folder(&self) -> Option<&Path> {
+        self.shelf.folder().filter(|_| self.columns.is_empty())
+    }
+
+    /// Whether copies of the files, or of some columns, are on the shelf, and the files stay.
+    pub fn is_copied(&self) -> bool {
+        !self.is_file() && self.folder().is_none()
+    }
+
     /// The numbers of the columns that are on the shelf; `None` if everything is.
     pub(crate) fn column_idxs(&self, schema: &Schema) -> Option<Vec<usize>> {
         if self.columns.is_empty() {
@@ -55,8 +65,7 @@ impl FromStr for Placement {
         let (shelf, names) = text.rsplit_once('\n').ok_or(UnknownPlacement)?;
         let shelf: Shelf = shelf.parse().map_err(|_| UnknownPlacement)?;
         let columns: Vec<String> = serde_json::from_str(names).map_err(|_| UnknownPlacement)?;
-        let is_possible = |folder: &Path| folder.is_absolute() && columns.is_empty();
-        match shelf.folder().is_none_or(is_possible) {
+        match shelf.folder().is_none_or(Path::is_absolute) {
             true => Ok(Self { shelf, columns }),
             false => Err(UnknownPlacement),
         }
@@ -80,9 +89,6 @@ mod tests {
         ] {
             for columns in [Vec::new(), columns.clone()] {
                 let shelf = shelf.clone();
-                if shelf.folder().is_some() && !columns.is_empty() {
-                    continue;
-                }
                 let placement = Placement { shelf, columns };
                 assert_eq!(placement.to_string().parse(), Ok(placement));
             }
@@ -95,7 +101,6 @@ mod tests {
             "dram\n[\"a\"",
             "node:x\n[\"a\"]",
             "file:relative\n[]",
-            "file:/a\n[\"a\"]",
         ] {
             assert_eq!(wrong.parse::<Placement>(), Err(UnknownPlacement), "{wrong}");
         }

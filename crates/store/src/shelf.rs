@@ -12,7 +12,7 @@ use hotshelf_tier::region::Region;
 use hotshelf_tier::topology::Topology;
 
 /// Where the segments of a table's files, or the leaf blocks of an index, are read from.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Shelf {
     /// The file itself.
     #[default]
@@ -22,7 +22,7 @@ pub enum Shelf {
     /// This machine's memory.
     Dram,
     /// A file system of persistent memory in this folder: for an index a pool, for a table its data files, mapped. Or a
-    /// devdax device, which has room for the pool of one index file.
+    /// devdax device, which has room for the pool of one index file, or for copies of tables.
     Dax(PathBuf),
     /// The memory of a NUMA node.
     Node(u32),
@@ -69,10 +69,13 @@ impl Shelf {
         )
     }
 
-    /// The folder that the files of a table are moved to, if they are.
+    /// The folder that files are in, if it has a file system.
     pub fn folder(&self) -> Option<&Path> {
         match self {
-            Self::Folder(folder) | Self::Dax(folder) => Some(folder),
+            Self::Folder(folder) => Some(folder),
+            Self::Dax(folder) => {
+                Some(&**folder).filter(|path| !Region::is_devdax(path).unwrap_or(false))
+            }
             _ => None,
         }
     }

@@ -231,7 +231,7 @@ impl Store {
     /// # Errors
     /// Its files would be in the database's own folder, or outlive a temporary database.
     pub fn check_placement(&self, placement: &Placement) -> Result<()> {
-        let Some(folder) = placement.shelf.folder() else {
+        let Some(folder) = placement.folder() else {
             return Ok(());
         };
         let own = self.root.real(self.root.path()).canonicalize();

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use hotshelf_tier::TierError;
+
 use crate::catalog::Catalog;
 use crate::catalog::entries::{FileRow, TableRow};
 use crate::data_file::{DataFile, FilePaths, Sums, footer};
@@ -24,6 +26,8 @@ pub struct VerifyReport {
     pub catalog: String,
     /// Everything that is wrong except for what SQLite says.
     pub damage: Vec<Damage>,
+    /// Beside damage, what could not be read: another try may.
+    pub unread: Vec<Damage>,
 }
 
 /// Something that is not as it was written.
@@ -36,7 +40,8 @@ pub struct Damage {
     pub error: String,
 }
 
-/// Reads every file that the catalog names. `progress` gets data files done and data files in all.
+/// Reads every file that the catalog names. Where some cannot be read that is an error, once all others were; with
+/// damage in those it is the report that says so. `progress` gets data files done and data files in all.
 pub(crate) fn verify(
     root: &Root,
     catalog: &Catalog,
@@ -49,6 +54,7 @@ pub(crate) fn verify(
         catalog: catalog.integrity()?,
         ..VerifyReport::default()
     };
+    let mut unread = None;
     let names = catalog.names()?;
     for damage in &names.damages {
         report.note("views", damage);
@@ -72,15 +78,18 @@ pub(crate) fn verify(
                         report.note(&row.name, damage);
                     }
                 }
-                Err(error) => report.add(&row.name, error)?,
+                Err(error) => report.add(&row.name, error, &mut unread),
             }
             report.file_count += 1;
             report.file_bytes += file.file_bytes;
             progress(report.file_count, file_count);
         }
-        verify_indexes(root, row, &mut report)?;
+        verify_indexes(root, row, &mut report, &mut unread);
     }
-    Ok(report)
+    match unread {
+        Some(error) if report.damage.is_empty() => Err(error.into()),
+        _ => Ok(report),
+    }
 }
 
 /// All tables, and what keeps their files from being removed meanwhile.
@@ -105,7 +114,12 @@ fn keep_files(catalog: &Catalog, in_use: &Arc<InUse>) -> Result<(Vec<TableRow>, 
 }
 
 /// Reads all index files of a table.
-fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) -> Result<()> {
+fn verify_indexes(
+    root: &Root,
+    row: &TableRow,
+    report: &mut VerifyReport,
+    unread: &mut Option<TierError>,
+) {
     for index in &row.indexes {
         for (number, bytes) in &index.files {
             let paths = IndexPaths::new(root, &row.folder, *number, index.definition.id);
@@ -114,13 +128,12 @@ fn verify_indexes(root: &Root, row: &TableRow, report: &mut VerifyReport) -> Res
             let indexes = file.and_then(|file| indexed(root, &row.folder, file));
             let columns = index.definition.columns.len();
             if let Err(error) = verify_index(&paths, indexes, columns) {
-                report.add(&row.name, error)?;
+                report.add(&row.name, error, unread);
             }
             report.file_count += 1;
             report.file_bytes += bytes;
         }
     }
-    Ok(())
 }
 
 impl VerifyReport {
@@ -132,14 +145,18 @@ impl VerifyReport {
         });
     }
 
-    /// Notes an error as damage. A file that merely could not be read is not damaged: it ends the check.
-    fn add(&mut self, table: &str, error: StoreError) -> Result<()> {
-        let damage = match error.into_unavailable() {
-            Ok(error) => return Err(error.into()),
-            Err(damage) => damage,
-        };
-        self.note(table, damage);
-        Ok(())
+    /// Notes an error as damage, or that a file merely could not be read; the first such error is kept.
+    fn add(&mut self, table: &str, error: StoreError, unread: &mut Option<TierError>) {
+        match error.into_unavailable() {
+            Ok(error) => {
+                self.unread.push(Damage {
+                    what: table.to_owned(),
+                    error: error.to_string(),
+                });
+                unread.get_or_insert(error);
+            }
+            Err(damage) => self.note(table, damage),
+        }
     }
 }
 

@@ -26,11 +26,14 @@ pub fn run(folder: &Path) -> Result<()> {
     if report.catalog != "ok" {
         lines.push(format!("catalog: {}", report.catalog));
     }
+    let damage_count = lines.len();
+    let unread = report.unread.iter();
+    lines.extend(unread.map(|file| format!("{}: not read: {}", file.what, file.error)));
     print_lines(&lines)?;
     if !lines.is_empty() {
         return Err(Failure::Damaged {
             path: folder.to_owned(),
-            damage_count: lines.len(),
+            damage_count,
         });
     }
     note(&format!(

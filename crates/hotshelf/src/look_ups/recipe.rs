@@ -9,6 +9,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
 use hotshelf_cache::FileId;
+use hotshelf_store::shelf::Shelf;
 
 /// About what a node of an expression takes, without the values of literals.
 const NODE_BYTES: usize = 64;
@@ -28,6 +29,8 @@ pub(crate) struct Recipe {
     pub keeps_unmatched: bool,
     /// Whether build rows can be found by their keys.
     pub has_rows: bool,
+    /// Where the look-up lies.
+    pub shelf: Shelf,
 }
 
 /// Rows of a table's files that meet the filters. Files do not change, and no two ever have the same number.

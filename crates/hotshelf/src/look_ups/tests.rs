@@ -3,6 +3,7 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion::physical_expr::expressions::{Column, lit};
 use hotshelf_cache::{CacheManager, CacheOptions, FileId, PolicyKind, Prices};
+use hotshelf_store::shelf::Shelf;
 
 use super::*;
 
@@ -43,6 +44,7 @@ fn recipe(table: i64, file: u32, value: i32) -> Recipe {
         is_unique: true,
         keeps_unmatched: false,
         has_rows: false,
+        shelf: Shelf::Dram,
     }
 }
 

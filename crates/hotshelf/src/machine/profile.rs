@@ -5,10 +5,12 @@
 //! can do one way or another, each with where it comes from. Without a profile, or with a damaged or foreign one,
 //! conservative defaults apply and say so.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use hotshelf_store::ShelfUse;
 use hotshelf_tier::io::PAGE_BYTES;
 use hotshelf_tier::probe::Pinning;
 use hotshelf_tier::profile::{MachineProfile, PROFILE_FILE, ProfileOrigin, TierProfile, Value};
@@ -98,6 +100,8 @@ pub(crate) struct EngineProfile {
     pub memory_bandwidth: Option<u64>,
     /// What an access to memory takes that nothing else hides, if that was measured.
     pub memory_access_ns: Option<u64>,
+    /// How shelves want to be used, by the names of the tiers that were measured.
+    pub shelves: BTreeMap<String, ShelfUse>,
     /// The processors that the first socket, or all of them, have; empty if the kernel does not say.
     pub cpus: Vec<u32>,
 }
@@ -140,7 +144,12 @@ impl EngineProfile {
             .tiers
             .values()
             .find(|tier| is_here(&tier.tier, root));
-        Self::of(file, machine.tiers.get("dram"), &topology, cores)
+        let tiers = machine.tiers.iter();
+        let shelves = tiers.map(|(name, tier)| (name.clone(), ShelfUse::of(tier, &topology)));
+        Self {
+            shelves: shelves.collect(),
+            ..Self::of(file, machine.tiers.get("dram"), &topology, cores)
+        }
     }
 
     fn defaults(origin: String, cores: u32) -> Self {
@@ -214,6 +223,7 @@ impl EngineProfile {
             }),
             memory_bandwidth: dram.read_bandwidth_bytes_per_s.value,
             memory_access_ns: dram.access_ns.value,
+            shelves: BTreeMap::new(),
             cpus: cpus(topology, sockets),
         }
     }

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use hotshelf_cache::CacheManager;
+use hotshelf_store::data_file::TableShelves;
 use hotshelf_store::index::elfs::ElfStore;
 use hotshelf_tier::io::IoEngine;
 use vortex::session::VortexSession;
@@ -11,6 +12,7 @@ use vortex::session::VortexSession;
 use crate::look_ups::KeptLookUps;
 use crate::pipelines::Observers;
 use crate::prices::PriceBook;
+use crate::table::Table;
 
 /// A scan takes at most one part in this many of the budget for what it reads ahead: several scans and the operators
 /// above them share the rest.
@@ -28,6 +30,8 @@ pub(crate) struct ScanEnv {
     pub elfs: Arc<ElfStore>,
     /// Look-ups that earlier queries made.
     pub look_ups: Arc<KeptLookUps>,
+    /// Where tables and look-ups can lie.
+    pub shelves: Arc<TableShelves>,
     pub vortex: VortexSession,
     /// Who learns what pipelines did.
     pub observers: Observers,
@@ -42,6 +46,14 @@ pub(crate) struct ScanEnv {
 }
 
 impl ScanEnv {
+    /// How many of some workers take row groups of a table: no more than there are, and than read its shelf together.
+    pub fn workers(&self, table: &Table, wanted: usize) -> usize {
+        let readers = self.shelves.readers_of(&table.folder);
+        let row_groups: usize = table.files.iter().map(|file| file.row_group_count()).sum();
+        let workers = wanted.min(readers.unwrap_or(usize::MAX));
+        workers.min(row_groups).max(1)
+    }
+
     /// Bytes that a scan reads ahead with the budget and the prices as they are now.
     pub fn look_ahead_bytes(&self) -> u64 {
         let share = self.cache.budget().limit_bytes() / LOOK_AHEAD_BUDGET_PARTS;

@@ -101,7 +101,7 @@ impl TableScan {
         let settings = config.extensions.get::<SessionSettings>();
         let schema = project_schema(&table.schema, projection.as_ref())?;
         let columns = projection.unwrap_or_else(|| (0..table.schema.fields().len()).collect());
-        let partitions = partitions.min(row_group_count(&table)).max(1);
+        let partitions = env.workers(&table, partitions);
         Ok(Self {
             env,
             columns,
@@ -252,10 +252,6 @@ impl TableScan {
     }
 }
 
-fn row_group_count(table: &Table) -> usize {
-    table.files.iter().map(|file| file.row_group_count()).sum()
-}
-
 impl fmt::Debug for TableScan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TableScan")
@@ -310,6 +306,8 @@ impl DataSource for TableScan {
         parts.extend(prune.map(|dynamic| format!("prune={}", dynamic.describe())));
         parts.extend(self.first.as_ref().map(ToString::to_string));
         parts.extend(self.limit.map(|limit| format!("limit={limit}")));
+        let readers = self.env.shelves.readers_of(&self.table.folder);
+        parts.extend(readers.map(|readers| format!("readers<={readers}")));
         if format == DisplayFormatType::TreeRender {
             return f.write_str(&parts.join("\n"));
         }
@@ -323,7 +321,7 @@ impl DataSource for TableScan {
         _repartition_file_min_size: usize,
         _output_ordering: Option<LexOrdering>,
     ) -> QueryResult<Option<Arc<dyn DataSource>>> {
-        let partitions = target_partitions.min(row_group_count(&self.table)).max(1);
+        let partitions = self.env.workers(&self.table, target_partitions);
         Ok(
             (partitions != self.partitions && self.limit.is_none()).then(|| {
                 Arc::new(Self {

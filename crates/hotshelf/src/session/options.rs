@@ -75,20 +75,13 @@ pub(super) fn placement_of(options: &[SqlOption], before: Placement) -> Result<P
             _ => return Err(wrong(option)),
         }
     }
-    match &placement.shelf {
-        Shelf::Dax(device) if !device.is_dir() => Err(Error::NotSupported {
-            what: "a table on a devdax device (a folder of a DAX file system holds tables)".into(),
+    match placement.is_file() && !placement.columns.is_empty() {
+        false => Ok(placement),
+        true => Err(Error::InvalidValue {
+            what: "table option",
+            value: "shelf_columns".into(),
+            expected: "another shelf than file, which has all columns".into(),
         }),
-        Shelf::File | Shelf::Folder(_) | Shelf::Dax(_) if !placement.columns.is_empty() => {
-            Err(Error::InvalidValue {
-                what: "table option",
-                value: "shelf_columns".into(),
-                expected: "dram, node:N or emulated:NAME as the shelf of some columns: files hold \
-                           all of them"
-                    .into(),
-            })
-        }
-        _ => Ok(placement),
     }
 }
 

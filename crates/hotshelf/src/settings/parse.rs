@@ -1,5 +1,7 @@
 //! The words in which settings are written.
 
+use hotshelf_store::shelf::Shelf;
+
 use super::Use;
 use crate::error::{Error, Result};
 use crate::statistics::error::EstimateError;
@@ -46,6 +48,15 @@ pub(crate) fn check_engine_setting(name: &str, value: &str) -> Result<()> {
         }),
         _ => Ok(()),
     }
+}
+
+pub(super) fn parse_look_up_shelf(value: &str) -> Result<Shelf> {
+    let expected = "dram, node:N of this machine, or emulated:NAME";
+    let shelf: Option<Shelf> = value.trim().parse().ok();
+    let shelf =
+        shelf.filter(|shelf| matches!(shelf, Shelf::Dram | Shelf::Node(_) | Shelf::Emulated(_)));
+    let shelf = shelf.and_then(|shelf| shelf.on_this_machine().ok());
+    shelf.ok_or_else(|| refused("shelf of look-ups", value, expected))
 }
 
 pub(crate) fn parse_threads(value: &str) -> Result<usize> {

@@ -14,6 +14,7 @@ use super::narrow::Computation;
 use super::rows::Rows;
 use super::tallies::{Tallies, TallyPlan};
 use super::tally::GroupNumbers;
+use crate::look_ups::LookUpShelf;
 
 /// What is computed per group, over the columns of the survivors' batch.
 #[derive(Debug, Clone)]
@@ -170,6 +171,11 @@ impl GroupAccumulators {
         );
         self.tallies.clear();
         output(&self.schema, columns, group_count)
+    }
+
+    /// Has the tallies on a shelf; what DataFusion's functions keep stays in memory.
+    pub fn place_on(&self, shelf: &LookUpShelf) {
+        self.tallies.place_on(shelf);
     }
 
     /// Memory in bytes.

@@ -12,6 +12,7 @@ use super::accumulate::{Aggregates, GroupAccumulators, Keys, OneGroup, arrays};
 use super::groups::{GroupCodes, GroupTable};
 use super::number::Numbering;
 use super::rows::Rows;
+use crate::look_ups::LookUpShelf;
 
 /// The groups one worker has seen.
 pub(super) enum Groups {
@@ -60,6 +61,18 @@ impl Groups {
             Self::One(one) => one.size_bytes(),
             Self::Codes(table) => table.size_bytes(),
             Self::Values(values) => values.size_bytes(),
+        }
+    }
+
+    /// Has the tables on a shelf.
+    pub fn place_on(&self, shelf: &LookUpShelf) {
+        match self {
+            Self::One(_) => {}
+            Self::Codes(table) => table.place_on(shelf),
+            Self::Values(values) => {
+                values.numbering.place_on(shelf);
+                values.accumulators.place_on(shelf);
+            }
         }
     }
 

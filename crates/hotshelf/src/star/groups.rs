@@ -20,6 +20,7 @@ use super::lookup::{Lookup, MISS};
 use super::matching::Matching;
 use super::rows::Rows;
 use super::shape::Join;
+use crate::look_ups::LookUpShelf;
 
 /// Up to this product of code counts, groups are numbered by an array instead of a hash map.
 const DENSE_CODES_MAX: u64 = 1 << 20;
@@ -84,6 +85,11 @@ impl RowCodes {
             columns,
             computed_bytes,
         })
+    }
+
+    /// Has the codes on a shelf.
+    pub fn place_on(&self, shelf: &LookUpShelf) {
+        shelf.place(&self.by_place);
     }
 
     pub fn size_bytes(&self) -> usize {
@@ -278,6 +284,14 @@ impl GroupTable {
             Numbers::Map(map) => map.capacity() * 24,
         };
         numbers + self.accumulators.size_bytes() + self.seen.capacity() * 8
+    }
+
+    /// Has the table on a shelf, as far as it is here.
+    pub fn place_on(&self, shelf: &LookUpShelf) {
+        if let Numbers::Array(array) = &self.numbers {
+            shelf.place(array);
+        }
+        self.accumulators.place_on(shelf);
     }
 
     /// Takes all groups out as a batch of the aggregation's schema.

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::keys::KeyColumn;
 use super::matching::Matching;
+use crate::look_ups::LookUpShelf;
 
 /// The slot of a row without a match that is kept all the same.
 pub(super) const MISS: u32 = u32::MAX;
@@ -202,6 +203,28 @@ impl Lookup {
             0 => MISS,
             _ => rank + (bits & (bit - 1)).count_ones(),
         }
+    }
+
+    /// Has it on a shelf.
+    pub fn place_on(&self, shelf: &LookUpShelf) {
+        match &self.table {
+            LookupTable::Dense(dense) => shelf.place(&dense.bits),
+            LookupTable::Hash(hash) => {
+                shelf.place(&hash.entries);
+                shelf.place(&hash.filter);
+            }
+        }
+        shelf.place(&self.rows);
+        shelf.place(&self.ranks);
+    }
+
+    /// Memory in bytes.
+    pub fn size_bytes(&self) -> usize {
+        let table = match &self.table {
+            LookupTable::Dense(dense) => dense.size_bytes(),
+            LookupTable::Hash(hash) => size_of_val(&*hash.entries) + size_of_val(&*hash.filter),
+        };
+        table + size_of_val(&*self.rows) + size_of_val(&*self.ranks)
     }
 
     /// How keys would be found, for EXPLAIN.

@@ -23,6 +23,7 @@ use super::narrow::Computation;
 use super::rows::{Codes, Rows, Value};
 use super::words::{Words, are_words};
 use crate::error::Error;
+use crate::look_ups::LookUpShelf;
 
 /// Rows that a run of equal keys must have on average to be worth finding.
 const RUN_ROWS_MIN: usize = 2;
@@ -351,6 +352,12 @@ impl Numbering {
             ..ByValue::default()
         };
         Ok(keys)
+    }
+
+    /// Has the tables of small and near keys on a shelf.
+    pub fn place_on(&self, shelf: &LookUpShelf) {
+        shelf.place(&self.by_codes);
+        shelf.place(&self.by_value.groups);
     }
 
     /// Memory in bytes.

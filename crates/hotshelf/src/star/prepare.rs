@@ -22,7 +22,8 @@ use super::narrow::{Computation, Narrow, Source};
 use super::ran::Ran;
 use super::rows::Attached;
 use super::shape::Join;
-use super::side::{Found, Side, Unfit, build_side, keep_sides};
+use super::side::{Found, Side, Unfit, build_side, keep_sides, settings_of};
+use crate::look_ups::LookUpShelf;
 use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, StarKeys, TableScan};
 
 /// A star as planned: what to look up, what rows must pass, what comes out.
@@ -130,6 +131,8 @@ pub(super) struct Ready {
     sides: Vec<Side>,
     pub codes: Option<Arc<GroupCodes>>,
     pub ran: Arc<Ran>,
+    /// Where look-ups and groups lie.
+    pub shelf: LookUpShelf,
     /// Whether a build side without keys lets no row survive.
     pub nothing: bool,
 }
@@ -164,18 +167,12 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
         .iter()
         .zip(&star.joins)
         .any(|(found, join)| found.made().lookup.row_count() == 0 && join.matching.drops_others());
-    let codes = match star.build_keys() {
-        Some(keys) => {
-            let numbered = found.iter().enumerate();
-            let codes =
-                numbered.filter_map(|(join, found)| Some((join, found.made().codes.clone()?)));
-            let codes = codes.map(|(join, codes)| JoinCodes::new(join, codes));
-            let codes = GroupCodes::combine(keys, codes.collect());
-            let too_many = || Unfit::Fallback("there are too many groups to number".into());
-            Some(Arc::new(codes.ok_or_else(too_many)?))
-        }
-        None => None,
-    };
+    let codes = group_codes(&star, &found)?;
+    let shelf = LookUpShelf::open(&settings_of(&context).look_up_shelf, &star.scan.env.shelves);
+    let shelf = shelf.map_err(DataFusionError::from)?;
+    for found in &found {
+        found.made().place(&shelf);
+    }
     let sides = keep_sides(&star, &context, found, seconds);
     let joined = star.joins.iter().zip(&sides);
     let ranges: Vec<DynamicFilter> = joined
@@ -202,19 +199,36 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
     };
     let queue = star.scan.star_queue(config, columns, known);
     let joined = star.joins.iter().zip(&sides);
-    let ran = Ran::new(joined.map(|(join, side)| {
-        let column = star.scan.schema.field(join.probe_key).name();
-        (column.as_str(), &side.lookup, side.is_reused())
-    }));
+    let ran = Ran::new(
+        joined.map(|(join, side)| {
+            let column = star.scan.schema.field(join.probe_key).name();
+            (column.as_str(), &side.lookup, side.is_reused())
+        }),
+        shelf.name(),
+    );
     Ok(Ready {
         ranges: queue.plan.tested_ranges(),
         queue,
         ran: Arc::new(ran),
+        shelf,
         sides,
         codes,
         nothing,
         star,
     })
+}
+
+/// How rows are numbered by group, where build rows alone determine the groups.
+fn group_codes(star: &Star, found: &[Found]) -> Result<Option<Arc<GroupCodes>>, Unfit> {
+    let Some(keys) = star.build_keys() else {
+        return Ok(None);
+    };
+    let numbered = found.iter().enumerate();
+    let codes = numbered.filter_map(|(join, found)| Some((join, found.made().codes.clone()?)));
+    let codes = codes.map(|(join, codes)| JoinCodes::new(join, codes));
+    let codes = GroupCodes::combine(keys, codes.collect());
+    let too_many = || Unfit::Fallback("there are too many groups to number".into());
+    Ok(Some(Arc::new(codes.ok_or_else(too_many)?)))
 }
 
 /// The range of a look-up's keys as a predicate that row groups must be able to meet.
@@ -255,6 +269,15 @@ impl Ready {
     /// The look-up of a join.
     pub fn lookup(&self, join: usize) -> &Lookup {
         &self.sides[join].lookup
+    }
+
+    /// Waits for what rows looked up: a place for each test, and for each survivor in each look-up that it has
+    /// something from.
+    pub fn wait_for_look_ups(&self, tested: u64, survivors: usize) {
+        let attached = (0..self.sides.len()).filter(|join| self.star.attaches(*join));
+        let found = (survivors * attached.count()) as u64;
+        let bytes = self.sides.iter().map(|side| side.look_up_bytes()).sum();
+        self.shelf.read(bytes, tested + found);
     }
 
     /// What rows find in each look-up.

@@ -5,7 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::lookup::Lookup;
 
 /// The look-ups of a star, in the order of its joins.
-pub(super) struct Ran(Vec<RanLookUp>);
+pub(super) struct Ran {
+    look_ups: Vec<RanLookUp>,
+    /// Where they lie, if not in memory.
+    shelf: Option<String>,
+}
 
 struct RanLookUp {
     /// The scan's column that is looked up.
@@ -22,7 +26,10 @@ struct RanLookUp {
 
 impl Ran {
     /// Columns that are looked up, where, and whether an earlier query made that.
-    pub fn new<'a>(look_ups: impl Iterator<Item = (&'a str, &'a Lookup, bool)>) -> Self {
+    pub fn new<'a>(
+        look_ups: impl Iterator<Item = (&'a str, &'a Lookup, bool)>,
+        shelf: Option<String>,
+    ) -> Self {
         let look_ups = look_ups.map(|(column, look_up, is_reused)| RanLookUp {
             column: column.to_owned(),
             kind: look_up.kind(),
@@ -32,28 +39,34 @@ impl Ran {
             asked: AtomicU64::new(0),
             kept: AtomicU64::new(0),
         });
-        Self(look_ups.collect())
+        let look_ups = look_ups.collect();
+        Self { look_ups, shelf }
     }
 
     /// How many look-ups there are.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.look_ups.len()
     }
 
     /// How many of them earlier queries made.
     pub fn reused_count(&self) -> usize {
-        self.0.iter().filter(|look_up| look_up.is_reused).count()
+        self.look_ups
+            .iter()
+            .filter(|look_up| look_up.is_reused)
+            .count()
     }
 
     /// Notes rows that a look-up was asked for, and those of them that it kept.
     pub fn note(&self, join: usize, asked: u64, kept: u64) {
-        self.0[join].asked.fetch_add(asked, Ordering::Relaxed);
-        self.0[join].kept.fetch_add(kept, Ordering::Relaxed);
+        self.look_ups[join]
+            .asked
+            .fetch_add(asked, Ordering::Relaxed);
+        self.look_ups[join].kept.fetch_add(kept, Ordering::Relaxed);
     }
 
     /// The share of the rows asked for that a look-up kept so far, or a guess.
     pub fn share_kept(&self, join: usize) -> f64 {
-        let look_up = &self.0[join];
+        let look_up = &self.look_ups[join];
         match look_up.asked.load(Ordering::Relaxed) {
             0 => look_up.density,
             asked => look_up.kept.load(Ordering::Relaxed) as f64 / asked as f64,
@@ -63,10 +76,10 @@ impl Ran {
     /// The look-ups as EXPLAIN ANALYZE shows them, the one that drops most rows first: kind, keys, whether an earlier
     /// query made them, rows kept.
     pub fn describe(&self) -> String {
-        let mut order: Vec<usize> = (0..self.0.len()).collect();
+        let mut order: Vec<usize> = (0..self.look_ups.len()).collect();
         order.sort_by(|a, b| self.share_kept(*a).total_cmp(&self.share_kept(*b)));
         let parts = order.into_iter().map(|join| {
-            let look_up = &self.0[join];
+            let look_up = &self.look_ups[join];
             let (asked, kept) = (&look_up.asked, &look_up.kept);
             let (asked, kept) = (asked.load(Ordering::Relaxed), kept.load(Ordering::Relaxed));
             let reused = match look_up.is_reused {
@@ -81,6 +94,7 @@ impl Ran {
             } = look_up;
             format!("{column} {kind} {key_count} keys{reused} kept {kept} of {asked}")
         });
-        parts.collect::<Vec<_>>().join("; ")
+        let on = self.shelf.iter().map(|shelf| format!("on {shelf}"));
+        parts.chain(on).collect::<Vec<_>>().join("; ")
     }
 }

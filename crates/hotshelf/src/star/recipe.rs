@@ -14,6 +14,7 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use hotshelf_store::shelf::Shelf;
 
 use super::forecast::pass_through;
 use super::matching::Matching;
@@ -29,7 +30,7 @@ impl Star {
     }
 
     /// What the look-up of a join is made of. `None`: another run may make another one.
-    pub fn recipe(&self, idx: usize) -> Option<Recipe> {
+    pub fn recipe(&self, idx: usize, shelf: &Shelf) -> Option<Recipe> {
         let join = &self.joins[idx];
         let mut steps = Vec::new();
         let rows = rows_below(&join.build, &mut steps)?;
@@ -46,6 +47,7 @@ impl Star {
             is_unique: join.matching.attaches(),
             keeps_unmatched,
             has_rows: self.attaches(idx),
+            shelf: shelf.clone(),
         })
     }
 }

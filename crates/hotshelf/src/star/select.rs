@@ -24,6 +24,8 @@ const VECTOR_ROWS_PER_SURVIVOR: usize = 4;
 /// The rows of a row group that passed, and their places in the look-ups.
 pub(super) struct Survivors {
     pub row_count: usize,
+    /// Rows that look-ups were asked for.
+    pub asked: u64,
     /// Row numbers in the row group, ascending.
     pub rows: Vec<u32>,
     /// Places by look-up; empty where not needed.
@@ -184,6 +186,7 @@ impl Selector {
         let (row_count, columns) = (mask.len(), tested.columns);
         let mut survivors = Survivors {
             row_count,
+            asked: 0,
             rows: Vec::new(),
             places: vec![Vec::new(); ready.ran.count()],
             mask: OnceLock::new(),
@@ -232,6 +235,7 @@ impl Selector {
                     .for_each(|slot| *slot = lookup.place(*slot));
             }
         }
+        survivors.asked = asked_of_look_ups(&tests);
         self.count(ready, &tests);
         Ok(survivors)
     }
@@ -450,6 +454,14 @@ impl Selector {
             }
         }
     }
+}
+
+/// Rows that look-ups were asked for.
+fn asked_of_look_ups(tests: &[Test]) -> u64 {
+    let look_ups = tests
+        .iter()
+        .filter(|test| matches!(test.origin, Origin::Join(_)));
+    look_ups.map(|test| test.asked).sum()
 }
 
 /// Which column each look-up's slots are found in and how, for those whose build rows are needed.

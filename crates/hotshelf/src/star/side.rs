@@ -28,7 +28,7 @@ use super::keys::{KeyColumn, steps};
 use super::lookup::{Duplicates, Frame, Lookup};
 use super::prepare::Star;
 use crate::index::JOIN_KEYS_MAX;
-use crate::look_ups::{Offer, OnBudget, Recipe};
+use crate::look_ups::{LookUpShelf, Offer, OnBudget, Recipe};
 use crate::pipelines::decoded_bytes;
 use crate::settings::SessionSettings;
 
@@ -62,6 +62,20 @@ pub(super) struct Made {
     pub extremes: Option<(ScalarValue, ScalarValue)>,
     /// All keys, if they are few.
     pub few_keys: Option<Vec<ScalarValue>>,
+}
+
+impl Made {
+    /// Has what rows are looked up in on a shelf.
+    pub fn place(&self, shelf: &LookUpShelf) {
+        self.lookup.place_on(shelf);
+        self.codes.iter().for_each(|codes| codes.place_on(shelf));
+    }
+
+    /// What rows are looked up in, in bytes.
+    pub fn look_up_bytes(&self) -> usize {
+        let codes = self.codes.as_ref().map_or(0, |codes| codes.size_bytes());
+        self.lookup.size_bytes() + codes
+    }
 }
 
 /// Whose it is.
@@ -106,7 +120,7 @@ pub(super) struct NewSide {
 
 /// Where the look-up of a join comes from.
 pub(super) enum Found {
-    New(NewSide),
+    New(Box<NewSide>),
     /// Made by an earlier query.
     Kept(Arc<OnBudget<Made>>),
 }
@@ -120,11 +134,15 @@ impl Found {
     }
 }
 
-/// The weight of a query among those that use what is kept. Nothing: it leaves no trace.
-fn weight_of(star: &Star, context: &TaskContext) -> Option<f64> {
+pub(super) fn settings_of(context: &TaskContext) -> SessionSettings {
     let extensions = &context.session_config().options().extensions;
     let settings = extensions.get::<SessionSettings>();
-    let settings = settings.cloned().unwrap_or_default();
+    settings.cloned().unwrap_or_default()
+}
+
+/// The weight of a query among those that use what is kept. Nothing: it leaves no trace.
+fn weight_of(star: &Star, context: &TaskContext) -> Option<f64> {
+    let settings = settings_of(context);
     let cache = &star.scan.env.cache;
     let weight = || cache.query_weight(settings.template, settings.priority);
     settings.populate.then(weight)
@@ -138,7 +156,7 @@ pub(super) async fn build_side(
 ) -> Result<Found, Unfit> {
     let weight = weight_of(&star, &context);
     let look_ups = &star.scan.env.look_ups;
-    let recipe = star.recipe(join);
+    let recipe = star.recipe(join, &settings_of(&context).look_up_shelf);
     // What is kept is not narrowed: it would keep scanned rows that the rest of the query drops.
     if let Some(recipe) = recipe.as_ref().filter(|_| !star.is_narrowed(join))
         && let Some(kept) = look_ups.find(recipe, weight.unwrap_or(0.0))
@@ -149,12 +167,12 @@ pub(super) async fn build_side(
     let begun = Instant::now();
     let may_be_kept = |bytes| recipe.is_some() && look_ups.may_be_kept(bytes);
     let (made, memory) = make(&star, join, context, may_be_kept).await?;
-    Ok(Found::New(NewSide {
+    Ok(Found::New(Box::new(NewSide {
         recipe: recipe.filter(|_| made.is_owned && !star.is_narrowed(join)),
         made: Box::new(made),
         memory,
         seconds: begun.elapsed().as_secs_f64(),
-    }))
+    })))
 }
 
 /// Keeps those of a star's sides for later queries that are worth it. Making all of them, at the same time, took this
@@ -196,7 +214,7 @@ pub(super) fn keep_sides(
         }
     };
     let sides = found.into_iter().map(|found| match found {
-        Found::New(new) => keep(new),
+        Found::New(new) => keep(*new),
         Found::Kept(kept) => Side::Reused(kept),
     });
     sides.collect()

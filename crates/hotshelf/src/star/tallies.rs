@@ -16,6 +16,7 @@ use super::narrow::Computation;
 use super::rows::{Rows, Value};
 use super::tally::{GroupNumbers, Kind, Numbers, Tally};
 use super::words::are_words;
+use crate::look_ups::LookUpShelf;
 
 /// Which of an aggregation's functions are tallies, and of what.
 #[derive(Debug, Clone, Default)]
@@ -307,6 +308,13 @@ impl Tallies {
             .iter_mut()
             .for_each(|missing| *missing = Vec::new());
         self.each.iter_mut().for_each(Tally::clear);
+    }
+
+    /// Has them on a shelf.
+    pub fn place_on(&self, shelf: &LookUpShelf) {
+        shelf.place(&self.rows);
+        self.missing.iter().for_each(|missing| shelf.place(missing));
+        self.each.iter().for_each(|tally| tally.place_on(shelf));
     }
 
     /// Memory in bytes.

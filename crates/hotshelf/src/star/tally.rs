@@ -8,6 +8,7 @@ use datafusion::common::internal_err;
 use datafusion::error::Result as QueryResult;
 
 use super::words::{Bounds, Values, Words, array_of, values_of};
+use crate::look_ups::LookUpShelf;
 
 /// Up to this many groups are added up beside each other first.
 const FEW_GROUPS: usize = 64;
@@ -146,6 +147,10 @@ impl Tally {
 
     pub fn clear(&mut self) {
         *self = Self::new(self.kind);
+    }
+
+    pub fn place_on(&self, shelf: &LookUpShelf) {
+        shelf.place(&self.totals);
     }
 
     pub fn size_bytes(&self) -> usize {

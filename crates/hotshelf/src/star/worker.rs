@@ -48,6 +48,8 @@ pub(super) struct Worker {
     /// Groups that are on their way out.
     pending: VecDeque<RecordBatch>,
     finished: bool,
+    /// What the groups took when they were last put on their shelf.
+    placed_bytes: usize,
 }
 
 enum Sink {
@@ -92,6 +94,7 @@ impl Worker {
             taken: VecDeque::new(),
             pending: VecDeque::new(),
             finished: false,
+            placed_bytes: 0,
         })
     }
 
@@ -184,6 +187,7 @@ impl Worker {
         let survivors = self.selector.select(&ready, tested, &mask).map_err(typed)?;
         let select_ns = thread_time_ns().saturating_sub(start_ns) as f64;
         ready.queue.work.test(morsel, filter_ns + select_ns);
+        ready.wait_for_look_ups(survivors.asked, survivors.count());
         if survivors.count() == 0 {
             return Ok(false);
         }
@@ -258,6 +262,13 @@ impl Worker {
             }
             (Sink::Groups(groups), _) => {
                 let early = groups.add(&mut rows)?;
+                let bytes = groups.size_bytes();
+                if !matches!(**groups, Groups::One(_)) {
+                    ready.shelf.update(bytes, rows.count() as u64);
+                }
+                if std::mem::replace(&mut self.placed_bytes, bytes) != bytes {
+                    groups.place_on(&ready.shelf);
+                }
                 if early.is_some() {
                     // What was given away is the receiver's to account for.
                     self.reservation.try_resize(groups.size_bytes()).ok();

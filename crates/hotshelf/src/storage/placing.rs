@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use hotshelf_store::catalog::FileRow;
-use hotshelf_store::data_file::{FilePaths, TableFile, ensure_there};
+use hotshelf_store::data_file::{DataFile, FilePaths, MadeCopies, TableFile, ensure_there};
 use hotshelf_store::placement::Placement;
+use hotshelf_store::{ShelfUse, StoreError};
 
 use super::Storage;
 use super::indexes::column_named;
@@ -24,7 +25,7 @@ impl Storage {
         table.ensure_readable()?;
         self.check_placement(name, &table.schema, &placement)?;
         let before = self.opener.shelves().placement(&table.folder);
-        let moves = [&before.shelf, &placement.shelf].map(|shelf| shelf.folder().is_some());
+        let moves = [&*before, &placement].map(|placement| placement.folder().is_some());
         let placed = self.place(&table, placement).await;
         if placed.is_err() && moves.contains(&true) {
             // What has moved moves back, now or when it is next opened.
@@ -38,25 +39,26 @@ impl Storage {
 
     async fn place(self: &Arc<Self>, table: &Table, placement: Placement) -> Result<u64> {
         let shelves = self.opener.shelves().clone();
-        if placement.shelf.folder().is_some() {
+        if placement.folder().is_some() {
             // First where they are to be: a crash leaves files on their way, and a shelf that is known.
             self.set_placement(table, &placement)?;
             shelves.put(&table.folder, placement.clone());
         }
         // Files that are added meanwhile are where the shelf says that they should be.
-        let shelf = placement.shelf.folder();
+        let shelf = placement.folder();
         let own = shelf.and_then(|shelf| self.store.root().on_shelf(shelf));
         let files = table.files.iter().map(|file| file.paths.clone());
         let folder = own.map(|own| own.join(&table.folder));
-        self.move_files(files.collect(), folder).await?;
+        let how = shelves.use_of(&placement.shelf);
+        self.move_files(files.collect(), folder, how).await?;
         let files = match placement.is_file() {
             true => Vec::new(),
             false => TableFile::open_all(&table.files, 1.0)
                 .into_iter()
                 .collect::<Result<_, _>>()?,
         };
-        let made = shelves.make(files, &placement).await?;
-        let on_shelf = match placement.shelf.folder() {
+        let made = self.make_copies(files, &placement).await?;
+        let on_shelf = match placement.folder() {
             Some(_) => table.file_bytes(),
             None => made.bytes(),
         };
@@ -97,16 +99,40 @@ impl Storage {
     }
 
     /// Moves data files to a folder, or back to the database's.
-    async fn move_files(&self, files: Vec<FilePaths>, folder: Option<PathBuf>) -> Result<()> {
-        let workers = self.machine.workers.handle();
-        let moved = workers.spawn_blocking(move || {
+    async fn move_files(
+        &self,
+        files: Vec<FilePaths>,
+        folder: Option<PathBuf>,
+        how: ShelfUse,
+    ) -> Result<()> {
+        let moved = self.blocking(move || {
             let mut files = files.iter();
-            files.try_for_each(|paths| paths.move_to(folder.as_deref()))
+            files.try_for_each(|paths| paths.move_to(folder.as_deref(), &how))
         });
+        moved.await
+    }
+
+    /// Copies files for a placement that is not in force yet.
+    async fn make_copies(
+        &self,
+        files: Vec<Arc<DataFile>>,
+        placement: &Placement,
+    ) -> Result<MadeCopies> {
+        let (shelves, placement) = (self.opener.shelves().clone(), placement.clone());
+        let made = self.blocking(move || shelves.make(files, &placement));
+        made.await
+    }
+
+    /// Does work that waits for devices, on a thread of its own.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<T, StoreError> + Send + 'static,
+    ) -> Result<T> {
+        let done = self.machine.workers.handle().spawn_blocking(work);
         let stopped = |_| Error::NotSupported {
-            what: "moving files while the database closes".into(),
+            what: "placing a table while the database closes".into(),
         };
-        Ok(moved.await.map_err(stopped)??)
+        Ok(done.await.map_err(stopped)??)
     }
 
     /// Moves files that were just written to their table's shelf, if it has a file system.
@@ -126,7 +152,9 @@ impl Storage {
         let paths = files
             .iter()
             .map(|file| FilePaths::new(root, table_folder, file.number));
-        self.move_files(paths.collect(), Some(folder)).await
+        let shelves = self.opener.shelves();
+        let how = shelves.use_of(&shelves.placement(table_folder).shelf);
+        self.move_files(paths.collect(), Some(folder), how).await
     }
 
     /// Begins to put the files of a new table on its shelf. Whatever is wrong with one is found when it is read.

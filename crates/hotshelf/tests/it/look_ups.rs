@@ -273,3 +273,51 @@ fn a_cancelled_query_keeps_no_part_of_a_look_up() {
     db.run("SET hotshelf.storage_bandwidth = 'none'").unwrap();
     assert_eq!(db.rows(sql), plain(&db, sql));
 }
+
+#[test]
+fn look_ups_and_groups_lie_on_a_shelf_and_answers_are_the_same() {
+    let db = market(Options::default());
+    let by_values = "SELECT f.amount, d.name, min(f.id) FROM facts AS f JOIN shops AS d ON f.shop = d.id \
+                     WHERE d.region < 3 GROUP BY 1, 2 ORDER BY 1, 2";
+    let rows = "SELECT f.id, d.name FROM facts AS f JOIN shops AS d ON f.shop = d.id WHERE f.id < 900 ORDER BY f.id";
+    for shelf in ["node:0", "emulated:optane100-128", "dram"] {
+        let setting = format!("SET hotshelf.look_up_shelf = '{shelf}'");
+        for sql in [QUERY, by_values, rows] {
+            assert_eq!(with(&db, &setting, sql), plain(&db, sql), "{shelf}: {sql}");
+        }
+        let explained = with(&db, &setting, &format!("EXPLAIN ANALYZE {QUERY}")).join("\n");
+        assert_eq!(
+            explained.contains(&format!("on {shelf}")),
+            shelf != "dram",
+            "{explained}"
+        );
+        // One that an earlier query made lies where that query had it.
+        assert!(explained.contains(REUSED), "{explained}");
+    }
+    assert!(!explained(&db, QUERY).contains("on emulated"));
+}
+
+#[test]
+fn look_ups_lie_in_memory_that_this_machine_has() {
+    let db = market(Options::default());
+    for shelf in [
+        "file",
+        "tape",
+        "node:999",
+        "node:x",
+        "emulated:tape",
+        "dax:/tmp",
+        "",
+    ] {
+        let error = db.error(&format!("SET hotshelf.look_up_shelf = '{shelf}'"));
+        let text = error.to_string();
+        assert!(
+            text.contains("look_up_shelf") && text.contains("node:N"),
+            "{shelf}: {text}"
+        );
+    }
+    assert_eq!(
+        db.rows("SHOW hotshelf.look_up_shelf"),
+        ["hotshelf.look_up_shelf|dram"]
+    );
+}

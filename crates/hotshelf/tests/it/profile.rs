@@ -137,3 +137,62 @@ fn a_profile_can_be_left_aside() {
             .all(|row| !row.contains("|measured"))
     );
 }
+
+#[test]
+fn a_table_is_read_by_as_many_workers_as_its_shelf_likes() {
+    let mut db = Fixture::with(Options {
+        threads: 4,
+        ..Options::default()
+    });
+    let rows = "SELECT value AS id, value % 7 AS k FROM range(3000000)";
+    db.run(&format!(
+        "CREATE TABLE t WITH (shelf = 'emulated:cxl') AS {rows}"
+    ))
+    .unwrap();
+    db.run(&format!("CREATE TABLE u AS {rows}")).unwrap();
+    let workers = |db: &Fixture, table: &str| {
+        let session = db.database().session();
+        let explain = format!("EXPLAIN SELECT k, count(*) FROM {table} GROUP BY k");
+        let batches = db.database().block_on(async {
+            for setting in ["threads = 4", "operators = off", "star_pipelines = off"] {
+                let set = format!("SET hotshelf.{setting}");
+                session.sql(&set).await?.collect().await?;
+            }
+            session.sql(&explain).await?.collect().await
+        });
+        let text = crate::lines(&batches.unwrap()).join("\n");
+        let at = text.rfind("input_partitions=");
+        let after = &text[at.unwrap_or_else(|| panic!("{text}")) + 17..];
+        let count = after.chars().take_while(char::is_ascii_digit);
+        count.collect::<String>()
+    };
+    assert_eq!(
+        (workers(&db, "t"), workers(&db, "u")),
+        ("4".into(), "4".into())
+    );
+    // Two threads read all that the device gives.
+    let row = |threads, bandwidth_bytes_per_s| Row {
+        tier: "emulated:cxl".to_owned(),
+        emulated: true,
+        point: Point::new(Operation::Read, 4096, threads),
+        bandwidth_bytes_per_s,
+        latency_ns: None,
+        beside_bandwidth_bytes_per_s: None,
+        spread: 0.0,
+    };
+    let tier = derive(&DeriveInput {
+        tier: "emulated:cxl",
+        rows: &[row(1, 5e9), row(2, 10e9), row(4, 9e9)],
+        physical_cores: 8,
+    });
+    let mut machine = MachineProfile::empty(&Topology::read());
+    machine.tiers.insert(tier.tier.clone(), tier);
+    machine.save(std::path::Path::new(&db.path("db"))).unwrap();
+    db.reopen();
+    assert_eq!(
+        (workers(&db, "t"), workers(&db, "u")),
+        ("2".into(), "4".into())
+    );
+    db.run("ALTER TABLE t SET (shelf = 'file')").unwrap();
+    assert_eq!(workers(&db, "t"), "4");
+}

@@ -163,7 +163,8 @@ fn shelves_that_cannot_be_are_refused_and_nothing_changes() {
         ("shelf = 'emulated:floppy'", "floppy"),
         ("shelf = 'dax:/nowhere/at/all'", "/nowhere"),
         ("shelf = 'file:/nowhere/at/all'", "/nowhere"),
-        ("shelf = 'file:/tmp', shelf_columns = 'a'", "shelf_columns"),
+        ("shelf = 'file', shelf_columns = 'a'", "shelf_columns"),
+        ("shelf = 'file:/tmp', shelf_columns = 'c'", "'c'"),
         ("shelf = 'dram', shelf_columns = 'c'", "'c'"),
         ("shelf_columns = 'a'", "shelf"),
         ("shelf = 'dram', shelf = 'file'", "shelf"),
@@ -235,17 +236,24 @@ fn made_on_disk(fixture: &Fixture, kind: &str) -> String {
     one
 }
 
-/// Data files below a folder.
-fn data_files(folder: &str) -> usize {
-    let mut count = 0;
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        count += match path.is_dir() {
-            true => data_files(path.to_str().unwrap()),
-            false => usize::from(path.extension() == Some("vortex".as_ref())),
-        };
+/// Data files below a folder, and links to them.
+fn data_files_below(folder: &str) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    let mut waiting = vec![std::path::PathBuf::from(folder)];
+    while let Some(path) = waiting.pop() {
+        match path.extension() {
+            Some(ending) if ending == "vortex" => files.push(path),
+            _ => {
+                let entries = std::fs::read_dir(path).into_iter().flatten();
+                waiting.extend(entries.map(|entry| entry.unwrap().path()));
+            }
+        }
     }
-    count
+    files
+}
+
+fn data_files(folder: &str) -> usize {
+    data_files_below(folder).len()
 }
 
 fn is_sound(fixture: &Fixture) -> bool {
@@ -497,11 +505,83 @@ fn a_table_that_finds_no_room_is_where_it_was() {
     assert_eq!((shelf_of(&fixture), data_files(&one)), (shelf, files));
 }
 
-/// The first data file of the first table of the first database on a shelf.
+#[test]
+fn chosen_columns_are_copied_to_another_disk_and_nothing_depends_on_it() {
+    let mut fixture = uncached();
+    let one = disk(&fixture, "one");
+    fixture.run(&format!("CREATE TABLE t AS {ROWS}")).unwrap();
+    let expected = answers(&fixture);
+    for kind in ["file", "dax"] {
+        let options = format!("shelf = '{kind}:{one}', shelf_columns = 'id, k'");
+        fixture
+            .run(&format!("ALTER TABLE t SET ({options})"))
+            .unwrap();
+        let on_shelf = format!("{kind}:{one}|id, k|true");
+        assert_eq!(shelf_of(&fixture), on_shelf);
+        let before = read_bytes(&fixture);
+        assert_eq!(answers(&fixture), expected);
+        assert!(read_bytes(&fixture) > before);
+        fixture.reopen();
+        fixture.run("SET hotshelf.policy = 'none'").unwrap();
+        assert_eq!(answers(&fixture), expected);
+        wait_for_shelf(&fixture);
+        assert_eq!(shelf_of(&fixture), on_shelf);
+        // Copies have no names: nothing is left of them, however the process ends.
+        assert_eq!(std::fs::read_dir(&one).unwrap().count(), 0);
+    }
+    // What is copied is read from there.
+    let sums = "SELECT sum(id), sum(k) FROM t";
+    let expected_sums = fixture.rows(sums);
+    let file = shelved_file(&fixture.path("db/data"));
+    let good = std::fs::read(&file).unwrap();
+    let mut bad = good.clone();
+    bad[8..good.len() * 4 / 5]
+        .iter_mut()
+        .for_each(|byte| *byte ^= 0x55);
+    std::fs::write(&file, &bad).unwrap();
+    assert_eq!(fixture.rows(sums), expected_sums);
+    assert_eq!(fixture.error(QUERIES[2]).kind(), ErrorKind::Corruption);
+    std::fs::write(&file, &good).unwrap();
+    std::fs::remove_dir(&one).unwrap();
+    fixture.reopen();
+    assert_eq!(answers(&fixture), expected);
+    assert!(is_sound(&fixture));
+    fixture.run("ALTER TABLE t SET (shelf = 'file')").unwrap();
+    assert_eq!(answers(&fixture), expected);
+}
+
 fn shelved_file(shelf: &str) -> std::path::PathBuf {
-    let first = |folder: std::path::PathBuf| {
-        let entry = std::fs::read_dir(folder).unwrap().next();
-        entry.unwrap().unwrap().path()
-    };
-    first(first(first(shelf.into())))
+    data_files_below(shelf).remove(0)
+}
+
+#[test]
+fn damage_is_found_also_where_a_shelf_is_missing() {
+    let mut fixture = uncached();
+    let one = made_on_disk(&fixture, "file");
+    fixture
+        .run("CREATE TABLE z AS SELECT value FROM range(1000)")
+        .unwrap();
+    let in_place = |path: &std::path::PathBuf| !path.is_symlink();
+    let file = data_files_below(&fixture.path("db/data"))
+        .into_iter()
+        .find(in_place);
+    fixture.database = None;
+    std::fs::rename(&one, fixture.path("unplugged")).unwrap();
+    fixture.reopen();
+    let missing = fixture.database().verify(|_, _| {}).unwrap_err();
+    assert!(
+        missing.to_string().contains("its shelf is not there"),
+        "{missing}"
+    );
+    let file = file.unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let report = fixture.database().verify(|_, _| {}).unwrap();
+    let names =
+        |found: &[hotshelf::Damage]| found.iter().map(|one| one.what.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (names(&report.damage), names(&report.unread)),
+        (vec!["z".into()], vec!["t".into()])
+    );
 }

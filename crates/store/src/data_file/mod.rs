@@ -8,20 +8,23 @@
 
 mod check;
 mod copies;
+mod filling;
 pub(crate) mod footer;
 mod gate;
 mod moving;
+mod nameless;
 mod open;
 mod opener;
 mod parts;
 mod paths;
+mod places;
 mod sample;
 mod segments;
 mod sums;
 mod table_file;
+mod table_shelves;
 mod write;
 
-pub use copies::{MadeCopies, TableShelves};
 pub use gate::WriteGate;
 pub use moving::ensure_there;
 pub use open::DataFile;
@@ -32,6 +35,7 @@ pub use sample::SAMPLE_ROWS_MAX;
 pub use segments::{SegmentMap, SegmentPlace};
 pub use sums::{Origin, Sums};
 pub use table_file::{TableColumns, TableFile, Unreadable};
+pub use table_shelves::{MadeCopies, TableShelves};
 pub use write::{FileWriter, ROW_GROUP_ROWS_MAX, WriteOptions};
 
 use arrow::datatypes::SchemaRef;

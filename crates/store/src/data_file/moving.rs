@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -15,9 +16,11 @@ use super::paths::FilePaths;
 use super::sums::mismatch;
 use crate::error::{Result, StoreError};
 use crate::links::{away, remove_empty, remove_file, shelf_missing, shelved};
+use crate::shelf_use::ShelfUse;
 
-/// Bytes copied at a time.
+/// Bytes copied at a time where nothing was measured, and at least and at most.
 const PIECE_BYTES: usize = 1 << 20;
+const PIECES: RangeInclusive<usize> = 4 << 10..=16 << 20;
 
 /// One move at a time: two of the same file would take each other's copy.
 static MOVING: Mutex<()> = Mutex::new(());
@@ -58,7 +61,9 @@ impl FilePaths {
     ///
     /// # Errors
     /// It cannot be read or written, or the copy is not what was written. The file is then where it was.
-    pub fn move_to(&self, shelf_folder: Option<&Path>) -> Result<()> {
+    pub fn move_to(&self, shelf_folder: Option<&Path>, how: &ShelfUse) -> Result<()> {
+        let piece_bytes = how.piece_bytes.unwrap_or(PIECE_BYTES);
+        let piece_bytes = piece_bytes.clamp(*PIECES.start(), *PIECES.end());
         let _turn = MOVING.lock();
         let (root, data) = (self.root(), self.data());
         let name = data.file_name().unwrap_or_default();
@@ -70,14 +75,14 @@ impl FilePaths {
         match target {
             Some((folder, target)) => {
                 make_folder(folder)?;
-                let copied = self.copy(&target.with_extension("vortex.tmp"), &target);
+                let copied = self.copy(&target.with_extension("vortex.tmp"), &target, piece_bytes);
                 copied.inspect_err(|_| remove_empty(&target))?;
                 for made in folder.ancestors().take(3) {
                     root.sync_folder(made)?;
                 }
                 self.link(&target)?;
             }
-            None => self.copy(&self.data_temporary(), &data)?,
+            None => self.copy(&self.data_temporary(), &data, piece_bytes)?,
         }
         root.sync_folder(data.parent().unwrap_or(&data))?;
         if let Some(before) = before {
@@ -96,8 +101,8 @@ impl FilePaths {
     }
 
     /// Makes a durable copy of the data file, compared with it, which gets its name when it is whole.
-    fn copy(&self, temporary: &Path, to: &Path) -> Result<()> {
-        let copied = self.copy_bytes(temporary);
+    fn copy(&self, temporary: &Path, to: &Path, piece_bytes: usize) -> Result<()> {
+        let copied = self.copy_bytes(temporary, piece_bytes);
         let copied = copied.and_then(|()| self.root().rename(temporary, to));
         if copied.is_err() {
             self.root().remove(temporary);
@@ -105,11 +110,11 @@ impl FilePaths {
         copied
     }
 
-    fn copy_bytes(&self, to: &Path) -> Result<()> {
+    fn copy_bytes(&self, to: &Path, piece_bytes: usize) -> Result<()> {
         let (root, data) = (self.root(), self.data());
         let mut from = root.open_file(&data)?;
         let mut file = root.create_readable(to)?;
-        let (mut piece, mut sum, mut len) = (vec![0; PIECE_BYTES], crc32fast::Hasher::new(), 0);
+        let (mut piece, mut sum, mut len) = (vec![0; piece_bytes], crc32fast::Hasher::new(), 0);
         loop {
             let read = from.read(&mut piece);
             let count = read.map_err(StoreError::io("read", &data))?;

@@ -100,7 +100,7 @@ impl KnownFile {
         let segments = Arc::new(FileSegments {
             handle: handle.clone(),
             described: OnceLock::new(),
-            copy: RwLock::new(None),
+            copy: Arc::default(),
         });
         Self {
             handle,
@@ -159,7 +159,7 @@ impl KnownFile {
 
     /// Bytes of the copy.
     pub fn copied_bytes(&self) -> Option<u64> {
-        Some(self.segments.copy.read().as_ref()?.bytes())
+        Some(self.segments.copy.read().as_ref()?.len_bytes())
     }
 
     /// How many row groups the file has, once it was opened.
@@ -198,7 +198,7 @@ struct FileSegments {
     handle: Arc<Handle>,
     described: OnceLock<Described>,
     /// Those of them that are on a shelf.
-    copy: RwLock<Option<Arc<FileCopy>>>,
+    copy: Arc<RwLock<Option<Arc<FileCopy>>>>,
 }
 
 /// What the first opening found.
@@ -217,6 +217,24 @@ impl FileSegments {
     /// Starts a read, if the file can be opened. The request of an unknown segment is dropped.
     fn start(&self, segment_idx: u32, done: ReadDone) -> Option<ReadTicket> {
         let ((offset, length), sum) = self.segment(segment_idx)?;
+        let copy = self.copy.read().clone();
+        if let Some((io, offset)) = copy.and_then(|copy| copy.in_file(segment_idx)) {
+            let copy = self.copy.clone();
+            let file = io.clone();
+            let arrived = move |read: Result<Bytes, TierError>| {
+                let checked = read.map_err(ReadError::from).and_then(|bytes| {
+                    verify(file.path(), offset, "segment of a copy", &bytes, sum)?;
+                    Ok(bytes)
+                });
+                if checked.is_err() {
+                    // The file is read from here on.
+                    *copy.write() = None;
+                }
+                done(checked);
+            };
+            let engine = self.handle.engine();
+            return Some(engine.submit(&io, offset, length as usize, Box::new(arrived)));
+        }
         let io = match self.handle.open() {
             Ok(io) => io,
             Err(error) => {

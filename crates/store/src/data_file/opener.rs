@@ -8,8 +8,8 @@ use hotshelf_cache::{CacheManager, Ledger, Lender, MissCost, Rung};
 use parking_lot::Mutex;
 use vortex::session::VortexSession;
 
-use super::copies::TableShelves;
 use super::open::DataFile;
+use super::table_shelves::TableShelves;
 use crate::descriptors::Descriptors;
 use crate::in_use::InUse;
 use crate::recent::Recent;

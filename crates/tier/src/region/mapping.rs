@@ -98,7 +98,7 @@ impl Mapping {
     }
 
     /// Whether the file still reaches to `end`; true of memory and of devices, which cannot be cut short.
-    fn is_backed_to(&self, end: usize) -> bool {
+    pub(super) fn is_backed_to(&self, end: usize) -> bool {
         let Some(file) = &self.file else { return true };
         match file.metadata() {
             Ok(found) => !found.is_file() || found.len() >= end as u64,
@@ -232,6 +232,27 @@ impl Window {
             mapping: Arc::clone(&self.mapping),
             range,
             sealed_start: at,
+        }
+    }
+
+    /// Whether another window of the mapping begins where this one ends, or the other way round.
+    pub(crate) fn touches(&self, other: &Self) -> bool {
+        let (a, b) = (&self.range, &other.range);
+        Arc::ptr_eq(&self.mapping, &other.mapping) && (a.end == b.start || b.end == a.start)
+    }
+
+    /// Both as one.
+    ///
+    /// # Panics
+    /// If they do not touch.
+    pub(crate) fn joined(self, other: Self) -> Self {
+        assert!(self.touches(&other), "windows that are joined touch");
+        let start = self.range.start.min(other.range.start);
+        let end = self.range.end.max(other.range.end);
+        Self {
+            mapping: self.mapping,
+            range: start..end,
+            sealed_start: start,
         }
     }
 

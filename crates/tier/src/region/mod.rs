@@ -8,6 +8,7 @@
 
 mod dax;
 mod huge;
+mod lease;
 mod mapping;
 mod numa;
 mod numbers;
@@ -32,8 +33,10 @@ use crate::error::TierError;
 use crate::topology::PersistenceDomain;
 use dax::SyncAnswer;
 pub use huge::prefer_huge_pages;
+pub use lease::{Lease, LentRegion};
 pub use mapping::Sealed;
 pub(crate) use mapping::{Mapping, Window, page_round_up};
+pub use numa::move_to_node;
 pub use numbers::{Number, numbers, numbers_mut};
 pub use prefault::Prefault;
 pub use shared::shared_words;

@@ -207,3 +207,33 @@ fn a_sealed_region_is_read_until_its_file_is_cut_short_which_it_tells() {
         .seal();
     assert!(memory.is_backed() && memory.iter().all(|byte| *byte == 0));
 }
+
+#[test]
+fn memory_moves_to_a_node_and_keeps_its_bytes() {
+    let numbers: Vec<u64> = (0..100_000).collect();
+    match move_to_node(&numbers, 0) {
+        // What is not a whole page of its own stays.
+        Ok(there) => assert!(
+            there <= size_of_val(&*numbers) && there > 700_000,
+            "{there}"
+        ),
+        // Some containers forbid it, and some kernels have no nodes.
+        Err(error) => assert!(matches!(
+            error,
+            TierError::NodeBinding { .. } | TierError::NoSuchNode { .. }
+        )),
+    }
+    assert!(
+        numbers
+            .iter()
+            .zip(0..)
+            .all(|(number, expected)| *number == expected)
+    );
+    assert!(matches!(
+        move_to_node(&numbers, 999),
+        Err(TierError::NoSuchNode { node: 999 })
+    ));
+    if Path::new("/sys/devices/system/node/node0").is_dir() {
+        assert_eq!(move_to_node(&[1u8; 9], 0).unwrap_or(0), 0);
+    }
+}

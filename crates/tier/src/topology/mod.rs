@@ -251,6 +251,12 @@ impl Topology {
         sizes.max().map_or(0, |(_, size_bytes)| size_bytes)
     }
 
+    /// The second-level cache, which a core has for itself; 0 if it is not known.
+    pub fn core_cache_bytes(&self) -> u64 {
+        let second = self.caches.iter().filter(|cache| cache.level == 2);
+        second.map(|cache| cache.size_bytes).max().unwrap_or(0)
+    }
+
     /// How many sockets have CPUs.
     pub fn socket_count(&self) -> usize {
         let mut sockets: Vec<u32> = self.nodes.iter().filter_map(|node| node.socket).collect();

@@ -71,8 +71,8 @@ impl Tree {
         tree
     }
 
-    #[cfg(test)]
-    /// Reads back what [`Tree::to_text`] wrote; lines without a tab are skipped.
+    /// A tree that was recorded as lines `path<TAB>content`, line breaks inside a content written as `\n`. Lines
+    /// without a tab are skipped.
     pub fn from_text(text: &str) -> Self {
         let files = text
             .lines()
