@@ -54,11 +54,13 @@ pub(crate) fn remove_away(root: &Root, path: &Path) -> bool {
     is_here && remove_file(root, &target)
 }
 
-/// Removes a data file from a shelf, and the folders that are empty then; whether it is gone.
+/// Removes a data file from a shelf, and the folders that are empty then; whether it is gone for good. The shelf's file
+/// system has a journal of its own: what it forgets with the power must not come back after the catalog forgot it.
 pub(crate) fn remove_file(root: &Root, file: &Path) -> bool {
     let is_gone = root.remove(file);
     remove_empty(file);
-    is_gone
+    let rest = file.ancestors().skip(1).find(|folder| folder.is_dir());
+    is_gone && rest.is_none_or(|folder| root.sync_folder(folder).is_ok())
 }
 
 /// Removes the folders of a table and of a database on a shelf, unless they hold files.

@@ -61,8 +61,8 @@ impl FromStr for Placement {
     type Err = UnknownPlacement;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // A folder's name may have line breaks; the list has none.
-        let (shelf, names) = text.rsplit_once('\n').ok_or(UnknownPlacement)?;
+        // A folder's name may have line breaks; the list has none. The first databases had no list for all columns.
+        let (shelf, names) = text.rsplit_once('\n').unwrap_or((text, "[]"));
         let shelf: Shelf = shelf.parse().map_err(|_| UnknownPlacement)?;
         let columns: Vec<String> = serde_json::from_str(names).map_err(|_| UnknownPlacement)?;
         match shelf.folder().is_none_or(Path::is_absolute) {
@@ -93,9 +93,10 @@ mod tests {
                 assert_eq!(placement.to_string().parse(), Ok(placement));
             }
         }
+        let placed = "dram".parse::<Placement>().unwrap();
+        assert_eq!((placed.shelf, placed.columns.len()), (Shelf::Dram, 0));
         for wrong in [
             "",
-            "dram",
             "tape\n[]",
             "dram\n",
             "dram\n[\"a\"",

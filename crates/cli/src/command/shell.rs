@@ -212,12 +212,15 @@ impl Shell {
     }
 }
 
-/// `HOTSHELF_HISTORY`, or a file in the home folder.
+/// `HOTSHELF_HISTORY`, or a file in the home folder. None if that is no file: saving to a device such as `/dev/null`
+/// would take its permissions from other users.
 fn history_path() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("HOTSHELF_HISTORY") {
-        return Some(path.into());
-    }
-    std::env::home_dir().map(|home| home.join(".hotshelf_history"))
+    let path = match std::env::var_os("HOTSHELF_HISTORY") {
+        Some(path) => PathBuf::from(path),
+        None => std::env::home_dir()?.join(".hotshelf_history"),
+    };
+    let is_file = path.metadata().map_or(true, |found| found.is_file());
+    is_file.then_some(path)
 }
 
 fn terminal_failure(error: ReadlineError) -> Failure {

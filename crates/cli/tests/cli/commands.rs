@@ -377,3 +377,20 @@ fn the_demo_compares_policies_and_draws_a_chart() {
     assert!(chart.contains("time passed (seconds)"));
     assert!(!bench.path("d/db").exists());
 }
+
+#[test]
+fn a_history_that_is_no_file_is_left_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("history")).unwrap();
+    let mode = || {
+        std::fs::metadata(bench.path("history"))
+            .unwrap()
+            .permissions()
+            .mode()
+    };
+    let before = mode();
+    let done = bench.run_with_stdin(&["shell"], "SELECT 2 AS two;\n");
+    assert_eq!((done.code, mode()), (Some(0), before), "{}", done.stderr);
+    assert!(!done.stderr.contains("history"), "{}", done.stderr);
+}
