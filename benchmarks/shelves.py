@@ -53,7 +53,7 @@ def contenders(settings):
         "DRAM": (f"{base} --budget 12GB --policy all", []),
         "cached": (f"{base} --budget {settings.budget}", [moved]),
         "uncached": (f"{base} --budget {settings.budget} --policy none", [moved]),
-        "all there": (f"{base} --budget {settings.budget} --policy none", [moved, look_ups]),
+        "all-there": (f"{base} --budget {settings.budget} --policy none", [moved, look_ups]),
     }
 
 

@@ -29,13 +29,35 @@ pub(crate) fn shelved(root: &Root, path: &Path) -> Option<PathBuf> {
     away(root, path).filter(|target| is_ours(root, target, path.file_name()))
 }
 
-/// A file that is missing because its shelf is: an error that another try may not have. A file that is missing on a
-/// shelf that is there is lost.
+/// Whether a name leads to a file of the same name that this database put on a shelf, in the folder of a table. Its
+/// device may have had another number then: the bytes are these, though they are not removed from there.
+pub(crate) fn is_at(root: &Root, path: &Path, shelf: &Path, table_folder: &str) -> bool {
+    let Some(target) = away(root, path) else {
+        return false;
+    };
+    let mut folders = target.ancestors().skip(1);
+    let is_table = folders.next().and_then(Path::file_name) == Some(table_folder.as_ref());
+    let database = folders.next();
+    let own = root.on_shelf(shelf);
+    is_table
+        && target.file_name() == path.file_name()
+        && folders.next() == Some(shelf)
+        && but_device(own.as_deref()).is_some_and(|own| but_device(database) == Some(own))
+}
+
+/// The numbers of the database and of its inode in the name of its folder on a shelf.
+fn but_device(folder: Option<&Path>) -> Option<(&str, &str)> {
+    let (rest, inode) = folder?.file_name()?.to_str()?.rsplit_once('-')?;
+    Some((rest.split('-').nth(1)?, inode))
+}
+
+/// A file that is missing because its shelf is: an error that another try may not have. A file that is missing where
+/// other files of the database are is lost.
 pub(crate) fn missing(real: &Path, error: io::Error) -> io::Error {
     match fs::read_link(real) {
         Ok(target)
             if error.kind() == io::ErrorKind::NotFound
-                && !target.parent().is_some_and(Path::is_dir) =>
+                && !target.ancestors().skip(1).take(2).any(Path::is_dir) =>
         {
             shelf_missing(&target)
         }

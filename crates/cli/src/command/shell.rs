@@ -212,7 +212,7 @@ impl Shell {
     }
 }
 
-/// `HOTSHELF_HISTORY`, or a file in the home folder. None if that is no file: saving to a device such as `/dev/null`
+/// `HOTSHELF_HISTORY`, or a file in the home folder. None if that is not a file: saving to a device such as `/dev/null`
 /// would take its permissions from other users.
 fn history_path() -> Option<PathBuf> {
     let path = match std::env::var_os("HOTSHELF_HISTORY") {

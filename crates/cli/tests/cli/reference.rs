@@ -389,7 +389,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ),
     (
         "shelf_bytes",
-        "bytes of the table that loads read from the shelf by now",
+        "bytes of its copies on the shelf, or of its files there that loads read, by now",
     ),
     ("skipped", "steps in which nothing was new"),
     (

@@ -1,5 +1,7 @@
 //! What statements say about tables and indexes beyond what the planner knows: options in parentheses, CLUSTER BY.
 
+use std::collections::HashSet;
+
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{
     CreateTableOptions, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, SqlOption,
@@ -91,9 +93,9 @@ fn column_names(list: &str) -> Vec<String> {
         return Vec::new();
     }
     let names = list.split(',').map(str::trim);
-    let mut names: Vec<String> = names.map(str::to_owned).collect();
-    names.dedup();
-    names
+    let mut known = HashSet::new();
+    let names = names.filter(|name| known.insert(*name));
+    names.map(str::to_owned).collect()
 }
 
 /// The columns of `CLUSTER BY elf (a, b)`.

@@ -12,7 +12,7 @@ use datafusion::physical_expr::{Partitioning, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
@@ -262,6 +262,10 @@ impl ExecutionPlan for StarPipelineExec {
         let stream = async move {
             let prepared = preparation.await.map_err(DataFusionError::Shared)?;
             match prepared.as_ref() {
+                // Workers beyond those that may read the table's shelf together have nothing to do.
+                Prepared::Ready(ready) if partition >= ready.readers() => {
+                    Ok(Box::pin(EmptyRecordBatchStream::new(original.schema())) as _)
+                }
                 Prepared::Ready(ready) => open(ready, original, partition, context, metrics),
                 Prepared::Fallback(_) => original.execute(partition, context),
             }

@@ -271,6 +271,13 @@ impl Ready {
         &self.sides[join].lookup
     }
 
+    /// How many workers may read the table together.
+    pub fn readers(&self) -> usize {
+        let scan = &self.star.scan;
+        let readers = scan.env.shelves.readers_of(&scan.table.folder);
+        readers.unwrap_or(usize::MAX)
+    }
+
     /// Waits for what rows looked up: a place for each test, and for each survivor in each look-up that it has
     /// something from.
     pub fn wait_for_look_ups(&self, tested: u64, survivors: usize) {

@@ -34,11 +34,19 @@ impl Storage {
                 tracing::warn!(%error, table = name, "files that moved to a shelf stay there for now");
             }
         }
+        if placed.is_err() {
+            let files = table.files.iter().filter(|file| file.bytes_on_shelf() == 0);
+            let files: Vec<_> = files.cloned().collect();
+            files.iter().for_each(|file| file.leave_shelf());
+            self.follow_shelf(&files);
+        }
         placed
     }
 
     async fn place(self: &Arc<Self>, table: &Table, placement: Placement) -> Result<u64> {
         let shelves = self.opener.shelves().clone();
+        let (of, folder) = (shelves.clone(), table.folder.clone());
+        let being_placed = self.blocking(move || Ok(of.begin_placing(&folder))).await?;
         if placement.folder().is_some() {
             // First where they are to be: a crash leaves files on their way, and a shelf that is known.
             self.set_placement(table, &placement)?;
@@ -69,6 +77,7 @@ impl Storage {
         }
         current.files.iter().for_each(|file| file.leave_shelf());
         shelves.put_made(&table.folder, placement, made);
+        drop(being_placed);
         self.follow_shelf(&current.files);
         Ok(on_shelf)
     }

@@ -193,6 +193,29 @@ fn a_table_is_read_by_as_many_workers_as_its_shelf_likes() {
         (workers(&db, "t"), workers(&db, "u")),
         ("2".into(), "4".into())
     );
+    // Each worker of a pipeline gives its own groups: seven at most.
+    let explain = "EXPLAIN ANALYZE SELECT k, sum(id) FROM t GROUP BY k";
+    let groups = |db: &Fixture| {
+        let session = db.database().session();
+        let batches = db.database().block_on(async {
+            session
+                .sql("SET hotshelf.threads = 4")
+                .await?
+                .collect()
+                .await?;
+            session.sql(explain).await?.collect().await
+        });
+        let text = crate::lines(&batches.unwrap()).join("\n");
+        let at = text
+            .find("StarPipelineExec")
+            .unwrap_or_else(|| panic!("{text}"));
+        let rows = text[at..].find("output_rows=").map(|rows| at + rows + 12);
+        let count = text[rows.unwrap()..]
+            .chars()
+            .take_while(char::is_ascii_digit);
+        count.collect::<String>().parse::<usize>().unwrap()
+    };
+    assert!(groups(&db) <= 14);
     db.run("ALTER TABLE t SET (shelf = 'file')").unwrap();
     assert_eq!(workers(&db, "t"), "4");
 }

@@ -585,3 +585,102 @@ fn damage_is_found_also_where_a_shelf_is_missing() {
         (vec!["z".into()], vec!["t".into()])
     );
 }
+
+#[test]
+fn a_table_that_leaves_a_disk_leaves_nothing_there() {
+    let mut fixture = Fixture::with(Options {
+        merge_files: false,
+        ..Options::default()
+    });
+    let (one, two) = (made_on_disk(&fixture, "file"), disk(&fixture, "two"));
+    for _ in 0..6 {
+        let more = "SELECT value AS id, value % 100 AS k, 'text number 5' AS text FROM range(1000)";
+        fixture.run(&format!("INSERT INTO t {more}")).unwrap();
+    }
+    let expected = answers(&fixture);
+    for options in [
+        "shelf = 'dram'".to_owned(),
+        "shelf = 'dram', shelf_columns = 'id'".to_owned(),
+        "shelf = 'emulated:cxl'".to_owned(),
+        format!("shelf = 'file:{two}', shelf_columns = 'text'"),
+        format!("shelf = 'file:{two}'"),
+        "shelf = 'file'".to_owned(),
+    ] {
+        fixture
+            .run(&format!("ALTER TABLE t SET (shelf = 'file:{one}')"))
+            .unwrap();
+        assert_eq!(data_files(&one), 7, "{options}");
+        // Files are opened, and look where they should be, while the table is placed elsewhere.
+        fixture.reopen();
+        fixture
+            .run(&format!("ALTER TABLE t SET ({options})"))
+            .unwrap();
+        assert_eq!(data_files(&one), 0, "{options}");
+        let away = fixture.path("unplugged");
+        std::fs::rename(&one, &away).unwrap();
+        assert_eq!(answers(&fixture), expected, "{options}");
+        std::fs::rename(&away, &one).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_outlives_reads_that_are_not_wanted_and_none_that_find_it_damaged() {
+    use std::os::unix::fs::FileExt;
+    let fixture = uncached();
+    let one = disk(&fixture, "one");
+    fixture.run(&format!("CREATE TABLE t AS {ROWS}")).unwrap();
+    let options = format!("shelf = 'file:{one}', shelf_columns = 'id, k'");
+    fixture
+        .run(&format!("ALTER TABLE t SET ({options})"))
+        .unwrap();
+    for _ in 0..30 {
+        fixture.run("SELECT id, k FROM t LIMIT 1").unwrap();
+    }
+    assert!(shelf_of(&fixture).ends_with("true"));
+    let expected = answers(&fixture);
+    let mut damaged = 0;
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        if !target.starts_with(&one) {
+            continue;
+        }
+        // Some are open for reading only.
+        if let Ok(file) = std::fs::File::options().write(true).open(entry.path()) {
+            let bytes = vec![0x55; file.metadata().unwrap().len() as usize];
+            file.write_all_at(&bytes, 0).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0);
+    assert_eq!(answers(&fixture), expected);
+    assert!(
+        shelf_of(&fixture).ends_with("false"),
+        "the copy is still in use"
+    );
+}
+
+#[test]
+fn files_are_read_where_they_are_when_their_database_is_on_a_device_of_another_number() {
+    let mut fixture = uncached();
+    let one = made_on_disk(&fixture, "file");
+    let expected = answers(&fixture);
+    let file = shelved_file(&one);
+    fixture.database = None;
+    let own = file.ancestors().nth(2).unwrap();
+    let name = own.file_name().unwrap().to_str().unwrap();
+    let (rest, inode) = name.rsplit_once('-').unwrap();
+    let former = own.with_file_name(format!("{rest}1-{inode}"));
+    std::fs::rename(own, &former).unwrap();
+    let target = former.join(file.strip_prefix(own).unwrap());
+    for link in data_files_below(&fixture.path("db/data")) {
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&target, link).unwrap();
+    }
+    fixture.reopen();
+    assert_eq!(answers(&fixture), expected);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(data_files_below(&one), std::slice::from_ref(&target));
+    // It may be another database's, of which this one is a block copy.
+    fixture.run("DROP TABLE t").unwrap();
+    assert!(target.exists());
+}

@@ -1,11 +1,10 @@
 //! Copies of data files, or of some of their columns, on a shelf: memory, that of another node, persistent memory, an
 //! emulated device, another disk. The file stays what counts: without its copy it is read, and nothing is lost.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 use hotshelf_cache::{LyingSegment, ReadError};
@@ -24,6 +23,8 @@ use crate::reservation::Reservation;
 pub(crate) struct FileCopy {
     pub(super) bytes: CopyBytes,
     pub(super) places: Places,
+    /// Whether this is the file itself, mapped.
+    pub(super) is_file: bool,
     /// The emulated device, and where on it the copy begins.
     pub(super) device: Option<(Arc<Device>, usize)>,
     /// Of what lies on persistent memory, which segments were compared with their checksums since.
@@ -37,7 +38,28 @@ pub(super) enum CopyBytes {
     /// Where loads can read them.
     Lie(Lease),
     /// In a file without a name, which goes with its last descriptor.
-    File(Arc<IoFile>, File),
+    File {
+        file: Arc<IoFile>,
+        _counted: FileCount,
+    },
+}
+
+/// One copy that is a file, and takes descriptors.
+pub(super) struct FileCount(Arc<AtomicUsize>);
+
+impl FileCount {
+    /// One more of all, if they are fewer than this.
+    pub fn more(all: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        let one = Self(all.clone());
+        // Dropped again where it is one too many.
+        (all.fetch_add(1, Relaxed) < limit).then_some(one)
+    }
+}
+
+impl Drop for FileCount {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// An emulated device that all copies on it share.
@@ -57,7 +79,7 @@ impl AsRef<[u8]> for Part {
     fn as_ref(&self) -> &[u8] {
         match &self.copy.bytes {
             CopyBytes::Lie(lease) => &lease.bytes()[self.range.clone()],
-            CopyBytes::File(..) => &[],
+            CopyBytes::File { .. } => &[],
         }
     }
 }
@@ -82,6 +104,7 @@ impl FileCopy {
         };
         Ok(Some(Self {
             bytes: CopyBytes::Lie(Lease::whole(region)),
+            is_file: true,
             device: None,
             checked: unchecked(&places),
             places,
@@ -122,7 +145,7 @@ impl FileCopy {
     /// Asks the device for a segment of this checksum, if it lies here. The bytes are those where it lies.
     pub fn ask(self: Arc<Self>, segment_idx: u32, sum: u32) -> Option<LyingSegment> {
         let (start, len) = self.place(segment_idx)?;
-        if let CopyBytes::File(..) = self.bytes {
+        if let CopyBytes::File { .. } = self.bytes {
             return None;
         }
         let pending = self.device.as_ref().map(|(device, base)| {
@@ -155,8 +178,13 @@ impl FileCopy {
         let (start, _) = self.place(segment_idx)?;
         match &self.bytes {
             CopyBytes::Lie(_) => None,
-            CopyBytes::File(file, _) => Some((file.clone(), start as u64)),
+            CopyBytes::File { file, .. } => Some((file.clone(), start as u64)),
         }
+    }
+
+    /// Whether there is another one to read where this is damaged.
+    pub fn can_be_left(&self) -> bool {
+        !self.is_file
     }
 
     fn place(&self, segment_idx: u32) -> Option<Place> {
@@ -167,7 +195,7 @@ impl FileCopy {
     pub fn len_bytes(&self) -> u64 {
         match &self.bytes {
             CopyBytes::Lie(lease) => lease.bytes().len() as u64,
-            CopyBytes::File(file, _) => file.len_bytes(),
+            CopyBytes::File { file, .. } => file.len_bytes(),
         }
     }
 }

@@ -35,7 +35,7 @@ pub use sample::SAMPLE_ROWS_MAX;
 pub use segments::{SegmentMap, SegmentPlace};
 pub use sums::{Origin, Sums};
 pub use table_file::{TableColumns, TableFile, Unreadable};
-pub use table_shelves::{MadeCopies, TableShelves};
+pub use table_shelves::{BeingPlaced, MadeCopies, TableShelves};
 pub use write::{FileWriter, ROW_GROUP_ROWS_MAX, WriteOptions};
 
 use arrow::datatypes::SchemaRef;

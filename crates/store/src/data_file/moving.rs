@@ -15,7 +15,7 @@ use super::check::sum_of;
 use super::paths::FilePaths;
 use super::sums::mismatch;
 use crate::error::{Result, StoreError};
-use crate::links::{away, remove_empty, remove_file, shelf_missing, shelved};
+use crate::links::{away, is_at, remove_empty, remove_file, shelf_missing, shelved};
 use crate::shelf_use::ShelfUse;
 
 /// Bytes copied at a time where nothing was measured, and at least and at most.
@@ -57,6 +57,14 @@ impl FilePaths {
         shelved(self.root(), &self.data())
     }
 
+    /// Whether the data file is on a shelf with a file system; on none, whether this database has not put it on one.
+    pub fn is_on(&self, shelf: Option<&Path>) -> bool {
+        match shelf {
+            Some(shelf) => is_at(self.root(), &self.data(), shelf, self.table_folder()),
+            None => self.shelved().is_none(),
+        }
+    }
+
     /// Moves the data file into a folder of a shelf, or back beside its checksums.
     ///
     /// # Errors
@@ -68,7 +76,11 @@ impl FilePaths {
         let (root, data) = (self.root(), self.data());
         let name = data.file_name().unwrap_or_default();
         let target = shelf_folder.map(|folder| (folder, folder.join(name)));
-        if self.away() == target.as_ref().map(|(_, target)| target.clone()) {
+        let is_there = match target.as_ref() {
+            Some((folder, _)) => self.is_on(folder.ancestors().nth(2)),
+            None => self.away().is_none(),
+        };
+        if is_there {
             return Ok(());
         }
         let before = self.shelved();

@@ -10,7 +10,7 @@ use hotshelf_cache::{
     SegmentInfo, SegmentKey, SegmentKind, SegmentReader,
 };
 use hotshelf_tier::TierError;
-use hotshelf_tier::io::ReadTicket;
+use hotshelf_tier::io::{IoFile, ReadTicket};
 use parking_lot::RwLock;
 use vortex::file::Footer;
 
@@ -85,7 +85,7 @@ pub(super) struct KnownFile {
     pub handle: Arc<Handle>,
     cache: Arc<CacheManager>,
     pub cache_id: FileId,
-    segments: Arc<FileSegments>,
+    segments: Arc<Source>,
     /// Whether a copy was begun to be made since its table was placed.
     is_copying: AtomicBool,
     /// Memory for what follows from the first opening.
@@ -97,15 +97,16 @@ impl KnownFile {
     /// Makes a file known to the cache, which learns of its segments by [`Self::describe`].
     pub fn new(handle: Handle, cache: &Arc<CacheManager>, in_use: Use) -> Self {
         let handle = Arc::new(handle);
-        let segments = Arc::new(FileSegments {
+        let segments = Arc::new(Source {
             handle: handle.clone(),
             described: OnceLock::new(),
-            copy: Arc::default(),
+            copy: RwLock::default(),
         });
+        let reader = Arc::new(FileSegments(segments.clone()));
         Self {
             handle,
             cache: cache.clone(),
-            cache_id: cache.add_file(segments.clone(), Vec::new()),
+            cache_id: cache.add_file(reader, Vec::new()),
             segments,
             is_copying: AtomicBool::new(false),
             memory: OnceLock::new(),
@@ -148,18 +149,18 @@ impl KnownFile {
     /// Takes the segments of a copy from there.
     pub fn put_copy(&self, copy: Option<Arc<FileCopy>>) {
         self.is_copying.store(true, Relaxed);
-        *self.segments.copy.write() = copy;
+        self.segments.put_copy(copy);
     }
 
     /// Reads the file again; a copy that is still being made is not taken into use.
     pub fn leave_copy(&self) {
-        *self.segments.copy.write() = None;
+        self.segments.put_copy(None);
         self.is_copying.store(false, Relaxed);
     }
 
     /// Bytes of the copy.
     pub fn copied_bytes(&self) -> Option<u64> {
-        Some(self.segments.copy.read().as_ref()?.len_bytes())
+        Some(self.segments.copy()?.len_bytes())
     }
 
     /// How many row groups the file has, once it was opened.
@@ -194,11 +195,14 @@ fn segment_infos(map: &SegmentMap, column_ids: &[ColumnId]) -> Vec<SegmentInfo> 
 }
 
 /// Reads the segments of one file from the I/O engine and checks them as they arrive.
-struct FileSegments {
+struct FileSegments(Arc<Source>);
+
+/// Where segments are read from.
+struct Source {
     handle: Arc<Handle>,
     described: OnceLock<Described>,
     /// Those of them that are on a shelf.
-    copy: Arc<RwLock<Option<Arc<FileCopy>>>>,
+    copy: RwLock<Option<Arc<FileCopy>>>,
 }
 
 /// What the first opening found.
@@ -208,33 +212,75 @@ struct Described {
     row_group_count: usize,
 }
 
-impl FileSegments {
+impl Source {
     fn segment(&self, segment_idx: u32) -> Option<((u64, u32), u32)> {
         let (described, idx) = (self.described.get()?, segment_idx as usize);
         Some((*described.ranges.get(idx)?, *described.sums.get(idx)?))
     }
 
-    /// Starts a read, if the file can be opened. The request of an unknown segment is dropped.
-    fn start(&self, segment_idx: u32, done: ReadDone) -> Option<ReadTicket> {
-        let ((offset, length), sum) = self.segment(segment_idx)?;
-        let copy = self.copy.read().clone();
-        if let Some((io, offset)) = copy.and_then(|copy| copy.in_file(segment_idx)) {
-            let copy = self.copy.clone();
-            let file = io.clone();
-            let arrived = move |read: Result<Bytes, TierError>| {
-                let checked = read.map_err(ReadError::from).and_then(|bytes| {
-                    verify(file.path(), offset, "segment of a copy", &bytes, sum)?;
-                    Ok(bytes)
-                });
-                if checked.is_err() {
-                    // The file is read from here on.
-                    *copy.write() = None;
-                }
-                done(checked);
-            };
-            let engine = self.handle.engine();
-            return Some(engine.submit(&io, offset, length as usize, Box::new(arrived)));
+    fn copy(&self) -> Option<Arc<FileCopy>> {
+        self.copy.read().clone()
+    }
+
+    /// The memory of the former one may start reads, which look for a copy: it goes when the lock is free again.
+    fn put_copy(&self, copy: Option<Arc<FileCopy>>) {
+        let former = std::mem::replace(&mut *self.copy.write(), copy);
+        drop(former);
+    }
+
+    /// A copy is damaged: from here on the file is read.
+    fn leave(&self, damaged: &Arc<FileCopy>, error: &ReadError) {
+        let file = self.handle.path().display().to_string();
+        tracing::warn!(%error, file, "the copy of a file on its table's shelf is damaged; the file is read");
+        let mut current = self.copy.write();
+        let is_current = |copy: &Arc<FileCopy>| Arc::ptr_eq(copy, damaged);
+        let former = match current.as_ref().is_some_and(is_current) {
+            true => current.take(),
+            false => None,
+        };
+        drop(current);
+        drop(former);
+    }
+
+    /// Starts a read from the copy, or else of the file. The request of an unknown segment is dropped.
+    fn start(self: &Arc<Self>, segment_idx: u32, done: ReadDone) -> Option<ReadTicket> {
+        let copy = self.copy();
+        match copy.and_then(|copy| Some((copy.in_file(segment_idx)?, copy))) {
+            Some(((io, offset), copy)) => self.read_copy(segment_idx, (io, offset), copy, done),
+            None => self.read_file(segment_idx, done),
         }
+    }
+
+    fn read_copy(
+        self: &Arc<Self>,
+        segment_idx: u32,
+        (io, offset): (Arc<IoFile>, u64),
+        copy: Arc<FileCopy>,
+        done: ReadDone,
+    ) -> Option<ReadTicket> {
+        let ((_, length), sum) = self.segment(segment_idx)?;
+        let (file, source) = (io.clone(), self.clone());
+        let arrived = move |read: Result<Bytes, TierError>| {
+            let checked = read.map_err(ReadError::from).and_then(|bytes| {
+                verify(file.path(), offset, "segment of a copy", &bytes, sum)?;
+                Ok(bytes)
+            });
+            match checked {
+                Err(error) if !matches!(error, ReadError::Tier(TierError::Cancelled { .. })) => {
+                    source.leave(&copy, &error);
+                    let again = source.read_file(segment_idx, done);
+                    again.into_iter().for_each(ReadTicket::detach);
+                }
+                checked => done(checked),
+            }
+        };
+        let engine = self.handle.engine();
+        Some(engine.submit(&io, offset, length as usize, Box::new(arrived)))
+    }
+
+    /// Starts a read of the file, if it can be opened.
+    fn read_file(&self, segment_idx: u32, done: ReadDone) -> Option<ReadTicket> {
+        let ((offset, length), sum) = self.segment(segment_idx)?;
         let io = match self.handle.open() {
             Ok(io) => io,
             Err(error) => {
@@ -252,6 +298,20 @@ impl FileSegments {
         let engine = self.handle.engine();
         Some(engine.submit(&io, offset, length as usize, Box::new(arrived)))
     }
+
+    /// Reads a segment of the file while the caller waits.
+    fn read_now(&self, segment_idx: u32) -> Result<Bytes, ReadError> {
+        let (send, answer) = std::sync::mpsc::channel();
+        let done = move |read| drop(send.send(read));
+        let ticket = self.read_file(segment_idx, Box::new(done));
+        let read = answer.recv();
+        drop(ticket);
+        read.unwrap_or_else(|_| {
+            let path = self.handle.path().to_owned();
+            let ((offset, _), _) = self.segment(segment_idx).unwrap_or_default();
+            Err(ReadError::Tier(TierError::Cancelled { path, offset }))
+        })
+    }
 }
 
 /// A read under way; dropping the ticket cancels it. There is none if the read failed at once.
@@ -261,16 +321,25 @@ impl ReadHandle for Ticket {}
 
 impl SegmentReader for FileSegments {
     fn read(&self, segment_idx: u32, done: ReadDone) -> Box<dyn ReadHandle> {
-        Box::new(Ticket(self.start(segment_idx, done)))
+        Box::new(Ticket(self.0.start(segment_idx, done)))
     }
 
     fn lying(&self, segment_idx: u32) -> Option<LyingSegment> {
-        let copy = self.copy.read().clone()?;
-        let (_, sum) = self.segment(segment_idx)?;
-        copy.ask(segment_idx, sum)
+        let (source, copy) = (self.0.clone(), self.0.copy()?);
+        let (_, sum) = source.segment(segment_idx)?;
+        let asked = copy.clone().ask(segment_idx, sum)?;
+        if !copy.can_be_left() {
+            return Some(asked);
+        }
+        Some(Box::new(move || {
+            asked().or_else(|error| {
+                source.leave(&copy, &error);
+                source.read_now(segment_idx)
+            })
+        }))
     }
 
     fn copied(&self, bytes: &[u8]) -> Option<Bytes> {
-        self.handle.engine().copied(bytes).ok()
+        self.0.handle.engine().copied(bytes).ok()
     }
 }

@@ -1,9 +1,10 @@
 //! Where the tables of a database are, and the copies of their files.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use futures::executor::block_on;
@@ -15,12 +16,14 @@ use hotshelf_tier::region::{
     AnonymousOptions, FileOptions, Lease, LentRegion, Region, SyncMapping,
 };
 use parking_lot::{Mutex, RwLock};
+use rustix::fs::{Advice, fadvise};
 
-use super::copies::{CopyBytes, Device, FileCopy, unchecked};
+use super::copies::{CopyBytes, Device, FileCopy, FileCount, unchecked};
 use super::filling::{Give, Target, fill};
 use super::nameless::nameless;
 use super::open::DataFile;
 use super::places::{layout, own_places};
+use crate::descriptors::limit_of_process;
 use crate::error::{Result, StoreError};
 use crate::placement::Placement;
 use crate::reservation::Reservation;
@@ -30,6 +33,8 @@ use crate::shelf_use::ShelfUse;
 
 /// An emulated device has no bytes of its own: those of the copies are elsewhere.
 const DEVICE_BYTES: usize = 2 << 20;
+/// Copies that are files take two descriptors each: one for each four that the database's files may have.
+const FILE_COPY_PARTS: usize = 4;
 
 /// Where the tables of a database are, and the copies of their files.
 #[derive(Default)]
@@ -42,6 +47,12 @@ pub struct TableShelves {
     /// How shelves want to be used, by their names.
     uses: RwLock<BTreeMap<String, ShelfUse>>,
     queue: Mutex<Queue>,
+    /// How many copies are files.
+    file_copies: Arc<AtomicUsize>,
+    /// The folders of tables that are being placed: their files go nowhere by themselves.
+    being_placed: Mutex<BTreeSet<String>>,
+    /// Held while a file is brought to its shelf by itself.
+    turn: Mutex<()>,
 }
 
 /// Files that wait to be copied.
@@ -49,6 +60,18 @@ pub struct TableShelves {
 struct Queue {
     files: VecDeque<(Arc<DataFile>, Arc<Placement>)>,
     is_running: bool,
+}
+
+/// A table is being placed, until this is dropped.
+pub struct BeingPlaced {
+    shelves: Arc<TableShelves>,
+    table_folder: String,
+}
+
+impl Drop for BeingPlaced {
+    fn drop(&mut self) {
+        self.shelves.being_placed.lock().remove(&self.table_folder);
+    }
 }
 
 /// Copies that were made before the table is placed.
@@ -91,6 +114,16 @@ impl TableShelves {
         };
     }
 
+    /// From here on no file of a table goes anywhere by itself; returns when none is on its way.
+    pub fn begin_placing(self: &Arc<Self>, table_folder: &str) -> BeingPlaced {
+        self.being_placed.lock().insert(table_folder.to_owned());
+        drop(self.turn.lock());
+        BeingPlaced {
+            shelves: self.clone(),
+            table_folder: table_folder.to_owned(),
+        }
+    }
+
     /// Copies files for a placement that is not in force yet. Takes as long as reading them.
     ///
     /// # Errors
@@ -117,13 +150,12 @@ impl TableShelves {
     /// is.
     pub fn note_opened(self: &Arc<Self>, file: &Arc<DataFile>) {
         let paths = &file.paths;
-        if !file.known.begin_copy() {
+        let is_being_placed = self.being_placed.lock().contains(paths.table_folder());
+        if is_being_placed || !file.known.begin_copy() {
             return;
         }
         let placement = self.placement(paths.table_folder());
-        if !placement.is_copied()
-            && paths.shelved() == self.folder(paths.root(), paths.table_folder())
-        {
+        if !placement.is_copied() && paths.is_on(placement.folder()) {
             return;
         }
         let mut queue = self.queue.lock();
@@ -148,6 +180,7 @@ impl TableShelves {
                 return;
             };
             drop(queue);
+            let _turn = self.turn.lock();
             if !self.is_current(&file, &placement) {
                 continue;
             }
@@ -162,9 +195,10 @@ impl TableShelves {
         }
     }
 
-    /// Whether the table of a file is still to be there.
+    /// Whether the table of a file is still to be there, and is not being placed.
     fn is_current(&self, file: &DataFile, placement: &Placement) -> bool {
-        *self.placement(file.paths.table_folder()) == *placement
+        let folder = file.paths.table_folder();
+        !self.being_placed.lock().contains(folder) && *self.placement(folder) == *placement
     }
 
     /// Takes a copy into use, unless its table is elsewhere by now.
@@ -238,13 +272,16 @@ impl TableShelves {
             }
             _ => None,
         };
-        let mut bytes = self.room(file, shelf, len)?;
+        let (mut bytes, written) = self.room(file, shelf, len)?;
         let target = match &mut bytes {
             CopyBytes::Lie(lease) => Target::Memory {
                 base: 0,
                 bytes: lease.bytes_mut().unwrap_or_default(),
             },
-            CopyBytes::File(_, written) => Target::File(written),
+            CopyBytes::File { .. } => match &written {
+                Some(written) => Target::File(written),
+                None => return Ok(None),
+            },
         };
         let before = |_, offset, len| {
             if let Some((device, base)) = &device {
@@ -253,8 +290,13 @@ impl TableShelves {
         };
         let read = |share, give: Give<'_>| block_on(file.read_segments(share, &places, give));
         fill(&places, &self.use_of(shelf), target, &read, &before)?;
+        if let Some(written) = &written {
+            leave_page_cache(written)
+                .map_err(StoreError::io("write a copy of", &file.paths.data()))?;
+        }
         Ok(Some(FileCopy {
             bytes,
+            is_file: false,
             checked: matches!(shelf, Shelf::Dax(_))
                 .then(|| unchecked(&places))
                 .flatten(),
@@ -264,8 +306,13 @@ impl TableShelves {
         }))
     }
 
-    /// Room for a copy.
-    fn room(&self, file: &DataFile, shelf: &Shelf, len: usize) -> Result<CopyBytes> {
+    /// Room for a copy, and what writes it if that is a file.
+    fn room(
+        &self,
+        file: &DataFile,
+        shelf: &Shelf,
+        len: usize,
+    ) -> Result<(CopyBytes, Option<File>)> {
         let no_sync = |error: &TierError| matches!(error, TierError::NoSyncMapping { .. });
         match shelf {
             Shelf::Dax(device) if shelf.folder().is_none() => {
@@ -275,9 +322,15 @@ impl TableShelves {
                     requested: len as u64,
                     available: region.free_bytes() as u64,
                 };
-                region.lend(len).map(CopyBytes::Lie).ok_or_else(full)
+                let lease = region.lend(len).ok_or_else(full)?;
+                Ok((CopyBytes::Lie(lease), None))
             }
             Shelf::Folder(folder) | Shelf::Dax(folder) => {
+                let too_many = || std::io::Error::from(rustix::io::Errno::MFILE);
+                let counted =
+                    FileCount::more(&self.file_copies, limit_of_process() / FILE_COPY_PARTS);
+                let counted = counted.ok_or_else(too_many);
+                let counted = counted.map_err(StoreError::io("keep a copy open in", folder))?;
                 let made = nameless(folder, len as u64)?;
                 if let Shelf::Dax(_) = shelf {
                     let options = FileOptions {
@@ -286,21 +339,24 @@ impl TableShelves {
                     };
                     match Region::open_file(&made.path, &options) {
                         Err(error) if no_sync(&error) => {}
-                        region => return Ok(CopyBytes::Lie(Lease::whole(region?))),
+                        region => return Ok((CopyBytes::Lie(Lease::whole(region?)), None)),
                     }
                 }
                 let shown = folder.join(file.paths.data().file_name().unwrap_or_default());
                 let read = file.known.handle.engine().open_as(&made.path, &shown)?;
-                Ok(CopyBytes::File(read, made.file))
+                let bytes = CopyBytes::File {
+                    file: read,
+                    _counted: counted,
+                };
+                Ok((bytes, Some(made.file)))
             }
             _ => {
                 let options = AnonymousOptions {
                     node: shelf.node(),
                     ..AnonymousOptions::default()
                 };
-                Ok(CopyBytes::Lie(Lease::whole(Region::anonymous(
-                    len, &options,
-                )?)))
+                let lease = Lease::whole(Region::anonymous(len, &options)?);
+                Ok((CopyBytes::Lie(lease), None))
             }
         }
     }
@@ -336,6 +392,12 @@ impl TableShelves {
         devices.insert(name.to_owned(), device.clone());
         Ok(device)
     }
+}
+
+/// What was written is on the device, and no longer in memory that is not on the budget.
+fn leave_page_cache(written: &File) -> std::io::Result<()> {
+    written.sync_data()?;
+    Ok(fadvise(written, 0, None, Advice::DontNeed)?)
 }
 
 /// The device that a folder is on.
