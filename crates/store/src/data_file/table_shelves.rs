@@ -155,7 +155,9 @@ impl TableShelves {
             return;
         }
         let placement = self.placement(paths.table_folder());
-        if !placement.is_copied() && paths.is_on(placement.folder()) {
+        // One on persistent memory is still to be mapped.
+        let is_mapped = matches!(placement.shelf, Shelf::Dax(_));
+        if !placement.is_copied() && !is_mapped && paths.is_on(placement.folder()) {
             return;
         }
         let mut queue = self.queue.lock();
