@@ -1,11 +1,12 @@
 //! Where the segments of a table's files are read from, as the user chose it.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use arrow::datatypes::Schema;
 
+use crate::root::Root;
 use crate::shelf::Shelf;
 
 /// Where the segments of a table's files are read from.
@@ -31,6 +32,11 @@ impl Placement {
     /// The folder that the table's files are moved to, if they are.
     pub fn folder(&self) -> Option<&Path> {
         self.shelf.folder().filter(|_| self.columns.is_empty())
+    }
+
+    /// The folder on the shelf that the files of a table's folder are in, if they are moved.
+    pub fn files_in(&self, root: &Root, table_folder: &str) -> Option<PathBuf> {
+        Some(root.on_shelf(self.folder()?)?.join(table_folder))
     }
 
     /// Whether copies of the files, or of some columns, are on the shelf, and the files stay.

@@ -1,7 +1,7 @@
 //! Where star pipelines have look-ups and tables of groups: in memory, in that of another node, or behind an *emulated*
 //! device that all on it share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hotshelf_store::data_file::TableShelves;
 use hotshelf_store::shelf::Shelf;
@@ -29,8 +29,9 @@ impl LookUpShelf {
             Shelf::Emulated(name) => Some(shelves.emulated(name)?),
             _ => None,
         };
+        static CACHE: OnceLock<u64> = OnceLock::new();
         let cached_bytes = match &device {
-            Some(_) => Topology::read().core_cache_bytes(),
+            Some(_) => *CACHE.get_or_init(|| Topology::read().core_cache_bytes()),
             None => 0,
         };
         Ok(Self {
@@ -41,7 +42,12 @@ impl LookUpShelf {
     }
 
     pub fn name(&self) -> Option<String> {
-        (self.shelf != Shelf::Dram).then(|| self.shelf.to_string())
+        (!self.is_memory()).then(|| self.shelf.to_string())
+    }
+
+    /// Whether it is ordinary memory: nothing is placed or waited for.
+    pub fn is_memory(&self) -> bool {
+        self.shelf == Shelf::Dram
     }
 
     /// Moves memory there, if it is a node's. What the node has no room for stays where it is.

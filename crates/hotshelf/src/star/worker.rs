@@ -262,12 +262,12 @@ impl Worker {
             }
             (Sink::Groups(groups), _) => {
                 let early = groups.add(&mut rows)?;
-                let bytes = groups.size_bytes();
-                if !matches!(**groups, Groups::One(_)) {
+                if !ready.shelf.is_memory() && !matches!(**groups, Groups::One(_)) {
+                    let bytes = groups.size_bytes();
                     ready.shelf.update(bytes, rows.count() as u64);
-                }
-                if std::mem::replace(&mut self.placed_bytes, bytes) != bytes {
-                    groups.place_on(&ready.shelf);
+                    if std::mem::replace(&mut self.placed_bytes, bytes) != bytes {
+                        groups.place_on(&ready.shelf);
+                    }
                 }
                 if early.is_some() {
                     // What was given away is the receiver's to account for.

@@ -53,10 +53,8 @@ impl Storage {
             shelves.put(&table.folder, placement.clone());
         }
         // Files that are added meanwhile are where the shelf says that they should be.
-        let shelf = placement.folder();
-        let own = shelf.and_then(|shelf| self.store.root().on_shelf(shelf));
         let files = table.files.iter().map(|file| file.paths.clone());
-        let folder = own.map(|own| own.join(&table.folder));
+        let folder = placement.files_in(self.store.root(), &table.folder);
         let how = shelves.use_of(&placement.shelf);
         self.move_files(files.collect(), folder, how).await?;
         let files = match placement.is_file() {
@@ -72,7 +70,7 @@ impl Storage {
         };
         let _change = self.changes.lock();
         let current = self.still_there(table)?;
-        if shelf.is_none() {
+        if placement.folder().is_none() {
             self.store.set_placement(table.id, &placement)?;
         }
         current.files.iter().for_each(|file| file.leave_shelf());

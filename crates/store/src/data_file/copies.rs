@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use hotshelf_cache::{LyingSegment, ReadError};
@@ -40,26 +40,9 @@ pub(super) enum CopyBytes {
     /// In a file without a name, which goes with its last descriptor.
     File {
         file: Arc<IoFile>,
-        _counted: FileCount,
+        /// All of these have it.
+        _counted: Arc<()>,
     },
-}
-
-/// One copy that is a file, and takes descriptors.
-pub(super) struct FileCount(Arc<AtomicUsize>);
-
-impl FileCount {
-    /// One more of all, if they are fewer than this.
-    pub fn more(all: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
-        let one = Self(all.clone());
-        // Dropped again where it is one too many.
-        (all.fetch_add(1, Relaxed) < limit).then_some(one)
-    }
-}
-
-impl Drop for FileCount {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
 }
 
 /// An emulated device that all copies on it share.
@@ -85,8 +68,8 @@ impl AsRef<[u8]> for Part {
 }
 
 /// Nothing is compared with its checksum yet.
-pub(super) fn unchecked(places: &Places) -> Option<Box<[AtomicBool]>> {
-    Some(places.iter().map(|_| AtomicBool::new(false)).collect())
+pub(super) fn unchecked(places: &Places) -> Box<[AtomicBool]> {
+    places.iter().map(|_| AtomicBool::new(false)).collect()
 }
 
 impl FileCopy {
@@ -106,7 +89,7 @@ impl FileCopy {
             bytes: CopyBytes::Lie(Lease::whole(region)),
             is_file: true,
             device: None,
-            checked: unchecked(&places),
+            checked: Some(unchecked(&places)),
             places,
             _reserved: None,
         }))
@@ -180,11 +163,6 @@ impl FileCopy {
             CopyBytes::Lie(_) => None,
             CopyBytes::File { file, .. } => Some((file.clone(), start as u64)),
         }
-    }
-
-    /// Whether there is another one to read where this is damaged.
-    pub fn can_be_left(&self) -> bool {
-        !self.is_file
     }
 
     fn place(&self, segment_idx: u32) -> Option<Place> {

@@ -1,10 +1,8 @@
 //! Files without a name: they go with their last descriptor, however a process ends.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::error::{Result, StoreError};
 
@@ -20,7 +18,7 @@ pub(super) struct Nameless {
 /// # Errors
 /// It cannot be made, or there is no room for it.
 pub(super) fn nameless(folder: &Path, len: u64) -> Result<Nameless> {
-    let file = unnamed(folder).map_err(StoreError::io("create a file in", folder))?;
+    let file = tempfile::tempfile_in(folder).map_err(StoreError::io("create a file in", folder))?;
     let room = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len);
     let room = match room {
         Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(len),
@@ -29,23 +27,6 @@ pub(super) fn nameless(folder: &Path, len: u64) -> Result<Nameless> {
     room.map_err(StoreError::io("reserve space in", folder))?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
     Ok(Nameless { file, path })
-}
-
-/// Where the file system has no such files, one whose name is removed at once.
-fn unnamed(folder: &Path) -> std::io::Result<File> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    let flags = rustix::fs::OFlags::TMPFILE.bits() as i32;
-    let made = options.clone().custom_flags(flags).open(folder);
-    if made.is_ok() {
-        return made;
-    }
-    let number = NEXT.fetch_add(1, Relaxed);
-    let name = folder.join(format!(".hotshelf-{}-{number}", std::process::id()));
-    let file = options.create_new(true).open(&name)?;
-    fs::remove_file(&name)?;
-    Ok(file)
 }
 
 #[cfg(test)]
@@ -58,9 +39,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut made = nameless(folder.path(), 5000).unwrap();
         made.file.write_all(b"some bytes").unwrap();
-        let again = fs::read(&made.path).unwrap();
+        let again = std::fs::read(&made.path).unwrap();
         assert_eq!((again.len(), &again[..10]), (5000, &b"some bytes"[..]));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         assert!(nameless(&folder.path().join("none"), 1).is_err());
         assert!(nameless(folder.path(), 1 << 60).is_err());
     }

@@ -328,7 +328,7 @@ impl SegmentReader for FileSegments {
         let (source, copy) = (self.0.clone(), self.0.copy()?);
         let (_, sum) = source.segment(segment_idx)?;
         let asked = copy.clone().ask(segment_idx, sum)?;
-        if !copy.can_be_left() {
+        if copy.is_file {
             return Some(asked);
         }
         Some(Box::new(move || {

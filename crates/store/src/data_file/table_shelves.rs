@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use futures::executor::block_on;
@@ -18,7 +18,7 @@ use hotshelf_tier::region::{
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Advice, fadvise};
 
-use super::copies::{CopyBytes, Device, FileCopy, FileCount, unchecked};
+use super::copies::{CopyBytes, Device, FileCopy, unchecked};
 use super::filling::{Give, Target, fill};
 use super::nameless::nameless;
 use super::open::DataFile;
@@ -47,8 +47,8 @@ pub struct TableShelves {
     /// How shelves want to be used, by their names.
     uses: RwLock<BTreeMap<String, ShelfUse>>,
     queue: Mutex<Queue>,
-    /// How many copies are files.
-    file_copies: Arc<AtomicUsize>,
+    /// Copies that are files have it, too.
+    file_copies: Arc<()>,
     /// The folders of tables that are being placed: their files go nowhere by themselves.
     being_placed: Mutex<BTreeSet<String>>,
     /// Held while a file is brought to its shelf by itself.
@@ -95,8 +95,7 @@ impl std::fmt::Debug for TableShelves {
 impl TableShelves {
     /// The folder where the data files of a table are, if they are on a shelf with a file system.
     pub fn folder(&self, root: &Root, table_folder: &str) -> Option<PathBuf> {
-        let placement = self.placement(table_folder);
-        Some(root.on_shelf(placement.folder()?)?.join(table_folder))
+        self.placement(table_folder).files_in(root, table_folder)
     }
 
     /// Where the table of a folder is.
@@ -220,6 +219,9 @@ impl TableShelves {
     /// How a shelf wants to be used. What was measured in a folder counts for all of its device.
     pub fn use_of(&self, shelf: &Shelf) -> ShelfUse {
         let uses = self.uses.read();
+        if uses.is_empty() {
+            return ShelfUse::default();
+        }
         let named = uses.get(&shelf.to_string());
         let named = named.or_else(|| {
             let wanted = device_of(shelf.folder()?)?;
@@ -241,19 +243,17 @@ impl TableShelves {
     /// The copy of a file; `None` if nothing of it is to be on the shelf, or it was moved there.
     fn copy_of(&self, file: &DataFile, placement: &Placement) -> Result<Option<FileCopy>> {
         let (root, shelf) = (file.paths.root(), &placement.shelf);
-        let own = placement.folder().and_then(|folder| root.on_shelf(folder));
-        let folder = own.map(|own| own.join(file.paths.table_folder()));
+        let folder = placement.files_in(root, file.paths.table_folder());
         if folder.is_some() || file.paths.shelved().is_some() {
             file.paths.move_to(folder.as_deref(), &self.use_of(shelf))?;
         }
-        match shelf {
-            Shelf::Dax(_) if !placement.is_copied() => {
-                let target = file.paths.away();
-                target.map_or(Ok(None), |target| {
-                    FileCopy::mapped(&target, own_places(&file.map), SyncMapping::Require)
-                })
+        if placement.is_copied() {
+            return self.filled(file, placement);
+        }
+        match (shelf, file.paths.away()) {
+            (Shelf::Dax(_), Some(target)) => {
+                FileCopy::mapped(&target, own_places(&file.map), SyncMapping::Require)
             }
-            _ if placement.is_copied() => self.filled(file, placement),
             _ => Ok(None),
         }
     }
@@ -299,9 +299,7 @@ impl TableShelves {
         Ok(Some(FileCopy {
             bytes,
             is_file: false,
-            checked: matches!(shelf, Shelf::Dax(_))
-                .then(|| unchecked(&places))
-                .flatten(),
+            checked: matches!(shelf, Shelf::Dax(_)).then(|| unchecked(&places)),
             places,
             device,
             _reserved: reserved,
@@ -328,11 +326,11 @@ impl TableShelves {
                 Ok((CopyBytes::Lie(lease), None))
             }
             Shelf::Folder(folder) | Shelf::Dax(folder) => {
-                let too_many = || std::io::Error::from(rustix::io::Errno::MFILE);
-                let counted =
-                    FileCount::more(&self.file_copies, limit_of_process() / FILE_COPY_PARTS);
-                let counted = counted.ok_or_else(too_many);
-                let counted = counted.map_err(StoreError::io("keep a copy open in", folder))?;
+                let counted = self.file_copies.clone();
+                if Arc::strong_count(&counted) > limit_of_process() / FILE_COPY_PARTS {
+                    let too_many = rustix::io::Errno::MFILE.into();
+                    return Err(StoreError::io("keep a copy open in", folder)(too_many));
+                }
                 let made = nameless(folder, len as u64)?;
                 if let Shelf::Dax(_) = shelf {
                     let options = FileOptions {
