@@ -101,7 +101,8 @@ impl Session {
             .with_default_catalog_and_schema(CATALOG, PUBLIC)
             .with_create_default_catalog_and_schema(false)
             .with_option_extension(SessionSettings::new(Arc::downgrade(&shared), threads))
-            .with_extension(engine.spill.clone());
+            .with_extension(engine.spill.clone())
+            .with_extension(database.storage().opener.shelves().clone());
         let optimizer = &mut config.options_mut().optimizer;
         optimizer.hash_join_single_partition_threshold = BROADCAST_BYTES_MAX;
         optimizer.hash_join_single_partition_threshold_rows = BROADCAST_ROWS_MAX;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use datafusion::common::DataFusionError;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::execution::TaskContext;
 use hotshelf_store::shelf::Shelf;
 use parking_lot::Mutex;
 
@@ -70,7 +71,7 @@ const KEYS: &[(&str, &str)] = &[
     ),
     (
         "look_up_shelf",
-        "where star pipelines have look-ups and tables of groups: dram, node:N, emulated:NAME (session)",
+        "where look-ups and tables of joins and groups are: dram, node:N, emulated:NAME (session)",
     ),
     (
         "operators",
@@ -231,6 +232,12 @@ impl Default for SessionSettings {
 }
 
 impl SessionSettings {
+    /// Those of the session whose query this is.
+    pub fn of(context: &TaskContext) -> Self {
+        let extensions = &context.session_config().options().extensions;
+        extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+
     pub fn new(database: Weak<dyn DatabaseSettings>, threads: usize) -> Self {
         Self {
             database: Some(database),

@@ -7,7 +7,7 @@ use arrow_schema::SchemaRef;
 
 use crate::memory::Broker;
 use crate::spill::{OnSpill, SpillFile, SpillFolder};
-use crate::{OperatorError, Result};
+use crate::{OperatorError, Result, TableShelf};
 
 /// What an operator needs from outside: memory, a place for what does not fit, and when to stop.
 #[derive(Clone)]
@@ -20,6 +20,8 @@ pub struct Environment {
     pub spilled: OnSpill,
     /// Is raised when the result is not wanted any more.
     pub stop: Stop,
+    /// Where tables of joins and groups lie. None: in ordinary memory.
+    pub table_shelf: Option<Arc<dyn TableShelf>>,
 }
 
 impl Environment {

@@ -38,6 +38,7 @@
 //!     spill: SpillFolder::open(spill, IoEngine::start(IoOptions::default())?)?,
 //!     spilled: hotshelf_operators::spill::uncounted(),
 //!     stop: Stop::default(),
+//!     table_shelf: None,
 //! };
 //! let numbers = |numbers: Vec<i64>| -> ArrayRef { Arc::new(Int64Array::from(numbers)) };
 //! let batches = [vec![5, 3], vec![4, 1, 2]].map(|rows| RecordBatch::try_from_iter([("n", numbers(rows))]));
@@ -70,9 +71,11 @@ pub mod memory;
 mod partitions;
 pub mod sort;
 pub mod spill;
+mod table_shelf;
 #[cfg(test)]
 mod testing;
 mod threads;
 
 pub use environment::{Environment, Stop};
 pub use error::{OperatorError, Result};
+pub use table_shelf::TableShelf;

@@ -1,6 +1,7 @@
 //! Environments and batches for tests.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arrow_array::builder::{StringDictionaryBuilder, StringViewBuilder};
 use arrow_array::types::Int8Type;
@@ -12,7 +13,7 @@ use hotshelf_tier::io::{Backend, IoEngine, IoOptions};
 
 use crate::memory::Broker;
 use crate::spill::{SpillFolder, SpillOptions};
-use crate::{Environment, Stop};
+use crate::{Environment, Stop, TableShelf};
 
 /// A broker, and a spill folder that goes with the test.
 pub(crate) struct TestEnvironment {
@@ -29,11 +30,38 @@ impl TestEnvironment {
             spill,
             spilled: crate::spill::uncounted(),
             stop: Stop::default(),
+            table_shelf: None,
         };
         Self {
             environment,
             folder,
         }
+    }
+}
+
+/// A shelf that counts what happens to it.
+#[derive(Debug, Default)]
+pub(crate) struct CountingShelf {
+    pub(crate) placed_bytes: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) updates: AtomicU64,
+    /// The largest tables.
+    pub(crate) table_bytes: AtomicU64,
+}
+
+impl TableShelf for CountingShelf {
+    fn place(&self, memory: &[u8]) {
+        self.placed_bytes.fetch_add(memory.len() as u64, Relaxed);
+    }
+
+    fn read(&self, table_bytes: u64, count: u64) {
+        self.table_bytes.fetch_max(table_bytes, Relaxed);
+        self.reads.fetch_add(count, Relaxed);
+    }
+
+    fn update(&self, table_bytes: u64, count: u64) {
+        self.table_bytes.fetch_max(table_bytes, Relaxed);
+        self.updates.fetch_add(count, Relaxed);
     }
 }
 

@@ -65,7 +65,7 @@ fn a_file_of_measurements_gets_heat_maps_beside_it_and_is_read_again() {
     assert!(svg.contains("(emulated)"));
     let told = bench.ok(&["probe", "--from", "optane.json", "--explain"]);
     assert!(
-        told.contains("serialise") && told.contains("together move"),
+        told.contains("write_threads") && told.contains("in pieces of"),
         "{told}"
     );
 

@@ -1,4 +1,4 @@
-//! Where star pipelines have look-ups and tables of groups: in memory, in that of another node, or behind an *emulated*
+//! Where pipelines have look-ups and tables of groups: in memory, in that of another node, or behind an *emulated*
 //! device that all on it share.
 
 use std::sync::{Arc, OnceLock};

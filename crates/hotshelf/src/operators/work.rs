@@ -11,17 +11,21 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result as QueryResult};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{Stream, StreamExt, TryStreamExt};
 use hotshelf_operators::batches::needed_bytes;
 use hotshelf_operators::spill::SpillFolder;
-use hotshelf_operators::{Environment, OperatorError, Stop};
+use hotshelf_operators::{Environment, OperatorError, Stop, TableShelf};
+use hotshelf_store::data_file::TableShelves;
+use hotshelf_store::shelf::Shelf;
 
 use super::columns::Columns;
 use super::memory::PoolBroker;
 use crate::error::Error;
+use crate::look_ups::LookUpShelf;
 use crate::scan::rows_on_the_way;
+use crate::settings::SessionSettings;
 
 /// Rows are given to an operator in pieces of this many rows or bytes: each may be written to disk, and is worked on
 /// where blocking is allowed. All partitions' pieces of an operator take at most one part in PIECE_PARTS of the memory.
@@ -39,13 +43,49 @@ pub(crate) fn environment(
     let Some(spill) = context.session_config().get_extension::<SpillFolder>() else {
         return internal_err!("a session without a folder for what does not fit");
     };
+    let settings = SessionSettings::of(context);
+    let shelves = context.session_config().get_extension::<TableShelves>();
+    let table_shelf = match shelves {
+        Some(shelves) if settings.look_up_shelf != Shelf::Dram => {
+            let shelf = LookUpShelf::open(&settings.look_up_shelf, &shelves);
+            let shelf = OperatorShelf {
+                shelf: shelf.map_err(DataFusionError::from)?,
+                accesses: MetricBuilder::new(metrics).counter("shelf_accesses", partition),
+            };
+            Some(Arc::new(shelf) as _)
+        }
+        _ => None,
+    };
     let spilled = MetricBuilder::new(metrics).spilled_bytes(partition);
     Ok(Environment {
         spilled: Arc::new(move |bytes| spilled.add(bytes as usize)),
         broker: Arc::new(PoolBroker(context.memory_pool().clone())),
         spill,
         stop: Stop::default(),
+        table_shelf,
     })
+}
+
+/// The shelf of an operator's tables, and how often it is asked.
+struct OperatorShelf {
+    shelf: LookUpShelf,
+    accesses: Count,
+}
+
+impl TableShelf for OperatorShelf {
+    fn place(&self, memory: &[u8]) {
+        self.shelf.place(memory);
+    }
+
+    fn read(&self, table_bytes: u64, count: u64) {
+        self.accesses.add(count as usize);
+        self.shelf.read(table_bytes as usize, count);
+    }
+
+    fn update(&self, table_bytes: u64, count: u64) {
+        self.accesses.add(count as usize);
+        self.shelf.update(table_bytes as usize, count);
+    }
 }
 
 /// Runs work that may wait for the device.

@@ -63,16 +63,23 @@ enum Stored {
 /// extended with their sign, codes and others with zeros.
 pub(super) struct ChunkBuffer {
     pub narrow: Box<[u32; CHUNK_ROWS]>,
-    /// Empty until a wide column comes.
-    pub wide: Vec<u64>,
+    /// None until a wide column comes.
+    wide: Option<Box<[u64; CHUNK_ROWS]>>,
 }
 
 impl Default for ChunkBuffer {
     fn default() -> Self {
         Self {
             narrow: Box::new([0; CHUNK_ROWS]),
-            wide: Vec::new(),
+            wide: None,
         }
+    }
+}
+
+impl ChunkBuffer {
+    /// The words of a wide column.
+    pub fn wide(&self) -> &[u64; CHUNK_ROWS] {
+        self.wide.as_deref().unwrap_or(&[0; CHUNK_ROWS])
     }
 }
 
@@ -216,21 +223,15 @@ impl ChunkColumn {
     /// Decodes a chunk: codes, where there is a dictionary.
     pub fn decode(&self, chunk: usize, buffer: &mut ChunkBuffer) -> VortexResult<()> {
         let len = self.chunk_len(chunk);
-        let narrow = buffer.narrow.as_mut_slice();
+        let narrow = &mut buffer.narrow;
         let extend = self.signed && self.dictionary.is_none();
         match &self.stored {
-            Stored::Bits8(stored) if extend => {
-                stored.decode(chunk, len, narrow, |word| word as i8 as i32 as u32)
-            }
-            Stored::Bits8(stored) => stored.decode(chunk, len, narrow, u32::from),
-            Stored::Bits16(stored) if extend => {
-                stored.decode(chunk, len, narrow, |word| word as i16 as i32 as u32)
-            }
-            Stored::Bits16(stored) => stored.decode(chunk, len, narrow, u32::from),
-            Stored::Bits32(stored) => stored.decode(chunk, len, narrow, |word| word),
+            Stored::Bits8(stored) => stored.decode_widened(chunk, len, extend, narrow),
+            Stored::Bits16(stored) => stored.decode_widened(chunk, len, extend, narrow),
+            Stored::Bits32(stored) => stored.decode(chunk, len, narrow),
             Stored::Bits64(stored) => {
-                buffer.wide.resize(CHUNK_ROWS, 0);
-                stored.decode(chunk, len, &mut buffer.wide, |word| word)
+                let wide = buffer.wide.get_or_insert_with(|| Box::new([0; CHUNK_ROWS]));
+                stored.decode(chunk, len, wide)
             }
         }
     }
@@ -254,51 +255,32 @@ impl ChunkColumn {
         Bounds::new(min, max).filter(|bounds| *bounds != Bounds::ALL)
     }
 
-    /// Decodes the first rows of a chunk into words of 64 bits. It must not have a dictionary.
-    fn decode_words(&self, chunk: usize, words: &mut [i64]) -> VortexResult<()> {
-        let len = words.len();
-        match (&self.stored, self.signed) {
-            (Stored::Bits8(stored), true) => {
-                stored.decode(chunk, len, words, |word| i64::from(word as i8))
-            }
-            (Stored::Bits8(stored), false) => stored.decode(chunk, len, words, i64::from),
-            (Stored::Bits16(stored), true) => {
-                stored.decode(chunk, len, words, |word| i64::from(word as i16))
-            }
-            (Stored::Bits16(stored), false) => stored.decode(chunk, len, words, i64::from),
-            (Stored::Bits32(stored), true) => {
-                stored.decode(chunk, len, words, |word| i64::from(word as i32))
-            }
-            (Stored::Bits32(stored), false) => stored.decode(chunk, len, words, i64::from),
-            (Stored::Bits64(stored), _) => stored.decode(chunk, len, words, |word| word as i64),
-        }
-    }
-
     /// The values at `rows`, which are ascending, extended to 64 bits with their signs.
     pub fn gather(&self, rows: &[u32], buffer: &mut ChunkBuffer) -> VortexResult<Vec<i64>> {
         let mut values = Vec::with_capacity(rows.len());
         for (chunk, rows) in by_chunk(rows) {
-            if self.dictionary.is_none() && rows.len() == self.chunk_len(chunk) {
-                let first = values.len();
-                values.resize(first + rows.len(), 0);
-                self.decode_words(chunk, &mut values[first..])?;
-                continue;
-            }
             self.decode(chunk, buffer)?;
+            let (narrow, wide) = (&buffer.narrow, buffer.wide());
+            // No numbers of rows are looked at where all are wanted.
+            let all = rows.len() == self.chunk_len(chunk);
             let places = rows.iter().map(|row| *row as usize % CHUNK_ROWS);
-            let narrow = |place: usize| buffer.narrow[place % CHUNK_ROWS];
-            match (&self.dictionary, buffer.wide.first_chunk::<CHUNK_ROWS>()) {
-                (Some(words), _) => values.extend(places.map(|place| {
-                    let word = words.get(narrow(place) as usize);
+            match &self.dictionary {
+                Some(words) => values.extend(places.map(|place| {
+                    let word = words.get(narrow[place] as usize);
                     word.copied().unwrap_or(0) as i64
                 })),
-                (None, Some(wide)) if self.is_wide() => {
-                    values.extend(places.map(|place| wide[place] as i64));
+                None if self.is_wide() && all => {
+                    values.extend(wide[..rows.len()].iter().map(|word| *word as i64));
                 }
-                _ if self.signed => {
-                    values.extend(places.map(|place| i64::from(narrow(place) as i32)));
+                None if self.is_wide() => values.extend(places.map(|place| wide[place] as i64)),
+                None if self.signed && all => {
+                    let words = narrow[..rows.len()].iter();
+                    values.extend(words.map(|word| i64::from(*word as i32)));
                 }
-                _ => values.extend(places.map(|place| i64::from(narrow(place)))),
+                None if self.signed => {
+                    values.extend(places.map(|place| i64::from(narrow[place] as i32)));
+                }
+                None => values.extend(places.map(|place| i64::from(narrow[place]))),
             }
         }
         Ok(values)
@@ -341,7 +323,7 @@ impl ChunkColumn {
     /// The value at a row of a decoded chunk, as a word of 64 bits with its sign.
     pub fn word(&self, buffer: &ChunkBuffer, row: usize) -> u64 {
         if self.is_wide() {
-            return buffer.wide.get(row).copied().unwrap_or(0);
+            return buffer.wide()[row % CHUNK_ROWS];
         }
         let word = buffer.narrow[row % CHUNK_ROWS];
         match &self.dictionary {

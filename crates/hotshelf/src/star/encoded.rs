@@ -1,13 +1,11 @@
 //! Integers as Vortex stores them, of which any 1024 can be decoded alone: packed, with a frame of reference, as runs
 //! or as a constant.
 
-use std::mem::MaybeUninit;
-
+use hotshelf_tier::simd::{BLOCK_VALUES, Backend, Lane, Narrow};
 use vortex::array::arrays::{Constant, Primitive, PrimitiveArray};
 use vortex::array::dtype::{DType, NativePType, PType};
 use vortex::array::{ArrayRef, ExecutionCtx};
 use vortex::buffer::Buffer;
-use vortex::encodings::fastlanes::unpack_iter::{self, BitPackingStrategy, UnpackedChunks};
 use vortex::encodings::fastlanes::{
     BitPacked, BitPackedArrayExt, BitWidthsView, FoR, FoRArrayExt, FoRArraySlotsExt, FoRReferences,
 };
@@ -16,7 +14,7 @@ use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 use vortex::scalar::Scalar;
 
 /// Rows that are decoded together: a block of Vortex's bit packing.
-pub(super) const CHUNK_ROWS: usize = 1024;
+pub(super) const CHUNK_ROWS: usize = BLOCK_VALUES;
 
 /// Stored integers of one width, and what is added to them.
 pub(super) struct Encoded<T> {
@@ -63,7 +61,7 @@ enum Blocks {
 }
 
 /// An unsigned integer that columns are stored as.
-pub(super) trait Unit: unpack_iter::BitPacked<Physical = Self> {
+pub(super) trait Unit: NativePType + Lane {
     fn plus(self, other: Self) -> Self;
     fn of(scalar: &Scalar) -> Option<Self>;
     /// The integer that this is, in a type with a sign or without.
@@ -210,9 +208,12 @@ fn decode_all<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult
         let decoded = array.clone().execute::<PrimitiveArray>(ctx)?;
         return Ok(unsigned::<T>(&decoded).map(|values| values.to_vec()));
     };
-    let mut values = vec![T::default(); array.len()];
-    for (chunk, values) in values.chunks_mut(CHUNK_ROWS).enumerate() {
-        encoded.decode(chunk, values.len(), values, |value| value)?;
+    let mut values = Vec::with_capacity(array.len());
+    let mut decoded = [T::default(); CHUNK_ROWS];
+    for chunk in 0..array.len().div_ceil(CHUNK_ROWS) {
+        let len = (array.len() - chunk * CHUNK_ROWS).min(CHUNK_ROWS);
+        encoded.decode(chunk, len, &mut decoded)?;
+        values.extend_from_slice(&decoded[..len]);
     }
     Ok(Some(values))
 }
@@ -321,13 +322,12 @@ impl<T: Unit> Encoded<T> {
         }
     }
 
-    /// Decodes a chunk of `len` values, each widened to an `O`.
-    pub fn decode<O: Copy>(
+    /// Decodes a chunk, of which the first `len` values count.
+    pub fn decode(
         &self,
         chunk: usize,
         len: usize,
-        output: &mut [O],
-        widen: impl Fn(T) -> O,
+        output: &mut [T; CHUNK_ROWS],
     ) -> VortexResult<()> {
         let reference = match &self.references {
             References::Nothing => T::default(),
@@ -336,38 +336,21 @@ impl<T: Unit> Encoded<T> {
                 .get(chunk)
                 .ok_or_else(|| vortex_err!("no reference for chunk {chunk}"))?,
         };
-        let output = &mut output[..len];
-        let put = |output: &mut [O], values: &[T]| {
-            for (target, value) in output.iter_mut().zip(values) {
-                *target = widen(value.plus(reference));
-            }
-        };
         match &self.base {
-            Base::Constant(value) => output.fill(widen(value.plus(reference))),
+            Base::Constant(value) => output[..len].fill(value.plus(reference)),
             Base::Plain(values) => {
                 let start = chunk * CHUNK_ROWS;
                 vortex_ensure!(values.len() >= start + len, "a column ends early");
-                put(output, &values[start..start + len]);
+                for (target, value) in output.iter_mut().zip(&values[start..start + len]) {
+                    *target = value.plus(reference);
+                }
             }
-            Base::Runs(runs) => runs.decode(chunk, output, |value| widen(value.plus(reference)))?,
+            Base::Runs(runs) => runs.decode(chunk, reference, &mut output[..len])?,
             Base::Packed(packed) => {
                 let (words, width) = packed.block(chunk)?;
-                let mut scratch = [const { MaybeUninit::<T>::uninit() }; CHUNK_ROWS];
-                let mut unpacked = UnpackedChunks::<T, _>::try_new_with_strategy(
-                    BitPackingStrategy,
-                    words,
-                    width,
-                    0,
-                    len,
-                    &mut scratch,
-                )?;
-                if let Some(values) = unpacked.initial() {
-                    put(output, values);
-                }
+                Backend::detect().unpack(words, width, reference, output);
                 for (row, value) in packed.patches_of(chunk) {
-                    if let Some(target) = output.get_mut(*row as usize % CHUNK_ROWS) {
-                        *target = widen(value.plus(reference));
-                    }
+                    output[*row as usize % CHUNK_ROWS] = value.plus(reference);
                 }
             }
         }
@@ -375,19 +358,30 @@ impl<T: Unit> Encoded<T> {
     }
 }
 
-impl<T: Unit> Runs<T> {
-    fn decode<O: Copy>(
+impl<T: Unit + Narrow> Encoded<T> {
+    /// Decodes a chunk and widens its values, with their signs or without.
+    pub fn decode_widened(
         &self,
         chunk: usize,
-        output: &mut [O],
-        widen: impl Fn(T) -> O,
+        len: usize,
+        signed: bool,
+        output: &mut [u32; CHUNK_ROWS],
     ) -> VortexResult<()> {
+        let mut values = [T::default(); CHUNK_ROWS];
+        self.decode(chunk, len, &mut values)?;
+        Backend::detect().widen(&values[..len], signed, output);
+        Ok(())
+    }
+}
+
+impl<T: Unit> Runs<T> {
+    fn decode(&self, chunk: usize, reference: T, output: &mut [T]) -> VortexResult<()> {
         let first_row = (chunk * CHUNK_ROWS) as u32;
         let first = self.ends.partition_point(|end| *end <= first_row);
         let mut at = 0;
         for (end, value) in self.ends[first..].iter().zip(&self.values[first..]) {
             let end = (end.saturating_sub(first_row) as usize).min(output.len());
-            let value = widen(*value);
+            let value = value.plus(reference);
             match output.get_mut(at..at + RUN_VALUES) {
                 Some(next) => {
                     next.fill(value);

@@ -43,6 +43,7 @@ mod select;
 mod shape;
 mod side;
 mod stored;
+mod survivors;
 mod tallies;
 mod tally;
 #[cfg(test)]

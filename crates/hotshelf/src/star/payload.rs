@@ -12,8 +12,8 @@ use vortex_arrow::ArrowSessionExt;
 
 use super::chunk::ChunkColumn;
 use super::prepare::{Ready, Star};
-use super::select::Survivors;
 use super::stored::{Payload, Stored, Whole};
+use super::survivors::Survivors;
 use super::words::are_words;
 use crate::error::{Error, Result};
 use crate::pipelines::decoded_bytes;

@@ -22,9 +22,10 @@ use super::narrow::{Computation, Narrow, Source};
 use super::ran::Ran;
 use super::rows::Attached;
 use super::shape::Join;
-use super::side::{Found, Side, Unfit, build_side, keep_sides, settings_of};
+use super::side::{Found, Side, Unfit, build_side, keep_sides};
 use crate::look_ups::LookUpShelf;
 use crate::scan::{DynamicFilter, IntegerRange, ScanQueue, StarColumns, StarKeys, TableScan};
+use crate::settings::SessionSettings;
 
 /// A star as planned: what to look up, what rows must pass, what comes out.
 pub(super) struct Star {
@@ -168,7 +169,10 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
         .zip(&star.joins)
         .any(|(found, join)| found.made().lookup.row_count() == 0 && join.matching.drops_others());
     let codes = group_codes(&star, &found)?;
-    let shelf = LookUpShelf::open(&settings_of(&context).look_up_shelf, &star.scan.env.shelves);
+    let shelf = LookUpShelf::open(
+        &SessionSettings::of(&context).look_up_shelf,
+        &star.scan.env.shelves,
+    );
     let shelf = shelf.map_err(DataFusionError::from)?;
     for found in &found {
         found.made().place(&shelf);

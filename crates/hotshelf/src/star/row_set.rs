@@ -1,5 +1,7 @@
 //! Sets of a chunk's rows: a bit for each.
 
+use hotshelf_tier::simd::Backend;
+
 use super::chunk::CHUNK_ROWS;
 
 /// Words of a bitmap with a bit per row of a chunk.
@@ -20,23 +22,82 @@ pub(super) fn first_rows(len: usize, words: &mut [u64; WORDS]) {
     }
 }
 
-/// Clears the bits of the rows that do not pass.
-#[inline]
-pub(super) fn keep(words: &mut [u64; WORDS], mut passes: impl FnMut(usize) -> bool) {
-    for (idx, word) in words.iter_mut().enumerate() {
-        let (mut bits, mut kept) = (*word, 0);
-        while bits != 0 {
-            let bit = bits.trailing_zeros();
-            kept |= u64::from(passes(idx * 64 + bit as usize)) << bit;
-            bits &= bits - 1;
-        }
-        *word = kept;
-    }
-}
-
 /// Whether a bit is there and set.
 #[inline]
 pub(super) fn is_set(words: &[u64], bit: u32) -> bool {
     let word = words.get((bit >> 6) as usize).copied().unwrap_or(0);
     (word >> (bit & 63)) & 1 == 1
+}
+
+/// Rows of a chunk by their numbers, ascending.
+pub(super) struct RowList {
+    rows: Box<[u16; CHUNK_ROWS]>,
+    len: usize,
+}
+
+impl Default for RowList {
+    fn default() -> Self {
+        Self {
+            rows: Box::new([0; CHUNK_ROWS]),
+            len: 0,
+        }
+    }
+}
+
+impl RowList {
+    pub fn as_slice(&self) -> &[u16] {
+        &self.rows[..self.len]
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Lists the rows of a set.
+    pub fn list(&mut self, set: &[u64; WORDS]) {
+        self.len = Backend::detect().list_bits(set, &mut self.rows[..]);
+    }
+
+    /// Removes the rows that do not pass; no branch depends on whether one does.
+    #[inline]
+    pub fn keep(&mut self, mut passes: impl FnMut(usize) -> bool) {
+        let mut kept = 0;
+        for idx in 0..self.len {
+            let row = self.rows[idx];
+            self.rows[kept] = row;
+            kept += usize::from(passes(usize::from(row)));
+        }
+        self.len = kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn rows_are_listed_and_kept_like_numbers(
+            words in proptest::collection::vec(prop_oneof![any::<u64>(), Just(0), Just(u64::MAX)], WORDS),
+            divisor in 1usize..9,
+        ) {
+            let set: [u64; WORDS] = words.try_into().unwrap();
+            let mut expected: Vec<u16> = (0..CHUNK_ROWS as u16)
+                .filter(|row| is_set(&set, u32::from(*row)))
+                .collect();
+            let mut rows = RowList::default();
+            rows.list(&set);
+            prop_assert_eq!(rows.as_slice(), &expected[..]);
+            prop_assert_eq!(rows.len(), count(&set));
+            rows.keep(|row| row % divisor == 0);
+            expected.retain(|row| usize::from(*row) % divisor == 0);
+            prop_assert_eq!(rows.as_slice(), &expected[..]);
+            prop_assert_eq!(rows.is_empty(), expected.is_empty());
+        }
+    }
 }

@@ -1,11 +1,7 @@
 //! Which rows of a row group pass the filters and look-ups, 1024 rows at a time: each key or filter column is
 //! decoded into a small buffer, tested, and overwritten by the next chunk.
 
-use std::sync::OnceLock;
-
 use hotshelf_tier::simd::{Backend, Combine};
-use vortex::array::ArrayRef;
-use vortex::buffer::BitBuffer;
 use vortex::error::VortexResult;
 use vortex::mask::{AllOr, Mask};
 
@@ -14,81 +10,13 @@ use super::condition::{Condition, fits, look_up_condition, range_condition};
 use super::lookup::{Lookup, MISS};
 use super::matching::Matching;
 use super::prepare::Ready;
-use super::row_set::{WORDS, count, first_rows, is_set, keep};
+use super::row_set::{RowList, WORDS, count, first_rows, is_set};
+use super::survivors::Survivors;
 
 /// What a range is taken to keep before any row was tested: a third, as planners guess.
 const RANGE_KEPT: f64 = 0.3;
-/// Once fewer than one row in this many remains, rows are looked up one by one instead of 64 at a time.
+/// Once fewer than one row in this many remains, rows are tested one by one instead of 64 at a time.
 const VECTOR_ROWS_PER_SURVIVOR: usize = 4;
-
-/// The rows of a row group that passed, and their places in the look-ups.
-pub(super) struct Survivors {
-    pub row_count: usize,
-    /// Rows that look-ups were asked for.
-    pub asked: u64,
-    /// Row numbers in the row group, ascending.
-    pub rows: Vec<u32>,
-    /// Places by look-up; empty where not needed.
-    pub places: Vec<Vec<u32>>,
-    mask: OnceLock<Mask>,
-}
-
-impl Survivors {
-    pub fn count(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// The numbers of a part of the survivors, and their places by look-up.
-    pub fn part(&self, (start, end): (usize, usize)) -> (Vec<u32>, Vec<Vec<u32>>) {
-        let places = self.places.iter();
-        let places = places.map(|each| each.get(start..end).unwrap_or_default().to_vec());
-        (self.rows[start..end].to_vec(), places.collect())
-    }
-
-    /// Where a batch of at most `rows` ends that begins at the survivor `start`: at the end of a chunk if it can have a
-    /// whole one, so that none is decoded twice.
-    pub fn batch_end(&self, start: usize, rows: usize) -> usize {
-        let Some(after) = self.rows.get(start + rows) else {
-            return self.rows.len();
-        };
-        if rows < CHUNK_ROWS {
-            return start + rows;
-        }
-        let chunk = *after as usize / CHUNK_ROWS;
-        self.rows
-            .partition_point(|row| (*row as usize / CHUNK_ROWS) < chunk)
-    }
-
-    /// The values that a part of the survivors has in a column.
-    pub fn values(
-        &self,
-        column: &ArrayRef,
-        (start, end): (usize, usize),
-    ) -> VortexResult<ArrayRef> {
-        let (column, mask) = match (self.rows.get(start), self.rows[..end].last()) {
-            (Some(first), Some(last)) if end - start < self.rows.len() => {
-                let rows = *first as usize..*last as usize + 1;
-                (column.slice(rows.clone())?, self.mask().slice(rows))
-            }
-            _ => (column.clone(), self.mask().clone()),
-        };
-        match mask.all_true() {
-            true => Ok(column),
-            false => column.filter(mask),
-        }
-    }
-
-    /// A bit per row of the row group.
-    fn mask(&self) -> &Mask {
-        self.mask.get_or_init(|| {
-            if self.rows.len() == self.row_count {
-                return Mask::new_true(self.row_count);
-            }
-            let rows = self.rows.iter().map(|row| *row as usize);
-            Mask::from_buffer(BitBuffer::from_indices(self.row_count, rows))
-        })
-    }
-}
 
 /// What a worker needs to select rows, kept from row group to row group.
 pub(super) struct Selector {
@@ -96,11 +24,11 @@ pub(super) struct Selector {
     buffers: Vec<ChunkBuffer>,
     /// Which columns of the present chunk are decoded.
     decoded: Vec<bool>,
-    /// Rows that passed so far.
+    /// Rows that passed so far, until they are few.
     remaining: [u64; WORDS],
     found: [u64; WORDS],
-    /// Their numbers in the chunk.
-    rows: Vec<u16>,
+    /// Their numbers in the chunk, once they are.
+    rows: RowList,
     /// Slots of wide keys.
     near: Vec<u32>,
     /// Slots by row of the chunk, for look-ups in hash tables.
@@ -124,6 +52,29 @@ struct Test<'a> {
     origin: Origin,
     asked: u64,
     kept: u64,
+}
+
+/// The listed rows of a chunk, to be tested.
+struct Listed<'a> {
+    rows: &'a mut RowList,
+    /// A bit per row of the row group, where some are NULL.
+    valid: Option<&'a [u64]>,
+    /// The chunk's first row.
+    first: u32,
+    /// Whether those that pass are dropped.
+    anti: bool,
+}
+
+impl Listed<'_> {
+    fn keep(&mut self, mut passes: impl FnMut(usize) -> bool) {
+        let (anti, first) = (self.anti, self.first);
+        match self.valid {
+            None => self.rows.keep(|row| passes(row) != anti),
+            Some(valid) => self
+                .rows
+                .keep(|row| (passes(row) && is_set(valid, first + row as u32)) != anti),
+        }
+    }
 }
 
 /// What a test is made of, by number.
@@ -161,7 +112,7 @@ impl Selector {
             decoded: Vec::new(),
             remaining: [0; WORDS],
             found: [0; WORDS],
-            rows: Vec::with_capacity(CHUNK_ROWS),
+            rows: RowList::default(),
             near: Vec::new(),
             hashed: vec![Vec::new(); ready.ran.count()],
             ranges: vec![Kept::default(); ready.ranges.len()],
@@ -184,13 +135,7 @@ impl Selector {
         mask: &Mask,
     ) -> VortexResult<Survivors> {
         let (row_count, columns) = (mask.len(), tested.columns);
-        let mut survivors = Survivors {
-            row_count,
-            asked: 0,
-            rows: Vec::new(),
-            places: vec![Vec::new(); ready.ran.count()],
-            mask: OnceLock::new(),
-        };
+        let mut survivors = Survivors::new(row_count, ready.ran.count());
         self.buffers
             .resize_with(columns.len().max(1), ChunkBuffer::default);
         let mut tests = self.tests(ready, tested);
@@ -214,14 +159,15 @@ impl Selector {
                     .zip(words)
                     .for_each(|(a, b)| *a &= b);
             }
-            let count = self.test_chunk(chunk, len, columns, &mut tests)?;
-            if count == 0 {
+            self.test_chunk(chunk, len, columns, &mut tests)?;
+            if self.rows.is_empty() {
                 continue;
             }
-            self.list_rows(count);
             let first = (chunk * CHUNK_ROWS) as u32;
-            let rows = self.rows.iter().map(|row| first + u32::from(*row));
-            survivors.rows.extend(rows);
+            let rows = self.rows.as_slice().iter();
+            survivors
+                .rows
+                .extend(rows.map(|row| first + u32::from(*row)));
             for slots in &slots {
                 self.decode(slots.column, chunk, columns)?;
                 let target = &mut survivors.places[slots.join];
@@ -291,17 +237,18 @@ impl Selector {
         (1.0 - kept) / test.condition.work()
     }
 
-    /// Tests the rows of a chunk that passed so far. Returns how many remain.
+    /// Tests the rows of a chunk that passed so far, and lists those that remain.
     fn test_chunk(
         &mut self,
         chunk: usize,
         len: usize,
         columns: &[ChunkColumn],
         tests: &mut [Test],
-    ) -> VortexResult<usize> {
+    ) -> VortexResult<()> {
         self.decoded.clear();
         self.decoded.resize(columns.len(), false);
         let mut live = count(&self.remaining);
+        let mut listed = false;
         for test in tests {
             if live == 0 {
                 break;
@@ -309,12 +256,23 @@ impl Selector {
             test.asked += live as u64;
             if !matches!(test.condition, Condition::Always) {
                 self.decode(test.column, chunk, columns)?;
-                self.apply(test, chunk, len, live, &columns[test.column]);
-                live = count(&self.remaining);
+                let column = &columns[test.column];
+                let few = live * VECTOR_ROWS_PER_SURVIVOR < len;
+                if !listed && (few || matches!(test.condition, Condition::Find(_))) {
+                    self.rows.list(&self.remaining);
+                    listed = true;
+                }
+                live = match listed {
+                    true => self.test_listed(test, chunk, column),
+                    false => self.test_all(test, chunk, len, column),
+                };
             }
             test.kept += live as u64;
         }
-        Ok(live)
+        if !listed {
+            self.rows.list(&self.remaining);
+        }
+        Ok(())
     }
 
     fn decode(&mut self, idx: usize, chunk: usize, columns: &[ChunkColumn]) -> VortexResult<()> {
@@ -324,84 +282,86 @@ impl Selector {
         Ok(())
     }
 
-    fn apply(&mut self, test: &Test, chunk: usize, len: usize, live: usize, column: &ChunkColumn) {
+    /// Tests all rows of a chunk, 64 at a time. Returns how many remain.
+    fn test_all(&mut self, test: &Test, chunk: usize, len: usize, column: &ChunkColumn) -> usize {
         self.found = self.remaining;
-        let buffer = &self.buffers[test.column];
-        let dense = live * VECTOR_ROWS_PER_SURVIVOR >= len;
+        let (buffer, found) = (&self.buffers[test.column], &mut self.found);
+        let (backend, narrow) = (self.backend, &buffer.narrow[..len]);
         match &test.condition {
-            Condition::Always => return,
-            Condition::Never => self.found = [0; WORDS],
+            Condition::Never => *found = [0; WORDS],
             Condition::Range { lo, span } => {
-                let values = &buffer.narrow[..len];
-                let backend = self.backend;
-                backend.in_range(values, *lo, *span, Combine::And, &mut self.found);
+                backend.in_range(narrow, *lo, *span, Combine::And, found);
             }
             Condition::WideRange { lo, span } => {
-                keep(&mut self.found, |row| {
-                    buffer.wide[row].wrapping_sub(*lo) <= *span
-                });
+                backend.in_range(&buffer.wide()[..len], *lo, *span, Combine::And, found);
             }
-            Condition::Set { min, set } if dense => {
-                let values = &buffer.narrow[..len];
-                let backend = self.backend;
-                backend.in_set(values, *min, set, Combine::And, &mut self.found);
+            Condition::Set { min, set } => {
+                backend.in_set(narrow, *min, set, Combine::And, found);
             }
-            Condition::Set { min, set } => keep(&mut self.found, |row| {
-                is_set(set, buffer.narrow[row % CHUNK_ROWS].wrapping_sub(*min))
-            }),
-            Condition::WideSet { min, set } if dense => {
+            Condition::WideSet { min, set } => {
+                let slot = |word: &u64| u32::try_from(word.wrapping_sub(*min)).unwrap_or(u32::MAX);
                 self.near.clear();
-                self.near.extend(
-                    buffer.wide[..len]
-                        .iter()
-                        .map(|word| u32::try_from(word.wrapping_sub(*min)).unwrap_or(u32::MAX)),
-                );
-                let backend = self.backend;
-                backend.in_set(&self.near, 0, set, Combine::And, &mut self.found);
+                self.near.extend(buffer.wide()[..len].iter().map(slot));
+                backend.in_set(&self.near, 0, set, Combine::And, found);
             }
-            Condition::WideSet { min, set } => keep(&mut self.found, |row| {
-                u32::try_from(buffer.wide[row].wrapping_sub(*min))
-                    .is_ok_and(|slot| is_set(set, slot))
+            // Rows are listed before they are looked up in a hash table.
+            Condition::Always | Condition::Find(_) => {}
+        }
+        if let Some(valid) = &column.valid {
+            let valid = valid.iter().skip(chunk * WORDS);
+            found.iter_mut().zip(valid).for_each(|(a, b)| *a &= b);
+        }
+        match test.matching {
+            Matching::Anti => {
+                let remaining = self.remaining.iter_mut();
+                remaining.zip(&self.found).for_each(|(a, b)| *a &= !b);
+            }
+            _ => self.remaining = self.found,
+        }
+        count(&self.remaining)
+    }
+
+    /// Tests the listed rows one by one. Returns how many remain.
+    fn test_listed(&mut self, test: &Test, chunk: usize, column: &ChunkColumn) -> usize {
+        let buffer = &self.buffers[test.column];
+        let (narrow, wide) = (&buffer.narrow, buffer.wide());
+        let narrow = |row: usize| narrow[row % CHUNK_ROWS];
+        let wide = |row: usize| wide[row % CHUNK_ROWS];
+        let mut listed = Listed {
+            rows: &mut self.rows,
+            valid: column.valid.as_deref(),
+            first: (chunk * CHUNK_ROWS) as u32,
+            anti: test.matching == Matching::Anti,
+        };
+        match &test.condition {
+            Condition::Always => {}
+            Condition::Never => listed.keep(|_| false),
+            Condition::Range { lo, span } => {
+                listed.keep(|row| narrow(row).wrapping_sub(*lo) <= *span);
+            }
+            Condition::WideRange { lo, span } => {
+                listed.keep(|row| wide(row).wrapping_sub(*lo) <= *span);
+            }
+            Condition::Set { min, set } => {
+                listed.keep(|row| is_set(set, narrow(row).wrapping_sub(*min)));
+            }
+            Condition::WideSet { min, set } => listed.keep(|row| {
+                u32::try_from(wide(row).wrapping_sub(*min)).is_ok_and(|slot| is_set(set, slot))
             }),
             Condition::Find(lookup) => {
                 let Origin::Join(join) = test.origin else {
-                    return;
+                    return listed.rows.len();
                 };
                 let slots = &mut self.hashed[join];
                 slots.resize(CHUNK_ROWS, MISS);
-                keep(&mut self.found, |row| {
+                listed.keep(|row| {
                     let slot = lookup.find(column.word(buffer, row));
                     slots[row] = slot.unwrap_or(MISS);
                     slot.is_some()
                 });
             }
         }
-        if let Some(valid) = &column.valid {
-            let valid = valid.iter().skip(chunk * WORDS);
-            self.found.iter_mut().zip(valid).for_each(|(a, b)| *a &= b);
-        }
-        if test.matching == Matching::Anti {
-            let found = self.found.iter();
-            self.remaining
-                .iter_mut()
-                .zip(found)
-                .for_each(|(a, b)| *a &= !b);
-        } else {
-            self.remaining = self.found;
-        }
-    }
-
-    fn list_rows(&mut self, count: usize) {
-        self.rows.resize(count, 0);
-        let mut rows = self.rows.iter_mut();
-        for (idx, word) in self.remaining.iter().enumerate() {
-            let first = (idx * 64) as u16;
-            let mut bits = *word;
-            for row in rows.by_ref().take(bits.count_ones() as usize) {
-                *row = first + bits.trailing_zeros() as u16;
-                bits &= bits.wrapping_sub(1);
-            }
-        }
+        self.rows.len()
     }
 
     /// Appends the slots of the listed rows.
@@ -413,12 +373,14 @@ impl Selector {
         target: &mut Vec<u32>,
     ) {
         let buffer = &self.buffers[of.column];
-        let rows = self.rows.iter().map(|row| usize::from(*row));
+        let rows = self.rows.as_slice().iter().map(|row| usize::from(*row));
         let narrow = |row: usize| buffer.narrow[row % CHUNK_ROWS];
         match &of.slots {
             Slots::Offset(min) => target.extend(rows.map(|row| narrow(row).wrapping_sub(*min))),
             Slots::WideOffset(min) => {
-                target.extend(rows.map(|row| buffer.wide[row].wrapping_sub(*min) as u32));
+                target.extend(
+                    rows.map(|row| buffer.wide()[row % CHUNK_ROWS].wrapping_sub(*min) as u32),
+                );
             }
             Slots::ByCode(slots) => {
                 let slot = |row| slots.get(narrow(row) as usize).copied().unwrap_or(MISS);

@@ -134,15 +134,9 @@ impl Found {
     }
 }
 
-pub(super) fn settings_of(context: &TaskContext) -> SessionSettings {
-    let extensions = &context.session_config().options().extensions;
-    let settings = extensions.get::<SessionSettings>();
-    settings.cloned().unwrap_or_default()
-}
-
 /// The weight of a query among those that use what is kept. Nothing: it leaves no trace.
 fn weight_of(star: &Star, context: &TaskContext) -> Option<f64> {
-    let settings = settings_of(context);
+    let settings = SessionSettings::of(context);
     let cache = &star.scan.env.cache;
     let weight = || cache.query_weight(settings.template, settings.priority);
     settings.populate.then(weight)
@@ -156,7 +150,7 @@ pub(super) async fn build_side(
 ) -> Result<Found, Unfit> {
     let weight = weight_of(&star, &context);
     let look_ups = &star.scan.env.look_ups;
-    let recipe = star.recipe(join, &settings_of(&context).look_up_shelf);
+    let recipe = star.recipe(join, &SessionSettings::of(&context).look_up_shelf);
     // What is kept is not narrowed: it would keep scanned rows that the rest of the query drops.
     if let Some(recipe) = recipe.as_ref().filter(|_| !star.is_narrowed(join))
         && let Some(kept) = look_ups.find(recipe, weight.unwrap_or(0.0))

@@ -36,9 +36,15 @@ fn reuses(db: &Fixture, sql: &str) -> bool {
 
 /// The answer of one session after a setting.
 fn with(db: &Fixture, setting: &str, sql: &str) -> Vec<String> {
+    with_all(db, &[setting], sql)
+}
+
+fn with_all(db: &Fixture, settings: &[&str], sql: &str) -> Vec<String> {
     let session = db.database().session();
     let batches = db.database().block_on(async {
-        session.sql(setting).await?.collect().await?;
+        for setting in settings {
+            session.sql(setting).await?.collect().await?;
+        }
         session.sql(sql).await?.collect().await
     });
     lines(&batches.unwrap())
@@ -295,6 +301,23 @@ fn look_ups_and_groups_lie_on_a_shelf_and_answers_are_the_same() {
         assert!(explained.contains(REUSED), "{explained}");
     }
     assert!(!explained(&db, QUERY).contains("on emulated"));
+}
+
+#[test]
+fn tables_of_other_joins_and_groups_lie_on_the_shelf_too() {
+    let db = market(Options::default());
+    let sql = "SELECT f.shop, count(*), min(g.id) FROM facts AS f JOIN facts AS g ON f.id = g.id + 1 \
+               GROUP BY 1 ORDER BY 1";
+    let expected = plain(&db, sql);
+    let off = "SET hotshelf.star_pipelines = off";
+    for shelf in ["node:0", "emulated:optane100-128", "dram"] {
+        let setting = format!("SET hotshelf.look_up_shelf = '{shelf}'");
+        let settings = [off, setting.as_str()];
+        assert_eq!(with_all(&db, &settings, sql), expected, "{shelf}");
+        let explained = with_all(&db, &settings, &format!("EXPLAIN ANALYZE {sql}")).join("\n");
+        let operators = explained.matches("shelf_accesses=").count();
+        assert_eq!(operators > 1, shelf != "dram", "{explained}");
+    }
 }
 
 #[test]

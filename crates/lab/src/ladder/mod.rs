@@ -115,6 +115,7 @@ impl Machine {
             spill: SpillFolder::open(options, engine)?,
             spilled: uncounted(),
             stop: Stop::default(),
+            table_shelf: None,
         };
         for _ in 0..RUN_COUNT {
             run(&environment, self.threads as usize)?;

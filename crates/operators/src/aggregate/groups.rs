@@ -11,8 +11,8 @@ use hotshelf_tier::region::prefer_huge_pages;
 
 use super::encoder::{GroupEncoder, GroupShape};
 use super::mixed::{Mixed, Texts};
-use crate::Result;
 use crate::keys::{Keys, hash_bytes, hash_word};
+use crate::{Result, TableShelf};
 
 /// The most groups that one directory finds: half of the slots that the bits in a slot tell apart.
 pub const GROUPS_MAX: usize = 1 << 31;
@@ -156,6 +156,21 @@ impl GroupKeys {
         with_stored!(self, stored => (0..keys.len()).for_each(|row| stored.push(keys, row)));
     }
 
+    /// Moves the keys to a shelf.
+    pub fn put_on(&self, shelf: &dyn TableShelf) {
+        match self {
+            Self::One(Words(rows)) => shelf.place(bytemuck::cast_slice(rows)),
+            Self::Two(Words(rows)) => shelf.place(bytemuck::cast_slice(rows)),
+            Self::Three(Words(rows)) => shelf.place(bytemuck::cast_slice(rows)),
+            Self::Four(Words(rows)) => shelf.place(bytemuck::cast_slice(rows)),
+            Self::Mixed(stored) => stored.put_on(shelf),
+            Self::Bytes(Bytes { bytes, ends }) => {
+                shelf.place(bytes);
+                shelf.place(bytemuck::cast_slice(ends));
+            }
+        }
+    }
+
     pub fn bytes(&self) -> u64 {
         let words = |len: usize| 8 * len as u64;
         match self {
@@ -261,6 +276,11 @@ pub struct Directory {
 }
 
 impl Directory {
+    /// Moves the slots to a shelf.
+    pub fn put_on(&self, shelf: &dyn TableShelf) {
+        shelf.place(bytemuck::cast_slice(&self.slots));
+    }
+
     pub fn bytes(&self) -> u64 {
         8 * self.slots.capacity() as u64
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::RecordBatch;
 
 use super::plan::Plan;
+use super::table::Table;
 use crate::batches::needed_bytes;
 use crate::memory::{Charge, Grant};
 use crate::spill::{SpillFile, SpilledBatch, write_bytes};
@@ -80,6 +81,12 @@ impl Shared {
         }
         let file = self.environment.spill_file(self.plan.groups().clone())?;
         Ok(self.file.get_or_init(|| file))
+    }
+
+    /// A table without groups.
+    pub fn table(&self) -> Result<Table> {
+        let shelf = self.environment.table_shelf.as_ref();
+        Table::new(&self.plan, &self.grant, shelf)
     }
 
     /// Writes groups.

@@ -53,7 +53,7 @@ impl Task {
     pub fn run(self, shared: &Arc<Shared>, work: &mut Work) -> Result<Merged> {
         let mut merge = GroupMerge {
             shared,
-            table: Table::new(&shared.plan, &shared.grant)?,
+            table: shared.table()?,
             store: self.store,
             divided: None,
             work,

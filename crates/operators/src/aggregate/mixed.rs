@@ -8,6 +8,7 @@ use arrow_schema::{ArrowError, DataType};
 
 use super::groups::StoredKeys;
 use crate::Result;
+use crate::TableShelf;
 use crate::keys::Keys;
 use crate::keys::bytes::array_of;
 use crate::keys::mixed::{MixedKeys, Place};
@@ -55,6 +56,12 @@ impl Mixed {
             long: Vec::new(),
             latest: Vec::new(),
         }
+    }
+
+    /// Moves the keys to a shelf.
+    pub fn put_on(&self, shelf: &dyn TableShelf) {
+        shelf.place(bytemuck::cast_slice(&self.words));
+        shelf.place(&self.long);
     }
 
     pub fn bytes(&self) -> u64 {

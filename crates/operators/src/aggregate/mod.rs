@@ -16,6 +16,7 @@
 //! #     spill: SpillFolder::open(spill, IoEngine::start(IoOptions::default())?)?,
 //! #     spilled: hotshelf_operators::spill::uncounted(),
 //! #     stop: Stop::default(),
+//! #     table_shelf: None,
 //! # };
 //! let numbers = |numbers: Vec<i64>| -> ArrayRef { Arc::new(Int64Array::from(numbers)) };
 //! let rows = RecordBatch::try_from_iter([("n", numbers(vec![5, 3, 5, 5]))])?;
@@ -184,9 +185,9 @@ impl HashAggregate {
     /// # Errors
     /// Those of the functions.
     pub fn worker(self: &Arc<Self>) -> Result<Worker> {
-        let Shared { plan, grant, .. } = &*self.shared;
+        let grant = &self.shared.grant;
         Ok(Worker {
-            table: Some(Table::new(plan, grant)?),
+            table: Some(self.shared.table()?),
             work: Work::default(),
             work_charge: Charge::adopt(grant, 0),
             blind_rows: 0,

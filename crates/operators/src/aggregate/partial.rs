@@ -93,7 +93,7 @@ impl PartialAggregate {
         let (plan, grant) = (Arc::new(Plan::try_new(spec)?), Arc::new(grant));
         Ok(Self {
             sizes,
-            table: Table::new(&plan, &grant)?,
+            table: Table::new(&plan, &grant, environment.table_shelf.as_ref())?,
             plan,
             stop: environment.stop.clone(),
             work: Work::default(),

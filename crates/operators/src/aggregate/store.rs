@@ -217,7 +217,7 @@ impl Partition {
     fn merge(&mut self, shared: &Shared, work: &mut Work) -> Result<bool> {
         let table = match &mut self.table {
             Some(table) => table,
-            none => none.insert(Table::new(&shared.plan, &shared.grant)?),
+            none => none.insert(shared.table()?),
         };
         while let Some(chunk) = self.chunks.pop() {
             let rows = chunk.groups.num_rows();

@@ -9,10 +9,10 @@ use super::mixed::Texts;
 use super::output::Output;
 use super::plan::Plan;
 use super::spec::Accumulate;
-use crate::Result;
 use crate::keys::Keys;
 use crate::memory::{Charge, Grant};
 use crate::partitions::Scatter;
+use crate::{Result, TableShelf};
 
 /// Space for the rows in work, reused from batch to batch.
 #[derive(Default)]
@@ -46,11 +46,20 @@ pub struct Table {
     /// Once the table has more groups, most of what it holds takes twice the memory.
     comfortable_groups: usize,
     charge: Charge,
+    /// Where keys and their directory are, and the bytes that were last put there.
+    shelf: Option<Arc<dyn TableShelf>>,
+    placed_bytes: u64,
 }
 
 impl Table {
-    pub fn new(plan: &Arc<Plan>, grant: &Arc<Grant>) -> Result<Self> {
+    pub fn new(
+        plan: &Arc<Plan>,
+        grant: &Arc<Grant>,
+        shelf: Option<&Arc<dyn TableShelf>>,
+    ) -> Result<Self> {
         Ok(Self {
+            shelf: shelf.cloned(),
+            placed_bytes: 0,
             plan: Arc::clone(plan),
             directory: Directory::default(),
             stored: GroupKeys::new(plan.encoder.shape()),
@@ -160,6 +169,14 @@ impl Table {
         let bytes = self.bytes();
         self.charge.grow(bytes.saturating_sub(self.charge.bytes()));
         self.charge.shrink_to(bytes);
+        if let Some(shelf) = &self.shelf {
+            shelf.update(bytes, rows as u64);
+            let held = self.directory.bytes() + self.stored.bytes();
+            if std::mem::replace(&mut self.placed_bytes, held) != held {
+                self.directory.put_on(&**shelf);
+                self.stored.put_on(&**shelf);
+            }
+        }
     }
 
     /// The groups with their states, and what the grant lends for them. The table is empty afterwards.

@@ -9,7 +9,7 @@ use super::rounds::Rounds;
 use super::spec::{Side, Single};
 use super::table::{Candidates, Tables};
 use crate::keys::KeyShape;
-use crate::{Result, Stop};
+use crate::{Result, Stop, TableShelf};
 
 /// Rows of the build side that are looked at for pairs to test before others have their turn.
 const LOOKS_MAX: u64 = 1 << 20;
@@ -30,6 +30,8 @@ pub struct Probing<'a> {
     pub side: Side,
     /// Whether this is the last table that the rows probe, so that it is known which have partners.
     pub is_last: bool,
+    /// Where the tables are.
+    pub shelf: Option<&'a dyn TableShelf>,
 }
 
 /// What comes of some work.
@@ -67,6 +69,10 @@ impl Cursor {
     pub fn start(&mut self, probing: Probing) {
         let keys = &self.rows.keys;
         probing.tables.candidates(keys, &mut self.candidates);
+        if let Some(shelf) = probing.shelf {
+            let found = self.candidates.row_count();
+            shelf.read(probing.tables.bytes(), keys.len() as u64 + found);
+        }
         self.next = 0;
         self.next_single = 0;
         self.rounds.start();

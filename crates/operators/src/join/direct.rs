@@ -10,6 +10,7 @@ use hotshelf_tier::simd::prefetch;
 
 use super::part::{Part, place};
 use super::store::{Partition, RowStore};
+use crate::TableShelf;
 use crate::memory::Charge;
 use crate::threads::on_threads;
 
@@ -94,6 +95,19 @@ impl Direct {
             .max(PART_BITS_MIN);
         self.before = Some(before);
         true
+    }
+
+    pub fn bytes(&self) -> u64 {
+        let before = self.before.as_ref().map_or(0, Vec::len);
+        (8 * self.bits.len() + 4 * before) as u64
+    }
+
+    /// Moves what is known about keys to a shelf.
+    pub fn put_on(&self, shelf: &dyn TableShelf) {
+        shelf.place(bytemuck::cast_slice(&self.bits));
+        if let Some(before) = &self.before {
+            shelf.place(bytemuck::cast_slice(before));
+        }
     }
 
     /// Rows of a part, all but the last.

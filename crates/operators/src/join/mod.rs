@@ -17,6 +17,7 @@
 //! #     spill: SpillFolder::open(spill, IoEngine::start(IoOptions::default())?)?,
 //! #     spilled: hotshelf_operators::spill::uncounted(),
 //! #     stop: Stop::default(),
+//! #     table_shelf: None,
 //! # };
 //! let numbers = |numbers: Vec<i64>| -> ArrayRef { Arc::new(Int64Array::from(numbers)) };
 //! let left = RecordBatch::try_from_iter([("n", numbers(vec![1, 2, 3]))])?;

@@ -58,6 +58,7 @@ impl Shared {
             tables,
             side,
             is_last,
+            shelf: self.environment.table_shelf.as_deref(),
         }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU64;
 use hotshelf_tier::region::prefer_huge_pages;
 
 use super::layout::{Block, RowLayout};
-use crate::Stop;
 use crate::memory::Charge;
+use crate::{Stop, TableShelf};
 
 /// The place of a row in the tables of all partitions: the part above, the row in it below.
 pub(super) const ROW_BITS: u32 = 40;
@@ -83,6 +83,20 @@ impl Part {
         self.charge = Some(charge);
     }
 
+    /// Moves the table to a shelf, and waits for its rows to be written there.
+    pub fn put_on(&self, shelf: &dyn TableShelf) {
+        shelf.place(bytemuck::cast_slice(&self.rows));
+        shelf.place(bytemuck::cast_slice(&self.directory));
+        self.heaps.iter().for_each(|heap| shelf.place(heap));
+        shelf.update(self.bytes(), self.len as u64);
+    }
+
+    /// What rows, their heaps and the directory take.
+    pub fn bytes(&self) -> u64 {
+        let heaps = self.heaps.iter().map(Vec::len).sum::<usize>();
+        (8 * (self.rows.len() + self.directory.len()) + heaps) as u64
+    }
+
     /// Returns what was lent beyond `bytes`.
     pub fn keep(&mut self, bytes: u64) {
         self.charge.as_mut().expect("a charge").shrink_to(bytes);
@@ -104,6 +118,8 @@ pub struct PartOptions<'a> {
     pub marks: bool,
     /// Whether rows have keys.
     pub has_keys: bool,
+    /// Where the table goes.
+    pub shelf: Option<&'a dyn TableShelf>,
 }
 
 impl PartOptions<'_> {
@@ -151,7 +167,7 @@ impl PartOptions<'_> {
                 }
             }
         }
-        Part {
+        let part = Part {
             rows,
             len,
             directory,
@@ -159,7 +175,11 @@ impl PartOptions<'_> {
             heaps: chunks.into_iter().map(|chunk| chunk.heap).collect(),
             matched: unmatched(len, self.marks),
             charge: Some(charge),
+        };
+        if let Some(shelf) = self.shelf {
+            part.put_on(shelf);
         }
+        part
     }
 
     /// Counts the rows of each slot; then each slot's end is where its first row will be.

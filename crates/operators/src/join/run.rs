@@ -220,6 +220,7 @@ impl Run {
             skip_bits: PARTITION_BITS * self.level,
             marks: shared.plan.marks(self.build),
             has_keys: self.has_keys,
+            shelf: shared.environment.table_shelf.as_deref(),
         };
         let tables = queue.load(shared, self.build, options)?;
         Ok(self.probing(tables, queue.is_empty(), shared))

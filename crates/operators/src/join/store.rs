@@ -12,7 +12,7 @@ use crate::keys::{KeyShape, Keys};
 use crate::memory::Grant;
 use crate::partitions::{NO_KEY, PARTITIONS, Scatter, partition_of};
 use crate::spill::{SpillFile, SpilledBatch, write_bytes};
-use crate::{Environment, Result, Stop};
+use crate::{Environment, Result, Stop, TableShelf};
 
 /// The first chunk of a partition; each next one is twice as large.
 const CHUNK_BYTES_MIN: usize = 2 << 10;
@@ -126,6 +126,10 @@ impl RowStore {
 
     pub fn grant(&self) -> &Arc<Grant> {
         &self.grant
+    }
+
+    pub fn table_shelf(&self) -> Option<&dyn TableShelf> {
+        self.environment.table_shelf.as_deref()
     }
 
     pub fn stop(&self) -> &Stop {

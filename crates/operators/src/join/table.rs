@@ -49,6 +49,14 @@ pub struct Candidates {
     pub are_pairs: bool,
 }
 
+impl Candidates {
+    /// The rows of all slots.
+    pub fn row_count(&self) -> u64 {
+        let slots = self.starts.iter().zip(&self.ends);
+        slots.map(|(start, end)| end - start).sum()
+    }
+}
+
 impl Tables {
     /// The tables of a store whose rows have all arrived. Partitions that do not fit are spilled.
     pub fn build(store: &RowStore, marks: bool, threads: usize) -> Result<Self> {
@@ -77,6 +85,7 @@ impl Tables {
                     skip_bits,
                     marks,
                     has_keys,
+                    shelf: store.table_shelf(),
                 };
                 if let Some(part) = build_part(store, idx, options)? {
                     parts.push((idx, part));
@@ -119,8 +128,13 @@ impl Tables {
             skip_bits: 0,
             marks,
             has_keys: false,
+            shelf: store.table_shelf(),
         };
         let keyed = parts.len();
+        if let Some(shelf) = options.shelf {
+            direct.put_on(shelf);
+            parts.iter().for_each(|part| part.put_on(shelf));
+        }
         let lonely = build_part(store, NO_KEY, options)?;
         parts.push(lonely.unwrap_or_else(Part::empty));
         store.finish()?;
@@ -155,6 +169,12 @@ impl Tables {
     /// How many parts there are, that of rows without a key included.
     pub fn parts(&self) -> usize {
         self.parts.len()
+    }
+
+    /// What the tables take.
+    pub fn bytes(&self) -> u64 {
+        let direct = self.direct.as_ref().map_or(0, Direct::bytes);
+        direct + self.parts.iter().map(Part::bytes).sum::<u64>()
     }
 
     /// Whether probing needs the hashes of keys.

@@ -60,6 +60,7 @@ impl Derivation {
             defaults,
             draws,
         };
+        settling.derivation.profile.keep_used();
         settling.all();
         settling.derivation
     }

@@ -1,8 +1,8 @@
 //! From measurements to decisions: how each tier of this machine wants to be used, with the reason for every value.
 //!
 //! [`derive`](fn@derive) is pure: rows in, [`TierProfile`] out. Its rules compare the ways of using a tier, so that
-//! they say what is true of the measured device. [`Derivation`] keeps those values that a repeated probe would give
-//! again. [`MachineProfile`] keeps the profiles of all tiers in a file that belongs to one machine; on another machine,
+//! they say what is true of the measured device. [`Derivation`] keeps those values that the engine follows on such a
+//! tier and that a repeated probe would give again. [`MachineProfile`] keeps the profiles of all tiers in a file that belongs to one machine; on another machine,
 //! or without the file, conservative defaults apply and say so.
 
 mod certain;
@@ -10,6 +10,7 @@ mod defaults;
 mod derive;
 pub mod measured;
 mod store;
+mod used;
 
 #[cfg(test)]
 mod tests;
@@ -121,9 +122,9 @@ pub struct ProfileLine {
 }
 
 impl TierProfile {
-    /// Every decision with its reason.
+    /// Every decision that something follows, with its reason.
     pub fn lines(&self) -> Vec<ProfileLine> {
-        vec![
+        let mut lines = vec![
             line("read_threads", &self.read_threads, u32::to_string),
             line("read_grain_bytes", &self.read_grain_bytes, u64::to_string),
             line("write_threads", &self.write_threads, u32::to_string),
@@ -144,7 +145,9 @@ impl TierProfile {
                 unknown,
             ),
             line("queue_depth", &self.queue_depth, optional),
-        ]
+        ];
+        lines.retain(|line| line.reason != used::UNUSED);
+        lines
     }
 }
 

@@ -1,6 +1,6 @@
 //! The portable kernels: the definition every vector version is tested against.
 
-use super::{Combine, Slice};
+use super::{Combine, Narrow, Slice};
 
 pub(super) fn box_mask(words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
     let mut mask = 0;
@@ -20,29 +20,10 @@ pub(super) fn eq_mask(words: &[u64], key: u64) -> u64 {
 }
 
 /// One word of the answer for at most 64 rows.
-pub(super) fn scan_word(rows: &[u8], lo: u8, hi: u8) -> u64 {
-    let mut mask = 0;
-    for (i, &byte) in rows.iter().enumerate() {
-        mask |= u64::from(byte.wrapping_sub(lo) <= hi - lo) << i;
-    }
-    mask
-}
-
-pub(super) fn scan_bytes(column: &[u8], lo: u8, hi: u8, combine: Combine, bitmap: &mut [u64]) {
-    for (rows, word) in column.chunks(64).zip(bitmap) {
-        match combine {
-            Combine::Replace => *word = scan_word(rows, lo, hi),
-            Combine::And if *word == 0 => {}
-            Combine::And => *word &= scan_word(rows, lo, hi),
-        }
-    }
-}
-
-/// One word of the answer for at most 64 rows.
-pub(super) fn range_word(values: &[u32], lo: u32, span: u32) -> u64 {
+pub(super) fn range_word<T: Copy>(values: &[T], inside: impl Fn(T) -> bool) -> u64 {
     let mut mask = 0;
     for (i, &value) in values.iter().enumerate() {
-        mask |= u64::from(value.wrapping_sub(lo) <= span) << i;
+        mask |= u64::from(inside(value)) << i;
     }
     mask
 }
@@ -58,18 +39,28 @@ pub(super) fn set_word(values: &[u32], min: u32, set: &[u64]) -> u64 {
     mask
 }
 
-/// Fills a bitmap from the answers for 64 rows at a time.
-pub(super) fn by_word(
-    values: &[u32],
+/// Fills a bitmap from the answers for 64 rows at a time, and for the rows after these.
+#[inline(always)]
+pub(super) fn by_word<T>(
+    values: &[T],
     combine: Combine,
     bitmap: &mut [u64],
-    answer: impl Fn(&[u32]) -> u64,
+    answer: impl Fn(&[T; 64]) -> u64,
+    answer_rest: impl Fn(&[T]) -> u64,
 ) {
-    for (rows, word) in values.chunks(64).zip(bitmap) {
+    let (full, rest) = values.as_chunks::<64>();
+    let mut words = bitmap.iter_mut();
+    for (rows, word) in full.iter().zip(words.by_ref()) {
         match combine {
             Combine::Replace => *word = answer(rows),
             Combine::And if *word == 0 => {}
             Combine::And => *word &= answer(rows),
+        }
+    }
+    if let (false, Some(word)) = (rest.is_empty(), words.next()) {
+        match combine {
+            Combine::Replace => *word = answer_rest(rest),
+            Combine::And => *word &= answer_rest(rest),
         }
     }
 }
@@ -92,4 +83,27 @@ pub(super) fn scan_slices(slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) 
     for (mask, outside) in mask.iter_mut().zip(outside) {
         *mask &= !outside;
     }
+}
+
+#[inline(always)]
+pub(super) fn widen<T: Narrow>(values: &[T], signed: bool, output: &mut [u32]) {
+    let both = output.iter_mut().zip(values);
+    match signed {
+        true => both.for_each(|(wide, value)| *wide = value.widened(true)),
+        false => both.for_each(|(wide, value)| *wide = value.widened(false)),
+    }
+}
+
+/// `output` has room for all bits.
+pub(super) fn list_bits(bitmap: &[u64], output: &mut [u16]) -> usize {
+    let mut len = 0;
+    for (idx, word) in bitmap.iter().enumerate() {
+        let mut bits = *word;
+        while bits != 0 {
+            output[len] = (idx * 64) as u16 + bits.trailing_zeros() as u16;
+            len += 1;
+            bits &= bits - 1;
+        }
+    }
+    len
 }

@@ -5,10 +5,14 @@
 //! running machine has, so a kernel can never raise an illegal-instruction fault.
 
 mod generic;
+mod lanes;
 mod prefetch;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use std::sync::OnceLock;
+
+pub use lanes::{BLOCK_VALUES, Lane, Narrow};
 pub use prefetch::prefetch;
 
 /// Most words or bytes that one mask-returning kernel call examines.
@@ -51,7 +55,8 @@ impl Backend {
 
     /// The widest instructions of this machine.
     pub fn detect() -> Self {
-        *Self::available().last().unwrap_or(&Self::GENERIC)
+        static WIDEST: OnceLock<Backend> = OnceLock::new();
+        *WIDEST.get_or_init(|| *Self::available().last().unwrap_or(&Self::GENERIC))
     }
 
     /// Every backend this machine can run, narrowest first. Tests run all of them.
@@ -172,49 +177,10 @@ impl Backend {
     /// # Panics
     /// When `bitmap` has fewer than `column.len().div_ceil(64)` words.
     pub fn scan_bytes(self, column: &[u8], lo: u8, hi: u8, combine: Combine, bitmap: &mut [u64]) {
-        let bitmap = &mut bitmap[..column.len().div_ceil(64)];
         if lo > hi {
-            bitmap.fill(0);
-            return;
-        }
-        match self.0 {
-            Kind::Generic => generic::scan_bytes(column, lo, hi, combine, bitmap),
-            // SAFETY: a value of this kind is only made after the processor reported AVX2.
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { x86::scan_bytes_avx2(column, lo, hi, combine, bitmap) },
-            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { x86::scan_bytes_avx512(column, lo, hi, combine, bitmap) },
-        }
-    }
-
-    /// Tests values against the range of `span + 1` values that begins at `lo` (and may wrap around, so that the
-    /// bit patterns of signed values can be tested too), one bit per row.
-    ///
-    /// Bit `i % 64` of `bitmap[i / 64]` belongs to `values[i]`. Bits beyond the values are cleared in the last
-    /// word touched.
-    ///
-    /// # Panics
-    /// When `bitmap` has fewer than `values.len().div_ceil(64)` words.
-    pub fn in_range(
-        self,
-        values: &[u32],
-        lo: u32,
-        span: u32,
-        combine: Combine,
-        bitmap: &mut [u64],
-    ) {
-        let bitmap = &mut bitmap[..values.len().div_ceil(64)];
-        match self.0 {
-            Kind::Generic => generic::by_word(values, combine, bitmap, |rows| {
-                generic::range_word(rows, lo, span)
-            }),
-            // SAFETY: a value of this kind is only made after the processor reported AVX2.
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { x86::in_range_avx2(values, lo, span, combine, bitmap) },
-            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { x86::in_range_avx512(values, lo, span, combine, bitmap) },
+            bitmap[..column.len().div_ceil(64)].fill(0);
+        } else {
+            self.in_range(column, lo, hi - lo, combine, bitmap);
         }
     }
 
@@ -240,9 +206,13 @@ impl Backend {
             return;
         }
         match self.0 {
-            Kind::Generic => generic::by_word(values, combine, bitmap, |rows| {
-                generic::set_word(rows, min, set)
-            }),
+            Kind::Generic => generic::by_word(
+                values,
+                combine,
+                bitmap,
+                |rows| generic::set_word(rows, min, set),
+                |rest| generic::set_word(rest, min, set),
+            ),
             // SAFETY: a value of this kind is only made after the processor reported AVX2 (which every processor
             // with AVX-512 has: wider gathers were no faster); `set` is neither empty nor too large.
             #[cfg(target_arch = "x86_64")]

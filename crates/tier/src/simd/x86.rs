@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Combine, Slice, generic};
+use super::{BLOCK_VALUES, Combine, Lane, Narrow, Slice, generic};
 
 #[target_feature(enable = "avx2")]
 pub(super) fn box_mask_avx2(words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
@@ -41,34 +41,6 @@ pub(super) fn eq_mask_avx2(words: &[u64], key: u64) -> u64 {
         mask |= generic::eq_mask(rest, key) << (4 * fours.len());
     }
     mask
-}
-
-#[target_feature(enable = "avx2")]
-pub(super) fn scan_bytes_avx2(column: &[u8], lo: u8, hi: u8, combine: Combine, bitmap: &mut [u64]) {
-    let lo32 = _mm256_set1_epi8(lo as i8);
-    let width32 = _mm256_set1_epi8((hi - lo) as i8);
-    let (full, rest) = column.as_chunks::<64>();
-    for (rows, word) in full.iter().zip(bitmap.iter_mut()) {
-        if combine == Combine::And && *word == 0 {
-            continue;
-        }
-        let half = |at: usize| {
-            // SAFETY: `at` is 0 or 32, so the load stays inside the 64 bytes of `rows`.
-            let byte = unsafe { _mm256_loadu_si256(rows.as_ptr().wrapping_add(at).cast()) };
-            let offset = _mm256_sub_epi8(byte, lo32);
-            let inside = _mm256_cmpeq_epi8(_mm256_min_epu8(offset, width32), offset);
-            u64::from(_mm256_movemask_epi8(inside) as u32)
-        };
-        let mask = half(0) | half(32) << 32;
-        *word = if combine == Combine::And {
-            *word & mask
-        } else {
-            mask
-        };
-    }
-    if !rest.is_empty() {
-        generic::scan_bytes(rest, lo, hi, combine, &mut bitmap[full.len()..]);
-    }
 }
 
 /// The low `count` lanes, for `count` from 1 to 8.
@@ -150,87 +122,6 @@ pub(super) fn eq_mask_of_two_avx512(first: &[u64], second: &[u64], key: u64) -> 
     eq_mask_16(first, key8) | eq_mask_16(second, key8) << first.len()
 }
 
-#[target_feature(enable = "avx512f,avx512bw")]
-pub(super) fn scan_bytes_avx512(
-    column: &[u8],
-    lo: u8,
-    hi: u8,
-    combine: Combine,
-    bitmap: &mut [u64],
-) {
-    let lo64 = _mm512_set1_epi8(lo as i8);
-    let width64 = _mm512_set1_epi8((hi - lo) as i8);
-    let (full, rest) = column.as_chunks::<64>();
-    for (rows, word) in full.iter().zip(bitmap.iter_mut()) {
-        if combine == Combine::And && *word == 0 {
-            continue;
-        }
-        // SAFETY: `rows` is 64 readable bytes and the load has no alignment requirement.
-        let byte = unsafe { _mm512_loadu_si512(rows.as_ptr().cast()) };
-        let mask = _mm512_cmple_epu8_mask(_mm512_sub_epi8(byte, lo64), width64);
-        *word = if combine == Combine::And {
-            *word & mask
-        } else {
-            mask
-        };
-    }
-    if !rest.is_empty() {
-        generic::scan_bytes(rest, lo, hi, combine, &mut bitmap[full.len()..]);
-    }
-}
-
-#[target_feature(enable = "avx2")]
-pub(super) fn in_range_avx2(
-    values: &[u32],
-    lo: u32,
-    span: u32,
-    combine: Combine,
-    bitmap: &mut [u64],
-) {
-    let (lo8, span8) = (_mm256_set1_epi32(lo as i32), _mm256_set1_epi32(span as i32));
-    generic::by_word(values, combine, bitmap, |rows| {
-        let (eights, rest) = rows.as_chunks::<8>();
-        let mut mask = 0;
-        for (i, eight) in eights.iter().enumerate() {
-            // SAFETY: `eight` is 32 readable bytes and the load has no alignment requirement.
-            let value = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
-            let offset = _mm256_sub_epi32(value, lo8);
-            let inside = _mm256_cmpeq_epi32(_mm256_min_epu32(offset, span8), offset);
-            let bits = _mm256_movemask_ps(_mm256_castsi256_ps(inside)) as u32;
-            mask |= u64::from(bits) << (8 * i);
-        }
-        if !rest.is_empty() {
-            mask |= generic::range_word(rest, lo, span) << (8 * eights.len());
-        }
-        mask
-    });
-}
-
-#[target_feature(enable = "avx512f,avx512bw")]
-pub(super) fn in_range_avx512(
-    values: &[u32],
-    lo: u32,
-    span: u32,
-    combine: Combine,
-    bitmap: &mut [u64],
-) {
-    let (lo16, span16) = (_mm512_set1_epi32(lo as i32), _mm512_set1_epi32(span as i32));
-    generic::by_word(values, combine, bitmap, |rows| {
-        let (sixteens, rest) = rows.as_chunks::<16>();
-        let mut mask = 0;
-        for (i, sixteen) in sixteens.iter().enumerate() {
-            // SAFETY: `sixteen` is 64 readable bytes and the load has no alignment requirement.
-            let value = unsafe { _mm512_loadu_si512(sixteen.as_ptr().cast()) };
-            let inside = _mm512_cmple_epu32_mask(_mm512_sub_epi32(value, lo16), span16);
-            mask |= u64::from(inside) << (16 * i);
-        }
-        if !rest.is_empty() {
-            mask |= generic::range_word(rest, lo, span) << (16 * sixteens.len());
-        }
-        mask
-    });
-}
-
 /// # Safety
 /// 1. The processor has AVX2.
 /// 2. `set` is not empty and has at most 2^26 words, so that its bits are numbered by 32 bits.
@@ -248,10 +139,9 @@ pub(super) unsafe fn in_set_avx2(
         _mm256_set1_epi32(last as i32),
     );
     let low5 = _mm256_set1_epi32(31);
-    generic::by_word(values, combine, bitmap, |rows| {
-        let (eights, rest) = rows.as_chunks::<8>();
+    let answer = |rows: &[u32; 64]| {
         let mut mask = 0;
-        for (i, eight) in eights.iter().enumerate() {
+        for (i, eight) in rows.as_chunks::<8>().0.iter().enumerate() {
             // SAFETY: `eight` is 32 readable bytes and the load has no alignment requirement.
             let value = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
             let slot = _mm256_sub_epi32(value, min8);
@@ -267,10 +157,10 @@ pub(super) unsafe fn in_set_avx2(
             let bits = _mm256_movemask_ps(_mm256_castsi256_ps(hit)) as u32;
             mask |= u64::from(bits) << (8 * i);
         }
-        if !rest.is_empty() {
-            mask |= generic::set_word(rest, min, set) << (8 * eights.len());
-        }
         mask
+    };
+    generic::by_word(values, combine, bitmap, answer, |rest| {
+        generic::set_word(rest, min, set)
     });
 }
 
@@ -386,3 +276,186 @@ pub(super) fn scan_slices_avx2(slices: &[Slice], lo: u32, hi: u32, mask: &mut Sl
 pub(super) fn scan_slices_avx512(slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) {
     generic::scan_slices(slices, lo, hi, mask);
 }
+
+#[target_feature(enable = "avx2")]
+pub(super) fn unpack_avx2<T: Lane>(
+    packed: &[T],
+    width: usize,
+    add: T,
+    output: &mut [T; BLOCK_VALUES],
+) {
+    T::unpack_generic(packed, width, add, output);
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn unpack_avx512<T: Lane>(
+    packed: &[T],
+    width: usize,
+    add: T,
+    output: &mut [T; BLOCK_VALUES],
+) {
+    T::unpack_generic(packed, width, add, output);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn widen_avx2<T: Narrow>(values: &[T], signed: bool, output: &mut [u32]) {
+    generic::widen(values, signed, output);
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn widen_avx512<T: Narrow>(values: &[T], signed: bool, output: &mut [u32]) {
+    generic::widen(values, signed, output);
+}
+
+/// `output` has room for all bits.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn list_bits_avx512(bitmap: &[u64], output: &mut [u16]) -> usize {
+    let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    let mut len = 0;
+    for (idx, word) in bitmap.iter().enumerate().filter(|(_, word)| **word != 0) {
+        for quarter in 0..4 {
+            let bits = (*word >> (quarter * 16)) as u16;
+            let numbers =
+                _mm512_add_epi32(lanes, _mm512_set1_epi32(idx as i32 * 64 + quarter * 16));
+            let listed = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(bits, numbers));
+            // Bits before these are at most as many as rows before them, so that 16 more fit.
+            if let Some(target) = output[len..].first_chunk_mut::<16>() {
+                // SAFETY: `target` is 32 writable bytes and the store has no alignment requirement.
+                unsafe { _mm256_storeu_si256(target.as_mut_ptr().cast(), listed) };
+            }
+            len += bits.count_ones() as usize;
+        }
+    }
+    len
+}
+
+/// A test of values against a range, `lanes` at a time: `mask` has a bit for each lane whose distance from the range's
+/// beginning is at most its span.
+macro_rules! in_range {
+    ($name:ident, $features:literal, $lane:ty, $lanes:literal, $load:ident, $set:ident, $sub:ident, $mask:expr) => {
+        #[target_feature(enable = $features)]
+        pub(super) fn $name(
+            values: &[$lane],
+            lo: $lane,
+            span: $lane,
+            combine: Combine,
+            bitmap: &mut [u64],
+        ) {
+            let (los, spans) = ($set(lo.cast_signed()), $set(span.cast_signed()));
+            let inside = |value: $lane| value.wrapping_sub(lo) <= span;
+            let answer = |rows: &[$lane; 64]| {
+                let mut mask = 0;
+                for (i, lanes) in rows.as_chunks::<$lanes>().0.iter().enumerate() {
+                    // SAFETY: `lanes` fills a register and the load has no alignment requirement.
+                    let values = unsafe { $load(lanes.as_ptr().cast()) };
+                    mask |= $mask($sub(values, los), spans) << ($lanes * i);
+                }
+                mask
+            };
+            generic::by_word(values, combine, bitmap, answer, |rest| {
+                generic::range_word(rest, inside)
+            });
+        }
+    };
+}
+
+in_range!(
+    in_range_u8_avx2,
+    "avx2",
+    u8,
+    32,
+    _mm256_loadu_si256,
+    _mm256_set1_epi8,
+    _mm256_sub_epi8,
+    |offset, span| {
+        let inside = _mm256_cmpeq_epi8(_mm256_min_epu8(offset, span), offset);
+        u64::from(_mm256_movemask_epi8(inside).cast_unsigned())
+    }
+);
+in_range!(
+    in_range_u16_avx2,
+    "avx2",
+    u16,
+    16,
+    _mm256_loadu_si256,
+    _mm256_set1_epi16,
+    _mm256_sub_epi16,
+    |offset, span| {
+        let inside = _mm256_cmpeq_epi16(_mm256_min_epu16(offset, span), offset);
+        // A byte for each lane, first those of the lower half, then those of the upper.
+        let bytes = _mm_packs_epi16(
+            _mm256_castsi256_si128(inside),
+            _mm256_extracti128_si256::<1>(inside),
+        );
+        u64::from(_mm_movemask_epi8(bytes).cast_unsigned())
+    }
+);
+in_range!(
+    in_range_u32_avx2,
+    "avx2",
+    u32,
+    8,
+    _mm256_loadu_si256,
+    _mm256_set1_epi32,
+    _mm256_sub_epi32,
+    |offset, span| {
+        let inside = _mm256_cmpeq_epi32(_mm256_min_epu32(offset, span), offset);
+        u64::from(_mm256_movemask_ps(_mm256_castsi256_ps(inside)).cast_unsigned())
+    }
+);
+in_range!(
+    in_range_u64_avx2,
+    "avx2",
+    u64,
+    4,
+    _mm256_loadu_si256,
+    _mm256_set1_epi64x,
+    _mm256_sub_epi64,
+    |offset, span| {
+        // Numbers with a sign are in the order of those without when their highest bit is flipped.
+        let sign = _mm256_set1_epi64x(i64::MIN);
+        let outside =
+            _mm256_cmpgt_epi64(_mm256_xor_si256(offset, sign), _mm256_xor_si256(span, sign));
+        u64::from(!_mm256_movemask_pd(_mm256_castsi256_pd(outside)).cast_unsigned() & 0xf)
+    }
+);
+in_range!(
+    in_range_u8_avx512,
+    "avx512f,avx512bw",
+    u8,
+    64,
+    _mm512_loadu_si512,
+    _mm512_set1_epi8,
+    _mm512_sub_epi8,
+    |offset, span| _mm512_cmple_epu8_mask(offset, span)
+);
+in_range!(
+    in_range_u16_avx512,
+    "avx512f,avx512bw",
+    u16,
+    32,
+    _mm512_loadu_si512,
+    _mm512_set1_epi16,
+    _mm512_sub_epi16,
+    |offset, span| u64::from(_mm512_cmple_epu16_mask(offset, span))
+);
+in_range!(
+    in_range_u32_avx512,
+    "avx512f,avx512bw",
+    u32,
+    16,
+    _mm512_loadu_si512,
+    _mm512_set1_epi32,
+    _mm512_sub_epi32,
+    |offset, span| u64::from(_mm512_cmple_epu32_mask(offset, span))
+);
+in_range!(
+    in_range_u64_avx512,
+    "avx512f,avx512bw",
+    u64,
+    8,
+    _mm512_loadu_si512,
+    _mm512_set1_epi64,
+    _mm512_sub_epi64,
+    |offset, span| u64::from(_mm512_cmple_epu64_mask(offset, span))
+);

@@ -4,6 +4,7 @@ mod texts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -16,7 +17,7 @@ use super::*;
 use crate::batches::PIECE_ROWS;
 use crate::memory::testing::FickleBroker;
 use crate::memory::{Broker, FixedPool};
-use crate::testing::TestEnvironment;
+use crate::testing::{CountingShelf, TestEnvironment};
 use oracle::{KEYS, Spread, oracle, rows, sorted, spec, sums_of_numbers, two_steps};
 
 /// Parts as small as can be, so that few rows go all ways.
@@ -172,6 +173,35 @@ proptest! {
         let states = concat_batches(&first.schema, &states).unwrap();
         let (output, _) = aggregate(&last, &states, &test.environment, limits(is_tiny), 2);
         prop_assert_eq!(sorted(&output), oracle(&spec, &input));
+    }
+}
+
+#[test]
+fn groups_lie_on_the_shelf_of_the_environment() {
+    let spread = Spread {
+        rows: 9000,
+        values: 3000,
+        ..PLAIN
+    };
+    let input = rows(spread, 5);
+    // All kinds of keys: one word, several, texts; with memory for all groups and for few.
+    for keys in [vec![0], vec![0, 1], (0..KEYS).collect()] {
+        for (limits, memory) in [(divided(), 1 << 30), (TINY, 60 << 10)] {
+            let spec = spec(input.schema_ref(), &keys, false);
+            let mut test = TestEnvironment::new(FixedPool::new(memory));
+            let shelf = Arc::new(CountingShelf::default());
+            test.environment.table_shelf = Some(shelf.clone());
+            assert_equals_oracle(&spec, &input, &test.environment, limits, 2);
+            let count = |count: &AtomicU64| count.load(Relaxed);
+            assert!(
+                count(&shelf.updates) >= 9000,
+                "each row changes a group: {shelf:?}"
+            );
+            assert!(
+                count(&shelf.placed_bytes) > 0 && count(&shelf.table_bytes) > 0,
+                "{shelf:?}"
+            );
+        }
     }
 }
 

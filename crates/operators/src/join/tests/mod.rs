@@ -3,6 +3,7 @@ mod oracle;
 mod shared;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
@@ -15,7 +16,7 @@ use crate::batches::{PIECE_ROWS, needed_bytes};
 use crate::keys::Nulls;
 use crate::memory::testing::FickleBroker;
 use crate::memory::{Broker, FixedPool};
-use crate::testing::TestEnvironment;
+use crate::testing::{CountingShelf, TestEnvironment};
 use oracle::{KINDS, Spread, oracle, rows, sorted, spec};
 
 /// Runs a join without a minimum of memory.
@@ -143,6 +144,49 @@ proptest! {
         let test = TestEnvironment::new(broker(choice, seed));
         assert_equals_oracle(&spec, [&left, &right], &test.environment, threads);
         prop_assert_eq!(test.environment.spill.stats().used_bytes, 0);
+    }
+}
+
+#[test]
+fn tables_lie_on_the_shelf_of_the_environment() {
+    let spread = |rows| Spread {
+        rows,
+        values: 5000,
+        nulls: false,
+        skewed: false,
+    };
+    let (left, right) = (rows(spread(4000), 5, 1), rows(spread(9000), 20, 2));
+    // By one number, found without hashes; by several columns; and with memory for a part of the rows.
+    for (on, memory) in [
+        (vec![0], 1 << 30),
+        (vec![0, 2, 3], 1 << 30),
+        (vec![0, 2, 3], 100 << 10),
+    ] {
+        let spec = spec(
+            left.schema_ref(),
+            JoinKind::Inner,
+            &on,
+            Nulls::Distinct,
+            false,
+        );
+        let mut test = TestEnvironment::new(FixedPool::new(memory));
+        let shelf = Arc::new(CountingShelf::default());
+        test.environment.table_shelf = Some(shelf.clone());
+        assert_equals_oracle(&spec, [&left, &right], &test.environment, 2);
+        let count = |count: &AtomicU64| count.load(Relaxed);
+        // Each row is written to a table once, unless spilled pairs swap their sides.
+        let written = count(&shelf.updates);
+        assert!(
+            written == 4000 || memory < 1 << 20 && written > 0,
+            "{shelf:?}"
+        );
+        assert!(
+            count(&shelf.reads) >= 9000,
+            "each row asks a table: {shelf:?}"
+        );
+        assert!(count(&shelf.placed_bytes) >= 4000 * 8, "{shelf:?}");
+        let (table, placed) = (count(&shelf.table_bytes), count(&shelf.placed_bytes));
+        assert!(table > 0 && table <= placed + 4096, "{shelf:?}");
     }
 }
 
