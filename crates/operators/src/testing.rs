@@ -43,6 +43,8 @@ impl TestEnvironment {
 #[derive(Debug, Default)]
 pub(crate) struct CountingShelf {
     pub(crate) placed_bytes: AtomicU64,
+    /// What was placed last.
+    pub(crate) last_bytes: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) updates: AtomicU64,
     /// The largest tables.
@@ -52,6 +54,7 @@ pub(crate) struct CountingShelf {
 impl TableShelf for CountingShelf {
     fn place(&self, memory: &[u8]) {
         self.placed_bytes.fetch_add(memory.len() as u64, Relaxed);
+        self.last_bytes.store(memory.len() as u64, Relaxed);
     }
 
     fn read(&self, table_bytes: u64, count: u64) {

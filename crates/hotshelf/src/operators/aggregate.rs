@@ -23,7 +23,9 @@ use hotshelf_operators::aggregate::{
 
 use super::Reason;
 use super::original::{as_original, shown_as_original};
-use super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed, handed_on};
+use super::work::{
+    OpenStream, Piece, Pieces, Streams, blocking, environment_with_tables, failed, handed_on,
+};
 use partial::PartialWork;
 use spec::Spec;
 
@@ -124,7 +126,7 @@ impl Partition {
         input: SendableRecordBatchStream,
         context: &TaskContext,
     ) -> QueryResult<SendableRecordBatchStream> {
-        let environment = environment(context, &self.metrics, self.number)?;
+        let environment = environment_with_tables(context, &self.metrics, self.number)?;
         let input = Pieces::new(input, self.spec.columns.clone(), context);
         let stream = Streams::new(environment.stop.clone()).open();
         let spec = self.spec.aggregate.clone();

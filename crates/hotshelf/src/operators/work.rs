@@ -43,30 +43,42 @@ pub(crate) fn environment(
     let Some(spill) = context.session_config().get_extension::<SpillFolder>() else {
         return internal_err!("a session without a folder for what does not fit");
     };
-    let settings = SessionSettings::of(context);
-    let shelves = context.session_config().get_extension::<TableShelves>();
-    let table_shelf = match shelves {
-        Some(shelves) if settings.look_up_shelf != Shelf::Dram => {
-            let shelf = LookUpShelf::open(&settings.look_up_shelf, &shelves);
-            let shelf = OperatorShelf {
-                shelf: shelf.map_err(DataFusionError::from)?,
-                accesses: MetricBuilder::new(metrics).counter("shelf_accesses", partition),
-            };
-            Some(Arc::new(shelf) as _)
-        }
-        _ => None,
-    };
     let spilled = MetricBuilder::new(metrics).spilled_bytes(partition);
     Ok(Environment {
         spilled: Arc::new(move |bytes| spilled.add(bytes as usize)),
         broker: Arc::new(PoolBroker(context.memory_pool().clone())),
         spill,
         stop: Stop::default(),
-        table_shelf,
+        table_shelf: None,
     })
 }
 
-/// The shelf of an operator's tables, and how often it is asked.
+/// The same for an operator that has tables: they are where `hotshelf.look_up_shelf` says.
+pub(crate) fn environment_with_tables(
+    context: &TaskContext,
+    metrics: &ExecutionPlanMetricsSet,
+    partition: usize,
+) -> QueryResult<Environment> {
+    let environment = environment(context, metrics, partition)?;
+    let settings = SessionSettings::of(context);
+    if settings.look_up_shelf == Shelf::Dram {
+        return Ok(environment);
+    }
+    let Some(shelves) = context.session_config().get_extension::<TableShelves>() else {
+        return internal_err!("a session without the shelves of its database");
+    };
+    let shelf = LookUpShelf::open(&settings.look_up_shelf, &shelves);
+    let shelf = OperatorShelf {
+        shelf: shelf.map_err(DataFusionError::from)?,
+        accesses: MetricBuilder::new(metrics).counter("shelf_accesses", partition),
+    };
+    Ok(Environment {
+        table_shelf: Some(Arc::new(shelf)),
+        ..environment
+    })
+}
+
+/// The shelf of an operator's tables, and how often it is asked, processor's cache or not.
 struct OperatorShelf {
     shelf: LookUpShelf,
     accesses: Count,

@@ -83,8 +83,8 @@ impl Scan<'_> {
         rows * if self.needs_days() { 4 } else { 3 }
     }
 
-    /// Tests every column of all rows: no branch, and no line of a column is left out.
-    fn test(&self, chunk: &Range<usize>) -> Bitmap {
+    /// The columns that are tested, and their bounds.
+    fn columns(&self) -> impl Iterator<Item = (FactColumn, (u8, u8))> {
         let columns = [
             (FactColumn::Month, self.days.months),
             (FactColumn::Discount, self.bounds.discount),
@@ -92,13 +92,18 @@ impl Scan<'_> {
             (FactColumn::Day, self.days.days),
         ];
         let count = if self.needs_days() { 4 } else { 3 };
+        columns.into_iter().take(count)
+    }
+
+    /// Tests every column of all rows: no branch, and no line of a column is left out.
+    fn test(&self, chunk: &Range<usize>) -> Bitmap {
         let mut bitmap = [0; SCAN_ROWS / 64];
         bitmap[..chunk.len().div_ceil(64)].fill(u64::MAX);
         let mut own = [0; SCAN_ROWS / 64];
-        for (column, (lo, hi)) in &columns[..count] {
-            let bytes = self.stripe.column(*column, chunk);
+        for (column, (lo, hi)) in self.columns() {
+            let bytes = self.stripe.column(column, chunk);
             self.backend
-                .scan_bytes(bytes, *lo, *hi, Combine::Replace, &mut own);
+                .scan_bytes(bytes, lo, hi, Combine::Replace, &mut own);
             for (all, own) in bitmap.iter_mut().zip(&own) {
                 *all &= own;
             }
@@ -109,7 +114,7 @@ impl Scan<'_> {
     /// Notes the rows that are left, fetches their prices, and says in how many lines these lie.
     fn ask_for_prices(&self, chunk: &Range<usize>, bitmap: &Bitmap, found: &mut Found) -> usize {
         const LINE_ROWS: u16 = (LINE_BYTES / 4) as u16;
-        found.fill(bitmap);
+        found.fill(self.backend, bitmap);
         let prices = numbers::<u32>(self.stripe.column(FactColumn::Price, chunk));
         let (mut lines, mut last) = (0, u16::MAX);
         for row in found.rows() {
@@ -142,17 +147,14 @@ impl Scan<'_> {
 
 /// Rows of a chunk in their order.
 struct Found {
-    rows: [u16; SCAN_ROWS + Found::AT_ONCE],
+    rows: [u16; SCAN_ROWS],
     len: usize,
 }
 
 impl Found {
-    /// Rows of a word that are written without looking how many there are.
-    const AT_ONCE: usize = 4;
-
     fn new() -> Self {
         Self {
-            rows: [0; SCAN_ROWS + Self::AT_ONCE],
+            rows: [0; SCAN_ROWS],
             len: 0,
         }
     }
@@ -161,28 +163,9 @@ impl Found {
         &self.rows[..self.len]
     }
 
-    /// The set bits of a bitmap. A loop that ends where a word's bits end would be guessed wrong at most words.
-    fn fill(&mut self, bitmap: &Bitmap) {
-        let mut len = 0;
-        for (at, word) in bitmap.iter().enumerate() {
-            if *word == 0 {
-                continue;
-            }
-            let (mut rest, start, count) = (*word, at * 64, word.count_ones() as usize);
-            let mut written = 0;
-            loop {
-                for slot in &mut self.rows[len + written..len + written + Self::AT_ONCE] {
-                    *slot = (start + rest.trailing_zeros() as usize) as u16;
-                    rest &= rest.wrapping_sub(1);
-                }
-                written += Self::AT_ONCE;
-                if written >= count {
-                    break;
-                }
-            }
-            len += count;
-        }
-        self.len = len;
+    /// The set bits of a bitmap.
+    fn fill(&mut self, backend: Backend, bitmap: &Bitmap) {
+        self.len = backend.list_bits(bitmap, &mut self.rows);
     }
 }
 

@@ -46,9 +46,9 @@ pub struct Table {
     /// Once the table has more groups, most of what it holds takes twice the memory.
     comfortable_groups: usize,
     charge: Charge,
-    /// Where keys and their directory are, and the bytes that were last put there.
+    /// Where keys and their directory are, and how many groups were last put there.
     shelf: Option<Arc<dyn TableShelf>>,
-    placed_bytes: u64,
+    placed_groups: usize,
 }
 
 impl Table {
@@ -59,7 +59,7 @@ impl Table {
     ) -> Result<Self> {
         Ok(Self {
             shelf: shelf.cloned(),
-            placed_bytes: 0,
+            placed_groups: 0,
             plan: Arc::clone(plan),
             directory: Directory::default(),
             stored: GroupKeys::new(plan.encoder.shape()),
@@ -139,6 +139,9 @@ impl Table {
         self.plan
             .add_input(accumulators, input, &work.groups, len)?;
         self.note_rows(input.num_rows());
+        if finds_groups {
+            self.use_shelf(input.num_rows());
+        }
         Ok(())
     }
 
@@ -153,6 +156,7 @@ impl Table {
         self.plan
             .add_groups(accumulators, added, &work.groups, len)?;
         self.note_rows(added.num_rows());
+        self.use_shelf(added.num_rows());
         Ok(())
     }
 
@@ -169,13 +173,20 @@ impl Table {
         let bytes = self.bytes();
         self.charge.grow(bytes.saturating_sub(self.charge.bytes()));
         self.charge.shrink_to(bytes);
-        if let Some(shelf) = &self.shelf {
-            shelf.update(bytes, rows as u64);
-            let held = self.directory.bytes() + self.stored.bytes();
-            if std::mem::replace(&mut self.placed_bytes, held) != held {
-                self.directory.put_on(&**shelf);
-                self.stored.put_on(&**shelf);
-            }
+    }
+
+    /// Waits for the groups of rows to be found and changed on the shelf, and puts there what came, an eighth of all
+    /// groups at a time.
+    fn use_shelf(&mut self, rows: usize) {
+        let Some(shelf) = &self.shelf else {
+            return;
+        };
+        shelf.update(self.bytes(), rows as u64);
+        let groups = self.stored.len();
+        if groups > self.placed_groups + self.placed_groups / 8 {
+            self.directory.put_on(&**shelf);
+            self.stored.put_on(&**shelf);
+            self.placed_groups = groups;
         }
     }
 
@@ -210,6 +221,7 @@ impl Table {
         self.directory = Directory::default();
         self.rows = 0;
         self.comfortable_groups = 0;
+        self.placed_groups = 0;
         let empty = GroupKeys::new(self.plan.encoder.shape());
         std::mem::replace(&mut self.stored, empty)
     }

@@ -59,6 +59,8 @@ pub struct Cursor {
     rounds: Rounds,
     /// The next row that may be returned apart from pairs.
     next_single: usize,
+    /// Rows of the tables that the last step looked at.
+    looked: u64,
     picks: Vec<u32>,
     places: Vec<u64>,
     words: Vec<u64>,
@@ -70,8 +72,7 @@ impl Cursor {
         let keys = &self.rows.keys;
         probing.tables.candidates(keys, &mut self.candidates);
         if let Some(shelf) = probing.shelf {
-            let found = self.candidates.row_count();
-            shelf.read(probing.tables.bytes(), keys.len() as u64 + found);
+            shelf.read(probing.tables.bytes(), keys.len() as u64);
         }
         self.next = 0;
         self.next_single = 0;
@@ -99,6 +100,9 @@ impl Cursor {
         let plan = probing.plan;
         if self.next < self.candidates.rows.len() {
             self.find_pairs(probing);
+            if let Some(shelf) = probing.shelf {
+                shelf.read(probing.tables.bytes(), self.looked);
+            }
             if self.picks.is_empty() {
                 return Ok(Step::Pause);
             }
@@ -170,6 +174,7 @@ impl Cursor {
         let Candidates { rows, starts, .. } = &self.candidates;
         let taken = self.next..rows.len().min(self.next + OUTPUT_ROWS);
         self.next = taken.end;
+        self.looked = taken.len() as u64;
         self.picks.clear();
         self.picks.extend_from_slice(&rows[taken.clone()]);
         self.places.clear();
@@ -194,8 +199,10 @@ impl Cursor {
             matched,
             picks,
             places,
+            looked,
             ..
         } = self;
+        *looked = 0;
         let needs_no_more =
             |row: usize| !plan.spec.kind.has_pairs() && !marks && matched.get(row) == Some(&true);
         let sizes = self.rows.value_bytes.as_deref();
@@ -210,6 +217,7 @@ impl Cursor {
             while place < end {
                 if is_equal(place, row as usize) {
                     if picks.len() == OUTPUT_ROWS || bytes > OUTPUT_BYTES {
+                        *looked += place - starts[self.next];
                         starts[self.next] = place;
                         return;
                     }
@@ -232,6 +240,7 @@ impl Cursor {
                 }
                 place += 1;
             }
+            *looked += place - starts[self.next];
             self.next += 1;
         }
     }
@@ -248,9 +257,11 @@ impl Cursor {
             rounds,
             picks,
             places,
+            looked,
             ..
         } = self;
-        let (mut bytes, mut looked) = (0, 0);
+        let mut bytes = 0;
+        *looked = 0;
         let sizes = self.rows.value_bytes.as_deref();
         while *next < candidates.rows.len() {
             let number = *next;
@@ -272,9 +283,9 @@ impl Cursor {
             let mut found = 0;
             for place in tested {
                 // Rows that have partners are passed over, which gives no pairs to test.
-                looked += 1;
+                *looked += 1;
                 let is_full = picks.len() == OUTPUT_ROWS || bytes > OUTPUT_BYTES;
-                if is_full || looked > LOOKS_MAX {
+                if is_full || *looked > LOOKS_MAX {
                     candidates.starts[number] = place;
                     return;
                 }
@@ -294,8 +305,8 @@ impl Cursor {
                 }
             }
             *next += 1;
-            looked += (end - start) / 64;
-            if looked > LOOKS_MAX && *next < candidates.rows.len() {
+            *looked += (end - start) / 64;
+            if *looked > LOOKS_MAX && *next < candidates.rows.len() {
                 return;
             }
         }

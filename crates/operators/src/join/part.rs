@@ -15,6 +15,8 @@ use crate::{Stop, TableShelf};
 pub(super) const ROW_BITS: u32 = 40;
 /// A slot's word: the end of its rows above, the filter below.
 pub(super) const FILTER_BITS: u32 = 16;
+/// Rows that a shelf writes before it is seen whether the thread should stop.
+const ROWS_AT_ONCE: u64 = 1 << 16;
 /// Filters of four bits of sixteen. The lowest bits of the hash choose one.
 static FILTERS: [u16; 2048] = filters();
 
@@ -83,12 +85,16 @@ impl Part {
         self.charge = Some(charge);
     }
 
-    /// Moves the table to a shelf, and waits for its rows to be written there.
-    pub fn put_on(&self, shelf: &dyn TableShelf) {
+    /// Moves the table to a shelf, and waits for its rows to be written there, some at a time.
+    pub fn put_on(&self, shelf: &dyn TableShelf, stop: &Stop) {
         shelf.place(bytemuck::cast_slice(&self.rows));
         shelf.place(bytemuck::cast_slice(&self.directory));
         self.heaps.iter().for_each(|heap| shelf.place(heap));
-        shelf.update(self.bytes(), self.len as u64);
+        let (bytes, len) = (self.bytes(), self.len as u64);
+        let pieces = (0..len).step_by(ROWS_AT_ONCE as usize);
+        for first in pieces.take_while(|_| !stop.is_raised()) {
+            shelf.update(bytes, ROWS_AT_ONCE.min(len - first));
+        }
     }
 
     /// What rows, their heaps and the directory take.
@@ -177,7 +183,7 @@ impl PartOptions<'_> {
             charge: Some(charge),
         };
         if let Some(shelf) = self.shelf {
-            part.put_on(shelf);
+            part.put_on(shelf, self.stop);
         }
         part
     }

@@ -49,14 +49,6 @@ pub struct Candidates {
     pub are_pairs: bool,
 }
 
-impl Candidates {
-    /// The rows of all slots.
-    pub fn row_count(&self) -> u64 {
-        let slots = self.starts.iter().zip(&self.ends);
-        slots.map(|(start, end)| end - start).sum()
-    }
-}
-
 impl Tables {
     /// The tables of a store whose rows have all arrived. Partitions that do not fit are spilled.
     pub fn build(store: &RowStore, marks: bool, threads: usize) -> Result<Self> {
@@ -133,7 +125,9 @@ impl Tables {
         let keyed = parts.len();
         if let Some(shelf) = options.shelf {
             direct.put_on(shelf);
-            parts.iter().for_each(|part| part.put_on(shelf));
+            parts
+                .iter()
+                .for_each(|part| part.put_on(shelf, store.stop()));
         }
         let lonely = build_part(store, NO_KEY, options)?;
         parts.push(lonely.unwrap_or_else(Part::empty));

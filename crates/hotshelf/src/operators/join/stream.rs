@@ -15,7 +15,9 @@ use hotshelf_operators::OperatorError;
 use hotshelf_operators::join::{HashJoin, Prober, Step};
 
 use super::super::columns::Columns;
-use super::super::work::{OpenStream, Piece, Pieces, Streams, blocking, environment, failed};
+use super::super::work::{
+    OpenStream, Piece, Pieces, Streams, blocking, environment_with_tables, failed,
+};
 use super::key_ranges::KeyRanges;
 use super::rest::{Rest, work};
 use super::small_batches::SmallBatches;
@@ -40,7 +42,7 @@ impl Build {
         metrics: &ExecutionPlanMetricsSet,
         (partition, probers): (usize, usize),
     ) -> QueryResult<Self> {
-        let environment = environment(context, metrics, partition)?;
+        let environment = environment_with_tables(context, metrics, partition)?;
         let join = HashJoin::try_new(spec.join.clone(), &environment, probers);
         Ok(Self {
             join: join.map_err(failed)?,

@@ -205,6 +205,33 @@ fn groups_lie_on_the_shelf_of_the_environment() {
     }
 }
 
+#[test]
+fn most_keys_of_groups_are_on_the_shelf_whatever_room_they_have() {
+    let mut test = TestEnvironment::new(FixedPool::new(1 << 30));
+    let shelf = Arc::new(CountingShelf::default());
+    test.environment.table_shelf = Some(shelf.clone());
+    // A few more than a power of two: the keys have just got room for twice as many.
+    let input = numbers(0..70_000);
+    let spec = AggregateSpec {
+        input: input.schema(),
+        keys: vec![0],
+        aggregates: vec![],
+        phase: Phase::Single,
+        schema: input.schema(),
+    };
+    let alone = Limits {
+        alone_table_bytes: 1 << 30,
+        ..Limits::default()
+    };
+    let aggregation = HashAggregate::with_limits(spec, &test.environment, 1, alone).unwrap();
+    let mut worker = aggregation.worker().unwrap();
+    for first in (0..70_000).step_by(1000) {
+        worker.push(input.slice(first, 1000)).unwrap();
+    }
+    let placed = shelf.last_bytes.load(Relaxed);
+    assert!(placed >= 70_000 * 8 * 8 / 9, "{placed}");
+}
+
 fn numbers(numbers: impl IntoIterator<Item = i64>) -> RecordBatch {
     let numbers = Arc::new(Int64Array::from_iter_values(numbers)) as _;
     RecordBatch::try_from_iter([("number", numbers)]).unwrap()

@@ -190,6 +190,44 @@ fn tables_lie_on_the_shelf_of_the_environment() {
     }
 }
 
+#[test]
+fn a_shelf_is_read_as_far_as_pairs_are_wanted() {
+    let spread = |rows| Spread {
+        rows,
+        values: 2,
+        nulls: false,
+        skewed: false,
+    };
+    let (left, right) = (rows(spread(4000), 5, 1), rows(spread(1000), 5, 2));
+    let spec = spec(
+        left.schema_ref(),
+        JoinKind::Inner,
+        &[0],
+        Nulls::Distinct,
+        false,
+    );
+    let mut test = TestEnvironment::new(FixedPool::new(1 << 30));
+    let shelf = Arc::new(CountingShelf::default());
+    test.environment.table_shelf = Some(shelf.clone());
+    let join = HashJoin::try_new(spec, &test.environment, 1).unwrap();
+    join.builder().insert(left).unwrap();
+    join.finish_build(1).unwrap();
+    let mut prober = join.prober().unwrap();
+    prober.push(right).unwrap();
+    let first = prober.next_batch().unwrap().unwrap();
+    let reads = shelf.reads.load(Relaxed);
+    assert!(first.num_rows() > 1000 && reads < 20_000, "{reads}");
+    let mut pairs = first.num_rows() as u64;
+    while let Some(batch) = prober.next_batch().unwrap() {
+        pairs += batch.num_rows() as u64;
+    }
+    let reads = shelf.reads.load(Relaxed);
+    assert!(
+        pairs > 1_000_000 && (pairs..2 * pairs).contains(&reads),
+        "{reads} for {pairs}"
+    );
+}
+
 /// Rows whose first column has these numbers, cut to those that 32 bits hold in the second.
 fn with_numbers(rows: &RecordBatch, numbers: impl Fn(i64) -> Option<i64>) -> RecordBatch {
     let numbers: Int64Array = (0..rows.num_rows() as i64).map(numbers).collect();
