@@ -22,7 +22,7 @@ fn an_emulated_tier_is_measured_labelled_and_explained() {
         "write_threads",
         "GB/s",
         "threads write",
-        "one after the other",
+        "in pieces of",
     ] {
         assert!(done.stdout.contains(part), "{part}: {}", done.stdout);
     }

@@ -2,8 +2,8 @@
 //!
 //! [`derive`](fn@derive) is pure: rows in, [`TierProfile`] out. Its rules compare the ways of using a tier, so that
 //! they say what is true of the measured device. [`Derivation`] keeps those values that the engine follows on such a
-//! tier and that a repeated probe would give again. [`MachineProfile`] keeps the profiles of all tiers in a file that belongs to one machine; on another machine,
-//! or without the file, conservative defaults apply and say so.
+//! tier and that a repeated probe would give again. [`MachineProfile`] keeps the profiles of all tiers in a file that
+//! belongs to one machine; on another machine, or without the file, conservative defaults apply and say so.
 
 mod certain;
 mod defaults;

@@ -1,5 +1,5 @@
-//! Which values the engine follows on which tiers. The others may be true of a device, and serve to judge it, but are
-//! no part of its profile.
+//! Which values the engine follows on which tiers. The others may be true of a device, and serve to judge it, but its
+//! profile does without them.
 
 use super::defaults::unmeasured;
 use super::{TierProfile, Value};
@@ -43,7 +43,6 @@ fn forget<T>(value: &mut Value<T>, default: Value<T>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::emulated::recorded_rows;
     use crate::profile::{DeriveInput, derive};
 

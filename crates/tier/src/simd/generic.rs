@@ -1,6 +1,6 @@
 //! The portable kernels: the definition every vector version is tested against.
 
-use super::{Combine, Narrow, Slice};
+use super::{Combine, Slice};
 
 pub(super) fn box_mask(words: &[u64], lo: u64, hi: u64, guard: u64) -> u64 {
     let mut mask = 0;
@@ -82,15 +82,6 @@ pub(super) fn scan_slices(slices: &[Slice], lo: u32, hi: u32, mask: &mut Slice) 
     }
     for (mask, outside) in mask.iter_mut().zip(outside) {
         *mask &= !outside;
-    }
-}
-
-#[inline(always)]
-pub(super) fn widen<T: Narrow>(values: &[T], signed: bool, output: &mut [u32]) {
-    let both = output.iter_mut().zip(values);
-    match signed {
-        true => both.for_each(|(wide, value)| *wide = value.widened(true)),
-        false => both.for_each(|(wide, value)| *wide = value.widened(false)),
     }
 }
 

@@ -92,7 +92,7 @@ impl Backend {
     /// Widens values to 32 bits, with their signs or without, as far as there are values and room for them.
     pub fn widen<T: Narrow>(self, values: &[T], signed: bool, output: &mut [u32]) {
         match self.0 {
-            Kind::Generic => generic::widen(values, signed, output),
+            Kind::Generic => widen(values, signed, output),
             // SAFETY: a value of this kind is only made after the processor reported AVX2.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => unsafe { x86::widen_avx2(values, signed, output) },
@@ -116,6 +116,15 @@ impl Backend {
             Kind::Avx512 => unsafe { x86::list_bits_avx512(bitmap, output) },
             _ => generic::list_bits(bitmap, output),
         }
+    }
+}
+
+#[inline(always)]
+pub(super) fn widen<T: Narrow>(values: &[T], signed: bool, output: &mut [u32]) {
+    let both = output.iter_mut().zip(values);
+    match signed {
+        true => both.for_each(|(wide, value)| *wide = value.widened(true)),
+        false => both.for_each(|(wide, value)| *wide = value.widened(false)),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::arch::x86_64::*;
 
+use super::lanes::widen;
 use super::{BLOCK_VALUES, Combine, Lane, Narrow, Slice, generic};
 
 #[target_feature(enable = "avx2")]
@@ -299,12 +300,12 @@ pub(super) fn unpack_avx512<T: Lane>(
 
 #[target_feature(enable = "avx2")]
 pub(super) fn widen_avx2<T: Narrow>(values: &[T], signed: bool, output: &mut [u32]) {
-    generic::widen(values, signed, output);
+    widen(values, signed, output);
 }
 
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn widen_avx512<T: Narrow>(values: &[T], signed: bool, output: &mut [u32]) {
-    generic::widen(values, signed, output);
+    widen(values, signed, output);
 }
 
 /// `output` has room for all bits.
