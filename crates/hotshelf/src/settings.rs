@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use datafusion::common::DataFusionError;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
-use datafusion::execution::TaskContext;
+use datafusion::execution::config::SessionConfig;
 use hotshelf_store::shelf::Shelf;
 use parking_lot::Mutex;
 
@@ -232,10 +232,16 @@ impl Default for SessionSettings {
 }
 
 impl SessionSettings {
-    /// Those of the session whose query this is.
-    pub fn of(context: &TaskContext) -> Self {
-        let extensions = &context.session_config().options().extensions;
-        extensions.get::<Self>().cloned().unwrap_or_default()
+    /// Those of the session whose configuration this is.
+    pub fn of(config: &SessionConfig) -> Self {
+        let settings = config.options().extensions.get::<Self>();
+        settings.cloned().unwrap_or_default()
+    }
+
+    /// Where a query of this configuration has look-ups and tables.
+    pub fn look_up_shelf_of(config: &SessionConfig) -> &Shelf {
+        let settings = config.options().extensions.get::<Self>();
+        settings.map_or(&Shelf::Dram, |settings| &settings.look_up_shelf)
     }
 
     pub fn new(database: Weak<dyn DatabaseSettings>, threads: usize) -> Self {

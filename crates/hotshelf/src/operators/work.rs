@@ -60,16 +60,16 @@ pub(crate) fn environment_with_tables(
     partition: usize,
 ) -> QueryResult<Environment> {
     let environment = environment(context, metrics, partition)?;
-    let settings = SessionSettings::of(context);
-    if settings.look_up_shelf == Shelf::Dram {
+    let config = context.session_config();
+    let shelf = SessionSettings::look_up_shelf_of(config);
+    if *shelf == Shelf::Dram {
         return Ok(environment);
     }
-    let Some(shelves) = context.session_config().get_extension::<TableShelves>() else {
+    let Some(shelves) = config.get_extension::<TableShelves>() else {
         return internal_err!("a session without the shelves of its database");
     };
-    let shelf = LookUpShelf::open(&settings.look_up_shelf, &shelves);
     let shelf = OperatorShelf {
-        shelf: shelf.map_err(DataFusionError::from)?,
+        shelf: LookUpShelf::open(shelf, &shelves).map_err(DataFusionError::from)?,
         accesses: MetricBuilder::new(metrics).counter("shelf_accesses", partition),
     };
     Ok(Environment {

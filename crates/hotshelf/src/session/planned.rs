@@ -82,7 +82,8 @@ impl Runnable {
             with_account,
         } = self;
         let mut context = TaskContext::from(&state);
-        let account = QueryAccount::open(&settings_of(&state), engine, &mut context);
+        let account =
+            QueryAccount::open(&SessionSettings::of(state.config()), engine, &mut context);
         let form = explain::form_of(&plan);
         let plan = RunningPlan::new(plan);
         let interrupt = interrupt_of(&state);
@@ -122,7 +123,11 @@ impl Runnable {
     {
         let mut state = self.state;
         let mut context = TaskContext::from(&state);
-        let account = QueryAccount::open(&settings_of(&state), self.engine, &mut context);
+        let account = QueryAccount::open(
+            &SessionSettings::of(state.config()),
+            self.engine,
+            &mut context,
+        );
         let context = Arc::new(context);
         let start = |plan, interrupt| {
             let plan = RunningPlan::new(plan);
@@ -193,14 +198,7 @@ async fn plan_again(
     aside::run_async("planning the statement again", Handle::current(), plan).await
 }
 
-/// The settings of the query that a state is for.
-fn settings_of(state: &SessionState) -> SessionSettings {
-    let extensions = &state.config().options().extensions;
-    let settings = extensions.get::<SessionSettings>();
-    settings.cloned().unwrap_or_default()
-}
-
-/// The same, to change them.
+/// The settings of the query that a state is for, to change them.
 fn settings_in(state: &mut SessionState) -> Option<&mut SessionSettings> {
     let extensions = &mut state.config_mut().options_mut().extensions;
     extensions.get_mut::<SessionSettings>()
@@ -208,5 +206,5 @@ fn settings_in(state: &mut SessionState) -> Option<&mut SessionSettings> {
 
 /// The flag of the query that a state is for.
 pub(super) fn interrupt_of(state: &SessionState) -> Interrupt {
-    settings_of(state).interrupt
+    SessionSettings::of(state.config()).interrupt
 }

@@ -170,7 +170,7 @@ async fn look_ups(star: Arc<Star>, context: Arc<TaskContext>) -> Result<Ready, U
         .any(|(found, join)| found.made().lookup.row_count() == 0 && join.matching.drops_others());
     let codes = group_codes(&star, &found)?;
     let shelf = LookUpShelf::open(
-        &SessionSettings::of(&context).look_up_shelf,
+        SessionSettings::look_up_shelf_of(context.session_config()),
         &star.scan.env.shelves,
     );
     let shelf = shelf.map_err(DataFusionError::from)?;

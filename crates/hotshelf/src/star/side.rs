@@ -136,7 +136,7 @@ impl Found {
 
 /// The weight of a query among those that use what is kept. Nothing: it leaves no trace.
 fn weight_of(star: &Star, context: &TaskContext) -> Option<f64> {
-    let settings = SessionSettings::of(context);
+    let settings = SessionSettings::of(context.session_config());
     let cache = &star.scan.env.cache;
     let weight = || cache.query_weight(settings.template, settings.priority);
     settings.populate.then(weight)
@@ -150,7 +150,10 @@ pub(super) async fn build_side(
 ) -> Result<Found, Unfit> {
     let weight = weight_of(&star, &context);
     let look_ups = &star.scan.env.look_ups;
-    let recipe = star.recipe(join, &SessionSettings::of(&context).look_up_shelf);
+    let recipe = star.recipe(
+        join,
+        SessionSettings::look_up_shelf_of(context.session_config()),
+    );
     // What is kept is not narrowed: it would keep scanned rows that the rest of the query drops.
     if let Some(recipe) = recipe.as_ref().filter(|_| !star.is_narrowed(join))
         && let Some(kept) = look_ups.find(recipe, weight.unwrap_or(0.0))

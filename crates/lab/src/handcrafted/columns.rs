@@ -83,8 +83,8 @@ impl Scan<'_> {
         rows * if self.needs_days() { 4 } else { 3 }
     }
 
-    /// The columns that are tested, and their bounds.
-    fn columns(&self) -> impl Iterator<Item = (FactColumn, (u8, u8))> {
+    /// Tests every column of all rows: no branch, and no line of a column is left out.
+    fn test(&self, chunk: &Range<usize>) -> Bitmap {
         let columns = [
             (FactColumn::Month, self.days.months),
             (FactColumn::Discount, self.bounds.discount),
@@ -92,18 +92,13 @@ impl Scan<'_> {
             (FactColumn::Day, self.days.days),
         ];
         let count = if self.needs_days() { 4 } else { 3 };
-        columns.into_iter().take(count)
-    }
-
-    /// Tests every column of all rows: no branch, and no line of a column is left out.
-    fn test(&self, chunk: &Range<usize>) -> Bitmap {
         let mut bitmap = [0; SCAN_ROWS / 64];
         bitmap[..chunk.len().div_ceil(64)].fill(u64::MAX);
         let mut own = [0; SCAN_ROWS / 64];
-        for (column, (lo, hi)) in self.columns() {
-            let bytes = self.stripe.column(column, chunk);
+        for (column, (lo, hi)) in &columns[..count] {
+            let bytes = self.stripe.column(*column, chunk);
             self.backend
-                .scan_bytes(bytes, lo, hi, Combine::Replace, &mut own);
+                .scan_bytes(bytes, *lo, *hi, Combine::Replace, &mut own);
             for (all, own) in bitmap.iter_mut().zip(&own) {
                 *all &= own;
             }

@@ -61,6 +61,9 @@ pub trait StoredKeys {
     /// Whether a row has the key of the row before.
     fn repeats(keys: &Keys, row: usize) -> bool;
 
+    /// Moves the keys to a shelf.
+    fn put_on(&self, shelf: &dyn TableShelf);
+
     /// Loads what will be compared, where that takes several loads that wait for each other.
     fn warm(&self, _groups: impl Iterator<Item = usize> + Clone) {}
 }
@@ -90,6 +93,10 @@ impl<const N: usize> StoredKeys for Words<N> {
     fn repeats(keys: &Keys, row: usize) -> bool {
         words_of::<N>(keys, row) == words_of(keys, row - 1)
     }
+
+    fn put_on(&self, shelf: &dyn TableShelf) {
+        shelf.place(bytemuck::cast_slice(self.0.as_flattened()));
+    }
 }
 
 impl StoredKeys for Bytes {
@@ -118,6 +125,11 @@ impl StoredKeys for Bytes {
     #[inline]
     fn repeats(keys: &Keys, row: usize) -> bool {
         keys.hashes()[row] == keys.hashes()[row - 1] && keys.bytes(row) == keys.bytes(row - 1)
+    }
+
+    fn put_on(&self, shelf: &dyn TableShelf) {
+        shelf.place(&self.bytes);
+        shelf.place(bytemuck::cast_slice(&self.ends));
     }
 }
 
@@ -158,17 +170,7 @@ impl GroupKeys {
 
     /// Moves the keys to a shelf.
     pub fn put_on(&self, shelf: &dyn TableShelf) {
-        match self {
-            Self::One(Words(rows)) => shelf.place(bytemuck::cast_slice(rows)),
-            Self::Two(Words(rows)) => shelf.place(bytemuck::cast_slice(rows)),
-            Self::Three(Words(rows)) => shelf.place(bytemuck::cast_slice(rows)),
-            Self::Four(Words(rows)) => shelf.place(bytemuck::cast_slice(rows)),
-            Self::Mixed(stored) => stored.put_on(shelf),
-            Self::Bytes(Bytes { bytes, ends }) => {
-                shelf.place(bytes);
-                shelf.place(bytemuck::cast_slice(ends));
-            }
-        }
+        with_stored!(self, stored => stored.put_on(shelf));
     }
 
     pub fn bytes(&self) -> u64 {

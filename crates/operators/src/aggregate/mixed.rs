@@ -7,12 +7,11 @@ use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType};
 
 use super::groups::StoredKeys;
-use crate::Result;
-use crate::TableShelf;
 use crate::keys::Keys;
 use crate::keys::bytes::array_of;
 use crate::keys::mixed::{MixedKeys, Place};
 use crate::keys::texts::{TextColumn, are_equal, is_long, is_null};
+use crate::{Result, TableShelf};
 
 /// Views find their text in 32 bits, so each buffer of a column begins this many bytes after the one before.
 const BUFFER_BITS: u32 = 30;
@@ -56,12 +55,6 @@ impl Mixed {
             long: Vec::new(),
             latest: Vec::new(),
         }
-    }
-
-    /// Moves the keys to a shelf.
-    pub fn put_on(&self, shelf: &dyn TableShelf) {
-        shelf.place(bytemuck::cast_slice(&self.words));
-        shelf.place(&self.long);
     }
 
     pub fn bytes(&self) -> u64 {
@@ -126,6 +119,11 @@ impl Mixed {
 }
 
 impl StoredKeys for Mixed {
+    fn put_on(&self, shelf: &dyn TableShelf) {
+        shelf.place(bytemuck::cast_slice(&self.words));
+        shelf.place(&self.long);
+    }
+
     fn len(&self) -> usize {
         self.words.len() / self.group_words
     }

@@ -21,21 +21,8 @@ mod lane {
 
     /// What a backend does for one width.
     pub trait Kernels: Sized {
-        fn unpack(
-            backend: Backend,
-            packed: &[Self],
-            width: usize,
-            add: Self,
-            output: &mut [Self; BLOCK_VALUES],
-        );
-
-        /// The portable version, inlined so that it is compiled once for each backend.
-        fn unpack_generic(
-            packed: &[Self],
-            width: usize,
-            add: Self,
-            output: &mut [Self; BLOCK_VALUES],
-        );
+        /// Unpacks a block: inlined, so that it is compiled once for each backend.
+        fn unpack(packed: &[Self], width: usize, add: Self, output: &mut [Self; BLOCK_VALUES]);
 
         fn in_range(
             backend: Backend,
@@ -66,7 +53,15 @@ impl Backend {
     ) {
         assert!(width <= size_of::<T>() * 8, "{width} bits for a value");
         assert!(size_of_val(packed) >= 128 * width, "a block ends early");
-        T::unpack(self, packed, width, add, output);
+        match self.0 {
+            Kind::Generic => T::unpack(packed, width, add, output),
+            // SAFETY: a value of this kind is only made after the processor reported AVX2.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { x86::unpack_avx2(packed, width, add, output) },
+            // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { x86::unpack_avx512(packed, width, add, output) },
+        }
     }
 
     /// Tests values against the range of `span + 1` values that begins at `lo` (and may wrap around, so that the
@@ -128,56 +123,30 @@ pub(super) fn widen<T: Narrow>(values: &[T], signed: bool, output: &mut [u32]) {
     }
 }
 
-impl Narrow for u8 {
-    #[inline(always)]
-    fn widened(self, signed: bool) -> u32 {
-        match signed {
-            true => i32::from(self.cast_signed()).cast_unsigned(),
-            false => u32::from(self),
+macro_rules! narrow {
+    ($lane:ty) => {
+        impl Narrow for $lane {
+            #[inline(always)]
+            fn widened(self, signed: bool) -> u32 {
+                match signed {
+                    true => i32::from(self.cast_signed()).cast_unsigned(),
+                    false => u32::from(self),
+                }
+            }
         }
-    }
+    };
 }
 
-impl Narrow for u16 {
-    #[inline(always)]
-    fn widened(self, signed: bool) -> u32 {
-        match signed {
-            true => i32::from(self.cast_signed()).cast_unsigned(),
-            false => u32::from(self),
-        }
-    }
-}
+narrow!(u8);
+narrow!(u16);
 
 macro_rules! lane {
     ($lane:ty, $in_range_avx2:ident, $in_range_avx512:ident) => {
         impl Lane for $lane {}
 
         impl Kernels for $lane {
-            fn unpack(
-                backend: Backend,
-                packed: &[Self],
-                width: usize,
-                add: Self,
-                output: &mut [Self; BLOCK_VALUES],
-            ) {
-                match backend.0 {
-                    Kind::Generic => Self::unpack_generic(packed, width, add, output),
-                    // SAFETY: a value of this kind is only made after the processor reported AVX2.
-                    #[cfg(target_arch = "x86_64")]
-                    Kind::Avx2 => unsafe { x86::unpack_avx2(packed, width, add, output) },
-                    // SAFETY: a value of this kind is only made after the processor reported AVX-512 F and BW.
-                    #[cfg(target_arch = "x86_64")]
-                    Kind::Avx512 => unsafe { x86::unpack_avx512(packed, width, add, output) },
-                }
-            }
-
             #[inline(always)]
-            fn unpack_generic(
-                packed: &[Self],
-                width: usize,
-                add: Self,
-                output: &mut [Self; BLOCK_VALUES],
-            ) {
+            fn unpack(packed: &[Self], width: usize, add: Self, output: &mut [Self; BLOCK_VALUES]) {
                 const BITS: usize = size_of::<$lane>() * 8;
                 const LANES: usize = BLOCK_VALUES / BITS;
                 if width == 0 {

@@ -285,7 +285,7 @@ pub(super) fn unpack_avx2<T: Lane>(
     add: T,
     output: &mut [T; BLOCK_VALUES],
 ) {
-    T::unpack_generic(packed, width, add, output);
+    T::unpack(packed, width, add, output);
 }
 
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -295,7 +295,7 @@ pub(super) fn unpack_avx512<T: Lane>(
     add: T,
     output: &mut [T; BLOCK_VALUES],
 ) {
-    T::unpack_generic(packed, width, add, output);
+    T::unpack(packed, width, add, output);
 }
 
 #[target_feature(enable = "avx2")]
