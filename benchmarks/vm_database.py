@@ -184,6 +184,8 @@ class ShelfStatements(Statements):
 
 
 class Machine:
+    PROCESSORS = "2"
+
     def __init__(self, work, hotshelf, accelerator, shelf, rows):
         self.work, self.accelerator, self.shelf, self.rows = work, accelerator, shelf, rows
         self.build(hotshelf)
@@ -264,7 +266,7 @@ class Machine:
             out.write(b"\0" * (-out.tell() % 4) + vm_image.archive(files))
         words = "console=ttyS0 quiet loglevel=3 panic=-1 no_timer_check nokaslr mitigations=off rcupdate.rcu_expedited=1 random.trust_cpu=on"
         command = [
-            *[vm_image.program("qemu-system-x86_64"), "-accel", self.accelerator, "-cpu", "max", "-smp", "2", *memory],
+            *[vm_image.program("qemu-system-x86_64"), "-accel", self.accelerator, "-cpu", "max", "-smp", self.PROCESSORS, *memory],
             *["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"],
             *["-drive", f"if=virtio,format=raw,readonly=on,file={self.work / 'tools.img'}"],
             *["-drive", f"if=virtio,format=qcow2,cache=writeback,l2-cache-size=16M,cache-clean-interval=0,file={disk}{throttle}"],

@@ -44,6 +44,14 @@ impl ShelfUse {
         }
     }
 
+    /// The processors near the shelf's node, where it is to be used from those only; readers run there, too.
+    pub fn near_cpus(&self) -> Option<&[u32]> {
+        match self.cpus.as_slice() {
+            [near] => Some(near),
+            _ => None,
+        }
+    }
+
     /// The processors of a writer.
     pub fn cpus_of(&self, writer: usize) -> Option<&[u32]> {
         let idx = writer.checked_rem(self.cpus.len())?;
@@ -135,13 +143,14 @@ mod tests {
         let mut node = TierProfile::defaults("node:2", 8);
         let near = ShelfUse::of(&node, &topology);
         assert_eq!(near.cpus, [topology.near_cpus(2).to_vec()]);
+        assert_eq!(near.near_cpus(), Some(topology.near_cpus(2)));
         node.near_only.value = false;
         assert!(ShelfUse::of(&node, &topology).cpus.is_empty());
         let mut dram = TierProfile::defaults("dram", 8);
         assert!(ShelfUse::of(&dram, &topology).cpus.is_empty());
         dram.stripe_sockets.value = true;
         let striped = ShelfUse::of(&dram, &topology);
-        assert_eq!(striped.cpus.len(), 2);
+        assert_eq!((striped.cpus.len(), striped.near_cpus()), (2, None));
         assert_eq!(striped.cpus_of(0), striped.cpus_of(2));
         let all: Vec<u32> = striped.cpus.concat();
         let known: usize = topology.nodes.iter().map(|node| node.cpus.len()).sum();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hotshelf_tier::topology::pin_to;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -28,8 +29,10 @@ impl Workers {
             .thread_stack_size(STACK_BYTES)
             .on_thread_start(move || {
                 let worker_idx = started.fetch_add(1, Ordering::Relaxed);
-                if let Some(cpus) = profile.cpus_of(worker_idx, threads) {
-                    pin(&cpus);
+                let cpus = profile.cpus_of(worker_idx, threads);
+                // A system that refuses leaves it where it is.
+                if let Some(Err(error)) = cpus.as_deref().map(pin_to) {
+                    tracing::debug!(%error, "cannot pin a worker");
                 }
             })
             .enable_all()
@@ -67,17 +70,5 @@ impl Drop for Workers {
         {
             runtime.shutdown_background();
         }
-    }
-}
-
-/// Lets the calling thread run on these processors only. A system that refuses leaves it where it is.
-fn pin(cpus: &[u32]) {
-    let mut set = rustix::thread::CpuSet::new();
-    let known = cpus.iter().map(|cpu| *cpu as usize);
-    known
-        .filter(|cpu| *cpu < rustix::thread::CpuSet::MAX_CPU)
-        .for_each(|cpu| set.set(cpu));
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::debug!(%error, "cannot pin a worker");
     }
 }

@@ -138,6 +138,7 @@ impl TableScan {
             look_ahead_bytes: self.env.look_ahead_bytes(),
             decoded_bytes_max: self.env.decoded_bytes_max(self.partitions),
             prices: self.env.prices.clone(),
+            near: self.env.shelves.near_cpus_of(&self.table.folder),
             look_ahead_row_groups: self.env.look_ahead_row_groups(),
             column_ids: self.table.column_ids.clone(),
             priority: 1.0,

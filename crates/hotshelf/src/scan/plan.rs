@@ -53,6 +53,8 @@ pub(crate) struct ScanPlan {
     pub decoded_bytes_max: u64,
     /// Learns what testing rows takes.
     pub prices: Arc<PriceBook>,
+    /// The processors near the table's shelf, if it is to be read from those only.
+    pub near: Option<Vec<u32>>,
     /// Row groups that are read ahead at most.
     pub look_ahead_row_groups: usize,
     /// The cache's numbers of the table's columns.

@@ -18,6 +18,7 @@ use futures::stream::BoxStream;
 use hotshelf_cache::model::RunningPipeline;
 use hotshelf_operators::batches::needed_bytes;
 use hotshelf_tier::thread_time_ns;
+use hotshelf_tier::topology::Near;
 use vortex::array::{ArrayRef, MaskFuture, VortexSessionExecute};
 use vortex::error::VortexResult;
 use vortex::expr::BoundExpression;
@@ -388,7 +389,9 @@ impl Stream for ScanStream {
             }
         }
         let start = Suspended::now(true);
+        let near = self.queue.plan.near.as_deref().and_then(Near::to);
         let polled = self.batches.as_mut().poll_next(context);
+        drop(near);
         let busy_ns = start.computed_ns();
         self.queue
             .work

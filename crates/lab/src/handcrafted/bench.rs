@@ -10,16 +10,17 @@ use hotshelf_tier::emulated::{DeviceModel, EmulatedTier, Reach};
 use hotshelf_tier::probe::{Operation, Pattern};
 use hotshelf_tier::topology::Topology;
 
+use super::bandwidth::Sequential;
 use super::crew::{self, Crew, Step, Worker};
 use super::dash::DashError;
 use super::dimension::Dimensions;
 use super::disk::DiskRows;
 use super::fact::{Fact, Layout};
-use super::lookup::{Kind, LookUp};
+use super::lookup::Kind;
 use super::pace::Pace;
 use super::plan::{Plan, Sums};
 use super::queries::{Answer, StarQuery};
-use super::{bandwidth, columns, rows, unaware};
+use super::{columns, rows, unaware};
 
 /// Bytes that a region of an emulated device needs: the data lie in ordinary memory.
 const DEVICE_BYTES: usize = 1 << 20;
@@ -146,9 +147,15 @@ pub struct Bench<'a> {
     tables: &'a Tables,
     disk: Option<DiskRows>,
     devices: Vec<Arc<EmulatedTier>>,
+    limit: Limit,
     pub crew: Crew,
     settings: Settings,
-    tier: Tier,
+}
+
+/// How fast consecutive reads are.
+enum Limit {
+    Memory(Sequential),
+    Known(f64),
 }
 
 /// One run of one query.
@@ -186,50 +193,41 @@ impl<'a> Bench<'a> {
             _ => Vec::new(),
         };
         Ok(Self {
+            limit: Self::limit(tier, &crew, disk.as_ref(), devices.len())?,
             tables,
             disk,
             devices,
             crew,
             settings: settings.clone(),
-            tier: tier.clone(),
         })
     }
 
-    /// Bytes per second that consecutive reads reach: measured, or the emulated device's.
-    ///
-    /// # Errors
-    /// That memory or files cannot be read.
-    pub fn bandwidth(&self) -> Result<f64, TierError> {
-        match &self.tier {
-            Tier::Dram => bandwidth::sequential(&self.crew),
-            Tier::Emulated(model) => {
-                let threads = self.crew.thread_count() / self.devices.len().max(1);
-                let each = model.direction(Operation::Read).bandwidth(
-                    Pattern::Sequential,
-                    4096,
-                    threads as u32,
-                );
-                Ok(each * self.devices.len() as f64)
-            }
-            Tier::File(_) => self.disk_bandwidth(),
+    /// Bytes per second that consecutive reads reach: of memory as it is now, of files as it was in the beginning, and
+    /// the emulated device's.
+    pub fn bandwidth(&self) -> f64 {
+        match &self.limit {
+            Limit::Memory(memory) => memory.measure(&self.crew),
+            Limit::Known(bytes_per_s) => *bytes_per_s,
         }
     }
 
-    fn disk_bandwidth(&self) -> Result<f64, TierError> {
-        let Some(disk) = &self.disk else {
-            return Ok(f64::NAN);
-        };
-        let workers = self.crew.workers(&disk.stripe_rows());
-        let start = Instant::now();
-        let read = crew::run(&workers, |worker| {
-            let mut pace = Pace::new(None, Reach::Near, 0.0);
-            for (stripe, part) in &worker.parts {
-                disk.read(*stripe, part.clone(), &mut pace, |_, _| ())?;
+    fn limit(
+        tier: &Tier,
+        crew: &Crew,
+        disk: Option<&DiskRows>,
+        devices: usize,
+    ) -> Result<Limit, TierError> {
+        Ok(match (tier, disk) {
+            (Tier::Dram, _) => Limit::Memory(Sequential::new(crew)?),
+            (Tier::Emulated(model), _) => {
+                let threads = (crew.thread_count() / devices.max(1)) as u32;
+                let read = model.direction(Operation::Read);
+                let each = read.bandwidth(Pattern::Sequential, 4096, threads);
+                Limit::Known(each * devices as f64)
             }
-            Ok(pace.bytes)
-        });
-        let bytes: u64 = read.into_iter().sum::<Result<u64, TierError>>()?;
-        Ok(bytes as f64 / start.elapsed().as_secs_f64())
+            (Tier::File(_), Some(disk)) => Limit::Known(disk_bandwidth(disk, crew)?),
+            (Tier::File(_), None) => Limit::Known(f64::NAN),
+        })
     }
 
     /// Runs a query.
@@ -313,11 +311,7 @@ impl<'a> Bench<'a> {
         };
         let look_up_bytes: usize = plan.joins.iter().map(|join| join.look_up.bytes()).sum();
         let kept = self.settings.cpu_cache_bytes as f64 / look_up_bytes.max(1) as f64;
-        // The emulated program keeps its arrays and bitmaps, which are small, in ordinary memory.
-        let on_tier = |join: &super::plan::PlannedJoin| {
-            matches!(join.look_up, LookUp::Dash(_) | LookUp::Hash(_))
-        };
-        let missing = match plan.joins.iter().any(on_tier) {
+        let missing = match plan.joins.iter().any(|join| join.look_up.is_on_tier()) {
             true => (1.0 - kept).max(0.0),
             false => 0.0,
         };
@@ -332,7 +326,7 @@ impl<'a> Bench<'a> {
         let pace = Pace::new(Some(Arc::clone(device)), Reach::Near, 1.0);
         for join in &plan.joins {
             let len_bytes = columns::look_up_bytes(&join.look_up);
-            if matches!(join.look_up, LookUp::Dash(_) | LookUp::Hash(_)) {
+            if join.look_up.is_on_tier() {
                 pace.wait(
                     Operation::Write,
                     Pattern::Random,
@@ -342,6 +336,21 @@ impl<'a> Bench<'a> {
             }
         }
     }
+}
+
+/// Bytes per second that all threads read of a file.
+fn disk_bandwidth(disk: &DiskRows, crew: &Crew) -> Result<f64, TierError> {
+    let workers = crew.workers(&disk.stripe_rows());
+    let start = Instant::now();
+    let read = crew::run(&workers, |worker| {
+        let mut pace = Pace::new(None, Reach::Near, 0.0);
+        for (stripe, part) in &worker.parts {
+            disk.read(*stripe, part.clone(), &mut pace, |_, _| ())?;
+        }
+        Ok(pace.bytes)
+    });
+    let bytes: u64 = read.into_iter().sum::<Result<u64, TierError>>()?;
+    Ok(bytes as f64 / start.elapsed().as_secs_f64())
 }
 
 /// Makes a folder for files of a tier.

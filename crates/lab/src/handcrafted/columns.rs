@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use hotshelf_datagen::ssb::SsbTable;
 use hotshelf_tier::region::numbers;
-use hotshelf_tier::simd::{Backend, Combine, prefetch};
+use hotshelf_tier::simd::{Backend, prefetch};
 
 use super::dimension::NONE;
 use super::fact::{FactColumn, Stripe};
@@ -16,6 +16,8 @@ use super::queries::{Bounds, Measure};
 /// Rows whose bounds are tested together: their bytes fit the first cache.
 const SCAN_ROWS: usize = 4096;
 const LINE_BYTES: usize = 64;
+/// Where one line of prices in this many has a row that is left, all lines are read.
+const DENSE_PARTS: usize = 5;
 
 /// Runs a query over some rows of a stripe.
 pub fn run(plan: &Plan, stripe: &Stripe, rows: Range<usize>, pace: &mut Pace) -> Sums {
@@ -25,7 +27,8 @@ pub fn run(plan: &Plan, stripe: &Stripe, rows: Range<usize>, pace: &mut Pace) ->
     }
 }
 
-/// Flight 1: bounds of bytes by vector instructions, prices only where a row is left.
+/// Flight 1: bounds of bytes by vector instructions. Prices are read where a row is left, or all of them where rows are
+/// left in a large part of the lines.
 fn scan(
     plan: &Plan,
     bounds: &Bounds,
@@ -42,22 +45,31 @@ fn scan(
         stripe,
     };
     let starts = rows.clone().step_by(SCAN_ROWS);
-    let chunks = starts.map(|start| start..(start + SCAN_ROWS).min(rows.end));
-    let mut found = [Found::new(), Found::new()];
+    let mut chunks = starts.map(|start| start..(start + SCAN_ROWS).min(rows.end));
+    // Boxes change places without their rows being moved.
+    let mut found = [Box::new(Found::new()), Box::new(Found::new())];
     let mut before: Option<Range<usize>> = None;
-    for chunk in chunks {
+    for chunk in chunks.by_ref() {
         pace.read_ahead(scan.bytes(chunk.len()));
         found.swap(0, 1);
         let lines = scan.ask_for_prices(&chunk, &scan.test(&chunk), &mut found[0]);
         // A grain has four lines; those of one are rarely all asked for.
         pace.read_lines(lines, lines, chunk.len() * 4);
+        let is_dense = days.exact && lines * DENSE_PARTS > (chunk.len() * 4).div_ceil(LINE_BYTES);
         // The lines of this chunk are on their way while those of the one before are summed.
         if let Some(before) = before.replace(chunk) {
             scan.sum(&before, &found[1], &mut sums);
         }
+        if is_dense {
+            break;
+        }
     }
     if let Some(last) = before {
         scan.sum(&last, &found[0], &mut sums);
+    }
+    for chunk in chunks {
+        pace.read_ahead(scan.bytes(chunk.len()) + chunk.len() * 4);
+        scan.sum_all(&chunk, &scan.test(&chunk), &mut sums);
     }
     pace.finish();
     sums
@@ -85,25 +97,28 @@ impl Scan<'_> {
 
     /// Tests every column of all rows: no branch, and no line of a column is left out.
     fn test(&self, chunk: &Range<usize>) -> Bitmap {
-        let columns = [
-            (FactColumn::Month, self.days.months),
-            (FactColumn::Discount, self.bounds.discount),
-            (FactColumn::Quantity, self.bounds.quantity),
-            (FactColumn::Day, self.days.days),
-        ];
-        let count = if self.needs_days() { 4 } else { 3 };
+        let column = |column| self.stripe.column(column, chunk);
+        let months = (column(FactColumn::Month), self.days.months);
+        let discounts = (column(FactColumn::Discount), self.bounds.discount);
+        let quantities = (column(FactColumn::Quantity), self.bounds.quantity);
         let mut bitmap = [0; SCAN_ROWS / 64];
-        bitmap[..chunk.len().div_ceil(64)].fill(u64::MAX);
-        let mut own = [0; SCAN_ROWS / 64];
-        for (column, (lo, hi)) in &columns[..count] {
-            let bytes = self.stripe.column(*column, chunk);
-            self.backend
-                .scan_bytes(bytes, *lo, *hi, Combine::Replace, &mut own);
-            for (all, own) in bitmap.iter_mut().zip(&own) {
-                *all &= own;
+        let three = [months, discounts, quantities];
+        match self.needs_days() {
+            true => {
+                let days = (column(FactColumn::Day), self.days.days);
+                self.scan([three[0], three[1], three[2], days], &mut bitmap);
             }
+            false => self.scan(three, &mut bitmap),
         }
         bitmap
+    }
+
+    fn scan<const N: usize>(&self, columns: [(&[u8], (u8, u8)); N], bitmap: &mut Bitmap) {
+        let (bytes, bounds) = (
+            columns.map(|(bytes, _)| bytes),
+            columns.map(|(_, bounds)| bounds),
+        );
+        self.backend.scan_columns(bytes, bounds, bitmap);
     }
 
     /// Notes the rows that are left, fetches their prices, and says in how many lines these lie.
@@ -118,6 +133,15 @@ impl Scan<'_> {
             last = row / LINE_ROWS;
         }
         lines
+    }
+
+    /// Sums the rows of a bitmap, and reads the prices of all. Days must be exact.
+    fn sum_all(&self, chunk: &Range<usize>, bitmap: &Bitmap, sums: &mut Sums) {
+        let prices = numbers::<u32>(self.stripe.column(FactColumn::Price, chunk));
+        let discounts = self.stripe.column(FactColumn::Discount, chunk);
+        let sum = self.backend.sum_products(prices, discounts, bitmap);
+        let rows: u32 = bitmap.iter().map(|word| word.count_ones()).sum();
+        sums.add_many(0, sum.cast_signed(), u64::from(rows));
     }
 
     fn sum(&self, chunk: &Range<usize>, found: &Found, sums: &mut Sums) {

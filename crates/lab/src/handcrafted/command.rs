@@ -143,13 +143,12 @@ fn run_step(
     engine: Option<&Engine<'_>>,
     known: &mut Answers,
 ) -> Result<Vec<QueryRow>> {
-    let bandwidth = bench.bandwidth().map_err(other)?;
     note(&format!(
         "{}, {}: {} threads read {:.2} GB/s",
         tier.name(),
         settings.step.name(),
         bench.crew.thread_count(),
-        bandwidth / 1e9
+        bench.bandwidth() / 1e9
     ));
     let mut rows = Vec::new();
     let runs_here = |contender: &&Contender| contender.runs_on(tier);
@@ -159,7 +158,9 @@ fn run_step(
             check(query, Contender::Engine, engine.answer(query)?, known)?;
         }
         let mut series: Vec<Series> = Vec::new();
+        let mut bandwidths = Vec::new();
         for round in 0..=handcrafted.run_count {
+            bandwidths.push(bench.bandwidth());
             for (idx, contender) in contenders.iter().enumerate() {
                 let (run, answer) = one_run(query, **contender, bench, engine)?;
                 if let Some(answer) = answer {
@@ -172,6 +173,8 @@ fn run_step(
                 }
             }
         }
+        bandwidths.sort_by(f64::total_cmp);
+        let bandwidth = bandwidths[bandwidths.len() / 2];
         for (contender, series) in contenders.iter().zip(series) {
             let took = series.middle();
             let row = row_of(query, **contender, bench, tier, settings, bandwidth, &took);

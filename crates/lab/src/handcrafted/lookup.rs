@@ -8,6 +8,7 @@ use hotshelf_tier::region::{AnonymousOptions, Region};
 
 use super::dash::{Dash, DashError, RegionStore, SEGMENT_BYTES};
 use super::dimension::{Chosen, NONE};
+use super::unchained::Unchained;
 
 /// Rows that go through a query's joins together.
 pub const CHUNK_ROWS: usize = 2048;
@@ -25,6 +26,8 @@ pub enum Kind {
     Bitmap,
     /// The standard library's table with a fast hash
     Hash,
+    /// A hash table as the product's joins have it: records by slot, a filter for each
+    Unchained,
 }
 
 impl Kind {
@@ -34,6 +37,7 @@ impl Kind {
             Self::Dense => "dense",
             Self::Bitmap => "bitmap",
             Self::Hash => "hash",
+            Self::Unchained => "unchained",
         }
     }
 }
@@ -45,6 +49,7 @@ pub enum LookUp {
     Dense(Vec<u8>),
     Bitmap(Vec<u64>),
     Hash(FastMap<u8>),
+    Unchained(Unchained<u8>),
 }
 
 /// The standard library's map, hashed by one multiplication.
@@ -97,10 +102,16 @@ impl LookUp {
                 Self::Dense(codes)
             }
             Kind::Hash => Self::Hash(pairs().collect()),
+            Kind::Unchained => Self::Unchained(Unchained::new(pairs())),
             Kind::Dash => Self::Dash(dash_of(
                 pairs().map(|(key, code)| (u64::from(key), u64::from(code))),
             )?),
         })
+    }
+
+    /// Whether it would be on the tier: arrays and bitmaps, which are small, stay in ordinary memory.
+    pub fn is_on_tier(&self) -> bool {
+        matches!(self, Self::Dash(_) | Self::Hash(_) | Self::Unchained(_))
     }
 
     /// Bytes that it takes.
@@ -110,6 +121,7 @@ impl LookUp {
             Self::Dense(codes) => codes.len(),
             Self::Bitmap(words) => words.len() * 8,
             Self::Hash(map) => map.capacity() * 9,
+            Self::Unchained(table) => table.bytes(),
         }
     }
 
@@ -143,6 +155,9 @@ impl LookUp {
                 // A line of tags, and the line of the entry.
                 *touched += 2 * rows.len as u32;
                 rows.keep(radix, |row| map.get(&key(row)).copied().unwrap_or(NONE));
+            }
+            Self::Unchained(table) => {
+                rows.keep(radix, |row| table.get(key(row), touched).unwrap_or(NONE));
             }
         }
     }
@@ -268,7 +283,7 @@ mod tests {
             };
             let dense = of(Kind::Dense);
             assert!(dense.len() > 500);
-            for kind in [Kind::Dash, Kind::Bitmap, Kind::Hash] {
+            for kind in [Kind::Dash, Kind::Bitmap, Kind::Hash, Kind::Unchained] {
                 assert_eq!(of(kind), dense, "{kind:?}");
             }
         }

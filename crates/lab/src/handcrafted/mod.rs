@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `queries` | the 13 queries as conditions and groups |
 //! | `dimension`, `fact` | tables: coded dimensions; the fact table shuffled, striped, as columns and as rows |
-//! | `dash`, `lookup` | Dash, and the other look-ups |
+//! | `dash`, `unchained`, `lookup` | Dash, a table as the product's joins have it, and all look-ups |
 //! | `plan` | a query with its look-ups and groups |
 //! | `columns`, `rows`, `disk`, `unaware` | the loops |
 //! | `crew` | threads on sockets and cores: the steps of table 1 |
@@ -13,7 +13,8 @@
 //! | `bandwidth` | the limit: consecutive reads by all threads |
 //! | `bench` | all of these together: one query, one run |
 //! | `engine` | the same queries through the product |
-//! | `rates`, `price` | look-ups per second; price and performance |
+//! | `rates`, `product_join` | look-ups per second, those of the product's join among them |
+//! | `price` | price and performance |
 //! | `flags`, `command`, `report` | `hotshelf-lab ssb` |
 
 mod bandwidth;
@@ -31,6 +32,7 @@ mod lookup;
 mod pace;
 mod plan;
 mod price;
+mod product_join;
 mod queries;
 mod rates;
 mod report;
@@ -38,6 +40,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 mod unaware;
+mod unchained;
 
 pub use bench::{Contender, Settings, Tier};
 pub use command::{measure, run};

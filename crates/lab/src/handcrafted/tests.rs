@@ -53,6 +53,7 @@ fn every_variant_answers_as_the_product_does() {
             (Kind::Dense, Step::OneThread),
             (Kind::Bitmap, Step::TwoSockets),
             (Kind::Hash, Step::Numa),
+            (Kind::Unchained, Step::Pinning),
         ] {
             let mut settings = settings(kind, step);
             settings.emulated_sockets = true;

@@ -13,7 +13,7 @@ use hotshelf_tier::io::{IoFile, ReadFuture};
 use hotshelf_tier::topology::pin_to;
 
 use super::open::DataFile;
-use super::places::{Place, Places};
+use super::places::Place;
 use super::sums::verify;
 use crate::error::{Result, StoreError};
 use crate::shelf_use::ShelfUse;
@@ -79,14 +79,24 @@ fn end_of(places: &[Option<Place>]) -> usize {
 /// Gives segments, by their numbers, with their places.
 pub(super) type Give<'a> = &'a mut dyn FnMut(Place, &[u8]) -> Result<()>;
 
-/// Has segments that have a place written there, by the shelf's writers, which read them with `read`. `before`
-/// is called with the writer's number, the offset and the length before each piece is written.
+/// A piece of a copy that is about to be written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub writer: usize,
+    /// Where the writer runs; none: anywhere.
+    pub cpus: Option<&'a [u32]>,
+    pub offset: usize,
+    pub len_bytes: usize,
+}
+
+/// Has segments that have a place written there, by the shelf's writers, which read them with `read`. `before` is
+/// called before each piece is written.
 pub(super) fn fill(
-    places: &Places,
+    places: &[Option<Place>],
     how: &ShelfUse,
     target: Target<'_>,
     read: &(impl Fn(Range<usize>, Give<'_>) -> Result<()> + Sync),
-    before: &(impl Fn(usize, usize, usize) + Sync),
+    before: &(impl Fn(Piece<'_>) + Sync),
 ) -> Result<()> {
     let here = Path::new("");
     let piece_bytes = how.piece_bytes.unwrap_or(usize::MAX).max(1);
@@ -96,10 +106,18 @@ pub(super) fn fill(
         for (writer, share) in shares.into_iter().enumerate() {
             let (mut own, after) = rest.split(end_of(&places[share.clone()]));
             rest = after;
+            let cpus = how.cpus_of(writer);
             let mut write = move |place: Place, bytes: &[u8]| {
                 let mut at = place.0;
                 for piece in bytes.chunks(piece_bytes) {
-                    before(writer, at, piece.len());
+                    let about = Piece {
+                        writer,
+                        cpus,
+                        offset: at,
+                        len_bytes: piece.len(),
+                    };
+                    tracing::trace!(?about.cpus, about.writer, about.offset, about.len_bytes);
+                    before(about);
                     let written = own.write(at, piece);
                     written.map_err(StoreError::io("write a copy in", here))?;
                     at += piece.len();
@@ -107,7 +125,7 @@ pub(super) fn fill(
                 Ok(())
             };
             let work = move || {
-                if let Some(Err(error)) = how.cpus_of(writer).map(pin_to) {
+                if let Some(Err(error)) = cpus.map(pin_to) {
                     tracing::debug!(%error, writer, "a writer runs anywhere");
                 }
                 read(share, &mut write)
@@ -184,10 +202,14 @@ impl DataFile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::places::ALIGN;
+    use super::super::places::{ALIGN, Places};
     use super::*;
+    use hotshelf_tier::profile::TierProfile;
+    use hotshelf_tier::topology::{Topology, Tree};
     use parking_lot::Mutex;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    const TWO_SOCKETS: &str = include_str!("../../../tier/src/topology/trees/two-sockets.tree");
 
     /// Segments of these lengths; none is 0.
     fn places(lens: &[usize]) -> Vec<Option<Place>> {
@@ -237,11 +259,18 @@ mod tests {
         }
     }
 
-    /// Offsets and lengths that each writer wrote, in its order, to a copy of 64 segments of 10 000 bytes.
-    fn trace(how: &ShelfUse) -> BTreeMap<usize, Vec<(usize, usize)>> {
+    /// What a writer did: the processors it was given, and offsets and lengths of its pieces in their order.
+    #[derive(Default)]
+    struct Written {
+        cpus: Option<Vec<u32>>,
+        pieces: Vec<(usize, usize)>,
+    }
+
+    /// What each writer did to a copy of 64 segments of 10 000 bytes.
+    fn trace(how: &ShelfUse) -> BTreeMap<usize, Written> {
         let places: Places = places(&[10_000; 64]).into();
         let mut memory = vec![0; end_of(&places)];
-        let written = Mutex::new(BTreeMap::<usize, Vec<(usize, usize)>>::new());
+        let written = Mutex::new(BTreeMap::<usize, Written>::new());
         let read = |share: Range<usize>, give: Give<'_>| {
             let mut share = share.filter_map(|idx| Some((idx, places[idx]?)));
             share.try_for_each(|(idx, place)| give(place, &[idx as u8; 10_000]))
@@ -250,8 +279,11 @@ mod tests {
             base: 0,
             bytes: &mut memory,
         };
-        fill(&places, how, target, &read, &|writer, at, len| {
-            written.lock().entry(writer).or_default().push((at, len));
+        fill(&places, how, target, &read, &|piece| {
+            let mut written = written.lock();
+            let own = written.entry(piece.writer).or_default();
+            own.cpus = piece.cpus.map(<[u32]>::to_vec);
+            own.pieces.push((piece.offset, piece.len_bytes));
         })
         .unwrap();
         for (idx, place) in places.iter().enumerate() {
@@ -269,7 +301,9 @@ mod tests {
     fn writers_and_pieces_are_those_of_the_shelf() {
         let one = trace(&ShelfUse::default());
         assert_eq!(one.keys().collect::<Vec<_>>(), [&0]);
-        assert!(one[&0].iter().all(|(_, len)| *len == 10_000) && one[&0].len() == 64);
+        let pieces = &one[&0].pieces;
+        assert!(pieces.iter().all(|(_, len)| *len == 10_000) && pieces.len() == 64);
+        assert_eq!(one[&0].cpus, None);
         let how = ShelfUse {
             writers: 8,
             piece_bytes: Some(1024),
@@ -277,7 +311,7 @@ mod tests {
         };
         let eight = trace(&how);
         assert_eq!(eight.len(), 8);
-        for (writer, pieces) in &eight {
+        for (writer, Written { pieces, .. }) in &eight {
             // Each one a stretch of its own, from its beginning to its end, in pieces of a kilobyte.
             assert!(
                 pieces.is_sorted() && pieces.iter().all(|(_, len)| *len <= 1024),
@@ -286,9 +320,42 @@ mod tests {
             assert_eq!(pieces.iter().map(|(_, len)| len).sum::<usize>(), 80_000);
             let next = eight
                 .get(&(writer + 1))
-                .map_or(usize::MAX, |next| next[0].0);
+                .map_or(usize::MAX, |next| next.pieces[0].0);
             assert!(pieces.iter().all(|(at, len)| at + len <= next));
         }
+    }
+
+    #[test]
+    fn on_two_sockets_writers_run_near_a_node_or_share_the_sockets() {
+        let topology = Topology::parse(&Tree::from_text(TWO_SOCKETS));
+        let cpus_of_node = |id: usize| topology.nodes[id].cpus.clone();
+        let with_writers = |mut tier: TierProfile| {
+            (tier.write_threads.value, tier.write_threads.measured) = (4, true);
+            trace(&ShelfUse::of(&tier, &topology))
+        };
+        let near = with_writers(TierProfile::defaults("node:2", 8));
+        assert_eq!(near.len(), 4);
+        assert!(near.values().all(|own| own.cpus == Some(cpus_of_node(2))));
+
+        let mut dram = TierProfile::defaults("dram", 8);
+        assert!(
+            with_writers(dram.clone())
+                .values()
+                .all(|own| own.cpus.is_none())
+        );
+        dram.stripe_sockets.value = true;
+        let striped = with_writers(dram);
+        let mut bytes = BTreeMap::<Vec<u32>, usize>::new();
+        for own in striped.into_values() {
+            let lens = own.pieces.iter().map(|(_, len)| len);
+            *bytes.entry(own.cpus.unwrap()).or_default() += lens.sum::<usize>();
+        }
+        let sockets = [[0, 1], [2, 3]].map(|nodes| nodes.map(cpus_of_node).concat());
+        assert_eq!(
+            bytes.keys().collect::<BTreeSet<_>>(),
+            sockets.iter().collect()
+        );
+        assert!(bytes.values().all(|bytes| *bytes == 320_000), "{bytes:?}");
     }
 
     #[test]
@@ -309,7 +376,7 @@ mod tests {
             base: 0,
             bytes: &mut memory,
         };
-        let filled = fill(&places, &how, target, &read, &|_, _, _| {});
+        let filled = fill(&places, &how, target, &read, &|_| {});
         assert!(filled.unwrap_err().to_string().contains("this"));
     }
 

@@ -5,22 +5,26 @@
 //! have the old one open keep it; the bytes are the same.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
 use super::check::sum_of;
+use super::filling::{Give, Piece, Target, fill};
 use super::paths::FilePaths;
 use super::sums::mismatch;
 use crate::error::{Result, StoreError};
 use crate::links::{away, is_at, remove_empty, remove_file, shelf_missing, shelved};
 use crate::shelf_use::ShelfUse;
 
-/// Bytes copied at a time where nothing was measured, and at least and at most.
-const PIECE_BYTES: usize = 1 << 20;
-const PIECES: RangeInclusive<usize> = 4 << 10..=16 << 20;
+/// Bytes written at a time, at least and at most.
+const PIECES: RangeInclusive<usize> = 4 << 10..=4 << 20;
+/// Bytes that a writer reads at a time.
+const READ_BYTES: usize = 1 << 20;
 
 /// One move at a time: two of the same file would take each other's copy.
 static MOVING: Mutex<()> = Mutex::new(());
@@ -70,8 +74,11 @@ impl FilePaths {
     /// # Errors
     /// It cannot be read or written, or the copy is not what was written. The file is then where it was.
     pub fn move_to(&self, shelf_folder: Option<&Path>, how: &ShelfUse) -> Result<()> {
-        let piece_bytes = how.piece_bytes.unwrap_or(PIECE_BYTES);
-        let piece_bytes = piece_bytes.clamp(*PIECES.start(), *PIECES.end());
+        let piece_bytes = how.piece_bytes.unwrap_or(READ_BYTES);
+        let how = &ShelfUse {
+            piece_bytes: Some(piece_bytes.clamp(*PIECES.start(), *PIECES.end())),
+            ..how.clone()
+        };
         let _turn = MOVING.lock();
         let (root, data) = (self.root(), self.data());
         let name = data.file_name().unwrap_or_default();
@@ -87,14 +94,14 @@ impl FilePaths {
         match target {
             Some((folder, target)) => {
                 make_folder(folder)?;
-                let copied = self.copy(&target.with_extension("vortex.tmp"), &target, piece_bytes);
+                let copied = self.copy(&target.with_extension("vortex.tmp"), &target, how);
                 copied.inspect_err(|_| remove_empty(&target))?;
                 for made in folder.ancestors().take(3) {
                     root.sync_folder(made)?;
                 }
                 self.link(&target)?;
             }
-            None => self.copy(&self.data_temporary(), &data, piece_bytes)?,
+            None => self.copy(&self.data_temporary(), &data, how)?,
         }
         root.sync_folder(data.parent().unwrap_or(&data))?;
         if let Some(before) = before {
@@ -113,8 +120,8 @@ impl FilePaths {
     }
 
     /// Makes a durable copy of the data file, compared with it, which gets its name when it is whole.
-    fn copy(&self, temporary: &Path, to: &Path, piece_bytes: usize) -> Result<()> {
-        let copied = self.copy_bytes(temporary, piece_bytes);
+    fn copy(&self, temporary: &Path, to: &Path, how: &ShelfUse) -> Result<()> {
+        let copied = self.copy_bytes(temporary, how, &|_| {});
         let copied = copied.and_then(|()| self.root().rename(temporary, to));
         if copied.is_err() {
             self.root().remove(temporary);
@@ -122,28 +129,49 @@ impl FilePaths {
         copied
     }
 
-    fn copy_bytes(&self, to: &Path, piece_bytes: usize) -> Result<()> {
+    fn copy_bytes(
+        &self,
+        to: &Path,
+        how: &ShelfUse,
+        before: &(impl Fn(Piece<'_>) + Sync),
+    ) -> Result<()> {
         let (root, data) = (self.root(), self.data());
-        let mut from = root.open_file(&data)?;
-        let mut file = root.create_readable(to)?;
-        let (mut piece, mut sum, mut len) = (vec![0; piece_bytes], crc32fast::Hasher::new(), 0);
-        loop {
-            let read = from.read(&mut piece);
-            let count = read.map_err(StoreError::io("read", &data))?;
-            if count == 0 {
-                break;
+        let from = root.open_file(&data)?;
+        let len = from
+            .metadata()
+            .map_err(StoreError::io("read", &data))?
+            .len() as usize;
+        let file = root.create_readable(to)?;
+        let read_bytes = how.piece_bytes.unwrap_or(READ_BYTES).max(READ_BYTES);
+        let starts = (0..len).step_by(read_bytes);
+        let places: Vec<_> = starts
+            .map(|start| Some((start, read_bytes.min(len - start))))
+            .collect();
+        let sums: Vec<AtomicU32> = places.iter().map(|_| AtomicU32::new(0)).collect();
+        let read = |share: Range<usize>, give: Give<'_>| {
+            let mut bytes = vec![0; read_bytes];
+            for (place, sum) in places[share.clone()].iter().zip(&sums[share]) {
+                let Some(place) = *place else { continue };
+                let bytes = &mut bytes[..place.1];
+                from.read_exact_at(bytes, place.0 as u64)
+                    .map_err(StoreError::io("read", &data))?;
+                sum.store(crc32fast::hash(bytes), Relaxed);
+                give(place, bytes)?;
             }
-            sum.update(&piece[..count]);
-            file.write_all(&piece[..count])
-                .map_err(StoreError::io("write", to))?;
-            len += count as u64;
-        }
+            Ok(())
+        };
+        fill(&places, how, Target::File(&file), &read, before)?;
         root.sync(&file).map_err(StoreError::io("sync", to))?;
-        let found = sum_of(&file, to, 0..len, &mut piece)?;
-        match mismatch(to, 0, "copy of a data file", sum.finalize(), found) {
-            Some(corruption) => Err(corruption.into()),
-            None => Ok(()),
+        let mut bytes = vec![0; read_bytes];
+        for ((start, len), sum) in places.iter().flatten().zip(sums) {
+            let (start, end) = (*start as u64, (start + len) as u64);
+            let found = sum_of(&file, to, start..end, &mut bytes)?;
+            let what = "copy of a data file";
+            if let Some(corruption) = mismatch(to, start, what, sum.into_inner(), found) {
+                return Err(corruption.into());
+            }
         }
+        Ok(())
     }
 }
 
@@ -154,4 +182,52 @@ fn make_folder(folder: &Path) -> Result<()> {
         return Err(StoreError::io("write to", shelf)(shelf_missing(shelf)));
     }
     fs::create_dir_all(folder).map_err(StoreError::io("create", folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::root::Root;
+
+    #[test]
+    fn a_file_is_moved_by_the_writers_of_its_shelf_in_their_pieces() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let paths = FilePaths::new(&root, "t1", 1);
+        fs::create_dir_all(root.real(&paths.data()).parent().unwrap()).unwrap();
+        let bytes: Vec<u8> = (0..(5 << 20) + 77u32)
+            .map(|at| ((at * 7) >> 3) as u8)
+            .collect();
+        fs::write(root.real(&paths.data()), &bytes).unwrap();
+        for writers in [1, 4] {
+            let how = ShelfUse {
+                writers,
+                piece_bytes: Some(64 << 10),
+                ..ShelfUse::default()
+            };
+            let to = paths.data_temporary();
+            let written = Mutex::new(BTreeMap::<usize, Vec<Range<usize>>>::new());
+            let copied = paths.copy_bytes(&to, &how, &|piece| {
+                let end = piece.offset + piece.len_bytes;
+                let mut written = written.lock();
+                written
+                    .entry(piece.writer)
+                    .or_default()
+                    .push(piece.offset..end);
+            });
+            copied.unwrap();
+            assert_eq!(fs::read(root.real(&to)).unwrap(), bytes);
+            let written = written.into_inner();
+            // A stretch of its own for each, from its beginning to its end, and nothing twice.
+            let mut end = 0;
+            for piece in written.values().flatten() {
+                assert_eq!(piece.start, end);
+                assert!(piece.len() <= 64 << 10);
+                end = piece.end;
+            }
+            assert_eq!((written.len(), end), (writers, bytes.len()));
+        }
+    }
 }

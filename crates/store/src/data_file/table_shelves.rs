@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Advice, fadvise};
 
 use super::copies::{CopyBytes, Device, FileCopy, unchecked};
-use super::filling::{Give, Target, fill};
+use super::filling::{Give, Piece, Target, fill};
 use super::nameless::nameless;
 use super::open::DataFile;
 use super::places::{layout, own_places};
@@ -236,8 +236,18 @@ impl TableShelves {
 
     /// How many workers may read the table of a folder together; none: any number.
     pub fn readers_of(&self, table_folder: &str) -> Option<usize> {
+        self.use_for(table_folder)?.readers
+    }
+
+    /// The processors near the node that has the table of a folder; none: it is read from anywhere.
+    pub fn near_cpus_of(&self, table_folder: &str) -> Option<Vec<u32>> {
+        self.use_for(table_folder)?.near_cpus().map(<[u32]>::to_vec)
+    }
+
+    /// How the shelf of a table wants to be used.
+    fn use_for(&self, table_folder: &str) -> Option<ShelfUse> {
         let placement = self.placements.read().get(table_folder).cloned()?;
-        self.use_of(&placement.shelf).readers
+        Some(self.use_of(&placement.shelf))
     }
 
     /// The copy of a file; `None` if nothing of it is to be on the shelf, or it was moved there.
@@ -285,9 +295,12 @@ impl TableShelves {
                 None => return Ok(None),
             },
         };
-        let before = |_, offset, len| {
+        let before = |piece: Piece<'_>| {
             if let Some((device, base)) = &device {
-                device.tier.charge(Operation::Write, base + offset, len);
+                let offset = base + piece.offset;
+                device
+                    .tier
+                    .charge(Operation::Write, offset, piece.len_bytes);
             }
         };
         let read = |share, give: Give<'_>| block_on(file.read_segments(share, &places, give));

@@ -4,6 +4,7 @@
 //! place where vector instructions are named. A [`Backend`] can only be obtained for instructions the
 //! running machine has, so a kernel can never raise an illegal-instruction fault.
 
+mod columns;
 mod generic;
 mod lanes;
 mod prefetch;

@@ -1,6 +1,8 @@
 //! Keeping a thread on chosen CPUs.
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use std::marker::PhantomData;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::TierError;
 
@@ -9,11 +11,43 @@ use crate::error::TierError;
 /// # Errors
 /// [`TierError::System`] if none of them may be used.
 pub fn pin_to(cpus: &[u32]) -> Result<(), TierError> {
+    let pinned = sched_setaffinity(None, &set_of(cpus));
+    pinned.map_err(|errno| TierError::system("keep a thread on chosen CPUs", errno.into()))
+}
+
+fn set_of(cpus: &[u32]) -> CpuSet {
     let mut set = CpuSet::new();
     let known = cpus.iter().filter(|cpu| (**cpu as usize) < CpuSet::MAX_CPU);
     known.for_each(|cpu| set.set(*cpu as usize));
-    let pinned = sched_setaffinity(None, &set);
-    pinned.map_err(|errno| TierError::system("keep a thread on chosen CPUs", errno.into()))
+    set
+}
+
+/// While it lives, its thread runs on chosen CPUs only; then where it ran before.
+#[derive(Debug)]
+pub struct Near {
+    before: CpuSet,
+    /// A thread's own: it must end where it began.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Near {
+    /// Lets the calling thread run on these CPUs only. None where the system refuses: it then stays where it is.
+    pub fn to(cpus: &[u32]) -> Option<Self> {
+        let before = sched_getaffinity(None).ok()?;
+        sched_setaffinity(None, &set_of(cpus)).ok()?;
+        Some(Self {
+            before,
+            _thread: PhantomData,
+        })
+    }
+}
+
+impl Drop for Near {
+    fn drop(&mut self) {
+        if let Err(error) = sched_setaffinity(None, &self.before) {
+            tracing::debug!(%error, "a thread stays on chosen CPUs");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -36,5 +70,26 @@ mod tests {
             }
         }
         assert!(thread::spawn(|| pin_to(&[])).join().unwrap().is_err());
+    }
+
+    #[test]
+    fn a_thread_is_near_for_a_while() {
+        let cpus = |set: CpuSet| -> Vec<usize> {
+            (0..CpuSet::MAX_CPU)
+                .filter(|cpu| set.is_set(*cpu))
+                .collect()
+        };
+        let now = || cpus(sched_getaffinity(None).unwrap());
+        let before = now();
+        for cpu in &before {
+            let Some(near) = Near::to(&[*cpu as u32]) else {
+                continue;
+            };
+            assert_eq!((now(), sched_getcpu()), (vec![*cpu], *cpu));
+            drop(near);
+            assert_eq!(now(), before);
+        }
+        assert!(Near::to(&[]).is_none());
+        assert_eq!(now(), before);
     }
 }
