@@ -22,6 +22,7 @@ use vortex::mask::AllOr;
 pub(super) use super::encoded::CHUNK_ROWS;
 use super::encoded::{Encoded, encoded, ptype_of, words_of};
 use super::row_set::is_set;
+use super::runs::ChunkRuns;
 use super::words::{Bounds, Words};
 
 /// A column of a row group.
@@ -218,6 +219,22 @@ impl ChunkColumn {
     /// Rows of a chunk: 1024, or fewer in the last.
     pub fn chunk_len(&self, chunk: usize) -> usize {
         self.len.saturating_sub(chunk * CHUNK_ROWS).min(CHUNK_ROWS)
+    }
+
+    /// The runs of a chunk, where words of 32 bits or their codes are stored as few of them.
+    pub fn runs(&self, chunk: usize) -> Option<ChunkRuns<'_>> {
+        match &self.stored {
+            Stored::Bits32(stored) => stored.runs(chunk, self.chunk_len(chunk)),
+            _ => None,
+        }
+    }
+
+    /// Rows that are tested together where runs are.
+    pub fn rows_per_run(&self) -> f64 {
+        match &self.stored {
+            Stored::Bits32(stored) => stored.rows_per_run(),
+            _ => 1.0,
+        }
     }
 
     /// Decodes a chunk: codes, where there is a dictionary.

@@ -38,13 +38,30 @@ const RANGE_WORK: f64 = 1.0;
 const SET_WORK: f64 = 2.0;
 const FIND_WORK: f64 = 4.0;
 
+/// Once fewer than one row in this many remains, rows are tested one by one instead of 64 at a time. Ranges take a
+/// fraction of what a row that is looked at by its number takes.
+const SET_ROWS_PER_SURVIVOR: usize = 4;
+const RANGE_ROWS_PER_SURVIVOR: usize = 32;
+
 impl Condition<'_> {
-    /// How much work it is for each value.
-    pub fn work(&self) -> f64 {
+    /// How much work it is for each value of a column: for each run, where these are tested.
+    pub fn work_on(&self, column: &ChunkColumn) -> f64 {
         match self {
             Self::Find(_) => FIND_WORK,
-            Self::Set { .. } | Self::WideSet { .. } => SET_WORK,
-            Self::Always | Self::Never | Self::Range { .. } | Self::WideRange { .. } => RANGE_WORK,
+            Self::WideSet { .. } => SET_WORK,
+            Self::Set { .. } => SET_WORK / column.rows_per_run(),
+            Self::Range { .. } => RANGE_WORK / column.rows_per_run(),
+            Self::Always | Self::Never | Self::WideRange { .. } => RANGE_WORK,
+        }
+    }
+
+    /// How many rows there are at most for each that remains where all are tested 64 at a time.
+    pub fn rows_per_survivor(&self) -> usize {
+        match self {
+            Self::Range { .. } | Self::WideRange { .. } => RANGE_ROWS_PER_SURVIVOR,
+            // Rows are listed before they are looked up in a hash table.
+            Self::Find(_) => 0,
+            _ => SET_ROWS_PER_SURVIVOR,
         }
     }
 }

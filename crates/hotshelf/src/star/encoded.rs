@@ -13,6 +13,8 @@ use vortex::encodings::runend::{RunEnd, RunEndArrayExt, RunEndArraySlotsExt};
 use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 use vortex::scalar::Scalar;
 
+use super::runs::{ChunkRuns, Runs};
+
 /// Rows that are decoded together: a block of Vortex's bit packing.
 pub(super) const CHUNK_ROWS: usize = BLOCK_VALUES;
 
@@ -28,15 +30,6 @@ enum Base<T> {
     Runs(Runs<T>),
     Constant(T),
 }
-
-/// Values that repeat: the value of run `i` is that of all rows before `ends[i]`.
-struct Runs<T> {
-    ends: Vec<u32>,
-    values: Vec<T>,
-}
-
-/// A run is written this many values at a time: most are shorter, and a fixed number needs no loop.
-const RUN_VALUES: usize = 8;
 
 /// What is added to the stored integers.
 enum References<T> {
@@ -322,6 +315,15 @@ impl<T: Unit> Encoded<T> {
         }
     }
 
+    /// What is added to the integers of a chunk.
+    fn reference(&self, chunk: usize) -> Option<T> {
+        match &self.references {
+            References::Nothing => Some(T::default()),
+            References::One(reference) => Some(*reference),
+            References::PerChunk(references) => references.get(chunk).copied(),
+        }
+    }
+
     /// Decodes a chunk, of which the first `len` values count.
     pub fn decode(
         &self,
@@ -329,13 +331,8 @@ impl<T: Unit> Encoded<T> {
         len: usize,
         output: &mut [T; CHUNK_ROWS],
     ) -> VortexResult<()> {
-        let reference = match &self.references {
-            References::Nothing => T::default(),
-            References::One(reference) => *reference,
-            References::PerChunk(references) => *references
-                .get(chunk)
-                .ok_or_else(|| vortex_err!("no reference for chunk {chunk}"))?,
-        };
+        let no_reference = || vortex_err!("no reference for chunk {chunk}");
+        let reference = self.reference(chunk).ok_or_else(no_reference)?;
         match &self.base {
             Base::Constant(value) => output[..len].fill(value.plus(reference)),
             Base::Plain(values) => {
@@ -358,6 +355,24 @@ impl<T: Unit> Encoded<T> {
     }
 }
 
+impl Encoded<u32> {
+    /// The runs of a chunk, of which the first `len` values count, if it is stored as few of them.
+    pub fn runs(&self, chunk: usize, len: usize) -> Option<ChunkRuns<'_>> {
+        match &self.base {
+            Base::Runs(runs) => runs.of_chunk(chunk, len, self.reference(chunk)?),
+            _ => None,
+        }
+    }
+
+    /// Rows of the average run; one where there are none.
+    pub fn rows_per_run(&self) -> f64 {
+        match &self.base {
+            Base::Runs(runs) => runs.rows_per_run(),
+            _ => 1.0,
+        }
+    }
+}
+
 impl<T: Unit + Narrow> Encoded<T> {
     /// Decodes a chunk and widens its values, with their signs or without.
     pub fn decode_widened(
@@ -371,33 +386,6 @@ impl<T: Unit + Narrow> Encoded<T> {
         self.decode(chunk, len, &mut values)?;
         Backend::detect().widen(&values[..len], signed, output);
         Ok(())
-    }
-}
-
-impl<T: Unit> Runs<T> {
-    fn decode(&self, chunk: usize, reference: T, output: &mut [T]) -> VortexResult<()> {
-        let first_row = (chunk * CHUNK_ROWS) as u32;
-        let first = self.ends.partition_point(|end| *end <= first_row);
-        let mut at = 0;
-        for (end, value) in self.ends[first..].iter().zip(&self.values[first..]) {
-            let end = (end.saturating_sub(first_row) as usize).min(output.len());
-            let value = value.plus(reference);
-            match output.get_mut(at..at + RUN_VALUES) {
-                Some(next) => {
-                    next.fill(value);
-                    if end > at + RUN_VALUES {
-                        output[at + RUN_VALUES..end].fill(value);
-                    }
-                }
-                None if at < end => output[at..end].fill(value),
-                None => {}
-            }
-            at = at.max(end);
-            if at == output.len() {
-                return Ok(());
-            }
-        }
-        Err(vortex_err!("the runs of chunk {chunk} end early"))
     }
 }
 

@@ -5,11 +5,11 @@
 //! columns are needed. `exec` is the operator, `prepare` sees to the build sides, `side` runs them or finds look-ups
 //! that were made of the same (`recipe`), `lookup` maps keys to build rows, `key_set` is of keys alone, `worker`
 //! takes row groups through filters and look-ups (`select`, with the tests of `condition` and sets of rows of
-//! `row_set`, on columns decoded by `chunk` and `encoded`). `payload` reads the columns that survivors need
-//! (`stored`), `rows` is a batch of them: `arithmetic` computes with it in `words` of 64 bits (`decimal` does within
-//! other expressions), `aggregate` groups it by numbers of `groups` or `number`, `tally` adds it up, and
-//! `accumulate` has these `tallies` and DataFusion's accumulators. The replaced plan is kept and runs instead where
-//! the data turns out not to be a star (duplicate build keys, too many groups to number).
+//! `row_set`, on columns decoded by `chunk` and `encoded`, or on their `runs`). `payload` reads the columns that
+//! survivors need (`stored`), `rows` is a batch of them: `arithmetic` computes with it in `words` of 64 bits
+//! (`decimal` does within other expressions), `aggregate` groups it by numbers of `groups` or `number`, `tally` adds
+//! it up, and `accumulate` has these `tallies` and DataFusion's accumulators. The replaced plan is kept and runs
+//! instead where the data turns out not to be a star (duplicate build keys, too many groups to number).
 
 mod accumulate;
 mod again;
@@ -39,6 +39,7 @@ mod recipe;
 mod row_set;
 mod rows;
 mod rule;
+mod runs;
 mod select;
 mod shape;
 mod side;

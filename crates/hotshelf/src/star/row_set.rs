@@ -1,5 +1,7 @@
 //! Sets of a chunk's rows: a bit for each.
 
+use std::ops::Range;
+
 use hotshelf_tier::simd::Backend;
 
 use super::chunk::CHUNK_ROWS;
@@ -19,6 +21,17 @@ pub(super) fn first_rows(len: usize, words: &mut [u64; WORDS]) {
     for (idx, word) in words.iter_mut().enumerate() {
         let rows = len.saturating_sub(idx * 64).min(64);
         *word = u64::MAX.checked_shr(64 - rows as u32).unwrap_or(0);
+    }
+}
+
+/// Sets the bits of some rows of a chunk.
+#[inline]
+pub(super) fn set_rows(rows: Range<usize>, words: &mut [u64; WORDS]) {
+    let mut at = rows.start;
+    while at < rows.end.min(CHUNK_ROWS) {
+        let count = (64 - at % 64).min(rows.end - at);
+        words[at / 64] |= u64::MAX >> (64 - count) << (at % 64);
+        at += count;
     }
 }
 

@@ -15,9 +15,6 @@ use super::survivors::Survivors;
 
 /// What a range is taken to keep before any row was tested: a third, as planners guess.
 const RANGE_KEPT: f64 = 0.3;
-/// Once fewer than one row in this many remains, rows are tested one by one instead of 64 at a time.
-const VECTOR_ROWS_PER_SURVIVOR: usize = 4;
-
 /// What a worker needs to select rows, kept from row group to row group.
 pub(super) struct Selector {
     backend: Backend,
@@ -49,6 +46,8 @@ struct Test<'a> {
     column: usize,
     matching: Matching,
     condition: Condition<'a>,
+    /// How much of it there is for each row.
+    work: f64,
     origin: Origin,
     asked: u64,
     kept: u64,
@@ -65,7 +64,16 @@ struct Listed<'a> {
     anti: bool,
 }
 
-impl Listed<'_> {
+impl<'a> Listed<'a> {
+    fn of(rows: &'a mut RowList, test: &Test, chunk: usize, column: &'a ChunkColumn) -> Self {
+        Self {
+            rows,
+            valid: column.valid.as_deref(),
+            first: (chunk * CHUNK_ROWS) as u32,
+            anti: test.matching == Matching::Anti,
+        }
+    }
+
     fn keep(&mut self, mut passes: impl FnMut(usize) -> bool) {
         let (anti, first) = (self.anti, self.first);
         match self.valid {
@@ -193,10 +201,12 @@ impl Selector {
         let ranges = ready.ranges.iter().enumerate();
         let ranges = ranges.filter_map(|(idx, range)| {
             let column = place(range.column)?;
+            let condition = range_condition(range, &columns[column]);
             Some(Test {
                 column,
                 matching: Matching::Inner,
-                condition: range_condition(range, &columns[column]),
+                work: condition.work_on(&columns[column]),
+                condition,
                 origin: Origin::Range(idx),
                 asked: 0,
                 kept: 0,
@@ -205,13 +215,15 @@ impl Selector {
         let joins = ready.star.joins.iter().enumerate();
         let joins = joins.filter_map(|(idx, join)| {
             let column = place(ready.star.scan.columns[join.probe_key])?;
+            let condition = match join.matching {
+                Matching::Outer => Condition::Always,
+                _ => look_up_condition(ready.lookup(idx), &columns[column]),
+            };
             Some(Test {
                 column,
                 matching: join.matching,
-                condition: match join.matching {
-                    Matching::Outer => Condition::Always,
-                    _ => look_up_condition(ready.lookup(idx), &columns[column]),
-                },
+                work: condition.work_on(&columns[column]),
+                condition,
                 origin: Origin::Join(idx),
                 asked: 0,
                 kept: 0,
@@ -234,7 +246,7 @@ impl Selector {
             },
             Origin::Join(idx) => ready.ran.share_kept(idx),
         };
-        (1.0 - kept) / test.condition.work()
+        (1.0 - kept) / test.work
     }
 
     /// Tests the rows of a chunk that passed so far, and lists those that remain.
@@ -254,11 +266,16 @@ impl Selector {
                 break;
             }
             test.asked += live as u64;
-            if !matches!(test.condition, Condition::Always) {
+            let column = &columns[test.column];
+            if self.test_runs(test, chunk, column) {
+                live = match listed {
+                    true => self.keep_listed(test, chunk, column),
+                    false => self.keep_found(test, chunk, column),
+                };
+            } else if !matches!(test.condition, Condition::Always) {
                 self.decode(test.column, chunk, columns)?;
-                let column = &columns[test.column];
-                let few = live * VECTOR_ROWS_PER_SURVIVOR < len;
-                if !listed && (few || matches!(test.condition, Condition::Find(_))) {
+                let few = live * test.condition.rows_per_survivor() < len;
+                if !listed && few {
                     self.rows.list(&self.remaining);
                     listed = true;
                 }
@@ -280,6 +297,18 @@ impl Selector {
             columns[idx].decode(chunk, &mut self.buffers[idx])?;
         }
         Ok(())
+    }
+
+    /// Tests the rows of a chunk by the runs that they are stored in. Returns whether that could be done.
+    fn test_runs(&mut self, test: &Test, chunk: usize, column: &ChunkColumn) -> bool {
+        let runs = column.runs(chunk).filter(|_| !self.decoded[test.column]);
+        let passing = match (&test.condition, runs) {
+            (Condition::Range { lo, span }, Some(runs)) => runs.in_range(self.backend, *lo, *span),
+            (Condition::Set { min, set }, Some(runs)) => runs.in_set(self.backend, *min, set),
+            _ => return false,
+        };
+        self.found = std::array::from_fn(|word| passing[word] & self.remaining[word]);
+        true
     }
 
     /// Tests all rows of a chunk, 64 at a time. Returns how many remain.
@@ -307,6 +336,20 @@ impl Selector {
             // Rows are listed before they are looked up in a hash table.
             Condition::Always | Condition::Find(_) => {}
         }
+        self.keep_found(test, chunk, column)
+    }
+
+    /// Takes over which of the listed rows passed. Returns how many remain.
+    fn keep_listed(&mut self, test: &Test, chunk: usize, column: &ChunkColumn) -> usize {
+        let found = &self.found;
+        let mut listed = Listed::of(&mut self.rows, test, chunk, column);
+        listed.keep(|row| is_set(found, row as u32));
+        self.rows.len()
+    }
+
+    /// Takes over which rows passed. Returns how many remain.
+    fn keep_found(&mut self, test: &Test, chunk: usize, column: &ChunkColumn) -> usize {
+        let found = &mut self.found;
         if let Some(valid) = &column.valid {
             let valid = valid.iter().skip(chunk * WORDS);
             found.iter_mut().zip(valid).for_each(|(a, b)| *a &= b);
@@ -327,12 +370,7 @@ impl Selector {
         let (narrow, wide) = (&buffer.narrow, buffer.wide());
         let narrow = |row: usize| narrow[row % CHUNK_ROWS];
         let wide = |row: usize| wide[row % CHUNK_ROWS];
-        let mut listed = Listed {
-            rows: &mut self.rows,
-            valid: column.valid.as_deref(),
-            first: (chunk * CHUNK_ROWS) as u32,
-            anti: test.matching == Matching::Anti,
-        };
+        let mut listed = Listed::of(&mut self.rows, test, chunk, column);
         match &test.condition {
             Condition::Always => {}
             Condition::Never => listed.keep(|_| false),

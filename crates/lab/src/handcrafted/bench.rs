@@ -240,12 +240,16 @@ impl<'a> Bench<'a> {
             _ => self.settings.look_ups,
         };
         let start = Instant::now();
-        // Each socket has look-ups of its own.
-        let plans = crew::run(&self.crew.one_per_socket(), |worker| {
+        let build = |worker: &Worker| {
             let plan = Plan::new(query, &self.tables.dimensions[worker.socket], kind)?;
             self.wait_for_build(worker, &plan);
             Ok(plan)
-        });
+        };
+        // Each socket has look-ups of its own. A single one needs no thread for that.
+        let plans = match self.crew.one_per_socket().as_slice() {
+            [only] => vec![build(only)],
+            sockets => crew::run(sockets, build),
+        };
         let plans: Vec<Plan> = plans.into_iter().collect::<Result<_, DashError>>()?;
         let build_s = start.elapsed().as_secs_f64();
         let stripe_rows: Vec<usize> = self

@@ -1,0 +1,167 @@
+//! Integers stored as runs: written out for a chunk of rows, or tested run by run.
+
+use hotshelf_tier::simd::{Backend, Combine};
+use vortex::error::{VortexResult, vortex_err};
+
+use super::encoded::{CHUNK_ROWS, Unit};
+use super::row_set::{WORDS, set_rows};
+
+/// Values that repeat: the value of run `i` is that of all rows before `ends[i]`.
+pub(super) struct Runs<T> {
+    pub ends: Vec<u32>,
+    pub values: Vec<T>,
+}
+
+/// A run is written this many values at a time: most are shorter, and a fixed number needs no loop.
+const RUN_VALUES: usize = 8;
+
+/// Runs are tested where a chunk has at most this many: more are written out faster.
+const TESTED_MAX: usize = CHUNK_ROWS / 2;
+
+/// The runs that the rows of a chunk are in.
+pub(super) struct ChunkRuns<'a> {
+    values: &'a [u32],
+    /// Where they end, by row of the column.
+    ends: &'a [u32],
+    first_row: u32,
+    len: usize,
+    /// What is added to the values.
+    reference: u32,
+}
+
+impl<T: Unit> Runs<T> {
+    /// Rows of the average run.
+    pub fn rows_per_run(&self) -> f64 {
+        let rows = self.ends.last().copied().unwrap_or(0);
+        f64::from(rows) / self.ends.len().max(1) as f64
+    }
+
+    /// Writes out the rows of a chunk.
+    pub fn decode(&self, chunk: usize, reference: T, output: &mut [T]) -> VortexResult<()> {
+        let first_row = (chunk * CHUNK_ROWS) as u32;
+        let first = self.ends.partition_point(|end| *end <= first_row);
+        let mut at = 0;
+        for (end, value) in self.ends[first..].iter().zip(&self.values[first..]) {
+            let end = (end.saturating_sub(first_row) as usize).min(output.len());
+            let value = value.plus(reference);
+            match output.get_mut(at..at + RUN_VALUES) {
+                Some(next) => {
+                    next.fill(value);
+                    if end > at + RUN_VALUES {
+                        output[at + RUN_VALUES..end].fill(value);
+                    }
+                }
+                None if at < end => output[at..end].fill(value),
+                None => {}
+            }
+            at = at.max(end);
+            if at == output.len() {
+                return Ok(());
+            }
+        }
+        Err(vortex_err!("the runs of chunk {chunk} end early"))
+    }
+}
+
+impl Runs<u32> {
+    /// The runs of a chunk of `len` rows, if they are few enough to be tested. `None` also where they end early: writing
+    /// them out says so.
+    pub fn of_chunk(&self, chunk: usize, len: usize, reference: u32) -> Option<ChunkRuns<'_>> {
+        let first_row = (chunk * CHUNK_ROWS) as u32;
+        let first = self.ends.partition_point(|end| *end <= first_row);
+        let ends = self.ends.get(first..)?;
+        let before_last = ends.partition_point(|end| *end < first_row + len as u32);
+        let runs = first..first + before_last + 1;
+        let (ends, values) = (self.ends.get(runs.clone())?, self.values.get(runs)?);
+        (ends.len() <= TESTED_MAX).then_some(ChunkRuns {
+            values,
+            ends,
+            first_row,
+            len,
+            reference,
+        })
+    }
+}
+
+impl ChunkRuns<'_> {
+    /// The rows whose values are from `lo` to `lo + span` (modulo 2^32).
+    pub fn in_range(&self, backend: Backend, lo: u32, span: u32) -> [u64; WORDS] {
+        let (mut runs, lo) = ([0; WORDS], lo.wrapping_sub(self.reference));
+        backend.in_range(self.values, lo, span, Combine::Replace, &mut runs);
+        self.rows_of(&runs)
+    }
+
+    /// The rows whose values are `min + i` (modulo 2^32) for a set bit `i`.
+    pub fn in_set(&self, backend: Backend, min: u32, set: &[u64]) -> [u64; WORDS] {
+        let (mut runs, min) = ([0; WORDS], min.wrapping_sub(self.reference));
+        backend.in_set(self.values, min, set, Combine::Replace, &mut runs);
+        self.rows_of(&runs)
+    }
+
+    /// The rows of runs whose bits are set.
+    fn rows_of(&self, runs: &[u64; WORDS]) -> [u64; WORDS] {
+        let mut rows = [0; WORDS];
+        let end = |run: usize| {
+            let end = self.ends.get(run).copied().unwrap_or(0);
+            (end.saturating_sub(self.first_row) as usize).min(self.len)
+        };
+        for (idx, word) in runs.iter().enumerate() {
+            let mut word = *word;
+            while word != 0 {
+                let run = idx * 64 + word.trailing_zeros() as usize;
+                word &= word - 1;
+                let start = run.checked_sub(1).map_or(0, end);
+                set_rows(start..end(run), &mut rows);
+            }
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn runs_are_tested_as_the_rows_that_they_stand_for(
+            lens in proptest::collection::vec(prop_oneof![1u32..5, 1u32..3000], 1..600),
+            values in proptest::collection::vec(0u32..40, 600),
+            reference in prop_oneof![Just(0), any::<u32>()],
+            (lo, span) in (0u32..40, 0u32..20),
+            set in any::<u64>(),
+        ) {
+            let ends: Vec<u32> = lens
+                .iter()
+                .scan(0, |end, len| {
+                    *end += len;
+                    Some(*end)
+                })
+                .collect();
+            let rows = *ends.last().unwrap() as usize;
+            let values = values[..ends.len()].iter().map(|value| value.wrapping_sub(reference));
+            let runs = Runs { ends, values: values.collect() };
+            let backend = Backend::detect();
+            for chunk in 0..rows.div_ceil(CHUNK_ROWS) {
+                let len = (rows - chunk * CHUNK_ROWS).min(CHUNK_ROWS);
+                let mut written = vec![0; len];
+                runs.decode(chunk, reference, &mut written).unwrap();
+                let Some(few) = runs.of_chunk(chunk, len, reference) else { continue };
+                let found = [few.in_range(backend, lo, span), few.in_set(backend, 3, &[set])];
+                for row in 0..CHUNK_ROWS {
+                    let bit = |set: &[u64; WORDS]| set[row / 64] >> (row % 64) & 1 == 1;
+                    let value = written.get(row).copied();
+                    let in_set = |value: u32| {
+                        let bit = value.wrapping_sub(3);
+                        bit < 64 && set >> bit & 1 == 1
+                    };
+                    prop_assert_eq!(bit(&found[0]), value.is_some_and(|value| value.wrapping_sub(lo) <= span));
+                    prop_assert_eq!(bit(&found[1]), value.is_some_and(in_set));
+                }
+            }
+            // Beyond the last run there is nothing.
+            prop_assert!(runs.of_chunk(rows.div_ceil(CHUNK_ROWS), CHUNK_ROWS, reference).is_none());
+        }
+    }
+}
