@@ -19,8 +19,8 @@ use vortex::encodings::decimal_byte_parts::{DecimalByteParts, DecimalBytePartsAr
 use vortex::error::VortexResult;
 use vortex::mask::AllOr;
 
-pub(super) use super::encoded::CHUNK_ROWS;
 use super::encoded::{Encoded, encoded, ptype_of, words_of};
+pub(super) use super::row_set::CHUNK_ROWS;
 use super::row_set::is_set;
 use super::runs::ChunkRuns;
 use super::words::{Bounds, Words};

@@ -1,7 +1,7 @@
 //! Integers as Vortex stores them, of which any 1024 can be decoded alone: packed, with a frame of reference, as runs
 //! or as a constant.
 
-use hotshelf_tier::simd::{BLOCK_VALUES, Backend, Lane, Narrow};
+use hotshelf_tier::simd::{Backend, Lane, Narrow};
 use vortex::array::arrays::{Constant, Primitive, PrimitiveArray};
 use vortex::array::dtype::{DType, NativePType, PType};
 use vortex::array::{ArrayRef, ExecutionCtx};
@@ -13,10 +13,8 @@ use vortex::encodings::runend::{RunEnd, RunEndArrayExt, RunEndArraySlotsExt};
 use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 use vortex::scalar::Scalar;
 
+use super::row_set::CHUNK_ROWS;
 use super::runs::{ChunkRuns, Runs};
-
-/// Rows that are decoded together: a block of Vortex's bit packing.
-pub(super) const CHUNK_ROWS: usize = BLOCK_VALUES;
 
 /// Stored integers of one width, and what is added to them.
 pub(super) struct Encoded<T> {

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use hotshelf_tier::simd::Backend;
+use hotshelf_tier::simd::{BLOCK_VALUES, Backend};
 
-use super::chunk::CHUNK_ROWS;
+/// Rows that are decoded and tested together: a block of Vortex's bit packing.
+pub(super) const CHUNK_ROWS: usize = BLOCK_VALUES;
 
 /// Words of a bitmap with a bit per row of a chunk.
 pub(super) const WORDS: usize = CHUNK_ROWS / 64;

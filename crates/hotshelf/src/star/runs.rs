@@ -3,8 +3,8 @@
 use hotshelf_tier::simd::{Backend, Combine};
 use vortex::error::{VortexResult, vortex_err};
 
-use super::encoded::{CHUNK_ROWS, Unit};
-use super::row_set::{WORDS, set_rows};
+use super::encoded::Unit;
+use super::row_set::{CHUNK_ROWS, WORDS, set_rows};
 
 /// Values that repeat: the value of run `i` is that of all rows before `ends[i]`.
 pub(super) struct Runs<T> {
@@ -64,8 +64,8 @@ impl<T: Unit> Runs<T> {
 }
 
 impl Runs<u32> {
-    /// The runs of a chunk of `len` rows, if they are few enough to be tested. `None` also where they end early: writing
-    /// them out says so.
+    /// The runs of a chunk of `len` rows, if they are few enough to be tested. `None` also where they end early:
+    /// writing them out says so.
     pub fn of_chunk(&self, chunk: usize, len: usize, reference: u32) -> Option<ChunkRuns<'_>> {
         let first_row = (chunk * CHUNK_ROWS) as u32;
         let first = self.ends.partition_point(|end| *end <= first_row);

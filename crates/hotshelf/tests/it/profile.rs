@@ -9,16 +9,11 @@ use crate::Fixture;
 
 /// Leaves a profile of the database's device in its folder: 300 MB/s with 16 in flight, reads and writes in turns.
 fn leave_profile(db: &Fixture) {
-    leave_profile_of_grain(db, 1 << 20);
-}
-
-/// The same where reads of this many bytes are best.
-fn leave_profile_of_grain(db: &Fixture, grain_bytes: u64) {
     let folder = db.path("db");
     let read = |depth, beside_threads| Point {
         queue_depth: Some(depth),
         beside_threads,
-        ..Point::new(Operation::Read, grain_bytes, 1)
+        ..Point::new(Operation::Read, 1 << 20, 1)
     };
     let write = Point {
         persist: Some(PersistInstruction::Flush),
@@ -119,33 +114,6 @@ fn tables_are_the_same_with_and_without_a_profile_and_with_a_damaged_one() {
     assert_eq!(sums("plain"), sums("turns"));
     let report = db.database().verify(|_, _| {}).unwrap();
     assert!(report.damage.is_empty(), "{:?}", report.damage);
-}
-
-#[test]
-fn reads_are_as_large_as_the_device_likes() {
-    let mut db = Fixture::new();
-    let columns = (0..4).map(|k| format!("value * {} % 1000000007 AS c{k}", 7919 + 2 * k));
-    let columns = columns.collect::<Vec<_>>().join(", ");
-    db.run(&format!(
-        "CREATE TABLE t AS SELECT {columns} FROM range(1500000)"
-    ))
-    .unwrap();
-    let mut read_with = |grain_bytes| {
-        leave_profile_of_grain(&db, grain_bytes);
-        db.reopen();
-        db.rows("SELECT sum(c0), sum(c1), sum(c2), sum(c3) FROM t");
-        let stats = &db.rows("SELECT device_operations, device_bytes FROM io_stats()")[0];
-        let (count, bytes) = stats.split_once('|').unwrap();
-        (count.parse::<f64>().unwrap(), bytes.parse::<f64>().unwrap())
-    };
-    let (small, large) = (read_with(1 << 20), read_with(8 << 20));
-    // The same bytes; no read above a mebibyte on average, or few of several.
-    assert!(
-        (small.1 / large.1 - 1.0).abs() < 0.02,
-        "{small:?} {large:?}"
-    );
-    assert!(small.1 / small.0 <= f64::from(1 << 20), "{small:?}");
-    assert!(large.1 / large.0 > 1.5 * f64::from(1 << 20), "{large:?}");
 }
 
 #[test]
