@@ -3,6 +3,9 @@
 use hotshelf_tier::profile::{TierProfile, Value};
 use hotshelf_tier::topology::Topology;
 
+/// Each writer has a thread and a buffer.
+const WRITERS_MAX: usize = 64;
+
 /// How a shelf wants to be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShelfUse {
@@ -34,7 +37,8 @@ impl ShelfUse {
     pub fn of(tier: &TierProfile, topology: &Topology) -> Self {
         let is_file = tier.tier.starts_with("file:");
         Self {
-            writers: measured(&tier.write_threads).map_or(1, |count| (count as usize).max(1)),
+            writers: measured(&tier.write_threads)
+                .map_or(1, |count| (count as usize).clamp(1, WRITERS_MAX)),
             piece_bytes: measured(&tier.write_grain_bytes).map(|bytes| bytes as usize),
             cpus: cpus(tier, topology),
             // Of a file's the profile counts rings.

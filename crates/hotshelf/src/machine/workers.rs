@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hotshelf_tier::topology::pin_to;
+use hotshelf_tier::topology::{allowed_cpus, pin_to};
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -22,7 +22,7 @@ pub(crate) struct Workers {
 impl Workers {
     /// Starts the threads where the profile wants them.
     pub fn start(threads: usize, profile: Arc<EngineProfile>) -> std::io::Result<Self> {
-        let started = AtomicUsize::new(0);
+        let (started, anywhere) = (AtomicUsize::new(0), allowed_cpus());
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("hotshelf")
@@ -30,8 +30,9 @@ impl Workers {
             .on_thread_start(move || {
                 let worker_idx = started.fetch_add(1, Ordering::Relaxed);
                 let cpus = profile.cpus_of(worker_idx, threads);
-                // A system that refuses leaves it where it is.
-                if let Some(Err(error)) = cpus.as_deref().map(pin_to) {
+                // A thread begins where the one may run that starts it, which can be near a shelf for a moment. A
+                // system that refuses leaves it there.
+                if let Err(error) = pin_to(cpus.as_deref().unwrap_or(&anywhere)) {
                     tracing::debug!(%error, "cannot pin a worker");
                 }
             })

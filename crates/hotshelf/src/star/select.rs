@@ -448,9 +448,7 @@ impl Selector {
                     self.ranges[idx].asked += test.asked;
                     self.ranges[idx].kept += test.kept;
                 }
-                Origin::Join(join) => {
-                    ready.ran.note(join, test.asked, test.kept);
-                }
+                Origin::Join(join) => ready.ran.note(join, test.asked, test.kept),
             }
         }
     }
@@ -474,12 +472,14 @@ fn slots<'a>(ready: &'a Ready, tested: Decodable<'_>) -> Vec<KeySlots<'a>> {
             let place = tested.place(table_column)?;
             let (lookup, column) = (ready.lookup(idx), &tested.columns[place]);
             let slots = match (&column.dictionary, column.valid.is_some()) {
-                (Some(values), false) => Slots::ByCode(
-                    values
-                        .iter()
-                        .map(|word| lookup.find(*word).unwrap_or(MISS))
-                        .collect(),
-                ),
+                (Some(values), has_null) if !has_null || join.matching != Matching::Outer => {
+                    Slots::ByCode(
+                        values
+                            .iter()
+                            .map(|word| lookup.find(*word).unwrap_or(MISS))
+                            .collect(),
+                    )
+                }
                 _ if join.matching == Matching::Outer => Slots::Find(lookup),
                 _ => match (lookup.dense(), column.is_wide()) {
                     (Some((min, _)), true) => Slots::WideOffset(min),

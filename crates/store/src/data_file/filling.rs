@@ -90,15 +90,14 @@ pub(super) struct Piece<'a> {
 }
 
 /// Has segments that have a place written there, by the shelf's writers, which read them with `read`. `before` is
-/// called before each piece is written.
+/// called before each piece is written. The copy has a name for errors.
 pub(super) fn fill(
     places: &[Option<Place>],
     how: &ShelfUse,
-    target: Target<'_>,
+    (target, name): (Target<'_>, &Path),
     read: &(impl Fn(Range<usize>, Give<'_>) -> Result<()> + Sync),
     before: &(impl Fn(Piece<'_>) + Sync),
 ) -> Result<()> {
-    let here = Path::new("");
     let piece_bytes = how.piece_bytes.unwrap_or(usize::MAX).max(1);
     let shares = shares(places, how.writers);
     std::thread::scope(|scope| {
@@ -119,7 +118,7 @@ pub(super) fn fill(
                     tracing::trace!(?about.cpus, about.writer, about.offset, about.len_bytes);
                     before(about);
                     let written = own.write(at, piece);
-                    written.map_err(StoreError::io("write a copy in", here))?;
+                    written.map_err(StoreError::io("write a copy", name))?;
                     at += piece.len();
                 }
                 Ok(())
@@ -132,7 +131,7 @@ pub(super) fn fill(
             };
             let thread = std::thread::Builder::new().name(format!("hotshelf-fill-{writer}"));
             let thread = thread.spawn_scoped(scope, work);
-            writers.push(thread.map_err(StoreError::io("start a thread for", here))?);
+            writers.push(thread.map_err(StoreError::io("start a thread for", name))?);
         }
         let stopped = |_| StoreError::NotSupported {
             what: "a copy whose writer stopped".into(),
@@ -279,7 +278,7 @@ mod tests {
             base: 0,
             bytes: &mut memory,
         };
-        fill(&places, how, target, &read, &|piece| {
+        fill(&places, how, (target, Path::new("")), &read, &|piece| {
             let mut written = written.lock();
             let own = written.entry(piece.writer).or_default();
             own.cpus = piece.cpus.map(<[u32]>::to_vec);
@@ -376,7 +375,7 @@ mod tests {
             base: 0,
             bytes: &mut memory,
         };
-        let filled = fill(&places, &how, target, &read, &|_| {});
+        let filled = fill(&places, &how, (target, Path::new("")), &read, &|_| {});
         assert!(filled.unwrap_err().to_string().contains("this"));
     }
 

@@ -160,7 +160,7 @@ impl FilePaths {
             }
             Ok(())
         };
-        fill(&places, how, Target::File(&file), &read, before)?;
+        fill(&places, how, (Target::File(&file), to), &read, before)?;
         root.sync(&file).map_err(StoreError::io("sync", to))?;
         let mut bytes = vec![0; read_bytes];
         for ((start, len), sum) in places.iter().flatten().zip(sums) {

@@ -304,7 +304,14 @@ impl TableShelves {
             }
         };
         let read = |share, give: Give<'_>| block_on(file.read_segments(share, &places, give));
-        fill(&places, &self.use_of(shelf), target, &read, &before)?;
+        let data = file.paths.data();
+        fill(
+            &places,
+            &self.use_of(shelf),
+            (target, &data),
+            &read,
+            &before,
+        )?;
         if let Some(written) = &written {
             leave_page_cache(written)
                 .map_err(StoreError::io("write a copy of", &file.paths.data()))?;

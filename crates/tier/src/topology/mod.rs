@@ -19,7 +19,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use fingerprint::{Fingerprint, NodeFacts, conditions};
-pub use pin::{Near, pin_to};
+pub use pin::{Near, allowed_cpus, pin_to};
 pub use tree::Tree;
 
 /// The machine as sysfs describes it. Empty lists mean that the kernel said nothing.

@@ -15,6 +15,13 @@ pub fn pin_to(cpus: &[u32]) -> Result<(), TierError> {
     pinned.map_err(|errno| TierError::system("keep a thread on chosen CPUs", errno.into()))
 }
 
+/// The CPUs that the calling thread may run on; none where the system does not say.
+pub fn allowed_cpus() -> Vec<u32> {
+    let set = sched_getaffinity(None).unwrap_or_default();
+    let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    cpus.map(|cpu| cpu as u32).collect()
+}
+
 fn set_of(cpus: &[u32]) -> CpuSet {
     let mut set = CpuSet::new();
     let known = cpus.iter().filter(|cpu| (**cpu as usize) < CpuSet::MAX_CPU);
@@ -74,22 +81,17 @@ mod tests {
 
     #[test]
     fn a_thread_is_near_for_a_while() {
-        let cpus = |set: CpuSet| -> Vec<usize> {
-            (0..CpuSet::MAX_CPU)
-                .filter(|cpu| set.is_set(*cpu))
-                .collect()
-        };
-        let now = || cpus(sched_getaffinity(None).unwrap());
-        let before = now();
+        let before = allowed_cpus();
         for cpu in &before {
-            let Some(near) = Near::to(&[*cpu as u32]) else {
+            let Some(near) = Near::to(&[*cpu]) else {
                 continue;
             };
-            assert_eq!((now(), sched_getcpu()), (vec![*cpu], *cpu));
+            let now = (allowed_cpus(), sched_getcpu());
+            assert_eq!(now, (vec![*cpu], *cpu as usize));
             drop(near);
-            assert_eq!(now(), before);
+            assert_eq!(allowed_cpus(), before);
         }
         assert!(Near::to(&[]).is_none());
-        assert_eq!(now(), before);
+        assert_eq!(allowed_cpus(), before);
     }
 }
