@@ -185,6 +185,8 @@ class ShelfStatements(Statements):
 
 class Machine:
     PROCESSORS = "2"
+    # Programs beside the database's, by their names in the guest.
+    others = {}
 
     def __init__(self, work, hotshelf, accelerator, shelf, rows):
         self.work, self.accelerator, self.shelf, self.rows = work, accelerator, shelf, rows
@@ -225,18 +227,19 @@ class Machine:
     def make_tools(self, hotshelf):
         with tempfile.TemporaryDirectory(dir=self.work) as folder:
             folder = pathlib.Path(folder)
-            shutil.copy(hotshelf, folder / "hotshelf")
-            programs = [vm_image.program(name) for name in (vm_shelf.PROGRAMS if self.shelf else [])]
-            for program in programs:
-                shutil.copy(program, folder)
-            for library in [library for program in [hotshelf, *programs] for library in vm_image.libraries(program)]:
+            of_shelf = {name: vm_image.program(name) for name in (vm_shelf.PROGRAMS if self.shelf else [])}
+            programs = {"hotshelf": hotshelf, **of_shelf, **self.others}
+            for name, program in programs.items():
+                shutil.copy(program, folder / name)
+            for library in [library for program in programs.values() for library in vm_image.libraries(program)]:
                 target = folder / library.lstrip("/")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(library, target)
             source = folder / "no_sync.c"
             source.write_text(NO_SYNC)
             subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", folder / "no_sync.so", source], check=True)
-            self.make_file_system(self.work / "tools.img", folder.joinpath("hotshelf").stat().st_size + (64 << 20), folder)
+            size = sum(path.stat().st_size for path in map(pathlib.Path, [hotshelf, *self.others.values()]))
+            self.make_file_system(self.work / "tools.img", size + (64 << 20), folder)
 
     def make_file_system(self, path, size, folder=None):
         path.unlink(missing_ok=True)

@@ -20,11 +20,7 @@ import json
 import pathlib
 import re
 import shutil
-import tempfile
 
-import faults
-import results
-import vm_database
 import vm_image
 import vm_tables
 
@@ -75,11 +71,11 @@ class Machine(vm_tables.Machine):
     PROCESSORS = "4,sockets=2,cores=2,threads=1"
 
     def __init__(self, settings):
-        self.lab, self.shelf = settings.lab, None
-        self.program = faults.Program(settings.hotshelf, 300)
-        self.queries = [" ".join(sql.split()).rstrip(";") for sql in results.load_queries("ssb").values()]
-        self.scale = settings.scale
-        vm_database.Machine.__init__(self, settings.work, settings.hotshelf, settings.accelerator, None, rows=True)
+        self.others = {"hotshelf-lab": settings.lab}
+        super().__init__(settings)
+
+    def shelf_of(self, settings):
+        return None
 
     def memory(self):
         words = ["-machine", "pc", "-m", f"{2 * NODE_MIB}M"]
@@ -87,21 +83,6 @@ class Machine(vm_tables.Machine):
             words += ["-object", f"memory-backend-ram,id=node{node},size={NODE_MIB}M"]
             words += ["-numa", f"node,nodeid={node},cpus={processors},memdev=node{node}"]
         return [*words, "-numa", "dist,src=0,dst=1,val=21"]
-
-    def make_tools(self, hotshelf):
-        """The experiments' program, too."""
-        super().make_tools(hotshelf)
-        with tempfile.TemporaryDirectory(dir=self.work) as folder:
-            folder = pathlib.Path(folder)
-            for program in [hotshelf, self.lab]:
-                name = "hotshelf" if program == hotshelf else "hotshelf-lab"
-                shutil.copy(program, folder / name)
-                for library in vm_image.libraries(program):
-                    target = folder / library.lstrip("/")
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(library, target)
-            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            self.make_file_system(self.work / "tools.img", size + (64 << 20), folder)
 
 
 def rows():

@@ -178,9 +178,10 @@ class Machine(vm_database.Machine):
         self.program = faults.Program(settings.hotshelf, 300)
         self.queries = [" ".join(sql.split()).rstrip(";") for sql in results.load_queries("ssb").values()]
         self.scale = settings.scale
-        super().__init__(
-            settings.work, settings.hotshelf, settings.accelerator, TableShelf(settings.shelf, settings.work), rows=True
-        )
+        super().__init__(settings.work, settings.hotshelf, settings.accelerator, self.shelf_of(settings), rows=True)
+
+    def shelf_of(self, settings):
+        return TableShelf(settings.shelf, settings.work)
 
     def make_table(self, hotshelf, folder):
         """The tables that are there when the machine starts, and the host's answers."""

@@ -15,6 +15,7 @@ use super::survivors::Survivors;
 
 /// What a range is taken to keep before any row was tested: a third, as planners guess.
 const RANGE_KEPT: f64 = 0.3;
+
 /// What a worker needs to select rows, kept from row group to row group.
 pub(super) struct Selector {
     backend: Backend,
@@ -46,8 +47,6 @@ struct Test<'a> {
     column: usize,
     matching: Matching,
     condition: Condition<'a>,
-    /// How much of it there is for each row.
-    work: f64,
     origin: Origin,
     asked: u64,
     kept: u64,
@@ -201,12 +200,10 @@ impl Selector {
         let ranges = ready.ranges.iter().enumerate();
         let ranges = ranges.filter_map(|(idx, range)| {
             let column = place(range.column)?;
-            let condition = range_condition(range, &columns[column]);
             Some(Test {
                 column,
                 matching: Matching::Inner,
-                work: condition.work_on(&columns[column]),
-                condition,
+                condition: range_condition(range, &columns[column]),
                 origin: Origin::Range(idx),
                 asked: 0,
                 kept: 0,
@@ -215,15 +212,13 @@ impl Selector {
         let joins = ready.star.joins.iter().enumerate();
         let joins = joins.filter_map(|(idx, join)| {
             let column = place(ready.star.scan.columns[join.probe_key])?;
-            let condition = match join.matching {
-                Matching::Outer => Condition::Always,
-                _ => look_up_condition(ready.lookup(idx), &columns[column]),
-            };
             Some(Test {
                 column,
                 matching: join.matching,
-                work: condition.work_on(&columns[column]),
-                condition,
+                condition: match join.matching {
+                    Matching::Outer => Condition::Always,
+                    _ => look_up_condition(ready.lookup(idx), &columns[column]),
+                },
                 origin: Origin::Join(idx),
                 asked: 0,
                 kept: 0,
@@ -231,14 +226,14 @@ impl Selector {
         });
         let mut tests: Vec<(f64, Test)> = ranges
             .chain(joins)
-            .map(|test| (self.benefit(ready, &test), test))
+            .map(|test| (self.benefit(ready, &test, columns), test))
             .collect();
         tests.sort_by(|a, b| b.0.total_cmp(&a.0));
         tests.into_iter().map(|(_, test)| test).collect()
     }
 
     /// Rows dropped per unit of work: what should come first.
-    fn benefit(&self, ready: &Ready, test: &Test) -> f64 {
+    fn benefit(&self, ready: &Ready, test: &Test, columns: &[ChunkColumn]) -> f64 {
         let kept = match test.origin {
             Origin::Range(idx) => match self.ranges[idx] {
                 Kept { asked: 0, .. } => RANGE_KEPT,
@@ -246,7 +241,7 @@ impl Selector {
             },
             Origin::Join(idx) => ready.ran.share_kept(idx),
         };
-        (1.0 - kept) / test.work
+        (1.0 - kept) / test.condition.work_on(&columns[test.column])
     }
 
     /// Tests the rows of a chunk that passed so far, and lists those that remain.
@@ -301,12 +296,18 @@ impl Selector {
 
     /// Tests the rows of a chunk by the runs that they are stored in. Returns whether that could be done.
     fn test_runs(&mut self, test: &Test, chunk: usize, column: &ChunkColumn) -> bool {
-        let runs = column.runs(chunk).filter(|_| !self.decoded[test.column]);
-        let passing = match (&test.condition, runs) {
-            (Condition::Range { lo, span }, Some(runs)) => runs.in_range(self.backend, *lo, *span),
-            (Condition::Set { min, set }, Some(runs)) => runs.in_set(self.backend, *min, set),
-            _ => return false,
+        let runs = || match self.decoded[test.column] {
+            true => None,
+            false => column.runs(chunk),
         };
+        let passing = match &test.condition {
+            Condition::Range { lo, span } => {
+                runs().map(|runs| runs.in_range(self.backend, *lo, *span))
+            }
+            Condition::Set { min, set } => runs().map(|runs| runs.in_set(self.backend, *min, set)),
+            _ => None,
+        };
+        let Some(passing) = passing else { return false };
         self.found = std::array::from_fn(|word| passing[word] & self.remaining[word]);
         true
     }
