@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{Statistics, not_impl_err};
@@ -14,6 +14,9 @@ use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_expr::expressions::{Column, cast};
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
 use crate::scan::{ScanEnv, TableScan};
@@ -94,6 +97,7 @@ impl TableProvider for StoredTable {
             storage: self.storage.clone(),
             table: self.table.clone(),
         };
+        let input = with_types_of(input, &self.table.schema)?;
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
 
@@ -117,6 +121,28 @@ impl TableProvider for StoredTable {
             "UPDATE is not supported yet; CREATE OR REPLACE TABLE … AS SELECT computes new rows"
         )
     }
+}
+
+/// Rows with the types of a table's columns. The planner casts them, too, but believes that a CASE has the type of its
+/// first branch, and what is cast to that type it leaves as it is.
+fn with_types_of(
+    input: Arc<dyn ExecutionPlan>,
+    schema: &SchemaRef,
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    let rows = input.schema();
+    let fields = rows.fields().iter().zip(schema.fields()).enumerate();
+    let is_same =
+        |(_, (own, wanted)): (usize, (&FieldRef, &FieldRef))| own.data_type() == wanted.data_type();
+    if fields.clone().all(is_same) {
+        return Ok(input);
+    }
+    let columns = fields.map(|(idx, (own, wanted))| {
+        let column = Arc::new(Column::new(own.name(), idx));
+        let expr = cast(column, &rows, wanted.data_type().clone())?;
+        Ok(ProjectionExpr::new(expr, wanted.name()))
+    });
+    let columns = columns.collect::<QueryResult<Vec<_>>>()?;
+    Ok(Arc::new(ProjectionExec::try_new(columns, input)?))
 }
 
 /// Appends one file per INSERT.

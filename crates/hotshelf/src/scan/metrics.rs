@@ -80,6 +80,12 @@ impl ScanMetrics {
         self.p_bw_decoded.set(mb_s(run.decoded_bytes));
     }
 
+    /// How often the worker ran on the processors near its table's shelf, where the table is to be read from there.
+    pub(super) fn report_near(&self, polls: usize) {
+        let metric = MetricBuilder::new(&self.set).counter("near_polls", self.partition);
+        metric.add(polls);
+    }
+
     /// How long the pipeline ran, and what the tuner had predicted when it began.
     pub(super) fn report_run(&self, run: &Observation, predicted_s: Option<f64>) {
         let report = |name: &'static str, seconds: Option<f64>| {

@@ -311,6 +311,8 @@ pub(crate) struct ScanStream {
     suspended: Option<Suspended>,
     /// For the batch that was handed out last.
     decoded: MemoryReservation,
+    /// How often it worked on the processors near its table's shelf.
+    near_polls: usize,
 }
 
 /// When and where the stream last returned to its caller.
@@ -367,6 +369,7 @@ impl ScanStream {
             observers,
             suspended: None,
             decoded,
+            near_polls: 0,
         }
     }
 }
@@ -390,6 +393,7 @@ impl Stream for ScanStream {
         }
         let start = Suspended::now(true);
         let near = self.queue.plan.near.as_deref().and_then(Near::to);
+        self.near_polls += usize::from(near.is_some());
         let polled = self.batches.as_mut().poll_next(context);
         drop(near);
         let busy_ns = start.computed_ns();
@@ -428,6 +432,9 @@ impl Drop for ScanStream {
         // A row group that was begun counts, too.
         self.batches = Box::pin(futures::stream::empty());
         self.metrics.report(&self.queue);
+        if self.queue.plan.near.is_some() {
+            self.metrics.report_near(self.near_polls);
+        }
         if !self.queue.work.leave() {
             return;
         }

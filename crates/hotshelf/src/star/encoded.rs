@@ -178,7 +178,9 @@ fn runs_of<T: Unit>(
         None => {
             let ends = ends.clone().execute::<PrimitiveArray>(ctx)?;
             let words = words_of(&ends, ptype_of(ends.dtype())?)?;
-            words.into_iter().map(|end| end as u32).collect()
+            let ends = words.into_iter().map(u32::try_from);
+            let ends = ends.collect::<Result<_, _>>();
+            ends.map_err(|_| vortex_err!("a run ends beyond all rows"))?
         }
     };
     if offset > 0 {
@@ -187,6 +189,7 @@ fn runs_of<T: Unit>(
         }
     }
     vortex_ensure!(ends.len() == values.len(), "runs without end or value");
+    vortex_ensure!(ends.is_sorted(), "a run ends before it begins");
     Ok(Some(Runs { ends, values }))
 }
 

@@ -419,3 +419,26 @@ fn resetting_a_setting_of_ours_is_answered_with_what_to_do() {
     assert!(refused.contains("SHOW hotshelf.budget"), "{refused}");
     db.run("RESET datafusion.execution.batch_size").unwrap();
 }
+
+#[test]
+fn inserted_rows_get_the_types_of_the_table_s_columns() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t (h INT)").unwrap();
+    // The planner takes the first branch's type for that of the whole.
+    let insert = "INSERT INTO t SELECT CASE WHEN value < 3 THEN CAST(value AS INT) ELSE";
+    db.run(&format!("{insert} 500 END FROM generate_series(1, 4)"))
+        .unwrap();
+    assert_eq!(
+        db.rows("SELECT h, count(*) FROM t GROUP BY h ORDER BY h"),
+        ["1|1", "2|1", "500|2"]
+    );
+    let error = db.run(&format!(
+        "{insert} 5000000000 END FROM generate_series(1, 4)"
+    ));
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("5000000000") && !error.contains("Backtrace"),
+        "{error}"
+    );
+    assert_eq!(db.rows("SELECT count(*) FROM t"), ["4"]);
+}

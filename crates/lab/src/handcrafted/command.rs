@@ -67,8 +67,7 @@ fn run_rates(ssb: &Ssb, sizes: &[usize]) -> Result<()> {
         _ => None,
     });
     let models: Vec<_> = models.collect();
-    let sizes: Vec<usize> = sizes.iter().map(|size| (*size).clamp(1, 1 << 28)).collect();
-    let rates = rates::measure(&sizes, &crew, &models, RATE_LOOK_UPS).map_err(other)?;
+    let rates = rates::measure(sizes, &crew, &models, RATE_LOOK_UPS).map_err(other)?;
     print(ssb.format, rate_rows(&rates))
 }
 

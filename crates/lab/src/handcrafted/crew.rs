@@ -117,16 +117,11 @@ impl Crew {
         } else {
             threads.max(self.sockets.len())
         };
-        let per_socket = threads.div_ceil(self.sockets.len());
-        for socket in &mut self.sockets {
-            // More threads than cores share them in turn.
-            socket.cores = socket
-                .cores
-                .iter()
-                .copied()
-                .cycle()
-                .take(per_socket)
-                .collect();
+        let socket_count = self.sockets.len();
+        for (idx, socket) in self.sockets.iter_mut().enumerate() {
+            // The first sockets have the threads that do not divide evenly; more threads than cores share them in turn.
+            let own = (threads + socket_count - 1 - idx) / socket_count;
+            socket.cores = socket.cores.iter().copied().cycle().take(own).collect();
         }
         self
     }
@@ -269,8 +264,13 @@ mod tests {
             for step in Step::value_variants().iter().copied() {
                 for crew in [
                     Crew::new(&topology, step, 4),
+                    Crew::new(&topology, step, 5),
                     Crew::emulated_sockets(&topology, step, 4),
+                    Crew::emulated_sockets(&topology, step, 5),
                 ] {
+                    if step > Step::OneThread {
+                        assert!([4, 5].contains(&crew.thread_count()));
+                    }
                     let rows: Vec<usize> = crew.nodes().iter().map(|_| 1000).collect();
                     let mut seen = vec![vec![0; 1000]; rows.len()];
                     for worker in crew.workers(&rows) {

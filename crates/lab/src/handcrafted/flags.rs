@@ -41,6 +41,7 @@ pub struct Flags {
         long,
         value_name = "N",
         value_delimiter = ',',
+        value_parser = look_up_records,
         conflicts_with = "handcrafted"
     )]
     look_up_rates: Vec<usize>,
@@ -183,7 +184,17 @@ impl Flags {
                 let message = "--price needs two prices".to_owned();
                 return Err(Failure::usage(message, "--price 575/128,700/64"));
             }
-            (sizes, _) => What::Rates(sizes.to_vec()),
+            (sizes, _) => {
+                if let Some(Tier::File(folder)) =
+                    tiers.iter().find(|tier| matches!(tier, Tier::File(_)))
+                {
+                    return Err(Failure::usage(
+                        format!("no table of look-ups lies in {}", folder.display()),
+                        "--tier dram,emulated:optane100-128",
+                    ));
+                }
+                What::Rates(sizes.to_vec())
+            }
         };
         Ok(Ssb {
             what,
@@ -192,6 +203,16 @@ impl Flags {
             format,
         })
     }
+}
+
+/// Records of a table of look-ups.
+fn look_up_records(text: &str) -> std::result::Result<usize, String> {
+    let most = 1 << 28;
+    let count = text
+        .parse::<usize>()
+        .ok()
+        .filter(|count| (1..=most).contains(count));
+    count.ok_or_else(|| format!("a number from 1 to {most} is needed"))
 }
 
 fn module(text: &str) -> Result<Module> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use hotshelf_tier::TierError;
 use hotshelf_tier::io::{IoFile, ReadFuture};
 use hotshelf_tier::topology::pin_to;
+use parking_lot::Mutex;
 
 use super::open::DataFile;
 use super::places::Place;
@@ -90,7 +91,7 @@ pub(super) struct Piece<'a> {
 }
 
 /// Has segments that have a place written there, by the shelf's writers, which read them with `read`. `before` is
-/// called before each piece is written. The copy has a name for errors.
+/// called before each piece is written. The copy has a name for errors. Where one writer fails, the others stop.
 pub(super) fn fill(
     places: &[Option<Place>],
     how: &ShelfUse,
@@ -100,13 +101,20 @@ pub(super) fn fill(
 ) -> Result<()> {
     let piece_bytes = how.piece_bytes.unwrap_or(usize::MAX).max(1);
     let shares = shares(places, how.writers);
-    std::thread::scope(|scope| {
+    let failure = Mutex::new(None);
+    let (failure, stopped) = (&failure, || StoreError::NotSupported {
+        what: "a copy whose writer stopped".into(),
+    });
+    let filled = std::thread::scope(|scope| {
         let (mut rest, mut writers) = (target, Vec::new());
         for (writer, share) in shares.into_iter().enumerate() {
             let (mut own, after) = rest.split(end_of(&places[share.clone()]));
             rest = after;
             let cpus = how.cpus_of(writer);
             let mut write = move |place: Place, bytes: &[u8]| {
+                if failure.lock().is_some() {
+                    return Err(stopped());
+                }
                 let mut at = place.0;
                 for piece in bytes.chunks(piece_bytes) {
                     let about = Piece {
@@ -127,21 +135,21 @@ pub(super) fn fill(
                 if let Some(Err(error)) = cpus.map(pin_to) {
                     tracing::debug!(%error, writer, "a writer runs anywhere");
                 }
-                read(share, &mut write)
+                if let Err(error) = read(share, &mut write) {
+                    failure.lock().get_or_insert(error);
+                }
             };
             let thread = std::thread::Builder::new().name(format!("hotshelf-fill-{writer}"));
             let thread = thread.spawn_scoped(scope, work);
             writers.push(thread.map_err(StoreError::io("start a thread for", name))?);
         }
-        let stopped = |_| StoreError::NotSupported {
-            what: "a copy whose writer stopped".into(),
-        };
-        let ends = writers
-            .into_iter()
-            .map(|writer| writer.join().map_err(stopped).flatten());
+        let ends = writers.into_iter().map(|writer| writer.join());
         // All have ended before the first error is looked at.
-        ends.collect::<Vec<_>>().into_iter().collect()
-    })
+        let ends: Vec<_> = ends.collect();
+        ends.into_iter()
+            .try_for_each(|end| end.map_err(|_| stopped()))
+    });
+    failure.lock().take().map_or(filled, Err)
 }
 
 /// A segment that is being read from its file.
@@ -205,8 +213,10 @@ mod tests {
     use super::*;
     use hotshelf_tier::profile::TierProfile;
     use hotshelf_tier::topology::{Topology, Tree};
-    use parking_lot::Mutex;
     use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::{Duration, Instant};
 
     const TWO_SOCKETS: &str = include_str!("../../../tier/src/topology/trees/two-sockets.tree");
 
@@ -358,18 +368,26 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_fails_fails_the_copy() {
+    fn a_writer_that_fails_stops_the_others_and_fails_the_copy() {
         let places: Places = places(&[100; 8]).into();
         let mut memory = vec![0; end_of(&places)];
         let how = ShelfUse {
             writers: 4,
             ..ShelfUse::default()
         };
-        let read = |share: Range<usize>, _: Give<'_>| match share.contains(&5) {
-            true => Err(StoreError::NotSupported {
-                what: "this".into(),
-            }),
-            false => Ok(()),
+        // The writer of the sixth segment fails; the others write until they are stopped.
+        let stopped = AtomicUsize::new(0);
+        let read = |share: Range<usize>, give: Give<'_>| {
+            if share.contains(&5) {
+                let what = "this".into();
+                return Err(StoreError::NotSupported { what });
+            }
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_secs(20) {
+                let given = give(places[share.start].unwrap(), &[1; 100]);
+                given.inspect_err(|_| _ = stopped.fetch_add(1, Relaxed))?;
+            }
+            Ok(())
         };
         let target = Target::Memory {
             base: 0,
@@ -377,6 +395,7 @@ mod tests {
         };
         let filled = fill(&places, &how, (target, Path::new("")), &read, &|_| {});
         assert!(filled.unwrap_err().to_string().contains("this"));
+        assert_eq!(stopped.into_inner(), 3);
     }
 
     #[test]

@@ -142,7 +142,9 @@ impl FilePaths {
             .map_err(StoreError::io("read", &data))?
             .len() as usize;
         let file = root.create_readable(to)?;
-        let read_bytes = how.piece_bytes.unwrap_or(READ_BYTES).max(READ_BYTES);
+        let piece_bytes = how.piece_bytes.unwrap_or(READ_BYTES);
+        let read_bytes = len.div_ceil(how.writers.max(1)).min(READ_BYTES);
+        let read_bytes = read_bytes.next_multiple_of(piece_bytes).max(1);
         let starts = (0..len).step_by(read_bytes);
         let places: Vec<_> = starts
             .map(|start| Some((start, read_bytes.min(len - start))))
@@ -197,11 +199,10 @@ mod tests {
         let root = Root::open(folder.path()).unwrap();
         let paths = FilePaths::new(&root, "t1", 1);
         fs::create_dir_all(root.real(&paths.data()).parent().unwrap()).unwrap();
-        let bytes: Vec<u8> = (0..(5 << 20) + 77u32)
-            .map(|at| ((at * 7) >> 3) as u8)
-            .collect();
-        fs::write(root.real(&paths.data()), &bytes).unwrap();
-        for writers in [1, 4] {
+        // Also a small file has all writers.
+        for (len, writers) in [((5 << 20) + 77u32, 1), ((5 << 20) + 77, 4), (700 << 10, 4)] {
+            let bytes: Vec<u8> = (0..len).map(|at| ((at * 7) >> 3) as u8).collect();
+            fs::write(root.real(&paths.data()), &bytes).unwrap();
             let how = ShelfUse {
                 writers,
                 piece_bytes: Some(64 << 10),

@@ -1,9 +1,13 @@
 //! Tests of the profile's settings.
 
 use super::*;
+use arrow::util::pretty::pretty_format_batches;
+use hotshelf_store::ShelfUse;
 use hotshelf_tier::probe::{Operation, PersistInstruction, Point, Row};
 use hotshelf_tier::profile::{DeriveInput, derive};
-use hotshelf_tier::topology::Tree;
+use hotshelf_tier::topology::{Tree, allowed_cpus};
+
+use crate::{Database, Options};
 
 const TWO_SOCKETS: &str = include_str!("../../../../tier/src/topology/trees/two-sockets.tree");
 
@@ -206,4 +210,113 @@ fn on_two_sockets_workers_run_on_those_that_the_profile_wants() {
         (one.sockets.value, one.sockets.source.as_str()),
         (Sockets::All, "this machine")
     );
+}
+
+/// What `EXPLAIN ANALYZE VERBOSE` says of polls near the table's shelf, of all readers.
+fn near_polls(database: &Database, query: &str) -> Option<usize> {
+    let explain = format!("EXPLAIN ANALYZE VERBOSE {query}");
+    let session = database.session();
+    let rows = database.block_on(async { session.sql(&explain).await?.collect().await });
+    let text = pretty_format_batches(&rows.unwrap()).unwrap().to_string();
+    let counts = text.split("near_polls=").skip(1);
+    let count = |text: &str| {
+        text.split(|letter: char| !letter.is_ascii_digit())
+            .next()?
+            .parse::<usize>()
+            .ok()
+    };
+    counts.map(count).sum()
+}
+
+#[test]
+fn a_table_on_a_node_is_read_from_near_it_where_the_profile_says_so() {
+    let options = Options {
+        threads: 2,
+        ..Options::default()
+    };
+    let database = Database::temporary(options).unwrap();
+    let session = database.session();
+    let run = |sql: &str| {
+        let rows = database.block_on(async { session.sql(sql).await?.collect().await });
+        rows.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    };
+    run(
+        "CREATE TABLE t WITH (shelf = 'node:0') AS SELECT value AS k, value % 7 AS v FROM range(300000)",
+    );
+    run("CREATE TABLE d AS SELECT value AS id, value % 3 AS c FROM range(7)");
+    let topology = Topology::parse(&Tree::from_text(TWO_SOCKETS));
+    let near = |only: bool| {
+        let mut tier = TierProfile::defaults("node:0", 8);
+        tier.near_only.value = only;
+        let mut how = ShelfUse::of(&tier, &topology);
+        let wanted = only.then(|| topology.near_cpus(0).to_vec());
+        assert_eq!(how.near_cpus().map(<[u32]>::to_vec), wanted);
+        // Of the recorded machine's processors to one that this machine has.
+        how.cpus
+            .iter_mut()
+            .for_each(|cpus| *cpus = allowed_cpus()[..1].to_vec());
+        let uses = [("node:0".to_owned(), how)].into();
+        database.storage().opener.shelves().set_uses(uses);
+    };
+    let scan = "SELECT max(k) FROM t WHERE v < 5";
+    let star = "SELECT c, sum(k) FROM t JOIN d ON v = id GROUP BY c ORDER BY c";
+    for query in [scan, star] {
+        near(false);
+        let anywhere = (
+            pretty_format_batches(&run(query)).unwrap().to_string(),
+            near_polls(&database, query),
+        );
+        near(true);
+        let there = (
+            pretty_format_batches(&run(query)).unwrap().to_string(),
+            near_polls(&database, query),
+        );
+        assert_eq!(anywhere.1, Some(0));
+        assert!(there.1.is_some_and(|polls| polls > 0), "{query}");
+        assert_eq!(anywhere.0, there.0);
+    }
+}
+
+#[test]
+fn reads_of_a_database_are_as_large_and_as_many_as_its_device_likes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let open = || Database::open(&path, Options::default()).unwrap();
+    let run = |database: &Database, sql: &str| {
+        let session = database.session();
+        let rows = database.block_on(async { session.sql(sql).await?.collect().await });
+        pretty_format_batches(&rows.unwrap()).unwrap().to_string()
+    };
+    // Numbers that do not compress: 3 MB in a column.
+    run(
+        &open(),
+        "CREATE TABLE t AS SELECT (value * 2654435761) % 1000000007 AS k FROM range(800000)",
+    );
+    let trace = |depth, bytes| {
+        let mut tier = TierProfile::defaults(&format!("file:{}", path.display()), 8);
+        (tier.queue_depth.value, tier.queue_depth.measured) = (Some(depth), true);
+        (tier.read_grain_bytes.value, tier.read_grain_bytes.measured) = (bytes, true);
+        let mut machine = MachineProfile::empty(&Topology::read());
+        machine.tiers.insert(tier.tier.clone(), tier);
+        machine.save(&path).unwrap();
+        let database = open();
+        let io = &database.storage().machine.io;
+        let before = io.stats();
+        let sum = run(&database, "SELECT sum(k) FROM t");
+        let done = io.stats().since(&before);
+        assert!(done.device_bytes > 1 << 20, "{done:?}");
+        // Only rings have a depth.
+        let is_ring = io.describe().contains("uring");
+        let mean_depth = is_ring.then(|| done.device_ns as f64 / done.busy_ns as f64);
+        (sum, done.device_bytes / done.device_operations, mean_depth)
+    };
+    let (small, large) = (trace(1, 16 << 10), trace(64, 2 << 20));
+    assert_eq!(small.0, large.0);
+    assert!(
+        small.1 <= 16 << 10 && large.1 > 32 << 10,
+        "{small:?} {large:?}"
+    );
+    assert!(small.2.is_none_or(|depth| depth <= 1.0), "{small:?}");
+    let many = trace(64, 16 << 10);
+    assert!(many.2.is_none_or(|depth| depth > 1.0), "{many:?}");
 }
