@@ -18,6 +18,7 @@ use hotshelf_store::{RepairReport, Store};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::kept_plans::KeptPlans;
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::rewriting::Rewriter;
@@ -41,6 +42,7 @@ pub(crate) struct Parts {
     pub storage: Arc<Storage>,
     pub engine: Arc<Engine>,
     pub machine: Arc<Machine>,
+    pub plans: Arc<KeptPlans>,
 }
 
 impl Parts {
@@ -49,13 +51,15 @@ impl Parts {
         let (store, rows) = Store::open_or_temporary(folder, options.create, temporary.is_some())?;
         let scratch = Scratch::create(folder, options, temporary)?;
         let machine = Arc::new(Machine::start(folder, options)?);
-        let storage = Storage::new(store, rows, scratch, machine.clone(), options)?;
+        let plans = Arc::new(KeptPlans::default());
+        let storage = Storage::new(store, rows, scratch, machine.clone(), &plans, options)?;
         let storage = Arc::new(storage);
         let engine = Engine::start(&storage, options)?;
         Ok(Self {
             storage,
             engine: Arc::new(engine),
             machine,
+            plans,
         })
     }
 

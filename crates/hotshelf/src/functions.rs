@@ -24,6 +24,7 @@ use datafusion::prelude::SessionContext;
 
 use crate::database::Parts;
 use crate::engine::Engine;
+use crate::kept_plans::KeptPlans;
 use listing::{Columns, Listing, table};
 
 pub(crate) use bounded::with_years_in_range;
@@ -46,6 +47,7 @@ const FUNCTIONS: &[(&str, Rows)] = &[
     ("hotshelf_indexes", |parts| indexes::indexes(&parts.storage)),
     ("elf_stats", |parts| indexes::elfs(&parts.storage)),
     ("hotshelf_merges", |parts| indexes::merges(&parts.storage)),
+    ("kept_plans", |parts| kept_plans(&parts.plans)),
     ("memory_market", |parts| {
         market::memory_market(&parts.storage, &parts.engine)
     }),
@@ -108,6 +110,15 @@ fn machine_profile(engine: &Engine) -> Columns {
         .text("value", |row| row.value.clone())
         .text("source", |row| row.source.clone())
         .text("reason", |row| row.reason.clone())
+        .columns()
+}
+
+/// One row per plan of a query that is kept for the next time, the most used first.
+fn kept_plans(plans: &KeptPlans) -> Columns {
+    Listing::of(plans.list())
+        .text("query", |row| row.query.clone())
+        .count("uses", |row| row.uses)
+        .count("parts", |row| row.parts as u64)
         .columns()
 }
 

@@ -39,6 +39,7 @@ mod input;
 #[doc(hidden)]
 pub mod internals;
 mod interrupt;
+mod kept_plans;
 mod look_ups;
 mod machine;
 mod measure;

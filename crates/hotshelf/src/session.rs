@@ -19,6 +19,7 @@ mod interrupt;
 mod options;
 mod order_by;
 mod parsing;
+mod parts;
 mod planned;
 mod planning;
 mod point;

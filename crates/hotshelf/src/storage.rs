@@ -16,7 +16,7 @@ mod tables;
 mod writing;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow::datatypes::SchemaRef;
 use hotshelf_cache::{CacheManager, CacheOptions};
@@ -29,6 +29,7 @@ use vortex::session::VortexSession;
 
 use crate::error::Result;
 use crate::index::ElfStore;
+use crate::kept_plans::{Forgotten, KeptPlans};
 use crate::look_ups::KeptLookUps;
 use crate::machine::Machine;
 use crate::options::Options;
@@ -53,6 +54,8 @@ pub(crate) struct Storage {
     pub elfs: Arc<ElfStore>,
     /// Look-ups of build sides in memory.
     pub look_ups: Arc<KeptLookUps>,
+    /// Plans of queries, which hold tables and so the storage.
+    plans: Weak<KeptPlans>,
     pub vortex: VortexSession,
     /// Which tables wait for their small files to be merged.
     pub merging: Arc<Merging>,
@@ -96,6 +99,7 @@ impl Storage {
         rows: Vec<TableRow>,
         scratch: Scratch,
         machine: Arc<Machine>,
+        plans: &Arc<KeptPlans>,
         options: &Options,
     ) -> Result<Self> {
         let cache = CacheManager::new(CacheOptions {
@@ -110,6 +114,7 @@ impl Storage {
             opener: store.opener(&machine.io, &cache, vortex.clone()),
             elfs: ElfStore::new(cache.clone()),
             look_ups: KeptLookUps::new(&cache),
+            plans: Arc::downgrade(plans),
             machine,
             cache,
             store,
@@ -135,11 +140,18 @@ impl Storage {
         let mut tables = self.tables.write();
         let (id, files) = (table.id, table.file_ids());
         let before = tables.insert(table.name.clone(), Arc::new(table));
+        let plans = self.forget_plans(before.as_ref().map_or(id, |before| before.id));
         let replaced = before.filter(|before| before.id != id);
         let replaced = replaced.map(|before| self.look_ups.forget_table(before.id));
         let outdated = self.look_ups.note_table(id, files);
         drop(tables);
-        drop((replaced, outdated));
+        drop((plans, replaced, outdated));
+    }
+
+    /// Drops the plans of queries that read a table, which is another one from here on.
+    fn forget_plans(&self, table: i64) -> Option<Forgotten> {
+        let plans = self.plans.upgrade()?;
+        Some(plans.forget_table(table))
     }
 
     fn budget_bytes(&self) -> u64 {

@@ -328,6 +328,7 @@ const COLUMNS: &[(&str, &str)] = &[
         "on_shelf",
         "whether the shelf has them; until then the file is read",
     ),
+    ("parts", "nodes and expressions of the plan"),
     ("policy", "the policy in force"),
     (
         "predicted_s",
@@ -339,6 +340,8 @@ const COLUMNS: &[(&str, &str)] = &[
     ),
     ("queries", "questions to stretches of all indexes"),
     ("query", "number of the query"),
+    ("kept_plans.uses", "how often it was asked again"),
+    ("kept_plans.query", "the query's text"),
     ("elf_stats.reads", "reads of storage for these blocks"),
     ("io_stats.reads", "reads asked for"),
     ("reason", "why it has this value"),

@@ -60,6 +60,10 @@ const PURPOSES: &[(&str, &str)] = &[
         "one row: counters of the I/O engine since the database was opened, and of what was spilled",
     ),
     (
+        "kept_plans",
+        "a row per query whose plan is kept for the next time that it is asked, and how often it was",
+    ),
+    (
         "machine_profile",
         "a row per value that follows from the machine profile, its source and reason",
     ),

@@ -14,6 +14,7 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
 use super::options::TableClauses;
+use super::parts::parts_of;
 use super::planned::{Planned, Runnable, interrupt_of, plan_physically};
 use super::prepared::{Expanded, with_values};
 use super::samples::read_samples;
@@ -21,6 +22,7 @@ use super::unique::learn_unique;
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, shape, views};
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
+use crate::kept_plans::{Asked, KeptPlan, SettingsVersion};
 use crate::settings::{Notes, SessionSettings, Use, check_engine_setting, check_name, unknown};
 use crate::stored_table::StoredTable;
 
@@ -38,11 +40,22 @@ impl Session {
         values: Option<Vec<ScalarAndMetadata>>,
     ) -> Result<Planned> {
         let _planning = views::Planning::begin();
+        // Before the state: when something is set meanwhile, no later statement has this version.
+        let settings = self.prepared.settings();
         let state = self.context.state();
         let statement = match shows_profile(&statement) {
             true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),
             false => statement,
         };
+        let asked = match values {
+            None => self.asked(&statement, settings, &state),
+            Some(_) => None,
+        };
+        let plans = &self.database.parts().plans;
+        if let Some(kept) = asked.as_ref().and_then(|asked| plans.get(asked)) {
+            return self.plan_kept(&kept).await.map(Planned::Rows);
+        }
+        let begun = plans.changes();
         let written = matches!(&statement.parsed, ParsedStatement::Statement(statement)
             if matches!(statement.as_ref(), SqlStatement::Prepare { .. }));
         let written = written.then(|| statement.parsed.clone());
@@ -76,7 +89,39 @@ impl Session {
         if let LogicalPlan::Ddl(ddl) = &plan {
             self.keep_other_kinds(ddl)?;
         }
-        self.plan_logical(plan, clauses).await
+        let Some(asked) = asked.filter(|_| is_query(&plan)) else {
+            return self.plan_logical(plan, clauses).await;
+        };
+        let (kept, state) = self.optimized(plan).await?;
+        let kept = Arc::new(kept);
+        if let Some(parts) = parts_of(&kept.plan).map_err(Error::from_query)? {
+            plans.keep(asked, kept.clone(), parts, begun);
+        }
+        self.runnable(&kept, state).await.map(Planned::Rows)
+    }
+
+    /// What the plan of a query is found by; none if it is not to be kept.
+    fn asked(
+        &self,
+        statement: &Statement,
+        version: SettingsVersion,
+        state: &SessionState,
+    ) -> Option<Asked> {
+        let settings = settings_of(state)?;
+        let bytes = self.database.engine().pool.limit_bytes();
+        let asked = settings
+            .keep_plans
+            .then(|| Asked::of(&statement.parsed, version, bytes));
+        asked.flatten()
+    }
+
+    /// What remains to be done for a query whose plan was kept.
+    async fn plan_kept(&self, kept: &KeptPlan) -> Result<Runnable> {
+        let state = self.numbered_state(&kept.plan, kept.template);
+        if let Some(settings) = settings_of(&state) {
+            settings.join_sides.lock().clone_from(&kept.join_sides);
+        }
+        self.runnable(kept, state).await
     }
 
     async fn plan_logical(&self, plan: LogicalPlan, clauses: TableClauses) -> Result<Planned> {
@@ -148,20 +193,38 @@ impl Session {
     }
 
     pub(super) async fn plan_physical(&self, plan: &LogicalPlan) -> Result<Runnable> {
-        let mut state = self.numbered_state(plan);
+        let (optimized, state) = self.optimized(plan.clone()).await?;
+        self.runnable(&optimized, state).await
+    }
+
+    /// An optimized plan, and the session's state for it.
+    async fn optimized(&self, plan: LogicalPlan) -> Result<(KeptPlan, SessionState)> {
+        let template = fingerprint::template(&plan);
+        let state = self.numbered_state(&plan, template);
         let bytes = self.database.engine().pool.limit_bytes();
-        learn_unique(plan, bytes, &interrupt_of(&state))
+        learn_unique(&plan, bytes, &interrupt_of(&state))
             .await
             .map_err(Error::from_query)?;
-        read_samples(plan, bytes).map_err(Error::from_query)?;
-        let optimized = state.optimize(plan).map_err(Error::from_query)?;
-        self.bound_memory(&mut state, &optimized)
+        read_samples(&plan, bytes).map_err(Error::from_query)?;
+        let optimized = state.optimize(&plan).map_err(Error::from_query)?;
+        let sides = settings_of(&state).map(|settings| settings.join_sides.lock().clone());
+        let kept = KeptPlan {
+            optimized,
+            template,
+            join_sides: sides.unwrap_or_default(),
+            may_run_again: may_run_again(&plan, &state).map_err(Error::from_query)?,
+            plan,
+        };
+        Ok((kept, state))
+    }
+
+    async fn runnable(&self, query: &KeptPlan, mut state: SessionState) -> Result<Runnable> {
+        let (plan, optimized) = (&query.plan, &query.optimized);
+        self.bound_memory(&mut state, optimized)
             .map_err(Error::from_query)?;
         Ok(Runnable {
-            plan: plan_physically(&optimized, &state).await?,
-            logical: may_run_again(plan, &state)
-                .map_err(Error::from_query)?
-                .then(|| plan.clone()),
+            plan: plan_physically(optimized, &state).await?,
+            logical: query.may_run_again.then(|| plan.clone()),
             discard: None,
             state,
             with_notes: explain::takes_notes(plan),
@@ -190,7 +253,7 @@ impl Session {
     }
 
     /// The session's state with the next query number and the plan's fingerprint in it.
-    fn numbered_state(&self, plan: &LogicalPlan) -> SessionState {
+    fn numbered_state(&self, plan: &LogicalPlan, template: u64) -> SessionState {
         let mut state = self.context.state();
         let query_id = self.database.engine().next_query();
         if let Some(settings) = state
@@ -200,7 +263,7 @@ impl Session {
             .get_mut::<SessionSettings>()
         {
             settings.query_id = query_id;
-            settings.template = fingerprint::template(plan);
+            settings.template = template;
             let notes = || match explain::takes_notes(plan) {
                 true => Notes::wanted(),
                 false => Notes::default(),
@@ -249,6 +312,10 @@ fn partitions_max(bytes: u64) -> usize {
     usize::try_from(partitions).map_or(usize::MAX, |partitions| partitions.max(PARTITIONS_MIN))
 }
 
+fn settings_of(state: &SessionState) -> Option<&SessionSettings> {
+    state.config().options().extensions.get::<SessionSettings>()
+}
+
 /// Whether a statement that has run out of memory may begin again.
 fn may_run_again(plan: &LogicalPlan, state: &SessionState) -> QueryResult<bool> {
     Ok(runs_otherwise_again(state) && !plan.exists(|node| Ok(leaves_something(node)))?)
@@ -256,8 +323,18 @@ fn may_run_again(plan: &LogicalPlan, state: &SessionState) -> QueryResult<bool> 
 
 /// Whether a plan that is made again, where memory is short, is another one.
 pub(super) fn runs_otherwise_again(state: &SessionState) -> bool {
-    let settings = state.config().options().extensions.get::<SessionSettings>();
-    settings.is_some_and(|settings| settings.operators == Use::On)
+    settings_of(state).is_some_and(|settings| settings.operators == Use::On)
+}
+
+/// Whether a plan gives rows and does nothing else.
+fn is_query(plan: &LogicalPlan) -> bool {
+    !matches!(
+        plan,
+        LogicalPlan::Dml(_)
+            | LogicalPlan::Ddl(_)
+            | LogicalPlan::Copy(_)
+            | LogicalPlan::Statement(_)
+    )
 }
 
 /// Whether a node that fails may have changed something. An INSERT into a stored table has not.

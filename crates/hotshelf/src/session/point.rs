@@ -2,7 +2,6 @@
 //! rows or of indexed columns, `FROM` one stored table, `WHERE` indexed columns are compared with parameters, one by
 //! one or in lists.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arrow::array::RecordBatch;
@@ -17,6 +16,7 @@ use parking_lot::RwLock;
 
 use super::fingerprint;
 use crate::index::{Condition, JoinKeys, PointAsker, PointQuestion, Sought, among, compared};
+use crate::kept_plans::SettingsVersion;
 use crate::stored_table::StoredTable;
 use crate::table::Table;
 
@@ -70,24 +70,6 @@ enum Operand {
     Literal(ScalarValue),
     /// A parameter, counted from 0.
     Parameter(usize),
-}
-
-/// A session's settings at one time: no other session and no other time has the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SettingsVersion(u64);
-
-impl SettingsVersion {
-    /// The next one.
-    pub fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-impl Default for SettingsVersion {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl KnownPoint {

@@ -16,10 +16,11 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use parking_lot::RwLock;
 
-use super::point::{KnownPoint, SettingsVersion};
+use super::point::KnownPoint;
 use super::{Answer, Session, Statement, Value, answer};
 use crate::error::{Error, Result};
 use crate::index::PointAsker;
+use crate::kept_plans::SettingsVersion;
 use crate::settings::{SessionSettings, Use};
 
 /// The prepared statements of a session by name.

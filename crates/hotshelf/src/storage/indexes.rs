@@ -222,6 +222,9 @@ impl Storage {
         match tables.get_mut(&table.name) {
             Some(current) if Arc::ptr_eq(current, table) => {
                 *current = changed.clone();
+                let plans = self.forget_plans(table.id);
+                drop(tables);
+                drop(plans);
                 changed
             }
             _ => table.clone(),

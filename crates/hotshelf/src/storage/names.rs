@@ -42,6 +42,7 @@ impl Storage {
         }
         self.store.put_view(name, sql)?;
         self.names.write().views.insert(name.into(), sql.into());
+        self.forget_all_plans();
         Ok(())
     }
 
@@ -53,6 +54,7 @@ impl Storage {
         }
         self.store.drop_view(name)?;
         self.names.write().views.remove(name);
+        self.forget_all_plans();
         Ok(true)
     }
 
@@ -71,6 +73,7 @@ impl Storage {
         }
         self.store.add_schema(name)?;
         self.names.write().schemas.insert(name.into());
+        self.forget_all_plans();
         Ok(true)
     }
 
@@ -89,7 +92,15 @@ impl Storage {
         }
         self.store.drop_schema(name)?;
         self.names.write().schemas.remove(name);
+        self.forget_all_plans();
         Ok(true)
+    }
+
+    /// Names of queries mean something else from here on.
+    fn forget_all_plans(&self) {
+        if let Some(plans) = self.plans.upgrade() {
+            drop(plans.forget_all());
+        }
     }
 
     /// Full names of the tables and views of a schema.

@@ -58,9 +58,10 @@ impl Storage {
         match tables.get_mut(&table.name) {
             Some(current) if Arc::ptr_eq(current, &table) => {
                 *current = opened.clone();
+                let plans = self.forget_plans(opened.id);
                 let outdated = self.look_ups.note_table(opened.id, opened.file_ids());
                 drop(tables);
-                drop(outdated);
+                drop((plans, outdated));
                 opened
             }
             // Another thread was faster, or a change has opened its own files; the next use tries again.
@@ -203,9 +204,10 @@ impl Storage {
         self.forget_shelf(&table);
         let mut tables = self.tables.write();
         tables.remove(name);
+        let plans = self.forget_plans(table.id);
         let outdated = self.look_ups.forget_table(table.id);
         drop(tables);
-        drop(outdated);
+        drop((plans, outdated));
         Ok(())
     }
 

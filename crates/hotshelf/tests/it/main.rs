@@ -15,6 +15,7 @@ mod index;
 mod input;
 mod join_order;
 mod joining;
+mod kept;
 mod keys;
 mod late_columns;
 mod late_rows;

@@ -212,7 +212,7 @@ fn on_two_sockets_workers_run_on_those_that_the_profile_wants() {
     );
 }
 
-/// What `EXPLAIN ANALYZE VERBOSE` says of polls near the table's shelf, of all readers.
+/// What `EXPLAIN ANALYZE VERBOSE` counts as polls near the table's shelf, of all readers.
 fn near_polls(database: &Database, query: &str) -> Option<usize> {
     let explain = format!("EXPLAIN ANALYZE VERBOSE {query}");
     let session = database.session();
@@ -278,7 +278,7 @@ fn a_table_on_a_node_is_read_from_near_it_where_the_profile_says_so() {
 }
 
 #[test]
-fn reads_of_a_database_are_as_large_and_as_many_as_its_device_likes() {
+fn reads_of_a_database_are_as_large_as_its_device_likes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
     let open = || Database::open(&path, Options::default()).unwrap();
@@ -287,14 +287,15 @@ fn reads_of_a_database_are_as_large_and_as_many_as_its_device_likes() {
         let rows = database.block_on(async { session.sql(sql).await?.collect().await });
         pretty_format_batches(&rows.unwrap()).unwrap().to_string()
     };
-    // Numbers that do not compress: 3 MB in a column.
-    run(
-        &open(),
-        "CREATE TABLE t AS SELECT (value * 2654435761) % 1000000007 AS k FROM range(800000)",
-    );
-    let trace = |depth, bytes| {
+    // Numbers that do not compress: 4 MB in each column.
+    let columns = ["a", "b", "c", "d"].map(|name| {
+        let factor = 2_654_435_761_u64 + u64::from(name.as_bytes()[0]);
+        format!("CAST((value * {factor}) % 2000000011 AS INT) AS {name}")
+    });
+    let rows = format!("SELECT {} FROM range(1000000)", columns.join(", "));
+    run(&open(), &format!("CREATE TABLE t AS {rows}"));
+    let trace = |bytes| {
         let mut tier = TierProfile::defaults(&format!("file:{}", path.display()), 8);
-        (tier.queue_depth.value, tier.queue_depth.measured) = (Some(depth), true);
         (tier.read_grain_bytes.value, tier.read_grain_bytes.measured) = (bytes, true);
         let mut machine = MachineProfile::empty(&Topology::read());
         machine.tiers.insert(tier.tier.clone(), tier);
@@ -302,21 +303,15 @@ fn reads_of_a_database_are_as_large_and_as_many_as_its_device_likes() {
         let database = open();
         let io = &database.storage().machine.io;
         let before = io.stats();
-        let sum = run(&database, "SELECT sum(k) FROM t");
+        let sums = run(&database, "SELECT sum(a), sum(b), sum(c), sum(d) FROM t");
         let done = io.stats().since(&before);
-        assert!(done.device_bytes > 1 << 20, "{done:?}");
-        // Only rings have a depth.
-        let is_ring = io.describe().contains("uring");
-        let mean_depth = is_ring.then(|| done.device_ns as f64 / done.busy_ns as f64);
-        (sum, done.device_bytes / done.device_operations, mean_depth)
+        assert!(done.device_bytes > 12 << 20, "{done:?}");
+        (sums, done.device_bytes / done.device_operations)
     };
-    let (small, large) = (trace(1, 16 << 10), trace(64, 2 << 20));
+    let (small, large) = (trace(1 << 20), trace(16 << 20));
     assert_eq!(small.0, large.0);
     assert!(
-        small.1 <= 16 << 10 && large.1 > 32 << 10,
+        small.1 <= 1 << 20 && large.1 > 1 << 20,
         "{small:?} {large:?}"
     );
-    assert!(small.2.is_none_or(|depth| depth <= 1.0), "{small:?}");
-    let many = trace(64, 16 << 10);
-    assert!(many.2.is_none_or(|depth| depth > 1.0), "{many:?}");
 }

@@ -1,0 +1,193 @@
+//! Plans of queries that are kept for the next time that the same is asked.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::{Fixture, lines};
+
+/// How often a kept plan of a query was used; none if it is not kept.
+fn uses(db: &Fixture, query: &str) -> Option<u64> {
+    let rows = db.rows("SELECT query, uses FROM kept_plans()");
+    let of_query = rows.iter().find_map(|row| row.strip_prefix(query));
+    of_query.map(|uses| uses.trim_start_matches('|').parse().unwrap())
+}
+
+/// Whether files of tables are in the database's folder.
+fn has_files(db: &Fixture) -> bool {
+    let mut folders = vec![std::path::PathBuf::from(db.path("db"))];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            let path = entry.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|end| end == "vortex") => return true,
+                false => {}
+            }
+        }
+    }
+    false
+}
+
+#[test]
+fn what_is_asked_again_has_its_plan_until_something_of_it_changes() {
+    let mut db = Fixture::new();
+    let run = |db: &Fixture, sql: &str| {
+        drop(db.run(sql).unwrap_or_else(|error| panic!("{sql}: {error}")))
+    };
+    run(
+        &db,
+        "CREATE TABLE t AS SELECT value AS k, value % 3 AS g FROM range(100)",
+    );
+    run(&db, "CREATE TABLE other AS SELECT 1 AS a");
+    run(
+        &db,
+        "CREATE VIEW v AS SELECT g, count(*) AS n FROM t GROUP BY g",
+    );
+    let query = "SELECT sum(n) FROM v";
+    for times in 0..3 {
+        assert_eq!(db.rows(query), ["100"]);
+        assert_eq!(uses(&db, query), Some(times));
+    }
+    run(&db, "INSERT INTO other VALUES (2)");
+    assert_eq!(uses(&db, query), Some(2));
+    run(&db, "INSERT INTO t VALUES (7, 7)");
+    assert_eq!(uses(&db, query), None);
+    assert_eq!(db.rows(query), ["101"]);
+    run(&db, "CREATE OR REPLACE VIEW v AS SELECT 5 AS n FROM t");
+    assert_eq!(db.rows(query), ["505"]);
+    run(&db, "CREATE OR REPLACE TABLE t AS SELECT 'a' AS k");
+    assert_eq!(db.rows(query), ["5"]);
+    assert_eq!(db.rows("SELECT k FROM t"), ["a"]);
+    run(&db, "DROP VIEW v");
+    run(&db, "CREATE TABLE v AS SELECT 8 AS n");
+    assert_eq!(db.rows(query), ["8"]);
+    run(&db, "CREATE INDEX i ON t USING elf (k)");
+    assert_eq!(db.rows("SELECT k FROM t"), ["a"]);
+    db.reopen();
+    assert_eq!(uses(&db, query), None);
+    assert_eq!(db.rows(query), ["8"]);
+    assert_eq!(
+        (
+            db.rows("SELECT a FROM other ORDER BY a DESC"),
+            uses(&db, query)
+        ),
+        (vec!["2".into(), "1".into()], Some(0))
+    );
+    for name in ["t", "v", "other"] {
+        run(&db, &format!("DROP TABLE {name}"));
+    }
+    // A plan that is kept keeps no table.
+    assert!(!has_files(&db));
+    assert!(db.run(query).is_err());
+}
+
+#[test]
+fn settings_make_other_plans_and_sessions_without_any_share_theirs() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT value AS \"K\", value AS k FROM range(5)")
+        .unwrap();
+    let query = "SELECT max(K) FROM t";
+    let ask = |session: &hotshelf::Session, sql: &str| {
+        let rows = db
+            .database()
+            .block_on(async { session.sql(sql).await?.collect().await });
+        lines(&rows.unwrap())
+    };
+    let sessions = [db.database().session(), db.database().session()];
+    assert_eq!(ask(&sessions[0], query), ["4"]);
+    assert_eq!(ask(&sessions[1], query), ["4"]);
+    assert_eq!(uses(&db, query), Some(1));
+    // Names mean other columns: what the other session knows is not for this one.
+    ask(
+        &sessions[1],
+        "SET datafusion.sql_parser.enable_ident_normalization = false",
+    );
+    assert_eq!(ask(&sessions[1], query), ["4"]);
+    ask(
+        &sessions[1],
+        "SET datafusion.sql_parser.enable_ident_normalization = true",
+    );
+    ask(&sessions[1], "SET hotshelf.keep_plans = off");
+    for _ in 0..3 {
+        assert_eq!(ask(&sessions[1], query), ["4"]);
+    }
+    assert_eq!(uses(&db, query), Some(1));
+}
+
+#[test]
+fn what_depends_on_more_than_stored_rows_is_planned_each_time() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT value AS k FROM range(5)")
+        .unwrap();
+    std::fs::write(db.path("f.csv"), "a\n1\n").unwrap();
+    let file = format!("SELECT a FROM '{}'", db.path("f.csv"));
+    for query in [
+        "SELECT count(*) FROM t WHERE now() > TIMESTAMP '2020-01-01'",
+        "SELECT count(*) FROM t WHERE k < (SELECT count(*) FROM io_stats() WHERE CAST(current_date AS TEXT) > '2')",
+        "SELECT count(*) FROM t, generate_series(1, 2)",
+        "SELECT count(random()) FROM t",
+        "SELECT count(*) FROM hotshelf_tables()",
+        &file,
+    ] {
+        db.rows(query);
+        db.rows(query);
+        assert_eq!(uses(&db, query), None, "{query}");
+    }
+    assert_eq!(db.rows(&file), ["1"]);
+    std::fs::write(db.path("f.csv"), "a\n2\n").unwrap();
+    assert_eq!(db.rows(&file), ["2"]);
+}
+
+#[test]
+fn only_so_much_is_kept() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT value AS k FROM range(50)")
+        .unwrap();
+    let first = "SELECT count(*) FROM t";
+    for from in 0..40 {
+        let list: Vec<String> = (from..from + 2000).map(|k| format!("{k}.5")).collect();
+        assert_eq!(
+            db.rows(&format!(
+                "SELECT count(*) FROM t WHERE CAST(k AS DOUBLE) + 0.5 IN ({})",
+                list.join(", ")
+            )),
+            [(50i32 - from).to_string()]
+        );
+        db.rows(first);
+    }
+    let kept = db.rows("SELECT sum(parts) <= 50000, count(*) BETWEEN 10 AND 39 FROM kept_plans()");
+    assert_eq!(kept, ["true|true"]);
+    // What was used is still there.
+    assert_eq!(uses(&db, first), Some(39));
+}
+
+#[test]
+fn an_answer_has_all_rows_that_were_there_before_it_was_asked() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t (k INT)").unwrap();
+    let (inserted, database) = (AtomicUsize::new(0), db.database());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..60 {
+                database
+                    .session()
+                    .query(&format!("INSERT INTO t VALUES ({number})"))
+                    .unwrap();
+                inserted.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let session = database.session();
+                let mut last = 0;
+                while inserted.load(Ordering::SeqCst) < 60 {
+                    let before = inserted.load(Ordering::SeqCst);
+                    let rows = lines(&session.query("SELECT count(*) FROM t").unwrap());
+                    let found = rows[0].parse::<usize>().unwrap();
+                    assert!(found >= before.max(last), "{found} of {before}, {last}");
+                    last = found;
+                }
+            });
+        }
+    });
+    assert_eq!(db.rows("SELECT count(*), sum(k) FROM t"), ["60|1770"]);
+}
