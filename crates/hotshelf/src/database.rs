@@ -51,7 +51,7 @@ impl Parts {
         let (store, rows) = Store::open_or_temporary(folder, options.create, temporary.is_some())?;
         let scratch = Scratch::create(folder, options, temporary)?;
         let machine = Arc::new(Machine::start(folder, options)?);
-        let plans = Arc::new(KeptPlans::default());
+        let plans = Arc::new(KeptPlans::new(options.budget_bytes));
         let storage = Storage::new(store, rows, scratch, machine.clone(), &plans, options)?;
         let storage = Arc::new(storage);
         let engine = Engine::start(&storage, options)?;

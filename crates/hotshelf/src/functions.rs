@@ -118,7 +118,7 @@ fn kept_plans(plans: &KeptPlans) -> Columns {
     Listing::of(plans.list())
         .text("query", |row| row.query.clone())
         .count("uses", |row| row.uses)
-        .count("parts", |row| row.parts as u64)
+        .count("bytes", |row| row.bytes as u64)
         .columns()
 }
 

@@ -3,7 +3,7 @@
 //! A plan is made of the query's text, the session's settings, what operators may hold, and the database's tables,
 //! views and schemas. The first three are what it is found by; when one of the others changes, the plans that may have
 //! to do with it are dropped, and none is kept that was begun before. Operators are chosen anew each time, as they
-//! depend on what is in memory.
+//! depend on what is in memory. What is kept is beside the budget, and has a limit that follows from it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +16,11 @@ use parking_lot::Mutex;
 
 use crate::settings::JoinSides;
 
-/// Nodes and expressions of all plans that are kept, before they were optimized.
-const PARTS_MAX: usize = 50_000;
+/// Plans take at most one part in this many of the budget, and no more than [`BYTES_MAX`].
+const BUDGET_PARTS: u64 = 32;
+const BYTES_MAX: u64 = 64 << 20;
+/// A plan takes at most one part in this many of what all may take.
+const PLAN_PARTS: usize = 4;
 
 /// A session's settings at one time: sessions that have changed nothing have the same, others have their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -40,6 +43,16 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    /// Whether it is still what a query is found by.
+    pub fn is_now(&self, settings: SettingsVersion, operator_bytes: u64) -> bool {
+        (self.settings, self.operator_bytes) == (settings, operator_bytes)
+    }
+
+    /// Bytes of the query's text.
+    pub fn text_bytes(&self) -> usize {
+        self.query.to_string().len()
+    }
+
     /// None for statements that are not queries.
     pub fn of(
         statement: &ParsedStatement,
@@ -74,16 +87,24 @@ pub(crate) struct KeptPlan {
 }
 
 /// The plans of a database.
-#[derive(Debug, Default)]
-pub(crate) struct KeptPlans(Mutex<Plans>);
+#[derive(Debug)]
+pub(crate) struct KeptPlans {
+    bytes_max: usize,
+    plans: Mutex<Plans>,
+}
 
 #[derive(Debug, Default)]
 struct Plans {
     by_query: HashMap<Asked, Entry>,
-    part_count: usize,
+    bytes: usize,
     /// Counts uses.
     clock: u64,
-    changes: Changes,
+    /// Counts changes of what plans are made of.
+    now: Moment,
+    /// When names last meant something else.
+    names_changed: Moment,
+    /// When tables last changed that have changed since the database was opened.
+    tables_changed: HashMap<i64, Moment>,
 }
 
 #[derive(Debug)]
@@ -91,7 +112,7 @@ struct Entry {
     plan: Arc<KeptPlan>,
     /// The tables that it reads.
     tables: Vec<i64>,
-    part_count: usize,
+    bytes: usize,
     used: u64,
     uses: u64,
 }
@@ -101,8 +122,8 @@ struct Entry {
 pub(crate) struct Parts {
     /// The tables that it reads.
     pub tables: Vec<i64>,
-    /// Nodes and expressions.
-    pub count: usize,
+    /// About what it takes in memory.
+    pub bytes: usize,
 }
 
 /// A plan in a list.
@@ -111,20 +132,28 @@ pub(crate) struct KeptPlanRow {
     pub query: String,
     /// How often it was asked again.
     pub uses: u64,
-    pub parts: usize,
+    pub bytes: usize,
 }
 
-/// How often what plans are made of has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Changes(u64);
+/// When something was, by the changes before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Moment(u64);
 
 /// Plans that are not kept any more, to be dropped when nothing is locked.
 #[must_use]
 pub(crate) struct Forgotten(#[expect(dead_code, reason = "it is dropped")] Vec<Arc<KeptPlan>>);
 
 impl KeptPlans {
+    /// None yet, for a database with this budget.
+    pub fn new(budget_bytes: u64) -> Self {
+        Self {
+            bytes_max: (budget_bytes / BUDGET_PARTS).min(BYTES_MAX) as usize,
+            plans: Mutex::default(),
+        }
+    }
+
     pub fn get(&self, asked: &Asked) -> Option<Arc<KeptPlan>> {
-        let mut plans = self.0.lock();
+        let mut plans = self.plans.lock();
         plans.clock += 1;
         let now = plans.clock;
         let entry = plans.by_query.get_mut(asked)?;
@@ -134,46 +163,55 @@ impl KeptPlans {
     }
 
     /// To be asked before a plan is begun that is to be kept.
-    pub fn changes(&self) -> Changes {
-        self.0.lock().changes
+    pub fn now(&self) -> Moment {
+        self.plans.lock().now
     }
 
-    /// Keeps a plan that was begun at `begun`, if nothing has changed since.
-    pub fn keep(&self, asked: Asked, plan: Arc<KeptPlan>, parts: Parts, begun: Changes) {
-        let mut plans = self.0.lock();
-        if plans.changes != begun || parts.count > PARTS_MAX {
+    /// Keeps a plan that was begun at a moment, if nothing has changed since that it is made of.
+    pub fn keep(&self, asked: Asked, plan: Arc<KeptPlan>, parts: Parts, begun: Moment) {
+        if parts.bytes > self.bytes_max / PLAN_PARTS {
+            return;
+        }
+        let mut plans = self.plans.lock();
+        let changed = |table| {
+            plans
+                .tables_changed
+                .get(table)
+                .is_some_and(|at| *at > begun)
+        };
+        if plans.names_changed > begun || parts.tables.iter().any(changed) {
             return;
         }
         plans.clock += 1;
+        plans.bytes += parts.bytes;
         let entry = Entry {
             plan,
             tables: parts.tables,
-            part_count: parts.count,
+            bytes: parts.bytes,
             used: plans.clock,
             uses: 0,
         };
-        plans.part_count += parts.count;
         let mut gone = Vec::from_iter(plans.by_query.insert(asked, entry));
-        while plans.part_count - gone.iter().map(|entry| entry.part_count).sum::<usize>()
-            > PARTS_MAX
-        {
+        plans.bytes -= gone.iter().map(|entry| entry.bytes).sum::<usize>();
+        while plans.bytes > self.bytes_max {
             let oldest = plans.by_query.iter().min_by_key(|(_, entry)| entry.used);
             let Some(oldest) = oldest.map(|(asked, _)| asked.clone()) else {
                 break;
             };
-            gone.extend(plans.by_query.remove(&oldest));
+            let oldest = plans.by_query.remove(&oldest);
+            plans.bytes -= oldest.as_ref().map_or(0, |entry| entry.bytes);
+            gone.extend(oldest);
         }
-        plans.part_count -= gone.iter().map(|entry| entry.part_count).sum::<usize>();
         drop(plans);
     }
 
     /// What is kept, the most used first.
     pub fn list(&self) -> Vec<KeptPlanRow> {
-        let plans = self.0.lock();
+        let plans = self.plans.lock();
         let row = |(asked, entry): (&Asked, &Entry)| KeptPlanRow {
             query: asked.query.to_string(),
             uses: entry.uses,
-            parts: entry.part_count,
+            bytes: entry.bytes,
         };
         let mut rows: Vec<_> = plans.by_query.iter().map(row).collect();
         drop(plans);
@@ -183,20 +221,37 @@ impl KeptPlans {
 
     /// A table has changed, or is gone.
     pub fn forget_table(&self, table: i64) -> Forgotten {
-        self.forget(|entry| entry.tables.contains(&table))
+        let mut plans = self.plans.lock();
+        let now = plans.change();
+        plans.tables_changed.insert(table, now);
+        plans.forget(|_, entry| entry.tables.contains(&table))
     }
 
     /// Names mean something else.
     pub fn forget_all(&self) -> Forgotten {
-        self.forget(|_| true)
+        let mut plans = self.plans.lock();
+        plans.names_changed = plans.change();
+        plans.forget(|_, _| true)
     }
 
-    fn forget(&self, which: impl Fn(&Entry) -> bool) -> Forgotten {
-        let mut plans = self.0.lock();
-        plans.changes.0 += 1;
-        let gone = plans.by_query.extract_if(|_, entry| which(entry));
+    /// A session has other settings now, which no other had.
+    pub fn forget_settings(&self, before: SettingsVersion) -> Forgotten {
+        let is_shared = before == SettingsVersion::default();
+        let mut plans = self.plans.lock();
+        plans.forget(|asked, _| !is_shared && asked.settings == before)
+    }
+}
+
+impl Plans {
+    fn change(&mut self) -> Moment {
+        self.now.0 += 1;
+        self.now
+    }
+
+    fn forget(&mut self, which: impl Fn(&Asked, &Entry) -> bool) -> Forgotten {
+        let gone = self.by_query.extract_if(|asked, entry| which(asked, entry));
         let gone: Vec<Entry> = gone.map(|(_, entry)| entry).collect();
-        plans.part_count -= gone.iter().map(|entry| entry.part_count).sum::<usize>();
+        self.bytes -= gone.iter().map(|entry| entry.bytes).sum::<usize>();
         Forgotten(gone.into_iter().map(|entry| entry.plan).collect())
     }
 }

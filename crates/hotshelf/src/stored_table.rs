@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use arrow::datatypes::{FieldRef, SchemaRef};
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{Statistics, not_impl_err};
@@ -14,11 +15,12 @@ use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
-use datafusion::physical_expr::expressions::{Column, cast};
-use datafusion::physical_expr::projection::ProjectionExpr;
-use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use futures::StreamExt;
 
+use crate::error::Error;
+use crate::input::exact::{Misfit, exact_cast};
 use crate::scan::{ScanEnv, TableScan};
 use crate::storage::Storage;
 use crate::table::Table;
@@ -97,7 +99,6 @@ impl TableProvider for StoredTable {
             storage: self.storage.clone(),
             table: self.table.clone(),
         };
-        let input = with_types_of(input, &self.table.schema)?;
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
 
@@ -125,24 +126,37 @@ impl TableProvider for StoredTable {
 
 /// Rows with the types of a table's columns. The planner casts them, too, but believes that a CASE has the type of its
 /// first branch, and what is cast to that type it leaves as it is.
-fn with_types_of(
-    input: Arc<dyn ExecutionPlan>,
-    schema: &SchemaRef,
-) -> QueryResult<Arc<dyn ExecutionPlan>> {
-    let rows = input.schema();
-    let fields = rows.fields().iter().zip(schema.fields()).enumerate();
-    let is_same =
-        |(_, (own, wanted)): (usize, (&FieldRef, &FieldRef))| own.data_type() == wanted.data_type();
-    if fields.clone().all(is_same) {
-        return Ok(input);
+fn with_types_of(rows: SendableRecordBatchStream, table: &Arc<Table>) -> SendableRecordBatchStream {
+    let types = |schema: &SchemaRef| -> Vec<DataType> {
+        let types = schema
+            .fields()
+            .iter()
+            .map(|field| field.data_type().clone());
+        types.collect()
+    };
+    if types(&rows.schema()) == types(&table.schema) {
+        return rows;
     }
-    let columns = fields.map(|(idx, (own, wanted))| {
-        let column = Arc::new(Column::new(own.name(), idx));
-        let expr = cast(column, &rows, wanted.data_type().clone())?;
-        Ok(ProjectionExpr::new(expr, wanted.name()))
-    });
-    let columns = columns.collect::<QueryResult<Vec<_>>>()?;
-    Ok(Arc::new(ProjectionExec::try_new(columns, input)?))
+    let (schema, table) = (table.schema.clone(), table.clone());
+    let cast = move |rows: QueryResult<RecordBatch>| -> QueryResult<RecordBatch> {
+        let rows = rows?;
+        let columns = rows.columns().iter().zip(table.schema.fields());
+        let columns = columns.map(|(column, field)| {
+            exact_cast(column, field.data_type()).map_err(|misfit| Error::Misfit {
+                input: format!("INSERT INTO {}", table.name),
+                column: field.name().clone(),
+                row: None,
+                value: match misfit {
+                    Misfit::Value { value, .. } => Some(value),
+                    Misfit::Type => None,
+                },
+                data_type: field.data_type().to_string(),
+            })
+        });
+        let columns = columns.collect::<Result<_, _>>()?;
+        Ok(RecordBatch::try_new(table.schema.clone(), columns)?)
+    };
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows.map(cast)))
 }
 
 /// Appends one file per INSERT.
@@ -174,6 +188,7 @@ impl DataSink for AppendSink {
         data: SendableRecordBatchStream,
         _context: &Arc<TaskContext>,
     ) -> QueryResult<u64> {
+        let data = with_types_of(data, &self.table);
         Ok(self
             .storage
             .append(&self.table.name, vec![data], Arc::new(AtomicU64::new(0)))

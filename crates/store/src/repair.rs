@@ -1,7 +1,7 @@
 //! Makes a lost or damaged catalog again from the tables' descriptions and the data files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use arrow::datatypes::SchemaRef;
 use vortex::session::VortexSession;
@@ -21,6 +21,7 @@ use crate::index::verify::check as check_index;
 use crate::links::away;
 use crate::names_file;
 use crate::root::{CATALOG, LOST, Root};
+use crate::shelf::Shelf;
 use crate::sweep::GONE;
 
 /// What a repair did.
@@ -75,8 +76,10 @@ pub fn repair(folder: &Path) -> Result<RepairReport> {
     }
     ensure_shelves(&root)?;
     let mut search = Search::new(&root)?;
-    let rows = search.tables()?;
+    let mut rows = search.tables()?;
     let last = search.last();
+    root.set_database(last.database);
+    search.place(&mut rows);
     set_aside(&root)?;
     let catalog = Catalog::create_again(&root, last)?;
     let names = search.names();
@@ -253,7 +256,7 @@ impl<'a> Search<'a> {
         }
         self.notes.push(
             "distinct values are not known until a table is merged or made again; \
-             a table dropped just before may be back"
+             a table dropped just before may be back; copies of tables or columns on shelves are forgotten"
                 .into(),
         );
         Ok(by_name.into_values().collect())
@@ -303,6 +306,28 @@ impl<'a> Search<'a> {
         }
         row.files = found.into_iter().map(|file| file.row).collect();
         Ok(Some(row))
+    }
+
+    /// Finds out which tables are on other disks.
+    fn place(&mut self, rows: &mut [TableRow]) {
+        for row in rows {
+            let Some(shelf) = self.shelf(row) else {
+                continue;
+            };
+            let at = shelf.display();
+            let what = format!(
+                "its files are on file:{at}; if that was dax:{at}, ALTER TABLE … SET (shelf = …) says so"
+            );
+            self.note(&row.folder, what);
+            row.placement.shelf = Shelf::Folder(shelf);
+        }
+    }
+
+    /// The folder that this database has put data files of a table into.
+    fn shelf(&self, row: &TableRow) -> Option<PathBuf> {
+        let paths = |file: &FileRow| FilePaths::new(self.root, &row.folder, file.number);
+        let shelved = row.files.iter().find_map(|file| paths(file).shelved())?;
+        shelved.ancestors().nth(3).map(Path::to_owned)
     }
 
     /// Columns as the first readable data file has them.

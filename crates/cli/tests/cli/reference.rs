@@ -328,7 +328,6 @@ const COLUMNS: &[(&str, &str)] = &[
         "on_shelf",
         "whether the shelf has them; until then the file is read",
     ),
-    ("parts", "nodes and expressions of the plan"),
     ("policy", "the policy in force"),
     (
         "predicted_s",
@@ -341,6 +340,10 @@ const COLUMNS: &[(&str, &str)] = &[
     ("queries", "questions to stretches of all indexes"),
     ("query", "number of the query"),
     ("kept_plans.uses", "how often it was asked again"),
+    (
+        "kept_plans.bytes",
+        "about what it takes in memory, beside the budget",
+    ),
     ("kept_plans.query", "the query's text"),
     ("elf_stats.reads", "reads of storage for these blocks"),
     ("io_stats.reads", "reads asked for"),

@@ -5,14 +5,16 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 
-use crate::kept_plans::Parts;
+use crate::kept_plans::{Asked, KeptPlan, Parts};
 use crate::stored_table::StoredTable;
 
+/// About what a node or an expression takes, with its schema and names.
+const PART_BYTES: usize = 1 << 10;
+
 /// What a plan consists of. None if it reads anything but stored tables, or depends on when it was made.
-pub(super) fn parts_of(plan: &LogicalPlan) -> QueryResult<Option<Parts>> {
-    let (mut tables, mut count, mut means_the_same) = (Vec::new(), 0, true);
-    plan.apply_with_subqueries(|node| {
-        count += 1;
+pub(super) fn parts_of(plan: &KeptPlan, asked: &Asked) -> QueryResult<Option<Parts>> {
+    let (mut tables, mut means_the_same) = (Vec::new(), true);
+    plan.plan.apply_with_subqueries(|node| {
         match node {
             LogicalPlan::TableScan(scan) => {
                 let provider = source_as_provider(&scan.source)?;
@@ -26,13 +28,38 @@ pub(super) fn parts_of(plan: &LogicalPlan) -> QueryResult<Option<Parts>> {
         }
         node.apply_expressions(|expr| {
             expr.apply(|part| {
-                count += 1;
                 means_the_same &= always_means_the_same(part);
                 Ok(TreeNodeRecursion::Continue)
             })
         })
     })?;
-    Ok(means_the_same.then_some(Parts { tables, count }))
+    if !means_the_same {
+        return Ok(None);
+    }
+    let bytes = bytes_of(&plan.plan)? + bytes_of(&plan.optimized)?;
+    let text_bytes = 2 * asked.text_bytes();
+    Ok(Some(Parts {
+        tables,
+        bytes: bytes + text_bytes,
+    }))
+}
+
+/// About what a plan takes in memory. Rules make large values of small ones.
+fn bytes_of(plan: &LogicalPlan) -> QueryResult<usize> {
+    let mut bytes = 0;
+    plan.apply_with_subqueries(|node| {
+        bytes += PART_BYTES;
+        node.apply_expressions(|expr| {
+            expr.apply(|part| {
+                bytes += PART_BYTES;
+                if let Expr::Literal(value, _) = part {
+                    bytes += value.size();
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(bytes)
 }
 
 /// Whether an expression's value depends on rows only: `now()` is a constant of the plan.

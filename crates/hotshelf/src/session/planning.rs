@@ -40,7 +40,7 @@ impl Session {
         values: Option<Vec<ScalarAndMetadata>>,
     ) -> Result<Planned> {
         let _planning = views::Planning::begin();
-        // Before the state: when something is set meanwhile, no later statement has this version.
+        // Before the state.
         let settings = self.prepared.settings();
         let state = self.context.state();
         let statement = match shows_profile(&statement) {
@@ -55,7 +55,7 @@ impl Session {
         if let Some(kept) = asked.as_ref().and_then(|asked| plans.get(asked)) {
             return self.plan_kept(&kept).await.map(Planned::Rows);
         }
-        let begun = plans.changes();
+        let begun = plans.now();
         let written = matches!(&statement.parsed, ParsedStatement::Statement(statement)
             if matches!(statement.as_ref(), SqlStatement::Prepare { .. }));
         let written = written.then(|| statement.parsed.clone());
@@ -94,7 +94,11 @@ impl Session {
         };
         let (kept, state) = self.optimized(plan).await?;
         let kept = Arc::new(kept);
-        if let Some(parts) = parts_of(&kept.plan).map_err(Error::from_query)? {
+        let bytes = self.database.engine().pool.limit_bytes();
+        // What was set meanwhile may be in the plan.
+        if asked.is_now(self.prepared.settings(), bytes)
+            && let Some(parts) = parts_of(&kept, &asked).map_err(Error::from_query)?
+        {
             plans.keep(asked, kept.clone(), parts, begun);
         }
         self.runnable(&kept, state).await.map(Planned::Rows)
@@ -148,8 +152,9 @@ impl Session {
             }
             LogicalPlan::Statement(PlanStatement::SetVariable(set)) => self.set(set).await,
             plan @ LogicalPlan::Statement(PlanStatement::ResetVariable(_)) => {
+                self.settings_changed();
                 let rows = self.plan_rows(plan).await;
-                self.prepared.settings_changed();
+                self.settings_changed();
                 rows.map(Planned::Rows)
             }
             LogicalPlan::Statement(PlanStatement::Deallocate(forget)) => {
@@ -174,12 +179,20 @@ impl Session {
         check_engine_setting(&set.variable, &set.value)?;
         let threads = (set.variable == "hotshelf.threads").then(|| set.value.clone());
         let set = PlanStatement::SetVariable(set);
-        self.plan_rows(LogicalPlan::Statement(set)).await?;
-        self.prepared.settings_changed();
-        if let Some(threads) = threads {
-            self.follow_threads(&threads).await?;
+        self.settings_changed();
+        let mut is_set = self.plan_rows(LogicalPlan::Statement(set)).await.map(drop);
+        if let (Ok(()), Some(threads)) = (&is_set, threads) {
+            is_set = self.follow_threads(&threads).await;
         }
-        Ok(Planned::Done("set".into()))
+        self.settings_changed();
+        is_set.map(|()| Planned::Done("set".into()))
+    }
+
+    /// Called before a setting is changed, so that no statement begun before takes the new one for the old one, and
+    /// after.
+    fn settings_changed(&self) {
+        let before = self.prepared.settings_changed();
+        drop(self.database.parts().plans.forget_settings(before));
     }
 
     pub(super) async fn plan_rows(&self, plan: LogicalPlan) -> Result<Runnable> {

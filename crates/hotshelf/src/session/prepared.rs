@@ -61,9 +61,9 @@ impl PreparedStatements {
         *self.0.settings.read()
     }
 
-    /// Something was set: names and literals may mean something else.
-    pub fn settings_changed(&self) {
-        *self.0.settings.write() = SettingsVersion::new();
+    /// Something is set: names and literals may mean something else. Returns what the settings were.
+    pub fn settings_changed(&self) -> SettingsVersion {
+        std::mem::replace(&mut self.0.settings.write(), SettingsVersion::new())
     }
 
     /// Keeps a PREPARE that has been planned.

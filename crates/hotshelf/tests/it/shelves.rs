@@ -684,3 +684,31 @@ fn files_are_read_where_they_are_when_their_database_is_on_a_device_of_another_n
     fixture.run("DROP TABLE t").unwrap();
     assert!(target.exists());
 }
+
+#[test]
+fn a_catalog_that_is_made_again_knows_which_tables_are_on_other_disks() {
+    let mut fixture = uncached();
+    let one = made_on_disk(&fixture, "file");
+    fixture.run("CREATE TABLE home AS SELECT 1 AS a").unwrap();
+    let expected = answers(&fixture);
+    let placed = shelf_of(&fixture);
+    fixture.database = None;
+    std::fs::remove_file(fixture.path("db/catalog.sqlite")).unwrap();
+    let report = hotshelf::Database::repair(fixture.path("db")).unwrap();
+    assert!(
+        report.notes.iter().any(|note| note.contains(&one)),
+        "{:?}",
+        report.notes
+    );
+    fixture.reopen();
+    assert_eq!(shelf_of(&fixture), placed);
+    assert_eq!(answers(&fixture), expected);
+    let files = data_files(&one);
+    fixture
+        .run("INSERT INTO t SELECT value, value + 1, 'x' FROM range(10)")
+        .unwrap();
+    assert_eq!(data_files(&one), files + 1);
+    let home = "SELECT shelf FROM hotshelf_tables() WHERE table_name = 'home'";
+    assert_eq!(fixture.rows(home), ["file"]);
+    assert!(is_sound(&fixture));
+}

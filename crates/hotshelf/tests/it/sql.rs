@@ -440,5 +440,8 @@ fn inserted_rows_get_the_types_of_the_table_s_columns() {
         error.contains("5000000000") && !error.contains("Backtrace"),
         "{error}"
     );
+    // As everywhere in INSERT, nothing is rounded.
+    let error = db.run(&format!("{insert} 2.5 END FROM generate_series(1, 4)"));
+    assert!(error.unwrap_err().to_string().contains("2.5"));
     assert_eq!(db.rows("SELECT count(*) FROM t"), ["4"]);
 }
