@@ -24,6 +24,7 @@ mod planned;
 mod planning;
 mod point;
 mod prepared;
+mod repeated;
 mod room;
 mod samples;
 mod schemas;

@@ -126,6 +126,7 @@ impl VisitorMut for Checker<'_> {
             select.projection = vec![SelectItem::Wildcard(everything)];
         }
         super::using::resolve(select)?;
+        super::repeated::name_repeated(&mut select.projection);
         let filtered = select.projection.iter().any(|item| match item {
             SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => {
                 options.opt_ilike.is_some()

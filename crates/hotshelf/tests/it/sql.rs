@@ -445,3 +445,37 @@ fn inserted_rows_get_the_types_of_the_table_s_columns() {
     assert!(error.unwrap_err().to_string().contains("2.5"));
     assert_eq!(db.rows("SELECT count(*) FROM t"), ["4"]);
 }
+
+#[test]
+fn a_select_list_may_have_an_expression_twice() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT value AS a, value + 1 AS a_1 FROM range(3)")
+        .unwrap();
+    for (query, rows) in [
+        ("SELECT 7, 7", vec!["7|7"]),
+        (
+            "SELECT a, a, a_1, a FROM t ORDER BY a DESC LIMIT 1",
+            vec!["2|2|3|2"],
+        ),
+        ("SELECT t.a, t.a, T.A FROM t WHERE a = 1", vec!["1|1|1"]),
+        ("SELECT count(*), sum(a), count(*) FROM t", vec!["3|3|3"]),
+        (
+            "SELECT a % 2, a % 2, count(*) FROM t GROUP BY a % 2 ORDER BY 1",
+            vec!["0|0|2", "1|1|1"],
+        ),
+        (
+            "SELECT DISTINCT 1, 1 FROM t UNION ALL SELECT 2, 2 ORDER BY 1",
+            vec!["1|1", "2|2"],
+        ),
+        (
+            "SELECT a, a_2 FROM (SELECT a, a, a_1 FROM t) ORDER BY 1 LIMIT 1",
+            vec!["0|0"],
+        ),
+    ] {
+        assert_eq!(db.rows(query), rows, "{query}");
+    }
+    db.run("INSERT INTO t SELECT 9, 9").unwrap();
+    db.run("CREATE TABLE u AS SELECT a, a FROM t WHERE a = 9")
+        .unwrap();
+    assert_eq!(db.rows("SELECT a, a_1 FROM u"), ["9|9"]);
+}
