@@ -149,9 +149,9 @@ impl Session {
     /// # Errors
     /// The text is not SQL ([`ErrorKind::Statement`](crate::ErrorKind::Statement)) or nested too deeply.
     pub fn parse(&self, sql: &str) -> crate::Result<Vec<Statement>> {
-        let (state, sql) = (self.context.state(), sql.to_owned());
+        let (state, sql) = (self.context.state_ref(), sql.to_owned());
         Ok(aside::run("parsing the statement", move || {
-            parse(&state, &sql)
+            parse(&state.read(), &sql)
         })?)
     }
 

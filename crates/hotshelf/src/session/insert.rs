@@ -23,7 +23,7 @@ use crate::input::exact::{Misfit, exact_cast, may_lose};
 pub(super) fn exact(mut dml: DmlStatement) -> Result<DmlStatement> {
     if let (WriteOp::Insert(_), LogicalPlan::Projection(top)) = (&dml.op, dml.input.as_ref()) {
         let table = dml.table_name.to_string();
-        let input = exact_values(&table, dml.target.schema().fields(), &top.input)?;
+        let input = exact_values(&table, top)?;
         let expressions = top.expr.iter().zip(top.schema.fields());
         let expressions = expressions
             .map(|(expression, field)| {
@@ -70,22 +70,20 @@ fn exact_call(table: &str, column: &str, cast: &Cast, input: &DFSchema) -> Optio
 }
 
 /// VALUES, whose literals the planner casts in place.
-fn exact_values(
-    table: &str,
-    fields: &arrow::datatypes::Fields,
-    input: &Arc<LogicalPlan>,
-) -> Result<Arc<LogicalPlan>> {
-    let LogicalPlan::Values(values) = input.as_ref() else {
-        return Ok(input.clone());
+fn exact_values(table: &str, top: &Projection) -> Result<Arc<LogicalPlan>> {
+    let LogicalPlan::Values(values) = top.input.as_ref() else {
+        return Ok(top.input.clone());
     };
     // With a column list, the columns of VALUES are not in the table's order.
-    let named = values.schema.fields().len() == fields.len();
     let name = |idx: usize| {
-        if named {
-            fields[idx].name().clone()
-        } else {
-            format!("{} of VALUES", idx + 1)
-        }
+        let of_values = values.schema.field(idx).name();
+        let is_it = |expression: &Expr| {
+            let columns = expression.column_refs();
+            columns.iter().any(|column| column.name == *of_values)
+        };
+        let mut columns = top.expr.iter().zip(top.schema.fields());
+        let column = columns.find(|(expression, _)| is_it(expression));
+        column.map_or_else(|| of_values.clone(), |(_, field)| field.name().clone())
     };
     let empty = DFSchema::empty();
     let exact = |(idx, expression): (usize, &Expr)| match expression {

@@ -1,5 +1,6 @@
 //! Statements that have been planned, and what remains to be done for them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -81,7 +82,7 @@ impl Runnable {
             engine,
             with_account,
         } = self;
-        let mut context = TaskContext::from(&state);
+        let mut context = task_context(&state);
         let account =
             QueryAccount::open(&SessionSettings::of(state.config()), engine, &mut context);
         let form = explain::form_of(&plan);
@@ -122,7 +123,7 @@ impl Runnable {
         Taken: Future<Output = Result<T>>,
     {
         let mut state = self.state;
-        let mut context = TaskContext::from(&state);
+        let mut context = task_context(&state);
         let account = QueryAccount::open(
             &SessionSettings::of(state.config()),
             self.engine,
@@ -154,6 +155,21 @@ impl Runnable {
             }
         }
     }
+}
+
+/// What operators run with. Functions by name are for plans that come as bytes; copies of their maps would take longer
+/// than a small query.
+fn task_context(state: &SessionState) -> TaskContext {
+    TaskContext::new(
+        None,
+        state.session_id().to_owned(),
+        state.config().clone(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        state.runtime_env().clone(),
+    )
 }
 
 /// The plan that runs, ready to be interrupted.

@@ -22,7 +22,7 @@ use super::unique::learn_unique;
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, shape, views};
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
-use crate::kept_plans::{Asked, KeptPlan, SettingsVersion};
+use crate::kept_plans::{Asked, KeptPlan};
 use crate::settings::{Notes, SessionSettings, Use, check_engine_setting, check_name, unknown};
 use crate::stored_table::StoredTable;
 
@@ -40,15 +40,12 @@ impl Session {
         values: Option<Vec<ScalarAndMetadata>>,
     ) -> Result<Planned> {
         let _planning = views::Planning::begin();
-        // Before the state.
-        let settings = self.prepared.settings();
-        let state = self.context.state();
         let statement = match shows_profile(&statement) {
             true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),
             false => statement,
         };
         let asked = match values {
-            None => self.asked(&statement, settings, &state),
+            None => self.asked(&statement),
             Some(_) => None,
         };
         let plans = &self.database.parts().plans;
@@ -56,6 +53,7 @@ impl Session {
             return self.plan_kept(&kept).await.map(Planned::Rows);
         }
         let begun = plans.now();
+        let state = self.context.state();
         let written = matches!(&statement.parsed, ParsedStatement::Statement(statement)
             if matches!(statement.as_ref(), SqlStatement::Prepare { .. }));
         let written = written.then(|| statement.parsed.clone());
@@ -105,17 +103,13 @@ impl Session {
     }
 
     /// What the plan of a query is found by; none if it is not to be kept.
-    fn asked(
-        &self,
-        statement: &Statement,
-        version: SettingsVersion,
-        state: &SessionState,
-    ) -> Option<Asked> {
-        let settings = settings_of(state)?;
+    fn asked(&self, statement: &Statement) -> Option<Asked> {
+        // Before the settings themselves: what is set meanwhile has another version.
+        let version = self.prepared.settings();
+        let state = self.context.state_ref();
+        let keep_plans = settings_of(&state.read())?.keep_plans;
         let bytes = self.database.engine().pool.limit_bytes();
-        let asked = settings
-            .keep_plans
-            .then(|| Asked::of(&statement.parsed, version, bytes));
+        let asked = keep_plans.then(|| Asked::of(&statement.parsed, version, bytes));
         asked.flatten()
     }
 

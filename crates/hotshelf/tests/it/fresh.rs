@@ -198,7 +198,7 @@ fn views_that_cannot_be_are_refused() {
     assert!(refused("CREATE OR REPLACE VIEW v AS SELECT a FROM w").contains("refers to itself"));
     assert!(refused("CREATE OR REPLACE VIEW t AS SELECT 1 AS a").contains("stored table"));
     assert!(refused("CREATE TABLE v AS SELECT 1 AS a").contains("view"));
-    assert!(refused("CREATE VIEW x AS SELECT a, a FROM t").contains('a'));
+    assert!(refused("CREATE VIEW x AS SELECT a, 2 AS a FROM t").contains('a'));
     assert!(refused("CREATE VIEW nowhere.x AS SELECT 1").contains("no schema 'nowhere'"));
     assert!(refused("DROP VIEW x").contains("no view 'x'"));
     db.run("DROP VIEW IF EXISTS x").unwrap();

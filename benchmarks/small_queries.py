@@ -1,0 +1,59 @@
+"""Times small queries: round trips to the shell, with plans kept and not, beside DuckDB in this process.
+
+    python small_queries.py --hotshelf 'hotshelf shell --threads 2'
+
+A table of a million rows is made in a temporary database. Each query is asked `--repeats` times in a row; seconds are medians.
+The round trip to the shell is part of Hotshelf's; `SELECT 1` shows what it takes at most.
+"""
+
+import argparse
+import statistics
+import time
+
+from shell import Shell
+
+ROWS = "SELECT value AS k, value % 1000 AS g, value * 7 AS v FROM range(1000000)"
+QUERIES = {
+    "one": "SELECT 1",
+    "point": "SELECT v FROM t WHERE k = 123456",
+    "range": "SELECT sum(v) FROM t WHERE k BETWEEN 5000 AND 5100",
+    "join": "SELECT sum(t.v) FROM t JOIN d ON t.g = d.g WHERE d.g = 17 AND t.k < 20000",
+}
+
+
+def median(run, repeats):
+    seconds = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - begun)
+    return statistics.median(seconds)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hotshelf", required=True)
+    parser.add_argument("--repeats", type=int, default=500)
+    arguments = parser.parse_args()
+
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": 2})
+    connection.execute("CREATE TABLE t AS SELECT range AS k, range % 1000 AS g, range * 7 AS v FROM range(1000000)")
+    connection.execute("CREATE TABLE d AS SELECT range AS g FROM range(1000)")
+    shell = Shell(arguments.hotshelf)
+    shell.ask(f"CREATE TABLE t AS {ROWS}; SELECT 1")
+    shell.ask("CREATE TABLE d AS SELECT value AS g FROM range(1000); SELECT 1")
+    print("| query | plan made ms | plan kept ms | DuckDB ms |\n|---|---|---|---|")
+    for name, query in QUERIES.items():
+        shell.ask("SET hotshelf.keep_plans = off; SELECT 1")
+        made = median(lambda: shell.ask(query), arguments.repeats)
+        shell.ask("SET hotshelf.keep_plans = on; SELECT 1")
+        shell.ask(query)
+        kept = median(lambda: shell.ask(query), arguments.repeats)
+        theirs = median(lambda: connection.execute(query).fetchall(), arguments.repeats)
+        print(f"| {name} | {made * 1e3:.2f} | {kept * 1e3:.2f} | {theirs * 1e3:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
