@@ -256,7 +256,7 @@ impl<'a> Search<'a> {
         }
         self.notes.push(
             "distinct values are not known until a table is merged or made again; \
-             a table dropped just before may be back; copies of tables or columns on shelves are forgotten"
+             a table dropped just before may be back; shelves of copies and of empty tables are forgotten"
                 .into(),
         );
         Ok(by_name.into_values().collect())
@@ -312,6 +312,14 @@ impl<'a> Search<'a> {
     fn place(&mut self, rows: &mut [TableRow]) {
         for row in rows {
             let Some(shelf) = self.shelf(row) else {
+                let paths = |file: &FileRow| FilePaths::new(self.root, &row.folder, file.number);
+                if let Some(at) = row.files.iter().find_map(|file| paths(file).away()) {
+                    let at = at.display();
+                    let what = format!(
+                        "another database has put its files on a shelf ({at}); new rows come here"
+                    );
+                    self.note(&row.folder, what);
+                }
                 continue;
             };
             let at = shelf.display();

@@ -8,8 +8,9 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use crate::kept_plans::{Asked, KeptPlan, Parts};
 use crate::stored_table::StoredTable;
 
-/// About what a node or an expression takes, with its schema and names.
+/// About what a node or an expression takes, and a field of a schema, without names.
 const PART_BYTES: usize = 1 << 10;
+const FIELD_BYTES: usize = 64;
 
 /// What a plan consists of. None if it reads anything but stored tables, or depends on when it was made.
 pub(super) fn parts_of(plan: &KeptPlan, asked: &Asked) -> QueryResult<Option<Parts>> {
@@ -48,13 +49,18 @@ pub(super) fn parts_of(plan: &KeptPlan, asked: &Asked) -> QueryResult<Option<Par
 fn bytes_of(plan: &LogicalPlan) -> QueryResult<usize> {
     let mut bytes = 0;
     plan.apply_with_subqueries(|node| {
-        bytes += PART_BYTES;
+        let fields = node.schema().fields().iter();
+        let fields = fields.map(|field| FIELD_BYTES + field.name().len());
+        bytes += PART_BYTES + fields.sum::<usize>();
         node.apply_expressions(|expr| {
             expr.apply(|part| {
                 bytes += PART_BYTES;
-                if let Expr::Literal(value, _) = part {
-                    bytes += value.size();
-                }
+                bytes += match part {
+                    Expr::Literal(value, _) => value.size(),
+                    Expr::Column(column) => column.name.len(),
+                    Expr::Alias(alias) => alias.name.len(),
+                    _ => 0,
+                };
                 Ok(TreeNodeRecursion::Continue)
             })
         })

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem};
 
-/// Names what a select list repeats: the columns of `SELECT a, a` are `a` and `a_1`.
+/// Names what a select list repeats in the same words: the columns of `SELECT a, a` are `a` and `a:1`, a name that no
+/// statement means by chance.
 pub(super) fn name_repeated(items: &mut [SelectItem]) {
     let mut names: HashSet<String> = items.iter().filter_map(name).collect();
     let mut seen = HashSet::new();
@@ -12,11 +13,11 @@ pub(super) fn name_repeated(items: &mut [SelectItem]) {
         let SelectItem::UnnamedExpr(expr) = item else {
             continue;
         };
-        if seen.insert(written(expr)) {
+        if seen.insert(expr.to_string()) {
             continue;
         }
         let own = own_name(expr);
-        let mut numbered = (1..).map(|number| format!("{own}_{number}"));
+        let mut numbered = (1..).map(|number| format!("{own}:{number}"));
         let Some(alias) = numbered.find(|alias| names.insert(alias.clone())) else {
             continue;
         };
@@ -44,21 +45,9 @@ fn own_name(expr: &Expr) -> String {
     }
 }
 
-/// The same for expressions that are surely the same. `a` and `t.a` may be two columns.
-fn written(expr: &Expr) -> String {
-    match expr {
-        Expr::Identifier(name) => normalized(name),
-        Expr::CompoundIdentifier(parts) => {
-            let parts: Vec<String> = parts.iter().map(normalized).collect();
-            parts.join(".")
-        }
-        other => other.to_string(),
-    }
-}
-
 fn normalized(name: &Ident) -> String {
     match name.quote_style {
         Some(_) => name.value.clone(),
-        None => name.value.to_lowercase(),
+        None => name.value.to_ascii_lowercase(),
     }
 }

@@ -154,6 +154,18 @@ fn only_so_much_is_kept() {
     assert_eq!(kept, ["true|true"]);
     // What was used is still there.
     assert_eq!(uses(&db, first), Some(39));
+    // Nor one with long names, wherever they come from.
+    let name = "n".repeat(100_000);
+    db.run(&format!("CREATE VIEW v AS SELECT k AS \"{name}\" FROM t"))
+        .unwrap();
+    db.run("CREATE VIEW w AS SELECT * FROM (SELECT * FROM v)")
+        .unwrap();
+    let named = "SELECT count(*) FROM w";
+    assert_eq!(db.rows(named), ["50"]);
+    assert_eq!(uses(&db, named), None);
+    db.run("DROP VIEW w").unwrap();
+    assert_eq!(uses(&db, first), None);
+    db.rows(first);
     // A plan with large values, also such that rules have made, is not kept.
     let long = "x".repeat(700_000);
     for query in [

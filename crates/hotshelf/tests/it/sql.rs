@@ -457,7 +457,7 @@ fn a_select_list_may_have_an_expression_twice() {
             "SELECT a, a, a_1, a FROM t ORDER BY a DESC LIMIT 1",
             vec!["2|2|3|2"],
         ),
-        ("SELECT t.a, t.a, T.A FROM t WHERE a = 1", vec!["1|1|1"]),
+        ("SELECT t.a, t.a, t.a FROM t WHERE a = 1", vec!["1|1|1"]),
         ("SELECT count(*), sum(a), count(*) FROM t", vec!["3|3|3"]),
         (
             "SELECT a % 2, a % 2, count(*) FROM t GROUP BY a % 2 ORDER BY 1",
@@ -468,14 +468,22 @@ fn a_select_list_may_have_an_expression_twice() {
             vec!["1|1", "2|2"],
         ),
         (
-            "SELECT a, a_2 FROM (SELECT a, a, a_1 FROM t) ORDER BY 1 LIMIT 1",
+            "SELECT a, \"a:1\" FROM (SELECT a, a, a_1 FROM t) ORDER BY 1 LIMIT 1",
             vec!["0|0"],
         ),
     ] {
         assert_eq!(db.rows(query), rows, "{query}");
     }
+    // The names that are made up stand for nothing else.
+    db.run("CREATE TABLE z AS SELECT 3 - value AS a, value AS a_1, 1 AS \"T.a\" FROM range(3)")
+        .unwrap();
+    assert_eq!(
+        db.rows("SELECT a, a FROM z ORDER BY a_1"),
+        ["3|3", "2|2", "1|1"]
+    );
+    assert_eq!(db.rows("SELECT max(a) AS a, max(\"T.a\") FROM z"), ["3|1"]);
     db.run("INSERT INTO t SELECT 9, 9").unwrap();
     db.run("CREATE TABLE u AS SELECT a, a FROM t WHERE a = 9")
         .unwrap();
-    assert_eq!(db.rows("SELECT a, a_1 FROM u"), ["9|9"]);
+    assert_eq!(db.rows("SELECT a, \"a:1\" FROM u"), ["9|9"]);
 }

@@ -80,7 +80,10 @@ fn a_segment_is_more_than_nine_tenths_full_when_it_must_be_split() {
         while table.insert(random.u64(..), 1).is_ok() {}
         sum += table.load_factor();
     }
-    println!("records by slots when a segment is split: {:.3}", sum / 20.0);
+    println!(
+        "records by slots when a segment is split: {:.3}",
+        sum / 20.0
+    );
     assert!(sum / 20.0 > 0.9);
 }
 
