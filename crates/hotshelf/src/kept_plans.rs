@@ -191,16 +191,12 @@ impl KeptPlans {
             used: plans.clock,
             uses: 0,
         };
-        let mut gone = Vec::from_iter(plans.by_query.insert(asked, entry));
-        plans.bytes -= gone.iter().map(|entry| entry.bytes).sum::<usize>();
+        let before = plans.by_query.insert(asked, entry);
+        plans.bytes -= before.as_ref().map_or(0, |before| before.bytes);
+        let mut gone = Vec::new();
         while plans.bytes > self.bytes_max {
-            let oldest = plans.by_query.iter().min_by_key(|(_, entry)| entry.used);
-            let Some(oldest) = oldest.map(|(asked, _)| asked.clone()) else {
-                break;
-            };
-            let oldest = plans.by_query.remove(&oldest);
-            plans.bytes -= oldest.as_ref().map_or(0, |entry| entry.bytes);
-            gone.extend(oldest);
+            let oldest = plans.by_query.values().map(|entry| entry.used).min();
+            gone.push(plans.forget(|_, entry| Some(entry.used) == oldest));
         }
         drop(plans);
     }
@@ -237,8 +233,9 @@ impl KeptPlans {
     /// A session has other settings now, which no other had.
     pub fn forget_settings(&self, before: SettingsVersion) -> Forgotten {
         let is_shared = before == SettingsVersion::default();
-        let mut plans = self.plans.lock();
-        plans.forget(|asked, _| !is_shared && asked.settings == before)
+        self.plans
+            .lock()
+            .forget(|asked, _| !is_shared && asked.settings == before)
     }
 }
 

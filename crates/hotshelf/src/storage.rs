@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use arrow::datatypes::SchemaRef;
-use hotshelf_cache::{CacheManager, CacheOptions};
+use hotshelf_cache::{CacheManager, CacheOptions, FileId};
 use hotshelf_store::catalog::{Names, TableRow};
 use hotshelf_store::data_file::Opener;
 use hotshelf_store::placement::Placement;
@@ -30,7 +30,7 @@ use vortex::session::VortexSession;
 use crate::error::Result;
 use crate::index::ElfStore;
 use crate::kept_plans::{Forgotten, KeptPlans};
-use crate::look_ups::KeptLookUps;
+use crate::look_ups::{self, KeptLookUps};
 use crate::machine::Machine;
 use crate::options::Options;
 use crate::table::Table;
@@ -92,6 +92,9 @@ pub(crate) struct NewTable<'a> {
 /// What segments may take though operators hold all memory: a few of them, so that scans read ahead.
 const SEGMENT_BYTES_MIN: u64 = 8 << 20;
 
+/// Plans and look-ups that are not kept any more, to be dropped without a lock.
+type Outdated = (Option<Forgotten>, look_ups::Outdated);
+
 impl Storage {
     /// The storage over an open store with these tables. Their files are opened when they are first read.
     pub fn new(
@@ -140,18 +143,28 @@ impl Storage {
         let mut tables = self.tables.write();
         let (id, files) = (table.id, table.file_ids());
         let before = tables.insert(table.name.clone(), Arc::new(table));
-        let plans = self.forget_plans(before.as_ref().map_or(id, |before| before.id));
         let replaced = before.filter(|before| before.id != id);
-        let replaced = replaced.map(|before| self.look_ups.forget_table(before.id));
-        let outdated = self.look_ups.note_table(id, files);
+        let replaced = replaced.map(|before| self.forget_made_of(before.id));
+        let outdated = self.note_made_of(id, files);
         drop(tables);
-        drop((plans, replaced, outdated));
+        drop((replaced, outdated));
     }
 
-    /// Drops the plans of queries that read a table, which is another one from here on.
+    /// A table is another one from here on, with these files: what was made of it before is not kept any more.
+    fn note_made_of(&self, table: i64, files: Vec<FileId>) -> Outdated {
+        (
+            self.forget_plans(table),
+            self.look_ups.note_table(table, files),
+        )
+    }
+
+    /// A table is gone, and what was made of it.
+    fn forget_made_of(&self, table: i64) -> Outdated {
+        (self.forget_plans(table), self.look_ups.forget_table(table))
+    }
+
     fn forget_plans(&self, table: i64) -> Option<Forgotten> {
-        let plans = self.plans.upgrade()?;
-        Some(plans.forget_table(table))
+        Some(self.plans.upgrade()?.forget_table(table))
     }
 
     fn budget_bytes(&self) -> u64 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{Statistics, not_impl_err};
@@ -19,8 +19,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 
-use crate::error::Error;
-use crate::input::exact::{Misfit, exact_cast};
+use crate::input::exact::exact_cast;
 use crate::scan::{ScanEnv, TableScan};
 use crate::storage::Storage;
 use crate::table::Table;
@@ -127,31 +126,19 @@ impl TableProvider for StoredTable {
 /// Rows with the types of a table's columns. The planner casts them, too, but believes that a CASE has the type of its
 /// first branch, and what is cast to that type it leaves as it is.
 fn with_types_of(rows: SendableRecordBatchStream, table: &Arc<Table>) -> SendableRecordBatchStream {
-    let types = |schema: &SchemaRef| -> Vec<DataType> {
-        let types = schema
-            .fields()
-            .iter()
-            .map(|field| field.data_type().clone());
-        types.collect()
-    };
-    if types(&rows.schema()) == types(&table.schema) {
+    let (own, schema) = (rows.schema(), table.schema.clone());
+    let mut fields = own.fields().iter().zip(schema.fields());
+    if fields.all(|(own, wanted)| own.data_type() == wanted.data_type()) {
         return rows;
     }
-    let (schema, table) = (table.schema.clone(), table.clone());
+    let table = table.clone();
     let cast = move |rows: QueryResult<RecordBatch>| -> QueryResult<RecordBatch> {
         let rows = rows?;
         let columns = rows.columns().iter().zip(table.schema.fields());
         let columns = columns.map(|(column, field)| {
-            exact_cast(column, field.data_type()).map_err(|misfit| Error::Misfit {
-                input: format!("INSERT INTO {}", table.name),
-                column: field.name().clone(),
-                row: None,
-                value: match misfit {
-                    Misfit::Value { value, .. } => Some(value),
-                    Misfit::Type => None,
-                },
-                data_type: field.data_type().to_string(),
-            })
+            let (name, wanted) = (field.name(), field.data_type());
+            let cast = exact_cast(column, wanted);
+            cast.map_err(|misfit| misfit.in_insert(&table.name, name, wanted))
         });
         let columns = columns.collect::<Result<_, _>>()?;
         Ok(RecordBatch::try_new(table.schema.clone(), columns)?)

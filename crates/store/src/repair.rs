@@ -1,7 +1,7 @@
 //! Makes a lost or damaged catalog again from the tables' descriptions and the data files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use arrow::datatypes::SchemaRef;
 use vortex::session::VortexSession;
@@ -311,31 +311,27 @@ impl<'a> Search<'a> {
     /// Finds out which tables are on other disks.
     fn place(&mut self, rows: &mut [TableRow]) {
         for row in rows {
-            let Some(shelf) = self.shelf(row) else {
-                let paths = |file: &FileRow| FilePaths::new(self.root, &row.folder, file.number);
-                if let Some(at) = row.files.iter().find_map(|file| paths(file).away()) {
-                    let at = at.display();
-                    let what = format!(
-                        "another database has put its files on a shelf ({at}); new rows come here"
-                    );
-                    self.note(&row.folder, what);
+            let files = row.files.iter();
+            let files = files.map(|file| FilePaths::new(self.root, &row.folder, file.number));
+            let files: Vec<_> = files.collect();
+            let own = files.iter().find_map(FilePaths::shelved);
+            let what = match (own, files.iter().find_map(FilePaths::away)) {
+                (Some(file), _) => {
+                    let shelf = file.ancestors().nth(3).unwrap_or(&file).to_owned();
+                    let at = shelf.display().to_string();
+                    row.placement.shelf = Shelf::Folder(shelf);
+                    format!(
+                        "its files are on file:{at}; if that was dax:{at}, ALTER TABLE … SET (shelf = …) says so"
+                    )
                 }
-                continue;
+                (None, Some(other)) => format!(
+                    "another database has put its files on a shelf ({}); new rows come here",
+                    other.display()
+                ),
+                (None, None) => continue,
             };
-            let at = shelf.display();
-            let what = format!(
-                "its files are on file:{at}; if that was dax:{at}, ALTER TABLE … SET (shelf = …) says so"
-            );
             self.note(&row.folder, what);
-            row.placement.shelf = Shelf::Folder(shelf);
         }
-    }
-
-    /// The folder that this database has put data files of a table into.
-    fn shelf(&self, row: &TableRow) -> Option<PathBuf> {
-        let paths = |file: &FileRow| FilePaths::new(self.root, &row.folder, file.number);
-        let shelved = row.files.iter().find_map(|file| paths(file).shelved())?;
-        shelved.ancestors().nth(3).map(Path::to_owned)
     }
 
     /// Columns as the first readable data file has them.

@@ -50,6 +50,20 @@ impl Misfit {
             data_type: want.to_string(),
         }
     }
+
+    /// The misfit as an error of an INSERT.
+    pub fn in_insert(self, table: &str, column: &str, want: &DataType) -> Error {
+        Error::Misfit {
+            input: format!("INSERT INTO {table}"),
+            column: column.to_owned(),
+            row: None,
+            value: match self {
+                Self::Value { value, .. } => Some(value),
+                Self::Type => None,
+            },
+            data_type: want.to_string(),
+        }
+    }
 }
 
 /// Casts an array; fails with the first value that the wanted type cannot hold.

@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 
 use crate::error::{Error, Result};
-use crate::input::exact::{Misfit, exact_cast, may_lose};
+use crate::input::exact::{exact_cast, may_lose};
 
 /// An INSERT with exact casts; other statements as they are.
 pub(super) fn exact(mut dml: DmlStatement) -> Result<DmlStatement> {
@@ -121,16 +121,8 @@ struct ExactCast {
 
 impl ExactCast {
     fn cast(&self, values: &ArrayRef) -> Result<ArrayRef> {
-        exact_cast(values, &self.data_type).map_err(|misfit| Error::Misfit {
-            input: format!("INSERT INTO {}", self.table),
-            column: self.column.clone(),
-            row: None,
-            value: match misfit {
-                Misfit::Value { value, .. } => Some(value),
-                Misfit::Type => None,
-            },
-            data_type: self.data_type.to_string(),
-        })
+        let cast = exact_cast(values, &self.data_type);
+        cast.map_err(|misfit| misfit.in_insert(&self.table, &self.column, &self.data_type))
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident, SelectItem};
 
+use super::using::normalized;
+
 /// Names what a select list repeats in the same words: the columns of `SELECT a, a` are `a` and `a:1`, a name that no
 /// statement means by chance.
 pub(super) fn name_repeated(items: &mut [SelectItem]) {
@@ -42,12 +44,5 @@ fn own_name(expr: &Expr) -> String {
         Expr::Identifier(name) => normalized(name),
         Expr::CompoundIdentifier(parts) => parts.last().map_or_else(String::new, normalized),
         other => other.to_string(),
-    }
-}
-
-fn normalized(name: &Ident) -> String {
-    match name.quote_style {
-        Some(_) => name.value.clone(),
-        None => name.value.to_ascii_lowercase(),
     }
 }

@@ -204,7 +204,7 @@ fn qualifier(table: &TableFactor) -> Option<Ident> {
 }
 
 /// The name as the planner reads it.
-fn normalized(name: &Ident) -> String {
+pub(super) fn normalized(name: &Ident) -> String {
     match name.quote_style {
         Some(_) => name.value.clone(),
         None => name.value.to_ascii_lowercase(),

@@ -222,9 +222,9 @@ impl Storage {
         match tables.get_mut(&table.name) {
             Some(current) if Arc::ptr_eq(current, table) => {
                 *current = changed.clone();
-                let plans = self.forget_plans(table.id);
+                let outdated = self.note_made_of(table.id, changed.file_ids());
                 drop(tables);
-                drop(plans);
+                drop(outdated);
                 changed
             }
             _ => table.clone(),

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use hotshelf_store::catalog::Names;
+
 use super::Storage;
 use crate::error::{Error, Result};
 
@@ -41,8 +43,7 @@ impl Storage {
             return Err(Error::ViewExists { name: name.into() });
         }
         self.store.put_view(name, sql)?;
-        self.names.write().views.insert(name.into(), sql.into());
-        self.forget_all_plans();
+        self.change_names(|names| names.views.insert(name.into(), sql.into()));
         Ok(())
     }
 
@@ -53,8 +54,7 @@ impl Storage {
             return Ok(false);
         }
         self.store.drop_view(name)?;
-        self.names.write().views.remove(name);
-        self.forget_all_plans();
+        self.change_names(|names| names.views.remove(name));
         Ok(true)
     }
 
@@ -72,8 +72,7 @@ impl Storage {
             });
         }
         self.store.add_schema(name)?;
-        self.names.write().schemas.insert(name.into());
-        self.forget_all_plans();
+        self.change_names(|names| names.schemas.insert(name.into()));
         Ok(true)
     }
 
@@ -91,13 +90,13 @@ impl Storage {
             });
         }
         self.store.drop_schema(name)?;
-        self.names.write().schemas.remove(name);
-        self.forget_all_plans();
+        self.change_names(|names| names.schemas.remove(name));
         Ok(true)
     }
 
-    /// Names of queries mean something else from here on.
-    fn forget_all_plans(&self) {
+    /// Changes what names mean: no plan of a query is kept that was made before.
+    fn change_names<T>(&self, change: impl FnOnce(&mut Names) -> T) {
+        change(&mut self.names.write());
         if let Some(plans) = self.plans.upgrade() {
             drop(plans.forget_all());
         }

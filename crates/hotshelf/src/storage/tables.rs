@@ -58,10 +58,9 @@ impl Storage {
         match tables.get_mut(&table.name) {
             Some(current) if Arc::ptr_eq(current, &table) => {
                 *current = opened.clone();
-                let plans = self.forget_plans(opened.id);
-                let outdated = self.look_ups.note_table(opened.id, opened.file_ids());
+                let outdated = self.note_made_of(opened.id, opened.file_ids());
                 drop(tables);
-                drop((plans, outdated));
+                drop(outdated);
                 opened
             }
             // Another thread was faster, or a change has opened its own files; the next use tries again.
@@ -204,10 +203,9 @@ impl Storage {
         self.forget_shelf(&table);
         let mut tables = self.tables.write();
         tables.remove(name);
-        let plans = self.forget_plans(table.id);
-        let outdated = self.look_ups.forget_table(table.id);
+        let outdated = self.forget_made_of(table.id);
         drop(tables);
-        drop((plans, outdated));
+        drop(outdated);
         Ok(())
     }
 
