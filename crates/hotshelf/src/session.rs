@@ -11,6 +11,7 @@ mod catalog;
 mod columns;
 mod copy;
 mod depth;
+mod exact_cast;
 mod explain;
 mod fingerprint;
 mod index;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
@@ -15,11 +14,8 @@ use datafusion::error::Result as QueryResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
-use futures::StreamExt;
 
-use crate::input::exact::exact_cast;
 use crate::scan::{ScanEnv, TableScan};
 use crate::storage::Storage;
 use crate::table::Table;
@@ -123,29 +119,6 @@ impl TableProvider for StoredTable {
     }
 }
 
-/// Rows with the types of a table's columns. The planner casts them, too, but believes that a CASE has the type of its
-/// first branch, and what is cast to that type it leaves as it is.
-fn with_types_of(rows: SendableRecordBatchStream, table: &Arc<Table>) -> SendableRecordBatchStream {
-    let (own, schema) = (rows.schema(), table.schema.clone());
-    let mut fields = own.fields().iter().zip(schema.fields());
-    if fields.all(|(own, wanted)| own.data_type() == wanted.data_type()) {
-        return rows;
-    }
-    let table = table.clone();
-    let cast = move |rows: QueryResult<RecordBatch>| -> QueryResult<RecordBatch> {
-        let rows = rows?;
-        let columns = rows.columns().iter().zip(table.schema.fields());
-        let columns = columns.map(|(column, field)| {
-            let (name, wanted) = (field.name(), field.data_type());
-            let cast = exact_cast(column, wanted);
-            cast.map_err(|misfit| misfit.in_insert(&table.name, name, wanted))
-        });
-        let columns = columns.collect::<Result<_, _>>()?;
-        Ok(RecordBatch::try_new(table.schema.clone(), columns)?)
-    };
-    Box::pin(RecordBatchStreamAdapter::new(schema, rows.map(cast)))
-}
-
 /// Appends one file per INSERT.
 struct AppendSink {
     storage: Arc<Storage>,
@@ -175,7 +148,6 @@ impl DataSink for AppendSink {
         data: SendableRecordBatchStream,
         _context: &Arc<TaskContext>,
     ) -> QueryResult<u64> {
-        let data = with_types_of(data, &self.table);
         Ok(self
             .storage
             .append(&self.table.name, vec![data], Arc::new(AtomicU64::new(0)))

@@ -6,7 +6,7 @@ use datafusion::error::DataFusionError;
 use hotshelf_operators::OperatorError;
 use hotshelf_tier::Corruption;
 
-use super::Error;
+use super::{Error, NOT_NULL};
 
 impl Error {
     /// A sentence that says what to do about it, where there is one.
@@ -75,6 +75,9 @@ fn fixed_hint(error: &Error) -> Option<&'static str> {
         }
         Error::InputTooLarge { .. } => {
             "raise the budget (`--budget`, SET hotshelf.budget), or write the file again in smaller pieces"
+        }
+        Error::Misfit { data_type, .. } if data_type.ends_with(NOT_NULL) => {
+            "give the column a value in every row: the table was made with NOT NULL"
         }
         Error::Misfit { .. } => {
             "round or cast it yourself, with `--schema` or INSERT INTO … SELECT, or choose a wider type for the column"

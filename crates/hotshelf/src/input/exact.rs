@@ -150,11 +150,6 @@ fn loss_of(have: &DataType, want: &DataType) -> Loss {
     Loss::None
 }
 
-/// Whether a plain cast between the types may lose something without saying so.
-pub(crate) fn may_lose(have: &DataType, want: &DataType) -> bool {
-    have != want && loss_of(have, want) != Loss::None
-}
-
 fn lenient(array: &ArrayRef, want: &DataType) -> Result<ArrayRef, Misfit> {
     let options = CastOptions {
         safe: true,

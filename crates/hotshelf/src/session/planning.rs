@@ -58,8 +58,7 @@ impl Session {
             if matches!(statement.as_ref(), SqlStatement::Prepare { .. }));
         let written = written.then(|| statement.parsed.clone());
         let tables_named = statement.tables_named;
-        let plan = state
-            .statement_to_plan(statement.parsed)
+        let plan = insert::to_plan(&state, statement.parsed)
             .await
             .map_err(|error| self.name_the_nearest(error))?;
         shape::check_views(&plan, tables_named)?;
@@ -155,10 +154,7 @@ impl Session {
                 self.prepared.forget(&forget.name).map(Planned::Done)
             }
             LogicalPlan::Copy(copy) => self.plan_copy(copy).await,
-            LogicalPlan::Dml(dml) => {
-                let dml = LogicalPlan::Dml(insert::exact(dml)?);
-                self.plan_rows(dml).await.map(Planned::Change)
-            }
+            plan @ LogicalPlan::Dml(_) => self.plan_rows(plan).await.map(Planned::Change),
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
                 crate::input::files::check_locations(&create.locations)?;
                 let create = LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create));

@@ -14,10 +14,11 @@ use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, Prepare, Statement as PlanStatement};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as ParsedStatement;
+use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use parking_lot::RwLock;
 
 use super::point::KnownPoint;
-use super::{Answer, Session, Statement, Value, answer};
+use super::{Answer, Session, Statement, Value, answer, insert};
 use crate::error::{Error, Result};
 use crate::index::PointAsker;
 use crate::kept_plans::SettingsVersion;
@@ -68,11 +69,9 @@ impl PreparedStatements {
 
     /// Keeps a PREPARE that has been planned.
     pub fn keep(&self, prepare: &Prepare, statement: ParsedStatement) -> Result<String> {
-        let types: Vec<DataType> = prepare
-            .fields
-            .iter()
-            .map(|field| field.data_type().clone())
-            .collect();
+        // The planner has guesses where none are named.
+        let fields = prepare.fields.iter().filter(|_| names_types(&statement));
+        let types: Vec<DataType> = fields.map(|field| field.data_type().clone()).collect();
         let names = prepare.input.get_parameter_names();
         let parameter_count = names.map_err(Error::from_query)?.len();
         if !types.is_empty() && types.len() != parameter_count {
@@ -136,6 +135,11 @@ impl Prepared {
         let typed = typed.map(|(value, data_type)| value.cast_storage_to(data_type));
         typed.collect::<QueryResult<_>>().map_err(Error::from_query)
     }
+}
+
+fn names_types(statement: &ParsedStatement) -> bool {
+    matches!(statement, ParsedStatement::Statement(own)
+        if matches!(own.as_ref(), SqlStatement::Prepare { data_types, .. } if !data_types.is_empty()))
 }
 
 fn refused(text: String) -> Error {
@@ -246,7 +250,7 @@ impl Session {
         {
             return Ok(Expanded::Answer(rows));
         }
-        let planned = state.statement_to_plan(prepared.statement).await;
+        let planned = insert::to_plan(&state, prepared.statement).await;
         let planned = planned.map_err(|error| self.name_the_nearest(error))?;
         let LogicalPlan::Statement(PlanStatement::Prepare(prepare)) = planned else {
             return Ok(Expanded::Plan(planned));

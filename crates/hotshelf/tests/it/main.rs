@@ -13,6 +13,7 @@ mod fresh;
 mod import;
 mod index;
 mod input;
+mod inserting;
 mod join_order;
 mod joining;
 mod kept;
