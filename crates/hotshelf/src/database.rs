@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::kept_plans::KeptPlans;
 use crate::machine::Machine;
 use crate::options::Options;
+use crate::past_runs::PastRuns;
 use crate::rewriting::Rewriter;
 use crate::storage::{Scratch, ScratchFolder, Storage};
 use crate::table::TableSummary;
@@ -43,6 +44,8 @@ pub(crate) struct Parts {
     pub engine: Arc<Engine>,
     pub machine: Arc<Machine>,
     pub plans: Arc<KeptPlans>,
+    /// What queries showed about their joins.
+    pub past_runs: Arc<PastRuns>,
 }
 
 impl Parts {
@@ -60,6 +63,7 @@ impl Parts {
             engine: Arc::new(engine),
             machine,
             plans,
+            past_runs: Arc::default(),
         })
     }
 

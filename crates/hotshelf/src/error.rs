@@ -2,13 +2,12 @@
 //!
 //! Callers of the crate see [`public::Error`], which hides the errors of the libraries underneath.
 
-mod hint;
+pub(crate) mod hint;
 mod nearest;
 pub mod public;
 
 use std::path::{Path, PathBuf};
 
-use arrow::datatypes::DataType;
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use hotshelf_operators::OperatorError;
@@ -334,22 +333,6 @@ fn misfit(column: &str, row: Option<u64>, value: Option<&str>) -> String {
     match value {
         Some(value) => format!("{row}column '{column}': '{value}' does not fit type"),
         None => format!("column '{column}' cannot become type"),
-    }
-}
-
-/// What follows the type of a column that has no NULLs.
-const NOT_NULL: &str = " NOT NULL";
-
-impl Error {
-    /// A NULL for a column that has none.
-    pub fn null_in_insert(table: &str, column: &str, data_type: &DataType) -> Self {
-        Self::Misfit {
-            input: format!("INSERT INTO {table}"),
-            column: column.to_owned(),
-            row: None,
-            value: Some("NULL".into()),
-            data_type: format!("{data_type}{NOT_NULL}"),
-        }
     }
 }
 

@@ -230,6 +230,12 @@ impl KeptPlans {
         plans.forget(|_, _| true)
     }
 
+    /// What was expected of the joins of a template was wrong.
+    pub fn forget_template(&self, template: u64) -> Forgotten {
+        let mut plans = self.plans.lock();
+        plans.forget(|_, entry| entry.plan.template == template)
+    }
+
     /// A session has other settings now, which no other had.
     pub fn forget_settings(&self, before: SettingsVersion) -> Forgotten {
         let is_shared = before == SettingsVersion::default();

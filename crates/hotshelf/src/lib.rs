@@ -45,6 +45,7 @@ mod machine;
 mod measure;
 mod operators;
 mod options;
+mod past_runs;
 mod pipelines;
 mod plan;
 mod prices;

@@ -9,6 +9,7 @@ pub(crate) mod aside;
 mod batch_rows;
 mod catalog;
 mod columns;
+mod combinations;
 mod copy;
 mod depth;
 mod exact_cast;
@@ -17,6 +18,7 @@ mod fingerprint;
 mod index;
 mod insert;
 mod interrupt;
+mod learning;
 mod options;
 mod order_by;
 mod parsing;
@@ -103,7 +105,11 @@ impl Session {
             .with_target_partitions(threads)
             .with_default_catalog_and_schema(CATALOG, PUBLIC)
             .with_create_default_catalog_and_schema(false)
-            .with_option_extension(SessionSettings::new(Arc::downgrade(&shared), threads))
+            .with_option_extension(SessionSettings::new(
+                Arc::downgrade(&shared),
+                database.parts().past_runs.clone(),
+                threads,
+            ))
             .with_extension(engine.spill.clone())
             .with_extension(database.storage().opener.shelves().clone());
         let optimizer = &mut config.options_mut().optimizer;

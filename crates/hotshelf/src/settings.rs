@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::machine::NAMES;
+use crate::past_runs::{ExpectedJoin, PastRuns};
 use crate::prices::PRICE_NAMES;
 use crate::statistics::error::EstimateError;
 
@@ -145,6 +146,8 @@ pub(crate) struct JoinSides {
     pub streamed: Vec<String>,
     /// Rows that are expected of the side that is kept.
     pub rows: f64,
+    /// What is expected of the join.
+    pub expected: ExpectedJoin,
 }
 
 /// The settings of one session, and a way to those of its database.
@@ -175,6 +178,8 @@ pub(crate) struct SessionSettings {
     pub join_orders: Arc<Mutex<Vec<(String, String)>>>,
     /// Which side of its inner joins is to be kept in memory.
     pub join_sides: Arc<Mutex<Vec<JoinSides>>>,
+    /// What earlier queries of the database showed.
+    pub past_runs: Arc<PastRuns>,
     /// Ends that query.
     pub interrupt: Interrupt,
 }
@@ -232,6 +237,7 @@ impl Default for SessionSettings {
             left: Notes::default(),
             join_orders: Arc::default(),
             join_sides: Arc::default(),
+            past_runs: Arc::default(),
             interrupt: Interrupt::default(),
         }
     }
@@ -250,9 +256,14 @@ impl SessionSettings {
         settings.map_or(&Shelf::Dram, |settings| &settings.look_up_shelf)
     }
 
-    pub fn new(database: Weak<dyn DatabaseSettings>, threads: usize) -> Self {
+    pub fn new(
+        database: Weak<dyn DatabaseSettings>,
+        past_runs: Arc<PastRuns>,
+        threads: usize,
+    ) -> Self {
         Self {
             database: Some(database),
+            past_runs,
             threads,
             ..Self::default()
         }

@@ -2,8 +2,11 @@
 
 mod cheap;
 pub(crate) mod column;
+pub(crate) mod combinations;
+pub(crate) mod distribution;
 pub(crate) mod error;
 mod predicate;
+pub(crate) mod rows;
 pub(crate) mod sample;
 pub(crate) mod sizes;
 pub(crate) mod unique;
@@ -15,7 +18,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use hotshelf_store::statistics::{DistinctSketch, FileStats};
 
-pub(crate) use predicate::kept_share;
+pub(crate) use predicate::{kept_share, narrow};
 
 /// Hashes of a column's values for the sketches of distinct values.
 pub(crate) fn hash_column(column: &ArrayRef, hashes: &mut [u64]) -> bool {

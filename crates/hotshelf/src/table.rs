@@ -12,6 +12,7 @@ use hotshelf_tier::{Corruption, TierError};
 
 use crate::error::{Error, Result};
 use crate::index::TableIndex;
+use crate::statistics::combinations::Combinations;
 use crate::statistics::sample::TableSample;
 use crate::statistics::table_statistics;
 use crate::statistics::unique::UniqueColumns;
@@ -38,6 +39,10 @@ pub struct TableSummary {
     pub unavailable: Option<String>,
 }
 
+fn row_count(files: &[Arc<TableFile>]) -> u64 {
+    files.iter().map(|file| file.stats.row_count).sum()
+}
+
 /// The state of a table between two changes. Immutable: a query keeps the one it was planned on.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -50,6 +55,8 @@ pub(crate) struct Table {
     pub statistics: Statistics,
     /// Which columns have no value twice, as far as queries wanted to know.
     pub unique: UniqueColumns,
+    /// How many combinations of values columns have, as far as queries wanted to know.
+    pub combinations: Combinations,
     /// Some of its rows, once a query was planned with them.
     pub sample: TableSample,
     /// The cache's numbers of the columns, and one for what belongs to no column.
@@ -96,6 +103,7 @@ impl Table {
             files,
             statistics,
             unique: UniqueColumns::default(),
+            combinations: Combinations::default(),
             sample: TableSample::default(),
             column_ids,
             damage,
@@ -109,12 +117,13 @@ impl Table {
             files.iter().map(|file| file.paths.number).collect()
         };
         let (before, after) = (numbers(&self.files), numbers(&files));
-        let (unique, sample) = match before.is_subset(&after) {
+        let (unique, combinations, sample) = match before.is_subset(&after) {
             true => (
                 self.unique.after(before != after),
+                self.combinations.after(row_count(&files)),
                 self.sample.after(&files),
             ),
-            false => (UniqueColumns::default(), TableSample::default()),
+            false => Default::default(),
         };
         Self {
             indexes,
@@ -124,6 +133,7 @@ impl Table {
             schema: self.schema.clone(),
             statistics: merge_statistics(&self.schema, &files),
             unique,
+            combinations,
             sample,
             files,
             column_ids: self.column_ids.clone(),
@@ -160,7 +170,7 @@ impl Table {
 
     /// Rows in all files.
     pub fn row_count(&self) -> u64 {
-        self.files.iter().map(|file| file.stats.row_count).sum()
+        row_count(&self.files)
     }
 
     /// Bytes of all files.

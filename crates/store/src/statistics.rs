@@ -28,7 +28,8 @@ impl Default for DistinctSketch {
 }
 
 impl DistinctSketch {
-    fn add_hash(&mut self, hash: u64) {
+    /// Adds the hash of a value.
+    pub fn add_hash(&mut self, hash: u64) {
         let register = (hash >> (64 - REGISTER_BITS)) as usize;
         let rank = ((hash << REGISTER_BITS) | (1 << (REGISTER_BITS - 1))).leading_zeros() as u8 + 1;
         if rank > self.registers[register] {

@@ -6,7 +6,10 @@ use datafusion::error::DataFusionError;
 use hotshelf_operators::OperatorError;
 use hotshelf_tier::Corruption;
 
-use super::{Error, NOT_NULL};
+use super::Error;
+
+/// What follows the type of a column that has no NULLs.
+pub(crate) const NOT_NULL: &str = " NOT NULL";
 
 impl Error {
     /// A sentence that says what to do about it, where there is one.

@@ -11,6 +11,7 @@ use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use crate::error::Error;
+use crate::error::hint::NOT_NULL;
 
 /// Why a column cannot be cast.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +64,17 @@ impl Misfit {
             },
             data_type: want.to_string(),
         }
+    }
+}
+
+/// A NULL of an INSERT for a column that has none.
+pub(crate) fn null_in_insert(table: &str, column: &str, want: &DataType) -> Error {
+    Error::Misfit {
+        input: format!("INSERT INTO {table}"),
+        column: column.to_owned(),
+        row: None,
+        value: Some("NULL".into()),
+        data_type: format!("{want}{NOT_NULL}"),
     }
 }
 

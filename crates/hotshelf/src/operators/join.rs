@@ -27,6 +27,7 @@ use spec::Spec;
 use stream::{Build, Built, ProbeSide};
 
 use crate::begun::Begun;
+use crate::past_runs::ExpectedJoin;
 
 /// One build serves all partitions of the probe side, and its failure too.
 #[derive(Clone)]
@@ -41,6 +42,8 @@ pub(crate) struct SpillingHashJoinExec {
     original: Arc<dyn ExecutionPlan>,
     spec: Spec,
     key_ranges: Option<Arc<KeyRanges>>,
+    /// What the order of joins was chosen for.
+    expected: Option<ExpectedJoin>,
     metrics: ExecutionPlanMetricsSet,
     begun: Begun<SharedBuild>,
 }
@@ -74,6 +77,7 @@ impl SpillingHashJoinExec {
             original: original.clone(),
             key_ranges: KeyRanges::of(join, &spec)?.map(Arc::new),
             spec,
+            expected: None,
             metrics: ExecutionPlanMetricsSet::new(),
             begun: Begun::default(),
         }))
@@ -87,7 +91,23 @@ impl SpillingHashJoinExec {
         })
     }
 
-    fn join(&self) -> QueryResult<&HashJoinExec> {
+    /// The same where this is expected.
+    pub fn expecting(self, expected: Option<ExpectedJoin>) -> Self {
+        Self { expected, ..self }
+    }
+
+    /// What [`Self::expecting`] said.
+    pub fn expected(&self) -> Option<&ExpectedJoin> {
+        self.expected.as_ref()
+    }
+
+    /// The one in whose place this is.
+    fn like(self, before: &Self) -> Self {
+        self.expecting(before.expected.clone())
+    }
+
+    /// The join of the engine in whose place it is.
+    pub fn join(&self) -> QueryResult<&HashJoinExec> {
         match self.original.downcast_ref::<HashJoinExec>() {
             Some(join) => Ok(join),
             None => internal_err!("a spilling join in place of no hash join"),
@@ -161,7 +181,7 @@ impl ExecutionPlan for SpillingHashJoinExec {
         "SpillingHashJoinExec"
     }
 
-    as_original!();
+    as_original!(Self::like);
 
     fn execute(
         &self,

@@ -21,9 +21,13 @@ macro_rules! statistics_of {
 }
 
 /// The methods of `ExecutionPlan` that are those of the operator in whose place this one is. For a type with the fields
-/// `original` and `metrics` and a constructor `replacing`.
+/// `original` and `metrics` and a constructor `replacing`, and if more is to be kept, what takes it from
+/// another one.
 macro_rules! as_original {
     () => {
+        crate::operators::original::as_original!(|own: Self, _: &Self| own);
+    };
+    ($keeping:expr) => {
         fn properties(&self) -> &std::sync::Arc<datafusion::physical_plan::PlanProperties> {
             self.original.properties()
         }
@@ -57,7 +61,7 @@ macro_rules! as_original {
             let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
             let original = self.original.clone().replace_children(children, options)?;
             Ok(match Self::replacing(&original)? {
-                Some(own) => std::sync::Arc::new(own),
+                Some(own) => std::sync::Arc::new(($keeping)(own, &self)),
                 None => original,
             })
         }

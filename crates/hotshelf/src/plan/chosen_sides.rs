@@ -15,6 +15,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 
+use crate::past_runs::ExpectedJoin;
 use crate::settings::{JoinSides, SessionSettings};
 
 /// A build side of more rows is divided among the workers.
@@ -65,6 +66,31 @@ impl PhysicalOptimizerRule for ChosenSides {
 
 /// Rows of the right side of a join, if that is the one to be kept in memory.
 fn rows_of_other_side(join: &HashJoinExec, chosen: &[JoinSides]) -> Option<f64> {
+    let keys = key_names(join)?;
+    let as_it_is = chosen
+        .iter()
+        .any(|sides| sides.keeps(&keys, |(left, _)| left));
+    // Names may mean columns of several tables; where both ways are among the choices, none is sure.
+    let mut turned = chosen
+        .iter()
+        .filter(|sides| sides.keeps(&keys, |(_, right)| right));
+    turned.next().filter(|_| !as_it_is).map(|sides| sides.rows)
+}
+
+/// Rows that the order was chosen for, if one choice alone can be meant.
+pub(super) fn expected_join(join: &HashJoinExec, chosen: &[JoinSides]) -> Option<ExpectedJoin> {
+    let keys = key_names(join)?;
+    let mut meant = chosen.iter().filter(|sides| {
+        sides.keeps(&keys, |(left, _)| left) || sides.keeps(&keys, |(_, right)| right)
+    });
+    let first = meant.next()?;
+    meant.next().is_none().then(|| first.expected.clone())
+}
+
+/// The names of an inner join's columns, of its left and its right side.
+type KeyNames = Vec<(String, String)>;
+
+fn key_names(join: &HashJoinExec) -> Option<KeyNames> {
     if *join.join_type() != JoinType::Inner || join.null_aware {
         return None;
     }
@@ -73,18 +99,17 @@ fn rows_of_other_side(join: &HashJoinExec, chosen: &[JoinSides]) -> Option<f64> 
         column.map(|column| column.name().to_owned())
     };
     let keys = join.on().iter();
-    let keys: Vec<(String, String)> = keys
-        .map(|(left, right)| Some((name(left)?, name(right)?)))
-        .collect::<Option<_>>()?;
-    let is_kept = |names: &[String], key: &String| names.contains(key);
-    let as_it_is = chosen.iter().any(|sides| {
-        let mut keys = keys.iter();
-        keys.all(|(left, right)| is_kept(&sides.kept, left) && is_kept(&sides.streamed, right))
-    });
-    let mut turned = chosen.iter().filter(|sides| {
-        let mut keys = keys.iter();
-        keys.all(|(left, right)| is_kept(&sides.kept, right) && is_kept(&sides.streamed, left))
-    });
-    // Names may mean columns of several tables; where both ways are among the choices, none is sure.
-    turned.next().filter(|_| !as_it_is).map(|sides| sides.rows)
+    keys.map(|(left, right)| Some((name(left)?, name(right)?)))
+        .collect()
+}
+
+impl JoinSides {
+    /// Whether the keys can be those of this join, where `kept` gives the one of a pair that is kept in memory.
+    fn keeps(&self, keys: &KeyNames, kept: fn(&(String, String)) -> &String) -> bool {
+        keys.iter().all(|pair| {
+            let kept = kept(pair);
+            let streamed = if kept == &pair.0 { &pair.1 } else { &pair.0 };
+            self.kept.contains(kept) && self.streamed.contains(streamed)
+        })
+    }
 }

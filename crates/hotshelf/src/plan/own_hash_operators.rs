@@ -20,10 +20,12 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
+use super::chosen_sides::expected_join;
 use super::keyless_joins::by_a_constant;
 use super::replace_operators;
 use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec};
-use crate::settings::{SessionSettings, Use};
+use crate::past_runs::ExpectedJoin;
+use crate::settings::{JoinSides, SessionSettings, Use};
 use crate::statistics::sizes::{is_sure_to_be_built, may_be_built, may_be_kept};
 
 /// Replaces joins and aggregations.
@@ -41,8 +43,11 @@ impl PhysicalOptimizerRule for OwnHashOperators {
         };
         match settings.operators {
             Use::Off => Ok(plan),
-            Use::Always => replace(plan, 0),
-            Use::On => replace(plan, settings.operator_bytes_max()),
+            Use::Always => replace(plan, 0, &settings.join_sides.lock()),
+            Use::On => {
+                let bytes = settings.operator_bytes_max();
+                replace(plan, bytes, &settings.join_sides.lock())
+            }
         }
     }
 
@@ -56,14 +61,19 @@ impl PhysicalOptimizerRule for OwnHashOperators {
 }
 
 /// Replaces joins and aggregations that are quick, and what does not fit in this many bytes; all if there are none.
-fn replace(plan: Arc<dyn ExecutionPlan>, bytes: u64) -> QueryResult<Arc<dyn ExecutionPlan>> {
-    replace_operators(plan, &|node| in_place_of(node, bytes))
+fn replace(
+    plan: Arc<dyn ExecutionPlan>,
+    bytes: u64,
+    chosen: &[JoinSides],
+) -> QueryResult<Arc<dyn ExecutionPlan>> {
+    replace_operators(plan, &|node| in_place_of(node, bytes, chosen))
 }
 
 /// Hotshelf's operator, where it is quick or if what this one holds is not expected to fit.
 fn in_place_of(
     node: &Arc<dyn ExecutionPlan>,
     bytes: u64,
+    chosen: &[JoinSides],
 ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
     let keyless = by_a_constant(node)?;
     let joining = keyless.as_ref().unwrap_or(node);
@@ -74,7 +84,7 @@ fn in_place_of(
         };
         return match stays {
             true => Ok(None),
-            false => own_join(joining, join),
+            false => own_join(joining, join, expected_join(join, chosen)),
         };
     }
     let Some(own) = SpillingAggregateExec::replacing(node)? else {
@@ -89,6 +99,7 @@ fn in_place_of(
 fn own_join(
     node: &Arc<dyn ExecutionPlan>,
     join: &HashJoinExec,
+    expected: Option<ExpectedJoin>,
 ) -> QueryResult<Option<Arc<dyn ExecutionPlan>>> {
     if let (Some(sort), Some(order)) = (
         join.right().downcast_ref::<SortExec>(),
@@ -101,7 +112,7 @@ fn own_join(
         let Some(own) = SpillingHashJoinExec::replacing(&unsorted)? else {
             return Ok(None);
         };
-        let sorted = SortExec::new(order.clone(), Arc::new(own));
+        let sorted = SortExec::new(order.clone(), Arc::new(own.expecting(expected)));
         return Ok(Some(Arc::new(
             sorted.with_preserve_partitioning(sort.preserve_partitioning()),
         )));
@@ -109,6 +120,7 @@ fn own_join(
     let Some(own) = SpillingHashJoinExec::replacing(node)? else {
         return Ok(None);
     };
+    let own = own.expecting(expected);
     let is_shared = *join.partition_mode() == PartitionMode::CollectLeft;
     // Nothing can rely on a column that is not there any more.
     let is_gone = |key: &Arc<dyn PhysicalExpr>| key.exists(|part| Ok(part.is::<UnKnownColumn>()));

@@ -36,7 +36,7 @@ use crate::index::{
 use crate::look_ups::Rows;
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::error::EstimateError;
-use crate::statistics::kept_share;
+use crate::statistics::{kept_share, narrow};
 use crate::table::Table;
 
 /// A scan of a table.
@@ -357,6 +357,8 @@ impl DataSource for TableScan {
         };
         if !self.filters.is_empty() {
             let predicates = self.filters.iter().map(|filter| &filter.expr);
+            let own = &mut statistics.column_statistics;
+            narrow(own, &self.columns, predicates.clone(), &self.table);
             let sample = self.table.sample.get();
             let share = kept_share(predicates, &self.table.schema, table, sample.as_deref());
             let rows = statistics.num_rows.get_value();

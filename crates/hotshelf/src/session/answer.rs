@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
+use super::learning::Learning;
 use super::room::with_need;
 use crate::error::{Error, Result, is_shortage};
 use crate::interrupt::Interrupt;
@@ -184,10 +185,11 @@ pub(super) fn start(
     context: Arc<TaskContext>,
     interrupt: Interrupt,
     again: Option<Again>,
+    learning: Option<Learning>,
 ) -> SendableRecordBatchStream {
     let schema = plan.get().schema();
     let (sender, receiver) = channel(AHEAD_BATCHES);
-    let task = tokio::spawn(forward(plan.clone(), context, again, sender));
+    let task = tokio::spawn(forward(plan.clone(), context, (again, learning), sender));
     Box::pin(AnswerStream {
         schema,
         receiver,
@@ -200,7 +202,7 @@ pub(super) fn start(
 async fn forward(
     plan: RunningPlan,
     context: Arc<TaskContext>,
-    again: Option<Again>,
+    (again, learning): (Option<Again>, Option<Learning>),
     sender: Sender<QueryResult<RecordBatch>>,
 ) {
     let run = async {
@@ -229,7 +231,13 @@ async fn forward(
     };
     let done = AssertUnwindSafe(run).catch_unwind().await;
     let failed = match done {
-        Ok(done) => done.err(),
+        Ok(Ok(ended)) => {
+            if let Some(learning) = learning.filter(|_| ended) {
+                learning.note(&plan.get());
+            }
+            None
+        }
+        Ok(Err(error)) => Some(error),
         Err(payload) => Some(Error::panicked(RUNNING, payload.as_ref()).into()),
     };
     if let Some(error) = failed {
@@ -238,21 +246,20 @@ async fn forward(
     }
 }
 
-/// Sends a plan's batches while the receiver wants them.
+/// Sends a plan's batches while the receiver wants them. Whether it wanted all.
 async fn send_all(
     plan: &RunningPlan,
     context: &Arc<TaskContext>,
     sender: &Sender<QueryResult<RecordBatch>>,
     held: &mut Held,
-) -> QueryResult<()> {
+) -> QueryResult<bool> {
     let mut batches = execute_stream(plan.get(), context.clone())?;
     while let Some(batch) = batches.next().await {
         if !held.take(batch?, sender).await {
-            return Ok(());
+            return Ok(false);
         }
     }
-    held.send(sender).await;
-    Ok(())
+    Ok(held.send(sender).await)
 }
 
 /// The first rows of an answer, which are held back while the query may have to begin again.

@@ -12,8 +12,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::error::{Error, Result};
-use crate::input::exact::{Misfit, exact_cast};
+use crate::error::Result;
+use crate::input::exact::{Misfit, exact_cast, null_in_insert};
 
 /// A cast to the type of a table's column that keeps values or fails.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -63,11 +63,7 @@ impl ExactCast {
         let misfit = |misfit: Misfit| misfit.in_insert(&self.table, &self.column, &self.data_type);
         let cast = exact_cast(values, &self.data_type).map_err(misfit)?;
         if !self.is_nullable && cast.logical_null_count() > 0 {
-            return Err(Error::null_in_insert(
-                &self.table,
-                &self.column,
-                &self.data_type,
-            ));
+            return Err(null_in_insert(&self.table, &self.column, &self.data_type));
         }
         Ok(cast)
     }

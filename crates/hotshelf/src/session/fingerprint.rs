@@ -4,10 +4,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use datafusion::logical_expr::LogicalPlan;
 
-/// A number for the plan's text without its literals. EXPLAIN ANALYZE and COPY count as the query they run.
+/// A number for the plan's text without its literals. EXPLAIN and COPY count as the query they have.
 pub(super) fn template(plan: &LogicalPlan) -> u64 {
     let plan = match plan {
         LogicalPlan::Analyze(analyze) => analyze.input.as_ref(),
+        LogicalPlan::Explain(explain) => explain.plan.as_ref(),
         LogicalPlan::Copy(copy) => copy.input.as_ref(),
         plan => plan,
     };

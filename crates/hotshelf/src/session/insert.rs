@@ -253,7 +253,7 @@ fn exact(mut dml: DmlStatement, rows: LogicalPlan) -> QueryResult<DmlStatement> 
                     _ => cast.of(column),
                 }
             }
-            Some(_) => return Err(plan_datafusion_err!("{expr} is no column of the rows")),
+            Some(_) => return Err(plan_datafusion_err!("{expr} is not a column of the rows")),
         };
         exprs.push(value.alias(target.name()));
     }

@@ -16,12 +16,14 @@ use tokio::runtime::Handle;
 use super::account::QueryAccount;
 use super::answer::{self, Answer, RunningPlan};
 use super::explain::{Form, Shown};
+use super::learning::Learning;
 use super::options::TableClauses;
 use super::target::Unfinished;
 use super::{aside, depth, explain, interrupt};
 use crate::engine::{Engine, QueryPool};
 use crate::error::{Error, Result, is_shortage};
 use crate::interrupt::Interrupt;
+use crate::kept_plans::KeptPlans;
 use crate::settings::{SessionSettings, Use};
 use crate::storage::IfExists;
 
@@ -56,6 +58,7 @@ pub(super) struct Runnable {
     pub with_notes: bool,
     /// What lends the memory.
     pub engine: Arc<Engine>,
+    pub plans: Arc<KeptPlans>,
     /// Whether an account of the memory follows the rows.
     pub with_account: bool,
 }
@@ -80,11 +83,17 @@ impl Runnable {
             state,
             with_notes,
             engine,
+            plans,
             with_account,
         } = self;
         let mut context = task_context(&state);
-        let account =
-            QueryAccount::open(&SessionSettings::of(state.config()), engine, &mut context);
+        let settings = SessionSettings::of(state.config());
+        let account = QueryAccount::open(&settings, engine, &mut context);
+        let learning = Learning {
+            past_runs: settings.past_runs,
+            plans,
+            template: settings.template,
+        };
         let form = explain::form_of(&plan);
         let plan = RunningPlan::new(plan);
         let interrupt = interrupt_of(&state);
@@ -99,7 +108,7 @@ impl Runnable {
             };
             again.boxed()
         });
-        let mut batches = answer::start(&plan, Arc::new(context), interrupt, again);
+        let mut batches = answer::start(&plan, Arc::new(context), interrupt, again, Some(learning));
         if let Some(notes) = notes {
             batches = explain::with_notes(batches, notes, form)?;
         }
@@ -132,7 +141,7 @@ impl Runnable {
         let context = Arc::new(context);
         let start = |plan, interrupt| {
             let plan = RunningPlan::new(plan);
-            answer::start(&plan, context.clone(), interrupt, None)
+            answer::start(&plan, context.clone(), interrupt, None, None)
         };
         let taken = take(start(self.plan, interrupt_of(&state))).await;
         let (Err(Error::Query(error)), Some(logical)) = (&taken, self.logical) else {

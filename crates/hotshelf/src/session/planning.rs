@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
+use super::combinations::count_combinations;
 use super::options::TableClauses;
 use super::parts::parts_of;
 use super::planned::{Planned, Runnable, interrupt_of, plan_physically};
@@ -209,7 +210,12 @@ impl Session {
             .await
             .map_err(Error::from_query)?;
         read_samples(&plan, bytes).map_err(Error::from_query)?;
-        let optimized = state.optimize(&plan).map_err(Error::from_query)?;
+        let mut optimized = state.optimize(&plan).map_err(Error::from_query)?;
+        let interrupt = interrupt_of(&state);
+        let counted = count_combinations(&plan, &interrupt).await;
+        if counted.map_err(Error::from_query)? {
+            optimized = state.optimize(&plan).map_err(Error::from_query)?;
+        }
         let sides = settings_of(&state).map(|settings| settings.join_sides.lock().clone());
         let kept = KeptPlan {
             optimized,
@@ -232,6 +238,7 @@ impl Session {
             state,
             with_notes: explain::takes_notes(plan),
             engine: self.database.engine().clone(),
+            plans: self.database.parts().plans.clone(),
             with_account: explain::takes_account(plan),
         })
     }

@@ -11,7 +11,6 @@ use datafusion::error::Result as QueryResult;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Statistics};
 use futures::{FutureExt, StreamExt};
 use hotshelf_operators::batches::held_bytes;
@@ -23,6 +22,7 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::operators::{blocking, environment};
+use crate::statistics::rows::expected;
 
 /// A part's plan, and its rows as far as they have been made.
 pub(super) struct SharedRows {
@@ -71,11 +71,10 @@ enum Kept {
 impl SharedRows {
     pub fn new(number: usize, uses: usize, plan: Arc<dyn ExecutionPlan>) -> QueryResult<Self> {
         let count = plan.output_partitioning().partition_count();
-        let all = StatisticsArgs::default();
         Ok(Self {
             number,
             uses,
-            statistics: StatisticsContext::default().compute(plan.as_ref(), &all)?,
+            statistics: expected(&plan)?,
             metrics: ExecutionPlanMetricsSet::new(),
             plan,
             partitions: (0..count).map(|_| Mutex::default()).collect(),

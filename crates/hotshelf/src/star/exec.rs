@@ -28,6 +28,7 @@ use super::worker::Worker;
 use crate::begun::Begun;
 use crate::error::{Error, is_shortage};
 use crate::scan::{Reported, ScanMetrics, ScanQueue, ScanStream, rows_on_the_way};
+use crate::statistics::rows::expected;
 
 /// One preparation serves all partitions, also when the one that began it is dropped, and its failure too:
 /// build sides must not run twice.
@@ -282,10 +283,11 @@ impl ExecutionPlan for StarPipelineExec {
         if let (None, Some(known)) = (args.partition(), self.statistics.get()) {
             return Ok(known.clone());
         }
-        let statistics = StatisticsContext::default().compute(self.original.as_ref(), args)?;
-        if args.partition().is_none() {
-            self.statistics.set(statistics.clone()).ok();
+        if args.partition().is_some() {
+            return StatisticsContext::default().compute(self.original.as_ref(), args);
         }
+        let statistics = expected(&self.original)?;
+        self.statistics.set(statistics.clone()).ok();
         Ok(statistics)
     }
 

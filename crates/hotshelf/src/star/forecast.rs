@@ -13,12 +13,12 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::again::may_run_twice;
 use super::declined::Declined;
 use super::keys::KeyColumn;
 use crate::scan::TableScan;
+use crate::statistics::rows::expected;
 
 /// A build key with fewer distinct values than this share of its table's rows is not worth trying.
 const DISTINCT_SHARE_MIN: f64 = 0.7;
@@ -53,8 +53,7 @@ pub(super) fn check_build(
             "the build side of {key} narrows its scan while it runs, and may have to run again"
         )));
     }
-    let statistics =
-        StatisticsContext::default().compute(build.as_ref(), &StatisticsArgs::default())?;
+    let statistics = expected(build)?;
     let rows = statistics.num_rows.get_value().copied();
     if rows.unwrap_or(0) > rows_max {
         return Err(Declined(format!(

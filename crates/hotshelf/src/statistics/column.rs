@@ -109,14 +109,19 @@ impl ColumnEstimate {
     /// Values that it can have in common with another column: whole numbers outside of the other's bounds have no
     /// partner.
     pub fn common_domain(&self, other: &Self) -> f64 {
-        match (self.bounds, other.bounds) {
-            (Some(mine), Some(theirs)) if self.is_whole && other.is_whole => {
-                let common = mine.1.min(theirs.1) - mine.0.max(theirs.0) + 1.0;
-                self.domain.min(common.max(1.0))
-            }
-            _ => self.domain,
-        }
+        let are_whole = self.is_whole && other.is_whole;
+        let bounds = self.bounds.zip(other.bounds).filter(|_| are_whole);
+        common_values(self.domain, bounds)
     }
+}
+
+/// A range of numbers: the least and the greatest.
+type Bounds = (f64, f64);
+
+/// How many of this many values are possible where all are whole numbers within both of two ranges.
+pub(crate) fn common_values(values: f64, bounds: Option<(Bounds, Bounds)>) -> f64 {
+    let within = bounds.map(|(mine, theirs)| mine.1.min(theirs.1) - mine.0.max(theirs.0) + 1.0);
+    within.map_or(values, |within| values.min(within.max(1.0)))
 }
 
 fn is_whole(data_type: &DataType) -> bool {

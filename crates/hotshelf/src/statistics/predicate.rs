@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use datafusion::common::{ScalarValue, Statistics};
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
@@ -13,7 +14,9 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::utils::split_conjunction;
 
 use super::column::{COMPARISON, ColumnEstimate, EQUALITY, PATTERN, PREFIX, number, together};
+use super::distribution::Distribution;
 use super::sample::{SampledRows, Tries};
+use crate::table::Table;
 
 type Predicate = Arc<dyn PhysicalExpr>;
 
@@ -21,6 +24,7 @@ type Predicate = Arc<dyn PhysicalExpr>;
 struct Columns<'a> {
     schema: &'a SchemaRef,
     statistics: &'a Statistics,
+    sample: Option<&'a SampledRows>,
 }
 
 /// The share of a table's rows that pass all of some predicates: by a sample of its rows, and where that says little,
@@ -31,7 +35,11 @@ pub(crate) fn kept_share<'a>(
     statistics: &Statistics,
     sample: Option<&SampledRows>,
 ) -> f64 {
-    let columns = Columns { schema, statistics };
+    let columns = Columns {
+        schema,
+        statistics,
+        sample,
+    };
     let parts: Vec<&Predicate> = predicates.flat_map(split_conjunction).collect();
     let Some(sample) = sample else {
         return columns.share_of_all(&parts);
@@ -49,7 +57,58 @@ pub(crate) fn kept_share<'a>(
     together(shares)
 }
 
+/// Fewer values for columns of a table, of these numbers, that predicates compare with values.
+pub(crate) fn narrow<'a>(
+    statistics: &mut [ColumnStatistics],
+    numbers: &[usize],
+    predicates: impl Iterator<Item = &'a Predicate>,
+    table: &Table,
+) {
+    let columns = Columns {
+        schema: &table.schema,
+        statistics: &table.statistics,
+        sample: None,
+    };
+    for part in predicates.flat_map(split_conjunction) {
+        let Some((number, values)) = columns.narrowed(part) else {
+            continue;
+        };
+        let mut places = numbers.iter().zip(statistics.iter_mut());
+        if let Some((_, column)) = places.find(|(own, _)| **own == number) {
+            let left = Precision::Inexact(values.max(1.0) as usize);
+            column.distinct_count = column.distinct_count.min(&left);
+        }
+    }
+}
+
 impl Columns<'_> {
+    /// The number of the column that a predicate compares with values, and how many of its values pass.
+    fn narrowed(&self, predicate: &Predicate) -> Option<(usize, f64)> {
+        if let Some((column, low, high)) = self.range(predicate) {
+            let (left, _) = self.estimate(column)?.within(low, high)?;
+            return Some((self.schema.index_of(column).ok()?, left.domain));
+        }
+        if let Some(list) = predicate.downcast_ref::<InListExpr>() {
+            let column = column_name(list.expr()).filter(|_| !list.negated())?;
+            return Some((self.schema.index_of(column).ok()?, list.list().len() as f64));
+        }
+        let binary = predicate.downcast_ref::<BinaryExpr>()?;
+        match binary.op() {
+            Operator::Eq => {
+                let (column, ..) = compared(binary)?;
+                Some((self.schema.index_of(column).ok()?, 1.0))
+            }
+            Operator::Or => {
+                let (left, right) = (
+                    self.narrowed(binary.left())?,
+                    self.narrowed(binary.right())?,
+                );
+                (left.0 == right.0).then_some((left.0, left.1 + right.1))
+            }
+            _ => None,
+        }
+    }
+
     /// The share of rows that pass all of some predicates.
     fn share_of_all(&self, parts: &[&Predicate]) -> f64 {
         // Several bounds of a column are one range.
@@ -72,6 +131,29 @@ impl Columns<'_> {
         }
         shares.extend(ranges.into_values().map(|(_, share)| share));
         together(shares)
+    }
+
+    /// The share of rows whose column is within a range.
+    fn share_within(&self, column: &str, low: f64, high: f64) -> Option<f64> {
+        let known = self.estimate(column)?;
+        let unit = if known.is_whole { 1.0 } else { 0.0 };
+        let spread = self.spread(column);
+        let spread = spread.and_then(|spread| spread.share_within(low, high, unit));
+        spread.or_else(|| Some(known.within(low, high)?.1))
+    }
+
+    /// How a column's values are spread.
+    fn spread(&self, column: &str) -> Option<Arc<Distribution>> {
+        let number = self.schema.index_of(column).ok()?;
+        self.sample?.distribution(number, None)
+    }
+
+    /// The share of rows that have one value of a column, which is not a frequent one.
+    fn share_of_one(&self, expr: &Predicate) -> Option<f64> {
+        let domain = self.domain(expr)?;
+        let spread = column_name(expr).and_then(|column| self.spread(column));
+        let rare = spread.and_then(|spread| spread.rare_share(domain));
+        Some(rare.unwrap_or(1.0 / domain))
     }
 
     fn estimate(&self, column: &str) -> Option<ColumnEstimate> {
@@ -100,18 +182,15 @@ impl Columns<'_> {
     /// The share of rows that pass a predicate.
     fn share(&self, predicate: &Predicate) -> f64 {
         if let Some((column, low, high)) = self.range(predicate) {
-            let within = self
-                .estimate(column)
-                .and_then(|each| each.within(low, high));
-            return within.map_or(COMPARISON, |(_, share)| share);
+            return self.share_within(column, low, high).unwrap_or(COMPARISON);
         }
         if let Some(binary) = predicate.downcast_ref::<BinaryExpr>() {
             return self.of_binary(binary);
         }
         if let Some(list) = predicate.downcast_ref::<InListExpr>() {
             let values = list.list().len() as f64;
-            let share = match self.domain(list.expr()) {
-                Some(domain) => (values / domain).min(1.0),
+            let share = match self.share_of_one(list.expr()) {
+                Some(share) => (values * share).min(1.0),
                 None => (values * EQUALITY).min(0.5),
             };
             return if list.negated() { 1.0 - share } else { share };
@@ -139,9 +218,9 @@ impl Columns<'_> {
     fn of_binary(&self, binary: &BinaryExpr) -> f64 {
         let (left, right) = (binary.left(), binary.right());
         let equal = || {
-            let domains = [self.domain(left), self.domain(right)];
-            let most = domains.into_iter().flatten().reduce(f64::max);
-            most.map_or(EQUALITY, |domain| 1.0 / domain)
+            let shares = [self.share_of_one(left), self.share_of_one(right)];
+            let least = shares.into_iter().flatten().reduce(f64::min);
+            least.unwrap_or(EQUALITY)
         };
         match binary.op() {
             Operator::And => together(vec![self.share(left), self.share(right)]),
@@ -190,8 +269,6 @@ fn of_pattern(pattern: &Predicate) -> f64 {
 mod tests {
     use super::*;
     use arrow::datatypes::{DataType, Field, Schema};
-    use datafusion::common::ColumnStatistics;
-    use datafusion::common::stats::Precision;
     use datafusion::physical_expr::expressions::{in_list, lit};
 
     #[test]

@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 
 use super::cheap::{is_cheap, is_short};
 use super::column::together;
+use super::distribution::Distributions;
 
 /// Operators' bytes for each row of a sample: with less than 640 MB, samples are smaller.
 const BYTES_PER_ROW: u64 = 64 << 10;
@@ -98,6 +99,7 @@ pub(crate) struct SampledRows {
     places: Vec<Option<usize>>,
     logical: Masks<Expr>,
     physical: Masks<Arc<dyn PhysicalExpr>>,
+    pub(super) distributions: Distributions,
 }
 
 /// Rows that passed predicates before; `None` for predicates that cannot be tried.
@@ -165,6 +167,7 @@ impl SampledRows {
             places,
             logical: Mutex::default(),
             physical: Mutex::default(),
+            distributions: Distributions::default(),
         })
     }
 
@@ -245,7 +248,12 @@ impl SampledRows {
     }
 
     fn has(&self, number: usize) -> bool {
-        self.places.get(number).is_some_and(Option::is_some)
+        self.column(number).is_some()
+    }
+
+    /// The values of one of the table's columns.
+    pub(super) fn column(&self, number: usize) -> Option<&ArrayRef> {
+        Some(self.rows.column((*self.places.get(number)?)?))
     }
 
     fn evaluate(&self, predicate: &dyn PhysicalExpr) -> QueryResult<BooleanBuffer> {
@@ -271,8 +279,7 @@ impl SampledRows {
         passing: Option<&BooleanBuffer>,
         table_rows: f64,
     ) -> Option<f64> {
-        let places = numbers.iter().map(|number| *self.places.get(*number)?);
-        let columns = places.map(|place| Some(self.rows.column(place?).clone()));
+        let columns = numbers.iter().map(|number| self.column(*number).cloned());
         let columns = columns.collect::<Option<Vec<ArrayRef>>>()?;
         let counts = counts_of(&columns, passing).ok()?;
         let sampled: usize = counts.values().sum();
@@ -313,7 +320,7 @@ fn remembered<E: Hash + Eq>(
 }
 
 /// How often each combination of values occurs.
-fn counts_of(
+pub(super) fn counts_of(
     columns: &[ArrayRef],
     passing: Option<&BooleanBuffer>,
 ) -> Result<HashMap<Box<[u8]>, usize>, ArrowError> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+use super::rows::expected;
 
 /// A build side that has to stay in memory should come to no more than one part in this many of what operators may
 /// hold, groups to one in this many.
@@ -37,8 +38,7 @@ pub(crate) fn stored_bytes(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<
 }
 
 fn bytes_with(plan: &Arc<dyn ExecutionPlan>, row_bytes: usize) -> QueryResult<Option<u64>> {
-    let statistics =
-        StatisticsContext::default().compute(plan.as_ref(), &StatisticsArgs::default())?;
+    let statistics = expected(plan)?;
     let Some(&rows) = statistics.num_rows.get_value() else {
         return Ok(None);
     };

@@ -8,6 +8,7 @@ mod budget;
 mod damage;
 mod damaged_input;
 mod exchanging;
+mod expecting;
 mod explaining;
 mod fresh;
 mod import;

@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::estimate::pair_count;
 use super::graph::{Graph, Member};
 use super::rel_set::RelSet;
+use crate::past_runs::{Correction, ExpectedJoin};
 use crate::statistics::column::ColumnEstimate;
 use crate::statistics::error::EstimateError;
 
@@ -16,6 +18,8 @@ pub(super) struct Cardinality<'a> {
     neighbours: Vec<RelSet>,
     known: RefCell<HashMap<RelSet, f64>>,
     error: EstimateError,
+    /// By how much earlier runs had more rows, or fewer, of sets of relations.
+    corrections: Vec<(RelSet, f64)>,
 }
 
 /// A pair of columns of two relations that are equal.
@@ -23,10 +27,14 @@ struct Key {
     /// The relation that is joined already.
     relation: usize,
     pair: (ColumnEstimate, ColumnEstimate),
+    /// The share of pairs of rows that have the same value, where it is known how values are spread.
+    equal: Option<f64>,
+    /// The columns' numbers in their relations, where both are columns.
+    columns: Option<(usize, usize)>,
 }
 
 impl<'a> Cardinality<'a> {
-    pub fn new(graph: &'a Graph, error: EstimateError) -> Self {
+    pub fn new(graph: &'a Graph, error: EstimateError, past: &[Correction]) -> Self {
         let mut neighbours = vec![RelSet::EMPTY; graph.relations.len()];
         let mut connect = |relations: RelSet| {
             for relation in relations.iter() {
@@ -53,6 +61,7 @@ impl<'a> Cardinality<'a> {
             neighbours,
             known: RefCell::default(),
             error,
+            corrections: corrections(graph, past),
         }
     }
 
@@ -67,9 +76,33 @@ impl<'a> Cardinality<'a> {
         if let Some(rows) = self.known.borrow().get(&set) {
             return *rows;
         }
-        let rows = self.error.of(self.compute(set), set);
+        let rows = self.error.of(self.compute(set) * self.correction(set), set);
         self.known.borrow_mut().insert(set, rows);
         rows
+    }
+
+    /// What the largest part of a set that ran before says about it.
+    fn correction(&self, set: RelSet) -> f64 {
+        let parts = self
+            .corrections
+            .iter()
+            .filter(|(part, _)| set.contains(*part));
+        let largest = parts.max_by_key(|(part, _)| part.len());
+        largest.map_or(1.0, |(_, factor)| *factor)
+    }
+
+    /// What is expected of a set, for those who remember how it was.
+    pub fn expected(&self, set: RelSet) -> ExpectedJoin {
+        let mut joined: Vec<u64> = set
+            .iter()
+            .map(|relation| number(self.graph, relation))
+            .collect();
+        joined.sort_unstable();
+        ExpectedJoin {
+            joined: joined.into(),
+            rows: self.rows(set),
+            by_statistics: self.compute(set),
+        }
     }
 
     /// One relation after the other, each with its share of pairs.
@@ -116,9 +149,59 @@ impl<'a> Cardinality<'a> {
             keys = others;
             let rows = |relation: usize| self.graph.relations[relation].estimate.unfiltered;
             let pairs: Vec<_> = own.iter().map(|key| key.pair).collect();
-            count *= pair_count(&pairs, rows(owner), rows(next));
+            count *= match own.as_slice() {
+                [
+                    Key {
+                        equal: Some(equal), ..
+                    },
+                ] => (1.0 / equal).max(1.0),
+                own => self
+                    .combinations(own, owner, next)
+                    .unwrap_or_else(|| pair_count(&pairs, rows(owner), rows(next))),
+            };
         }
         count
+    }
+
+    /// The same where combinations of several columns have been counted: values of one side are among those of the
+    /// other. Where one side alone is known and each of its rows has a combination of its own, those are all there are.
+    fn combinations(&self, keys: &[Key], owner: usize, next: usize) -> Option<f64> {
+        if keys.len() < 2 {
+            return None;
+        }
+        let columns = keys.iter().map(|key| key.columns);
+        let (own, others): (Vec<_>, Vec<_>) =
+            columns.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+        let known = |relation: usize, columns: &[usize]| {
+            let estimate = &self.graph.relations[relation].estimate;
+            let counted = estimate.sampled.as_ref()?.combinations_of(columns)?;
+            Some((counted, estimate.unfiltered))
+        };
+        let count = match (known(owner, &own), known(next, &others)) {
+            (Some((own, _)), Some((others, _))) => own.max(others),
+            (Some((counted, rows)), None) | (None, Some((counted, rows)))
+                if counted >= rows * UNIQUE =>
+            {
+                counted
+            }
+            _ => return None,
+        };
+        Some(count.max(1.0))
+    }
+
+    /// The numbers of a column of a joined relation, which is among some, and of the next one's.
+    fn columns(
+        &self,
+        relation: usize,
+        members: &[&Member],
+        next: &Member,
+    ) -> Option<(usize, usize)> {
+        let number = |member: &Member| {
+            let plan = &self.graph.relations[member.relation].plan;
+            plan.schema().maybe_index_of_column(&member.column)
+        };
+        let own = members.iter().find(|member| member.relation == relation)?;
+        Some((number(own)?, number(next)?))
     }
 
     /// The equalities between joined relations and the next one, each once.
@@ -156,6 +239,8 @@ impl<'a> Cardinality<'a> {
             keys.push(Key {
                 relation,
                 pair: (fewest.values, own.values),
+                equal: equal(fewest, own),
+                columns: self.columns(relation, others, own),
             });
         }
         for edge in &self.graph.edges {
@@ -165,16 +250,59 @@ impl<'a> Cardinality<'a> {
                 keys.push(Key {
                     relation: left,
                     pair: (of_left, of_right),
+                    equal: None,
+                    columns: None,
                 });
             } else if left == next && joined.has(right) {
                 keys.push(Key {
                     relation: right,
                     pair: (of_right, of_left),
+                    equal: None,
+                    columns: None,
                 });
             }
         }
         keys
     }
+}
+
+/// The sets of a graph that earlier runs know something about.
+fn corrections(graph: &Graph, past: &[Correction]) -> Vec<(RelSet, f64)> {
+    if past.is_empty() {
+        return Vec::new();
+    }
+    let relations = 0..graph.relations.len();
+    let numbers: HashMap<u64, usize> = relations
+        .map(|relation| (number(graph, relation), relation))
+        .collect();
+    let known = past.iter().filter_map(|correction| {
+        let relations = correction.joined.iter().map(|number| numbers.get(number));
+        let set = relations.map(|relation| Some(RelSet::of(*relation?)));
+        let set = set.collect::<Option<Vec<_>>>()?.into_iter();
+        Some((set.fold(RelSet::EMPTY, RelSet::union), correction.factor))
+    });
+    known.collect()
+}
+
+/// A number for a relation that it has in all plans of a template.
+fn number(graph: &Graph, relation: usize) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (qualifier, field) in graph.relations[relation].plan.schema().iter() {
+        (qualifier, field.name()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// A column set with this share of the rows as combinations is a key; sketches err by 3 %.
+const UNIQUE: f64 = 0.9;
+
+/// The share of pairs of a row of each relation that are equal in a column.
+fn equal(a: &Member, b: &Member) -> Option<f64> {
+    let (of_a, of_b) = (a.spread.as_ref()?, b.spread.as_ref()?);
+    let values = a.values.common_domain(&b.values);
+    let other_values = b.values.common_domain(&a.values);
+    let share = of_a.equal_pairs(values, of_b, other_values);
+    (share > 0.0).then_some(share)
 }
 
 /// The relation with most of the keys.

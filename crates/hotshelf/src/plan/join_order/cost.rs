@@ -7,6 +7,7 @@ use super::cardinality::Cardinality;
 use super::graph::{Graph, Member};
 use super::rel_set::RelSet;
 use super::tree::Tree;
+use crate::past_runs::Correction;
 use crate::settings::JoinSides;
 use crate::statistics::error::EstimateError;
 use crate::statistics::sizes::{BUILD_PARTS, TABLE_ROW_BYTES, row_bytes};
@@ -56,7 +57,12 @@ pub(super) struct Costs<'a> {
 impl<'a> Costs<'a> {
     /// The costs where operators may hold this many bytes. How wide rows are is not known before scans name their
     /// columns, which is when rules run for the first time.
-    pub fn new(graph: &'a Graph, operator_bytes: u64, error: EstimateError) -> Self {
+    pub fn new(
+        graph: &'a Graph,
+        operator_bytes: u64,
+        error: EstimateError,
+        past: &[Correction],
+    ) -> Self {
         let mut relations = graph.relations.iter();
         let build_bytes_max = match relations.all(|relation| names_columns(&relation.plan)) {
             true => (operator_bytes / BUILD_PARTS) as f64,
@@ -64,7 +70,7 @@ impl<'a> Costs<'a> {
         };
         Self {
             graph,
-            cardinality: Cardinality::new(graph, error),
+            cardinality: Cardinality::new(graph, error, past),
             build_bytes_max,
             error,
         }
@@ -283,6 +289,7 @@ impl<'a> Costs<'a> {
             kept: names(of_kept, of_streamed),
             streamed: names(of_streamed, of_kept),
             rows: self.cardinality.rows(of_kept),
+            expected: self.cardinality.expected(tree.relations()),
         };
         if !choice.kept.is_empty() && !sides.contains(&choice) {
             sides.push(choice);

@@ -13,6 +13,10 @@ use super::safe::cannot_fail;
 use super::selectivity::{filtered, selectivity};
 use super::tree::{Flat, Reducer, Tree};
 use crate::statistics::column::ColumnEstimate;
+use crate::statistics::distribution::Distribution;
+
+/// Columns with fewer values than this share of the rows have some of them more than once; estimates err by as much.
+const REPEATING: f64 = 0.95;
 
 /// What is joined: a part of the plan that is not taken apart.
 #[derive(Debug)]
@@ -39,6 +43,8 @@ pub(super) struct Member {
     pub relation: usize,
     pub column: Column,
     pub values: ColumnEstimate,
+    /// How they are spread, where both they and those of another column repeat.
+    pub spread: Option<Arc<Distribution>>,
     /// Whether a star pipeline could look it up.
     pub is_looked_up: bool,
 }
@@ -359,6 +365,7 @@ impl Builder {
                     relation,
                     column: Column::from((qualifier, field)),
                     values: self.estimates[relation].columns[idx],
+                    spread: None,
                     is_looked_up: data_type.is_integer() || data_type.is_temporal(),
                 });
             }
@@ -368,7 +375,31 @@ impl Builder {
             .filter(|(_, class)| class.len() > 1)
             .collect();
         joined.sort_by_key(|(first, _)| *first);
-        joined.into_iter().map(|(_, class)| class).collect()
+        let mut classes: Vec<_> = joined.into_iter().map(|(_, class)| class).collect();
+        self.spread(&mut classes);
+        classes
+    }
+
+    /// Finds out how values are spread where rows of several relations have the same ones: most pairs are of frequent
+    /// values.
+    fn spread(&self, classes: &mut [Vec<Member>]) {
+        for class in classes {
+            let repeats = |member: &Member| {
+                let rows = self.estimates[member.relation].rows;
+                member.values.distinct < rows * REPEATING
+            };
+            if class.iter().filter(|member| repeats(member)).count() < 2 {
+                continue;
+            }
+            for member in class.iter_mut().filter(|member| repeats(member)) {
+                let schema = self.plans[member.relation].schema();
+                let idx = schema.maybe_index_of_column(&member.column);
+                let sampled = self.estimates[member.relation].sampled.as_ref();
+                member.spread = idx
+                    .zip(sampled)
+                    .and_then(|(idx, rows)| rows.distribution_left(idx));
+            }
+        }
     }
 
     fn reduction(&self, relation: usize, reducer: Reducer) -> Option<Reduction> {

@@ -118,7 +118,7 @@ pub(crate) struct JoinWork {
 /// The work of a tree of joins in the order it has, without reading its parts.
 pub(crate) fn join_work(plan: &LogicalPlan) -> Option<JoinWork> {
     let graph = Graph::of(plan)?;
-    let part = Costs::new(&graph, u64::MAX, EstimateError::default()).of(&graph.order)?;
+    let part = Costs::new(&graph, u64::MAX, EstimateError::default(), &[]).of(&graph.order)?;
     Some(JoinWork {
         cost: part.cost,
         rows: part.rows,
@@ -133,7 +133,12 @@ fn below(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transform
 /// The order to take, and why it is another than the text's, if it is. Remembers the sides of its joins.
 fn choose(graph: &Graph, settings: &SessionSettings) -> Option<(Tree, Option<String>)> {
     let bytes = settings.operator_bytes_max();
-    let costs = Costs::new(graph, bytes, settings.estimate_error);
+    // Estimates that are wrong on purpose stay wrong.
+    let past = match settings.estimate_error == EstimateError::default() {
+        true => settings.past_runs.of(settings.template),
+        false => Vec::new(),
+    };
+    let costs = Costs::new(graph, bytes, settings.estimate_error, &past);
     let text = costs.of(&graph.order)?;
     let best = enumerate::cheapest(graph, &costs)?;
     let is_better = match settings.join_order {

@@ -6,12 +6,14 @@ use arrow::buffer::BooleanBuffer;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::Expr;
 
+use crate::statistics::distribution::Distribution;
 use crate::statistics::sample::{SampledRows, Tries};
 use crate::table::Table;
 
 /// A sample of the rows that a plan gives.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampled {
+    table: Arc<Table>,
     rows: Arc<SampledRows>,
     /// The number in the table of each of the plan's columns that is one of the table's.
     numbers: Vec<Option<usize>>,
@@ -21,8 +23,9 @@ pub(crate) struct Sampled {
 
 impl Sampled {
     /// Of a scan of a table's columns of these numbers.
-    pub fn of(table: &Table, columns: &[usize]) -> Option<Self> {
+    pub fn of(table: &Arc<Table>, columns: &[usize]) -> Option<Self> {
         Some(Self {
+            table: table.clone(),
             rows: table.sample.get()?,
             numbers: columns.iter().copied().map(Some).collect(),
             passing: None,
@@ -49,6 +52,17 @@ impl Sampled {
         }
     }
 
+    /// How the values of one of the plan's columns are spread over all of the table's rows.
+    pub fn distribution(&self, idx: usize) -> Option<Arc<Distribution>> {
+        self.rows.distribution((*self.numbers.get(idx)?)?, None)
+    }
+
+    /// The same over the plan's rows.
+    pub fn distribution_left(&self, idx: usize) -> Option<Arc<Distribution>> {
+        let number = (*self.numbers.get(idx)?)?;
+        self.rows.distribution(number, self.passing.as_ref())
+    }
+
     /// Nothing tried yet on these rows.
     pub fn tries(&self) -> Tries {
         Tries::new(&self.rows, self.passing.clone())
@@ -70,6 +84,18 @@ impl Sampled {
         }
     }
 
+    /// How many combinations of values some of the plan's columns have in the table; `None` where that has not been
+    /// counted. A sample of a few rows of many cannot tell: what is not known yet is asked for.
+    pub fn combinations_of(&self, columns: &[usize]) -> Option<f64> {
+        let numbers = columns.iter().map(|idx| *self.numbers.get(*idx)?);
+        let numbers = numbers.collect::<Option<Vec<_>>>()?;
+        let rows = self.table.row_count();
+        if rows <= self.rows.len() as u64 {
+            return self.rows.combinations(&numbers, None, rows as f64);
+        }
+        self.table.combinations.get(&numbers)
+    }
+
     /// How many combinations several keys have in this many rows of the plan; `None` for one key, of which sketches
     /// know more, and where the sample does not have the keys or has no row left.
     pub fn combinations(&self, keys: &[Expr], schema: &DFSchema, rows: f64) -> Option<f64> {
@@ -78,7 +104,18 @@ impl Sampled {
         if numbers.len() < 2 {
             return None;
         }
-        self.rows
-            .combinations(&numbers, self.passing.as_ref(), rows)
+        let is_whole = self.rows.len() as u64 >= self.table.row_count();
+        let counted = match is_whole {
+            true => None,
+            false => self.table.combinations.get(&numbers),
+        };
+        let passing = self.passing.as_ref();
+        match (passing, counted) {
+            (None, Some(counted)) => Some(counted),
+            _ => {
+                let guessed = self.rows.combinations(&numbers, passing, rows)?;
+                Some(guessed.min(counted.unwrap_or(f64::MAX)))
+            }
+        }
     }
 }

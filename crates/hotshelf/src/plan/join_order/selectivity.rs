@@ -19,7 +19,8 @@ pub(super) fn filtered(mut rows: Estimate, predicate: &Expr, schema: &DFSchema) 
     let sampled = rows.sampled.take();
     let mut tries = sampled.as_ref().map(Sampled::tries);
     for part in split_conjunction(predicate) {
-        let narrowed = narrowed_column(part, &rows, schema);
+        let spread = sampled.as_ref();
+        let narrowed = narrowed_column(part, &rows, schema, spread);
         let share = match &narrowed {
             Some((_, _, share)) => *share,
             None => selectivity(part, &rows, schema),
@@ -57,16 +58,27 @@ pub(super) fn filtered(mut rows: Estimate, predicate: &Expr, schema: &DFSchema) 
 type Narrowed = (usize, ColumnEstimate, f64);
 
 /// The column that a predicate narrows to some values, the narrowed one, and the share of rows.
-fn narrowed_column(predicate: &Expr, rows: &Estimate, schema: &DFSchema) -> Option<Narrowed> {
+fn narrowed_column(
+    predicate: &Expr,
+    rows: &Estimate,
+    schema: &DFSchema,
+    sampled: Option<&Sampled>,
+) -> Option<Narrowed> {
+    let spread = |idx: usize| sampled.and_then(|rows| rows.distribution(idx));
     if let Some((idx, values)) = listed(predicate, schema) {
         let column = *rows.columns.get(idx)?;
-        let share = (values / column.domain.max(1.0)).min(1.0) * (1.0 - column.nulls);
-        return Some((idx, column.with_values(values), share));
+        // The sample knows the frequent ones itself.
+        let rare = spread(idx).and_then(|spread| spread.rare_share(column.domain));
+        let each = rare.unwrap_or((1.0 - column.nulls) / column.domain.max(1.0));
+        return Some((idx, column.with_values(values), (values * each).min(1.0)));
     }
     let (idx, low, high) = range(predicate, schema)?;
     let column = *rows.columns.get(idx)?;
     let (narrowed, share) = column.within(low, high)?;
-    Some((idx, narrowed, share * (1.0 - column.nulls)))
+    let unit = if column.is_whole { 1.0 } else { 0.0 };
+    let spread = spread(idx).and_then(|spread| spread.share_within(low, high, unit));
+    let share = spread.unwrap_or(share * (1.0 - column.nulls));
+    Some((idx, narrowed, share))
 }
 
 /// The column and how many values of it a predicate lists: an equality, IN, or several of them with OR.
@@ -173,7 +185,7 @@ fn number_index(expr: &Expr, schema: &DFSchema) -> Option<usize> {
 
 /// The share of rows that pass a predicate.
 pub(super) fn selectivity(predicate: &Expr, rows: &Estimate, schema: &DFSchema) -> f64 {
-    if let Some((_, _, share)) = narrowed_column(predicate, rows, schema) {
+    if let Some((_, _, share)) = narrowed_column(predicate, rows, schema, rows.sampled.as_ref()) {
         return share;
     }
     let of = |expr: &Expr| selectivity(expr, rows, schema);

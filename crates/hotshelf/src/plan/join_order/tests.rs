@@ -193,7 +193,7 @@ fn cost(plan: &LogicalPlan) -> f64 {
     match plan {
         _ if is_inside(plan) => {
             let graph = Graph::of(plan).unwrap();
-            Costs::new(&graph, u64::MAX, EstimateError::default())
+            Costs::new(&graph, u64::MAX, EstimateError::default(), &[])
                 .of(&graph.order)
                 .unwrap()
                 .cost
@@ -209,7 +209,7 @@ fn cheapest(plan: &LogicalPlan, operator_bytes: u64) -> String {
             let graph = Graph::of(plan).unwrap();
             let best = enumerate::cheapest(
                 &graph,
-                &Costs::new(&graph, operator_bytes, EstimateError::default()),
+                &Costs::new(&graph, operator_bytes, EstimateError::default(), &[]),
             );
             graph.describe(&best.unwrap().tree)
         }

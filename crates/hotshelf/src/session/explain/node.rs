@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
 use crate::shared::shared_part;
+use crate::statistics::rows::expected;
 
 /// Operators that only keep others apart from the engine.
 const NOT_SHOWN: [&str; 2] = ["ForgetExec", "CooperativeExec"];
@@ -46,22 +46,18 @@ pub(super) struct Ran {
 impl Node {
     /// The operators of a plan.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
-        Self::with(plan, &StatisticsContext::default(), &mut HashSet::new())
+        Self::with(plan, &mut HashSet::new())
     }
 
     /// Shared parts are shown where they come first.
-    fn with(
-        plan: &Arc<dyn ExecutionPlan>,
-        statistics: &StatisticsContext,
-        shown: &mut HashSet<usize>,
-    ) -> Self {
+    fn with(plan: &Arc<dyn ExecutionPlan>, shown: &mut HashSet<usize>) -> Self {
         let mut children = plan.children();
         if let ([input], true) = (&children[..], NOT_SHOWN.contains(&plan.name())) {
-            return Self::with(input, statistics, shown);
+            return Self::with(input, shown);
         }
         let part = shared_part(plan).filter(|(number, _)| shown.insert(*number));
         children.extend(part.map(|(_, part)| part));
-        let known = statistics.compute(plan.as_ref(), &StatisticsArgs::default());
+        let known = expected(plan);
         let rows = known
             .ok()
             .and_then(|known| known.num_rows.get_value().copied());
@@ -74,7 +70,7 @@ impl Node {
             ran: plan.metrics().as_ref().map(Ran::of).unwrap_or_default(),
             inputs: children
                 .into_iter()
-                .map(|input| Self::with(input, statistics, shown))
+                .map(|input| Self::with(input, shown))
                 .collect(),
         }
     }

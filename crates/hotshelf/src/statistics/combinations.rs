@@ -1,0 +1,153 @@
+//! How many combinations of values several columns of a table have: counted once where queries join or group by them
+//! together, and remembered as long as the table hardly changes. A sample of a large table cannot tell.
+
+use std::collections::BTreeMap;
+
+use arrow::array::ArrayRef;
+use datafusion::common::hash_utils::{HLL_RANDOM_STATE, create_hashes};
+use hotshelf_store::statistics::DistinctSketch;
+use parking_lot::Mutex;
+
+/// Larger tables are not read for it.
+pub(crate) const ROWS_MAX: u64 = 4_000_000;
+/// Column sets of a table that are remembered.
+const SETS_MAX: usize = 64;
+/// What is known stays while a table grows by no more than this share.
+const GROWTH: f64 = 0.1;
+
+/// What is known about a table's columns, by their numbers, ascending.
+#[derive(Debug, Default)]
+pub(crate) struct Combinations(Mutex<BTreeMap<Vec<usize>, Known>>);
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Known {
+    /// A plan wanted to know.
+    Asked,
+    /// That was their number when the table had that many rows.
+    Counted { combinations: f64, rows: f64 },
+    /// It cannot be counted.
+    Never,
+}
+
+impl Combinations {
+    /// How many there are; `None` where they have not been counted, which is noted.
+    pub fn get(&self, columns: &[usize]) -> Option<f64> {
+        let mut columns = columns.to_vec();
+        columns.sort_unstable();
+        columns.dedup();
+        let mut known = self.0.lock();
+        match known.get(&columns) {
+            Some(Known::Counted { combinations, .. }) => Some(*combinations),
+            Some(_) => None,
+            None => {
+                if known.len() < SETS_MAX && columns.len() > 1 {
+                    known.insert(columns, Known::Asked);
+                }
+                None
+            }
+        }
+    }
+
+    /// What plans wanted to know and has not been counted.
+    pub fn asked(&self) -> Vec<Vec<usize>> {
+        let known = self.0.lock();
+        let asked = known.iter().filter(|(_, known)| **known == Known::Asked);
+        asked.map(|(columns, _)| columns.clone()).collect()
+    }
+
+    /// Remembers what was counted in a table of this many rows; `None` if that was not possible.
+    pub fn learn(&self, columns: Vec<usize>, combinations: Option<f64>, rows: u64) {
+        let known = match combinations {
+            Some(combinations) => Known::Counted {
+                combinations,
+                rows: rows as f64,
+            },
+            None => Known::Never,
+        };
+        self.0.lock().insert(columns, known);
+    }
+
+    /// What is still known when a table has this many rows, none of which is an earlier one that changed.
+    pub fn after(&self, rows: u64) -> Self {
+        let rows = rows as f64;
+        let stays = |known: &Known| match known {
+            Known::Counted { rows: before, .. } => rows - before <= before * GROWTH,
+            Known::Asked | Known::Never => false,
+        };
+        let known = self.0.lock().clone().into_iter();
+        Self(Mutex::new(
+            known.filter(|(_, known)| stays(known)).collect(),
+        ))
+    }
+}
+
+/// Counts combinations of values.
+#[derive(Debug, Default)]
+pub(crate) struct Counting {
+    sketch: DistinctSketch,
+    hashes: Vec<u64>,
+}
+
+impl Counting {
+    /// Adds rows of the columns; `false` if they cannot be counted.
+    pub fn add(&mut self, columns: &[ArrayRef]) -> bool {
+        self.hashes.clear();
+        self.hashes
+            .resize(columns.first().map_or(0, |column| column.len()), 0);
+        if create_hashes(columns, &HLL_RANDOM_STATE, &mut self.hashes).is_err() {
+            return false;
+        }
+        for hash in &self.hashes {
+            self.sketch.add_hash(*hash);
+        }
+        true
+    }
+
+    /// About how many there are.
+    pub fn finish(self) -> f64 {
+        self.sketch.estimate() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use arrow::array::Int64Array;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn combinations_are_counted_as_a_set_does(rows in prop::collection::vec((0i64..40, 0i64..40), 1..600)) {
+            let mut counting = Counting::default();
+            for some in rows.chunks(100) {
+                let column = |of: fn(&(i64, i64)) -> i64| {
+                    Arc::new(Int64Array::from_iter_values(some.iter().map(of))) as ArrayRef
+                };
+                prop_assert!(counting.add(&[column(|row| row.0), column(|row| row.1)]));
+            }
+            let truth = rows.iter().collect::<HashSet<_>>().len() as f64;
+            let counted = counting.finish();
+            prop_assert!((counted - truth).abs() <= truth * 0.2 + 2.0, "{counted} {truth}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_counted_once_and_forgotten_when_a_table_grows() {
+        let known = Combinations::default();
+        assert_eq!(known.get(&[2, 1]), None);
+        assert_eq!(known.get(&[3]), None);
+        assert_eq!(known.asked(), [vec![1, 2]]);
+        known.learn(vec![1, 2], Some(7.0), 100);
+        known.learn(vec![4, 5], None, 100);
+        assert_eq!((known.get(&[1, 2]), known.get(&[5, 4])), (Some(7.0), None));
+        assert!(known.asked().is_empty());
+        assert_eq!(known.after(105).get(&[2, 1]), Some(7.0));
+        let grown = known.after(200);
+        assert_eq!(grown.get(&[2, 1]), None);
+        assert_eq!(grown.asked(), [vec![1, 2]]);
+    }
+}

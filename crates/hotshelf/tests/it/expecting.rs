@@ -1,0 +1,96 @@
+//! What plans expect of joins, and what earlier runs have to do with it.
+
+use crate::{Fixture, lines};
+
+/// Rows that the only join of a query is expected to give, in a new session.
+fn expected(db: &Fixture, query: &str) -> f64 {
+    let settings = "SET datafusion.explain.format = 'pgjson'; SET hotshelf.star_pipelines = off;";
+    let explained = db.run(&format!("{settings} EXPLAIN {query}")).unwrap();
+    let text = lines(&explained).join("\n");
+    let join = text.find("Join").unwrap_or_else(|| panic!("{text}"));
+    let rows = text[join..].split("\"Plan Rows\":").nth(1).unwrap();
+    let digits: String = rows
+        .trim_start()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    digits.parse().unwrap()
+}
+
+fn run(db: &Fixture, query: &str) -> Vec<String> {
+    let rows = db.run(&format!("SET hotshelf.star_pipelines = off; {query}"));
+    lines(&rows.unwrap())
+}
+
+#[test]
+fn joins_are_expected_as_they_were_when_the_query_ran_before() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE f AS SELECT (value % 100) * 97 AS k, value AS v FROM range(200000);
+         CREATE TABLE g AS SELECT value AS k, CASE WHEN value % 97 = 0 THEN 1 ELSE 0 END AS flag FROM range(10000)",
+    )
+    .unwrap();
+    let query = "SELECT count(*), max(v) FROM f JOIN g ON f.k = g.k WHERE g.flag = 1";
+    let first = expected(&db, query);
+    assert!(first < 20_000.0, "{first}");
+    // What EXPLAIN plans does not count: nothing ran.
+    assert_eq!(expected(&db, query), first);
+    assert_eq!(run(&db, query), ["200000|199999"]);
+    let again = expected(&db, query);
+    assert!((100_000.0..400_000.0).contains(&again), "{again}");
+    assert_eq!(run(&db, query), ["200000|199999"]);
+    // Another literal is the same template, another table is not.
+    let other = query.replace("flag = 1", "flag = 0");
+    assert!(expected(&db, &other) > 100_000.0);
+    assert_eq!(expected(&db, &query.replace("max(v)", "min(v)")), first);
+    // Part of the rows shows nothing.
+    let some = "SELECT f.v FROM f JOIN g ON f.k = g.k WHERE g.flag = 1 LIMIT 10";
+    let before = expected(&db, some);
+    assert_eq!(run(&db, some).len(), 10);
+    assert_eq!(expected(&db, some), before);
+}
+
+#[test]
+fn keys_of_several_columns_count_as_one() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE p AS SELECT value / 4 AS a, value % 4 + (value / 4) % 50 AS b, value AS v FROM range(80000);
+         CREATE TABLE l AS SELECT (value % 80000) / 4 AS a,
+             (value % 80000) % 4 + ((value % 80000) / 4) % 50 AS b FROM range(240000)",
+    )
+    .unwrap();
+    let query = "SELECT count(*) FROM l JOIN p ON l.a = p.a AND l.b = p.b";
+    let rows = expected(&db, query);
+    assert!((120_000.0..480_000.0).contains(&rows), "{rows}");
+    assert_eq!(run(&db, query), ["240000"]);
+}
+
+#[test]
+fn frequent_values_make_most_of_the_pairs() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE a AS SELECT CASE WHEN value % 2 = 0 THEN 7 ELSE value END AS k FROM range(20000);
+         CREATE TABLE b AS SELECT CASE WHEN value % 5 = 0 THEN 7 ELSE value END AS k FROM range(1, 20001)",
+    )
+    .unwrap();
+    let query = "SELECT count(*) FROM a JOIN b ON a.k = b.k";
+    let truth: f64 = run(&db, query)[0].parse().unwrap();
+    assert!(truth > 2e7);
+    let fresh = query.replace("count(*)", "count(*) AS n");
+    let rows = expected(&db, &fresh);
+    assert!((truth / 1.5..truth * 1.5).contains(&rows), "{rows} {truth}");
+}
+
+#[test]
+fn few_rows_of_both_sides_have_few_keys_in_common() {
+    let db = Fixture::new();
+    db.run(
+        "CREATE TABLE o AS SELECT value AS k, value % 1000 AS x FROM range(100000);
+         CREATE TABLE l AS SELECT (value * 7919) % 100000 AS k, value % 1000 AS y FROM range(100000)",
+    )
+    .unwrap();
+    let query = "SELECT count(*) FROM (SELECT * FROM o WHERE x < 10) o
+        JOIN (SELECT * FROM l WHERE y < 10) l ON o.k = l.k";
+    let rows = expected(&db, query);
+    assert!(rows < 100.0, "{rows}");
+}
