@@ -18,6 +18,7 @@ mod fingerprint;
 mod index;
 mod insert;
 mod interrupt;
+mod lean;
 mod options;
 mod order_by;
 mod parsing;
@@ -60,6 +61,7 @@ use crate::settings::{DatabaseSettings, SessionSettings};
 use crate::storage::PUBLIC;
 
 use catalog::HotshelfCatalog;
+use lean::LeanState;
 use options::TableClauses;
 use parsing::parse;
 use planned::Planned;
@@ -88,6 +90,7 @@ pub struct Session {
     database: Database,
     context: SessionContext,
     prepared: PreparedStatements,
+    lean: LeanState,
 }
 
 impl Database {
@@ -135,6 +138,7 @@ impl Session {
             database: database.clone(),
             context,
             prepared: PreparedStatements::default(),
+            lean: LeanState::default(),
         }
     }
 

@@ -159,8 +159,9 @@ fn place(condition: &SqlExpr, expr: &mut Expr, values: &[ScalarValue]) -> Option
             Expr::Not(expr),
         ) => place(inner, expr, values),
         (SqlExpr::BinaryOp { left, op, right }, Expr::BinaryExpr(binary)) => {
-            let sides = [(left, &mut binary.left), (right, &mut binary.right)];
-            let of_side = |(text, expr): (_, &mut Box<Expr>)| match op {
+            let sides: [(&SqlExpr, &mut Expr); 2] =
+                [(left, &mut binary.left), (right, &mut binary.right)];
+            let of_side = |(text, expr): (&SqlExpr, &mut Expr)| match op {
                 BinaryOperator::And if binary.op == Operator::And => place(text, expr, values),
                 BinaryOperator::Or if binary.op == Operator::Or => place(text, expr, values),
                 op if compares(op) => place_value(text, expr, values),

@@ -89,7 +89,7 @@ impl Session {
         let Some(question) = question.filter(|_| is_query(&plan)) else {
             return self.plan_logical(plan, clauses).await;
         };
-        let (kept, state) = self.optimized(plan).await?;
+        let (kept, state) = self.optimized(plan, state).await?;
         let kept = Arc::new(kept);
         self.keep(question, &kept, &state, begun)?;
         self.runnable(&kept, state).await.map(Planned::Rows)
@@ -170,14 +170,18 @@ impl Session {
     }
 
     pub(super) async fn plan_physical(&self, plan: &LogicalPlan) -> Result<Runnable> {
-        let (optimized, state) = self.optimized(plan.clone()).await?;
+        let (optimized, state) = self.optimized(plan.clone(), self.context.state()).await?;
         self.runnable(&optimized, state).await
     }
 
     /// An optimized plan, and the session's state for it.
-    async fn optimized(&self, plan: LogicalPlan) -> Result<(KeptPlan, SessionState)> {
+    async fn optimized(
+        &self,
+        plan: LogicalPlan,
+        state: SessionState,
+    ) -> Result<(KeptPlan, SessionState)> {
         let template = fingerprint::template(&plan);
-        let state = self.numbered_state(&plan, template);
+        let state = self.numbered(state, &plan, template);
         let bytes = self.database.engine().pool.limit_bytes();
         learn_unique(&plan, bytes, &interrupt_of(&state))
             .await
@@ -234,9 +238,13 @@ impl Session {
         Ok(())
     }
 
-    /// The session's state with the next query number and the plan's fingerprint in it.
-    pub(super) fn numbered_state(&self, plan: &LogicalPlan, template: u64) -> SessionState {
-        let mut state = self.context.state();
+    /// A state of the session with the next query number and the plan's fingerprint in it.
+    pub(super) fn numbered(
+        &self,
+        mut state: SessionState,
+        plan: &LogicalPlan,
+        template: u64,
+    ) -> SessionState {
         let query_id = self.database.engine().next_query();
         if let Some(settings) = state
             .config_mut()

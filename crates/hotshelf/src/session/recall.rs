@@ -52,7 +52,7 @@ impl Session {
     pub(super) async fn recalled(&self, question: &Question) -> Result<Option<Planned>> {
         let plans = &self.database.parts().plans;
         if let Some(kept) = plans.get(&question.exact) {
-            let state = self.numbered_state(&kept.plan, kept.template);
+            let state = self.state_for(&question.exact, &kept);
             if let Some(settings) = settings_of(&state) {
                 settings.join_sides.lock().clone_from(&kept.join_sides);
             }
@@ -71,7 +71,7 @@ impl Session {
         if let Some(rows) = self.answer_template(asked, &kept, &template.values).await {
             return Ok(Some(Planned::Answered(rows)));
         }
-        let state = self.numbered_state(&kept.plan, kept.template);
+        let state = self.state_for(asked, &kept);
         match filled(&kept, &template.values, &state) {
             Some(query) => self
                 .runnable(&query, state)
@@ -80,6 +80,12 @@ impl Session {
                 .map(Some),
             None => Ok(None),
         }
+    }
+
+    /// A state of the session for a query whose plan was kept.
+    fn state_for(&self, asked: &Asked, kept: &KeptPlan) -> SessionState {
+        let state = self.lean.get(asked.settings(), || self.context.state());
+        self.numbered(state, &kept.plan, kept.template)
     }
 
     /// The answer of a query with values in its template, if an index has it.
