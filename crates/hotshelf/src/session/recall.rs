@@ -52,6 +52,11 @@ impl Session {
     pub(super) async fn recalled(&self, question: &Question) -> Result<Option<Planned>> {
         let plans = &self.database.parts().plans;
         if let Some(kept) = plans.get(&question.exact) {
+            if question.template.is_some()
+                && let Some(rows) = self.answer_kept(&question.exact, &kept, &[]).await
+            {
+                return Ok(Some(Planned::Answered(rows)));
+            }
             let state = self.state_for(&question.exact, &kept);
             if let Some(settings) = settings_of(&state) {
                 settings.join_sides.lock().clone_from(&kept.join_sides);
@@ -68,7 +73,7 @@ impl Session {
         let Some(kept) = plans.get(asked).filter(|kept| kept.proof.holds()) else {
             return Ok(None);
         };
-        if let Some(rows) = self.answer_template(asked, &kept, &template.values).await {
+        if let Some(rows) = self.answer_kept(asked, &kept, &template.values).await {
             return Ok(Some(Planned::Answered(rows)));
         }
         let state = self.state_for(asked, &kept);
@@ -88,8 +93,8 @@ impl Session {
         self.numbered(state, &kept.plan, kept.template)
     }
 
-    /// The answer of a query with values in its template, if an index has it.
-    async fn answer_template(
+    /// The answer of a query with values in the plan that was kept, if an index has it.
+    async fn answer_kept(
         &self,
         asked: &Asked,
         kept: &KeptPlan,
