@@ -1,4 +1,5 @@
-"""Times small queries: round trips to the shell, with plans kept and not, beside DuckDB in this process.
+"""Times small queries: round trips to the shell, with plans kept and not, beside DuckDB in this process. "Other values"
+are those of queries with another number at each repeat.
 
     python small_queries.py --hotshelf 'hotshelf shell --threads 2'
 
@@ -15,17 +16,25 @@ from shell import Shell
 ROWS = "SELECT value AS k, value % 1000 AS g, value * 7 AS v FROM range(1000000)"
 QUERIES = {
     "one": "SELECT 1",
-    "point": "SELECT v FROM t WHERE k = 123456",
-    "range": "SELECT sum(v) FROM t WHERE k BETWEEN 5000 AND 5100",
-    "join": "SELECT sum(t.v) FROM t JOIN d ON t.g = d.g WHERE d.g = 17 AND t.k < 20000",
+    "point": "SELECT v FROM t WHERE k = {k}",
+    "indexed point": "SELECT k, g FROM i WHERE k = {k}",
+    "range": "SELECT sum(v) FROM t WHERE k BETWEEN {k} AND {k_to}",
+    "join": "SELECT sum(t.v) FROM t JOIN d ON t.g = d.g WHERE d.g = 17 AND t.k < {k}",
 }
+FIRST = 20000
+
+
+def text(query, repeat=0):
+    """The query, with another value of `k` for each repeat."""
+    k = FIRST + 37 * repeat
+    return query.format(k=k, k_to=k + 100)
 
 
 def median(run, repeats):
     seconds = []
-    for _ in range(repeats):
+    for repeat in range(repeats):
         begun = time.perf_counter()
-        run()
+        run(repeat)
         seconds.append(time.perf_counter() - begun)
     return statistics.median(seconds)
 
@@ -44,15 +53,20 @@ def main():
     shell = Shell(arguments.hotshelf)
     shell.ask(f"CREATE TABLE t AS {ROWS}; SELECT 1")
     shell.ask("CREATE TABLE d AS SELECT value AS g FROM range(1000); SELECT 1")
-    print("| query | plan made ms | plan kept ms | DuckDB ms |\n|---|---|---|---|")
+    connection.execute("CREATE TABLE i AS SELECT * FROM t")
+    shell.ask("CREATE TABLE i AS SELECT * FROM t; CREATE INDEX by_k ON i USING elf (k, g); SELECT 1")
+    print("| query | plan made ms | plan kept ms | other values ms | DuckDB ms |\n|---|---|---|---|---|")
     for name, query in QUERIES.items():
         shell.ask("SET hotshelf.keep_plans = off; SELECT 1")
-        made = median(lambda: shell.ask(query), arguments.repeats)
+        made = median(lambda _: shell.ask(text(query)), arguments.repeats)
         shell.ask("SET hotshelf.keep_plans = on; SELECT 1")
-        shell.ask(query)
-        kept = median(lambda: shell.ask(query), arguments.repeats)
-        theirs = median(lambda: connection.execute(query).fetchall(), arguments.repeats)
-        print(f"| {name} | {made * 1e3:.2f} | {kept * 1e3:.2f} | {theirs * 1e3:.2f} |", flush=True)
+        shell.ask(text(query))
+        kept = median(lambda _: shell.ask(text(query)), arguments.repeats)
+        shell.ask(text(query, arguments.repeats + 1))
+        others = median(lambda repeat: shell.ask(text(query, repeat + 1)), arguments.repeats)
+        theirs = median(lambda repeat: connection.execute(text(query, repeat)).fetchall(), arguments.repeats)
+        columns = " | ".join(f"{seconds * 1e3:.2f}" for seconds in (made, kept, others, theirs))
+        print(f"| {name} | {columns} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
-//! Optimized plans of queries, kept for the next time that the same is asked.
+//! Optimized plans of queries, kept for the next time that the same is asked, also with other values.
 //!
 //! A plan is made of the query's text, the session's settings, what operators may hold, and the database's tables,
 //! views and schemas. The first three are what it is found by; when one of the others changes, the plans that may have
 //! to do with it are dropped, and none is kept that was begun before. Operators are chosen anew each time, as they
-//! depend on what is in memory. What is kept is beside the budget, and has a limit that follows from it.
+//! depend on what is in memory. What is kept is beside the budget, and has a limit that follows from it. A small query
+//! also leaves the plan of its template, which serves for other values once a second query has proved it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
@@ -38,6 +40,8 @@ impl SettingsVersion {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Asked {
     query: Box<SqlStatement>,
+    /// Of the values in the place of its placeholders, if it is a template.
+    types: Vec<DataType>,
     settings: SettingsVersion,
     operator_bytes: u64,
 }
@@ -63,12 +67,27 @@ impl Asked {
             ParsedStatement::Statement(own) if matches!(**own, SqlStatement::Query(_)) => {
                 Some(Self {
                     query: own.clone(),
+                    types: Vec::new(),
                     settings,
                     operator_bytes,
                 })
             }
             _ => None,
         }
+    }
+
+    /// What the plan of the query's template is found by, for values of these types.
+    pub fn with_template(&self, query: Box<SqlStatement>, types: Vec<DataType>) -> Self {
+        Self {
+            query,
+            types,
+            ..*self
+        }
+    }
+
+    /// Of the session that asked.
+    pub fn settings(&self) -> SettingsVersion {
+        self.settings
     }
 }
 
@@ -84,6 +103,42 @@ pub(crate) struct KeptPlan {
     pub join_sides: Vec<JoinSides>,
     /// Whether it may be made and run again where memory is short.
     pub may_run_again: bool,
+    pub proof: Proof,
+}
+
+/// Whether a plan serves for whatever is found by the same: one of a template does once another query's own plan was
+/// the same as the one with its values put in.
+#[derive(Debug)]
+pub(crate) struct Proof(AtomicU8);
+
+impl Proof {
+    const OPEN: u8 = 0;
+    const HOLDS: u8 = 1;
+    const FAILS: u8 = 2;
+
+    /// A plan that was made for what was asked.
+    pub fn given() -> Self {
+        Self(AtomicU8::new(Self::HOLDS))
+    }
+
+    /// A template's plan, after one query.
+    pub fn open() -> Self {
+        Self(AtomicU8::new(Self::OPEN))
+    }
+
+    /// What another query has shown.
+    pub fn settle(&self, holds: bool) {
+        let result = if holds { Self::HOLDS } else { Self::FAILS };
+        self.0.store(result, Ordering::Relaxed);
+    }
+
+    pub fn holds(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::HOLDS
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::OPEN
+    }
 }
 
 /// The plans of a database.
@@ -118,7 +173,7 @@ struct Entry {
 }
 
 /// What a plan consists of.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Parts {
     /// The tables that it reads.
     pub tables: Vec<i64>,
@@ -152,13 +207,14 @@ impl KeptPlans {
         }
     }
 
+    /// The plan; it counts as used if it serves.
     pub fn get(&self, asked: &Asked) -> Option<Arc<KeptPlan>> {
         let mut plans = self.plans.lock();
         plans.clock += 1;
         let now = plans.clock;
         let entry = plans.by_query.get_mut(asked)?;
         entry.used = now;
-        entry.uses += 1;
+        entry.uses += u64::from(entry.plan.proof.holds());
         Some(entry.plan.clone())
     }
 
@@ -201,7 +257,7 @@ impl KeptPlans {
         drop(plans);
     }
 
-    /// What is kept, the most used first.
+    /// What is kept and serves, the most used first.
     pub fn list(&self) -> Vec<KeptPlanRow> {
         let plans = self.plans.lock();
         let row = |(asked, entry): (&Asked, &Entry)| KeptPlanRow {
@@ -209,7 +265,9 @@ impl KeptPlans {
             uses: entry.uses,
             bytes: entry.bytes,
         };
-        let mut rows: Vec<_> = plans.by_query.iter().map(row).collect();
+        let serving = plans.by_query.iter();
+        let serving = serving.filter(|(_, entry)| entry.plan.proof.holds());
+        let mut rows: Vec<_> = serving.map(row).collect();
         drop(plans);
         rows.sort_by(|a, b| b.uses.cmp(&a.uses).then_with(|| a.query.cmp(&b.query)));
         rows

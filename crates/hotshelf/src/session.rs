@@ -14,10 +14,12 @@ mod copy;
 mod depth;
 mod exact_cast;
 mod explain;
+mod filling;
 mod fingerprint;
 mod index;
 mod insert;
 mod interrupt;
+mod lean;
 mod learning;
 mod options;
 mod order_by;
@@ -27,6 +29,7 @@ mod planned;
 mod planning;
 mod point;
 mod prepared;
+mod recall;
 mod repeated;
 mod room;
 mod samples;
@@ -36,6 +39,7 @@ mod shelves;
 mod syntax;
 mod tables;
 mod target;
+mod template;
 mod text;
 mod unique;
 mod using;
@@ -59,6 +63,7 @@ use crate::settings::{DatabaseSettings, SessionSettings};
 use crate::storage::PUBLIC;
 
 use catalog::HotshelfCatalog;
+use lean::LeanState;
 use options::TableClauses;
 use parsing::parse;
 use planned::Planned;
@@ -87,6 +92,7 @@ pub struct Session {
     database: Database,
     context: SessionContext,
     prepared: PreparedStatements,
+    lean: LeanState,
 }
 
 impl Database {
@@ -138,6 +144,7 @@ impl Session {
             database: database.clone(),
             context,
             prepared: PreparedStatements::default(),
+            lean: LeanState::default(),
         }
     }
 

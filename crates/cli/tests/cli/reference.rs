@@ -344,7 +344,10 @@ const COLUMNS: &[(&str, &str)] = &[
         "kept_plans.bytes",
         "about what it takes in memory, beside the budget",
     ),
-    ("kept_plans.query", "the query's text"),
+    (
+        "kept_plans.query",
+        "the query's text, with `$1`, `$2`, … in the place of values where its plan serves for others",
+    ),
     ("elf_stats.reads", "reads of storage for these blocks"),
     ("io_stats.reads", "reads asked for"),
     ("reason", "why it has this value"),

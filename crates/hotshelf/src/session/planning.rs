@@ -15,7 +15,6 @@ use datafusion::sql::sqlparser::ast::{Ident, Statement as SqlStatement};
 
 use super::combinations::count_combinations;
 use super::options::TableClauses;
-use super::parts::parts_of;
 use super::planned::{Planned, Runnable, interrupt_of, plan_physically};
 use super::prepared::{Expanded, with_values};
 use super::samples::read_samples;
@@ -23,7 +22,7 @@ use super::unique::learn_unique;
 use super::{Session, Statement, batch_rows, explain, fingerprint, insert, shape, views};
 use crate::error::{Error, Result, nearest};
 use crate::interrupt::Interrupt;
-use crate::kept_plans::{Asked, KeptPlan};
+use crate::kept_plans::{KeptPlan, Proof};
 use crate::settings::{Notes, SessionSettings, Use, check_engine_setting, check_name, unknown};
 use crate::stored_table::StoredTable;
 
@@ -45,15 +44,16 @@ impl Session {
             true => self.parse(SHOW_PROFILE)?.pop().unwrap_or(statement),
             false => statement,
         };
-        let asked = match values {
-            None => self.asked(&statement),
+        let question = match values {
+            None => self.question(&statement),
             Some(_) => None,
         };
-        let plans = &self.database.parts().plans;
-        if let Some(kept) = asked.as_ref().and_then(|asked| plans.get(asked)) {
-            return self.plan_kept(&kept).await.map(Planned::Rows);
+        if let Some(question) = &question
+            && let Some(planned) = self.recalled(question).await?
+        {
+            return Ok(planned);
         }
-        let begun = plans.now();
+        let begun = self.database.parts().plans.now();
         let state = self.context.state();
         let written = matches!(&statement.parsed, ParsedStatement::Statement(statement)
             if matches!(statement.as_ref(), SqlStatement::Prepare { .. }));
@@ -87,39 +87,13 @@ impl Session {
         if let LogicalPlan::Ddl(ddl) = &plan {
             self.keep_other_kinds(ddl)?;
         }
-        let Some(asked) = asked.filter(|_| is_query(&plan)) else {
+        let Some(question) = question.filter(|_| is_query(&plan)) else {
             return self.plan_logical(plan, clauses).await;
         };
-        let (kept, state) = self.optimized(plan).await?;
+        let (kept, state) = self.optimized(plan, state).await?;
         let kept = Arc::new(kept);
-        let bytes = self.database.engine().pool.limit_bytes();
-        // What was set meanwhile may be in the plan.
-        if asked.is_now(self.prepared.settings(), bytes)
-            && let Some(parts) = parts_of(&kept, &asked).map_err(Error::from_query)?
-        {
-            plans.keep(asked, kept.clone(), parts, begun);
-        }
+        self.keep(question, &kept, &state, begun)?;
         self.runnable(&kept, state).await.map(Planned::Rows)
-    }
-
-    /// What the plan of a query is found by; none if it is not to be kept.
-    fn asked(&self, statement: &Statement) -> Option<Asked> {
-        // Before the settings themselves: what is set meanwhile has another version.
-        let version = self.prepared.settings();
-        let state = self.context.state_ref();
-        let keep_plans = settings_of(&state.read())?.keep_plans;
-        let bytes = self.database.engine().pool.limit_bytes();
-        let asked = keep_plans.then(|| Asked::of(&statement.parsed, version, bytes));
-        asked.flatten()
-    }
-
-    /// What remains to be done for a query whose plan was kept.
-    async fn plan_kept(&self, kept: &KeptPlan) -> Result<Runnable> {
-        let state = self.numbered_state(&kept.plan, kept.template);
-        if let Some(settings) = settings_of(&state) {
-            settings.join_sides.lock().clone_from(&kept.join_sides);
-        }
-        self.runnable(kept, state).await
     }
 
     async fn plan_logical(&self, plan: LogicalPlan, clauses: TableClauses) -> Result<Planned> {
@@ -197,14 +171,18 @@ impl Session {
     }
 
     pub(super) async fn plan_physical(&self, plan: &LogicalPlan) -> Result<Runnable> {
-        let (optimized, state) = self.optimized(plan.clone()).await?;
+        let (optimized, state) = self.optimized(plan.clone(), self.context.state()).await?;
         self.runnable(&optimized, state).await
     }
 
     /// An optimized plan, and the session's state for it.
-    async fn optimized(&self, plan: LogicalPlan) -> Result<(KeptPlan, SessionState)> {
+    async fn optimized(
+        &self,
+        plan: LogicalPlan,
+        state: SessionState,
+    ) -> Result<(KeptPlan, SessionState)> {
         let template = fingerprint::template(&plan);
-        let state = self.numbered_state(&plan, template);
+        let state = self.numbered(state, &plan, template);
         let bytes = self.database.engine().pool.limit_bytes();
         learn_unique(&plan, bytes, &interrupt_of(&state))
             .await
@@ -222,12 +200,17 @@ impl Session {
             template,
             join_sides: sides.unwrap_or_default(),
             may_run_again: may_run_again(&plan, &state).map_err(Error::from_query)?,
+            proof: Proof::given(),
             plan,
         };
         Ok((kept, state))
     }
 
-    async fn runnable(&self, query: &KeptPlan, mut state: SessionState) -> Result<Runnable> {
+    pub(super) async fn runnable(
+        &self,
+        query: &KeptPlan,
+        mut state: SessionState,
+    ) -> Result<Runnable> {
         let (plan, optimized) = (&query.plan, &query.optimized);
         self.bound_memory(&mut state, optimized)
             .map_err(Error::from_query)?;
@@ -262,9 +245,13 @@ impl Session {
         Ok(())
     }
 
-    /// The session's state with the next query number and the plan's fingerprint in it.
-    fn numbered_state(&self, plan: &LogicalPlan, template: u64) -> SessionState {
-        let mut state = self.context.state();
+    /// A state of the session with the next query number and the plan's fingerprint in it.
+    pub(super) fn numbered(
+        &self,
+        mut state: SessionState,
+        plan: &LogicalPlan,
+        template: u64,
+    ) -> SessionState {
         let query_id = self.database.engine().next_query();
         if let Some(settings) = state
             .config_mut()
@@ -322,7 +309,7 @@ fn partitions_max(bytes: u64) -> usize {
     usize::try_from(partitions).map_or(usize::MAX, |partitions| partitions.max(PARTITIONS_MIN))
 }
 
-fn settings_of(state: &SessionState) -> Option<&SessionSettings> {
+pub(super) fn settings_of(state: &SessionState) -> Option<&SessionSettings> {
     state.config().options().extensions.get::<SessionSettings>()
 }
 

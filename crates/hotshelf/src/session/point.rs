@@ -87,7 +87,7 @@ impl KnownPoint {
 }
 
 impl PointStatement {
-    fn of(plan: &LogicalPlan, settings: SettingsVersion) -> Option<Self> {
+    pub fn of(plan: &LogicalPlan, settings: SettingsVersion) -> Option<Self> {
         let LogicalPlan::Projection(projection) = plan else {
             return None;
         };

@@ -17,7 +17,7 @@ use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use parking_lot::RwLock;
 
-use super::point::KnownPoint;
+use super::point::{KnownPoint, PointStatement};
 use super::{Answer, Session, Statement, Value, answer, insert};
 use crate::error::{Error, Result};
 use crate::index::PointAsker;
@@ -217,7 +217,15 @@ impl Session {
         known: &KnownPoint,
         values: &[ScalarAndMetadata],
     ) -> Option<RecordBatch> {
-        let statement = known.get()?;
+        self.answer_statement(known.get()?.as_ref(), values).await
+    }
+
+    /// The answer of a statement with values, if the table and the settings are what they were when it was planned.
+    pub(super) async fn answer_statement(
+        &self,
+        statement: &PointStatement,
+        values: &[ScalarAndMetadata],
+    ) -> Option<RecordBatch> {
         let table = self.database.storage().table(&statement.table_name)?;
         let priority = {
             let state = self.context.state_ref();
