@@ -2,6 +2,7 @@
 //! bounds in buckets of equally many rows.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
@@ -29,9 +30,13 @@ pub(crate) struct Distribution {
     bounds: Vec<f64>,
 }
 
-/// Distributions of all of a sample's rows, made when they are first asked for.
+/// Distributions of a sample's columns, made when they are first asked for: by column, and the hash of the rows that
+/// pass.
 #[derive(Debug, Default)]
-pub(super) struct Distributions(Mutex<HashMap<usize, Arc<Distribution>>>);
+pub(super) struct Distributions(Mutex<HashMap<(usize, u64), Arc<Distribution>>>);
+
+/// Distributions that are remembered.
+const KEPT_MAX: usize = 256;
 
 impl SampledRows {
     /// How the values of one of the table's columns are spread over all rows, or over those that pass.
@@ -40,16 +45,22 @@ impl SampledRows {
         number: usize,
         passing: Option<&BooleanBuffer>,
     ) -> Option<Arc<Distribution>> {
-        let known = || self.distributions.0.lock().get(&number).cloned();
-        if let (None, Some(known)) = (passing, known()) {
-            return Some(known);
+        let mut hasher = DefaultHasher::new();
+        if let Some(rows) = passing {
+            let parts = rows.bit_chunks();
+            parts.iter_padded().for_each(|part| part.hash(&mut hasher));
+        }
+        let key = (number, hasher.finish());
+        if let Some(known) = self.distributions.0.lock().get(&key) {
+            return Some(known.clone());
         }
         let made = Distribution::of(self.column(number)?, passing);
         let made = Arc::new(made.unwrap_or_default());
-        if passing.is_none() {
-            let mut all = self.distributions.0.lock();
-            all.insert(number, made.clone());
+        let mut kept = self.distributions.0.lock();
+        if kept.len() >= KEPT_MAX {
+            kept.clear();
         }
+        kept.insert(key, made.clone());
         Some(made)
     }
 }
