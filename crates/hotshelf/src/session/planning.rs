@@ -192,6 +192,9 @@ impl Session {
         let interrupt = interrupt_of(&state);
         let counted = count_combinations(&plan, &interrupt).await;
         if counted.map_err(Error::from_query)? {
+            if let Some(settings) = settings_of(&state) {
+                settings.join_orders.lock().clear();
+            }
             optimized = state.optimize(&plan).map_err(Error::from_query)?;
         }
         let sides = settings_of(&state).map(|settings| settings.join_sides.lock().clone());
