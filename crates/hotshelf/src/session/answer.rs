@@ -189,7 +189,7 @@ pub(super) fn start(
 ) -> SendableRecordBatchStream {
     let schema = plan.get().schema();
     let (sender, receiver) = channel(AHEAD_BATCHES);
-    let task = tokio::spawn(forward(plan.clone(), context, (again, learning), sender));
+    let task = tokio::spawn(forward(plan.clone(), context, again, learning, sender));
     Box::pin(AnswerStream {
         schema,
         receiver,
@@ -202,7 +202,8 @@ pub(super) fn start(
 async fn forward(
     plan: RunningPlan,
     context: Arc<TaskContext>,
-    (again, learning): (Option<Again>, Option<Learning>),
+    again: Option<Again>,
+    learning: Option<Learning>,
     sender: Sender<QueryResult<RecordBatch>>,
 ) {
     let run = async {

@@ -16,7 +16,7 @@ use datafusion::logical_expr::{Expr, Filter, LogicalPlan, Operator};
 use datafusion::optimizer::Optimizer;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr as SqlExpr, UnaryOperator};
 
-use super::template::{Template, compares, slot};
+use super::template::{Template, compares, parameter, slot};
 use crate::kept_plans::{KeptPlan, Proof};
 
 /// The engine's rules that change the predicate of a filter above a scan.
@@ -129,7 +129,7 @@ fn with_predicate(plan: &LogicalPlan, predicate: Expr) -> QueryResult<Option<Log
 fn with_values(predicate: Expr, values: &[ScalarValue]) -> QueryResult<Expr> {
     let filled = predicate.transform_up(|expr| {
         let value = match &expr {
-            Expr::Placeholder(placeholder) => number(placeholder).and_then(|idx| values.get(idx)),
+            Expr::Placeholder(own) => parameter(&own.id).and_then(|idx| values.get(idx)),
             _ => None,
         };
         Ok(match value {
@@ -138,12 +138,6 @@ fn with_values(predicate: Expr, values: &[ScalarValue]) -> QueryResult<Expr> {
         })
     });
     filled.data()
-}
-
-/// The number of a placeholder, from 0.
-fn number(placeholder: &Placeholder) -> Option<usize> {
-    let number: usize = placeholder.id.strip_prefix('$')?.parse().ok()?;
-    number.checked_sub(1)
 }
 
 /// Puts placeholders where a condition has them in its text, and gives their number. None if the planner has made

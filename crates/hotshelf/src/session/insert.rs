@@ -11,8 +11,8 @@ use datafusion::error::Result as QueryResult;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::dml::DmlStatement;
 use datafusion::logical_expr::{
-    Analyze, EmptyRelation, Explain, Expr, LogicalPlan, PlanType, Prepare, Projection,
-    Statement as PlanStatement, ToStringifiedPlan, Values, WriteOp,
+    Analyze, Explain, Expr, LogicalPlan, PlanType, Prepare, Projection, Statement as PlanStatement,
+    ToStringifiedPlan, Values, WriteOp,
 };
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::{DFParser, ExplainStatement, Statement as ParsedStatement};
@@ -30,25 +30,24 @@ pub(super) async fn to_plan(
     state: &SessionState,
     mut statement: ParsedStatement,
 ) -> QueryResult<LogicalPlan> {
-    let Some(source) = source_of(&mut statement) else {
+    let Some(source) = source_of(&mut statement).and_then(Option::take) else {
         return state.statement_to_plan(statement).await;
     };
-    let source = std::mem::replace(source, stand_in(1)?);
-    let rows = plan_rows(state, &statement, source).await?;
+    let rows = plan_rows(state, &statement, *source).await?;
     let columns = match &rows {
         LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => prepare.input.schema(),
         rows => rows.schema(),
     };
     let columns = columns.fields().len();
     if let Some(source) = source_of(&mut statement) {
-        *source = stand_in(columns)?;
+        *source = Some(Box::new(stand_in(columns)?));
     }
     let plan = state.statement_to_plan(statement).await?;
     with_rows(plan, rows)
 }
 
 /// The query of an INSERT, also of one that is prepared or explained.
-fn source_of(statement: &mut ParsedStatement) -> Option<&mut Query> {
+fn source_of(statement: &mut ParsedStatement) -> Option<&mut Option<Box<Query>>> {
     match statement {
         ParsedStatement::Statement(statement) => source_in(statement),
         ParsedStatement::Explain(ExplainStatement { statement, .. }) => source_of(statement),
@@ -56,9 +55,9 @@ fn source_of(statement: &mut ParsedStatement) -> Option<&mut Query> {
     }
 }
 
-fn source_in(statement: &mut SqlStatement) -> Option<&mut Query> {
+fn source_in(statement: &mut SqlStatement) -> Option<&mut Option<Box<Query>>> {
     match statement {
-        SqlStatement::Insert(insert) => insert.source.as_deref_mut(),
+        SqlStatement::Insert(insert) => Some(&mut insert.source),
         SqlStatement::Prepare { statement, .. } => source_in(statement),
         _ => None,
     }
@@ -132,7 +131,7 @@ async fn plan_rows(
         let plan = state.statement_to_plan(as_statement(select(some)?)).await?;
         let plan = match plan {
             LogicalPlan::Statement(PlanStatement::Prepare(mut planned)) => {
-                let input = std::mem::replace(&mut planned.input, nothing());
+                let input = std::mem::take(&mut planned.input);
                 prepare = Some(planned);
                 Arc::unwrap_or_clone(input)
             }
@@ -169,13 +168,6 @@ fn select(values: impl Iterator<Item = SqlExpr>) -> QueryResult<Query> {
         select.projection = values.enumerate().map(named).collect();
     }
     Ok(one)
-}
-
-fn nothing() -> Arc<LogicalPlan> {
-    Arc::new(LogicalPlan::EmptyRelation(EmptyRelation {
-        produce_one_row: false,
-        schema: Arc::new(DFSchema::empty()),
-    }))
 }
 
 /// Rows of values that may have a type each, as [`exact`] gives them one.

@@ -7,7 +7,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 
 use crate::kept_plans::KeptPlans;
-use crate::operators::{SpillingAggregateExec, SpillingHashJoinExec};
+use crate::operators::SpillingHashJoinExec;
 use crate::past_runs::PastRuns;
 use crate::star::fallback;
 
@@ -43,9 +43,7 @@ impl Learning {
             return was_wrong;
         }
         let is_join = own.is_some() || plan.downcast_ref::<HashJoinExec>().is_some();
-        let groups = plan.downcast_ref::<SpillingAggregateExec>().is_some()
-            || plan.downcast_ref::<AggregateExec>().is_some();
-        let whole = whole && (plan.fetch().is_none() || groups);
+        let whole = whole && plan.fetch().is_none() && !asks_for_extremes(plan);
         for (idx, input) in plan.children().into_iter().enumerate() {
             // What one side of a join holds may have narrowed the other side.
             let is_whole = whole && (idx == 0 || !is_join);
@@ -53,4 +51,14 @@ impl Learning {
         }
         was_wrong
     }
+}
+
+/// Whether an operator wants the least or greatest values alone, which may narrow the scans below while it runs.
+fn asks_for_extremes(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let aggregate = plan.downcast_ref::<AggregateExec>();
+    aggregate.is_some_and(|aggregate| {
+        let mut functions = aggregate.aggr_expr().iter();
+        let is_extreme = |name: &str| matches!(name, "min" | "max");
+        aggregate.group_expr().is_empty() && functions.all(|each| is_extreme(each.fun().name()))
+    })
 }

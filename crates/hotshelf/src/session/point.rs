@@ -15,6 +15,7 @@ use datafusion::logical_expr::{Aggregate, Expr, Filter, LogicalPlan, Operator, T
 use parking_lot::RwLock;
 
 use super::fingerprint;
+use super::template::parameter;
 use crate::index::{Condition, JoinKeys, PointAsker, PointQuestion, Sought, among, compared};
 use crate::kept_plans::SettingsVersion;
 use crate::stored_table::StoredTable;
@@ -365,10 +366,7 @@ fn equality(
 fn operand(expr: &Expr) -> Option<Operand> {
     match expr {
         Expr::Literal(value, _) => Some(Operand::Literal(value.clone())),
-        Expr::Placeholder(parameter) => {
-            let number: usize = parameter.id.strip_prefix('$')?.parse().ok()?;
-            Some(Operand::Parameter(number.checked_sub(1)?))
-        }
+        Expr::Placeholder(own) => Some(Operand::Parameter(parameter(&own.id)?)),
         _ => None,
     }
 }

@@ -65,6 +65,11 @@ pub(super) fn slot(expr: &Expr) -> Option<usize> {
     else {
         return None;
     };
+    parameter(name)
+}
+
+/// The number that the name of a parameter says, from 0.
+pub(super) fn parameter(name: &str) -> Option<usize> {
     let number: usize = name.strip_prefix('$')?.parse().ok()?;
     number.checked_sub(1)
 }

@@ -5,6 +5,7 @@
 //! filter dropped still count as values that a row of the other side may look for (containment; Selinger et al., SIGMOD
 //! 1979).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::stats::Precision;
@@ -21,10 +22,31 @@ use crate::operators::SpillingHashJoinExec;
 
 /// What is expected of all rows of a plan.
 pub(crate) fn expected(plan: &Arc<dyn ExecutionPlan>) -> QueryResult<Arc<Statistics>> {
+    Expectations::default().of(plan)
+}
+
+/// What is expected of the operators of one plan, each looked at once. To be dropped before the plan.
+#[derive(Default)]
+pub(crate) struct Expectations(HashMap<*const (), Arc<Statistics>>);
+
+impl Expectations {
+    /// What is expected of all rows of an operator.
+    pub fn of(&mut self, plan: &Arc<dyn ExecutionPlan>) -> QueryResult<Arc<Statistics>> {
+        let place = Arc::as_ptr(plan).cast();
+        if let Some(known) = self.0.get(&place) {
+            return Ok(known.clone());
+        }
+        let found = found(plan, self)?;
+        self.0.insert(place, found.clone());
+        Ok(found)
+    }
+}
+
+fn found(plan: &Arc<dyn ExecutionPlan>, others: &mut Expectations) -> QueryResult<Arc<Statistics>> {
     let requests = plan.child_stats_requests(None);
     let children = plan.children().into_iter().zip(requests);
     let inputs = children.map(|(child, request)| match request {
-        ChildStats::At(None) => expected(child),
+        ChildStats::At(None) => others.of(child),
         ChildStats::At(Some(_)) | ChildStats::Skip => {
             Ok(Arc::new(Statistics::new_unknown(&child.schema())))
         }

@@ -48,6 +48,11 @@ fn joins_are_expected_as_they_were_when_the_query_ran_before() {
     let before = expected(&db, some);
     assert_eq!(run(&db, some).len(), 10);
     assert_eq!(expected(&db, some), before);
+    // So may what the greatest value alone is wanted of.
+    let greatest = "SELECT max(v) FROM f JOIN g ON f.k = g.k WHERE g.flag = 1";
+    let before = expected(&db, greatest);
+    assert_eq!(run(&db, greatest), ["199999"]);
+    assert_eq!(expected(&db, greatest), before);
 }
 
 #[test]

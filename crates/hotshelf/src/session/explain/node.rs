@@ -9,7 +9,7 @@ use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
 use crate::shared::shared_part;
-use crate::statistics::rows::expected;
+use crate::statistics::rows::Expectations;
 
 /// Operators that only keep others apart from the engine.
 const NOT_SHOWN: [&str; 2] = ["ForgetExec", "CooperativeExec"];
@@ -46,18 +46,22 @@ pub(super) struct Ran {
 impl Node {
     /// The operators of a plan.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
-        Self::with(plan, &mut HashSet::new())
+        Self::with(plan, &mut Expectations::default(), &mut HashSet::new())
     }
 
     /// Shared parts are shown where they come first.
-    fn with(plan: &Arc<dyn ExecutionPlan>, shown: &mut HashSet<usize>) -> Self {
+    fn with(
+        plan: &Arc<dyn ExecutionPlan>,
+        expected: &mut Expectations,
+        shown: &mut HashSet<usize>,
+    ) -> Self {
         let mut children = plan.children();
         if let ([input], true) = (&children[..], NOT_SHOWN.contains(&plan.name())) {
-            return Self::with(input, shown);
+            return Self::with(input, expected, shown);
         }
         let part = shared_part(plan).filter(|(number, _)| shown.insert(*number));
         children.extend(part.map(|(_, part)| part));
-        let known = expected(plan);
+        let known = expected.of(plan);
         let rows = known
             .ok()
             .and_then(|known| known.num_rows.get_value().copied());
@@ -70,7 +74,7 @@ impl Node {
             ran: plan.metrics().as_ref().map(Ran::of).unwrap_or_default(),
             inputs: children
                 .into_iter()
-                .map(|input| Self::with(input, shown))
+                .map(|input| Self::with(input, expected, shown))
                 .collect(),
         }
     }
