@@ -308,10 +308,16 @@ fn reads_of_a_database_are_as_large_as_its_device_likes() {
         assert!(done.device_bytes > 12 << 20, "{done:?}");
         (sums, done.device_bytes / done.device_operations)
     };
-    let (small, large) = (trace(1 << 20), trace(16 << 20));
-    assert_eq!(small.0, large.0);
-    assert!(
-        small.1 <= 1 << 20 && large.1 > 1 << 20,
-        "{small:?} {large:?}"
-    );
+    // Which reads wait at once, and are joined, is chance: seldom none of them.
+    let (sums, mut large) = trace(16 << 20);
+    for _ in 0..30 {
+        let small = trace(1 << 20);
+        assert_eq!(small.0, sums);
+        assert!(small.1 <= 1 << 20, "{small:?}");
+        if large > 1 << 20 {
+            return;
+        }
+        large = trace(16 << 20).1;
+    }
+    panic!("no read was larger than {large} bytes in thirty runs");
 }
