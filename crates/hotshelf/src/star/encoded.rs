@@ -1,5 +1,5 @@
-//! Integers as Vortex stores them, of which any 1024 can be decoded alone: packed, with a frame of reference, as runs
-//! or as a constant.
+//! Integers as Vortex stores them, of which any 1024 can be decoded alone: packed, with a frame of reference, as runs,
+//! as codes of a chunk's own values or as a constant.
 
 use hotshelf_tier::simd::{Backend, Lane, Narrow};
 use vortex::array::arrays::{Constant, Primitive, PrimitiveArray};
@@ -8,11 +8,13 @@ use vortex::array::{ArrayRef, ExecutionCtx};
 use vortex::buffer::Buffer;
 use vortex::encodings::fastlanes::{
     BitPacked, BitPackedArrayExt, BitWidthsView, FoR, FoRArrayExt, FoRArraySlotsExt, FoRReferences,
+    RLE,
 };
 use vortex::encodings::runend::{RunEnd, RunEndArrayExt, RunEndArraySlotsExt};
 use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 use vortex::scalar::Scalar;
 
+use super::rle::Rle;
 use super::row_set::CHUNK_ROWS;
 use super::runs::{ChunkRuns, Runs};
 
@@ -26,6 +28,7 @@ enum Base<T> {
     Plain(Buffer<T>),
     Packed(Packed<T>),
     Runs(Runs<T>),
+    Rle(Rle<T>),
     Constant(T),
 }
 
@@ -127,6 +130,9 @@ fn base<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Optio
     if let Some(runs) = array.as_opt::<RunEnd>() {
         return Ok(runs_of(runs.ends(), runs.values(), runs.offset(), ctx)?.map(Base::Runs));
     }
+    if let Some(rle) = array.as_opt::<RLE>() {
+        return Ok(Rle::of(&rle, ctx)?.map(Base::Rle));
+    }
     let Some(packed) = array.as_opt::<BitPacked>() else {
         return Ok(None);
     };
@@ -193,8 +199,26 @@ fn runs_of<T: Unit>(
     Ok(Some(Runs { ends, values }))
 }
 
+/// The integers of an array, decoded at once if it is stored in another way.
+pub(super) fn encoded_or_plain<T: Unit>(
+    array: &ArrayRef,
+    ctx: &mut ExecutionCtx,
+) -> VortexResult<Option<Encoded<T>>> {
+    if let Some(encoded) = encoded(array, ctx)? {
+        return Ok(Some(encoded));
+    }
+    let decoded = array.clone().execute::<PrimitiveArray>(ctx)?;
+    Ok(unsigned(&decoded).map(|values| Encoded {
+        base: Base::Plain(values),
+        references: References::Nothing,
+    }))
+}
+
 /// All values of a short array.
-fn decode_all<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Option<Vec<T>>> {
+pub(super) fn decode_all<T: Unit>(
+    array: &ArrayRef,
+    ctx: &mut ExecutionCtx,
+) -> VortexResult<Option<Vec<T>>> {
     if ptype_of(array.dtype())?.to_unsigned() != T::PTYPE {
         return Ok(None);
     }
@@ -299,6 +323,9 @@ impl<T: Unit> Encoded<T> {
             Base::Runs(runs) => {
                 extremes(&mut runs.values.iter().map(|value| value.number(stored_signed)))
             }
+            Base::Rle(rle) => {
+                extremes(&mut rle.values().iter().map(|value| value.number(stored_signed)))
+            }
             Base::Packed(packed) => {
                 let patches = packed.patches.iter().map(|(_, value)| value.number(false));
                 let packed_max = (1i128 << packed.width_max().min(bits as usize)) - 1;
@@ -344,6 +371,7 @@ impl<T: Unit> Encoded<T> {
                 }
             }
             Base::Runs(runs) => runs.decode(chunk, reference, &mut output[..len])?,
+            Base::Rle(rle) => rle.decode(chunk, len, reference, output)?,
             Base::Packed(packed) => {
                 let (words, width) = packed.block(chunk)?;
                 Backend::detect().unpack(words, width, reference, output);

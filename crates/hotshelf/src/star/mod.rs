@@ -36,6 +36,7 @@ mod payload;
 mod prepare;
 mod ran;
 mod recipe;
+mod rle;
 mod row_set;
 mod rows;
 mod rule;

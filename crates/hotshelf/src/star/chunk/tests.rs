@@ -8,7 +8,7 @@ use vortex::array::arrays::{ConstantArray, DictArray};
 use vortex::array::dtype::DecimalDType;
 use vortex::array::validity::Validity;
 use vortex::buffer::Buffer;
-use vortex::encodings::fastlanes::{BitPackedData, FoRData};
+use vortex::encodings::fastlanes::{BitPackedData, FoRData, RLE, RLEData};
 use vortex::encodings::runend::RunEnd;
 use vortex::session::VortexSession;
 
@@ -22,6 +22,13 @@ fn decoded(array: &ArrayRef, context: &mut ExecutionCtx) -> Option<Vec<i64>> {
         values.extend(rows.map(|row| column.word(&buffer, row) as i64));
     }
     Some(values)
+}
+
+/// Codes of a chunk's own values.
+fn rle(array: &ArrayRef, context: &mut ExecutionCtx) -> ArrayRef {
+    let array = array.clone().execute::<PrimitiveArray>(context).unwrap();
+    let array = RLEData::encode(array.as_view(), context).unwrap();
+    array.into_array()
 }
 
 /// Small values with a few far outliers: these become patches.
@@ -48,7 +55,8 @@ fn every_integer_encoding_decodes_to_its_values() {
     let words = Buffer::copy_from(&values[..300]).into_array();
     let by_code: Vec<i32> = codes.iter().map(|code| values[*code as usize]).collect();
     let run_values: Vec<i32> = (0..2500).map(|row| row / 3 % 50 + row / 100).collect();
-    let runs = Buffer::copy_from(&run_values).into_array();
+    let runs_plain = Buffer::copy_from(&run_values).into_array();
+    let runs = runs_plain.clone();
     let runs = RunEnd::encode(runs, &mut context).unwrap();
     let is_end = |row: &usize| run_values.get(*row) != run_values.get(row - 1);
     let ends: Vec<usize> = (1031..=2500).filter(is_end).collect();
@@ -96,6 +104,11 @@ fn every_integer_encoding_decodes_to_its_values() {
             by_code,
         ),
         (ConstantArray::new(-7i32, 2500).into_array(), vec![-7; 2500]),
+        (rle(&runs_plain, &mut context), run_values.clone()),
+        (
+            rle(&runs_plain, &mut context).slice(1024..2100).unwrap(),
+            run_values[1024..2100].to_vec(),
+        ),
     ];
     for (array, expected) in cases {
         let expected: Vec<i64> = expected.into_iter().map(i64::from).collect();
@@ -114,6 +127,35 @@ fn signs_survive_narrow_and_wide_types() {
     assert_eq!(decoded(&narrow, &mut context), Some(vec![-3, 5, -128]));
     assert_eq!(decoded(&wide, &mut context), Some(vec![-3, 5, i64::MIN]));
     assert_eq!(decoded(&unsigned, &mut context), Some(vec![200, 5, 255]));
+}
+
+#[test]
+fn codes_beyond_a_chunk_s_values_are_of_nulls_or_damage() {
+    let session = VortexSession::default();
+    let mut context = session.create_execution_ctx();
+    let values = Buffer::copy_from([70i32, 80, 90]).into_array();
+    let starts = Buffer::copy_from([0u64, 3]).into_array();
+    let array = |third: Validity| {
+        let mut codes: Vec<u16> = (0..1024).map(|row| row % 3).collect();
+        codes[2] = 700;
+        let codes = PrimitiveArray::new(Buffer::copy_from(&codes), third).into_array();
+        let starts = starts.slice(0..1).unwrap();
+        let array = RLE::try_new(values.clone(), codes, starts, 0, 1024);
+        array.unwrap().into_array()
+    };
+    let valid = Validity::from_iter((0..1024).map(|row| row != 2));
+    let column = ChunkColumn::of_stored(&array(valid), &mut context).unwrap();
+    let mut buffer = ChunkBuffer::default();
+    let words = column
+        .unwrap()
+        .words(&[0, 1, 2, 3], None, &mut buffer)
+        .unwrap();
+    let found = words.unwrap().to_array(&DataType::Int32, 4).unwrap();
+    let expected = Int32Array::from(vec![Some(70), Some(80), None, Some(70)]);
+    assert_eq!(found.as_ref(), &expected);
+    let damaged = ChunkColumn::of_stored(&array(Validity::NonNullable), &mut context).unwrap();
+    let error = damaged.unwrap().decode(0, &mut buffer).unwrap_err();
+    assert!(error.to_string().contains("code 700"), "{error}");
 }
 
 #[test]
