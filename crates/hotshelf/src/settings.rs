@@ -174,6 +174,8 @@ pub(crate) struct SessionSettings {
     pub not_stars: Notes,
     /// Its operators that are left to DataFusion.
     pub left: Notes,
+    /// What rules made of a plan, and what they left, for EXPLAIN VERBOSE.
+    pub decisions: Notes,
     /// Orders of joins that were changed: the order, and why.
     pub join_orders: Arc<Mutex<Vec<(String, String)>>>,
     /// Which side of its inner joins is to be kept in memory.
@@ -235,6 +237,7 @@ impl Default for SessionSettings {
             template: 0,
             not_stars: Notes::default(),
             left: Notes::default(),
+            decisions: Notes::default(),
             join_orders: Arc::default(),
             join_sides: Arc::default(),
             past_runs: Arc::default(),

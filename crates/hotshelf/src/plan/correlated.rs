@@ -10,7 +10,7 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Expr, Join, Limit, LogicalPlan, Subquery};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{has_expression, node_has_expression};
+use super::{has_expression, is_subquery, node_has_expression};
 use crate::error::Error;
 
 #[derive(Debug)]
@@ -27,6 +27,10 @@ impl AnalyzerRule for RefuseUnsoundSubqueries {
                 if let LogicalPlan::Subquery(lateral) = input {
                     check(lateral, SubqueryKind::Lateral)?;
                 }
+            }
+            if is_outer_join(node) && node_has_expression(node, is_subquery)? {
+                let what = "a subquery in the condition of an outer join".into();
+                return Err(Error::NotSupported { what }.into());
             }
             node.apply_expressions(|expr| {
                 expr.apply(|part| {
@@ -47,9 +51,13 @@ impl AnalyzerRule for RefuseUnsoundSubqueries {
     }
 }
 
+fn is_outer_join(node: &LogicalPlan) -> bool {
+    matches!(node, LogicalPlan::Join(join) if join.join_type != JoinType::Inner)
+}
+
 /// How a subquery is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum SubqueryKind {
+pub(super) enum SubqueryKind {
     Scalar,
     Exists,
     /// IN, ANY and ALL.
@@ -62,6 +70,11 @@ fn check(subquery: &Subquery, kind: SubqueryKind) -> QueryResult<()> {
         true => Ok(()),
         false => check_below(&subquery.subquery, kind, true),
     }
+}
+
+/// Whether the engine answers a subquery right, if it does.
+pub(super) fn is_sound(plan: &LogicalPlan, kind: SubqueryKind) -> QueryResult<bool> {
+    Ok(check_below(plan, kind, true).is_ok())
 }
 
 /// Checks a node and those below it. `is_top`: only what keeps rows and their number is above.

@@ -15,6 +15,7 @@ use crate::settings::SessionSettings;
 /// Moves semi joins with filtered groups below other joins.
 pub(super) const EARLY_SEMI_JOINS: NodeRule = NodeRule {
     name: "early_semi_joins",
+    says: "a semi-join with few keys comes before other joins",
     order: ApplyOrder::TopDown,
     rewrite,
 };

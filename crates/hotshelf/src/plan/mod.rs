@@ -8,6 +8,7 @@ mod cast_keys;
 mod choose_access;
 mod chosen_sides;
 mod correlated;
+mod decorrelate;
 mod early_semi_joins;
 mod exchanges;
 mod grouping_sets;
@@ -57,6 +58,7 @@ use cast_keys::NameCastKeys;
 use choose_access::ChooseAccess;
 use chosen_sides::ChosenSides;
 use correlated::RefuseUnsoundSubqueries;
+use decorrelate::Decorrelate;
 use early_semi_joins::EARLY_SEMI_JOINS;
 use exchanges::Exchanges;
 use grouping_sets::GroupBeforeSets;
@@ -90,11 +92,12 @@ pub(crate) use late_columns::wants_unique;
 
 /// The rules that make a query's meaning explicit: Hotshelf's before the engine's, which settle types.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 5] = [
-        Arc::new(RefuseUnsoundSubqueries),
+    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 6] = [
         Arc::new(NameCastKeys),
         Arc::new(SpellOutMembership),
         Arc::new(ComputeSubqueriesFirst),
+        Arc::new(Decorrelate),
+        Arc::new(RefuseUnsoundSubqueries),
         Arc::new(ExactLiterals),
     ];
     ours.into_iter().chain(Analyzer::new().rules).collect()

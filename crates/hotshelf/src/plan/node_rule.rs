@@ -14,6 +14,8 @@ use crate::settings::SessionSettings;
 #[derive(Debug)]
 pub(super) struct NodeRule {
     pub name: &'static str,
+    /// What it has done where it made another plan, for EXPLAIN VERBOSE.
+    pub says: &'static str,
     pub order: ApplyOrder,
     pub rewrite: fn(&LogicalPlan, &SessionSettings) -> QueryResult<Option<LogicalPlan>>,
 }
@@ -43,7 +45,14 @@ impl OptimizerRule for NodeRule {
             None => (self.rewrite)(&plan, &SessionSettings::default()),
         };
         Ok(match rewritten? {
-            Some(rewritten) => Transformed::yes(rewritten),
+            Some(rewritten) => {
+                if let Some(settings) = settings.filter(|settings| settings.decisions.are_wanted())
+                {
+                    let note = format!("{}, at {}", self.says, plan.display());
+                    settings.decisions.note(note);
+                }
+                Transformed::yes(rewritten)
+            }
             None => Transformed::no(plan),
         })
     }

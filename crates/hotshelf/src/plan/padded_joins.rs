@@ -22,6 +22,7 @@ use crate::settings::SessionSettings;
 /// Gives outer joins the type that says which rows are kept.
 pub(super) const PADDED_JOINS: NodeRule = NodeRule {
     name: "padded_joins",
+    says: "an outer join whose padded rows are dropped is an inner one, or an anti join where others are",
     order: ApplyOrder::TopDown,
     rewrite,
 };

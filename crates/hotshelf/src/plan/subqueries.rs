@@ -66,7 +66,7 @@ fn tests_rows(expr: &Expr) -> bool {
 }
 
 /// A test outside filters as one of how many rows there are.
-fn count_rows(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
+pub(super) fn count_rows(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
     match expr {
         Expr::InSubquery(membership) if !reads_outer_columns(&membership.expr)? => {
             membership_test(&membership, schema).map(Transformed::yes)
@@ -128,7 +128,10 @@ fn rewrite_conjunct(conjunct: Expr, schema: &DFSchema) -> QueryResult<Expr> {
             inner => rewrite_below(not(inner), schema),
         },
         Expr::InSubquery(membership) => {
-            let known = !membership.negated || membership.subquery.outer_ref_columns.is_empty();
+            // Of a value that is the same for all rows it makes a filter of the subquery, which drops the NULLs.
+            let is_column = !membership.expr.column_refs().is_empty();
+            let is_alone = membership.subquery.outer_ref_columns.is_empty();
+            let known = !membership.negated || (is_alone && is_column);
             match known {
                 true => Ok(Expr::InSubquery(membership)),
                 false => Ok(spell_out(membership, schema)?.data),

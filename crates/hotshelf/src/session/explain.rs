@@ -43,8 +43,8 @@ pub(super) struct Shown {
 
 impl Shown {
     /// What is to be planned for a statement, and how that is shown if not in the engine's way: where
-    /// `datafusion.explain.format` or EXPLAIN itself says `tree`, or `pgjson` for tools. VERBOSE is the engine's, and
-    /// so are statements that have no plan for rows: it explains them in lines.
+    /// `datafusion.explain.format` or EXPLAIN itself says `tree`, or `pgjson` for tools. VERBOSE of a tree adds what the
+    /// rules decided; of lines it is the engine's, and so are statements that have no plan for rows.
     pub fn of<'a>(
         statement: &'a LogicalPlan,
         state: &SessionState,
@@ -52,7 +52,11 @@ impl Shown {
         let usual = &state.config().options().explain.format;
         let (plan, runs, format, schema) = match statement {
             LogicalPlan::Explain(explain) if is_shown(explain) => {
-                let format = &explain.explain_format;
+                // The engine knows VERBOSE in lines only.
+                let format = match explain.verbose {
+                    true => usual,
+                    false => &explain.explain_format,
+                };
                 (&explain.plan, false, format, &explain.schema)
             }
             LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Tree => {
@@ -60,7 +64,7 @@ impl Shown {
                 explain.explain_format = ExplainFormat::Indent;
                 return (Cow::Owned(LogicalPlan::Explain(explain)), None);
             }
-            LogicalPlan::Analyze(analyze) if !analyze.verbose => {
+            LogicalPlan::Analyze(analyze) => {
                 // The engine takes this one where the statement says nothing, and knows no tree here.
                 let format = match analyze.format {
                     ExplainFormat::Indent => usual,
@@ -72,7 +76,7 @@ impl Shown {
         };
         let form = match format {
             ExplainFormat::Tree => Form::Tree,
-            ExplainFormat::PostgresJSON => Form::Json,
+            ExplainFormat::PostgresJSON if !is_verbose(statement) => Form::Json,
             _ => return (Cow::Borrowed(statement), None),
         };
         let schema = schema.inner().clone();
@@ -89,7 +93,15 @@ impl Shown {
 }
 
 fn is_shown(explain: &Explain) -> bool {
-    !explain.verbose && explain.logical_optimization_succeeded && !has_no_rows(&explain.plan)
+    explain.logical_optimization_succeeded && !has_no_rows(&explain.plan)
+}
+
+fn is_verbose(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Explain(explain) => explain.verbose,
+        LogicalPlan::Analyze(analyze) => analyze.verbose,
+        _ => false,
+    }
 }
 
 fn has_no_rows(plan: &LogicalPlan) -> bool {
@@ -107,6 +119,8 @@ const STAR_PIPELINES: &str = "star_pipelines";
 const OPERATORS: &str = "operators";
 /// The first column of the row about the order of joins.
 const JOIN_ORDER: &str = "join_order";
+/// The first column of the row about what the rules of the planner did.
+const DECISIONS: &str = "decisions";
 /// The first column of the row about memory.
 const MEMORY: &str = "memory";
 
@@ -118,6 +132,11 @@ pub(super) fn takes_notes(plan: &LogicalPlan) -> bool {
         _ => return false,
     };
     matches!(format, ExplainFormat::Indent | ExplainFormat::Tree)
+}
+
+/// Whether what each rule did is a further row.
+pub(super) fn takes_decisions(plan: &LogicalPlan) -> bool {
+    is_verbose(plan) && takes_notes(plan)
 }
 
 /// What the rules noted while planning: the first column of a row, and its text.
@@ -146,6 +165,9 @@ pub(super) fn notes(state: &SessionState) -> Notes {
         if let Some(lines) = noted.lines() {
             notes.push((part, format!("{what}:\n{lines}")));
         }
+    }
+    if let Some(lines) = settings.decisions.lines() {
+        notes.push((DECISIONS, lines));
     }
     notes
 }

@@ -270,6 +270,10 @@ impl Session {
             };
             settings.not_stars = notes();
             settings.left = notes();
+            settings.decisions = match explain::takes_decisions(plan) {
+                true => Notes::wanted(),
+                false => Notes::default(),
+            };
             settings.join_orders = Arc::default();
             settings.join_sides = Arc::default();
             settings.interrupt = Interrupt::default();

@@ -98,13 +98,37 @@ fn a_tree_says_what_running_it_took() {
     );
     assert!(shown.iter().any(|(what, _)| what == "memory"), "{shown:?}");
     // In the engine's own words where that is wanted.
-    let verbose = self::shown(&fixture, "tree", &format!("EXPLAIN VERBOSE {QUERY}"));
+    let verbose = self::shown(&fixture, "indent", &format!("EXPLAIN VERBOSE {QUERY}"));
     assert!(
         verbose.iter().any(|(what, _)| what == "physical_plan"),
         "{verbose:?}"
     );
     let indented = self::shown(&fixture, "indent", &analyze);
     assert_eq!(indented[0].0, "Plan with Metrics");
+}
+
+#[test]
+fn verbose_says_what_the_rules_decided() {
+    let fixture = with_sales();
+    let three = "SELECT count(*) FROM sales s JOIN shops a ON s.shop = a.shop JOIN shops b ON s.day = b.shop";
+    let kept = "SELECT shop, count(*) FROM shops LEFT JOIN sales USING (shop) WHERE sales.day > 3 GROUP BY shop, true";
+    for (query, decision) in [
+        (three, "joins stay in the order of the text"),
+        (kept, "keys that are literals make no groups"),
+    ] {
+        for explain in ["EXPLAIN", "EXPLAIN VERBOSE", "EXPLAIN ANALYZE VERBOSE"] {
+            let shown = shown(&fixture, "tree", &format!("{explain} {query}"));
+            let row = shown.iter().find(|(what, _)| what == "decisions");
+            let Some((_, lines)) = row else {
+                assert_eq!(explain, "EXPLAIN", "{shown:#?}");
+                continue;
+            };
+            let is_short = |line: &String| line.chars().count() <= 99;
+            assert!(lines.iter().all(is_short), "{lines:#?}");
+            let text = lines.join(" ");
+            assert!(text.contains(decision), "{explain} {query}: {text}");
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod aggregating;
 mod answers;
 mod api;
 mod budget;
+mod correlated;
 mod damage;
 mod damaged_input;
 mod exchanging;

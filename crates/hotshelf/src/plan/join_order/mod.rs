@@ -152,7 +152,16 @@ fn choose(graph: &Graph, settings: &SessionSettings) -> Option<(Tree, Option<Str
             let reason = format!("has about {share:.0} % of the work of the order in the text");
             (best.tree, Some(reason))
         }
-        false => (text.tree, None),
+        false => {
+            if settings.decisions.are_wanted() && graph.all().len() > 2 {
+                let share = best.cost / text.cost.max(1.0) * 100.0;
+                let order = graph.describe(&text.tree);
+                let found = "joins stay in the order of the text: the best has about";
+                let note = format!("{order}: {found} {share:.0} % of its work");
+                settings.decisions.note(note);
+            }
+            (text.tree, None)
+        }
     };
     costs.sides(&chosen, &mut settings.join_sides.lock());
     Some((chosen, reason))

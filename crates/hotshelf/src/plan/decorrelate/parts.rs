@@ -1,0 +1,77 @@
+//! Plans and expressions that joins to a domain are made of.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use datafusion::common::{Column, JoinConstraint, JoinType, NullEquality, TableReference};
+use datafusion::error::{DataFusionError, Result as QueryResult};
+use datafusion::logical_expr::{Expr, Join, LogicalPlan};
+
+use crate::error::Error;
+
+/// Numbers for the names of made-up tables: unique in a statement.
+#[derive(Default)]
+pub(super) struct Names(Cell<usize>);
+
+impl Names {
+    /// A name of a kind of table that no other has.
+    pub fn next(&self, kind: &str) -> String {
+        let number = self.0.get();
+        self.0.set(number + 1);
+        format!("__{kind}_{number}")
+    }
+}
+
+/// A join in which NULLs of `on` are equal.
+pub(super) fn join(
+    left: LogicalPlan,
+    right: LogicalPlan,
+    on: Vec<(Expr, Expr)>,
+    filter: Option<Expr>,
+    join_type: JoinType,
+) -> QueryResult<LogicalPlan> {
+    let join = Join::try_new(
+        Arc::new(left),
+        Arc::new(right),
+        on,
+        filter,
+        join_type,
+        JoinConstraint::On,
+        NullEquality::NullEqualsNull,
+        false,
+    );
+    join.map(LogicalPlan::Join)
+}
+
+/// The columns of a plan.
+pub(super) fn columns_of(plan: &LogicalPlan) -> Vec<Expr> {
+    let columns = plan.schema().columns().into_iter();
+    columns.map(Expr::Column).collect()
+}
+
+/// A part of a correlated subquery that is not known here.
+pub(super) fn refused(what: impl std::fmt::Display) -> DataFusionError {
+    let what = format!("a correlated subquery with {what}");
+    Error::NotSupported { what }.into()
+}
+
+/// A column by its table and name, as they are written.
+pub(super) fn qualified(table: &str, name: &str) -> Expr {
+    Expr::Column(Column::new(Some(TableReference::bare(table)), name))
+}
+
+/// The column of a plan at a place.
+pub(super) fn column(plan: &LogicalPlan, place: usize) -> Expr {
+    let (qualifier, field) = plan.schema().qualified_field(place);
+    Expr::Column(Column::from((qualifier, field.as_ref())))
+}
+
+/// An expression under a column's name.
+pub(super) fn named(expr: Expr, qualifier: Option<&TableReference>, name: &str) -> Expr {
+    match &expr {
+        Expr::Column(column) if column.relation.as_ref() == qualifier && column.name == name => {
+            expr
+        }
+        _ => expr.unalias().alias_qualified(qualifier.cloned(), name),
+    }
+}

@@ -1,0 +1,154 @@
+//! Which correlated subqueries the engine joins by itself.
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, internal_err};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::expr::BinaryExpr;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{
+    Expr, FetchType, Join, LogicalPlan, Operator, Subquery, SubqueryAlias,
+};
+
+use super::super::correlated::{SubqueryKind, is_sound};
+use super::super::{has_expression, node_has_expression};
+
+pub(super) fn is_subquery(expr: &Expr) -> bool {
+    super::super::is_subquery(expr) || matches!(expr, Expr::SetComparison(_))
+}
+
+/// Whether the engine's rules answer a subquery, and answer it right.
+pub(super) fn is_simple(expr: &Expr) -> QueryResult<bool> {
+    let (subquery, kind) = match expr {
+        Expr::ScalarSubquery(subquery) => (subquery, SubqueryKind::Scalar),
+        Expr::Exists(exists) => (&exists.subquery, SubqueryKind::Exists),
+        Expr::InSubquery(test) => (&test.subquery, SubqueryKind::Membership),
+        Expr::SetComparison(test) => (&test.subquery, SubqueryKind::Membership),
+        _ => return internal_err!("{expr} is not a subquery"),
+    };
+    is_simple_subquery(subquery, kind)
+}
+
+fn is_simple_subquery(subquery: &Subquery, kind: SubqueryKind) -> QueryResult<bool> {
+    let plan = subquery.subquery.as_ref();
+    if subquery.outer_ref_columns.is_empty() {
+        return Ok(true);
+    }
+    if kind == SubqueryKind::Scalar && !is_aggregated(plan) {
+        return Ok(false);
+    }
+    Ok(is_sound(plan, kind)? && correlates_by_equality(plan, kind == SubqueryKind::Exists)?)
+}
+
+/// The same for what LATERAL joins.
+pub(super) fn is_simple_lateral(join: &Join, subquery: &Subquery) -> QueryResult<bool> {
+    let is_inner = join.join_type == JoinType::Inner;
+    let is_plain = join.on.is_empty() && join.filter.is_none();
+    let plan = subquery.subquery.as_ref();
+    Ok(is_inner
+        && is_plain
+        && is_sound(plan, SubqueryKind::Lateral)?
+        && correlates_by_equality(plan, false)?)
+}
+
+/// Whether one group of all rows is at the top.
+fn is_aggregated(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => is_aggregated(&projection.input),
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) => is_aggregated(input),
+        LogicalPlan::Aggregate(groups) => groups.group_expr.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether outer columns are in filters alone, each beside a column of the subquery that must equal it. `or_other`: in
+/// a semi-join, any condition may be, where rows are only filtered and joined.
+fn correlates_by_equality(plan: &LogicalPlan, or_other: bool) -> QueryResult<bool> {
+    if !has_expression(plan, is_outer)? {
+        return Ok(true);
+    }
+    let here = match plan {
+        LogicalPlan::Filter(filter) => {
+            let conjuncts = split_conjunction(&filter.predicate);
+            let mut conjuncts = conjuncts.into_iter();
+            or_other || conjuncts.all(|conjunct| !has_outer(conjunct) || is_equality(conjunct))
+        }
+        _ => !node_has_expression(plan, is_outer)?,
+    };
+    let passes = match plan {
+        // A name hides the columns that the join is by.
+        LogicalPlan::SubqueryAlias(_) => false,
+        LogicalPlan::Filter(_) | LogicalPlan::Projection(_) => true,
+        LogicalPlan::Join(join) => join.join_type == JoinType::Inner,
+        LogicalPlan::Sort(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => !or_other,
+        _ => false,
+    };
+    let mut inputs = plan.inputs().into_iter();
+    Ok(here
+        && passes
+        && inputs.try_fold(true, |simple, input| {
+            Ok::<_, datafusion::error::DataFusionError>(
+                simple && correlates_by_equality(input, or_other)?,
+            )
+        })?)
+}
+
+fn is_equality(conjunct: &Expr) -> bool {
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = conjunct else {
+        return false;
+    };
+    let (inner, outer) = match has_outer(left) {
+        true => (right, left),
+        false => (left, right),
+    };
+    let is_column = matches!(inner.as_ref(), Expr::Column(_));
+    *op == Operator::Eq && is_column && has_outer(outer) && outer.column_refs().is_empty()
+}
+
+pub(super) fn has_outer(expr: &Expr) -> bool {
+    expr.exists(|part| Ok(is_outer(part))).unwrap_or(true)
+}
+
+pub(super) fn is_outer(expr: &Expr) -> bool {
+    matches!(expr, Expr::OuterReferenceColumn(..))
+}
+
+/// Whether a node or one below refers to the rows around the subquery. What subqueries inside it refer to is inside it.
+pub(super) fn refers_out(plan: &LogicalPlan) -> QueryResult<bool> {
+    let mut found = false;
+    plan.apply(|node| {
+        found = found || node_has_expression(node, is_outer)?;
+        Ok(match found {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(found)
+}
+
+/// Whether a subquery has one row, for any values of outer columns.
+pub(super) fn always_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => always_one_row(&projection.input),
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) => always_one_row(input),
+        LogicalPlan::Aggregate(groups) => groups.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(rows) => rows.produce_one_row,
+        _ => false,
+    }
+}
+
+/// Whether a subquery has a row or none, for any values of outer columns.
+pub(super) fn at_most_one_row(plan: &LogicalPlan) -> QueryResult<bool> {
+    Ok(match plan {
+        LogicalPlan::Projection(projection) => at_most_one_row(&projection.input)?,
+        LogicalPlan::SubqueryAlias(alias) => at_most_one_row(&alias.input)?,
+        LogicalPlan::Filter(filter) => at_most_one_row(&filter.input)?,
+        LogicalPlan::Sort(sort) => at_most_one_row(&sort.input)?,
+        LogicalPlan::Aggregate(groups) => groups.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(_) => true,
+        LogicalPlan::Limit(limit) => {
+            let is_one = matches!(limit.get_fetch_type()?, FetchType::Literal(Some(0 | 1)));
+            is_one || at_most_one_row(&limit.input)?
+        }
+        _ => false,
+    })
+}

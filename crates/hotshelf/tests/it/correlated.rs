@@ -1,0 +1,219 @@
+//! Correlated subqueries of every shape: each answers as it does with the values around it written in its place.
+
+use super::Fixture;
+use super::answers::sorted;
+
+fn tables() -> Fixture {
+    let db = Fixture::new();
+    for sql in [
+        "CREATE TABLE t AS SELECT * FROM (VALUES (1, 10, 'x'), (2, 20, 'y'), (3, NULL, 'x'), \
+         (NULL, 20, NULL), (2, 20, 'y'), (7, 5, 'z')) v(a, b, c)",
+        "CREATE TABLE s AS SELECT * FROM (VALUES (1, 1, 100), (2, 2, NULL), (3, 20, 50), \
+         (2, 20, 60), (2, 1, 60), (NULL, 5, 70), (4, NULL, 80)) v(k, m, d)",
+        "CREATE TABLE u AS SELECT * FROM (VALUES (1, 1), (2, 2), (20, 3), (NULL, 4), (5, NULL)) v(x, y)",
+    ] {
+        db.run(sql).unwrap();
+    }
+    db
+}
+
+/// Subqueries of at most one row and one column. `{a}` and `{b}` are columns of the row around it.
+const VALUES: [&str; 27] = [
+    "SELECT max(d) FROM s WHERE s.k < {a}",
+    "SELECT count(*) FROM s WHERE s.k < {a} OR s.m = {b}",
+    "SELECT count(*) + 1 FROM s WHERE s.m IS NOT DISTINCT FROM {b}",
+    "SELECT d FROM s WHERE s.k = {a} ORDER BY d DESC NULLS LAST, m LIMIT 1",
+    "SELECT k FROM s WHERE s.m < {b} ORDER BY m, k LIMIT 1 OFFSET 1",
+    "SELECT {a} + {b}",
+    "SELECT {a} WHERE {b} > 10",
+    "SELECT {b} LIMIT 1",
+    "SELECT max({b} + d) FROM s WHERE s.k = {a}",
+    "SELECT {b} + max(d) FROM s WHERE s.k = {a}",
+    "SELECT sum(n) FROM (SELECT count(*) AS n FROM s WHERE s.k <= {a} GROUP BY s.m) g",
+    "SELECT count(*) FROM s WHERE s.k = {a} HAVING count(*) > 1",
+    "SELECT DISTINCT count(*) FROM s WHERE s.k = {a}",
+    "SELECT count(*) FROM (SELECT DISTINCT m FROM s WHERE s.k = {a}) g",
+    "SELECT count(*) FROM s LEFT JOIN u ON u.x = s.k AND u.y = {a}",
+    "SELECT count(u.x) FROM u RIGHT JOIN s ON u.x = s.k AND u.y <= {a}",
+    "SELECT count(r.x) FROM s LEFT JOIN (SELECT x FROM u WHERE u.y >= {a}) r ON r.x = s.k",
+    "SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY d, m) AS n FROM s WHERE s.k >= {a}) g",
+    "SELECT sum(v) FROM (SELECT d AS v FROM s WHERE s.k = {a} UNION ALL SELECT x FROM u WHERE u.y < {a}) g",
+    "SELECT count(*) FROM (SELECT k FROM s WHERE s.m < {b} INTERSECT SELECT x FROM u WHERE u.y <= {a}) g",
+    "SELECT count(*) FROM (SELECT k FROM s WHERE s.m < {b} EXCEPT SELECT x FROM u WHERE u.y <= {a}) g",
+    "SELECT count(*) FROM s WHERE s.k < {a} AND EXISTS (SELECT 1 FROM u WHERE u.x = s.m)",
+    "SELECT count(*) FROM s WHERE s.k < {a} AND s.m NOT IN (SELECT x FROM u WHERE u.y = s.k)",
+    "SELECT min(d) FROM s, u WHERE s.k = u.x AND u.y + s.m > {a} + 1",
+    "SELECT max(d) FROM (SELECT * FROM s WHERE s.m < {b} ORDER BY d LIMIT 2) g",
+    "WITH w AS (SELECT d FROM s WHERE s.k = {a}) SELECT count(*) FROM w",
+    "SELECT count(*) FROM s WHERE s.k = {a} AND s.m > (SELECT avg(u.y) FROM u WHERE u.x < s.d)",
+];
+
+/// Subqueries of any number of rows, of numbers.
+const ROWS: [&str; 14] = [
+    "SELECT s.m FROM s WHERE s.k < {a}",
+    "SELECT s.m FROM s WHERE s.k = {a} OR s.d > {b} + 40",
+    "SELECT max(s.m) FROM s WHERE s.k = {a}",
+    "SELECT count(*) FROM s WHERE s.k = {a}",
+    "SELECT s.m FROM s WHERE s.k <= {a} ORDER BY s.d, s.m LIMIT 2",
+    "SELECT s.m FROM s WHERE s.k = {a} OFFSET 1",
+    "SELECT {b}",
+    "SELECT s.m FROM s WHERE s.m + {a} > 3",
+    "SELECT s.m FROM s WHERE s.k < {a} UNION SELECT u.x FROM u WHERE u.y = {a}",
+    "SELECT s.m FROM s LEFT JOIN u ON u.x = s.k AND u.y = {a} WHERE u.x IS NULL",
+    "SELECT row_number() OVER (ORDER BY d, m) FROM s WHERE s.k = {a}",
+    "SELECT s.m FROM s GROUP BY s.m HAVING count(*) < {a}",
+    "SELECT u.x FROM u WHERE u.y > {a} AND u.x IN (SELECT s.m FROM s WHERE s.d > 50)",
+    "SELECT CAST(NULL AS BIGINT) FROM s WHERE s.k > {a}",
+];
+
+/// What `select` is for each row of `t`.
+fn row_by_row(db: &Fixture, select: &dyn Fn(&str, &str) -> String) -> Vec<String> {
+    let of_row = |row: String| {
+        let cells: Vec<String> = row.split('|').map(literal).collect();
+        format!("({})", select(&cells[0], &cells[1]))
+    };
+    let rows = db.rows("SELECT a, b FROM t").into_iter().map(of_row);
+    let rows: Vec<String> = rows.collect();
+    sorted(db, &rows.join(" UNION ALL "))
+}
+
+fn literal(cell: &str) -> String {
+    match cell {
+        "" => "CAST(NULL AS BIGINT)".into(),
+        value => format!("CAST({value} AS BIGINT)"),
+    }
+}
+
+fn with(text: &str, a: &str, b: &str) -> String {
+    text.replace("{a}", a).replace("{b}", b)
+}
+
+#[test]
+fn a_value_is_that_of_the_row_around_it() {
+    let db = tables();
+    for text in VALUES {
+        let value = with(text, "t.a", "t.b");
+        let found = sorted(&db, &format!("SELECT a, b, ({value}) AS v FROM t"));
+        let expected = row_by_row(&db, &|a, b| {
+            format!("SELECT {a}, {b}, ({}) AS v", with(text, a, b))
+        });
+        assert_eq!(found, expected, "{text}");
+        let found = sorted(
+            &db,
+            &format!("SELECT a FROM t WHERE b > 5 AND ({value}) > 1"),
+        );
+        let expected = row_by_row(&db, &|a, b| {
+            format!("SELECT {a} WHERE {b} > 5 AND ({}) > 1", with(text, a, b))
+        });
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
+#[test]
+fn tests_of_rows_are_those_of_the_row_around_them() {
+    let db = tables();
+    for text in ROWS {
+        let rows = with(text, "t.a", "t.b");
+        for test in [
+            "EXISTS ({})",
+            "NOT EXISTS ({})",
+            "{b} IN ({})",
+            "{b} NOT IN ({})",
+            "{b} > ANY ({})",
+            "{b} < ALL ({})",
+            "({b} IN ({})) IS NULL",
+            "EXISTS ({}) OR {a} = 3",
+        ] {
+            let correlated = with(&test.replace("{}", &rows), "t.a", "t.b");
+            let alone = |a: &str, b: &str| with(&test.replace("{}", &with(text, a, b)), a, b);
+            let found = sorted(&db, &format!("SELECT a, {correlated} AS v FROM t"));
+            let expected = row_by_row(&db, &|a, b| format!("SELECT {a}, {} AS v", alone(a, b)));
+            assert_eq!(found, expected, "{correlated}");
+            let found = sorted(&db, &format!("SELECT a FROM t WHERE {correlated}"));
+            let kept = expected.iter().filter_map(|row| row.strip_suffix("|true"));
+            assert_eq!(found, kept.collect::<Vec<_>>(), "{correlated}");
+        }
+    }
+}
+
+#[test]
+fn lateral_rows_are_those_of_the_row_beside_them() {
+    let db = tables();
+    for text in VALUES.into_iter().chain(ROWS) {
+        let rows = with(text, "t.a", "t.b");
+        let found = sorted(&db, &format!("SELECT a, v FROM t, LATERAL ({rows}) r(v)"));
+        let expected = row_by_row(&db, &|a, b| {
+            format!("SELECT {a}, v FROM ({}) r(v)", with(text, a, b))
+        });
+        assert_eq!(found, expected, "{text}");
+        let join = format!("LEFT JOIN LATERAL ({rows}) r(v) ON v > 2");
+        let found = sorted(&db, &format!("SELECT a, v FROM t {join}"));
+        let expected = row_by_row(&db, &|a, b| {
+            let rows = with(text, a, b);
+            format!("SELECT {a}, v FROM (SELECT 1) o LEFT JOIN ({rows}) r(v) ON v > 2")
+        });
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
+#[test]
+fn subqueries_stand_in_conditions_of_joins_orders_and_windows() {
+    let db = tables();
+    for (sql, expected) in [
+        (
+            "SELECT t.a, s.d FROM t JOIN s ON t.a = s.k AND EXISTS (SELECT 1 FROM u WHERE u.x = s.m AND u.y < t.a + 2)",
+            vec!["1|100", "2|", "2|", "2|60", "2|60", "2|60", "2|60", "3|50"],
+        ),
+        (
+            "SELECT a FROM t WHERE a > 0 ORDER BY (SELECT max(d) FROM s WHERE s.k <= t.a), a DESC LIMIT 2",
+            vec!["3", "7"],
+        ),
+        (
+            "SELECT a, sum((SELECT count(*) FROM s WHERE s.k < t.a)) OVER () AS n FROM t",
+            vec!["1|12", "2|12", "2|12", "3|12", "7|12", "|12"],
+        ),
+    ] {
+        assert_eq!(sorted(&db, sql), expected, "{sql}");
+    }
+}
+
+#[test]
+fn two_rows_are_not_one_value() {
+    let db = tables();
+    assert_eq!(
+        sorted(
+            &db,
+            "SELECT a, (SELECT d FROM s WHERE s.k = t.a) AS d FROM t WHERE a <> 2"
+        ),
+        ["1|100", "3|50", "7|"]
+    );
+    let error = db.error("SELECT a, (SELECT d FROM s WHERE s.k = t.a) AS d FROM t");
+    assert!(error.to_string().contains("more than one row"), "{error}");
+}
+
+#[test]
+fn what_is_not_known_is_refused_by_name() {
+    let db = tables();
+    for (sql, part) in [
+        (
+            "SELECT (SELECT count(*) FROM s FULL JOIN u ON u.x = s.k AND u.y = t.a) FROM t",
+            "FULL JOIN",
+        ),
+        (
+            "SELECT (SELECT count(*) FROM (SELECT k FROM s WHERE k < t.a GROUP BY ROLLUP (k, m)) g) FROM t",
+            "grouping sets",
+        ),
+        (
+            "SELECT (SELECT DISTINCT ON (k) d FROM s WHERE k < t.a ORDER BY k, d LIMIT 1) FROM t",
+            "DISTINCT ON",
+        ),
+        (
+            "SELECT t.a FROM t LEFT JOIN s ON s.k = (SELECT max(x) FROM u WHERE u.y = t.a)",
+            "outer join",
+        ),
+    ] {
+        let error = db.error(sql);
+        assert!(error.to_string().contains(part), "{sql}: {error}");
+        assert_eq!(error.code(), "not_supported", "{error}");
+    }
+}
