@@ -10,7 +10,7 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{Expr, Join, Limit, LogicalPlan, Subquery};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{has_expression, is_subquery, node_has_expression};
+use super::expressions::{has_expression, is_subquery, node_has_expression};
 use crate::error::Error;
 
 #[derive(Debug)]

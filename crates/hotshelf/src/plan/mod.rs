@@ -11,6 +11,7 @@ mod correlated;
 mod decorrelate;
 mod early_semi_joins;
 mod exchanges;
+mod expressions;
 mod grouping_sets;
 mod in_lists;
 mod join_order;
@@ -61,6 +62,7 @@ use correlated::RefuseUnsoundSubqueries;
 use decorrelate::Decorrelate;
 use early_semi_joins::EARLY_SEMI_JOINS;
 use exchanges::Exchanges;
+use expressions::{has_expression, is_subquery, node_has_expression};
 use grouping_sets::GroupBeforeSets;
 use in_lists::keep_lists_apart;
 use join_order::OrderJoins;
@@ -206,20 +208,6 @@ fn replace_operators(
     .data()
 }
 
-/// Whether an expression of a plan, or a part of one, is of a kind. Rules ask this first: most plans have nothing for
-/// them.
-fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> QueryResult<bool> {
-    let mut found = false;
-    plan.apply_with_subqueries(|node| {
-        found = found || node_has_expression(node, is_kind)?;
-        Ok(match found {
-            true => TreeNodeRecursion::Stop,
-            false => TreeNodeRecursion::Continue,
-        })
-    })?;
-    Ok(found)
-}
-
 /// Whether a part gives the same rows each time, and depends on nothing outside.
 pub(crate) fn is_repeatable(part: &LogicalPlan) -> QueryResult<bool> {
     let mut is_repeatable = true;
@@ -235,26 +223,6 @@ pub(crate) fn is_repeatable(part: &LogicalPlan) -> QueryResult<bool> {
 /// Whether an expression asks another query, or the row of an outer one.
 fn is_open(expr: &Expr) -> bool {
     is_subquery(expr) || matches!(expr, Expr::OuterReferenceColumn(..) | Expr::Placeholder(_))
-}
-
-fn is_subquery(expr: &Expr) -> bool {
-    matches!(
-        expr,
-        Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_)
-    )
-}
-
-/// [`has_expression`] for one node.
-fn node_has_expression(node: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> QueryResult<bool> {
-    let mut found = false;
-    node.apply_expressions(|expr| {
-        found = expr.exists(|part| Ok(is_kind(part)))?;
-        Ok(match found {
-            true => TreeNodeRecursion::Stop,
-            false => TreeNodeRecursion::Continue,
-        })
-    })?;
-    Ok(found)
 }
 
 #[cfg(test)]

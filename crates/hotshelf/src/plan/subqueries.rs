@@ -20,6 +20,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::expressions::{has_expression, node_has_expression};
+
 #[derive(Debug)]
 pub(super) struct SpellOutMembership;
 
@@ -29,7 +31,7 @@ impl AnalyzerRule for SpellOutMembership {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
-        match super::has_expression(&plan, tests_rows)? {
+        match has_expression(&plan, tests_rows)? {
             true => plan.transform_up_with_subqueries(rewrite_node).data(),
             false => Ok(plan),
         }
@@ -37,7 +39,7 @@ impl AnalyzerRule for SpellOutMembership {
 }
 
 fn rewrite_node(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
-    if !super::node_has_expression(&plan, tests_rows)? {
+    if !node_has_expression(&plan, tests_rows)? {
         return Ok(Transformed::no(plan));
     }
     let schema = merge_schema(&plan.inputs());

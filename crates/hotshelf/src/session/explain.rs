@@ -43,8 +43,8 @@ pub(super) struct Shown {
 
 impl Shown {
     /// What is to be planned for a statement, and how that is shown if not in the engine's way: where
-    /// `datafusion.explain.format` or EXPLAIN itself says `tree`, or `pgjson` for tools. VERBOSE of a tree adds what the
-    /// rules decided; of lines it is the engine's, and so are statements that have no plan for rows.
+    /// `datafusion.explain.format` or EXPLAIN itself says `tree`, or `pgjson` for tools. VERBOSE of a tree adds what
+    /// the rules decided; of lines it is the engine's, and so are statements that have no plan for rows.
     pub fn of<'a>(
         statement: &'a LogicalPlan,
         state: &SessionState,

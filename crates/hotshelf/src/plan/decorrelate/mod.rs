@@ -42,7 +42,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::node_has_expression;
+use super::expressions::node_has_expression;
 use super::subqueries::count_rows;
 use domain::Domain;
 use one_row::one_row;

@@ -7,7 +7,7 @@ use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, lit};
 
-use super::super::node_has_expression;
+use super::super::expressions::node_has_expression;
 use super::one_row::one_row;
 use super::simple::always_one_row;
 

@@ -4,16 +4,16 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, internal_err};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::expr::BinaryExpr;
-use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::utils::{split_binary, split_conjunction};
 use datafusion::logical_expr::{
     Expr, FetchType, Join, LogicalPlan, Operator, Subquery, SubqueryAlias,
 };
 
 use super::super::correlated::{SubqueryKind, is_sound};
-use super::super::{has_expression, node_has_expression};
+use super::super::expressions::{has_expression, node_has_expression};
 
 pub(super) fn is_subquery(expr: &Expr) -> bool {
-    super::super::is_subquery(expr) || matches!(expr, Expr::SetComparison(_))
+    super::super::expressions::is_subquery(expr) || matches!(expr, Expr::SetComparison(_))
 }
 
 /// Whether the engine's rules answer a subquery, and answer it right.
@@ -70,7 +70,7 @@ fn correlates_by_equality(plan: &LogicalPlan, or_other: bool) -> QueryResult<boo
         LogicalPlan::Filter(filter) => {
             let conjuncts = split_conjunction(&filter.predicate);
             let mut conjuncts = conjuncts.into_iter();
-            or_other || conjuncts.all(|conjunct| !has_outer(conjunct) || is_equality(conjunct))
+            or_other || conjuncts.all(|conjunct| !has_outer(conjunct) || names_equal(conjunct))
         }
         _ => !node_has_expression(plan, is_outer)?,
     };
@@ -90,6 +90,25 @@ fn correlates_by_equality(plan: &LogicalPlan, or_other: bool) -> QueryResult<boo
                 simple && correlates_by_equality(input, or_other)?,
             )
         })?)
+}
+
+/// Whether a condition with outer columns is an equality, or a choice between conditions that all have the same
+/// equalities, which the engine takes out of them.
+fn names_equal(conjunct: &Expr) -> bool {
+    let equalities = |choice| {
+        let parts = split_conjunction(choice).into_iter();
+        parts.filter(|part| has_outer(part)).collect::<Vec<_>>()
+    };
+    let mut choices = split_binary(conjunct, Operator::Or)
+        .into_iter()
+        .map(equalities);
+    let Some(first) = choices.next() else {
+        return false;
+    };
+    let is_same = |other: Vec<&Expr>| {
+        other.len() == first.len() && other.iter().all(|part| first.contains(part))
+    };
+    !first.is_empty() && first.iter().all(|part| is_equality(part)) && choices.all(is_same)
 }
 
 fn is_equality(conjunct: &Expr) -> bool {

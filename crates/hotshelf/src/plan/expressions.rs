@@ -1,0 +1,42 @@
+//! Which expressions a plan has.
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+
+/// Whether an expression of a plan, or a part of one, is of a kind. Rules ask this first: most plans have nothing for
+/// them.
+pub(super) fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> QueryResult<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        found = found || node_has_expression(node, is_kind)?;
+        Ok(match found {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(found)
+}
+
+pub(super) fn is_subquery(expr: &Expr) -> bool {
+    matches!(
+        expr,
+        Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_)
+    )
+}
+
+/// [`has_expression`] for one node.
+pub(super) fn node_has_expression(
+    node: &LogicalPlan,
+    is_kind: fn(&Expr) -> bool,
+) -> QueryResult<bool> {
+    let mut found = false;
+    node.apply_expressions(|expr| {
+        found = expr.exists(|part| Ok(is_kind(part)))?;
+        Ok(match found {
+            true => TreeNodeRecursion::Stop,
+            false => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(found)
+}
