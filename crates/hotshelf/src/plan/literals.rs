@@ -95,7 +95,10 @@ fn rewrite_binary(mut binary: BinaryExpr, schema: &DFSchema) -> Transformed<Expr
     if !computes && let Some(expr) = compare_with_zero(&binary, schema) {
         return Transformed::yes(expr);
     }
-    let changed = unify([&mut *binary.left, &mut *binary.right], schema);
+    let mut changed = unify([&mut *binary.left, &mut *binary.right], schema);
+    if !computes {
+        changed |= unsign_zeros(vec![&mut *binary.left, &mut *binary.right], schema);
+    }
     Transformed::new_transformed(Expr::BinaryExpr(binary), changed)
 }
 
@@ -111,6 +114,9 @@ fn rewrite_between(mut between: Between, schema: &DFSchema) -> Transformed<Expr>
                 changed = true;
             }
         }
+    } else {
+        let sides = vec![&mut *between.expr, &mut *between.low, &mut *between.high];
+        changed |= unsign_zeros(sides, schema);
     }
     Transformed::new_transformed(Expr::Between(between), changed)
 }
@@ -118,10 +124,14 @@ fn rewrite_between(mut between: Between, schema: &DFSchema) -> Transformed<Expr>
 fn rewrite_list(mut list: InList, schema: &DFSchema) -> Transformed<Expr> {
     let exprs = std::iter::once(&mut *list.expr).chain(&mut list.list);
     let mut changed = unify(exprs, schema);
-    if is_float(&list.expr, schema) && list.list.iter().any(is_zero) {
+    let has_zero = |zero: &Expr| is_zero(zero) && has_two_zeros(&list.expr, zero, schema);
+    if list.list.iter().any(has_zero) {
         list.list.retain(|expr| !is_zero(expr));
         list.list.extend([lit(-0.0), lit(0.0)]);
         changed = true;
+    } else {
+        let exprs = std::iter::once(&mut *list.expr).chain(&mut list.list);
+        changed |= unsign_zeros(exprs.collect(), schema);
     }
     Transformed::new_transformed(Expr::InList(list), changed)
 }
@@ -130,7 +140,9 @@ fn rewrite_case(mut case: Case, schema: &DFSchema) -> Transformed<Expr> {
     let mut changed = compare_bases_with_zero(&mut case, schema);
     if let Some(base) = &mut case.expr {
         let whens = case.when_then_expr.iter_mut().map(|(when, _)| &mut **when);
-        changed |= unify(std::iter::once(&mut **base).chain(whens), schema);
+        let mut compared: Vec<_> = std::iter::once(&mut **base).chain(whens).collect();
+        changed |= unify(compared.iter_mut().map(|expr| &mut **expr), schema);
+        changed |= unsign_zeros(compared, schema);
     }
     let thens = case.when_then_expr.iter_mut().map(|(_, then)| &mut **then);
     let results = thens.chain(case.else_expr.iter_mut().map(|expr| &mut **expr));
@@ -169,7 +181,13 @@ fn rewrite_call(mut call: ScalarFunction, schema: &DFSchema) -> QueryResult<Tran
     if let Some(expr) = nullif_zero(&call, schema)? {
         return Ok(Transformed::yes(expr));
     }
-    let changed = unify(&mut call.args, schema);
+    let mut changed = unify(&mut call.args, schema);
+    if call.name() == "nullif"
+        && let [value, other] = call.args.as_mut_slice()
+        && is_exact(value, schema)
+    {
+        changed |= unsign(other);
+    }
     Ok(Transformed::new_transformed(
         Expr::ScalarFunction(call),
         changed,
@@ -253,6 +271,15 @@ fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|kind| kind.is_floating())
 }
 
+/// Whether what is compared with a zero may be -0.0: a float, or a text that is read as one.
+fn has_two_zeros(value: &Expr, zero: &Expr, schema: &DFSchema) -> bool {
+    let is_text = || {
+        let kind = value.get_type(schema);
+        is_float(zero, schema) && kind.is_ok_and(|kind| kind.is_string())
+    };
+    is_float(value, schema) || is_text()
+}
+
 /// Whether the expression is the literal 0, 0.0 or -0.0.
 fn is_zero(expr: &Expr) -> bool {
     match expr {
@@ -264,17 +291,51 @@ fn is_zero(expr: &Expr) -> bool {
     }
 }
 
+/// Makes 0.0 of each literal -0.0 that is compared with a number that is not a float: once the number is cast to a
+/// double, its zero is 0.0.
+fn unsign_zeros(exprs: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    if !exprs.iter().any(|expr| is_exact(expr, schema)) {
+        return false;
+    }
+    let mut changed = false;
+    for expr in exprs {
+        changed |= unsign(expr);
+    }
+    changed
+}
+
+/// Makes 0.0 of a literal -0.0.
+fn unsign(expr: &mut Expr) -> bool {
+    let is_negative = match &*expr {
+        Expr::Literal(ScalarValue::Float64(Some(value)), _) => value.is_sign_negative(),
+        Expr::Literal(ScalarValue::Float32(Some(value)), _) => value.is_sign_negative(),
+        Expr::Negative(_) => true,
+        _ => false,
+    };
+    let changed = is_negative && is_zero(expr);
+    if changed {
+        *expr = lit(0.0);
+    }
+    changed
+}
+
+/// Whether the expression is a number and not a float.
+fn is_exact(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema)
+        .is_ok_and(|kind| kind.is_numeric() && !kind.is_floating())
+}
+
 /// A comparison of a float with zero as one that treats both zeros alike.
 fn compare_with_zero(binary: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {
-    let (value, op) = if is_zero(&binary.right) {
-        (&binary.left, binary.op)
+    let (value, op, zero) = if is_zero(&binary.right) {
+        (&binary.left, binary.op, &binary.right)
     } else if is_zero(&binary.left) {
-        (&binary.right, binary.op.swap()?)
+        (&binary.right, binary.op.swap()?, &binary.left)
     } else {
         return None;
     };
     let is_literal = float_literal(value).is_some() || is_zero(value);
-    if is_literal || value.is_volatile() || !is_float(value, schema) {
+    if is_literal || value.is_volatile() || !has_two_zeros(value, zero, schema) {
         return None;
     }
     let value = || value.as_ref().clone();

@@ -21,6 +21,7 @@ mod kept;
 mod keys;
 mod late_columns;
 mod late_rows;
+mod literals;
 mod look_ups;
 mod merging;
 mod padded_joins;
