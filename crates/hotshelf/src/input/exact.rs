@@ -10,7 +10,9 @@ use arrow::compute::{CastOptions, can_cast_types, cast, cast_with_options};
 use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use super::written::{digits_behind_point, is_whole_day, plain_numbers, second_digits};
+use super::written::{
+    digits_behind_point, digits_of_decimals, is_whole_day, plain_numbers, second_digits,
+};
 use crate::error::Error;
 use crate::error::hint::NOT_NULL;
 
@@ -91,7 +93,7 @@ pub(crate) fn exact_cast(array: &ArrayRef, want: &DataType) -> Result<ArrayRef, 
     if !can_cast_types(array.data_type(), want) {
         return Err(Misfit::Type);
     }
-    let plain = plain_numbers(array, want);
+    let plain = plain_numbers(array, want).or_else(|| digits_of_decimals(array, want));
     let source = plain.as_ref().unwrap_or(array);
     let done = lenient(source, want)?;
     let lost = first_lost(source, &done).or_else(|| match loss_of(source.data_type(), want) {

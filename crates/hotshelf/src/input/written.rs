@@ -1,4 +1,5 @@
-//! What texts say of numbers, dates and times: the casts of texts cut what their type has no place for.
+//! What texts say of numbers, dates and times: casts cut what their type has no place for, and some of numbers are
+//! better made by way of texts.
 
 use std::fmt::Write;
 
@@ -8,6 +9,9 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type};
 
 /// The largest exponent that is written out, of either sign: no decimal has as many digits.
 const EXPONENT_MAX: i32 = 400;
+
+/// Whole numbers of this many digits are doubles.
+const DOUBLE_DIGITS: u8 = 15;
 
 /// The texts to cast to a decimal in the place of an array: each float's shortest one, and texts without exponents.
 /// None if the array can be cast as it is.
@@ -32,6 +36,21 @@ pub(super) fn plain_numbers(array: &ArrayRef, want: &DataType) -> Option<ArrayRe
         }
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => without_exponents(array),
         _ => None,
+    }
+}
+
+/// The texts to cast to a float in the place of decimals: the cast of decimals with more digits than a double rounds
+/// twice. None if the array can be cast as it is.
+pub(super) fn digits_of_decimals(array: &ArrayRef, want: &DataType) -> Option<ArrayRef> {
+    let rounds_twice = match array.data_type() {
+        DataType::Decimal64(precision, _)
+        | DataType::Decimal128(precision, _)
+        | DataType::Decimal256(precision, _) => *precision > DOUBLE_DIGITS,
+        _ => false,
+    };
+    match rounds_twice && want.is_floating() {
+        true => cast(array, &DataType::Utf8).ok(),
+        false => None,
     }
 }
 

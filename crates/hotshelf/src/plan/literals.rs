@@ -1,7 +1,8 @@
 //! Literals beside decimals and floats, before types are coerced.
 //!
 //! The engine reads `0.1` as a double. Next to a decimal that makes both sides doubles, and `d = -9128.22` misses its
-//! row (`docs/upstream/decimal-literals.md`): such a literal becomes the decimal it was written as. And -0.0 is not
+//! row (`docs/upstream/decimal-literals.md`): such a literal becomes the decimal it was written as, and a decimal literal
+//! next to a float becomes a double. And -0.0 is not
 //! 0.0 in longer lists, which the engine looks up by bits, and in scans, which compare in the total order of floats
 //! (`docs/upstream/negative-zero.md`): a list with one zero gets both, and comparisons with zero are rewritten so
 //! that they mean the same in either order. EXTRACT is guarded against years that no timestamp has
@@ -12,7 +13,7 @@ use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::expr::{Between, BinaryExpr, Case, InList, ScalarFunction};
+use datafusion::logical_expr::expr::{Between, BinaryExpr, Case, Cast, InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit, when};
@@ -47,6 +48,8 @@ fn may_change(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(ScalarValue::Float64(_) | ScalarValue::Float32(_), _) => true,
         Expr::Literal(ScalarValue::Int64(value), _) => *value == Some(0),
+        Expr::Literal(ScalarValue::Decimal128(..), _) => true,
+        Expr::Cast(cast) => is_decimal_text(cast),
         Expr::ScalarFunction(call) => call.name() == "date_part",
         _ => false,
     }
@@ -211,30 +214,66 @@ fn nullif_zero(call: &ScalarFunction, schema: &DFSchema) -> QueryResult<Option<E
     when(equal, lit(null)).otherwise(value.clone()).map(Some)
 }
 
-/// Makes decimals of float literals that are compared or mixed with decimals and with no other floats.
+/// Makes decimals of float literals that are compared or mixed with decimals and with no other floats, and doubles of
+/// decimal literals that are compared or mixed with floats: the engine would make decimals of the floats.
 fn unify<'a>(exprs: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
-    let mut literals = Vec::new();
+    let (mut written_floats, mut written_decimals) = (Vec::new(), Vec::new());
     let (mut decimals, mut floats) = (false, false);
     for expr in exprs {
         if float_literal(expr).is_some() {
-            literals.push(expr);
+            written_floats.push(expr);
+            continue;
+        }
+        if let Some(value) = decimal_literal(expr) {
+            written_decimals.push((expr, value));
             continue;
         }
         let kind = expr.get_type(schema);
         decimals |= kind.as_ref().is_ok_and(DataType::is_decimal);
         floats |= kind.is_ok_and(|kind| kind.is_floating());
     }
-    if !decimals || floats {
-        return false;
-    }
     let mut changed = false;
-    for expr in literals {
-        if let Some(value) = float_literal(expr).and_then(exact_decimal) {
+    if floats {
+        for (expr, value) in written_decimals {
             *expr = lit(value);
             changed = true;
         }
+    } else if decimals || !written_decimals.is_empty() {
+        for expr in written_floats {
+            if let Some(value) = float_literal(expr).and_then(exact_decimal) {
+                *expr = lit(value);
+                changed = true;
+            }
+        }
     }
     changed
+}
+
+/// The double next to a literal that is a decimal: a parameter's value, or a number that was written with more digits
+/// than a double has.
+fn decimal_literal(expr: &Expr) -> Option<f64> {
+    match expr {
+        Expr::Literal(value @ ScalarValue::Decimal128(Some(_), ..), _) => {
+            value.to_string().parse().ok()
+        }
+        Expr::Negative(inner) => decimal_literal(inner).map(|value| -value),
+        Expr::Cast(cast) if is_decimal_text(cast) => match cast.expr.as_ref() {
+            Expr::Literal(text, _) => {
+                let value = text.cast_to(cast.field.data_type()).ok()?;
+                value.to_string().parse().ok()
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_decimal_text(cast: &Cast) -> bool {
+    cast.field.data_type().is_decimal()
+        && matches!(
+            cast.expr.as_ref(),
+            Expr::Literal(ScalarValue::Utf8(Some(_)), _)
+        )
 }
 
 /// The value of a literal such as `1.5` or `-1.5`.
@@ -280,13 +319,14 @@ fn has_two_zeros(value: &Expr, zero: &Expr, schema: &DFSchema) -> bool {
     is_float(value, schema) || is_text()
 }
 
-/// Whether the expression is the literal 0, 0.0 or -0.0.
+/// Whether the expression is the literal 0, 0.0 or -0.0, or one as a float.
 fn is_zero(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(ScalarValue::Float64(value), _) => *value == Some(0.0),
         Expr::Literal(ScalarValue::Float32(value), _) => *value == Some(0.0),
         Expr::Literal(ScalarValue::Int64(value), _) => *value == Some(0),
         Expr::Negative(inner) => is_zero(inner),
+        Expr::Cast(cast) => cast.field.data_type().is_floating() && is_zero(&cast.expr),
         _ => false,
     }
 }
@@ -306,13 +346,13 @@ fn unsign_zeros(exprs: Vec<&mut Expr>, schema: &DFSchema) -> bool {
 
 /// Makes 0.0 of a literal -0.0.
 fn unsign(expr: &mut Expr) -> bool {
-    let is_negative = match &*expr {
+    let may_be_negative = match &*expr {
         Expr::Literal(ScalarValue::Float64(Some(value)), _) => value.is_sign_negative(),
         Expr::Literal(ScalarValue::Float32(Some(value)), _) => value.is_sign_negative(),
-        Expr::Negative(_) => true,
+        Expr::Negative(_) | Expr::Cast(_) => true,
         _ => false,
     };
-    let changed = is_negative && is_zero(expr);
+    let changed = may_be_negative && is_zero(expr);
     if changed {
         *expr = lit(0.0);
     }

@@ -8,6 +8,8 @@ use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, Expr, UnaryOperator, Value, ValueWithSpan,
 };
 
+/// A number of no more digits is what its double is shown as.
+const DOUBLE_DIGITS: usize = 15;
 /// Digits of the widest decimal.
 const DECIMAL_DIGITS: usize = 38;
 
@@ -58,7 +60,8 @@ fn decimal(text: &str) -> Option<Expr> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let digits = whole.trim_start_matches('0').len() + fraction.len();
-    if !(all_digits(whole) && all_digits(fraction) && digits <= DECIMAL_DIGITS) {
+    let may_change = (DOUBLE_DIGITS + 1..=DECIMAL_DIGITS).contains(&digits);
+    if !(may_change && all_digits(whole) && all_digits(fraction)) {
         return None;
     }
     let shown = text.parse::<f64>().ok()?.to_string();

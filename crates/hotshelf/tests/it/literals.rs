@@ -19,6 +19,7 @@ fn negative_zero_equals_the_zero_of_numbers_that_are_no_floats() {
         for (predicate, id) in [
             ("$ IN (-0.0, 1.5)", "1"),
             ("$ NOT IN (-0.0, 1.5, 2.5, 3.5, 4.5)", "2"),
+            ("$ IN (CAST(-0.0 AS DOUBLE), -(0.0), 1.5)", "1"),
             ("$ = -0.0", "1"),
             ("-0.0 < $", "2"),
             ("$ BETWEEN -0.0 AND 1.5", "1"),
@@ -81,4 +82,48 @@ fn numbers_with_more_digits_than_a_double_are_not_rounded() {
         let rows = db.rows(&format!("SELECT count(*) FROM w WHERE {predicate}"));
         assert_eq!(rows, [count], "{predicate}");
     }
+}
+
+#[test]
+fn numbers_of_many_digits_are_doubles_next_to_doubles() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t (f DOUBLE, r REAL)").unwrap();
+    db.run(
+        "INSERT INTO t VALUES (0.10000000000000001, 0.10000000000000001), (12345678901234567.0, NULL),
+         (18446744073709551617, NULL), (-0.30000000000000000001, 1)",
+    )
+    .unwrap();
+    assert_eq!(
+        db.rows("SELECT * FROM t ORDER BY f"),
+        [
+            "-0.3|1.0",
+            "0.1|0.1",
+            "1.2345678901234568e16|",
+            "1.8446744073709552e19|"
+        ]
+    );
+    let session = db.database().session();
+    session
+        .query("PREPARE equal AS SELECT f FROM t WHERE f = $1")
+        .unwrap();
+    let rows = lines(&session.query("EXECUTE equal(0.10000000000000001)").unwrap());
+    assert_eq!(rows, ["0.1"]);
+    for (predicate, found) in [
+        ("f = 0.10000000000000001", "0.1"),
+        ("f = 0.1000000000000000055511151231257827", "0.1"),
+        ("-0.30000000000000000001 = f", "-0.3"),
+        ("f IN (0.10000000000000001, 7.5)", "0.1"),
+        ("f BETWEEN 0.10000000000000001 AND 1", "0.1"),
+        ("f > 12345678901234568.0", "1.8446744073709552e19"),
+        ("f = 18446744073709551617", "1.8446744073709552e19"),
+        ("f = CAST('-0.3' AS DECIMAL(3, 1))", "-0.3"),
+        ("CASE f WHEN 0.10000000000000001 THEN true END", "0.1"),
+    ] {
+        let rows = db.rows(&format!("SELECT f FROM t WHERE {predicate}"));
+        assert_eq!(rows, [found], "{predicate}");
+    }
+    assert_eq!(
+        db.rows("SELECT arrow_typeof(coalesce(f, 0.10000000000000001)) FROM t LIMIT 1"),
+        ["Float64"]
+    );
 }
