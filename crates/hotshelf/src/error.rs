@@ -3,6 +3,7 @@
 //! Callers of the crate see [`public::Error`], which hides the errors of the libraries underneath.
 
 pub(crate) mod hint;
+mod misfit;
 mod nearest;
 pub mod public;
 
@@ -15,6 +16,7 @@ use hotshelf_store::StoreError;
 use hotshelf_tier::{Corruption, TierError};
 use vortex::error::VortexError;
 
+use misfit::misfit;
 pub(crate) use nearest::nearest;
 
 /// Everything that work inside the engine can fail with.
@@ -325,14 +327,6 @@ fn all_rows(bytes: u64) -> String {
         bytes => format!(
             "; all rows that this statement's joins, sorts and aggregations keep are about {bytes} bytes, by estimate"
         ),
-    }
-}
-
-fn misfit(column: &str, row: Option<u64>, value: Option<&str>) -> String {
-    let row = row.map(|row| format!("row {row}, ")).unwrap_or_default();
-    match value {
-        Some(value) => format!("{row}column '{column}': '{value}' does not fit type"),
-        None => format!("column '{column}' cannot become type"),
     }
 }
 

@@ -13,6 +13,7 @@ mod combinations;
 mod copy;
 mod depth;
 mod exact_cast;
+mod exact_number;
 mod explain;
 mod filling;
 mod fingerprint;

@@ -281,9 +281,14 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a schema.
-    pub fn drop_schema(&self, name: &str) -> Result<()> {
-        self.catalog.drop_schema(name)?;
+    /// Forgets a schema with what it holds: tables, by their ids and folders, whose files go when they are no longer
+    /// read, and views.
+    pub fn drop_schema(&self, name: &str, tables: &[(i64, &str)], views: &[String]) -> Result<()> {
+        let ids: Vec<i64> = tables.iter().map(|(id, _)| *id).collect();
+        self.catalog.drop_schema(name, &ids, views)?;
+        for (_, folder) in tables {
+            self.remove(table_of(folder));
+        }
         self.keep_names();
         Ok(())
     }

@@ -10,6 +10,8 @@ use super::Error;
 
 /// What follows the type of a column that has no NULLs.
 pub(crate) const NOT_NULL: &str = " NOT NULL";
+/// A value that VALUES of an INSERT may not have.
+pub(crate) const DEFAULT_VALUE: &str = "DEFAULT as a value";
 
 impl Error {
     /// A sentence that says what to do about it, where there is one.
@@ -69,7 +71,9 @@ fn fixed_hint(error: &Error) -> Option<&'static str> {
         }
         Error::ViewExists { .. } => "CREATE OR REPLACE VIEW replaces it",
         Error::SchemaExists { .. } => "CREATE SCHEMA IF NOT EXISTS leaves it as it is",
-        Error::SchemaInUse { .. } => "drop its tables and views first; `public` always stays",
+        Error::SchemaInUse { .. } => {
+            "DROP SCHEMA … CASCADE drops its tables and views, too; `public` always stays"
+        }
         Error::BudgetTooSmall { .. } => "raise the budget (`--budget`, SET hotshelf.budget)",
         Error::Corruption(found) => corruption_hint(found),
         Error::NoInput { .. } => "check the path; quote a glob so that the shell leaves it alone",
@@ -84,6 +88,9 @@ fn fixed_hint(error: &Error) -> Option<&'static str> {
         }
         Error::Misfit { .. } => {
             "round or cast it yourself, with `--schema` or INSERT INTO … SELECT, or choose a wider type for the column"
+        }
+        Error::NotSupported { what } if what == DEFAULT_VALUE => {
+            "leave the column out of the INSERT's list of columns, or give it NULL"
         }
         Error::SchemaMismatch { .. } => {
             "give the column types with `--schema`, or select and cast the columns with INSERT INTO … SELECT"

@@ -10,6 +10,9 @@ use arrow::compute::{CastOptions, can_cast_types, cast, cast_with_options};
 use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use super::written::{
+    digits_behind_point, digits_of_decimals, is_whole_day, plain_numbers, second_digits,
+};
 use crate::error::Error;
 use crate::error::hint::NOT_NULL;
 
@@ -52,10 +55,10 @@ impl Misfit {
         }
     }
 
-    /// The misfit as an error of an INSERT.
-    pub fn in_insert(self, table: &str, column: &str, want: &DataType) -> Error {
+    /// The misfit as an error of a statement; the column is one of its table, or a parameter.
+    pub fn in_statement(self, input: String, column: &str, want: &DataType) -> Error {
         Error::Misfit {
-            input: format!("INSERT INTO {table}"),
+            input,
             column: column.to_owned(),
             row: None,
             value: match self {
@@ -90,13 +93,18 @@ pub(crate) fn exact_cast(array: &ArrayRef, want: &DataType) -> Result<ArrayRef, 
     if !can_cast_types(array.data_type(), want) {
         return Err(Misfit::Type);
     }
-    let done = lenient(array, want)?;
-    let lost = first_lost(array, &done).or_else(|| match loss_of(array.data_type(), want) {
+    let plain = plain_numbers(array, want).or_else(|| digits_of_decimals(array, want));
+    let source = plain.as_ref().unwrap_or(array);
+    let done = lenient(source, want)?;
+    let lost = first_lost(source, &done).or_else(|| match loss_of(source.data_type(), want) {
         Loss::None => None,
-        Loss::Visible => first_changed(array, &done),
-        Loss::Overflow => first_infinite(array, &done),
-        Loss::Digits(scale) => first_with_digits(array, scale),
-        Loss::Time => first_with_finer_time(array, &done),
+        Loss::Visible => first_changed(source, &done),
+        Loss::Overflow => first_infinite(source, &done),
+        Loss::Digits(scale) => {
+            first_text(source, |text| digits_behind_point(text) > i64::from(scale))
+        }
+        Loss::Seconds(digits) => first_text(source, |text| second_digits(text) > digits),
+        Loss::Time => first_text(source, |text| !is_whole_day(text)),
     });
     match lost {
         None => Ok(done),
@@ -117,7 +125,9 @@ enum Loss {
     Overflow,
     /// A text has more digits behind the point than this many.
     Digits(i8),
-    /// A text has a finer time than the unit.
+    /// A text has more digits behind its seconds than this many.
+    Seconds(usize),
+    /// A text has a time behind its day.
     Time,
 }
 
@@ -138,8 +148,11 @@ fn loss_of(have: &DataType, want: &DataType) -> Loss {
             | DataType::Decimal64(_, scale)
             | DataType::Decimal128(_, scale)
             | DataType::Decimal256(_, scale) => Loss::Digits(*scale),
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => Loss::None,
-            DataType::Timestamp(..) => Loss::Time,
+            DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit) => {
+                Loss::Seconds(digits_of(*unit))
+            }
+            DataType::Date64 => Loss::Seconds(digits_of(TimeUnit::Millisecond)),
+            DataType::Date32 => Loss::Time,
             float if float.is_floating() => Loss::Overflow,
             _ => Loss::None,
         };
@@ -160,6 +173,16 @@ fn loss_of(have: &DataType, want: &DataType) -> Loss {
         return Loss::Visible;
     }
     Loss::None
+}
+
+/// Digits behind the seconds that a unit has.
+fn digits_of(unit: TimeUnit) -> usize {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 3,
+        TimeUnit::Microsecond => 6,
+        TimeUnit::Nanosecond => 9,
+    }
 }
 
 fn lenient(array: &ArrayRef, want: &DataType) -> Result<ArrayRef, Misfit> {
@@ -239,41 +262,11 @@ fn first_infinite(array: &ArrayRef, done: &ArrayRef) -> Option<usize> {
     (0..after.len()).find(overflows)
 }
 
-fn first_with_digits(array: &ArrayRef, scale: i8) -> Option<usize> {
+/// The first row whose text says more than a cast keeps.
+fn first_text(array: &ArrayRef, says_more: impl Fn(&str) -> bool) -> Option<usize> {
     let texts = cast(array, &DataType::Utf8View).ok()?;
     let texts = texts.as_string_view();
-    (0..texts.len()).find(|row| {
-        texts.is_valid(*row) && digits_behind_point(texts.value(*row)) > i64::from(scale)
-    })
-}
-
-/// Digits of a decimal text behind the point that are not trailing zeros.
-fn digits_behind_point(text: &str) -> i64 {
-    let text = text.trim().to_ascii_lowercase();
-    let (number, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let exponent: i64 = exponent.parse().unwrap_or(0);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let fraction = fraction.trim_end_matches('0');
-    if !fraction.is_empty() {
-        return fraction.len() as i64 - exponent;
-    }
-    let zeros = whole.len() - whole.trim_end_matches('0').len();
-    -(exponent + zeros as i64)
-}
-
-fn first_with_finer_time(array: &ArrayRef, done: &ArrayRef) -> Option<usize> {
-    let DataType::Timestamp(_, zone) = done.data_type() else {
-        return None;
-    };
-    let finest = DataType::Timestamp(TimeUnit::Nanosecond, zone.clone());
-    let options = CastOptions {
-        safe: true,
-        ..CastOptions::default()
-    };
-    let fine: ArrayRef = cast_with_options(array, &finest, &options).ok()?;
-    let coarse = cast_with_options(done, &finest, &options).ok()?;
-    let changed = distinct(&fine.as_ref(), &coarse.as_ref()).ok()?;
-    (0..fine.len()).find(|row| fine.is_valid(*row) && changed.value(*row))
+    (0..texts.len()).find(|row| texts.is_valid(*row) && says_more(texts.value(*row)))
 }
 
 fn text_of(array: &ArrayRef, row: usize) -> String {
@@ -299,7 +292,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::{
-        Date32Array, Decimal128Array, Float64Array, Int64Array, StringArray,
+        Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array, StringArray,
         TimestampNanosecondArray,
     };
 
@@ -379,6 +372,65 @@ mod tests {
             .err(),
             lost(1, "0.125")
         );
+    }
+
+    #[test]
+    fn floats_become_the_decimals_that_they_are_shown_as() {
+        let shown = |array: ArrayRef, precision, scale| {
+            let decimal = exact_cast(&array, &DataType::Decimal128(precision, scale));
+            decimal.map(|decimal| text_of(&decimal, 0))
+        };
+        let double = |value: f64| -> ArrayRef { Arc::new(Float64Array::from(vec![value])) };
+        for (value, precision, scale, expected) in [
+            (4294967295.0, 38, 10, "4294967295.0000000000"),
+            (9007199254740994.0, 18, 1, "9007199254740994.0"),
+            (-0.0, 5, 2, "0.00"),
+            (1e-5, 10, 5, "0.00001"),
+            (1e37, 38, 0, "10000000000000000000000000000000000000"),
+        ] {
+            let decimal = shown(double(value), precision, scale);
+            assert_eq!(decimal.as_deref(), Ok(expected), "{value}");
+        }
+        let single: ArrayRef = Arc::new(Float32Array::from(vec![999.99]));
+        assert_eq!(shown(single, 15, 5).as_deref(), Ok("999.99000"));
+        for value in [1e38, 1e-6, 0.1 + 0.2, f64::NAN, f64::INFINITY, 5e-324] {
+            assert!(shown(double(value), 38, 5).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn texts_with_exponents_become_decimals_that_are_exact() {
+        let cast = |text: &str| {
+            let cast = cast_of(StringArray::from(vec![text]), DataType::Decimal128(12, 2));
+            cast.map(|decimal| text_of(&decimal, 0))
+        };
+        assert_eq!(cast("1e9").as_deref(), Ok("1000000000.00"));
+        assert_eq!(cast("-125e-2").as_deref(), Ok("-1.25"));
+        for text in ["125e-3", "1e10", "e1", "hello"] {
+            assert_eq!(cast(text).err(), lost(0, text), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_of_times_are_not_cut() {
+        let cast =
+            |text: &str, want: &DataType| cast_of(StringArray::from(vec![text]), want.clone());
+        let nanos = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        let time = DataType::Time64(TimeUnit::Nanosecond);
+        for (text, want) in [
+            ("2020-01-01 12:00:00", &DataType::Date32),
+            ("2020-01-01 00:00:00.1234567891", &nanos),
+            ("10:00:00.1234567891", &time),
+        ] {
+            assert_eq!(cast(text, want).err(), lost(0, text), "{text}");
+        }
+        for (text, want) in [
+            ("2020-01-01 00:00:00", &DataType::Date32),
+            ("2020-01-01 00:00:00.1234567890", &nanos),
+            ("10:00:00.1234567890", &time),
+        ] {
+            assert!(cast(text, want).is_ok(), "{text}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod source;
 mod table;
 mod text;
 mod text_errors;
+mod written;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

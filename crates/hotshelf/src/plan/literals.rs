@@ -1,7 +1,8 @@
 //! Literals beside decimals and floats, before types are coerced.
 //!
 //! The engine reads `0.1` as a double. Next to a decimal that makes both sides doubles, and `d = -9128.22` misses its
-//! row (`docs/upstream/decimal-literals.md`): such a literal becomes the decimal it was written as. And -0.0 is not
+//! row (`docs/upstream/decimal-literals.md`): such a literal becomes the decimal it was written as, and a decimal literal
+//! next to a float becomes a double. And -0.0 is not
 //! 0.0 in longer lists, which the engine looks up by bits, and in scans, which compare in the total order of floats
 //! (`docs/upstream/negative-zero.md`): a list with one zero gets both, and comparisons with zero are rewritten so
 //! that they mean the same in either order. EXTRACT is guarded against years that no timestamp has
@@ -12,7 +13,7 @@ use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::expr::{Between, BinaryExpr, Case, InList, ScalarFunction};
+use datafusion::logical_expr::expr::{Between, BinaryExpr, Case, Cast, InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit, when};
@@ -47,6 +48,8 @@ fn may_change(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(ScalarValue::Float64(_) | ScalarValue::Float32(_), _) => true,
         Expr::Literal(ScalarValue::Int64(value), _) => *value == Some(0),
+        Expr::Literal(ScalarValue::Decimal128(..), _) => true,
+        Expr::Cast(cast) => is_decimal_text(cast),
         Expr::ScalarFunction(call) => call.name() == "date_part",
         _ => false,
     }
@@ -95,7 +98,10 @@ fn rewrite_binary(mut binary: BinaryExpr, schema: &DFSchema) -> Transformed<Expr
     if !computes && let Some(expr) = compare_with_zero(&binary, schema) {
         return Transformed::yes(expr);
     }
-    let changed = unify([&mut *binary.left, &mut *binary.right], schema);
+    let mut changed = unify([&mut *binary.left, &mut *binary.right], schema);
+    if !computes {
+        changed |= unsign_zeros(vec![&mut *binary.left, &mut *binary.right], schema);
+    }
     Transformed::new_transformed(Expr::BinaryExpr(binary), changed)
 }
 
@@ -111,6 +117,9 @@ fn rewrite_between(mut between: Between, schema: &DFSchema) -> Transformed<Expr>
                 changed = true;
             }
         }
+    } else {
+        let sides = vec![&mut *between.expr, &mut *between.low, &mut *between.high];
+        changed |= unsign_zeros(sides, schema);
     }
     Transformed::new_transformed(Expr::Between(between), changed)
 }
@@ -118,10 +127,14 @@ fn rewrite_between(mut between: Between, schema: &DFSchema) -> Transformed<Expr>
 fn rewrite_list(mut list: InList, schema: &DFSchema) -> Transformed<Expr> {
     let exprs = std::iter::once(&mut *list.expr).chain(&mut list.list);
     let mut changed = unify(exprs, schema);
-    if is_float(&list.expr, schema) && list.list.iter().any(is_zero) {
+    let has_zero = |zero: &Expr| is_zero(zero) && has_two_zeros(&list.expr, zero, schema);
+    if list.list.iter().any(has_zero) {
         list.list.retain(|expr| !is_zero(expr));
         list.list.extend([lit(-0.0), lit(0.0)]);
         changed = true;
+    } else {
+        let exprs = std::iter::once(&mut *list.expr).chain(&mut list.list);
+        changed |= unsign_zeros(exprs.collect(), schema);
     }
     Transformed::new_transformed(Expr::InList(list), changed)
 }
@@ -130,7 +143,9 @@ fn rewrite_case(mut case: Case, schema: &DFSchema) -> Transformed<Expr> {
     let mut changed = compare_bases_with_zero(&mut case, schema);
     if let Some(base) = &mut case.expr {
         let whens = case.when_then_expr.iter_mut().map(|(when, _)| &mut **when);
-        changed |= unify(std::iter::once(&mut **base).chain(whens), schema);
+        let mut compared: Vec<_> = std::iter::once(&mut **base).chain(whens).collect();
+        changed |= unify(compared.iter_mut().map(|expr| &mut **expr), schema);
+        changed |= unsign_zeros(compared, schema);
     }
     let thens = case.when_then_expr.iter_mut().map(|(_, then)| &mut **then);
     let results = thens.chain(case.else_expr.iter_mut().map(|expr| &mut **expr));
@@ -169,7 +184,13 @@ fn rewrite_call(mut call: ScalarFunction, schema: &DFSchema) -> QueryResult<Tran
     if let Some(expr) = nullif_zero(&call, schema)? {
         return Ok(Transformed::yes(expr));
     }
-    let changed = unify(&mut call.args, schema);
+    let mut changed = unify(&mut call.args, schema);
+    if call.name() == "nullif"
+        && let [value, other] = call.args.as_mut_slice()
+        && is_exact(value, schema)
+    {
+        changed |= unsign(other);
+    }
     Ok(Transformed::new_transformed(
         Expr::ScalarFunction(call),
         changed,
@@ -193,30 +214,66 @@ fn nullif_zero(call: &ScalarFunction, schema: &DFSchema) -> QueryResult<Option<E
     when(equal, lit(null)).otherwise(value.clone()).map(Some)
 }
 
-/// Makes decimals of float literals that are compared or mixed with decimals and with no other floats.
+/// Makes decimals of float literals that are compared or mixed with decimals and with no other floats, and doubles of
+/// decimal literals that are compared or mixed with floats: the engine would make decimals of the floats.
 fn unify<'a>(exprs: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
-    let mut literals = Vec::new();
+    let (mut written_floats, mut written_decimals) = (Vec::new(), Vec::new());
     let (mut decimals, mut floats) = (false, false);
     for expr in exprs {
         if float_literal(expr).is_some() {
-            literals.push(expr);
+            written_floats.push(expr);
+            continue;
+        }
+        if let Some(value) = decimal_literal(expr) {
+            written_decimals.push((expr, value));
             continue;
         }
         let kind = expr.get_type(schema);
         decimals |= kind.as_ref().is_ok_and(DataType::is_decimal);
         floats |= kind.is_ok_and(|kind| kind.is_floating());
     }
-    if !decimals || floats {
-        return false;
-    }
     let mut changed = false;
-    for expr in literals {
-        if let Some(value) = float_literal(expr).and_then(exact_decimal) {
+    if floats {
+        for (expr, value) in written_decimals {
             *expr = lit(value);
             changed = true;
         }
+    } else if decimals || !written_decimals.is_empty() {
+        for expr in written_floats {
+            if let Some(value) = float_literal(expr).and_then(exact_decimal) {
+                *expr = lit(value);
+                changed = true;
+            }
+        }
     }
     changed
+}
+
+/// The double next to a literal that is a decimal: a parameter's value, or a number that was written with more digits
+/// than a double has.
+fn decimal_literal(expr: &Expr) -> Option<f64> {
+    match expr {
+        Expr::Literal(value @ ScalarValue::Decimal128(Some(_), ..), _) => {
+            value.to_string().parse().ok()
+        }
+        Expr::Negative(inner) => decimal_literal(inner).map(|value| -value),
+        Expr::Cast(cast) if is_decimal_text(cast) => match cast.expr.as_ref() {
+            Expr::Literal(text, _) => {
+                let value = text.cast_to(cast.field.data_type()).ok()?;
+                value.to_string().parse().ok()
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_decimal_text(cast: &Cast) -> bool {
+    cast.field.data_type().is_decimal()
+        && matches!(
+            cast.expr.as_ref(),
+            Expr::Literal(ScalarValue::Utf8(Some(_)), _)
+        )
 }
 
 /// The value of a literal such as `1.5` or `-1.5`.
@@ -253,28 +310,72 @@ fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|kind| kind.is_floating())
 }
 
-/// Whether the expression is the literal 0, 0.0 or -0.0.
+/// Whether what is compared with a zero may be -0.0: a float, or a text that is read as one.
+fn has_two_zeros(value: &Expr, zero: &Expr, schema: &DFSchema) -> bool {
+    let is_text = || {
+        let kind = value.get_type(schema);
+        is_float(zero, schema) && kind.is_ok_and(|kind| kind.is_string())
+    };
+    is_float(value, schema) || is_text()
+}
+
+/// Whether the expression is the literal 0, 0.0 or -0.0, or one as a float.
 fn is_zero(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(ScalarValue::Float64(value), _) => *value == Some(0.0),
         Expr::Literal(ScalarValue::Float32(value), _) => *value == Some(0.0),
         Expr::Literal(ScalarValue::Int64(value), _) => *value == Some(0),
         Expr::Negative(inner) => is_zero(inner),
+        Expr::Cast(cast) => cast.field.data_type().is_floating() && is_zero(&cast.expr),
         _ => false,
     }
 }
 
+/// Makes 0.0 of each literal -0.0 that is compared with a number that is not a float: once the number is cast to a
+/// double, its zero is 0.0.
+fn unsign_zeros(exprs: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    if !exprs.iter().any(|expr| is_exact(expr, schema)) {
+        return false;
+    }
+    let mut changed = false;
+    for expr in exprs {
+        changed |= unsign(expr);
+    }
+    changed
+}
+
+/// Makes 0.0 of a literal -0.0.
+fn unsign(expr: &mut Expr) -> bool {
+    let may_be_negative = match &*expr {
+        Expr::Literal(ScalarValue::Float64(Some(value)), _) => value.is_sign_negative(),
+        Expr::Literal(ScalarValue::Float32(Some(value)), _) => value.is_sign_negative(),
+        Expr::Negative(_) | Expr::Cast(_) => true,
+        _ => false,
+    };
+    let changed = may_be_negative && is_zero(expr);
+    if changed {
+        *expr = lit(0.0);
+    }
+    changed
+}
+
+/// Whether the expression is a number and not a float.
+fn is_exact(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema)
+        .is_ok_and(|kind| kind.is_numeric() && !kind.is_floating())
+}
+
 /// A comparison of a float with zero as one that treats both zeros alike.
 fn compare_with_zero(binary: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {
-    let (value, op) = if is_zero(&binary.right) {
-        (&binary.left, binary.op)
+    let (value, op, zero) = if is_zero(&binary.right) {
+        (&binary.left, binary.op, &binary.right)
     } else if is_zero(&binary.left) {
-        (&binary.right, binary.op.swap()?)
+        (&binary.right, binary.op.swap()?, &binary.left)
     } else {
         return None;
     };
     let is_literal = float_literal(value).is_some() || is_zero(value);
-    if is_literal || value.is_volatile() || !is_float(value, schema) {
+    if is_literal || value.is_volatile() || !has_two_zeros(value, zero, schema) {
         return None;
     }
     let value = || value.as_ref().clone();

@@ -31,6 +31,7 @@ mod own_sorts;
 mod padded_joins;
 mod padded_rows;
 mod push_filters;
+mod queries_in_values;
 mod read_first;
 mod routes;
 mod semi_join;
@@ -82,6 +83,7 @@ use own_sorts::OwnSorts;
 use padded_joins::PADDED_JOINS;
 use padded_rows::ForgetBelowPaddedRows;
 use push_filters::PushFilters;
+use queries_in_values::SelectQueriesInValues;
 use shared_builds::SharedBuilds;
 use short_filters::keep_long_filters;
 use sound_counts::SoundCounts;
@@ -94,7 +96,8 @@ pub(crate) use late_columns::wants_unique;
 
 /// The rules that make a query's meaning explicit: Hotshelf's before the engine's, which settle types.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 6] = [
+    let ours: [Arc<dyn AnalyzerRule + Send + Sync>; 7] = [
+        Arc::new(SelectQueriesInValues),
         Arc::new(NameCastKeys),
         Arc::new(SpellOutMembership),
         Arc::new(ComputeSubqueriesFirst),

@@ -60,7 +60,10 @@ impl ExactCast {
     }
 
     fn cast(&self, values: &ArrayRef) -> Result<ArrayRef> {
-        let misfit = |misfit: Misfit| misfit.in_insert(&self.table, &self.column, &self.data_type);
+        let misfit = |misfit: Misfit| {
+            let input = format!("INSERT INTO {}", self.table);
+            misfit.in_statement(input, &self.column, &self.data_type)
+        };
         let cast = exact_cast(values, &self.data_type).map_err(misfit)?;
         if !self.is_nullable && cast.logical_null_count() > 0 {
             return Err(null_in_insert(&self.table, &self.column, &self.data_type));

@@ -13,6 +13,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, Prepare, Statement as PlanStatement};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as ParsedStatement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use parking_lot::RwLock;
@@ -21,6 +22,7 @@ use super::point::{KnownPoint, PointStatement};
 use super::{Answer, Session, Statement, Value, answer, insert};
 use crate::error::{Error, Result};
 use crate::index::PointAsker;
+use crate::input::exact::exact_cast;
 use crate::kept_plans::SettingsVersion;
 use crate::settings::{SessionSettings, Use};
 
@@ -131,9 +133,27 @@ impl Prepared {
         if self.types.is_empty() {
             return Ok(values);
         }
-        let typed = values.into_iter().zip(&self.types);
-        let typed = typed.map(|(value, data_type)| value.cast_storage_to(data_type));
-        typed.collect::<QueryResult<_>>().map_err(Error::from_query)
+        let typed = values.into_iter().zip(&self.types).enumerate();
+        typed
+            .map(|(idx, (value, data_type))| self.exact(idx, value, data_type))
+            .collect()
+    }
+
+    /// A parameter's value in the type that is named for it; an error if it would become another value.
+    fn exact(
+        &self,
+        idx: usize,
+        value: ScalarAndMetadata,
+        data_type: &DataType,
+    ) -> Result<ScalarAndMetadata> {
+        let (value, metadata) = value.into_inner();
+        let array = value.to_array().map_err(Error::from_query)?;
+        let cast = exact_cast(&array, data_type).map_err(|misfit| {
+            let (input, parameter) = (format!("EXECUTE {}", self.name), format!("${}", idx + 1));
+            misfit.in_statement(input, &parameter, data_type)
+        })?;
+        let value = ScalarValue::try_from_array(&cast, 0).map_err(Error::from_query)?;
+        Ok(ScalarAndMetadata::new(value, metadata))
     }
 }
 

@@ -67,7 +67,8 @@ impl Session {
         let name = match &drop.name {
             SchemaReference::Bare { schema } | SchemaReference::Full { schema, .. } => schema,
         };
-        match (self.database.storage().drop_schema(name)?, drop.if_exists) {
+        let storage = self.database.storage();
+        match (storage.drop_schema(name, drop.cascade)?, drop.if_exists) {
             (true, _) => Ok(format!("schema {name} dropped")),
             (false, true) => Ok(format!("no schema {name}")),
             (false, false) => Err(Error::UnknownSchema {

@@ -8,18 +8,13 @@ use std::path::Path;
 
 use datafusion::sql::parser::{CopyToSource, ResetStatement, Statement as ParsedStatement};
 use datafusion::sql::sqlparser::ast::{
-    CastKind, ColumnDef, ColumnOption, DataType, ExactNumberInfo, Expr, Function,
-    FunctionArguments, GroupByExpr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectFlavor,
-    SelectItem, SetExpr, SetOperator, SetQuantifier, Statement as SqlStatement, TableFactor, Value,
-    ValueWithSpan, VisitMut, VisitorMut, WildcardAdditionalOptions,
+    ColumnDef, ColumnOption, Expr, Function, FunctionArguments, GroupByExpr, Ident, ObjectName,
+    ObjectNamePart, Query, Select, SelectFlavor, SelectItem, SetExpr, SetOperator, SetQuantifier,
+    Statement as SqlStatement, TableFactor, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 
+use crate::error::hint::DEFAULT_VALUE;
 use crate::error::{Error, Result};
-
-/// Significant digits that tell any double from any other.
-const DOUBLE_DIGITS: usize = 17;
-/// Digits of the widest decimal.
-const DECIMAL_DIGITS: usize = 38;
 
 /// What the check needs from the session.
 pub(super) struct Known<'a> {
@@ -98,12 +93,18 @@ impl VisitorMut for Checker<'_> {
     type Break = Error;
 
     fn pre_visit_statement(&mut self, statement: &mut SqlStatement) -> ControlFlow<Error> {
-        let SqlStatement::CreateTable(create) = statement else {
-            return ControlFlow::Continue(());
-        };
-        match create.columns.iter().find_map(unknown_option) {
-            Some(what) => ControlFlow::Break(Error::NotSupported { what }),
-            None => ControlFlow::Continue(()),
+        match statement {
+            SqlStatement::CreateTable(create) => {
+                match create.columns.iter().find_map(unknown_option) {
+                    Some(what) => ControlFlow::Break(Error::NotSupported { what }),
+                    None => ControlFlow::Continue(()),
+                }
+            }
+            SqlStatement::Insert(insert) => {
+                let has_default = insert.source.as_deref().is_some_and(has_default);
+                refuse(&[(has_default, DEFAULT_VALUE)])
+            }
+            _ => ControlFlow::Continue(()),
         }
     }
 
@@ -186,14 +187,24 @@ impl VisitorMut for Checker<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        if let Some(exact) = exact_number(expr) {
-            *expr = exact;
-        }
+        super::exact_number::keep(expr);
         match expr {
             Expr::Function(function) => self.check_function(function),
             _ => ControlFlow::Continue(()),
         }
     }
+}
+
+/// Whether DEFAULT is among the values of an INSERT: the parser takes it for the name of a column.
+fn has_default(source: &Query) -> bool {
+    let SetExpr::Values(values) = source.body.as_ref() else {
+        return false;
+    };
+    let mut cells = values.rows.iter().flat_map(|row| &row.content);
+    cells.any(|cell| {
+        matches!(cell, Expr::Identifier(name)
+            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
+    })
 }
 
 fn has_group_modifiers(group_by: &GroupByExpr) -> bool {
@@ -262,32 +273,4 @@ impl Checker<'_> {
         }
         refuse(&[(has_parameters, "a function with two argument lists")])
     }
-}
-
-/// A number with more digits than any double needs, as a decimal.
-fn exact_number(expr: &Expr) -> Option<Expr> {
-    let Expr::Value(ValueWithSpan {
-        value: Value::Number(text, _),
-        ..
-    }) = expr
-    else {
-        return None;
-    };
-    let (whole, fraction) = text.split_once('.')?;
-    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let digits = whole.trim_start_matches('0').len() + fraction.len();
-    let significant = [whole, fraction].concat();
-    let significant = significant.trim_start_matches('0').trim_end_matches('0');
-    let fits = significant.len() > DOUBLE_DIGITS && digits <= DECIMAL_DIGITS;
-    if !(all_digits(whole) && all_digits(fraction) && fits) {
-        return None;
-    }
-    let size = ExactNumberInfo::PrecisionAndScale(digits as u64, fraction.len() as i64);
-    Some(Expr::Cast {
-        kind: CastKind::Cast,
-        expr: Box::new(Expr::value(Value::SingleQuotedString(text.clone()))),
-        data_type: DataType::Decimal(size),
-        array: false,
-        format: None,
-    })
 }

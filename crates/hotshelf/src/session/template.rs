@@ -213,6 +213,7 @@ fn literal(expr: &Expr, floats_are_decimals: bool) -> Option<ScalarValue> {
     }
 }
 
+/// [`super::exact_number`] has made something else of a number that the double would change.
 fn number(text: &str, floats_are_decimals: bool) -> Option<ScalarValue> {
     let text = text.replace('_', "");
     if let Ok(number) = text.parse::<i64>() {
@@ -265,14 +266,6 @@ mod tests {
         };
         assert_eq!(value("-9223372036854775808"), i64::MIN.into());
         assert_eq!(value("9223372036854775808"), (1_u64 << 63).into());
-        assert_eq!(
-            value("-9223372036854775809"),
-            (-9223372036854775809_f64).into()
-        );
-        assert_eq!(
-            value("18446744073709551616"),
-            18446744073709551616_f64.into()
-        );
         assert_eq!(value("1.5"), 1.5.into());
         assert_eq!(value("-1e3"), (-1e3).into());
         let decimal = DFParser::parse_sql("SELECT a FROM t WHERE a = 1.5").unwrap();

@@ -3,11 +3,13 @@
 //! What is in `public` is known by its own name, what is in another schema by `schema.name`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use hotshelf_store::catalog::Names;
 
 use super::Storage;
 use crate::error::{Error, Result};
+use crate::table::Table;
 
 /// The schema that needs no name.
 pub(crate) const PUBLIC: &str = "public";
@@ -76,22 +78,47 @@ impl Storage {
         Ok(true)
     }
 
-    /// Drops an empty schema. Returns whether there was one.
-    pub fn drop_schema(&self, name: &str) -> Result<bool> {
+    /// Drops a schema, with the tables and views that it holds if `cascade` says so, all in one change. Returns whether
+    /// there was one.
+    pub fn drop_schema(&self, name: &str, cascade: bool) -> Result<bool> {
         let _change = self.changes.lock();
         if !self.has_schema(name) {
             return Ok(false);
         }
-        let held = self.names_in(name).len();
-        if held > 0 || name == PUBLIC {
+        let held = self.names_in(name);
+        if name == PUBLIC || !held.is_empty() && !cascade {
             return Err(Error::SchemaInUse {
                 name: name.to_owned(),
-                count: held,
+                count: held.len(),
             });
         }
-        self.store.drop_schema(name)?;
-        self.change_names(|names| names.schemas.remove(name));
+        let (tables, views) = self.held(held);
+        for table in &tables {
+            self.leave_shelves(table, |_, _| true);
+        }
+        let rows: Vec<_> = tables
+            .iter()
+            .map(|table| (table.id, table.folder.as_str()))
+            .collect();
+        self.store.drop_schema(name, &rows, &views)?;
+        self.forget_tables(&tables);
+        self.change_names(|names| {
+            names.views.retain(|view, _| !views.contains(view));
+            names.schemas.remove(name)
+        });
         Ok(true)
+    }
+
+    /// Which of the names are tables, and which are views.
+    fn held(&self, names: Vec<String>) -> (Vec<Arc<Table>>, Vec<String>) {
+        let (mut tables, mut views) = (Vec::new(), Vec::new());
+        for name in names {
+            match self.table_as_is(&name) {
+                Some(table) => tables.push(table),
+                None => views.push(name),
+            }
+        }
+        (tables, views)
     }
 
     /// Changes what names mean: no plan of a query is kept that was made before.

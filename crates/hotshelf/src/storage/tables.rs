@@ -200,13 +200,21 @@ impl Storage {
         let table = table.ok_or_else(|| self.unknown_table(name))?;
         self.leave_shelves(&table, |_, _| true);
         self.store.drop_table(table.id, &table.folder)?;
-        self.forget_shelf(&table);
+        self.forget_tables(&[table]);
+        Ok(())
+    }
+
+    /// Forgets tables that the catalog has no longer.
+    pub(super) fn forget_tables(&self, dropped: &[Arc<Table>]) {
+        let mut outdated = Vec::new();
         let mut tables = self.tables.write();
-        tables.remove(name);
-        let outdated = self.forget_made_of(table.id);
+        for table in dropped {
+            self.forget_shelf(table);
+            tables.remove(&table.name);
+            outdated.push(self.forget_made_of(table.id));
+        }
         drop(tables);
         drop(outdated);
-        Ok(())
     }
 
     pub(super) fn open_table(&self, row: TableRow) -> Table {

@@ -242,3 +242,43 @@ fn tables_of_other_schemas_are_kept() {
     refused("SELECT * FROM s.t");
     assert_eq!(db.rows("SELECT a FROM t"), ["10"]);
 }
+
+#[test]
+fn a_schema_is_dropped_with_what_it_holds() {
+    let mut db = Fixture::new();
+    db.run(
+        "CREATE SCHEMA q;
+         CREATE TABLE q.t AS SELECT 1 AS a;
+         CREATE TABLE q.u AS SELECT 2 AS a;
+         CREATE VIEW q.v AS SELECT a FROM q.t;
+         CREATE INDEX i ON q.t USING elf (a);
+         CREATE TABLE t AS SELECT 10 AS a;
+         CREATE VIEW v AS SELECT a FROM t",
+    )
+    .unwrap();
+    let error = db.error("DROP SCHEMA q");
+    assert_eq!(error.code(), "schema_in_use");
+    assert!(error.hint().is_some_and(|hint| hint.contains("CASCADE")));
+    assert_eq!(db.rows("SELECT a FROM q.v"), ["1"]);
+    assert_eq!(
+        db.error("DROP SCHEMA public CASCADE").code(),
+        "schema_in_use"
+    );
+    db.run("DROP SCHEMA q CASCADE").unwrap();
+    for again in [false, true] {
+        if again {
+            db.reopen();
+        }
+        for name in ["q.t", "q.u", "q.v"] {
+            db.error(&format!("SELECT * FROM {name}"));
+        }
+        assert_eq!(db.rows("SELECT a FROM v"), ["10"]);
+        assert_eq!(
+            db.rows("SELECT count(*) FROM hotshelf_tables() WHERE table_name LIKE 'q%'"),
+            ["0"]
+        );
+    }
+    db.run("CREATE SCHEMA q; CREATE TABLE q.t AS SELECT 3 AS a; DROP SCHEMA IF EXISTS q CASCADE")
+        .unwrap();
+    assert!(db.database().verify(|_, _| {}).unwrap().damage.is_empty());
+}

@@ -158,3 +158,110 @@ fn many_values_are_inserted_at_once() {
         ["3000|4498500|2999|3000"]
     );
 }
+
+#[test]
+fn decimals_are_what_floats_and_texts_are_shown_as() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE n (a DECIMAL(38, 10), b DECIMAL(18, 1), c DECIMAL(15, 5))")
+        .unwrap();
+    db.run(
+        "INSERT INTO n VALUES (CAST(4294967295 AS DOUBLE), CAST(9007199254740994 AS DOUBLE), CAST(999.99 AS FLOAT)),
+         ('1e10', '1.5e1', '-25e-5')",
+    )
+    .unwrap();
+    assert_eq!(
+        db.rows("SELECT * FROM n ORDER BY a"),
+        [
+            "4294967295.0000000000|9007199254740994.0|999.99000",
+            "10000000000.0000000000|15.0|-0.00025"
+        ]
+    );
+    for value in ["'1e-2'", "CAST(0.25 AS DOUBLE)", "CAST(0.25 AS FLOAT)"] {
+        let error = db.error(&format!("INSERT INTO n (b) SELECT {value}"));
+        assert_eq!(error.code(), "misfit", "{value}: {error}");
+    }
+}
+
+#[test]
+fn texts_of_dates_and_times_are_not_cut() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE n (d DATE, s TIMESTAMP, t TIME)")
+        .unwrap();
+    for (column, text) in [
+        ("d", "2020-01-01 12:00:00"),
+        ("s", "2020-01-01 00:00:00.1234567891"),
+        ("t", "10:00:00.1234567891"),
+    ] {
+        let error = db.error(&format!("INSERT INTO n ({column}) VALUES ('{text}')"));
+        assert_eq!(error.code(), "misfit", "{text}: {error}");
+    }
+    db.run(
+        "INSERT INTO n VALUES ('2020-01-01 00:00:00', '2020-01-01 00:00:00.1234567890', '10:00:00.123456789')",
+    )
+    .unwrap();
+    assert_eq!(
+        db.rows("SELECT * FROM n"),
+        ["2020-01-01|2020-01-01T00:00:00.123456789|10:00:00.123456789"]
+    );
+}
+
+#[test]
+fn parameters_keep_their_values_in_the_types_of_prepare() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE n (a INT, c DECIMAL(10, 2), d DATE)")
+        .unwrap();
+    let session = db.database().session();
+    for sql in [
+        "PREPARE p(INT, DECIMAL(10, 2)) AS INSERT INTO n (a, c) VALUES ($1, $2)",
+        "PREPARE q(DATE) AS SELECT a FROM n WHERE d = $1",
+        "EXECUTE p(52.0, '1.5')",
+        "EXECUTE p(NULL, 1.25)",
+        "EXECUTE q(TIMESTAMP '2020-01-01 00:00:00')",
+    ] {
+        session.query(sql).unwrap();
+    }
+    for (sql, says) in [
+        ("EXECUTE p(50.6, 1)", "parameter $1: '50.6'"),
+        ("EXECUTE p(51, 1.239)", "parameter $2: '1.239'"),
+        ("EXECUTE q(TIMESTAMP '2020-01-01 23:00:00')", "parameter $1"),
+    ] {
+        let error = session.query(sql).unwrap_err();
+        assert_eq!(error.code(), "misfit", "{sql}: {error}");
+        assert!(error.to_string().contains(says), "{sql}: {error}");
+    }
+    assert_eq!(
+        db.rows("SELECT a, c FROM n ORDER BY c"),
+        ["|1.25", "52|1.50"]
+    );
+}
+
+#[test]
+fn values_may_ask_queries() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE n (a INT, c DECIMAL(10, 2))").unwrap();
+    for rows in [
+        "((SELECT 1), 1.5), (2, 9007199.5), (3, (SELECT 2.25)), (4, NULL)",
+        "((SELECT max(a) + 1 FROM n), (SELECT count(*) FROM n))",
+        "((SELECT a FROM n WHERE a > 100), CASE WHEN EXISTS (SELECT 1 FROM n) THEN 7 END)",
+    ] {
+        db.run(&format!("INSERT INTO n VALUES {rows}")).unwrap();
+    }
+    assert_eq!(
+        db.rows("SELECT * FROM n ORDER BY a"),
+        ["1|1.50", "2|9007199.50", "3|2.25", "4|", "5|4.00", "|7.00"]
+    );
+    let error = db.error("INSERT INTO n (a) VALUES (1), ((SELECT 2.5))");
+    assert_eq!(error.code(), "misfit", "{error}");
+    assert_eq!(
+        db.rows("SELECT * FROM (VALUES ((SELECT 1), 'x'), (2, 'y')) ORDER BY 1"),
+        ["1|x", "2|y"]
+    );
+}
+
+#[test]
+fn default_as_a_value_is_refused_with_what_to_do() {
+    let error = table().error("INSERT INTO t (k, i) VALUES (1, 2), (DEFAULT, 1)");
+    assert_eq!(error.code(), "not_supported");
+    assert!(error.to_string().contains("DEFAULT"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("NULL")));
+}

@@ -22,6 +22,7 @@ mod kept;
 mod keys;
 mod late_columns;
 mod late_rows;
+mod literals;
 mod look_ups;
 mod merging;
 mod padded_joins;

@@ -97,6 +97,12 @@ fn tests_of_subqueries_have_no_plan_in_a_select_list() {
 }
 
 #[test]
+fn subqueries_in_values_have_not_run() {
+    let found = plain(SessionConfig::new(), &["VALUES ((SELECT 1))"]);
+    assert!(found.is_err(), "plan/queries_in_values.rs");
+}
+
+#[test]
 fn correlated_subqueries_lose_the_row_of_no_rows() {
     let found = rows(
         "SELECT x FROM (VALUES (1), (2)) a(x)

@@ -126,9 +126,17 @@ impl Catalog {
         })
     }
 
-    /// Forgets a schema.
-    pub fn drop_schema(&self, name: &str) -> Result<()> {
+    /// Forgets a schema with what it holds: tables, by their ids, and views.
+    pub fn drop_schema(&self, name: &str, tables: &[i64], views: &[String]) -> Result<()> {
         self.change_that_frees(|transaction, sum| {
+            for table_id in tables {
+                *sum = sum.clone().number(*table_id as u64);
+                journal::drop_row(transaction, *table_id)?;
+            }
+            for view in views {
+                *sum = sum.clone().bytes(view.as_bytes());
+                transaction.execute("DELETE FROM views WHERE name = ?1", params![view])?;
+            }
             *sum = sum.clone().bytes(name.as_bytes());
             transaction.execute("DELETE FROM schemas WHERE name = ?1", params![name])?;
             Ok(())

@@ -279,10 +279,34 @@ fn schemas_and_views_are_kept_and_forgotten() {
             .iter()
             .eq([(&"s.v".to_owned(), &"CREATE VIEW s.v AS SELECT 2".to_owned())])
     );
-    catalog.drop_schema("s").unwrap();
+    catalog.drop_schema("s", &[], &[]).unwrap();
     assert!(catalog.names().unwrap().schemas.is_empty());
     drop(catalog);
     fixture.tamper("UPDATE views SET sql = 'CREATE VIEW s.v AS SELECT 3'");
     let names = fixture.open().names().unwrap();
     assert_eq!((names.views.len(), names.damages.len()), (0, 1));
+}
+
+#[test]
+fn a_schema_goes_with_what_it_holds_in_one_change() {
+    let fixture = Fixture::new();
+    let catalog = fixture.open();
+    let id = catalog
+        .add_table(&table("t-1", vec![file(1)]), None)
+        .unwrap();
+    catalog.add_schema("s").unwrap();
+    catalog
+        .put_view("s.v", "CREATE VIEW s.v AS SELECT 1")
+        .unwrap();
+    let before = catalog.last().change.number;
+    catalog.drop_schema("s", &[id], &["s.v".into()]).unwrap();
+    assert_eq!(catalog.last().change.number, before + 1);
+    drop(catalog);
+    let catalog = fixture.open();
+    let names = catalog.names().unwrap();
+    assert!(names.schemas.is_empty() && names.views.is_empty());
+    assert!(catalog.tables().unwrap().is_empty());
+    let folder = "t-1".into();
+    let obsolete = [Obsolete::Table { folder }];
+    assert_eq!(catalog.journal().unwrap().obsolete, obsolete);
 }

@@ -1,0 +1,129 @@
+//! A literal is the number that is written, next to whatever type it stands.
+
+use crate::{Fixture, lines};
+
+#[test]
+fn negative_zero_equals_the_zero_of_numbers_that_are_no_floats() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t (id INT, c INT, b BIGINT, s SMALLINT, d DECIMAL(8, 2))")
+        .unwrap();
+    db.run("INSERT INTO t VALUES (1, 0, 0, 0, 0), (2, 5, 5, 5, 5)")
+        .unwrap();
+    let session = db.database().session();
+    session
+        .query("PREPARE listed AS SELECT id FROM t WHERE c IN ($1, $2)")
+        .unwrap();
+    let rows = lines(&session.query("EXECUTE listed(-0.0, 1.5)").unwrap());
+    assert_eq!(rows, ["1"]);
+    for column in ["c", "b", "s", "d"] {
+        for (predicate, id) in [
+            ("$ IN (-0.0, 1.5)", "1"),
+            ("$ NOT IN (-0.0, 1.5, 2.5, 3.5, 4.5)", "2"),
+            ("$ IN (CAST(-0.0 AS DOUBLE), -(0.0), 1.5)", "1"),
+            ("$ = -0.0", "1"),
+            ("-0.0 < $", "2"),
+            ("$ BETWEEN -0.0 AND 1.5", "1"),
+            ("$ IS DISTINCT FROM -0.0", "2"),
+            ("nullif($, -0.0) IS NULL", "1"),
+            ("CASE $ WHEN -0.0 THEN true ELSE false END", "1"),
+            ("CASE -0.0 WHEN $ THEN true ELSE false END", "1"),
+        ] {
+            let predicate = predicate.replace('$', column);
+            let rows = db.rows(&format!("SELECT id FROM t WHERE {predicate}"));
+            assert_eq!(rows, [id], "{predicate}");
+        }
+    }
+}
+
+#[test]
+fn texts_that_are_compared_as_numbers_have_one_zero() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS VALUES ('-0.0'), ('0.0')")
+        .unwrap();
+    for predicate in [
+        "column1 IN (-0.0, 1.5, 2.5, 3.5)",
+        "column1 IN (0.0, 1.5)",
+        "column1 = -0.0",
+        "CASE column1 WHEN 0.0 THEN true END",
+        "nullif(column1, 0.0) IS NULL",
+    ] {
+        let rows = db.rows(&format!("SELECT count(*) FROM t WHERE {predicate}"));
+        assert_eq!(rows, ["2"], "{predicate}");
+    }
+}
+
+#[test]
+fn numbers_with_more_digits_than_a_double_are_not_rounded() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE w (w DECIMAL(38, 0), d DECIMAL(18, 1))")
+        .unwrap();
+    db.run(
+        "INSERT INTO w VALUES (18446744073709551617, 9007199254740993.0), (-9223372036854775809, 0),
+         (12345678901234567890123456789012345678, 12345678901234567.0)",
+    )
+    .unwrap();
+    assert_eq!(
+        db.rows("SELECT * FROM w ORDER BY w"),
+        [
+            "-9223372036854775809|0.0",
+            "18446744073709551617|9007199254740993.0",
+            "12345678901234567890123456789012345678|12345678901234567.0"
+        ]
+    );
+    for (predicate, count) in [
+        ("w = 12345678901234567890123456789012345678", "1"),
+        ("w = -9223372036854775809", "1"),
+        ("w = 18446744073709551617", "1"),
+        ("w = 18446744073709551616", "0"),
+        ("w > 18446744073709551616", "2"),
+        ("d = 12345678901234567.0", "1"),
+        ("d = 12345678901234568.0", "0"),
+    ] {
+        let rows = db.rows(&format!("SELECT count(*) FROM w WHERE {predicate}"));
+        assert_eq!(rows, [count], "{predicate}");
+    }
+}
+
+#[test]
+fn numbers_of_many_digits_are_doubles_next_to_doubles() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t (f DOUBLE, r REAL)").unwrap();
+    db.run(
+        "INSERT INTO t VALUES (0.10000000000000001, 0.10000000000000001), (12345678901234567.0, NULL),
+         (18446744073709551617, NULL), (-0.30000000000000000001, 1)",
+    )
+    .unwrap();
+    assert_eq!(
+        db.rows("SELECT * FROM t ORDER BY f"),
+        [
+            "-0.3|1.0",
+            "0.1|0.1",
+            "1.2345678901234568e16|",
+            "1.8446744073709552e19|"
+        ]
+    );
+    let session = db.database().session();
+    session
+        .query("PREPARE equal AS SELECT f FROM t WHERE f = $1")
+        .unwrap();
+    let rows = lines(&session.query("EXECUTE equal(0.10000000000000001)").unwrap());
+    assert_eq!(rows, ["0.1"]);
+    for (predicate, found) in [
+        ("f = 0.10000000000000001", "0.1"),
+        ("f = 0.1000000000000000055511151231257827", "0.1"),
+        ("-0.30000000000000000001 = f", "-0.3"),
+        ("f IN (0.10000000000000001, 7.5)", "0.1"),
+        ("f BETWEEN 0.10000000000000001 AND 1", "0.1"),
+        ("f > 12345678901234568.0", "1.8446744073709552e19"),
+        ("f = 18446744073709551617", "1.8446744073709552e19"),
+        ("f = CAST('-0.3' AS DECIMAL(3, 1))", "-0.3"),
+        ("CASE f WHEN 0.10000000000000001 THEN true END", "0.1"),
+    ] {
+        let rows = db.rows(&format!("SELECT f FROM t WHERE {predicate}"));
+        assert_eq!(rows, [found], "{predicate}");
+    }
+    assert_eq!(
+        db.rows("SELECT arrow_typeof(coalesce(f, 0.10000000000000001)) FROM t LIMIT 1"),
+        ["Float64"]
+    );
+}
