@@ -18,7 +18,7 @@ const PRINTED_DIGITS: usize = 17;
 const DECIMAL_DIGITS: usize = 38;
 
 /// Makes a decimal of a number that would be rounded. Numbers as programs print doubles, with 17 digits
-/// (`0.10000000000000001`), stay doubles, but for those that are compared: the other side says what they mean.
+/// (`0.10000000000000001`), stay doubles, except for those that are compared: the other side says what they mean.
 pub(super) fn keep(expr: &mut Expr) {
     match expr {
         Expr::BinaryOp { left, op, right } if compares(op) => {
