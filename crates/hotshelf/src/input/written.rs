@@ -1,5 +1,5 @@
-//! What texts say of numbers, dates and times: casts cut what their type has no place for, and some of numbers are
-//! better made by way of texts.
+//! Numbers, dates and times as texts: casts cut what their type has no place for, and some casts of numbers are exact
+//! only by way of texts.
 
 use std::fmt::Write;
 

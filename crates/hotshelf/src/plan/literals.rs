@@ -1,12 +1,11 @@
 //! Literals beside decimals and floats, before types are coerced.
 //!
 //! The engine reads `0.1` as a double. Next to a decimal that makes both sides doubles, and `d = -9128.22` misses its
-//! row (`docs/upstream/decimal-literals.md`): such a literal becomes the decimal it was written as, and a decimal literal
-//! next to a float becomes a double. And -0.0 is not
-//! 0.0 in longer lists, which the engine looks up by bits, and in scans, which compare in the total order of floats
-//! (`docs/upstream/negative-zero.md`): a list with one zero gets both, and comparisons with zero are rewritten so
-//! that they mean the same in either order. EXTRACT is guarded against years that no timestamp has
-//! (`docs/upstream/years-out-of-range.md`).
+//! row (`docs/upstream/decimal-literals.md`): such a literal becomes the decimal it was written as, and a decimal
+//! literal next to a float becomes a double. And -0.0 is not 0.0 in longer lists, which the engine looks up by bits,
+//! and in scans, which compare in the total order of floats (`docs/upstream/negative-zero.md`): a list with one zero
+//! gets both, and comparisons with zero are rewritten so that they mean the same in either order. EXTRACT is guarded
+//! against years that no timestamp has (`docs/upstream/years-out-of-range.md`).
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;

@@ -8,34 +8,62 @@ use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, Expr, UnaryOperator, Value, ValueWithSpan,
 };
 
+use super::template::compares;
+
 /// A number of no more digits is what its double is shown as.
 const DOUBLE_DIGITS: usize = 15;
+/// Digits that tell any double from any other.
+const PRINTED_DIGITS: usize = 17;
 /// Digits of the widest decimal.
 const DECIMAL_DIGITS: usize = 38;
 
-/// Makes a decimal of a number that would be rounded.
+/// Makes a decimal of a number that would be rounded. Numbers as programs print doubles, with 17 digits
+/// (`0.10000000000000001`), stay doubles, except for those that are compared: the other side says what they mean.
 pub(super) fn keep(expr: &mut Expr) {
     match expr {
+        Expr::BinaryOp { left, op, right } if compares(op) => {
+            keep_all_digits(left);
+            keep_all_digits(right);
+        }
+        Expr::Between {
+            expr, low, high, ..
+        } => {
+            keep_all_digits(expr);
+            keep_all_digits(low);
+            keep_all_digits(high);
+        }
+        Expr::InList { expr, list, .. } => {
+            keep_all_digits(expr);
+            list.iter_mut().for_each(keep_all_digits);
+        }
+        _ => {}
+    }
+    replace(expr, |text| decimal(text).filter(|_| !is_printed(text)));
+}
+
+/// Makes a decimal of a number that is not what its double is shown as.
+pub(super) fn keep_all_digits(expr: &mut Expr) {
+    replace(expr, decimal);
+}
+
+fn replace(expr: &mut Expr, decimal: impl Fn(&str) -> Option<Expr>) {
+    let is_negated = matches!(
+        expr,
         Expr::UnaryOp {
             op: UnaryOperator::Minus,
-            expr: inner,
-        } => {
-            let is_rounded = |text: &str| text.parse::<u64>().is_ok() && !is_negated_integer(text);
-            if let Some(exact) = number_of(inner)
-                .filter(|text| is_rounded(text))
-                .and_then(decimal)
-            {
-                **inner = exact;
-            }
+            ..
         }
-        _ => {
-            if let Some(exact) = number_of(expr)
-                .filter(|text| text.parse::<u64>().is_err())
-                .and_then(decimal)
-            {
-                *expr = exact;
-            }
-        }
+    );
+    let number = match expr {
+        Expr::UnaryOp { expr: inner, .. } if is_negated => inner.as_mut(),
+        other => other,
+    };
+    let exact = number_of(number).filter(|text| match is_negated {
+        true => !is_negated_integer(text),
+        false => text.parse::<u64>().is_err(),
+    });
+    if let Some(exact) = exact.and_then(decimal) {
+        *number = exact;
     }
 }
 
@@ -76,6 +104,20 @@ fn decimal(text: &str) -> Option<Expr> {
         array: false,
         format: None,
     })
+}
+
+/// Whether the number is its double, rounded to this many digits: the way to print doubles so that they are read again
+/// as they were takes 17.
+fn is_printed(text: &str) -> bool {
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    let digits = digits.trim_start_matches('0');
+    let Ok(value) = text.parse::<f64>() else {
+        return false;
+    };
+    let printed = format!("{value:.*e}", digits.len().saturating_sub(1));
+    let mantissa = printed.split('e').next().unwrap_or("");
+    let mantissa: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    digits.len() <= PRINTED_DIGITS && mantissa == digits
 }
 
 /// What is before and behind the point, without zeros that say nothing.
@@ -120,6 +162,18 @@ mod tests {
     }
 
     #[test]
+    fn printed_doubles_that_are_compared_become_decimals() {
+        let number = "0.10000000000000001";
+        let decimal = format!("CAST('{number}' AS DECIMAL(17,17))");
+        for text in ["a = $", "a BETWEEN $ AND b", "a IN (b, $)", "-$ < a"] {
+            let expected = text.replace('$', &decimal);
+            assert_eq!(kept(&text.replace('$', number)), expected);
+        }
+        let sum = format!("a + {number}");
+        assert_eq!(kept(&sum), sum);
+    }
+
+    #[test]
     fn other_numbers_stay_as_they_are() {
         for text in [
             "1",
@@ -130,6 +184,8 @@ mod tests {
             "18446744073709551615",
             "9007199254740992.0",
             "0.30000000000000004",
+            "0.10000000000000001",
+            "-0.10000000000000001",
             "100000000000000000000",
             "1e400",
             "12345678901234567890e0",

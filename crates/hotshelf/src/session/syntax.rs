@@ -100,10 +100,10 @@ impl VisitorMut for Checker<'_> {
                     None => ControlFlow::Continue(()),
                 }
             }
-            SqlStatement::Insert(insert) => {
-                let has_default = insert.source.as_deref().is_some_and(has_default);
-                refuse(&[(has_default, DEFAULT_VALUE)])
-            }
+            SqlStatement::Insert(insert) => insert
+                .source
+                .as_deref_mut()
+                .map_or(ControlFlow::Continue(()), check_values),
             _ => ControlFlow::Continue(()),
         }
     }
@@ -195,16 +195,19 @@ impl VisitorMut for Checker<'_> {
     }
 }
 
-/// Whether DEFAULT is among the values of an INSERT: the parser takes it for the name of a column.
-fn has_default(source: &Query) -> bool {
-    let SetExpr::Values(values) = source.body.as_ref() else {
-        return false;
+/// Values of an INSERT: numbers among them keep all their digits, and DEFAULT is refused, which the parser takes for
+/// the name of a column.
+fn check_values(source: &mut Query) -> ControlFlow<Error> {
+    let SetExpr::Values(values) = source.body.as_mut() else {
+        return ControlFlow::Continue(());
     };
-    let mut cells = values.rows.iter().flat_map(|row| &row.content);
-    cells.any(|cell| {
-        matches!(cell, Expr::Identifier(name)
-            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
-    })
+    let mut has_default = false;
+    for cell in values.rows.iter_mut().flat_map(|row| &mut row.content) {
+        has_default |= matches!(cell, Expr::Identifier(name)
+            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"));
+        super::exact_number::keep_all_digits(cell);
+    }
+    refuse(&[(has_default, DEFAULT_VALUE)])
 }
 
 fn has_group_modifiers(group_by: &GroupByExpr) -> bool {

@@ -127,3 +127,21 @@ fn numbers_of_many_digits_are_doubles_next_to_doubles() {
         ["Float64"]
     );
 }
+
+#[test]
+fn numbers_printed_with_the_digits_of_a_double_are_doubles_where_nothing_says_otherwise() {
+    let db = Fixture::new();
+    let values = "SELECT * FROM (VALUES (1e300), (0.10000000000000001)) ORDER BY 1";
+    assert_eq!(db.rows(values), ["0.1", "1e300"]);
+    db.run("CREATE TABLE d (d DECIMAL(20, 17))").unwrap();
+    db.run("INSERT INTO d VALUES (0.1), (0.10000000000000001), (-0.10000000000000001)")
+        .unwrap();
+    assert_eq!(
+        db.rows("SELECT d FROM d WHERE d = 0.10000000000000001"),
+        ["0.10000000000000001"]
+    );
+    assert_eq!(
+        db.rows("SELECT d FROM d WHERE d < 0.1 OR d IN (0.1, 7.5) ORDER BY d"),
+        ["-0.10000000000000001", "0.10000000000000000"]
+    );
+}
