@@ -169,6 +169,11 @@ fn subqueries_stand_in_conditions_of_joins_orders_and_windows() {
             vec!["3", "7"],
         ),
         (
+            "SELECT t.a, r.x FROM t, LATERAL (SELECT u.x FROM u, LATERAL (SELECT s.d FROM s WHERE s.k = u.y) q \
+             WHERE u.y = t.a) r",
+            vec!["1|1", "2|2", "2|2", "2|2", "2|2", "2|2", "2|2", "3|20"],
+        ),
+        (
             "SELECT a, sum((SELECT count(*) FROM s WHERE s.k < t.a)) OVER () AS n FROM t",
             vec!["1|12", "2|12", "2|12", "3|12", "7|12", "|12"],
         ),
@@ -206,6 +211,10 @@ fn what_is_not_known_is_refused_by_name() {
         (
             "SELECT (SELECT DISTINCT ON (k) d FROM s WHERE k < t.a ORDER BY k, d LIMIT 1) FROM t",
             "DISTINCT ON",
+        ),
+        (
+            "SELECT (SELECT sum(t.a)) FROM t",
+            "aggregate of columns around it",
         ),
         (
             "SELECT t.a FROM t LEFT JOIN s ON s.k = (SELECT max(x) FROM u WHERE u.y = t.a)",

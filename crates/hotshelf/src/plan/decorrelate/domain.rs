@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 
 use super::numbered;
 use super::parts::{Names, column, columns_of, join, named, qualified, refused};
-use super::simple::{has_outer, refers_out};
+use super::simple::{apply_own, has_outer, refers_out};
 
 /// The combinations of values that a subquery refers to, each once.
 #[derive(Clone)]
@@ -30,19 +30,7 @@ pub(super) struct Domain {
 impl Domain {
     /// The values in `rows` of what `subquery` refers to.
     pub fn of(rows: &LogicalPlan, subquery: &LogicalPlan, names: &Names) -> QueryResult<Self> {
-        let mut outer: Vec<Column> = Vec::new();
-        subquery.apply(|node| {
-            node.apply_expressions(|expr| {
-                expr.apply(|part| {
-                    if let Expr::OuterReferenceColumn(_, column) = part
-                        && !outer.contains(column)
-                    {
-                        outer.push(column.clone());
-                    }
-                    Ok(TreeNodeRecursion::Continue)
-                })
-            })
-        })?;
+        let outer = outer_columns(subquery)?;
         if !outer.iter().all(|column| rows.schema().has_column(column)) {
             return Err(refused("a query more than one level up"));
         }
@@ -354,6 +342,30 @@ impl Domain {
         )?;
         self.project(node, LogicalPlan::Join(joined), columns_of(node))
     }
+}
+
+/// The columns around a subquery that it refers to.
+fn outer_columns(subquery: &LogicalPlan) -> QueryResult<Vec<Column>> {
+    let mut outer: Vec<Column> = Vec::new();
+    apply_own(subquery, &mut |node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|part| {
+                match part {
+                    Expr::OuterReferenceColumn(_, column) if !outer.contains(column) => {
+                        outer.push(column.clone());
+                    }
+                    Expr::AggregateFunction(_)
+                        if has_outer(part) && part.column_refs().is_empty() =>
+                    {
+                        return Err(refused("an aggregate of columns around it"));
+                    }
+                    _ => {}
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(outer)
 }
 
 /// Equality of values of which NULLs are equal, too.

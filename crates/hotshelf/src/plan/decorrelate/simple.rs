@@ -131,15 +131,24 @@ pub(super) fn is_outer(expr: &Expr) -> bool {
     matches!(expr, Expr::OuterReferenceColumn(..))
 }
 
-/// Whether a node or one below refers to the rows around the subquery. What subqueries inside it refer to is inside it.
+/// Visits the nodes of a plan, but not those of LATERAL subqueries in it, which refer to rows in it.
+pub(super) fn apply_own(
+    plan: &LogicalPlan,
+    visit: &mut dyn FnMut(&LogicalPlan) -> QueryResult<TreeNodeRecursion>,
+) -> QueryResult<()> {
+    plan.apply(|node| match node {
+        LogicalPlan::Subquery(_) => Ok(TreeNodeRecursion::Jump),
+        node => visit(node).map(|_| TreeNodeRecursion::Continue),
+    })?;
+    Ok(())
+}
+
+/// Whether a node or one below refers to the rows around the subquery.
 pub(super) fn refers_out(plan: &LogicalPlan) -> QueryResult<bool> {
     let mut found = false;
-    plan.apply(|node| {
+    apply_own(plan, &mut |node| {
         found = found || node_has_expression(node, is_outer)?;
-        Ok(match found {
-            true => TreeNodeRecursion::Stop,
-            false => TreeNodeRecursion::Continue,
-        })
+        Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(found)
 }
