@@ -131,7 +131,9 @@ fn tests_of_rows_are_those_of_the_row_around_them() {
             assert_eq!(found, expected, "{correlated}");
             let found = sorted(&db, &format!("SELECT a FROM t WHERE {correlated}"));
             let kept = expected.iter().filter_map(|row| row.strip_suffix("|true"));
-            assert_eq!(found, kept.collect::<Vec<_>>(), "{correlated}");
+            let mut kept: Vec<&str> = kept.collect();
+            kept.sort_unstable();
+            assert_eq!(found, kept, "{correlated}");
         }
     }
 }
