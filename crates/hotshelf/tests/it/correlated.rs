@@ -199,6 +199,30 @@ fn two_rows_are_not_one_value() {
 }
 
 #[test]
+fn rows_of_which_there_are_others_in_each_run_are_refused_or_need_no_second_run() {
+    let db = tables();
+    let value = "(SELECT count(*) FROM s WHERE s.k < g.v OR s.k > 9)";
+    for (rows, expected) in [
+        ("SELECT a AS v FROM t WHERE a = 2 LIMIT 1", "2|1"),
+        ("SELECT max(a) AS v FROM t", "7|6"),
+        ("SELECT sum(a) AS v FROM t WHERE a < 3", "5|6"),
+        ("SELECT a AS v FROM t ORDER BY a NULLS LAST LIMIT 1", "1|0"),
+    ] {
+        let found = db.rows(&format!("SELECT v, {value} AS n FROM ({rows}) g"));
+        assert_eq!(found, [expected], "{rows}");
+    }
+    for rows in [
+        "SELECT random() AS v FROM t",
+        "SELECT sum(a * 0.1e0) AS v FROM t",
+        "SELECT sum(a) AS v FROM (SELECT a FROM t LIMIT 2) l",
+        "SELECT row_number() OVER (ORDER BY c) AS v FROM t",
+    ] {
+        let error = db.error(&format!("SELECT v, {value} AS n FROM ({rows}) g"));
+        assert!(error.to_string().contains("run to run"), "{rows}: {error}");
+    }
+}
+
+#[test]
 fn what_is_not_known_is_refused_by_name() {
     let db = tables();
     for (sql, part) in [

@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 
 use super::numbered;
 use super::parts::{Names, column, columns_of, join, named, qualified, refused};
+use super::repeatable::all_values;
 use super::simple::{apply_own, has_outer, refers_out};
 
 /// The combinations of values that a subquery refers to, each once.
@@ -34,7 +35,8 @@ impl Domain {
         if !outer.iter().all(|column| rows.schema().has_column(column)) {
             return Err(refused("a query more than one level up"));
         }
-        Self::named(rows, names, outer)
+        let rows = all_values(rows, &outer)?;
+        Self::named(&rows, names, outer)
     }
 
     fn named(rows: &LogicalPlan, names: &Names, outer: Vec<Column>) -> QueryResult<Self> {

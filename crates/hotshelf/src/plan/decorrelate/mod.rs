@@ -25,6 +25,7 @@ mod no_rows;
 mod numbered;
 mod one_row;
 mod parts;
+mod repeatable;
 mod simple;
 
 use std::sync::Arc;
@@ -170,6 +171,8 @@ fn is_hard(expr: &Expr) -> QueryResult<bool> {
 /// The rows with the values of an expression's hard subqueries, and the expression that reads them.
 fn attach(input: LogicalPlan, expr: Expr, names: &Names) -> QueryResult<(LogicalPlan, Expr)> {
     let schema = input.schema().clone();
+    // Values that are joined to them do not change the rows.
+    let base = input.clone();
     let mut input = Some(input);
     let expr = expr
         .transform_up(|part| match is_subquery(&part) && !is_simple(&part)? {
@@ -184,7 +187,7 @@ fn attach(input: LogicalPlan, expr: Expr, names: &Names) -> QueryResult<(Logical
                 let Some(rows) = input.take() else {
                     return Ok(Transformed::no(part));
                 };
-                let (rows, value) = join_value(rows, subquery, names)?;
+                let (rows, value) = join_value(rows, &base, subquery, names)?;
                 input = Some(rows);
                 Ok(Transformed::yes(value))
             }
@@ -195,14 +198,15 @@ fn attach(input: LogicalPlan, expr: Expr, names: &Names) -> QueryResult<(Logical
     Ok((input.ok_or_else(lost)?, expr))
 }
 
-/// The rows joined to the value that a subquery has for each.
+/// The rows joined to the value that a subquery has for each. `base`: the same rows, without other such values.
 fn join_value(
     rows: LogicalPlan,
+    base: &LogicalPlan,
     subquery: &Subquery,
     names: &Names,
 ) -> QueryResult<(LogicalPlan, Expr)> {
     let plan = subquery.subquery.as_ref();
-    let domain = Domain::of(&rows, plan, names)?;
+    let domain = Domain::of(base, plan, names)?;
     let values = domain.push(plan, names)?;
     let value = column(plan, 0);
     let alias = names.next("value");
