@@ -21,7 +21,7 @@ pub(super) fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> 
 pub(super) fn is_subquery(expr: &Expr) -> bool {
     matches!(
         expr,
-        Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_)
+        Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)
     )
 }
 

@@ -147,6 +147,9 @@ impl Prepared {
         data_type: &DataType,
     ) -> Result<ScalarAndMetadata> {
         let (value, metadata) = value.into_inner();
+        if value.data_type() == *data_type {
+            return Ok(ScalarAndMetadata::new(value, metadata));
+        }
         let array = value.to_array().map_err(Error::from_query)?;
         let cast = exact_cast(&array, data_type).map_err(|misfit| {
             let (input, parameter) = (format!("EXECUTE {}", self.name), format!("${}", idx + 1));

@@ -222,9 +222,8 @@ pub(super) fn decode_all<T: Unit>(
     if ptype_of(array.dtype())?.to_unsigned() != T::PTYPE {
         return Ok(None);
     }
-    let Some(encoded) = encoded::<T>(array, ctx)? else {
-        let decoded = array.clone().execute::<PrimitiveArray>(ctx)?;
-        return Ok(unsigned::<T>(&decoded).map(|values| values.to_vec()));
+    let Some(encoded) = encoded_or_plain::<T>(array, ctx)? else {
+        return Ok(None);
     };
     let mut values = Vec::with_capacity(array.len());
     let mut decoded = [T::default(); CHUNK_ROWS];

@@ -176,6 +176,16 @@ fn subqueries_stand_in_conditions_of_joins_orders_and_windows() {
             vec!["1|1", "2|2", "2|2", "2|2", "2|2", "2|2", "2|2", "3|20"],
         ),
         (
+            "SELECT a, (SELECT d FROM s WHERE s.k = t.a ORDER BY d NULLS LAST LIMIT 1) AS x, \
+             (SELECT m FROM s WHERE s.k < t.a ORDER BY m DESC NULLS LAST LIMIT 1) AS y FROM t WHERE a < 3",
+            vec!["1|100|", "2|60|1", "2|60|1"],
+        ),
+        (
+            "SELECT a FROM t WHERE (SELECT m FROM s WHERE s.k <= t.a ORDER BY m LIMIT 1) = 1 \
+             AND (SELECT k FROM s WHERE s.k > t.a ORDER BY k LIMIT 1) < 4",
+            vec!["1", "2", "2"],
+        ),
+        (
             "SELECT a, sum((SELECT count(*) FROM s WHERE s.k < t.a)) OVER () AS n FROM t",
             vec!["1|12", "2|12", "2|12", "3|12", "7|12", "|12"],
         ),

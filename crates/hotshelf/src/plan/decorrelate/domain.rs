@@ -17,7 +17,6 @@ use super::repeatable::all_values;
 use super::simple::{apply_own, has_outer, refers_out};
 
 /// The combinations of values that a subquery refers to, each once.
-#[derive(Clone)]
 pub(super) struct Domain {
     /// Where the values are from.
     rows: LogicalPlan,

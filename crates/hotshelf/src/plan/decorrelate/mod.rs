@@ -43,12 +43,12 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::expressions::node_has_expression;
+use super::expressions::{has_expression, is_subquery, node_has_expression};
 use super::subqueries::count_rows;
 use domain::Domain;
 use one_row::one_row;
 use parts::{Names, column, columns_of, join, named, qualified};
-use simple::{at_most_one_row, is_simple, is_simple_lateral, is_subquery};
+use simple::{at_most_one_row, is_simple, is_simple_lateral};
 
 #[derive(Debug)]
 pub(super) struct Decorrelate;
@@ -59,10 +59,17 @@ impl AnalyzerRule for Decorrelate {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> QueryResult<LogicalPlan> {
+        if !has_expression(&plan, is_subquery)? && !plan.exists(is_lateral)? {
+            return Ok(plan);
+        }
         let names = Names::default();
         let plan = plan.transform_up_with_subqueries(|node| rewrite_node(node, &names));
         no_rows::may_be_null(plan.data()?)
     }
+}
+
+fn is_lateral(node: &LogicalPlan) -> QueryResult<bool> {
+    Ok(matches!(node, LogicalPlan::Subquery(_)))
 }
 
 fn rewrite_node(node: LogicalPlan, names: &Names) -> QueryResult<Transformed<LogicalPlan>> {
@@ -78,16 +85,14 @@ fn rewrite_node(node: LogicalPlan, names: &Names) -> QueryResult<Transformed<Log
     match node {
         LogicalPlan::Filter(filter) => rewrite_filter(filter, names),
         LogicalPlan::Projection(projection) => rewrite_projection(projection, names),
-        LogicalPlan::Join(join) if join.join_type == JoinType::Inner => {
-            let (plan, filter) = without_filter(join)?;
-            match filter {
-                Some(predicate) => {
-                    let filter = Filter::try_new(predicate, Arc::new(plan))?;
-                    let rewritten = rewrite_filter(filter, names)?.data;
-                    Ok(Transformed::yes(rewritten))
-                }
-                None => Ok(Transformed::no(plan)),
-            }
+        LogicalPlan::Join(mut join) if join.join_type == JoinType::Inner => {
+            let filter = join.filter.take();
+            let joined = LogicalPlan::Join(join);
+            let Some(predicate) = filter else {
+                return Ok(Transformed::no(joined));
+            };
+            let filter = Filter::try_new(predicate, Arc::new(joined))?;
+            Ok(Transformed::yes(rewrite_filter(filter, names)?.data))
         }
         LogicalPlan::Sort(sort) => {
             let exprs = sort.expr.iter().map(|key| key.expr.clone()).collect();
@@ -105,9 +110,12 @@ fn rewrite_node(node: LogicalPlan, names: &Names) -> QueryResult<Transformed<Log
             let old = LogicalPlan::Window(window.clone());
             let (input, exprs) = computed_below(&window.input, window.window_expr, names)?;
             let new = LogicalPlan::Window(Window::try_new(exprs, Arc::new(input))?);
-            let made = window.input.schema().fields().len();
-            let skipped = new.schema().fields().len() - old.schema().fields().len();
-            let places = (0..made).chain(made + skipped..new.schema().fields().len());
+            let (all, kept) = (
+                new.schema().fields().len(),
+                window.input.schema().fields().len(),
+            );
+            let computed = all - old.schema().fields().len();
+            let places = (0..kept).chain(kept + computed..all);
             renamed(&old, new, places.collect()).map(Transformed::yes)
         }
         other => Ok(Transformed::no(other)),
@@ -132,8 +140,9 @@ fn rewrite_filter(filter: Filter, names: &Names) -> QueryResult<Transformed<Logi
     if let Some(easy) = conjunction(easy) {
         input = LogicalPlan::Filter(Filter::try_new(easy, Arc::new(input))?);
     }
+    let base = input.clone();
     for conjunct in hard {
-        let (with_values, conjunct) = attach(input, conjunct, names)?;
+        let (with_values, conjunct) = attach(input, &base, conjunct, names)?;
         input = LogicalPlan::Filter(Filter::try_new(conjunct, Arc::new(with_values))?);
     }
     only_columns_of(&filter.input, input).map(Transformed::yes)
@@ -151,7 +160,7 @@ fn rewrite_projection(
             exprs.push(expr.clone());
             continue;
         }
-        let (with_values, value) = attach(input, expr.clone(), names)?;
+        let (with_values, value) = attach(input, &projection.input, expr.clone(), names)?;
         let (qualifier, field) = projection.schema.qualified_field(place);
         (input, is_changed) = (with_values, true);
         exprs.push(named(value.unalias(), qualifier, field.name()));
@@ -168,11 +177,15 @@ fn is_hard(expr: &Expr) -> QueryResult<bool> {
     expr.exists(|part| Ok(is_subquery(part) && !is_simple(part)?))
 }
 
-/// The rows with the values of an expression's hard subqueries, and the expression that reads them.
-fn attach(input: LogicalPlan, expr: Expr, names: &Names) -> QueryResult<(LogicalPlan, Expr)> {
+/// The rows with the values of an expression's hard subqueries, and the expression that reads them. `base`: the same
+/// rows or more, without such values.
+fn attach(
+    input: LogicalPlan,
+    base: &LogicalPlan,
+    expr: Expr,
+    names: &Names,
+) -> QueryResult<(LogicalPlan, Expr)> {
     let schema = input.schema().clone();
-    // Values that are joined to them do not change the rows.
-    let base = input.clone();
     let mut input = Some(input);
     let expr = expr
         .transform_up(|part| match is_subquery(&part) && !is_simple(&part)? {
@@ -187,7 +200,7 @@ fn attach(input: LogicalPlan, expr: Expr, names: &Names) -> QueryResult<(Logical
                 let Some(rows) = input.take() else {
                     return Ok(Transformed::no(part));
                 };
-                let (rows, value) = join_value(rows, &base, subquery, names)?;
+                let (rows, value) = join_value(rows, base, subquery, names)?;
                 input = Some(rows);
                 Ok(Transformed::yes(value))
             }
@@ -198,7 +211,8 @@ fn attach(input: LogicalPlan, expr: Expr, names: &Names) -> QueryResult<(Logical
     Ok((input.ok_or_else(lost)?, expr))
 }
 
-/// The rows joined to the value that a subquery has for each. `base`: the same rows, without other such values.
+/// The rows joined to the value that a subquery has for each. `base`: the same
+/// rows or more, without other such values.
 fn join_value(
     rows: LogicalPlan,
     base: &LogicalPlan,
@@ -283,12 +297,6 @@ fn lateral_join(
         whole.join_type,
     )?;
     only_columns_of(&LogicalPlan::Join(whole.clone()), joined)
-}
-
-/// An inner join without its condition, and the condition.
-fn without_filter(mut join: Join) -> QueryResult<(LogicalPlan, Option<Expr>)> {
-    let filter = join.filter.take();
-    Ok((LogicalPlan::Join(join), filter))
 }
 
 /// The input with a column for each subquery of the expressions, which read it there.

@@ -12,10 +12,6 @@ use datafusion::logical_expr::{
 use super::super::correlated::{SubqueryKind, is_sound};
 use super::super::expressions::{has_expression, node_has_expression};
 
-pub(super) fn is_subquery(expr: &Expr) -> bool {
-    super::super::expressions::is_subquery(expr) || matches!(expr, Expr::SetComparison(_))
-}
-
 /// Whether the engine's rules answer a subquery, and answer it right.
 pub(super) fn is_simple(expr: &Expr) -> QueryResult<bool> {
     let (subquery, kind) = match expr {
@@ -33,7 +29,7 @@ fn is_simple_subquery(subquery: &Subquery, kind: SubqueryKind) -> QueryResult<bo
     if subquery.outer_ref_columns.is_empty() {
         return Ok(true);
     }
-    if kind == SubqueryKind::Scalar && !is_aggregated(plan) {
+    if kind == SubqueryKind::Scalar && !always_one_row(plan) {
         return Ok(false);
     }
     Ok(is_sound(plan, kind)? && correlates_by_equality(plan, kind == SubqueryKind::Exists)?)
@@ -48,16 +44,6 @@ pub(super) fn is_simple_lateral(join: &Join, subquery: &Subquery) -> QueryResult
         && is_plain
         && is_sound(plan, SubqueryKind::Lateral)?
         && correlates_by_equality(plan, false)?)
-}
-
-/// Whether one group of all rows is at the top.
-fn is_aggregated(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::Projection(projection) => is_aggregated(&projection.input),
-        LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) => is_aggregated(input),
-        LogicalPlan::Aggregate(groups) => groups.group_expr.is_empty(),
-        _ => false,
-    }
 }
 
 /// Whether outer columns are in filters alone, each beside a column of the subquery that must equal it. `or_other`: in
