@@ -81,7 +81,7 @@ const KEYS: &[(&str, &str)] = &[
     ),
     (
         "join_order",
-        "whether joins are ordered by the statistics: on (where that is clearly better), off, always (session)",
+        "whether joins are ordered by the statistics: on, off (the order of the text) (session)",
     ),
     (
         "shared_subplans",

@@ -85,9 +85,10 @@ impl Graph {
         if flat.relations.len() > RELATIONS_MAX {
             return None;
         }
-        let columns = Columns::of(&flat.relations)?;
         let estimates = flat.relations.iter().map(|plan| estimate(plan));
         let estimates = estimates.collect::<Option<Vec<_>>>()?;
+        let (flat, estimates) = numbered(flat, estimates);
+        let columns = Columns::of(&flat.relations)?;
         let mut pairs = estimates.iter().zip(&flat.relations);
         if pairs.any(|(each, plan)| each.columns.len() != plan.schema().fields().len()) {
             return None;
@@ -141,6 +142,38 @@ impl Graph {
         };
         Some((of(left)?, of(right)?))
     }
+}
+
+/// The same with relations numbered by what they are and not by where the text names them: from the largest table, and
+/// by the names of their columns where tables are equally large. All that follows then is the same for every text.
+fn numbered(flat: Flat, estimates: Vec<Estimate>) -> (Flat, Vec<Estimate>) {
+    let names = |plan: &LogicalPlan| -> Vec<(Option<String>, String)> {
+        let fields = plan.schema().iter();
+        let names = fields.map(|(qualifier, field)| {
+            (
+                qualifier.map(|table| table.to_string()),
+                field.name().clone(),
+            )
+        });
+        names.collect()
+    };
+    let mut places: Vec<_> = flat
+        .relations
+        .iter()
+        .zip(&estimates)
+        .enumerate()
+        .map(|(place, (plan, estimate))| (-estimate.table_rows, names(plan), place))
+        .collect();
+    places.sort_by(|a, b| {
+        a.0.total_cmp(&b.0)
+            .then_with(|| (&a.1, a.2).cmp(&(&b.1, b.2)))
+    });
+    let places: Vec<usize> = places.into_iter().map(|(.., place)| place).collect();
+    let estimates = places
+        .iter()
+        .map(|place| estimates[*place].clone())
+        .collect();
+    (flat.renumbered(&places), estimates)
 }
 
 /// Whose columns are whose.
@@ -223,6 +256,10 @@ impl Builder {
             return None;
         }
         let (from, to) = (from.iter().next()?, to.iter().next()?);
+        let ((from, left), (to, right)) = match from < to {
+            true => ((from, left), (to, right)),
+            false => ((to, right), (from, left)),
+        };
         let values = |relation: usize, expr: &Expr| {
             self.estimates[relation].of_expr(expr, self.plans[relation].schema())
         };
@@ -300,6 +337,10 @@ impl Builder {
         for (relation, reducer) in reducers {
             reductions[relation] = Some(self.reduction(relation, reducer)?);
         }
+        // However they were written.
+        self.edges
+            .sort_by_cached_key(|edge| edge.sides.each_ref().map(|(_, side)| side.to_string()));
+        self.last.sort_by_cached_key(Expr::to_string);
         let relations = self.plans.into_iter().zip(self.estimates).zip(reductions);
         let relations = relations.map(|((plan, estimate), reducer)| Relation {
             plan,
@@ -319,6 +360,8 @@ impl Builder {
     /// Puts what concerns one relation alone on that relation: its own conditions, and equalities of its columns that
     /// follow from those with others.
     fn filter_relations(&mut self) -> Option<()> {
+        self.conditions
+            .sort_by_cached_key(|condition| condition.predicate.to_string());
         let mut own: Vec<Vec<Expr>> = self.plans.iter().map(|_| Vec::new()).collect();
         let (single, several) = std::mem::take(&mut self.conditions)
             .into_iter()

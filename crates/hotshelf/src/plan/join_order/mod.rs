@@ -2,8 +2,9 @@
 //!
 //! The engine joins tables in the order in which FROM names them. Here each tree of inner joins, with the semi and anti
 //! joins among them, becomes a graph of relations and equalities, whose rows are estimated from the catalog's
-//! statistics; the order with the least work replaces the one of the text where it is clearly better. Outer joins,
-//! aggregations and everything else are borders: what is below one is ordered by itself.
+//! statistics; the order with the least work is taken, whatever the text says. Relations have numbers that follow from
+//! what they are, and of orders that cost the same the first is taken, so that one plan comes of all orders of FROM.
+//! Outer joins, aggregations and everything else are borders: what is below one is ordered by itself.
 
 mod cardinality;
 mod cost;
@@ -32,11 +33,6 @@ use tree::{Tree, is_inside};
 
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::error::EstimateError;
-
-/// Another order should cost at most this share of the text's, and save at least this many rows' work: estimates err,
-/// and small joins are quick in any order.
-const BETTER: f64 = 0.8;
-const SAVED_MIN: f64 = 20_000.0;
 
 /// Orders joins by their expected rows.
 #[derive(Debug)]
@@ -78,15 +74,11 @@ fn ordered(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transfo
     let Some(graph) = Graph::of(&plan.data) else {
         return Ok(plan);
     };
-    let Some((order, better)) = choose(&graph, settings) else {
+    let Some(order) = choose(&graph, settings) else {
         return Ok(plan);
     };
-    if let Some(reason) = better {
-        settings.note_join_order(graph.describe(&order), reason);
-        let rebuilt = rebuild::rebuild(&graph, &order, &plan.data)?;
-        return Ok(Transformed::yes(rebuilt));
-    }
-    Ok(plan)
+    let rebuilt = rebuild::rebuild(&graph, &order, &plan.data)?;
+    Ok(Transformed::yes(rebuilt))
 }
 
 /// The parts of a tree of joins ordered by themselves.
@@ -130,8 +122,8 @@ fn below(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transform
         .transform_sibling(|plan| plan.map_children(|child| ordered(child, settings)))
 }
 
-/// The order to take, and why it is another than the text's, if it is. Remembers the sides of its joins.
-fn choose(graph: &Graph, settings: &SessionSettings) -> Option<(Tree, Option<String>)> {
+/// The order to take: the cheapest, whatever the text says. Remembers the sides of its joins.
+fn choose(graph: &Graph, settings: &SessionSettings) -> Option<Tree> {
     let bytes = settings.operator_bytes_max();
     // Estimates that are wrong on purpose stay wrong.
     let past = match settings.estimate_error == EstimateError::default() {
@@ -141,28 +133,26 @@ fn choose(graph: &Graph, settings: &SessionSettings) -> Option<(Tree, Option<Str
     let costs = Costs::new(graph, bytes, settings.estimate_error, &past);
     let text = costs.of(&graph.order)?;
     let best = enumerate::cheapest(graph, &costs)?;
-    let is_better = match settings.join_order {
-        Use::Always => best.cost < text.cost,
-        _ => best.cost < text.cost * BETTER && best.cost + SAVED_MIN < text.cost,
-    };
+    // Where semi joins leave no order that was looked at.
     let is_whole = best.tree.relations() == graph.all();
-    let (chosen, reason) = match is_better && is_whole {
-        true => {
-            let share = best.cost / text.cost.max(1.0) * 100.0;
-            let reason = format!("has about {share:.0} % of the work of the order in the text");
-            (best.tree, Some(reason))
-        }
-        false => {
-            if settings.decisions.are_wanted() && graph.all().len() > 2 {
-                let share = best.cost / text.cost.max(1.0) * 100.0;
-                let order = graph.describe(&text.tree);
-                let found = "joins stay in the order of the text: the best has about";
-                let note = format!("{order}: {found} {share:.0} % of its work");
-                settings.decisions.note(note);
-            }
-            (text.tree, None)
-        }
+    let chosen = if is_whole {
+        best.tree
+    } else {
+        text.tree.clone()
     };
+    if chosen != text.tree {
+        let share = best.cost / text.cost.max(1.0) * 100.0;
+        let reason = format!("has about {share:.0} % of the work of the order in the text");
+        settings.note_join_order(graph.describe(&chosen), reason);
+    } else if settings.decisions.are_wanted() && graph.all().len() > 2 {
+        let order = graph.describe(&chosen);
+        // Rules run several times: it may be one that was found before.
+        let mut found = settings.join_orders.lock().clone().into_iter();
+        if found.all(|(known, _)| known != order) {
+            let note = format!("{order}: the order of the text is the cheapest");
+            settings.decisions.note(note);
+        }
+    }
     costs.sides(&chosen, &mut settings.join_sides.lock());
-    Some((chosen, reason))
+    Some(chosen)
 }

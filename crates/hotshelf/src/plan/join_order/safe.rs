@@ -3,6 +3,7 @@
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 
 /// Whether an expression gives a value whatever its columns are, and always the same. A division, or a cast of text to
@@ -39,7 +40,18 @@ fn is_safe(expr: &Expr, schema: &DFSchema) -> bool {
         | Expr::TryCast(_)
         | Expr::InList(_) => true,
         Expr::BinaryExpr(binary) => is_safe_operator(binary),
+        Expr::ScalarFunction(call) => is_safe_function(call),
         Expr::Cast(cast) => is_safe_cast(cast, schema),
+        _ => false,
+    }
+}
+
+/// Functions of texts that have a value for every text: no part of one has fewer than no characters.
+fn is_safe_function(call: &ScalarFunction) -> bool {
+    let is_count = |expr: &Expr| matches!(expr, Expr::Literal(ScalarValue::Int64(Some(count)), _) if *count >= 0);
+    match call.func.name() {
+        "lower" | "upper" | "btrim" | "ltrim" | "rtrim" | "character_length" => true,
+        "substr" => call.args.iter().skip(1).all(is_count),
         _ => false,
     }
 }
@@ -129,6 +141,7 @@ fn widens(from: &DataType, to: &DataType) -> bool {
 mod tests {
     use super::*;
     use arrow::datatypes::{Field, Schema};
+    use datafusion::functions::expr_fn::{lower, substring, to_hex};
     use datafusion::logical_expr::{cast, col, lit};
 
     #[test]
@@ -140,6 +153,7 @@ mod tests {
             col("i").eq(lit(1)).or(col("s").like(lit("a%"))),
             cast(col("i"), DataType::Int64).eq(lit(1_i64)),
             cast(col("i"), DataType::Decimal128(12, 2)).gt(lit(1)),
+            substring(lower(col("s")), lit(1_i64), lit(2_i64)).eq(lit("ab")),
         ];
         for expr in safe {
             assert!(cannot_fail(&expr, &schema), "{expr}");
@@ -150,6 +164,9 @@ mod tests {
             cast(col("i"), DataType::Int16).eq(lit(1)),
             cast(col("i"), DataType::Decimal128(10, 2)).gt(lit(1)),
             (col("i") * col("i")).gt(lit(1)),
+            substring(col("s"), lit(1_i64), lit(-2_i64)).eq(lit("ab")),
+            substring(col("s"), lit(1_i64), col("i")).eq(lit("ab")),
+            to_hex(col("i")).eq(lit("ab")),
         ];
         for expr in unsafe_ones {
             assert!(!cannot_fail(&expr, &schema), "{expr}");

@@ -270,26 +270,17 @@ fn shuffled(sql: &str, random: &mut fastrand::Rng) -> String {
 fn the_order_of_from_does_not_matter() {
     let mut random = fastrand::Rng::with_seed(7);
     for sql in [Q5, Q7, Q21] {
-        let expected = cost(&planned(sql, Use::Always).0);
+        let expected = planned(sql, Use::On).0;
+        assert!(cost(&expected) <= cost(&planned(sql, Use::Off).0), "{sql}");
         for _ in 0..8 {
             let sql = shuffled(sql, &mut random);
-            let found = cost(&planned(&sql, Use::Always).0);
-            assert!(
-                (found / expected - 1.0).abs() < 1e-6,
-                "{sql}: {found}, {expected}"
-            );
-            let (plan, orders) = planned(&sql, Use::On);
-            let share = cost(&plan) / expected;
-            assert!(
-                share <= 1.0 / super::BETTER + 1e-6,
-                "{sql}: {orders:?}: {share}"
-            );
+            assert_eq!(text(&planned(&sql, Use::On).0), text(&expected), "{sql}");
         }
     }
 }
 
 #[test]
-fn an_order_that_is_good_or_cannot_be_judged_stays() {
+fn an_order_that_is_best_or_cannot_be_judged_stays() {
     let left_alone = [
         // As cheap as any.
         "SELECT count(*) FROM region, nation, supplier WHERE r_regionkey = n_regionkey AND n_nationkey = s_nationkey",

@@ -22,6 +22,16 @@ impl Tree {
         Self::Join(Rc::new(left), Rc::new(right))
     }
 
+    /// The same of relations with other numbers.
+    fn renumbered(&self, numbers: &[usize]) -> Self {
+        match self {
+            Self::Leaf(relation) => Self::Leaf(numbers[*relation]),
+            Self::Join(left, right) => {
+                Self::join(left.renumbered(numbers), right.renumbered(numbers))
+            }
+        }
+    }
+
     /// The relations below.
     pub fn relations(&self) -> RelSet {
         match self {
@@ -83,6 +93,26 @@ impl Flat {
         };
         flat.order = flat.take(plan);
         Some(flat)
+    }
+
+    /// The same with its relations in the order of these places.
+    pub fn renumbered(self, places: &[usize]) -> Self {
+        let mut numbers = vec![0; places.len()];
+        for (number, place) in places.iter().enumerate() {
+            numbers[*place] = number;
+        }
+        let relations = places.iter().map(|place| self.relations[*place].clone());
+        let reducers = self.reducers.into_iter();
+        let mut reducers: Vec<_> = reducers
+            .map(|(relation, reducer)| (numbers[relation], reducer))
+            .collect();
+        reducers.sort_by_key(|(relation, _)| *relation);
+        Self {
+            relations: relations.collect(),
+            reducers,
+            order: self.order.renumbered(&numbers),
+            ..self
+        }
     }
 
     fn take(&mut self, plan: &LogicalPlan) -> Tree {
