@@ -47,7 +47,7 @@ pub(super) fn before_after(rule: &'static str, statements: &[&str]) -> BeforeAft
                 .strip_suffix(rule)
                 .is_some_and(|kind| kind.ends_with(" after "))
             {
-                let texts = [&before, plan].map(|text| without_io(text));
+                let texts = [before.as_str(), plan].map(without_io);
                 return BeforeAfter {
                     rule,
                     texts: Some(texts),
@@ -71,7 +71,7 @@ impl BeforeAfter {
     }
 
     /// The rule leaves the plan as it is.
-    pub fn is_the_same(self) {
+    pub fn is_the_same(&self) {
         assert_eq!(self.texts, None, "{}", self.rule);
     }
 }

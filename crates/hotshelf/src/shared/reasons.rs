@@ -16,7 +16,7 @@ use crate::plan::{is_repeatable, join_work};
 use crate::settings::Notes;
 use crate::statistics::sizes::stored_bytes;
 
-/// Why a part is made again for each of its uses whatever is known of its size, if it is.
+/// Why a part is made again for each of its uses whatever is known about its size, if it is.
 pub(super) fn against(part: &LogicalPlan, is_recursive: bool) -> Option<String> {
     if is_recursive {
         return Some("a recursive part of the query runs again and again".into());
