@@ -82,3 +82,37 @@ fn split(aggregate: Aggregate) -> QueryResult<LogicalPlan> {
     let outputs = Projection::try_new(outputs.collect(), Arc::new(inner))?;
     Ok(LogicalPlan::Projection(outputs))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_subquery_is_computed_below_its_aggregate() {
+        let query = "SELECT sum((SELECT max(x) FROM s WHERE s.k = t.k)) FROM t";
+        before_after("compute_subqueries_first", &[query]).is(
+            "
+            Projection: sum(max(s.x))
+              Aggregate: groupBy=[[]], aggr=[[sum((<subquery>))]]
+                Subquery:
+                  Projection: max(s.x)
+                    Aggregate: groupBy=[[]], aggr=[[max(s.x)]]
+                      Filter: s.k = outer_ref(t.k)
+                        TableScan: s
+                TableScan: t
+            ",
+            "
+            Projection: sum(max(s.x))
+              Projection: sum(__subquery_0) AS sum(max(s.x))
+                Aggregate: groupBy=[[]], aggr=[[sum(__subquery_0)]]
+                  Projection: t.k, t.n, t.v, t.w, (<subquery>) AS __subquery_0
+                    Subquery:
+                      Projection: max(s.x)
+                        Aggregate: groupBy=[[]], aggr=[[max(s.x)]]
+                          Filter: s.k = outer_ref(t.k)
+                            TableScan: s
+                    TableScan: t
+            ",
+        );
+    }
+}

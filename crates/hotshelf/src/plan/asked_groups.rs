@@ -220,3 +220,49 @@ fn row_count(scan: &TableScan) -> Option<usize> {
     let provider: Arc<dyn TableProvider> = source_as_provider(&scan.source).ok()?;
     provider.statistics()?.num_rows.get_value().copied()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn groups_are_made_of_keys_that_are_asked_for() {
+        let query = "SELECT t.n FROM t JOIN s ON t.k = s.k WHERE s.x = 3 AND t.v < (SELECT avg(v) FROM t u \
+            WHERE u.k = s.k)";
+        before_after("asked_groups", &[query]).is(
+            "
+            Projection: t.n
+              Projection: t.k, t.n, t.v, t.w, s.k, s.name, s.x
+                Inner Join: s.k = __scalar_sq_1.k Filter: CAST(t.v AS Float64) < __scalar_sq_1.avg(u.v)
+                  Inner Join: t.k = s.k
+                    TableScan: t
+                    Filter: s.x = Int64(3)
+                      TableScan: s
+                  SubqueryAlias: __scalar_sq_1
+                    Projection: avg(u.v), u.k, __always_true
+                      Aggregate: groupBy=[[u.k, Boolean(true) AS __always_true]], aggr=[[avg(CAST(u.v AS Float64))]]
+                        SubqueryAlias: u
+                          TableScan: t
+            ",
+            "
+            Projection: t.n
+              Projection: t.k, t.n, t.v, t.w, s.k, s.name, s.x
+                Inner Join: s.k = __scalar_sq_1.k Filter: CAST(t.v AS Float64) < __scalar_sq_1.avg(u.v)
+                  Inner Join: t.k = s.k
+                    TableScan: t
+                    Filter: s.x = Int64(3)
+                      TableScan: s
+                  SubqueryAlias: __scalar_sq_1
+                    Projection: avg(u.v), u.k, __always_true
+                      Aggregate: groupBy=[[u.k, Boolean(true) AS __always_true]], aggr=[[avg(CAST(u.v AS Float64))]]
+                        LeftSemi Join: u.k = __asked_keys.k
+                          SubqueryAlias: u
+                            TableScan: t
+                          SubqueryAlias: __asked_keys
+                            Projection: s.k
+                              Filter: s.x = Int64(3)
+                                TableScan: s
+            ",
+        );
+    }
+}

@@ -175,3 +175,26 @@ fn restore(plan: LogicalPlan, names: &Names) -> QueryResult<LogicalPlan> {
     let columns: Vec<Expr> = columns.collect();
     LogicalPlanBuilder::new(plan).project(columns)?.build()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_cast_has_a_name_of_its_own() {
+        let query = "SELECT CAST(k AS INT) AS i, k, count(*) FROM t GROUP BY CAST(k AS INT), k";
+        before_after("name_cast_keys", &[query]).is(
+            "
+            Projection: t.k AS i, t.k, count(Int64(1)) AS count(*)
+              Aggregate: groupBy=[[CAST(t.k AS Int32), t.k]], aggr=[[count(Int64(1))]]
+                TableScan: t
+            ",
+            "
+            Projection: __key_0 AS i, t.k, count(Int64(1)) AS count(*)
+              Aggregate: groupBy=[[__key_0, t.k]], aggr=[[count(Int64(1))]]
+                Projection: t.k, t.n, t.v, t.w, CAST(t.k AS Int32) AS __key_0
+                  TableScan: t
+            ",
+        );
+    }
+}

@@ -113,3 +113,30 @@ impl JoinSides {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn the_smaller_side_is_kept() {
+        let query = "SELECT t.n FROM t JOIN s ON t.n = s.k";
+        before_after("join_selection", &[query]).is(
+            "
+            OutputRequirementExec: order_by=[], dist_by=Unspecified
+              ProjectionExec: expr=[n@0 as n]
+                HashJoinExec: mode=Auto, join_type=Inner, on=[(n@0, k@0)]
+                  DataSourceExec: HotshelfScan: table=t, columns=[n]
+                  DataSourceExec: HotshelfScan: table=s, columns=[k]
+            ",
+            "
+            OutputRequirementExec: order_by=[], dist_by=Unspecified
+              ProjectionExec: expr=[n@0 as n]
+                ProjectionExec: expr=[n@1 as n, k@0 as k]
+                  HashJoinExec: mode=CollectLeft, join_type=Inner, on=[(k@0, n@0)]
+                    DataSourceExec: HotshelfScan: table=s, columns=[k]
+                    DataSourceExec: HotshelfScan: table=t, columns=[n]
+            ",
+        );
+    }
+}

@@ -45,3 +45,40 @@ fn is_aggregation(plan: &LogicalPlan) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_semi_join_with_few_keys_comes_first() {
+        let query = "SELECT t.n, s.name FROM t JOIN s ON t.k = s.k WHERE t.n IN (SELECT n FROM t GROUP BY n \
+            HAVING sum(v) > 5)";
+        before_after("early_semi_joins", &[query]).is(
+            "
+            Projection: t.n, s.name
+              LeftSemi Join: t.n = __correlated_sq_1.n
+                Inner Join: t.k = s.k
+                  TableScan: t
+                  TableScan: s
+                SubqueryAlias: __correlated_sq_1
+                  Projection: t.n
+                    Filter: sum(t.v) > Int64(5)
+                      Aggregate: groupBy=[[t.n]], aggr=[[sum(t.v)]]
+                        TableScan: t
+            ",
+            "
+            Projection: t.n, s.name
+              Inner Join: t.k = s.k
+                LeftSemi Join: t.n = __correlated_sq_1.n
+                  TableScan: t
+                  SubqueryAlias: __correlated_sq_1
+                    Projection: t.n
+                      Filter: sum(t.v) > Int64(5)
+                        Aggregate: groupBy=[[t.n]], aggr=[[sum(t.v)]]
+                          TableScan: t
+                TableScan: s
+            ",
+        );
+    }
+}

@@ -114,3 +114,39 @@ fn sets_of_groups(aggregate: &AggregateExec) -> QueryResult<Arc<dyn ExecutionPla
     )?;
     Ok(Arc::new(sets))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn rows_are_grouped_by_all_keys_before_the_sets() {
+        let query = "SELECT k, v, sum(n) FROM t GROUP BY ROLLUP (k, v)";
+        before_after("group_before_sets", &[query]).is(
+            "
+            ProjectionExec: expr=[k@0 as k, v@1 as v, sum(t.n)@3 as sum(t.n)]
+              AggregateExec: mode=FinalPartitioned, gby=[k@0 as k, v@1 as v, __grouping_id@2 as __grouping_id], \
+                  aggr=[sum(t.n)]
+                RepartitionExec: partitioning=Hash([k@0, v@1, __grouping_id@2], 2), input_partitions=2
+                  ForgetExec
+                    AggregateExec: mode=Partial, gby=[(NULL as k, NULL as v), (k@0 as k, NULL as v), (k@0 as k, v@2 \
+                        as v)], aggr=[sum(t.n)]
+                      RepartitionExec: partitioning=RoundRobinBatch(2), input_partitions=1
+                        DataSourceExec: HotshelfScan: table=t, columns=[k, n, v]
+            ",
+            "
+            ProjectionExec: expr=[k@0 as k, v@1 as v, sum(t.n)@3 as sum(t.n)]
+              AggregateExec: mode=FinalPartitioned, gby=[k@0 as k, v@1 as v, __grouping_id@2 as __grouping_id], \
+                  aggr=[sum(t.n)]
+                RepartitionExec: partitioning=Hash([k@0, v@1, __grouping_id@2], 2), input_partitions=2
+                  ForgetExec
+                    AggregateExec: mode=PartialReduce, gby=[(NULL as k, NULL as v), (k@0 as k, NULL as v), (k@0 as \
+                        k, v@1 as v)], aggr=[sum(t.n)]
+                      ProjectionExec: expr=[k@0 as k, v@1 as v, 0 as __grouping_id, sum(t.n)[sum]@2 as sum(t.n)[sum]]
+                        AggregateExec: mode=Partial, gby=[k@0 as k, v@2 as v], aggr=[sum(t.n)]
+                          RepartitionExec: partitioning=RoundRobinBatch(2), input_partitions=1
+                            DataSourceExec: HotshelfScan: table=t, columns=[k, n, v]
+            ",
+        );
+    }
+}

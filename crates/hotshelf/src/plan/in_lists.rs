@@ -222,3 +222,28 @@ impl ScalarUDFImpl for Mark {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn lists_of_one_predicate_are_not_merged() {
+        let query =
+            "SELECT n FROM t WHERE n > 1 + 2 AND (v NOT IN (1, 2, 5, 6) OR v NOT IN (3, 4, 7, 8))";
+        before_after("simplify_expressions", &[query]).is(
+            "
+            Projection: t.n
+              Filter: t.n > Int64(1) + Int64(2) AND (t.v NOT IN ([Int64(1), Int64(2), Int64(5), Int64(6)]) OR t.v \
+                  NOT IN ([Int64(3), Int64(4), Int64(7), Int64(8)]))
+                TableScan: t
+            ",
+            "
+            Projection: t.n
+              Filter: t.n > Int64(3) AND (t.v NOT IN ([Int64(1), Int64(2), Int64(5), Int64(6)]) OR t.v NOT IN \
+                  ([Int64(3), Int64(4), Int64(7), Int64(8)]))
+                TableScan: t
+            ",
+        );
+    }
+}

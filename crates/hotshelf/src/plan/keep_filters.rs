@@ -68,3 +68,25 @@ fn answers_for_no_rows(plan: &LogicalPlan) -> bool {
     let keys = &aggregate.group_expr;
     keys.is_empty() || keys.iter().any(|key| matches!(key, Expr::GroupingSet(_)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn the_strictest_bound_is_kept() {
+        let query = "SELECT n FROM t WHERE 3 < n AND 5 < n";
+        before_after("push_down_filter", &[query]).is(
+            "
+            Projection: t.n
+              Filter: t.n > Int64(3) AND t.n > Int64(5)
+                TableScan: t
+            ",
+            "
+            Projection: t.n
+              Filter: t.n > Int64(5)
+                TableScan: t
+            ",
+        );
+    }
+}

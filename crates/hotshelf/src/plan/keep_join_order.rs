@@ -39,3 +39,34 @@ fn has_cross_join(plan: &LogicalPlan) -> QueryResult<bool> {
     })?;
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_cross_join_with_keys_is_an_inner_join() {
+        let query = "SELECT t.n FROM t, s WHERE t.k = s.k";
+        before_after("eliminate_cross_join", &[query]).is(
+            "
+            Projection: t.n
+              Filter: t.k = s.k
+                Cross Join:
+                  TableScan: t
+                  TableScan: s
+            ",
+            "
+            Projection: t.n
+              Inner Join: t.k = s.k
+                TableScan: t
+                TableScan: s
+            ",
+        );
+    }
+
+    #[test]
+    fn inner_joins_stay_in_their_order() {
+        let query = "SELECT t.n FROM t JOIN s ON t.k = s.k WHERE t.v = 3";
+        before_after("eliminate_cross_join", &[query]).is_the_same();
+    }
+}

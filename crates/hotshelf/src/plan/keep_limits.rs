@@ -44,3 +44,24 @@ impl PhysicalOptimizerRule for KeepLimits {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_sort_with_a_limit_has_it_above_too() {
+        let query = "SELECT n FROM t ORDER BY n LIMIT 3";
+        before_after("keep_limits", &[query]).is(
+            "
+            SortExec: TopK(fetch=3), expr=[n@0 ASC NULLS LAST], preserve_partitioning=[false]
+              DataSourceExec: HotshelfScan: table=t, columns=[n]
+            ",
+            "
+            GlobalLimitExec: skip=0, fetch=3
+              SortExec: TopK(fetch=3), expr=[n@0 ASC NULLS LAST], preserve_partitioning=[false]
+                DataSourceExec: HotshelfScan: table=t, columns=[n]
+            ",
+        );
+    }
+}

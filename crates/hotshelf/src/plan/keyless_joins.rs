@@ -46,3 +46,33 @@ fn hash_join(
     HashJoinExecBuilder::new(left.clone(), right, vec![(key(), key())], join_type)
         .with_partition_mode(PartitionMode::CollectLeft)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_join_without_keys_has_a_constant_one() {
+        let statements = [
+            "SET hotshelf.operators = always",
+            "SELECT t.n FROM t JOIN s ON t.n < s.k",
+        ];
+        before_after("own_hash_operators", &statements).is(
+            "
+            NestedLoopJoinExec: join_type=Inner, filter=n@0 < k@1, projection=[n@1]
+              CooperativeExec
+                DataSourceExec: HotshelfScan: table=s, columns=[k]
+              RepartitionExec: partitioning=RoundRobinBatch(2), input_partitions=1
+                DataSourceExec: HotshelfScan: table=t, columns=[n]
+            ",
+            "
+            SpillingHashJoinExec: mode=CollectLeft, join_type=Inner, on=[(true, true)], filter=n@0 < k@1, \
+                projection=[n@1]
+              CooperativeExec
+                DataSourceExec: HotshelfScan: table=s, columns=[k]
+              RepartitionExec: partitioning=RoundRobinBatch(2), input_partitions=1
+                DataSourceExec: HotshelfScan: table=t, columns=[n]
+            ",
+        );
+    }
+}

@@ -337,3 +337,28 @@ fn columns_of<'a>(exprs: impl Iterator<Item = &'a Expr>) -> Vec<usize> {
     let columns: BTreeSet<usize> = columns.map(|column| column.index()).collect();
     columns.into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn other_columns_are_fetched_after_the_sort() {
+        let statements = [
+            "CREATE TABLE l AS SELECT value AS n, value % 1009 AS k, 'text ' || value AS w, 'more ' || value AS m \
+                FROM range(100000)",
+            "SELECT * FROM l ORDER BY k LIMIT 3",
+        ];
+        before_after("late_rows", &statements).is(
+            "
+            SortExec: TopK(fetch=3), expr=[k@1 ASC NULLS LAST], preserve_partitioning=[false]
+              DataSourceExec: HotshelfScan: table=l, columns=[n, k, w, m]
+            ",
+            "
+            FetchRowsExec: table=l, columns=[n, k, w, m]
+              SortExec: TopK(fetch=3), expr=[k@0 ASC NULLS LAST], preserve_partitioning=[false]
+                DataSourceExec: HotshelfScan: table=l, columns=[k, row number]
+            ",
+        );
+    }
+}

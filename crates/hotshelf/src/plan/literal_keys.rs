@@ -63,3 +63,26 @@ fn without_literals(aggregate: Aggregate) -> QueryResult<LogicalPlan> {
         .project(outputs)?
         .build()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_literal_makes_no_groups() {
+        let query = "SELECT k, count(*) FROM t GROUP BY k, true";
+        before_after("drop_literal_keys", &[query]).is(
+            "
+            Projection: t.k, count(Int64(1)) AS count(*)
+              Aggregate: groupBy=[[t.k, Boolean(true)]], aggr=[[count(Int64(1))]]
+                TableScan: t
+            ",
+            "
+            Projection: t.k, count(Int64(1)) AS count(*)
+              Projection: t.k, Boolean(true), count(Int64(1))
+                Aggregate: groupBy=[[t.k]], aggr=[[count(Int64(1))]]
+                  TableScan: t
+            ",
+        );
+    }
+}

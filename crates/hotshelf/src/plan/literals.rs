@@ -393,6 +393,7 @@ fn compare_with_zero(binary: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::before_after::before_after;
     use super::*;
 
     #[test]
@@ -410,5 +411,22 @@ mod tests {
         assert_eq!(decimal(f64::INFINITY), None);
         assert_eq!(decimal(1e300), None);
         assert_eq!(decimal(1e-300), None);
+    }
+
+    #[test]
+    fn a_literal_beside_a_decimal_is_one() {
+        let query = "SELECT n FROM t WHERE CAST(n AS DECIMAL(10,2)) < 0.1";
+        before_after("exact_literals", &[query]).is(
+            "
+            Projection: t.n
+              Filter: CAST(t.n AS Decimal128(10, 2)) < Float64(0.1)
+                TableScan: t
+            ",
+            "
+            Projection: t.n
+              Filter: CAST(t.n AS Decimal128(10, 2)) < Decimal128(0.1,1,1)
+                TableScan: t
+            ",
+        );
     }
 }

@@ -4,6 +4,8 @@
 
 mod aggregated_subqueries;
 mod asked_groups;
+#[cfg(test)]
+mod before_after;
 mod cast_keys;
 mod choose_access;
 mod chosen_sides;

@@ -124,3 +124,37 @@ fn by_extremes(
     )?;
     Ok(LogicalPlan::Join(join))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn another_value_is_the_least_or_the_greatest() {
+        let query =
+            "SELECT n FROM t WHERE EXISTS (SELECT 1 FROM t u WHERE u.k = t.k AND u.v <> t.v)";
+        before_after("other_values", &[query]).is(
+            "
+            Projection: t.n
+              LeftSemi Join: t.k = __correlated_sq_1.k Filter: __correlated_sq_1.v != t.v
+                TableScan: t
+                SubqueryAlias: __correlated_sq_1
+                  Projection: Int64(1), u.k, u.v
+                    SubqueryAlias: u
+                      TableScan: t
+            ",
+            "
+            Projection: t.n
+              LeftSemi Join: t.k = __correlated_sq_1.k Filter: t.v != min(__correlated_sq_1.v) OR t.v != \
+                  max(__correlated_sq_1.v)
+                TableScan: t
+                Aggregate: groupBy=[[__correlated_sq_1.k]], aggr=[[min(__correlated_sq_1.v), \
+                    max(__correlated_sq_1.v)]]
+                  SubqueryAlias: __correlated_sq_1
+                    Projection: Int64(1), u.k, u.v
+                      SubqueryAlias: u
+                        TableScan: t
+            ",
+        );
+    }
+}

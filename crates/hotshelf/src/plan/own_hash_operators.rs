@@ -134,3 +134,32 @@ fn own_join(
         _ => Arc::new(own),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_join_spills() {
+        let statements = [
+            "SET hotshelf.star_pipelines = off",
+            "SELECT t.n FROM t JOIN s ON t.n = s.k",
+        ];
+        before_after("own_hash_operators", &statements).is(
+            "
+            HashJoinExec: mode=CollectLeft, join_type=Inner, on=[(k@0, n@0)], projection=[n@1]
+              CooperativeExec
+                DataSourceExec: HotshelfScan: table=s, columns=[k]
+              RepartitionExec: partitioning=RoundRobinBatch(2), input_partitions=1
+                DataSourceExec: HotshelfScan: table=t, columns=[n], prune=DynamicFilter [ empty ]
+            ",
+            "
+            SpillingHashJoinExec: mode=CollectLeft, join_type=Inner, on=[(k@0, n@0)], projection=[n@1]
+              CooperativeExec
+                DataSourceExec: HotshelfScan: table=s, columns=[k]
+              RepartitionExec: partitioning=RoundRobinBatch(2), input_partitions=1
+                DataSourceExec: HotshelfScan: table=t, columns=[n], prune=DynamicFilter [ empty ]
+            ",
+        );
+    }
+}

@@ -61,3 +61,25 @@ fn in_place_of(node: &Arc<dyn ExecutionPlan>) -> QueryResult<Option<Arc<dyn Exec
     let own = SpillingSortExec::replacing(sort)?;
     Ok(own.map(|own| Arc::new(own) as _))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_sort_of_all_rows_spills() {
+        let query = "SELECT n, w FROM t ORDER BY w";
+        before_after("own_sorts", &[query]).is(
+            "
+            SortExec: expr=[w@1 ASC NULLS LAST], preserve_partitioning=[false]
+              CooperativeExec
+                DataSourceExec: HotshelfScan: table=t, columns=[n, w]
+            ",
+            "
+            SpillingSortExec: expr=[w@1 ASC NULLS LAST], preserve_partitioning=[false]
+              CooperativeExec
+                DataSourceExec: HotshelfScan: table=t, columns=[n, w]
+            ",
+        );
+    }
+}

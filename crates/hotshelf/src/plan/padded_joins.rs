@@ -196,3 +196,54 @@ fn matched(plan: &Arc<LogicalPlan>, keys: &[Column]) -> QueryResult<Option<Arc<L
     };
     Ok(matched.map(Arc::new))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn an_outer_join_of_which_padded_rows_are_kept_is_an_anti_join() {
+        let query = "SELECT t.n FROM t LEFT JOIN s ON t.k = s.k WHERE s.k IS NULL";
+        before_after("padded_joins", &[query]).is(
+            "
+            Projection: t.n
+              Filter: s.k IS NULL
+                Left Join: t.k = s.k
+                  TableScan: t
+                  TableScan: s
+            ",
+            "
+            Projection: t.n
+              Projection: t.k, t.n, t.v, t.w, Int64(NULL) AS k, Utf8(NULL) AS name, Int64(NULL) AS x
+                LeftAnti Join: t.k = s.k
+                  TableScan: t
+                  TableScan: s
+            ",
+        );
+    }
+
+    #[test]
+    fn an_outer_join_of_which_a_join_drops_padded_rows_is_an_inner_join() {
+        let query = "SELECT t.n FROM t LEFT JOIN s ON t.n = s.k JOIN t u ON u.n = s.x";
+        before_after("padded_joins", &[query]).is(
+            "
+            Projection: t.n
+              Inner Join: s.x = u.n
+                Left Join: t.n = s.k
+                  TableScan: t
+                  TableScan: s
+                SubqueryAlias: u
+                  TableScan: t
+            ",
+            "
+            Projection: t.n
+              Inner Join: s.x = u.n
+                Inner Join: t.n = s.k
+                  TableScan: t
+                  TableScan: s
+                SubqueryAlias: u
+                  TableScan: t
+            ",
+        );
+    }
+}

@@ -321,3 +321,30 @@ impl DisplayAs for ForgetExec {
         write!(f, "ForgetExec")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn what_was_constant_is_forgotten_above_an_outer_join() {
+        let query = "SELECT t.n, s.one FROM t LEFT JOIN (SELECT k, 1 AS one FROM s) s ON t.n = s.k";
+        before_after("forget_below_padded_rows", &[query]).is(
+            "
+            ProjectionExec: expr=[n@0 as n, one@2 as one]
+              HashJoinExec: mode=Auto, join_type=Left, on=[(n@0, k@0)]
+                DataSourceExec: HotshelfScan: table=t, columns=[n]
+                ProjectionExec: expr=[k@0 as k, 1 as one]
+                  DataSourceExec: HotshelfScan: table=s, columns=[k]
+            ",
+            "
+            ProjectionExec: expr=[n@0 as n, one@2 as one]
+              ForgetExec
+                HashJoinExec: mode=Auto, join_type=Left, on=[(n@0, k@0)]
+                  DataSourceExec: HotshelfScan: table=t, columns=[n]
+                  ProjectionExec: expr=[k@0 as k, 1 as one]
+                    DataSourceExec: HotshelfScan: table=s, columns=[k]
+            ",
+        );
+    }
+}

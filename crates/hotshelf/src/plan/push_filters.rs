@@ -179,3 +179,26 @@ fn combine(met: &[PushedDown], all: bool) -> PushedDown {
     };
     if met { PushedDown::Yes } else { PushedDown::No }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_scan_takes_a_filter() {
+        let query = "SELECT n FROM t WHERE v = 3";
+        before_after("push_filters", &[query]).is(
+            "
+            OutputRequirementExec: order_by=[], dist_by=Unspecified
+              ProjectionExec: expr=[n@0 as n]
+                FilterExec: v@1 = 3
+                  DataSourceExec: HotshelfScan: table=t, columns=[n, v]
+            ",
+            "
+            OutputRequirementExec: order_by=[], dist_by=Unspecified
+              ProjectionExec: expr=[n@0 as n]
+                DataSourceExec: HotshelfScan: table=t, columns=[n, v], filter=v@1 = 3
+            ",
+        );
+    }
+}

@@ -78,3 +78,32 @@ fn select(row: &[Expr], schema: &DFSchemaRef) -> QueryResult<LogicalPlan> {
     Projection::try_new_with_schema(exprs, Arc::new(one_row), schema.clone())
         .map(LogicalPlan::Projection)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_row_with_a_subquery_is_selected() {
+        let query = "SELECT * FROM (VALUES ((SELECT max(x) FROM s), 1))";
+        before_after("select_queries_in_values", &[query]).is(
+            "
+            Projection: column1, column2
+              Values: ((<subquery>), Int64(1))
+                Subquery:
+                  Projection: max(s.x)
+                    Aggregate: groupBy=[[]], aggr=[[max(s.x)]]
+                      TableScan: s
+            ",
+            "
+            Projection: column1, column2
+              Projection: (<subquery>) AS column1, Int64(1) AS column2
+                Subquery:
+                  Projection: max(s.x)
+                    Aggregate: groupBy=[[]], aggr=[[max(s.x)]]
+                      TableScan: s
+                EmptyRelation: rows=1
+            ",
+        );
+    }
+}

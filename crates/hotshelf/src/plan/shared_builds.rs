@@ -61,3 +61,33 @@ fn with_shared_build(join: &HashJoinExec) -> QueryResult<Option<Arc<dyn Executio
         .with_partition_mode(PartitionMode::CollectLeft);
     builder.recompute_properties().build_exec().map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn workers_share_a_build_side() {
+        let statements = [
+            "SET datafusion.optimizer.hash_join_single_partition_threshold = 0",
+            "SET datafusion.optimizer.hash_join_single_partition_threshold_rows = 0",
+            "SELECT a.n, b.v FROM t a JOIN t b ON a.n = b.n",
+        ];
+        before_after("shared_builds", &statements).is(
+            "
+            OutputRequirementExec: order_by=[], dist_by=Unspecified
+              ProjectionExec: expr=[n@0 as n, v@2 as v]
+                HashJoinExec: mode=Partitioned, join_type=Inner, on=[(n@0, n@0)]
+                  DataSourceExec: HotshelfScan: table=t, columns=[n]
+                  DataSourceExec: HotshelfScan: table=t, columns=[n, v]
+            ",
+            "
+            OutputRequirementExec: order_by=[], dist_by=Unspecified
+              ProjectionExec: expr=[n@0 as n, v@2 as v]
+                HashJoinExec: mode=CollectLeft, join_type=Inner, on=[(n@0, n@0)]
+                  DataSourceExec: HotshelfScan: table=t, columns=[n]
+                  DataSourceExec: HotshelfScan: table=t, columns=[n, v]
+            ",
+        );
+    }
+}

@@ -48,3 +48,34 @@ fn counts_values(node: &Arc<dyn ExecutionPlan>) -> bool {
     let mut functions = aggregate.aggr_expr().iter();
     aggregate.group_expr().is_empty() && functions.any(|function| function.is_distinct())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn other_counts_are_taken_from_statistics() {
+        let query = "SELECT count(*) FROM t";
+        before_after("sound_counts", &[query]).is(
+            "
+            OutputRequirementExec: order_by=[], dist_by=Unspecified
+              ProjectionExec: expr=[count(Int64(1))@0 as count(*)]
+                AggregateExec: mode=Final, gby=[], aggr=[count(Int64(1))]
+                  AggregateExec: mode=Partial, gby=[], aggr=[count(Int64(1))]
+                    DataSourceExec: HotshelfScan: table=t, columns=[]
+            ",
+            "
+            OutputRequirementExec: order_by=[], dist_by=Unspecified
+              ProjectionExec: expr=[count(Int64(1))@0 as count(*)]
+                ProjectionExec: expr=[20000 as count(Int64(1))]
+                  PlaceholderRowExec
+            ",
+        );
+    }
+
+    #[test]
+    fn distinct_values_are_counted() {
+        let query = "SELECT count(DISTINCT v) FROM t WHERE v = 3";
+        before_after("sound_counts", &[query]).is_the_same();
+    }
+}

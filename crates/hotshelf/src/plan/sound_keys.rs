@@ -85,3 +85,42 @@ fn with_group_key(mut aggregate: Aggregate) -> QueryResult<LogicalPlan> {
     aggregate.schema = Arc::new(schema.with_functional_dependencies(keys)?);
     Ok(LogicalPlan::Aggregate(aggregate))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn groups_of_a_grouped_join_keep_their_keys() {
+        let query = "SELECT k, count(*) FROM (SELECT DISTINCT t.n, s.k FROM t JOIN (SELECT DISTINCT k FROM s) s \
+            ON true) x GROUP BY k, n";
+        before_after("optimize_projections", &[query]).is(
+            "
+            Projection: x.k, count(Int64(1)) AS count(*)
+              Aggregate: groupBy=[[x.k, x.n]], aggr=[[count(Int64(1))]]
+                SubqueryAlias: x
+                  Aggregate: groupBy=[[t.n, s.k]], aggr=[[]]
+                    Projection: t.n, s.k
+                      Cross Join:
+                        Filter: Boolean(true)
+                          TableScan: t
+                        SubqueryAlias: s
+                          Aggregate: groupBy=[[s.k]], aggr=[[]]
+                            Projection: s.k
+                              TableScan: s
+            ",
+            "
+            Projection: x.k, count(Int64(1)) AS count(*)
+              Aggregate: groupBy=[[x.k, x.n]], aggr=[[count(Int64(1))]]
+                SubqueryAlias: x
+                  Aggregate: groupBy=[[t.n, s.k]], aggr=[[]]
+                    Cross Join:
+                      Filter: Boolean(true)
+                        TableScan: t projection=[n]
+                      SubqueryAlias: s
+                        Aggregate: groupBy=[[s.k]], aggr=[[]]
+                          TableScan: s projection=[k]
+            ",
+        );
+    }
+}

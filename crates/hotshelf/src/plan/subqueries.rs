@@ -249,3 +249,68 @@ fn as_outer(expr: Expr, schema: &DFSchema) -> QueryResult<(Expr, Vec<Expr>)> {
     });
     Ok((outer.data()?, columns))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn membership_below_or_is_spelled_out() {
+        let query = "SELECT n FROM t WHERE v = 3 OR k NOT IN (SELECT nullif(x, 3) FROM s)";
+        before_after("spell_out_membership", &[query]).is(
+            "
+            Projection: t.n
+              Filter: t.v = Int64(3) OR t.k NOT IN (<subquery>)
+                Subquery:
+                  Projection: nullif(s.x, Int64(3))
+                    TableScan: s
+                TableScan: t
+            ",
+            "
+            Projection: t.n
+              Filter: t.v = Int64(3) OR NOT CASE WHEN (<subquery>) > Int64(0) THEN Boolean(true) WHEN t.k IS NULL \
+                  AND (<subquery>) > Int64(0) THEN Boolean(NULL) WHEN (<subquery>) > Int64(0) THEN Boolean(NULL) \
+                  ELSE Boolean(false) END
+                Subquery:
+                  Aggregate: groupBy=[[]], aggr=[[count(Int64(1))]]
+                    Filter: nullif(s.x,Int64(3)) = outer_ref(t.k)
+                      Projection: nullif(s.x, Int64(3))
+                        TableScan: s
+                Subquery:
+                  Aggregate: groupBy=[[]], aggr=[[count(Int64(1))]]
+                    Projection: nullif(s.x, Int64(3))
+                      TableScan: s
+                Subquery:
+                  Aggregate: groupBy=[[]], aggr=[[count(Int64(1))]]
+                    Filter: nullif(s.x,Int64(3)) IS NULL
+                      Projection: nullif(s.x, Int64(3))
+                        TableScan: s
+                TableScan: t
+            ",
+        );
+    }
+
+    #[test]
+    fn a_test_outside_filters_counts_rows() {
+        let query = "SELECT n, EXISTS (SELECT 1 FROM s WHERE x > 3) FROM t";
+        before_after("spell_out_membership", &[query]).is(
+            "
+            Projection: t.n, EXISTS (<subquery>)
+              Subquery:
+                Projection: Int64(1)
+                  Filter: s.x > Int64(3)
+                    TableScan: s
+              TableScan: t
+            ",
+            "
+            Projection: t.n, (<subquery>) > Int64(0) AS EXISTS
+              Subquery:
+                Aggregate: groupBy=[[]], aggr=[[count(Int64(1))]]
+                  Projection: Int64(1)
+                    Filter: s.x > Int64(3)
+                      TableScan: s
+              TableScan: t
+            ",
+        );
+    }
+}

@@ -288,3 +288,37 @@ fn is_scan(plan: &LogicalPlan) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn distinct_values_are_groups_of_their_own() {
+        let statements = [
+            "SET hotshelf.operators = always",
+            "SELECT k, count(DISTINCT v), sum(DISTINCT n) FROM t GROUP BY k",
+        ];
+        before_after("values_apart", &statements).is(
+            "
+            Projection: t.k, count(DISTINCT t.v), sum(DISTINCT t.n)
+              Aggregate: groupBy=[[t.k]], aggr=[[count(DISTINCT t.v), sum(DISTINCT t.n)]]
+                TableScan: t
+            ",
+            "
+            Projection: t.k, count(DISTINCT t.v), sum(DISTINCT t.n)
+              Projection: __part_0.__key_0 AS k, __part_0.__value_0 AS count(DISTINCT t.v), __part_1.__value_1 AS \
+                  sum(DISTINCT t.n)
+                Inner Join: __part_0.__key_0 = __part_1.__key_0
+                  SubqueryAlias: __part_0
+                    Aggregate: groupBy=[[__key_0]], aggr=[[count(__value) AS __value_0]]
+                      Aggregate: groupBy=[[t.k AS __key_0, t.v AS __value]], aggr=[[]]
+                        TableScan: t
+                  SubqueryAlias: __part_1
+                    Aggregate: groupBy=[[__key_0]], aggr=[[sum(__value) AS __value_1]]
+                      Aggregate: groupBy=[[t.k AS __key_0, t.n AS __value]], aggr=[[]]
+                        TableScan: t
+            ",
+        );
+    }
+}

@@ -233,3 +233,38 @@ fn value_of(
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn a_share_is_a_count_by_another() {
+        let statements = [
+            "SET hotshelf.operators = always",
+            "SELECT cume_dist() OVER (PARTITION BY k ORDER BY n) AS c FROM t",
+        ];
+        before_after("window_shares", &statements).is(
+            "
+            Projection: cume_dist() PARTITION BY [t.k] ORDER BY [t.n ASC NULLS LAST] RANGE BETWEEN UNBOUNDED \
+                PRECEDING AND CURRENT ROW AS c
+              WindowAggr: windowExpr=[[cume_dist() PARTITION BY [t.k] ORDER BY [t.n ASC NULLS LAST] RANGE BETWEEN \
+                  UNBOUNDED PRECEDING AND CURRENT ROW]]
+                TableScan: t
+            ",
+            "
+            Projection: cume_dist() PARTITION BY [t.k] ORDER BY [t.n ASC NULLS LAST] RANGE BETWEEN UNBOUNDED \
+                PRECEDING AND CURRENT ROW AS c
+              Projection: t.k, t.n, t.v, t.w, CAST(count(Int64(1)) PARTITION BY [t.k] ORDER BY [t.n ASC NULLS LAST] \
+                  RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW AS Float64) / CAST(count(Int64(1)) PARTITION BY \
+                  [t.k] ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING AS Float64) AS cume_dist() \
+                  PARTITION BY [t.k] ORDER BY [t.n ASC NULLS LAST] RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+                WindowAggr: windowExpr=[[count(Int64(1)) PARTITION BY [t.k] ROWS BETWEEN UNBOUNDED PRECEDING AND \
+                    UNBOUNDED FOLLOWING]]
+                  WindowAggr: windowExpr=[[count(Int64(1)) PARTITION BY [t.k] ORDER BY [t.n ASC NULLS LAST] RANGE \
+                      BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW]]
+                    TableScan: t
+            ",
+        );
+    }
+}

@@ -2,14 +2,17 @@
 //! are not part of star pipelines, which operators are DataFusion's and why, and the memory that EXPLAIN ANALYZE found.
 
 mod exec;
+mod json;
 mod node;
 mod tree;
+mod written;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::datatypes::SchemaRef;
+use datafusion::common::DataFusionError;
 use datafusion::common::format::ExplainFormat;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
@@ -23,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::settings::SessionSettings;
 
 use exec::ShowExec;
+pub(super) use written::{format_named, parse};
 
 /// How a plan is shown, other than by the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,41 +47,27 @@ pub(super) struct Shown {
 
 impl Shown {
     /// What is to be planned for a statement, and how that is shown if not in the engine's way: where
-    /// `datafusion.explain.format` or EXPLAIN itself says `tree`, or `pgjson` for tools. VERBOSE of a tree adds what
-    /// the rules decided; of lines it is the engine's, and so are statements that have no plan for rows.
+    /// `datafusion.explain.format` or EXPLAIN itself says `tree`, or `json` for tools. VERBOSE of a tree adds what
+    /// the rules decided, which JSON always has; of lines it is the engine's, and so are statements that have no plan
+    /// for rows.
     pub fn of<'a>(
         statement: &'a LogicalPlan,
         state: &SessionState,
     ) -> (Cow<'a, LogicalPlan>, Option<Self>) {
-        let usual = &state.config().options().explain.format;
-        let (plan, runs, format, schema) = match statement {
+        let (plan, runs, schema) = match statement {
             LogicalPlan::Explain(explain) if is_shown(explain) => {
-                // The engine knows VERBOSE in lines only.
-                let format = match explain.verbose {
-                    true => usual,
-                    false => &explain.explain_format,
-                };
-                (&explain.plan, false, format, &explain.schema)
+                (&explain.plan, false, &explain.schema)
             }
             LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Tree => {
                 let mut explain = explain.clone();
                 explain.explain_format = ExplainFormat::Indent;
                 return (Cow::Owned(LogicalPlan::Explain(explain)), None);
             }
-            LogicalPlan::Analyze(analyze) => {
-                // The engine takes this one where the statement says nothing, and knows no tree here.
-                let format = match analyze.format {
-                    ExplainFormat::Indent => usual,
-                    _ => &analyze.format,
-                };
-                (&analyze.input, true, format, &analyze.schema)
-            }
+            LogicalPlan::Analyze(analyze) => (&analyze.input, true, &analyze.schema),
             _ => return (Cow::Borrowed(statement), None),
         };
-        let form = match format {
-            ExplainFormat::Tree => Form::Tree,
-            ExplainFormat::PostgresJSON if !is_verbose(statement) => Form::Json,
-            _ => return (Cow::Borrowed(statement), None),
+        let Some(form) = form_for(statement, state) else {
+            return (Cow::Borrowed(statement), None);
         };
         let schema = schema.inner().clone();
         (
@@ -89,6 +79,25 @@ impl Shown {
     /// A plan that shows another, after running it if that is to be.
     pub fn show(self, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         Arc::new(ShowExec::new(plan, self.runs, self.form, self.schema))
+    }
+}
+
+/// The form that a statement asks for, or its session does.
+fn form_for(statement: &LogicalPlan, state: &SessionState) -> Option<Form> {
+    let usual = &state.config().options().explain.format;
+    let format = match statement {
+        // The engine knows VERBOSE in lines only.
+        LogicalPlan::Explain(explain) if explain.verbose => usual,
+        LogicalPlan::Explain(explain) => &explain.explain_format,
+        // The engine takes lines where the statement says nothing, and knows no tree here.
+        LogicalPlan::Analyze(analyze) if analyze.format == ExplainFormat::Indent => usual,
+        LogicalPlan::Analyze(analyze) => &analyze.format,
+        _ => return None,
+    };
+    match format {
+        ExplainFormat::Tree => Some(Form::Tree),
+        ExplainFormat::PostgresJSON => Some(Form::Json),
+        ExplainFormat::Indent | ExplainFormat::Graphviz => None,
     }
 }
 
@@ -124,19 +133,20 @@ const DECISIONS: &str = "decisions";
 /// The first column of the row about memory.
 const MEMORY: &str = "memory";
 
-/// Whether the plan explains another in a form that takes a further row.
+/// Whether the plan explains another in a form that has room for more.
 pub(super) fn takes_notes(plan: &LogicalPlan) -> bool {
     let format = match plan {
         LogicalPlan::Explain(explain) => &explain.explain_format,
         LogicalPlan::Analyze(analyze) => &analyze.format,
         _ => return false,
     };
-    matches!(format, ExplainFormat::Indent | ExplainFormat::Tree)
+    *format != ExplainFormat::Graphviz
 }
 
-/// Whether what each rule did is a further row.
-pub(super) fn takes_decisions(plan: &LogicalPlan) -> bool {
-    is_verbose(plan) && takes_notes(plan)
+/// Whether what each rule did is shown, too.
+pub(super) fn takes_decisions(plan: &LogicalPlan, state: &SessionState) -> bool {
+    let is_asked = || is_verbose(plan) || form_for(plan, state) == Some(Form::Json);
+    takes_notes(plan) && is_asked()
 }
 
 /// What the rules noted while planning: the first column of a row, and its text.
@@ -172,45 +182,45 @@ pub(super) fn notes(state: &SessionState) -> Notes {
     notes
 }
 
-/// Adds rows with what the rules noted, to a plan in this form.
-pub(super) fn with_notes(
-    batches: SendableRecordBatchStream,
-    notes: Notes,
-    form: Option<Form>,
-) -> Result<SendableRecordBatchStream> {
-    let schema = batches.schema();
-    if notes.is_empty() || schema.fields().len() != 2 {
-        return Ok(batches);
-    }
-    let rows = notes
-        .into_iter()
-        .map(|(kind, text)| Ok(Ok(row_of(&schema, kind, text, form)?)));
-    let rows = rows.collect::<Result<Vec<_>>>()?;
-    let batches = batches.chain(futures::stream::iter(rows));
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
-}
-
 /// Whether the plan runs another and shows what that took.
 pub(super) fn takes_account(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Analyze(_)) && takes_notes(plan)
 }
 
-/// Adds a row with what the query got of the memory and what it took of it, once it has run, to a plan in this form.
-pub(super) fn with_account(
+/// Adds what the rules noted to a plan in this form, and what the query got of the memory and what it took of it, once
+/// it has run.
+pub(super) fn with_more(
     batches: SendableRecordBatchStream,
-    account: QueryAccount,
+    notes: Notes,
+    account: Option<QueryAccount>,
     form: Option<Form>,
 ) -> SendableRecordBatchStream {
     let schema = batches.schema();
-    if schema.fields().len() != 2 {
+    if schema.fields().len() != 2 || (notes.is_empty() && account.is_none()) {
         return batches;
     }
-    let row = {
-        let schema = schema.clone();
-        async move { Ok(row_of(&schema, MEMORY, account.describe(), form)?) }
+    let more = move || -> Notes {
+        let memory = account.as_ref().map(|account| (MEMORY, account.describe()));
+        notes.iter().cloned().chain(memory).collect()
     };
-    let batches = batches.chain(futures::stream::once(row));
-    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
+    let row_schema = schema.clone();
+    if form == Some(Form::Json) {
+        let documents = batches.map(move |batch| Ok(with_members(&row_schema, &batch?, more())?));
+        return Box::pin(RecordBatchStreamAdapter::new(schema, documents));
+    }
+    let more = futures::stream::once(async move { more() }).flat_map(futures::stream::iter);
+    let rows = more.map(move |(kind, text)| Ok(row_of(&row_schema, kind, text, form)?));
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches.chain(rows)))
+}
+
+/// A document with more in it: tools read one text.
+fn with_members(schema: &SchemaRef, document: &RecordBatch, more: Notes) -> Result<RecordBatch> {
+    let [kind, text] = [0, 1].map(|column| document.column(column).as_string::<i32>().value(0));
+    let text = json::with_members(text, more).map_err(|error| {
+        let error = DataFusionError::External(error.into());
+        Error::Query(error.context("adding to the JSON of a plan"))
+    })?;
+    row_of(schema, kind, text, Some(Form::Json))
 }
 
 /// A row beside those of a plan. Beside a tree its lines are no longer than the tree's.

@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::point::KnownPoint;
-use super::{shape, syntax, text};
+use super::{explain, shape, syntax, text};
 use crate::error::Result;
 
 /// One parsed SQL statement. It prints as SQL.
@@ -76,13 +76,23 @@ fn parse_all(parser: &mut DFParser<'_>) -> Result<Vec<ParsedStatement>, DataFusi
         if !is_separate {
             parser.parser.expected("end of statement", next)?;
         }
-        let is_alter_index = parser
-            .parser
-            .parse_keywords(&[Keyword::ALTER, Keyword::INDEX]);
-        statements.push(match is_alter_index {
-            true => ParsedStatement::Statement(Box::new(alter_index(&mut parser.parser)?)),
-            false => parser.parse_statement()?,
-        });
+        statements.push(parse_one(parser)?);
+    }
+}
+
+/// One statement, by functions of our own where the engine's parser knows too little.
+fn parse_one(parser: &mut DFParser<'_>) -> Result<ParsedStatement, DataFusionError> {
+    if parser.parser.parse_keyword(Keyword::EXPLAIN) {
+        return explain::parse(parser);
+    }
+    let is_alter_index = parser
+        .parser
+        .parse_keywords(&[Keyword::ALTER, Keyword::INDEX]);
+    match is_alter_index {
+        true => Ok(ParsedStatement::Statement(Box::new(alter_index(
+            &mut parser.parser,
+        )?))),
+        false => parser.parse_statement(),
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use super::account::QueryAccount;
 use super::answer::{self, Answer, RunningPlan};
-use super::explain::{Form, Shown};
+use super::explain::Shown;
 use super::learning::Learning;
 use super::options::TableClauses;
 use super::target::Unfinished;
@@ -97,9 +97,10 @@ impl Runnable {
         let form = explain::form_of(&plan);
         let plan = RunningPlan::new(plan);
         let interrupt = interrupt_of(&state);
-        // Tools read one text.
-        let adds_rows = form != Some(Form::Json);
-        let notes = (with_notes && adds_rows).then(|| explain::notes(&state));
+        let notes = match with_notes {
+            true => explain::notes(&state),
+            false => explain::Notes::new(),
+        };
         let again = logical.map(|logical| {
             let pool = account.pool();
             let again = async move {
@@ -108,13 +109,9 @@ impl Runnable {
             };
             again.boxed()
         });
-        let mut batches = answer::start(&plan, Arc::new(context), interrupt, again, Some(learning));
-        if let Some(notes) = notes {
-            batches = explain::with_notes(batches, notes, form)?;
-        }
-        if with_account && adds_rows {
-            batches = explain::with_account(batches, account, form);
-        }
+        let batches = answer::start(&plan, Arc::new(context), interrupt, again, Some(learning));
+        let account = with_account.then_some(account);
+        let batches = explain::with_more(batches, notes, account, form);
         Ok(Answer {
             batches,
             message: None,

@@ -139,9 +139,12 @@ impl Session {
         }
     }
 
-    async fn set(&self, set: SetVariable) -> Result<Planned> {
+    async fn set(&self, mut set: SetVariable) -> Result<Planned> {
         check_name(&set.variable, self.context.copied_config().options())?;
         check_engine_setting(&set.variable, &set.value)?;
+        if set.variable == "datafusion.explain.format" {
+            set.value = explain::format_named(&set.value)?.to_string();
+        }
         let threads = (set.variable == "hotshelf.threads").then(|| set.value.clone());
         let set = PlanStatement::SetVariable(set);
         self.settings_changed();
@@ -256,6 +259,7 @@ impl Session {
         template: u64,
     ) -> SessionState {
         let query_id = self.database.engine().next_query();
+        let takes_decisions = explain::takes_decisions(plan, &state);
         if let Some(settings) = state
             .config_mut()
             .options_mut()
@@ -270,7 +274,7 @@ impl Session {
             };
             settings.not_stars = notes();
             settings.left = notes();
-            settings.decisions = match explain::takes_decisions(plan) {
+            settings.decisions = match takes_decisions {
                 true => Notes::wanted(),
                 false => Notes::default(),
             };

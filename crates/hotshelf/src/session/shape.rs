@@ -120,7 +120,7 @@ pub(super) fn name_the_limit(error: DataFusionError) -> Error {
         if matches!(cause.as_ref(), ParserError::RecursionLimitExceeded));
     match is_limit {
         true => too_deep(),
-        false => error.into(),
+        false => Error::from_query(error),
     }
 }
 

@@ -6,6 +6,7 @@
 //! Filters that reach one use and not the other make parts differ, and so do columns that only one of them asks for.
 
 mod exec;
+mod reasons;
 mod rows;
 
 pub(crate) use exec::shared_part;
@@ -32,9 +33,8 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, Phy
 use tokio::sync::OnceCell;
 
 use crate::interrupt::Interrupt;
-use crate::plan::{is_repeatable, join_work};
 use crate::session::ready;
-use crate::settings::{SessionSettings, Use};
+use crate::settings::{Notes, SessionSettings, Use};
 use crate::star::fallback;
 use crate::statistics::sizes::{may_be_kept, stored_bytes};
 use crate::stored_table::StoredTable;
@@ -59,7 +59,7 @@ pub(crate) async fn plan_physically(
         .get::<SessionSettings>()
         .filter(|settings| settings.shared_subplans);
     if let Some(settings) = settings
-        && let Some(shared) = with_shared(logical, &mut (1..))?
+        && let Some(shared) = with_shared(logical, &mut (1..), &settings.decisions)?
     {
         let leaves = PlanShared {
             bytes: match settings.operators {
@@ -68,6 +68,7 @@ pub(crate) async fn plan_physically(
                 _ => settings.operator_bytes_max(),
             },
             interrupt: settings.interrupt.clone(),
+            decisions: settings.decisions.clone(),
         };
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(leaves)]);
         return planner.create_physical_plan(&shared, state).await;
@@ -81,21 +82,17 @@ pub(crate) async fn plan_physically(
 fn with_shared(
     plan: &LogicalPlan,
     numbers: &mut RangeFrom<usize>,
+    decisions: &Notes,
 ) -> QueryResult<Option<LogicalPlan>> {
-    if !may_repeat_work(plan)? {
+    let work = Work::of(plan)?;
+    if work.count < 2 || (work.is_recursive && !decisions.are_wanted()) {
         return Ok(None);
     }
-    let mut occurrences: HashMap<Part, usize> = HashMap::new();
-    plan.apply_with_subqueries(|node| {
-        if ends_in_work(node) {
-            *occurrences.entry(Part::of(node)?).or_default() += 1;
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    occurrences.retain(|part, uses| {
-        *uses > 1 && is_worth_keeping(&part.plan) && is_repeatable(&part.plan).is_ok_and(|is| is)
-    });
-    let uses = largest(plan, occurrences)?;
+    let (shareable, apart) = repeated(plan, work.is_recursive)?;
+    let uses = largest(plan, shareable)?;
+    if decisions.are_wanted() {
+        reasons::note_apart(plan, &uses, &apart, decisions)?;
+    }
     if uses.is_empty() {
         return Ok(None);
     }
@@ -113,7 +110,7 @@ fn with_shared(
             Entry::Occupied(leaf) => leaf.into_mut(),
             Entry::Vacant(place) => {
                 let number = numbers.next().unwrap_or(0);
-                let part = with_shared(&node, numbers)?.unwrap_or(node);
+                let part = with_shared(&node, numbers, decisions)?.unwrap_or(node);
                 place.insert(Shared {
                     number,
                     uses: *uses,
@@ -128,6 +125,29 @@ fn with_shared(
         Ok(Transformed::new(leaf, true, TreeNodeRecursion::Jump))
     });
     shared.data().map(Some)
+}
+
+/// Parts that occur more than once: how often, of those that may be shared, and why the others are not.
+fn repeated(
+    plan: &LogicalPlan,
+    is_recursive: bool,
+) -> QueryResult<(HashMap<Part, usize>, HashMap<Part, String>)> {
+    let mut occurrences: HashMap<Part, usize> = HashMap::new();
+    plan.apply_with_subqueries(|node| {
+        if ends_in_work(node) {
+            *occurrences.entry(Part::of(node)?).or_default() += 1;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    occurrences.retain(|_, uses| *uses > 1);
+    let (mut shareable, mut apart) = (HashMap::new(), HashMap::new());
+    for (part, uses) in occurrences {
+        match reasons::against(&part.plan, is_recursive) {
+            Some(reason) => drop(apart.insert(part, reason)),
+            None => drop(shareable.insert(part, uses)),
+        }
+    }
+    Ok((shareable, apart))
 }
 
 /// Parts that are used more than once outside of larger such parts, and how often.
@@ -187,15 +207,26 @@ fn table_of(scan: &TableScan) -> usize {
     }
 }
 
-/// Whether a plan has work twice, and no part that runs again and again.
-fn may_repeat_work(plan: &LogicalPlan) -> QueryResult<bool> {
-    let (mut work, mut is_recursive) = (0, false);
-    plan.apply_with_subqueries(|node| {
-        work += usize::from(is_work(node));
-        is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(work > 1 && !is_recursive)
+/// What a plan has that may be shared, and what stands against it.
+struct Work {
+    count: usize,
+    /// Whether a part runs again and again.
+    is_recursive: bool,
+}
+
+impl Work {
+    fn of(plan: &LogicalPlan) -> QueryResult<Self> {
+        let (mut count, mut is_recursive) = (0, false);
+        plan.apply_with_subqueries(|node| {
+            count += usize::from(is_work(node));
+            is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(Self {
+            count,
+            is_recursive,
+        })
+    }
 }
 
 /// Whether a node may make few rows of many, or take long for each.
@@ -220,17 +251,6 @@ fn work_below(node: &LogicalPlan) -> &LogicalPlan {
         LogicalPlan::Projection(projection) => work_below(&projection.input),
         LogicalPlan::Filter(filter) => work_below(&filter.input),
         node => node,
-    }
-}
-
-/// Whether a part that ends in work costs more than its rows. Joins that do not take long are better made again:
-/// filters of one use reach them while the query runs, and aggregations above are made with them.
-fn is_worth_keeping(part: &LogicalPlan) -> bool {
-    match work_below(part) {
-        LogicalPlan::Join(_) => join_work(part).is_some_and(|work| {
-            work.cost >= JOIN_COST_MIN && work.cost >= JOIN_COST_PER_ROW * work.rows
-        }),
-        _ => true,
     }
 }
 
@@ -311,6 +331,8 @@ struct PlanShared {
     /// What operators may hold together; nothing where memory has been short.
     bytes: u64,
     interrupt: Interrupt,
+    /// Where it is noted why.
+    decisions: Notes,
 }
 
 #[async_trait]
@@ -330,8 +352,15 @@ impl ExtensionPlanner for PlanShared {
         let plan = || planner.create_physical_plan(&shared.part, state);
         let rows = shared.rows.get_or_try_init(|| async {
             let plan = plan().await?;
+            let is_noted = self.decisions.are_wanted();
             if !may_be_kept(&plan, self.bytes)? && !is_small_beside_its_inputs(&plan)? {
+                if is_noted {
+                    reasons::note_too_large(shared, &plan, self.bytes, &self.decisions)?;
+                }
                 return Ok::<_, DataFusionError>(None);
+            }
+            if is_noted {
+                reasons::note_shared(shared, &plan, &self.decisions)?;
             }
             let rows = SharedRows::new(shared.number, shared.uses, ready(plan, &self.interrupt)?)?;
             Ok(Some(Arc::new(rows)))

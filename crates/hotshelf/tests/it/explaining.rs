@@ -132,6 +132,40 @@ fn verbose_says_what_the_rules_decided() {
 }
 
 #[test]
+fn verbose_says_why_parts_are_computed_once_or_not() {
+    let fixture = with_sales();
+    let sums = "WITH s AS (SELECT shop, sum(price) AS v FROM sales GROUP BY shop)";
+    let random = "WITH s AS (SELECT shop, max(random()) AS v FROM sales GROUP BY shop)";
+    let joined = "WITH s AS (SELECT day, region FROM sales JOIN shops USING (shop) WHERE day < 3)";
+    let pairs = "SELECT count(*) FROM s a JOIN s b ON a.v < b.v";
+    for (query, decision) in [
+        (
+            format!("{sums} {pairs}"),
+            "part 1 is computed once for its 2 uses, which saves reading about 1.6 MB again and keeps about",
+        ),
+        (
+            format!("{random} {pairs}"),
+            "computed for each of its 2 uses, as it may give other rows each time",
+        ),
+        (
+            format!(
+                "{joined} SELECT count(*) FROM s a, s b WHERE a.day < b.day AND a.region < b.region"
+            ),
+            "computed for each of its 2 uses, as its joins are expected to pass on",
+        ),
+        (
+            format!("{sums} SELECT a.shop, b.shop FROM s a JOIN s b ON a.v = b.v WHERE a.shop = 5"),
+            "the 2 uses of s are not one shared part: filters, columns or joins of only some",
+        ),
+    ] {
+        let shown = shown(&fixture, "tree", &format!("EXPLAIN VERBOSE {query}"));
+        let row = shown.iter().find(|(what, _)| what == "decisions");
+        let text = row.map(|(_, lines)| lines.join(" ")).unwrap_or_default();
+        assert!(text.contains(decision), "{query}: {shown:#?}");
+    }
+}
+
+#[test]
 fn what_operators_spill_is_in_the_tree() {
     let fixture = Fixture::with_little_memory(2 << 20, 2);
     let sorted =
@@ -162,25 +196,82 @@ fn statements_without_rows_and_shared_parts_are_explained() {
     assert!(line_of(&shared[0].1, "StarPipeline").len() > 3, "{text}");
 }
 
+/// The one document of a statement.
+fn document(fixture: &Fixture, format: &str, statement: &str) -> serde_json::Value {
+    let shown = shown(fixture, format, statement);
+    assert_eq!(shown.len(), 1, "{statement}: {shown:#?}");
+    serde_json::from_str(&shown[0].1.join("\n")).unwrap()
+}
+
 #[test]
-fn tools_get_the_plan_as_json() {
+fn tools_get_the_plan_as_one_json_document() {
     let fixture = with_sales();
-    for explain in ["EXPLAIN", "EXPLAIN ANALYZE"] {
-        let shown = shown(&fixture, "pgjson", &format!("{explain} {QUERY}"));
-        let text = shown[0].1.join("\n");
-        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let root = &read[0]["Plan"];
-        assert_eq!(root["Plan Rows"], 3, "{text}");
+    for (format, explain, runs) in [
+        ("pgjson", "EXPLAIN", false),
+        ("json", "EXPLAIN ANALYZE", true),
+        ("json", "EXPLAIN VERBOSE", false),
+        ("tree", "EXPLAIN FORMAT JSON", false),
+        ("indent", "EXPLAIN FORMAT pgjson", false),
+        ("tree", "EXPLAIN VERBOSE FORMAT json", false),
+        ("tree", "EXPLAIN ANALYZE FORMAT JSON", true),
+        ("tree", "EXPLAIN ANALYZE VERBOSE FORMAT JSON", true),
+        ("tree", "EXPLAIN (FORMAT JSON)", false),
+        ("indent", "EXPLAIN (ANALYZE, VERBOSE, FORMAT 'json')", true),
+    ] {
+        let document = document(&fixture, format, &format!("{explain} {QUERY}"));
+        let root = &document[0]["Plan"];
+        assert!(root["Node Type"].is_string(), "{explain}: {document:#}");
+        assert_eq!(root["Plan Rows"], 3, "{explain}: {document:#}");
+        assert_eq!(root["Actual Rows"] == 3, runs, "{explain}: {document:#}");
+        let inputs = root["Plans"].as_array().map(Vec::len);
+        assert_eq!(inputs, Some(1), "{explain}: {document:#}");
+        let memory = &document[0]["Memory"];
+        assert_eq!(memory.is_array(), runs, "{explain}: {document:#}");
+        let text = root.to_string();
+        for counter in ["Compute Time", "Peak Memory"] {
+            assert_eq!(text.contains(counter), runs, "{explain}: {document:#}");
+        }
+    }
+}
+
+#[test]
+fn json_has_the_decisions_and_what_was_read() {
+    let fixture = with_sales();
+    let query = "WITH s AS (SELECT shop, sum(price) AS v FROM sales GROUP BY shop)
+                 SELECT count(*) FROM s a JOIN s b ON a.v < b.v";
+    for explain in ["EXPLAIN FORMAT JSON", "EXPLAIN ANALYZE FORMAT JSON"] {
+        let document = document(&fixture, "tree", &format!("{explain} {query}"));
+        let decisions = document[0]["Decisions"].as_array().unwrap();
+        let is_shared = |line: &serde_json::Value| {
+            line.as_str()
+                .is_some_and(|line| line.starts_with("part 1 is computed once"))
+        };
+        assert!(decisions.iter().any(is_shared), "{document:#}");
+        let text = document.to_string();
+        let is_counted = ["Bytes from Storage", "Bytes from Memory"]
+            .iter()
+            .any(|name| text.contains(name));
+        assert_eq!(is_counted, explain.contains("ANALYZE"), "{document:#}");
+    }
+}
+
+#[test]
+fn an_unknown_format_is_refused_with_the_known_ones() {
+    let fixture = with_sales();
+    for statement in [
+        "EXPLAIN FORMAT jsn SELECT 1",
+        "EXPLAIN (FORMAT jsn) SELECT 1",
+        "SET datafusion.explain.format = 'jsn'",
+    ] {
+        let error = fixture.run(statement).unwrap_err().to_string();
         assert_eq!(
-            root["Actual Rows"] == 3,
-            explain.ends_with("ANALYZE"),
-            "{text}"
-        );
-        assert!(
-            root["Plans"]
-                .as_array()
-                .is_some_and(|plans| plans.len() == 1),
-            "{text}"
+            error,
+            "invalid EXPLAIN format 'jsn': expected tree, indent, json, pgjson or graphviz; 'json' is similar",
+            "{statement}"
         );
     }
+    fixture
+        .run("EXPLAIN (SELECT 1) UNION ALL SELECT 2")
+        .unwrap();
+    fixture.run("EXPLAIN (COSTS off) SELECT 2").unwrap();
 }

@@ -27,6 +27,8 @@ mod one_row;
 mod parts;
 mod repeatable;
 mod simple;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -84,3 +84,44 @@ fn sort_below(plan: &LogicalPlan) -> Option<&Sort> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::before_after::before_after;
+
+    #[test]
+    fn texts_are_read_for_groups_that_the_limit_leaves() {
+        let statements = [
+            "CREATE TABLE c AS SELECT value * 3 AS k, 'name ' || value AS name FROM generate_series(1, 60000) AS \
+                g(value)",
+            "SELECT c.k, c.name, sum(t.n) AS a FROM t JOIN c ON t.n = c.k GROUP BY c.k, c.name ORDER BY a DESC \
+                LIMIT 5",
+        ];
+        before_after("late_columns", &statements).is(
+            "
+            Limit: skip=0, fetch=5
+              Sort: a DESC NULLS FIRST, fetch=5
+                Projection: c.k, c.name, sum(t.n) AS a
+                  Aggregate: groupBy=[[c.k, c.name]], aggr=[[sum(t.n)]]
+                    Inner Join: t.n = c.k
+                      TableScan: t
+                      TableScan: c
+            ",
+            "
+            Limit: skip=0, fetch=5
+              Sort: a DESC NULLS FIRST, fetch=5
+                Projection: c.k, __late_0.__late_0_1 AS name, a
+                  Inner Join: c.k = __late_0.__late_0_0
+                    Sort: a DESC NULLS FIRST, fetch=5
+                      Projection: c.k, sum(t.n) AS a
+                        Aggregate: groupBy=[[c.k]], aggr=[[sum(t.n)]]
+                          Inner Join: t.n = c.k
+                            TableScan: t
+                            TableScan: c
+                    SubqueryAlias: __late_0
+                      Projection: c.k AS __late_0_0, c.name AS __late_0_1
+                        TableScan: c projection=[k, name]
+            ",
+        );
+    }
+}

@@ -1,4 +1,4 @@
-//! The operator that runs a plan, or does not, and shows it as a tree.
+//! The operator that runs a plan, or does not, and shows it as a tree or as JSON.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 
 use super::node::Node;
-use super::{Form, tree};
+use super::{Form, json, tree};
 
 /// A plan to be shown.
 pub(super) struct ShowExec {
@@ -106,7 +106,7 @@ impl ExecutionPlan for ShowExec {
             let node = Node::of(&plan);
             let (what, text) = match form {
                 Form::Tree => ("plan", tree::text(&node)),
-                Form::Json => ("json", tree::json(&node)),
+                Form::Json => ("json", json::text(&node)),
             };
             let columns =
                 [what.to_owned(), text].map(|cell| Arc::new(StringArray::from(vec![cell])) as _);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::node::{Node, Ran};
+use super::node::Node;
 
 /// Columns of a line. The name of the longest row beside it, `star_pipelines`, and a table's frame take the other 21.
 const WIDTH: usize = 99;
@@ -183,45 +183,9 @@ fn scaled(number: f64, units: &[&str]) -> String {
     }
 }
 
-/// The same as JSON, in the form that tools for PostgreSQL's read.
-pub(super) fn json(root: &Node) -> String {
-    let plan = serde_json::json!([{ "Plan": object(root) }]);
-    format!("{plan:#}")
-}
-
-fn object(node: &Node) -> serde_json::Value {
-    let Ran {
-        rows,
-        time,
-        memory_bytes,
-        storage_bytes,
-        held_bytes,
-        spilled_bytes,
-    } = node.ran;
-    let numbers = [
-        ("Plan Rows", node.expected_rows.map(Into::into)),
-        ("Actual Rows", rows.map(Into::into)),
-        (
-            "Compute Time",
-            time.map(|time| (time.as_secs_f64() * 1e3).into()),
-        ),
-        ("Bytes from Memory", memory_bytes.map(Into::into)),
-        ("Bytes from Storage", storage_bytes.map(Into::into)),
-        ("Peak Memory", held_bytes.map(Into::into)),
-        ("Bytes Spilled", spilled_bytes.map(Into::into)),
-    ];
-    let mut members = serde_json::Map::new();
-    members.insert("Node Type".into(), node.name.clone().into());
-    members.insert("Details".into(), node.details.clone().into());
-    let known = numbers.into_iter();
-    members.extend(known.filter_map(|(name, value)| Some((name.to_owned(), value?))));
-    let inputs: Vec<_> = node.inputs.iter().map(object).collect();
-    members.insert("Plans".into(), inputs.into());
-    members.into()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::node::Ran;
     use super::*;
 
     fn node(name: &str, details: &[&str], inputs: Vec<Node>) -> Node {
@@ -311,16 +275,5 @@ mod tests {
         assert_eq!(time(Duration::from_nanos(1500)), "1.5 us");
         assert_eq!(time(Duration::from_millis(999)), "999.0 ms");
         assert_eq!(time(Duration::from_millis(61_500)), "61.50 s");
-    }
-
-    #[test]
-    fn tools_get_the_same_as_json() {
-        let root = node("Sort", &["a ASC"], vec![node("DataSource", &[], vec![])]);
-        let read: serde_json::Value = serde_json::from_str(&json(&root)).unwrap();
-        let plan = &read[0]["Plan"];
-        assert_eq!(plan["Node Type"], "Sort");
-        assert_eq!(plan["Plan Rows"], 1_234_567);
-        assert_eq!(plan["Plans"][0]["Node Type"], "DataSource");
-        assert_eq!(plan.get("Actual Rows"), None);
     }
 }
