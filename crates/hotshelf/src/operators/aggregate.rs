@@ -1,6 +1,7 @@
 //! `SpillingAggregateExec`: groups of any number, whatever the memory. Those that others merge are handed on.
 
 mod partial;
+mod roll_up;
 mod sets;
 mod spec;
 
@@ -27,6 +28,7 @@ use super::work::{
     OpenStream, Piece, Pieces, Streams, blocking, environment_with_tables, failed, handed_on,
 };
 use partial::PartialWork;
+use roll_up::{RollUp, Waiting};
 use spec::Spec;
 
 /// DataFusion's operator, which says what comes in and out, and Hotshelf's way to aggregate.
@@ -34,6 +36,8 @@ pub(crate) struct SpillingAggregateExec {
     /// An `AggregateExec`.
     original: Arc<dyn ExecutionPlan>,
     spec: Arc<Spec>,
+    /// Where each set's groups can be made of another's.
+    roll_up: Option<Arc<RollUp>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -44,10 +48,13 @@ impl SpillingAggregateExec {
         let Some(aggregate) = original.downcast_ref::<AggregateExec>() else {
             return Ok(None);
         };
-        let spec = Spec::of(aggregate)?.ok();
-        Ok(spec.map(|spec| Self {
+        let Ok(spec) = Spec::of(aggregate)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
             original: original.clone(),
             spec: Arc::new(spec),
+            roll_up: RollUp::of(aggregate)?.map(Arc::new),
             metrics: ExecutionPlanMetricsSet::new(),
         }))
     }
@@ -84,6 +91,7 @@ impl ExecutionPlan for SpillingAggregateExec {
         let input = self.children()[0].execute(partition, context.clone())?;
         let work = Partition {
             spec: self.spec.clone(),
+            roll_up: self.roll_up.clone(),
             schema: self.schema(),
             metrics: self.metrics.clone(),
             number: partition,
@@ -114,6 +122,7 @@ impl ExecutionPlan for SpillingAggregateExec {
 /// What the aggregation of one partition knows.
 struct Partition {
     spec: Arc<Spec>,
+    roll_up: Option<Arc<RollUp>>,
     schema: SchemaRef,
     metrics: ExecutionPlanMetricsSet,
     number: usize,
@@ -126,22 +135,17 @@ impl Partition {
         input: SendableRecordBatchStream,
         context: &TaskContext,
     ) -> QueryResult<SendableRecordBatchStream> {
+        if let Some(roll_up) = self.roll_up.clone() {
+            return self.rolled_up(&roll_up, input, context);
+        }
+        if self.spec.aggregate.phase.writes_states() {
+            return self.partial(self.spec.clone(), input, context);
+        }
         let environment = environment_with_tables(context, &self.metrics, self.number)?;
         let input = Pieces::new(input, self.spec.columns.clone(), context);
         let stream = Streams::new(environment.stop.clone()).open();
         let spec = self.spec.aggregate.clone();
         let baseline = BaselineMetrics::new(&self.metrics, self.number);
-        if spec.phase.writes_states() {
-            let work = PartialWork {
-                input,
-                spec: self.spec,
-                stream,
-                groups: PartialAggregate::try_new(spec, &environment).map_err(failed)?,
-                baseline,
-                passed: MetricBuilder::new(&self.metrics).counter("passed_rows", self.number),
-            };
-            return Ok(handed_on(self.schema, work.run(), context));
-        }
         let aggregation = HashAggregate::try_new(spec, &environment, 1);
         let aggregation = aggregation.map_err(failed)?;
         let worker = aggregation.worker().map_err(failed)?;
@@ -162,6 +166,57 @@ impl Partition {
         };
         let batches = futures::stream::once(groups).try_flatten();
         Ok(handed_on(self.schema, batches, context))
+    }
+}
+
+impl Partition {
+    /// The groups of these rows with their states, for others to merge.
+    fn partial(
+        &self,
+        spec: Arc<Spec>,
+        input: SendableRecordBatchStream,
+        context: &TaskContext,
+    ) -> QueryResult<SendableRecordBatchStream> {
+        let environment = environment_with_tables(context, &self.metrics, self.number)?;
+        let groups = PartialAggregate::try_new(spec.aggregate.clone(), &environment);
+        let work = PartialWork {
+            input: Pieces::new(input, spec.columns.clone(), context),
+            stream: Streams::new(environment.stop.clone()).open(),
+            groups: groups.map_err(failed)?,
+            baseline: BaselineMetrics::new(&self.metrics, self.number),
+            passed: MetricBuilder::new(&self.metrics).counter("passed_rows", self.number),
+            spec,
+        };
+        Ok(handed_on(self.schema.clone(), work.run(), context))
+    }
+
+    /// The same of several sets, each made of the groups of the one before.
+    fn rolled_up(
+        &self,
+        roll_up: &Arc<RollUp>,
+        input: SendableRecordBatchStream,
+        context: &TaskContext,
+    ) -> QueryResult<SendableRecordBatchStream> {
+        let waiting = Waiting::default();
+        let (all, baseline) = (
+            roll_up.clone(),
+            BaselineMetrics::new(&self.metrics, self.number),
+        );
+        let groups = input.map(move |rows| {
+            let groups = all.groups(&rows?)?;
+            baseline.output_rows().add(groups.num_rows());
+            Ok(groups)
+        });
+        let groups = RecordBatchStreamAdapter::new(self.schema.clone(), groups);
+        let mut level: SendableRecordBatchStream = waiting.noting(Box::pin(groups));
+        for spec in &roll_up.levels {
+            level = waiting.noting(self.partial(spec.clone(), level, context)?);
+        }
+        let all = waiting.handed_on(level);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(
+            self.schema.clone(),
+            all,
+        )))
     }
 }
 

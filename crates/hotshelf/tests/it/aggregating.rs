@@ -253,6 +253,11 @@ fn grouping_sets_take_any_number_of_groups() {
         "SELECT small, k, count(*) AS n, avg(d) AS a, min(t) AS l, stddev(f) AS v, bool_or(k > 1) AS b FROM t \
          WHERE id < 0 GROUP BY GROUPING SETS ((small, k), (), (k), ())",
         "SELECT small, k, d, count(*) AS n, sum(id) AS s FROM t WHERE id % 9 = 0 GROUP BY CUBE (small, k, d)",
+        // Each set's groups are made of another's.
+        "SELECT small, t, k, id % 500 AS r, sum(d) AS s, count(*) AS n, avg(d) AS a, \
+         grouping(small, t, k, id % 500) AS g FROM t GROUP BY ROLLUP (small, t, k, id % 500)",
+        "SELECT k, t, small, min(id) AS l, count(d) AS n FROM t GROUP BY GROUPING SETS ((t), (k, t, small), (small, t))",
+        "SELECT small, k, t, sum(id) AS s, count(*) AS n FROM t WHERE id < 0 GROUP BY ROLLUP (small, k, t)",
     ] {
         let expected = answers(&rich, OFF, query);
         for threads in [1, 4] {

@@ -38,7 +38,7 @@ impl PartialWork {
                 }
                 let piece = work.input.next().await?;
                 has_ended = piece.is_last;
-                work = match work.groups.is_large() || work.spec.sets.is_some() {
+                work = match work.groups.is_large() || work.spec.has_several_sets() {
                     true => blocking(move || work.with(piece)).await?,
                     false => work.with(piece).map_err(failed)?,
                 };

@@ -52,6 +52,17 @@ impl Sets {
         end - self.sets.num_group_exprs()..end
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.sets.groups().len()
+    }
+
+    /// The keys of rows in the first set.
+    pub fn keys_of(&self, rows: &RecordBatch) -> QueryResult<Vec<ArrayRef>> {
+        let keys = evaluate_group_by(&self.sets, rows)?.into_iter().next();
+        Ok(keys.unwrap_or_default())
+    }
+
     /// Whether there is a group of all rows, also of none.
     pub fn has_empty_set(&self) -> bool {
         let mut sets = self.sets.groups().iter();

@@ -106,6 +106,11 @@ impl Spec {
         self.sets.as_ref().is_some_and(|sets| sets.has_empty_set())
     }
 
+    /// Whether a row becomes several.
+    pub fn has_several_sets(&self) -> bool {
+        self.sets.as_ref().is_some_and(|sets| sets.count() > 1)
+    }
+
     /// Gives rows to `take`, with the keys of each set if there are several.
     pub fn give(
         &self,
