@@ -70,10 +70,8 @@ fn tests_rows(expr: &Expr) -> bool {
 /// A test outside filters as one of how many rows there are.
 pub(super) fn count_rows(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
     match expr {
-        Expr::InSubquery(membership) if !reads_outer_columns(&membership.expr)? => {
-            membership_test(&membership, schema).map(Transformed::yes)
-        }
-        Expr::SetComparison(comparison) if !reads_outer_columns(&comparison.expr)? => {
+        Expr::InSubquery(membership) => membership_test(&membership, schema).map(Transformed::yes),
+        Expr::SetComparison(comparison) => {
             comparison_test(&comparison, schema).map(Transformed::yes)
         }
         Expr::Exists(exists) => {
@@ -173,7 +171,7 @@ fn spell_out(membership: InSubquery, schema: &DFSchema) -> QueryResult<Transform
     let plan = &membership.subquery.subquery;
     let (_, field) = plan.schema().qualified_field(0);
     let nullable = membership.expr.nullable(schema)? || field.is_nullable();
-    if !nullable || reads_outer_columns(&membership.expr)? {
+    if !nullable {
         return Ok(Transformed::no(Expr::InSubquery(membership)));
     }
     membership_test(&membership, schema).map(Transformed::yes)
@@ -229,10 +227,6 @@ fn counted(
         outer_ref_columns: outer,
         spans: Spans::new(),
     }))
-}
-
-fn reads_outer_columns(expr: &Expr) -> QueryResult<bool> {
-    expr.exists(|expr| Ok(matches!(expr, Expr::OuterReferenceColumn(..))))
 }
 
 /// The expression as a subquery sees it, and the columns it reads.

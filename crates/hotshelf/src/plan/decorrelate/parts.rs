@@ -20,6 +20,21 @@ impl Names {
         self.0.set(number + 1);
         format!("__{kind}_{number}")
     }
+
+    /// A name for the values of a subquery: [`is_made_up`] knows its columns.
+    pub fn next_value(&self) -> String {
+        self.next(VALUE)
+    }
+}
+
+const VALUE: &str = "value";
+
+/// Whether a column is the value of a subquery.
+pub(super) fn is_made_up(column: &Column) -> bool {
+    let table = column.relation.as_ref().map(TableReference::table);
+    let kind = table.and_then(|table| table.strip_prefix("__"));
+    kind.and_then(|kind| kind.strip_prefix(VALUE))
+        .is_some_and(|rest| rest.starts_with('_'))
 }
 
 /// A join in which NULLs of `on` are equal.
