@@ -45,6 +45,11 @@ pub(super) fn join(
     filter: Option<Expr>,
     join_type: JoinType,
 ) -> QueryResult<LogicalPlan> {
+    // Without keys, the engine may make keys of the condition, whose NULLs are not equal.
+    let null_equality = match on.is_empty() {
+        true => NullEquality::NullEqualsNothing,
+        false => NullEquality::NullEqualsNull,
+    };
     let join = Join::try_new(
         Arc::new(left),
         Arc::new(right),
@@ -52,7 +57,7 @@ pub(super) fn join(
         filter,
         join_type,
         JoinConstraint::On,
-        NullEquality::NullEqualsNull,
+        null_equality,
         false,
     );
     join.map(LogicalPlan::Join)

@@ -11,6 +11,7 @@ use datafusion::common::{Column, DFSchema, JoinType, NullEquality};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::{
     Aggregate, Distinct, Expr, ExprSchemable, Filter, Join, LogicalPlan, Projection, SubqueryAlias,
+    Union,
 };
 
 use super::super::expressions::node_has_expression;
@@ -31,11 +32,7 @@ pub(super) fn all_values(rows: &LogicalPlan, wanted: &[Column]) -> QueryResult<L
         LogicalPlan::SubqueryAlias(alias) => of_alias(alias, wanted),
         LogicalPlan::Aggregate(groups) => of_groups(groups, wanted),
         LogicalPlan::Join(join) => of_join(rows, join, wanted),
-        LogicalPlan::Union(_) => {
-            let inputs = rows.inputs().into_iter();
-            let inputs = inputs.map(all_rows);
-            rows.with_new_exprs(Vec::new(), inputs.collect::<QueryResult<_>>()?)
-        }
+        LogicalPlan::Union(union) if !wanted.is_empty() => of_union(union, wanted),
         rows => same_in_each_run(rows),
     }
 }
@@ -92,6 +89,24 @@ fn of_alias(alias: &SubqueryAlias, wanted: &[Column]) -> QueryResult<LogicalPlan
         expr.alias_qualified(table, &wanted.name)
     });
     values_of(&alias.input, exprs.collect())
+}
+
+/// The wanted columns of all inputs, which are known by their places.
+fn of_union(union: &Union, wanted: &[Column]) -> QueryResult<LogicalPlan> {
+    let name = |idx: usize| format!("value_{idx}");
+    let inputs = union.inputs.iter().map(|input| {
+        let exprs = at_places(&columns_of(input), &union.schema, wanted)?;
+        let exprs = exprs.into_iter().enumerate();
+        let exprs = exprs.map(|(idx, expr)| expr.alias(name(idx)));
+        values_of(input, exprs.collect()).map(Arc::new)
+    });
+    let union = Union::try_new_with_loose_types(inputs.collect::<QueryResult<_>>()?)?;
+    let exprs = wanted.iter().enumerate().map(|(idx, wanted)| {
+        let value = Expr::Column(Column::from_name(name(idx)));
+        value.alias_qualified(wanted.relation.clone(), &wanted.name)
+    });
+    let union = Arc::new(LogicalPlan::Union(union));
+    Projection::try_new(exprs.collect(), union).map(LogicalPlan::Projection)
 }
 
 /// Groups of more rows are more groups, where only what they are by is wanted.
