@@ -171,6 +171,15 @@ fn subqueries_stand_in_conditions_of_joins_orders_and_windows() {
             vec!["3", "7"],
         ),
         (
+            "SELECT t.a AS x FROM t WHERE a > 0 ORDER BY (SELECT count(*) FROM s WHERE s.k < t.a AND s.m < t.b), x LIMIT 2",
+            vec!["1", "3"],
+        ),
+        (
+            "SELECT t.c FROM t WHERE a > 0 \
+             ORDER BY (SELECT count(*) FROM s WHERE s.k < (SELECT max(x) FROM u WHERE u.y < t.a)) DESC, c LIMIT 1",
+            vec!["z"],
+        ),
+        (
             "SELECT t.a, r.x FROM t, LATERAL (SELECT u.x FROM u, LATERAL (SELECT s.d FROM s WHERE s.k = u.y) q \
              WHERE u.y = t.a) r",
             vec!["1|1", "2|2", "2|2", "2|2", "2|2", "2|2", "2|2", "3|20"],

@@ -50,6 +50,7 @@ use domain::Domain;
 use one_row::one_row;
 use parts::{Names, column, columns_of, join, named, qualified, refused};
 use references::{refers_out, refuse_hidden_laterals, with_outer_columns};
+use repeatable::columns_read;
 use simple::{at_most_one_row, is_simple, is_simple_lateral};
 
 #[derive(Debug)]
@@ -69,7 +70,7 @@ impl AnalyzerRule for Decorrelate {
         let plan = plan.transform_up_with_subqueries(|node| rewrite_node(node, &names));
         let plan = plan.data()?;
         match refers_out(&plan)? {
-            true => Err(refused("columns more than one level up in such a place")),
+            true => Err(refused("columns that the rows around it do not have")),
             false => no_rows::may_be_null(plan),
         }
     }
@@ -103,7 +104,7 @@ fn rewrite_node(node: LogicalPlan, names: &Names) -> QueryResult<Transformed<Log
         }
         LogicalPlan::Sort(sort) => {
             let exprs = sort.expr.iter().map(|key| key.expr.clone()).collect();
-            let (input, exprs) = computed_below(&sort.input, exprs, names)?;
+            let (input, exprs) = computed_below(&with_sorted_columns(&sort)?, exprs, names)?;
             let keys = sort.expr.iter().zip(exprs);
             let expr = keys.map(|(key, expr)| SortKey::new(expr, key.asc, key.nulls_first));
             let sorted = LogicalPlan::Sort(Sort {
@@ -305,6 +306,23 @@ fn lateral_join(
         whole.join_type,
     )?;
     only_columns_of(&LogicalPlan::Join(whole.clone()), joined)
+}
+
+/// The rows of a sort with the columns that subqueries of its keys read and SELECT leaves out.
+fn with_sorted_columns(sort: &Sort) -> QueryResult<LogicalPlan> {
+    let LogicalPlan::Projection(projection) = sort.input.as_ref() else {
+        return Ok(sort.input.as_ref().clone());
+    };
+    let mut exprs = projection.expr.clone();
+    for key in &sort.expr {
+        for column in columns_read(&key.expr, projection.input.schema())? {
+            let is_new = !exprs.contains(&Expr::Column(column.clone()));
+            if is_new && !projection.schema.has_column(&column) {
+                exprs.push(Expr::Column(column));
+            }
+        }
+    }
+    Projection::try_new(exprs, projection.input.clone()).map(LogicalPlan::Projection)
 }
 
 /// The input with a column for each subquery of the expressions, which read it there.

@@ -160,7 +160,7 @@ fn with(wanted: &[Column], more: Vec<Column>) -> Vec<Column> {
 }
 
 /// The columns that an expression reads of rows with these, also in subqueries.
-fn columns_read(expr: &Expr, rows: &DFSchema) -> QueryResult<Vec<Column>> {
+pub(super) fn columns_read(expr: &Expr, rows: &DFSchema) -> QueryResult<Vec<Column>> {
     let mut read = Vec::new();
     let mut note = |column: &Column| {
         if rows.has_column(column) && !read.contains(column) {
