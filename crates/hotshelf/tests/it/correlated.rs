@@ -171,7 +171,8 @@ fn subqueries_stand_in_conditions_of_joins_orders_and_windows() {
             vec!["3", "7"],
         ),
         (
-            "SELECT t.a AS x FROM t WHERE a > 0 ORDER BY (SELECT count(*) FROM s WHERE s.k < t.a AND s.m < t.b), x LIMIT 2",
+            "SELECT t.a AS x FROM t WHERE a > 0 \
+             ORDER BY (SELECT count(*) FROM s WHERE s.k < t.a AND s.m < t.b), x LIMIT 2",
             vec!["1", "3"],
         ),
         (
