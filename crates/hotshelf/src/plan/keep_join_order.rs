@@ -10,6 +10,7 @@ use datafusion::logical_expr::{JoinType, LogicalPlan};
 use datafusion::optimizer::OptimizerConfig;
 
 use super::node_rule::EngineRule;
+use super::null_keys::apart;
 use crate::settings::{SessionSettings, Use};
 
 /// The engine's rule for cross joins, for plans that have one.
@@ -23,7 +24,7 @@ pub(super) fn keep_join_order(
     let is_ordered = settings.is_some_and(|settings| settings.join_order != Use::Off);
     match is_ordered && !has_cross_join(&plan)? {
         true => Ok(Transformed::no(plan)),
-        false => eliminate.rewrite(plan, config),
+        false => apart(plan)?.transform_data(|plan| eliminate.rewrite(plan, config)),
     }
 }
 

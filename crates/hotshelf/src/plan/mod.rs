@@ -27,6 +27,7 @@ mod literal_keys;
 mod literals;
 mod node_rule;
 mod note_left;
+mod null_keys;
 mod other_values;
 mod own_hash_operators;
 mod own_sorts;
@@ -79,6 +80,7 @@ use literal_keys::DROP_LITERAL_KEYS;
 use literals::ExactLiterals;
 use node_rule::{AroundRule, EngineRule};
 use note_left::NoteLeft;
+use null_keys::keep_equalities;
 use other_values::OTHER_VALUES;
 use own_hash_operators::OwnHashOperators;
 use own_sorts::OwnSorts;
@@ -116,6 +118,7 @@ pub(crate) fn logical_rules() -> Vec<EngineRule> {
     let guarded = rules.map(|rule| -> EngineRule {
         let rewrite = match rule.name() {
             "eliminate_cross_join" => keep_join_order,
+            "extract_equijoin_predicate" => keep_equalities,
             "push_down_filter" => keep_filters,
             "eliminate_outer_join" => keep_long_filters,
             "eliminate_group_by_constant" => return Arc::new(DROP_LITERAL_KEYS),

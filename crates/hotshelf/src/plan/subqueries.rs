@@ -12,7 +12,9 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{Column, DFSchema, ScalarValue, Spans};
 use datafusion::error::Result as QueryResult;
 use datafusion::functions_aggregate::expr_fn::count;
-use datafusion::logical_expr::expr::{BinaryExpr, InSubquery, SetComparison, SetQuantifier};
+use datafusion::logical_expr::expr::{
+    BinaryExpr, Exists, InSubquery, SetComparison, SetQuantifier,
+};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
@@ -70,10 +72,8 @@ fn tests_rows(expr: &Expr) -> bool {
 /// A test outside filters as one of how many rows there are.
 pub(super) fn count_rows(expr: Expr, schema: &DFSchema) -> QueryResult<Transformed<Expr>> {
     match expr {
-        Expr::InSubquery(membership) if !reads_outer_columns(&membership.expr)? => {
-            membership_test(&membership, schema).map(Transformed::yes)
-        }
-        Expr::SetComparison(comparison) if !reads_outer_columns(&comparison.expr)? => {
+        Expr::InSubquery(membership) => membership_test(&membership, schema).map(Transformed::yes),
+        Expr::SetComparison(comparison) => {
             comparison_test(&comparison, schema).map(Transformed::yes)
         }
         Expr::Exists(exists) => {
@@ -173,10 +173,29 @@ fn spell_out(membership: InSubquery, schema: &DFSchema) -> QueryResult<Transform
     let plan = &membership.subquery.subquery;
     let (_, field) = plan.schema().qualified_field(0);
     let nullable = membership.expr.nullable(schema)? || field.is_nullable();
-    if !nullable || reads_outer_columns(&membership.expr)? {
-        return Ok(Transformed::no(Expr::InSubquery(membership)));
+    let is_alone = membership.subquery.outer_ref_columns.is_empty();
+    match nullable {
+        true => membership_test(&membership, schema).map(Transformed::yes),
+        // The engine has no plan for it where the other columns that rows are found by may be NULL.
+        false if membership.negated && !is_alone => {
+            absence_test(membership, schema).map(Transformed::yes)
+        }
+        false => Ok(Transformed::no(Expr::InSubquery(membership))),
     }
-    membership_test(&membership, schema).map(Transformed::yes)
+}
+
+/// `x NOT IN (subquery)` as NOT EXISTS, which it is where neither has NULLs.
+fn absence_test(membership: InSubquery, schema: &DFSchema) -> QueryResult<Expr> {
+    let value = only_column(&membership.subquery);
+    let (outer, columns) = as_outer(*membership.expr, schema)?;
+    let mut subquery = membership.subquery;
+    let rows = LogicalPlanBuilder::from(subquery.subquery).filter(value.eq(outer))?;
+    subquery.subquery = Arc::new(rows.build()?);
+    subquery.outer_ref_columns.extend(columns);
+    Ok(Expr::Exists(Exists {
+        subquery,
+        negated: true,
+    }))
 }
 
 fn only_column(subquery: &Subquery) -> Expr {
@@ -229,10 +248,6 @@ fn counted(
         outer_ref_columns: outer,
         spans: Spans::new(),
     }))
-}
-
-fn reads_outer_columns(expr: &Expr) -> QueryResult<bool> {
-    expr.exists(|expr| Ok(matches!(expr, Expr::OuterReferenceColumn(..))))
 }
 
 /// The expression as a subquery sees it, and the columns it reads.

@@ -171,6 +171,16 @@ fn subqueries_stand_in_conditions_of_joins_orders_and_windows() {
             vec!["3", "7"],
         ),
         (
+            "SELECT t.a AS x FROM t WHERE a > 0 \
+             ORDER BY (SELECT count(*) FROM s WHERE s.k < t.a AND s.m < t.b), x LIMIT 2",
+            vec!["1", "3"],
+        ),
+        (
+            "SELECT t.c FROM t WHERE a > 0 \
+             ORDER BY (SELECT count(*) FROM s WHERE s.k < (SELECT max(x) FROM u WHERE u.y < t.a)) DESC, c LIMIT 1",
+            vec!["z"],
+        ),
+        (
             "SELECT t.a, r.x FROM t, LATERAL (SELECT u.x FROM u, LATERAL (SELECT s.d FROM s WHERE s.k = u.y) q \
              WHERE u.y = t.a) r",
             vec!["1|1", "2|2", "2|2", "2|2", "2|2", "2|2", "2|2", "3|20"],
@@ -232,6 +242,94 @@ fn rows_of_which_there_are_others_in_each_run_are_refused_or_need_no_second_run(
     }
 }
 
+/// Rows of which it does not matter to another subquery which there are, or what else they have.
+#[test]
+fn rows_that_differ_in_each_run_are_left_out_of_what_a_second_run_needs() {
+    let db = tables();
+    let first = "(SELECT d FROM s WHERE s.m > {a} ORDER BY d LIMIT 1)";
+    let second = "(SELECT d FROM s WHERE s.k > {a} ORDER BY d LIMIT 1)";
+    let (kept, value) = (with(first, "t.a", "t.b"), with(second, "t.a", "t.b"));
+    let found = sorted(
+        &db,
+        &format!("SELECT a, {value} AS v FROM t WHERE {kept} > 1"),
+    );
+    let expected = row_by_row(&db, &|a, b| {
+        let (kept, value) = (with(first, a, b), with(second, a, b));
+        format!("SELECT {a}, {value} AS v WHERE {kept} > 1")
+    });
+    assert_eq!(found, expected);
+    let value = "(SELECT count(*) FROM s WHERE s.k < g.v OR s.k > 9)";
+    for rows in [
+        "SELECT a AS v FROM t WHERE random() < 2 AND a = 2",
+        "SELECT a AS v, row_number() OVER () AS n, random() AS r FROM t WHERE a = 2",
+        "SELECT a AS v, sum(a * 0.1e0) AS n FROM t WHERE a = 2 GROUP BY a, b UNION ALL SELECT 2, 1",
+        "SELECT t.a AS v FROM t LEFT JOIN (SELECT k FROM s LIMIT 3) s ON false WHERE t.a = 2",
+        "SELECT a AS v FROM t WHERE a = 2 AND EXISTS (SELECT 1 FROM u LIMIT 1)",
+    ] {
+        let found = db.rows(&format!("SELECT v, {value} AS n FROM ({rows}) g"));
+        assert_eq!(found, ["2|1", "2|1"], "{rows}");
+    }
+}
+
+#[test]
+fn columns_are_read_more_than_one_level_up() {
+    let db = tables();
+    for text in [
+        "SELECT max(k) FROM s WHERE EXISTS (SELECT 1 FROM u WHERE u.x = s.m AND u.y = {a})",
+        "SELECT max(k) FROM s WHERE EXISTS (SELECT 1 FROM u WHERE u.y = {a})",
+        "SELECT max(k) FROM s WHERE s.m > (SELECT count(*) FROM u WHERE u.y < {a})",
+        "SELECT max(k) FROM s WHERE s.m = {b} AND s.k > (SELECT count(*) FROM u WHERE u.y < {a})",
+        "SELECT max(k) FROM s WHERE {a} IN (SELECT x FROM u)",
+        "SELECT count(*) FROM s WHERE {a} NOT IN (SELECT x FROM u WHERE u.y = s.k) OR {b} > ALL (SELECT x FROM u)",
+        "SELECT max((SELECT min(u.x) FROM u WHERE u.y >= {a} OR u.y = s.k)) FROM s WHERE s.m <= {b}",
+        "SELECT count(*) FROM s, LATERAL (SELECT x FROM u WHERE u.y = s.k AND u.x < {b}) l",
+        "SELECT count(*) FROM s, LATERAL (SELECT x FROM u WHERE u.y < {a}) l WHERE l.x < s.m",
+        "SELECT count(*) FROM s, LATERAL (SELECT x FROM u WHERE u.y = s.k LIMIT 1) l WHERE l.x < 9",
+        "SELECT count(*) FROM s WHERE s.k IN (SELECT u.x FROM u WHERE u.y IN \
+         (SELECT s.k FROM s WHERE s.m = {b} OR s.k = {a} OR s.m > u.x LIMIT 3))",
+    ] {
+        let found = sorted(
+            &db,
+            &format!("SELECT a, ({}) AS v FROM t", with(text, "t.a", "t.b")),
+        );
+        let expected = row_by_row(&db, &|a, b| {
+            format!("SELECT {a}, ({}) AS v", with(text, a, b))
+        });
+        assert_eq!(found, expected, "{text}");
+    }
+    let far = "(SELECT max(s.d) FROM s WHERE s.k < (SELECT max(u.x) FROM u WHERE u.y < {a}))";
+    let value = with(far, "t.a", "t.b");
+    let found = sorted(
+        &db,
+        &format!("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.y = t.a AND {value} > 50)"),
+    );
+    assert_eq!(found, ["3"]);
+}
+
+#[test]
+fn a_condition_of_lateral_does_not_find_nulls_equal() {
+    let db = tables();
+    let rows = "LATERAL (SELECT s.m FROM s WHERE s.k > t.a OR t.b IS NULL LIMIT 9) l(v)";
+    let found = sorted(&db, &format!("SELECT a, v FROM t JOIN {rows} ON l.v = t.b"));
+    assert_eq!(found, ["2|20", "2|20"]);
+    let found = sorted(
+        &db,
+        &format!("SELECT a, v FROM t LEFT JOIN {rows} ON l.v = t.b"),
+    );
+    assert_eq!(found, ["1|", "2|20", "2|20", "3|", "7|", "|"]);
+}
+
+#[test]
+fn not_in_has_a_plan_where_only_the_correlated_column_may_be_null() {
+    let db = tables();
+    db.run("CREATE TABLE n AS SELECT * FROM (VALUES (1, 1), (2, NULL), (3, 2)) v(x, y)")
+        .unwrap();
+    let groups = "(SELECT m, count(*) AS q FROM s GROUP BY m) g";
+    let sql =
+        format!("SELECT n.x FROM n WHERE n.x NOT IN (SELECT g.q FROM {groups} WHERE g.q = n.y)");
+    assert_eq!(sorted(&db, &sql), ["2", "3"]);
+}
+
 #[test]
 fn what_is_not_known_is_refused_by_name() {
     let db = tables();
@@ -247,6 +345,10 @@ fn what_is_not_known_is_refused_by_name() {
         (
             "SELECT (SELECT DISTINCT ON (k) d FROM s WHERE k < t.a ORDER BY k, d LIMIT 1) FROM t",
             "DISTINCT ON",
+        ),
+        (
+            "SELECT t.a FROM t, LATERAL (SELECT 1 FROM s WHERE EXISTS (SELECT 1 FROM u WHERE u.y = t.a)) l",
+            "LATERAL around it",
         ),
         (
             "SELECT (SELECT sum(t.a)) FROM t",

@@ -35,6 +35,30 @@ fn groups_of_columns_that_a_full_join_leaves_null_are_found_once() {
 }
 
 #[test]
+fn nulls_are_equal_in_is_not_distinct_from_alone() {
+    let db = Fixture::new();
+    db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1, 1), (2, 3), (NULL, NULL)) v(a, b)")
+        .unwrap();
+    let pairs = "t JOIN t s ON t.a IS NOT DISTINCT FROM s.a";
+    for (sql, expected) in [
+        (
+            format!("SELECT t.a FROM {pairs} WHERE t.b = s.b"),
+            vec!["1", "2"],
+        ),
+        (
+            format!("SELECT t.a, u.b FROM ({pairs}) CROSS JOIN t u WHERE u.a = s.b"),
+            vec!["1|1"],
+        ),
+        (
+            format!("SELECT t.a, u.b FROM t u CROSS JOIN {pairs} WHERE u.b > 1 OR u.b = t.b"),
+            vec!["1|1", "1|3", "2|3", "|3"],
+        ),
+    ] {
+        assert_eq!(sorted(&db, &sql), expected, "{sql}");
+    }
+}
+
+#[test]
 fn literals_among_group_keys_make_no_groups() {
     let db = Fixture::new();
     db.run("CREATE TABLE t AS SELECT * FROM (VALUES (1, 5), (1, 6), (2, 7)) v(a, b)")

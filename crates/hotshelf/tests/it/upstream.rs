@@ -112,6 +112,18 @@ fn correlated_subqueries_lose_the_row_of_no_rows() {
 }
 
 #[test]
+fn equalities_become_keys_whose_nulls_are_equal() {
+    let found = plain(
+        SessionConfig::new(),
+        &[
+            "CREATE TABLE t AS SELECT * FROM (VALUES (1, 1), (NULL, NULL)) v(a, b)",
+            "SELECT t.a FROM t JOIN t s ON t.a IS NOT DISTINCT FROM s.a WHERE t.b = s.b",
+        ],
+    );
+    assert_ne!(found.unwrap(), ["1"], "plan/null_keys.rs");
+}
+
+#[test]
 fn correlated_subqueries_inside_aggregates_are_not_planned() {
     let found = plain(
         SessionConfig::new(),

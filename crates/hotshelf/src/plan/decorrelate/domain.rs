@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, JoinConstraint, JoinType};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Column, DFSchema, JoinConstraint, JoinType};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Distinct, Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, Operator,
-    Projection, SubqueryAlias, Union, Window, lit, when,
+    Aggregate, BinaryExpr, Distinct, EmptyRelation, Expr, Filter, Join, LogicalPlan,
+    LogicalPlanBuilder, Operator, Projection, SubqueryAlias, Union, Window, lit, when,
 };
 
 use super::numbered;
 use super::parts::{Names, column, columns_of, join, named, qualified, refused};
+use super::references::{has_outer, outer_columns, refuse_outer_aggregates};
 use super::repeatable::all_values;
-use super::simple::{apply_own, has_outer, refers_out};
 
 /// The combinations of values that a subquery refers to, each once.
 pub(super) struct Domain {
@@ -28,13 +28,15 @@ pub(super) struct Domain {
 }
 
 impl Domain {
-    /// The values in `rows` of what `subquery` refers to.
+    /// The values in `rows` of what `subquery` refers to there. What it refers to farther away stays in it.
     pub fn of(rows: &LogicalPlan, subquery: &LogicalPlan, names: &Names) -> QueryResult<Self> {
-        let outer = outer_columns(subquery)?;
-        if !outer.iter().all(|column| rows.schema().has_column(column)) {
-            return Err(refused("a query more than one level up"));
-        }
-        let rows = all_values(rows, &outer)?;
+        refuse_outer_aggregates(subquery)?;
+        let mut outer = outer_columns(subquery)?;
+        outer.retain(|column| rows.schema().has_column(column));
+        let rows = match outer.is_empty() {
+            true => one_row(),
+            false => all_values(rows, &outer)?,
+        };
         Self::named(&rows, names, outer)
     }
 
@@ -92,7 +94,10 @@ impl Domain {
 
     /// The rows that `node` has for each combination of values, with its columns and those of the domain.
     pub fn push(&self, node: &LogicalPlan, names: &Names) -> QueryResult<LogicalPlan> {
-        if !refers_out(node)? {
+        if self.outer.is_empty() {
+            return Ok(node.clone());
+        }
+        if !self.is_read_in(node)? {
             return LogicalPlanBuilder::from(self.plan.clone())
                 .cross_join(node.clone())?
                 .build();
@@ -125,6 +130,12 @@ impl Domain {
             LogicalPlan::Join(join) => self.push_join(node, join, names),
             other => Err(refused(kind_of(other))),
         }
+    }
+
+    /// Whether a node or one below refers to its columns.
+    fn is_read_in(&self, node: &LogicalPlan) -> QueryResult<bool> {
+        let read = outer_columns(node)?;
+        Ok(read.iter().any(|column| self.outer.contains(column)))
     }
 
     /// An expression that reads the domain where it read columns around the subquery.
@@ -298,8 +309,8 @@ impl Domain {
             JoinType::Right => (false, true),
             _ => return Err(refused("a FULL JOIN")),
         };
-        let right_refers = refers_out(&own.right)? || keeps_right;
-        let left_refers = refers_out(&own.left)? || keeps_left || !right_refers;
+        let right_refers = self.is_read_in(&own.right)? || keeps_right;
+        let left_refers = self.is_read_in(&own.left)? || keeps_left || !right_refers;
         let second = self.again(names)?;
         let (left, right, read) = match (left_refers, right_refers) {
             (true, false) => (
@@ -345,28 +356,11 @@ impl Domain {
     }
 }
 
-/// The columns around a subquery that it refers to.
-fn outer_columns(subquery: &LogicalPlan) -> QueryResult<Vec<Column>> {
-    let mut outer: Vec<Column> = Vec::new();
-    apply_own(subquery, &mut |node| {
-        node.apply_expressions(|expr| {
-            expr.apply(|part| {
-                match part {
-                    Expr::OuterReferenceColumn(_, column) if !outer.contains(column) => {
-                        outer.push(column.clone());
-                    }
-                    Expr::AggregateFunction(_)
-                        if has_outer(part) && part.column_refs().is_empty() =>
-                    {
-                        return Err(refused("an aggregate of columns around it"));
-                    }
-                    _ => {}
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
-    })?;
-    Ok(outer)
+fn one_row() -> LogicalPlan {
+    LogicalPlan::EmptyRelation(EmptyRelation {
+        produce_one_row: true,
+        schema: Arc::new(DFSchema::empty()),
+    })
 }
 
 /// Equality of values of which NULLs are equal, too.

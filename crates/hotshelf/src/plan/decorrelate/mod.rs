@@ -25,6 +25,7 @@ mod no_rows;
 mod numbered;
 mod one_row;
 mod parts;
+mod references;
 mod repeatable;
 mod simple;
 #[cfg(test)]
@@ -34,7 +35,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, JoinType};
+use datafusion::common::{Column, DFSchema, JoinType};
 use datafusion::error::Result as QueryResult;
 use datafusion::functions_aggregate::expr_fn::{count, first_value};
 use datafusion::logical_expr::expr::Sort as SortKey;
@@ -49,7 +50,9 @@ use super::expressions::{has_expression, is_subquery, node_has_expression};
 use super::subqueries::count_rows;
 use domain::Domain;
 use one_row::one_row;
-use parts::{Names, column, columns_of, join, named, qualified};
+use parts::{Names, column, columns_of, join, named, qualified, refused};
+use references::{refers_out, refuse_hidden_laterals, with_outer_columns};
+use repeatable::columns_read;
 use simple::{at_most_one_row, is_simple, is_simple_lateral};
 
 #[derive(Debug)]
@@ -64,9 +67,14 @@ impl AnalyzerRule for Decorrelate {
         if !has_expression(&plan, is_subquery)? && !plan.exists(is_lateral)? {
             return Ok(plan);
         }
+        refuse_hidden_laterals(&plan)?;
         let names = Names::default();
         let plan = plan.transform_up_with_subqueries(|node| rewrite_node(node, &names));
-        no_rows::may_be_null(plan.data()?)
+        let plan = plan.data()?;
+        match refers_out(&plan)? {
+            true => Err(refused("columns that the rows around it do not have")),
+            false => no_rows::may_be_null(plan),
+        }
     }
 }
 
@@ -84,7 +92,7 @@ fn rewrite_node(node: LogicalPlan, names: &Names) -> QueryResult<Transformed<Log
     if !node_has_expression(&node, is_subquery)? {
         return Ok(Transformed::no(node));
     }
-    match node {
+    match with_outer_columns(node)? {
         LogicalPlan::Filter(filter) => rewrite_filter(filter, names),
         LogicalPlan::Projection(projection) => rewrite_projection(projection, names),
         LogicalPlan::Join(mut join) if join.join_type == JoinType::Inner => {
@@ -98,7 +106,7 @@ fn rewrite_node(node: LogicalPlan, names: &Names) -> QueryResult<Transformed<Log
         }
         LogicalPlan::Sort(sort) => {
             let exprs = sort.expr.iter().map(|key| key.expr.clone()).collect();
-            let (input, exprs) = computed_below(&sort.input, exprs, names)?;
+            let (input, exprs) = computed_below(&with_sorted_columns(&sort)?, exprs, names)?;
             let keys = sort.expr.iter().zip(exprs);
             let expr = keys.map(|(key, expr)| SortKey::new(expr, key.asc, key.nulls_first));
             let sorted = LogicalPlan::Sort(Sort {
@@ -130,7 +138,7 @@ fn rewrite_filter(filter: Filter, names: &Names) -> QueryResult<Transformed<Logi
     let mut easy = Vec::new();
     let mut hard = Vec::new();
     for conjunct in conjuncts {
-        match is_hard(&conjunct)? {
+        match is_hard(&conjunct, filter.input.schema())? {
             true => hard.push(conjunct),
             false => easy.push(conjunct),
         }
@@ -158,7 +166,7 @@ fn rewrite_projection(
     let mut exprs = Vec::with_capacity(projection.expr.len());
     let mut is_changed = false;
     for (expr, place) in projection.expr.iter().zip(0..) {
-        if !is_hard(expr)? {
+        if !is_hard(expr, projection.input.schema())? {
             exprs.push(expr.clone());
             continue;
         }
@@ -175,8 +183,8 @@ fn rewrite_projection(
 }
 
 /// Whether an expression has a subquery that the engine cannot join.
-fn is_hard(expr: &Expr) -> QueryResult<bool> {
-    expr.exists(|part| Ok(is_subquery(part) && !is_simple(part)?))
+fn is_hard(expr: &Expr, around: &DFSchema) -> QueryResult<bool> {
+    expr.exists(|part| Ok(is_subquery(part) && !is_simple(part, around)?))
 }
 
 /// The rows with the values of an expression's hard subqueries, and the expression that reads them. `base`: the same
@@ -190,15 +198,17 @@ fn attach(
     let schema = input.schema().clone();
     let mut input = Some(input);
     let expr = expr
-        .transform_up(|part| match is_subquery(&part) && !is_simple(&part)? {
-            // Tests of rows are counts of them.
-            true => count_rows(part, &schema),
-            false => Ok(Transformed::no(part)),
-        })
+        .transform_up(
+            |part| match is_subquery(&part) && !is_simple(&part, &schema)? {
+                // Tests of rows are counts of them.
+                true => count_rows(part, &schema),
+                false => Ok(Transformed::no(part)),
+            },
+        )
         .data()?;
     let expr = expr
         .transform_up(|part| match part {
-            Expr::ScalarSubquery(ref subquery) if !is_simple(&part)? => {
+            Expr::ScalarSubquery(ref subquery) if !is_simple(&part, &schema)? => {
                 let Some(rows) = input.take() else {
                     return Ok(Transformed::no(part));
                 };
@@ -225,7 +235,7 @@ fn join_value(
     let domain = Domain::of(base, plan, names)?;
     let values = domain.push(plan, names)?;
     let value = column(plan, 0);
-    let alias = names.next("value");
+    let alias = names.next_value();
     let (values, is_one) = match at_most_one_row(plan)? {
         true => (values, true),
         false => {
@@ -269,7 +279,6 @@ fn lateral(join: &Join) -> Option<(&Subquery, Option<&SubqueryAlias>)> {
         },
         _ => None,
     }
-    .filter(|(subquery, _)| !subquery.outer_ref_columns.is_empty())
 }
 
 fn lateral_join(
@@ -299,6 +308,23 @@ fn lateral_join(
         whole.join_type,
     )?;
     only_columns_of(&LogicalPlan::Join(whole.clone()), joined)
+}
+
+/// The rows of a sort with the columns that subqueries of its keys read and SELECT leaves out.
+fn with_sorted_columns(sort: &Sort) -> QueryResult<LogicalPlan> {
+    let LogicalPlan::Projection(projection) = sort.input.as_ref() else {
+        return Ok(sort.input.as_ref().clone());
+    };
+    let mut exprs = projection.expr.clone();
+    for key in &sort.expr {
+        for column in columns_read(&key.expr, projection.input.schema())? {
+            let is_new = !exprs.contains(&Expr::Column(column.clone()));
+            if is_new && !projection.schema.has_column(&column) {
+                exprs.push(Expr::Column(column));
+            }
+        }
+    }
+    Projection::try_new(exprs, projection.input.clone()).map(LogicalPlan::Projection)
 }
 
 /// The input with a column for each subquery of the expressions, which read it there.

@@ -20,6 +20,21 @@ impl Names {
         self.0.set(number + 1);
         format!("__{kind}_{number}")
     }
+
+    /// A name for the values of a subquery: [`is_made_up`] knows its columns.
+    pub fn next_value(&self) -> String {
+        self.next(VALUE)
+    }
+}
+
+const VALUE: &str = "value";
+
+/// Whether a column is the value of a subquery.
+pub(super) fn is_made_up(column: &Column) -> bool {
+    let table = column.relation.as_ref().map(TableReference::table);
+    let kind = table.and_then(|table| table.strip_prefix("__"));
+    kind.and_then(|kind| kind.strip_prefix(VALUE))
+        .is_some_and(|rest| rest.starts_with('_'))
 }
 
 /// A join in which NULLs of `on` are equal.
@@ -30,6 +45,11 @@ pub(super) fn join(
     filter: Option<Expr>,
     join_type: JoinType,
 ) -> QueryResult<LogicalPlan> {
+    // Without keys, the engine may make keys of the condition, whose NULLs are not equal.
+    let null_equality = match on.is_empty() {
+        true => NullEquality::NullEqualsNothing,
+        false => NullEquality::NullEqualsNull,
+    };
     let join = Join::try_new(
         Arc::new(left),
         Arc::new(right),
@@ -37,7 +57,7 @@ pub(super) fn join(
         filter,
         join_type,
         JoinConstraint::On,
-        NullEquality::NullEqualsNull,
+        null_equality,
         false,
     );
     join.map(LogicalPlan::Join)

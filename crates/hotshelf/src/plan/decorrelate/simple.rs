@@ -1,7 +1,6 @@
 //! Which correlated subqueries the engine joins by itself.
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinType, internal_err};
+use datafusion::common::{DFSchema, JoinType, internal_err};
 use datafusion::error::Result as QueryResult;
 use datafusion::logical_expr::expr::BinaryExpr;
 use datafusion::logical_expr::utils::{split_binary, split_conjunction};
@@ -11,25 +10,33 @@ use datafusion::logical_expr::{
 
 use super::super::correlated::{SubqueryKind, is_sound};
 use super::super::expressions::{has_expression, node_has_expression};
+use super::references::{has_outer, is_outer, refers_far, refers_out};
 
-/// Whether the engine's rules answer a subquery, and answer it right.
-pub(super) fn is_simple(expr: &Expr) -> QueryResult<bool> {
+/// Whether the engine's rules answer a subquery among rows with these columns, and answer it right.
+pub(super) fn is_simple(expr: &Expr, around: &DFSchema) -> QueryResult<bool> {
     let (subquery, kind) = match expr {
+        Expr::InSubquery(test) if has_outer(&test.expr) => return Ok(false),
+        Expr::SetComparison(test) if has_outer(&test.expr) => return Ok(false),
         Expr::ScalarSubquery(subquery) => (subquery, SubqueryKind::Scalar),
         Expr::Exists(exists) => (&exists.subquery, SubqueryKind::Exists),
         Expr::InSubquery(test) => (&test.subquery, SubqueryKind::Membership),
         Expr::SetComparison(test) => (&test.subquery, SubqueryKind::Membership),
         _ => return internal_err!("{expr} is not a subquery"),
     };
-    is_simple_subquery(subquery, kind)
+    is_simple_subquery(subquery, kind, around)
 }
 
-fn is_simple_subquery(subquery: &Subquery, kind: SubqueryKind) -> QueryResult<bool> {
+fn is_simple_subquery(
+    subquery: &Subquery,
+    kind: SubqueryKind,
+    around: &DFSchema,
+) -> QueryResult<bool> {
     let plan = subquery.subquery.as_ref();
-    if subquery.outer_ref_columns.is_empty() {
+    if !refers_out(plan)? {
         return Ok(true);
     }
-    if kind == SubqueryKind::Scalar && !always_one_row(plan) {
+    let needs_more = kind == SubqueryKind::Scalar && !always_one_row(plan);
+    if needs_more || refers_far(plan, around)? {
         return Ok(false);
     }
     Ok(is_sound(plan, kind)? && correlates_by_equality(plan, kind == SubqueryKind::Exists)?)
@@ -42,6 +49,7 @@ pub(super) fn is_simple_lateral(join: &Join, subquery: &Subquery) -> QueryResult
     let plan = subquery.subquery.as_ref();
     Ok(is_inner
         && is_plain
+        && !refers_far(plan, join.left.schema())?
         && is_sound(plan, SubqueryKind::Lateral)?
         && correlates_by_equality(plan, false)?)
 }
@@ -107,36 +115,6 @@ fn is_equality(conjunct: &Expr) -> bool {
     };
     let is_column = matches!(inner.as_ref(), Expr::Column(_));
     *op == Operator::Eq && is_column && has_outer(outer) && outer.column_refs().is_empty()
-}
-
-pub(super) fn has_outer(expr: &Expr) -> bool {
-    expr.exists(|part| Ok(is_outer(part))).unwrap_or(true)
-}
-
-pub(super) fn is_outer(expr: &Expr) -> bool {
-    matches!(expr, Expr::OuterReferenceColumn(..))
-}
-
-/// Visits the nodes of a plan, but not those of LATERAL subqueries in it, which refer to rows in it.
-pub(super) fn apply_own(
-    plan: &LogicalPlan,
-    visit: &mut dyn FnMut(&LogicalPlan) -> QueryResult<TreeNodeRecursion>,
-) -> QueryResult<()> {
-    plan.apply(|node| match node {
-        LogicalPlan::Subquery(_) => Ok(TreeNodeRecursion::Jump),
-        node => visit(node).map(|_| TreeNodeRecursion::Continue),
-    })?;
-    Ok(())
-}
-
-/// Whether a node or one below refers to the rows around the subquery.
-pub(super) fn refers_out(plan: &LogicalPlan) -> QueryResult<bool> {
-    let mut found = false;
-    apply_own(plan, &mut |node| {
-        found = found || node_has_expression(node, is_outer)?;
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(found)
 }
 
 /// Whether a subquery has one row, for any values of outer columns.

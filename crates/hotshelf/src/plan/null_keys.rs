@@ -1,0 +1,50 @@
+//! Joins whose keys are equal where both are NULL: the engine mixes them with joins by `=`
+//! (`docs/upstream/null-equal-keys.md`).
+
+use std::sync::Arc;
+
+use datafusion::common::NullEquality;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result as QueryResult;
+use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan, Projection};
+use datafusion::optimizer::OptimizerConfig;
+
+use super::node_rule::EngineRule;
+
+/// The engine's rule that makes keys of equalities, for joins by `=`.
+pub(super) fn keep_equalities(
+    extract: &EngineRule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> QueryResult<Transformed<LogicalPlan>> {
+    match &plan {
+        LogicalPlan::Join(join) if equates_nulls(join) => Ok(Transformed::no(plan)),
+        _ => extract.rewrite(plan, config),
+    }
+}
+
+fn equates_nulls(join: &Join) -> bool {
+    join.null_equality == NullEquality::NullEqualsNull
+}
+
+/// Such inner joins between projections, which keep them out of a tree of joins.
+pub(super) fn apart(plan: LogicalPlan) -> QueryResult<Transformed<LogicalPlan>> {
+    plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Join(mut join)
+            if join.join_type == JoinType::Inner && equates_nulls(&join) =>
+        {
+            for input in [&mut join.left, &mut join.right] {
+                if matches!(input.as_ref(), LogicalPlan::Join(_)) {
+                    *input = Arc::new(projected(input.clone())?);
+                }
+            }
+            projected(Arc::new(LogicalPlan::Join(join))).map(Transformed::yes)
+        }
+        node => Ok(Transformed::no(node)),
+    })
+}
+
+fn projected(plan: Arc<LogicalPlan>) -> QueryResult<LogicalPlan> {
+    let columns = plan.schema().columns().into_iter().map(Expr::Column);
+    Projection::try_new(columns.collect(), plan).map(LogicalPlan::Projection)
+}
