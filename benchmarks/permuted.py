@@ -5,8 +5,10 @@
 
 Needs `pip install sqlglot`. In every SELECT whose tables are joined by commas, CROSS JOIN or INNER JOIN … ON alone, the tables
 change places and the conditions go to WHERE; others stay as they are, and queries without such a SELECT are left out. An
-order's time is the least of `--repeats` runs, planning included (plans are not kept), after one run that is not counted. Every order must give the rows of the first, as a set where
-the text leaves ties open. A row names the query, the fastest and the slowest order, and their ratio; the goal is 1.2.
+order's time is the least of `--repeats` runs, planning included (plans are not kept), after one run that is not counted; all orders are run before
+the first is run again, so that a slow minute of the machine is not one order's. Every order must give the rows of the first, as a set where
+the text leaves ties open. A row names the query, the fastest and the slowest order, their ratio (the goal is 1.2), and how many plans all orders
+have. Where that is one, what is left of the ratio is what times differ by anyway: `--control` shows it.
 """
 
 import argparse
@@ -56,6 +58,12 @@ def permuted(sql, generator):
     return tree.sql(dialect="duckdb") if selects else None
 
 
+def plan_of(shell, sql):
+    """The tree of operators of a query."""
+    _, rows, _ = shell.ask("EXPLAIN " + sql)
+    return "\n".join(row[1] for row in rows if row[0] == "plan")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benchmark", choices=["ssb", "tpch", "tpcds"])
@@ -72,37 +80,43 @@ def main():
     shell, rows = Shell(args.hotshelf), {}
     # Each run plans: SET has no rows to wait for.
     shell.ask("SET hotshelf.keep_plans = off; SELECT 1")
-    print("| query | fastest ms | slowest ms | slowest / fastest | orders | rows |\n|---|---|---|---|---|---|")
+    print("| query | fastest ms | slowest ms | slowest / fastest | orders | plans | rows |\n|---|---|---|---|---|---|---|")
     for name, sql in load_texts(args.benchmark, args.texts).items():
         if args.only and name not in args.only or args.queries and len(rows) >= args.queries:
             continue
         generator = random.Random(f"{args.seed} {name}")
         orders = [permuted(sql, generator) for _ in range(args.orders)]
         if orders[0] is None:
-            print(f"| {name} | | | | no inner joins by commas | |", flush=True)
+            print(f"| {name} | | | | no inner joins by commas | | |", flush=True)
             continue
         orders = list(dict.fromkeys(orders))
         if args.control:
             orders = orders[:1] * len(orders)
-        seconds, answers, failed = [], set(), 0
+        times, answers, plans = [], set(), set()
         for order in orders:
             try:
                 _, found, _ = shell.ask(order)
             except (ValueError, TimeoutError) as error:
-                print(f"| {name} | | | | failed | {error} |\n{order}", flush=True)
-                failed += 1
+                print(f"| {name} | | | | failed | | {error} |\n{order}", flush=True)
                 continue
             answers.add(json.dumps(sorted(found, key=str)))
-            seconds.append(min(shell.ask(order)[2] for _ in range(args.repeats)))
-        if not seconds:
+            plans.add(plan_of(shell, order))
+            times.append((order, []))
+        failed = len(orders) - len(times)
+        if not times:
             continue
+        for _ in range(args.repeats):
+            for order, seconds in times:
+                seconds.append(shell.ask(order)[2])
+        seconds = [min(each) for _, each in times]
         fastest, slowest = min(seconds), max(seconds)
-        rows[name] = {"seconds": seconds, "ratio": slowest / fastest, "orders": orders, "equal": len(answers) == 1, "failed": failed}
+        rows[name] = {"seconds": seconds, "ratio": slowest / fastest, "orders": orders, "equal": len(answers) == 1, "failed": failed, "plans": len(plans)}
         equal = "equal" if len(answers) == 1 else f"{len(answers)} different"
-        print(f"| {name} | {fastest * 1e3:.1f} | {slowest * 1e3:.1f} | {slowest / fastest:.2f} | {len(orders)} | {equal} |", flush=True)
+        print(f"| {name} | {fastest * 1e3:.1f} | {slowest * 1e3:.1f} | {slowest / fastest:.2f} | {len(orders)} | {len(plans)} | {equal} |", flush=True)
     ratios = [row["ratio"] for row in rows.values()]
     above = sum(ratio > 1.2 for ratio in ratios)
-    print(f"{len(ratios)} queries: median ratio {statistics.median(ratios):.2f}, greatest {max(ratios):.2f}, {above} above 1.2")
+    one = sum(row["plans"] == 1 for row in rows.values())
+    print(f"{len(ratios)} queries, {one} with one plan: median ratio {statistics.median(ratios):.2f}, greatest {max(ratios):.2f}, {above} above 1.2")
     if args.out:
         with open(args.out, "w") as file:
             json.dump(rows, file)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::concat;
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy, evaluate_group_by};
@@ -34,10 +34,13 @@ impl Sets {
         }
         let output = exec.schema();
         let keys = output.fields().iter().take(sets.num_group_exprs());
-        let fields = input.fields().iter().chain(keys).cloned();
+        // Rows may be groups of another set, whose keys are missing.
+        let fields = input.fields().iter();
+        let fields = fields.map(|field| Arc::new(field.as_ref().clone().with_nullable(true)));
+        let fields: Vec<FieldRef> = fields.chain(keys.cloned()).collect();
         Some(Self {
             sets: sets.clone(),
-            schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+            schema: Arc::new(Schema::new(fields)),
         })
     }
 

@@ -56,6 +56,16 @@ impl<'a> Cardinality<'a> {
                 connect(condition.reads);
             }
         }
+        for (relation, known) in graph.relations.iter().enumerate() {
+            let Some(reduction) = &known.reducer else {
+                continue;
+            };
+            // What a semi join reads need not be joined by it.
+            neighbours[relation] = neighbours[relation].union(reduction.reads);
+            for read in reduction.reads.iter() {
+                neighbours[read] = neighbours[read].union(RelSet::of(relation));
+            }
+        }
         Self {
             graph,
             neighbours,

@@ -45,6 +45,18 @@ pub(super) struct Part {
     is_star: bool,
 }
 
+impl Part {
+    /// Whether any join that another way to join the same relations makes cheap is as cheap with this one.
+    pub fn serves_as(&self, other: &Self) -> bool {
+        (self.is_star || !other.is_star) && self.unrepeated.contains(other.unrepeated)
+    }
+
+    /// Whether it serves as any other.
+    pub fn serves_all(&self) -> bool {
+        self.is_star && self.unrepeated == self.relations
+    }
+}
+
 /// The costs of joins of one graph.
 pub(super) struct Costs<'a> {
     graph: &'a Graph,

@@ -7,6 +7,8 @@ use super::rel_set::RelSet;
 /// Up to this many relations all orders are compared, unless there are too many joins to look at.
 const EXACT_MAX: usize = 12;
 const JOINS_MAX: usize = 20_000;
+/// So many ways to join the same relations are kept.
+const WAYS_MAX: usize = 3;
 
 /// The cheapest order that is found.
 pub(super) fn cheapest(graph: &Graph, costs: &Costs) -> Option<Part> {
@@ -19,7 +21,7 @@ pub(super) fn cheapest(graph: &Graph, costs: &Costs) -> Option<Part> {
     let Some(best) = exact(&leaves, costs) else {
         return greedy(leaves, costs);
     };
-    let known = |set: RelSet| best.get(set.0 as usize).cloned().flatten();
+    let known = |set: RelSet| best.get(set.0 as usize)?.first().cloned();
     match known(all) {
         Some(part) => Some(part),
         // Parts that nothing compares are joined crosswise at the end.
@@ -35,17 +37,18 @@ pub(super) fn cheapest(graph: &Graph, costs: &Costs) -> Option<Part> {
 }
 
 /// The cheapest way to join each connected set of relations, by the bits of the set (Selinger et al., SIGMOD 1979, with
-/// trees of any form). `None` where that takes too long.
-fn exact(leaves: &[Part], costs: &Costs) -> Option<Vec<Option<Part>>> {
+/// trees of any form), and dearer ones that later joins may be cheaper with, as with interesting orders there. `None`
+/// where that takes too long.
+fn exact(leaves: &[Part], costs: &Costs) -> Option<Vec<Vec<Part>>> {
     let count = 1_u64 << leaves.len();
-    let mut best: Vec<Option<Part>> = vec![None; count as usize];
+    let mut best: Vec<Vec<Part>> = vec![Vec::new(); count as usize];
     for leaf in leaves {
         let place = leaf.relations.0 as usize;
-        best[place] = Some(leaf.clone());
+        best[place].push(leaf.clone());
     }
     let mut joins = 0;
     for set in (1..count).map(RelSet).filter(|set| set.len() > 1) {
-        let mut cheapest: Option<Part> = None;
+        let mut found = Vec::new();
         for left in set.subsets() {
             let right = set.without(left);
             // Each pair once; the sides are chosen by their costs.
@@ -53,24 +56,36 @@ fn exact(leaves: &[Part], costs: &Costs) -> Option<Vec<Option<Part>>> {
             {
                 continue;
             }
-            let (Some(a), Some(b)) = (&best[left.0 as usize], &best[right.0 as usize]) else {
-                continue;
-            };
-            joins += 1;
-            let bound = cheapest.as_ref().map_or(f64::INFINITY, |part| part.cost);
-            if a.cost + b.cost < bound
-                && let Some(joined) = costs.join(a, b)
-                && joined.cost < bound
-            {
-                cheapest = Some(joined);
+            for a in &best[left.0 as usize] {
+                for b in &best[right.0 as usize] {
+                    joins += 1;
+                    let limit = found.iter().find(|part: &&Part| part.serves_all());
+                    if limit.is_none_or(|part| a.cost + b.cost < part.cost)
+                        && let Some(joined) = costs.join(a, b)
+                    {
+                        keep(joined, &mut found);
+                    }
+                }
             }
         }
-        best[set.0 as usize] = cheapest;
+        best[set.0 as usize] = found;
         if joins > JOINS_MAX {
             return None;
         }
     }
     Some(best)
+}
+
+/// Keeps a way to join a set if none that is as cheap serves later joins as well. The cheapest is the first.
+fn keep(joined: Part, found: &mut Vec<Part>) {
+    let beats = |a: &Part, b: &Part| a.cost <= b.cost && a.serves_as(b);
+    if found.iter().any(|known| beats(known, &joined)) {
+        return;
+    }
+    found.retain(|known| !beats(&joined, known));
+    let place = found.partition_point(|known| known.cost <= joined.cost);
+    found.insert(place, joined);
+    found.truncate(WAYS_MAX);
 }
 
 /// Relations that are compared with each other, directly or through others.

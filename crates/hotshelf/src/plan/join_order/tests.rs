@@ -245,6 +245,15 @@ fn small_and_filtered_tables_come_before_large_ones() {
 }
 
 #[test]
+fn semi_joins_come_where_they_drop_rows_early() {
+    let sql = "SELECT o_orderkey, sum(l_extendedprice) FROM customer, orders, lineitem \
+        WHERE c_custkey = o_custkey AND o_orderkey = l_orderkey AND o_custkey IN \
+        (SELECT o_custkey FROM orders WHERE o_orderkey < 100 GROUP BY o_custkey HAVING count(*) > 3) GROUP BY o_orderkey";
+    let order = "(customer ⋈ ((orders ⋈ __correlated_sq_1) ⋈ lineitem))";
+    assert_eq!(orders(sql), [order]);
+}
+
+#[test]
 fn what_does_not_fit_is_streamed() {
     // Of 1.5 million orders a quarter of a year, of customers and all of theirs.
     let sql = "SELECT c_custkey, c_nationkey, sum(l_extendedprice) FROM customer, orders, lineitem \
