@@ -124,18 +124,17 @@ mod tests {
         before_after("join_selection", &[query]).is(
             "
             OutputRequirementExec: order_by=[], dist_by=Unspecified
-              ProjectionExec: expr=[n@0 as n]
-                HashJoinExec: mode=Auto, join_type=Inner, on=[(n@0, k@0)]
-                  DataSourceExec: HotshelfScan: table=t, columns=[n]
+              ProjectionExec: expr=[n@1 as n]
+                HashJoinExec: mode=Auto, join_type=Inner, on=[(k@0, n@0)]
                   DataSourceExec: HotshelfScan: table=s, columns=[k]
+                  DataSourceExec: HotshelfScan: table=t, columns=[n]
             ",
             "
             OutputRequirementExec: order_by=[], dist_by=Unspecified
-              ProjectionExec: expr=[n@0 as n]
-                ProjectionExec: expr=[n@1 as n, k@0 as k]
-                  HashJoinExec: mode=CollectLeft, join_type=Inner, on=[(k@0, n@0)]
-                    DataSourceExec: HotshelfScan: table=s, columns=[k]
-                    DataSourceExec: HotshelfScan: table=t, columns=[n]
+              ProjectionExec: expr=[n@1 as n]
+                HashJoinExec: mode=CollectLeft, join_type=Inner, on=[(k@0, n@0)]
+                  DataSourceExec: HotshelfScan: table=s, columns=[k]
+                  DataSourceExec: HotshelfScan: table=t, columns=[n]
             ",
         );
     }

@@ -1,7 +1,8 @@
 //! `GROUP BY ROLLUP (a, b)`: rows are grouped by all keys once, and those groups into the sets.
 //!
 //! The engine puts every row into a group of every set. Where one of the sets has all keys, the states of its groups
-//! are enough for the others (Gray et al., ICDE 1996), and a star pipeline can make them.
+//! are enough for the others (Gray et al., ICDE 1996), and a star pipeline can make them. Which of those groups the
+//! others are made of is for `operators/aggregate/roll_up`.
 
 use std::sync::Arc;
 

@@ -59,14 +59,14 @@ mod tests {
         ];
         before_after("own_hash_operators", &statements).is(
             "
-            NestedLoopJoinExec: join_type=Inner, filter=n@0 < k@1, projection=[n@1]
+            NestedLoopJoinExec: join_type=Inner, filter=n@1 < k@0, projection=[n@1]
               CooperativeExec
                 DataSourceExec: HotshelfScan: table=s, columns=[k]
               RepartitionExec: partitioning=RoundRobinBatch(2), input_partitions=1
                 DataSourceExec: HotshelfScan: table=t, columns=[n]
             ",
             "
-            SpillingHashJoinExec: mode=CollectLeft, join_type=Inner, on=[(true, true)], filter=n@0 < k@1, \
+            SpillingHashJoinExec: mode=CollectLeft, join_type=Inner, on=[(true, true)], filter=n@1 < k@0, \
                 projection=[n@1]
               CooperativeExec
                 DataSourceExec: HotshelfScan: table=s, columns=[k]

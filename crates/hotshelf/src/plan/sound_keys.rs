@@ -102,24 +102,25 @@ mod tests {
                   Aggregate: groupBy=[[t.n, s.k]], aggr=[[]]
                     Projection: t.n, s.k
                       Cross Join:
-                        Filter: Boolean(true)
-                          TableScan: t
                         SubqueryAlias: s
                           Aggregate: groupBy=[[s.k]], aggr=[[]]
                             Projection: s.k
                               TableScan: s
+                        Filter: Boolean(true)
+                          TableScan: t
             ",
             "
             Projection: x.k, count(Int64(1)) AS count(*)
               Aggregate: groupBy=[[x.k, x.n]], aggr=[[count(Int64(1))]]
                 SubqueryAlias: x
                   Aggregate: groupBy=[[t.n, s.k]], aggr=[[]]
-                    Cross Join:
-                      Filter: Boolean(true)
-                        TableScan: t projection=[n]
-                      SubqueryAlias: s
-                        Aggregate: groupBy=[[s.k]], aggr=[[]]
-                          TableScan: s projection=[k]
+                    Projection: t.n, s.k
+                      Cross Join:
+                        SubqueryAlias: s
+                          Aggregate: groupBy=[[s.k]], aggr=[[]]
+                            TableScan: s projection=[k]
+                        Filter: Boolean(true)
+                          TableScan: t projection=[n]
             ",
         );
     }
