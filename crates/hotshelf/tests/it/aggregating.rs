@@ -256,7 +256,8 @@ fn grouping_sets_take_any_number_of_groups() {
         // Each set's groups are made of another's.
         "SELECT small, t, k, id % 500 AS r, sum(d) AS s, count(*) AS n, avg(d) AS a, \
          grouping(small, t, k, id % 500) AS g FROM t GROUP BY ROLLUP (small, t, k, id % 500)",
-        "SELECT k, t, small, min(id) AS l, count(d) AS n FROM t GROUP BY GROUPING SETS ((t), (k, t, small), (small, t))",
+        "SELECT k, t, small, min(id) AS l, count(d) AS n FROM t GROUP BY \
+         GROUPING SETS ((t), (k, t, small), (small, t))",
         "SELECT small, k, t, sum(id) AS s, count(*) AS n FROM t WHERE id < 0 GROUP BY ROLLUP (small, k, t)",
     ] {
         let expected = answers(&rich, OFF, query);

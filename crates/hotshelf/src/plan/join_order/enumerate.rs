@@ -7,7 +7,7 @@ use super::rel_set::RelSet;
 /// Up to this many relations all orders are compared, unless there are too many joins to look at.
 const EXACT_MAX: usize = 12;
 const JOINS_MAX: usize = 20_000;
-/// So many ways to join the same relations are kept.
+/// This many ways to join the same relations are kept.
 const WAYS_MAX: usize = 3;
 
 /// The cheapest order that is found.

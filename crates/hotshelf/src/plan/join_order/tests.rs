@@ -248,7 +248,7 @@ fn small_and_filtered_tables_come_before_large_ones() {
 fn semi_joins_come_where_they_drop_rows_early() {
     let sql = "SELECT o_orderkey, sum(l_extendedprice) FROM lineitem, orders, customer \
         WHERE c_custkey = o_custkey AND o_orderkey = l_orderkey AND o_custkey IN \
-        (SELECT o_custkey FROM orders WHERE o_orderkey < 100 GROUP BY o_custkey HAVING count(*) > 3) GROUP BY o_orderkey";
+        (SELECT o_custkey FROM orders WHERE o_orderkey < 100 GROUP BY o_custkey HAVING count(*) > 3) GROUP BY 1";
     let plan = text(&planned(sql, Use::On).0);
     let order = plan.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     let first = "LeftSemi Join: orders.o_custkey = __correlated_sq_1.o_custkey TableScan: orders";
