@@ -167,9 +167,7 @@ impl Partition {
         let batches = futures::stream::once(groups).try_flatten();
         Ok(handed_on(self.schema, batches, context))
     }
-}
 
-impl Partition {
     /// The groups of these rows with their states, for others to merge.
     fn partial(
         &self,

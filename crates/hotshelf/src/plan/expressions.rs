@@ -2,7 +2,7 @@
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as QueryResult;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 
 /// Whether an expression of a plan, or a part of one, is of a kind. Rules ask this first: most plans have nothing for
 /// them.
@@ -19,10 +19,18 @@ pub(super) fn has_expression(plan: &LogicalPlan, is_kind: fn(&Expr) -> bool) -> 
 }
 
 pub(super) fn is_subquery(expr: &Expr) -> bool {
-    matches!(
-        expr,
-        Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)
-    )
+    subquery_of(expr).is_some()
+}
+
+/// The query that an expression asks.
+pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
+    match expr {
+        Expr::ScalarSubquery(subquery) => Some(subquery),
+        Expr::Exists(exists) => Some(&exists.subquery),
+        Expr::InSubquery(test) => Some(&test.subquery),
+        Expr::SetComparison(test) => Some(&test.subquery),
+        _ => None,
+    }
 }
 
 /// [`has_expression`] for one node.

@@ -111,16 +111,6 @@ pub(super) fn with_outer_columns(node: LogicalPlan) -> QueryResult<LogicalPlan> 
     node.data()
 }
 
-pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
-    match expr {
-        Expr::ScalarSubquery(subquery) => Some(subquery),
-        Expr::Exists(exists) => Some(&exists.subquery),
-        Expr::InSubquery(test) => Some(&test.subquery),
-        Expr::SetComparison(test) => Some(&test.subquery),
-        _ => None,
-    }
-}
-
 fn subquery_in(expr: &mut Expr) -> Option<&mut Subquery> {
     match expr {
         Expr::ScalarSubquery(subquery) => Some(subquery),

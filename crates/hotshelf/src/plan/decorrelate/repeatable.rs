@@ -14,9 +14,9 @@ use datafusion::logical_expr::{
     Union,
 };
 
-use super::super::expressions::node_has_expression;
+use super::super::expressions::{node_has_expression, subquery_of};
 use super::parts::{columns_of, is_made_up, refused};
-use super::references::{outer_columns, subquery_of};
+use super::references::outer_columns;
 
 /// Rows that have all values that `wanted` has in `rows` in any run.
 pub(super) fn all_values(rows: &LogicalPlan, wanted: &[Column]) -> QueryResult<LogicalPlan> {

@@ -147,32 +147,17 @@ impl Graph {
 /// The same with relations numbered by what they are and not by where the text names them: from the largest table, and
 /// by the names of their columns where tables are equally large. All that follows then is the same for every text.
 fn numbered(flat: Flat, estimates: Vec<Estimate>) -> (Flat, Vec<Estimate>) {
-    let names = |plan: &LogicalPlan| -> Vec<(Option<String>, String)> {
-        let fields = plan.schema().iter();
-        let names = fields.map(|(qualifier, field)| {
-            (
-                qualifier.map(|table| table.to_string()),
-                field.name().clone(),
-            )
-        });
-        names.collect()
+    let fields = |place: usize| {
+        let fields = flat.relations[place].schema().iter();
+        fields.map(|(table, field)| (table, field.name()))
     };
-    let mut places: Vec<_> = flat
-        .relations
-        .iter()
-        .zip(&estimates)
-        .enumerate()
-        .map(|(place, (plan, estimate))| (-estimate.table_rows, names(plan), place))
-        .collect();
-    places.sort_by(|a, b| {
-        a.0.total_cmp(&b.0)
-            .then_with(|| (&a.1, a.2).cmp(&(&b.1, b.2)))
+    let mut places: Vec<usize> = (0..estimates.len()).collect();
+    places.sort_by(|&a, &b| {
+        let larger = estimates[b].table_rows.total_cmp(&estimates[a].table_rows);
+        larger.then_with(|| fields(a).cmp(fields(b)))
     });
-    let places: Vec<usize> = places.into_iter().map(|(.., place)| place).collect();
-    let estimates = places
-        .iter()
-        .map(|place| estimates[*place].clone())
-        .collect();
+    let estimates = places.iter().map(|place| estimates[*place].clone());
+    let estimates = estimates.collect();
     (flat.renumbered(&places), estimates)
 }
 

@@ -147,8 +147,8 @@ fn choose(graph: &Graph, settings: &SessionSettings) -> Option<Tree> {
     } else if settings.decisions.are_wanted() && graph.all().len() > 2 {
         let order = graph.describe(&chosen);
         // Rules run several times: it may be one that was found before.
-        let mut found = settings.join_orders.lock().clone().into_iter();
-        if found.all(|(known, _)| known != order) {
+        let orders = settings.join_orders.lock();
+        if orders.iter().all(|(known, _)| *known != order) {
             let note = format!("{order}: the order of the text is the cheapest");
             settings.decisions.note(note);
         }
