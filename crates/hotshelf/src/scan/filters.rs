@@ -209,6 +209,8 @@ pub(crate) struct KnownPart {
     pub expr: Expression,
     /// The columns it reads, by index in the scan's output.
     pub columns: Vec<usize>,
+    /// Whether it is a range or a list of integers, which star pipelines test themselves.
+    pub is_of_words: bool,
 }
 
 impl DynamicFilter {
@@ -268,6 +270,8 @@ impl DynamicFilter {
         Some(KnownPart {
             expr,
             columns: columns.iter().map(Column::index).collect(),
+            is_of_words: IntegerRange::of(part).is_some()
+                || word_list(part, &self.schema).is_some(),
         })
     }
 
@@ -285,6 +289,15 @@ impl DynamicFilter {
             .map(|column| self.schema.fields().get(column.index()));
         fields.all(|field| field.is_some_and(|field| !holds_floats(field.data_type())))
     }
+}
+
+/// The column of a list of integers or dates that one of them has to be in, by index.
+pub(crate) fn word_list(part: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<usize> {
+    let list = part.downcast_ref::<InListExpr>()?;
+    let column = list.expr().downcast_ref::<Column>()?.index();
+    let data_type = schema.fields().get(column)?.data_type();
+    let is_of_words = data_type.is_integer() || *data_type == DataType::Date32;
+    (is_of_words && !list.negated()).then_some(column)
 }
 
 fn is_long_list(part: &Arc<dyn PhysicalExpr>) -> bool {

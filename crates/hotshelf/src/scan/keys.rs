@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::expressions::{CaseExpr, CastExpr, InListExpr, Literal};
-use datafusion::physical_expr::utils::split_conjunction;
+use datafusion::physical_expr::utils::{collect_columns, split_conjunction};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 use super::filters::DynamicFilter;
@@ -23,6 +23,19 @@ struct Keys {
 }
 
 impl TableScan {
+    /// Whether joins may tell while they run which integers they need, and no index or sort has a say in its rows.
+    pub fn waits_for_keys(&self) -> bool {
+        let is_of_words = |filter: &DynamicFilter| {
+            let columns = collect_columns(&filter.expr);
+            let mut types = columns
+                .iter()
+                .filter_map(|column| Some(self.schema.fields().get(column.index())?.data_type()));
+            types.any(|data_type| data_type.is_integer() || data_type.is_temporal())
+        };
+        let is_plain = self.first.is_none() && !self.numbers_rows && self.access.elf.is_none();
+        is_plain && self.dynamic.iter().any(is_of_words)
+    }
+
     /// What filters say by now about the table's columns.
     pub(super) fn join_keys(&self, filters: &[DynamicFilter]) -> JoinKeys {
         let mut known = JoinKeys::default();

@@ -33,7 +33,7 @@ mod zones;
 pub(crate) use begin::{StarColumns, StarKeys};
 pub(crate) use env::ScanEnv;
 pub(crate) use file::Morsel;
-pub(crate) use filters::{DynamicFilter, IntegerRange};
+pub(crate) use filters::{DynamicFilter, IntegerRange, word_list};
 pub(crate) use in_order::read_in_order;
 pub(crate) use metrics::{Reported, ScanMetrics};
 pub(crate) use queue::ScanQueue;

@@ -28,7 +28,7 @@ use super::work::Work;
 use super::zones::{ordered_files, ordered_row_groups};
 use crate::error::{Error, Result};
 use crate::index::{AccessPath, CoveringRows, Selected, Selection};
-use crate::pipelines::PipelineRun;
+use crate::pipelines::{Operator, PipelineRun};
 
 /// This many files that are not open yet are opened together.
 const OPENED_TOGETHER: usize = 32;
@@ -348,11 +348,12 @@ impl ScanQueue {
 
     /// What is known by now, over the columns of a file.
     fn bound(&self, file: &FileScan, known: Vec<KnownPart>) -> Vec<Narrowing> {
+        let is_star = self.plan.operator == Operator::Star;
         let bound = known.into_iter().filter_map(|part| {
             let columns = self.plan.columns_of(&part);
             Some(Narrowing {
                 expr: part.expr.bind(file.file.footer.dtype()).ok()?,
-                drops_rows: columns.is_some(),
+                drops_rows: columns.is_some() && !(is_star && part.is_of_words),
                 columns: columns.unwrap_or_default(),
             })
         });

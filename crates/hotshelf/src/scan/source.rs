@@ -228,9 +228,9 @@ impl TableScan {
         self.dynamic.iter().any(DynamicFilter::is_known)
     }
 
-    /// The predicates that become known while the query runs.
-    pub fn dynamic_exprs(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
-        self.dynamic.iter().map(|dynamic| &dynamic.expr)
+    /// What becomes known about its rows while the query runs.
+    pub fn dynamic_filters(&self) -> &[DynamicFilter] {
+        &self.dynamic
     }
 
     /// The scan for a change: how it finds its rows is chosen again.

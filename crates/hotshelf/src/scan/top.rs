@@ -22,7 +22,7 @@ impl TableScan {
         if self.has_limit() {
             return None;
         }
-        let mut filters = self.dynamic_exprs();
+        let mut filters = self.dynamic.iter().map(|dynamic| &dynamic.expr);
         let filter = filters.find(|filter| filter.expression_id() == Some(top.filter_id))?;
         // The filter's children are the sort keys, as expressions over this scan.
         let key = filter.children().into_iter().next()?;

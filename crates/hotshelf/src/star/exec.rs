@@ -242,7 +242,8 @@ impl ExecutionPlan for StarPipelineExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> QueryResult<TreeNodeRecursion>,
     ) -> QueryResult<TreeNodeRecursion> {
-        let dynamic = self.star.scan.dynamic_exprs();
+        let dynamic = self.star.scan.dynamic_filters().iter();
+        let dynamic = dynamic.map(|filter| &filter.expr);
         let own = self.star.narrow.exprs.iter().map(|each| &each.expr);
         for expr in dynamic.chain(own) {
             if f(expr)? == TreeNodeRecursion::Stop {

@@ -180,19 +180,31 @@ impl KeySet {
 
     /// A look-up of all keys.
     pub async fn look_up(self) -> Result<Lookup, Duplicates> {
-        let frame = self.frame();
-        match self.keys {
-            Keys::Bits(bits) => Ok(Lookup::of_bits(bits, self.row_count)),
-            Keys::Words(words) => {
-                let mut look_up = Lookup::new(&frame);
-                let column = KeyColumn::of_words(words, self.sign);
-                for rows in steps(column.len()) {
-                    look_up.add(&column, rows, self.matching)?;
-                    tokio::task::yield_now().await;
-                }
-                Ok(look_up)
-            }
+        let matching = self.matching;
+        let (mut look_up, column) = self.begin_look_up();
+        for rows in steps(column.len()) {
+            look_up.add(&column, rows, matching)?;
+            tokio::task::yield_now().await;
         }
+        Ok(look_up)
+    }
+
+    /// The same without a pause.
+    pub fn look_up_at_once(self) -> Result<Lookup, Duplicates> {
+        let matching = self.matching;
+        let (mut look_up, column) = self.begin_look_up();
+        look_up.add(&column, 0..column.len(), matching)?;
+        Ok(look_up)
+    }
+
+    /// A look-up, and the keys that are to be added.
+    fn begin_look_up(self) -> (Lookup, KeyColumn) {
+        let frame = self.frame();
+        let (look_up, words) = match self.keys {
+            Keys::Bits(bits) => (Lookup::of_bits(bits, self.row_count), Vec::new()),
+            Keys::Words(words) => (Lookup::new(&frame), words),
+        };
+        (look_up, KeyColumn::of_words(words, self.sign))
     }
 }
 

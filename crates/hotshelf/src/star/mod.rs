@@ -4,8 +4,8 @@
 //! look-ups, `forecast` which build sides are small enough, `again` which of them may run twice, `narrow` which
 //! columns are needed. `exec` is the operator, `prepare` sees to the build sides, `side` runs them or finds look-ups
 //! that were made of the same (`recipe`), `lookup` maps keys to build rows, `key_set` is of keys alone, `worker`
-//! takes row groups through filters and look-ups (`select`, with the tests of `condition` and sets of rows of
-//! `row_set`, on columns decoded by `chunk` and `encoded`, or on their `runs`). `payload` reads the columns that
+//! takes row groups through filters and look-ups (`select`, with the tests of `condition`, the `hints` that
+//! joins above give (`in_keys`), and sets of rows of `row_set`, on columns decoded by `chunk` and `encoded`, or on their `runs`). `payload` reads the columns that
 //! survivors need (`stored`), `rows` is a batch of them: `arithmetic` computes with it in `words` of 64 bits
 //! (`decimal` does within other expressions), `aggregate` groups it by numbers of `groups` or `number`, `tally` adds
 //! it up, and `accumulate` has these `tallies` and DataFusion's accumulators. The replaced plan is kept and runs
@@ -26,6 +26,8 @@ mod encoded;
 mod exec;
 mod forecast;
 mod groups;
+mod hints;
+mod in_keys;
 mod key_set;
 mod keys;
 mod lookup;
@@ -44,6 +46,7 @@ mod runs;
 mod select;
 mod shape;
 mod side;
+mod slots;
 mod stored;
 mod survivors;
 mod tallies;
@@ -54,6 +57,7 @@ mod words;
 mod worker;
 
 pub(crate) use exec::{fallback, with_fallback};
+pub(crate) use in_keys::KeyCollector;
 pub(crate) use narrow::{parts_of, replace_columns};
 pub(crate) use rule::FuseStarPipelines;
 pub(crate) use tallies::sum_overflow;

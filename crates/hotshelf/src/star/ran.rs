@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::hints::Kept;
 use super::lookup::Lookup;
 
 /// The look-ups of a star, in the order of its joins.
@@ -9,6 +10,27 @@ pub(super) struct Ran {
     look_ups: Vec<RanLookUp>,
     /// Where they lie, if not in memory.
     shelf: Option<String>,
+    hints: Tested,
+}
+
+/// How many rows a test was asked for and how many it kept.
+#[derive(Default)]
+struct Tested {
+    asked: AtomicU64,
+    kept: AtomicU64,
+}
+
+impl Tested {
+    fn note(&self, Kept { asked, kept }: Kept) {
+        self.asked.fetch_add(asked, Ordering::Relaxed);
+        self.kept.fetch_add(kept, Ordering::Relaxed);
+    }
+
+    /// Rows that it was asked for, and those of them that it kept.
+    fn counts(&self) -> (u64, u64) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (load(&self.asked), load(&self.kept))
+    }
 }
 
 struct RanLookUp {
@@ -19,9 +41,7 @@ struct RanLookUp {
     /// Whether an earlier query made it.
     is_reused: bool,
     density: f64,
-    /// How many rows it was asked for and how many it kept.
-    asked: AtomicU64,
-    kept: AtomicU64,
+    tested: Tested,
 }
 
 impl Ran {
@@ -36,11 +56,13 @@ impl Ran {
             key_count: look_up.row_count(),
             is_reused,
             density: look_up.density(),
-            asked: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
+            tested: Tested::default(),
         });
-        let look_ups = look_ups.collect();
-        Self { look_ups, shelf }
+        Self {
+            look_ups: look_ups.collect(),
+            shelf,
+            hints: Tested::default(),
+        }
     }
 
     /// How many look-ups there are.
@@ -57,19 +79,21 @@ impl Ran {
     }
 
     /// Notes rows that a look-up was asked for, and those of them that it kept.
-    pub fn note(&self, join: usize, asked: u64, kept: u64) {
-        self.look_ups[join]
-            .asked
-            .fetch_add(asked, Ordering::Relaxed);
-        self.look_ups[join].kept.fetch_add(kept, Ordering::Relaxed);
+    pub fn note(&self, join: usize, kept: Kept) {
+        self.look_ups[join].tested.note(kept);
+    }
+
+    /// The same for what became known while the query runs.
+    pub fn note_hint(&self, kept: Kept) {
+        self.hints.note(kept);
     }
 
     /// The share of the rows asked for that a look-up kept so far, or a guess.
     pub fn share_kept(&self, join: usize) -> f64 {
         let look_up = &self.look_ups[join];
-        match look_up.asked.load(Ordering::Relaxed) {
-            0 => look_up.density,
-            asked => look_up.kept.load(Ordering::Relaxed) as f64 / asked as f64,
+        match look_up.tested.counts() {
+            (0, _) => look_up.density,
+            (asked, kept) => kept as f64 / asked as f64,
         }
     }
 
@@ -80,8 +104,7 @@ impl Ran {
         order.sort_by(|a, b| self.share_kept(*a).total_cmp(&self.share_kept(*b)));
         let parts = order.into_iter().map(|join| {
             let look_up = &self.look_ups[join];
-            let (asked, kept) = (&look_up.asked, &look_up.kept);
-            let (asked, kept) = (asked.load(Ordering::Relaxed), kept.load(Ordering::Relaxed));
+            let (asked, kept) = look_up.tested.counts();
             let reused = match look_up.is_reused {
                 true => " reused,",
                 false => "",
@@ -94,7 +117,10 @@ impl Ran {
             } = look_up;
             format!("{column} {kind} {key_count} keys{reused} kept {kept} of {asked}")
         });
+        let (asked, kept) = self.hints.counts();
+        let hints = format!("keys of joins above kept {kept} of {asked}");
+        let hints = (asked > 0).then_some(hints);
         let on = self.shelf.iter().map(|shelf| format!("on {shelf}"));
-        parts.chain(on).collect::<Vec<_>>().join("; ")
+        parts.chain(hints).chain(on).collect::<Vec<_>>().join("; ")
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result as QueryResult;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::UnKnownColumn;
@@ -20,14 +21,18 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::accumulate::{Aggregates, Keys};
 use super::declined::Declined;
 use super::exec::StarPipelineExec;
+use super::forecast::pass_through;
 use super::narrow::{Computation, Narrow};
 use super::prepare::{Output, Star};
 use super::shape::{Shape, groups_by_bytes};
 use super::tallies::TallyPlan;
 use crate::operators::{aggregate_name, join_name};
-use crate::scan::Taker;
+use crate::scan::{TableScan, Taker};
 use crate::settings::SessionSettings;
 use crate::statistics::sizes::may_be_built;
+
+/// Scans of smaller tables are not worth another operator.
+const HINTED_ROWS_MIN: usize = 1 << 16;
 
 /// Aggregates whose group accumulators this operator drives.
 const FUNCTIONS: &[&str] = &["sum", "count", "min", "max", "avg"];
@@ -68,7 +73,10 @@ impl PhysicalOptimizerRule for FuseStarPipelines {
                     {
                         settings.not_stars.note(format!("{candidate}: {reason}"));
                     }
-                    Ok(Transformed::no(node))
+                    match node.is::<HashJoinExec>() {
+                        true => fuse_hinted_scans(node, operator_bytes),
+                        false => Ok(Transformed::no(node)),
+                    }
                 }
             }
         })
@@ -95,6 +103,39 @@ fn candidate(node: &Arc<dyn ExecutionPlan>) -> Option<String> {
         AggregateMode::Partial | AggregateMode::Single
     );
     begins.then(|| aggregate_name(aggregate))
+}
+
+/// Stars without look-ups in place of the scans that a join tells which rows it needs: they test that before they decode
+/// other columns.
+fn fuse_hinted_scans(
+    join: Arc<dyn ExecutionPlan>,
+    operator_bytes: u64,
+) -> QueryResult<Transformed<Arc<dyn ExecutionPlan>>> {
+    join.map_children(|child| {
+        if pass_through(&child).is_some() {
+            return fuse_hinted_scans(child, operator_bytes);
+        }
+        let star = match is_hinted(&child) {
+            true => fuse_rows(&child, operator_bytes).ok(),
+            false => None,
+        };
+        Ok(match star {
+            Some(star) => Transformed::yes(star),
+            None => Transformed::no(child),
+        })
+    })
+}
+
+/// Whether a plan is the scan of a large table that learns what joins need while the query runs.
+fn is_hinted(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let Some(source) = plan.downcast_ref::<DataSourceExec>() else {
+        return false;
+    };
+    let scan = source.data_source().downcast_ref::<TableScan>();
+    scan.is_some_and(|scan| {
+        let rows = scan.table.statistics.num_rows.get_value();
+        rows.is_some_and(|rows| *rows >= HINTED_ROWS_MIN) && scan.waits_for_keys()
+    })
 }
 
 /// A star that gives the rows of a tree of joins.

@@ -6,11 +6,13 @@ use vortex::error::VortexResult;
 use vortex::mask::{AllOr, Mask};
 
 use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn, Decodable};
-use super::condition::{Condition, fits, look_up_condition, range_condition};
-use super::lookup::{Lookup, MISS};
+use super::condition::{Condition, look_up_condition, range_condition};
+use super::hints::{Hint, Hints, Kept};
+use super::lookup::MISS;
 use super::matching::Matching;
 use super::prepare::Ready;
 use super::row_set::{RowList, WORDS, count, first_rows, is_set};
+use super::slots::{KeySlots, Slots, slots};
 use super::survivors::Survivors;
 
 /// What a range is taken to keep before any row was tested: a third, as planners guess.
@@ -33,13 +35,7 @@ pub(super) struct Selector {
     hashed: Vec<Vec<u32>>,
     /// What each range has kept so far.
     ranges: Vec<Kept>,
-}
-
-/// Rows that a test was asked for, and those that it kept.
-#[derive(Clone, Copy, Default)]
-struct Kept {
-    asked: u64,
-    kept: u64,
+    hints: Hints,
 }
 
 /// A filter or look-up, made ready for how the column is stored in this row group.
@@ -48,8 +44,8 @@ struct Test<'a> {
     matching: Matching,
     condition: Condition<'a>,
     origin: Origin,
-    asked: u64,
-    kept: u64,
+    /// Rows of this row group.
+    kept: Kept,
 }
 
 /// The listed rows of a chunk, to be tested.
@@ -91,24 +87,8 @@ enum Origin {
     Range(usize),
     /// A look-up.
     Join(usize),
-}
-
-/// Where the slots of a look-up's keys are found.
-struct KeySlots<'a> {
-    join: usize,
-    /// Of the tested columns, the one with the keys.
-    column: usize,
-    slots: Slots<'a>,
-}
-
-/// How the slot of a key is found for a row that passed.
-enum Slots<'a> {
-    Offset(u32),
-    WideOffset(u64),
-    ByCode(Vec<u32>),
-    /// Found already when the row was tested.
-    Hashed,
-    Find(&'a Lookup),
+    /// What became known: rows that fail it are dropped above in any case.
+    Hint(usize),
 }
 
 impl Selector {
@@ -123,7 +103,20 @@ impl Selector {
             near: Vec::new(),
             hashed: vec![Vec::new(); ready.ran.count()],
             ranges: vec![Kept::default(); ready.ranges.len()],
+            hints: Hints::default(),
         }
+    }
+
+    /// The table's columns that the rows of the next row group are tested by.
+    pub fn columns(&mut self, ready: &Ready) -> Vec<usize> {
+        let mut columns = ready.tested();
+        self.hints.learn(&ready.star);
+        if ready.queue.work.rows_usually_survive() {
+            columns.extend(self.hints.columns());
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        columns
     }
 
     /// A buffer for other columns of the row group, once rows are selected.
@@ -145,7 +138,8 @@ impl Selector {
         let mut survivors = Survivors::new(row_count, ready.ran.count());
         self.buffers
             .resize_with(columns.len().max(1), ChunkBuffer::default);
-        let mut tests = self.tests(ready, tested);
+        let hints = self.hints.known();
+        let mut tests = self.tests(ready, &hints, tested);
         let slots = slots(ready, tested);
         if tests.is_empty() && slots.is_empty() && mask.all_true() {
             survivors.rows = (0..row_count as u32).collect();
@@ -194,7 +188,12 @@ impl Selector {
     }
 
     /// All tests in the order that is cheapest so far.
-    fn tests<'a>(&self, ready: &'a Ready, tested: Decodable<'_>) -> Vec<Test<'a>> {
+    fn tests<'a>(
+        &self,
+        ready: &'a Ready,
+        hints: &'a [Hint],
+        tested: Decodable<'_>,
+    ) -> Vec<Test<'a>> {
         let columns = tested.columns;
         let place = |table_column: usize| tested.place(table_column);
         let ranges = ready.ranges.iter().enumerate();
@@ -205,8 +204,7 @@ impl Selector {
                 matching: Matching::Inner,
                 condition: range_condition(range, &columns[column]),
                 origin: Origin::Range(idx),
-                asked: 0,
-                kept: 0,
+                kept: Kept::default(),
             })
         });
         let joins = ready.star.joins.iter().enumerate();
@@ -220,12 +218,22 @@ impl Selector {
                     _ => look_up_condition(ready.lookup(idx), &columns[column]),
                 },
                 origin: Origin::Join(idx),
-                asked: 0,
-                kept: 0,
+                kept: Kept::default(),
+            })
+        });
+        let hints = hints.iter().enumerate().filter_map(|(idx, hint)| {
+            let (column, condition) = hint.condition(tested)?;
+            Some(Test {
+                column,
+                matching: Matching::Semi,
+                condition,
+                origin: Origin::Hint(idx),
+                kept: Kept::default(),
             })
         });
         let mut tests: Vec<(f64, Test)> = ranges
             .chain(joins)
+            .chain(hints)
             .map(|test| (self.benefit(ready, &test, columns), test))
             .collect();
         tests.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -235,11 +243,9 @@ impl Selector {
     /// Rows dropped per unit of work: what should come first.
     fn benefit(&self, ready: &Ready, test: &Test, columns: &[ChunkColumn]) -> f64 {
         let kept = match test.origin {
-            Origin::Range(idx) => match self.ranges[idx] {
-                Kept { asked: 0, .. } => RANGE_KEPT,
-                Kept { asked, kept } => kept as f64 / asked as f64,
-            },
+            Origin::Range(idx) => self.ranges[idx].share_or(RANGE_KEPT),
             Origin::Join(idx) => ready.ran.share_kept(idx),
+            Origin::Hint(idx) => self.hints.share_kept(idx, Kept::default()),
         };
         (1.0 - kept) / test.condition.work_on(&columns[test.column])
     }
@@ -260,7 +266,12 @@ impl Selector {
             if live == 0 {
                 break;
             }
-            test.asked += live as u64;
+            if let Origin::Hint(idx) = test.origin
+                && !self.hints.pays(idx, test.kept, live, len)
+            {
+                continue;
+            }
+            test.kept.asked += live as u64;
             let column = &columns[test.column];
             if self.test_runs(test, chunk, column) {
                 live = match listed {
@@ -279,7 +290,7 @@ impl Selector {
                     false => self.test_all(test, chunk, len, column),
                 };
             }
-            test.kept += live as u64;
+            test.kept.kept += live as u64;
         }
         if !listed {
             self.rows.list(&self.remaining);
@@ -445,11 +456,12 @@ impl Selector {
     fn count(&mut self, ready: &Ready, tests: &[Test]) {
         for test in tests {
             match test.origin {
-                Origin::Range(idx) => {
-                    self.ranges[idx].asked += test.asked;
-                    self.ranges[idx].kept += test.kept;
+                Origin::Range(idx) => self.ranges[idx].add(test.kept),
+                Origin::Join(join) => ready.ran.note(join, test.kept),
+                Origin::Hint(idx) => {
+                    self.hints.add(idx, test.kept);
+                    ready.ran.note_hint(test.kept);
                 }
-                Origin::Join(join) => ready.ran.note(join, test.asked, test.kept),
             }
         }
     }
@@ -460,41 +472,5 @@ fn asked_of_look_ups(tests: &[Test]) -> u64 {
     let look_ups = tests
         .iter()
         .filter(|test| matches!(test.origin, Origin::Join(_)));
-    look_ups.map(|test| test.asked).sum()
-}
-
-/// Which column each look-up's slots are found in and how, for those whose build rows are needed.
-fn slots<'a>(ready: &'a Ready, tested: Decodable<'_>) -> Vec<KeySlots<'a>> {
-    let joins = ready.star.joins.iter().enumerate();
-    let attached = joins.filter(|(idx, _)| ready.star.attaches(*idx));
-    attached
-        .filter_map(|(idx, join)| {
-            let table_column = ready.star.scan.columns[join.probe_key];
-            let place = tested.place(table_column)?;
-            let (lookup, column) = (ready.lookup(idx), &tested.columns[place]);
-            let slots = match (&column.dictionary, column.valid.is_some()) {
-                (Some(values), has_null) if !has_null || join.matching != Matching::Outer => {
-                    Slots::ByCode(
-                        values
-                            .iter()
-                            .map(|word| lookup.find(*word).unwrap_or(MISS))
-                            .collect(),
-                    )
-                }
-                _ if join.matching == Matching::Outer => Slots::Find(lookup),
-                _ => match (lookup.dense(), column.is_wide()) {
-                    (Some((min, _)), true) => Slots::WideOffset(min),
-                    (Some((min, bits)), false) if fits(min, bits, column) => {
-                        Slots::Offset(min as u32)
-                    }
-                    _ => Slots::Hashed,
-                },
-            };
-            Some(KeySlots {
-                join: idx,
-                column: place,
-                slots,
-            })
-        })
-        .collect()
+    look_ups.map(|test| test.kept.asked).sum()
 }

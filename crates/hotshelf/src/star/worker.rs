@@ -42,8 +42,6 @@ pub(super) struct Worker {
     group_bytes_max: usize,
     batch_rows: usize,
     selector: Selector,
-    /// The table's columns that rows are tested by.
-    tested: Vec<usize>,
     /// Row groups whose bytes have arrived.
     taken: VecDeque<Morsel>,
     /// Groups that are on their way out.
@@ -84,7 +82,6 @@ impl Worker {
         };
         Ok(Self {
             selector: Selector::new(&ready),
-            tested: ready.tested(),
             ready,
             schema,
             sink,
@@ -173,15 +170,16 @@ impl Worker {
             ready.queue.work.test(morsel, filter_ns);
             return Ok(false);
         }
-        let mut columns = Vec::with_capacity(self.tested.len());
-        for column in &self.tested {
+        let tested_by = self.selector.columns(&ready);
+        let mut columns = Vec::with_capacity(tested_by.len());
+        for column in &tested_by {
             columns.push(ready.chunk_column(morsel, *column).await?);
             let data_type = ready.star.scan.table.schema.field(*column).data_type();
             let width = data_type.primitive_width().unwrap_or(0);
             ready.queue.work.decode_bytes((mask.len() * width) as u64);
         }
         let tested = Decodable {
-            indices: &self.tested,
+            indices: &tested_by,
             columns: &columns,
         };
         let start_ns = thread_time_ns();
@@ -193,7 +191,7 @@ impl Worker {
             return Ok(false);
         }
         ready.queue.work.survive();
-        let mut payload = ready.payload(morsel, (&self.tested, columns)).await?;
+        let mut payload = ready.payload(morsel, (&tested_by, columns)).await?;
         let bytes = payload.decoded_bytes(survivors.count(), &ready.star);
         ready.queue.work.decode_bytes(bytes);
         if let Sink::Groups(groups) = &mut self.sink {

@@ -9,6 +9,8 @@ use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{NullEquality, ScalarValue};
 use datafusion::error::Result as QueryResult;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::logical_expr::{Accumulator, Operator};
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, in_list, lit};
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
@@ -19,6 +21,7 @@ use parking_lot::Mutex;
 
 use super::spec::Spec;
 use crate::index::JOIN_KEYS_MAX;
+use crate::star::KeyCollector;
 
 /// Build sides with more rows are not searched for different keys.
 const KEY_ROWS_MAX: usize = 1 << 16;
@@ -46,6 +49,7 @@ struct KeyRange {
     min: MinAccumulator,
     max: MaxAccumulator,
     few: FewKeys,
+    all: KeyCollector,
 }
 
 /// The keys of a column, as long as they are few.
@@ -89,6 +93,14 @@ impl KeyRanges {
         }))
     }
 
+    /// Has what is remembered of the keys accounted for.
+    pub fn account(&self, context: &TaskContext) {
+        for key in &mut self.state.lock().keys {
+            let consumer = MemoryConsumer::new("join keys for a scan");
+            key.all.account(consumer.register(context.memory_pool()));
+        }
+    }
+
     /// Takes rows of the build side into account.
     pub fn add(&self, batches: &[RecordBatch]) -> QueryResult<()> {
         let mut state = self.state.lock();
@@ -127,6 +139,7 @@ impl KeyRange {
             min: MinAccumulator::try_new(data_type)?,
             max: MaxAccumulator::try_new(data_type)?,
             few: FewKeys::default(),
+            all: KeyCollector::of(data_type),
         })
     }
 
@@ -134,10 +147,11 @@ impl KeyRange {
         let values = std::slice::from_ref(batch.column(self.column));
         self.min.update_batch(values)?;
         self.max.update_batch(values)?;
+        self.all.add(batch.column(self.column))?;
         self.few.add(batch.column(self.column))
     }
 
-    /// Whether a key of the other side lies in the range and, if the keys are few, is one of them.
+    /// Whether a key of the other side lies in the range and is one of the keys, as far as these are known.
     fn test(&mut self, others: &Schema) -> QueryResult<Arc<dyn PhysicalExpr>> {
         let (min, max) = (self.min.evaluate()?, self.max.evaluate()?);
         if min.is_null() {
@@ -151,7 +165,10 @@ impl KeyRange {
             let keys = self.few.keys.iter().cloned().map(lit).collect();
             in_list(self.other.clone(), keys, &false, others)
         });
-        Ok(conjunction(range.into_iter().chain(listed.transpose()?)))
+        let all = self.all.finish(&self.other);
+        let all = all.map(|keys| Arc::new(keys) as Arc<dyn PhysicalExpr>);
+        let tests = range.into_iter().chain(listed.transpose()?).chain(all);
+        Ok(conjunction(tests))
     }
 }
 

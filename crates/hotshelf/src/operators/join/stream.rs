@@ -44,6 +44,9 @@ impl Build {
     ) -> QueryResult<Self> {
         let environment = environment_with_tables(context, metrics, partition)?;
         let join = HashJoin::try_new(spec.join.clone(), &environment, probers);
+        if let Some(key_ranges) = &key_ranges {
+            key_ranges.account(context);
+        }
         Ok(Self {
             join: join.map_err(failed)?,
             columns: spec.left.clone(),

@@ -18,8 +18,9 @@ const LOOK_UP: f64 = 0.2;
 /// A row in a hash join's table, and one that is looked up there.
 const HASH_BUILD: f64 = 3.0;
 const HASH_PROBE: f64 = 1.5;
-/// A row that comes out.
+/// A row that comes out, and what each of its bytes adds: a join copies the columns of both sides.
 const OUTPUT: f64 = 1.0;
+const OUTPUT_BYTE: f64 = 1.0 / 64.0;
 /// A byte that is spilled and read again.
 const SPILL_BYTE: f64 = 1.0;
 /// Star pipelines take build sides of up to this many rows; of up to that many whichever side the engine chose.
@@ -63,6 +64,8 @@ pub(super) struct Costs<'a> {
     pub cardinality: Cardinality<'a>,
     /// What a build side may take without being spilled.
     build_bytes_max: f64,
+    /// What a byte of a row that a hash join gives costs.
+    output_byte: f64,
     error: EstimateError,
 }
 
@@ -76,14 +79,16 @@ impl<'a> Costs<'a> {
         past: &[Correction],
     ) -> Self {
         let mut relations = graph.relations.iter();
-        let build_bytes_max = match relations.all(|relation| names_columns(&relation.plan)) {
-            true => (operator_bytes / BUILD_PARTS) as f64,
-            false => f64::INFINITY,
-        };
+        let (build_bytes_max, output_byte) =
+            match relations.all(|relation| names_columns(&relation.plan)) {
+                true => ((operator_bytes / BUILD_PARTS) as f64, OUTPUT_BYTE),
+                false => (f64::INFINITY, 0.0),
+            };
         Self {
             graph,
             cardinality: Cardinality::new(graph, error, past),
             build_bytes_max,
+            output_byte,
             error,
         }
     }
@@ -156,8 +161,9 @@ impl<'a> Costs<'a> {
             true => cost(build, probe),
             false => a.rows * b.rows,
         };
+        let output = OUTPUT + self.output_byte * joined.row_bytes;
         Part {
-            cost: joined.cost + pairs + OUTPUT * joined.rows,
+            cost: joined.cost + pairs + output * joined.rows,
             tree: Tree::join(build.tree.clone(), probe.tree.clone()),
             ..joined
         }
@@ -222,7 +228,8 @@ impl<'a> Costs<'a> {
             true => LOOK_UP_BUILD * keys.rows + LOOK_UP * (rows.rows + remaining),
             false => {
                 let (fewer, more) = (rows.rows.min(keys.rows), rows.rows.max(keys.rows));
-                HASH_BUILD * fewer + HASH_PROBE * more + OUTPUT * remaining
+                let output = OUTPUT + self.output_byte * rows.row_bytes;
+                HASH_BUILD * fewer + HASH_PROBE * more + output * remaining
             }
         };
         Some(Part {

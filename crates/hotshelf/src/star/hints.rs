@@ -1,0 +1,186 @@
+//! What joins above a star say about its rows while the query runs: ranges and keys that rows must have. The joins drop
+//! the others in any case, so rows are tested only where that costs less.
+
+use std::sync::Arc;
+
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, InListExpr, Literal};
+use datafusion::physical_expr::utils::split_conjunction;
+
+use super::chunk::Decodable;
+use super::condition::{Condition, look_up_condition, range_condition};
+use super::in_keys::InKeys;
+use super::keys::is_key_type;
+use super::prepare::Star;
+use crate::scan::{DynamicFilter, IntegerRange, word_list};
+
+/// What is saved by a row that is dropped here, in tests of a row.
+const DROPPED_ROW: f64 = 16.0;
+/// After so few rows nothing is known about a hint, and it is taken to keep half of them.
+const TRIAL_ROWS: u64 = 4096;
+const TRIAL_KEPT: f64 = 0.5;
+
+/// Rows that a test was asked for, and those that it kept.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Kept {
+    pub asked: u64,
+    pub kept: u64,
+}
+
+impl Kept {
+    /// Counts more rows.
+    pub fn add(&mut self, more: Self) {
+        self.asked += more.asked;
+        self.kept += more.kept;
+    }
+
+    /// The share that was kept, or a guess if no row was tested.
+    pub fn share_or(self, guess: f64) -> f64 {
+        match self.asked {
+            0 => guess,
+            asked => self.kept as f64 / asked as f64,
+        }
+    }
+}
+
+/// What is known by now, and what came of it.
+#[derive(Default)]
+pub(super) struct Hints {
+    version: Option<u64>,
+    known: Arc<[Hint]>,
+    kept: Vec<Kept>,
+}
+
+/// What a column has to be for a row to stay.
+pub(super) struct Hint {
+    /// By index in the table.
+    column: usize,
+    test: HintTest,
+}
+
+enum HintTest {
+    Range(IntegerRange),
+    Keys(InKeys),
+}
+
+impl Hints {
+    /// Takes over what is known by now about columns that survivors need in any case.
+    pub fn learn(&mut self, star: &Star) {
+        let filters = star.scan.dynamic_filters();
+        let versions = filters.iter().map(DynamicFilter::version);
+        let version = Some(versions.fold(0, u64::wrapping_add));
+        if self.version == version {
+            return;
+        }
+        self.version = version;
+        self.known = known(star, filters).into();
+        self.kept = vec![Kept::default(); self.known.len()];
+    }
+
+    /// What is known by now.
+    pub fn known(&self) -> Arc<[Hint]> {
+        self.known.clone()
+    }
+
+    /// The columns that may be tested, by index in the table.
+    pub fn columns(&self) -> impl Iterator<Item = usize> {
+        let all = self.known.iter().enumerate();
+        let useful = all.filter(|(idx, _)| self.pays(*idx, Kept::default(), 1, 1));
+        useful.map(|(_, hint)| hint.column)
+    }
+
+    /// The share of rows that a hint keeps, with what was counted since.
+    pub fn share_kept(&self, idx: usize, since: Kept) -> f64 {
+        let mut kept = self.kept[idx];
+        kept.add(since);
+        match kept.asked < TRIAL_ROWS {
+            true => TRIAL_KEPT,
+            false => kept.share_or(TRIAL_KEPT),
+        }
+    }
+
+    /// Whether testing pays where this many rows of a chunk remain: all of the chunk is decoded for them.
+    pub fn pays(&self, idx: usize, since: Kept, live: usize, chunk_rows: usize) -> bool {
+        let dropped = (1.0 - self.share_kept(idx, since)) * live as f64;
+        dropped * DROPPED_ROW >= chunk_rows as f64
+    }
+
+    /// Counts what a hint did.
+    pub fn add(&mut self, idx: usize, kept: Kept) {
+        self.kept[idx].add(kept);
+    }
+}
+
+impl Hint {
+    /// The place of its column among some, and the test.
+    pub fn condition(&self, tested: Decodable<'_>) -> Option<(usize, Condition<'_>)> {
+        let place = tested.place(self.column)?;
+        let column = &tested.columns[place];
+        let condition = match &self.test {
+            HintTest::Range(range) => range_condition(range, column),
+            HintTest::Keys(keys) => look_up_condition(keys.lookup(), column),
+        };
+        Some((place, condition))
+    }
+}
+
+/// A hint for each column that one is known for: its keys rather than a list of them, and that rather than their range.
+fn known(star: &Star, filters: &[DynamicFilter]) -> Vec<Hint> {
+    let mut ranges = Vec::new();
+    let (mut keys, mut lists) = (Vec::new(), Vec::new());
+    for filter in filters {
+        let Some(expr) = filter.expr_now() else {
+            continue;
+        };
+        for part in split_conjunction(&expr)
+            .into_iter()
+            .filter(|part| filter.is_exact(part))
+        {
+            if let Some(in_keys) = part.downcast_ref::<InKeys>() {
+                keys.extend(hint(star, in_keys.clone()));
+            } else if word_list(part, &filter.schema).is_some() {
+                lists.extend(listed(part).and_then(|in_keys| hint(star, in_keys)));
+            } else if let Some(range) = IntegerRange::of(part)
+                && let Some(column) = needed(star, range.column)
+            {
+                IntegerRange { column, ..range }.add_to(&mut ranges);
+            }
+        }
+    }
+    let ranges = ranges.into_iter().map(|range| Hint {
+        column: range.column,
+        test: HintTest::Range(range),
+    });
+    let mut hints: Vec<Hint> = Vec::new();
+    for group in [keys, lists, ranges.collect()] {
+        let is_new = |hint: &Hint| hints.iter().all(|known| known.column != hint.column);
+        let group: Vec<Hint> = group.into_iter().filter(is_new).collect();
+        hints.extend(group);
+    }
+    hints
+}
+
+fn hint(star: &Star, keys: InKeys) -> Option<Hint> {
+    let column = keys.column().downcast_ref::<Column>()?;
+    Some(Hint {
+        column: needed(star, column.index())?,
+        test: HintTest::Keys(keys),
+    })
+}
+
+/// A list of literals.
+fn listed(part: &Arc<dyn PhysicalExpr>) -> Option<InKeys> {
+    let list = part.downcast_ref::<InListExpr>()?;
+    let literals = list.list().iter();
+    let values = literals.map(|value| Some(value.downcast_ref::<Literal>()?.value().clone()));
+    let values: Vec<ScalarValue> = values.collect::<Option<_>>()?;
+    InKeys::of_list(list.expr(), values).ok().flatten()
+}
+
+/// The table's column that is one of the scan's, if it has words and survivors need it.
+fn needed(star: &Star, idx: usize) -> Option<usize> {
+    let is_key = is_key_type(star.scan.schema.fields().get(idx)?.data_type());
+    let column = star.scan.columns.get(idx)?;
+    (is_key && star.payload().contains(&idx)).then_some(*column)
+}
