@@ -15,7 +15,7 @@ use crate::index::TableIndex;
 use crate::statistics::combinations::Combinations;
 use crate::statistics::sample::TableSample;
 use crate::statistics::table_statistics;
-use crate::statistics::unique::UniqueColumns;
+use crate::statistics::unique::{RepeatingColumns, UniqueColumns};
 use hotshelf_store::catalog::{FileRow, IndexRow, TableRow};
 use hotshelf_store::data_file::{TableFile, Unreadable};
 
@@ -55,6 +55,8 @@ pub(crate) struct Table {
     pub statistics: Statistics,
     /// Which columns have no value twice, as far as queries wanted to know.
     pub unique: UniqueColumns,
+    /// Which have one twice, as far as that was found.
+    pub repeating: RepeatingColumns,
     /// How many combinations of values columns have, as far as queries wanted to know.
     pub combinations: Combinations,
     /// Some of its rows, once a query was planned with them.
@@ -103,6 +105,7 @@ impl Table {
             files,
             statistics,
             unique: UniqueColumns::default(),
+            repeating: RepeatingColumns::default(),
             combinations: Combinations::default(),
             sample: TableSample::default(),
             column_ids,
@@ -111,15 +114,22 @@ impl Table {
         }
     }
 
+    /// Whether a column, by index, is known to have a value twice.
+    pub fn repeats(&self, column: usize) -> bool {
+        let in_sample = || self.sample.get()?.repeats(column);
+        self.repeating.get(column, in_sample)
+    }
+
     /// The table with other files and indexes.
     pub fn changed(&self, files: Vec<Arc<TableFile>>, indexes: Vec<TableIndex>) -> Self {
         let numbers = |files: &[Arc<TableFile>]| -> BTreeSet<u64> {
             files.iter().map(|file| file.paths.number).collect()
         };
         let (before, after) = (numbers(&self.files), numbers(&files));
-        let (unique, combinations, sample) = match before.is_subset(&after) {
+        let (unique, repeating, combinations, sample) = match before.is_subset(&after) {
             true => (
                 self.unique.after(before != after),
+                self.repeating.after(),
                 self.combinations.after(row_count(&files)),
                 self.sample.after(&files),
             ),
@@ -133,6 +143,7 @@ impl Table {
             schema: self.schema.clone(),
             statistics: merge_statistics(&self.schema, &files),
             unique,
+            repeating,
             combinations,
             sample,
             files,

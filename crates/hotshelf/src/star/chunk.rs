@@ -17,12 +17,12 @@ use vortex::array::dtype::{DType, DecimalType, PType};
 use vortex::array::{ArrayRef, ExecutionCtx, IntoArray};
 use vortex::encodings::decimal_byte_parts::{DecimalByteParts, DecimalBytePartsArraySlotsExt};
 use vortex::error::VortexResult;
-use vortex::mask::AllOr;
 
 use super::encoded::{Encoded, encoded, ptype_of, words_of};
 pub(super) use super::row_set::CHUNK_ROWS;
 use super::row_set::is_set;
 use super::runs::ChunkRuns;
+use super::validity::valid_rows;
 use super::words::{Bounds, Words};
 
 /// A column of a row group.
@@ -93,10 +93,10 @@ impl ChunkColumn {
         let found = if let Some(dict) = array.as_opt::<Dict>() {
             Self::of_dictionary(dict.codes(), dict.values(), ctx)?
         } else if let Some(parts) = array.as_opt::<DecimalByteParts>() {
-            match parts.lower_parts().is_empty() {
-                true => Self::of_stored(parts.msp(), ctx)?,
-                false => None,
-            }
+            return match parts.lower_parts().is_empty() {
+                true => Self::of_stored(parts.msp(), ctx),
+                false => Ok(None),
+            };
         } else if let Some(decimal) = array.as_opt::<Decimal>() {
             let values = integers(&decimal.into_owned());
             match values {
@@ -109,12 +109,7 @@ impl ChunkColumn {
         let Some(found) = found else {
             return Ok(None);
         };
-        let validity = array.validity()?.execute_mask(array.len(), ctx)?;
-        let valid = match validity.bit_buffer() {
-            AllOr::All => None,
-            AllOr::None => Some(vec![0; array.len().div_ceil(64)]),
-            AllOr::Some(bits) => Some(bits.chunks().iter_padded().collect()),
-        };
+        let valid = valid_rows(array, &found, ctx)?;
         Ok(Some(Self { valid, ..found }))
     }
 
@@ -122,9 +117,16 @@ impl ChunkColumn {
         let DType::Primitive(ptype, _) = array.dtype() else {
             return Ok(None);
         };
+        let signed = ptype.is_signed_int();
         let stored = match ptype {
-            PType::I8 | PType::U8 => encoded(array, ctx)?.map(Stored::Bits8),
-            PType::I16 | PType::U16 => encoded(array, ctx)?.map(Stored::Bits16),
+            PType::I8 | PType::U8 => encoded(array, ctx)?.map(|stored: Encoded<u8>| {
+                let runs = stored.widened_runs(signed);
+                runs.map_or(Stored::Bits8(stored), Stored::Bits32)
+            }),
+            PType::I16 | PType::U16 => encoded(array, ctx)?.map(|stored: Encoded<u16>| {
+                let runs = stored.widened_runs(signed);
+                runs.map_or(Stored::Bits16(stored), Stored::Bits32)
+            }),
             PType::I32 | PType::U32 => encoded(array, ctx)?.map(Stored::Bits32),
             PType::I64 | PType::U64 => encoded(array, ctx)?.map(Stored::Bits64),
             _ => None,
@@ -134,7 +136,7 @@ impl ChunkColumn {
             stored,
             dictionary: None,
             valid: None,
-            signed: ptype.is_signed_int(),
+            signed,
         }))
     }
 
@@ -143,9 +145,6 @@ impl ChunkColumn {
         values: &ArrayRef,
         ctx: &mut ExecutionCtx,
     ) -> VortexResult<Option<Self>> {
-        if !values.validity()?.definitely_no_nulls() {
-            return Ok(None);
-        }
         let values = match values.dtype() {
             DType::Primitive(ptype, _) if ptype.is_int() => values.clone(),
             DType::Decimal(..) => {
@@ -209,6 +208,20 @@ impl ChunkColumn {
                 .map(|nulls| nulls.inner().bit_chunks().iter_padded().collect()),
             signed: !unsigned,
         })
+    }
+
+    /// Rows.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where runs end, by row, where the values are stored as runs.
+    pub fn run_ends(&self) -> Option<&[u32]> {
+        match &self.stored {
+            Stored::Bits32(stored) => stored.run_ends(),
+            Stored::Bits64(stored) => stored.run_ends(),
+            Stored::Bits8(_) | Stored::Bits16(_) => None,
+        }
     }
 
     /// Whether chunks are words of 64 bits.

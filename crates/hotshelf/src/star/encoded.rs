@@ -342,6 +342,33 @@ impl<T: Unit> Encoded<T> {
         }
     }
 
+    /// Where runs end, by row, if it is stored as runs.
+    pub fn run_ends(&self) -> Option<&[u32]> {
+        match &self.base {
+            Base::Runs(runs) => Some(&runs.ends),
+            _ => None,
+        }
+    }
+
+    /// The same in 32 bits, if it is stored as runs, which are few.
+    pub fn widened_runs(&self, signed: bool) -> Option<Encoded<u32>> {
+        let (Base::Runs(runs), References::Nothing | References::One(_)) =
+            (&self.base, &self.references)
+        else {
+            return None;
+        };
+        let reference = self.reference(0)?;
+        let values = runs.values.iter();
+        let values = values.map(|value| value.plus(reference).number(signed) as u32);
+        Some(Encoded {
+            base: Base::Runs(Runs {
+                ends: runs.ends.clone(),
+                values: values.collect(),
+            }),
+            references: References::Nothing,
+        })
+    }
+
     /// What is added to the integers of a chunk.
     fn reference(&self, chunk: usize) -> Option<T> {
         match &self.references {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use datafusion::common::ScalarValue;
 use datafusion::common::stats::Precision;
+use datafusion::common::{JoinType, ScalarValue};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
@@ -11,12 +11,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
 use super::again::may_run_twice;
 use super::declined::Declined;
 use super::keys::KeyColumn;
+use super::matching::Matching;
 use crate::scan::TableScan;
 use crate::statistics::rows::expected;
 
@@ -42,10 +44,12 @@ impl Forecast {
     }
 }
 
-/// Refuses build sides of more rows than `rows_max`, and those whose key is known to repeat.
+/// Refuses build sides of more rows than `rows_max`, and those whose key is known to repeat: that of a join only where
+/// rows are attached.
 pub(super) fn check_build(
     build: &Arc<dyn ExecutionPlan>,
     key: &Arc<dyn PhysicalExpr>,
+    matching: Matching,
     rows_max: usize,
 ) -> Result<Forecast, Declined> {
     if !may_run_twice(build)? {
@@ -62,8 +66,11 @@ pub(super) fn check_build(
         )));
     }
     let column = key.downcast_ref::<Column>().map(Column::index);
-    let share = column.and_then(|column| distinct_share(build, column));
-    if share.is_some_and(|share| share < DISTINCT_SHARE_MIN) {
+    let repeats = |column| match matching.attaches() {
+        true => repeats(build, column),
+        false => has_repeats(build, column),
+    };
+    if column.is_some_and(repeats) {
         return Err(Declined(format!("the build key {key} repeats")));
     }
     let range = column.and_then(|column| {
@@ -116,28 +123,81 @@ fn table_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
         .downcast_ref::<TableScan>()
 }
 
-/// Distinct values of a table's column by its rows, where the plan passes the column through.
+/// Whether a column of a build side is known to repeat. What a join gives of a table's column repeats where that does,
+/// unless few rows remain, which are quickly joined in any way.
+fn repeats(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
+    match joined_column(plan, column) {
+        Some((input, column)) => repeats(input, column),
+        None => has_repeats(plan, column),
+    }
+}
+
+/// The same of a table's column.
+fn has_repeats(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {
+    distinct_share(plan, column).is_some_and(|share| share < DISTINCT_SHARE_MIN)
+}
+
+/// The input of a join that a column of its output is from, and its index there.
+fn joined_column(
+    plan: &Arc<dyn ExecutionPlan>,
+    column: usize,
+) -> Option<(&Arc<dyn ExecutionPlan>, usize)> {
+    if let Some(input) = pass_through(plan) {
+        return joined_column(input, column);
+    }
+    let join = plan.downcast_ref::<HashJoinExec>()?;
+    let column = match &join.projection {
+        Some(projection) => *projection.get(column)?,
+        None => column,
+    };
+    let left_columns = join.left().schema().fields().len();
+    match join.join_type() {
+        JoinType::RightSemi | JoinType::RightAnti => Some((join.right(), column)),
+        _ if column < left_columns => Some((join.left(), column)),
+        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
+            Some((join.right(), column - left_columns))
+        }
+        _ => None,
+    }
+}
+
+/// Notes that a table's column repeats, where a build side passes its values through.
+pub(super) fn learn_repeats(build: &Arc<dyn ExecutionPlan>, key: &Arc<dyn PhysicalExpr>) {
+    let column = key.downcast_ref::<Column>();
+    let origin = column.and_then(|column| origin(build, column.index()));
+    if let Some((scan, column)) = origin {
+        scan.table.repeating.learn(column);
+    }
+}
+
+/// Distinct values of a table's column by its rows, where the plan passes the column through; none if it is known that
+/// a value occurs twice.
 fn distinct_share(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f64> {
+    let (scan, column) = origin(plan, column)?;
+    if scan.table.repeats(column) {
+        return Some(0.0);
+    }
+    let statistics = &scan.table.statistics;
+    let rows = *statistics.num_rows.get_value()?;
+    let of_column = statistics.column_statistics.get(column)?;
+    let distinct = *of_column.distinct_count.get_value()?;
+    Some(distinct as f64 / rows.max(1) as f64)
+}
+
+/// The scan that a column comes from, and its index in the table, where the plan passes the column through.
+fn origin(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<(&TableScan, usize)> {
     if let Some(scan) = table_scan(plan) {
-        let statistics = &scan.table.statistics;
-        let rows = *statistics.num_rows.get_value()?;
-        let column = scan.columns.get(column)?;
-        let distinct = *statistics
-            .column_statistics
-            .get(*column)?
-            .distinct_count
-            .get_value()?;
-        return Some(distinct as f64 / rows.max(1) as f64);
+        return Some((scan, *scan.columns.get(column)?));
     }
     if let Some(input) = pass_through(plan) {
-        return distinct_share(input, column);
+        return origin(input, column);
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         let column = match filter.projection() {
             Some(projection) => *projection.get(column)?,
             None => column,
         };
-        return distinct_share(filter.input(), column);
+        return origin(filter.input(), column);
     }
     let projection = plan.downcast_ref::<ProjectionExec>()?;
     let column = projection
@@ -145,5 +205,5 @@ fn distinct_share(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f64> {
         .get(column)?
         .expr
         .downcast_ref::<Column>()?;
-    distinct_share(projection.input(), column.index())
+    origin(projection.input(), column.index())
 }

@@ -4,10 +4,11 @@
 //! look-ups, `forecast` which build sides are small enough, `again` which of them may run twice, `narrow` which
 //! columns are needed. `exec` is the operator, `prepare` sees to the build sides, `side` runs them or finds look-ups
 //! that were made of the same (`recipe`), `lookup` maps keys to build rows, `key_set` is of keys alone, `worker`
-//! takes row groups through filters and look-ups (`select`, with the tests of `condition`, the `hints` that
-//! joins above give (`in_keys`), and sets of rows of `row_set`, on columns decoded by `chunk` and `encoded`, or on their `runs`). `payload` reads the columns that
-//! survivors need (`stored`), `rows` is a batch of them: `arithmetic` computes with it in `words` of 64 bits
-//! (`decimal` does within other expressions), `aggregate` groups it by numbers of `groups` or `number`, `tally` adds
+//! takes row groups through filters and look-ups (`select`, with the tests of `condition`, the `hints` that joins above
+//! give (`in_keys`), and sets of rows of `row_set`, on columns decoded by `chunk` and `encoded`, or on their `runs`;
+//! `validity` says which rows are NULL). `payload` reads the columns that survivors need (`stored`), `rows` is a batch
+//! of them: `arithmetic` computes with it in `words` of 64 bits (`decimal` does within other expressions), `aggregate`
+//! groups it by numbers of `groups` or `number`, `slots` says where their keys are in look-ups, `tally` adds
 //! it up, and `accumulate` has these `tallies` and DataFusion's accumulators. The replaced plan is kept and runs
 //! instead where the data turns out not to be a star (duplicate build keys, too many groups to number).
 
@@ -53,6 +54,7 @@ mod tallies;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod validity;
 mod words;
 mod worker;
 

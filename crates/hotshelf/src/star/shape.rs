@@ -160,7 +160,7 @@ impl Shape {
             true => SWAPPED_BUILD_ROWS_MAX,
             false => BUILD_ROWS_MAX,
         };
-        let forecast = check_build(build, build_key, rows_max)?;
+        let forecast = check_build(build, build_key, matching, rows_max)?;
         let first_column = shape.wide.len();
         match shape.key_source(probe_key)? {
             Source::Probe(column) => {
@@ -252,7 +252,15 @@ impl Shape {
             NullEquality::NullEqualsNothing,
             false,
         )?);
-        let forecast = check_build(&joined, &self.joins[join].build_key, BUILD_ROWS_MAX)?;
+        let forecast = {
+            let widened = &self.joins[join];
+            check_build(
+                &joined,
+                &widened.build_key,
+                widened.matching,
+                BUILD_ROWS_MAX,
+            )?
+        };
         self.add_build_columns(build, false, |column| Source::Build {
             join,
             column: width + column,

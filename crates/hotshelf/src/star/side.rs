@@ -22,11 +22,13 @@ use futures::future::try_join_all;
 use hotshelf_cache::MissCost;
 use hotshelf_operators::batches::with_small_buffers;
 
+use super::forecast::learn_repeats;
 use super::groups::RowCodes;
 use super::key_set::KeySet;
 use super::keys::{KeyColumn, steps};
 use super::lookup::{Duplicates, Frame, Lookup};
 use super::prepare::Star;
+use super::shape::Join;
 use crate::index::JOIN_KEYS_MAX;
 use crate::look_ups::{LookUpShelf, Offer, OnBudget, Recipe};
 use crate::pipelines::decoded_bytes;
@@ -277,7 +279,6 @@ async fn make_of_keys(
     context: Arc<TaskContext>,
 ) -> Result<(Made, MemoryReservation), Unfit> {
     let join = &star.joins[idx];
-    let repeats = |Duplicates| Unfit::Fallback(format!("the key {} repeats", join.build_key));
     let reservation = MemoryConsumer::new("StarPipelineExec").register(context.memory_pool());
     let mut set = KeySet::new(join.matching);
     // Only as many as are searched for different ones.
@@ -287,7 +288,7 @@ async fn make_of_keys(
         let batch = batch?;
         let keys = join.build_key.evaluate(&batch)?;
         let keys = keys.into_array(batch.num_rows())?;
-        set.add(&keys)?.map_err(repeats)?;
+        set.add(&keys)?.map_err(|Duplicates| repeated(join))?;
         hold(&reservation, set.size_bytes())?;
         read += keys.len();
         match read <= KEY_ROWS_MAX {
@@ -307,7 +308,7 @@ async fn make_of_keys(
     let extremes = set.extremes();
     reserve(&reservation, set.look_up_bytes())?;
     let held = set.look_up_bytes().max(set.size_bytes());
-    let lookup = set.look_up().await.map_err(repeats)?;
+    let lookup = set.look_up().await.map_err(|Duplicates| repeated(join))?;
     reservation.resize(held);
     let made = Made {
         is_owned: true,
@@ -343,6 +344,12 @@ fn few_rows(keys: &KeyColumn) -> Option<Vec<usize>> {
     (rows.len() <= JOIN_KEYS_MAX).then_some(rows)
 }
 
+/// The build side is not fit, which is remembered.
+fn repeated(join: &Join) -> Unfit {
+    learn_repeats(&join.build, &join.build_key);
+    Unfit::Fallback(format!("the key {} repeats", join.build_key))
+}
+
 async fn look_up(
     star: &Star,
     idx: usize,
@@ -352,9 +359,8 @@ async fn look_up(
     let join = &star.joins[idx];
     let mut lookup = Lookup::new(frame);
     for rows in steps(keys.len()) {
-        lookup
-            .add(keys, rows, join.matching)
-            .map_err(|Duplicates| Unfit::Fallback(format!("the key {} repeats", join.build_key)))?;
+        let added = lookup.add(keys, rows, join.matching);
+        added.map_err(|Duplicates| repeated(join))?;
         tokio::task::yield_now().await;
     }
     if lookup.is_ranked() {

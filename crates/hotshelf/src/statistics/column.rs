@@ -28,6 +28,8 @@ pub(crate) struct ColumnEstimate {
     pub bounds: Option<(f64, f64)>,
     /// Whether all values between the bounds are whole numbers.
     pub is_whole: bool,
+    /// Whether a value of its table is known to occur twice.
+    pub repeats: bool,
 }
 
 impl ColumnEstimate {
@@ -39,6 +41,7 @@ impl ColumnEstimate {
             nulls: 0.0,
             bounds: None,
             is_whole: false,
+            repeats: false,
         }
     }
 
@@ -65,6 +68,7 @@ impl ColumnEstimate {
             nulls: (nulls / rows.max(1.0)).min(1.0),
             bounds,
             is_whole,
+            repeats: false,
         }
     }
 

@@ -1,14 +1,14 @@
 //! A uniform sample of a table's rows in memory: predicates are tried on it, and combinations of values counted, so
 //! that what columns have to do with each other counts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -254,6 +254,16 @@ impl SampledRows {
     /// The values of one of the table's columns.
     pub(super) fn column(&self, number: usize) -> Option<&ArrayRef> {
         Some(self.rows.column((*self.places.get(number)?)?))
+    }
+
+    /// Whether a value of an integer or time column occurs twice, NULL aside; `None` for other columns.
+    pub fn repeats(&self, number: usize) -> Option<bool> {
+        let values = self.column(number)?;
+        let is_of_words = values.data_type().is_integer() || values.data_type().is_temporal();
+        let values = is_of_words.then(|| cast(values, &DataType::Int64).ok())??;
+        let values = values.as_primitive::<Int64Type>();
+        let mut seen = HashSet::with_capacity(values.len());
+        Some(!values.iter().flatten().all(|value| seen.insert(value)))
     }
 
     fn evaluate(&self, predicate: &dyn PhysicalExpr) -> QueryResult<BooleanBuffer> {

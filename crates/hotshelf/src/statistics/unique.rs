@@ -39,6 +39,36 @@ impl UniqueColumns {
     }
 }
 
+/// Whether a value of a column, by index, is known to occur twice, NULL aside: a sample of the rows has it twice, or a
+/// query found that. Where the sample does not, that is noted, too.
+#[derive(Debug, Default)]
+pub(crate) struct RepeatingColumns(Mutex<BTreeMap<usize, bool>>);
+
+impl RepeatingColumns {
+    /// What is known, or what the sample says.
+    pub fn get(&self, column: usize, in_sample: impl FnOnce() -> Option<bool>) -> bool {
+        if let Some(repeats) = self.0.lock().get(&column) {
+            return *repeats;
+        }
+        let repeats = in_sample();
+        if let Some(repeats) = repeats {
+            self.0.lock().entry(column).or_insert(repeats);
+        }
+        repeats.unwrap_or(false)
+    }
+
+    /// A value was found twice.
+    pub fn learn(&self, column: usize) {
+        self.0.lock().insert(column, true);
+    }
+
+    /// What is still known when rows were added.
+    pub fn after(&self) -> Self {
+        let known = self.0.lock().clone().into_iter();
+        Self(Mutex::new(known.filter(|(_, repeats)| *repeats).collect()))
+    }
+}
+
 /// The values of an integer column that have been seen.
 #[derive(Debug)]
 pub(crate) struct SeenValues {

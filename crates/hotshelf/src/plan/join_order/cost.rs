@@ -249,6 +249,7 @@ impl<'a> Costs<'a> {
         let is_key = |member: &Member| {
             let estimate = &self.graph.relations[member.relation].estimate;
             member.is_looked_up
+                && !member.values.repeats
                 && member.values.distinct >= estimate.rows * UNIQUE
                 && build.unrepeated.has(member.relation)
         };

@@ -11,6 +11,9 @@ use super::selectivity::filtered;
 use crate::statistics::column::ColumnEstimate;
 use crate::stored_table::StoredTable;
 
+/// A column with fewer distinct values, by its table's rows, is no key in any case.
+const KEY_SHARE_MIN: f64 = 0.5;
+
 /// The rows of a part of a plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Estimate {
@@ -152,12 +155,16 @@ fn of_scan(scan: &TableScan) -> Option<Estimate> {
         Some(picked) => picked.clone(),
         None => (0..fields.fields().len()).collect(),
     };
-    let sampled = provider.downcast_ref::<StoredTable>();
-    let sampled = sampled.and_then(|stored| Sampled::of(&stored.table, &columns));
+    let stored = provider.downcast_ref::<StoredTable>();
+    let sampled = stored.and_then(|stored| Sampled::of(&stored.table, &columns));
     let columns = columns.into_iter().map(|idx| {
         let known = statistics.column_statistics.get(idx)?;
         let data_type = fields.fields().get(idx)?.data_type();
-        Some(ColumnEstimate::of_table(known, data_type, rows))
+        let column = ColumnEstimate::of_table(known, data_type, rows);
+        // Others are seen to repeat by their number.
+        let may_be_key = column.distinct >= rows * KEY_SHARE_MIN;
+        let repeats = may_be_key && stored.is_some_and(|stored| stored.table.repeats(idx));
+        Some(ColumnEstimate { repeats, ..column })
     });
     let mut scanned = Estimate {
         rows,
@@ -198,6 +205,7 @@ fn group_count<'a>(keys: impl Iterator<Item = &'a ColumnEstimate>, rows: f64) ->
 fn grouped(columns: Vec<ColumnEstimate>, groups: f64, table_rows: f64) -> Estimate {
     let columns = columns.into_iter().map(|column| ColumnEstimate {
         distinct: column.distinct.min(groups),
+        repeats: false,
         ..column
     });
     Estimate {

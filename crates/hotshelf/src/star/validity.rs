@@ -1,0 +1,139 @@
+//! Which rows of a column are not NULL, found without decoding the column: by run, or by code of a dictionary.
+
+use arrow::array::BooleanBufferBuilder;
+use hotshelf_tier::simd::{Backend, Combine};
+use vortex::array::arrays::Dict;
+use vortex::array::arrays::dict::DictArraySlotsExt;
+use vortex::array::{ArrayRef, ExecutionCtx};
+use vortex::encodings::runend::{RunEnd, RunEndArraySlotsExt};
+use vortex::error::VortexResult;
+use vortex::mask::{AllOr, Mask};
+
+use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn};
+use super::row_set::WORDS;
+
+/// A bit per row that is not NULL. `None`: all of them are set.
+pub(super) fn valid_rows(
+    array: &ArrayRef,
+    column: &ChunkColumn,
+    ctx: &mut ExecutionCtx,
+) -> VortexResult<Option<Vec<u64>>> {
+    if let Some(dict) = array.as_opt::<Dict>() {
+        return match mask_of(dict.values(), ctx)? {
+            Mask::AllTrue(_) => Ok(column.valid.clone()),
+            valid => by_code(&valid, column).map(Some),
+        };
+    }
+    if let Some(runs) = array.as_opt::<RunEnd>()
+        && let Some(ends) = column.run_ends()
+    {
+        let valid = mask_of(runs.values(), ctx)?;
+        return Ok(match valid.bit_buffer() {
+            AllOr::All => None,
+            AllOr::None => Some(vec![0; array.len().div_ceil(64)]),
+            AllOr::Some(bits) => Some(by_run(ends, bits.iter(), array.len())),
+        });
+    }
+    Ok(words(&mask_of(array, ctx)?))
+}
+
+fn mask_of(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Mask> {
+    array.validity()?.execute_mask(array.len(), ctx)
+}
+
+fn words(mask: &Mask) -> Option<Vec<u64>> {
+    match mask.bit_buffer() {
+        AllOr::All => None,
+        AllOr::None => Some(vec![0; mask.len().div_ceil(64)]),
+        AllOr::Some(bits) => Some(bits.chunks().iter_padded().collect()),
+    }
+}
+
+fn by_run(ends: &[u32], valid: impl Iterator<Item = bool>, row_count: usize) -> Vec<u64> {
+    let mut rows = BooleanBufferBuilder::new(row_count);
+    for (end, valid) in ends.iter().zip(valid) {
+        let end = (*end as usize).min(row_count);
+        rows.append_n(end.saturating_sub(rows.len()), valid);
+    }
+    rows.finish().bit_chunks().iter_padded().collect()
+}
+
+/// The rows whose codes are of valid values, and valid themselves.
+fn by_code(valid: &Mask, column: &ChunkColumn) -> VortexResult<Vec<u64>> {
+    let set = words(valid).unwrap_or_default();
+    let backend = Backend::detect();
+    let mut buffer = ChunkBuffer::default();
+    let mut rows = Vec::with_capacity(column.len().div_ceil(64));
+    for chunk in 0..column.len().div_ceil(CHUNK_ROWS) {
+        let len = column.chunk_len(chunk);
+        let found = match column.runs(chunk) {
+            Some(runs) => runs.in_set(backend, 0, &set),
+            None => {
+                let mut found = [0; WORDS];
+                column.decode(chunk, &mut buffer)?;
+                let codes = &buffer.narrow[..len];
+                backend.in_set(codes, 0, &set, Combine::Replace, &mut found);
+                found
+            }
+        };
+        rows.extend_from_slice(&found[..len.div_ceil(64)]);
+    }
+    if let Some(codes) = &column.valid {
+        rows.iter_mut()
+            .zip(codes)
+            .for_each(|(row, code)| *row &= code);
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Array, Int32Array};
+    use arrow::datatypes::DataType;
+    use proptest::prelude::*;
+    use vortex::VortexSessionDefault;
+    use vortex::array::arrays::{DictArray, PrimitiveArray};
+    use vortex::array::{IntoArray, VortexSessionExecute};
+    use vortex::buffer::Buffer;
+    use vortex::session::VortexSession;
+
+    use super::*;
+
+    fn decoded(array: &ArrayRef, ctx: &mut ExecutionCtx) -> Vec<Option<i32>> {
+        let column = ChunkColumn::of_stored(array, ctx).unwrap().unwrap();
+        let rows: Vec<u32> = (0..array.len() as u32).collect();
+        let words = column.words(&rows, column.bounds(), &mut ChunkBuffer::default());
+        let words = words
+            .unwrap()
+            .unwrap()
+            .to_array(&DataType::Int32, rows.len());
+        let words = words.unwrap();
+        let numbers = words.as_any().downcast_ref::<Int32Array>().unwrap();
+        numbers.iter().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn nulls_in_runs_and_dictionaries_are_those_of_the_rows(
+            values in proptest::collection::vec(proptest::option::weighted(0.7, -50i32..50), 1..40),
+            picks in proptest::collection::vec((0usize..40, prop_oneof![1usize..4, 1usize..900]), 1..40),
+        ) {
+            let session = VortexSession::default();
+            let mut ctx = session.create_execution_ctx();
+            let picks = picks.iter().map(|(pick, count)| (pick % values.len(), *count));
+            let rows = picks.flat_map(|(pick, count)| std::iter::repeat_n(pick, count));
+            let codes: Vec<u16> = rows.map(|pick| pick as u16).collect();
+            let expected: Vec<Option<i32>> = codes.iter().map(|code| values[*code as usize]).collect();
+            let plain = PrimitiveArray::from_option_iter(expected.clone()).into_array();
+            let runs = RunEnd::encode(plain, &mut ctx).unwrap().into_array();
+            let values = PrimitiveArray::from_option_iter(values).into_array();
+            let codes = Buffer::copy_from(&codes).into_array();
+            let code_runs = RunEnd::encode(codes.clone(), &mut ctx).unwrap().into_array();
+            let by_code = DictArray::try_new(codes, values.clone()).unwrap().into_array();
+            let by_code_runs = DictArray::try_new(code_runs, values).unwrap().into_array();
+            for array in [runs, by_code, by_code_runs] {
+                prop_assert_eq!(decoded(&array, &mut ctx), expected.clone(), "{}", array.encoding_id());
+            }
+        }
+    }
+}
