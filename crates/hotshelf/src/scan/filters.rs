@@ -240,25 +240,41 @@ impl DynamicFilter {
         value.map(Literal::value) != Some(&ScalarValue::Boolean(Some(true)))
     }
 
-    /// The parts of the predicate as it is now that Vortex can evaluate, and what they imply for single columns before
-    /// them. `None`: it passes no row at all, because the build side of a join turned out to be empty.
-    pub fn current(&self, session: &VortexSession) -> Option<Vec<KnownPart>> {
-        let Some(current) = self.expr_now() else {
-            return Some(Vec::new());
-        };
+    /// The parts of the predicate as it is now. `None`: it passes no row at all, because the build side of a join turned
+    /// out to be empty.
+    fn parts_now(&self) -> Option<Vec<Arc<dyn PhysicalExpr>>> {
+        let current = self.expr_now();
         let mut parts = Vec::new();
-        for part in split_conjunction(&current) {
+        for part in current.iter().flat_map(split_conjunction) {
             match part.downcast_ref::<Literal>().map(Literal::value) {
                 Some(ScalarValue::Boolean(Some(false))) => return None,
                 Some(_) => {}
-                None => {
-                    let implied = implied(part);
-                    let all = implied.iter().chain([part]);
-                    parts.extend(all.filter_map(|part| self.known(part, session)));
-                }
+                None => parts.push(part.clone()),
             }
         }
         Some(parts)
+    }
+
+    /// Those of them that Vortex can evaluate.
+    pub fn tested_parts(&self, session: &VortexSession) -> Option<Vec<Arc<dyn PhysicalExpr>>> {
+        let mut parts = self.parts_now()?;
+        parts.retain(|part| self.known(part, session).is_some());
+        Some(parts)
+    }
+
+    /// The parts of the predicate as it is now that Vortex can evaluate, and what they imply for single columns before
+    /// them. `None`: it passes no row at all.
+    pub fn current(&self, session: &VortexSession) -> Option<Vec<KnownPart>> {
+        let parts = self.parts_now()?.into_iter();
+        let parts = parts.flat_map(|part| {
+            let implied = implied(&part);
+            implied.into_iter().chain([part])
+        });
+        Some(
+            parts
+                .filter_map(|part| self.known(&part, session))
+                .collect(),
+        )
     }
 
     fn known(&self, part: &Arc<dyn PhysicalExpr>, session: &VortexSession) -> Option<KnownPart> {

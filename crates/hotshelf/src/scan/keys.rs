@@ -36,6 +36,23 @@ impl TableScan {
         is_plain && self.dynamic.iter().any(is_of_words)
     }
 
+    /// Whether the rest of the query has by now found that most rows are not needed, by what the scan can test of that
+    /// and a sample of the rows.
+    pub fn is_narrowed_much(&self) -> bool {
+        let sample = self.table.sample.get();
+        let drops_many = |part: &Arc<dyn PhysicalExpr>| {
+            let sample = sample.as_deref();
+            let passing =
+                sample.and_then(|sample| sample.passing_physically(part, &self.table.schema));
+            passing.is_none_or(|passing| passing.count_set_bits() * 2 < passing.len())
+        };
+        let mut filters = self.dynamic.iter();
+        filters.any(|filter| match filter.tested_parts(&self.env.vortex) {
+            Some(parts) => parts.iter().any(drops_many),
+            None => true,
+        })
+    }
+
     /// What filters say by now about the table's columns.
     pub(super) fn join_keys(&self, filters: &[DynamicFilter]) -> JoinKeys {
         let mut known = JoinKeys::default();

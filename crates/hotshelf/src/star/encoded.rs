@@ -16,7 +16,7 @@ use vortex::scalar::Scalar;
 
 use super::rle::Rle;
 use super::row_set::CHUNK_ROWS;
-use super::runs::{ChunkRuns, Runs};
+use super::runs::{ChunkRuns, Runs, runs_of};
 
 /// Stored integers of one width, and what is added to them.
 pub(super) struct Encoded<T> {
@@ -167,36 +167,6 @@ fn base<T: Unit>(array: &ArrayRef, ctx: &mut ExecutionCtx) -> VortexResult<Optio
         blocks,
         patches,
     })))
-}
-
-fn runs_of<T: Unit>(
-    ends: &ArrayRef,
-    values: &ArrayRef,
-    offset: usize,
-    ctx: &mut ExecutionCtx,
-) -> VortexResult<Option<Runs<T>>> {
-    let Some(values) = decode_all::<T>(values, ctx)? else {
-        return Ok(None);
-    };
-    let offset = offset as u32;
-    let mut ends = match decode_all::<u32>(ends, ctx)? {
-        Some(ends) => ends,
-        None => {
-            let ends = ends.clone().execute::<PrimitiveArray>(ctx)?;
-            let words = words_of(&ends, ptype_of(ends.dtype())?)?;
-            let ends = words.into_iter().map(u32::try_from);
-            let ends = ends.collect::<Result<_, _>>();
-            ends.map_err(|_| vortex_err!("a run ends beyond all rows"))?
-        }
-    };
-    if offset > 0 {
-        for end in &mut ends {
-            *end = end.saturating_sub(offset);
-        }
-    }
-    vortex_ensure!(ends.len() == values.len(), "runs without end or value");
-    vortex_ensure!(ends.is_sorted(), "a run ends before it begins");
-    Ok(Some(Runs { ends, values }))
 }
 
 /// The integers of an array, decoded at once if it is stored in another way.

@@ -123,6 +123,12 @@ fn table_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScan> {
         .downcast_ref::<TableScan>()
 }
 
+/// Whether a key is known to repeat in a build side.
+pub(super) fn is_repeated(build: &Arc<dyn ExecutionPlan>, key: &Arc<dyn PhysicalExpr>) -> bool {
+    let column = key.downcast_ref::<Column>();
+    column.is_some_and(|column| repeats(build, column.index()))
+}
+
 /// Whether a column of a build side is known to repeat. What a join gives of a table's column repeats where that does,
 /// unless few rows remain, which are quickly joined in any way.
 fn repeats(plan: &Arc<dyn ExecutionPlan>, column: usize) -> bool {

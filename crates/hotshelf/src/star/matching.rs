@@ -8,7 +8,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::HashJoinExec;
 
 use super::declined::Declined;
-use super::forecast::{is_known_key, largest_table};
+use super::forecast::{is_known_key, is_repeated, largest_table};
 
 /// Whether a scanned row that finds, or does not find, its key stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +46,12 @@ impl fmt::Display for Matching {
     }
 }
 
-/// Which side stays a stream of scanned rows: the one the join preserves, or the one with the larger table.
+/// Which side stays a stream of scanned rows: the one the join preserves, or the one with the larger table unless only
+/// its key can be looked up.
 pub(super) fn probe_side(join: &HashJoinExec) -> Result<(JoinSide, Matching), Declined> {
     let (left, right) = (largest_table(join.left()), largest_table(join.right()));
     let (side, matching) = match join.join_type() {
-        JoinType::Inner if left > right => (JoinSide::Left, Matching::Inner),
-        JoinType::Inner => (JoinSide::Right, Matching::Inner),
+        JoinType::Inner => return Ok((inner_probe_side(join, left > right), Matching::Inner)),
         JoinType::LeftSemi => (JoinSide::Left, Matching::Semi),
         JoinType::LeftAnti => (JoinSide::Left, Matching::Anti),
         JoinType::Left => (JoinSide::Left, Matching::Outer),
@@ -68,6 +68,27 @@ pub(super) fn probe_side(join: &HashJoinExec) -> Result<(JoinSide, Matching), De
         return Err(Declined::because("the preserved side is the smaller one"));
     }
     Ok((side, matching))
+}
+
+fn inner_probe_side(join: &HashJoinExec, left_is_larger: bool) -> JoinSide {
+    let [(left_key, right_key)] = join.on() else {
+        return if left_is_larger {
+            JoinSide::Left
+        } else {
+            JoinSide::Right
+        };
+    };
+    let left_is_key = || is_known_key(join.left(), left_key);
+    let right_is_key = || is_known_key(join.right(), right_key);
+    let left_probes = match left_is_larger {
+        true => !(is_repeated(join.right(), right_key) && left_is_key()),
+        false => is_repeated(join.left(), left_key) && right_is_key(),
+    };
+    if left_probes {
+        JoinSide::Left
+    } else {
+        JoinSide::Right
+    }
 }
 
 /// Two expressions that a join takes for equal, one of each side.

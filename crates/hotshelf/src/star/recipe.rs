@@ -26,7 +26,12 @@ use crate::scan::TableScan;
 impl Star {
     /// Whether the rest of the query left something out of a build side that has run.
     pub fn is_narrowed(&self, idx: usize) -> bool {
-        is_narrowed(&self.joins[idx].build)
+        any_scan(&self.joins[idx].build, &TableScan::is_narrowed)
+    }
+
+    /// Whether the rest of the query has found that most rows of a build side are not needed.
+    pub fn is_narrowed_much(&self, idx: usize) -> bool {
+        any_scan(&self.joins[idx].build, &TableScan::is_narrowed_much)
     }
 
     /// What the look-up of a join is made of. `None`: another run may make another one.
@@ -52,10 +57,11 @@ impl Star {
     }
 }
 
-fn is_narrowed(plan: &Arc<dyn ExecutionPlan>) -> bool {
+fn any_scan(plan: &Arc<dyn ExecutionPlan>, is: &impl Fn(&TableScan) -> bool) -> bool {
     let source = plan.downcast_ref::<DataSourceExec>();
     let scan = source.and_then(|source| source.data_source().downcast_ref::<TableScan>());
-    scan.is_some_and(TableScan::is_narrowed) || plan.children().into_iter().any(is_narrowed)
+    let mut inputs = plan.children().into_iter();
+    scan.is_some_and(is) || inputs.any(|input| any_scan(input, is))
 }
 
 /// The scan at the bottom of a build side; what is above it is added to the steps.

@@ -1,9 +1,11 @@
 //! Integers stored as runs: written out for a chunk of rows, or tested run by run.
 
 use hotshelf_tier::simd::{Backend, Combine};
-use vortex::error::{VortexResult, vortex_err};
+use vortex::array::arrays::PrimitiveArray;
+use vortex::array::{ArrayRef, ExecutionCtx};
+use vortex::error::{VortexResult, vortex_ensure, vortex_err};
 
-use super::encoded::Unit;
+use super::encoded::{Unit, decode_all, ptype_of, words_of};
 use super::row_set::{CHUNK_ROWS, WORDS, set_rows};
 
 /// Values that repeat: the value of run `i` is that of all rows before `ends[i]`.
@@ -27,6 +29,47 @@ pub(super) struct ChunkRuns<'a> {
     len: usize,
     /// What is added to the values.
     reference: u32,
+}
+
+/// Stored runs, if their values are integers of this width.
+pub(super) fn runs_of<T: Unit>(
+    ends: &ArrayRef,
+    values: &ArrayRef,
+    offset: usize,
+    ctx: &mut ExecutionCtx,
+) -> VortexResult<Option<Runs<T>>> {
+    let Some(values) = decode_all::<T>(values, ctx)? else {
+        return Ok(None);
+    };
+    let ends = ends_of(ends, offset, ctx)?;
+    vortex_ensure!(ends.len() == values.len(), "runs without end or value");
+    Ok(Some(Runs { ends, values }))
+}
+
+/// Where stored runs end, by row, of which this many were cut off before the first.
+pub(super) fn ends_of(
+    ends: &ArrayRef,
+    offset: usize,
+    ctx: &mut ExecutionCtx,
+) -> VortexResult<Vec<u32>> {
+    let offset = offset as u32;
+    let mut ends = match decode_all::<u32>(ends, ctx)? {
+        Some(ends) => ends,
+        None => {
+            let ends = ends.clone().execute::<PrimitiveArray>(ctx)?;
+            let words = words_of(&ends, ptype_of(ends.dtype())?)?;
+            let ends = words.into_iter().map(u32::try_from);
+            let ends = ends.collect::<Result<_, _>>();
+            ends.map_err(|_| vortex_err!("a run ends beyond all rows"))?
+        }
+    };
+    if offset > 0 {
+        for end in &mut ends {
+            *end = end.saturating_sub(offset);
+        }
+    }
+    vortex_ensure!(ends.is_sorted(), "a run ends before it begins");
+    Ok(ends)
 }
 
 impl<T: Unit> Runs<T> {

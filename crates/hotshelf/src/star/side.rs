@@ -157,7 +157,7 @@ pub(super) async fn build_side(
         SessionSettings::look_up_shelf_of(context.session_config()),
     );
     // What is kept is not narrowed: it would keep scanned rows that the rest of the query drops.
-    if let Some(recipe) = recipe.as_ref().filter(|_| !star.is_narrowed(join))
+    if let Some(recipe) = recipe.as_ref().filter(|_| !star.is_narrowed_much(join))
         && let Some(kept) = look_ups.find(recipe, weight.unwrap_or(0.0))
     {
         return Ok(Found::Kept(kept));

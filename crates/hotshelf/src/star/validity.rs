@@ -4,13 +4,15 @@ use arrow::array::BooleanBufferBuilder;
 use hotshelf_tier::simd::{Backend, Combine};
 use vortex::array::arrays::Dict;
 use vortex::array::arrays::dict::DictArraySlotsExt;
+use vortex::array::validity::Validity;
 use vortex::array::{ArrayRef, ExecutionCtx};
-use vortex::encodings::runend::{RunEnd, RunEndArraySlotsExt};
+use vortex::encodings::runend::{RunEnd, RunEndArrayExt, RunEndArraySlotsExt};
 use vortex::error::VortexResult;
 use vortex::mask::{AllOr, Mask};
 
 use super::chunk::{CHUNK_ROWS, ChunkBuffer, ChunkColumn};
 use super::row_set::WORDS;
+use super::runs::ends_of;
 
 /// A bit per row that is not NULL. `None`: all of them are set.
 pub(super) fn valid_rows(
@@ -33,6 +35,15 @@ pub(super) fn valid_rows(
             AllOr::None => Some(vec![0; array.len().div_ceil(64)]),
             AllOr::Some(bits) => Some(by_run(ends, bits.iter(), array.len())),
         });
+    }
+    // Other encodings keep apart which rows are NULL, which comes in runs, too.
+    if let Validity::Array(valid) = array.validity()?
+        && let Some(runs) = valid.as_opt::<RunEnd>()
+    {
+        let ends = ends_of(runs.ends(), runs.offset(), ctx)?;
+        let valid = runs.values().clone().execute::<Mask>(ctx)?;
+        let valid = (0..valid.len()).map(|run| valid.value(run));
+        return Ok(Some(by_run(&ends, valid, array.len())));
     }
     Ok(words(&mask_of(array, ctx)?))
 }
@@ -92,7 +103,7 @@ mod tests {
     use arrow::datatypes::DataType;
     use proptest::prelude::*;
     use vortex::VortexSessionDefault;
-    use vortex::array::arrays::{DictArray, PrimitiveArray};
+    use vortex::array::arrays::{BoolArray, DictArray, PrimitiveArray};
     use vortex::array::{IntoArray, VortexSessionExecute};
     use vortex::buffer::Buffer;
     use vortex::session::VortexSession;
@@ -126,12 +137,20 @@ mod tests {
             let expected: Vec<Option<i32>> = codes.iter().map(|code| values[*code as usize]).collect();
             let plain = PrimitiveArray::from_option_iter(expected.clone()).into_array();
             let runs = RunEnd::encode(plain, &mut ctx).unwrap().into_array();
+            let filled: Vec<i32> = expected.iter().map(|value| value.unwrap_or(7)).collect();
+            let is_valid: Vec<bool> = expected.iter().map(Option::is_some).collect();
+            let ends = (1..=is_valid.len()).filter(|end| is_valid.get(*end) != Some(&is_valid[end - 1]));
+            let ends: Vec<u64> = ends.map(|end| end as u64).collect();
+            let valid = BoolArray::from_iter(ends.iter().map(|end| is_valid[*end as usize - 1]));
+            let ends = Buffer::copy_from(&ends).into_array();
+            let valid = RunEnd::try_new(ends, valid.into_array(), &mut ctx).unwrap().into_array();
+            let apart = PrimitiveArray::new(Buffer::copy_from(&filled), Validity::Array(valid));
             let values = PrimitiveArray::from_option_iter(values).into_array();
             let codes = Buffer::copy_from(&codes).into_array();
             let code_runs = RunEnd::encode(codes.clone(), &mut ctx).unwrap().into_array();
             let by_code = DictArray::try_new(codes, values.clone()).unwrap().into_array();
             let by_code_runs = DictArray::try_new(code_runs, values).unwrap().into_array();
-            for array in [runs, by_code, by_code_runs] {
+            for array in [runs, apart.into_array(), by_code, by_code_runs] {
                 prop_assert_eq!(decoded(&array, &mut ctx), expected.clone(), "{}", array.encoding_id());
             }
         }

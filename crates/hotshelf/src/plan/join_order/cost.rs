@@ -179,11 +179,16 @@ impl<'a> Costs<'a> {
         SPILL_BYTE * share * (build_bytes + probe.rows * probe.row_bytes)
     }
 
-    /// A star pipeline that follows the scan of the larger table, and how many rows are kept for its look-up.
+    /// A star pipeline that follows the scan of the larger table, or the other if only keys of the larger one can be
+    /// looked up, and how many rows are kept for its look-up.
     fn look_up(&self, a: &Part, b: &Part, joined: Part) -> Option<(Part, f64)> {
-        let (build, probe) = match a.table_rows > b.table_rows {
+        let (smaller, larger) = match a.table_rows > b.table_rows {
             true => (b, a),
             false => (a, b),
+        };
+        let (build, probe) = match self.is_unique(smaller, larger) {
+            true => (smaller, larger),
+            false => (larger, smaller),
         };
         let fits = build.rows * build.row_bytes <= self.build_bytes_max;
         let is_possible = probe.is_star && build.rows <= LOOK_UP_ROWS_MAX && fits;
