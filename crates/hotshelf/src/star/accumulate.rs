@@ -28,6 +28,8 @@ pub(super) struct Aggregates {
     pub tallies: Arc<TallyPlan>,
     /// Whether to give final values instead of states for another aggregation to merge.
     pub finish: bool,
+    /// Whether rows are expected to hardly meet others of their groups.
+    pub hardly_groups: bool,
     pub keys: Keys,
 }
 

@@ -98,6 +98,8 @@ impl Groups {
 
 /// A table of fewer groups is kept even if the latest rows hardly met theirs: later ones may.
 const TRIAL_GROUPS: usize = 1 << 20;
+/// The same where nearly as many groups as rows are expected.
+const FEW_TRIAL_GROUPS: usize = 1 << 15;
 
 /// Whether grouping the latest rows has paid.
 struct Trial {
@@ -232,7 +234,11 @@ impl ValueGroups {
         self.accumulators
             .update(rows, &self.numbering.group_of_row, groups)?;
         self.trial.note(rows.count(), groups);
-        if self.trial.finds_few && groups >= TRIAL_GROUPS && !self.aggregates.finish {
+        let trial_groups = match self.aggregates.hardly_groups {
+            true => FEW_TRIAL_GROUPS,
+            false => TRIAL_GROUPS,
+        };
+        if self.trial.finds_few && groups >= trial_groups && !self.aggregates.finish {
             return self.take_early().map(Some);
         }
         Ok(None)

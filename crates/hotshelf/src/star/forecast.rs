@@ -108,6 +108,17 @@ pub(super) fn pass_through(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn Exe
         .map(CooperativeExec::input)
 }
 
+/// Whether a plan is expected to give no more rows than another.
+pub(super) fn has_fewer_rows(
+    plan: &Arc<dyn ExecutionPlan>,
+    other: &Arc<dyn ExecutionPlan>,
+) -> bool {
+    let rows = |plan| expected(plan).ok()?.num_rows.get_value().copied();
+    rows(plan)
+        .zip(rows(other))
+        .is_some_and(|(rows, others)| rows <= others)
+}
+
 /// Rows of the largest table below a plan.
 pub(super) fn largest_table(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let own = table_scan(plan)

@@ -8,7 +8,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::HashJoinExec;
 
 use super::declined::Declined;
-use super::forecast::{is_known_key, is_repeated, largest_table};
+use super::forecast::{has_fewer_rows, is_known_key, is_repeated, largest_table};
 
 /// Whether a scanned row that finds, or does not find, its key stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,16 +78,17 @@ fn inner_probe_side(join: &HashJoinExec, left_is_larger: bool) -> JoinSide {
             JoinSide::Right
         };
     };
-    let left_is_key = || is_known_key(join.left(), left_key);
-    let right_is_key = || is_known_key(join.right(), right_key);
-    let left_probes = match left_is_larger {
-        true => !(is_repeated(join.right(), right_key) && left_is_key()),
-        false => is_repeated(join.left(), left_key) && right_is_key(),
+    let (left, right) = ((join.left(), left_key), (join.right(), right_key));
+    let (larger, smaller) = match left_is_larger {
+        true => (left, right),
+        false => (right, left),
     };
-    if left_probes {
-        JoinSide::Left
-    } else {
-        JoinSide::Right
+    let is_turned = is_repeated(smaller.0, smaller.1)
+        && is_known_key(larger.0, larger.1)
+        && has_fewer_rows(larger.0, smaller.0);
+    match left_is_larger != is_turned {
+        true => JoinSide::Left,
+        false => JoinSide::Right,
     }
 }
 

@@ -29,6 +29,7 @@ use super::tallies::TallyPlan;
 use crate::operators::{aggregate_name, join_name};
 use crate::scan::{TableScan, Taker};
 use crate::settings::SessionSettings;
+use crate::statistics::rows::expected;
 use crate::statistics::sizes::may_be_built;
 
 /// Scans of smaller tables are not worth another operator.
@@ -198,7 +199,8 @@ fn fuse_aggregate(
         keys,
     };
     let functions = aggregate.aggr_expr().to_vec();
-    let (narrow, aggregates, filters) = narrow_aggregates(&shape, functions, wide, finish)?;
+    let (narrow, mut aggregates, filters) = narrow_aggregates(&shape, functions, wide, finish)?;
+    aggregates.hardly_groups = hardly_groups(plan, aggregate)?;
     replace(
         plan,
         Star {
@@ -210,6 +212,13 @@ fn fuse_aggregate(
         },
         operator_bytes,
     )
+}
+
+/// Whether most rows are expected to have a group of their own.
+fn hardly_groups(plan: &Arc<dyn ExecutionPlan>, aggregate: &AggregateExec) -> QueryResult<bool> {
+    let (groups, rows) = (expected(plan)?, expected(aggregate.input())?);
+    let counts = groups.num_rows.get_value().zip(rows.num_rows.get_value());
+    Ok(counts.is_some_and(|(groups, rows)| groups.saturating_mul(4) >= rows.saturating_mul(3)))
 }
 
 /// Refuses aggregations that this operator cannot do. Whether it gives groups, not their states.
@@ -289,6 +298,7 @@ fn narrow_aggregates(
         arguments,
         conditions,
         finish,
+        hardly_groups: false,
         keys,
     };
     Ok((narrow, aggregates, filters))

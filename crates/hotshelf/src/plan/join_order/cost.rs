@@ -18,6 +18,9 @@ const LOOK_UP: f64 = 0.2;
 /// A row in a hash join's table, and one that is looked up there.
 const HASH_BUILD: f64 = 3.0;
 const HASH_PROBE: f64 = 1.5;
+/// A row whose key the scan of a star pipeline tests by those of a build side, so that few others are looked up.
+const KEY_TEST: f64 = 0.3;
+const TESTED_KEYS_MAX: f64 = 4e6;
 /// A row that comes out, and what each of its bytes adds: a join copies the columns of both sides.
 const OUTPUT: f64 = 1.0;
 const OUTPUT_BYTE: f64 = 1.0 / 64.0;
@@ -150,8 +153,15 @@ impl<'a> Costs<'a> {
 
     /// A hash join: the side is kept with which it costs less.
     fn hash(&self, a: &Part, b: &Part, joined: Part) -> Part {
+        let are_words = self.are_words(a, b);
         let cost = |build: &Part, probe: &Part| {
-            HASH_BUILD * build.rows + HASH_PROBE * probe.rows + self.spill(build, probe)
+            let tests_keys = are_words && probe.is_star && build.rows <= TESTED_KEYS_MAX;
+            let probed = HASH_PROBE * probe.rows;
+            let probed = match tests_keys {
+                true => probed.min(KEY_TEST * probe.rows + HASH_PROBE * joined.rows),
+                false => probed,
+            };
+            HASH_BUILD * build.rows + probed + self.spill(build, probe)
         };
         let (build, probe) = match cost(a, b) > cost(b, a) {
             true => (b, a),
@@ -186,7 +196,7 @@ impl<'a> Costs<'a> {
             true => (b, a),
             false => (a, b),
         };
-        let (build, probe) = match self.is_unique(smaller, larger) {
+        let (build, probe) = match self.is_unique(smaller, larger) || larger.rows > smaller.rows {
             true => (smaller, larger),
             false => (larger, smaller),
         };
@@ -211,7 +221,7 @@ impl<'a> Costs<'a> {
             && relations.all(|relation| self.graph.relations[relation].reducer.is_some())
     }
 
-    /// A semi or anti join of rows with a relation that reduces them.
+    /// A semi, anti or left join of rows with the relation on its right side.
     fn reduce(&self, rows: &Part, keys: &Part) -> Option<Part> {
         if keys.relations.len() != 1 {
             return None;
@@ -224,7 +234,9 @@ impl<'a> Costs<'a> {
         let relations = rows.relations.union(keys.relations);
         let remaining = self.cardinality.rows(relations);
         let join = &reduction.reducer.join;
+        let attaches = reduction.reducer.attaches();
         let is_star = rows.is_star
+            && (!attaches || reduction.is_unique)
             && join.filter.is_none()
             && join.on.len() == 1
             && keys.rows <= LOOK_UP_ROWS_MAX
@@ -240,10 +252,16 @@ impl<'a> Costs<'a> {
         Some(Part {
             relations,
             rows: remaining,
-            row_bytes: rows.row_bytes,
+            row_bytes: match attaches {
+                true => rows.row_bytes + keys.row_bytes - TABLE_ROW_BYTES as f64,
+                false => rows.row_bytes,
+            },
             cost: rows.cost + cost,
             tree: Tree::join(rows.tree.clone(), keys.tree.clone()),
-            unrepeated: rows.unrepeated,
+            unrepeated: match attaches && !reduction.is_unique {
+                true => RelSet::EMPTY,
+                false => rows.unrepeated,
+            },
             table_rows: rows.table_rows.max(keys.table_rows),
             is_star,
         })
@@ -267,6 +285,14 @@ impl<'a> Costs<'a> {
             .classes
             .iter()
             .any(|class| has(class, probe) && class.iter().filter(of_build).any(&is_key))
+    }
+
+    /// Whether two parts are joined by integers or times.
+    fn are_words(&self, a: &Part, b: &Part) -> bool {
+        self.graph.classes.iter().any(|class| {
+            let crossing = self.graph.crossing(class, a.relations, b.relations);
+            crossing.is_some_and(|(member, _)| member.is_looked_up)
+        })
     }
 
     /// Whether an equality joins two parts.

@@ -7,11 +7,11 @@ use arrow::datatypes::{DataType, Field};
 use datafusion::common::{Column, DFSchema};
 use datafusion::logical_expr::{BinaryExpr, Expr, Filter, LogicalPlan, Operator};
 
-use super::estimate::{Estimate, estimate};
+use super::estimate::{Estimate, estimate, pair_count};
 use super::rel_set::{RELATIONS_MAX, RelSet};
 use super::safe::cannot_fail;
 use super::selectivity::{filtered, selectivity};
-use super::tree::{Flat, Reducer, Tree};
+use super::tree::{Flat, LeftJoins, Reducer, Tree, name};
 use crate::statistics::column::ColumnEstimate;
 use crate::statistics::distribution::Distribution;
 
@@ -23,18 +23,20 @@ const REPEATING: f64 = 0.95;
 pub(super) struct Relation {
     pub plan: Arc<LogicalPlan>,
     pub estimate: Estimate,
-    /// What it drops of other relations' rows, if it is the right side of a semi or anti join.
+    /// What it drops of other relations' rows, or adds to them, if it is the right side of a semi, anti or left join.
     pub reducer: Option<Reduction>,
 }
 
-/// A semi or anti join by a relation.
+/// A semi, anti or left join by a relation.
 #[derive(Debug)]
 pub(super) struct Reduction {
     pub reducer: Reducer,
     /// The relations that its keys and condition read.
     pub reads: RelSet,
-    /// The share of rows that stay.
+    /// The share of rows that stay, or how many there are of each with what a left join adds.
     pub share: f64,
+    /// Whether a row finds one of its rows at most.
+    pub is_unique: bool,
 }
 
 /// A column that is equal to others in every row of the answer.
@@ -80,8 +82,8 @@ pub(super) struct Graph {
 
 impl Graph {
     /// The graph of a tree of joins; `None` where something about it is not known or not sure.
-    pub fn of(plan: &LogicalPlan) -> Option<Self> {
-        let flat = Flat::of(plan)?;
+    pub fn of(plan: &LogicalPlan, left_joins: LeftJoins) -> Option<Self> {
+        let flat = Flat::of(plan, left_joins)?;
         if flat.relations.len() > RELATIONS_MAX {
             return None;
         }
@@ -93,7 +95,10 @@ impl Graph {
         if pairs.any(|(each, plan)| each.columns.len() != plan.schema().fields().len()) {
             return None;
         }
+        let attached = flat.reducers.iter().filter(|(_, one)| one.attaches());
+        let attached = attached.map(|(relation, _)| RelSet::of(*relation));
         let mut builder = Builder {
+            attached: attached.fold(RelSet::EMPTY, RelSet::union),
             equal: (0..columns.owners.len()).collect(),
             estimates,
             columns,
@@ -211,6 +216,8 @@ impl Columns {
 
 struct Builder {
     columns: Columns,
+    /// The right sides of left joins. Conditions on what these add have to be tested after them.
+    attached: RelSet,
     plans: Vec<Arc<LogicalPlan>>,
     estimates: Vec<Estimate>,
     /// Of each column one that it is equal to; the last of such a chain stands for all.
@@ -224,6 +231,8 @@ impl Builder {
     fn add_equality(&mut self, left: Expr, right: Expr) -> Option<()> {
         if let (Expr::Column(a), Expr::Column(b)) = (&left, &right) {
             let (a, b) = (self.columns.place(a)?, self.columns.place(b)?);
+            self.reads(&left)?;
+            self.reads(&right)?;
             let data_type = |place: usize| self.columns.all.field(place).data_type();
             if data_type(a) == data_type(b) && is_transitive(data_type(a)) {
                 let (a, b) = (self.representative(a), self.representative(b));
@@ -231,7 +240,7 @@ impl Builder {
                 return Some(());
             }
         }
-        let (from, to) = (self.columns.reads(&left)?, self.columns.reads(&right)?);
+        let (from, to) = (self.reads(&left)?, self.reads(&right)?);
         if from.len() != 1 || to.len() != 1 || from == to {
             let equality = BinaryExpr::new(Box::new(left), Operator::Eq, Box::new(right));
             return self.add_predicate(Expr::BinaryExpr(equality));
@@ -265,7 +274,7 @@ impl Builder {
             right,
         }) = &predicate
         {
-            let (from, to) = (self.columns.reads(left)?, self.columns.reads(right)?);
+            let (from, to) = (self.reads(left)?, self.reads(right)?);
             let joins = from.len() == 1 && to.len() == 1 && from != to;
             if joins && self.is_safe(&predicate) {
                 return self.add_equality(left.as_ref().clone(), right.as_ref().clone());
@@ -276,7 +285,7 @@ impl Builder {
         if known.any(|known| *known == predicate) || self.last.contains(&predicate) {
             return Some(());
         }
-        let reads = self.columns.reads(&predicate)?;
+        let reads = self.reads(&predicate)?;
         if reads.is_empty() || !self.is_safe(&predicate) {
             self.last.push(predicate);
             return Some(());
@@ -288,6 +297,12 @@ impl Builder {
             share,
         });
         Some(())
+    }
+
+    /// The relations that a condition reads; `None` also where it reads what a left join adds.
+    fn reads(&self, expr: &Expr) -> Option<RelSet> {
+        let reads = self.columns.reads(expr)?;
+        (!reads.meets(self.attached)).then_some(reads)
     }
 
     fn is_safe(&self, expr: &Expr) -> bool {
@@ -441,16 +456,28 @@ impl Builder {
         let keys = self.estimates[relation].clone();
         let schema = self.plans[relation].schema();
         let all = self.all_columns();
-        let found = reducer.join.on.iter().map(|(left, right)| {
-            let (left, right) = (
-                all.of_expr(left, &self.columns.all),
-                keys.of_expr(right, schema),
-            );
-            (right.distinct / left.domain.max(1.0)).min(1.0)
+        let pairs = reducer.join.on.iter().map(|(left, right)| {
+            let left = all.of_expr(left, &self.columns.all);
+            (left, keys.of_expr(right, schema))
         });
-        let found = found.fold(1.0, f64::min);
+        let pairs: Vec<_> = pairs.collect();
+        let found = pairs.iter().map(|(left, right)| {
+            let found = right.distinct / left.domain.max(1.0);
+            found.min(1.0)
+        });
+        let share = match reducer.attaches() {
+            true => {
+                let matches = keys.rows / pair_count(&pairs, all.unfiltered, keys.unfiltered);
+                matches.max(1.0)
+            }
+            false => reducer.share(found.fold(1.0, f64::min)),
+        };
+        let is_key = |(_, right): &(ColumnEstimate, ColumnEstimate)| {
+            !right.repeats && right.distinct >= keys.rows * REPEATING
+        };
         Some(Reduction {
-            share: reducer.share(found),
+            share,
+            is_unique: pairs.iter().any(is_key),
             reads: reads.without(RelSet::of(relation)),
             reducer,
         })
@@ -460,18 +487,4 @@ impl Builder {
 /// Whether equality of values of a type is the same for joins and for filters, so that a = b and b = c give a = c.
 fn is_transitive(data_type: &DataType) -> bool {
     !data_type.is_floating() && !data_type.is_nested()
-}
-
-/// What a part of a plan is called: an alias, or the tables below.
-fn name(plan: &LogicalPlan) -> String {
-    match plan {
-        LogicalPlan::SubqueryAlias(alias) => alias.alias.table().to_owned(),
-        LogicalPlan::TableScan(scan) => scan.table_name.table().to_owned(),
-        LogicalPlan::Values(_) => "values".into(),
-        _ => match plan.inputs().as_slice() {
-            [] => "rows".into(),
-            [input] => name(input),
-            [first, ..] => format!("{} …", name(first)),
-        },
-    }
 }

@@ -1,10 +1,11 @@
 //! The order of joins follows what the statistics say, not the order of the text.
 //!
-//! The engine joins tables in the order in which FROM names them. Here each tree of inner joins, with the semi and anti
-//! joins among them, becomes a graph of relations and equalities, whose rows are estimated from the catalog's
+//! The engine joins tables in the order in which FROM names them. Here each tree of inner joins, with the semi, anti and
+//! left joins among them, becomes a graph of relations and equalities, whose rows are estimated from the catalog's
 //! statistics; the order with the least work is taken, whatever the text says. Relations have numbers that follow from
 //! what they are, and of orders that cost the same the first is taken, so that one plan comes of all orders of FROM.
-//! Outer joins, aggregations and everything else are borders: what is below one is ordered by itself.
+//! Left joins whose columns other joins or filters read, full joins, aggregations and everything else are borders: what
+//! is below one is ordered by itself.
 
 mod cardinality;
 mod cost;
@@ -29,7 +30,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use cost::Costs;
 use graph::Graph;
-use tree::{Tree, is_inside};
+use tree::{LeftJoins, Tree, is_inside};
 
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::error::EstimateError;
@@ -66,12 +67,13 @@ impl OptimizerRule for OrderJoins {
 
 /// A plan with all of its trees of joins ordered.
 fn ordered(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transformed<LogicalPlan>> {
-    if !is_inside(&plan) {
+    let left_joins = left_joins(&plan);
+    if !is_inside(&plan, left_joins) {
         return below(plan, settings);
     }
     // What is joined first: its own joins are ordered by themselves.
-    let plan = leaves(plan, settings)?;
-    let Some(graph) = Graph::of(&plan.data) else {
+    let plan = leaves(plan, left_joins, settings)?;
+    let Some(graph) = Graph::of(&plan.data, left_joins) else {
         return Ok(plan);
     };
     let Some(order) = choose(&graph, settings) else {
@@ -81,9 +83,33 @@ fn ordered(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transfo
     Ok(Transformed::yes(rebuilt))
 }
 
+/// Whether a tree's left joins can be moved among its other joins: nothing else may read what they add.
+fn left_joins(plan: &LogicalPlan) -> LeftJoins {
+    let has_any = || is_any_left(plan) && is_inside(plan, LeftJoins::Inside);
+    match has_any() && Graph::of(plan, LeftJoins::Inside).is_some() {
+        true => LeftJoins::Inside,
+        false => LeftJoins::Apart,
+    }
+}
+
+/// Whether there is a left join in a tree.
+fn is_any_left(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Join(join) if join.join_type == JoinType::Left => true,
+        LogicalPlan::Join(join) => is_any_left(&join.left) || is_any_left(&join.right),
+        LogicalPlan::Filter(filter) => is_any_left(&filter.input),
+        LogicalPlan::Projection(projection) => is_any_left(&projection.input),
+        _ => false,
+    }
+}
+
 /// The parts of a tree of joins ordered by themselves.
-fn leaves(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transformed<LogicalPlan>> {
-    if !is_inside(&plan) {
+fn leaves(
+    plan: LogicalPlan,
+    left_joins: LeftJoins,
+    settings: &SessionSettings,
+) -> QueryResult<Transformed<LogicalPlan>> {
+    if !is_inside(&plan, left_joins) {
         return ordered(plan, settings);
     }
     let is_inner = !matches!(&plan, LogicalPlan::Join(join) if join.join_type != JoinType::Inner);
@@ -91,10 +117,10 @@ fn leaves(plan: LogicalPlan, settings: &SessionSettings) -> QueryResult<Transfor
     plan.map_subqueries(|subquery| ordered(subquery, settings))?
         .transform_sibling(|plan| {
             plan.map_children(|child| {
-                // The right side of a semi join is one part, whatever it is.
+                // The right side of a semi or left join is one part, whatever it is.
                 let inside = std::mem::take(&mut is_first) || is_inner;
                 match inside {
-                    true => leaves(child, settings),
+                    true => leaves(child, left_joins, settings),
                     false => ordered(child, settings),
                 }
             })
@@ -109,7 +135,7 @@ pub(crate) struct JoinWork {
 
 /// The work of a tree of joins in the order it has, without reading its parts.
 pub(crate) fn join_work(plan: &LogicalPlan) -> Option<JoinWork> {
-    let graph = Graph::of(plan)?;
+    let graph = Graph::of(plan, left_joins(plan))?;
     let part = Costs::new(&graph, u64::MAX, EstimateError::default(), &[]).of(&graph.order)?;
     Some(JoinWork {
         cost: part.cost,

@@ -18,7 +18,7 @@ use futures::executor::block_on;
 use super::cost::Costs;
 use super::enumerate;
 use super::graph::Graph;
-use super::tree::is_inside;
+use super::tree::{LeftJoins, is_inside};
 use crate::settings::{SessionSettings, Use};
 use crate::statistics::error::EstimateError;
 
@@ -191,8 +191,8 @@ fn text(plan: &LogicalPlan) -> String {
 /// The cost of the topmost tree of joins of a plan.
 fn cost(plan: &LogicalPlan) -> f64 {
     match plan {
-        _ if is_inside(plan) => {
-            let graph = Graph::of(plan).unwrap();
+        _ if is_inside(plan, LeftJoins::Apart) => {
+            let graph = Graph::of(plan, LeftJoins::Apart).unwrap();
             Costs::new(&graph, u64::MAX, EstimateError::default(), &[])
                 .of(&graph.order)
                 .unwrap()
@@ -205,8 +205,8 @@ fn cost(plan: &LogicalPlan) -> f64 {
 /// The cheapest order of the topmost tree of joins of a plan where operators may hold this many bytes.
 fn cheapest(plan: &LogicalPlan, operator_bytes: u64) -> String {
     match plan {
-        _ if is_inside(plan) => {
-            let graph = Graph::of(plan).unwrap();
+        _ if is_inside(plan, LeftJoins::Apart) => {
+            let graph = Graph::of(plan, LeftJoins::Apart).unwrap();
             let best = enumerate::cheapest(
                 &graph,
                 &Costs::new(&graph, operator_bytes, EstimateError::default(), &[]),

@@ -41,13 +41,26 @@ impl Tree {
     }
 }
 
-/// A semi or anti join, whose left side may be any part of the tree that has its columns.
+/// Whether left joins are taken apart, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeftJoins {
+    Inside,
+    /// Each is a part of its own.
+    Apart,
+}
+
+/// A semi, anti or left join, whose left side may be any part of the tree that has its columns.
 #[derive(Debug, Clone)]
 pub(super) struct Reducer {
     pub join: Join,
 }
 
 impl Reducer {
+    /// Whether it adds columns, and drops no row.
+    pub fn attaches(&self) -> bool {
+        self.join.join_type == JoinType::Left
+    }
+
     /// What it compares and tests.
     pub fn exprs(&self) -> impl Iterator<Item = &Expr> {
         let keys = self.join.on.iter().flat_map(|(left, right)| [left, right]);
@@ -73,15 +86,15 @@ pub(super) struct Flat {
     pub relations: Vec<Arc<LogicalPlan>>,
     pub pairs: Vec<(Expr, Expr)>,
     pub predicates: Vec<Expr>,
-    /// Semi and anti joins, with the relation that is their right side.
+    /// Semi, anti and left joins, with the relation that is their right side.
     pub reducers: Vec<(usize, Reducer)>,
     pub order: Tree,
 }
 
 impl Flat {
     /// The parts of a tree of joins, if the plan is one.
-    pub fn of(plan: &LogicalPlan) -> Option<Self> {
-        if !is_inside(plan) {
+    pub fn of(plan: &LogicalPlan, left_joins: LeftJoins) -> Option<Self> {
+        if !is_inside(plan, left_joins) {
             return None;
         }
         let mut flat = Self {
@@ -91,7 +104,7 @@ impl Flat {
             reducers: Vec::new(),
             order: Tree::Leaf(0),
         };
-        flat.order = flat.take(plan);
+        flat.order = flat.take(plan, left_joins);
         Some(flat)
     }
 
@@ -115,16 +128,17 @@ impl Flat {
         }
     }
 
-    fn take(&mut self, plan: &LogicalPlan) -> Tree {
+    fn take(&mut self, plan: &LogicalPlan, left_joins: LeftJoins) -> Tree {
         match plan {
-            _ if !is_inside(plan) => self.leaf(plan),
+            _ if !is_inside(plan, left_joins) => self.leaf(plan),
             LogicalPlan::Join(join) if is_inner(join) => {
                 self.pairs.extend(join.on.iter().cloned());
                 self.add(join.filter.iter());
-                Tree::join(self.take(&join.left), self.take(&join.right))
+                let left = self.take(&join.left, left_joins);
+                Tree::join(left, self.take(&join.right, left_joins))
             }
             LogicalPlan::Join(join) => {
-                let left = self.take(&join.left);
+                let left = self.take(&join.left, left_joins);
                 let right = self.leaf(&join.right);
                 let join = join.clone();
                 self.reducers
@@ -133,9 +147,9 @@ impl Flat {
             }
             LogicalPlan::Filter(filter) => {
                 self.add([&filter.predicate].into_iter());
-                self.take(&filter.input)
+                self.take(&filter.input, left_joins)
             }
-            LogicalPlan::Projection(projection) => self.take(&projection.input),
+            LogicalPlan::Projection(projection) => self.take(&projection.input, left_joins),
             _ => self.leaf(plan),
         }
     }
@@ -157,8 +171,13 @@ fn is_inner(join: &Join) -> bool {
         && !join.null_aware
 }
 
-fn reduces(join: &Join) -> bool {
-    matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
+fn follows_rows(join: &Join, left_joins: LeftJoins) -> bool {
+    let is_known = match join.join_type {
+        JoinType::LeftSemi | JoinType::LeftAnti => true,
+        JoinType::Left => left_joins == LeftJoins::Inside,
+        _ => false,
+    };
+    is_known
         && join.null_equality == NullEquality::NullEqualsNothing
         && !join.null_aware
         && !join.on.is_empty()
@@ -175,16 +194,31 @@ fn tests_safely(join: &Join) -> bool {
     exprs.all(|expr| cannot_fail(expr, &schema))
 }
 
-/// Whether a node is inside of a tree of joins: an inner, semi or anti join, or what may stand above one without
+/// Whether a node is inside of a tree of joins: an inner, semi, anti or left join, or what may stand above one without
 /// changing its rows and the names of its columns.
-pub(super) fn is_inside(plan: &LogicalPlan) -> bool {
+pub(super) fn is_inside(plan: &LogicalPlan, left_joins: LeftJoins) -> bool {
     match plan {
-        LogicalPlan::Join(join) => is_inner(join) || reduces(join),
-        LogicalPlan::Filter(filter) => is_inside(&filter.input),
+        LogicalPlan::Join(join) => is_inner(join) || follows_rows(join, left_joins),
+        LogicalPlan::Filter(filter) => is_inside(&filter.input, left_joins),
         LogicalPlan::Projection(projection) => {
             let mut exprs = projection.expr.iter();
-            exprs.all(|expr| matches!(expr, Expr::Column(_))) && is_inside(&projection.input)
+            let are_columns = exprs.all(|expr| matches!(expr, Expr::Column(_)));
+            are_columns && is_inside(&projection.input, left_joins)
         }
         _ => false,
+    }
+}
+
+/// What a part of a plan is called: an alias, or the tables below.
+pub(super) fn name(plan: &LogicalPlan) -> String {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => alias.alias.table().to_owned(),
+        LogicalPlan::TableScan(scan) => scan.table_name.table().to_owned(),
+        LogicalPlan::Values(_) => "values".into(),
+        _ => match plan.inputs().as_slice() {
+            [] => "rows".into(),
+            [input] => name(input),
+            [first, ..] => format!("{} …", name(first)),
+        },
     }
 }
